@@ -1,0 +1,36 @@
+# Every target is one `cargo xtask` command; `cargo xtask help` lists them with their arguments.
+.PHONY: help run test check setup-system interop sim fuzz
+
+help:
+	@echo "make run            the demonstration: 1 GiB of real files between two processes, every hash checked"
+	@echo "make test           every suite; what is skipped is listed at the end"
+	@echo "make check          fmt, clippy, layers, docs, deny, caps table, aarch64"
+	@echo "make setup-system   prints, then installs, the system packages the tests can use"
+	@echo "make interop        the whole interop table"
+	@echo "make sim [SEEDS=N] [SEED=x]   the random swarm: N seeds (20000), or one seed again"
+	@echo "make fuzz [TIME=s] [TARGET=t] each fuzz target for s seconds (600)"
+
+SEEDS ?= 20000
+TIME ?= 600
+
+run:
+	@cargo xtask run
+
+test:
+	@cargo xtask test
+
+check:
+	@cargo xtask check
+
+setup-system:
+	@cargo xtask setup-system
+
+interop:
+	@cargo xtask interop $(ARGS)
+
+# The second form replays the line a failure printed.
+sim:
+	@cargo xtask sim $(if $(SEED),--seeds 1 --start $(SEED),--seeds $(SEEDS) --start 0) $(ARGS)
+
+fuzz:
+	@cargo xtask fuzz $(TARGET) --seconds $(TIME)

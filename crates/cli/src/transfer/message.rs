@@ -1,0 +1,523 @@
+//! The bytes of the transfer protocol: control messages and lane records.
+//!
+//! Encodes into a `Vec<u8>`, decodes from slices, and reads whole messages from a control
+//! stream. Every length a peer sends is checked against `caps` before anything is kept.
+//! Byte layouts are documented in `docs/transfer-format.md`. Knows nothing of files.
+
+use std::fmt;
+use std::io;
+
+use tokio::io::{AsyncRead, AsyncReadExt};
+use towline_wire::{Reader, UnexpectedEnd, varint_len};
+
+use super::caps::{MAX_FILE_SIZE, MAX_MESSAGE_BYTES, MAX_TEXT_BYTES};
+use super::path::{RelativePath, printable};
+
+/// The first varint of every stream: what the stream is for.
+pub(crate) mod stream_kind {
+    /// Bidirectional: everything after the kind comes back.
+    pub(crate) const ECHO: u64 = 0x1;
+    /// Bidirectional: control of a performance measurement.
+    pub(crate) const PERF: u64 = 0x2;
+    /// Bidirectional: control of a transfer whose opener sends the files.
+    pub(crate) const PUSH: u64 = 0x3;
+    /// Bidirectional: control of a transfer whose opener receives the files.
+    pub(crate) const PULL: u64 = 0x4;
+    /// Unidirectional: a lane of a session; the session number follows.
+    pub(crate) const LANE: u64 = 0x11;
+}
+
+/// Lane records.
+pub(crate) const RECORD_FILE: u64 = 0x1;
+/// Length of a BLAKE3 hash, bytes.
+pub(crate) const HASH_BYTES: usize = 32;
+
+const ACCEPT: u64 = 0x1;
+const OPEN: u64 = 0x2;
+const ENTRIES: u64 = 0x10;
+const END_OF_LIST: u64 = 0x11;
+const ANSWERS: u64 = 0x20;
+const RESULTS: u64 = 0x21;
+const DONE: u64 = 0x22;
+const FATAL: u64 = 0x30;
+
+const ANSWER_SKIP: u64 = 0;
+const ANSWER_WANT: u64 = 1;
+const ANSWER_REFUSE: u64 = 2;
+
+const KIND_FILE: u8 = 0;
+const KIND_FOLDER: u8 = 1;
+const FLAG_EXECUTABLE: u8 = 1;
+const FLAG_ONLY_IF_IDENTICAL: u64 = 1;
+
+/// Why a file or a session did not go through; the number is what travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Reason {
+    /// The file changed on the sender while it was read.
+    Changed,
+    /// The sender could not read it.
+    Unreadable,
+    /// The receiver has something else under that name and may not overwrite it.
+    Exists,
+    /// The path is not acceptable.
+    BadPath,
+    /// The BLAKE3 hash of what was written differs from the sender's.
+    Mismatch,
+    /// The receiver's disk is full, or a size limit it set was reached.
+    DiskFull,
+    /// Another input or output error.
+    Io,
+    /// Another transfer is writing the same file.
+    Busy,
+    /// The other side went past a limit of the protocol.
+    TooMuch,
+    /// There is nothing under that path.
+    NotFound,
+    /// The server does not offer this service.
+    NotAllowed,
+    /// Its user stopped it.
+    Interrupted,
+    /// The other side broke the transfer protocol.
+    Protocol,
+    /// A number this version does not know.
+    Other(u64),
+}
+
+impl Reason {
+    const KNOWN: [(Reason, u64); 13] = [
+        (Self::Changed, 1),
+        (Self::Unreadable, 2),
+        (Self::Exists, 3),
+        (Self::BadPath, 4),
+        (Self::Mismatch, 5),
+        (Self::DiskFull, 6),
+        (Self::Io, 7),
+        (Self::Busy, 8),
+        (Self::TooMuch, 9),
+        (Self::NotFound, 10),
+        (Self::NotAllowed, 11),
+        (Self::Interrupted, 12),
+        (Self::Protocol, 13),
+    ];
+
+    /// The number that travels; never 0, which means success.
+    pub(crate) fn code(self) -> u64 {
+        match self {
+            Self::Other(code) => code,
+            known => Self::KNOWN.iter().find(|(reason, _)| *reason == known).map_or(0, |(_, code)| *code),
+        }
+    }
+
+    /// The reason for a number other than 0.
+    pub(crate) fn from_code(code: u64) -> Self {
+        Self::KNOWN
+            .iter()
+            .find(|(_, known)| *known == code)
+            .map_or(Self::Other(code), |(reason, _)| *reason)
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Changed => "changed while it was sent",
+            Self::Unreadable => "cannot be read",
+            Self::Exists => "exists already and differs",
+            Self::BadPath => "unacceptable path",
+            Self::Mismatch => "hash mismatch",
+            Self::DiskFull => "no space left",
+            Self::Io => "input/output error",
+            Self::Busy => "is being received in another transfer",
+            Self::TooMuch => "over a protocol limit",
+            Self::NotFound => "not found",
+            Self::NotAllowed => "not allowed",
+            Self::Interrupted => "interrupted",
+            Self::Protocol => "protocol error",
+            Self::Other(code) => return write!(f, "unknown reason {code}"),
+        })
+    }
+}
+
+/// A reason with an explanation for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) reason: Reason,
+    pub(crate) text: String,
+}
+
+impl Refusal {
+    pub(crate) fn new(reason: Reason, text: impl Into<String>) -> Self {
+        Self { reason, text: text.into() }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.text.is_empty() { write!(f, "{}", self.reason) } else { f.write_str(&self.text) }
+    }
+}
+
+/// One line of the manifest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) path: RelativePath,
+    pub(crate) kind: EntryKind,
+}
+
+/// What an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EntryKind {
+    Folder,
+    File(FileFacts),
+}
+
+/// What the sender's file system says of a file; size and time are its identity for resuming.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileFacts {
+    pub(crate) size: u64,
+    pub(crate) modified: Modified,
+    pub(crate) executable: bool,
+}
+
+/// A modification time: seconds since 1970 and nanoseconds below 10^9.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Modified {
+    pub(crate) seconds: i64,
+    pub(crate) nanoseconds: u32,
+}
+
+/// What the receiver says to one file of the manifest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// It has the same file already.
+    Skip,
+    /// Send it, from `have` if the first `have` bytes hash to `hash`, else from 0.
+    Want { have: u64, hash: Option<[u8; HASH_BYTES]>, only_if_identical: bool },
+    /// It will not take it.
+    Refuse(Refusal),
+}
+
+/// Everything that travels on a control stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Message {
+    /// The opener's first message; `path` is empty for the top folder.
+    Open { session: u64, path: Option<RelativePath> },
+    /// The server's first message when it agrees.
+    Accept,
+    /// Part of the manifest; entries are numbered from 0 in order.
+    Entries(Vec<Entry>),
+    /// The manifest is complete. `unreadable` counts what the sender had to leave out.
+    EndOfList { entries: u64, bytes: u64, unreadable: u64 },
+    /// Answers by entry number.
+    Answers(Vec<(u64, Answer)>),
+    /// How files ended, by entry number.
+    Results(Vec<(u64, Result<(), Refusal>)>),
+    /// Every entry is settled; the receiver's last message.
+    Done,
+    /// The session cannot go on; last message of whoever says it.
+    Fatal(Refusal),
+}
+
+/// Why bytes from a peer are not a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Malformed(pub(crate) &'static str);
+
+impl From<UnexpectedEnd> for Malformed {
+    fn from(_: UnexpectedEnd) -> Self {
+        Self("a message ends too early")
+    }
+}
+
+/// Appends a QUIC variable-length integer (RFC 9000 §16); larger values are cut to the maximum.
+pub(crate) fn put_varint(out: &mut Vec<u8>, value: u64) {
+    let value = value.min(towline_wire::MAX_VARINT);
+    let bytes = value.to_be_bytes();
+    let length = varint_len(value);
+    let start = out.len();
+    out.extend_from_slice(&bytes[8 - length..]);
+    out[start] |= (length.trailing_zeros() as u8) << 6;
+}
+
+/// A varint in its four-byte form, for lengths known only after the data; `value` < 2^30.
+pub(crate) fn varint4(value: u32) -> [u8; 4] {
+    (value | 0x8000_0000).to_be_bytes()
+}
+
+fn put_text(out: &mut Vec<u8>, text: &str) {
+    let mut end = text.len().min(MAX_TEXT_BYTES);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    put_varint(out, end as u64);
+    out.extend_from_slice(&text.as_bytes()[..end]);
+}
+
+/// Appends the reason's code and the explanation.
+pub(crate) fn put_refusal(out: &mut Vec<u8>, refusal: &Refusal) {
+    put_varint(out, refusal.reason.code());
+    put_text(out, &refusal.text);
+}
+
+fn get_text(reader: &mut Reader<'_>) -> Result<String, Malformed> {
+    let length = reader.varint()?;
+    if length > MAX_TEXT_BYTES as u64 {
+        return Err(Malformed("an explanation is too long"));
+    }
+    Ok(printable(reader.bytes(length as usize)?))
+}
+
+fn get_refusal(reader: &mut Reader<'_>) -> Result<Refusal, Malformed> {
+    let code = reader.varint()?;
+    if code == 0 {
+        return Err(Malformed("reason 0 in a refusal"));
+    }
+    Ok(Refusal { reason: Reason::from_code(code), text: get_text(reader)? })
+}
+
+fn get_hash(reader: &mut Reader<'_>) -> Result<[u8; HASH_BYTES], Malformed> {
+    let mut hash = [0; HASH_BYTES];
+    hash.copy_from_slice(reader.bytes(HASH_BYTES)?);
+    Ok(hash)
+}
+
+/// Appends one manifest entry; the caller wraps entries with [`Message::wrap_entries`].
+pub(crate) fn put_entry(out: &mut Vec<u8>, entry: &Entry) {
+    let (kind, flags) = match entry.kind {
+        EntryKind::Folder => (KIND_FOLDER, 0),
+        EntryKind::File(facts) => (KIND_FILE, if facts.executable { FLAG_EXECUTABLE } else { 0 }),
+    };
+    out.push(kind);
+    out.push(flags);
+    put_varint(out, entry.path.as_bytes().len() as u64);
+    out.extend_from_slice(entry.path.as_bytes());
+    if let EntryKind::File(facts) = entry.kind {
+        put_varint(out, facts.size);
+        out.extend_from_slice(&facts.modified.seconds.to_be_bytes());
+        out.extend_from_slice(&facts.modified.nanoseconds.to_be_bytes());
+    }
+}
+
+fn get_entry(reader: &mut Reader<'_>) -> Result<Entry, Malformed> {
+    let kind = reader.u8()?;
+    let flags = reader.u8()?;
+    let length = reader.varint()?;
+    let length = usize::try_from(length).map_err(|_| Malformed("a path is too long"))?;
+    let path = RelativePath::parse(reader.bytes(length)?).map_err(|bad| Malformed(bad.0))?;
+    let kind = match kind {
+        KIND_FOLDER => EntryKind::Folder,
+        KIND_FILE => {
+            let size = reader.varint()?;
+            if size > MAX_FILE_SIZE {
+                return Err(Malformed("a file is larger than 1 PiB"));
+            }
+            let seconds = reader.bytes(8)?;
+            let mut value = [0; 8];
+            value.copy_from_slice(seconds);
+            let nanoseconds = reader.u32()?;
+            if nanoseconds >= 1_000_000_000 {
+                return Err(Malformed("nanoseconds out of range"));
+            }
+            let modified = Modified { seconds: i64::from_be_bytes(value), nanoseconds };
+            EntryKind::File(FileFacts { size, modified, executable: flags & FLAG_EXECUTABLE != 0 })
+        }
+        _ => return Err(Malformed("an entry of an unknown kind")),
+    };
+    Ok(Entry { path, kind })
+}
+
+fn put_answer(out: &mut Vec<u8>, index: u64, answer: &Answer) {
+    put_varint(out, index);
+    match answer {
+        Answer::Skip => put_varint(out, ANSWER_SKIP),
+        Answer::Want { have, hash, only_if_identical } => {
+            put_varint(out, ANSWER_WANT);
+            put_varint(out, if *only_if_identical { FLAG_ONLY_IF_IDENTICAL } else { 0 });
+            match hash {
+                Some(hash) => {
+                    put_varint(out, *have);
+                    out.extend_from_slice(hash);
+                }
+                None => put_varint(out, 0),
+            }
+        }
+        Answer::Refuse(refusal) => {
+            put_varint(out, ANSWER_REFUSE);
+            put_refusal(out, refusal);
+        }
+    }
+}
+
+fn get_answer(reader: &mut Reader<'_>) -> Result<(u64, Answer), Malformed> {
+    let index = reader.varint()?;
+    let answer = match reader.varint()? {
+        ANSWER_SKIP => Answer::Skip,
+        ANSWER_WANT => {
+            let flags = reader.varint()?;
+            let have = reader.varint()?;
+            let hash = if have > 0 { Some(get_hash(reader)?) } else { None };
+            Answer::Want { have, hash, only_if_identical: flags & FLAG_ONLY_IF_IDENTICAL != 0 }
+        }
+        ANSWER_REFUSE => Answer::Refuse(get_refusal(reader)?),
+        _ => return Err(Malformed("an answer of an unknown kind")),
+    };
+    Ok((index, answer))
+}
+
+fn put_result(out: &mut Vec<u8>, index: u64, result: &Result<(), Refusal>) {
+    put_varint(out, index);
+    match result {
+        Ok(()) => put_varint(out, 0),
+        Err(refusal) => put_refusal(out, refusal),
+    }
+}
+
+fn get_result(reader: &mut Reader<'_>) -> Result<(u64, Result<(), Refusal>), Malformed> {
+    let index = reader.varint()?;
+    let code = reader.varint()?;
+    let result = if code == 0 {
+        Ok(())
+    } else {
+        Err(Refusal { reason: Reason::from_code(code), text: get_text(reader)? })
+    };
+    Ok((index, result))
+}
+
+/// Wraps a body: type, length, body.
+fn wrap(kind: u64, body: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(body.len() + 6);
+    put_varint(&mut out, kind);
+    put_varint(&mut out, body.len() as u64);
+    out.extend_from_slice(body);
+    out
+}
+
+impl Message {
+    /// Wraps entries already encoded with [`put_entry`].
+    pub(crate) fn wrap_entries(body: &[u8]) -> Vec<u8> {
+        wrap(ENTRIES, body)
+    }
+
+    /// The whole message. Lists hold at most `MAX_ITEMS_PER_MESSAGE` items.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut body = Vec::new();
+        let kind = match self {
+            Self::Open { session, path } => {
+                put_varint(&mut body, *session);
+                let path = path.as_ref().map_or(&[][..], RelativePath::as_bytes);
+                put_varint(&mut body, path.len() as u64);
+                body.extend_from_slice(path);
+                OPEN
+            }
+            Self::Accept => ACCEPT,
+            Self::Entries(entries) => {
+                entries.iter().for_each(|entry| put_entry(&mut body, entry));
+                ENTRIES
+            }
+            Self::EndOfList { entries, bytes, unreadable } => {
+                put_varint(&mut body, *entries);
+                put_varint(&mut body, *bytes);
+                put_varint(&mut body, *unreadable);
+                END_OF_LIST
+            }
+            Self::Answers(answers) => {
+                answers.iter().for_each(|(index, answer)| put_answer(&mut body, *index, answer));
+                ANSWERS
+            }
+            Self::Results(results) => {
+                results.iter().for_each(|(index, result)| put_result(&mut body, *index, result));
+                RESULTS
+            }
+            Self::Done => DONE,
+            Self::Fatal(refusal) => {
+                put_refusal(&mut body, refusal);
+                FATAL
+            }
+        };
+        wrap(kind, &body)
+    }
+
+    /// Decodes a body of the given type.
+    pub(crate) fn decode(kind: u64, body: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(body);
+        let message = match kind {
+            OPEN => {
+                let session = reader.varint()?;
+                let length = reader.varint()?;
+                let length = usize::try_from(length).map_err(|_| Malformed("a path is too long"))?;
+                let path = match reader.bytes(length)? {
+                    [] => None,
+                    path => Some(RelativePath::parse(path).map_err(|bad| Malformed(bad.0))?),
+                };
+                Self::Open { session, path }
+            }
+            ACCEPT => Self::Accept,
+            ENTRIES => Self::Entries(get_list(&mut reader, get_entry)?),
+            END_OF_LIST => Self::EndOfList {
+                entries: reader.varint()?,
+                bytes: reader.varint()?,
+                unreadable: reader.varint()?,
+            },
+            ANSWERS => Self::Answers(get_list(&mut reader, get_answer)?),
+            RESULTS => Self::Results(get_list(&mut reader, get_result)?),
+            DONE => Self::Done,
+            FATAL => Self::Fatal(get_refusal(&mut reader)?),
+            _ => return Err(Malformed("a message of an unknown type")),
+        };
+        if !reader.is_empty() {
+            return Err(Malformed("bytes left over in a message"));
+        }
+        Ok(message)
+    }
+}
+
+fn get_list<T>(
+    reader: &mut Reader<'_>,
+    get: fn(&mut Reader<'_>) -> Result<T, Malformed>,
+) -> Result<Vec<T>, Malformed> {
+    let mut list = Vec::new();
+    while !reader.is_empty() {
+        list.push(get(reader)?);
+    }
+    Ok(list)
+}
+
+/// Why no message could be read.
+#[derive(Debug)]
+pub(crate) enum ReadError {
+    /// The stream or its connection failed, or ended inside a message.
+    Lost(io::Error),
+    /// The peer's fault.
+    Malformed(Malformed),
+}
+
+impl From<io::Error> for ReadError {
+    fn from(error: io::Error) -> Self {
+        Self::Lost(error)
+    }
+}
+
+/// Reads one varint; `None` at the end of the stream before its first byte.
+pub(crate) async fn read_varint<R: AsyncRead + Unpin>(stream: &mut R) -> io::Result<Option<u64>> {
+    let mut bytes = [0u8; 8];
+    if stream.read(&mut bytes[..1]).await? == 0 {
+        return Ok(None);
+    }
+    let length = 1usize << (bytes[0] >> 6);
+    stream.read_exact(&mut bytes[1..length]).await?;
+    bytes[0] &= 0x3f;
+    let value = bytes[..length].iter().fold(0, |value, &byte| value << 8 | u64::from(byte));
+    Ok(Some(value))
+}
+
+/// Reads one message; `None` at a clean end. Not cancellation safe: a dropped call may
+/// have consumed part of a message.
+pub(crate) async fn read_message<R: AsyncRead + Unpin>(stream: &mut R) -> Result<Option<Message>, ReadError> {
+    let Some(kind) = read_varint(stream).await? else { return Ok(None) };
+    let length = read_varint(stream).await?.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
+    if length > MAX_MESSAGE_BYTES as u64 {
+        return Err(ReadError::Malformed(Malformed("a message is larger than 64 KiB")));
+    }
+    let mut body = vec![0; length as usize];
+    stream.read_exact(&mut body).await?;
+    Message::decode(kind, &body).map(Some).map_err(ReadError::Malformed)
+}

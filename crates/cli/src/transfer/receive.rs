@@ -1,0 +1,493 @@
+//! The receiving half of a session.
+//!
+//! 1. `read_control` takes the manifest in and hands entries to the decider;
+//! 2. `decide`, on a file thread, asks the store and answers;
+//! 3. `accept_lanes` gives each lane a network task and a file thread;
+//! 4. `take_lane`, on that thread, writes records into the store;
+//! 5. `write_control` batches answers and results back to the sender;
+//! 6. when all entries are settled, `Done` goes out and the sender ends the stream.
+//!
+//! Nothing here prints or knows of QUIC; `store` owns every file.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::sync::{Notify, Semaphore, mpsc, watch};
+use tokio::task::JoinSet;
+
+use super::caps::{
+    MAX_CHUNK_BYTES, MAX_ENTRIES, MAX_ITEMS_PER_MESSAGE, MAX_LANES, MAX_TEXT_BYTES, MAX_UNSETTLED_RECEIVER,
+};
+use super::claims::SessionHandle;
+use super::message::{Answer, Entry, EntryKind, HASH_BYTES, Message, RECORD_FILE, Reason, Refusal, read_message};
+use super::path::{RelativePath, printable};
+use super::pipe::{BlockReader, PipeClosed, incoming};
+use super::progress::Progress;
+use super::report::{Ended, Report, SessionError};
+use super::store::{Placed, Store, Wanted};
+
+/// How long the sender may take to end its control stream after `Done`.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+/// Items waiting between the session's tasks.
+const QUEUE: usize = 1024;
+
+/// What the session's threads hand to `write_control`.
+enum Outgoing {
+    Answer(u64, Answer),
+    Result(u64, Result<(), Refusal>),
+    /// A folder was made: settled, and nothing to say.
+    Folder,
+}
+
+/// What all tasks of the session share.
+struct Session {
+    store: Arc<Store>,
+    handle: Arc<SessionHandle>,
+    /// Where the sender's paths go, below the store's root.
+    prefix: Option<RelativePath>,
+    inner: Mutex<Inner>,
+    /// Entries that may still be taken in before earlier ones are settled.
+    room: Semaphore,
+    /// When `write_control` is finished.
+    until: watch::Sender<Until>,
+    /// Every entry is settled and `Done` is on its way.
+    done: AtomicBool,
+    failed: Notify,
+}
+
+/// When `write_control` is finished.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Until {
+    /// The manifest is not complete.
+    Unknown,
+    /// So many entries are settled.
+    Settled(u64),
+    /// At the next message: the session failed.
+    Now,
+}
+
+#[derive(Default)]
+struct Inner {
+    wanted: HashMap<u64, Wanted>,
+    report: Report,
+    error: Option<SessionError>,
+}
+
+/// Receives one session's files into `store`, below `prefix`.
+///
+/// The opening messages are done: the control stream is at the manifest. `lanes` yields
+/// the session's lanes, behind their kind and session number. Cancelled by `handle`.
+pub(crate) async fn receive<R, W, L>(
+    control: (R, W),
+    lanes: mpsc::Receiver<L>,
+    store: Arc<Store>,
+    prefix: Option<RelativePath>,
+    handle: Arc<SessionHandle>,
+) -> Ended
+where
+    R: AsyncRead + Unpin + Send + 'static,
+    W: AsyncWrite + Unpin + Send + 'static,
+    L: AsyncRead + Unpin + Send + 'static,
+{
+    let (mut reader, mut writer) = control;
+    let progress = Arc::clone(&handle.progress);
+    let session = Arc::new(Session {
+        store,
+        handle,
+        prefix,
+        inner: Mutex::default(),
+        room: Semaphore::new(MAX_UNSETTLED_RECEIVER),
+        until: watch::Sender::new(Until::Unknown),
+        done: AtomicBool::new(false),
+        failed: Notify::new(),
+    });
+    let (to_decider, entries) = mpsc::channel(QUEUE);
+    let (outgoing, to_write) = mpsc::channel(QUEUE);
+
+    // Tasks that are over when their inputs are: the decider and the lanes.
+    let mut workers = JoinSet::new();
+    let decider = Arc::clone(&session);
+    let answers = outgoing.clone();
+    workers.spawn_blocking(move || decider.decide(entries, &answers));
+    workers.spawn(accept_lanes(Arc::clone(&session), lanes, outgoing));
+
+    let outcome = {
+        let mut writing = std::pin::pin!(write_control(&mut writer, to_write, &session));
+        let mut reading = std::pin::pin!(session.read_control(&mut reader, to_decider));
+        let mut manifest_done = false;
+        let outcome = loop {
+            tokio::select! {
+                written = &mut writing => break written.map_err(SessionError::Lost),
+                read = &mut reading, if !manifest_done => match read {
+                    Ok(()) => manifest_done = true,
+                    Err(error) => break Err(error),
+                },
+                () = session.handle.cancelled() => break Err(SessionError::Cancelled),
+                () = session.failed.notified() => {
+                    if let Some(error) = session.lock().error.take() {
+                        break Err(error);
+                    }
+                }
+            }
+        };
+        if !matches!(outcome, Ok(()) | Err(SessionError::Lost(_))) {
+            // A message under way is finished, so that a farewell can follow it.
+            session.until.send_replace(Until::Now);
+            let _ = tokio::time::timeout(LAST_WORDS, writing).await;
+        }
+        outcome
+    };
+
+    let error = match outcome {
+        Ok(()) => None,
+        Err(error) => {
+            session.handle.cancel();
+            let _ = tokio::time::timeout(LAST_WORDS, async {
+                if let Some(refusal) = error.farewell() {
+                    writer.write_all(&Message::Fatal(refusal).encode()).await?;
+                }
+                writer.shutdown().await
+            })
+            .await;
+            Some(error)
+        }
+    };
+    if error.is_none() {
+        // The sender answers `Done` by ending its stream: then our last bytes have arrived.
+        let _ = tokio::time::timeout(LAST_WORDS, read_message(&mut reader)).await;
+    }
+    workers.abort_all();
+    while workers.join_next().await.is_some() {}
+    let mut report = std::mem::take(&mut session.lock().report);
+    report.bytes_moved = progress.bytes_moved.load(Ordering::Relaxed);
+    Ended { report, error }
+}
+
+impl Session {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the session with its first error.
+    fn fail(&self, error: SessionError) {
+        self.lock().error.get_or_insert(error);
+        self.failed.notify_one();
+    }
+
+    /// Notes how an entry ended.
+    fn settle(&self, note: impl FnOnce(&mut Report)) {
+        note(&mut self.lock().report);
+        self.room.add_permits(1);
+    }
+
+    /// Reads the manifest to its end. Afterwards the sender says nothing more than `Fatal`.
+    async fn read_control<R: AsyncRead + Unpin>(
+        &self,
+        reader: &mut R,
+        to_decider: mpsc::Sender<(u64, Entry)>,
+    ) -> Result<(), SessionError> {
+        let progress = &self.handle.progress;
+        let mut index = 0;
+        loop {
+            match read_message(reader).await? {
+                Some(Message::Entries(entries)) => {
+                    for entry in entries {
+                        if index == MAX_ENTRIES {
+                            return Err(SessionError::Protocol("more than 10,000,000 entries"));
+                        }
+                        if let EntryKind::File(facts) = entry.kind {
+                            progress.add_announced(facts.size);
+                        }
+                        // Closed only when the session is over.
+                        let Ok(permit) = self.room.acquire().await else { return Ok(()) };
+                        permit.forget();
+                        if to_decider.send((index, entry)).await.is_err() {
+                            return Ok(());
+                        }
+                        index += 1;
+                    }
+                }
+                Some(Message::EndOfList { entries, bytes: _, unreadable }) => {
+                    if entries != index {
+                        return Err(SessionError::Protocol("the manifest's count is wrong"));
+                    }
+                    progress.list_complete.store(true, Ordering::Relaxed);
+                    self.lock().report.left_out = unreadable;
+                    self.until.send_replace(Until::Settled(entries));
+                    break;
+                }
+                Some(Message::Fatal(refusal)) => return Err(SessionError::Refused(refusal)),
+                Some(_) => return Err(SessionError::Protocol("a message that only a receiver sends")),
+                None => return Err(SessionError::Lost(io::ErrorKind::UnexpectedEof.into())),
+            }
+        }
+        drop(to_decider);
+        match read_message(reader).await? {
+            Some(Message::Fatal(refusal)) => Err(SessionError::Refused(refusal)),
+            Some(_) => Err(SessionError::Protocol("a message after the end of the manifest")),
+            // The sender may only end the stream after `Done`.
+            None if self.done.load(Ordering::Relaxed) => Ok(()),
+            None => Err(SessionError::Lost(io::ErrorKind::UnexpectedEof.into())),
+        }
+    }
+
+    /// Answers every entry, in order. Runs on a file thread.
+    fn decide(&self, mut entries: mpsc::Receiver<(u64, Entry)>, outgoing: &mpsc::Sender<Outgoing>) {
+        while let Some((index, entry)) = entries.blocking_recv() {
+            if self.handle.is_cancelled() {
+                return;
+            }
+            let item = self.decide_one(index, entry).map_or(Outgoing::Folder, |answer| Outgoing::Answer(index, answer));
+            if outgoing.blocking_send(item).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// A folder that could be made needs no answer.
+    fn decide_one(&self, index: u64, entry: Entry) -> Option<Answer> {
+        let path = match entry.path.below(self.prefix.as_ref()) {
+            Ok(path) => path,
+            Err(bad) => return Some(self.refuse(&entry.path, Refusal::new(Reason::BadPath, bad.0))),
+        };
+        let facts = match entry.kind {
+            EntryKind::File(facts) => facts,
+            EntryKind::Folder => match self.store.make_folder(&path) {
+                Ok(()) => {
+                    self.settle(|_| {});
+                    return None;
+                }
+                Err(refusal) => return Some(self.refuse(&path, refusal)),
+            },
+        };
+        let (answer, wanted) = self.store.prepare(path.clone(), facts, &self.handle);
+        match (&answer, wanted) {
+            (Answer::Skip, _) => {
+                self.handle.progress.add_found(facts.size);
+                self.handle.progress.file_settled();
+                self.settle(|report| {
+                    report.skipped += 1;
+                    report.bytes_skipped += facts.size;
+                });
+                Some(answer)
+            }
+            (Answer::Refuse(refusal), _) => Some(self.refuse(&path, refusal.clone())),
+            (_, wanted) => {
+                if let Some(wanted) = wanted {
+                    self.lock().wanted.insert(index, wanted);
+                }
+                Some(answer)
+            }
+        }
+    }
+
+    fn refuse(&self, path: &RelativePath, refusal: Refusal) -> Answer {
+        self.handle.progress.file_settled();
+        self.settle(|report| report.fail(path, refusal.clone()));
+        Answer::Refuse(refusal)
+    }
+
+    /// Reads one lane to its end. Runs on a file thread.
+    fn take_lane(&self, mut lane: BlockReader, outgoing: &mpsc::Sender<Outgoing>) {
+        while !lane.at_end() {
+            match self.take_record(&mut lane) {
+                Ok((index, result)) => {
+                    if outgoing.blocking_send(Outgoing::Result(index, result)).is_err() {
+                        return;
+                    }
+                }
+                // The control stream or the connection tells why.
+                Err(LaneError::Closed) => return,
+                Err(LaneError::Session(error)) => return self.fail(error),
+            }
+        }
+    }
+
+    /// One file: header, chunks, trailer.
+    fn take_record(&self, lane: &mut BlockReader) -> Result<(u64, Result<(), Refusal>), LaneError> {
+        if lane.varint()? != RECORD_FILE {
+            return Err(LaneError::protocol("a lane record of an unknown type"));
+        }
+        let index = lane.varint()?;
+        let offset = lane.varint()?;
+        let wanted = self.lock().wanted.remove(&index);
+        let Some(wanted) = wanted else {
+            return Err(LaneError::protocol("data for a file that was not asked for"));
+        };
+        let (path, size) = (wanted.path.clone(), wanted.facts.size);
+        let progress = &self.handle.progress;
+        progress.set_current(&path);
+        let mut writing = self.store.begin(wanted, offset);
+        if let Err(refusal) = &writing
+            && refusal.reason == Reason::Protocol
+        {
+            return Err(LaneError::protocol("a file starts at an offset that was not offered"));
+        }
+        if writing.is_ok() {
+            progress.add_found(offset);
+        }
+        let mut room = size - offset.min(size);
+        loop {
+            let mut left = lane.varint()?;
+            if left == 0 {
+                break;
+            }
+            if left > MAX_CHUNK_BYTES || left > room {
+                return Err(LaneError::protocol("more data than the file's size or a chunk's limit"));
+            }
+            room -= left;
+            while left > 0 {
+                let data = lane.some(usize::try_from(left).unwrap_or(usize::MAX))?;
+                left -= data.len() as u64;
+                progress.add_moved(data.len() as u64);
+                if let Ok(file) = &mut writing
+                    && let Err(refusal) = file.write(data)
+                {
+                    if refusal.reason == Reason::DiskFull {
+                        return Err(LaneError::Session(SessionError::Local(refusal)));
+                    }
+                    writing = Err(refusal);
+                }
+            }
+        }
+        let code = lane.varint()?;
+        let result = if code == 0 {
+            let mut hash = [0; HASH_BYTES];
+            lane.exact(&mut hash)?;
+            writing.and_then(|writing| writing.finish(&hash))
+        } else {
+            let length = lane.varint()?;
+            if length > MAX_TEXT_BYTES as u64 {
+                return Err(LaneError::protocol("an explanation is too long"));
+            }
+            let mut text = vec![0; length as usize];
+            lane.exact(&mut text)?;
+            let refusal = Refusal { reason: Reason::from_code(code), text: printable(&text) };
+            if let Ok(writing) = writing {
+                writing.discard();
+            }
+            Err(refusal)
+        };
+        progress.file_settled();
+        let outcome = result.as_ref().map(|_| ()).map_err(Clone::clone);
+        self.settle(|report| match result {
+            Ok(Placed::Written) => {
+                report.files += 1;
+                report.bytes += size;
+                if offset > 0 {
+                    report.resumed += 1;
+                    report.bytes_resumed += offset;
+                }
+            }
+            Ok(Placed::Identical) => {
+                report.skipped += 1;
+                report.bytes_skipped += size;
+            }
+            Err(refusal) => report.fail(&path, refusal),
+        });
+        Ok((index, outcome))
+    }
+}
+
+/// Why a lane ends before its stream does.
+enum LaneError {
+    Closed,
+    Session(SessionError),
+}
+
+impl LaneError {
+    fn protocol(what: &'static str) -> Self {
+        Self::Session(SessionError::Protocol(what))
+    }
+}
+
+impl From<PipeClosed> for LaneError {
+    fn from(_: PipeClosed) -> Self {
+        Self::Closed
+    }
+}
+
+/// Gives each arriving lane a network task and a file thread, until the session ends.
+async fn accept_lanes<L>(session: Arc<Session>, mut lanes: mpsc::Receiver<L>, outgoing: mpsc::Sender<Outgoing>)
+where
+    L: AsyncRead + Unpin + Send + 'static,
+{
+    let mut tasks = JoinSet::new();
+    let mut accepted = 0;
+    // Aborting this task drops the set, which aborts the pumps, which ends the threads.
+    while let Some(lane) = lanes.recv().await {
+        accepted += 1;
+        if accepted > MAX_LANES {
+            session.fail(SessionError::Protocol("too many lanes"));
+            return;
+        }
+        let (feeder, reader) = incoming();
+        let progress: Arc<Progress> = Arc::clone(&session.handle.progress);
+        // A broken lane shows on the control stream as well; the thread just sees its end.
+        tasks.spawn(async move {
+            let _ = feeder.pump_in(lane, progress).await;
+        });
+        let thread_session = Arc::clone(&session);
+        let outgoing = outgoing.clone();
+        tasks.spawn_blocking(move || thread_session.take_lane(reader, &outgoing));
+    }
+    drop(outgoing);
+    while tasks.join_next().await.is_some() {}
+}
+
+/// Sends answers and results in batches, then `Done` when every entry is settled.
+///
+/// Only items that passed through here count as settled, so `Done` can never overtake one.
+async fn write_control<W: AsyncWrite + Unpin>(
+    writer: &mut W,
+    mut items: mpsc::Receiver<Outgoing>,
+    session: &Session,
+) -> io::Result<()> {
+    let mut until = session.until.subscribe();
+    let mut settled = 0;
+    let mut answers = Vec::new();
+    let mut results = Vec::new();
+    loop {
+        match *until.borrow_and_update() {
+            Until::Now => return Ok(()),
+            Until::Settled(all) if all == settled => break,
+            _ => {}
+        }
+        let item = tokio::select! {
+            biased;
+            _ = until.changed() => continue,
+            item = items.recv() => item,
+        };
+        match item {
+            Some(Outgoing::Answer(index, answer)) => {
+                if !matches!(answer, Answer::Want { .. }) {
+                    settled += 1;
+                }
+                answers.push((index, answer));
+            }
+            Some(Outgoing::Result(index, result)) => {
+                settled += 1;
+                results.push((index, result));
+            }
+            Some(Outgoing::Folder) => settled += 1,
+            // No thread is left that could settle the rest: another task has the error.
+            None => return std::future::pending().await,
+        }
+        let more = !items.is_empty();
+        if !answers.is_empty() && (!more || answers.len() >= MAX_ITEMS_PER_MESSAGE) {
+            let message = Message::Answers(std::mem::take(&mut answers));
+            writer.write_all(&message.encode()).await?;
+        }
+        if !results.is_empty() && (!more || results.len() >= MAX_ITEMS_PER_MESSAGE) {
+            let message = Message::Results(std::mem::take(&mut results));
+            writer.write_all(&message.encode()).await?;
+        }
+    }
+    session.done.store(true, Ordering::Relaxed);
+    writer.write_all(&Message::Done.encode()).await?;
+    writer.shutdown().await
+}

@@ -1,0 +1,115 @@
+//! What a session did, and why it ended: the results both ends hand to their commands.
+
+use std::fmt;
+use std::io;
+
+use super::caps::MAX_REPORTED_FAILURES;
+use super::message::{Malformed, ReadError, Reason, Refusal};
+
+/// The sums of one session, and the files that did not go through.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Report {
+    /// Files that are whole at the receiver because of this session.
+    pub(crate) files: u64,
+    /// Their sizes, bytes.
+    pub(crate) bytes: u64,
+    /// File bytes that went over the wire, in files that failed too.
+    pub(crate) bytes_moved: u64,
+    /// Files that were there already.
+    pub(crate) skipped: u64,
+    /// Their sizes, bytes.
+    pub(crate) bytes_skipped: u64,
+    /// Files continued from a part file.
+    pub(crate) resumed: u64,
+    /// Bytes that did not travel again because of that.
+    pub(crate) bytes_resumed: u64,
+    /// Files that are not whole at the receiver.
+    pub(crate) failed: u64,
+    /// The first of them, with the reason.
+    pub(crate) failures: Vec<Failed>,
+    /// What the sender could not even announce (unreadable folders and the like).
+    pub(crate) left_out: u64,
+}
+
+/// One file that did not go through.
+#[derive(Clone, Debug)]
+pub(crate) struct Failed {
+    pub(crate) path: String,
+    pub(crate) refusal: Refusal,
+}
+
+impl Report {
+    /// Notes a failure.
+    pub(crate) fn fail(&mut self, path: impl fmt::Display, refusal: Refusal) {
+        self.failed += 1;
+        if self.failures.len() < MAX_REPORTED_FAILURES {
+            self.failures.push(Failed { path: path.to_string(), refusal });
+        }
+    }
+
+    /// Whether everything the sender was asked to send is whole at the receiver.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.failed == 0 && self.left_out == 0
+    }
+}
+
+/// Why a session ended early. Part files stay for the next attempt.
+#[derive(Debug)]
+pub(crate) enum SessionError {
+    /// The stream or its connection failed.
+    Lost(io::Error),
+    /// The peer said that it cannot go on.
+    Refused(Refusal),
+    /// The peer broke the transfer protocol; it was told.
+    Protocol(&'static str),
+    /// This side cannot go on; the peer was told.
+    Local(Refusal),
+    /// The session was cancelled: by its user, or because the same sender came back.
+    Cancelled,
+}
+
+impl SessionError {
+    /// What the peer should be told before the stream ends, if anything.
+    pub(crate) fn farewell(&self) -> Option<Refusal> {
+        match self {
+            Self::Lost(_) | Self::Refused(_) => None,
+            Self::Protocol(what) => Some(Refusal::new(Reason::Protocol, *what)),
+            Self::Local(refusal) => Some(refusal.clone()),
+            Self::Cancelled => Some(Refusal::new(Reason::Interrupted, "the other side was interrupted")),
+        }
+    }
+}
+
+impl fmt::Display for SessionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lost(error) => write!(f, "connection lost: {error}"),
+            Self::Refused(refusal) => write!(f, "the other side stopped: {refusal}"),
+            Self::Protocol(what) => write!(f, "the other side broke the transfer protocol: {what}"),
+            Self::Local(refusal) => write!(f, "{refusal}"),
+            Self::Cancelled => f.write_str("the session was cancelled"),
+        }
+    }
+}
+
+impl From<ReadError> for SessionError {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Lost(error) => Self::Lost(error),
+            ReadError::Malformed(Malformed(what)) => Self::Protocol(what),
+        }
+    }
+}
+
+impl From<io::Error> for SessionError {
+    fn from(error: io::Error) -> Self {
+        Self::Lost(error)
+    }
+}
+
+/// A report with the reason why it is not complete, if there is one.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) report: Report,
+    pub(crate) error: Option<SessionError>,
+}

@@ -1,0 +1,337 @@
+//! The sending half of a session.
+//!
+//! 1. `list`, on a file thread, walks the roots;
+//! 2. `write_manifest` numbers, batches and sends entries while the walk goes on;
+//! 3. `read_control` turns answers into jobs and results into the report;
+//! 4. lanes take jobs: `source` on file threads, `pipe` to the network;
+//! 5. `Done` ends the session: every entry is settled.
+//!
+//! Nothing here prints or knows of QUIC.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::task::JoinSet;
+
+use super::caps::{MAX_LANES, MAX_UNSETTLED_SENDER};
+use super::limit::Limiter;
+use super::message::{Answer, EntryKind, FileFacts, Message, Refusal, put_entry, put_varint, read_message, stream_kind};
+use super::path::RelativePath;
+use super::pipe::{LaneWriter, OpenLane, outgoing, pump_out};
+use super::progress::Progress;
+use super::report::{Ended, Report, SessionError};
+use super::source::{Job, Jobs, serve_lane};
+use super::walk::{Found, Root, walk};
+
+/// Entries are sent once this many bytes are collected, or when the walk pauses.
+const ENTRY_BATCH_BYTES: usize = 16 * 1024;
+const QUEUE: usize = 1024;
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// What to send and how.
+pub(crate) struct SendPlan {
+    pub(crate) roots: Vec<Root>,
+    pub(crate) follow_links: bool,
+    /// Data streams, 1 to `MAX_LANES`.
+    pub(crate) lanes: usize,
+    pub(crate) limiter: Option<Arc<Limiter>>,
+}
+
+struct Session {
+    progress: Arc<Progress>,
+    jobs: Jobs,
+    room: Semaphore,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    files: HashMap<u64, Announced>,
+    report: Report,
+    /// Symlinks and special files.
+    skipped: u64,
+}
+
+/// A file in the manifest that is not settled.
+struct Announced {
+    path: RelativePath,
+    disk: PathBuf,
+    facts: FileFacts,
+    asked: Option<Asked>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    Data,
+    /// Only whether it is the same as the one in place.
+    Comparison,
+}
+
+/// What a sender knows beyond the report.
+#[derive(Debug)]
+pub(crate) struct SendEnded {
+    pub(crate) ended: Ended,
+    /// Symlinks and special files that were left out.
+    pub(crate) not_files: u64,
+}
+
+/// Sends one session's files; the opening messages are done. Ends early when `cancelled`
+/// turns true.
+pub(crate) async fn send<R, W, O>(
+    control: (R, W),
+    lanes: O,
+    session_number: u64,
+    plan: SendPlan,
+    progress: Arc<Progress>,
+    mut cancelled: watch::Receiver<bool>,
+) -> SendEnded
+where
+    R: AsyncRead + Unpin + Send,
+    W: AsyncWrite + Unpin + Send,
+    O: OpenLane,
+{
+    let (mut reader, mut writer) = control;
+    let session = Arc::new(Session {
+        progress: Arc::clone(&progress),
+        jobs: Jobs::default(),
+        room: Semaphore::new(MAX_UNSETTLED_SENDER),
+        inner: Mutex::default(),
+    });
+    let (found, to_announce) = mpsc::channel(QUEUE);
+    let mut workers = JoinSet::new();
+    let (roots, follow_links) = (plan.roots, plan.follow_links);
+    workers.spawn_blocking(move || {
+        walk(&roots, follow_links, &mut |item| found.blocking_send(item).is_ok());
+        Ok(())
+    });
+    for _ in 0..plan.lanes.clamp(1, MAX_LANES) {
+        let session = Arc::clone(&session);
+        workers.spawn(run_lane(session, lanes.clone(), session_number, plan.limiter.clone()));
+    }
+
+    let outcome = {
+        let mut announcing = std::pin::pin!(session.write_manifest(&mut writer, to_announce));
+        let mut reading = std::pin::pin!(session.read_control(&mut reader));
+        let mut announced = false;
+        let lost = loop {
+            tokio::select! {
+                read = &mut reading => break read,
+                written = &mut announcing, if !announced => match written {
+                    Ok(()) => announced = true,
+                    Err(error) => break Err(SessionError::Lost(error)),
+                },
+                Some(worker) = workers.join_next() => match worker {
+                    // A lane ends by itself only with the jobs or with the connection.
+                    Ok(Err(error)) => break Err(SessionError::Lost(error)),
+                    _ => {}
+                },
+                _ = cancelled.wait_for(|cancelled| *cancelled) => break Err(SessionError::Cancelled),
+            }
+        };
+        // A stream that fails may mean that the receiver gave up; its reason is on the way.
+        let outcome = match lost {
+            Err(SessionError::Lost(error)) => match tokio::time::timeout(LAST_WORDS, &mut reading).await {
+                Ok(Err(SessionError::Refused(refusal))) => Err(SessionError::Refused(refusal)),
+                _ => Err(SessionError::Lost(error)),
+            },
+            other => other,
+        };
+        (outcome, announced)
+    };
+    let (outcome, announced) = outcome;
+    if outcome.is_ok() {
+        session.jobs.close();
+        let _ = tokio::time::timeout(LAST_WORDS, async { while workers.join_next().await.is_some() {} }).await;
+    }
+    session.jobs.abandon();
+    let error = outcome.err();
+    // Also ends the stream, which the receiver waits for. In the middle of a manifest there
+    // is no place for a farewell: the receiver sees the connection close.
+    let _ = tokio::time::timeout(LAST_WORDS, async {
+        if let Some(refusal) = error.as_ref().and_then(SessionError::farewell).filter(|_| announced) {
+            writer.write_all(&Message::Fatal(refusal).encode()).await?;
+        }
+        writer.shutdown().await
+    })
+    .await;
+    workers.abort_all();
+    let mut inner = session.lock();
+    let mut report = std::mem::take(&mut inner.report);
+    report.bytes_moved = progress.bytes_moved.load(Ordering::Relaxed);
+    report.resumed = progress.files_resumed.load(Ordering::Relaxed);
+    report.bytes_resumed = progress.bytes_resumed.load(Ordering::Relaxed);
+    SendEnded { ended: Ended { report, error }, not_files: inner.skipped }
+}
+
+/// One lane: a stream, a network task, a file thread.
+async fn run_lane<O: OpenLane>(
+    session: Arc<Session>,
+    lanes: O,
+    session_number: u64,
+    limiter: Option<Arc<Limiter>>,
+) -> io::Result<()> {
+    let mut lane = lanes.open().await?;
+    let mut preamble = Vec::new();
+    put_varint(&mut preamble, stream_kind::LANE);
+    put_varint(&mut preamble, session_number);
+    lane.write_chunk(preamble.into()).await?;
+    let (mut writer, blocks) = outgoing();
+    let progress = Arc::clone(&session.progress);
+    tokio::task::spawn_blocking(move || {
+        // A closed pipe shows in `pump_out`'s error.
+        let _ = serve_lane(&session.jobs, &mut writer, &session.progress);
+    });
+    pump_out(lane, blocks, limiter, progress).await
+}
+
+impl Session {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends the manifest while the walk goes on.
+    async fn write_manifest<W: AsyncWrite + Unpin>(
+        &self,
+        writer: &mut W,
+        mut found: mpsc::Receiver<Found>,
+    ) -> io::Result<()> {
+        let mut batch = Vec::new();
+        let (mut entries, mut bytes, mut unreadable) = (0, 0u64, 0);
+        loop {
+            if batch.len() >= ENTRY_BATCH_BYTES || (!batch.is_empty() && found.is_empty()) {
+                writer.write_all(&Message::wrap_entries(&batch)).await?;
+                batch.clear();
+            }
+            match found.recv().await {
+                Some(Found::Entry(entry, disk)) => {
+                    if let EntryKind::File(facts) = entry.kind {
+                        if self.room.available_permits() == 0 && !batch.is_empty() {
+                            // The receiver can only settle what it has been told of.
+                            writer.write_all(&Message::wrap_entries(&batch)).await?;
+                            batch.clear();
+                        }
+                        // Never closed.
+                        if let Ok(permit) = self.room.acquire().await {
+                            permit.forget();
+                        }
+                        let announced = Announced { path: entry.path.clone(), disk, facts, asked: None };
+                        self.lock().files.insert(entries, announced);
+                        self.progress.add_announced(facts.size);
+                        bytes = bytes.saturating_add(facts.size);
+                    }
+                    put_entry(&mut batch, &entry);
+                    entries += 1;
+                }
+                Some(Found::Skipped) => self.lock().skipped += 1,
+                Some(Found::Trouble { path, refusal }) => {
+                    unreadable += 1;
+                    self.lock().report.fail(path, refusal);
+                }
+                None => break,
+            }
+        }
+        self.progress.list_complete.store(true, Ordering::Relaxed);
+        let end = Message::EndOfList { entries, bytes, unreadable };
+        writer.write_all(&end.encode()).await
+    }
+
+    /// Reads answers and results until `Done`.
+    async fn read_control<R: AsyncRead + Unpin>(&self, reader: &mut R) -> Result<(), SessionError> {
+        loop {
+            match read_message(reader).await? {
+                Some(Message::Answers(answers)) => {
+                    for (index, answer) in answers {
+                        self.on_answer(index, answer)?;
+                    }
+                }
+                Some(Message::Results(results)) => {
+                    for (index, result) in results {
+                        self.on_result(index, result)?;
+                    }
+                }
+                Some(Message::Done) => {
+                    return if self.lock().files.is_empty() && self.progress.list_complete.load(Ordering::Relaxed) {
+                        Ok(())
+                    } else {
+                        Err(SessionError::Protocol("the receiver is done before every file is settled"))
+                    };
+                }
+                Some(Message::Fatal(refusal)) => return Err(SessionError::Refused(refusal)),
+                Some(_) => return Err(SessionError::Protocol("a message that only a sender sends")),
+                None => return Err(SessionError::Lost(io::ErrorKind::UnexpectedEof.into())),
+            }
+        }
+    }
+
+    fn on_answer(&self, index: u64, answer: Answer) -> Result<(), SessionError> {
+        const UNKNOWN: SessionError = SessionError::Protocol("an answer for a file that was not announced");
+        let mut inner = self.lock();
+        match answer {
+            Answer::Want { have, hash, only_if_identical } => {
+                let file = inner.files.get_mut(&index).ok_or(UNKNOWN)?;
+                if file.asked.is_some() {
+                    return Err(SessionError::Protocol("the same file was asked for twice"));
+                }
+                if have > file.facts.size || (only_if_identical && have != file.facts.size) {
+                    return Err(SessionError::Protocol("the receiver claims to have more than the file"));
+                }
+                file.asked = Some(if only_if_identical { Asked::Comparison } else { Asked::Data });
+                let (path, disk, facts) = (file.path.clone(), file.disk.clone(), file.facts);
+                drop(inner);
+                self.jobs.push(Job { index, path, disk, facts, have, hash, only_if_identical });
+                return Ok(());
+            }
+            Answer::Skip => {
+                let file = inner.files.remove(&index).ok_or(UNKNOWN)?;
+                inner.report.skipped += 1;
+                inner.report.bytes_skipped += file.facts.size;
+                self.progress.add_found(file.facts.size);
+            }
+            Answer::Refuse(refusal) => match inner.files.remove(&index) {
+                Some(file) => inner.report.fail(&file.path, refusal),
+                None => {
+                    // Folders are not kept; the receiver's explanation names this one.
+                    inner.report.fail("a folder", refusal);
+                    return Ok(());
+                }
+            },
+        }
+        drop(inner);
+        self.settled();
+        Ok(())
+    }
+
+    fn on_result(&self, index: u64, result: Result<(), Refusal>) -> Result<(), SessionError> {
+        let mut inner = self.lock();
+        let file = inner
+            .files
+            .remove(&index)
+            .filter(|file| file.asked.is_some())
+            .ok_or(SessionError::Protocol("a result for a file that was not asked for"))?;
+        match result {
+            Ok(()) if file.asked == Some(Asked::Comparison) => {
+                inner.report.skipped += 1;
+                inner.report.bytes_skipped += file.facts.size;
+            }
+            Ok(()) => {
+                inner.report.files += 1;
+                inner.report.bytes += file.facts.size;
+            }
+            Err(refusal) => inner.report.fail(&file.path, refusal),
+        }
+        drop(inner);
+        self.settled();
+        Ok(())
+    }
+
+    fn settled(&self) {
+        self.progress.file_settled();
+        self.room.add_permits(1);
+    }
+}

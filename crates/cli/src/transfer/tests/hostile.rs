@@ -1,0 +1,318 @@
+//! Peers that break the rules, spoken by hand.
+
+use std::fs;
+use std::sync::Arc;
+
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, DuplexStream, ReadHalf, SimplexStream};
+use tokio::sync::{mpsc, watch};
+
+use super::world::{Scratch, contents_of, control, memory_lanes};
+use crate::transfer::caps::{MAX_CHUNK_BYTES, MAX_LANES};
+use crate::transfer::claims::SessionHandle;
+use crate::transfer::message::{
+    Answer, Entry, EntryKind, FileFacts, Message, Modified, Reason, put_varint, read_message, read_varint,
+};
+use crate::transfer::path::{PART_FOLDER, RelativePath};
+use crate::transfer::progress::Progress;
+use crate::transfer::receive::receive;
+use crate::transfer::report::{Ended, SessionError};
+use crate::transfer::send::{SendEnded, SendPlan, send};
+use crate::transfer::store::{Store, StorePolicy};
+
+fn facts(size: u64) -> FileFacts {
+    FileFacts { size, modified: Modified { seconds: 1_600_000_000, nanoseconds: 0 }, executable: false }
+}
+
+fn entry(path: &str, size: u64) -> Entry {
+    Entry { path: RelativePath::parse(path.as_bytes()).unwrap(), kind: EntryKind::File(facts(size)) }
+}
+
+/// Sends a manifest of one file.
+pub(super) async fn announce<W: AsyncWrite + Unpin>(control: &mut W, path: &str, size: u64) {
+    control.write_all(&Message::Entries(vec![entry(path, size)]).encode()).await.unwrap();
+    let end = Message::EndOfList { entries: 1, bytes: size, unreadable: 0 };
+    control.write_all(&end.encode()).await.unwrap();
+}
+
+pub(super) async fn expect_answers<R: AsyncRead + Unpin>(control: &mut R) -> Vec<(u64, Answer)> {
+    match read_message(control).await.unwrap() {
+        Some(Message::Answers(answers)) => answers,
+        other => panic!("expected answers, got {other:?}"),
+    }
+}
+
+/// A receiver under attack: its control stream, its lanes, its end.
+struct Victim {
+    control: DuplexStream,
+    lanes: mpsc::Sender<ReadHalf<SimplexStream>>,
+    ended: tokio::task::JoinHandle<Ended>,
+    scratch: Scratch,
+}
+
+impl Victim {
+    fn new() -> Self {
+        let scratch = Scratch::new();
+        let store = Store::open(&scratch.path("to"), StorePolicy::default()).unwrap();
+        let (control, there) = control();
+        let (lanes, arrivals) = mpsc::channel(64);
+        let handle = SessionHandle::new(Arc::new(Progress::new()));
+        let ended = tokio::spawn(receive(tokio::io::split(there), arrivals, store, None, handle));
+        Self { control, lanes, ended, scratch }
+    }
+
+    async fn lane(&self, bytes: &[u8]) {
+        let (read, mut write) = tokio::io::simplex(1 << 20);
+        write.write_all(bytes).await.unwrap();
+        self.lanes.send(read).await.unwrap();
+        // Kept open: an attacker need not end what it starts.
+        std::mem::forget(write);
+    }
+
+    /// The receiver must call it the peer's fault, tell the peer, and keep nothing.
+    async fn must_blame_us(mut self) {
+        let said = loop {
+            match read_message(&mut self.control).await.unwrap() {
+                Some(Message::Fatal(refusal)) => break refusal,
+                Some(_) => {}
+                None => panic!("the stream ended without a reason"),
+            }
+        };
+        assert_eq!(said.reason, Reason::Protocol, "{said}");
+        let ended = self.ended.await.unwrap();
+        assert!(matches!(ended.error, Some(SessionError::Protocol(_))), "{:?}", ended.error);
+        let left: Vec<_> = fs::read_dir(self.scratch.path("to")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, [PART_FOLDER]);
+    }
+}
+
+fn record(index: u64, offset: u64, chunks: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for value in [1, index, offset] {
+        put_varint(&mut bytes, value);
+    }
+    for chunk in chunks {
+        put_varint(&mut bytes, chunk.len() as u64);
+        bytes.extend_from_slice(chunk);
+    }
+    bytes
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_path_out_of_the_destination_ends_the_session() {
+    for path in ["../evil", "a/../../evil", "/etc/evil", "a//b", "a/./b", "nul\0", "", ".towline-part/x"] {
+        let mut victim = Victim::new();
+        let mut body = vec![0, 0];
+        put_varint(&mut body, path.len() as u64);
+        body.extend_from_slice(path.as_bytes());
+        put_varint(&mut body, 4);
+        body.extend_from_slice(&[0; 12]);
+        victim.control.write_all(&Message::wrap_entries(&body)).await.unwrap();
+        victim.must_blame_us().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn data_for_a_file_that_was_not_asked_for_ends_the_session() {
+    let mut victim = Victim::new();
+    announce(&mut victim.control, "file", 4).await;
+    expect_answers(&mut victim.control).await;
+    victim.lane(&record(1, 0, &[b"data"])).await;
+    victim.must_blame_us().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_data_than_announced_ends_the_session() {
+    let mut victim = Victim::new();
+    announce(&mut victim.control, "file", 4).await;
+    expect_answers(&mut victim.control).await;
+    victim.lane(&record(0, 0, &[b"dat", b"aa"])).await;
+    victim.must_blame_us().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_offset_that_was_not_offered_ends_the_session() {
+    let mut victim = Victim::new();
+    announce(&mut victim.control, "file", 4_000_000).await;
+    expect_answers(&mut victim.control).await;
+    victim.lane(&record(0, 1000, &[b"data"])).await;
+    victim.must_blame_us().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_giant_chunk_ends_the_session() {
+    let mut victim = Victim::new();
+    announce(&mut victim.control, "file", 1 << 40).await;
+    // The disk may be too small for it: then there is no offer, and the data is unasked for.
+    expect_answers(&mut victim.control).await;
+    let mut bytes = record(0, 0, &[]);
+    put_varint(&mut bytes, MAX_CHUNK_BYTES + 1);
+    victim.lane(&bytes).await;
+    victim.must_blame_us().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn too_many_lanes_end_the_session() {
+    let victim = Victim::new();
+    for _ in 0..=MAX_LANES {
+        victim.lane(&[]).await;
+    }
+    victim.must_blame_us().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_over_the_limit_is_refused_before_it_is_read() {
+    let mut victim = Victim::new();
+    let mut header = Vec::new();
+    put_varint(&mut header, 0x10);
+    put_varint(&mut header, 1 << 40);
+    victim.control.write_all(&header).await.unwrap();
+    victim.must_blame_us().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn garbage_on_the_control_stream_ends_the_session() {
+    for garbage in [&b"\x10\x01\xff"[..], b"\x3f\x00", b"\x22\x00", b"\x11\x03\x05\x00\x00", b"\x22\x01\x00"] {
+        let mut victim = Victim::new();
+        victim.control.write_all(garbage).await.unwrap();
+        victim.must_blame_us().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_hash_puts_nothing_in_place() {
+    let mut victim = Victim::new();
+    announce(&mut victim.control, "file", 4).await;
+    expect_answers(&mut victim.control).await;
+    let mut bytes = record(0, 0, &[b"data"]);
+    bytes.extend_from_slice(&[0; 34]);
+    victim.lane(&bytes).await;
+    let Some(Message::Results(results)) = read_message(&mut victim.control).await.unwrap() else {
+        panic!("expected results");
+    };
+    assert_eq!(results[0].1.as_ref().unwrap_err().reason, Reason::Mismatch);
+    assert!(matches!(read_message(&mut victim.control).await.unwrap(), Some(Message::Done)));
+    drop(victim.control);
+    assert_eq!(victim.ended.await.unwrap().report.failed, 1);
+    assert!(!victim.scratch.path("to/file").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_path_twice_is_written_once() {
+    let mut victim = Victim::new();
+    let entries = Message::Entries(vec![entry("file", 4), entry("file", 4)]);
+    victim.control.write_all(&entries.encode()).await.unwrap();
+    let mut answers = Vec::new();
+    while answers.len() < 2 {
+        answers.extend(expect_answers(&mut victim.control).await);
+    }
+    assert!(matches!(answers[0].1, Answer::Want { .. }));
+    assert!(matches!(&answers[1].1, Answer::Refuse(refusal) if refusal.reason == Reason::Busy));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sender_that_vanishes_leaves_a_part_file_and_no_file() {
+    let mut victim = Victim::new();
+    announce(&mut victim.control, "file", 4_000_000).await;
+    expect_answers(&mut victim.control).await;
+    victim.lane(&record(0, 0, &[&[7; 500_000]])).await;
+    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    drop(victim.control);
+    let ended = victim.ended.await.unwrap();
+    assert!(matches!(ended.error, Some(SessionError::Lost(_))), "{:?}", ended.error);
+    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    assert!(!victim.scratch.path("to/file").exists());
+    let parts: Vec<_> = fs::read_dir(victim.scratch.path("to").join(PART_FOLDER)).unwrap().collect();
+    assert_eq!(parts.len(), 2, "the part and its record: {parts:?}");
+}
+
+/// A sender under attack by its receiver.
+struct Donor {
+    control: DuplexStream,
+    arrivals: mpsc::Receiver<ReadHalf<SimplexStream>>,
+    ended: tokio::task::JoinHandle<SendEnded>,
+    scratch: Scratch,
+    _cancel: watch::Sender<bool>,
+}
+
+impl Donor {
+    fn new() -> Self {
+        let scratch = Scratch::new();
+        scratch.write("from/file", b"data");
+        let (here, control) = control();
+        let (lanes, arrivals) = memory_lanes(None);
+        let plan = SendPlan { roots: contents_of(&scratch.path("from")), follow_links: false, lanes: 1, limiter: None };
+        let cancel = watch::Sender::new(false);
+        let cancelled = cancel.subscribe();
+        let ended = tokio::spawn(async move {
+            send(tokio::io::split(here), lanes, 1, plan, Arc::new(Progress::new()), cancelled).await
+        });
+        Self { control, arrivals, ended, scratch, _cancel: cancel }
+    }
+
+    async fn manifest(&mut self) {
+        loop {
+            match read_message(&mut self.control).await.unwrap() {
+                Some(Message::EndOfList { .. }) => return,
+                Some(Message::Entries(_)) => {}
+                other => panic!("expected the manifest, got {other:?}"),
+            }
+        }
+    }
+
+    async fn say(&mut self, message: Message) {
+        self.control.write_all(&message.encode()).await.unwrap();
+    }
+}
+
+fn want(have: u64) -> Answer {
+    let hash = (have > 0).then_some([0; 32]);
+    Answer::Want { have, hash, only_if_identical: false }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_receiver_that_breaks_the_rules_is_blamed() {
+    let cases: Vec<Vec<Message>> = vec![
+        vec![Message::Answers(vec![(5, want(0))])],
+        vec![Message::Answers(vec![(0, want(5))])],
+        vec![Message::Answers(vec![(0, want(0)), (0, want(0))])],
+        vec![Message::Answers(vec![(0, Answer::Want { have: 2, hash: Some([0; 32]), only_if_identical: true })])],
+        vec![Message::Results(vec![(0, Ok(()))])],
+        vec![Message::Done],
+        vec![Message::Accept],
+        vec![Message::EndOfList { entries: 1, bytes: 4, unreadable: 0 }],
+    ];
+    for case in cases {
+        let mut donor = Donor::new();
+        donor.manifest().await;
+        let name = format!("{case:?}");
+        for message in case {
+            donor.say(message).await;
+        }
+        let ended = donor.ended.await.unwrap();
+        assert!(matches!(ended.ended.error, Some(SessionError::Protocol(_))), "{name}: {:?}", ended.ended.error);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_changed_between_listing_and_sending_is_aborted_in_its_record() {
+    let mut donor = Donor::new();
+    donor.manifest().await;
+    donor.scratch.write("from/file", b"other data");
+    donor.say(Message::Answers(vec![(0, want(0))])).await;
+    let mut lane = donor.arrivals.recv().await.unwrap();
+    let mut numbers = Vec::new();
+    for _ in 0..5 {
+        numbers.push(read_varint(&mut lane).await.unwrap().unwrap());
+    }
+    assert_eq!(numbers, [1, 0, 0, 0, Reason::Changed.code()]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_receivers_refusal_reaches_the_report_with_its_words() {
+    let mut donor = Donor::new();
+    donor.manifest().await;
+    let refusal = crate::transfer::message::Refusal::new(Reason::DiskFull, "needs 4 bytes, 0 are free");
+    donor.say(Message::Fatal(refusal.clone())).await;
+    let ended = donor.ended.await.unwrap();
+    assert!(matches!(ended.ended.error, Some(SessionError::Refused(said)) if said == refusal));
+}

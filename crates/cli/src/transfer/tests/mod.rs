@@ -1,0 +1,6 @@
+//! The transfer protocol over in-memory streams: both halves, and hostile peers by hand.
+
+mod formats;
+mod hostile;
+mod sessions;
+mod world;

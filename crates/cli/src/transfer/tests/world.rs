@@ -1,0 +1,221 @@
+//! Scratch folders and in-memory connections for the tests beside this file.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::io::{AsyncWriteExt, DuplexStream, ReadHalf, SimplexStream, WriteHalf};
+use tokio::sync::{mpsc, watch};
+
+use crate::transfer::claims::SessionHandle;
+use crate::transfer::limit::Limiter;
+use crate::transfer::message::read_varint;
+use crate::transfer::path::RelativePath;
+use crate::transfer::pipe::{LaneWriter, OpenLane};
+use crate::transfer::progress::Progress;
+use crate::transfer::receive::receive;
+use crate::transfer::report::Ended;
+use crate::transfer::send::{SendEnded, SendPlan, send};
+use crate::transfer::store::{Store, StorePolicy};
+use crate::transfer::walk::Root;
+
+const BUFFER: usize = 64 * 1024;
+
+/// A folder that is removed when dropped.
+pub(super) struct Scratch(PathBuf);
+
+impl Scratch {
+    pub(super) fn new() -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let name = format!("towline-test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    pub(super) fn path(&self, below: &str) -> PathBuf {
+        self.0.join(below)
+    }
+
+    pub(super) fn write(&self, below: &str, data: &[u8]) -> PathBuf {
+        let path = self.path(below);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, data).unwrap();
+        path
+    }
+
+    pub(super) fn executable(&self, below: &str, data: &[u8]) {
+        let path = self.write(below, data);
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// `length` bytes that differ from file to file and do not repeat.
+pub(super) fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut data = vec![0; length];
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&seed.to_le_bytes());
+    hasher.finalize_xof().fill(&mut data);
+    data
+}
+
+/// Relative path, contents, executable bit and time of every file below a folder.
+pub(super) fn listing(folder: &Path) -> Vec<(String, Vec<u8>, bool, std::time::SystemTime)> {
+    fn visit(folder: &Path, prefix: &str, into: &mut Vec<(String, Vec<u8>, bool, std::time::SystemTime)>) {
+        let mut entries: Vec<_> = fs::read_dir(folder).unwrap().map(Result::unwrap).collect();
+        entries.sort_by_key(fs::DirEntry::file_name);
+        for entry in entries {
+            let name = format!("{prefix}{}", entry.file_name().to_string_lossy());
+            let metadata = entry.metadata().unwrap();
+            if entry.file_name() == crate::transfer::path::PART_FOLDER {
+                continue;
+            }
+            if metadata.is_dir() {
+                into.push((format!("{name}/"), Vec::new(), false, std::time::UNIX_EPOCH));
+                visit(&entry.path(), &format!("{name}/"), into);
+            } else {
+                let executable = metadata.permissions().mode() & 0o100 != 0;
+                into.push((name, fs::read(entry.path()).unwrap(), executable, metadata.modified().unwrap()));
+            }
+        }
+    }
+    let mut all = Vec::new();
+    visit(folder, "", &mut all);
+    all
+}
+
+/// Opens lanes as in-memory pipes; `spoil` flips one byte at that position of the first lane.
+#[derive(Clone)]
+pub(super) struct MemoryLanes {
+    arrivals: mpsc::Sender<ReadHalf<SimplexStream>>,
+    spoil: Option<u64>,
+}
+
+pub(super) struct MemoryLane {
+    stream: WriteHalf<SimplexStream>,
+    position: u64,
+    spoil: Option<u64>,
+}
+
+impl LaneWriter for MemoryLane {
+    async fn write_chunk(&mut self, block: Bytes) -> io::Result<()> {
+        let mut block = block.to_vec();
+        let end = self.position + block.len() as u64;
+        if let Some(at) = self.spoil.filter(|at| (self.position..end).contains(at)) {
+            block[(at - self.position) as usize] ^= 1;
+        }
+        self.position = end;
+        self.stream.write_all(&block).await
+    }
+
+    async fn finish(&mut self) -> io::Result<()> {
+        self.stream.shutdown().await
+    }
+}
+
+impl OpenLane for MemoryLanes {
+    type Lane = MemoryLane;
+
+    async fn open(&self) -> io::Result<MemoryLane> {
+        let (mut read, write) = tokio::io::simplex(BUFFER);
+        let arrivals = self.arrivals.clone();
+        tokio::spawn(async move {
+            // What the connection's dispatcher does: kind, then session number.
+            let _ = read_varint(&mut read).await;
+            let _ = read_varint(&mut read).await;
+            let _ = arrivals.send(read).await;
+        });
+        Ok(MemoryLane { stream: write, position: 0, spoil: self.spoil })
+    }
+}
+
+pub(super) fn memory_lanes(spoil: Option<u64>) -> (MemoryLanes, mpsc::Receiver<ReadHalf<SimplexStream>>) {
+    let (arrivals, lanes) = mpsc::channel(16);
+    (MemoryLanes { arrivals, spoil }, lanes)
+}
+
+/// Both ends of a control stream.
+pub(super) fn control() -> (DuplexStream, DuplexStream) {
+    tokio::io::duplex(BUFFER)
+}
+
+/// Sends the contents of a folder under their own names.
+pub(super) fn contents_of(folder: &Path) -> Vec<Root> {
+    vec![Root { disk: folder.to_path_buf(), name: None }]
+}
+
+pub(super) fn named(disk: &Path, name: &str) -> Vec<Root> {
+    vec![Root { disk: disk.to_path_buf(), name: Some(RelativePath::parse(name.as_bytes()).unwrap()) }]
+}
+
+/// How a whole session is to run.
+pub(super) struct Run {
+    pub(super) roots: Vec<Root>,
+    pub(super) policy: StorePolicy,
+    pub(super) prefix: Option<&'static str>,
+    pub(super) spoil: Option<u64>,
+    pub(super) limit: Option<u64>,
+    pub(super) lanes: usize,
+    /// Cut the connection when so many file bytes went over.
+    pub(super) cut_after: Option<u64>,
+}
+
+impl Run {
+    pub(super) fn of(roots: Vec<Root>) -> Self {
+        Self {
+            roots,
+            policy: StorePolicy::default(),
+            prefix: None,
+            spoil: None,
+            limit: None,
+            lanes: 4,
+            cut_after: None,
+        }
+    }
+
+    /// Runs both halves until both have ended.
+    pub(super) async fn into(self, out: &Path) -> (SendEnded, Ended) {
+        let store = Store::open(out, self.policy).unwrap();
+        let (here, there) = control();
+        let (lanes, arrivals) = memory_lanes(self.spoil);
+        let progress = Arc::new(Progress::new());
+        let handle = SessionHandle::new(Arc::new(Progress::new()));
+        let plan = SendPlan {
+            roots: self.roots,
+            follow_links: false,
+            lanes: self.lanes,
+            limiter: self.limit.map(|rate| Arc::new(Limiter::new(rate))),
+        };
+        let cancel = watch::Sender::new(false);
+        let prefix = self.prefix.map(|prefix| RelativePath::parse(prefix.as_bytes()).unwrap());
+        let sending = send(tokio::io::split(here), lanes, 7, plan, progress, cancel.subscribe());
+        let receiving = receive(tokio::io::split(there), arrivals, store, prefix, Arc::clone(&handle));
+        let cutting = async {
+            let Some(bytes) = self.cut_after else { return std::future::pending().await };
+            while handle.progress.bytes_moved.load(Ordering::Relaxed) < bytes {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            handle.cancel();
+            std::future::pending::<()>().await
+        };
+        let both = async { tokio::join!(sending, receiving) };
+        let ended = tokio::select! {
+            ended = tokio::time::timeout(Duration::from_secs(60), both) => ended.expect("the session hangs"),
+            () = cutting => unreachable!("never ends"),
+        };
+        // A cancelled receiver's file threads end shortly after it.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        ended
+    }
+}

@@ -1,0 +1,39 @@
+//! Who the peer is, and who we are.
+//!
+//! Owns identities (an X.509 chain or a raw public key, with the private key), pins, the rules by
+//! which a peer is believed, and the rustls configurations made of them: TLS 1.3 only, aws-lc
+//! only. `quic`, `stcp` and `towline` call it; the command line uses its names for ciphers and
+//! groups.
+//!
+//! It takes and returns bytes: files are `towline`'s. It reads no clock: dates come in as
+//! [`UnixTime`], and rustls gets the `TimeProvider` it is given. Keys are drawn from aws-lc's
+//! generator unless the caller brings a seed. A listener has one kind, raw keys or X.509.
+#![forbid(unsafe_code)]
+
+mod config;
+mod error;
+mod generate;
+mod identity;
+mod peer;
+mod pin;
+mod provider;
+mod text;
+mod trust;
+mod verify;
+mod x509;
+
+pub use config::{Resumption, TlsSettings, client_config, server_config};
+pub use error::{
+    CertificatesError, ConfigError, GenerateError, IdentityError, PeerRejected, PinError,
+    PreferenceError,
+};
+pub use generate::{BACKDATED_BY, DEV_LIFETIME};
+pub use identity::{Identity, IdentityKind, certificates_from_pem};
+pub use peer::PeerIdentity;
+pub use pin::{CertificatePin, KeyPin, Pin};
+pub use provider::{
+    Cipher, CipherPreference, KeyExchange, KeyExchangePreference, cpu_has_aes, initial_suite,
+    provider,
+};
+pub use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+pub use trust::{ClientAuth, Trust};

@@ -1,0 +1,1 @@
+//! Scenarios, swarms and fuzz bodies run on the simulator.

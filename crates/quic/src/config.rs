@@ -1,0 +1,249 @@
+//! Settings of endpoints and connections, with the defaults users get.
+//!
+//! Every limit a peer could drive has its own field or a named `MAX_*` constant listed in
+//! `docs/caps.md`. Nothing here reads a clock, a file or the environment.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand_core::Rng;
+use towline_recovery::Algorithm;
+use towline_wire::ConnectionId;
+
+/// Settings of one connection, shared by all connections made with them.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct TransportConfig {
+    /// Idle timeout; zero switches it off on our side (RFC 9000 §10.1). Default 30 s.
+    pub max_idle_timeout: Duration,
+    /// Send a PING when nothing was received for this long. Default: never.
+    pub keep_alive_interval: Option<Duration>,
+    /// A handshake that takes longer is given up. Default 10 s.
+    pub handshake_timeout: Duration,
+    /// First stream window, bytes. Default 2 MiB.
+    pub stream_receive_window: u64,
+    /// Auto-tuning never raises a stream window above this. Default 16 MiB.
+    pub max_stream_receive_window: u64,
+    /// First connection window, bytes. Default 3 MiB.
+    pub receive_window: u64,
+    /// Auto-tuning never raises the connection window above this. Default 24 MiB.
+    pub max_receive_window: u64,
+    /// Bidirectional streams the peer may have open. Default 100.
+    pub max_concurrent_bidi_streams: u64,
+    /// Unidirectional streams the peer may have open. Default 100.
+    pub max_concurrent_uni_streams: u64,
+    /// Bytes written and not yet sent that one stream may hold. Default 512 KiB.
+    pub stream_send_buffer: u64,
+    /// Bytes written and not yet acknowledged that one connection may hold. Default 32 MiB.
+    pub send_buffer: u64,
+    /// Largest datagram payload accepted; `None` refuses datagrams (RFC 9221). Default 65,535.
+    pub max_datagram_frame_size: Option<u16>,
+    /// Bytes of received datagrams kept for the application; the oldest go first. Default 1 MiB.
+    pub datagram_receive_buffer: usize,
+    /// Bytes of datagrams waiting to be sent. Default 1 MiB.
+    pub datagram_send_buffer: usize,
+    /// UDP payload size of full-sized packets, 1200 to 65,507 bytes. Default 1200.
+    pub mtu: u16,
+    /// Congestion controller. Default CUBIC.
+    pub congestion: Algorithm,
+    /// HyStart++ in the first slow start (RFC 9406). Default on.
+    pub hystart: bool,
+    /// Token-bucket pacing. Default on.
+    pub pacing: bool,
+    /// RTT assumed before the first sample. Default 333 ms (RFC 9002 §6.2.2).
+    pub initial_rtt: Duration,
+    /// Packets sealed with one key before a key update. Default 2^20.
+    pub key_update_interval: u64,
+}
+
+impl Default for TransportConfig {
+    fn default() -> Self {
+        Self {
+            max_idle_timeout: Duration::from_secs(30),
+            keep_alive_interval: None,
+            handshake_timeout: Duration::from_secs(10),
+            stream_receive_window: 2 << 20,
+            max_stream_receive_window: 16 << 20,
+            receive_window: 3 << 20,
+            max_receive_window: 24 << 20,
+            max_concurrent_bidi_streams: 100,
+            max_concurrent_uni_streams: 100,
+            stream_send_buffer: 512 << 10,
+            send_buffer: 32 << 20,
+            max_datagram_frame_size: Some(u16::MAX),
+            datagram_receive_buffer: 1 << 20,
+            datagram_send_buffer: 1 << 20,
+            mtu: 1200,
+            congestion: Algorithm::default(),
+            hystart: true,
+            pacing: true,
+            initial_rtt: Duration::from_millis(333),
+            key_update_interval: 1 << 20,
+        }
+    }
+}
+
+impl TransportConfig {
+    /// The packet size this configuration asks for, inside the bounds of RFC 9000 §14.
+    pub(crate) fn datagram_size(&self) -> u16 {
+        self.mtu.clamp(1200, 65_507)
+    }
+}
+
+/// How to connect as a client.
+#[derive(Clone)]
+pub struct ClientConfig {
+    /// rustls configuration: TLS 1.3 only, with a QUIC-capable suite and the ALPN list.
+    pub tls: Arc<rustls::ClientConfig>,
+    /// Transport settings.
+    pub transport: Arc<TransportConfig>,
+}
+
+impl ClientConfig {
+    /// Default transport settings over `tls`.
+    pub fn new(tls: Arc<rustls::ClientConfig>) -> Self {
+        Self {
+            tls,
+            transport: Arc::default(),
+        }
+    }
+}
+
+impl fmt::Debug for ClientConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientConfig")
+            .field("transport", &self.transport)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How to accept connections.
+#[derive(Clone)]
+pub struct ServerConfig {
+    /// rustls configuration: TLS 1.3 only, with the ALPN list.
+    pub tls: Arc<rustls::ServerConfig>,
+    /// Transport settings.
+    pub transport: Arc<TransportConfig>,
+    /// When a client must prove its address first (RFC 9000 §8.1.2).
+    pub retry: RetryPolicy,
+    /// Connections this endpoint holds at most. Default 100,000.
+    pub max_connections: usize,
+    /// Handshakes in progress at most; beyond, new clients are ignored. Default 4,000.
+    pub max_handshakes: usize,
+    /// Handshakes in progress above which `RetryPolicy::UnderLoad` asks for Retry. Default 1,000.
+    pub retry_threshold: usize,
+}
+
+impl ServerConfig {
+    /// Default settings over `tls`.
+    pub fn new(tls: Arc<rustls::ServerConfig>) -> Self {
+        Self {
+            tls,
+            transport: Arc::default(),
+            retry: RetryPolicy::UnderLoad,
+            max_connections: 100_000,
+            max_handshakes: 4_000,
+            retry_threshold: 1_000,
+        }
+    }
+}
+
+impl fmt::Debug for ServerConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerConfig")
+            .field("transport", &self.transport)
+            .field("retry", &self.retry)
+            .field("max_connections", &self.max_connections)
+            .finish_non_exhaustive()
+    }
+}
+
+/// When a server answers an Initial with Retry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum RetryPolicy {
+    /// Never.
+    Never,
+    /// While more handshakes are in progress than `ServerConfig::retry_threshold`.
+    #[default]
+    UnderLoad,
+    /// Always.
+    Always,
+}
+
+/// Settings of one endpoint shard. All secrets come from the caller.
+pub struct EndpointConfig {
+    /// Seed of the shard's own generator (connection IDs, skipped packet numbers, challenges).
+    pub seed: [u8; 32],
+    /// Key of stateless reset tokens (RFC 9000 §10.3.2); shared by all shards of a server.
+    pub reset_key: [u8; 32],
+    /// Key of Retry tokens; shared by all shards of a server.
+    pub token_key: [u8; 32],
+    /// Makes our connection IDs.
+    pub cid_generator: Box<dyn CidGenerator>,
+}
+
+impl EndpointConfig {
+    /// Derives all secrets from one seed, which must be secret and random outside of tests.
+    pub fn from_seed(seed: [u8; 32]) -> Self {
+        use rand_core::SeedableRng;
+        let mut rng = rand_chacha::ChaCha20Rng::from_seed(seed);
+        let mut config = Self {
+            seed: [0; 32],
+            reset_key: [0; 32],
+            token_key: [0; 32],
+            cid_generator: Box::new(ShardedCid::new(0)),
+        };
+        rng.fill_bytes(&mut config.seed);
+        rng.fill_bytes(&mut config.reset_key);
+        rng.fill_bytes(&mut config.token_key);
+        config
+    }
+}
+
+impl fmt::Debug for EndpointConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EndpointConfig").finish_non_exhaustive()
+    }
+}
+
+/// Makes the connection IDs that peers put into packets sent to us.
+///
+/// All IDs of one generator have the same length, so that short headers can be parsed.
+pub trait CidGenerator: Send {
+    /// Length of every ID, 1 to 20 bytes. Clients and servers here never use empty IDs.
+    fn len(&self) -> usize;
+    /// Fills a new ID from the random bytes given, which are as many as [`Self::len`].
+    fn generate(&mut self, random: &[u8]) -> ConnectionId;
+}
+
+/// Eight-byte connection IDs whose first byte is the shard that owns the connection.
+#[derive(Clone, Debug)]
+pub struct ShardedCid {
+    shard: u8,
+}
+
+impl ShardedCid {
+    /// IDs of shard number `shard`.
+    pub fn new(shard: u8) -> Self {
+        Self { shard }
+    }
+
+    /// The shard that made `cid`, if it is long enough to be one of ours.
+    pub fn shard_of(cid: &[u8]) -> Option<u8> {
+        (cid.len() >= 8).then(|| cid[0])
+    }
+}
+
+impl CidGenerator for ShardedCid {
+    fn len(&self) -> usize {
+        8
+    }
+
+    fn generate(&mut self, random: &[u8]) -> ConnectionId {
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(&random[..8]);
+        bytes[0] = self.shard;
+        ConnectionId::new(&bytes).unwrap_or(ConnectionId::EMPTY)
+    }
+}

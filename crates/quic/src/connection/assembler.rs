@@ -1,0 +1,194 @@
+//! Puts received stream bytes back in order.
+//!
+//! Used by the receiving half of streams and by the CRYPTO streams. In-order data is
+//! appended to one contiguous buffer the reader takes slices from; data ahead of a gap
+//! waits in sorted pieces. The first copy of a byte wins (RFC 9000 §2.2). How many bytes
+//! may arrive is flow control's business; the number of gaps is bounded here.
+
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+
+/// Cap: pieces of out-of-order data one stream may hold (CVE-2026-25800 class).
+pub(crate) const MAX_STREAM_GAPS: usize = 512;
+
+/// More gaps than [`MAX_STREAM_GAPS`].
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct TooManyGaps;
+
+#[derive(Debug, Default)]
+pub(crate) struct Assembler {
+    /// Stream offset of the next byte the reader gets.
+    read_offset: u64,
+    ready: BytesMut,
+    /// Sorted, disjoint pieces beyond `read_offset + ready.len()`.
+    pending: VecDeque<(u64, BytesMut)>,
+}
+
+impl Assembler {
+    /// Offset of the next byte to read.
+    pub(crate) fn read_offset(&self) -> u64 {
+        self.read_offset
+    }
+
+    /// First offset not yet received.
+    pub(crate) fn contiguous_end(&self) -> u64 {
+        self.read_offset + self.ready.len() as u64
+    }
+
+    pub(crate) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Whether data is held that no reader can have yet because bytes before it are missing.
+    pub(crate) fn has_gap(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// Adds `data` at `offset`.
+    pub(crate) fn insert(&mut self, offset: u64, data: &[u8]) -> Result<(), TooManyGaps> {
+        let end = offset + data.len() as u64;
+        let contiguous = self.contiguous_end();
+        if end <= contiguous {
+            return Ok(());
+        }
+        if offset <= contiguous {
+            self.ready
+                .extend_from_slice(&data[(contiguous - offset) as usize..]);
+            if !self.pending.is_empty() {
+                self.join();
+            }
+            return Ok(());
+        }
+        self.insert_pending(offset, data)
+    }
+
+    /// Moves pieces that have become contiguous behind the ready data.
+    fn join(&mut self) {
+        while let Some((offset, _)) = self.pending.front() {
+            let contiguous = self.contiguous_end();
+            if *offset > contiguous {
+                break;
+            }
+            if let Some((offset, piece)) = self.pending.pop_front() {
+                let skip = (contiguous - offset) as usize;
+                if skip < piece.len() {
+                    self.ready.extend_from_slice(&piece[skip..]);
+                }
+            }
+        }
+    }
+
+    fn insert_pending(&mut self, mut offset: u64, mut data: &[u8]) -> Result<(), TooManyGaps> {
+        let mut i = self
+            .pending
+            .partition_point(|(start, piece)| start + piece.len() as u64 <= offset);
+        while !data.is_empty() {
+            let (next_start, next_end) = match self.pending.get(i) {
+                Some((start, piece)) => (*start, start + piece.len() as u64),
+                None => (u64::MAX, u64::MAX),
+            };
+            if offset >= next_start {
+                // Bytes already held win.
+                let held = (next_end - offset).min(data.len() as u64);
+                data = &data[held as usize..];
+                offset += held;
+                i += 1;
+                continue;
+            }
+            let n = (next_start - offset).min(data.len() as u64) as usize;
+            let (fresh, rest) = data.split_at(n);
+            match i.checked_sub(1).and_then(|p| self.pending.get_mut(p)) {
+                Some((start, piece)) if *start + piece.len() as u64 == offset => {
+                    piece.extend_from_slice(fresh);
+                }
+                _ => {
+                    if self.pending.len() >= MAX_STREAM_GAPS {
+                        return Err(TooManyGaps);
+                    }
+                    self.pending.insert(i, (offset, BytesMut::from(fresh)));
+                    i += 1;
+                }
+            }
+            offset += n as u64;
+            data = rest;
+        }
+        Ok(())
+    }
+
+    /// Takes up to `max` contiguous bytes without copying.
+    pub(crate) fn read(&mut self, max: usize) -> Option<Bytes> {
+        if self.ready.is_empty() || max == 0 {
+            return None;
+        }
+        let n = self.ready.len().min(max);
+        self.read_offset += n as u64;
+        Some(self.ready.split_to(n).freeze())
+    }
+
+    /// Copies up to `out.len()` contiguous bytes; returns how many.
+    pub(crate) fn read_slice(&mut self, out: &mut [u8]) -> usize {
+        let n = self.ready.len().min(out.len());
+        out[..n].copy_from_slice(&self.ready[..n]);
+        self.read_offset += n as u64;
+        let _ = self.ready.split_to(n);
+        n
+    }
+
+    /// Drops everything held.
+    pub(crate) fn clear(&mut self) {
+        self.ready = BytesMut::new();
+        self.pending = VecDeque::new();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn random_fragments_read_back_in_order_and_first_copy_wins() {
+        let mut state = 99u64;
+        let mut next = |n: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % n
+        };
+        for _ in 0..300 {
+            let len = 1 + next(400);
+            let mut model: Vec<Option<u8>> = vec![None; len as usize];
+            let mut a = Assembler::default();
+            let mut read = Vec::new();
+            while model.iter().any(Option::is_none) {
+                let start = next(len);
+                let end = (start + 1 + next(40)).min(len);
+                let data: Vec<u8> = (start..end).map(|_| next(256) as u8).collect();
+                a.insert(start, &data).unwrap();
+                for (i, byte) in (start..end).zip(&data) {
+                    model[i as usize].get_or_insert(*byte);
+                }
+                if next(4) == 0 {
+                    if let Some(chunk) = a.read(1 + next(30) as usize) {
+                        read.extend_from_slice(&chunk);
+                    }
+                }
+            }
+            while let Some(chunk) = a.read(usize::MAX) {
+                read.extend_from_slice(&chunk);
+            }
+            assert_eq!(read, model.into_iter().flatten().collect::<Vec<_>>());
+            assert!(!a.has_gap());
+        }
+    }
+
+    #[test]
+    fn gap_flood_is_refused_at_the_cap() {
+        let mut a = Assembler::default();
+        for i in 0..MAX_STREAM_GAPS as u64 {
+            a.insert(2 * i + 1, b"x").unwrap();
+        }
+        assert_eq!(a.insert(5000, b"x"), Err(TooManyGaps));
+        // Filling a gap is still possible.
+        a.insert(0, b"y").unwrap();
+        assert_eq!(a.contiguous_end(), 2);
+    }
+}

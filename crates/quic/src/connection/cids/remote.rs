@@ -1,0 +1,224 @@
+//! Connection IDs the peer issued (RFC 9000 §5.1.2).
+//!
+//! Holds the one in use and spares, obeys Retire Prior To, and owes RETIRE_CONNECTION_ID
+//! frames. A peer that makes us owe too many is closed (CVE-2024-22189 class).
+
+use towline_wire::{
+    ConnectionId, RETIRE_CONNECTION_ID_MAX_LEN, StatelessResetToken, TransportErrorCode,
+    write_retire_connection_id,
+};
+
+use crate::connection::component::{PacketWriter, SentFrame};
+use crate::error::Violation;
+
+/// Our `active_connection_id_limit` (RFC 9000 §18.2). Cap: IDs of the peer held at a time.
+pub(crate) const MAX_REMOTE_CIDS: u64 = 4;
+
+/// Cap: RETIRE_CONNECTION_ID frames owed and unacknowledged before the peer is closed.
+pub(crate) const MAX_PENDING_RETIREMENTS: usize = 12;
+
+#[derive(Clone, Debug)]
+struct Held {
+    sequence: u64,
+    cid: ConnectionId,
+    reset_token: Option<StatelessResetToken>,
+}
+
+#[derive(Debug)]
+pub(crate) struct RemoteCids {
+    /// The ID in use is first.
+    held: Vec<Held>,
+    retire_prior_to: u64,
+    /// Retirements to be written.
+    pending: Vec<u64>,
+    /// Retirements written and not acknowledged.
+    unacked: Vec<u64>,
+}
+
+impl RemoteCids {
+    pub(crate) fn new(first: ConnectionId) -> Self {
+        Self {
+            held: vec![Held {
+                sequence: 0,
+                cid: first,
+                reset_token: None,
+            }],
+            retire_prior_to: 0,
+            pending: Vec::new(),
+            unacked: Vec::new(),
+        }
+    }
+
+    /// The ID to put into packets.
+    pub(crate) fn current(&self) -> ConnectionId {
+        self.held.first().map_or(ConnectionId::EMPTY, |h| h.cid)
+    }
+
+    /// Replaces the handshake's ID: by the server's choice or after Retry (RFC 9000 §7.2).
+    pub(crate) fn set_initial(&mut self, cid: ConnectionId) {
+        if let Some(first) = self.held.first_mut() {
+            first.cid = cid;
+        }
+    }
+
+    /// The token of the handshake's ID, from the server's transport parameters.
+    pub(crate) fn set_initial_reset_token(&mut self, token: StatelessResetToken) {
+        if let Some(first) = self.held.iter_mut().find(|h| h.sequence == 0) {
+            first.reset_token = Some(token);
+        }
+    }
+
+    /// The stateless reset token that ends this connection, if the peer gave one.
+    pub(crate) fn reset_token(&self) -> Option<StatelessResetToken> {
+        self.held.first().and_then(|h| h.reset_token)
+    }
+
+    /// Whether a datagram's last 16 bytes are a token of an ID held here.
+    pub(crate) fn is_reset_token(&self, token: &StatelessResetToken) -> bool {
+        self.held
+            .iter()
+            .any(|h| h.reset_token.as_ref() == Some(token))
+    }
+
+    /// NEW_CONNECTION_ID (RFC 9000 §19.15).
+    pub(crate) fn on_new(
+        &mut self,
+        sequence: u64,
+        retire_prior_to: u64,
+        cid: ConnectionId,
+        reset_token: StatelessResetToken,
+    ) -> Result<(), Violation> {
+        if let Some(known) = self.held.iter().find(|h| h.sequence == sequence) {
+            let same = known.cid == cid
+                && known.reset_token.as_ref().is_none_or(|t| *t == reset_token);
+            return if same {
+                Ok(())
+            } else {
+                Err(Violation::protocol(
+                    "NEW_CONNECTION_ID repeats a sequence number with other contents",
+                ))
+            };
+        }
+        if self.held.iter().any(|h| h.cid == cid) {
+            return Err(Violation::protocol(
+                "NEW_CONNECTION_ID repeats an ID under another sequence number",
+            ));
+        }
+        if sequence < self.retire_prior_to {
+            self.retire(sequence)?;
+        } else {
+            self.held.push(Held {
+                sequence,
+                cid,
+                reset_token: Some(reset_token),
+            });
+        }
+        if retire_prior_to > self.retire_prior_to {
+            self.retire_prior_to = retire_prior_to;
+            let gone: Vec<u64> = self
+                .held
+                .iter()
+                .map(|h| h.sequence)
+                .filter(|&s| s < retire_prior_to)
+                .collect();
+            self.held.retain(|h| h.sequence >= retire_prior_to);
+            for sequence in gone {
+                self.retire(sequence)?;
+            }
+        }
+        if self.held.len() as u64 > MAX_REMOTE_CIDS {
+            return Err(Violation::new(
+                TransportErrorCode::CONNECTION_ID_LIMIT_ERROR,
+                "more connection IDs than active_connection_id_limit",
+            ));
+        }
+        Ok(())
+    }
+
+    fn retire(&mut self, sequence: u64) -> Result<(), Violation> {
+        if self.pending.contains(&sequence) || self.unacked.contains(&sequence) {
+            return Ok(());
+        }
+        if self.pending.len() + self.unacked.len() >= MAX_PENDING_RETIREMENTS {
+            return Err(Violation::new(
+                TransportErrorCode::CONNECTION_ID_LIMIT_ERROR,
+                "retires connection IDs faster than it acknowledges their retirement",
+            ));
+        }
+        self.pending.push(sequence);
+        Ok(())
+    }
+
+    pub(crate) fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    pub(crate) fn write_frames(&mut self, w: &mut PacketWriter<'_, '_>) {
+        while let Some(&sequence) = self.pending.last() {
+            if w.remaining() < RETIRE_CONNECTION_ID_MAX_LEN {
+                return;
+            }
+            self.pending.pop();
+            self.unacked.push(sequence);
+            write_retire_connection_id(w.w, sequence);
+            w.record(SentFrame::RetireConnectionId { sequence });
+        }
+    }
+
+    pub(crate) fn on_acked(&mut self, sequence: u64) {
+        self.unacked.retain(|&s| s != sequence);
+    }
+
+    pub(crate) fn on_lost(&mut self, sequence: u64) {
+        if let Some(i) = self.unacked.iter().position(|&s| s == sequence) {
+            self.unacked.swap_remove(i);
+            self.pending.push(sequence);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cid(n: u8) -> ConnectionId {
+        ConnectionId::new(&[n; 8]).unwrap()
+    }
+
+    fn token(n: u8) -> StatelessResetToken {
+        StatelessResetToken::new([n; 16])
+    }
+
+    #[test]
+    fn a_flood_of_retirements_is_a_connection_id_limit_error() {
+        let mut r = RemoteCids::new(cid(0));
+        let flood = (1..100).try_for_each(|n| r.on_new(n, n, cid(n as u8), token(n as u8)));
+        assert_eq!(
+            flood.unwrap_err().code,
+            TransportErrorCode::CONNECTION_ID_LIMIT_ERROR
+        );
+        assert!(r.pending.len() <= MAX_PENDING_RETIREMENTS);
+    }
+
+    #[test]
+    fn more_ids_than_the_limit_are_refused() {
+        let mut r = RemoteCids::new(cid(0));
+        for n in 1..MAX_REMOTE_CIDS {
+            r.on_new(n, 0, cid(n as u8), token(n as u8)).unwrap();
+        }
+        let error = r.on_new(9, 0, cid(9), token(9)).unwrap_err();
+        assert_eq!(error.code, TransportErrorCode::CONNECTION_ID_LIMIT_ERROR);
+    }
+
+    #[test]
+    fn retire_prior_to_moves_to_the_next_id() {
+        let mut r = RemoteCids::new(cid(0));
+        r.on_new(1, 1, cid(1), token(1)).unwrap();
+        assert_eq!(r.current(), cid(1));
+        assert_eq!(r.reset_token(), Some(token(1)));
+        assert!(r.has_pending());
+        // A repeated frame is no violation, a changed one is.
+        r.on_new(1, 1, cid(1), token(1)).unwrap();
+        assert!(r.on_new(1, 1, cid(2), token(1)).is_err());
+    }
+}

@@ -1,0 +1,88 @@
+//! The seam between a connection and its components.
+//!
+//! A component writes frames into a [`PacketWriter`], leaves one [`SentFrame`] for each
+//! that must be known about later, and is handed it back by `delivery` when the packet
+//! was acknowledged or lost. A component never sees the connection or another component.
+
+use std::ops::Range;
+
+use towline_wire::{Direction, PacketNumberSpace, StreamId, Writer};
+
+/// Codepoint of the IP header a datagram arrived with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ecn {
+    /// ECT(0).
+    Ect0,
+    /// ECT(1).
+    Ect1,
+    /// Congestion experienced.
+    Ce,
+}
+
+/// What a sent packet carried, as its owner needs to know when its fate is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SentFrame {
+    /// An ACK whose largest number was this.
+    Ack { space: PacketNumberSpace, largest: u64 },
+    Crypto { space: PacketNumberSpace, offset: u64, len: u32 },
+    Stream { id: StreamId, offset: u64, len: u32, fin: bool },
+    ResetStream(StreamId),
+    StopSending(StreamId),
+    MaxData,
+    MaxStreamData(StreamId),
+    MaxStreams(Direction),
+    NewConnectionId { sequence: u64 },
+    RetireConnectionId { sequence: u64 },
+    HandshakeDone,
+    Ping,
+}
+
+/// Appends frames to the packet being built.
+pub(crate) struct PacketWriter<'a, 'b> {
+    pub(crate) w: &'a mut Writer<'b>,
+    frames: &'a mut Vec<SentFrame>,
+    /// Something in the packet makes the peer acknowledge it.
+    pub(crate) ack_eliciting: bool,
+    /// Bytes of congestion-controlled data may be written.
+    pub(crate) may_send_data: bool,
+}
+
+impl<'a, 'b> PacketWriter<'a, 'b> {
+    pub(crate) fn new(
+        w: &'a mut Writer<'b>,
+        frames: &'a mut Vec<SentFrame>,
+        may_send_data: bool,
+    ) -> Self {
+        Self {
+            w,
+            frames,
+            ack_eliciting: false,
+            may_send_data,
+        }
+    }
+
+    pub(crate) fn remaining(&self) -> usize {
+        self.w.remaining()
+    }
+
+    /// Records a frame just written that the peer must acknowledge.
+    pub(crate) fn record(&mut self, frame: SentFrame) {
+        self.ack_eliciting = true;
+        self.frames.push(frame);
+    }
+
+    /// Records an ACK frame, which elicits nothing.
+    pub(crate) fn record_ack(&mut self, space: PacketNumberSpace, largest: u64) {
+        self.frames.push(SentFrame::Ack { space, largest });
+    }
+
+    /// Notes an ack-eliciting frame nobody wants to hear about again.
+    pub(crate) fn mark_ack_eliciting(&mut self) {
+        self.ack_eliciting = true;
+    }
+}
+
+/// The byte range of a CRYPTO or STREAM record.
+pub(crate) fn byte_range(offset: u64, len: u32) -> Range<u64> {
+    offset..offset + u64::from(len)
+}

@@ -1,0 +1,177 @@
+//! Unreliable datagrams (RFC 9221): two bounded queues.
+//!
+//! Sent datagrams are never retransmitted. A full receive queue drops its oldest entry,
+//! a full send queue refuses.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use towline_wire::{datagram_frame_header_len, write_datagram_header};
+
+use super::component::PacketWriter;
+use super::events::{Event, Events};
+use crate::error::SendDatagramError;
+
+/// Cap: datagrams queued in either direction, whatever their size.
+pub(crate) const MAX_QUEUED_DATAGRAMS: usize = 4096;
+
+#[derive(Debug)]
+pub(crate) struct Datagrams {
+    outgoing: VecDeque<Bytes>,
+    outgoing_bytes: usize,
+    outgoing_cap: usize,
+    incoming: VecDeque<Bytes>,
+    incoming_bytes: usize,
+    incoming_cap: usize,
+    /// The application was refused and waits for `DatagramSendable`.
+    refused: bool,
+    /// The peer's `max_datagram_frame_size`, zero if it takes none.
+    peer_max: u64,
+    dropped: u64,
+}
+
+impl Datagrams {
+    pub(crate) fn new(outgoing_cap: usize, incoming_cap: usize) -> Self {
+        Self {
+            outgoing: VecDeque::new(),
+            outgoing_bytes: 0,
+            outgoing_cap,
+            incoming: VecDeque::new(),
+            incoming_bytes: 0,
+            incoming_cap,
+            refused: false,
+            peer_max: 0,
+            dropped: 0,
+        }
+    }
+
+    pub(crate) fn set_peer_max(&mut self, max_frame_size: u64) {
+        self.peer_max = max_frame_size;
+    }
+
+    /// Largest payload that fits a packet with `room` bytes for frames.
+    pub(crate) fn max_len(&self, room: usize) -> Option<usize> {
+        let limit = usize::try_from(self.peer_max).unwrap_or(usize::MAX).min(room);
+        // Type byte and a two-byte length.
+        (self.peer_max > 0).then(|| limit.saturating_sub(3))
+    }
+
+    pub(crate) fn send(&mut self, data: Bytes, room: usize) -> Result<(), SendDatagramError> {
+        let max = self.max_len(room).ok_or(SendDatagramError::Unsupported)?;
+        if data.len() > max {
+            return Err(SendDatagramError::TooLarge { max });
+        }
+        if self.outgoing.len() >= MAX_QUEUED_DATAGRAMS
+            || self.outgoing_bytes + data.len() > self.outgoing_cap
+        {
+            self.refused = true;
+            return Err(SendDatagramError::Full);
+        }
+        self.outgoing_bytes += data.len();
+        self.outgoing.push_back(data);
+        Ok(())
+    }
+
+    pub(crate) fn has_pending(&self) -> bool {
+        !self.outgoing.is_empty()
+    }
+
+    pub(crate) fn write_frames(&mut self, w: &mut PacketWriter<'_, '_>, events: &mut Events) {
+        while let Some(front) = self.outgoing.front() {
+            if datagram_frame_header_len(Some(front.len())) + front.len() > w.remaining() {
+                break;
+            }
+            write_datagram_header(w.w, Some(front.len()));
+            w.w.bytes(front);
+            w.mark_ack_eliciting();
+            self.outgoing_bytes -= front.len();
+            self.outgoing.pop_front();
+        }
+        if self.refused && self.outgoing_bytes <= self.outgoing_cap / 2 {
+            self.refused = false;
+            events.push(Event::DatagramSendable);
+        }
+    }
+
+    /// Drops queued datagrams that no longer fit a packet (the path's MTU fell).
+    pub(crate) fn drop_larger_than(&mut self, room: usize) {
+        let Some(max) = self.max_len(room) else { return };
+        let bytes = &mut self.outgoing_bytes;
+        let dropped = &mut self.dropped;
+        self.outgoing.retain(|d| {
+            let keep = d.len() <= max;
+            if !keep {
+                *bytes -= d.len();
+                *dropped += 1;
+            }
+            keep
+        });
+    }
+
+    pub(crate) fn on_received(&mut self, data: &[u8], events: &mut Events) {
+        if self.incoming.is_empty() {
+            events.push(Event::DatagramReceived);
+        }
+        while self.incoming.len() >= MAX_QUEUED_DATAGRAMS
+            || (self.incoming_bytes + data.len() > self.incoming_cap && !self.incoming.is_empty())
+        {
+            if let Some(oldest) = self.incoming.pop_front() {
+                self.incoming_bytes -= oldest.len();
+                self.dropped += 1;
+            }
+        }
+        self.incoming_bytes += data.len();
+        self.incoming.push_back(Bytes::copy_from_slice(data));
+    }
+
+    pub(crate) fn recv(&mut self) -> Option<Bytes> {
+        let data = self.incoming.pop_front()?;
+        self.incoming_bytes -= data.len();
+        Some(data)
+    }
+
+    /// Received datagrams discarded because the application was too slow.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_receive_queue_drops_the_oldest() {
+        let mut d = Datagrams::new(100, 100);
+        let mut e = Events::default();
+        for i in 0..30u8 {
+            d.on_received(&[i; 10], &mut e);
+        }
+        assert_eq!(d.dropped(), 20);
+        assert_eq!(d.recv().unwrap()[0], 20);
+        let mut d = Datagrams::new(usize::MAX, usize::MAX);
+        for _ in 0..MAX_QUEUED_DATAGRAMS + 5 {
+            d.on_received(b"", &mut e);
+        }
+        assert_eq!(d.dropped(), 5);
+    }
+
+    #[test]
+    fn a_full_send_queue_refuses_and_says_when_to_try_again() {
+        let mut d = Datagrams::new(10, 10);
+        assert_eq!(
+            d.send(Bytes::from_static(b"x"), 1200),
+            Err(SendDatagramError::Unsupported)
+        );
+        d.set_peer_max(1000);
+        assert_eq!(
+            d.send(Bytes::from(vec![0; 998]), 1200),
+            Err(SendDatagramError::TooLarge { max: 997 })
+        );
+        d.send(Bytes::from_static(b"12345678"), 1200).unwrap();
+        assert_eq!(
+            d.send(Bytes::from_static(b"123"), 1200),
+            Err(SendDatagramError::Full)
+        );
+    }
+}

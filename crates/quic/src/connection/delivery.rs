@@ -1,0 +1,76 @@
+//! Takes what recovery learned about a packet back to the owner of each of its frames.
+
+use towline_recovery::FrameOwner;
+
+use super::acks::Acks;
+use super::cids::{LocalCids, RemoteCids};
+use super::component::SentFrame;
+use super::events::Events;
+use super::handshake::Handshake;
+use super::streams::Streams;
+
+/// The owners of sent frames, borrowed side by side.
+pub(crate) struct Delivery<'a> {
+    pub(crate) acks: &'a mut Acks,
+    pub(crate) handshake: &'a mut Handshake,
+    pub(crate) local_cids: &'a mut LocalCids,
+    pub(crate) remote_cids: &'a mut RemoteCids,
+    pub(crate) streams: &'a mut Streams,
+    pub(crate) events: &'a mut Events,
+}
+
+impl FrameOwner<SentFrame> for Delivery<'_> {
+    fn on_acked(&mut self, _packet_number: u64, frame: SentFrame) {
+        match frame {
+            SentFrame::Stream {
+                id,
+                offset,
+                len,
+                fin,
+            } => self
+                .streams
+                .on_stream_acked(id, offset, len, fin, self.events),
+            SentFrame::Ack { space, largest } => self.acks.on_acked(space, largest),
+            SentFrame::Crypto { space, offset, len } => {
+                self.handshake.on_crypto_acked(space, offset, len);
+            }
+            SentFrame::ResetStream(id) => self.streams.on_reset_acked(id),
+            SentFrame::RetireConnectionId { sequence } => self.remote_cids.on_acked(sequence),
+            SentFrame::StopSending(_)
+            | SentFrame::MaxData
+            | SentFrame::MaxStreamData(_)
+            | SentFrame::MaxStreams(_)
+            | SentFrame::NewConnectionId { .. }
+            | SentFrame::HandshakeDone
+            | SentFrame::Ping => {}
+        }
+    }
+
+    fn on_lost(&mut self, _packet_number: u64, frame: SentFrame) {
+        match frame {
+            SentFrame::Stream {
+                id,
+                offset,
+                len,
+                fin,
+            } => self.streams.on_stream_lost(id, offset, len, fin),
+            SentFrame::Crypto { space, offset, len } => {
+                self.handshake.on_crypto_lost(space, offset, len);
+            }
+            SentFrame::ResetStream(id) => self.streams.on_reset_lost(id),
+            SentFrame::StopSending(id) => self.streams.on_stop_sending_lost(id),
+            // Limits are sent again with their newest value (RFC 9000 §13.3).
+            SentFrame::MaxData => self.streams.on_max_data_lost(),
+            SentFrame::MaxStreamData(id) => self.streams.on_max_stream_data_lost(id),
+            SentFrame::MaxStreams(dir) => self.streams.on_max_streams_lost(dir),
+            SentFrame::NewConnectionId { sequence } => self.local_cids.on_lost(sequence),
+            SentFrame::RetireConnectionId { sequence } => self.remote_cids.on_lost(sequence),
+            SentFrame::HandshakeDone => self.handshake.on_done_lost(),
+            SentFrame::Ack { .. } | SentFrame::Ping => {}
+        }
+    }
+
+    fn on_probe(&mut self, frame: SentFrame) {
+        self.on_lost(0, frame);
+    }
+}

@@ -1,0 +1,199 @@
+//! Each frame of an opened packet goes to its owner (RFC 9000 §12.4, table 3).
+
+use std::time::Duration;
+
+use towline_wire::{
+    AckFrame, ConnectionId, Frame, FrameType, PacketKind, PacketNumberSpace, Reader, Side, Time,
+    TransportErrorCode,
+};
+
+use super::Connection;
+use super::events::Event;
+use super::streams::Refused;
+use crate::error::Violation;
+
+/// What an opened packet turned out to hold.
+#[derive(Debug, Default)]
+pub(super) struct Contents {
+    pub(super) ack_eliciting: bool,
+    /// CRYPTO data arrived: TLS should be driven.
+    pub(super) crypto: bool,
+    pub(super) stream_data: bool,
+    /// The peer closed; nothing after it counts.
+    pub(super) closed: bool,
+}
+
+impl Connection {
+    /// Hands every frame of `payload` to its owner.
+    pub(super) fn dispatch(
+        &mut self,
+        now: Time,
+        kind: PacketKind,
+        dcid: ConnectionId,
+        payload: &[u8],
+    ) -> Result<Contents, Refused> {
+        if payload.is_empty() {
+            return Err(Violation::protocol("a packet without frames").into());
+        }
+        let mut contents = Contents::default();
+        let mut reader = Reader::new(payload);
+        while !reader.is_empty() {
+            let frame = Frame::parse(&mut reader).map_err(Violation::from)?;
+            let frame_type = frame.ty();
+            if !frame_type.permitted(kind) {
+                return Err(Violation::protocol("frame not allowed in this packet type")
+                    .in_frame(frame_type)
+                    .into());
+            }
+            contents.ack_eliciting |= frame.ack_eliciting();
+            self.dispatch_frame(now, kind.space(), dcid, frame, &mut contents)
+                .map_err(|refused| match refused {
+                    Refused::Violation(v) => Refused::Violation(v.in_frame(frame_type)),
+                    Refused::Overflow => Refused::Overflow,
+                })?;
+            if contents.closed {
+                break;
+            }
+        }
+        Ok(contents)
+    }
+
+    fn dispatch_frame(
+        &mut self,
+        now: Time,
+        space: PacketNumberSpace,
+        dcid: ConnectionId,
+        frame: Frame<'_>,
+        contents: &mut Contents,
+    ) -> Result<(), Refused> {
+        let events = &mut self.events;
+        match frame {
+            Frame::Stream(stream) => {
+                contents.stream_data = true;
+                self.streams.on_stream(now, &stream, events)?;
+            }
+            Frame::Ack(ack) => self.on_ack(now, space, &ack)?,
+            // STREAMS_BLOCKED and DATA_BLOCKED ask for nothing that is not sent anyway.
+            Frame::Padding { .. }
+            | Frame::Ping
+            | Frame::DataBlocked(_)
+            | Frame::StreamsBlocked { .. } => {}
+            Frame::Crypto { offset, data } => {
+                self.handshake.on_crypto(space, offset, data)?;
+                contents.crypto = true;
+            }
+            Frame::Datagram { data } => {
+                let limit = self.config.max_datagram_frame_size.map_or(0, usize::from);
+                if limit == 0 || data.len() >= limit {
+                    return Err(Violation::protocol("datagram larger than advertised").into());
+                }
+                self.datagrams.on_received(data, events);
+            }
+            Frame::MaxData(max) => self.streams.on_max_data(max),
+            Frame::MaxStreamData { id, max } => {
+                self.streams.on_max_stream_data(id, max, events)?;
+            }
+            Frame::MaxStreams { direction, max } => {
+                self.streams.on_max_streams(direction, max, events);
+            }
+            Frame::StreamDataBlocked { id, .. } => {
+                self.streams.on_stream_data_blocked(id, events)?;
+            }
+            Frame::ResetStream {
+                id,
+                error_code,
+                final_size,
+            } => {
+                contents.stream_data = true;
+                self.streams
+                    .on_reset_stream(id, error_code, final_size, events)?;
+            }
+            Frame::StopSending { id, error_code } => {
+                self.streams.on_stop_sending(id, error_code, events)?;
+            }
+            Frame::NewConnectionId(new) => self.remote_cids.on_new(
+                new.sequence,
+                new.retire_prior_to,
+                new.cid,
+                new.reset_token,
+            )?,
+            Frame::RetireConnectionId { sequence } => {
+                self.local_cids.on_retire(sequence, dcid)?;
+            }
+            Frame::PathChallenge(data) => self.path.on_path_challenge(data),
+            // We send no challenges on this path, so no response can be ours.
+            Frame::PathResponse(_) => {}
+            Frame::NewToken { .. } => {
+                if self.side == Side::Server {
+                    return Err(Violation::protocol("NEW_TOKEN from a client").into());
+                }
+            }
+            Frame::HandshakeDone => {
+                if self.side == Side::Server {
+                    return Err(Violation::protocol("HANDSHAKE_DONE from a client").into());
+                }
+                self.confirm(now);
+            }
+            Frame::ConnectionClose(close) => {
+                contents.closed = true;
+                self.on_peer_close(now, &close);
+            }
+        }
+        Ok(())
+    }
+
+    fn on_ack(
+        &mut self,
+        now: Time,
+        space: PacketNumberSpace,
+        ack: &AckFrame<'_>,
+    ) -> Result<(), Violation> {
+        let exponent = match space {
+            PacketNumberSpace::Application => self.peer.ack_delay_exponent,
+            _ => 3,
+        };
+        let micros = ack.delay.checked_shl(u32::from(exponent)).unwrap_or(u64::MAX);
+        let (recovery, mut owner) = self.split_for_delivery();
+        let summary = recovery
+            .on_ack_received(
+                now,
+                space,
+                ack.largest,
+                Duration::from_micros(micros),
+                ack.ecn,
+                ack.ranges(),
+                &mut owner,
+            )
+            .map_err(|_| {
+                Violation::new(
+                    TransportErrorCode::PROTOCOL_VIOLATION,
+                    "acknowledges a packet that was never sent",
+                )
+                .in_frame(FrameType::ACK)
+            })?;
+        match space {
+            PacketNumberSpace::Initial => {}
+            PacketNumberSpace::Handshake => {
+                // RFC 9002 §6.2.2.1: the server has validated our address.
+                self.recovery.set_peer_completed_address_validation();
+            }
+            PacketNumberSpace::Application => {
+                if let Some(largest) = summary.largest_newly_acked {
+                    self.protection.on_acked(largest);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The handshake is confirmed (RFC 9001 §4.1.2): Handshake keys go.
+    pub(super) fn confirm(&mut self, now: Time) {
+        if self.lifecycle.is_confirmed() || !self.lifecycle.is_established() {
+            return;
+        }
+        self.lifecycle.confirm();
+        self.recovery.set_handshake_confirmed();
+        self.discard_space(now, PacketNumberSpace::Handshake);
+        self.events.push(Event::Confirmed);
+    }
+}

@@ -1,0 +1,66 @@
+//! What a connection tells its application.
+//!
+//! Components push; `Endpoint::poll_event` pops. The queue needs no cap of its own:
+//! every event kind is raised at most once until the application reacts to it.
+
+use std::collections::VecDeque;
+
+use towline_wire::{Direction, StreamId};
+
+use crate::error::ConnectionError;
+
+/// Something the application may want to react to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// Server: a client's handshake finished; the connection may be used.
+    Accepted,
+    /// Client: the handshake finished; the connection may be used.
+    Connected,
+    /// The handshake is confirmed (RFC 9001 §4.1.2).
+    Confirmed,
+    /// A stream that had nothing to read has data, its end, or a reset.
+    Readable(StreamId),
+    /// A stream that was blocked takes data again.
+    Writable(StreamId),
+    /// The peer opened streams; call `accept` until it returns `None`.
+    Opened(Direction),
+    /// The peer permits more streams of this direction.
+    StreamsAvailable(Direction),
+    /// Everything written, and the end of the stream, reached the peer.
+    Finished(StreamId),
+    /// The peer asked us to stop sending.
+    Stopped {
+        /// The stream.
+        id: StreamId,
+        /// The application's code.
+        error_code: u64,
+    },
+    /// A datagram arrived.
+    DatagramReceived,
+    /// A full datagram queue has room again.
+    DatagramSendable,
+    /// The connection is over; the handle stays valid for `stats` until `Drained`.
+    Closed(ConnectionError),
+    /// The handle is gone.
+    Drained,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Events {
+    queue: VecDeque<Event>,
+}
+
+impl Events {
+    pub(crate) fn push(&mut self, event: Event) {
+        self.queue.push_back(event);
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<Event> {
+        self.queue.pop_front()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+}

@@ -1,0 +1,96 @@
+//! When silence is the end, and how it is broken (RFC 9000 §10.1).
+//!
+//! Owns the rules of the idle timeout, keep-alive and the receiver's liveness probes; the
+//! deadlines themselves stand in `timers`.
+
+use std::time::Duration;
+
+use towline_wire::Time;
+
+use super::timers::{Timer, Timers};
+
+/// Probes a silent receiver sends without new data before it leaves things to the idle timeout.
+pub(crate) const MAX_LIVENESS_PROBES: u32 = 6;
+
+/// Least silence before a receiver probes.
+const LIVENESS_MIN: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub(crate) struct Idle {
+    /// Effective idle timeout of both ends, if any.
+    timeout: Option<Duration>,
+    keep_alive: Option<Duration>,
+    /// The next ack-eliciting packet sent restarts the timeout: it is the first since a receipt.
+    may_extend: bool,
+    /// The next ack-eliciting packet is a liveness probe, which must not.
+    probing: bool,
+    probes: u32,
+}
+
+impl Idle {
+    pub(crate) fn new(timeout: Duration, keep_alive: Option<Duration>) -> Self {
+        Self {
+            timeout: (!timeout.is_zero()).then_some(timeout),
+            keep_alive,
+            may_extend: true,
+            probing: false,
+            probes: 0,
+        }
+    }
+
+    /// The peer's `max_idle_timeout`; zero means none. The smaller of the two counts.
+    pub(crate) fn set_peer_timeout(&mut self, timeout: Duration) {
+        if !timeout.is_zero() {
+            self.timeout = Some(self.timeout.map_or(timeout, |own| own.min(timeout)));
+        }
+    }
+
+    fn restart(&self, now: Time, pto: Duration, timers: &mut Timers) {
+        if let Some(timeout) = self.timeout {
+            timers.set(Timer::Idle, now + timeout.max(3 * pto));
+        }
+    }
+
+    /// An authentic packet arrived.
+    pub(crate) fn on_received(&mut self, now: Time, pto: Duration, timers: &mut Timers) {
+        self.may_extend = true;
+        self.restart(now, pto, timers);
+        if let Some(interval) = self.keep_alive {
+            timers.set(Timer::KeepAlive, now + interval);
+        }
+    }
+
+    /// An ack-eliciting packet was sent.
+    pub(crate) fn on_ack_eliciting_sent(&mut self, now: Time, pto: Duration, timers: &mut Timers) {
+        if std::mem::take(&mut self.probing) {
+            self.may_extend = false;
+        } else if std::mem::take(&mut self.may_extend) {
+            self.restart(now, pto, timers);
+        }
+    }
+
+    /// The keep-alive interval passed in silence.
+    pub(crate) fn on_keep_alive(&mut self, now: Time, timers: &mut Timers) {
+        if let Some(interval) = self.keep_alive {
+            timers.set(Timer::KeepAlive, now + interval);
+        }
+    }
+
+    /// Stream data arrived while more is expected, or a stream was opened.
+    pub(crate) fn await_data(&mut self, now: Time, pto: Duration, timers: &mut Timers) {
+        self.probes = 0;
+        timers.set(Timer::Liveness, now + (3 * pto).max(LIVENESS_MIN));
+    }
+
+    /// The receiver has waited long enough. Returns whether to send a PING.
+    pub(crate) fn on_liveness(&mut self, now: Time, pto: Duration, timers: &mut Timers) -> bool {
+        if self.probes >= MAX_LIVENESS_PROBES {
+            return false;
+        }
+        self.probes += 1;
+        self.probing = true;
+        let wait = (3 * pto).max(LIVENESS_MIN).saturating_mul(1 << self.probes);
+        timers.set(Timer::Liveness, now + wait);
+        true
+    }
+}

@@ -1,0 +1,402 @@
+//! How a datagram is taken in.
+//!
+//! 1. `handle_datagram`: the path is credited, the datagram split into its packets.
+//! 2. `handle_packet`: keys found, header protection and AEAD removed in place.
+//! 3. duplicate check, then `dispatch` frame by frame.
+//! 4. the packet is noted for acknowledgement, timers restart, TLS runs.
+
+use std::net::SocketAddr;
+
+use towline_wire::{
+    ConnectionId, Header, PacketKind, PacketNumberSpace, QUIC_V1, Side,
+    StatelessResetToken, Time, TransportErrorCode, parse_header, retry_pseudo_packet,
+};
+
+use super::Connection;
+use super::component::Ecn;
+use super::dispatch::Contents;
+use super::handshake::HandshakeError;
+use super::protect::{OpenError, Opened, previous_key_deadline};
+use super::streams::Refused;
+use super::timers::Timer;
+use crate::crypto::{initial_keys, retry_integrity_tag};
+use crate::error::{ConnectionError, Violation};
+
+/// Received traffic of one connection.
+#[derive(Debug, Default)]
+pub(crate) struct ReceivedCounters {
+    pub(crate) packets: u64,
+    pub(crate) bytes: u64,
+    pub(crate) datagrams: u64,
+}
+
+/// A packet cut out of a datagram, still protected.
+#[derive(Clone, Copy)]
+struct Protected {
+    kind: PacketKind,
+    dcid: ConnectionId,
+    scid: Option<ConnectionId>,
+    pn_offset: usize,
+}
+
+impl Connection {
+    /// One UDP datagram from the peer. Its bytes are overwritten.
+    pub(crate) fn handle_datagram(
+        &mut self,
+        now: Time,
+        remote: SocketAddr,
+        ecn: Option<Ecn>,
+        datagram: &mut [u8],
+    ) {
+        // Until migration is built, a datagram from elsewhere is not ours to judge.
+        if remote != self.path.remote() {
+            return;
+        }
+        self.received.datagrams += 1;
+        self.received.bytes += datagram.len() as u64;
+        self.path.amplification().on_received(datagram.len());
+        self.recovery.set_amplification_blocked(now, false);
+        self.split_datagram(now, ecn, datagram);
+        if self.lifecycle.is_open() && self.handshake.has_early() {
+            self.retry_early_packets(now);
+        }
+    }
+
+    fn split_datagram(&mut self, now: Time, ecn: Option<Ecn>, datagram: &mut [u8]) {
+        let cid_len = self.ids.local.len();
+        let mut first_dcid = None;
+        let mut at = 0;
+        while at < datagram.len() {
+            let rest = &mut datagram[at..];
+            let Ok(header) = parse_header(rest, cid_len) else {
+                return;
+            };
+            let (protected, end) = match header {
+                Header::Short {
+                    dcid,
+                    pn_offset,
+                    end,
+                    ..
+                } => {
+                    let kind = PacketKind::OneRtt;
+                    let scid = None;
+                    (Protected { kind, dcid, scid, pn_offset }, end)
+                }
+                Header::Long {
+                    kind,
+                    dcid,
+                    scid,
+                    pn_offset,
+                    end,
+                    ..
+                } => {
+                    let kind = PacketKind::from_long(kind);
+                    let scid = Some(scid);
+                    (Protected { kind, dcid, scid, pn_offset }, end)
+                }
+                Header::Retry {
+                    scid,
+                    token,
+                    integrity_tag,
+                    whole,
+                    ..
+                } => {
+                    if at == 0 {
+                        self.handle_retry(scid, token, &integrity_tag, whole);
+                    }
+                    return;
+                }
+                Header::VersionNegotiation {
+                    dcid,
+                    scid,
+                    versions,
+                } => {
+                    let ours =
+                        dcid == self.ids.local.as_slice() && scid == self.ids.original.as_slice();
+                    if at == 0 && ours && !versions.contains(QUIC_V1) {
+                        self.handle_version_mismatch();
+                    }
+                    return;
+                }
+                Header::UnknownVersion { .. } => return,
+            };
+            // RFC 9000 §12.2: later packets with another destination are ignored.
+            if *first_dcid.get_or_insert(protected.dcid) == protected.dcid {
+                self.handle_packet(now, protected, ecn, &mut rest[..end]);
+            }
+            at += end;
+        }
+    }
+
+    fn handle_packet(
+        &mut self,
+        now: Time,
+        protected: Protected,
+        ecn: Option<Ecn>,
+        packet: &mut [u8],
+    ) {
+        let space = protected.kind.space();
+        if protected.kind == PacketKind::ZeroRtt {
+            return;
+        }
+        if !self.can_open(space) {
+            if self.may_get_keys(space) {
+                self.handshake.keep_early(packet, ecn);
+            }
+            return;
+        }
+        if let (Some(scid), Some(known)) = (protected.scid, self.ids.remote) {
+            // RFC 9000 §7.2: a changed source connection ID is not the peer's.
+            if scid != known {
+                return;
+            }
+        }
+        let largest = self.acks.largest(space);
+        let opened = match self
+            .protection
+            .open(space, packet, protected.pn_offset, largest)
+        {
+            Ok(opened) => opened,
+            Err(OpenError::NoKeys) => return,
+            Err(OpenError::Dropped) => {
+                if protected.kind == PacketKind::OneRtt {
+                    self.check_stateless_reset(now, packet);
+                }
+                return;
+            }
+            Err(OpenError::Violation(violation)) => return self.fail(now, &violation),
+            Err(OpenError::IntegrityLimit) => return self.fail_aead_limit(now),
+        };
+        if self.acks.is_duplicate(space, opened.packet_number) {
+            return;
+        }
+        self.received.packets += 1;
+        if !self.lifecycle.is_open() {
+            self.handle_packet_while_closing(now, protected, &packet[opened.payload]);
+            return;
+        }
+        self.on_authenticated(now, protected);
+        let contents = match self.dispatch(
+            now,
+            protected.kind,
+            protected.dcid,
+            &packet[opened.payload.clone()],
+        ) {
+            Ok(contents) => contents,
+            Err(Refused::Overflow) => return,
+            Err(Refused::Violation(violation)) => return self.fail(now, &violation),
+        };
+        self.after_packet(now, space, ecn, &opened, &contents);
+    }
+
+    /// The first things an authentic packet proves.
+    fn on_authenticated(&mut self, now: Time, protected: Protected) {
+        if self.ids.remote.is_none() {
+            if let Some(scid) = protected.scid {
+                self.ids.remote = Some(scid);
+                self.remote_cids.set_initial(scid);
+            }
+        }
+        if protected.kind == PacketKind::Handshake && self.side == Side::Server {
+            // RFC 9000 §8.1: only the holder of the address can have our Handshake keys.
+            self.path.amplification().validate();
+            self.discard_space(now, PacketNumberSpace::Initial);
+        }
+    }
+
+    fn after_packet(
+        &mut self,
+        now: Time,
+        space: PacketNumberSpace,
+        ecn: Option<Ecn>,
+        opened: &Opened,
+        contents: &Contents,
+    ) {
+        let number = opened.packet_number;
+        if !contents.closed {
+            self.acks
+                .on_received(now, space, number, contents.ack_eliciting, ecn);
+        }
+        if !self.lifecycle.is_open() {
+            return;
+        }
+        let pto = self.recovery.pto(PacketNumberSpace::Application);
+        self.idle.on_received(now, pto, &mut self.timers);
+        if contents.stream_data {
+            if self.streams.has_open_receiver() {
+                self.idle.await_data(now, pto, &mut self.timers);
+            } else {
+                self.timers.stop(Timer::Liveness);
+            }
+        }
+        if space == PacketNumberSpace::Application
+            && self.protection.previous_may_go()
+            && self.timers.get(Timer::KeyDiscard).is_none()
+        {
+            self.timers
+                .set(Timer::KeyDiscard, previous_key_deadline(now, pto));
+        }
+        if contents.crypto {
+            self.drive_handshake(now);
+        }
+    }
+
+    fn handle_packet_while_closing(&mut self, now: Time, protected: Protected, payload: &[u8]) {
+        self.lifecycle.on_packet_while_closing();
+        let mut reader = towline_wire::Reader::new(payload);
+        while !reader.is_empty() {
+            let Ok(frame) = towline_wire::Frame::parse(&mut reader) else {
+                return;
+            };
+            if !frame.ty().permitted(protected.kind) {
+                return;
+            }
+            if let towline_wire::Frame::ConnectionClose(close) = frame {
+                self.on_peer_close(now, &close);
+                return;
+            }
+        }
+    }
+
+    fn can_open(&self, space: PacketNumberSpace) -> bool {
+        let early_one_rtt = space == PacketNumberSpace::Application
+            && self.side == Side::Server
+            // RFC 9001 §5.7: not before the client's Finished.
+            && !self.handshake.is_complete();
+        self.protection.has_keys(space) && !early_one_rtt
+    }
+
+    /// Keys for this space may still come.
+    fn may_get_keys(&self, space: PacketNumberSpace) -> bool {
+        match space {
+            PacketNumberSpace::Initial => false,
+            PacketNumberSpace::Handshake => {
+                self.protection.has_keys(PacketNumberSpace::Initial)
+                    && !self.protection.has_keys(PacketNumberSpace::Handshake)
+            }
+            PacketNumberSpace::Application => !self.handshake.is_complete(),
+        }
+    }
+
+    fn retry_early_packets(&mut self, now: Time) {
+        let openable = [PacketNumberSpace::Handshake, PacketNumberSpace::Application]
+            .into_iter()
+            .any(|s| self.can_open(s));
+        if !openable {
+            return;
+        }
+        for mut early in self.handshake.take_early() {
+            // What still has no keys is kept again, in its old order.
+            self.split_datagram(now, early.ecn, &mut early.bytes);
+        }
+    }
+
+    /// Lets TLS run and acts on what it learned.
+    pub(super) fn drive_handshake(&mut self, now: Time) {
+        if let Err(error) = self.handshake.drive(&mut self.protection) {
+            match error {
+                HandshakeError::Violation(violation) => self.fail(now, &violation),
+                HandshakeError::Tls(failure) => self.fail_tls(now, failure),
+            }
+            return;
+        }
+        if self.protection.has_keys(PacketNumberSpace::Handshake) {
+            self.recovery.set_handshake_keys_available();
+        }
+        if !self.peer_parameters_known {
+            if let Err(violation) = self.learn_peer_parameters() {
+                return self.fail(now, &violation);
+            }
+        }
+        if self.handshake.is_complete() && !self.lifecycle.is_established() {
+            self.on_handshake_complete(now);
+        }
+    }
+
+    /// A Retry packet (RFC 9000 §17.2.5.2): at most one, before anything else.
+    fn handle_retry(
+        &mut self,
+        scid: ConnectionId,
+        token: &[u8],
+        tag: &[u8; 16],
+        whole: &[u8],
+    ) {
+        let unexpected = self.side != Side::Client
+            || self.ids.retry.is_some()
+            || self.ids.remote.is_some()
+            || scid == self.remote_cids.current()
+            || !self.lifecycle.is_open();
+        if unexpected || token.is_empty() {
+            return;
+        }
+        let pseudo = retry_pseudo_packet(&self.ids.original, whole);
+        if retry_integrity_tag(&pseudo).as_ref() != Some(tag) {
+            return;
+        }
+        self.protection
+            .install_initial(initial_keys(&self.provider, &scid, self.side));
+        self.ids.retry = Some(scid);
+        self.remote_cids.set_initial(scid);
+        self.token = token.to_vec();
+        let (recovery, mut owner) = self.split_for_delivery();
+        recovery.abandon_space(PacketNumberSpace::Initial, &mut owner);
+    }
+
+    fn handle_version_mismatch(&mut self) {
+        let untouched = self.side == Side::Client
+            && self.ids.remote.is_none()
+            && self.ids.retry.is_none()
+            && self.lifecycle.is_open();
+        if untouched {
+            self.end_now(ConnectionError::VersionMismatch);
+        }
+    }
+
+    /// A packet that cannot be opened may be the peer's stateless reset (RFC 9000 §10.3.1).
+    pub(crate) fn check_stateless_reset(&mut self, now: Time, datagram: &[u8]) {
+        let Some(tail) = datagram.last_chunk::<16>() else {
+            return;
+        };
+        let token = StatelessResetToken::new(*tail);
+        if datagram.len() >= 21 && self.remote_cids.is_reset_token(&token) {
+            self.drain(now, ConnectionError::StatelessReset);
+        }
+    }
+
+    pub(super) fn fail_tls(&mut self, now: Time, failure: crate::crypto::TlsFailure) {
+        let word = ConnectionError::Tls {
+            code: failure.code,
+            what: failure.what,
+        };
+        if self.lifecycle.close_with(failure.code, word) {
+            self.on_closing(now);
+        }
+    }
+
+    pub(super) fn fail_aead_limit(&mut self, now: Time) {
+        let code = TransportErrorCode::AEAD_LIMIT_REACHED;
+        if self
+            .lifecycle
+            .close_with(code, ConnectionError::AeadLimitReached)
+        {
+            self.on_closing(now);
+        }
+    }
+
+    pub(super) fn fail(&mut self, now: Time, violation: &Violation) {
+        tracing::debug!(code = %violation.code, what = violation.what, "peer misbehaved");
+        if self.lifecycle.close_for(violation) {
+            self.on_closing(now);
+        }
+    }
+
+    pub(super) fn fail_internally(&mut self, now: Time, what: &'static str) {
+        let code = TransportErrorCode::INTERNAL_ERROR;
+        if self
+            .lifecycle
+            .close_with(code, ConnectionError::Internal(what))
+        {
+            self.on_closing(now);
+        }
+    }
+}

@@ -1,0 +1,687 @@
+//! One QUIC connection: its components side by side, and the public methods that delegate.
+//!
+//! Owned and driven by `Endpoint`. Contract: one mutation (a datagram, a timeout, a public
+//! method), then drain `poll_transmit`, `poll_event` and `next_timeout`. Nothing here reads a
+//! clock or draws randomness.
+
+pub(crate) mod acks;
+pub(crate) mod assemble;
+mod assembler;
+mod cids;
+pub(crate) mod component;
+mod datagrams;
+mod delivery;
+mod dispatch;
+pub(crate) mod events;
+mod handshake;
+mod idle;
+mod input;
+pub(crate) mod output;
+mod paths;
+mod protect;
+mod range_set;
+mod schedule;
+mod send_buffer;
+pub(crate) mod state;
+pub(crate) mod stats;
+mod streams;
+pub(crate) mod timers;
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rustls::crypto::CryptoProvider;
+use towline_identity::PeerIdentity;
+use towline_recovery::{Config as RecoveryConfig, Recovery};
+use towline_wire::{
+    CloseFrame, ConnectionId, Direction, PacketNumberSpace, Side, StatelessResetToken, StreamId,
+    Time, TransportErrorCode, TransportParameters, short_header_len,
+};
+
+use crate::config::{ClientConfig, ServerConfig, TransportConfig};
+use crate::crypto::{TlsSession, initial_keys};
+use crate::error::{
+    ConnectError, ConnectionError, ReadError, SendDatagramError, TimeoutReason, Violation,
+    WriteError,
+};
+use acks::{ACK_DELAY_EXPONENT, Acks, MAX_ACK_DELAY};
+use cids::{LocalCids, RemoteCids};
+use component::SentFrame;
+use datagrams::Datagrams;
+use delivery::Delivery;
+use events::{Event, Events};
+use handshake::Handshake;
+use idle::Idle;
+use input::ReceivedCounters;
+use output::{HandshakeIds, SkipSchedule};
+use paths::Path;
+use protect::{Protection, TAG_LEN};
+use state::{Lifecycle, Phase};
+use streams::Streams;
+use timers::{Timer, Timers};
+
+/// What the endpoint decides for a new connection.
+pub(crate) struct NewConnection {
+    pub(crate) remote: SocketAddr,
+    pub(crate) local_ip: Option<IpAddr>,
+    /// Destination of the client's first Initial, before any Retry.
+    pub(crate) original: ConnectionId,
+    /// Our first connection ID.
+    pub(crate) local: ConnectionId,
+    pub(crate) reset_token: StatelessResetToken,
+    /// Key of the schedule of skipped packet numbers.
+    pub(crate) skip_key: u64,
+}
+
+/// What only a server knows about a connection's first Initial.
+pub(crate) struct FirstInitial {
+    /// The client's connection ID.
+    pub(crate) client: ConnectionId,
+    /// Destination of this Initial: keys come from it.
+    pub(crate) destination: ConnectionId,
+    /// Our connection ID in the Retry that this Initial answers.
+    pub(crate) retry: Option<ConnectionId>,
+    /// A Retry token proved the address.
+    pub(crate) validated: bool,
+}
+
+/// One QUIC connection.
+pub struct Connection {
+    side: Side,
+    config: Arc<TransportConfig>,
+    provider: Arc<CryptoProvider>,
+    ids: HandshakeIds,
+    lifecycle: Lifecycle,
+    handshake: Handshake,
+    protection: Protection,
+    recovery: Recovery<SentFrame>,
+    acks: Acks,
+    local_cids: LocalCids,
+    remote_cids: RemoteCids,
+    path: Path,
+    streams: Streams,
+    datagrams: Datagrams,
+    idle: Idle,
+    timers: Timers,
+    events: Events,
+    peer: TransportParameters,
+    peer_parameters_known: bool,
+    /// Address token of a client's Initial packets.
+    token: Vec<u8>,
+    skip: SkipSchedule,
+    ping_pending: bool,
+    received: ReceivedCounters,
+    datagrams_sent: u64,
+    /// Frames of the packets being built, one list for each space; reused.
+    scratch: [Vec<SentFrame>; 3],
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection")
+            .field("side", &self.side)
+            .field("phase", &self.lifecycle.phase())
+            .field("remote", &self.path.remote())
+            .finish_non_exhaustive()
+    }
+}
+
+fn own_parameters(side: Side, config: &TransportConfig, new: &NewConnection) -> TransportParameters {
+    let server = side.is_server();
+    TransportParameters {
+        original_destination_connection_id: server.then_some(new.original),
+        stateless_reset_token: server.then_some(new.reset_token),
+        initial_source_connection_id: Some(new.local),
+        max_idle_timeout: config.max_idle_timeout,
+        initial_max_data: config.receive_window,
+        initial_max_stream_data_bidi_local: config.stream_receive_window,
+        initial_max_stream_data_bidi_remote: config.stream_receive_window,
+        initial_max_stream_data_uni: config.stream_receive_window,
+        initial_max_streams_bidi: config.max_concurrent_bidi_streams.min(towline_wire::MAX_STREAMS),
+        initial_max_streams_uni: config.max_concurrent_uni_streams.min(towline_wire::MAX_STREAMS),
+        ack_delay_exponent: ACK_DELAY_EXPONENT,
+        max_ack_delay: MAX_ACK_DELAY,
+        disable_active_migration: true,
+        active_connection_id_limit: cids::MAX_REMOTE_CIDS,
+        max_datagram_frame_size: config.max_datagram_frame_size.map_or(0, u64::from),
+        ..TransportParameters::default()
+    }
+}
+
+impl Connection {
+    /// A client's connection; its first Initial is ready to be sent.
+    pub(crate) fn client(
+        now: Time,
+        config: &ClientConfig,
+        server_name: &str,
+        new: &NewConnection,
+    ) -> Result<Self, ConnectError> {
+        let transport = Arc::clone(&config.transport);
+        let mut parameters = Vec::new();
+        own_parameters(Side::Client, &transport, new).encode(&mut parameters);
+        let tls = TlsSession::client(Arc::clone(&config.tls), server_name, parameters)?;
+        let provider = Arc::clone(config.tls.crypto_provider());
+        let keys = initial_keys(&provider, &new.original, Side::Client);
+        let ids = HandshakeIds {
+            original: new.original,
+            local: new.local,
+            remote: None,
+            retry: None,
+        };
+        let protection = Protection::new(keys);
+        let mut connection =
+            Self::assemble(now, Side::Client, transport, provider, ids, tls, protection, new, true);
+        connection.drive_handshake(now);
+        Ok(connection)
+    }
+
+    /// A server's connection for a client's first Initial, which is handed in next.
+    pub(crate) fn server(
+        now: Time,
+        config: &ServerConfig,
+        new: &NewConnection,
+        first: &FirstInitial,
+    ) -> Result<Self, rustls::Error> {
+        let transport = Arc::clone(&config.transport);
+        let mut parameters = Vec::new();
+        TransportParameters {
+            retry_source_connection_id: first.retry,
+            ..own_parameters(Side::Server, &transport, new)
+        }
+        .encode(&mut parameters);
+        let tls = TlsSession::server(Arc::clone(&config.tls), parameters)?;
+        let provider = Arc::clone(config.tls.crypto_provider());
+        let keys = initial_keys(&provider, &first.destination, Side::Server);
+        let ids = HandshakeIds {
+            original: new.original,
+            local: new.local,
+            remote: Some(first.client),
+            retry: first.retry,
+        };
+        let protection = Protection::new(keys);
+        let validated = first.validated;
+        Ok(Self::assemble(
+            now,
+            Side::Server,
+            transport,
+            provider,
+            ids,
+            tls,
+            protection,
+            new,
+            validated,
+        ))
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the one constructor of both sides")]
+    fn assemble(
+        now: Time,
+        side: Side,
+        config: Arc<TransportConfig>,
+        provider: Arc<CryptoProvider>,
+        ids: HandshakeIds,
+        tls: TlsSession,
+        protection: Protection,
+        new: &NewConnection,
+        validated: bool,
+    ) -> Self {
+        let mut recovery = Recovery::new(RecoveryConfig {
+            algorithm: config.congestion,
+            max_datagram_size: config.datagram_size(),
+            initial_rtt: config.initial_rtt,
+            side,
+            hystart: config.hystart,
+            pacing: config.pacing,
+        });
+        if side.is_server() {
+            recovery.set_peer_completed_address_validation();
+        }
+        let mut timers = Timers::default();
+        timers.set(Timer::Handshake, now + config.handshake_timeout);
+        Self {
+            side,
+            ids,
+            lifecycle: Lifecycle::new(),
+            handshake: Handshake::new(side, tls),
+            protection,
+            recovery,
+            acks: Acks::default(),
+            local_cids: LocalCids::new(new.local, new.reset_token),
+            remote_cids: RemoteCids::new(ids.remote.unwrap_or(new.original)),
+            path: Path::new(new.remote, new.local_ip, validated),
+            streams: Streams::new(side, &config),
+            datagrams: Datagrams::new(config.datagram_send_buffer, config.datagram_receive_buffer),
+            idle: Idle::new(config.max_idle_timeout, config.keep_alive_interval),
+            timers,
+            events: Events::default(),
+            peer: TransportParameters::default(),
+            peer_parameters_known: false,
+            token: Vec::new(),
+            skip: SkipSchedule::new(new.skip_key),
+            ping_pending: false,
+            received: ReceivedCounters::default(),
+            datagrams_sent: 0,
+            scratch: Default::default(),
+            config,
+            provider,
+        }
+    }
+
+    // ---- streams ----
+
+    /// Opens a stream; `None` until the peer permits more (`Event::StreamsAvailable` follows).
+    pub fn open(&mut self, direction: Direction) -> Option<StreamId> {
+        if !self.lifecycle.is_established() {
+            return None;
+        }
+        self.streams.open(direction)
+    }
+
+    /// The next stream the peer opened.
+    pub fn accept(&mut self, direction: Direction) -> Option<StreamId> {
+        self.streams.accept(direction)
+    }
+
+    /// Takes as much of `data` as there is room for and advances it; no byte is copied.
+    ///
+    /// # Errors
+    /// `Blocked` when there is no room: `Event::Writable` follows. Others are final.
+    pub fn write(&mut self, id: StreamId, data: &mut Bytes) -> Result<usize, WriteError> {
+        self.alive().map_err(WriteError::ConnectionLost)?;
+        self.streams.write(id, data)
+    }
+
+    /// As [`Self::write`], copying from a slice.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub fn write_slice(&mut self, id: StreamId, data: &[u8]) -> Result<usize, WriteError> {
+        self.alive().map_err(WriteError::ConnectionLost)?;
+        self.streams.write_slice(id, data)
+    }
+
+    /// Ends the stream after what was written.
+    ///
+    /// # Errors
+    /// When it was already finished, reset or stopped.
+    pub fn finish(&mut self, id: StreamId) -> Result<(), WriteError> {
+        self.alive().map_err(WriteError::ConnectionLost)?;
+        self.streams.finish(id)
+    }
+
+    /// Abandons the sending half; unsent data is dropped. No effect on a stream that is over.
+    pub fn reset(&mut self, id: StreamId, error_code: u64) {
+        if self.lifecycle.is_open() {
+            self.streams.reset(id, error_code.min(towline_wire::MAX_VARINT));
+        }
+    }
+
+    /// Takes up to `max` contiguous bytes without copying; `None` at the end of the stream.
+    ///
+    /// # Errors
+    /// `Blocked` when nothing is there: `Event::Readable` follows. Others are final.
+    pub fn read(&mut self, id: StreamId, max: usize) -> Result<Option<Bytes>, ReadError> {
+        self.alive().map_err(ReadError::ConnectionLost)?;
+        self.streams.read(id, max)
+    }
+
+    /// Copies contiguous bytes into `out`; `None` at the end of the stream.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_slice(&mut self, id: StreamId, out: &mut [u8]) -> Result<Option<usize>, ReadError> {
+        self.alive().map_err(ReadError::ConnectionLost)?;
+        self.streams.read_slice(id, out)
+    }
+
+    /// Asks the peer to stop sending and drops what it sent. No effect on a stream that is over.
+    pub fn stop(&mut self, id: StreamId, error_code: u64) {
+        if self.lifecycle.is_open() {
+            self.streams.stop(id, error_code.min(towline_wire::MAX_VARINT));
+        }
+    }
+
+    // ---- datagrams ----
+
+    /// Queues an unreliable datagram.
+    ///
+    /// # Errors
+    /// When the peer takes none, it does not fit a packet, or the queue is full.
+    pub fn send_datagram(&mut self, data: Bytes) -> Result<(), SendDatagramError> {
+        self.alive().map_err(SendDatagramError::ConnectionLost)?;
+        let room = self.datagram_room();
+        self.datagrams.send(data, room)
+    }
+
+    /// The oldest datagram received.
+    pub fn recv_datagram(&mut self) -> Option<Bytes> {
+        self.datagrams.recv()
+    }
+
+    /// Largest datagram that can be sent now; `None` if the peer takes none.
+    pub fn max_datagram_len(&self) -> Option<usize> {
+        self.datagrams.max_len(self.datagram_room())
+    }
+
+    /// Bytes for frames in a full 1-RTT packet.
+    fn datagram_room(&self) -> usize {
+        let overhead = short_header_len(self.remote_cids.current().len(), 4) + TAG_LEN;
+        usize::from(self.recovery.max_datagram_size()) - overhead
+    }
+
+    // ---- the connection ----
+
+    /// Closes with an application code and up to 512 bytes of reason; unsent data is dropped.
+    pub fn close(&mut self, now: Time, error_code: u64, reason: &[u8]) {
+        if self
+            .lifecycle
+            .close_by_application(error_code.min(towline_wire::MAX_VARINT), reason)
+        {
+            self.on_closing(now);
+        }
+    }
+
+    /// Sends a PING with the next packet.
+    pub fn ping(&mut self) {
+        self.ping_pending = true;
+    }
+
+    /// Moves to new 1-RTT keys (RFC 9001 §6); `false` if it is not permitted yet.
+    pub fn initiate_key_update(&mut self) -> bool {
+        self.lifecycle.is_confirmed() && self.protection.initiate_update()
+    }
+
+    /// The peer's address.
+    pub fn remote(&self) -> SocketAddr {
+        self.path.remote()
+    }
+
+    /// Which end this is.
+    pub fn side(&self) -> Side {
+        self.side
+    }
+
+    /// The handshake is complete and the connection open.
+    pub fn is_established(&self) -> bool {
+        self.lifecycle.is_established()
+    }
+
+    /// The handshake is confirmed and the connection open.
+    pub fn is_confirmed(&self) -> bool {
+        self.lifecycle.is_confirmed()
+    }
+
+    /// The connection is over; see [`Self::close_reason`].
+    pub fn is_closed(&self) -> bool {
+        !self.lifecycle.is_open()
+    }
+
+    /// Why the connection ended.
+    pub fn close_reason(&self) -> Option<&ConnectionError> {
+        self.lifecycle.last_word()
+    }
+
+    /// Who the peer is; `None` before its credentials arrived or if it showed none.
+    pub fn peer_identity(&self) -> Option<PeerIdentity> {
+        PeerIdentity::from_peer_certificates(self.handshake.tls().peer_certificates())
+    }
+
+    /// The application protocol agreed on.
+    pub fn alpn(&self) -> Option<&[u8]> {
+        self.handshake.tls().alpn()
+    }
+
+    /// Server: the name the client asked for (SNI).
+    pub fn server_name(&self) -> Option<&str> {
+        self.handshake.tls().server_name()
+    }
+
+    /// The TLS cipher suite agreed on.
+    pub fn cipher_suite(&self) -> Option<rustls::CipherSuite> {
+        self.handshake.tls().cipher_suite()
+    }
+
+    /// The key exchange group agreed on.
+    pub fn key_exchange(&self) -> Option<rustls::NamedGroup> {
+        self.handshake.tls().key_exchange()
+    }
+
+    /// The TLS session was resumed from an earlier connection.
+    pub fn is_resumed(&self) -> bool {
+        self.handshake.tls().is_resumed()
+    }
+
+    /// Fills `out` with keying material both ends share (RFC 8446 §7.5).
+    ///
+    /// # Errors
+    /// Before the handshake is complete.
+    pub fn export_keying_material(
+        &self,
+        out: &mut [u8],
+        label: &[u8],
+        context: Option<&[u8]>,
+    ) -> Result<(), rustls::Error> {
+        self.handshake.tls().export_keying_material(out, label, context)
+    }
+
+    fn alive(&self) -> Result<(), ConnectionError> {
+        match self.lifecycle.last_word() {
+            Some(word) if !self.lifecycle.is_open() => Err(word.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    // ---- driven by the endpoint ----
+
+    pub(crate) fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop()
+    }
+
+    pub(crate) fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
+    pub(crate) fn local_cids(&mut self) -> &mut LocalCids {
+        &mut self.local_cids
+    }
+
+    /// Our connection IDs in use.
+    pub(crate) fn local_cid_list(&self) -> impl Iterator<Item = ConnectionId> + '_ {
+        self.local_cids.active()
+    }
+
+    pub(crate) fn reset_token(&self) -> Option<StatelessResetToken> {
+        self.remote_cids.reset_token()
+    }
+
+    /// At least one packet of the peer was authentic.
+    pub(crate) fn is_authentic(&self) -> bool {
+        self.received.packets > 0
+    }
+
+    pub(crate) fn is_handshaking(&self) -> bool {
+        self.lifecycle.phase() == Phase::Handshaking
+    }
+
+    pub(crate) fn is_drained(&self) -> bool {
+        self.lifecycle.phase() == Phase::Drained
+    }
+
+    /// The next deadline, and which it is.
+    pub fn next_timeout(&self) -> Option<(Time, Timer)> {
+        if !self.lifecycle.is_open() {
+            return self.timers.next();
+        }
+        let loss = self
+            .recovery
+            .next_timeout()
+            .map(|(at, _)| (at, Timer::LossDetection));
+        let ack = self.acks.next_timeout().map(|at| (at, Timer::AckDelay));
+        [loss, ack, self.timers.next()].into_iter().flatten().min()
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Time) {
+        while let Some(timer) = self.timers.take_expired(now) {
+            self.on_timer(now, timer);
+        }
+        if !self.lifecycle.is_open() {
+            return;
+        }
+        self.acks.on_timeout(now);
+        let due = self.recovery.next_timeout().is_some_and(|(at, _)| at <= now);
+        if due {
+            let (recovery, mut owner) = self.split_for_delivery();
+            recovery.on_timeout(now, &mut owner);
+        }
+    }
+
+    fn on_timer(&mut self, now: Time, timer: Timer) {
+        let pto = self.recovery.pto(PacketNumberSpace::Application);
+        match timer {
+            Timer::Idle => self.end_now(ConnectionError::TimedOut(TimeoutReason::Idle)),
+            Timer::Handshake => self.end_now(ConnectionError::TimedOut(TimeoutReason::Handshake)),
+            Timer::KeepAlive => {
+                self.ping_pending = true;
+                self.idle.on_keep_alive(now, &mut self.timers);
+            }
+            Timer::Liveness => {
+                if self.streams.has_open_receiver()
+                    && self.idle.on_liveness(now, pto, &mut self.timers)
+                {
+                    self.ping_pending = true;
+                }
+            }
+            Timer::KeyDiscard => self.protection.discard_previous(),
+            Timer::Close => {
+                self.lifecycle.on_period_over();
+                self.events.push(Event::Drained);
+            }
+            // Pacing only wakes; the others are not owned by `timers`.
+            Timer::Pacing | Timer::LossDetection | Timer::AckDelay => {}
+        }
+    }
+
+    fn on_ack_eliciting_sent(&mut self, now: Time) {
+        let pto = self.recovery.pto(PacketNumberSpace::Application);
+        self.idle.on_ack_eliciting_sent(now, pto, &mut self.timers);
+    }
+
+    fn split_for_delivery(&mut self) -> (&mut Recovery<SentFrame>, Delivery<'_>) {
+        let owner = Delivery {
+            acks: &mut self.acks,
+            handshake: &mut self.handshake,
+            local_cids: &mut self.local_cids,
+            remote_cids: &mut self.remote_cids,
+            streams: &mut self.streams,
+            events: &mut self.events,
+        };
+        (&mut self.recovery, owner)
+    }
+
+    fn discard_space(&mut self, now: Time, space: PacketNumberSpace) {
+        if self.protection.discard(space) {
+            self.recovery.discard_space(now, space);
+            self.acks.discard(space);
+            self.handshake.discard(space);
+        }
+    }
+
+    // ---- handshake outcomes ----
+
+    /// Reads, checks and applies the peer's transport parameters once they are there.
+    fn learn_peer_parameters(&mut self) -> Result<(), Violation> {
+        let Some(bytes) = self.handshake.tls().peer_parameters() else {
+            return Ok(());
+        };
+        let peer = TransportParameters::parse(bytes, self.side.peer())?;
+        let error =
+            |what| Violation::new(TransportErrorCode::TRANSPORT_PARAMETER_ERROR, what);
+        // RFC 9000 §7.3: the IDs of the handshake must be confirmed.
+        if peer.initial_source_connection_id != self.ids.remote {
+            return Err(error("initial_source_connection_id is not the one used"));
+        }
+        if self.side.is_client() {
+            if peer.original_destination_connection_id != Some(self.ids.original) {
+                return Err(error("original_destination_connection_id is not ours"));
+            }
+            if peer.retry_source_connection_id != self.ids.retry {
+                return Err(error("retry_source_connection_id does not match the Retry"));
+            }
+            if let Some(token) = peer.stateless_reset_token {
+                self.remote_cids.set_initial_reset_token(token);
+            }
+        }
+        self.streams.set_peer_parameters(&peer, &mut self.events);
+        self.datagrams.set_peer_max(peer.max_datagram_frame_size);
+        self.recovery.set_peer_max_ack_delay(peer.max_ack_delay);
+        self.idle.set_peer_timeout(peer.max_idle_timeout);
+        let most = u16::try_from(peer.max_udp_payload_size).unwrap_or(u16::MAX);
+        if most < self.recovery.max_datagram_size() {
+            self.recovery.set_max_datagram_size(most);
+        }
+        self.peer = peer;
+        self.peer_parameters_known = true;
+        Ok(())
+    }
+
+    fn on_handshake_complete(&mut self, now: Time) {
+        if !self.peer_parameters_known {
+            // RFC 9001 §8.2: alert missing_extension.
+            let code = TransportErrorCode::crypto(109);
+            return self.fail(now, &Violation::new(code, "no transport parameters"));
+        }
+        self.lifecycle.establish();
+        self.timers.stop(Timer::Handshake);
+        self.local_cids.set_limit(self.peer.active_connection_id_limit);
+        match self.side {
+            Side::Client => self.events.push(Event::Connected),
+            Side::Server => {
+                self.events.push(Event::Accepted);
+                self.handshake.queue_done();
+                self.confirm(now);
+            }
+        }
+    }
+
+    // ---- endings ----
+
+    /// The closing period begins (RFC 9000 §10.2.1).
+    fn on_closing(&mut self, now: Time) {
+        self.end_with_period(now);
+    }
+
+    fn on_peer_close(&mut self, now: Time, close: &CloseFrame<'_>) {
+        if self.lifecycle.on_peer_close(close) {
+            self.end_with_period(now);
+        }
+    }
+
+    fn drain(&mut self, now: Time, word: ConnectionError) {
+        if self.lifecycle.drain(word) {
+            self.end_with_period(now);
+        }
+    }
+
+    fn end_with_period(&mut self, now: Time) {
+        let period = 3 * self.recovery.pto(PacketNumberSpace::Application);
+        self.timers.set(Timer::Close, now + period);
+        self.timers.stop_all_but(Timer::Close);
+        self.say_last_word();
+    }
+
+    fn end_now(&mut self, word: ConnectionError) {
+        self.timers = Timers::default();
+        if self.lifecycle.finish(word) {
+            self.say_last_word();
+        }
+        self.events.push(Event::Drained);
+    }
+
+    fn say_last_word(&mut self) {
+        if let Some(word) = self.lifecycle.last_word() {
+            self.events.push(Event::Closed(word.clone()));
+        }
+        self.streams.clear();
+    }
+}

@@ -1,0 +1,382 @@
+//! How a train of datagrams comes about.
+//!
+//! 1. `poll_transmit`: is there room in the train, and may this path take another datagram?
+//! 2. `grant`: probes, congestion window and pacing say whether data may go.
+//! 3. `write_datagram`: at most one packet for each space, frames by `schedule`, in place.
+//! 4. padding, sealing, and recovery is told.
+
+use std::net::{IpAddr, SocketAddr};
+
+use towline_recovery::{PacketKind as SentKind, Permit};
+use towline_wire::{
+    CONNECTION_CLOSE_MAX_LEN, ConnectionId, PacketNumberSpace, Side, Time, Writer,
+    packet_number_len, write_connection_close, write_ping,
+};
+
+use super::Connection;
+use super::assemble::{HeaderFields, MIN_INITIAL_DATAGRAM, PacketBuilder, TrainBuf};
+use super::component::{PacketWriter, SentFrame};
+use super::state::{MAX_CLOSE_REASON, Phase};
+use super::timers::Timer;
+
+/// Where the datagrams of a [`TrainBuf`] go, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// The peer.
+    pub remote: SocketAddr,
+    /// The local address to send from, where the peer's packets told it.
+    pub local_ip: Option<IpAddr>,
+    /// ECN codepoint for all datagrams.
+    pub ecn: Option<super::component::Ecn>,
+    /// Size of each datagram but the last, bytes.
+    pub segment_size: usize,
+    /// Bytes in the buffer.
+    pub len: usize,
+}
+
+/// What may be sent now.
+#[derive(Clone, Copy, Debug)]
+struct Grant {
+    data: bool,
+    probe: Option<PacketNumberSpace>,
+    /// The window would take more: having nothing to send then means application-limited.
+    window_open: bool,
+    paced_until: Option<Time>,
+}
+
+impl Connection {
+    /// Builds the next train; `None` when there is nothing to send now.
+    pub(crate) fn poll_transmit(&mut self, now: Time, train: &mut TrainBuf) -> Option<Transmit> {
+        train.clear();
+        match self.lifecycle.phase() {
+            Phase::Handshaking | Phase::Established | Phase::Confirmed => {
+                self.build_train(now, train);
+                if self.lifecycle.is_close_due() {
+                    // Sealing failed or a limit was reached: say goodbye instead.
+                    return self.transmit_close(now, train);
+                }
+            }
+            Phase::Closing => return self.transmit_close(now, train),
+            Phase::Draining | Phase::Drained => return None,
+        }
+        self.finish_train(train)
+    }
+
+    fn finish_train(&mut self, train: &TrainBuf) -> Option<Transmit> {
+        let len = train.filled().len();
+        if len == 0 {
+            return None;
+        }
+        self.datagrams_sent += train.segments() as u64;
+        Some(Transmit {
+            remote: self.path.remote(),
+            local_ip: self.path.local_ip(),
+            ecn: None,
+            segment_size: train.segment_size(),
+            len,
+        })
+    }
+
+    fn build_train(&mut self, now: Time, train: &mut TrainBuf) {
+        let mtu = usize::from(self.recovery.max_datagram_size());
+        while let Some(room) = train.next_room(mtu) {
+            if self.path.budget() < room.len() as u64 {
+                self.recovery.set_amplification_blocked(now, true);
+                return;
+            }
+            let grant = self.grant(now);
+            let capacity = room.len();
+            let len = self.write_datagram(now, room, grant);
+            if len == 0 {
+                self.note_idle_output(grant);
+                return;
+            }
+            train.commit(len, capacity);
+            self.path.amplification().on_sent(len);
+        }
+    }
+
+    /// Nothing was written although something was granted, or the other way round.
+    fn note_idle_output(&mut self, grant: Grant) {
+        let pending = PacketNumberSpace::ALL
+            .into_iter()
+            .any(|s| self.protection.has_keys(s) && self.has_pending(s));
+        match grant.paced_until {
+            Some(at) if pending => self.timers.set(Timer::Pacing, at),
+            _ => self.timers.stop(Timer::Pacing),
+        }
+        if grant.window_open && !pending {
+            self.recovery.on_app_limited();
+        }
+    }
+
+    fn grant(&mut self, now: Time) -> Grant {
+        let probe = PacketNumberSpace::ALL
+            .into_iter()
+            .find(|&s| self.protection.has_keys(s) && self.recovery.probes_owed(s) > 0);
+        let (open, paced_until) = match self.recovery.permit(now) {
+            Permit::Send { .. } => (true, None),
+            Permit::Wait(at) => (false, Some(at)),
+            Permit::Blocked => (false, None),
+        };
+        Grant {
+            data: open || probe.is_some(),
+            probe,
+            window_open: open,
+            paced_until,
+        }
+    }
+
+    /// Fills one datagram; returns its length, 0 if there is nothing to send.
+    fn write_datagram(&mut self, now: Time, datagram: &mut [u8], grant: Grant) -> usize {
+        let mut packets: [Option<PacketBuilder>; 3] = [None; 3];
+        let mut end = 0;
+        for space in PacketNumberSpace::ALL {
+            if !self.protection.has_keys(space)
+                || (space == PacketNumberSpace::Application && !self.lifecycle.is_established())
+            {
+                continue;
+            }
+            let probing = grant.probe == Some(space);
+            let due = self.acks.is_due(now, space);
+            if !due && !probing && !(grant.data && self.has_pending(space)) {
+                continue;
+            }
+            if let Some(packet) = self.write_packet(now, datagram, end, space, grant.data, probing)
+            {
+                end = packet.end();
+                packets[space.index()] = Some(packet);
+            }
+        }
+        let needs_padding = packets[0].is_some_and(|p| self.side == Side::Client || p.ack_eliciting);
+        if needs_padding && end < MIN_INITIAL_DATAGRAM {
+            if let Some(last) = packets.iter_mut().flatten().last() {
+                last.pad_to(datagram, MIN_INITIAL_DATAGRAM);
+                end = last.end();
+            }
+        }
+        for packet in packets.into_iter().flatten() {
+            if let Err(what) = packet.seal(datagram, &mut self.protection) {
+                self.fail_internally(now, what);
+                return 0;
+            }
+            self.on_packet_sent(now, &packet);
+        }
+        end
+    }
+
+    /// Writes one unsealed packet at `start`; `None` if it would carry nothing.
+    fn write_packet(
+        &mut self,
+        now: Time,
+        datagram: &mut [u8],
+        start: usize,
+        space: PacketNumberSpace,
+        may_send_data: bool,
+        probing: bool,
+    ) -> Option<PacketBuilder> {
+        if space == PacketNumberSpace::Application {
+            self.before_one_rtt_packet(now);
+            if !self.lifecycle.is_open() {
+                return None;
+            }
+        }
+        let mut packet = self.begin_packet(datagram, start, space)?;
+        let mut frames = std::mem::take(&mut self.scratch[space.index()]);
+        frames.clear();
+        let smoothed_rtt = self.recovery.rtt().smoothed();
+        let mut writer = Writer::new(packet.payload_room(datagram));
+        let mut w = PacketWriter::new(&mut writer, &mut frames, may_send_data);
+        self.write_frames(now, space, &mut w, smoothed_rtt);
+        if probing && !w.ack_eliciting && w.remaining() > 0 {
+            write_ping(w.w);
+            w.record(SentFrame::Ping);
+        }
+        packet.ack_eliciting = w.ack_eliciting;
+        packet.in_flight = w.ack_eliciting;
+        debug_assert!(!writer.overflowed(), "a component wrote beyond its room");
+        packet.advance(writer.len());
+        self.scratch[space.index()] = frames;
+        if packet.is_empty() {
+            return None;
+        }
+        packet.pad_for_sample(datagram);
+        Some(packet)
+    }
+
+    fn begin_packet(
+        &self,
+        datagram: &mut [u8],
+        start: usize,
+        space: PacketNumberSpace,
+    ) -> Option<PacketBuilder> {
+        let packet_number = self.recovery.next_packet_number(space);
+        let header = HeaderFields {
+            space,
+            dcid: self.remote_cids.current(),
+            scid: self.ids.local,
+            token: &self.token,
+            packet_number,
+            pn_len: packet_number_len(packet_number, self.recovery.largest_acked(space)),
+            key_phase: self.protection.phase(),
+        };
+        let packet = PacketBuilder::begin(datagram, start, &header)?;
+        // The sample and a frame must fit, or the packet waits for the next datagram.
+        (packet.end() + 4 < datagram.len()).then_some(packet)
+    }
+
+    /// Key updates and skipped packet numbers happen between packets.
+    fn before_one_rtt_packet(&mut self, now: Time) {
+        let space = PacketNumberSpace::Application;
+        if self.recovery.next_packet_number(space) == self.skip.at() {
+            self.recovery.skip_packet_number(space);
+            self.skip.advance(self.recovery.next_packet_number(space));
+        }
+        if self.protection.confidentiality_exhausted() {
+            self.fail_aead_limit(now);
+        } else if self.lifecycle.is_confirmed()
+            && self.protection.wants_update(self.config.key_update_interval)
+        {
+            self.protection.initiate_update();
+        }
+    }
+
+    fn on_packet_sent(&mut self, now: Time, packet: &PacketBuilder) {
+        let space = packet.space;
+        let kind = SentKind {
+            ack_eliciting: packet.ack_eliciting,
+            in_flight: packet.in_flight,
+        };
+        let frames = &mut self.scratch[space.index()];
+        let number =
+            self.recovery
+                .on_packet_sent(now, space, packet.size() as u16, kind, frames);
+        debug_assert_eq!(number, packet.packet_number);
+        if packet.ack_eliciting {
+            self.on_ack_eliciting_sent(now);
+        }
+        if space == PacketNumberSpace::Handshake && self.side == Side::Client {
+            // RFC 9001 §4.9.1: a client drops Initial keys when it first sends a Handshake packet.
+            self.discard_space(now, PacketNumberSpace::Initial);
+        }
+    }
+
+    /// One datagram with CONNECTION_CLOSE in every space the peer may be able to read.
+    fn transmit_close(&mut self, now: Time, train: &mut TrainBuf) -> Option<Transmit> {
+        if !self.lifecycle.is_close_due() {
+            return None;
+        }
+        train.clear();
+        let mtu = usize::from(self.recovery.max_datagram_size());
+        let room = train.next_room(mtu)?;
+        if self.path.budget() < room.len() as u64 {
+            return None;
+        }
+        let capacity = room.len();
+        let len = self.write_close(now, room);
+        self.lifecycle.on_close_sent();
+        if len == 0 {
+            return None;
+        }
+        train.commit(len, capacity);
+        self.path.amplification().on_sent(len);
+        self.finish_train(train)
+    }
+
+    fn write_close(&mut self, now: Time, datagram: &mut [u8]) -> usize {
+        let mut packets: [Option<PacketBuilder>; 3] = [None; 3];
+        let mut end = 0;
+        for space in PacketNumberSpace::ALL {
+            let one_rtt = space == PacketNumberSpace::Application;
+            // A server's 1-RTT keys are of no use to a client that has not finished.
+            let readable = !one_rtt || self.handshake.is_complete() || self.side == Side::Server;
+            if !self.protection.has_keys(space) || !readable {
+                continue;
+            }
+            let Some(mut packet) = self.begin_packet(datagram, end, space) else {
+                continue;
+            };
+            let Some(close) = self.lifecycle.close_frame(one_rtt) else {
+                continue;
+            };
+            let room = packet.payload_room(datagram);
+            if room.len() < CONNECTION_CLOSE_MAX_LEN + close.reason.len().min(MAX_CLOSE_REASON) {
+                continue;
+            }
+            let mut writer = Writer::new(room);
+            write_connection_close(&mut writer, &close);
+            packet.advance(writer.len());
+            packet.pad_for_sample(datagram);
+            end = packet.end();
+            packets[space.index()] = Some(packet);
+        }
+        if packets[0].is_some() && self.side == Side::Client && end < MIN_INITIAL_DATAGRAM {
+            if let Some(last) = packets.iter_mut().flatten().last() {
+                last.pad_to(datagram, MIN_INITIAL_DATAGRAM);
+                end = last.end();
+            }
+        }
+        for packet in packets.into_iter().flatten() {
+            if packet.seal(datagram, &mut self.protection).is_err() {
+                return 0;
+            }
+            let kind = SentKind {
+                ack_eliciting: false,
+                in_flight: false,
+            };
+            self.scratch[packet.space.index()].clear();
+            self.recovery.on_packet_sent(
+                now,
+                packet.space,
+                packet.size() as u16,
+                kind,
+                &mut self.scratch[packet.space.index()],
+            );
+        }
+        end
+    }
+}
+
+/// Packet numbers left out at random intervals, so that a peer that acknowledges what it has
+/// not received is caught (RFC 9000 §21.4).
+#[derive(Debug)]
+pub(crate) struct SkipSchedule {
+    key: u64,
+    at: u64,
+}
+
+impl SkipSchedule {
+    /// Numbers between two skips, at most twice this.
+    const INTERVAL: u64 = 256;
+
+    pub(crate) fn new(key: u64) -> Self {
+        let mut schedule = Self { key, at: 0 };
+        schedule.advance(0);
+        schedule
+    }
+
+    fn at(&self) -> u64 {
+        self.at
+    }
+
+    fn advance(&mut self, from: u64) {
+        use std::hash::{DefaultHasher, Hasher};
+        let mut hasher = DefaultHasher::new();
+        hasher.write_u64(self.key);
+        hasher.write_u64(from);
+        self.at = from + 1 + hasher.finish() % (2 * Self::INTERVAL);
+    }
+}
+
+/// The connection IDs of the handshake, which the peer must confirm (RFC 9000 §7.3).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HandshakeIds {
+    /// Destination of the client's first Initial.
+    pub(crate) original: ConnectionId,
+    /// Our source connection ID.
+    pub(crate) local: ConnectionId,
+    /// The peer's source connection ID; a client learns it from the first packet.
+    pub(crate) remote: Option<ConnectionId>,
+    /// Source connection ID of a Retry, if there was one.
+    pub(crate) retry: Option<ConnectionId>,
+}

@@ -1,0 +1,67 @@
+//! The path a connection uses: the peer's address, whether it is proven, and how much may be
+//! sent to it before that (RFC 9000 §8). One path for now; migration adds candidates here.
+
+mod amplification;
+mod validation;
+
+use std::net::{IpAddr, SocketAddr};
+
+use towline_wire::{PATH_RESPONSE_LEN, write_path_response};
+
+use super::component::PacketWriter;
+pub(crate) use amplification::Amplification;
+use validation::Responses;
+
+#[derive(Debug)]
+pub(crate) struct Path {
+    remote: SocketAddr,
+    local_ip: Option<IpAddr>,
+    amplification: Amplification,
+    responses: Responses,
+}
+
+impl Path {
+    pub(crate) fn new(remote: SocketAddr, local_ip: Option<IpAddr>, validated: bool) -> Self {
+        Self {
+            remote,
+            local_ip,
+            amplification: Amplification::new(validated),
+            responses: Responses::default(),
+        }
+    }
+
+    pub(crate) fn remote(&self) -> SocketAddr {
+        self.remote
+    }
+
+    pub(crate) fn local_ip(&self) -> Option<IpAddr> {
+        self.local_ip
+    }
+
+    pub(crate) fn amplification(&mut self) -> &mut Amplification {
+        &mut self.amplification
+    }
+
+    /// Bytes that may be sent before the address is proven; `u64::MAX` after.
+    pub(crate) fn budget(&self) -> u64 {
+        self.amplification.budget()
+    }
+
+    pub(crate) fn on_path_challenge(&mut self, data: [u8; 8]) {
+        self.responses.push(data);
+    }
+
+    pub(crate) fn has_pending(&self) -> bool {
+        !self.responses.is_empty()
+    }
+
+    /// One PATH_RESPONSE a packet; never retransmitted (RFC 9000 §13.3).
+    pub(crate) fn write_frames(&mut self, w: &mut PacketWriter<'_, '_>) {
+        if w.remaining() >= PATH_RESPONSE_LEN {
+            if let Some(data) = self.responses.pop() {
+                write_path_response(w.w, data);
+                w.mark_ack_eliciting();
+            }
+        }
+    }
+}

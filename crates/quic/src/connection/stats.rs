@@ -1,0 +1,99 @@
+//! The numbers a user sees: the same names here, in `--json` and in metrics.
+
+use std::time::Duration;
+
+use super::Connection;
+
+/// A snapshot of one connection.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Smoothed round-trip time (RFC 9002 §5.3).
+    pub smoothed_rtt: Duration,
+    /// Its mean variation.
+    pub rttvar: Duration,
+    /// Smallest round trip seen; `None` before the first sample.
+    pub min_rtt: Option<Duration>,
+    /// Newest sample.
+    pub latest_rtt: Duration,
+    /// Probe timeout of the application space, without backoff (RFC 9002 §6.2.1).
+    pub pto: Duration,
+    /// QUIC packets sent.
+    pub packets_sent: u64,
+    /// Bytes of those.
+    pub bytes_sent: u64,
+    /// UDP datagrams sent.
+    pub datagrams_sent: u64,
+    /// QUIC packets received and authenticated.
+    pub packets_received: u64,
+    /// UDP payload bytes received.
+    pub bytes_received: u64,
+    /// UDP datagrams received.
+    pub datagrams_received: u64,
+    /// Packets declared lost.
+    pub packets_lost: u64,
+    /// Bytes of those.
+    pub bytes_lost: u64,
+    /// Packets declared lost and acknowledged later.
+    pub packets_spuriously_lost: u64,
+    /// Stream bytes sent more than once.
+    pub bytes_retransmitted: u64,
+    /// `packets_lost` less the spurious ones, as a share of `packets_sent`.
+    pub loss_ratio: f64,
+    /// Congestion window, bytes.
+    pub cwnd: u64,
+    /// Bytes sent and neither acknowledged nor declared lost.
+    pub bytes_in_flight: u64,
+    /// Pacing rate, bytes a second.
+    pub pacing_rate: Option<u64>,
+    /// Newest delivery-rate sample, bytes a second.
+    pub delivery_rate: Option<u64>,
+    /// Times the window was reduced.
+    pub congestion_events: u64,
+    /// Consecutive probe timeouts at present.
+    pub pto_count: u32,
+    /// UDP payload bytes of full-sized packets.
+    pub mtu: u16,
+    /// Key updates by either side.
+    pub key_updates: u64,
+    /// Packets that failed authentication.
+    pub decryption_failures: u64,
+    /// Received application datagrams dropped because they were not read in time.
+    pub app_datagrams_dropped: u64,
+}
+
+impl Connection {
+    /// The current numbers. Times and counters as of the last call that took a time.
+    pub fn stats(&self) -> Stats {
+        let r = self.recovery.stats();
+        let really_lost = r.packets_lost.saturating_sub(r.packets_spuriously_lost);
+        Stats {
+            smoothed_rtt: r.smoothed_rtt,
+            rttvar: r.rttvar,
+            min_rtt: r.min_rtt,
+            latest_rtt: r.latest_rtt,
+            pto: r.pto,
+            packets_sent: r.packets_sent,
+            bytes_sent: r.bytes_sent,
+            datagrams_sent: self.datagrams_sent,
+            packets_received: self.received.packets,
+            bytes_received: self.received.bytes,
+            datagrams_received: self.received.datagrams,
+            packets_lost: r.packets_lost,
+            bytes_lost: r.bytes_lost,
+            packets_spuriously_lost: r.packets_spuriously_lost,
+            bytes_retransmitted: self.streams.retransmitted(),
+            loss_ratio: really_lost as f64 / r.packets_sent.max(1) as f64,
+            cwnd: r.cwnd,
+            bytes_in_flight: r.bytes_in_flight,
+            pacing_rate: r.pacing_rate,
+            delivery_rate: r.delivery_rate,
+            congestion_events: r.congestion_events,
+            pto_count: r.pto_count,
+            mtu: r.mtu,
+            key_updates: self.protection.updates(),
+            decryption_failures: self.protection.failed_opens(),
+            app_datagrams_dropped: self.datagrams.dropped(),
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Flow-control credit (RFC 9000 §4): what we may send, and what we let the peer send.
+//!
+//! Used for each stream and for the connection as a whole. A receive window doubles when
+//! half of it was consumed within two round trips, up to its configured maximum.
+
+use std::time::Duration;
+
+use towline_wire::Time;
+
+/// Credit the peer gave us for the whole connection.
+#[derive(Debug, Default)]
+pub(crate) struct SendCredit {
+    max: u64,
+    used: u64,
+    /// Limit we already complained about with DATA_BLOCKED.
+    reported: Option<u64>,
+}
+
+impl SendCredit {
+    pub(crate) fn available(&self) -> u64 {
+        self.max - self.used
+    }
+
+    pub(crate) fn consume(&mut self, bytes: u64) {
+        self.used += bytes;
+        debug_assert!(self.used <= self.max);
+    }
+
+    /// Raises the limit; returns whether there was none left before.
+    pub(crate) fn raise(&mut self, max: u64) -> bool {
+        let was_blocked = self.available() == 0;
+        self.max = self.max.max(max);
+        was_blocked && self.available() > 0
+    }
+
+    /// The limit to report as blocking, once for each value.
+    pub(crate) fn take_blocked_report(&mut self) -> Option<u64> {
+        if self.available() > 0 || self.reported == Some(self.max) {
+            return None;
+        }
+        self.reported = Some(self.max);
+        Some(self.max)
+    }
+}
+
+/// Credit we give the peer.
+#[derive(Debug)]
+pub(crate) struct ReceiveCredit {
+    advertised: u64,
+    consumed: u64,
+    window: u64,
+    max_window: u64,
+    last_update: Option<Time>,
+}
+
+impl ReceiveCredit {
+    pub(crate) fn new(window: u64, max_window: u64) -> Self {
+        Self {
+            advertised: window,
+            consumed: 0,
+            window,
+            max_window: max_window.max(window),
+            last_update: None,
+        }
+    }
+
+    /// The offset the peer may send up to.
+    pub(crate) fn advertised(&self) -> u64 {
+        self.advertised
+    }
+
+    /// Starts the clock of auto-tuning at the first byte.
+    pub(crate) fn on_received(&mut self, now: Time) {
+        self.last_update.get_or_insert(now);
+    }
+
+    pub(crate) fn consume(&mut self, bytes: u64) {
+        self.consumed += bytes;
+    }
+
+    /// Half of the window was consumed, or the last update was lost.
+    pub(crate) fn wants_update(&self) -> bool {
+        self.advertised.saturating_sub(self.consumed) <= self.window / 2
+    }
+
+    /// The new limit to advertise.
+    pub(crate) fn update(&mut self, now: Time, smoothed_rtt: Duration) -> u64 {
+        if self.wants_update() {
+            let fast = self
+                .last_update
+                .is_some_and(|at| now.saturating_duration_since(at) < 2 * smoothed_rtt);
+            if fast {
+                self.window = (self.window * 2).min(self.max_window);
+            }
+            self.last_update = Some(now);
+            self.advertised = self.advertised.max(self.consumed + self.window);
+        }
+        self.advertised
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_consumed_within_two_round_trips_doubles_up_to_its_maximum() {
+        let rtt = Duration::from_millis(100);
+        let mut c = ReceiveCredit::new(1000, 3000);
+        c.on_received(Time::ZERO);
+        c.consume(400);
+        assert!(!c.wants_update());
+        c.consume(100);
+        assert!(c.wants_update());
+        assert_eq!(c.update(Time::ZERO + rtt, rtt), 2500);
+        c.consume(1500);
+        assert_eq!(c.update(Time::ZERO + 2 * rtt, rtt), 5000);
+        c.consume(2000);
+        assert_eq!(c.update(Time::ZERO + 30 * rtt, rtt), 7000);
+    }
+
+    #[test]
+    fn blocked_is_reported_once_for_each_limit() {
+        let mut c = SendCredit::default();
+        assert!(c.raise(10));
+        c.consume(10);
+        assert_eq!(c.take_blocked_report(), Some(10));
+        assert_eq!(c.take_blocked_report(), None);
+        assert!(!c.raise(5));
+        assert!(c.raise(20));
+        c.consume(10);
+        assert_eq!(c.take_blocked_report(), Some(20));
+    }
+}

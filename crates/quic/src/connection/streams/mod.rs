@@ -1,0 +1,863 @@
+//! All streams of a connection: creation, limits, credit, and whose turn it is.
+//!
+//! State exists only for streams that carried something: permission for thousands costs a
+//! counter. Frames go to the half they belong to; streams with data wait in a round robin,
+//! one frame a turn. Called by `dispatch`, `schedule`, `delivery` and the public API.
+
+mod flow;
+mod recv;
+mod send;
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::time::Duration;
+
+use bytes::Bytes;
+use towline_wire::{
+    Direction, MAX_DATA_MAX_LEN, MAX_STREAM_DATA_MAX_LEN, MAX_STREAMS, RESET_STREAM_MAX_LEN, Side, StreamFrame,
+    StreamId, Time, TransportErrorCode, TransportParameters, write_data_blocked, write_max_data,
+    write_max_stream_data, write_max_streams, write_reset_stream, write_stop_sending,
+    write_stream_data_blocked, write_streams_blocked,
+};
+
+use super::component::{PacketWriter, SentFrame};
+use super::events::{Event, Events};
+use super::range_set::RangeSet;
+use crate::config::TransportConfig;
+use crate::error::{ReadError, Violation, WriteError};
+use flow::{ReceiveCredit, SendCredit};
+use recv::{Accepted, RecvStream};
+use send::{Queued, SendStream};
+
+/// Room any small control frame of this component needs.
+const CONTROL_FRAME_ROOM: usize = RESET_STREAM_MAX_LEN;
+
+/// A frame could not be taken.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// The peer broke a rule.
+    Violation(Violation),
+    /// Memory limits: treat the packet as never received.
+    Overflow,
+}
+
+impl From<Violation> for Refused {
+    fn from(violation: Violation) -> Self {
+        Self::Violation(violation)
+    }
+}
+
+/// Stream IDs are small and sequential within limits we set, so one multiplication is enough.
+#[derive(Default)]
+pub(crate) struct StreamIdHasher(u64);
+
+impl Hasher for StreamIdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &b in bytes {
+            self.write_u64(u64::from(b));
+        }
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        let mixed = (self.0 ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ (mixed >> 32);
+    }
+}
+
+type StreamMap<T> = HashMap<StreamId, T, BuildHasherDefault<StreamIdHasher>>;
+
+/// Streams this side opens, of one direction.
+#[derive(Debug, Default)]
+struct LocalStreams {
+    next: u64,
+    limit: u64,
+    /// The application was refused and waits for `StreamsAvailable`.
+    refused: bool,
+    reported: Option<u64>,
+}
+
+/// Streams the peer opens, of one direction.
+#[derive(Debug)]
+struct RemoteStreams {
+    /// Streams below this index are open or were.
+    opened: u64,
+    accepted: u64,
+    /// The limit told to the peer.
+    limit: u64,
+    window: u64,
+    closed: u64,
+    update_pending: bool,
+    /// Opened by implication (RFC 9000 §2.1), no state made yet.
+    unborn: RangeSet,
+}
+
+impl RemoteStreams {
+    fn new(window: u64) -> Self {
+        let window = window.min(MAX_STREAMS);
+        Self {
+            opened: 0,
+            accepted: 0,
+            limit: window,
+            window,
+            closed: 0,
+            update_pending: false,
+            unborn: RangeSet::default(),
+        }
+    }
+}
+
+/// Limits the peer gives each new stream for data we send.
+#[derive(Debug, Default)]
+struct PeerWindows {
+    bidi_opened_by_us: u64,
+    bidi_opened_by_peer: u64,
+    uni: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Streams {
+    side: Side,
+    send: StreamMap<SendStream>,
+    recv: StreamMap<RecvStream>,
+    local: [LocalStreams; 2],
+    remote: [RemoteStreams; 2],
+    peer_windows: PeerWindows,
+    send_credit: SendCredit,
+    recv_credit: ReceiveCredit,
+    /// Connection-wide bytes received, counted as RFC 9000 §4.1 does.
+    received: u64,
+    max_data_pending: bool,
+    stream_window: u64,
+    max_stream_window: u64,
+    ready: VecDeque<StreamId>,
+    waiting: VecDeque<StreamId>,
+    control: VecDeque<StreamId>,
+    /// Written and unacknowledged bytes of all streams.
+    retained: u64,
+    retained_cap: u64,
+    unsent_cap: u64,
+    /// Writers refused because of the connection-wide cap.
+    starved: VecDeque<StreamId>,
+    /// Open receiving halves whose end is unknown.
+    open_receivers: usize,
+    /// Stream bytes sent more than once.
+    retransmitted: u64,
+}
+
+impl Streams {
+    pub(crate) fn new(side: Side, config: &TransportConfig) -> Self {
+        Self {
+            side,
+            send: StreamMap::default(),
+            recv: StreamMap::default(),
+            local: Default::default(),
+            remote: [
+                RemoteStreams::new(config.max_concurrent_bidi_streams),
+                RemoteStreams::new(config.max_concurrent_uni_streams),
+            ],
+            peer_windows: PeerWindows::default(),
+            send_credit: SendCredit::default(),
+            recv_credit: ReceiveCredit::new(config.receive_window, config.max_receive_window),
+            received: 0,
+            max_data_pending: false,
+            stream_window: config.stream_receive_window,
+            max_stream_window: config.max_stream_receive_window,
+            ready: VecDeque::new(),
+            waiting: VecDeque::new(),
+            control: VecDeque::new(),
+            retained: 0,
+            retained_cap: config.send_buffer,
+            unsent_cap: config.stream_send_buffer,
+            starved: VecDeque::new(),
+            open_receivers: 0,
+            retransmitted: 0,
+        }
+    }
+
+    pub(crate) fn retransmitted(&self) -> u64 {
+        self.retransmitted
+    }
+
+    /// Limits from the peer's transport parameters.
+    pub(crate) fn set_peer_parameters(&mut self, p: &TransportParameters, events: &mut Events) {
+        self.peer_windows = PeerWindows {
+            bidi_opened_by_us: p.initial_max_stream_data_bidi_remote,
+            bidi_opened_by_peer: p.initial_max_stream_data_bidi_local,
+            uni: p.initial_max_stream_data_uni,
+        };
+        self.send_credit.raise(p.initial_max_data);
+        self.on_max_streams(Direction::Bidirectional, p.initial_max_streams_bidi, events);
+        self.on_max_streams(Direction::Unidirectional, p.initial_max_streams_uni, events);
+    }
+
+    // ---- opening and accepting ----
+
+    pub(crate) fn open(&mut self, dir: Direction) -> Option<StreamId> {
+        let local = &mut self.local[dir.index()];
+        if local.next >= local.limit {
+            local.refused = true;
+            return None;
+        }
+        let id = StreamId::new(self.side, dir, local.next);
+        local.next += 1;
+        let max = match dir {
+            Direction::Bidirectional => self.peer_windows.bidi_opened_by_us,
+            Direction::Unidirectional => self.peer_windows.uni,
+        };
+        self.send.insert(id, SendStream::new(max));
+        if dir == Direction::Bidirectional {
+            self.insert_recv(id);
+        }
+        Some(id)
+    }
+
+    fn insert_recv(&mut self, id: StreamId) {
+        self.open_receivers += 1;
+        self.recv.insert(
+            id,
+            RecvStream::new(self.stream_window, self.max_stream_window),
+        );
+    }
+
+    pub(crate) fn accept(&mut self, dir: Direction) -> Option<StreamId> {
+        let remote = &mut self.remote[dir.index()];
+        if remote.accepted >= remote.opened {
+            return None;
+        }
+        let index = remote.accepted;
+        remote.accepted += 1;
+        self.materialize(dir, index);
+        Some(StreamId::new(self.side.peer(), dir, index))
+    }
+
+    /// Makes the state of a peer's stream that so far was only implied.
+    fn materialize(&mut self, dir: Direction, index: u64) {
+        let remote = &mut self.remote[dir.index()];
+        if !remote.unborn.contains(index) {
+            return;
+        }
+        remote.unborn.remove(index..index + 1);
+        let id = StreamId::new(self.side.peer(), dir, index);
+        self.insert_recv(id);
+        if dir == Direction::Bidirectional {
+            self.send
+                .insert(id, SendStream::new(self.peer_windows.bidi_opened_by_peer));
+        }
+    }
+
+    /// Checks a stream ID in a frame for our receiving (`true`) or sending half, and opens
+    /// what it implies (RFC 9000 §2.1, §19.4–19.13).
+    fn admit(&mut self, id: StreamId, receiving: bool, events: &mut Events) -> Result<(), Violation> {
+        let state_error = |what| Err(Violation::new(TransportErrorCode::STREAM_STATE_ERROR, what));
+        let dir = id.direction();
+        if id.initiator() == self.side {
+            if dir == Direction::Unidirectional && receiving {
+                return state_error("frame for the receiving half of a send-only stream");
+            }
+            if id.index() >= self.local[dir.index()].next {
+                return state_error("frame for a stream not yet created");
+            }
+            return Ok(());
+        }
+        if dir == Direction::Unidirectional && !receiving {
+            return state_error("frame for the sending half of a receive-only stream");
+        }
+        let remote = &mut self.remote[dir.index()];
+        if id.index() >= remote.limit {
+            return Err(Violation::new(
+                TransportErrorCode::STREAM_LIMIT_ERROR,
+                "opened more streams than permitted",
+            ));
+        }
+        if id.index() >= remote.opened {
+            if remote.accepted == remote.opened {
+                events.push(Event::Opened(dir));
+            }
+            remote.unborn.insert(remote.opened..id.index() + 1);
+            remote.opened = id.index() + 1;
+        }
+        self.materialize(dir, id.index());
+        Ok(())
+    }
+
+    // ---- application: sending ----
+
+    /// Room for a write on `id` now.
+    fn write_room(&mut self, id: StreamId) -> Result<u64, WriteError> {
+        let s = self.send.get_mut(&id).ok_or(WriteError::ClosedStream)?;
+        s.check_writable()?;
+        let own = self.unsent_cap.saturating_sub(s.unsent_len());
+        let shared = self.retained_cap.saturating_sub(self.retained);
+        let room = own.min(shared);
+        if room == 0 {
+            if !s.writer_blocked && shared == 0 {
+                self.starved.push_back(id);
+            }
+            s.writer_blocked = true;
+            return Err(WriteError::Blocked);
+        }
+        Ok(room)
+    }
+
+    pub(crate) fn write(&mut self, id: StreamId, data: &mut Bytes) -> Result<usize, WriteError> {
+        let room = self.write_room(id)?;
+        let n = data.len().min(usize::try_from(room).unwrap_or(usize::MAX));
+        let taken = data.split_to(n);
+        self.push(id, taken);
+        Ok(n)
+    }
+
+    pub(crate) fn write_slice(&mut self, id: StreamId, data: &[u8]) -> Result<usize, WriteError> {
+        let room = self.write_room(id)?;
+        let n = data.len().min(usize::try_from(room).unwrap_or(usize::MAX));
+        self.push(id, Bytes::copy_from_slice(&data[..n]));
+        Ok(n)
+    }
+
+    fn push(&mut self, id: StreamId, data: Bytes) {
+        if let Some(s) = self.send.get_mut(&id) {
+            self.retained += data.len() as u64;
+            s.push(data);
+            self.enqueue(id);
+        }
+    }
+
+    pub(crate) fn finish(&mut self, id: StreamId) -> Result<(), WriteError> {
+        let s = self.send.get_mut(&id).ok_or(WriteError::ClosedStream)?;
+        s.finish()?;
+        self.enqueue(id);
+        Ok(())
+    }
+
+    pub(crate) fn reset(&mut self, id: StreamId, code: u64) {
+        let Some(s) = self.send.get_mut(&id) else {
+            return;
+        };
+        if let Some(released) = s.reset(code) {
+            self.retained -= released;
+            self.enqueue_control(id);
+        }
+    }
+
+    /// Lists the stream for its turn, where it can use one.
+    fn enqueue(&mut self, id: StreamId) {
+        let Some(s) = self.send.get_mut(&id) else {
+            return;
+        };
+        if s.queued == Queued::Ready {
+            return;
+        }
+        if s.can_send(self.send_credit.available()) {
+            s.queued = Queued::Ready;
+            self.ready.push_back(id);
+        } else if s.wants_connection_credit() {
+            if s.queued == Queued::No {
+                s.queued = Queued::Waiting;
+                self.waiting.push_back(id);
+            }
+        } else if s.blocked_by_stream() {
+            self.enqueue_control(id);
+        }
+    }
+
+    fn enqueue_control(&mut self, id: StreamId) {
+        let listed = match (self.send.get_mut(&id), self.recv.get_mut(&id)) {
+            (Some(s), _) if s.has_pending_reset() || s.blocked_by_stream() => {
+                &mut s.control_queued
+            }
+            (_, Some(r)) => &mut r.control_queued,
+            (Some(s), None) => &mut s.control_queued,
+            (None, None) => return,
+        };
+        if !std::mem::replace(listed, true) {
+            self.control.push_back(id);
+        }
+    }
+
+    // ---- application: receiving ----
+
+    pub(crate) fn read(&mut self, id: StreamId, max: usize) -> Result<Option<Bytes>, ReadError> {
+        let r = self.recv.get_mut(&id).ok_or(ReadError::ClosedStream)?;
+        let result = r.read(max);
+        let n = match &result {
+            Ok(Some(chunk)) => chunk.len(),
+            _ => 0,
+        };
+        self.after_read(id, n);
+        result
+    }
+
+    pub(crate) fn read_slice(
+        &mut self,
+        id: StreamId,
+        out: &mut [u8],
+    ) -> Result<Option<usize>, ReadError> {
+        let r = self.recv.get_mut(&id).ok_or(ReadError::ClosedStream)?;
+        let result = r.read_slice(out);
+        let n = match result {
+            Ok(Some(n)) => n,
+            _ => 0,
+        };
+        self.after_read(id, n);
+        result
+    }
+
+    fn after_read(&mut self, id: StreamId, n: usize) {
+        let Some(r) = self.recv.get_mut(&id) else {
+            return;
+        };
+        if n > 0 {
+            r.credit.consume(n as u64);
+            if r.is_open() && !r.max_data_pending && r.credit.wants_update() {
+                r.max_data_pending = true;
+                self.enqueue_control(id);
+            }
+            self.return_credit(n as u64);
+        } else if r.is_done() {
+            self.remove_recv(id);
+        }
+    }
+
+    /// Bytes the application consumed, or that nobody will read.
+    fn return_credit(&mut self, bytes: u64) {
+        self.recv_credit.consume(bytes);
+        if self.recv_credit.wants_update() {
+            self.max_data_pending = true;
+        }
+    }
+
+    pub(crate) fn stop(&mut self, id: StreamId, code: u64) {
+        let Some(r) = self.recv.get_mut(&id) else {
+            return;
+        };
+        let was_open = r.is_open();
+        let Some(unread) = r.stop(code) else { return };
+        if was_open {
+            self.open_receivers -= 1;
+        }
+        let stop_pending = r.stop_pending;
+        let done = r.is_done();
+        self.return_credit(unread);
+        if stop_pending {
+            self.enqueue_control(id);
+        }
+        if done {
+            self.remove_recv(id);
+        }
+    }
+
+    /// A receiver is waiting for more of some stream.
+    pub(crate) fn has_open_receiver(&self) -> bool {
+        self.open_receivers > 0
+    }
+
+    // ---- removal ----
+
+    fn remove_recv(&mut self, id: StreamId) {
+        if self.recv.remove(&id).is_some() && !self.send.contains_key(&id) {
+            self.on_gone(id);
+        }
+    }
+
+    fn remove_send(&mut self, id: StreamId) {
+        if self.send.remove(&id).is_some() && !self.recv.contains_key(&id) {
+            self.on_gone(id);
+        }
+    }
+
+    /// Both halves are over: the peer may open another (RFC 9000 §4.6).
+    fn on_gone(&mut self, id: StreamId) {
+        if id.initiator() == self.side {
+            return;
+        }
+        let remote = &mut self.remote[id.direction().index()];
+        remote.closed += 1;
+        let credit = (remote.closed + remote.window).min(MAX_STREAMS) - remote.limit;
+        if credit >= (remote.window / 8).max(1) {
+            remote.update_pending = true;
+        }
+    }
+
+    // ---- frames from the peer ----
+
+    pub(crate) fn on_stream(
+        &mut self,
+        now: Time,
+        frame: &StreamFrame<'_>,
+        events: &mut Events,
+    ) -> Result<(), Refused> {
+        let id = frame.id;
+        if !self.recv.contains_key(&id) {
+            self.admit(id, true, events)?;
+        }
+        let left = self.recv_credit.advertised() - self.received;
+        let Some(r) = self.recv.get_mut(&id) else {
+            return Ok(());
+        };
+        let was_open = r.is_open();
+        let accepted = r.on_data(now, frame.offset, frame.data, frame.fin, left)?;
+        if accepted.fresh > 0 {
+            self.recv_credit.on_received(now);
+        }
+        self.after_arrival(id, was_open, &accepted, events);
+        if accepted.overflow {
+            return Err(Refused::Overflow);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn on_reset_stream(
+        &mut self,
+        id: StreamId,
+        code: u64,
+        final_size: u64,
+        events: &mut Events,
+    ) -> Result<(), Violation> {
+        self.admit(id, true, events)?;
+        let left = self.recv_credit.advertised() - self.received;
+        let Some(r) = self.recv.get_mut(&id) else {
+            return Ok(());
+        };
+        let was_open = r.is_open();
+        let accepted = r.on_reset(code, final_size, left)?;
+        self.after_arrival(id, was_open, &accepted, events);
+        Ok(())
+    }
+
+    fn after_arrival(
+        &mut self,
+        id: StreamId,
+        was_open: bool,
+        accepted: &Accepted,
+        events: &mut Events,
+    ) {
+        self.received += accepted.fresh;
+        if accepted.discarded > 0 {
+            self.return_credit(accepted.discarded);
+        }
+        if accepted.now_readable {
+            events.push(Event::Readable(id));
+        }
+        let Some(r) = self.recv.get(&id) else { return };
+        if was_open && !r.is_open() {
+            self.open_receivers -= 1;
+        }
+        if r.is_done() {
+            self.remove_recv(id);
+        }
+    }
+
+    pub(crate) fn on_stop_sending(
+        &mut self,
+        id: StreamId,
+        code: u64,
+        events: &mut Events,
+    ) -> Result<(), Violation> {
+        self.admit(id, false, events)?;
+        let Some(s) = self.send.get_mut(&id) else {
+            return Ok(());
+        };
+        if s.on_stop_sending(code) {
+            events.push(Event::Stopped {
+                id,
+                error_code: code,
+            });
+            // RFC 9000 §3.5: answer with RESET_STREAM carrying the same code.
+            self.reset(id, code);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn on_max_data(&mut self, max: u64) {
+        if self.send_credit.raise(max) {
+            let waiting = std::mem::take(&mut self.waiting);
+            for id in waiting {
+                if let Some(s) = self.send.get_mut(&id) {
+                    if s.queued == Queued::Waiting {
+                        s.queued = Queued::No;
+                        self.enqueue(id);
+                    }
+                }
+            }
+        }
+    }
+
+    pub(crate) fn on_max_stream_data(
+        &mut self,
+        id: StreamId,
+        max: u64,
+        events: &mut Events,
+    ) -> Result<(), Violation> {
+        self.admit(id, false, events)?;
+        if let Some(s) = self.send.get_mut(&id) {
+            s.raise_max_data(max);
+            self.enqueue(id);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn on_max_streams(&mut self, dir: Direction, max: u64, events: &mut Events) {
+        let local = &mut self.local[dir.index()];
+        if max > local.limit {
+            local.limit = max;
+            if std::mem::take(&mut local.refused) {
+                events.push(Event::StreamsAvailable(dir));
+            }
+        }
+    }
+
+    /// STREAM_DATA_BLOCKED carries nothing to act on, but its ID is checked.
+    pub(crate) fn on_stream_data_blocked(
+        &mut self,
+        id: StreamId,
+        events: &mut Events,
+    ) -> Result<(), Violation> {
+        self.admit(id, true, events)
+    }
+
+    // ---- writing ----
+
+    /// Whether any frame could be written now.
+    pub(crate) fn has_pending(&self) -> bool {
+        self.max_data_pending
+            || !self.ready.is_empty()
+            || !self.control.is_empty()
+            || self.remote.iter().any(|r| r.update_pending)
+            || self.local.iter().any(LocalStreams::owes_blocked)
+    }
+
+    pub(crate) fn write_frames(
+        &mut self,
+        now: Time,
+        smoothed_rtt: Duration,
+        w: &mut PacketWriter<'_, '_>,
+        events: &mut Events,
+    ) {
+        self.write_credit(now, smoothed_rtt, w);
+        while w.remaining() >= CONTROL_FRAME_ROOM {
+            let Some(id) = self.control.pop_front() else {
+                break;
+            };
+            if !self.write_control(id, now, smoothed_rtt, w) {
+                self.control.push_front(id);
+                break;
+            }
+        }
+        if self.send_credit.available() == 0
+            && !self.waiting.is_empty()
+            && w.remaining() >= CONTROL_FRAME_ROOM
+        {
+            if let Some(limit) = self.send_credit.take_blocked_report() {
+                write_data_blocked(w.w, limit);
+                w.mark_ack_eliciting();
+            }
+        }
+        self.write_data(w, events);
+    }
+
+    fn write_credit(&mut self, now: Time, smoothed_rtt: Duration, w: &mut PacketWriter<'_, '_>) {
+        if self.max_data_pending && w.remaining() >= MAX_DATA_MAX_LEN {
+            self.max_data_pending = false;
+            write_max_data(w.w, self.recv_credit.update(now, smoothed_rtt));
+            w.record(SentFrame::MaxData);
+        }
+        for dir in Direction::ALL {
+            if w.remaining() < CONTROL_FRAME_ROOM {
+                return;
+            }
+            let remote = &mut self.remote[dir.index()];
+            if std::mem::take(&mut remote.update_pending) {
+                remote.limit = (remote.closed + remote.window).min(MAX_STREAMS);
+                write_max_streams(w.w, dir, remote.limit);
+                w.record(SentFrame::MaxStreams(dir));
+            }
+            let local = &mut self.local[dir.index()];
+            if local.owes_blocked() && w.remaining() >= CONTROL_FRAME_ROOM {
+                local.reported = Some(local.limit);
+                write_streams_blocked(w.w, dir, local.limit);
+                w.mark_ack_eliciting();
+            }
+        }
+    }
+
+    /// Writes the control frames of one listed stream; `false` if there was no room for all.
+    fn write_control(
+        &mut self,
+        id: StreamId,
+        now: Time,
+        smoothed_rtt: Duration,
+        w: &mut PacketWriter<'_, '_>,
+    ) -> bool {
+        if let Some(s) = self.send.get_mut(&id) {
+            if w.remaining() < CONTROL_FRAME_ROOM {
+                return false;
+            }
+            if let Some((code, final_size)) = s.take_reset() {
+                write_reset_stream(w.w, id, code, final_size);
+                w.record(SentFrame::ResetStream(id));
+            } else if let Some(limit) = s.take_blocked_report() {
+                write_stream_data_blocked(w.w, id, limit);
+                w.mark_ack_eliciting();
+            }
+        }
+        if let Some(r) = self.recv.get_mut(&id) {
+            if r.stop_pending {
+                if w.remaining() < CONTROL_FRAME_ROOM {
+                    return false;
+                }
+                r.stop_pending = false;
+                if let Some(code) = r.stop_code() {
+                    write_stop_sending(w.w, id, code);
+                    w.record(SentFrame::StopSending(id));
+                }
+            }
+            if r.max_data_pending {
+                if w.remaining() < MAX_STREAM_DATA_MAX_LEN {
+                    return false;
+                }
+                r.max_data_pending = false;
+                if r.is_open() {
+                    write_max_stream_data(w.w, id, r.credit.update(now, smoothed_rtt));
+                    w.record(SentFrame::MaxStreamData(id));
+                }
+            }
+            r.control_queued = false;
+        }
+        if let Some(s) = self.send.get_mut(&id) {
+            s.control_queued = false;
+        }
+        true
+    }
+
+    /// STREAM frames, one a stream in turn.
+    fn write_data(&mut self, w: &mut PacketWriter<'_, '_>, events: &mut Events) {
+        while let Some(&id) = self.ready.front() {
+            let credit = self.send_credit.available();
+            let written = match self.send.get_mut(&id) {
+                Some(s) if s.can_send(credit) => match s.write_frame(id, credit, w) {
+                    Some(used) => Some(used),
+                    // No room left in this packet.
+                    None => return,
+                },
+                _ => None,
+            };
+            self.ready.pop_front();
+            if let Some(s) = self.send.get_mut(&id) {
+                s.queued = Queued::No;
+            }
+            if let Some(used) = written {
+                self.send_credit.consume(used.credit);
+                self.retransmitted += used.retransmitted;
+                self.wake_writers(id, events);
+            }
+            self.enqueue(id);
+        }
+    }
+
+    /// Writers whose stream fell below half of its send buffer may go on.
+    fn wake_writers(&mut self, id: StreamId, events: &mut Events) {
+        if let Some(s) = self.send.get_mut(&id) {
+            if s.writer_blocked
+                && s.unsent_len() <= self.unsent_cap / 2
+                && self.retained < self.retained_cap
+            {
+                s.writer_blocked = false;
+                events.push(Event::Writable(id));
+            }
+        }
+    }
+
+    // ---- fate of sent frames ----
+
+    pub(crate) fn on_stream_acked(
+        &mut self,
+        id: StreamId,
+        offset: u64,
+        len: u32,
+        fin: bool,
+        events: &mut Events,
+    ) {
+        let Some(s) = self.send.get_mut(&id) else {
+            return;
+        };
+        self.retained -= s.on_acked(offset, len, fin);
+        if s.is_finished() {
+            events.push(Event::Finished(id));
+            self.remove_send(id);
+        } else {
+            self.wake_writers(id, events);
+        }
+        while self.retained < self.retained_cap {
+            let Some(starved) = self.starved.pop_front() else {
+                break;
+            };
+            self.wake_writers(starved, events);
+        }
+    }
+
+    pub(crate) fn on_stream_lost(&mut self, id: StreamId, offset: u64, len: u32, fin: bool) {
+        if let Some(s) = self.send.get_mut(&id) {
+            s.on_lost(offset, len, fin);
+            self.enqueue(id);
+        }
+    }
+
+    pub(crate) fn on_reset_acked(&mut self, id: StreamId) {
+        if let Some(s) = self.send.get_mut(&id) {
+            s.on_reset_acked();
+            self.remove_send(id);
+        }
+    }
+
+    pub(crate) fn on_reset_lost(&mut self, id: StreamId) {
+        if let Some(s) = self.send.get_mut(&id) {
+            s.on_reset_lost();
+            self.enqueue_control(id);
+        }
+    }
+
+    pub(crate) fn on_stop_sending_lost(&mut self, id: StreamId) {
+        if let Some(r) = self.recv.get_mut(&id) {
+            r.stop_pending = r.stop_code().is_some();
+            self.enqueue_control(id);
+        }
+    }
+
+    pub(crate) fn on_max_data_lost(&mut self) {
+        self.max_data_pending = true;
+    }
+
+    pub(crate) fn on_max_stream_data_lost(&mut self, id: StreamId) {
+        if let Some(r) = self.recv.get_mut(&id) {
+            r.max_data_pending = r.is_open();
+            self.enqueue_control(id);
+        }
+    }
+
+    pub(crate) fn on_max_streams_lost(&mut self, dir: Direction) {
+        self.remote[dir.index()].update_pending = true;
+    }
+
+    /// Drops all stream state when the connection is over.
+    pub(crate) fn clear(&mut self) {
+        self.send = StreamMap::default();
+        self.recv = StreamMap::default();
+        self.ready = VecDeque::new();
+        self.waiting = VecDeque::new();
+        self.control = VecDeque::new();
+        self.starved = VecDeque::new();
+        self.retained = 0;
+        self.open_receivers = 0;
+    }
+}
+
+impl LocalStreams {
+    fn owes_blocked(&self) -> bool {
+        self.refused && self.reported != Some(self.limit)
+    }
+}
+

@@ -1,0 +1,218 @@
+//! The receiving half of one stream (RFC 9000 §3.2).
+
+use bytes::Bytes;
+use towline_wire::{Time, TransportErrorCode};
+
+use super::flow::ReceiveCredit;
+use crate::connection::assembler::{Assembler, TooManyGaps};
+use crate::error::{ReadError, Violation};
+
+/// What became of a STREAM frame.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Accepted {
+    /// Bytes beyond what was seen before: they use up connection credit.
+    pub(crate) fresh: u64,
+    /// Bytes nobody will read: their connection credit is returned at once.
+    pub(crate) discarded: u64,
+    pub(crate) now_readable: bool,
+    /// The data cannot be kept now; the packet must look lost.
+    pub(crate) overflow: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct RecvStream {
+    assembler: Assembler,
+    pub(crate) credit: ReceiveCredit,
+    /// Highest offset received.
+    highest: u64,
+    final_size: Option<u64>,
+    reset: Option<u64>,
+    stopped: Option<u64>,
+    pub(crate) stop_pending: bool,
+    pub(crate) max_data_pending: bool,
+    pub(crate) control_queued: bool,
+    /// The application knows of nothing to read, so `Readable` is owed with the next arrival.
+    notify: bool,
+    /// The application has seen the end or the reset, or asked to stop.
+    released: bool,
+}
+
+impl RecvStream {
+    pub(crate) fn new(window: u64, max_window: u64) -> Self {
+        Self {
+            assembler: Assembler::default(),
+            credit: ReceiveCredit::new(window, max_window),
+            highest: 0,
+            final_size: None,
+            reset: None,
+            stopped: None,
+            stop_pending: false,
+            max_data_pending: false,
+            control_queued: false,
+            notify: true,
+            released: false,
+        }
+    }
+
+    /// STREAM data. `connection_left` is what connection credit still admits.
+    pub(crate) fn on_data(
+        &mut self,
+        now: Time,
+        offset: u64,
+        data: &[u8],
+        fin: bool,
+        connection_left: u64,
+    ) -> Result<Accepted, Violation> {
+        let end = offset + data.len() as u64;
+        self.check_final_size(end, fin)?;
+        let fresh = end.saturating_sub(self.highest);
+        if end > self.credit.advertised() || fresh > connection_left {
+            return Err(Violation::new(
+                TransportErrorCode::FLOW_CONTROL_ERROR,
+                "sent more than flow control allows",
+            ));
+        }
+        self.credit.on_received(now);
+        self.highest = self.highest.max(end);
+        if fin {
+            self.final_size = Some(end);
+        }
+        if self.reset.is_some() || self.stopped.is_some() {
+            return Ok(Accepted {
+                fresh,
+                discarded: fresh,
+                now_readable: false,
+                overflow: false,
+            });
+        }
+        let overflow = self.assembler.insert(offset, data) == Err(TooManyGaps);
+        Ok(Accepted {
+            fresh,
+            discarded: 0,
+            now_readable: self.take_notification(),
+            overflow,
+        })
+    }
+
+    fn check_final_size(&self, end: u64, fin: bool) -> Result<(), Violation> {
+        let changed = match self.final_size {
+            Some(size) => end > size || (fin && end != size),
+            None => fin && end < self.highest,
+        };
+        if changed {
+            return Err(Violation::new(
+                TransportErrorCode::FINAL_SIZE_ERROR,
+                "the final size of a stream changed",
+            ));
+        }
+        Ok(())
+    }
+
+    /// RESET_STREAM. Returns (fresh, discarded, now_readable) as for data.
+    pub(crate) fn on_reset(
+        &mut self,
+        code: u64,
+        final_size: u64,
+        connection_left: u64,
+    ) -> Result<Accepted, Violation> {
+        self.check_final_size(final_size, true)?;
+        let fresh = final_size.saturating_sub(self.highest);
+        if final_size > self.credit.advertised() || fresh > connection_left {
+            return Err(Violation::new(
+                TransportErrorCode::FLOW_CONTROL_ERROR,
+                "reset with a final size beyond flow control",
+            ));
+        }
+        self.highest = self.highest.max(final_size);
+        self.final_size = Some(final_size);
+        let mut discarded = 0;
+        if self.stopped.is_some() {
+            discarded = fresh;
+        } else if self.reset.is_none() && !self.all_received() {
+            // Unread data is dropped (RFC 9000 §3.2); what the reader had stays counted.
+            discarded = final_size - self.assembler.read_offset();
+            self.assembler.clear();
+            self.reset = Some(code);
+        }
+        Ok(Accepted {
+            fresh,
+            discarded,
+            now_readable: self.take_notification(),
+            overflow: false,
+        })
+    }
+
+    fn all_received(&self) -> bool {
+        self.final_size == Some(self.assembler.contiguous_end())
+    }
+
+    fn take_notification(&mut self) -> bool {
+        let something = self.assembler.has_ready() || self.reset.is_some() || self.all_received();
+        something && std::mem::take(&mut self.notify)
+    }
+
+    /// Takes up to `max` bytes; `None` at the end of the stream.
+    pub(crate) fn read(&mut self, max: usize) -> Result<Option<Bytes>, ReadError> {
+        if let Some(chunk) = self.assembler.read(max) {
+            return Ok(Some(chunk));
+        }
+        self.nothing_ready().map(|()| None)
+    }
+
+    pub(crate) fn read_slice(&mut self, out: &mut [u8]) -> Result<Option<usize>, ReadError> {
+        match self.assembler.read_slice(out) {
+            0 if out.is_empty() && self.assembler.has_ready() => Ok(Some(0)),
+            0 => self.nothing_ready().map(|()| None),
+            n => Ok(Some(n)),
+        }
+    }
+
+    /// `Ok` at the end of the stream.
+    fn nothing_ready(&mut self) -> Result<(), ReadError> {
+        if self.stopped.is_some() {
+            return Err(ReadError::ClosedStream);
+        }
+        if let Some(code) = self.reset {
+            self.released = true;
+            return Err(ReadError::Reset(code));
+        }
+        if self.all_received() {
+            self.released = true;
+            return Ok(());
+        }
+        self.notify = true;
+        Err(ReadError::Blocked)
+    }
+
+    /// The application wants no more. Returns bytes received but never read, whose credit is
+    /// returned, or `None` if there was nothing to stop.
+    pub(crate) fn stop(&mut self, code: u64) -> Option<u64> {
+        if self.stopped.is_some() || self.released {
+            return None;
+        }
+        self.released = true;
+        let unread = self.highest - self.assembler.read_offset();
+        self.assembler.clear();
+        if self.reset.is_some() {
+            // Already counted when the reset arrived.
+            return Some(0);
+        }
+        self.stopped = Some(code);
+        self.stop_pending = self.final_size.is_none();
+        Some(unread)
+    }
+
+    pub(crate) fn stop_code(&self) -> Option<u64> {
+        self.stopped
+    }
+
+    /// More data may come and be wanted.
+    pub(crate) fn is_open(&self) -> bool {
+        self.final_size.is_none() && self.stopped.is_none()
+    }
+
+    /// Nothing of this half is needed any more.
+    pub(crate) fn is_done(&self) -> bool {
+        self.released && self.final_size.is_some()
+    }
+}

@@ -1,0 +1,97 @@
+//! The deadlines of one connection.
+//!
+//! A handful of optional times with a linear scan: fewer instructions than any heap at
+//! this size. Loss detection and the acknowledgement delay own their times and are asked.
+
+use towline_wire::Time;
+
+/// Which deadline `next_timeout` names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Timer {
+    /// A packet is to be declared lost, or a probe is due (RFC 9002 §6).
+    LossDetection,
+    /// An acknowledgement is due (RFC 9000 §13.2.1).
+    AckDelay,
+    /// The pacer has room again.
+    Pacing,
+    /// Nothing arrived for the idle timeout (RFC 9000 §10.1).
+    Idle,
+    /// The handshake took too long.
+    Handshake,
+    /// The keep-alive interval passed.
+    KeepAlive,
+    /// A receiver with an open stream has heard nothing for a while.
+    Liveness,
+    /// Old 1-RTT keys are dropped (RFC 9001 §6.5).
+    KeyDiscard,
+    /// The closing or draining period ends (RFC 9000 §10.2).
+    Close,
+}
+
+const OWNED: [Timer; 7] = [
+    Timer::Pacing,
+    Timer::Idle,
+    Timer::Handshake,
+    Timer::KeepAlive,
+    Timer::Liveness,
+    Timer::KeyDiscard,
+    Timer::Close,
+];
+
+/// Deadlines nobody else owns.
+#[derive(Debug, Default)]
+pub(crate) struct Timers {
+    at: [Option<Time>; OWNED.len()],
+}
+
+fn slot(timer: Timer) -> usize {
+    match timer {
+        Timer::Pacing => 0,
+        Timer::Idle => 1,
+        Timer::Handshake => 2,
+        Timer::KeepAlive => 3,
+        Timer::Liveness => 4,
+        Timer::KeyDiscard => 5,
+        Timer::Close | Timer::LossDetection | Timer::AckDelay => 6,
+    }
+}
+
+impl Timers {
+    pub(crate) fn set(&mut self, timer: Timer, at: Time) {
+        debug_assert!(!matches!(timer, Timer::LossDetection | Timer::AckDelay));
+        self.at[slot(timer)] = Some(at);
+    }
+
+    pub(crate) fn stop(&mut self, timer: Timer) {
+        self.at[slot(timer)] = None;
+    }
+
+    pub(crate) fn get(&self, timer: Timer) -> Option<Time> {
+        self.at[slot(timer)]
+    }
+
+    /// Stops everything but `keep`.
+    pub(crate) fn stop_all_but(&mut self, keep: Timer) {
+        let kept = self.get(keep);
+        self.at = [None; OWNED.len()];
+        self.at[slot(keep)] = kept;
+    }
+
+    pub(crate) fn next(&self) -> Option<(Time, Timer)> {
+        OWNED
+            .into_iter()
+            .filter_map(|t| Some((self.get(t)?, t)))
+            .min()
+    }
+
+    /// Takes one expired timer.
+    pub(crate) fn take_expired(&mut self, now: Time) -> Option<Timer> {
+        let (at, timer) = self.next()?;
+        if at > now {
+            return None;
+        }
+        self.stop(timer);
+        Some(timer)
+    }
+}

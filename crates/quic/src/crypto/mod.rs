@@ -1,0 +1,148 @@
+//! TLS for QUIC (RFC 9001) over rustls: the one place that names its session types.
+//!
+//! `TlsSession` moves handshake bytes and yields keys; packet protection lives in
+//! `connection::protect`. Key shares and signatures draw from the provider in the
+//! configuration handed in, so a seeded provider makes a whole handshake deterministic.
+
+use std::sync::Arc;
+
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::quic::{Connection, KeyChange, Keys, Version};
+use rustls::{CipherSuite, HandshakeKind, SupportedCipherSuite};
+use towline_wire::{Side, TransportErrorCode};
+
+use crate::error::ConnectError;
+
+/// TLS refused something; `code` goes to the peer (RFC 9001 §4.8).
+#[derive(Debug)]
+pub(crate) struct TlsFailure {
+    pub(crate) code: TransportErrorCode,
+    pub(crate) what: String,
+}
+
+pub(crate) struct TlsSession {
+    inner: Connection,
+}
+
+impl TlsSession {
+    pub(crate) fn client(
+        config: Arc<rustls::ClientConfig>,
+        server_name: &str,
+        parameters: Vec<u8>,
+    ) -> Result<Self, ConnectError> {
+        let name = ServerName::try_from(server_name.to_owned())
+            .map_err(|_| ConnectError::InvalidServerName(server_name.to_owned()))?;
+        let inner = rustls::quic::ClientConnection::new(config, Version::V1, name, parameters)
+            .map_err(|e| ConnectError::Tls(e.to_string()))?;
+        Ok(Self {
+            inner: inner.into(),
+        })
+    }
+
+    pub(crate) fn server(
+        config: Arc<rustls::ServerConfig>,
+        parameters: Vec<u8>,
+    ) -> Result<Self, rustls::Error> {
+        let inner = rustls::quic::ServerConnection::new(config, Version::V1, parameters)?;
+        Ok(Self {
+            inner: inner.into(),
+        })
+    }
+
+    /// Handshake bytes from the peer, all of one encryption level.
+    pub(crate) fn read(&mut self, data: &[u8]) -> Result<(), TlsFailure> {
+        self.inner.read_hs(data).map_err(|e| TlsFailure {
+            code: TransportErrorCode::crypto(self.inner.alert().map_or(80, u8::from)),
+            what: e.to_string(),
+        })
+    }
+
+    /// Handshake bytes for the peer, of the level before the key change returned.
+    pub(crate) fn write(&mut self, out: &mut Vec<u8>) -> Option<KeyChange> {
+        self.inner.write_hs(out)
+    }
+
+    pub(crate) fn is_handshaking(&self) -> bool {
+        self.inner.is_handshaking()
+    }
+
+    pub(crate) fn peer_parameters(&self) -> Option<&[u8]> {
+        self.inner.quic_transport_parameters()
+    }
+
+    pub(crate) fn alpn(&self) -> Option<&[u8]> {
+        self.inner.alpn_protocol()
+    }
+
+    pub(crate) fn peer_certificates(&self) -> Option<&[CertificateDer<'static>]> {
+        self.inner.peer_certificates()
+    }
+
+    pub(crate) fn server_name(&self) -> Option<&str> {
+        match &self.inner {
+            Connection::Server(server) => server.server_name(),
+            Connection::Client(_) => None,
+        }
+    }
+
+    pub(crate) fn cipher_suite(&self) -> Option<CipherSuite> {
+        self.inner
+            .negotiated_cipher_suite()
+            .map(|s| SupportedCipherSuite::suite(&s))
+    }
+
+    pub(crate) fn key_exchange(&self) -> Option<rustls::NamedGroup> {
+        self.inner
+            .negotiated_key_exchange_group()
+            .map(|g| g.name())
+    }
+
+    pub(crate) fn is_resumed(&self) -> bool {
+        self.inner.handshake_kind() == Some(HandshakeKind::Resumed)
+    }
+
+    pub(crate) fn export_keying_material(
+        &self,
+        out: &mut [u8],
+        label: &[u8],
+        context: Option<&[u8]>,
+    ) -> Result<(), rustls::Error> {
+        self.inner
+            .export_keying_material(out, label, context)
+            .map(|_| ())
+    }
+}
+
+/// Keys of Initial packets (RFC 9001 §5.2).
+pub(crate) fn initial_keys(
+    provider: &rustls::crypto::CryptoProvider,
+    dcid: &[u8],
+    side: Side,
+) -> Keys {
+    let side = match side {
+        Side::Client => rustls::Side::Client,
+        Side::Server => rustls::Side::Server,
+    };
+    towline_identity::initial_suite(provider).keys(dcid, side, Version::V1)
+}
+
+/// The Retry integrity tag over a pseudo-packet (RFC 9001 §5.8).
+pub(crate) fn retry_integrity_tag(pseudo_packet: &[u8]) -> Option<[u8; 16]> {
+    use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+    const KEY: [u8; 16] = [
+        0xbe, 0x0c, 0x69, 0x0b, 0x9f, 0x66, 0x57, 0x5a, 0x1d, 0x76, 0x6b, 0x54, 0xe3, 0x68, 0xc8,
+        0x4e,
+    ];
+    const NONCE: [u8; 12] = [
+        0x46, 0x15, 0x99, 0xd3, 0x5d, 0x63, 0x2b, 0xf2, 0x23, 0x98, 0x25, 0xbb,
+    ];
+    let key = LessSafeKey::new(UnboundKey::new(&AES_128_GCM, &KEY).ok()?);
+    let tag = key
+        .seal_in_place_separate_tag(
+            Nonce::assume_unique_for_key(NONCE),
+            Aad::from(pseudo_packet),
+            &mut [],
+        )
+        .ok()?;
+    tag.as_ref().try_into().ok()
+}

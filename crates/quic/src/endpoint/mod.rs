@@ -1,0 +1,520 @@
+//! One shard: routes datagrams to connections, admits clients, owns the connections.
+//!
+//! Parts: `route` (connection-ID table), `admit` (Initial, Retry, tokens), `reset` (stateless
+//! reset), `timers`. A turn of `poll_transmit` gives every ready connection one train in round
+//! robin. It opens no socket and reads no clock.
+
+mod admit;
+mod reset;
+mod route;
+mod timers;
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use rand_chacha::ChaCha20Rng;
+use rand_core::{Rng, SeedableRng};
+use towline_wire::{ConnectionId, Time, peek_dcid};
+
+use crate::config::{CidGenerator, ClientConfig, EndpointConfig, ServerConfig};
+use crate::connection::assemble::TrainBuf;
+use crate::connection::component::Ecn;
+use crate::connection::events::Event;
+use crate::connection::output::Transmit;
+use crate::connection::{Connection, NewConnection};
+use crate::error::ConnectError;
+use admit::Tokens;
+use reset::Resets;
+use route::Routes;
+use timers::DeadlineQueue;
+
+/// Cap: stateless packets (Retry, Version Negotiation, reset, refusal) waiting to be sent.
+pub(crate) const MAX_STATELESS_QUEUE: usize = 64;
+
+/// Cap: connections of one endpoint, clients included.
+pub(crate) const MAX_CONNECTIONS: usize = 1 << 20;
+
+/// Names a connection of one endpoint until its `Event::Drained`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionHandle {
+    index: u32,
+    generation: u32,
+}
+
+/// What the socket said about a datagram, or a train of equal ones.
+#[derive(Clone, Copy, Debug)]
+pub struct DatagramMeta {
+    /// The sender.
+    pub remote: SocketAddr,
+    /// The address it was sent to, where known.
+    pub local_ip: Option<IpAddr>,
+    /// ECN codepoint of all of them.
+    pub ecn: Option<Ecn>,
+    /// Size of each datagram but the last, bytes; the length for a single one.
+    pub stride: usize,
+}
+
+/// Counters of an endpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EndpointStats {
+    /// Connections at present, closing ones included.
+    pub connections: usize,
+    /// Server handshakes in progress.
+    pub handshakes: usize,
+    /// Connections a server admitted.
+    pub admitted: u64,
+    /// Initial packets refused for a limit.
+    pub refused: u64,
+    /// Retry packets sent.
+    pub retries: u64,
+    /// Version Negotiation packets sent.
+    pub version_negotiations: u64,
+    /// Stateless resets sent.
+    pub resets: u64,
+    /// Datagrams that belonged to nothing.
+    pub unroutable: u64,
+}
+
+#[derive(Default)]
+struct Slot {
+    generation: u32,
+    connection: Option<Box<Connection>>,
+    /// In the `ready` queue.
+    ready: bool,
+    /// In the `eventful` queue.
+    eventful: bool,
+    handshaking_server: bool,
+    /// Destination of the client's first Initials, routed while it may still be used.
+    original: Option<ConnectionId>,
+    reset_token: Option<[u8; 16]>,
+}
+
+/// One shard of an endpoint.
+pub struct Endpoint {
+    rng: ChaCha20Rng,
+    cid_generator: Box<dyn CidGenerator>,
+    cid_len: usize,
+    server: Option<Arc<ServerConfig>>,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    routes: Routes,
+    resets: Resets,
+    tokens: Tokens,
+    deadlines: DeadlineQueue,
+    ready: VecDeque<ConnectionHandle>,
+    eventful: VecDeque<ConnectionHandle>,
+    stateless: VecDeque<(SocketAddr, Option<IpAddr>, Vec<u8>)>,
+    accepting: bool,
+    stats: EndpointStats,
+}
+
+impl std::fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Endpoint")
+            .field("stats", &self.stats)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Endpoint {
+    /// A shard; a server if `server` is given.
+    pub fn new(config: EndpointConfig, server: Option<Arc<ServerConfig>>) -> Self {
+        let mut rng = ChaCha20Rng::from_seed(config.seed);
+        let route_keys = (rng.next_u64(), rng.next_u64());
+        Self {
+            rng,
+            cid_len: config.cid_generator.len(),
+            cid_generator: config.cid_generator,
+            accepting: server.is_some(),
+            server,
+            slots: Vec::new(),
+            free: Vec::new(),
+            routes: Routes::new(route_keys),
+            resets: Resets::new(&config.reset_key, route_keys),
+            tokens: Tokens::new(&config.token_key),
+            deadlines: DeadlineQueue::default(),
+            ready: VecDeque::new(),
+            eventful: VecDeque::new(),
+            stateless: VecDeque::new(),
+            stats: EndpointStats::default(),
+        }
+    }
+
+    /// Starts a connection to `remote`.
+    ///
+    /// # Errors
+    /// For an unusable name, address or TLS configuration, or when the endpoint is full.
+    pub fn connect(
+        &mut self,
+        now: Time,
+        config: &ClientConfig,
+        remote: SocketAddr,
+        server_name: &str,
+    ) -> Result<ConnectionHandle, ConnectError> {
+        if remote.port() == 0 || remote.ip().is_unspecified() {
+            return Err(ConnectError::InvalidRemote(remote));
+        }
+        if self.stats.connections >= MAX_CONNECTIONS {
+            return Err(ConnectError::TooManyConnections);
+        }
+        // RFC 9000 §7.2: at least 8 unpredictable bytes.
+        let mut random = [0; 16];
+        self.rng.fill_bytes(&mut random);
+        let original = ConnectionId::new(&random).unwrap_or(ConnectionId::EMPTY);
+        let new = self.prepare(remote, None, original);
+        let connection = Connection::client(now, config, server_name, &new)?;
+        let handle = self.insert(connection, new.local, None);
+        self.after(handle);
+        Ok(handle)
+    }
+
+    /// Fresh IDs and secrets of a connection.
+    fn prepare(
+        &mut self,
+        remote: SocketAddr,
+        local_ip: Option<IpAddr>,
+        original: ConnectionId,
+    ) -> NewConnection {
+        let local = self.new_cid();
+        NewConnection {
+            remote,
+            local_ip,
+            original,
+            local,
+            reset_token: self.resets.token(&local),
+            skip_key: self.rng.next_u64(),
+        }
+    }
+
+    fn new_cid(&mut self) -> ConnectionId {
+        let mut random = [0; 20];
+        loop {
+            self.rng.fill_bytes(&mut random);
+            let cid = self.cid_generator.generate(&random[..self.cid_len]);
+            if self.routes.get(&cid).is_none() {
+                return cid;
+            }
+        }
+    }
+
+    fn insert(
+        &mut self,
+        connection: Connection,
+        local: ConnectionId,
+        original: Option<ConnectionId>,
+    ) -> ConnectionHandle {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::default());
+            self.slots.len() as u32 - 1
+        });
+        let slot = &mut self.slots[index as usize];
+        let handle = ConnectionHandle {
+            index,
+            generation: slot.generation,
+        };
+        slot.connection = Some(Box::new(connection));
+        slot.handshaking_server = original.is_some();
+        slot.original = original;
+        self.routes.insert(local, handle);
+        if let Some(original) = original {
+            self.routes.insert(original, handle);
+            self.stats.handshakes += 1;
+        }
+        self.stats.connections += 1;
+        handle
+    }
+
+    fn slot(&mut self, handle: ConnectionHandle) -> Option<&mut Slot> {
+        self.slots
+            .get_mut(handle.index as usize)
+            .filter(|s| s.generation == handle.generation && s.connection.is_some())
+    }
+
+    // ---- input ----
+
+    /// Takes a datagram, or a train of equal ones from one sender. The bytes are overwritten.
+    pub fn handle_datagrams(&mut self, now: Time, meta: DatagramMeta, train: &mut [u8]) {
+        let stride = if meta.stride == 0 { train.len() } else { meta.stride };
+        if stride == 0 {
+            return;
+        }
+        // The table is asked again only where the connection ID changes inside the train.
+        let mut routed: Option<(ConnectionId, ConnectionHandle)> = None;
+        let mut touched: Option<ConnectionHandle> = None;
+        for datagram in train.chunks_mut(stride) {
+            let Ok(dcid) = peek_dcid(datagram, self.cid_len) else {
+                self.handle_unroutable(now, meta, datagram);
+                continue;
+            };
+            let handle = match routed {
+                Some((cid, handle)) if cid.as_slice() == dcid => Some(handle),
+                _ => {
+                    let cid = ConnectionId::new(dcid);
+                    let handle = cid.and_then(|cid| self.routes.get(&cid));
+                    routed = cid.zip(handle);
+                    handle
+                }
+            };
+            let connection = handle.and_then(|h| self.slots[h.index as usize].connection.as_mut());
+            match (handle, connection) {
+                (Some(handle), Some(connection)) => {
+                    connection.handle_datagram(now, meta.remote, meta.ecn, datagram);
+                    if touched != Some(handle) {
+                        if let Some(previous) = touched.replace(handle) {
+                            self.after(previous);
+                        }
+                    }
+                }
+                _ => {
+                    self.handle_unroutable(now, meta, datagram);
+                    routed = None;
+                }
+            }
+        }
+        if let Some(handle) = touched {
+            self.after(handle);
+        }
+    }
+
+    fn handle_unroutable(&mut self, now: Time, meta: DatagramMeta, datagram: &mut [u8]) {
+        if let Some(handle) = self.resets.find(meta.remote, datagram) {
+            if let Some(connection) = self.slot(handle).and_then(|s| s.connection.as_mut()) {
+                connection.check_stateless_reset(now, datagram);
+                self.after(handle);
+                return;
+            }
+        }
+        self.admit(now, meta, datagram);
+    }
+
+    /// Queues a packet that belongs to no connection; the newest gives way when the queue is full.
+    fn queue_stateless(&mut self, meta: DatagramMeta, packet: Vec<u8>) -> bool {
+        if self.stateless.len() >= MAX_STATELESS_QUEUE {
+            return false;
+        }
+        self.stateless.push_back((meta.remote, meta.local_ip, packet));
+        true
+    }
+
+    // ---- time ----
+
+    /// The next time `handle_timeout` is wanted.
+    pub fn next_timeout(&self) -> Option<Time> {
+        self.deadlines.next()
+    }
+
+    /// Runs every deadline that has passed.
+    pub fn handle_timeout(&mut self, now: Time) {
+        while let Some(handle) = self.deadlines.pop_due(now) {
+            if let Some(connection) = self.slot(handle).and_then(|s| s.connection.as_mut()) {
+                connection.handle_timeout(now);
+                self.after(handle);
+            }
+        }
+    }
+
+    // ---- output ----
+
+    /// Builds the next train of datagrams to send, one for each ready connection in turn.
+    pub fn poll_transmit(&mut self, now: Time, buf: &mut TrainBuf) -> Option<Transmit> {
+        if let Some((remote, local_ip, packet)) = self.stateless.pop_front() {
+            buf.set_single(&packet);
+            return Some(Transmit {
+                remote,
+                local_ip,
+                ecn: None,
+                segment_size: packet.len(),
+                len: packet.len(),
+            });
+        }
+        while let Some(handle) = self.ready.pop_front() {
+            let Some(slot) = self.slot(handle) else {
+                continue;
+            };
+            slot.ready = false;
+            let Some(connection) = slot.connection.as_mut() else {
+                continue;
+            };
+            let transmit = connection.poll_transmit(now, buf);
+            // More may be waiting behind the end of this train.
+            self.after_transmit(handle, transmit.is_some());
+            if transmit.is_some() {
+                return transmit;
+            }
+        }
+        None
+    }
+
+    /// The next event of any connection.
+    pub fn poll_event(&mut self) -> Option<(ConnectionHandle, Event)> {
+        while let Some(&handle) = self.eventful.front() {
+            let event = self
+                .slot(handle)
+                .and_then(|s| s.connection.as_mut())
+                .and_then(|c| c.poll_event());
+            match event {
+                Some(Event::Drained) => {
+                    self.eventful.pop_front();
+                    self.remove(handle);
+                    return Some((handle, Event::Drained));
+                }
+                Some(event) => return Some((handle, event)),
+                None => {
+                    self.eventful.pop_front();
+                    if let Some(slot) = self.slot(handle) {
+                        slot.eventful = false;
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    // ---- access ----
+
+    /// A connection, to look at.
+    pub fn connection(&self, handle: ConnectionHandle) -> Option<&Connection> {
+        self.slots
+            .get(handle.index as usize)
+            .filter(|s| s.generation == handle.generation)
+            .and_then(|s| s.connection.as_deref())
+    }
+
+    /// A connection, to act on; it gets its turn in `poll_transmit`.
+    pub fn connection_mut(&mut self, handle: ConnectionHandle) -> Option<&mut Connection> {
+        self.slot(handle)?;
+        self.mark_ready(handle);
+        self.mark_eventful(handle);
+        self.slot(handle).and_then(|s| s.connection.as_deref_mut())
+    }
+
+    /// Handles of all connections, in no particular order of age.
+    pub fn handles(&self) -> impl Iterator<Item = ConnectionHandle> + '_ {
+        self.slots.iter().enumerate().filter_map(|(index, slot)| {
+            slot.connection.as_ref().map(|_| ConnectionHandle {
+                index: index as u32,
+                generation: slot.generation,
+            })
+        })
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> EndpointStats {
+        self.stats
+    }
+
+    /// Length of our connection IDs, bytes.
+    pub fn cid_len(&self) -> usize {
+        self.cid_len
+    }
+
+    /// A server stops admitting clients; existing connections go on.
+    pub fn refuse_new(&mut self) {
+        self.accepting = false;
+    }
+
+    // ---- bookkeeping after every mutation ----
+
+    fn mark_ready(&mut self, handle: ConnectionHandle) {
+        if let Some(slot) = self.slot(handle) {
+            if !std::mem::replace(&mut slot.ready, true) {
+                self.ready.push_back(handle);
+            }
+        }
+    }
+
+    fn mark_eventful(&mut self, handle: ConnectionHandle) {
+        if let Some(slot) = self.slot(handle) {
+            if !std::mem::replace(&mut slot.eventful, true) {
+                self.eventful.push_back(handle);
+            }
+        }
+    }
+
+    fn after(&mut self, handle: ConnectionHandle) {
+        self.exchange_cids(handle);
+        self.mark_ready(handle);
+        self.note(handle);
+    }
+
+    fn after_transmit(&mut self, handle: ConnectionHandle, sent: bool) {
+        if sent {
+            self.mark_ready(handle);
+        }
+        self.note(handle);
+    }
+
+    /// Events and deadlines of a connection that may have changed.
+    fn note(&mut self, handle: ConnectionHandle) {
+        let Some(slot) = self.slot(handle) else { return };
+        let Some(connection) = slot.connection.as_deref() else {
+            return;
+        };
+        let events = connection.has_events();
+        let deadline = connection.next_timeout().map(|(at, _)| at);
+        let handshake_over = slot.handshaking_server && !connection.is_handshaking();
+        if handshake_over {
+            slot.handshaking_server = false;
+            self.stats.handshakes -= 1;
+        }
+        self.deadlines.set(handle, deadline);
+        if events {
+            self.mark_eventful(handle);
+        }
+    }
+
+    /// Gives the connection the IDs it wants, forgets those the peer retired, and learns the
+    /// peer's reset token.
+    fn exchange_cids(&mut self, handle: ConnectionHandle) {
+        let Some(connection) = self.slot(handle).and_then(|s| s.connection.as_mut()) else {
+            return;
+        };
+        let wanted = connection.local_cids().wanted();
+        let retired = connection.local_cids().take_retired();
+        let token = connection.reset_token().map(|t| *t.as_bytes());
+        let remote = connection.remote();
+        for cid in retired {
+            self.routes.remove(&cid);
+        }
+        for _ in 0..wanted {
+            let cid = self.new_cid();
+            let reset_token = self.resets.token(&cid);
+            self.routes.insert(cid, handle);
+            if let Some(c) = self.slot(handle).and_then(|s| s.connection.as_mut()) {
+                c.local_cids().issue(cid, reset_token);
+            }
+        }
+        let Some(slot) = self.slot(handle) else { return };
+        if slot.reset_token != token {
+            let old = std::mem::replace(&mut slot.reset_token, token);
+            self.resets.replace(remote, old, token, handle);
+        }
+    }
+
+    fn remove(&mut self, handle: ConnectionHandle) {
+        let Some(slot) = self.slot(handle) else { return };
+        let Some(connection) = slot.connection.take() else {
+            return;
+        };
+        slot.generation = slot.generation.wrapping_add(1);
+        let original = slot.original.take();
+        let token = slot.reset_token.take();
+        slot.ready = false;
+        slot.eventful = false;
+        if std::mem::take(&mut slot.handshaking_server) {
+            self.stats.handshakes -= 1;
+        }
+        for cid in connection.local_cid_list() {
+            self.routes.remove(&cid);
+        }
+        if let Some(original) = original {
+            self.routes.remove(&original);
+        }
+        self.resets.replace(connection.remote(), token, None, handle);
+        self.deadlines.set(handle, None);
+        self.stats.connections -= 1;
+        self.free.push(handle.index);
+    }
+}

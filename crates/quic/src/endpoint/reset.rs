@@ -1,0 +1,82 @@
+//! Stateless reset (RFC 9000 §10.3): tokens of our IDs, and recognising those of peers.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+use aws_lc_rs::hmac;
+use towline_wire::{ConnectionId, StatelessResetToken, Time};
+
+use super::ConnectionHandle;
+use super::route::KeyedState;
+
+/// Smallest datagram that may be a stateless reset (RFC 9000 §10.3).
+pub(super) const MIN_RESET_LEN: usize = 21;
+
+/// Cap: stateless replies in one interval of [`REPLY_INTERVAL_NANOS`].
+pub(crate) const MAX_STATELESS_REPLIES: u32 = 100;
+
+/// Length of the reply budget's interval: 100 ms, so 1,000 replies a second.
+const REPLY_INTERVAL_NANOS: u64 = 100_000_000;
+
+pub(super) struct Resets {
+    key: hmac::Key,
+    /// Tokens by which peers may end our connections. Lookup is by keyed hash, so its time says
+    /// nothing about a token (RFC 9000 §10.3.1).
+    known: HashMap<(SocketAddr, [u8; 16]), ConnectionHandle, KeyedState>,
+    interval: u64,
+    replies: u32,
+}
+
+impl Resets {
+    pub(super) fn new(key: &[u8; 32], hash_keys: (u64, u64)) -> Self {
+        Self {
+            key: hmac::Key::new(hmac::HMAC_SHA256, key),
+            known: HashMap::with_hasher(KeyedState(hash_keys.0, hash_keys.1)),
+            interval: 0,
+            replies: 0,
+        }
+    }
+
+    /// The token of one of our IDs.
+    pub(super) fn token(&self, cid: &ConnectionId) -> StatelessResetToken {
+        let tag = hmac::sign(&self.key, cid.as_slice());
+        let mut token = [0; 16];
+        token.copy_from_slice(&tag.as_ref()[..16]);
+        StatelessResetToken::new(token)
+    }
+
+    pub(super) fn replace(
+        &mut self,
+        remote: SocketAddr,
+        old: Option<[u8; 16]>,
+        new: Option<[u8; 16]>,
+        handle: ConnectionHandle,
+    ) {
+        if let Some(old) = old {
+            self.known.remove(&(remote, old));
+        }
+        if let Some(new) = new {
+            self.known.insert((remote, new), handle);
+        }
+    }
+
+    /// The connection a datagram from `remote` resets.
+    pub(super) fn find(&self, remote: SocketAddr, datagram: &[u8]) -> Option<ConnectionHandle> {
+        if datagram.len() < MIN_RESET_LEN || self.known.is_empty() {
+            return None;
+        }
+        let tail = datagram.last_chunk::<16>()?;
+        self.known.get(&(remote, *tail)).copied()
+    }
+
+    /// Whether one more reply to a stranger is within the budget.
+    pub(super) fn may_reply(&mut self, now: Time) -> bool {
+        let interval = now.as_nanos() / REPLY_INTERVAL_NANOS;
+        if interval != self.interval {
+            self.interval = interval;
+            self.replies = 0;
+        }
+        self.replies += 1;
+        self.replies <= MAX_STATELESS_REPLIES
+    }
+}

@@ -1,0 +1,50 @@
+//! The connection-ID table.
+//!
+//! Peers choose some of the IDs looked up here, so the hash is keyed with a secret. The table
+//! is never iterated: its order must not reach the wire.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, DefaultHasher, Hasher};
+
+use towline_wire::ConnectionId;
+
+use super::ConnectionHandle;
+
+/// SipHash behind a secret prefix.
+#[derive(Clone, Debug)]
+pub(super) struct KeyedState(pub(super) u64, pub(super) u64);
+
+impl BuildHasher for KeyedState {
+    type Hasher = DefaultHasher;
+
+    fn build_hasher(&self) -> DefaultHasher {
+        let mut hasher = DefaultHasher::new();
+        hasher.write_u64(self.0);
+        hasher.write_u64(self.1);
+        hasher
+    }
+}
+
+pub(super) struct Routes {
+    table: HashMap<ConnectionId, ConnectionHandle, KeyedState>,
+}
+
+impl Routes {
+    pub(super) fn new(keys: (u64, u64)) -> Self {
+        Self {
+            table: HashMap::with_hasher(KeyedState(keys.0, keys.1)),
+        }
+    }
+
+    pub(super) fn get(&self, cid: &ConnectionId) -> Option<ConnectionHandle> {
+        self.table.get(cid).copied()
+    }
+
+    pub(super) fn insert(&mut self, cid: ConnectionId, handle: ConnectionHandle) {
+        self.table.insert(cid, handle);
+    }
+
+    pub(super) fn remove(&mut self, cid: &ConnectionId) {
+        self.table.remove(cid);
+    }
+}

@@ -1,0 +1,37 @@
+//! Sans-I/O QUIC v1 engine (RFC 8999, 9000, 9001, 9002, 9221).
+//!
+//! ```text
+//!   Endpoint      routes datagrams, admits clients, owns its connections
+//!     └─ Connection   components side by side: handshake acks cids paths datagrams streams
+//! ```
+//!
+//! Contract: **one mutation, then drain.** After every `handle_*` call and every use of
+//! [`Endpoint::connection_mut`], call [`Endpoint::poll_transmit`] and [`Endpoint::poll_event`]
+//! until they return `None`, and arm one timer for [`Endpoint::next_timeout`]. Time and entropy
+//! are arguments; there is no socket, thread or clock in here.
+#![forbid(unsafe_code)]
+
+pub mod config;
+mod connection;
+mod crypto;
+mod endpoint;
+mod error;
+
+pub use config::{
+    CidGenerator, ClientConfig, EndpointConfig, RetryPolicy, ServerConfig, ShardedCid,
+    TransportConfig,
+};
+pub use connection::Connection;
+pub use connection::assemble::TrainBuf;
+pub use connection::component::Ecn;
+pub use connection::events::Event;
+pub use connection::output::Transmit;
+pub use connection::stats::Stats;
+pub use connection::timers::Timer;
+pub use endpoint::{ConnectionHandle, DatagramMeta, Endpoint, EndpointStats};
+pub use error::{
+    Close, ConnectError, ConnectionError, ReadError, SendDatagramError, TimeoutReason, WriteError,
+};
+pub use towline_identity::PeerIdentity;
+pub use towline_recovery::Algorithm;
+pub use towline_wire::{Direction, Side, StreamId, Time, TransportErrorCode};

@@ -1,0 +1,155 @@
+//! HyStart++ (RFC 9406): leave slow start when the round trip grows, before the queue overflows.
+//!
+//! `NewReno` and `Cubic` ask it in slow start how far to grow and whether to leave. It works in
+//! the first slow start only, and sees only ACKs of flights that filled the window: what the
+//! application left unfilled says nothing about the queue.
+
+use core::time::Duration;
+
+use super::AckSample;
+
+const MIN_RTT_THRESH: Duration = Duration::from_millis(4);
+const MAX_RTT_THRESH: Duration = Duration::from_millis(16);
+const MIN_RTT_DIVISOR: u32 = 8;
+/// Samples a round needs before it is judged.
+pub(crate) const N_RTT_SAMPLE: u32 = 8;
+const CSS_GROWTH_DIVISOR: u64 = 4;
+const CSS_ROUNDS: u32 = 5;
+/// Growth per ACK in datagrams for a sender that does not pace (RFC 9406 §4.3, L).
+const UNPACED_LIMIT: u64 = 8;
+
+/// What slow start does with an ACK.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Growth {
+    /// Bytes to add to the window.
+    pub(crate) bytes: u64,
+    /// Slow start is over: the threshold becomes the window.
+    pub(crate) leave: bool,
+}
+
+/// The state of slow start.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HyStart {
+    phase: Phase,
+    paced: bool,
+    round: u64,
+    last_round_min: Option<Duration>,
+    this_round_min: Option<Duration>,
+    samples: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Plain slow start, for ever.
+    Off,
+    SlowStart,
+    /// Conservative slow start, to find out whether the delay grew for good.
+    Conservative {
+        baseline: Duration,
+        rounds: u32,
+    },
+}
+
+impl HyStart {
+    pub(crate) fn new(enabled: bool, paced: bool) -> Self {
+        Self {
+            phase: if enabled {
+                Phase::SlowStart
+            } else {
+                Phase::Off
+            },
+            paced,
+            round: 0,
+            last_round_min: None,
+            this_round_min: None,
+            samples: 0,
+        }
+    }
+
+    /// Loss, mark or exit: later slow starts run without it.
+    pub(crate) fn stop(&mut self) {
+        self.phase = Phase::Off;
+    }
+
+    /// Whether it needs its samples now.
+    pub(crate) fn is_active(&self) -> bool {
+        self.phase != Phase::Off
+    }
+
+    /// An ACK in slow start of a flight that filled the window; `acked` bytes may grow it.
+    pub(crate) fn on_ack(&mut self, sample: &AckSample, acked: u64, datagram: u64) -> Growth {
+        if self.phase == Phase::Off {
+            return Growth {
+                bytes: acked,
+                leave: false,
+            };
+        }
+        let mut leave = false;
+        if sample.round != self.round {
+            leave = self.on_round_end();
+            self.round = sample.round;
+        }
+        if let Some(rtt) = sample.rtt {
+            self.this_round_min = Some(self.this_round_min.map_or(rtt, |min| min.min(rtt)));
+            self.samples += 1;
+        }
+        if !leave && self.samples >= N_RTT_SAMPLE {
+            self.judge();
+        }
+        if leave {
+            self.stop();
+        }
+        let acked = match self.paced {
+            true => acked,
+            false => acked.min(UNPACED_LIMIT * datagram),
+        };
+        let bytes = match self.phase {
+            Phase::Conservative { .. } => acked / CSS_GROWTH_DIVISOR,
+            _ if leave => acked / CSS_GROWTH_DIVISOR,
+            _ => acked,
+        };
+        Growth { bytes, leave }
+    }
+
+    /// Returns whether the conservative rounds are used up.
+    fn on_round_end(&mut self) -> bool {
+        self.last_round_min = self.this_round_min.take();
+        self.samples = 0;
+        match &mut self.phase {
+            Phase::Conservative { rounds, .. } => {
+                // The round in which it was entered counts, partial as it is.
+                *rounds += 1;
+                *rounds >= CSS_ROUNDS
+            }
+            _ => false,
+        }
+    }
+
+    fn judge(&mut self) {
+        let Some(this) = self.this_round_min else {
+            return;
+        };
+        match self.phase {
+            Phase::SlowStart => {
+                let Some(last) = self.last_round_min else {
+                    return;
+                };
+                let threshold = (last / MIN_RTT_DIVISOR).clamp(MIN_RTT_THRESH, MAX_RTT_THRESH);
+                if this >= last.saturating_add(threshold) {
+                    self.phase = Phase::Conservative {
+                        baseline: this,
+                        rounds: 0,
+                    };
+                }
+            }
+            // A false alarm: the delay went down again.
+            Phase::Conservative { baseline, .. } if this < baseline => {
+                self.phase = Phase::SlowStart;
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

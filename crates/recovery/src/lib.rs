@@ -1,0 +1,35 @@
+//! Loss recovery, congestion control and pacing (RFC 9002, 9438, 9406).
+//!
+//! The connection owns one [`Recovery`] per path. It asks three questions before it sends
+//! ([`Recovery::permit`], [`Recovery::probes_owed`], [`Recovery::next_packet_number`]), reports
+//! every packet it sent and every ACK frame it received, and runs the one timer of
+//! [`Recovery::next_timeout`]. Frames of acknowledged and lost packets go back to their owner
+//! through [`FrameOwner`]; what a frame is, this crate never learns.
+//!
+//! No socket, no clock, no randomness: time is an argument, and nothing here allocates per packet
+//! once the rings have grown to the size of the window.
+#![forbid(unsafe_code)]
+
+mod bandwidth;
+pub mod congestion;
+mod loss;
+mod pacing;
+mod persistent_congestion;
+mod pto;
+mod recovery;
+mod rtt;
+mod sent;
+mod stats;
+
+pub use congestion::{
+    AckSample, Algorithm, CongestionController, Controller, LeastAckRate, LossSample, LostPacket,
+    SendSample, UnknownAlgorithm,
+};
+pub use pto::LossTimer;
+pub use recovery::{
+    AckError, AckSummary, Config, Expired, FrameOwner, MAX_TRACKED_PACKETS, PacketKind, Permit,
+    Recovery,
+};
+pub use rtt::{GRANULARITY, INITIAL_RTT, RttEstimator};
+pub use sent::MAX_LOST_REMEMBERED;
+pub use stats::Stats;

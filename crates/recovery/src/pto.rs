@@ -1,0 +1,129 @@
+//! The probe timeout: when to suspect that everything in flight, or its feedback, was lost
+//! (RFC 9002 §6.2).
+//!
+//! `Recovery` keeps one `ProbeTimer` and asks it for the earliest deadline; what a probe carries
+//! is the caller's business. An expired PTO is never a loss. "Unset" is an `Option`: the zero of
+//! RFC 9002 A.8 would let an unset later space replace a set earlier one.
+
+use core::time::Duration;
+
+use towline_wire::{PacketNumberSpace, Side, Time};
+
+use crate::rtt::RttEstimator;
+
+/// What the loss timer is set for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LossTimer {
+    /// A packet before an acknowledged one reaches the time threshold (RFC 9002 §6.1.2).
+    LossTime,
+    /// A probe timeout (RFC 9002 §6.2).
+    Pto,
+    /// The congestion controller wants to be called; no controller of this crate does.
+    Controller,
+}
+
+/// The state the PTO depends on besides the round trip.
+#[derive(Clone, Debug)]
+pub(crate) struct ProbeTimer {
+    pub(crate) count: u32,
+    /// Last time the timer was set: a packet in flight sent, an ACK, an expiry, keys dropped.
+    pub(crate) base: Time,
+    /// Last expiry: a suspended host gets one probe, not one for every doubling it slept through.
+    last_expiry: Option<Time>,
+    pub(crate) handshake_keys: bool,
+    pub(crate) handshake_confirmed: bool,
+    /// The client knows that the server has validated its address.
+    pub(crate) peer_validated: bool,
+    pub(crate) amplification_blocked: bool,
+    pub(crate) max_ack_delay: Duration,
+}
+
+impl ProbeTimer {
+    pub(crate) fn new(side: Side, max_ack_delay: Duration) -> Self {
+        Self {
+            count: 0,
+            base: Time::ZERO,
+            last_expiry: None,
+            handshake_keys: false,
+            handshake_confirmed: false,
+            peer_validated: side == Side::Server,
+            amplification_blocked: false,
+            max_ack_delay,
+        }
+    }
+
+    /// The PTO of a space without backoff; max_ack_delay counts in the application space only.
+    pub(crate) fn period(&self, rtt: &RttEstimator, space: PacketNumberSpace) -> Duration {
+        match space {
+            PacketNumberSpace::Application => rtt.pto_base().saturating_add(self.max_ack_delay),
+            _ => rtt.pto_base(),
+        }
+    }
+
+    /// The earliest deadline. `last_sent` holds, per space, when the last ack-eliciting packet was
+    /// sent, if one is in flight.
+    pub(crate) fn deadline(
+        &self,
+        rtt: &RttEstimator,
+        last_sent: [Option<Time>; 3],
+    ) -> Option<(Time, PacketNumberSpace)> {
+        // The server would have to send and may not; the next datagram from the client re-arms it.
+        if self.amplification_blocked {
+            return None;
+        }
+        let mut earliest = None;
+        for space in PacketNumberSpace::ALL {
+            let Some(sent) = last_sent[space.index()] else {
+                continue;
+            };
+            if space == PacketNumberSpace::Application && !self.handshake_confirmed {
+                continue;
+            }
+            let from = self.last_expiry.map_or(sent, |expiry| expiry.max(sent));
+            let at = from + self.backed_off(self.period(rtt, space));
+            if earliest.is_none_or(|(earliest, _)| at < earliest) {
+                earliest = Some((at, space));
+            }
+        }
+        if earliest.is_none() && !self.peer_validated {
+            // Anti-deadlock (RFC 9002 §6.2.2.1). RFC 9002 A.8 looks for packets in flight in any
+            // space; 0-RTT data in flight arms nothing, so only spaces that can arm count here.
+            let space = match self.handshake_keys {
+                true => PacketNumberSpace::Handshake,
+                false => PacketNumberSpace::Initial,
+            };
+            earliest = Some((self.base + self.backed_off(self.period(rtt, space)), space));
+        }
+        earliest
+    }
+
+    /// The whole period doubles with every expiry, max_ack_delay included (RFC 9002 A.8).
+    fn backed_off(&self, period: Duration) -> Duration {
+        let factor = 1u64.checked_shl(self.count).unwrap_or(u64::MAX);
+        Duration::from_nanos(crate::rtt::nanos(period).saturating_mul(factor))
+    }
+
+    pub(crate) fn on_expired(&mut self, now: Time) {
+        self.count = self.count.saturating_add(1);
+        self.base = now;
+        self.last_expiry = Some(now);
+    }
+
+    /// New acknowledgements arrived. A client that does not know whether its address is validated
+    /// keeps backing off (RFC 9002 §6.2.1).
+    pub(crate) fn on_progress(&mut self, now: Time) {
+        self.base = now;
+        if self.peer_validated {
+            self.reset();
+        }
+    }
+
+    pub(crate) fn reset(&mut self) {
+        self.count = 0;
+        self.last_expiry = None;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,347 @@
+//! Permission to send, congestion events, persistent congestion and undo.
+
+use super::*;
+
+#[test]
+fn the_window_bounds_what_is_in_flight() {
+    let mut bench = Bench::confirmed(Algorithm::NewReno);
+    assert_eq!(bench.recovery.permit(at(0)), Permit::Send { bytes: 12_000 });
+    assert_eq!(bench.fill(0), 10);
+    assert_eq!(bench.recovery.permit(at(1)), Permit::Blocked);
+    bench.ack(100, &[0..=0]);
+    assert_eq!(bench.recovery.permit(at(100)), Permit::Send { bytes: 2400 });
+}
+
+#[test]
+fn less_room_than_a_datagram_is_no_permission() {
+    let mut bench = Bench::confirmed(Algorithm::NewReno);
+    (0..9).for_each(|_| drop(bench.send(0)));
+    let kind = PacketKind::PADDED_ACK;
+    bench
+        .recovery
+        .on_packet_sent(at(0), Application, 100, kind, &mut Vec::new());
+    assert_eq!(bench.recovery.bytes_in_flight(), 10_900);
+    assert_eq!(bench.recovery.permit(at(0)), Permit::Blocked);
+}
+
+#[test]
+fn pacing_holds_back_what_the_window_would_allow() {
+    let mut bench = Bench::new(Config::new(Side::Server));
+    bench.recovery.set_handshake_confirmed();
+    for round in 0..4 {
+        bench.send(round * 100);
+        bench.ack(round * 100 + 100, &[round..=round]);
+    }
+    let mut now = 1000;
+    assert_eq!(bench.fill(now), 10, "a burst of the initial window");
+    let newest = bench.recovery.next_packet_number(Application) - 1;
+    now += 100;
+    bench.ack(now, &[0..=newest]);
+    // 24 kB over 100 ms at gain 2: the bucket holds 12 kB.
+    assert_eq!(bench.fill(now), 10);
+    let Permit::Wait(until) = bench.recovery.permit(at(now)) else {
+        panic!("not paced")
+    };
+    let two_datagrams = Duration::from_millis(5);
+    assert_eq!(until, at(now) + two_datagrams);
+    assert_eq!(bench.recovery.stats().pacing_rate, Some(480_000));
+}
+
+#[test]
+fn a_flight_that_filled_the_window_grows_it_even_if_the_application_stops_then() {
+    let mut bench = Bench::confirmed(Algorithm::NewReno);
+    bench.fill(0);
+    for packet in 0..10 {
+        bench.ack(100 + packet, &[0..=packet]);
+        bench.recovery.on_app_limited();
+    }
+    assert_eq!(bench.recovery.congestion_window(), 24_000);
+}
+
+#[test]
+fn a_flight_the_application_left_unfilled_does_not_grow_the_window() {
+    let mut bench = Bench::confirmed(Algorithm::NewReno);
+    for round in 0..20 {
+        let first = bench.send(round * 200);
+        bench.send(round * 200);
+        bench.recovery.on_app_limited();
+        bench.ack(round * 200 + 100, &[first..=first + 1]);
+    }
+    assert_eq!(bench.recovery.congestion_window(), 12_000);
+}
+
+#[test]
+fn a_sender_held_back_only_by_pacing_grows() {
+    let mut bench = Bench::new(Config::new(Side::Server));
+    bench.recovery.set_handshake_confirmed();
+    bench.fill(0);
+    assert!(matches!(
+        bench.recovery.permit(at(0)),
+        Permit::Blocked | Permit::Wait(_)
+    ));
+    bench.ack(100, &[0..=9]);
+    let window = bench.recovery.congestion_window();
+    assert_eq!(window, 24_000);
+    assert_eq!(bench.fill(100), 10);
+    assert!(matches!(bench.recovery.permit(at(100)), Permit::Wait(_)));
+    bench.ack(200, &[0..=19]);
+    assert_eq!(bench.recovery.congestion_window(), window + 12_000);
+}
+
+#[test]
+fn a_loss_reduces_the_window_and_lets_one_datagram_out_regardless() {
+    let mut bench = Bench::confirmed(Algorithm::NewReno);
+    bench.fill(0);
+    let summary = bench.ack(100, &[3..=3]);
+    assert!(summary.congestion_event && summary.lost_packets == 1);
+    assert_eq!(bench.recovery.congestion_window(), 6000);
+    assert_eq!(bench.recovery.permit(at(100)), Permit::Send { bytes: 1200 });
+    bench.send(100);
+    assert_eq!(bench.recovery.permit(at(100)), Permit::Blocked);
+}
+
+#[test]
+fn losses_of_one_flight_reduce_the_window_once() {
+    let mut bench = Bench::confirmed(Algorithm::NewReno);
+    bench.fill(0);
+    bench.ack(100, &[3..=3]);
+    let summary = bench.ack(101, &[9..=9]);
+    assert!(summary.lost_packets > 0 && !summary.congestion_event);
+    assert_eq!(bench.recovery.stats().congestion_events, 1);
+    assert_eq!(bench.recovery.congestion_window(), 6000);
+}
+
+fn counts(ce: u64) -> Option<EcnCounts> {
+    Some(EcnCounts {
+        ect0: 10,
+        ect1: 0,
+        ce,
+    })
+}
+
+#[test]
+fn a_risen_ce_count_is_a_congestion_event() {
+    let mut bench = Bench::confirmed(Algorithm::NewReno);
+    bench.fill(0);
+    let summary = bench
+        .ack_with(Application, 100, NO_DELAY, counts(2), &[0..=3])
+        .unwrap();
+    assert!(summary.congestion_event);
+    assert_eq!((summary.ce_marks, summary.lost_packets), (2, 0));
+    assert_eq!(bench.recovery.congestion_window(), 6000);
+    let summary = bench
+        .ack_with(Application, 101, NO_DELAY, counts(3), &[0..=4])
+        .unwrap();
+    assert!(!summary.congestion_event, "the same round trip");
+}
+
+#[test]
+fn a_ce_count_in_an_ack_that_raises_nothing_is_ignored() {
+    let mut bench = Bench::confirmed(Algorithm::NewReno);
+    bench.fill(0);
+    bench
+        .ack_with(Application, 100, NO_DELAY, counts(0), &[2..=2])
+        .unwrap();
+    let summary = bench
+        .ack_with(Application, 101, NO_DELAY, counts(1), &[1..=2])
+        .unwrap();
+    assert_eq!((summary.ce_marks, summary.congestion_event), (0, false));
+    let summary = bench
+        .ack_with(Application, 102, NO_DELAY, counts(1), &[1..=3])
+        .unwrap();
+    assert_eq!(summary.ce_marks, 1);
+}
+
+/// One sample of 100 ms, so that persistent congestion takes more than 3 * 325 ms; packets 1 and
+/// on are sent at `sent` and only the last is acknowledged.
+fn outage(sent: &[u64]) -> (Bench, AckSummary) {
+    let mut bench = Bench::confirmed(Algorithm::NewReno);
+    bench.send(0);
+    bench.ack(100, &[0..=0]);
+    sent.iter().for_each(|millis| drop(bench.send(*millis)));
+    let last = sent.len() as u64;
+    let summary = bench.ack(sent[sent.len() - 1] + 100, &[last..=last]);
+    (bench, summary)
+}
+
+#[test]
+fn losses_more_than_three_ptos_apart_are_persistent_congestion() {
+    let (bench, summary) = outage(&[200, 600, 1176, 1300, 1301]);
+    assert_eq!(
+        summary.lost_packets, 3,
+        "1301 is acknowledged, 1300 may still come"
+    );
+    // rttvar shrank to 37.5 ms with the second sample: 3 * (100 + 150 + 25) = 825 ms.
+    assert!(summary.persistent_congestion);
+    let stats = bench.recovery.stats();
+    assert_eq!((stats.cwnd, stats.persistent_congestion), (2400, 1));
+    assert!(stats.in_slow_start);
+}
+
+#[test]
+fn losses_three_ptos_apart_exactly_are_not_persistent_congestion() {
+    let (_, summary) = outage(&[200, 600, 1025, 1300, 1301]);
+    assert!(summary.lost_packets == 3 && !summary.persistent_congestion);
+    let (_, summary) = outage(&[200, 600, 1026, 1300, 1301]);
+    assert!(summary.persistent_congestion);
+}
+
+#[test]
+fn an_acknowledged_packet_between_prevents_persistent_congestion() {
+    let mut bench = Bench::confirmed(Algorithm::NewReno);
+    bench.send(0);
+    bench.ack(100, &[0..=0]);
+    for millis in [200, 600, 700, 1500, 1600, 1700] {
+        bench.send(millis);
+    }
+    let summary = bench.ack(1800, &[6..=6, 2..=2]);
+    assert_eq!(summary.lost_packets, 4);
+    assert!(summary.congestion_event && !summary.persistent_congestion);
+}
+
+#[test]
+fn losses_before_the_first_round_trip_sample_are_not_persistent_congestion() {
+    let mut bench = Bench::confirmed(Algorithm::NewReno);
+    for millis in [0, 1024, 3072, 7168, 15_360] {
+        bench.send(millis);
+    }
+    let summary = bench.ack(15_460, &[4..=4]);
+    assert_eq!(summary.lost_packets, 4);
+    assert!(!summary.persistent_congestion);
+}
+
+#[test]
+fn a_run_of_losses_may_be_reported_by_several_acks() {
+    let mut bench = Bench::confirmed(Algorithm::NewReno);
+    bench.send(0);
+    bench.ack(100, &[0..=0]);
+    for millis in [200, 300, 400, 450, 1990, 1995, 2000, 2000, 2000] {
+        bench.send(millis);
+    }
+    // Numbers 1 to 3 are lost by this, 6 becomes the largest.
+    let first = bench.ack(2090, &[6..=6]);
+    assert!(!first.persistent_congestion, "200 to 450 ms");
+    let second = bench.ack(2095, &[9..=9, 6..=6]);
+    assert!(second.persistent_congestion || bench.recovery.stats().persistent_congestion == 1);
+}
+
+#[test]
+fn persistent_congestion_restarts_min_rtt() {
+    let mut bench = Bench::confirmed(Algorithm::NewReno);
+    bench.send(0);
+    bench.ack(100, &[0..=0]);
+    for millis in [200, 600, 3000, 3100, 3200] {
+        bench.send(millis);
+    }
+    bench.ack(3400, &[5..=5]);
+    assert_eq!(bench.recovery.rtt().min(), Some(ms(200)));
+}
+
+#[test]
+fn cubic_undoes_a_reduction_once_every_loss_behind_it_proved_spurious() {
+    let mut bench = Bench::confirmed(Algorithm::Cubic);
+    bench.fill(0);
+    bench.ack(100, &[5..=7]);
+    assert_eq!(bench.recovery.congestion_window(), 8400);
+    bench.ack(105, &[5..=7, 0..=2]);
+    assert_eq!(
+        bench.recovery.congestion_window(),
+        8400,
+        "3 and 4 are still lost"
+    );
+    bench.ack(110, &[0..=7]);
+    assert_eq!(bench.recovery.congestion_window(), 12_000);
+    let stats = bench.recovery.stats();
+    assert_eq!(
+        (
+            stats.spurious_congestion_events,
+            stats.packets_spuriously_lost
+        ),
+        (1, 5)
+    );
+    assert_eq!(stats.ssthresh, None);
+}
+
+#[test]
+fn one_genuine_loss_among_spurious_ones_keeps_the_reduction() {
+    let mut bench = Bench::confirmed(Algorithm::Cubic);
+    bench.fill(0);
+    bench.ack(100, &[5..=7]);
+    bench.ack(105, &[1..=7]);
+    assert_eq!(bench.recovery.stats().packets_spuriously_lost, 4);
+    assert!(bench.recovery.congestion_window() < 12_000);
+}
+
+#[test]
+fn late_acks_of_an_older_reduction_do_not_undo_a_newer_one() {
+    let mut bench = Bench::confirmed(Algorithm::Cubic);
+    bench.fill(0);
+    bench.ack(100, &[3..=9]);
+    (0..5).for_each(|_| drop(bench.send(110)));
+    let summary = bench.ack(210, &[14..=14]);
+    assert!(summary.congestion_event);
+    let window = bench.recovery.congestion_window();
+    bench.ack(220, &[0..=2]);
+    assert_eq!(bench.recovery.congestion_window(), window);
+}
+
+#[test]
+fn the_delivery_rate_is_measured() {
+    let mut bench = Bench::confirmed(Algorithm::Cubic);
+    for packet in 0..300u64 {
+        bench.send(packet);
+        if packet >= 100 {
+            bench.ack(packet, &[0..=packet - 100]);
+        }
+    }
+    assert_eq!(bench.recovery.stats().delivery_rate, Some(1_200_000));
+}
+
+#[test]
+fn tracked_packets_are_bounded_whatever_the_window() {
+    #[derive(Debug)]
+    struct Endless;
+    impl CongestionController for Endless {
+        fn on_ack(&mut self, _: &AckSample) -> bool {
+            false
+        }
+        fn on_lost(&mut self, _: &LossSample<'_>) -> bool {
+            false
+        }
+        fn on_persistent_congestion(&mut self, _: Time) {}
+        fn on_max_datagram_size(&mut self, _: u16, _: bool) {}
+        fn on_path_change(&mut self, _: Time, _: u16) {}
+        fn window(&self) -> u64 {
+            u64::MAX
+        }
+        fn ssthresh(&self) -> Option<u64> {
+            None
+        }
+        fn recovery_start(&self) -> Option<Time> {
+            None
+        }
+        fn least_ack_rate(&self) -> LeastAckRate {
+            LeastAckRate { per_round: 1 }
+        }
+    }
+    let config = Config {
+        pacing: false,
+        ..Config::new(Side::Server)
+    };
+    let controller = Controller::Custom(Box::new(Endless));
+    let mut recovery: Recovery<u32> = Recovery::with_controller(config, controller);
+    let mut sent = 0;
+    while recovery.permit(at(0)) != Permit::Blocked {
+        let kind = PacketKind::ACK_ELICITING;
+        recovery.on_packet_sent(at(0), Application, 30, kind, &mut Vec::new());
+        sent += 1;
+    }
+    assert_eq!(sent, MAX_TRACKED_PACKETS);
+    let next = sent as u64 - 1;
+    let ranges = core::iter::once(0..=next);
+    let owner = &mut Owner::default();
+    recovery
+        .on_ack_received(at(9), Application, next, NO_DELAY, None, ranges, owner)
+        .unwrap();
+    assert!(matches!(recovery.permit(at(9)), Permit::Send { .. }));
+}

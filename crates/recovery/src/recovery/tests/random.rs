@@ -1,0 +1,206 @@
+//! Random operations against a plain model of what is in flight.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+#[derive(Clone, Debug)]
+enum Operation {
+    Send {
+        space: usize,
+        size: u16,
+        kind: u8,
+        frames: u8,
+    },
+    Skip {
+        space: usize,
+    },
+    /// Acknowledges by a bit mask over the newest 64 numbers.
+    Ack {
+        space: usize,
+        mask: u64,
+    },
+    Timeout,
+    Wait {
+        millis: u64,
+    },
+    Discard {
+        space: usize,
+    },
+    Abandon {
+        space: usize,
+    },
+    AppLimited,
+    Blocked {
+        blocked: bool,
+    },
+    Confirmed,
+    Resize {
+        size: u16,
+    },
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    let space = || prop_oneof![1 => 0usize..2, 6 => Just(2usize)];
+    prop_oneof![
+        20 => (space(), 20u16..1500, 0u8..3, 0u8..4).prop_map(|(space, size, kind, frames)| {
+            Operation::Send { space, size, kind, frames }
+        }),
+        1 => space().prop_map(|space| Operation::Skip { space }),
+        10 => (space(), any::<u64>(), any::<u64>())
+            .prop_map(|(space, one, two)| Operation::Ack { space, mask: one & two }),
+        4 => Just(Operation::Timeout),
+        8 => (0u64..400).prop_map(|millis| Operation::Wait { millis }),
+        1 => (0usize..2).prop_map(|space| Operation::Discard { space }),
+        1 => space().prop_map(|space| Operation::Abandon { space }),
+        2 => Just(Operation::AppLimited),
+        1 => any::<bool>().prop_map(|blocked| Operation::Blocked { blocked }),
+        1 => Just(Operation::Confirmed),
+        1 => (1200u16..1500).prop_map(|size| Operation::Resize { size }),
+    ]
+}
+
+/// What the model knows of a packet that is neither acknowledged nor lost nor dropped.
+type Model = BTreeMap<(usize, u64), (u16, bool)>;
+
+#[derive(Default)]
+struct Fates {
+    acked: BTreeMap<(usize, u32), u32>,
+    lost: BTreeMap<(usize, u32), u32>,
+    space: usize,
+}
+
+impl FrameOwner<(usize, u32)> for Fates {
+    fn on_acked(&mut self, _: u64, frame: (usize, u32)) {
+        *self.acked.entry(frame).or_default() += 1;
+    }
+    fn on_lost(&mut self, _: u64, frame: (usize, u32)) {
+        assert!(
+            !self.acked.contains_key(&frame),
+            "lost after it was acknowledged"
+        );
+        *self.lost.entry(frame).or_default() += 1;
+    }
+    fn on_probe(&mut self, frame: (usize, u32)) {
+        assert!(!self.acked.contains_key(&frame) && !self.lost.contains_key(&frame));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn bytes_in_flight_is_the_sum_of_what_is_outstanding(
+        operations in prop::collection::vec(operation(), 1..300),
+        reno in any::<bool>(),
+        client in any::<bool>(),
+        pacing in any::<bool>(),
+    ) {
+        let algorithm = if reno { Algorithm::NewReno } else { Algorithm::Cubic };
+        let side = if client { Side::Client } else { Side::Server };
+        let config = Config { algorithm, pacing, ..Config::new(side) };
+        let mut recovery = Recovery::new(config);
+        let mut fates = Fates::default();
+        let mut model = Model::new();
+        let mut skipped = Vec::new();
+        let (mut now, mut next_frame) = (at(1), 0);
+        for operation in operations {
+            match operation {
+                Operation::Send { space, size, kind, frames } => {
+                    let kind = [
+                        PacketKind::ACK_ELICITING,
+                        PacketKind::PADDED_ACK,
+                        PacketKind::ACK_ONLY,
+                    ][usize::from(kind)];
+                    let mut records: Vec<_> = (0..frames)
+                        .map(|_| {
+                            next_frame += 1;
+                            (space, next_frame)
+                        })
+                        .collect();
+                    let space_id = PacketNumberSpace::ALL[space];
+                    let number = recovery.on_packet_sent(now, space_id, size, kind, &mut records);
+                    model.insert((space, number), (size, kind.in_flight));
+                }
+                Operation::Skip { space } => {
+                    let space_id = PacketNumberSpace::ALL[space];
+                    skipped.push((space, recovery.next_packet_number(space_id)));
+                    recovery.skip_packet_number(space_id);
+                }
+                Operation::Ack { space, mask } => {
+                    let space_id = PacketNumberSpace::ALL[space];
+                    let next = recovery.next_packet_number(space_id);
+                    let numbers: Vec<u64> = (0..64)
+                        .filter(|bit| mask >> bit & 1 == 1)
+                        .filter_map(|bit| next.checked_sub(bit + 1))
+                        .filter(|number| !skipped.contains(&(space, *number)))
+                        .collect();
+                    let Some(largest) = numbers.first().copied() else { continue };
+                    let ranges = numbers.iter().map(|number| *number..=*number);
+                    fates.space = space;
+                    let summary = recovery
+                        .on_ack_received(now, space_id, largest, ms(3), None, ranges, &mut fates)
+                        .unwrap();
+                    let mut bytes = 0;
+                    for number in &numbers {
+                        if let Some((size, in_flight)) = model.remove(&(space, *number)) {
+                            bytes += if in_flight { u64::from(size) } else { 0 };
+                        }
+                    }
+                    prop_assert!(summary.newly_acked_bytes <= bytes);
+                    forget_decided(&mut model, &recovery);
+                }
+                Operation::Timeout => {
+                    let due = recovery.next_timeout().is_some_and(|(at, _)| at <= now);
+                    let expired = recovery.on_timeout(now, &mut fates);
+                    prop_assert!(due || expired.is_none());
+                    forget_decided(&mut model, &recovery);
+                }
+                Operation::Wait { millis } => now += ms(millis),
+                Operation::Discard { space } => {
+                    recovery.discard_space(now, PacketNumberSpace::ALL[space]);
+                    model.retain(|(of, _), _| *of != space);
+                }
+                Operation::Abandon { space } => {
+                    recovery.abandon_space(PacketNumberSpace::ALL[space], &mut fates);
+                    model.retain(|(of, _), _| *of != space);
+                }
+                Operation::AppLimited => recovery.on_app_limited(),
+                Operation::Blocked { blocked } => recovery.set_amplification_blocked(now, blocked),
+                Operation::Confirmed => recovery.set_handshake_confirmed(),
+                Operation::Resize { size } => recovery.set_max_datagram_size(size),
+            }
+            let expected: u64 = model
+                .values()
+                .filter(|(_, in_flight)| *in_flight)
+                .map(|(size, _)| u64::from(*size))
+                .sum();
+            prop_assert_eq!(recovery.bytes_in_flight(), expected);
+            match recovery.permit(now) {
+                Permit::Send { bytes } => {
+                    prop_assert!(bytes >= u64::from(recovery.max_datagram_size()));
+                }
+                Permit::Wait(until) => prop_assert!(until > now),
+                Permit::Blocked => {}
+            }
+            let stats = recovery.stats();
+            prop_assert!(stats.packets_spuriously_lost <= stats.packets_lost);
+            prop_assert!(stats.packets_lost <= stats.packets_sent);
+        }
+        for (frame, times) in fates.acked.iter().chain(&fates.lost) {
+            prop_assert_eq!(*times, 1, "frame {:?} was told twice", frame);
+        }
+    }
+}
+
+/// Below the ring's base everything is decided; the model learns of losses from there.
+fn forget_decided(model: &mut Model, recovery: &Recovery<(usize, u32)>) {
+    model.retain(|(space, number), _| {
+        recovery.spaces[*space]
+            .ring
+            .get(*number)
+            .is_some_and(SentEntry::is_outstanding)
+    });
+}

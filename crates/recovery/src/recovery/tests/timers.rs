@@ -1,0 +1,212 @@
+//! Loss time, probe timeout and the rules around address validation.
+
+use super::*;
+
+fn client() -> Bench {
+    Bench::new(Config::new(Side::Client))
+}
+
+#[test]
+fn first_pto_is_one_second_less_a_millisecond() {
+    let mut bench = client();
+    bench.send_in(Initial, 5);
+    // 333 + 4 * 166.5 ms, and no max_ack_delay for an Initial packet.
+    assert_eq!(
+        bench.recovery.next_timeout(),
+        Some((at(5 + 999), LossTimer::Pto))
+    );
+    assert_eq!(bench.timeout(1003), None, "not due");
+}
+
+#[test]
+fn an_expired_pto_loses_nothing_and_owes_two_probes_outside_the_window() {
+    let mut bench = Bench::confirmed(Algorithm::Cubic);
+    let packets = bench.fill(0);
+    assert_eq!(packets, 10);
+    assert_eq!(
+        bench.timeout(1024),
+        Some(Expired::Pto {
+            space: Application,
+            probes: 2
+        })
+    );
+    assert!(bench.owner.lost.is_empty());
+    assert_eq!(
+        bench.owner.probes,
+        [0, 1],
+        "frames of the two oldest packets"
+    );
+    assert_eq!(bench.recovery.permit(at(1024)), Permit::Blocked);
+    assert_eq!(bench.recovery.probes_owed(Application), 2);
+    bench.send(1024);
+    assert_eq!(bench.recovery.probes_owed(Application), 1);
+    bench.send(1024);
+    assert_eq!(bench.recovery.probes_owed(Application), 0);
+    assert_eq!(
+        bench.recovery.bytes_in_flight(),
+        12 * 1200,
+        "probes count in flight"
+    );
+}
+
+#[test]
+fn each_pto_waits_twice_as_long_and_an_acknowledgement_ends_that() {
+    let mut bench = Bench::confirmed(Algorithm::Cubic);
+    bench.send(0);
+    bench.ack(100, &[0..=0]);
+    let (mut now, mut waits) = (200, Vec::new());
+    bench.send(now);
+    for _ in 0..4 {
+        let (due, reason) = bench.recovery.next_timeout().unwrap();
+        assert_eq!(reason, LossTimer::Pto);
+        let due = due.as_nanos() / 1_000_000;
+        waits.push(due - now);
+        now = due;
+        bench.timeout(now);
+        bench.send(now);
+    }
+    assert_eq!(waits, [325, 650, 1300, 2600], "max_ack_delay doubles too");
+    let newest = bench.recovery.next_packet_number(Application) - 1;
+    bench.ack(now + 1, &[newest..=newest]);
+    assert_eq!(bench.recovery.stats().pto_count, 0);
+}
+
+#[test]
+fn no_pto_while_a_loss_time_is_set() {
+    let mut bench = Bench::confirmed(Algorithm::Cubic);
+    bench.send(0);
+    bench.send(1);
+    bench.ack(101, &[1..=1]);
+    let due = Time::ZERO + Duration::from_micros(112_500);
+    assert_eq!(
+        bench.recovery.next_timeout(),
+        Some((due, LossTimer::LossTime))
+    );
+    assert_eq!(bench.timeout(112), None);
+    assert_eq!(bench.timeout(113), Some(Expired::Loss { packets: 1 }));
+    assert_eq!(bench.owner.lost, [(0, 0)]);
+    assert_eq!(bench.recovery.next_timeout(), None);
+}
+
+#[test]
+fn application_data_has_no_pto_before_the_handshake_is_confirmed() {
+    let mut bench = Bench::new(Config::new(Side::Server));
+    bench.send(10);
+    assert_eq!(bench.recovery.next_timeout(), None);
+    bench.recovery.set_handshake_confirmed();
+    assert_eq!(
+        bench.recovery.next_timeout(),
+        Some((at(10 + 999 + 25), LossTimer::Pto))
+    );
+}
+
+#[test]
+fn client_probes_with_nothing_in_flight_until_it_knows_its_address_is_validated() {
+    let mut bench = client();
+    bench.send_in(Initial, 0);
+    bench
+        .ack_with(Initial, 100, NO_DELAY, None, &[0..=0])
+        .unwrap();
+    assert_eq!(
+        bench.recovery.next_timeout(),
+        Some((at(100 + 300), LossTimer::Pto))
+    );
+    assert_eq!(
+        bench.timeout(400),
+        Some(Expired::Pto {
+            space: Initial,
+            probes: 1
+        })
+    );
+    bench.recovery.set_handshake_keys_available();
+    assert_eq!(
+        bench.recovery.next_timeout(),
+        Some((at(400 + 600), LossTimer::Pto))
+    );
+    assert_eq!(
+        bench.timeout(1000),
+        Some(Expired::Pto {
+            space: Handshake,
+            probes: 1
+        })
+    );
+    bench.recovery.set_peer_completed_address_validation();
+    assert_eq!(bench.recovery.next_timeout(), None);
+}
+
+#[test]
+fn acknowledgements_do_not_reset_the_backoff_of_an_unvalidated_client() {
+    let mut bench = client();
+    bench.send_in(Initial, 0);
+    bench.timeout(999);
+    bench.send_in(Initial, 999);
+    bench
+        .ack_with(Initial, 1100, NO_DELAY, None, &[0..=1])
+        .unwrap();
+    assert_eq!(bench.recovery.stats().pto_count, 1);
+    bench.recovery.set_handshake_keys_available();
+    bench.recovery.set_peer_completed_address_validation();
+    bench.send_in(Handshake, 1100);
+    bench
+        .ack_with(Handshake, 1200, NO_DELAY, None, &[0..=0])
+        .unwrap();
+    assert_eq!(bench.recovery.stats().pto_count, 0);
+}
+
+#[test]
+fn server_at_the_amplification_limit_runs_no_pto_and_a_late_one_at_once() {
+    let mut bench = Bench::new(Config::new(Side::Server));
+    bench.send_in(Initial, 0);
+    bench.send_in(Handshake, 0);
+    bench.recovery.set_amplification_blocked(at(1), true);
+    assert_eq!(bench.recovery.next_timeout(), None);
+    assert_eq!(bench.timeout(5000), None);
+    bench.recovery.set_amplification_blocked(at(5000), false);
+    let (due, _) = bench.recovery.next_timeout().unwrap();
+    assert!(due < at(5000));
+    assert_eq!(
+        bench.timeout(5000),
+        Some(Expired::Pto {
+            space: Initial,
+            probes: 2
+        })
+    );
+    assert_eq!(
+        bench.recovery.probes_owed(Handshake),
+        1,
+        "coalesced with the other space"
+    );
+}
+
+#[test]
+fn progress_cancels_the_probes_still_owed() {
+    let mut bench = Bench::confirmed(Algorithm::Cubic);
+    bench.send(0);
+    bench.timeout(1024);
+    bench.ack(1025, &[0..=0]);
+    assert_eq!(bench.recovery.probes_owed(Application), 0);
+}
+
+#[test]
+fn the_earliest_loss_time_wins_whichever_space_it_is_in() {
+    let mut bench = Bench::new(Config::new(Side::Server));
+    for (space, sent) in [(Handshake, 0), (Initial, 10)] {
+        bench.send_in(space, sent);
+        bench.send_in(space, sent + 1);
+    }
+    bench
+        .ack_with(Initial, 50, NO_DELAY, None, &[1..=1])
+        .unwrap();
+    bench
+        .ack_with(Handshake, 51, NO_DELAY, None, &[1..=1])
+        .unwrap();
+    let (due, reason) = bench.recovery.next_timeout().unwrap();
+    assert_eq!(reason, LossTimer::LossTime);
+    let lost = bench.timeout(due.as_nanos().div_ceil(1_000_000));
+    assert_eq!(lost, Some(Expired::Loss { packets: 1 }));
+    assert_eq!(
+        bench.recovery.bytes_in_flight(),
+        1200,
+        "the Initial packet waits on"
+    );
+}

@@ -1,0 +1,265 @@
+//! What one direction of a path does to datagrams, as plain numbers, and which of them are
+//! impossible. Filled in by the lab, by `Profile`, or from text (see the `FromStr` of
+//! [`LinkConfig`]); read by `Link`, which refuses a configuration that does not validate.
+
+use core::fmt;
+use core::ops::Range;
+use core::time::Duration;
+
+use towline_wire::Time;
+
+/// How much later a reordered datagram arrives when nothing else is said.
+pub const DEFAULT_REORDER_DELAY: Duration = Duration::from_millis(5);
+
+/// Least queue of a rate-limited link whose queue is not given, in bytes.
+pub const MIN_DEFAULT_QUEUE_BYTES: u64 = 64 * 1024;
+
+/// Shortest round trip a queue is sized for when it is not given.
+const MIN_DEFAULT_QUEUE_TIME: Duration = Duration::from_millis(100);
+
+/// Which datagrams the medium loses.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum LossModel {
+    /// None.
+    #[default]
+    None,
+    /// Each with this probability, independently.
+    Bernoulli(f64),
+    /// Losses in bursts: a two-state chain that steps once per datagram (Gilbert 1960, Elliott 1963).
+    GilbertElliott {
+        /// Probability of going from the good state to the bad one.
+        enter_bad: f64,
+        /// Probability of going back; above 0.
+        leave_bad: f64,
+        /// Loss probability in the good state.
+        loss_good: f64,
+        /// Loss probability in the bad state.
+        loss_bad: f64,
+    },
+}
+
+impl LossModel {
+    /// The share of datagrams lost in the long run, 0 to 1.
+    pub fn mean(&self) -> f64 {
+        match *self {
+            Self::None => 0.0,
+            Self::Bernoulli(p) => p,
+            Self::GilbertElliott {
+                enter_bad,
+                leave_bad,
+                loss_good,
+                loss_bad,
+            } => {
+                let bad = enter_bad / (enter_bad + leave_bad);
+                bad * loss_bad + (1.0 - bad) * loss_good
+            }
+        }
+    }
+}
+
+/// One direction of a path. The default is a perfect link: no rate, no delay, no fault.
+///
+/// What happens to a datagram, in this order: MTU and queue may refuse it; it is serialised at
+/// `rate`; then the drop list, a blackout or the loss model may take it; it may be corrupted and
+/// truncated; it arrives after `delay` + jitter, later if reordered, twice if duplicated.
+/// All probabilities are 0 to 1.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LinkConfig {
+    /// Bottleneck rate in bits per second; `None` is infinitely fast.
+    pub rate: Option<u64>,
+    /// One-way propagation delay.
+    pub delay: Duration,
+    /// Each datagram is late by a further uniform 0 to `jitter`, so `delay` stays the minimum.
+    pub jitter: Duration,
+    /// Whether jitter keeps datagrams in order (as a queue would). `reorder` is exempt.
+    pub keep_order: bool,
+    /// Bytes that may wait for the bottleneck, not counting the datagram being serialised; tail drop.
+    /// `None` is one bandwidth-delay product of the round trip: see [`Self::queue_limit`].
+    pub queue: Option<u64>,
+    /// Bytes charged to rate and queue per datagram besides its payload, such as 28 for IPv4 + UDP.
+    pub overhead: u32,
+    /// Losses of the medium.
+    pub loss: LossModel,
+    /// Datagrams to drop by their place among those pushed; the first is 1.
+    pub drop_list: Vec<u64>,
+    /// Probability of arriving twice.
+    pub duplicate: f64,
+    /// Probability of being held back by `reorder_delay`, so that later ones overtake.
+    pub reorder: f64,
+    /// How much later a reordered datagram arrives.
+    pub reorder_delay: Duration,
+    /// Probability of one flipped bit.
+    pub corrupt: f64,
+    /// Probability of losing a random part of the end.
+    pub truncate: f64,
+    /// Times at which what leaves the queue is lost.
+    pub blackouts: Vec<Range<Time>>,
+    /// Longest payload that passes; longer ones vanish without a word.
+    pub mtu: Option<usize>,
+}
+
+impl Default for LinkConfig {
+    fn default() -> Self {
+        Self {
+            rate: None,
+            delay: Duration::ZERO,
+            jitter: Duration::ZERO,
+            keep_order: true,
+            queue: None,
+            overhead: 0,
+            loss: LossModel::None,
+            drop_list: Vec::new(),
+            duplicate: 0.0,
+            reorder: 0.0,
+            reorder_delay: DEFAULT_REORDER_DELAY,
+            corrupt: 0.0,
+            truncate: 0.0,
+            blackouts: Vec::new(),
+            mtu: None,
+        }
+    }
+}
+
+impl LinkConfig {
+    /// The queue's limit in bytes: as given, else what the rate carries in a round trip of
+    /// twice the delay (at least 100 ms), at least [`MIN_DEFAULT_QUEUE_BYTES`].
+    pub fn queue_limit(&self) -> u64 {
+        if let Some(limit) = self.queue {
+            return limit;
+        }
+        let round_trip = self.delay.saturating_mul(2).max(MIN_DEFAULT_QUEUE_TIME);
+        let bits = round_trip
+            .as_nanos()
+            .saturating_mul(u128::from(self.rate.unwrap_or(0)));
+        let bytes = bits / 1_000_000_000 / 8;
+        u64::try_from(bytes)
+            .unwrap_or(u64::MAX)
+            .max(MIN_DEFAULT_QUEUE_BYTES)
+    }
+
+    /// Adds a blackout of `length` from `start` on.
+    #[must_use]
+    pub fn with_blackout(mut self, start: Time, length: Duration) -> Self {
+        self.blackouts.push(start..start + length);
+        self
+    }
+
+    /// Whether a datagram leaving the queue at `time` falls into a blackout.
+    pub fn is_blacked_out(&self, time: Time) -> bool {
+        self.blackouts.iter().any(|window| window.contains(&time))
+    }
+
+    /// Refuses what no link can do.
+    ///
+    /// # Errors
+    /// Names the first setting that is impossible, and why.
+    pub fn validate(&self) -> Result<(), LinkConfigError> {
+        let require = |possible: bool, item: &str, problem: &str| {
+            if possible {
+                Ok(())
+            } else {
+                Err(LinkConfigError::new(item, problem))
+            }
+        };
+        require(
+            self.rate != Some(0),
+            "rate",
+            "a rate of 0 carries nothing; use a blackout or loss",
+        )?;
+        require(
+            self.queue != Some(0),
+            "queue",
+            "a queue of 0 bytes holds nothing; leave it out for the default",
+        )?;
+        require(self.mtu != Some(0), "mtu", "an MTU of 0 carries nothing")?;
+        require(
+            !self.drop_list.contains(&0),
+            "drop",
+            "datagrams are counted from 1",
+        )?;
+        for (item, probability) in [
+            ("dup", self.duplicate),
+            ("reorder", self.reorder),
+            ("corrupt", self.corrupt),
+            ("truncate", self.truncate),
+        ] {
+            check_probability(item, probability)?;
+        }
+        match self.loss {
+            LossModel::None => {}
+            LossModel::Bernoulli(p) => check_probability("loss", p)?,
+            LossModel::GilbertElliott {
+                enter_bad,
+                leave_bad,
+                loss_good,
+                loss_bad,
+            } => {
+                for p in [enter_bad, leave_bad, loss_good, loss_bad] {
+                    check_probability("loss", p)?;
+                }
+                require(leave_bad > 0.0, "loss", "the bad state would never be left")?;
+            }
+        }
+        require(
+            self.reorder == 0.0 || !self.reorder_delay.is_zero(),
+            "reorder",
+            "an extra delay of 0 reorders nothing",
+        )?;
+        require(
+            self.blackouts
+                .iter()
+                .all(|window| window.start < window.end),
+            "blackout",
+            "ends before it starts, or lasts no time",
+        )
+    }
+}
+
+fn check_probability(item: &str, probability: f64) -> Result<(), LinkConfigError> {
+    // NaN is in no range, so it is refused as well.
+    if (0.0..=1.0).contains(&probability) {
+        Ok(())
+    } else {
+        Err(LinkConfigError::new(
+            item,
+            format!("the probability {probability} is not between 0 and 1 (0% and 100%)"),
+        ))
+    }
+}
+
+/// A link setting that is impossible or that nobody can read. The user's mistake; nothing was sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkConfigError {
+    item: String,
+    problem: String,
+}
+
+impl LinkConfigError {
+    pub(crate) fn new(item: &str, problem: impl Into<String>) -> Self {
+        Self {
+            item: item.to_owned(),
+            problem: problem.into(),
+        }
+    }
+
+    /// The setting at fault: as the user wrote it when it came from text, else the field's name in text.
+    pub fn item(&self) -> &str {
+        &self.item
+    }
+
+    /// What is wrong with it.
+    pub fn problem(&self) -> &str {
+        &self.problem
+    }
+}
+
+impl fmt::Display for LinkConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "link setting `{}`: {}", self.item, self.problem)
+    }
+}
+
+impl std::error::Error for LinkConfigError {}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,134 @@
+//! Ready configurations for endpoints from who we are, whom we believe and a few options.
+//!
+//! Joins `identity` (TLS) and the engine's transport settings, and supplies what those
+//! may not have: the wall clock and the environment (`SSLKEYLOGFILE`). Called by
+//! applications and by the command line; reads no other file.
+
+use std::sync::{Arc, Once, OnceLock};
+
+use rustls::time_provider::DefaultTimeProvider;
+use rustls::{KeyLog, KeyLogFile, NoKeyLog};
+use towline_identity as identity;
+
+pub use towline_identity::{
+    Cipher, CipherPreference, ClientAuth, ConfigError, Identity, KeyExchange,
+    KeyExchangePreference, Resumption, Trust, UnixTime,
+};
+pub use towline_quic::{ClientConfig, RetryPolicy, ServerConfig, TransportConfig};
+
+/// The environment variable that names a file for TLS secrets, as Wireshark and curl know it.
+pub const KEY_LOG_VARIABLE: &str = "SSLKEYLOGFILE";
+
+/// Where TLS secrets go, for decrypting captured traffic.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub enum KeyLogging {
+    /// To the file named by [`KEY_LOG_VARIABLE`], if it is set; says so loudly.
+    #[default]
+    FromEnvironment,
+    /// Nowhere, whatever the environment says.
+    Off,
+    /// To this log.
+    To(Arc<dyn KeyLog>),
+}
+
+/// What both sides may choose.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Application protocols, best first. QUIC wants at least one (RFC 9001 §8.1).
+    pub alpn: Vec<Vec<u8>>,
+    /// Ciphers, best first.
+    pub ciphers: CipherPreference,
+    /// Key exchange groups, best first.
+    pub key_exchanges: KeyExchangePreference,
+    /// Session resumption.
+    pub resumption: Resumption,
+    /// Logging of TLS secrets.
+    pub key_log: KeyLogging,
+    /// Windows, timeouts, congestion control.
+    pub transport: TransportConfig,
+}
+
+impl Options {
+    /// Defaults with one application protocol.
+    pub fn new(alpn: impl Into<Vec<u8>>) -> Self {
+        Self {
+            alpn: vec![alpn.into()],
+            ..Self::default()
+        }
+    }
+
+    fn tls(&self) -> identity::TlsSettings {
+        let provider = identity::provider(&self.ciphers, &self.key_exchanges);
+        let mut settings =
+            identity::TlsSettings::new(Arc::new(provider), Arc::new(DefaultTimeProvider));
+        settings.alpn.clone_from(&self.alpn);
+        settings.resumption = self.resumption;
+        settings.key_log = match &self.key_log {
+            KeyLogging::Off => Arc::new(NoKeyLog),
+            KeyLogging::To(log) => Arc::clone(log),
+            KeyLogging::FromEnvironment => environment_key_log(),
+        };
+        settings
+    }
+}
+
+/// A client's configuration: believes servers by `trust`, shows `identity` to those that ask.
+///
+/// # Errors
+/// When trust, identity and options do not fit together.
+pub fn client(
+    trust: &Trust,
+    identity: Option<&Identity>,
+    options: &Options,
+) -> Result<ClientConfig, ConfigError> {
+    if matches!(
+        trust,
+        Trust::InsecureAcceptAnyCertificate | Trust::InsecureAcceptAnyRawKey
+    ) {
+        tracing::warn!(
+            "servers are believed without proof: whoever sits on the path can read and change everything"
+        );
+    }
+    let tls = identity::client_config(trust, identity, &options.tls())?;
+    let mut config = ClientConfig::new(Arc::new(tls));
+    config.transport = Arc::new(options.transport.clone());
+    Ok(config)
+}
+
+/// A server's configuration: shows `identity`, believes clients by `client_auth`.
+///
+/// # Errors
+/// When identity, client authentication and options do not fit together.
+pub fn server(
+    identity: &Identity,
+    client_auth: &ClientAuth,
+    options: &Options,
+) -> Result<ServerConfig, ConfigError> {
+    let tls = identity::server_config(identity, client_auth, &options.tls())?;
+    let mut config = ServerConfig::new(Arc::new(tls));
+    config.transport = Arc::new(options.transport.clone());
+    Ok(config)
+}
+
+/// The wall clock, for certificate dates.
+pub fn unix_now() -> UnixTime {
+    UnixTime::now()
+}
+
+/// The log of the whole process: one file, opened once, so that lines never interleave.
+fn environment_key_log() -> Arc<dyn KeyLog> {
+    static LOG: OnceLock<Arc<KeyLogFile>> = OnceLock::new();
+    static WARNING: Once = Once::new();
+    let Some(path) = std::env::var_os(KEY_LOG_VARIABLE).filter(|path| !path.is_empty()) else {
+        return Arc::new(NoKeyLog);
+    };
+    WARNING.call_once(|| {
+        tracing::warn!(
+            path = %path.display(),
+            "{KEY_LOG_VARIABLE} is set: TLS secrets are written to that file; whoever reads it can decrypt this traffic"
+        );
+    });
+    let log = LOG.get_or_init(|| Arc::new(KeyLogFile::new()));
+    Arc::clone(log) as Arc<dyn KeyLog>
+}

@@ -1,0 +1,145 @@
+//! The lock between a shard and everyone who uses its connections.
+//!
+//! A [`Handle`] gives short, synchronous access to the engine from any thread. A
+//! change marks the shard dirty, and only the first change since its last turn
+//! wakes it. Nothing here makes a system call or waits for anything but the lock.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+use towline_quic::Endpoint;
+use towline_wire::Time;
+
+use super::clock::Clock;
+use super::socket::SocketInfo;
+use super::stats::SocketStats;
+
+/// Hands the engine's events to whoever waits for them.
+///
+/// Called with the lock held after everything that may raise an event. Wakers go
+/// into `wake`, and are woken when the lock has been released.
+pub trait Dispatch: Send {
+    /// Takes events from `endpoint` with `poll_event` until none is left, or leaves
+    /// them for [`Shard::poll_event`](super::Shard::poll_event).
+    fn dispatch(&mut self, endpoint: &mut Endpoint, now: Time, wake: &mut Vec<Waker>);
+}
+
+/// Leaves all events in the engine, for [`Shard::poll_event`](super::Shard::poll_event).
+impl Dispatch for () {
+    fn dispatch(&mut self, _: &mut Endpoint, _: Time, _: &mut Vec<Waker>) {}
+}
+
+/// Whether a use of the engine gave the shard something to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Something may have to be sent, timed or told: the shard takes a turn.
+    Made,
+    /// Nothing that the shard needs to look at.
+    None,
+}
+
+/// Access to the engine of one shard, from any thread. Clones are the same shard.
+pub struct Handle<D> {
+    shared: Arc<Shared<D>>,
+}
+
+struct Shared<D> {
+    state: Mutex<State<D>>,
+    clock: Clock,
+}
+
+pub(super) struct State<D> {
+    pub(super) endpoint: Endpoint,
+    pub(super) dispatch: D,
+    /// A handle changed something since the last turn began.
+    pub(super) dirty: bool,
+    /// Wakes whoever drives the shard.
+    pub(super) waker: Option<Waker>,
+    pub(super) info: SocketInfo,
+    pub(super) stats: SocketStats,
+}
+
+impl<D> Handle<D> {
+    pub(super) fn new(endpoint: Endpoint, dispatch: D, clock: Clock, info: SocketInfo) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                state: Mutex::new(State {
+                    endpoint,
+                    dispatch,
+                    dirty: false,
+                    waker: None,
+                    info,
+                    stats: SocketStats::default(),
+                }),
+                clock,
+            }),
+        }
+    }
+
+    /// The shard's clock; `now` of all calls into its engine comes from it.
+    pub fn clock(&self) -> Clock {
+        self.shared.clock
+    }
+
+    /// Runs `f` on the engine and the dispatcher, and wakes the shard if `f` says so.
+    ///
+    /// `f` must be short: the shard waits for it. It must not use this handle again.
+    pub fn with<R>(&self, f: impl FnOnce(&mut Endpoint, &mut D) -> (R, Change)) -> R {
+        let mut state = self.lock();
+        let State {
+            endpoint, dispatch, ..
+        } = &mut *state;
+        let (result, change) = f(endpoint, dispatch);
+        let waker = if change == Change::Made && !state.dirty {
+            state.dirty = true;
+            state.waker.clone()
+        } else {
+            None
+        };
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        result
+    }
+
+    /// Runs `f` on the engine and the dispatcher without changing either.
+    pub fn read<R>(&self, f: impl FnOnce(&Endpoint, &D) -> R) -> R {
+        let state = self.lock();
+        f(&state.endpoint, &state.dispatch)
+    }
+
+    /// What the shard's socket is bound to and was granted.
+    pub fn socket_info(&self) -> SocketInfo {
+        self.lock().info
+    }
+
+    /// The shard's socket counters as of its last turn.
+    pub fn socket_stats(&self) -> SocketStats {
+        self.lock().stats
+    }
+
+    /// A poisoned lock means that a caller's closure panicked, not that the engine did
+    /// half of its work: every engine call leaves the engine whole.
+    pub(super) fn lock(&self) -> MutexGuard<'_, State<D>> {
+        self.shared
+            .state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<D> Clone for Handle<D> {
+    fn clone(&self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+        }
+    }
+}
+
+impl<D> fmt::Debug for Handle<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,330 @@
+//! One shard: a socket, its buffers and an engine endpoint, driven in fair turns.
+//!
+//! Called by whoever owns the loop; shares the engine with [`Handle`]s. Never waits.
+//! A turn, in the order of this file:
+//!
+//! 1. `enter`: forget the dirty mark, run the engine's timers if due.
+//! 2. `receive`: one batch of trains from the socket, each handled under the lock.
+//! 3. `transmit`: trains from the engine to the socket, round robin over connections.
+//! 4. Repeat 2 and 3 until both are idle, the send side is blocked, or the budget is spent.
+
+use std::fmt;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use towline_quic::{
+    ConnectionHandle, DatagramMeta, Endpoint, EndpointConfig, Event, ServerConfig, TrainBuf,
+};
+use towline_wire::Time;
+
+use super::clock::Clock;
+use super::handle::{Dispatch, Handle};
+use super::outbox::{Flush, Outbox};
+use super::socket::{ReceiveBatch, Socket, SocketInfo};
+use super::stats::SocketStats;
+use super::udp::UdpSocket;
+
+/// Datagrams, in and out together, after which a turn ends.
+pub const DATAGRAMS_PER_TURN: usize = 2048;
+/// Time after which a turn ends.
+pub const TIME_PER_TURN: Duration = Duration::from_millis(1);
+/// Trains sent before the socket is read again.
+const TRAINS_PER_ROUND: usize = 8;
+/// Receive errors in one turn before it ends.
+const RECEIVE_ERRORS_PER_TURN: usize = 16;
+
+/// How a turn ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Turn {
+    /// The turn ended on its budget: drive again soon, after giving others a turn.
+    pub again: bool,
+    /// A train waits for the socket to become writable.
+    pub want_write: bool,
+    /// The socket was read until it was empty.
+    pub drained: bool,
+}
+
+/// A socket and the engine behind it.
+pub struct Shard<S: Socket = UdpSocket, D: Dispatch = ()> {
+    socket: S,
+    handle: Handle<D>,
+    clock: Clock,
+    inbox: ReceiveBatch,
+    outbox: Outbox,
+    /// Holds the bytes of the train in `outbox`.
+    train: TrainBuf,
+    stats: SocketStats,
+    /// Wakers collected under the lock and woken outside it.
+    wake: Vec<Waker>,
+}
+
+enum Sending {
+    Idle,
+    Busy,
+    Blocked,
+}
+
+impl<S: Socket, D: Dispatch> Shard<S, D> {
+    /// A shard on `socket`; with `server`, it accepts connections.
+    pub fn new(
+        socket: S,
+        config: EndpointConfig,
+        server: Option<Arc<ServerConfig>>,
+        dispatch: D,
+    ) -> Self {
+        let outbox = Outbox::new();
+        let mut train = TrainBuf::new();
+        train.set_max_segments(outbox.max_segments(&socket));
+        let clock = Clock::start();
+        let endpoint = Endpoint::new(config, server);
+        Self {
+            handle: Handle::new(endpoint, dispatch, clock, socket.info()),
+            socket,
+            clock,
+            inbox: ReceiveBatch::new(),
+            outbox,
+            train,
+            stats: SocketStats::default(),
+            wake: Vec::new(),
+        }
+    }
+
+    /// Access to the engine, for this and other threads.
+    pub fn handle(&self) -> &Handle<D> {
+        &self.handle
+    }
+
+    /// The clock that `now` is read from.
+    pub fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// The descriptor to wait on; `None` for sockets of tests.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.socket.fd()
+    }
+
+    /// The socket itself.
+    pub fn socket(&self) -> &S {
+        &self.socket
+    }
+
+    /// What the socket is bound to and was granted.
+    pub fn info(&self) -> SocketInfo {
+        SocketInfo {
+            gso_segments: self.outbox.max_segments(&self.socket),
+            gso_refused: self.outbox.gso_refused(),
+            ..self.socket.info()
+        }
+    }
+
+    /// Sets who is woken when a handle has work for the shard.
+    pub fn set_waker(&mut self, waker: &Waker) {
+        let mut state = self.handle.lock();
+        match &mut state.waker {
+            Some(old) => old.clone_from(waker),
+            none => *none = Some(waker.clone()),
+        }
+    }
+
+    /// When to drive next, if nothing else happens before. A time that has passed means now.
+    pub fn next_timeout(&self) -> Option<Time> {
+        let engine = self.handle.lock().endpoint.next_timeout();
+        match (engine, self.outbox.retry_at()) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// The next event, where the dispatcher `()` leaves them in the engine.
+    pub fn poll_event(&mut self) -> Option<(ConnectionHandle, Event)> {
+        self.handle.lock().endpoint.poll_event()
+    }
+
+    /// Takes one turn: timers, receiving, sending.
+    ///
+    /// # Errors
+    /// Only when the socket itself is unusable. What concerns single datagrams or
+    /// peers is counted in [`SocketStats`] and repaired by loss recovery.
+    pub fn drive(&mut self, now: Time) -> io::Result<Turn> {
+        self.drive_if(now, true)
+    }
+
+    /// As [`drive`](Self::drive), but leaves the socket unread if it is known to be empty.
+    ///
+    /// # Errors
+    /// As `drive`.
+    pub fn drive_if(&mut self, now: Time, readable: bool) -> io::Result<Turn> {
+        let began = self.clock.now();
+        let mut elapsed = Duration::ZERO;
+        let mut readable = readable;
+        let mut errors = 0;
+        let mut budget = DATAGRAMS_PER_TURN;
+        let mut turn = Turn::default();
+        self.enter(now);
+        loop {
+            if readable {
+                match self.receive(now + elapsed, &mut budget) {
+                    Ok(()) => {}
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        readable = false;
+                        turn.drained = true;
+                    }
+                    Err(error) if is_fatal(&error) => return Err(error),
+                    Err(error) => {
+                        // An ICMP message about some earlier datagram; the next call reads on.
+                        tracing::debug!(%error, "receive error");
+                        self.stats.receive_errors += 1;
+                        errors += 1;
+                    }
+                }
+            }
+            let sending = self.transmit(now + elapsed, &mut budget)?;
+            turn.want_write =
+                matches!(sending, Sending::Blocked) && self.outbox.retry_at().is_none();
+            if !readable && !matches!(sending, Sending::Busy) {
+                break;
+            }
+            elapsed = self.clock.now().saturating_duration_since(began);
+            if budget == 0 || elapsed >= TIME_PER_TURN || errors >= RECEIVE_ERRORS_PER_TURN {
+                turn.again = true;
+                self.stats.budget_ends += 1;
+                break;
+            }
+        }
+        self.leave();
+        Ok(turn)
+    }
+
+    /// Tries again to send the train that made a turn want to write.
+    ///
+    /// # Errors
+    /// `WouldBlock` if the socket is still full; otherwise as `drive`.
+    pub fn flush(&mut self, now: Time) -> io::Result<()> {
+        match self
+            .outbox
+            .flush(&mut self.socket, now, self.train.filled(), &mut self.stats)?
+        {
+            Flush::Blocked => Err(io::ErrorKind::WouldBlock.into()),
+            Flush::Done | Flush::RetryAt(_) => Ok(()),
+        }
+    }
+
+    fn enter(&mut self, now: Time) {
+        let mut state = self.handle.lock();
+        let state = &mut *state;
+        state.dirty = false;
+        if state.endpoint.next_timeout().is_some_and(|at| at <= now) {
+            state.endpoint.handle_timeout(now);
+        }
+        state
+            .dispatch
+            .dispatch(&mut state.endpoint, now, &mut self.wake);
+    }
+
+    fn receive(&mut self, now: Time, budget: &mut usize) -> io::Result<()> {
+        let count = loop {
+            match self.socket.recv(&mut self.inbox) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                other => break other?,
+            }
+        };
+        self.stats.calls_received += 1;
+        for (meta, train) in self.inbox.trains(count) {
+            if train.is_empty() {
+                continue;
+            }
+            let datagrams = meta.len.div_ceil(meta.stride);
+            *budget = budget.saturating_sub(datagrams);
+            self.stats.datagrams_received += datagrams as u64;
+            self.stats.bytes_received += meta.len as u64;
+            let mut state = self.handle.lock();
+            let state = &mut *state;
+            let meta = DatagramMeta {
+                remote: meta.remote,
+                local_ip: meta.local_ip,
+                ecn: meta.ecn,
+                stride: meta.stride,
+            };
+            state.endpoint.handle_datagrams(now, meta, train);
+            state
+                .dispatch
+                .dispatch(&mut state.endpoint, now, &mut self.wake);
+        }
+        self.wake_all();
+        Ok(())
+    }
+
+    fn transmit(&mut self, now: Time, budget: &mut usize) -> io::Result<Sending> {
+        for _ in 0..TRAINS_PER_ROUND {
+            if self.outbox.is_empty() {
+                if *budget == 0 {
+                    return Ok(Sending::Busy);
+                }
+                let mut state = self.handle.lock();
+                let state = &mut *state;
+                let transmit = state.endpoint.poll_transmit(now, &mut self.train);
+                state
+                    .dispatch
+                    .dispatch(&mut state.endpoint, now, &mut self.wake);
+                let Some(transmit) = transmit else {
+                    return Ok(Sending::Idle);
+                };
+                *budget =
+                    budget.saturating_sub(transmit.len.div_ceil(transmit.segment_size.max(1)));
+                self.outbox.load(
+                    transmit.remote,
+                    transmit.local_ip,
+                    transmit.ecn,
+                    transmit.segment_size,
+                    transmit.len,
+                );
+            }
+            match self
+                .outbox
+                .flush(&mut self.socket, now, self.train.filled(), &mut self.stats)?
+            {
+                Flush::Done => {}
+                Flush::Blocked | Flush::RetryAt(_) => return Ok(Sending::Blocked),
+            }
+            let max_segments = self.outbox.max_segments(&self.socket);
+            self.train.set_max_segments(max_segments);
+        }
+        Ok(Sending::Busy)
+    }
+
+    /// Publishes the counters and wakes whoever the turn's events concern.
+    fn leave(&mut self) {
+        let info = self.info();
+        let mut state = self.handle.lock();
+        state.info = info;
+        state.stats = self.stats;
+        drop(state);
+        self.wake_all();
+    }
+
+    fn wake_all(&mut self) {
+        for waker in self.wake.drain(..) {
+            waker.wake();
+        }
+    }
+}
+
+/// Errors that say the descriptor is not a usable socket.
+fn is_fatal(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EBADF | libc::ENOTSOCK | libc::EFAULT | libc::EINVAL)
+    )
+}
+
+impl<S: Socket, D: Dispatch> fmt::Debug for Shard<S, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shard")
+            .field("socket", &self.socket.info())
+            .finish_non_exhaustive()
+    }
+}

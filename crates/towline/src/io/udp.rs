@@ -1,0 +1,237 @@
+//! [`UdpSocket`]: the real [`Socket`], quinn-udp's `sendmsg`/`recvmmsg` over a socket2 socket.
+//!
+//! Owns the descriptor and the options set on it. Raw errors pass through
+//! untouched: quinn-udp's `send` hides EMSGSIZE and EINVAL, so only its
+//! `try_send` is used. IPv4 peers of a dual-stack IPv6 socket are shown as plain
+//! IPv4 addresses, and mapped again on the way out.
+
+use std::io::{self, IoSliceMut};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
+use socket2::{Domain, Protocol, Type};
+use towline_quic::Ecn;
+
+use super::socket::{
+    BufferGrant, Incoming, MAX_TRAIN_SEGMENTS, Outgoing, RECEIVE_BATCH, ReceiveBatch, Socket,
+    SocketInfo, SocketOptions,
+};
+
+/// A bound, non-blocking UDP socket with segmentation offload, ECN and packet information.
+#[derive(Debug)]
+pub struct UdpSocket {
+    inner: std::net::UdpSocket,
+    state: UdpSocketState,
+    /// IPv6 sockets reach IPv4 peers under mapped addresses.
+    mapped: bool,
+    options: SocketOptions,
+    info: SocketInfo,
+}
+
+impl UdpSocket {
+    /// Binds to `address`; an IPv6 wildcard also takes IPv4.
+    ///
+    /// # Errors
+    /// What `socket`, `bind` or a socket option said; buffers smaller than asked
+    /// for and missing offloads are not errors, see [`SocketInfo`].
+    pub fn bind(address: SocketAddr, options: &SocketOptions) -> io::Result<Self> {
+        let socket = socket2::Socket::new(
+            Domain::for_address(address),
+            Type::DGRAM.nonblocking(),
+            Some(Protocol::UDP),
+        )?;
+        let mapped = address.is_ipv6() && address.ip().is_unspecified();
+        if address.is_ipv6() {
+            socket.set_only_v6(!mapped)?;
+        }
+        if options.reuse_port {
+            socket.set_reuse_port(true)?;
+        }
+        socket.bind(&address.into())?;
+        Self::from_std(socket.into(), options)
+    }
+
+    /// Takes over a bound socket: one of a service manager, or of another network namespace.
+    ///
+    /// # Errors
+    /// What a socket option said.
+    pub fn from_std(inner: std::net::UdpSocket, options: &SocketOptions) -> io::Result<Self> {
+        let state = UdpSocketState::new(UdpSockRef::from(&inner))?;
+        let local_addr = inner.local_addr()?;
+        let reference = socket2::SockRef::from(&inner);
+        let mapped = local_addr.is_ipv6() && !reference.only_v6()?;
+        // Refusals show in the granted sizes, which is where the user looks.
+        let _ = reference.set_recv_buffer_size(options.recv_buffer);
+        let _ = reference.set_send_buffer_size(options.send_buffer);
+        let info = SocketInfo {
+            send_buffer: BufferGrant {
+                asked: options.send_buffer,
+                granted: as_asked(reference.send_buffer_size()?),
+            },
+            recv_buffer: BufferGrant {
+                asked: options.recv_buffer,
+                granted: as_asked(reference.recv_buffer_size()?),
+            },
+            ..SocketInfo::plain(local_addr)
+        };
+        let mut socket = Self {
+            inner,
+            state,
+            mapped,
+            options: options.clone(),
+            info,
+        };
+        socket.apply_offloads();
+        Ok(socket)
+    }
+
+    /// A second descriptor of the same socket, for a reactor to wait on.
+    ///
+    /// # Errors
+    /// What `dup` said.
+    pub fn try_clone_std(&self) -> io::Result<std::net::UdpSocket> {
+        self.inner.try_clone()
+    }
+
+    /// quinn-udp switches GRO on whenever it sees a socket; honour the options after it did.
+    fn apply_offloads(&mut self) {
+        let gro = self.options.gro || !disable_gro(&self.inner);
+        self.info.gro_segments = if gro { self.state.gro_segments() } else { 1 };
+        self.info.gso_segments = self.max_segments();
+        self.info.may_fragment = self.state.may_fragment();
+    }
+
+    fn outward(&self, remote: SocketAddr) -> SocketAddr {
+        match remote {
+            SocketAddr::V4(v4) if self.mapped => {
+                SocketAddr::new(IpAddr::V6(v4.ip().to_ipv6_mapped()), v4.port())
+            }
+            other => other,
+        }
+    }
+
+    fn outward_ip(&self, ip: IpAddr) -> IpAddr {
+        match ip {
+            IpAddr::V4(v4) if self.mapped => IpAddr::V6(v4.to_ipv6_mapped()),
+            other => other,
+        }
+    }
+}
+
+impl Socket for UdpSocket {
+    fn recv(&mut self, batch: &mut ReceiveBatch) -> io::Result<usize> {
+        let mut meta = [RecvMeta::default(); RECEIVE_BATCH];
+        let count = {
+            let mut buffers = batch.slots().map(|(buffer, _)| IoSliceMut::new(buffer));
+            let mut slices: [IoSliceMut<'_>; RECEIVE_BATCH] =
+                std::array::from_fn(|_| buffers.next().unwrap_or_else(|| IoSliceMut::new(&mut [])));
+            self.state
+                .recv(UdpSockRef::from(&self.inner), &mut slices, &mut meta)?
+        };
+        for ((_, slot), meta) in batch.slots().zip(&meta[..count]) {
+            *slot = Incoming {
+                remote: canonical(meta.addr),
+                local_ip: meta.dst_ip.map(|ip| ip.to_canonical()),
+                ecn: meta.ecn.map(ecn_from_kernel),
+                len: meta.len,
+                stride: meta.stride,
+            };
+        }
+        Ok(count)
+    }
+
+    fn try_send(&mut self, train: &Outgoing<'_>) -> io::Result<()> {
+        let transmit = Transmit {
+            destination: self.outward(train.remote),
+            ecn: train.ecn.map(ecn_to_kernel),
+            contents: train.contents,
+            segment_size: (train.segment_size < train.contents.len()).then_some(train.segment_size),
+            src_ip: train.local_ip.map(|ip| self.outward_ip(ip)),
+        };
+        self.state
+            .try_send(UdpSockRef::from(&self.inner), &transmit)
+    }
+
+    fn max_segments(&self) -> usize {
+        if self.options.gso {
+            self.state.max_gso_segments().min(MAX_TRAIN_SEGMENTS)
+        } else {
+            1
+        }
+    }
+
+    fn renew(&mut self) -> io::Result<()> {
+        self.state = UdpSocketState::new(UdpSockRef::from(&self.inner))?;
+        self.apply_offloads();
+        Ok(())
+    }
+
+    fn info(&self) -> SocketInfo {
+        self.info
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.inner.as_fd())
+    }
+}
+
+/// An IPv4 peer is an IPv4 address to everyone above, whatever socket it came through.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    match address {
+        SocketAddr::V6(v6) => match v6.ip().to_ipv4_mapped() {
+            Some(v4) => SocketAddr::new(IpAddr::V4(v4), v6.port()),
+            None => address,
+        },
+        SocketAddr::V4(_) => address,
+    }
+}
+
+/// Linux doubles a buffer size for its own bookkeeping and reports the double (socket(7)).
+fn as_asked(reported: usize) -> usize {
+    if cfg!(any(target_os = "linux", target_os = "android")) {
+        reported / 2
+    } else {
+        reported
+    }
+}
+
+fn ecn_from_kernel(ecn: EcnCodepoint) -> Ecn {
+    match ecn {
+        EcnCodepoint::Ect0 => Ecn::Ect0,
+        EcnCodepoint::Ect1 => Ecn::Ect1,
+        EcnCodepoint::Ce => Ecn::Ce,
+    }
+}
+
+fn ecn_to_kernel(ecn: Ecn) -> EcnCodepoint {
+    match ecn {
+        Ecn::Ect0 => EcnCodepoint::Ect0,
+        Ecn::Ect1 => EcnCodepoint::Ect1,
+        Ecn::Ce => EcnCodepoint::Ce,
+    }
+}
+
+/// Switches UDP_GRO off; false where the system refused.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn disable_gro(socket: &std::net::UdpSocket) -> bool {
+    use std::os::fd::AsRawFd;
+    let off: libc::c_int = 0;
+    // SAFETY: the descriptor is open for the whole call because `socket` is borrowed,
+    // and the pointer and length describe `off`, which outlives the call.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_UDP,
+            libc::UDP_GRO,
+            (&raw const off).cast(),
+            size_of_val(&off) as libc::socklen_t,
+        )
+    };
+    result == 0
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn disable_gro(_: &std::net::UdpSocket) -> bool {
+    true
+}

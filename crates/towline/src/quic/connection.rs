@@ -1,0 +1,456 @@
+//! [`Connection`]: opening and accepting streams, datagrams, statistics, closing.
+//!
+//! A thin handle. [`Reference`] is what handles, streams and waiting futures hold:
+//! when the last one goes, the connection is closed.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use rustls::CipherSuite;
+use towline_quic::{
+    Connection as Engine, ConnectionError, Endpoint, PeerIdentity, SendDatagramError, Stats,
+};
+use towline_wire::{Direction, StreamId};
+
+use super::recv_stream::RecvStream;
+use super::registry::{Entry, Registry, Remains, Wish};
+use super::send_stream::SendStream;
+use super::waiters::WaiterKey;
+use crate::io::{Change, Handle};
+
+/// One share in a connection; the last one to go closes it.
+pub(super) struct Reference {
+    shard: Handle<Registry>,
+    slot: usize,
+    remote: SocketAddr,
+}
+
+impl Reference {
+    /// Takes over the one reference that `slot` was given when it was made or accepted.
+    pub(super) fn adopt(shard: Handle<Registry>, slot: usize, remote: SocketAddr) -> Arc<Self> {
+        Arc::new(Self {
+            shard,
+            slot,
+            remote,
+        })
+    }
+
+    /// Runs `f` under the lock with the engine's connection, if it still has one.
+    pub(super) fn with<R>(
+        &self,
+        f: impl FnOnce(Option<&mut Engine>, &mut Entry) -> (R, Change),
+    ) -> R {
+        self.shard.with(|endpoint, registry| {
+            let entry = registry.entry(self.slot);
+            f(engine_of(endpoint, entry), entry)
+        })
+    }
+
+    /// As `with`, for calls that leave the engine as it is.
+    fn look<R>(&self, f: impl FnOnce(Option<&Engine>, &Entry) -> R) -> R {
+        self.shard.read(|endpoint, registry| {
+            let entry = registry.entry_ref(self.slot);
+            f(
+                entry.handle.and_then(|handle| endpoint.connection(handle)),
+                entry,
+            )
+        })
+    }
+
+    /// Waits until `attempt` is ready, trying again whenever `wish` is signalled.
+    async fn wait<R>(
+        &self,
+        wish: Wish,
+        mut attempt: impl FnMut(Option<&mut Engine>, &mut Entry) -> Poll<(R, Change)>,
+    ) -> R {
+        let mut waiting = Waiting {
+            reference: self,
+            wish,
+            key: None,
+        };
+        poll_fn(|cx| waiting.poll(cx, &mut attempt)).await
+    }
+
+    /// Waits for the end of the handshake.
+    pub(super) async fn established(&self) -> Result<(), ConnectionError> {
+        self.wait(Wish::Established, |_, entry| {
+            match (&entry.error, entry.established) {
+                (Some(error), _) => Poll::Ready((Err(error.clone()), Change::None)),
+                (None, true) => Poll::Ready((Ok(()), Change::None)),
+                (None, false) => Poll::Pending,
+            }
+        })
+        .await
+    }
+}
+
+fn engine_of<'a>(endpoint: &'a mut Endpoint, entry: &Entry) -> Option<&'a mut Engine> {
+    endpoint.connection_mut(entry.handle?)
+}
+
+impl Drop for Reference {
+    fn drop(&mut self) {
+        let now = self.shard.clock().now();
+        let slot = self.slot;
+        self.shard.with(|endpoint, registry| {
+            let told = registry.release(slot, endpoint, now);
+            ((), if told { Change::Made } else { Change::None })
+        });
+    }
+}
+
+/// A registration that is taken back when its future is dropped.
+struct Waiting<'a> {
+    reference: &'a Reference,
+    wish: Wish,
+    key: Option<WaiterKey>,
+}
+
+impl Waiting<'_> {
+    fn poll<R>(
+        &mut self,
+        cx: &mut Context<'_>,
+        attempt: &mut impl FnMut(Option<&mut Engine>, &mut Entry) -> Poll<(R, Change)>,
+    ) -> Poll<R> {
+        let Self {
+            reference,
+            wish,
+            key,
+        } = self;
+        reference.with(|engine, entry| match attempt(engine, entry) {
+            Poll::Ready((result, change)) => (Poll::Ready(result), change),
+            Poll::Pending => {
+                entry.waiters(*wish).register(key, cx.waker());
+                (Poll::Pending, Change::None)
+            }
+        })
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if let Some(key) = self.key {
+            self.reference.with(|_, entry| {
+                entry.waiters(self.wish).remove(key);
+                ((), Change::None)
+            });
+        }
+    }
+}
+
+/// Why the connection is over, as far as its entry knows.
+pub(super) fn lost(entry: &Entry) -> ConnectionError {
+    entry
+        .error
+        .clone()
+        .unwrap_or(ConnectionError::ClosedLocally)
+}
+
+/// A QUIC connection. Clones are the same connection.
+///
+/// When the last clone and the last stream of it are dropped, the connection is
+/// closed with application code 0 and data not yet delivered is lost: await
+/// [`SendStream::finished`] or the peer's own close first.
+#[derive(Clone)]
+pub struct Connection {
+    reference: Arc<Reference>,
+}
+
+impl Connection {
+    pub(super) fn new(reference: Arc<Reference>) -> Self {
+        Self { reference }
+    }
+
+    /// Opens a bidirectional stream; waits while the peer permits no more. The peer
+    /// learns of it with the first write.
+    ///
+    /// Cancel safe: a dropped call opened nothing.
+    ///
+    /// # Errors
+    /// When the connection is over.
+    pub async fn open_bi(&self) -> Result<(SendStream, RecvStream), ConnectionError> {
+        let id = self.open(Direction::Bidirectional).await?;
+        Ok((self.send_stream(id), self.recv_stream(id)))
+    }
+
+    /// Opens a unidirectional stream; waits while the peer permits no more.
+    ///
+    /// Cancel safe: a dropped call opened nothing.
+    ///
+    /// # Errors
+    /// When the connection is over.
+    pub async fn open_uni(&self) -> Result<SendStream, ConnectionError> {
+        let id = self.open(Direction::Unidirectional).await?;
+        Ok(self.send_stream(id))
+    }
+
+    /// The peer's next bidirectional stream, in the order it opened them.
+    ///
+    /// Cancel safe: a dropped call took no stream.
+    ///
+    /// # Errors
+    /// When the connection is over.
+    pub async fn accept_bi(&self) -> Result<(SendStream, RecvStream), ConnectionError> {
+        let id = self.accept(Direction::Bidirectional).await?;
+        Ok((self.send_stream(id), self.recv_stream(id)))
+    }
+
+    /// The peer's next unidirectional stream, in the order it opened them.
+    ///
+    /// Cancel safe: a dropped call took no stream.
+    ///
+    /// # Errors
+    /// When the connection is over.
+    pub async fn accept_uni(&self) -> Result<RecvStream, ConnectionError> {
+        let id = self.accept(Direction::Unidirectional).await?;
+        Ok(self.recv_stream(id))
+    }
+
+    async fn open(&self, direction: Direction) -> Result<StreamId, ConnectionError> {
+        self.reference
+            .wait(Wish::open(direction), |engine, entry| {
+                if let Some(error) = &entry.error {
+                    return Poll::Ready((Err(error.clone()), Change::None));
+                }
+                let Some(engine) = engine else {
+                    return Poll::Ready((Err(lost(entry)), Change::None));
+                };
+                match engine.open(direction) {
+                    Some(id) => {
+                        entry.send.insert(id, Default::default());
+                        Poll::Ready((Ok(id), Change::None))
+                    }
+                    None => Poll::Pending,
+                }
+            })
+            .await
+    }
+
+    async fn accept(&self, direction: Direction) -> Result<StreamId, ConnectionError> {
+        self.reference
+            .wait(Wish::accept(direction), |engine, entry| {
+                let id = engine.and_then(|engine| engine.accept(direction));
+                match (id, &entry.error, entry.handle) {
+                    (Some(id), _, _) => {
+                        if direction == Direction::Bidirectional {
+                            entry.send.insert(id, Default::default());
+                        }
+                        Poll::Ready((Ok(id), Change::None))
+                    }
+                    (None, Some(error), _) => Poll::Ready((Err(error.clone()), Change::None)),
+                    (None, None, None) => Poll::Ready((Err(lost(entry)), Change::None)),
+                    (None, None, Some(_)) => Poll::Pending,
+                }
+            })
+            .await
+    }
+
+    fn send_stream(&self, id: StreamId) -> SendStream {
+        SendStream::new(Arc::clone(&self.reference), id)
+    }
+
+    fn recv_stream(&self, id: StreamId) -> RecvStream {
+        RecvStream::new(Arc::clone(&self.reference), id)
+    }
+
+    /// Queues a datagram, or refuses it at once: datagrams are lost rather than delayed.
+    ///
+    /// # Errors
+    /// When the peer takes none, it is too large, the queue is full or the connection is over.
+    pub fn send_datagram(&self, data: Bytes) -> Result<(), SendDatagramError> {
+        self.reference.with(|engine, entry| {
+            let result = match (&entry.error, engine) {
+                (None, Some(engine)) => engine.send_datagram(data),
+                _ => Err(SendDatagramError::ConnectionLost(lost(entry))),
+            };
+            let change = if result.is_ok() {
+                Change::Made
+            } else {
+                Change::None
+            };
+            (result, change)
+        })
+    }
+
+    /// Queues a datagram, waiting while the queue is full.
+    ///
+    /// Cancel safe: a dropped call queued nothing.
+    ///
+    /// # Errors
+    /// When the peer takes none, it is too large or the connection is over.
+    pub async fn send_datagram_wait(&self, data: Bytes) -> Result<(), SendDatagramError> {
+        self.reference
+            .wait(Wish::DatagramOut, |engine, entry| {
+                let (None, Some(engine)) = (&entry.error, engine) else {
+                    let error = SendDatagramError::ConnectionLost(lost(entry));
+                    return Poll::Ready((Err(error), Change::None));
+                };
+                match engine.send_datagram(data.clone()) {
+                    Err(SendDatagramError::Full) => Poll::Pending,
+                    result => Poll::Ready((result, Change::Made)),
+                }
+            })
+            .await
+    }
+
+    /// The next datagram that arrived.
+    ///
+    /// Cancel safe: a dropped call took none.
+    ///
+    /// # Errors
+    /// When the connection is over and all datagrams that arrived before were read.
+    pub async fn read_datagram(&self) -> Result<Bytes, ConnectionError> {
+        self.reference
+            .wait(Wish::DatagramIn, |engine, entry| {
+                let datagram = engine.and_then(|engine| engine.recv_datagram());
+                match (datagram, &entry.error, entry.handle) {
+                    (Some(datagram), _, _) => Poll::Ready((Ok(datagram), Change::None)),
+                    (None, Some(error), _) => Poll::Ready((Err(error.clone()), Change::None)),
+                    (None, None, None) => Poll::Ready((Err(lost(entry)), Change::None)),
+                    (None, None, Some(_)) => Poll::Pending,
+                }
+            })
+            .await
+    }
+
+    /// The largest datagram that can be sent now; `None` if the peer takes none.
+    pub fn max_datagram_len(&self) -> Option<usize> {
+        self.reference
+            .look(|engine, _| engine.and_then(Engine::max_datagram_len))
+    }
+
+    /// Closes the connection: the peer is told `code` and `reason`, unsent data is dropped.
+    ///
+    /// Codes above 2^62-1 become that. The notice is sent by the endpoint's driver:
+    /// await [`Endpoint::wait_idle`](super::Endpoint::wait_idle) before leaving the runtime.
+    pub fn close(&self, code: u64, reason: &[u8]) {
+        let now = self.reference.shard.clock().now();
+        self.reference.with(|engine, entry| {
+            match engine {
+                Some(engine) if entry.error.is_none() => engine.close(now, code, reason),
+                _ => return ((), Change::None),
+            }
+            ((), Change::Made)
+        });
+    }
+
+    /// Waits until the connection is over and says why. Cancel safe.
+    pub async fn closed(&self) -> ConnectionError {
+        self.reference
+            .wait(Wish::Closed, |_, entry| {
+                match (&entry.error, entry.handle) {
+                    (Some(error), _) => Poll::Ready((error.clone(), Change::None)),
+                    (None, None) => Poll::Ready((lost(entry), Change::None)),
+                    (None, Some(_)) => Poll::Pending,
+                }
+            })
+            .await
+    }
+
+    /// Why the connection is over; `None` while it lives.
+    pub fn close_reason(&self) -> Option<ConnectionError> {
+        self.reference.look(|_, entry| entry.error.clone())
+    }
+
+    /// Counters and measurements; after the end, the last ones.
+    pub fn stats(&self) -> Stats {
+        self.reference
+            .look(|engine, entry| match (engine, &entry.remains) {
+                (_, Some(remains)) => remains.stats.clone(),
+                (Some(engine), None) => engine.stats(),
+                (None, None) => Stats::default(),
+            })
+    }
+
+    /// The smoothed round-trip time.
+    pub fn rtt(&self) -> Duration {
+        self.stats().smoothed_rtt
+    }
+
+    /// Who the peer proved to be; `None` if it showed no credentials.
+    pub fn peer_identity(&self) -> Option<PeerIdentity> {
+        self.remains_or(|engine| engine.peer_identity(), |r| r.peer_identity.clone())
+    }
+
+    /// The application protocol agreed on.
+    pub fn alpn(&self) -> Option<Vec<u8>> {
+        self.remains_or(
+            |engine| engine.alpn().map(<[u8]>::to_vec),
+            |r| r.alpn.clone(),
+        )
+    }
+
+    /// The TLS cipher suite agreed on, in RFC 8446's spelling.
+    pub fn cipher_suite(&self) -> Option<&'static str> {
+        let suite = self.remains_or(Engine::cipher_suite, |r| r.cipher_suite)?;
+        Some(match suite {
+            CipherSuite::TLS13_AES_128_GCM_SHA256 => "TLS_AES_128_GCM_SHA256",
+            CipherSuite::TLS13_AES_256_GCM_SHA384 => "TLS_AES_256_GCM_SHA384",
+            CipherSuite::TLS13_CHACHA20_POLY1305_SHA256 => "TLS_CHACHA20_POLY1305_SHA256",
+            other => other.as_str().unwrap_or("unknown"),
+        })
+    }
+
+    /// The key exchange group agreed on, as IANA names it.
+    pub fn key_exchange(&self) -> Option<&'static str> {
+        let group = self.remains_or(Engine::key_exchange, |r| r.key_exchange)?;
+        Some(group.as_str().unwrap_or("unknown"))
+    }
+
+    fn remains_or<R>(
+        &self,
+        live: impl FnOnce(&Engine) -> Option<R>,
+        gone: impl FnOnce(&Remains) -> Option<R>,
+    ) -> Option<R> {
+        self.reference
+            .look(|engine, entry| match (&entry.remains, engine) {
+                (Some(remains), _) => gone(remains),
+                (None, Some(engine)) => live(engine),
+                (None, None) => None,
+            })
+    }
+
+    /// The peer's address as of the start of the connection.
+    pub fn remote_addr(&self) -> SocketAddr {
+        self.reference.remote
+    }
+
+    /// Fills `out` with keying material bound to this connection (RFC 8446 §7.5).
+    ///
+    /// # Errors
+    /// When the connection is gone or TLS refuses.
+    pub fn export_keying_material(
+        &self,
+        out: &mut [u8],
+        label: &[u8],
+        context: Option<&[u8]>,
+    ) -> Result<(), rustls::Error> {
+        self.reference.look(|engine, _| {
+            engine
+                .ok_or_else(|| rustls::Error::General("the connection is gone".to_owned()))?
+                .export_keying_material(out, label, context)
+        })
+    }
+
+    /// Changes to fresh packet protection keys (RFC 9001 §6); false where the rules do not
+    /// permit it yet: before confirmation, or before the last change was acknowledged.
+    pub fn initiate_key_update(&self) -> bool {
+        self.reference.with(|engine, _| {
+            let started = engine.is_some_and(Engine::initiate_key_update);
+            (started, if started { Change::Made } else { Change::None })
+        })
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection")
+            .field("remote", &self.reference.remote)
+            .finish_non_exhaustive()
+    }
+}

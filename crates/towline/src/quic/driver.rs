@@ -1,0 +1,165 @@
+//! The one task of an endpoint: drives its shard whenever the socket, a timer or a
+//! handle asks for it.
+//!
+//! Spawned by [`Endpoint`](super::Endpoint), ends with the last connection after the
+//! last endpoint handle is gone. One poll takes one turn of at most about a
+//! millisecond, then lets other tasks run. When the task is dropped, with its
+//! runtime or by a panic, everyone who waits is told.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::Interest;
+use tokio::time::{Instant, Sleep};
+use towline_wire::Time;
+
+use super::registry::Registry;
+use crate::io::{Change, Shard, Turn, UdpSocket};
+
+pub(super) struct Driver {
+    shard: Shard<UdpSocket, Registry>,
+    /// A second descriptor of the shard's socket, known to tokio's reactor. Only its
+    /// readiness is used; the shard makes the system calls.
+    reactor: tokio::net::UdpSocket,
+    sleep: Pin<Box<Sleep>>,
+    /// What `sleep` is set to, if it has not fired.
+    armed: Option<Time>,
+    want_write: bool,
+}
+
+impl Driver {
+    /// A driver for `shard`. Must be called inside a tokio runtime with I/O and time enabled.
+    pub(super) fn new(shard: Shard<UdpSocket, Registry>) -> io::Result<Self> {
+        let reactor = tokio::net::UdpSocket::from_std(shard.socket().try_clone_std()?)?;
+        Ok(Self {
+            shard,
+            reactor,
+            sleep: Box::pin(tokio::time::sleep_until(Instant::now())),
+            armed: None,
+            want_write: false,
+        })
+    }
+
+    /// One turn: send what was held back, read if there is something to read, transmit.
+    fn turn(&mut self, cx: &mut Context<'_>) -> io::Result<Turn> {
+        let now = self.shard.clock().now();
+        if self.want_write {
+            self.flush(cx, now)?;
+        }
+        if self.reactor.poll_recv_ready(cx)?.is_pending() {
+            return self.shard.drive_if(now, false);
+        }
+        // The reads must happen inside `try_io`: an empty socket clears the readiness,
+        // unless the reactor saw something new meanwhile.
+        let mut outcome = None;
+        let shard = &mut self.shard;
+        let _ = self.reactor.try_io(Interest::READABLE, || {
+            let turn = shard.drive_if(now, true);
+            let drained = matches!(turn, Ok(turn) if turn.drained);
+            outcome = Some(turn);
+            if drained {
+                Err(io::ErrorKind::WouldBlock.into())
+            } else {
+                Ok(())
+            }
+        });
+        // `try_io` makes no call at all when the readiness has gone meanwhile.
+        outcome.unwrap_or_else(|| self.shard.drive_if(now, false))
+    }
+
+    /// Sends the held-back train if the socket takes it; else stays registered for it.
+    fn flush(&mut self, cx: &mut Context<'_>, now: Time) -> io::Result<()> {
+        while self.reactor.poll_send_ready(cx)?.is_ready() {
+            let shard = &mut self.shard;
+            let mut result = Ok(());
+            let _ = self.reactor.try_io(Interest::WRITABLE, || {
+                result = shard.flush(now);
+                match &result {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        Err(io::ErrorKind::WouldBlock.into())
+                    }
+                    _ => Ok(()),
+                }
+            });
+            match result {
+                Ok(()) => {
+                    self.want_write = false;
+                    return Ok(());
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Arms the timer for the shard's next timeout; true if that is already due.
+    fn arm(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(next) = self.shard.next_timeout() else {
+            return false;
+        };
+        let clock = self.shard.clock();
+        if next <= clock.now() {
+            return true;
+        }
+        // A timer set too early costs one empty turn; setting it anew each time costs more.
+        if self.armed.is_none_or(|armed| next < armed) {
+            let Some(instant) = clock.instant(next) else {
+                return false;
+            };
+            self.sleep.as_mut().reset(Instant::from_std(instant));
+            self.armed = Some(next);
+        }
+        let fired = self.sleep.as_mut().poll(cx).is_ready();
+        if fired {
+            self.armed = None;
+        }
+        fired
+    }
+
+    fn poll_turns(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.shard.set_waker(cx.waker());
+        let turn = self.turn(cx)?;
+        self.want_write = turn.want_write;
+        let over =
+            |endpoint: &towline_quic::Endpoint, registry: &Registry| registry.is_over(endpoint);
+        if !turn.again && !turn.want_write && self.shard.handle().read(over) {
+            return Poll::Ready(Ok(()));
+        }
+        let again = turn.again
+            // Registers for the next datagram, or finds one that came meanwhile.
+            || (turn.drained && self.reactor.poll_recv_ready(cx)?.is_ready())
+            || (turn.want_write && self.reactor.poll_send_ready(cx)?.is_ready())
+            || self.arm(cx);
+        if again {
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+}
+
+impl Future for Driver {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if let Err(error) = ready!(self.poll_turns(cx)) {
+            tracing::error!(%error, "the endpoint's socket is unusable; all its connections end");
+        }
+        Poll::Ready(())
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        let mut wake = Vec::new();
+        self.shard.handle().with(|_, registry| {
+            registry.stop(&mut wake);
+            ((), Change::None)
+        });
+        for waker in wake {
+            waker.wake();
+        }
+    }
+}

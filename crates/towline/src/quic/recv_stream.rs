@@ -1,0 +1,228 @@
+//! [`RecvStream`]: the receiving half of a stream.
+//!
+//! Reads take bytes out of the engine's reassembly buffer and give the peer new
+//! credit; an empty buffer makes the caller wait.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use tokio::io::{AsyncRead, ReadBuf};
+use towline_quic::{self as engine, Connection as Engine};
+use towline_wire::StreamId;
+
+use super::connection::{Reference, lost};
+use super::error::{ReadError, ReadExactError, ReadToEndError};
+use crate::io::Change;
+
+/// Most bytes one `read_to_end` step takes at once.
+const CHUNK: usize = 64 * 1024;
+
+/// The receiving half of a stream.
+///
+/// Dropped before its end was read, it asks the peer to stop with code 0.
+pub struct RecvStream {
+    reference: Arc<Reference>,
+    id: StreamId,
+    end: Option<End>,
+}
+
+/// How the stream ended for its reader; remembered because the engine forgets.
+#[derive(Clone, Copy)]
+enum End {
+    Finished,
+    Reset(u64),
+    Stopped,
+}
+
+impl RecvStream {
+    pub(super) fn new(reference: Arc<Reference>, id: StreamId) -> Self {
+        Self {
+            reference,
+            id,
+            end: None,
+        }
+    }
+
+    /// The stream's number on the wire.
+    pub fn id(&self) -> StreamId {
+        self.id
+    }
+
+    /// Reads at least one byte into `out` and returns how many; `None` at the end.
+    ///
+    /// Cancel safe: a dropped call took nothing.
+    ///
+    /// # Errors
+    /// When the peer reset the stream, this side stopped it, or the connection is over.
+    pub async fn read(&mut self, out: &mut [u8]) -> Result<Option<usize>, ReadError> {
+        poll_fn(|cx| self.poll_read_slice(cx, out)).await
+    }
+
+    /// The next bytes in order, at most `max` of them, without copying; `None` at the end.
+    ///
+    /// Cancel safe: a dropped call took nothing.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub async fn read_chunk(&mut self, max: usize) -> Result<Option<Bytes>, ReadError> {
+        if max == 0 {
+            return Ok(Some(Bytes::new()));
+        }
+        poll_fn(|cx| self.poll_with(cx, |engine, id| engine.read(id, max))).await
+    }
+
+    /// Fills `out`.
+    ///
+    /// Not cancel safe: a dropped call may have taken a part.
+    ///
+    /// # Errors
+    /// When the stream ends before, otherwise as [`read`](Self::read).
+    pub async fn read_exact(&mut self, out: &mut [u8]) -> Result<(), ReadExactError> {
+        let mut filled = 0;
+        while filled < out.len() {
+            match self.read(&mut out[filled..]).await? {
+                Some(n) => filled += n,
+                None => return Err(ReadExactError::FinishedEarly(filled)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the whole stream, which may have at most `limit` bytes.
+    ///
+    /// Not cancel safe: a dropped call loses what it had taken.
+    ///
+    /// # Errors
+    /// When the stream is longer, otherwise as [`read`](Self::read).
+    pub async fn read_to_end(&mut self, limit: usize) -> Result<Vec<u8>, ReadToEndError> {
+        let mut all = Vec::new();
+        while let Some(chunk) = self.read_chunk(CHUNK).await? {
+            if chunk.len() > limit - all.len() {
+                return Err(ReadToEndError::TooLong(limit));
+            }
+            all.extend_from_slice(&chunk);
+        }
+        Ok(all)
+    }
+
+    /// Asks the peer to stop sending, with an application code. Further reads fail.
+    pub fn stop(&mut self, code: u64) {
+        if self.end.is_none() {
+            self.end = Some(End::Stopped);
+            self.tell_stop(code);
+        }
+    }
+
+    fn tell_stop(&self, code: u64) {
+        let id = self.id;
+        self.reference.with(|engine, entry| {
+            entry.recv.remove(&id);
+            match engine {
+                Some(engine) if entry.error.is_none() => engine.stop(id, code),
+                _ => return ((), Change::None),
+            }
+            ((), Change::Made)
+        });
+    }
+
+    fn poll_read_slice(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &mut [u8],
+    ) -> Poll<Result<Option<usize>, ReadError>> {
+        if out.is_empty() {
+            return Poll::Ready(Ok(Some(0)));
+        }
+        self.poll_with(cx, |engine, id| engine.read_slice(id, out))
+    }
+
+    fn poll_with<R>(
+        &mut self,
+        cx: &mut Context<'_>,
+        read: impl FnOnce(&mut Engine, StreamId) -> Result<Option<R>, engine::ReadError>,
+    ) -> Poll<Result<Option<R>, ReadError>> {
+        match self.end {
+            Some(End::Finished) => return Poll::Ready(Ok(None)),
+            Some(End::Reset(code)) => return Poll::Ready(Err(ReadError::Reset(code))),
+            Some(End::Stopped) => return Poll::Ready(Err(ReadError::ClosedStream)),
+            None => {}
+        }
+        let id = self.id;
+        let result = self.reference.with(|engine, entry| {
+            let result = match engine {
+                Some(engine) => read(engine, id),
+                None => Err(engine::ReadError::ConnectionLost(lost(entry))),
+            };
+            match result {
+                Ok(data) => (Poll::Ready(Ok(data)), Change::Made),
+                Err(engine::ReadError::Blocked) => match &entry.error {
+                    Some(error) => {
+                        let error = engine::ReadError::ConnectionLost(error.clone());
+                        (Poll::Ready(Err(error)), Change::None)
+                    }
+                    None => {
+                        match entry.recv.get_mut(&id) {
+                            Some(old) => old.clone_from(cx.waker()),
+                            None => {
+                                entry.recv.insert(id, cx.waker().clone());
+                            }
+                        }
+                        (Poll::Pending, Change::None)
+                    }
+                },
+                Err(error) => (Poll::Ready(Err(error)), Change::None),
+            }
+        });
+        result.map(|result| match result {
+            Ok(Some(data)) => Ok(Some(data)),
+            Ok(None) => {
+                self.end = Some(End::Finished);
+                Ok(None)
+            }
+            Err(engine::ReadError::Reset(code)) => {
+                self.end = Some(End::Reset(code));
+                Err(ReadError::Reset(code))
+            }
+            Err(engine::ReadError::ConnectionLost(error)) => Err(ReadError::ConnectionLost(error)),
+            Err(engine::ReadError::ClosedStream | engine::ReadError::Blocked) => {
+                Err(ReadError::ClosedStream)
+            }
+        })
+    }
+}
+
+impl AsyncRead for RecvStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        out: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let n = match self.poll_read_slice(cx, out.initialize_unfilled()) {
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(result) => result?.unwrap_or(0),
+        };
+        out.advance(n);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Drop for RecvStream {
+    fn drop(&mut self) {
+        if self.end.is_none() {
+            self.tell_stop(0);
+        }
+    }
+}
+
+impl fmt::Debug for RecvStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RecvStream")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}

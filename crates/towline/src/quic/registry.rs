@@ -1,0 +1,399 @@
+//! Who waits for what: the tokio API's side of the shard's lock.
+//!
+//! Owns one [`Entry`] per connection that a handle refers to or that waits to be
+//! accepted, takes the engine's events and turns them into wakers. Called by the
+//! shard after every engine call ([`Dispatch`]) and by the handles. It never holds
+//! stream data, and costs nothing for a stream nobody waits for.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::task::Waker;
+
+use rustls::{CipherSuite, NamedGroup};
+use towline_quic::{
+    Connection as Engine, ConnectionError, ConnectionHandle, Endpoint, Event, PeerIdentity, Stats,
+};
+use towline_wire::{Direction, StreamId, Time};
+
+use super::waiters::Waiters;
+use crate::io::Dispatch;
+
+/// Finished handshakes that may wait for `accept`; a further one is closed at once.
+pub const MAX_ACCEPT_QUEUE: usize = 1024;
+
+/// What a task can wait for on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wish {
+    Established,
+    Closed,
+    OpenBi,
+    OpenUni,
+    AcceptBi,
+    AcceptUni,
+    DatagramIn,
+    DatagramOut,
+}
+
+impl Wish {
+    const COUNT: usize = 8;
+
+    pub(super) fn open(direction: Direction) -> Self {
+        match direction {
+            Direction::Bidirectional => Self::OpenBi,
+            Direction::Unidirectional => Self::OpenUni,
+        }
+    }
+
+    pub(super) fn accept(direction: Direction) -> Self {
+        match direction {
+            Direction::Bidirectional => Self::AcceptBi,
+            Direction::Unidirectional => Self::AcceptUni,
+        }
+    }
+}
+
+/// What is kept of a connection after the engine forgot it.
+#[derive(Clone, Debug)]
+pub(super) struct Remains {
+    pub(super) stats: Stats,
+    pub(super) peer_identity: Option<PeerIdentity>,
+    pub(super) alpn: Option<Vec<u8>>,
+    pub(super) cipher_suite: Option<CipherSuite>,
+    pub(super) key_exchange: Option<NamedGroup>,
+}
+
+impl Remains {
+    pub(super) fn of(engine: &Engine) -> Self {
+        Self {
+            stats: engine.stats(),
+            peer_identity: engine.peer_identity(),
+            alpn: engine.alpn().map(<[u8]>::to_vec),
+            cipher_suite: engine.cipher_suite(),
+            key_exchange: engine.key_exchange(),
+        }
+    }
+}
+
+/// The sending half of a stream that has a handle.
+#[derive(Debug, Default)]
+pub(super) struct SendSlot {
+    pub(super) writable: Option<Waker>,
+    /// Tasks in `finished` or `stopped`.
+    pub(super) watchers: Waiters,
+    /// Everything and the FIN was acknowledged.
+    pub(super) finished: bool,
+    /// The peer's code, once it asked to stop.
+    pub(super) stopped: Option<u64>,
+}
+
+/// One connection as its handles see it.
+#[derive(Debug)]
+pub(super) struct Entry {
+    /// The engine's name for it; `None` when the engine has forgotten it.
+    pub(super) handle: Option<ConnectionHandle>,
+    /// Handles that refer to it: connections, streams, futures.
+    pub(super) references: usize,
+    /// The peer's address when the entry was made.
+    pub(super) remote: SocketAddr,
+    queued: bool,
+    pub(super) established: bool,
+    pub(super) error: Option<ConnectionError>,
+    pub(super) remains: Option<Box<Remains>>,
+    waiters: [Waiters; Wish::COUNT],
+    pub(super) send: BTreeMap<StreamId, SendSlot>,
+    /// Readers that found nothing.
+    pub(super) recv: BTreeMap<StreamId, Waker>,
+}
+
+impl Entry {
+    fn new(handle: ConnectionHandle, remote: SocketAddr) -> Self {
+        Self {
+            handle: Some(handle),
+            references: 0,
+            remote,
+            queued: false,
+            established: false,
+            error: None,
+            remains: None,
+            waiters: Default::default(),
+            send: BTreeMap::new(),
+            recv: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn waiters(&mut self, wish: Wish) -> &mut Waiters {
+        &mut self.waiters[wish as usize]
+    }
+
+    fn wake(&mut self, wish: Wish, wake: &mut Vec<Waker>) {
+        self.waiters(wish).wake_all(wake);
+    }
+
+    fn wake_everyone(&mut self, wake: &mut Vec<Waker>) {
+        for waiters in &mut self.waiters {
+            waiters.wake_all(wake);
+        }
+        for slot in self.send.values_mut() {
+            wake.extend(slot.writable.take());
+            slot.watchers.wake_all(wake);
+        }
+        wake.extend(std::mem::take(&mut self.recv).into_values());
+    }
+
+    /// Ends the connection for its handles; the first reason stays.
+    fn end(&mut self, error: ConnectionError, wake: &mut Vec<Waker>) {
+        self.error.get_or_insert(error);
+        self.wake_everyone(wake);
+    }
+}
+
+/// All connections of one shard that the tokio API knows.
+#[derive(Debug, Default)]
+pub(super) struct Registry {
+    by_handle: HashMap<ConnectionHandle, usize>,
+    entries: Vec<Option<Entry>>,
+    free: Vec<usize>,
+    accept_queue: VecDeque<usize>,
+    pub(super) acceptors: Waiters,
+    pub(super) idlers: Waiters,
+    /// The endpoint was closed with these last words: nothing new comes or goes.
+    pub(super) closed: Option<(u64, Vec<u8>)>,
+    /// No endpoint handle is left: the driver ends with the last connection.
+    pub(super) orphaned: bool,
+    /// The driver has ended; nothing moves any more.
+    pub(super) stopped: bool,
+}
+
+impl Registry {
+    /// The entry of a slot that a live handle refers to.
+    pub(super) fn entry(&mut self, slot: usize) -> &mut Entry {
+        self.entries[slot]
+            .as_mut()
+            .expect("a slot lives as long as a handle refers to it")
+    }
+
+    pub(super) fn entry_ref(&self, slot: usize) -> &Entry {
+        self.entries[slot]
+            .as_ref()
+            .expect("a slot lives as long as a handle refers to it")
+    }
+
+    /// Makes an entry with one reference.
+    pub(super) fn insert(&mut self, handle: ConnectionHandle, remote: SocketAddr) -> usize {
+        let slot = self.add(handle, remote);
+        self.entry(slot).references = 1;
+        slot
+    }
+
+    fn add(&mut self, handle: ConnectionHandle, remote: SocketAddr) -> usize {
+        let entry = Some(Entry::new(handle, remote));
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.entries[slot] = entry;
+                slot
+            }
+            None => {
+                self.entries.push(entry);
+                self.entries.len() - 1
+            }
+        };
+        self.by_handle.insert(handle, slot);
+        slot
+    }
+
+    /// Gives one reference back. The last one closes the connection, if it still lives,
+    /// with application code 0. True if the engine was told something.
+    pub(super) fn release(&mut self, slot: usize, endpoint: &mut Endpoint, now: Time) -> bool {
+        let entry = self.entry(slot);
+        entry.references -= 1;
+        if entry.references > 0 || entry.queued {
+            return false;
+        }
+        self.discard(slot, endpoint, now, 0, b"")
+    }
+
+    /// Forgets an entry and closes its connection, if it still lives.
+    fn discard(
+        &mut self,
+        slot: usize,
+        endpoint: &mut Endpoint,
+        now: Time,
+        code: u64,
+        reason: &[u8],
+    ) -> bool {
+        let Some(entry) = self.entries[slot].take() else {
+            return false;
+        };
+        self.free.push(slot);
+        let Some(handle) = entry.handle else {
+            return false;
+        };
+        self.by_handle.remove(&handle);
+        match endpoint.connection_mut(handle) {
+            Some(engine) if entry.error.is_none() => {
+                engine.close(now, code, reason);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The next connection for `accept`, now referred to once.
+    pub(super) fn pop_accepted(&mut self) -> Option<usize> {
+        let slot = self.accept_queue.pop_front()?;
+        let entry = self.entry(slot);
+        entry.queued = false;
+        entry.references = 1;
+        Some(slot)
+    }
+
+    /// Closes every connection nobody accepted.
+    pub(super) fn drop_unclaimed(&mut self, endpoint: &mut Endpoint, now: Time) {
+        let (code, reason) = self.closed.clone().unwrap_or_default();
+        while let Some(slot) = self.accept_queue.pop_front() {
+            self.discard(slot, endpoint, now, code, &reason);
+        }
+    }
+
+    /// Closes every connection of the endpoint, unfinished handshakes included, with the same words.
+    pub(super) fn close_all(
+        &mut self,
+        endpoint: &mut Endpoint,
+        now: Time,
+        code: u64,
+        reason: &[u8],
+    ) {
+        self.closed.get_or_insert_with(|| (code, reason.to_vec()));
+        endpoint.refuse_new();
+        self.drop_unclaimed(endpoint, now);
+        let handles: Vec<_> = endpoint.handles().collect();
+        for handle in handles {
+            if let Some(engine) = endpoint.connection_mut(handle) {
+                engine.close(now, code, reason);
+            }
+        }
+    }
+
+    /// The driver ends: whoever waits must not wait for ever.
+    pub(super) fn stop(&mut self, wake: &mut Vec<Waker>) {
+        self.stopped = true;
+        for entry in self.entries.iter_mut().flatten() {
+            entry.handle = None;
+            entry.end(ConnectionError::ClosedLocally, wake);
+        }
+        self.by_handle.clear();
+        self.acceptors.wake_all(wake);
+        self.idlers.wake_all(wake);
+    }
+
+    /// Whether the driver has nothing left to do for anyone.
+    pub(super) fn is_over(&self, endpoint: &Endpoint) -> bool {
+        self.orphaned && endpoint.stats().connections == 0
+    }
+
+    fn on_accepted(
+        &mut self,
+        handle: ConnectionHandle,
+        endpoint: &mut Endpoint,
+        now: Time,
+        wake: &mut Vec<Waker>,
+    ) {
+        let Some(engine) = endpoint.connection_mut(handle) else {
+            return;
+        };
+        if self.closed.is_some() || self.orphaned || self.accept_queue.len() >= MAX_ACCEPT_QUEUE {
+            let (code, reason) = match &self.closed {
+                Some((code, reason)) => (*code, reason.as_slice()),
+                None => (0, b"not accepted".as_slice()),
+            };
+            tracing::debug!(?handle, "nobody accepts this connection; closing it");
+            engine.close(now, code, reason);
+            return;
+        }
+        let remote = engine.remote();
+        let slot = self.add(handle, remote);
+        let entry = self.entry(slot);
+        entry.queued = true;
+        entry.established = true;
+        self.accept_queue.push_back(slot);
+        self.acceptors.wake_all(wake);
+    }
+
+    fn on_drained(&mut self, handle: ConnectionHandle, wake: &mut Vec<Waker>) {
+        let Some(slot) = self.by_handle.remove(&handle) else {
+            return;
+        };
+        let entry = self.entry(slot);
+        entry.handle = None;
+        entry.end(ConnectionError::ClosedLocally, wake);
+        if entry.references == 0 && !entry.queued {
+            self.entries[slot] = None;
+            self.free.push(slot);
+        }
+    }
+}
+
+impl Dispatch for Registry {
+    fn dispatch(&mut self, endpoint: &mut Endpoint, now: Time, wake: &mut Vec<Waker>) {
+        while let Some((handle, event)) = endpoint.poll_event() {
+            match event {
+                Event::Accepted => {
+                    self.on_accepted(handle, endpoint, now, wake);
+                    continue;
+                }
+                Event::Drained => {
+                    self.on_drained(handle, wake);
+                    continue;
+                }
+                _ => {}
+            }
+            let Some(slot) = self.by_handle.get(&handle).copied() else {
+                continue;
+            };
+            let entry = self.entry(slot);
+            match event {
+                Event::Connected => {
+                    entry.established = true;
+                    entry.wake(Wish::Established, wake);
+                }
+                Event::Readable(id) => wake.extend(entry.recv.remove(&id)),
+                Event::Writable(id) => {
+                    wake.extend(
+                        entry
+                            .send
+                            .get_mut(&id)
+                            .and_then(|slot| slot.writable.take()),
+                    );
+                }
+                Event::Opened(direction) => entry.wake(Wish::accept(direction), wake),
+                Event::StreamsAvailable(direction) => entry.wake(Wish::open(direction), wake),
+                Event::Finished(id) => {
+                    if let Some(slot) = entry.send.get_mut(&id) {
+                        slot.finished = true;
+                        slot.watchers.wake_all(wake);
+                    }
+                }
+                Event::Stopped { id, error_code } => {
+                    if let Some(slot) = entry.send.get_mut(&id) {
+                        slot.stopped.get_or_insert(error_code);
+                        wake.extend(slot.writable.take());
+                        slot.watchers.wake_all(wake);
+                    }
+                }
+                Event::DatagramReceived => entry.wake(Wish::DatagramIn, wake),
+                Event::DatagramSendable => entry.wake(Wish::DatagramOut, wake),
+                Event::Closed(error) => {
+                    tracing::debug!(?handle, %error, "connection closed");
+                    if let Some(engine) = endpoint.connection(handle) {
+                        entry.remains = Some(Box::new(Remains::of(engine)));
+                    }
+                    entry.end(error, wake);
+                }
+                _ => {}
+            }
+        }
+        if !self.idlers.is_empty() && endpoint.stats().connections == 0 {
+            self.idlers.wake_all(wake);
+        }
+    }
+}

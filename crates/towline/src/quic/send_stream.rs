@@ -1,0 +1,348 @@
+//! [`SendStream`]: the sending half of a stream.
+//!
+//! Writes go straight into the engine's send buffer, which owns the bytes until the
+//! peer has acknowledged them; a full buffer makes the caller wait.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use tokio::io::AsyncWrite;
+use towline_quic::{self as engine, Connection as Engine, ConnectionError};
+use towline_wire::StreamId;
+
+use super::connection::{Reference, lost};
+use super::error::WriteError;
+use super::registry::{Entry, SendSlot};
+use super::waiters::WaiterKey;
+use crate::io::Change;
+
+/// The sending half of a stream.
+///
+/// Dropped before [`finish`](Self::finish), it resets the stream with code 0, so that
+/// the peer cannot take what was written for the whole.
+pub struct SendStream {
+    reference: Arc<Reference>,
+    id: StreamId,
+    state: State,
+}
+
+/// How far this side has taken the stream.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Open,
+    Finished,
+    Reset,
+}
+
+impl SendStream {
+    pub(super) fn new(reference: Arc<Reference>, id: StreamId) -> Self {
+        Self {
+            reference,
+            id,
+            state: State::Open,
+        }
+    }
+
+    /// The stream's number on the wire.
+    pub fn id(&self) -> StreamId {
+        self.id
+    }
+
+    /// Writes as much of `data` as fits, at least one byte, and returns how much.
+    ///
+    /// Cancel safe: a dropped call wrote nothing.
+    ///
+    /// # Errors
+    /// When the peer stopped the stream, this side ended it, or the connection is over.
+    pub async fn write(&mut self, data: &[u8]) -> Result<usize, WriteError> {
+        poll_fn(|cx| self.poll_write_slice(cx, data)).await
+    }
+
+    /// Writes all of `data`.
+    ///
+    /// Not cancel safe: a dropped call may have written a part.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write); a part may have been written.
+    pub async fn write_all(&mut self, mut data: &[u8]) -> Result<(), WriteError> {
+        while !data.is_empty() {
+            let n = self.write(data).await?;
+            data = &data[n..];
+        }
+        Ok(())
+    }
+
+    /// Writes as much of `data` as fits without copying it, at least one byte. What
+    /// was taken is cut off its front.
+    ///
+    /// Cancel safe: a dropped call wrote nothing.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub async fn write_some(&mut self, data: &mut Bytes) -> Result<usize, WriteError> {
+        poll_fn(|cx| {
+            if data.is_empty() {
+                return Poll::Ready(Ok(0));
+            }
+            self.poll_write_with(cx, |engine, id| engine.write(id, data))
+        })
+        .await
+    }
+
+    /// Writes all of `data` without copying it.
+    ///
+    /// Not cancel safe: a dropped call may have written a part.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write); a part may have been written.
+    pub async fn write_chunk(&mut self, mut data: Bytes) -> Result<(), WriteError> {
+        while !data.is_empty() {
+            self.write_some(&mut data).await?;
+        }
+        Ok(())
+    }
+
+    /// Ends the stream: the peer reads what was written, then the end.
+    ///
+    /// # Errors
+    /// When the peer stopped the stream, it was ended before, or the connection is over.
+    pub fn finish(&mut self) -> Result<(), WriteError> {
+        let id = self.id;
+        let result = self.reference.with(|engine, entry| {
+            let result = with_engine(engine, entry, |engine| engine.finish(id));
+            let change = if result.is_ok() {
+                Change::Made
+            } else {
+                Change::None
+            };
+            (result.map_err(|error| outward(error, entry)), change)
+        });
+        if result.is_ok() {
+            self.state = State::Finished;
+        }
+        result
+    }
+
+    /// Gives the stream up with an application code: the peer may not get all that was
+    /// written. Does nothing on a stream that was finished and delivered, or reset.
+    pub fn reset(&mut self, code: u64) {
+        self.state = State::Reset;
+        let id = self.id;
+        self.reference.with(|engine, _| {
+            if let Some(engine) = engine {
+                engine.reset(id, code);
+            }
+            ((), Change::Made)
+        });
+    }
+
+    /// Finishes the stream, if that was not done yet, and waits until everything
+    /// written, and the end, was acknowledged by the peer's transport (which says
+    /// nothing of its application).
+    ///
+    /// Cancel safe: the stream is finished, the wait can be taken up again.
+    ///
+    /// # Errors
+    /// [`WriteError::ClosedStream`] if this side reset the stream; otherwise as
+    /// [`write`](Self::write).
+    pub async fn finished(&mut self) -> Result<(), WriteError> {
+        match self.state {
+            State::Open => self.finish()?,
+            State::Finished => {}
+            State::Reset => return Err(WriteError::ClosedStream),
+        }
+        let id = self.id;
+        self.watch(|engine, entry, slot| {
+            if slot.finished {
+                return Poll::Ready(Ok(()));
+            }
+            if let Some(code) = slot.stopped {
+                return Poll::Ready(Err(WriteError::Stopped(code)));
+            }
+            match with_engine(engine, entry, |engine| engine.write_slice(id, &[])) {
+                // A finished stream is closed for writing long before it is acknowledged.
+                Err(engine::WriteError::ClosedStream)
+                | Err(engine::WriteError::Blocked)
+                | Ok(_) => Poll::Pending,
+                Err(error) => Poll::Ready(Err(outward(error, entry))),
+            }
+        })
+        .await
+    }
+
+    /// Waits until the peer asks to stop, and returns its code; `None` if the stream
+    /// was delivered to its end instead.
+    ///
+    /// Cancel safe.
+    ///
+    /// # Errors
+    /// When the connection is over.
+    pub async fn stopped(&mut self) -> Result<Option<u64>, ConnectionError> {
+        let id = self.id;
+        self.watch(|engine, entry, slot| {
+            if let Some(code) = slot.stopped {
+                return Poll::Ready(Ok(Some(code)));
+            }
+            if slot.finished {
+                return Poll::Ready(Ok(None));
+            }
+            match with_engine(engine, entry, |engine| engine.write_slice(id, &[])) {
+                Err(engine::WriteError::Stopped(code)) => Poll::Ready(Ok(Some(code))),
+                Err(engine::WriteError::ConnectionLost(error)) => Poll::Ready(Err(error)),
+                _ => Poll::Pending,
+            }
+        })
+        .await
+    }
+
+    /// Waits on the stream's watchers until `attempt` is ready.
+    async fn watch<R>(
+        &mut self,
+        mut attempt: impl FnMut(Option<&mut Engine>, &Entry, &SendSlot) -> Poll<R>,
+    ) -> R {
+        let mut watch = Watch {
+            reference: &self.reference,
+            id: self.id,
+            key: None,
+        };
+        poll_fn(|cx| {
+            let Watch { reference, id, key } = &mut watch;
+            reference.with(|engine, entry| {
+                let mut slot = entry.send.remove(id).unwrap_or_default();
+                let result = attempt(engine, entry, &slot);
+                if result.is_pending() {
+                    slot.watchers.register(key, cx.waker());
+                }
+                entry.send.insert(*id, slot);
+                (result, Change::None)
+            })
+        })
+        .await
+    }
+
+    fn poll_write_slice(
+        &mut self,
+        cx: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<Result<usize, WriteError>> {
+        if data.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        self.poll_write_with(cx, |engine, id| engine.write_slice(id, data))
+    }
+
+    fn poll_write_with(
+        &mut self,
+        cx: &mut Context<'_>,
+        write: impl FnOnce(&mut Engine, StreamId) -> Result<usize, engine::WriteError>,
+    ) -> Poll<Result<usize, WriteError>> {
+        let id = self.id;
+        self.reference.with(|engine, entry| {
+            match with_engine(engine, entry, |engine| write(engine, id)) {
+                Ok(n) => (Poll::Ready(Ok(n)), Change::Made),
+                Err(engine::WriteError::Blocked) => {
+                    let slot = entry.send.entry(id).or_default();
+                    match &mut slot.writable {
+                        Some(old) => old.clone_from(cx.waker()),
+                        none => *none = Some(cx.waker().clone()),
+                    }
+                    (Poll::Pending, Change::None)
+                }
+                Err(error) => (Poll::Ready(Err(outward(error, entry))), Change::None),
+            }
+        })
+    }
+}
+
+/// Calls the engine, or says that the connection is gone.
+fn with_engine<R>(
+    engine: Option<&mut Engine>,
+    entry: &Entry,
+    call: impl FnOnce(&mut Engine) -> Result<R, engine::WriteError>,
+) -> Result<R, engine::WriteError> {
+    match (&entry.error, engine) {
+        (None, Some(engine)) => call(engine),
+        _ => Err(engine::WriteError::ConnectionLost(lost(entry))),
+    }
+}
+
+fn outward(error: engine::WriteError, entry: &Entry) -> WriteError {
+    match error {
+        engine::WriteError::Stopped(code) => WriteError::Stopped(code),
+        engine::WriteError::ClosedStream => WriteError::ClosedStream,
+        engine::WriteError::ConnectionLost(error) => WriteError::ConnectionLost(error),
+        // Callers wait on `Blocked`; only an ended connection could bring it here.
+        engine::WriteError::Blocked => WriteError::ConnectionLost(lost(entry)),
+    }
+}
+
+/// A registration with a stream's watchers, taken back when dropped.
+struct Watch<'a> {
+    reference: &'a Reference,
+    id: StreamId,
+    key: Option<WaiterKey>,
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        if let Some(key) = self.key {
+            let id = self.id;
+            self.reference.with(|_, entry| {
+                if let Some(slot) = entry.send.get_mut(&id) {
+                    slot.watchers.remove(key);
+                }
+                ((), Change::None)
+            });
+        }
+    }
+}
+
+impl AsyncWrite for SendStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_write_slice(cx, data).map_err(Into::into)
+    }
+
+    /// Nothing to do: the engine sends as soon as credit and window permit.
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    /// [`finish`](SendStream::finish); it does not wait for the peer.
+    fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.state == State::Finished {
+            return Poll::Ready(Ok(()));
+        }
+        Poll::Ready(self.finish().map_err(Into::into))
+    }
+}
+
+impl Drop for SendStream {
+    fn drop(&mut self) {
+        let (id, open) = (self.id, self.state == State::Open);
+        self.reference.with(|engine, entry| {
+            entry.send.remove(&id);
+            match engine {
+                Some(engine) if open && entry.error.is_none() => engine.reset(id, 0),
+                _ => return ((), Change::None),
+            }
+            ((), Change::Made)
+        });
+    }
+}
+
+impl fmt::Debug for SendStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SendStream")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,676 @@
+//! The tokio API over real sockets on the loopback interface.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use towline::config::{
+    self, ClientAuth, ClientConfig, Identity, KeyLogging, Options, ServerConfig, Trust,
+};
+use towline::engine::{Close, TimeoutReason};
+use towline::identity::Pin;
+use towline::{
+    ConnectError, Connection, ConnectionError, Endpoint, ReadError, ReadExactError, ReadToEndError,
+    SendDatagramError, WriteError,
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn options() -> Options {
+    let mut options = Options::new("test");
+    options.key_log = KeyLogging::Off;
+    options
+}
+
+fn configs(options: &Options) -> (ClientConfig, ServerConfig) {
+    let identity = Identity::generate_dev(&["localhost"], config::unix_now()).unwrap();
+    let trust = Trust::Pinned(vec![Pin::Key(identity.key_pin())]);
+    (
+        config::client(&trust, None, options).unwrap(),
+        config::server(&identity, &ClientAuth::None, options).unwrap(),
+    )
+}
+
+fn loopback() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 0))
+}
+
+/// A client and a server endpoint with one connection between them.
+struct Pair {
+    client: Endpoint,
+    server: Endpoint,
+    near: Connection,
+    far: Connection,
+    config: ClientConfig,
+}
+
+impl Pair {
+    async fn new() -> Self {
+        Self::with(&options()).await
+    }
+
+    async fn with(options: &Options) -> Self {
+        let (config, server) = configs(options);
+        let server = Endpoint::server(loopback(), server).unwrap();
+        let client = Endpoint::client(loopback()).unwrap();
+        let connect = client.connect(server.local_addr(), "localhost", &config);
+        let (near, far) = within(async { tokio::join!(connect, server.accept()) }).await;
+        Self {
+            near: near.unwrap(),
+            far: far.unwrap(),
+            client,
+            server,
+            config,
+        }
+    }
+}
+
+/// Fails a test that hangs instead of letting it hang.
+async fn within<F: Future>(future: F) -> F::Output {
+    tokio::time::timeout(20 * SECOND, future)
+        .await
+        .expect("nothing happened for 20 s")
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i % 251) as u8).collect()
+}
+
+/// Echoes every bidirectional stream of a connection until it ends.
+async fn echo(connection: Connection) {
+    while let Ok((mut send, mut recv)) = connection.accept_bi().await {
+        tokio::spawn(async move {
+            while let Some(chunk) = recv.read_chunk(usize::MAX).await? {
+                send.write_chunk(chunk).await?;
+            }
+            send.finished().await?;
+            Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
+        });
+    }
+}
+
+async fn round_trip(connection: &Connection, data: &[u8]) -> Vec<u8> {
+    let (mut send, mut recv) = connection.open_bi().await.unwrap();
+    let write = async {
+        send.write_all(data).await.unwrap();
+        send.finish().unwrap();
+    };
+    let (_, back) = within(async { tokio::join!(write, recv.read_to_end(data.len())) }).await;
+    back.unwrap()
+}
+
+#[tokio::test]
+async fn a_stream_echoes_whole() {
+    let pair = Pair::new().await;
+    tokio::spawn(echo(pair.far.clone()));
+    let data = pattern(5_000_000);
+    assert_eq!(round_trip(&pair.near, &data).await, data);
+    let stats = pair.near.stats();
+    assert!(stats.packets_sent > 1000);
+    assert!(pair.near.rtt() > Duration::ZERO);
+    assert_eq!(pair.near.alpn().as_deref(), Some(b"test".as_slice()));
+    assert!(pair.near.peer_identity().is_some());
+    assert_eq!(pair.far.peer_identity(), None);
+    assert_eq!(pair.near.remote_addr(), pair.server.local_addr());
+    assert_eq!(pair.far.remote_addr(), pair.client.local_addr());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn many_streams_of_many_tasks_share_a_connection() {
+    let pair = Pair::new().await;
+    tokio::spawn(echo(pair.far.clone()));
+    let mut tasks = tokio::task::JoinSet::new();
+    for i in 0..200usize {
+        let near = pair.near.clone();
+        tasks.spawn(async move {
+            let data = pattern(1000 + i * 37);
+            assert_eq!(round_trip(&near, &data).await, data);
+        });
+    }
+    within(async { while tasks.join_next().await.transpose().unwrap().is_some() {} }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn many_connections_share_an_endpoint() {
+    let pair = Pair::new().await;
+    let server = pair.server.clone();
+    tokio::spawn(async move {
+        while let Some(connection) = server.accept().await {
+            tokio::spawn(echo(connection));
+        }
+    });
+    let mut tasks = tokio::task::JoinSet::new();
+    for i in 0..50usize {
+        let (client, config) = (pair.client.clone(), pair.config.clone());
+        let remote = pair.server.local_addr();
+        tasks.spawn(async move {
+            let connection = client.connect(remote, "localhost", &config).await.unwrap();
+            let data = pattern(5000 + i);
+            assert_eq!(round_trip(&connection, &data).await, data);
+            connection.close(0, b"");
+        });
+    }
+    within(async { while tasks.join_next().await.transpose().unwrap().is_some() {} }).await;
+    assert!(pair.near.close_reason().is_none());
+}
+
+#[tokio::test]
+async fn opening_waits_for_the_peers_permission() {
+    let pair = Pair::new().await;
+    let mut held = Vec::new();
+    for _ in 0..100 {
+        held.push(within(pair.near.open_uni()).await.unwrap());
+    }
+    let refused = tokio::time::timeout(Duration::from_millis(50), pair.near.open_uni()).await;
+    assert!(refused.is_err(), "the peer permits 100 streams");
+
+    let opening = pair.near.open_uni();
+    let serving = async {
+        for mut send in held {
+            send.write_all(b"x").await.unwrap();
+            send.finish().unwrap();
+            let mut recv = pair.far.accept_uni().await.unwrap();
+            assert_eq!(recv.read_to_end(10).await.unwrap(), b"x");
+        }
+    };
+    let (opened, ()) = within(async { tokio::join!(opening, serving) }).await;
+    opened.unwrap();
+}
+
+#[tokio::test]
+async fn datagrams_cross_and_too_large_ones_are_refused() {
+    let pair = Pair::new().await;
+    let max = pair.near.max_datagram_len().unwrap();
+    let sent = Bytes::from(pattern(max));
+    pair.near.send_datagram(sent.clone()).unwrap();
+    assert_eq!(within(pair.far.read_datagram()).await.unwrap(), sent);
+    let refused = pair.near.send_datagram(Bytes::from(vec![0; max + 1]));
+    assert_eq!(refused, Err(SendDatagramError::TooLarge { max }));
+    for i in 0..1000u32 {
+        let datagram = Bytes::copy_from_slice(&i.to_be_bytes());
+        within(pair.far.send_datagram_wait(datagram)).await.unwrap();
+        if i % 50 == 0 {
+            within(pair.near.read_datagram()).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn closing_tells_the_peer_code_and_reason() {
+    let pair = Pair::new().await;
+    let (mut send, mut recv) = pair.near.open_bi().await.unwrap();
+    send.write_all(b"hello").await.unwrap();
+    let (mut far_send, mut far_recv) = within(pair.far.accept_bi()).await.unwrap();
+    let mut hello = [0; 5];
+    far_recv.read_exact(&mut hello).await.unwrap();
+
+    pair.far.close(77, b"enough");
+    let reason = within(pair.near.closed()).await;
+    let expected = ConnectionError::ClosedByPeer(Close::Application {
+        code: 77,
+        reason: b"enough".to_vec(),
+    });
+    assert_eq!(reason, expected);
+    assert_eq!(pair.near.close_reason(), Some(expected.clone()));
+    assert_eq!(
+        send.write(b"more").await,
+        Err(WriteError::ConnectionLost(expected.clone()))
+    );
+    assert_eq!(
+        recv.read(&mut hello).await,
+        Err(ReadError::ConnectionLost(expected.clone()))
+    );
+    assert_eq!(pair.near.open_bi().await.unwrap_err(), expected);
+    assert_eq!(pair.near.accept_uni().await.unwrap_err(), expected);
+    assert_eq!(
+        within(pair.far.closed()).await,
+        ConnectionError::ClosedLocally
+    );
+    let lost = WriteError::ConnectionLost(ConnectionError::ClosedLocally);
+    assert_eq!(far_send.write(b"x").await, Err(lost));
+    within(async { tokio::join!(pair.client.wait_idle(), pair.server.wait_idle()) }).await;
+    assert!(
+        pair.near.stats().packets_sent > 0,
+        "statistics outlive the connection"
+    );
+    assert_eq!(pair.near.alpn().as_deref(), Some(b"test".as_slice()));
+}
+
+#[tokio::test]
+async fn everyone_who_waits_hears_of_the_end() {
+    let pair = Pair::new().await;
+    let (mut send, mut recv) = pair.near.open_bi().await.unwrap();
+    let filler = vec![0; 64 << 20];
+    let near = &pair.near;
+    let waiting = async {
+        tokio::join!(
+            async { send.write_all(&filler).await.is_err() },
+            async { recv.read(&mut [0; 8]).await.is_err() },
+            async { near.accept_bi().await.is_err() },
+            async { near.accept_uni().await.is_err() },
+            async { near.read_datagram().await.is_err() },
+            async { near.closed().await == ConnectionError::ClosedLocally },
+        )
+    };
+    let closing = async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        near.close(0, b"");
+    };
+    let (heard, ()) = within(async { tokio::join!(waiting, closing) }).await;
+    assert_eq!(heard, (true, true, true, true, true, true));
+}
+
+#[tokio::test]
+async fn a_silent_connection_times_out_at_both_ends() {
+    let mut options = options();
+    options.transport.max_idle_timeout = Duration::from_millis(300);
+    let pair = Pair::with(&options).await;
+    let idle = ConnectionError::TimedOut(TimeoutReason::Idle);
+    assert_eq!(within(pair.near.closed()).await, idle);
+    assert_eq!(within(pair.far.closed()).await, idle);
+    within(async { tokio::join!(pair.client.wait_idle(), pair.server.wait_idle()) }).await;
+}
+
+#[tokio::test]
+async fn keep_alive_keeps_a_silent_connection() {
+    let mut options = options();
+    options.transport.max_idle_timeout = Duration::from_millis(400);
+    options.transport.keep_alive_interval = Some(Duration::from_millis(100));
+    let pair = Pair::with(&options).await;
+    tokio::time::sleep(Duration::from_millis(1200)).await;
+    assert_eq!(pair.near.close_reason(), None);
+    assert_eq!(pair.far.close_reason(), None);
+}
+
+#[tokio::test]
+async fn nobody_there_is_a_handshake_timeout() {
+    let mut options = options();
+    options.transport.handshake_timeout = Duration::from_millis(300);
+    let (config, _) = configs(&options);
+    // Bound, so that no ICMP comes, and silent.
+    let silent = std::net::UdpSocket::bind(loopback()).unwrap();
+    let client = Endpoint::client(loopback()).unwrap();
+    let error = within(client.connect(silent.local_addr().unwrap(), "localhost", &config)).await;
+    assert_eq!(
+        error.unwrap_err(),
+        ConnectError::Failed(ConnectionError::TimedOut(TimeoutReason::Handshake))
+    );
+}
+
+#[tokio::test]
+async fn a_wrong_pin_is_refused_by_the_client() {
+    let pair = Pair::new().await;
+    let (stranger, _) = configs(&options());
+    let error = within(
+        pair.client
+            .connect(pair.server.local_addr(), "localhost", &stranger),
+    )
+    .await
+    .unwrap_err();
+    assert!(
+        matches!(&error, ConnectError::Failed(ConnectionError::Tls { .. })),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn an_address_of_the_other_family_is_refused_at_once() {
+    let (config, _) = configs(&options());
+    let client = Endpoint::client(loopback()).unwrap();
+    let remote = "[::1]:4433".parse().unwrap();
+    let error = client
+        .connect(remote, "localhost", &config)
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(error, ConnectError::AddressFamily { .. }),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_dual_stack_endpoint_serves_both_families() {
+    let (config, server) = configs(&options());
+    let server = Endpoint::server("[::]:0".parse().unwrap(), server).unwrap();
+    let port = server.local_addr().port();
+    let dual = Endpoint::client("[::]:0".parse().unwrap()).unwrap();
+    let v4 = Endpoint::client(loopback()).unwrap();
+    for (client, remote) in [
+        (&dual, SocketAddr::from(([127, 0, 0, 1], port))),
+        (&dual, SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 1], port))),
+        (&v4, SocketAddr::from(([127, 0, 0, 1], port))),
+    ] {
+        let connect = client.connect(remote, "localhost", &config);
+        let (near, far) = within(async { tokio::join!(connect, server.accept()) }).await;
+        assert_eq!(near.unwrap().remote_addr(), remote);
+        assert_eq!(far.unwrap().remote_addr().is_ipv4(), remote.is_ipv4());
+    }
+}
+
+#[tokio::test]
+async fn a_dropped_read_takes_nothing() {
+    let pair = Pair::new().await;
+    let mut send = pair.near.open_uni().await.unwrap();
+    send.write_all(b"a").await.unwrap();
+    let mut recv = within(pair.far.accept_uni()).await.unwrap();
+    let mut one = [0; 1];
+    within(recv.read_exact(&mut one)).await.unwrap();
+
+    for _ in 0..10 {
+        let mut out = [0; 8];
+        let read = pin!(recv.read(&mut out));
+        assert!(
+            read.poll(&mut Context::from_waker(Waker::noop()))
+                .is_pending()
+        );
+    }
+    send.write_all(b"bcd").await.unwrap();
+    send.finish().unwrap();
+    assert_eq!(within(recv.read_to_end(10)).await.unwrap(), b"bcd");
+    assert_eq!(recv.read(&mut one).await, Ok(None), "the end stays the end");
+}
+
+#[tokio::test]
+async fn a_dropped_write_wrote_nothing() {
+    let pair = Pair::new().await;
+    let mut send = pair.near.open_uni().await.unwrap();
+    let block = pattern(100_000);
+    let mut written = 0usize;
+    // Fill the buffers until a write must wait, and drop that one.
+    loop {
+        let write = pin!(send.write(&block[written % 251..]));
+        match write.poll(&mut Context::from_waker(Waker::noop())) {
+            std::task::Poll::Ready(n) => written += n.unwrap(),
+            std::task::Poll::Pending => break,
+        }
+    }
+    let mut recv = within(async {
+        loop {
+            tokio::select! {
+                recv = pair.far.accept_uni() => break recv.unwrap(),
+                () = tokio::time::sleep(Duration::from_millis(10)) => {}
+            }
+        }
+    })
+    .await;
+    let reading = recv.read_to_end(usize::MAX);
+    let finishing = async { send.finished().await.unwrap() };
+    let (read, ()) = within(async { tokio::join!(reading, finishing) }).await;
+    let read = read.unwrap();
+    assert_eq!(read.len(), written);
+    assert!(read.iter().enumerate().all(|(i, b)| *b == (i % 251) as u8));
+}
+
+#[tokio::test]
+async fn a_dropped_accept_takes_no_stream_and_leaves_no_waker() {
+    let pair = Pair::new().await;
+    for _ in 0..1000 {
+        let accept = pin!(pair.far.accept_uni());
+        assert!(
+            accept
+                .poll(&mut Context::from_waker(Waker::noop()))
+                .is_pending()
+        );
+        let accept = pin!(pair.server.accept());
+        assert!(
+            accept
+                .poll(&mut Context::from_waker(Waker::noop()))
+                .is_pending()
+        );
+    }
+    let mut send = pair.near.open_uni().await.unwrap();
+    send.write_all(b"x").await.unwrap();
+    within(pair.far.accept_uni()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_dropped_connect_gives_the_attempt_up() {
+    let (config, _) = configs(&options());
+    let silent = std::net::UdpSocket::bind(loopback()).unwrap();
+    let client = Endpoint::client(loopback()).unwrap();
+    let attempt = client.connect(silent.local_addr().unwrap(), "localhost", &config);
+    assert!(
+        tokio::time::timeout(Duration::from_millis(50), attempt)
+            .await
+            .is_err()
+    );
+    within(client.wait_idle()).await;
+}
+
+#[tokio::test]
+async fn dropping_an_unfinished_stream_resets_it() {
+    let pair = Pair::new().await;
+    let mut send = pair.near.open_uni().await.unwrap();
+    send.write_all(b"half a mess").await.unwrap();
+    let mut recv = within(pair.far.accept_uni()).await.unwrap();
+    drop(send);
+    let error = within(recv.read_to_end(100)).await.unwrap_err();
+    assert_eq!(error, ReadToEndError::Read(ReadError::Reset(0)));
+}
+
+#[tokio::test]
+async fn dropping_an_unread_stream_stops_the_peer() {
+    let pair = Pair::new().await;
+    let mut send = pair.near.open_uni().await.unwrap();
+    send.write_all(b"x").await.unwrap();
+    let recv = within(pair.far.accept_uni()).await.unwrap();
+    drop(recv);
+    assert_eq!(within(send.stopped()).await, Ok(Some(0)));
+    assert_eq!(send.write(b"y").await, Err(WriteError::Stopped(0)));
+}
+
+#[tokio::test]
+async fn reset_and_stop_carry_their_codes() {
+    let pair = Pair::new().await;
+    let (mut send, mut recv) = pair.near.open_bi().await.unwrap();
+    send.write_all(b"x").await.unwrap();
+    let (mut far_send, mut far_recv) = within(pair.far.accept_bi()).await.unwrap();
+    far_recv.stop(5);
+    assert_eq!(within(send.stopped()).await, Ok(Some(5)));
+    far_send.reset(6);
+    let mut out = [0; 4];
+    assert_eq!(within(recv.read(&mut out)).await, Err(ReadError::Reset(6)));
+    assert_eq!(recv.read(&mut out).await, Err(ReadError::Reset(6)));
+    assert_eq!(far_recv.read(&mut out).await, Err(ReadError::ClosedStream));
+    assert_eq!(far_send.finished().await, Err(WriteError::ClosedStream));
+}
+
+#[tokio::test]
+async fn finished_means_acknowledged() {
+    let pair = Pair::new().await;
+    let mut send = pair.near.open_uni().await.unwrap();
+    send.write_all(&pattern(300_000)).await.unwrap();
+    let reading = async {
+        let mut recv = pair.far.accept_uni().await.unwrap();
+        recv.read_to_end(1 << 20).await.unwrap().len()
+    };
+    let (finished, len) = within(async { tokio::join!(send.finished(), reading) }).await;
+    finished.unwrap();
+    assert_eq!(len, 300_000);
+    assert_eq!(send.stopped().await, Ok(None));
+    assert_eq!(send.write(b"x").await, Err(WriteError::ClosedStream));
+}
+
+#[tokio::test]
+async fn limits_of_whole_reads_hold() {
+    let pair = Pair::new().await;
+    let mut send = pair.near.open_uni().await.unwrap();
+    send.write_all(b"12345").await.unwrap();
+    send.finish().unwrap();
+    let mut recv = within(pair.far.accept_uni()).await.unwrap();
+    assert_eq!(
+        within(recv.read_to_end(4)).await,
+        Err(ReadToEndError::TooLong(4))
+    );
+    let mut send = pair.near.open_uni().await.unwrap();
+    send.write_all(b"12345").await.unwrap();
+    send.finish().unwrap();
+    let mut recv = within(pair.far.accept_uni()).await.unwrap();
+    let early = within(recv.read_exact(&mut [0; 6])).await;
+    assert_eq!(early, Err(ReadExactError::FinishedEarly(5)));
+}
+
+#[tokio::test]
+async fn tokio_io_traits_work() {
+    let pair = Pair::new().await;
+    tokio::spawn(echo(pair.far.clone()));
+    let (send, mut recv) = pair.near.open_bi().await.unwrap();
+    let mut send: Box<dyn tokio::io::AsyncWrite + Unpin + Send> = Box::new(send);
+    AsyncWriteExt::write_all(&mut send, b"over the traits")
+        .await
+        .unwrap();
+    send.flush().await.unwrap();
+    send.shutdown().await.unwrap();
+    let mut text = String::new();
+    within(recv.read_to_string(&mut text)).await.unwrap();
+    assert_eq!(text, "over the traits");
+}
+
+#[tokio::test]
+async fn the_last_handle_closes_the_connection_but_a_stream_keeps_it() {
+    let Pair {
+        near,
+        far,
+        client,
+        server: _server,
+        ..
+    } = Pair::new().await;
+    let mut send = near.open_uni().await.unwrap();
+    drop(near);
+    send.write_all(b"still here").await.unwrap();
+    let mut recv = within(far.accept_uni()).await.unwrap();
+    within(recv.read_exact(&mut [0; 10])).await.unwrap();
+    drop(send);
+    let reason = within(far.closed()).await;
+    assert!(matches!(
+        reason,
+        ConnectionError::ClosedByPeer(Close::Application { code: 0, .. })
+    ));
+    within(client.wait_idle()).await;
+}
+
+#[tokio::test]
+async fn connections_outlive_their_endpoints_handles() {
+    let Pair {
+        near,
+        far,
+        client,
+        server,
+        ..
+    } = Pair::new().await;
+    drop((client, server));
+    tokio::spawn(echo(far));
+    assert_eq!(round_trip(&near, b"hello").await, b"hello");
+}
+
+#[tokio::test]
+async fn closing_an_endpoint_ends_everything() {
+    let pair = Pair::new().await;
+    // One connection that nobody accepts.
+    let connect = pair
+        .client
+        .connect(pair.server.local_addr(), "localhost", &pair.config);
+    let unclaimed = within(connect).await.unwrap();
+    pair.server.close(9, b"shutting down");
+    let expected = ConnectionError::ClosedByPeer(Close::Application {
+        code: 9,
+        reason: b"shutting down".to_vec(),
+    });
+    assert_eq!(within(pair.near.closed()).await, expected);
+    assert_eq!(within(unclaimed.closed()).await, expected);
+    assert!(within(pair.server.accept()).await.is_none());
+    let error = pair
+        .server
+        .connect(pair.client.local_addr(), "localhost", &pair.config)
+        .await;
+    assert_eq!(error.unwrap_err(), ConnectError::EndpointClosed);
+    within(pair.server.wait_idle()).await;
+    assert_eq!(pair.server.connection_count(), 0);
+}
+
+#[tokio::test]
+async fn dropping_an_endpoint_closes_what_nobody_accepted() {
+    let (config, server) = configs(&options());
+    let server = Endpoint::server(loopback(), server).unwrap();
+    let client = Endpoint::client(loopback()).unwrap();
+    let connection = within(client.connect(server.local_addr(), "localhost", &config))
+        .await
+        .unwrap();
+    // The server's half of the handshake ends with the client's last flight.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    drop(server);
+    assert!(matches!(
+        within(connection.closed()).await,
+        ConnectionError::ClosedByPeer(_)
+    ));
+}
+
+#[test]
+fn a_dead_runtime_ends_what_it_drove() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let pair = runtime.block_on(Pair::new());
+    drop(runtime);
+    assert!(pair.near.close_reason().is_some());
+    let other = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    other.block_on(async {
+        within(pair.near.closed()).await;
+        assert!(within(pair.near.open_bi()).await.is_err());
+        assert!(within(pair.server.accept()).await.is_none());
+        within(pair.client.wait_idle()).await;
+        let error = pair
+            .client
+            .connect(pair.server.local_addr(), "localhost", &pair.config)
+            .await;
+        assert_eq!(error.unwrap_err(), ConnectError::EndpointClosed);
+    });
+}
+
+#[test]
+fn binding_outside_of_a_runtime_is_an_error_not_a_panic() {
+    assert!(Endpoint::client(loopback()).is_err());
+}
+
+#[tokio::test]
+async fn the_socket_says_what_it_was_granted() {
+    let client = Endpoint::client(loopback()).unwrap();
+    let info = client.socket_info();
+    assert!(info.send_buffer.granted > 0 && info.recv_buffer.granted > 0);
+    assert_eq!(info.local_addr, client.local_addr());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn handles_work_from_threads_without_a_runtime() {
+    let pair = Pair::new().await;
+    let far = pair.far.clone();
+    let (mut send, mut recv) = pair.near.open_bi().await.unwrap();
+    // A stream is written to by a plain thread that polls by hand.
+    let writer = std::thread::spawn(move || {
+        let data = pattern(200_000);
+        let mut at = 0;
+        while at < data.len() {
+            let write = pin!(send.write(&data[at..]));
+            match write.poll(&mut Context::from_waker(Waker::noop())) {
+                std::task::Poll::Ready(n) => at += n.unwrap(),
+                std::task::Poll::Pending => std::thread::yield_now(),
+            }
+        }
+        send.finish().unwrap();
+        send
+    });
+    tokio::spawn(echo(far));
+    assert_eq!(
+        within(recv.read_to_end(1 << 20)).await.unwrap(),
+        pattern(200_000)
+    );
+    writer.join().unwrap();
+}

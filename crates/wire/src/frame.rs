@@ -1,0 +1,265 @@
+//! Frames of QUIC v1 (RFC 9000 §19) and DATAGRAM (RFC 9221).
+//!
+//! Owns the borrowed views ([`Frame`]), their parser ([`Frame::parse`]) and one `write_*`
+//! function a frame. The engine parses frame by frame from a decrypted payload and writes
+//! straight into the train buffer. Never allocates, never knows a connection's state: what a
+//! frame means, and whether it is permitted now, is the engine's business.
+
+use crate::cursor::Reader;
+use crate::error_code::TransportErrorCode;
+use crate::ids::{ConnectionId, Direction, StatelessResetToken, StreamId};
+use core::fmt;
+
+mod ack;
+mod kind;
+mod parse;
+#[cfg(test)]
+mod tests;
+mod write;
+
+pub use ack::{ACK_MIN_ROOM, AckFrame, AckRanges, EcnCounts, MAX_ACK_RANGES_WRITTEN, write_ack};
+pub use kind::{FrameType, PacketKind};
+pub use write::*;
+
+/// One frame, borrowing its bytes from the packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Frame<'a> {
+    /// A run of PADDING (§19.1).
+    Padding {
+        /// Bytes in the run, at least 1.
+        len: usize,
+    },
+    /// PING (§19.2).
+    Ping,
+    /// ACK (§19.3).
+    Ack(AckFrame<'a>),
+    /// RESET_STREAM (§19.4).
+    ResetStream {
+        /// The stream.
+        id: StreamId,
+        /// The application's error code.
+        error_code: u64,
+        /// The stream's final size in bytes.
+        final_size: u64,
+    },
+    /// STOP_SENDING (§19.5).
+    StopSending {
+        /// The stream.
+        id: StreamId,
+        /// The application's error code.
+        error_code: u64,
+    },
+    /// CRYPTO (§19.6).
+    Crypto {
+        /// Offset of `data` in the handshake stream; offset + length ≤ 2^62 - 1.
+        offset: u64,
+        /// Handshake bytes.
+        data: &'a [u8],
+    },
+    /// NEW_TOKEN (§19.7).
+    NewToken {
+        /// The token, never empty.
+        token: &'a [u8],
+    },
+    /// STREAM (§19.8).
+    Stream(StreamFrame<'a>),
+    /// MAX_DATA (§19.9): the connection's limit in bytes.
+    MaxData(u64),
+    /// MAX_STREAM_DATA (§19.10).
+    MaxStreamData {
+        /// The stream.
+        id: StreamId,
+        /// The stream's limit in bytes.
+        max: u64,
+    },
+    /// MAX_STREAMS (§19.11).
+    MaxStreams {
+        /// Which streams.
+        direction: Direction,
+        /// How many over the life of the connection, ≤ 2^60.
+        max: u64,
+    },
+    /// DATA_BLOCKED (§19.12): the connection limit at which the peer is blocked.
+    DataBlocked(u64),
+    /// STREAM_DATA_BLOCKED (§19.13).
+    StreamDataBlocked {
+        /// The stream.
+        id: StreamId,
+        /// The stream limit at which the peer is blocked.
+        limit: u64,
+    },
+    /// STREAMS_BLOCKED (§19.14).
+    StreamsBlocked {
+        /// Which streams.
+        direction: Direction,
+        /// The limit at which the peer is blocked, ≤ 2^60.
+        limit: u64,
+    },
+    /// NEW_CONNECTION_ID (§19.15).
+    NewConnectionId(NewConnectionIdFrame),
+    /// RETIRE_CONNECTION_ID (§19.16).
+    RetireConnectionId {
+        /// Sequence number of the connection ID.
+        sequence: u64,
+    },
+    /// PATH_CHALLENGE (§19.17).
+    PathChallenge([u8; 8]),
+    /// PATH_RESPONSE (§19.18).
+    PathResponse([u8; 8]),
+    /// CONNECTION_CLOSE (§19.19).
+    ConnectionClose(CloseFrame<'a>),
+    /// HANDSHAKE_DONE (§19.20).
+    HandshakeDone,
+    /// DATAGRAM (RFC 9221 §4).
+    Datagram {
+        /// The payload.
+        data: &'a [u8],
+    },
+}
+
+impl<'a> Frame<'a> {
+    /// Reads the next frame. The reader must not be empty; an empty payload is the engine's
+    /// PROTOCOL_VIOLATION (§12.4).
+    #[inline]
+    pub fn parse(r: &mut Reader<'a>) -> Result<Self, FrameError> {
+        parse::parse(r)
+    }
+
+    /// The frame's type; STREAM and DATAGRAM without their flag bits.
+    #[inline]
+    pub fn ty(&self) -> FrameType {
+        match self {
+            Self::Padding { .. } => FrameType::PADDING,
+            Self::Ping => FrameType::PING,
+            Self::Ack(ack) if ack.ecn.is_some() => FrameType::ACK_ECN,
+            Self::Ack(_) => FrameType::ACK,
+            Self::ResetStream { .. } => FrameType::RESET_STREAM,
+            Self::StopSending { .. } => FrameType::STOP_SENDING,
+            Self::Crypto { .. } => FrameType::CRYPTO,
+            Self::NewToken { .. } => FrameType::NEW_TOKEN,
+            Self::Stream(_) => FrameType::STREAM,
+            Self::MaxData(_) => FrameType::MAX_DATA,
+            Self::MaxStreamData { .. } => FrameType::MAX_STREAM_DATA,
+            Self::MaxStreams { direction, .. } => FrameType::max_streams(*direction),
+            Self::DataBlocked(_) => FrameType::DATA_BLOCKED,
+            Self::StreamDataBlocked { .. } => FrameType::STREAM_DATA_BLOCKED,
+            Self::StreamsBlocked { direction, .. } => FrameType::streams_blocked(*direction),
+            Self::NewConnectionId(_) => FrameType::NEW_CONNECTION_ID,
+            Self::RetireConnectionId { .. } => FrameType::RETIRE_CONNECTION_ID,
+            Self::PathChallenge(_) => FrameType::PATH_CHALLENGE,
+            Self::PathResponse(_) => FrameType::PATH_RESPONSE,
+            Self::ConnectionClose(close) if close.is_application() => {
+                FrameType::CONNECTION_CLOSE_APPLICATION
+            }
+            Self::ConnectionClose(_) => FrameType::CONNECTION_CLOSE,
+            Self::HandshakeDone => FrameType::HANDSHAKE_DONE,
+            Self::Datagram { .. } => FrameType::DATAGRAM,
+        }
+    }
+
+    /// Whether a packet with this frame must be acknowledged: all but ACK, PADDING and
+    /// CONNECTION_CLOSE (RFC 9002 §2).
+    #[inline]
+    pub fn ack_eliciting(&self) -> bool {
+        !matches!(
+            self,
+            Self::Padding { .. } | Self::Ack(_) | Self::ConnectionClose(_)
+        )
+    }
+}
+
+/// A STREAM frame (RFC 9000 §19.8); `offset` + length of `data` ≤ 2^62 - 1.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StreamFrame<'a> {
+    /// The stream.
+    pub id: StreamId,
+    /// Offset of `data` in the stream.
+    pub offset: u64,
+    /// Whether the stream ends after `data`.
+    pub fin: bool,
+    /// The bytes, possibly none.
+    pub data: &'a [u8],
+}
+
+/// A NEW_CONNECTION_ID frame (RFC 9000 §19.15).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NewConnectionIdFrame {
+    /// Sequence number of the new connection ID.
+    pub sequence: u64,
+    /// Connection IDs with lower sequence numbers must be retired; ≤ `sequence`.
+    pub retire_prior_to: u64,
+    /// The connection ID, 1 to 20 bytes.
+    pub cid: ConnectionId,
+    /// Its stateless reset token.
+    pub reset_token: StatelessResetToken,
+}
+
+/// A CONNECTION_CLOSE frame of either type (RFC 9000 §19.19).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CloseFrame<'a> {
+    /// A transport error code, or the application's.
+    pub error_code: u64,
+    /// Type of the frame at fault (0: not known); `None` makes it the application's (0x1d).
+    pub frame_type: Option<u64>,
+    /// The peer's words: should be UTF-8 but needn't be.
+    pub reason: &'a [u8],
+}
+
+impl<'a> CloseFrame<'a> {
+    /// The most bytes of a peer's reason that [`reason_text`](Self::reason_text) keeps.
+    pub const MAX_REASON_TEXT: usize = 512;
+
+    /// A close by the transport (0x1c). `frame_type` is 0 where no frame is at fault.
+    pub const fn transport(code: TransportErrorCode, frame_type: u64, reason: &'a [u8]) -> Self {
+        Self {
+            error_code: code.as_u64(),
+            frame_type: Some(frame_type),
+            reason,
+        }
+    }
+
+    /// A close by the application (0x1d).
+    pub const fn application(error_code: u64, reason: &'a [u8]) -> Self {
+        Self {
+            error_code,
+            frame_type: None,
+            reason,
+        }
+    }
+
+    /// Whether the application closed.
+    #[inline]
+    pub const fn is_application(&self) -> bool {
+        self.frame_type.is_none()
+    }
+
+    /// The reason as text: cut to [`MAX_REASON_TEXT`](Self::MAX_REASON_TEXT) bytes, what isn't
+    /// UTF-8 replaced.
+    pub fn reason_text(&self) -> String {
+        let reason = &self.reason[..self.reason.len().min(Self::MAX_REASON_TEXT)];
+        String::from_utf8_lossy(reason).into_owned()
+    }
+}
+
+/// Why a frame can't be read: the connection must be closed with `code`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FrameError {
+    /// FRAME_ENCODING_ERROR or PROTOCOL_VIOLATION.
+    pub code: TransportErrorCode,
+    /// The frame's type, if it could be read.
+    pub frame_type: Option<u64>,
+    /// What is wrong, for the close reason and the log.
+    pub what: &'static str,
+}
+
+impl fmt::Display for FrameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.code)?;
+        if let Some(ty) = self.frame_type {
+            write!(f, "{}: ", FrameType::from_u64(ty))?;
+        }
+        f.write_str(self.what)
+    }
+}
+
+impl core::error::Error for FrameError {}

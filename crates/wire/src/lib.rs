@@ -1,0 +1,30 @@
+//! Byte formats of Towline and the one `Time` type.
+//!
+//! Owns parsing and emitting of QUIC v1: variable-length integers, identifiers, packet headers
+//! (RFC 8999, RFC 9000 §17), frames (RFC 9000 §19, RFC 9221) and transport parameters
+//! (RFC 9000 §18). Called by every other crate; holds no state of its own.
+//!
+//! Never does: cryptography, I/O, policy. No function here panics on input, and parsing borrows
+//! from the datagram instead of allocating.
+#![forbid(unsafe_code)]
+
+mod cursor;
+mod error_code;
+mod frame;
+mod ids;
+mod packet;
+mod parameters;
+mod time;
+
+pub use cursor::{MAX_VARINT, Reader, UnexpectedEnd, Writer, emit_varint, varint_len};
+pub use error_code::TransportErrorCode;
+pub use frame::*;
+pub use ids::{
+    ConnectionId, Direction, MAX_CID_LEN, MAX_STREAMS, PacketNumberSpace, Side,
+    StatelessResetToken, StreamId,
+};
+pub use packet::*;
+pub use parameters::{
+    MAX_TRANSPORT_PARAMETERS_LEN, PreferredAddress, TransportParameterError, TransportParameters,
+};
+pub use time::Time;

@@ -1,0 +1,4 @@
+//! One datagram as it arrives: headers, coalescing, lengths.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| towline_lab::fuzz::packet(data));

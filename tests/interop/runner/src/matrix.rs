@@ -1,0 +1,123 @@
+//! Which runs there are, and running them a few at a time.
+
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::Error;
+use crate::case::{Passed, Run};
+use crate::drivers::{Driver, Fleet, Stack};
+use crate::material::Material;
+use crate::options::{Options, Pairs};
+
+/// How one run ended.
+#[derive(Debug, Clone)]
+pub(crate) enum Verdict {
+    /// As it should.
+    Passed(Box<Passed>),
+    /// Not as it should; says how.
+    Failed(String),
+    /// Not run: a toolchain is missing.
+    Skipped(String),
+}
+
+/// A run and how it ended.
+#[derive(Debug, Clone)]
+pub(crate) struct Outcome {
+    /// The run.
+    pub(crate) run: Run,
+    /// How it ended.
+    pub(crate) verdict: Verdict,
+}
+
+/// Runs the whole matrix in `options.slots` slots; outcomes come in matrix order.
+pub(crate) fn run(
+    options: &Options,
+    fleet: &Fleet,
+    material: &Material,
+    folder: &Path,
+) -> Result<Vec<Outcome>, Error> {
+    let runs = runs(options);
+    let next = AtomicUsize::new(0);
+    let outcomes: Mutex<Vec<Option<Outcome>>> = Mutex::new(vec![None; runs.len()]);
+    std::thread::scope(|scope| {
+        for _ in 0..options.slots {
+            scope.spawn(|| {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(run) = runs.get(index) else { break };
+                    let verdict = verdict(run, fleet, material, folder);
+                    announce(run, &verdict);
+                    let outcome = Outcome { run: *run, verdict };
+                    if let Ok(mut outcomes) = outcomes.lock() {
+                        outcomes[index] = Some(outcome);
+                    }
+                }
+            });
+        }
+    });
+    let outcomes = outcomes.into_inner().map_err(|_| "a slot panicked")?;
+    Ok(outcomes.into_iter().flatten().collect())
+}
+
+fn runs(options: &Options) -> Vec<Run> {
+    let mut pairs = Vec::new();
+    let mut all = options.peers.clone();
+    match options.pairs {
+        Pairs::Towline => {
+            for &peer in &options.peers {
+                pairs.push((Stack::Towline, peer));
+                pairs.push((peer, Stack::Towline));
+            }
+        }
+        Pairs::Peers | Pairs::All => {
+            if options.pairs == Pairs::All {
+                all.insert(0, Stack::Towline);
+            }
+            for &client in &all {
+                for &server in &all {
+                    if client != server || options.pairs == Pairs::All {
+                        pairs.push((client, server));
+                    }
+                }
+            }
+        }
+    }
+    let mut runs = Vec::new();
+    for &case in &options.cases {
+        for &(client, server) in &pairs {
+            runs.push(Run {
+                case,
+                client,
+                server,
+            });
+        }
+    }
+    runs
+}
+
+fn verdict(run: &Run, fleet: &Fleet, material: &Material, folder: &Path) -> Verdict {
+    for stack in [run.client, run.server] {
+        match fleet.get(stack) {
+            Driver::Ready(_) => {}
+            Driver::Skipped(why) => return Verdict::Skipped(why.clone()),
+            Driver::Broken(_) => {
+                return Verdict::Failed(format!("the {} driver does not build", stack.name()));
+            }
+        }
+    }
+    match run.execute(fleet, material, &folder.join(run.folder())) {
+        Ok(passed) => Verdict::Passed(Box::new(passed)),
+        Err(error) => Verdict::Failed(error.to_string()),
+    }
+}
+
+fn announce(run: &Run, verdict: &Verdict) {
+    let (case, client, server) = (run.case.name(), run.client.name(), run.server.name());
+    let word = match verdict {
+        Verdict::Passed(passed) => format!("ok, {:.2} s", passed.took.as_secs_f64()),
+        Verdict::Failed(why) => format!("FAILED: {why}"),
+        Verdict::Skipped(why) => format!("skipped: {why}"),
+    };
+    eprintln!("  {case:<9} {client} -> {server}: {word}");
+}

@@ -1,0 +1,222 @@
+//! Interop driver for Towline: hq-interop client and server behind the contract
+//! in `../README.md`, over the public API of the crate `towline` alone.
+
+use std::fs;
+use std::io::Write as _;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use interop_contract::{self as contract, ClientArgs, Role, ServerArgs, Summary};
+use towline::config::{
+    self, Cipher, CipherPreference, ClientAuth, Identity, Options, RetryPolicy, Trust,
+};
+use towline::engine::Close;
+use towline::{Connection, ConnectionError, Endpoint, RecvStream, SendStream};
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
+fn main() -> ExitCode {
+    let role = match Role::from_args() {
+        Ok(role) => role,
+        Err(usage) => {
+            eprintln!("{usage}");
+            return ExitCode::from(2);
+        }
+    };
+    match run(role) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("towline driver: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(role: Role) -> Result<(), Error> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        match role {
+            Role::Server(args) => serve(args).await,
+            Role::Client(args) => run_client(args).await,
+        }
+    })
+}
+
+fn options(chacha20: bool) -> Options {
+    let mut options = Options::new(contract::ALPN);
+    if chacha20 {
+        options.ciphers = CipherPreference::only(Cipher::ChaCha20);
+    }
+    options
+}
+
+async fn serve(args: ServerArgs) -> Result<(), Error> {
+    let listen = args.listen.ok_or("--listen is needed")?;
+    let identity = Identity::from_pem(&fs::read(&args.cert)?, &fs::read(&args.key)?)?;
+    let mut server = config::server(&identity, &ClientAuth::None, &options(args.chacha20))?;
+    server.retry = match args.retry {
+        true => RetryPolicy::Always,
+        false => RetryPolicy::Never,
+    };
+    let endpoint = Endpoint::server(listen, server)?;
+    println!("listening {}", endpoint.local_addr());
+    contract::exit_when_stdin_closes();
+
+    let args = Arc::new(args);
+    while let Some(connection) = endpoint.accept().await {
+        tokio::spawn(serve_connection(connection, args.clone()));
+    }
+    Ok(())
+}
+
+async fn serve_connection(connection: Connection, args: Arc<ServerArgs>) {
+    let files = Arc::new(AtomicU64::new(0));
+    let bytes = Arc::new(AtomicU64::new(0));
+    let end = loop {
+        let (send, recv) = match connection.accept_bi().await {
+            Ok(stream) => stream,
+            Err(error) => break error,
+        };
+        let (args, files, bytes) = (args.clone(), files.clone(), bytes.clone());
+        tokio::spawn(async move {
+            match serve_stream(send, recv, &args).await {
+                Ok(length) => {
+                    files.fetch_add(1, Ordering::Relaxed);
+                    bytes.fetch_add(length, Ordering::Relaxed);
+                }
+                Err(error) => eprintln!("towline server: {error}"),
+            }
+        });
+    };
+    let clean = matches!(
+        &end,
+        ConnectionError::ClosedByPeer(Close::Application { code: 0, .. })
+    );
+    let mut summary = Summary {
+        ok: clean,
+        files: files.load(Ordering::Relaxed),
+        bytes: bytes.load(Ordering::Relaxed),
+        // With RetryPolicy::Always, no connection exists without a Retry.
+        retried: Some(args.retry),
+        error: (!clean).then(|| end.to_string()),
+        ..Summary::default()
+    };
+    observe(&connection, &mut summary);
+    println!("connection {}", summary.to_json());
+}
+
+async fn serve_stream(
+    mut send: SendStream,
+    mut recv: RecvStream,
+    args: &ServerArgs,
+) -> Result<u64, Error> {
+    let request = recv.read_to_end(contract::REQUEST_LIMIT).await?;
+    let data = contract::requested_file(&args.root, &request)
+        .ok_or_else(|| "bad request".to_owned())
+        .and_then(|path| fs::read(&path).map_err(|e| format!("{}: {e}", path.display())));
+    let data = match data {
+        Ok(data) => data,
+        Err(error) => {
+            send.reset(contract::NOT_FOUND.into());
+            return Err(error.into());
+        }
+    };
+    for chunk in data.chunks(contract::CHUNK) {
+        send.write_all(chunk).await?;
+    }
+    send.finish()?;
+    Ok(data.len() as u64)
+}
+
+async fn run_client(args: ClientArgs) -> Result<(), Error> {
+    let mut summary = Summary::default();
+    let mut result = fetch_all(&args, &mut summary).await;
+    if result.is_ok() && args.expect_retry && summary.retried == Some(false) {
+        result = Err("no Retry was received".into());
+    }
+    summary.ok = result.is_ok();
+    summary.error = result.as_ref().err().map(ToString::to_string);
+    println!("{}", summary.to_json());
+    result
+}
+
+async fn fetch_all(args: &ClientArgs, summary: &mut Summary) -> Result<(), Error> {
+    let trust = Trust::roots_from_pem(&fs::read(&args.ca)?)?;
+    let client = config::client(&trust, None, &options(args.chacha20))?;
+    let remote = args.addr.ok_or("--addr is needed")?;
+    let any: SocketAddr = match remote {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    let endpoint = Endpoint::client(any)?;
+    let connection = endpoint.connect(remote, &args.server_name, &client).await?;
+
+    let result = fetch_files(&connection, args, summary).await;
+    observe(&connection, summary);
+    connection.close(0, b"");
+    // Lets the CONNECTION_CLOSE leave; the rest of draining is not waited for.
+    let _ = tokio::time::timeout(Duration::from_millis(500), endpoint.wait_idle()).await;
+    result
+}
+
+async fn fetch_files(
+    connection: &Connection,
+    args: &ClientArgs,
+    summary: &mut Summary,
+) -> Result<(), Error> {
+    let received = Arc::new(AtomicU64::new(0));
+    let begun = Arc::new(AtomicU64::new(0));
+    // Bytes received at which the next key update is tried.
+    let update_at = Arc::new(AtomicU64::new(match args.key_update {
+        true => contract::UPDATE_AFTER,
+        false => u64::MAX,
+    }));
+    let mut fetches = Vec::new();
+    for path in &args.paths {
+        let output = contract::output_file(&args.out, path).ok_or("a path without a name")?;
+        let (connection, path) = (connection.clone(), path.clone());
+        let (received, begun, update_at) = (received.clone(), begun.clone(), update_at.clone());
+        fetches.push(tokio::spawn(async move {
+            let (mut send, mut recv) = connection.open_bi().await?;
+            send.write_all(contract::request(&path).as_bytes()).await?;
+            send.finish()?;
+            let mut file = fs::File::create(output)?;
+            while let Some(chunk) = recv.read_chunk(contract::CHUNK).await? {
+                file.write_all(&chunk)?;
+                let length = chunk.len() as u64;
+                let total = received.fetch_add(length, Ordering::Relaxed) + length;
+                if total >= update_at.load(Ordering::Relaxed) {
+                    // The call does nothing where RFC 9001 §6.1 forbids an update now.
+                    let before = connection.stats().key_updates;
+                    connection.initiate_key_update();
+                    let next = if connection.stats().key_updates > before {
+                        begun.fetch_add(1, Ordering::Relaxed);
+                        u64::MAX
+                    } else {
+                        total + contract::UPDATE_AGAIN_AFTER
+                    };
+                    update_at.store(next, Ordering::Relaxed);
+                }
+            }
+            Ok::<(), Error>(())
+        }));
+    }
+    for fetch in fetches {
+        fetch.await??;
+        summary.files += 1;
+    }
+    summary.bytes = received.load(Ordering::Relaxed);
+    summary.key_updates_begun = Some(begun.load(Ordering::Relaxed));
+    Ok(())
+}
+
+/// What the connection says about itself.
+fn observe(connection: &Connection, summary: &mut Summary) {
+    summary.key_updates = Some(connection.stats().key_updates);
+    summary.cipher = connection.cipher_suite().unwrap_or_default().to_owned();
+}

@@ -1,0 +1,478 @@
+//! `make run`: real files between two real processes, every hash checked by a third.
+//!
+//! 1. builds the `towline` binary for release
+//! 2. gathers at least 1 GiB: the Rust sysroot and the system's documentation, topped up
+//! 3. makes a development certificate and starts `towline serve --accept`
+//! 4. sends the folders with `towline send`, with its own progress
+//! 5. walks both trees and compares BLAKE3 hashes computed here
+//! 6. prints rate and processor time of both ends, stops the server, removes everything
+//!
+//! A sitter process holds the clean-up: it acts when this one ends in whatever way, Ctrl-C and
+//! SIGKILL included, because its input then closes.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::Outcome;
+use crate::exec::{capture, cargo, program, relative, root, run as run_command};
+
+/// Least to send, bytes.
+const WANTED: u64 = 1 << 30;
+/// Most to send, bytes: the copy stays well below the 3 GiB of disk the demonstration may use.
+const MOST: u64 = 2 << 30;
+/// Size of one generated file, bytes.
+const GENERATED: u64 = 64 << 20;
+/// How long the server may take to say where it listens, and to end when asked.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// `cargo xtask run`.
+pub(crate) fn run() -> Outcome {
+    println!("building towline for release");
+    run_command(&mut cargo([
+        "build",
+        "--release",
+        "--locked",
+        "-p",
+        "towline-cli",
+    ]))?;
+    let towline = root().join("target/release/towline");
+    let folder = root()
+        .join("target")
+        .join(format!("demo-{}", std::process::id()));
+    fs::create_dir_all(folder.join("inbox")).map_err(|error| at(&folder, &error))?;
+    let mut sitter = Sitter::start(&folder)?;
+    let outcome = show(&towline, &folder, &mut sitter);
+    if outcome.is_err() {
+        println!("--- the server's last words");
+        let log = fs::read_to_string(folder.join("server.log")).unwrap_or_default();
+        for line in log.lines().rev().take(20).collect::<Vec<_>>().iter().rev() {
+            println!("{line}");
+        }
+    }
+    sitter.finish();
+    match (&outcome, folder.exists()) {
+        (Ok(()), true) => Err(format!("{} could not be removed", relative(&folder))),
+        _ => outcome,
+    }
+}
+
+fn show(towline: &Path, folder: &Path, sitter: &mut Sitter) -> Outcome {
+    let trees = gather(folder)?;
+    let sent: u64 = trees.iter().map(|tree| tree.bytes).sum();
+    let files: usize = trees.iter().map(|tree| tree.files.len()).sum();
+    enough_disk(folder, sent)?;
+    println!("{files} files, {}", size(sent));
+
+    let certificate = folder.join("certificate");
+    run_command(
+        Command::new(towline)
+            .args(["cert", "dev", "--out"])
+            .arg(&certificate),
+    )?;
+    let pin = capture(
+        Command::new(towline)
+            .args(["cert", "pin"])
+            .arg(certificate.join("cert.pem")),
+    )?;
+    let address = format!("127.0.0.1:{}", free_port()?);
+    let mut server = serve(towline, folder, &certificate, &address)?;
+    sitter.watch(server.id());
+    let outcome = transfer(towline, &trees, &address, pin.trim(), &mut server, sitter);
+    let server_seconds = processor_seconds(server.id());
+    let stopped = stop(server, sitter);
+    let (wall, sender_seconds) = outcome?;
+    stopped?;
+
+    println!("comparing every hash");
+    let compared = compare(&trees, &folder.join("inbox"))?;
+    let gigabytes = sent as f64 / 1e9;
+    println!();
+    println!(
+        "sent      {files} files, {} in {:.1} s",
+        size(sent),
+        wall.as_secs_f64()
+    );
+    println!(
+        "rate      {:.1} MB/s ({:.2} Gbit/s)",
+        gigabytes * 1e3 / wall.as_secs_f64(),
+        gigabytes * 8.0 / wall.as_secs_f64()
+    );
+    println!("sender    {}", processor(sender_seconds, gigabytes));
+    println!("receiver  {}", processor(server_seconds, gigabytes));
+    println!("checked   {compared} files, every BLAKE3 hash equal, nothing else in the inbox");
+    Ok(())
+}
+
+fn serve(towline: &Path, folder: &Path, certificate: &Path, address: &str) -> Outcome<Child> {
+    let path = folder.join("server.log");
+    let log = File::create(&path).map_err(|error| at(&path, &error))?;
+    let errors = log.try_clone().map_err(|error| at(&path, &error))?;
+    let mut server = Command::new(towline)
+        .args(["serve", "--listen", address, "--cert"])
+        .arg(certificate.join("cert.pem"))
+        .arg("--key")
+        .arg(certificate.join("key.pem"))
+        .arg("--accept")
+        .arg(folder.join("inbox"))
+        .stdin(Stdio::null())
+        .stdout(log)
+        .stderr(errors)
+        .spawn()
+        .map_err(|error| at(towline, &error))?;
+    let started = Instant::now();
+    while !fs::read_to_string(&path)
+        .unwrap_or_default()
+        .contains(address)
+    {
+        if let Ok(Some(status)) = server.try_wait() {
+            return Err(format!("the server ended at once with {status}"));
+        }
+        if started.elapsed() > PATIENCE {
+            let _ = server.kill();
+            let _ = server.wait();
+            return Err(format!(
+                "the server did not say within {} s that it listens",
+                PATIENCE.as_secs()
+            ));
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    Ok(server)
+}
+
+/// Runs the sender to its end; wall time and its processor seconds.
+fn transfer(
+    towline: &Path,
+    trees: &[Tree],
+    address: &str,
+    pin: &str,
+    server: &mut Child,
+    sitter: &mut Sitter,
+) -> Outcome<(Duration, Option<f64>)> {
+    let started = Instant::now();
+    let mut sender = Command::new(towline)
+        .args(["send", "--pin", pin])
+        .args(trees.iter().map(|tree| &tree.folder))
+        .arg(format!("quic://{address}/"))
+        .stdin(Stdio::null())
+        .spawn()
+        .map_err(|error| at(towline, &error))?;
+    sitter.watch(sender.id());
+    while !has_ended(&mut sender) {
+        if let Ok(Some(status)) = server.try_wait() {
+            let _ = sender.kill();
+            let _ = sender.wait();
+            return Err(format!(
+                "the server ended during the transfer with {status}"
+            ));
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    let wall = started.elapsed();
+    let seconds = processor_seconds(sender.id());
+    let status = sender
+        .wait()
+        .map_err(|error| format!("waiting for the sender: {error}"))?;
+    sitter.forget(sender.id());
+    if !status.success() {
+        return Err(format!("the sender ended with {status}"));
+    }
+    Ok((wall, seconds))
+}
+
+/// Asks the server to end and waits; kills it when it does not.
+fn stop(mut server: Child, sitter: &mut Sitter) -> Outcome {
+    let _ = program("kill", ["-TERM", &server.id().to_string()]).status();
+    let started = Instant::now();
+    let status: Option<ExitStatus> = loop {
+        match server.try_wait() {
+            Ok(Some(status)) => break Some(status),
+            Ok(None) if started.elapsed() < PATIENCE => thread::sleep(Duration::from_millis(20)),
+            _ => break None,
+        }
+    };
+    if status.is_none() {
+        let _ = server.kill();
+        let _ = server.wait();
+    }
+    sitter.forget(server.id());
+    match status {
+        Some(status) if status.success() => Ok(()),
+        Some(status) => Err(format!("the server ended with {status}")),
+        None => Err(format!(
+            "the server did not end within {} s of SIGTERM",
+            PATIENCE.as_secs()
+        )),
+    }
+}
+
+/// A folder to send, and what is in it.
+struct Tree {
+    folder: PathBuf,
+    /// Regular files by path relative to the folder, with their sizes.
+    files: BTreeMap<PathBuf, u64>,
+    /// Symbolic links: sent or not as the sender chooses, never counted.
+    links: Vec<PathBuf>,
+    bytes: u64,
+}
+
+/// The sysroot and the documentation, without what would exceed `MOST`, topped up to `WANTED`.
+fn gather(folder: &Path) -> Outcome<Vec<Tree>> {
+    let sysroot = capture(&mut program("rustc", ["--print", "sysroot"]))?;
+    let mut trees: Vec<Tree> = Vec::new();
+    let mut total = 0;
+    for candidate in [Path::new(sysroot.trim()), Path::new("/usr/share/doc")] {
+        match walk(candidate) {
+            Ok(tree) if total + tree.bytes <= MOST && !tree.files.is_empty() => {
+                println!(
+                    "{}: {} files, {}",
+                    candidate.display(),
+                    tree.files.len(),
+                    size(tree.bytes)
+                );
+                total += tree.bytes;
+                trees.push(tree);
+            }
+            Ok(tree) => println!("{}: left out ({})", candidate.display(), size(tree.bytes)),
+            Err(error) => println!("left out: {error}"),
+        }
+    }
+    if total < WANTED {
+        let generated = folder.join("generated");
+        generate(&generated, WANTED - total)?;
+        let tree = walk(&generated)?;
+        println!(
+            "generated: {} files, {}",
+            tree.files.len(),
+            size(tree.bytes)
+        );
+        trees.push(tree);
+    }
+    Ok(trees)
+}
+
+fn walk(folder: &Path) -> Outcome<Tree> {
+    let mut tree = Tree {
+        folder: folder.to_path_buf(),
+        files: BTreeMap::new(),
+        links: Vec::new(),
+        bytes: 0,
+    };
+    let mut folders = vec![folder.to_path_buf()];
+    while let Some(inner) = folders.pop() {
+        for entry in fs::read_dir(&inner).map_err(|error| at(&inner, &error))? {
+            let path = entry.map_err(|error| at(&inner, &error))?.path();
+            let kind = fs::symlink_metadata(&path).map_err(|error| at(&path, &error))?;
+            let Ok(name) = path.strip_prefix(folder) else {
+                continue;
+            };
+            if kind.is_dir() {
+                folders.push(path);
+            } else if kind.is_file() {
+                tree.bytes += kind.len();
+                tree.files.insert(name.to_path_buf(), kind.len());
+            } else {
+                tree.links.push(name.to_path_buf());
+            }
+        }
+    }
+    Ok(tree)
+}
+
+/// Files that do not compress and differ from one another, `bytes` in all or a little more.
+fn generate(folder: &Path, bytes: u64) -> Outcome {
+    fs::create_dir_all(folder).map_err(|error| at(folder, &error))?;
+    for index in 0..bytes.div_ceil(GENERATED) {
+        let path = folder.join(format!("generated-{index:02}.bin"));
+        let mut stream = blake3::Hasher::new()
+            .update(&index.to_le_bytes())
+            .finalize_xof();
+        let mut file = File::create(&path).map_err(|error| at(&path, &error))?;
+        let mut block = vec![0; 1 << 20];
+        for _ in 0..GENERATED >> 20 {
+            stream.fill(&mut block);
+            file.write_all(&block).map_err(|error| at(&path, &error))?;
+        }
+    }
+    Ok(())
+}
+
+/// The number of files compared; an error names the first few that differ.
+fn compare(trees: &[Tree], inbox: &Path) -> Outcome<usize> {
+    let mut wrong = Vec::new();
+    let mut compared = 0;
+    for tree in trees {
+        let received = inbox.join(tree.folder.file_name().unwrap_or_default());
+        for name in tree.files.keys() {
+            let (here, there) = (tree.folder.join(name), received.join(name));
+            match (hash(&here), hash(&there)) {
+                (Ok(sent), Ok(arrived)) if sent == arrived => compared += 1,
+                (Err(error), _) | (_, Err(error)) => wrong.push(error),
+                _ => wrong.push(format!(
+                    "{} differs from {}",
+                    there.display(),
+                    here.display()
+                )),
+            }
+        }
+        let more = walk(&received)?;
+        let expected = |name: &PathBuf| tree.files.contains_key(name) || tree.links.contains(name);
+        wrong.extend(
+            more.files
+                .keys()
+                .filter(|name| !expected(name))
+                .map(|name| format!("{} was not sent", name.display())),
+        );
+    }
+    if wrong.is_empty() {
+        return Ok(compared);
+    }
+    wrong.sort();
+    let shown = wrong
+        .iter()
+        .take(10)
+        .cloned()
+        .collect::<Vec<_>>()
+        .join("\n  ");
+    Err(format!(
+        "{} of {} files are wrong:\n  {shown}",
+        wrong.len(),
+        wrong.len() + compared
+    ))
+}
+
+fn hash(path: &Path) -> Outcome<blake3::Hash> {
+    let file = File::open(path).map_err(|error| at(path, &error))?;
+    let mut hasher = blake3::Hasher::new();
+    hasher
+        .update_reader(file)
+        .map_err(|error| at(path, &error))?;
+    Ok(hasher.finalize())
+}
+
+/// Ends processes and removes the folder once this process is gone or done.
+struct Sitter {
+    child: Child,
+    orders: ChildStdin,
+}
+
+impl Sitter {
+    fn start(folder: &Path) -> Outcome<Self> {
+        const SCRIPT: &str = r#"
+            trap '' INT TERM HUP
+            pids=
+            while read -r order pid; do
+                case "$order" in
+                    watch) pids="$pids $pid" ;;
+                    forget) pids=$(for p in $pids; do [ "$p" = "$pid" ] || printf ' %s' "$p"; done) ;;
+                esac
+            done
+            for p in $pids; do kill "$p" 2>/dev/null; done
+            [ -z "$pids" ] || sleep 1
+            for p in $pids; do kill -9 "$p" 2>/dev/null; done
+            rm -rf -- "$1""#;
+        let mut child = Command::new("sh")
+            .args(["-c", SCRIPT, "sitter"])
+            .arg(folder)
+            .stdin(Stdio::piped())
+            .spawn()
+            .map_err(|error| format!("`sh` did not start: {error}"))?;
+        let orders = child.stdin.take().ok_or("the sitter has no input")?;
+        Ok(Self { child, orders })
+    }
+
+    fn watch(&mut self, pid: u32) {
+        let _ = writeln!(self.orders, "watch {pid}");
+    }
+
+    fn forget(&mut self, pid: u32) {
+        let _ = writeln!(self.orders, "forget {pid}");
+    }
+
+    /// Lets it clean up, and waits for that.
+    fn finish(self) {
+        let Self { mut child, orders } = self;
+        drop(orders);
+        let _ = child.wait();
+    }
+}
+
+/// Whether the process ended; it stays a zombie, so that its times can still be read.
+fn has_ended(child: &mut Child) -> bool {
+    match stat(child.id()) {
+        Some(fields) => fields.first().is_some_and(|state| state == "Z"),
+        None => !matches!(child.try_wait(), Ok(None)),
+    }
+}
+
+/// User and system seconds of a process, as Linux counts them.
+fn processor_seconds(pid: u32) -> Option<f64> {
+    let fields = stat(pid)?;
+    let ticks: f64 = fields.get(11)?.parse::<f64>().ok()? + fields.get(12)?.parse::<f64>().ok()?;
+    let per_second: f64 = capture(&mut program("getconf", ["CLK_TCK"]))
+        .ok()?
+        .trim()
+        .parse()
+        .ok()?;
+    Some(ticks / per_second)
+}
+
+/// The fields of `/proc/PID/stat` after the program's name, which may hold spaces.
+fn stat(pid: u32) -> Option<Vec<String>> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, fields) = text.rsplit_once(") ")?;
+    Some(fields.split_whitespace().map(str::to_owned).collect())
+}
+
+fn processor(seconds: Option<f64>, gigabytes: f64) -> String {
+    match seconds {
+        Some(seconds) => format!(
+            "{seconds:.2} CPU seconds, {:.2} for each GB",
+            seconds / gigabytes
+        ),
+        None => "CPU seconds: not measured on this system".to_owned(),
+    }
+}
+
+fn free_port() -> Outcome<u16> {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))
+        .map_err(|error| format!("no free UDP port: {error}"))?;
+    let address = socket
+        .local_addr()
+        .map_err(|error| format!("no free UDP port: {error}"))?;
+    Ok(address.port())
+}
+
+/// Fails when the copy would not fit.
+fn enough_disk(folder: &Path, bytes: u64) -> Outcome {
+    let Ok(table) = capture(program("df", ["-Pk"]).arg(folder)) else {
+        return Ok(());
+    };
+    let free = table
+        .lines()
+        .nth(1)
+        .and_then(|line| line.split_whitespace().nth(3))
+        .and_then(|kib| kib.parse::<u64>().ok());
+    match free {
+        Some(kib) if kib * 1024 < bytes + (64 << 20) => Err(format!(
+            "the copy needs {}, the disk has {}",
+            size(bytes),
+            size(kib * 1024)
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn at(path: &Path, error: &std::io::Error) -> String {
+    format!("{}: {error}", path.display())
+}
+
+fn size(bytes: u64) -> String {
+    format!("{:.2} GiB", bytes as f64 / f64::from(1 << 30))
+}

@@ -1,0 +1,78 @@
+//! Project helpers behind the `Makefile`: `cargo xtask COMMAND`.
+//!
+//! Owns everything the project does to itself (tests in order, checks, the demonstration run,
+//! system packages) and nothing a user of Towline needs. Each command is one module; `exec` runs
+//! programs, `report` keeps what passed, failed and was skipped. Nothing here is unsafe and
+//! nothing is skipped in silence.
+#![forbid(unsafe_code)]
+#![expect(
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    reason = "a command-line helper: it prints, measures wall time and waits for programs"
+)]
+
+mod caps;
+mod check;
+mod demo;
+mod deny;
+mod exec;
+mod fuzz;
+mod layers;
+mod report;
+mod setup;
+mod source;
+mod suites;
+
+use std::process::ExitCode;
+
+/// What a command returns: the error is a sentence for the person at the terminal.
+type Outcome<T = ()> = Result<T, String>;
+
+const HELP: &str = "\
+cargo xtask COMMAND
+
+  run            the demonstration: sends real files between two processes, checks every hash
+  test           every suite in order; skipped parts are listed at the end
+  check          fmt, clippy, layers, docs, deny, caps table, aarch64
+  layers         who may import whom (also part of check)
+  caps           docs/caps.md against the source (also part of check)
+  deny           licences, bans and sources of all dependencies (also part of check)
+  setup-system   prints, then installs, the system packages the tests can use
+  interop [ARG…] the whole interop table (ARGs go to the runner)
+  sim [ARG…]     the random swarm (ARGs go to it, for example --seeds 20000)
+  fuzz [TARGET…] [--seconds N]   each fuzz target for N seconds (600)
+  fuzz-seeds     rewrites the generated part of fuzz/corpus
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let (command, rest) = match arguments.split_first() {
+        Some((command, rest)) => (command.as_str(), rest),
+        None => ("help", &[][..]),
+    };
+    let outcome = match command {
+        "run" => demo::run(),
+        "test" => suites::test(),
+        "check" => check::check(),
+        "layers" => layers::layers(),
+        "caps" => caps::caps(),
+        "deny" => deny::deny(),
+        "setup-system" => setup::setup_system(rest),
+        "interop" => suites::interop(rest),
+        "sim" => suites::sim(rest),
+        "fuzz" => fuzz::fuzz(rest),
+        "fuzz-seeds" => fuzz::write_seeds(),
+        "help" | "-h" | "--help" => {
+            print!("{HELP}");
+            Ok(())
+        }
+        other => Err(format!("unknown command `{other}`\n\n{HELP}")),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("xtask {command}: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}

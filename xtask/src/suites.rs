@@ -1,0 +1,237 @@
+//! `make test`: every suite in order, each with its own closing line, and what was skipped.
+//!
+//! Owns the order and the reading of closing lines; the suites themselves are cargo's tests, the
+//! random swarm of `crates/lab` and the interop runner of `tests/interop`. A suite says that it
+//! skipped something with a line `SKIPPED what: why`.
+
+use std::process::{Child, Command, Stdio};
+
+use crate::Outcome;
+use crate::exec::{cargo, root, run, run_reading, which};
+use crate::fuzz::TARGETS;
+use crate::report::{Report, Skips};
+
+/// Seeds of the random swarm in `make test`.
+const SWARM_SEEDS: &str = "2000";
+
+/// The drivers of the other stacks and their runner: a workspace of its own.
+const INTEROP: &str = "tests/interop/Cargo.toml";
+
+/// `cargo xtask test`.
+pub(crate) fn test() -> Outcome {
+    let mut report = Report::default();
+    let downloads = Downloads::start();
+    report.step("cargo test", |skips| cargo_test(&["--workspace"], skips));
+    report.step("fuzz corpora", |_| replay_corpora());
+    report.step("sim", |skips| {
+        suite(
+            &mut swarm(&["--seeds".to_owned(), SWARM_SEEDS.to_owned()]),
+            skips,
+        )
+    });
+    downloads.finish();
+    report.step("interop drivers' own tests", |skips| {
+        cargo_test(&["--workspace", "--manifest-path", INTEROP], skips)
+    });
+    report.step("interop smoke", |skips| {
+        suite(&mut interop_runner(&[]), skips)
+    });
+    report.finish("test")
+}
+
+/// Cargo's tests of one workspace, added up.
+fn cargo_test(arguments: &[&str], skips: &mut Skips) -> Outcome<String> {
+    let mut counts = Counts::default();
+    let mut command = cargo(["test", "--locked", "--no-fail-fast"]);
+    let outcome = run_reading(command.args(arguments), |line| {
+        counts.add_cargo_line(line);
+        skips.hear(line);
+    });
+    println!("{}", counts.line());
+    outcome.map(|()| counts.line())
+}
+
+/// `cargo xtask sim ARG…`.
+pub(crate) fn sim(arguments: &[String]) -> Outcome {
+    run(&mut swarm(arguments))
+}
+
+/// `cargo xtask interop ARG…`; without arguments every stack with every stack.
+pub(crate) fn interop(arguments: &[String]) -> Outcome {
+    let everything = ["--pairs".to_owned(), "all".to_owned()];
+    run(&mut interop_runner(if arguments.is_empty() {
+        &everything
+    } else {
+        arguments
+    }))
+}
+
+/// The committed inputs of every fuzz target, run once each.
+fn replay_corpora() -> Outcome<String> {
+    let mut inputs = 0;
+    for target in TARGETS {
+        let corpus = root().join("fuzz/corpus").join(target);
+        let found = std::fs::read_dir(&corpus)
+            .map_err(|error| format!("{}: {error}", corpus.display()))?
+            .count();
+        if found == 0 {
+            return Err(format!("fuzz/corpus/{target} is empty"));
+        }
+        inputs += found;
+        run(&mut crate::fuzz::stable(target, 0))?;
+    }
+    let closing = format!("{inputs} passed, 0 failed");
+    println!("{closing}");
+    Ok(closing)
+}
+
+fn swarm(arguments: &[String]) -> Command {
+    let mut command = cargo([
+        "run",
+        "--quiet",
+        "--locked",
+        "-p",
+        "towline-lab",
+        "--bin",
+        "swarm",
+        "--",
+    ]);
+    command.args(arguments);
+    command
+}
+
+fn interop_runner(arguments: &[String]) -> Command {
+    let mut command = cargo([
+        "run",
+        "--quiet",
+        "--locked",
+        "--manifest-path",
+        INTEROP,
+        "--bin",
+        "interop-runner",
+        "--",
+    ]);
+    command.args(arguments);
+    command
+}
+
+/// Runs a suite that prints `N passed, N failed` as its last count; that line is its closing line.
+fn suite(command: &mut Command, skips: &mut Skips) -> Outcome<String> {
+    let mut closing = None;
+    let outcome = run_reading(command, |line| {
+        skips.hear(line);
+        if is_closing_line(line) {
+            closing = Some(line.trim().to_owned());
+        }
+    });
+    match (outcome, closing) {
+        (Ok(()), Some(closing)) => Ok(closing),
+        (Ok(()), None) => Err("it printed no closing line `N passed, N failed`".to_owned()),
+        (Err(message), closing) => Err(format!(
+            "{message} ({})",
+            closing.as_deref().unwrap_or("no closing line")
+        )),
+    }
+}
+
+/// `N passed, N failed`, perhaps `, N skipped`, perhaps after one word with a colon.
+fn is_closing_line(line: &str) -> bool {
+    let line = line.trim();
+    let counts = match line.split_once(": ") {
+        Some((word, counts)) if !word.contains(' ') => counts,
+        _ => line,
+    };
+    let parts: Vec<&str> = counts.split(", ").collect();
+    (2..=3).contains(&parts.len())
+        && parts
+            .iter()
+            .zip(["passed", "failed", "skipped"])
+            .all(|(part, word)| {
+                part.strip_suffix(word)
+                    .is_some_and(|number| number.trim_end().parse::<u64>().is_ok())
+            })
+}
+
+/// What all of cargo's `test result:` lines add up to.
+#[derive(Default)]
+struct Counts {
+    passed: u64,
+    failed: u64,
+    ignored: u64,
+}
+
+impl Counts {
+    fn add_cargo_line(&mut self, line: &str) {
+        let Some((_, counts)) = line
+            .trim()
+            .strip_prefix("test result: ")
+            .and_then(|rest| rest.split_once(". "))
+        else {
+            return;
+        };
+        for part in counts.split(';') {
+            let mut words = part.split_whitespace();
+            let (Some(number), Some(word)) = (
+                words.next().and_then(|word| word.parse::<u64>().ok()),
+                words.next(),
+            ) else {
+                continue;
+            };
+            match word {
+                "passed" => self.passed += number,
+                "failed" => self.failed += number,
+                "ignored" => self.ignored += number,
+                _ => {}
+            }
+        }
+    }
+
+    fn line(&self) -> String {
+        format!(
+            "{} passed, {} failed, {} skipped",
+            self.passed, self.failed, self.ignored
+        )
+    }
+}
+
+/// Downloads for the interop drivers, under way while cargo compiles.
+struct Downloads(Vec<(&'static str, Child)>);
+
+impl Downloads {
+    fn start() -> Self {
+        let mut started = Vec::new();
+        let mut start = |what, command: &mut Command| {
+            let quiet = command
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null());
+            started.extend(quiet.spawn().ok().map(|child| (what, child)));
+        };
+        start(
+            "crates of the interop peers",
+            &mut cargo(["fetch", "--locked", "--manifest-path", INTEROP]),
+        );
+        if which("go").is_some() {
+            let mut command = Command::new("go");
+            start(
+                "modules of the quic-go driver",
+                command
+                    .args(["mod", "download"])
+                    .current_dir(root().join("tests/interop/quic-go")),
+            );
+        }
+        Self(started)
+    }
+
+    /// Waits. What failed here is tried again by the runner, which then says why it could not.
+    fn finish(self) {
+        for (what, mut child) in self.0 {
+            if !child.wait().is_ok_and(|status| status.success()) {
+                println!("could not fetch the {what} ahead of time");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
