@@ -13,7 +13,6 @@ use towline_wire::ConnectionId;
 
 /// Settings of one connection, shared by all connections made with them.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct TransportConfig {
     /// Idle timeout; zero switches it off on our side (RFC 9000 §10.1). Default 30 s.
     pub max_idle_timeout: Duration,

@@ -77,7 +77,11 @@ pub enum Close {
 impl fmt::Display for Close {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Transport { code, frame, reason } => {
+            Self::Transport {
+                code,
+                frame,
+                reason,
+            } => {
                 write!(f, "transport error {code}")?;
                 if let Some(frame) = frame {
                     write!(f, " in {frame}")?;

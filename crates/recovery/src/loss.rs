@@ -1,6 +1,6 @@
 //! Loss detection in one packet number space: packet threshold and time threshold (RFC 9002 §6.1).
 //!
-//! `Space` owns what is per space: the ring, the remembered losses, the loss time. `Recovery`
+//! `Space` owns what is per space: the ring, the remembered losses, the next candidate. `Recovery`
 //! calls `detect_lost` after each ACK and when the loss time passes, and settles the bytes of the
 //! batch it fills. Both thresholds are monotone in the packet number, so detection takes packets
 //! off the front of the ring and stops at the first that is not lost.
@@ -29,7 +29,9 @@ pub(crate) struct Space<F> {
     pub(crate) largest_acked: Option<u64>,
     pub(crate) last_ack_eliciting_sent: Option<Time>,
     pub(crate) ack_eliciting_in_flight: u64,
-    pub(crate) loss_time: Option<Time>,
+    /// When the oldest packet in flight below `largest_acked` was sent: it is lost one loss delay
+    /// later.
+    pub(crate) loss_candidate: Option<Time>,
     pub(crate) probes_owed: u8,
     /// The peer's CE total as of its newest ACK.
     pub(crate) ce_count: u64,
@@ -44,6 +46,8 @@ pub(crate) struct LossBatch {
     pub(crate) bytes: u64,
     pub(crate) ranges: u32,
     pub(crate) packets: Vec<LostPacket>,
+    /// The longest run of losses these packets are part of: when it began and how long it is.
+    pub(crate) longest_run: Option<(Time, Duration)>,
 }
 
 impl LossBatch {
@@ -51,6 +55,7 @@ impl LossBatch {
         self.bytes = 0;
         self.ranges = 0;
         self.packets.clear();
+        self.longest_run = None;
     }
 }
 
@@ -62,7 +67,7 @@ impl<F: Clone> Space<F> {
             largest_acked: None,
             last_ack_eliciting_sent: None,
             ack_eliciting_in_flight: 0,
-            loss_time: None,
+            loss_candidate: None,
             probes_owed: 0,
             ce_count: 0,
             run: LossRun::default(),
@@ -70,7 +75,7 @@ impl<F: Clone> Space<F> {
         }
     }
 
-    /// Takes lost packets off the ring, returns their frames to `owner`, sets the loss time.
+    /// Takes lost packets off the ring, returns their frames to `owner`, finds the next candidate.
     pub(crate) fn detect_lost(
         &mut self,
         now: Time,
@@ -79,7 +84,7 @@ impl<F: Clone> Space<F> {
         batch: &mut LossBatch,
         owner: &mut impl FrameOwner<F>,
     ) {
-        self.loss_time = None;
+        self.loss_candidate = None;
         let Some(largest_acked) = self.largest_acked else {
             return;
         };
@@ -122,7 +127,13 @@ impl<F: Clone> Space<F> {
             if entry.ack_eliciting {
                 self.ack_eliciting_in_flight -= 1;
                 if first_rtt_sample.is_some_and(|first| entry.sent_time > first) {
-                    self.run.on_lost(packet_number, entry.sent_time);
+                    let run = self.run.on_lost(packet_number, entry.sent_time);
+                    if batch
+                        .longest_run
+                        .is_none_or(|(_, longest)| run.1 >= longest)
+                    {
+                        batch.longest_run = Some(run);
+                    }
                 }
             }
             if previous != packet_number.checked_sub(1) || previous.is_none() {
@@ -140,12 +151,12 @@ impl<F: Clone> Space<F> {
                 app_limited: snapshot.app_limited,
             });
         }
-        self.loss_time = self
+        self.loss_candidate = self
             .ring
             .iter()
             .take_while(|(packet_number, _)| *packet_number < largest_acked)
             .find(|(_, entry)| entry.is_outstanding() && entry.in_flight)
-            .map(|(_, entry)| entry.sent_time + loss_delay);
+            .map(|(_, entry)| entry.sent_time);
     }
 
     /// The largest number that is lost because three later ones were sent up to `largest_acked`.
@@ -188,7 +199,7 @@ impl<F: Clone> Space<F> {
         self.lost = LostPackets::new();
         self.last_ack_eliciting_sent = None;
         self.ack_eliciting_in_flight = 0;
-        self.loss_time = None;
+        self.loss_candidate = None;
         self.probes_owed = 0;
         self.run = LossRun::default();
         in_flight

@@ -22,26 +22,22 @@ struct Run {
     first_packet: u64,
     last_packet: u64,
     first_sent: Time,
-    last_sent: Time,
 }
 
 impl LossRun {
-    /// An ack-eliciting packet sent after the first RTT sample was lost.
-    pub(crate) fn on_lost(&mut self, packet_number: u64, sent_time: Time) {
-        match &mut self.run {
-            Some(run) => {
-                run.last_packet = packet_number;
-                run.last_sent = sent_time;
-            }
-            None => {
-                self.run = Some(Run {
-                    first_packet: packet_number,
-                    last_packet: packet_number,
-                    first_sent: sent_time,
-                    last_sent: sent_time,
-                });
-            }
-        }
+    /// An ack-eliciting packet sent after the first RTT sample was lost. Returns when the first
+    /// packet of the run was sent, and the time from there to this one.
+    pub(crate) fn on_lost(&mut self, packet_number: u64, sent_time: Time) -> (Time, Duration) {
+        let run = self.run.get_or_insert(Run {
+            first_packet: packet_number,
+            last_packet: packet_number,
+            first_sent: sent_time,
+        });
+        run.last_packet = packet_number;
+        (
+            run.first_sent,
+            sent_time.saturating_duration_since(run.first_sent),
+        )
     }
 
     /// The next packet in order was acknowledged: the run ends here.
@@ -58,15 +54,6 @@ impl LossRun {
         {
             self.run = None;
         }
-    }
-
-    /// When the first packet of the run was sent, and the time from it to the last.
-    pub(crate) fn span(&self) -> Option<(Time, Duration)> {
-        let run = self.run.as_ref()?;
-        Some((
-            run.first_sent,
-            run.last_sent.saturating_duration_since(run.first_sent),
-        ))
     }
 }
 

@@ -771,7 +771,8 @@ impl<F: Clone> Recovery<F> {
                 .assign_episode(packets, self.episode.number);
             summary.lost_packets = u32::try_from(packets).unwrap_or(u32::MAX);
             summary.congestion_event = reduced;
-            summary.persistent_congestion = self.check_persistent_congestion(now, space);
+            summary.persistent_congestion =
+                self.check_persistent_congestion(now, space, batch.longest_run);
         }
         self.batch = batch;
     }
@@ -785,8 +786,13 @@ impl<F: Clone> Recovery<F> {
         };
     }
 
-    fn check_persistent_congestion(&mut self, now: Time, space: PacketNumberSpace) -> bool {
-        let Some((since, span)) = self.spaces[space.index()].run.span() else {
+    fn check_persistent_congestion(
+        &mut self,
+        now: Time,
+        space: PacketNumberSpace,
+        longest_run: Option<(Time, Duration)>,
+    ) -> bool {
+        let Some((since, span)) = longest_run else {
             return false;
         };
         // No backoff here, and max_ack_delay whatever the space (RFC 9002 §7.6.1).
@@ -906,10 +912,11 @@ impl<F: Clone> Recovery<F> {
     }
 
     fn loss_time(&self) -> Option<(Time, PacketNumberSpace)> {
-        PacketNumberSpace::ALL
+        let (sent, space) = PacketNumberSpace::ALL
             .into_iter()
-            .filter_map(|space| Some((self.spaces[space.index()].loss_time?, space)))
-            .min_by_key(|(at, _)| *at)
+            .filter_map(|space| Some((self.spaces[space.index()].loss_candidate?, space)))
+            .min_by_key(|(sent, _)| *sent)?;
+        Some((sent + self.rtt.loss_delay(), space))
     }
 
     /// Per space, when its last ack-eliciting packet was sent, if one is in flight.

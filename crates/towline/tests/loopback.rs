@@ -575,6 +575,9 @@ async fn closing_an_endpoint_ends_everything() {
         .client
         .connect(pair.server.local_addr(), "localhost", &pair.config);
     let unclaimed = within(connect).await.unwrap();
+    // Before the server has the client's last flight it could only say APPLICATION_ERROR
+    // (RFC 9000 §10.2.3).
+    tokio::time::sleep(Duration::from_millis(100)).await;
     pair.server.close(9, b"shutting down");
     let expected = ConnectionError::ClosedByPeer(Close::Application {
         code: 9,

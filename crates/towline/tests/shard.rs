@@ -351,7 +351,7 @@ fn a_flood_of_tiny_datagrams_ends_the_turn_on_its_budget() {
     let mut world = World::new(Faults::default(), Faults::default());
     world.connect();
     let inbox = Arc::clone(&world.server.socket().inbox);
-    let flood = 3 * DATAGRAMS_PER_TURN;
+    let flood = 3 * DATAGRAMS_PER_TURN + 1;
     inbox
         .lock()
         .unwrap()

@@ -101,7 +101,11 @@ impl TrainBuf {
 
     /// Room for the next datagram; `None` when the train is complete.
     pub(crate) fn next_room(&mut self, mtu: usize) -> Option<&mut [u8]> {
-        let size = if self.segments == 0 { mtu } else { self.segment_size };
+        let size = if self.segments == 0 {
+            mtu
+        } else {
+            self.segment_size
+        };
         if self.ended || self.segments >= self.max_segments || self.len + size > MAX_TRAIN_BYTES {
             return None;
         }
@@ -150,8 +154,14 @@ impl PacketBuilder {
         let mut w = Writer::new(datagram.get_mut(start..)?);
         let (pn_at, length) = match h.space {
             PacketNumberSpace::Application => {
-                let at =
-                    write_short_header(&mut w, &h.dcid, h.packet_number, h.pn_len, false, h.key_phase);
+                let at = write_short_header(
+                    &mut w,
+                    &h.dcid,
+                    h.packet_number,
+                    h.pn_len,
+                    false,
+                    h.key_phase,
+                );
                 (at, None)
             }
             PacketNumberSpace::Initial | PacketNumberSpace::Handshake => {

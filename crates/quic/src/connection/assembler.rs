@@ -47,20 +47,27 @@ impl Assembler {
 
     /// Adds `data` at `offset`.
     pub(crate) fn insert(&mut self, offset: u64, data: &[u8]) -> Result<(), TooManyGaps> {
-        let end = offset + data.len() as u64;
-        let contiguous = self.contiguous_end();
-        if end <= contiguous {
-            return Ok(());
-        }
-        if offset <= contiguous {
-            self.ready
-                .extend_from_slice(&data[(contiguous - offset) as usize..]);
-            if !self.pending.is_empty() {
-                self.join();
+        let (mut offset, mut data) = (offset, data);
+        loop {
+            let contiguous = self.contiguous_end();
+            if offset + data.len() as u64 <= contiguous {
+                return Ok(());
             }
-            return Ok(());
+            if offset > contiguous {
+                return self.insert_pending(offset, data);
+            }
+            data = &data[(contiguous - offset) as usize..];
+            let Some((piece, _)) = self.pending.front() else {
+                self.ready.extend_from_slice(data);
+                return Ok(());
+            };
+            // Up to the first piece held, which wins over what overlaps it.
+            let n = data.len().min((piece - contiguous) as usize);
+            self.ready.extend_from_slice(&data[..n]);
+            offset = contiguous + n as u64;
+            data = &data[n..];
+            self.join();
         }
-        self.insert_pending(offset, data)
     }
 
     /// Moves pieces that have become contiguous behind the ready data.
@@ -150,7 +157,9 @@ mod tests {
     fn random_fragments_read_back_in_order_and_first_copy_wins() {
         let mut state = 99u64;
         let mut next = |n: u64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
             (state >> 33) % n
         };
         for _ in 0..300 {

@@ -23,16 +23,32 @@ pub enum Ecn {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SentFrame {
     /// An ACK whose largest number was this.
-    Ack { space: PacketNumberSpace, largest: u64 },
-    Crypto { space: PacketNumberSpace, offset: u64, len: u32 },
-    Stream { id: StreamId, offset: u64, len: u32, fin: bool },
+    Ack {
+        space: PacketNumberSpace,
+        largest: u64,
+    },
+    Crypto {
+        space: PacketNumberSpace,
+        offset: u64,
+        len: u32,
+    },
+    Stream {
+        id: StreamId,
+        offset: u64,
+        len: u32,
+        fin: bool,
+    },
     ResetStream(StreamId),
     StopSending(StreamId),
     MaxData,
     MaxStreamData(StreamId),
     MaxStreams(Direction),
-    NewConnectionId { sequence: u64 },
-    RetireConnectionId { sequence: u64 },
+    NewConnectionId {
+        sequence: u64,
+    },
+    RetireConnectionId {
+        sequence: u64,
+    },
     HandshakeDone,
     Ping,
 }

@@ -51,7 +51,9 @@ impl Datagrams {
 
     /// Largest payload that fits a packet with `room` bytes for frames.
     pub(crate) fn max_len(&self, room: usize) -> Option<usize> {
-        let limit = usize::try_from(self.peer_max).unwrap_or(usize::MAX).min(room);
+        let limit = usize::try_from(self.peer_max)
+            .unwrap_or(usize::MAX)
+            .min(room);
         // Type byte and a two-byte length.
         (self.peer_max > 0).then(|| limit.saturating_sub(3))
     }
@@ -95,7 +97,9 @@ impl Datagrams {
 
     /// Drops queued datagrams that no longer fit a packet (the path's MTU fell).
     pub(crate) fn drop_larger_than(&mut self, room: usize) {
-        let Some(max) = self.max_len(room) else { return };
+        let Some(max) = self.max_len(room) else {
+            return;
+        };
         let bytes = &mut self.outgoing_bytes;
         let dropped = &mut self.dropped;
         self.outgoing.retain(|d| {

@@ -152,7 +152,10 @@ impl Connection {
             PacketNumberSpace::Application => self.peer.ack_delay_exponent,
             _ => 3,
         };
-        let micros = ack.delay.checked_shl(u32::from(exponent)).unwrap_or(u64::MAX);
+        let micros = ack
+            .delay
+            .checked_shl(u32::from(exponent))
+            .unwrap_or(u64::MAX);
         let (recovery, mut owner) = self.split_for_delivery();
         let summary = recovery
             .on_ack_received(

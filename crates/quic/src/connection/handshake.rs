@@ -10,10 +10,10 @@ use towline_wire::{
 };
 
 use super::assembler::{Assembler, TooManyGaps};
+use super::component::Ecn;
 use super::component::{PacketWriter, SentFrame, byte_range};
 use super::protect::Protection;
 use super::send_buffer::SendBuffer;
-use super::component::Ecn;
 use crate::crypto::{TlsFailure, TlsSession};
 use crate::error::Violation;
 
@@ -191,11 +191,7 @@ impl Handshake {
             || (self.done_pending && space == PacketNumberSpace::Application)
     }
 
-    pub(crate) fn write_frames(
-        &mut self,
-        space: PacketNumberSpace,
-        w: &mut PacketWriter<'_, '_>,
-    ) {
+    pub(crate) fn write_frames(&mut self, space: PacketNumberSpace, w: &mut PacketWriter<'_, '_>) {
         if self.done_pending
             && space == PacketNumberSpace::Application
             && w.remaining() >= HANDSHAKE_DONE_LEN

@@ -8,8 +8,8 @@
 use std::net::SocketAddr;
 
 use towline_wire::{
-    ConnectionId, Header, PacketKind, PacketNumberSpace, QUIC_V1, Side,
-    StatelessResetToken, Time, TransportErrorCode, parse_header, retry_pseudo_packet,
+    ConnectionId, Header, PacketKind, PacketNumberSpace, QUIC_V1, Side, StatelessResetToken, Time,
+    TransportErrorCode, parse_header, retry_pseudo_packet,
 };
 
 use super::Connection;
@@ -80,7 +80,15 @@ impl Connection {
                 } => {
                     let kind = PacketKind::OneRtt;
                     let scid = None;
-                    (Protected { kind, dcid, scid, pn_offset }, end)
+                    (
+                        Protected {
+                            kind,
+                            dcid,
+                            scid,
+                            pn_offset,
+                        },
+                        end,
+                    )
                 }
                 Header::Long {
                     kind,
@@ -92,7 +100,15 @@ impl Connection {
                 } => {
                     let kind = PacketKind::from_long(kind);
                     let scid = Some(scid);
-                    (Protected { kind, dcid, scid, pn_offset }, end)
+                    (
+                        Protected {
+                            kind,
+                            dcid,
+                            scid,
+                            pn_offset,
+                        },
+                        end,
+                    )
                 }
                 Header::Retry {
                     scid,
@@ -314,13 +330,7 @@ impl Connection {
     }
 
     /// A Retry packet (RFC 9000 §17.2.5.2): at most one, before anything else.
-    fn handle_retry(
-        &mut self,
-        scid: ConnectionId,
-        token: &[u8],
-        tag: &[u8; 16],
-        whole: &[u8],
-    ) {
+    fn handle_retry(&mut self, scid: ConnectionId, token: &[u8], tag: &[u8; 16], whole: &[u8]) {
         let unexpected = self.side != Side::Client
             || self.ids.retry.is_some()
             || self.ids.remote.is_some()

@@ -127,7 +127,11 @@ impl std::fmt::Debug for Connection {
     }
 }
 
-fn own_parameters(side: Side, config: &TransportConfig, new: &NewConnection) -> TransportParameters {
+fn own_parameters(
+    side: Side,
+    config: &TransportConfig,
+    new: &NewConnection,
+) -> TransportParameters {
     let server = side.is_server();
     TransportParameters {
         original_destination_connection_id: server.then_some(new.original),
@@ -138,8 +142,12 @@ fn own_parameters(side: Side, config: &TransportConfig, new: &NewConnection) -> 
         initial_max_stream_data_bidi_local: config.stream_receive_window,
         initial_max_stream_data_bidi_remote: config.stream_receive_window,
         initial_max_stream_data_uni: config.stream_receive_window,
-        initial_max_streams_bidi: config.max_concurrent_bidi_streams.min(towline_wire::MAX_STREAMS),
-        initial_max_streams_uni: config.max_concurrent_uni_streams.min(towline_wire::MAX_STREAMS),
+        initial_max_streams_bidi: config
+            .max_concurrent_bidi_streams
+            .min(towline_wire::MAX_STREAMS),
+        initial_max_streams_uni: config
+            .max_concurrent_uni_streams
+            .min(towline_wire::MAX_STREAMS),
         ack_delay_exponent: ACK_DELAY_EXPONENT,
         max_ack_delay: MAX_ACK_DELAY,
         disable_active_migration: true,
@@ -170,8 +178,17 @@ impl Connection {
             retry: None,
         };
         let protection = Protection::new(keys);
-        let mut connection =
-            Self::assemble(now, Side::Client, transport, provider, ids, tls, protection, new, true);
+        let mut connection = Self::assemble(
+            now,
+            Side::Client,
+            transport,
+            provider,
+            ids,
+            tls,
+            protection,
+            new,
+            true,
+        );
         connection.drive_handshake(now);
         Ok(connection)
     }
@@ -214,7 +231,10 @@ impl Connection {
         ))
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the one constructor of both sides")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the one constructor of both sides"
+    )]
     fn assemble(
         now: Time,
         side: Side,
@@ -313,7 +333,8 @@ impl Connection {
     /// Abandons the sending half; unsent data is dropped. No effect on a stream that is over.
     pub fn reset(&mut self, id: StreamId, error_code: u64) {
         if self.lifecycle.is_open() {
-            self.streams.reset(id, error_code.min(towline_wire::MAX_VARINT));
+            self.streams
+                .reset(id, error_code.min(towline_wire::MAX_VARINT));
         }
     }
 
@@ -338,7 +359,8 @@ impl Connection {
     /// Asks the peer to stop sending and drops what it sent. No effect on a stream that is over.
     pub fn stop(&mut self, id: StreamId, error_code: u64) {
         if self.lifecycle.is_open() {
-            self.streams.stop(id, error_code.min(towline_wire::MAX_VARINT));
+            self.streams
+                .stop(id, error_code.min(towline_wire::MAX_VARINT));
         }
     }
 
@@ -462,7 +484,9 @@ impl Connection {
         label: &[u8],
         context: Option<&[u8]>,
     ) -> Result<(), rustls::Error> {
-        self.handshake.tls().export_keying_material(out, label, context)
+        self.handshake
+            .tls()
+            .export_keying_material(out, label, context)
     }
 
     fn alive(&self) -> Result<(), ConnectionError> {
@@ -504,10 +528,6 @@ impl Connection {
         self.lifecycle.phase() == Phase::Handshaking
     }
 
-    pub(crate) fn is_drained(&self) -> bool {
-        self.lifecycle.phase() == Phase::Drained
-    }
-
     /// The next deadline, and which it is.
     pub fn next_timeout(&self) -> Option<(Time, Timer)> {
         if !self.lifecycle.is_open() {
@@ -529,7 +549,10 @@ impl Connection {
             return;
         }
         self.acks.on_timeout(now);
-        let due = self.recovery.next_timeout().is_some_and(|(at, _)| at <= now);
+        let due = self
+            .recovery
+            .next_timeout()
+            .is_some_and(|(at, _)| at <= now);
         if due {
             let (recovery, mut owner) = self.split_for_delivery();
             recovery.on_timeout(now, &mut owner);
@@ -595,8 +618,7 @@ impl Connection {
             return Ok(());
         };
         let peer = TransportParameters::parse(bytes, self.side.peer())?;
-        let error =
-            |what| Violation::new(TransportErrorCode::TRANSPORT_PARAMETER_ERROR, what);
+        let error = |what| Violation::new(TransportErrorCode::TRANSPORT_PARAMETER_ERROR, what);
         // RFC 9000 §7.3: the IDs of the handshake must be confirmed.
         if peer.initial_source_connection_id != self.ids.remote {
             return Err(error("initial_source_connection_id is not the one used"));
@@ -619,6 +641,7 @@ impl Connection {
         let most = u16::try_from(peer.max_udp_payload_size).unwrap_or(u16::MAX);
         if most < self.recovery.max_datagram_size() {
             self.recovery.set_max_datagram_size(most);
+            self.datagrams.drop_larger_than(self.datagram_room());
         }
         self.peer = peer;
         self.peer_parameters_known = true;
@@ -633,7 +656,8 @@ impl Connection {
         }
         self.lifecycle.establish();
         self.timers.stop(Timer::Handshake);
-        self.local_cids.set_limit(self.peer.active_connection_id_limit);
+        self.local_cids
+            .set_limit(self.peer.active_connection_id_limit);
         match self.side {
             Side::Client => self.events.push(Event::Connected),
             Side::Server => {

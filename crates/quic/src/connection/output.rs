@@ -148,7 +148,8 @@ impl Connection {
                 packets[space.index()] = Some(packet);
             }
         }
-        let needs_padding = packets[0].is_some_and(|p| self.side == Side::Client || p.ack_eliciting);
+        let needs_padding =
+            packets[0].is_some_and(|p| self.side == Side::Client || p.ack_eliciting);
         if needs_padding && end < MIN_INITIAL_DATAGRAM {
             if let Some(last) = packets.iter_mut().flatten().last() {
                 last.pad_to(datagram, MIN_INITIAL_DATAGRAM);
@@ -235,7 +236,9 @@ impl Connection {
         if self.protection.confidentiality_exhausted() {
             self.fail_aead_limit(now);
         } else if self.lifecycle.is_confirmed()
-            && self.protection.wants_update(self.config.key_update_interval)
+            && self
+                .protection
+                .wants_update(self.config.key_update_interval)
         {
             self.protection.initiate_update();
         }
@@ -248,9 +251,9 @@ impl Connection {
             in_flight: packet.in_flight,
         };
         let frames = &mut self.scratch[space.index()];
-        let number =
-            self.recovery
-                .on_packet_sent(now, space, packet.size() as u16, kind, frames);
+        let number = self
+            .recovery
+            .on_packet_sent(now, space, packet.size() as u16, kind, frames);
         debug_assert_eq!(number, packet.packet_number);
         if packet.ack_eliciting {
             self.on_ack_eliciting_sent(now);

@@ -22,7 +22,6 @@ const SAMPLE_LEN: usize = 16;
 pub(crate) struct Opened {
     pub(crate) packet_number: u64,
     pub(crate) payload: std::ops::Range<usize>,
-    pub(crate) key_updated: bool,
 }
 
 #[derive(Debug)]
@@ -178,7 +177,7 @@ impl Protection {
         let packet_number = decode_packet_number(truncated, pn_len, largest_received);
         let payload_at = pn_offset + pn_len;
         let (header, payload) = packet.split_at_mut(payload_at);
-        let (len, key_updated) = match space {
+        let len = match space {
             PacketNumberSpace::Application => {
                 self.open_one_rtt(first, packet_number, header, payload)?
             }
@@ -186,7 +185,7 @@ impl Protection {
                 let keys = self.long(space).ok_or(OpenError::NoKeys)?;
                 let key = &*keys.remote.packet;
                 match key.decrypt_in_place(packet_number, header, payload) {
-                    Ok(plain) => (plain.len(), false),
+                    Ok(plain) => plain.len(),
                     Err(_) => return Err(self.on_failed_open(space)),
                 }
             }
@@ -204,7 +203,6 @@ impl Protection {
         Ok(Opened {
             packet_number,
             payload: payload_at..payload_at + len,
-            key_updated,
         })
     }
 
@@ -214,7 +212,7 @@ impl Protection {
         packet_number: u64,
         header: &[u8],
         payload: &mut [u8],
-    ) -> Result<(usize, bool), OpenError> {
+    ) -> Result<usize, OpenError> {
         let Some(k) = self.one_rtt.as_deref_mut() else {
             return Err(OpenError::NoKeys);
         };
@@ -240,14 +238,14 @@ impl Protection {
         };
         let len = plain.len();
         match which {
-            Which::Previous => Ok((len, false)),
+            Which::Previous => Ok(len),
             Which::Current => {
                 if let Some(p) = &mut k.previous {
                     if p.end.is_none_or(|end| packet_number < end) {
                         p.end = Some(packet_number);
                     }
                 }
-                Ok((len, false))
+                Ok(len)
             }
             Which::Next => {
                 // RFC 9001 §6.2: an update before our last one was seen is a violation.
@@ -258,7 +256,7 @@ impl Protection {
                     )));
                 }
                 k.rotate(Some(packet_number));
-                Ok((len, true))
+                Ok(len)
             }
         }
     }

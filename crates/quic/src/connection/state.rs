@@ -115,7 +115,11 @@ impl Lifecycle {
     }
 
     /// We cannot go on: `last_word` says why.
-    pub(crate) fn close_with(&mut self, code: TransportErrorCode, last_word: ConnectionError) -> bool {
+    pub(crate) fn close_with(
+        &mut self,
+        code: TransportErrorCode,
+        last_word: ConnectionError,
+    ) -> bool {
         self.begin_close(
             OwnClose {
                 code: code.as_u64(),

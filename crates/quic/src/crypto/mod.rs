@@ -92,9 +92,7 @@ impl TlsSession {
     }
 
     pub(crate) fn key_exchange(&self) -> Option<rustls::NamedGroup> {
-        self.inner
-            .negotiated_key_exchange_group()
-            .map(|g| g.name())
+        self.inner.negotiated_key_exchange_group().map(|g| g.name())
     }
 
     pub(crate) fn is_resumed(&self) -> bool {

@@ -10,8 +10,8 @@ use std::time::Duration;
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use rand_core::Rng;
 use towline_wire::{
-    ConnectionId, Header, LongType, QUIC_V1, Reader, Time, Writer,
-    emit_retry, emit_version_negotiation, parse_header, retry_pseudo_packet,
+    ConnectionId, Header, LongType, QUIC_V1, Reader, Time, Writer, emit_retry,
+    emit_version_negotiation, parse_header, retry_pseudo_packet,
 };
 
 use super::reset::MIN_RESET_LEN;
@@ -72,13 +72,21 @@ impl Endpoint {
                     let random = self.rng.next_u32() as u8;
                     // A reserved version keeps clients honest (RFC 9000 §6.3).
                     let grease = 0x0a0a_0a0a | (u32::from(random & 0x3f) << 24 & 0xf000_0000);
-                    emit_version_negotiation(&mut packet, random & 0x3f, scid, dcid, &[QUIC_V1, grease]);
+                    emit_version_negotiation(
+                        &mut packet,
+                        random & 0x3f,
+                        scid,
+                        dcid,
+                        &[QUIC_V1, grease],
+                    );
                     if self.queue_stateless(meta, packet) {
                         self.stats.version_negotiations += 1;
                     }
                 }
             }
-            Header::Short { dcid, .. } => self.send_stateless_reset(now, meta, &dcid, datagram.len()),
+            Header::Short { dcid, .. } => {
+                self.send_stateless_reset(now, meta, &dcid, datagram.len())
+            }
             Header::Long { .. } | Header::Retry { .. } | Header::VersionNegotiation { .. } => {
                 self.stats.unroutable += 1;
             }
@@ -152,7 +160,10 @@ impl Endpoint {
         let scid = self.new_cid();
         let mut nonce = [0; NONCE_LEN];
         self.rng.fill_bytes(&mut nonce);
-        let Some(token) = self.tokens.seal_retry(now, meta.remote, &initial.dcid, nonce) else {
+        let Some(token) = self
+            .tokens
+            .seal_retry(now, meta.remote, &initial.dcid, nonce)
+        else {
             return;
         };
         let mut packet = Vec::new();
@@ -198,7 +209,9 @@ pub(super) struct Tokens {
 impl Tokens {
     pub(super) fn new(key: &[u8; 32]) -> Self {
         Self {
-            key: UnboundKey::new(&AES_256_GCM, key).ok().map(LessSafeKey::new),
+            key: UnboundKey::new(&AES_256_GCM, key)
+                .ok()
+                .map(LessSafeKey::new),
         }
     }
 

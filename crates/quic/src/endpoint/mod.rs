@@ -236,7 +236,11 @@ impl Endpoint {
 
     /// Takes a datagram, or a train of equal ones from one sender. The bytes are overwritten.
     pub fn handle_datagrams(&mut self, now: Time, meta: DatagramMeta, train: &mut [u8]) {
-        let stride = if meta.stride == 0 { train.len() } else { meta.stride };
+        let stride = if meta.stride == 0 {
+            train.len()
+        } else {
+            meta.stride
+        };
         if stride == 0 {
             return;
         }
@@ -294,7 +298,8 @@ impl Endpoint {
         if self.stateless.len() >= MAX_STATELESS_QUEUE {
             return false;
         }
-        self.stateless.push_back((meta.remote, meta.local_ip, packet));
+        self.stateless
+            .push_back((meta.remote, meta.local_ip, packet));
         true
     }
 
@@ -448,7 +453,9 @@ impl Endpoint {
 
     /// Events and deadlines of a connection that may have changed.
     fn note(&mut self, handle: ConnectionHandle) {
-        let Some(slot) = self.slot(handle) else { return };
+        let Some(slot) = self.slot(handle) else {
+            return;
+        };
         let Some(connection) = slot.connection.as_deref() else {
             return;
         };
@@ -486,7 +493,9 @@ impl Endpoint {
                 c.local_cids().issue(cid, reset_token);
             }
         }
-        let Some(slot) = self.slot(handle) else { return };
+        let Some(slot) = self.slot(handle) else {
+            return;
+        };
         if slot.reset_token != token {
             let old = std::mem::replace(&mut slot.reset_token, token);
             self.resets.replace(remote, old, token, handle);
@@ -494,7 +503,9 @@ impl Endpoint {
     }
 
     fn remove(&mut self, handle: ConnectionHandle) {
-        let Some(slot) = self.slot(handle) else { return };
+        let Some(slot) = self.slot(handle) else {
+            return;
+        };
         let Some(connection) = slot.connection.take() else {
             return;
         };
@@ -512,7 +523,8 @@ impl Endpoint {
         if let Some(original) = original {
             self.routes.remove(&original);
         }
-        self.resets.replace(connection.remote(), token, None, handle);
+        self.resets
+            .replace(connection.remote(), token, None, handle);
         self.deadlines.set(handle, None);
         self.stats.connections -= 1;
         self.free.push(handle.index);

@@ -68,25 +68,25 @@ fn a_packet_is_lost_after_nine_eighths_of_the_round_trip() {
     let mut space = space_of(3);
     acknowledge(&mut space, 2);
     assert_eq!(detect(&mut space, 99).0, [0u64; 0]);
-    assert_eq!(space.loss_time, Some(at(100)));
+    assert_eq!(space.loss_candidate, Some(at(10)));
     assert_eq!(detect(&mut space, 100).0, [0]);
-    assert_eq!(space.loss_time, Some(at(101)));
+    assert_eq!(space.loss_candidate, Some(at(11)));
     assert_eq!(detect(&mut space, 101).0, [1]);
-    assert_eq!(space.loss_time, None);
+    assert_eq!(space.loss_candidate, None);
 }
 
 #[test]
 fn nothing_is_lost_before_anything_later_was_acknowledged() {
     let mut space = space_of(10);
     assert_eq!(detect(&mut space, 100_000).0, [0u64; 0]);
-    assert_eq!(space.loss_time, None);
+    assert_eq!(space.loss_candidate, None);
     acknowledge(&mut space, 0);
     assert_eq!(
         detect(&mut space, 100_000).0,
         [0u64; 0],
         "sent after the acknowledged one"
     );
-    assert_eq!(space.loss_time, None);
+    assert_eq!(space.loss_candidate, None);
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn acknowledgement_only_packets_arm_no_loss_timer() {
     push(&mut space, 2, true);
     acknowledge(&mut space, 1);
     detect(&mut space, 10);
-    assert_eq!(space.loss_time, None);
+    assert_eq!(space.loss_candidate, None);
 }
 
 #[test]

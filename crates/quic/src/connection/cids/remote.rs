@@ -89,8 +89,8 @@ impl RemoteCids {
         reset_token: StatelessResetToken,
     ) -> Result<(), Violation> {
         if let Some(known) = self.held.iter().find(|h| h.sequence == sequence) {
-            let same = known.cid == cid
-                && known.reset_token.as_ref().is_none_or(|t| *t == reset_token);
+            let same =
+                known.cid == cid && known.reset_token.as_ref().is_none_or(|t| *t == reset_token);
             return if same {
                 Ok(())
             } else {

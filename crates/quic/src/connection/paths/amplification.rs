@@ -19,10 +19,6 @@ impl Amplification {
         }
     }
 
-    pub(crate) fn is_validated(&self) -> bool {
-        self.validated
-    }
-
     pub(crate) fn validate(&mut self) {
         self.validated = true;
     }

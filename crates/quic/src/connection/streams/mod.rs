@@ -14,10 +14,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use towline_wire::{
-    Direction, MAX_DATA_MAX_LEN, MAX_STREAM_DATA_MAX_LEN, MAX_STREAMS, RESET_STREAM_MAX_LEN, Side, StreamFrame,
-    StreamId, Time, TransportErrorCode, TransportParameters, write_data_blocked, write_max_data,
-    write_max_stream_data, write_max_streams, write_reset_stream, write_stop_sending,
-    write_stream_data_blocked, write_streams_blocked,
+    Direction, MAX_DATA_MAX_LEN, MAX_STREAM_DATA_MAX_LEN, MAX_STREAMS, RESET_STREAM_MAX_LEN, Side,
+    StreamFrame, StreamId, Time, TransportErrorCode, TransportParameters, write_data_blocked,
+    write_max_data, write_max_stream_data, write_max_streams, write_reset_stream,
+    write_stop_sending, write_stream_data_blocked, write_streams_blocked,
 };
 
 use super::component::{PacketWriter, SentFrame};
@@ -251,7 +251,12 @@ impl Streams {
 
     /// Checks a stream ID in a frame for our receiving (`true`) or sending half, and opens
     /// what it implies (RFC 9000 §2.1, §19.4–19.13).
-    fn admit(&mut self, id: StreamId, receiving: bool, events: &mut Events) -> Result<(), Violation> {
+    fn admit(
+        &mut self,
+        id: StreamId,
+        receiving: bool,
+        events: &mut Events,
+    ) -> Result<(), Violation> {
         let state_error = |what| Err(Violation::new(TransportErrorCode::STREAM_STATE_ERROR, what));
         let dir = id.direction();
         if id.initiator() == self.side {
@@ -366,9 +371,7 @@ impl Streams {
 
     fn enqueue_control(&mut self, id: StreamId) {
         let listed = match (self.send.get_mut(&id), self.recv.get_mut(&id)) {
-            (Some(s), _) if s.has_pending_reset() || s.blocked_by_stream() => {
-                &mut s.control_queued
-            }
+            (Some(s), _) if s.has_pending_reset() || s.blocked_by_stream() => &mut s.control_queued,
             (_, Some(r)) => &mut r.control_queued,
             (Some(s), None) => &mut s.control_queued,
             (None, None) => return,
@@ -860,4 +863,3 @@ impl LocalStreams {
         self.refused && self.reported != Some(self.limit)
     }
 }
-

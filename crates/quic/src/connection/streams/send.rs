@@ -21,8 +21,14 @@ enum Fin {
 enum Reset {
     None,
     /// To be sent, for the first time or again.
-    Pending { code: u64, final_size: u64 },
-    Sent { code: u64, final_size: u64 },
+    Pending {
+        code: u64,
+        final_size: u64,
+    },
+    Sent {
+        code: u64,
+        final_size: u64,
+    },
     Acked,
 }
 
@@ -128,8 +134,11 @@ impl SendStream {
 
     /// Highest offset this stream may send new data up to.
     fn limit(&self, connection_credit: u64) -> u64 {
-        self.max_data
-            .min(self.buffer.unsent_offset().saturating_add(connection_credit))
+        self.max_data.min(
+            self.buffer
+                .unsent_offset()
+                .saturating_add(connection_credit),
+        )
     }
 
     /// Whether a STREAM frame could be written now.

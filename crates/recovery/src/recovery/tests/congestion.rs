@@ -15,7 +15,7 @@ fn the_window_bounds_what_is_in_flight() {
 #[test]
 fn less_room_than_a_datagram_is_no_permission() {
     let mut bench = Bench::confirmed(Algorithm::NewReno);
-    (0..9).for_each(|_| drop(bench.send(0)));
+    bench.send_train(0, 9);
     let kind = PacketKind::PADDED_ACK;
     bench
         .recovery
@@ -158,7 +158,9 @@ fn outage(sent: &[u64]) -> (Bench, AckSummary) {
     let mut bench = Bench::confirmed(Algorithm::NewReno);
     bench.send(0);
     bench.ack(100, &[0..=0]);
-    sent.iter().for_each(|millis| drop(bench.send(*millis)));
+    for millis in sent {
+        bench.send(*millis);
+    }
     let last = sent.len() as u64;
     let summary = bench.ack(sent[sent.len() - 1] + 100, &[last..=last]);
     (bench, summary)
@@ -191,7 +193,8 @@ fn an_acknowledged_packet_between_prevents_persistent_congestion() {
     let mut bench = Bench::confirmed(Algorithm::NewReno);
     bench.send(0);
     bench.ack(100, &[0..=0]);
-    for millis in [200, 600, 700, 1500, 1600, 1700] {
+    // 1150 ms from the first loss to the last, but only 650 on one side of number 2.
+    for millis in [200, 600, 700, 1300, 1350, 1700] {
         bench.send(millis);
     }
     let summary = bench.ack(1800, &[6..=6, 2..=2]);
@@ -222,7 +225,7 @@ fn a_run_of_losses_may_be_reported_by_several_acks() {
     let first = bench.ack(2090, &[6..=6]);
     assert!(!first.persistent_congestion, "200 to 450 ms");
     let second = bench.ack(2095, &[9..=9, 6..=6]);
-    assert!(second.persistent_congestion || bench.recovery.stats().persistent_congestion == 1);
+    assert!(second.persistent_congestion, "200 to 2000 ms");
 }
 
 #[test]
@@ -277,7 +280,7 @@ fn late_acks_of_an_older_reduction_do_not_undo_a_newer_one() {
     let mut bench = Bench::confirmed(Algorithm::Cubic);
     bench.fill(0);
     bench.ack(100, &[3..=9]);
-    (0..5).for_each(|_| drop(bench.send(110)));
+    bench.send_train(110, 5);
     let summary = bench.ack(210, &[14..=14]);
     assert!(summary.congestion_event);
     let window = bench.recovery.congestion_window();
