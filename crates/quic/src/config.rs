@@ -211,8 +211,8 @@ impl fmt::Debug for EndpointConfig {
 /// All IDs of one generator have the same length, so that short headers can be parsed.
 pub trait CidGenerator: Send {
     /// Length of every ID, 1 to 20 bytes. Clients and servers here never use empty IDs.
-    fn len(&self) -> usize;
-    /// Fills a new ID from the random bytes given, which are as many as [`Self::len`].
+    fn cid_len(&self) -> usize;
+    /// Fills a new ID from the random bytes given, which are as many as [`Self::cid_len`].
     fn generate(&mut self, random: &[u8]) -> ConnectionId;
 }
 
@@ -235,7 +235,7 @@ impl ShardedCid {
 }
 
 impl CidGenerator for ShardedCid {
-    fn len(&self) -> usize {
+    fn cid_len(&self) -> usize {
         8
     }
 

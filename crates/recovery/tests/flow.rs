@@ -55,6 +55,10 @@ fn transfer(algorithm: Algorithm, path: &Path, total: u64) -> Outcome {
         algorithm,
         ..Config::new(Side::Server)
     };
+    transfer_with(config, path, total)
+}
+
+fn transfer_with(config: Config, path: &Path, total: u64) -> Outcome {
     let mut recovery: Recovery<u64> = Recovery::new(config);
     recovery.set_handshake_confirmed();
     let mut owner = Owner::default();
@@ -282,4 +286,21 @@ fn a_slow_path_with_a_shallow_queue_delivers_everything() {
         assert!(outcome.finished < Duration::from_secs(60), "{algorithm}");
         assert_eq!(outcome.stats.bytes_in_flight, 0);
     }
+}
+
+#[test]
+fn zz() {
+    for queue in [1u64,2,3,4,6,8] {
+    let path = Path {
+        bytes_per_second: 12_500_000,
+        round_trip: Duration::from_millis(100),
+        queue_bytes: 1_250_000*queue,
+        drop_every: 0,
+    };
+    for algorithm in both() {
+        for hystart in [false, true] {
+        let o = transfer_with(Config{hystart, algorithm, ..Config::new(Side::Server)}, &path, 40_000_000);
+        println!("{queue} {algorithm} {hystart} {:?} lost {} ss {:?} cwnd {} deep {} timeouts {}", o.finished, o.stats.packets_lost, o.stats.ssthresh, o.stats.cwnd, o.deepest_queue, o.timeouts);
+        }
+    }}
 }

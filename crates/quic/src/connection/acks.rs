@@ -64,10 +64,10 @@ impl Acks {
         let s = &mut self.spaces[space.index()];
         let previous_largest = s.numbers.max();
         s.numbers.insert(packet_number..packet_number + 1);
-        if s.numbers.len() > MAX_ACK_RANGES {
-            if let Some(dropped) = s.numbers.pop_front() {
-                s.floor = dropped.end;
-            }
+        if s.numbers.len() > MAX_ACK_RANGES
+            && let Some(dropped) = s.numbers.pop_front()
+        {
+            s.floor = dropped.end;
         }
         if previous_largest.is_none_or(|l| packet_number > l) {
             s.largest_time = now;

@@ -175,10 +175,10 @@ mod tests {
                 for (i, byte) in (start..end).zip(&data) {
                     model[i as usize].get_or_insert(*byte);
                 }
-                if next(4) == 0 {
-                    if let Some(chunk) = a.read(1 + next(30) as usize) {
-                        read.extend_from_slice(&chunk);
-                    }
+                if next(4) == 0
+                    && let Some(chunk) = a.read(1 + next(30) as usize)
+                {
+                    read.extend_from_slice(&chunk);
                 }
             }
             while let Some(chunk) = a.read(usize::MAX) {

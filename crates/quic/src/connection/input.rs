@@ -207,11 +207,11 @@ impl Connection {
 
     /// The first things an authentic packet proves.
     fn on_authenticated(&mut self, now: Time, protected: Protected) {
-        if self.ids.remote.is_none() {
-            if let Some(scid) = protected.scid {
-                self.ids.remote = Some(scid);
-                self.remote_cids.set_initial(scid);
-            }
+        if self.ids.remote.is_none()
+            && let Some(scid) = protected.scid
+        {
+            self.ids.remote = Some(scid);
+            self.remote_cids.set_initial(scid);
         }
         if protected.kind == PacketKind::Handshake && self.side == Side::Server {
             // RFC 9000 §8.1: only the holder of the address can have our Handshake keys.
@@ -319,10 +319,10 @@ impl Connection {
         if self.protection.has_keys(PacketNumberSpace::Handshake) {
             self.recovery.set_handshake_keys_available();
         }
-        if !self.peer_parameters_known {
-            if let Err(violation) = self.learn_peer_parameters() {
-                return self.fail(now, &violation);
-            }
+        if !self.peer_parameters_known
+            && let Err(violation) = self.learn_peer_parameters()
+        {
+            return self.fail(now, &violation);
         }
         if self.handshake.is_complete() && !self.lifecycle.is_established() {
             self.on_handshake_complete(now);

@@ -139,7 +139,8 @@ impl Connection {
             }
             let probing = grant.probe == Some(space);
             let due = self.acks.is_due(now, space);
-            if !due && !probing && !(grant.data && self.has_pending(space)) {
+            let wanted = due || probing || (grant.data && self.has_pending(space));
+            if !wanted {
                 continue;
             }
             if let Some(packet) = self.write_packet(now, datagram, end, space, grant.data, probing)
@@ -150,11 +151,12 @@ impl Connection {
         }
         let needs_padding =
             packets[0].is_some_and(|p| self.side == Side::Client || p.ack_eliciting);
-        if needs_padding && end < MIN_INITIAL_DATAGRAM {
-            if let Some(last) = packets.iter_mut().flatten().last() {
-                last.pad_to(datagram, MIN_INITIAL_DATAGRAM);
-                end = last.end();
-            }
+        if needs_padding
+            && end < MIN_INITIAL_DATAGRAM
+            && let Some(last) = packets.iter_mut().flatten().last()
+        {
+            last.pad_to(datagram, MIN_INITIAL_DATAGRAM);
+            end = last.end();
         }
         for packet in packets.into_iter().flatten() {
             if let Err(what) = packet.seal(datagram, &mut self.protection) {
@@ -313,11 +315,13 @@ impl Connection {
             end = packet.end();
             packets[space.index()] = Some(packet);
         }
-        if packets[0].is_some() && self.side == Side::Client && end < MIN_INITIAL_DATAGRAM {
-            if let Some(last) = packets.iter_mut().flatten().last() {
-                last.pad_to(datagram, MIN_INITIAL_DATAGRAM);
-                end = last.end();
-            }
+        if packets[0].is_some()
+            && self.side == Side::Client
+            && end < MIN_INITIAL_DATAGRAM
+            && let Some(last) = packets.iter_mut().flatten().last()
+        {
+            last.pad_to(datagram, MIN_INITIAL_DATAGRAM);
+            end = last.end();
         }
         for packet in packets.into_iter().flatten() {
             if packet.seal(datagram, &mut self.protection).is_err() {

@@ -240,10 +240,10 @@ impl Protection {
         match which {
             Which::Previous => Ok(len),
             Which::Current => {
-                if let Some(p) = &mut k.previous {
-                    if p.end.is_none_or(|end| packet_number < end) {
-                        p.end = Some(packet_number);
-                    }
+                if let Some(p) = &mut k.previous
+                    && p.end.is_none_or(|end| packet_number < end)
+                {
+                    p.end = Some(packet_number);
                 }
                 Ok(len)
             }
@@ -337,10 +337,10 @@ impl Protection {
 
     /// An acknowledgement covers 1-RTT packet `packet_number`.
     pub(crate) fn on_acked(&mut self, packet_number: u64) {
-        if let Some(k) = &mut self.one_rtt {
-            if k.first_sent.is_some_and(|first| packet_number >= first) {
-                k.phase_acked = true;
-            }
+        if let Some(k) = &mut self.one_rtt
+            && k.first_sent.is_some_and(|first| packet_number >= first)
+        {
+            k.phase_acked = true;
         }
     }
 
@@ -372,10 +372,10 @@ impl Protection {
 
     /// Drops the keys from before the last update.
     pub(crate) fn discard_previous(&mut self) {
-        if let Some(k) = &mut self.one_rtt {
-            if k.previous.as_ref().is_some_and(|p| p.end.is_some()) {
-                k.previous = None;
-            }
+        if let Some(k) = &mut self.one_rtt
+            && k.previous.as_ref().is_some_and(|p| p.end.is_some())
+        {
+            k.previous = None;
         }
     }
 

@@ -125,7 +125,7 @@ impl Endpoint {
         let route_keys = (rng.next_u64(), rng.next_u64());
         Self {
             rng,
-            cid_len: config.cid_generator.len(),
+            cid_len: config.cid_generator.cid_len(),
             cid_generator: config.cid_generator,
             accepting: server.is_some(),
             server,
@@ -265,10 +265,10 @@ impl Endpoint {
             match (handle, connection) {
                 (Some(handle), Some(connection)) => {
                     connection.handle_datagram(now, meta.remote, meta.ecn, datagram);
-                    if touched != Some(handle) {
-                        if let Some(previous) = touched.replace(handle) {
-                            self.after(previous);
-                        }
+                    if touched != Some(handle)
+                        && let Some(previous) = touched.replace(handle)
+                    {
+                        self.after(previous);
                     }
                 }
                 _ => {
@@ -283,12 +283,12 @@ impl Endpoint {
     }
 
     fn handle_unroutable(&mut self, now: Time, meta: DatagramMeta, datagram: &mut [u8]) {
-        if let Some(handle) = self.resets.find(meta.remote, datagram) {
-            if let Some(connection) = self.slot(handle).and_then(|s| s.connection.as_mut()) {
-                connection.check_stateless_reset(now, datagram);
-                self.after(handle);
-                return;
-            }
+        if let Some(handle) = self.resets.find(meta.remote, datagram)
+            && let Some(connection) = self.slot(handle).and_then(|s| s.connection.as_mut())
+        {
+            connection.check_stateless_reset(now, datagram);
+            self.after(handle);
+            return;
         }
         self.admit(now, meta, datagram);
     }
@@ -423,18 +423,18 @@ impl Endpoint {
     // ---- bookkeeping after every mutation ----
 
     fn mark_ready(&mut self, handle: ConnectionHandle) {
-        if let Some(slot) = self.slot(handle) {
-            if !std::mem::replace(&mut slot.ready, true) {
-                self.ready.push_back(handle);
-            }
+        if let Some(slot) = self.slot(handle)
+            && !std::mem::replace(&mut slot.ready, true)
+        {
+            self.ready.push_back(handle);
         }
     }
 
     fn mark_eventful(&mut self, handle: ConnectionHandle) {
-        if let Some(slot) = self.slot(handle) {
-            if !std::mem::replace(&mut slot.eventful, true) {
-                self.eventful.push_back(handle);
-            }
+        if let Some(slot) = self.slot(handle)
+            && !std::mem::replace(&mut slot.eventful, true)
+        {
+            self.eventful.push_back(handle);
         }
     }
 

@@ -57,11 +57,11 @@ impl Path {
 
     /// One PATH_RESPONSE a packet; never retransmitted (RFC 9000 §13.3).
     pub(crate) fn write_frames(&mut self, w: &mut PacketWriter<'_, '_>) {
-        if w.remaining() >= PATH_RESPONSE_LEN {
-            if let Some(data) = self.responses.pop() {
-                write_path_response(w.w, data);
-                w.mark_ack_eliciting();
-            }
+        if w.remaining() >= PATH_RESPONSE_LEN
+            && let Some(data) = self.responses.pop()
+        {
+            write_path_response(w.w, data);
+            w.mark_ack_eliciting();
         }
     }
 }

@@ -579,11 +579,11 @@ impl Streams {
         if self.send_credit.raise(max) {
             let waiting = std::mem::take(&mut self.waiting);
             for id in waiting {
-                if let Some(s) = self.send.get_mut(&id) {
-                    if s.queued == Queued::Waiting {
-                        s.queued = Queued::No;
-                        self.enqueue(id);
-                    }
+                if let Some(s) = self.send.get_mut(&id)
+                    && s.queued == Queued::Waiting
+                {
+                    s.queued = Queued::No;
+                    self.enqueue(id);
                 }
             }
         }
@@ -653,11 +653,10 @@ impl Streams {
         if self.send_credit.available() == 0
             && !self.waiting.is_empty()
             && w.remaining() >= CONTROL_FRAME_ROOM
+            && let Some(limit) = self.send_credit.take_blocked_report()
         {
-            if let Some(limit) = self.send_credit.take_blocked_report() {
-                write_data_blocked(w.w, limit);
-                w.mark_ack_eliciting();
-            }
+            write_data_blocked(w.w, limit);
+            w.mark_ack_eliciting();
         }
         self.write_data(w, events);
     }
@@ -763,14 +762,13 @@ impl Streams {
 
     /// Writers whose stream fell below half of its send buffer may go on.
     fn wake_writers(&mut self, id: StreamId, events: &mut Events) {
-        if let Some(s) = self.send.get_mut(&id) {
-            if s.writer_blocked
-                && s.unsent_len() <= self.unsent_cap / 2
-                && self.retained < self.retained_cap
-            {
-                s.writer_blocked = false;
-                events.push(Event::Writable(id));
-            }
+        if let Some(s) = self.send.get_mut(&id)
+            && s.writer_blocked
+            && s.unsent_len() <= self.unsent_cap / 2
+            && self.retained < self.retained_cap
+        {
+            s.writer_blocked = false;
+            events.push(Event::Writable(id));
         }
     }
 
