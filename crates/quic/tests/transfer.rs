@@ -117,3 +117,21 @@ fn two_percent_loss_only_slows() {
     transfer(&mut pair, 2_000_000, Duration::from_secs(60));
     assert!(pair.client().stats().packets_lost > 0);
 }
+
+#[test]
+fn data_that_arrived_before_the_peer_closed_can_still_be_read() {
+    let mut pair = Pair::connected(Options::default());
+    let id = pair.client().open(Direction::Unidirectional).unwrap();
+    pair.client().write_slice(id, b"last words").unwrap();
+    pair.client().finish(id).unwrap();
+    pair.flush();
+    let now = pair.now;
+    pair.client().close(now, 0, b"bye");
+    pair.run_until(Duration::from_secs(1), |p| p.server().is_closed());
+    let id = pair.server().accept(Direction::Unidirectional).unwrap();
+    assert_eq!(
+        pair.server().read(id, 100).unwrap().unwrap(),
+        &b"last words"[..]
+    );
+    assert_eq!(pair.server().read(id, 100), Ok(None));
+}

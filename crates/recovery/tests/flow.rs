@@ -221,18 +221,48 @@ fn a_large_transfer_uses_the_bottleneck() {
     }
 }
 
-#[test]
-fn hystart_leaves_slow_start_before_the_queue_overflows() {
+fn overshoot(algorithm: Algorithm, hystart: bool, queue_bytes: u64) -> Stats {
     let path = Path {
         bytes_per_second: 12_500_000,
         round_trip: Duration::from_millis(100),
-        queue_bytes: 1_250_000,
+        queue_bytes,
         drop_every: 0,
     };
+    let config = Config {
+        algorithm,
+        hystart,
+        ..Config::new(Side::Server)
+    };
+    transfer_with(config, &path, 40_000_000).stats
+}
+
+#[test]
+fn hystart_leaves_slow_start_before_a_deep_queue_overflows() {
     for algorithm in both() {
-        let outcome = transfer(algorithm, &path, 8_000_000);
-        assert_eq!(outcome.stats.packets_lost, 0, "{algorithm}");
-        assert!(!outcome.stats.in_slow_start, "{algorithm}");
+        let stats = overshoot(algorithm, true, 10_000_000);
+        assert_eq!(stats.packets_lost, 0, "{algorithm}");
+        assert!(!stats.in_slow_start, "{algorithm}");
+        assert!(
+            overshoot(algorithm, false, 10_000_000).packets_lost > 5000,
+            "{algorithm}"
+        );
+    }
+}
+
+#[test]
+fn hystart_halves_the_overshoot_into_a_shallow_queue() {
+    // Five conservative rounds still triple the window: a queue of one or two BDP overflows.
+    for algorithm in both() {
+        for queue in [1_250_000, 2_500_000] {
+            let (with, without) = (
+                overshoot(algorithm, true, queue).packets_lost,
+                overshoot(algorithm, false, queue).packets_lost,
+            );
+            assert!(
+                with * 2 < without,
+                "{algorithm}: {with} lost, {without} without"
+            );
+        }
     }
 }
 
@@ -286,21 +316,4 @@ fn a_slow_path_with_a_shallow_queue_delivers_everything() {
         assert!(outcome.finished < Duration::from_secs(60), "{algorithm}");
         assert_eq!(outcome.stats.bytes_in_flight, 0);
     }
-}
-
-#[test]
-fn zz() {
-    for queue in [1u64,2,3,4,6,8] {
-    let path = Path {
-        bytes_per_second: 12_500_000,
-        round_trip: Duration::from_millis(100),
-        queue_bytes: 1_250_000*queue,
-        drop_every: 0,
-    };
-    for algorithm in both() {
-        for hystart in [false, true] {
-        let o = transfer_with(Config{hystart, algorithm, ..Config::new(Side::Server)}, &path, 40_000_000);
-        println!("{queue} {algorithm} {hystart} {:?} lost {} ss {:?} cwnd {} deep {} timeouts {}", o.finished, o.stats.packets_lost, o.stats.ssthresh, o.stats.cwnd, o.deepest_queue, o.timeouts);
-        }
-    }}
 }

@@ -9,6 +9,7 @@ pub mod config;
 pub mod io;
 #[cfg(feature = "tokio")]
 pub mod quic;
+pub mod relay;
 pub mod stats;
 
 pub use towline_identity as identity;

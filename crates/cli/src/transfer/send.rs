@@ -103,6 +103,7 @@ where
         room: Semaphore::new(MAX_UNSETTLED_SENDER),
         inner: Mutex::default(),
     });
+    let _abandon = Abandon(Arc::clone(&session));
     let (found, to_announce) = mpsc::channel(QUEUE);
     let mut workers = JoinSet::new();
     let (roots, follow_links) = (plan.roots, plan.follow_links);
@@ -149,7 +150,6 @@ where
         session.jobs.close();
         let _ = tokio::time::timeout(LAST_WORDS, async { while workers.join_next().await.is_some() {} }).await;
     }
-    session.jobs.abandon();
     let error = outcome.err();
     // Also ends the stream, which the receiver waits for. In the middle of a manifest there
     // is no place for a farewell: the receiver sees the connection close.
@@ -167,6 +167,15 @@ where
     report.resumed = progress.files_resumed.load(Ordering::Relaxed);
     report.bytes_resumed = progress.bytes_resumed.load(Ordering::Relaxed);
     SendEnded { ended: Ended { report, error }, not_files: inner.skipped }
+}
+
+/// Releases the lanes' threads however the session ends, by a dropped future too.
+struct Abandon(Arc<Session>);
+
+impl Drop for Abandon {
+    fn drop(&mut self) {
+        self.0.jobs.abandon();
+    }
 }
 
 /// One lane: a stream, a network task, a file thread.

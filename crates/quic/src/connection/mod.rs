@@ -343,8 +343,8 @@ impl Connection {
     /// # Errors
     /// `Blocked` when nothing is there: `Event::Readable` follows. Others are final.
     pub fn read(&mut self, id: StreamId, max: usize) -> Result<Option<Bytes>, ReadError> {
-        self.alive().map_err(ReadError::ConnectionLost)?;
-        self.streams.read(id, max)
+        let result = self.streams.read(id, max);
+        self.or_lost(result)
     }
 
     /// Copies contiguous bytes into `out`; `None` at the end of the stream.
@@ -352,8 +352,8 @@ impl Connection {
     /// # Errors
     /// As [`Self::read`].
     pub fn read_slice(&mut self, id: StreamId, out: &mut [u8]) -> Result<Option<usize>, ReadError> {
-        self.alive().map_err(ReadError::ConnectionLost)?;
-        self.streams.read_slice(id, out)
+        let result = self.streams.read_slice(id, out);
+        self.or_lost(result)
     }
 
     /// Asks the peer to stop sending and drops what it sent. No effect on a stream that is over.
@@ -487,6 +487,17 @@ impl Connection {
         self.handshake
             .tls()
             .export_keying_material(out, label, context)
+    }
+
+    /// What had arrived before the end can still be read; waiting for more cannot.
+    fn or_lost<T>(&self, result: Result<T, ReadError>) -> Result<T, ReadError> {
+        match result {
+            Err(ReadError::Blocked) => {
+                self.alive().map_err(ReadError::ConnectionLost)?;
+                Err(ReadError::Blocked)
+            }
+            other => other,
+        }
     }
 
     fn alive(&self) -> Result<(), ConnectionError> {
@@ -706,6 +717,6 @@ impl Connection {
         if let Some(word) = self.lifecycle.last_word() {
             self.events.push(Event::Closed(word.clone()));
         }
-        self.streams.clear();
+        self.streams.on_connection_lost();
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -16,6 +17,12 @@ use crate::transfer::report::SessionError;
 use crate::transfer::store::{Store, StorePolicy};
 
 const OVERWRITE: StorePolicy = StorePolicy { overwrite: true, check: false, max_file_size: None };
+
+/// Another modification time than anything written now.
+fn set_old(file: &Path) {
+    let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+    fs::File::options().write(true).open(file).unwrap().set_modified(time).unwrap();
+}
 
 fn failures(report: &crate::transfer::report::Report) -> Vec<Reason> {
     report.failures.iter().map(|failed| failed.refusal.reason).collect()
@@ -125,12 +132,7 @@ async fn a_part_of_another_version_of_the_file_is_not_resumed() {
     run.into(&scratch.path("to")).await;
     let data = noise(6, 8 << 20);
     let file = scratch.write("from/big", &data);
-    fs::File::options()
-        .write(true)
-        .open(file)
-        .unwrap()
-        .set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000))
-        .unwrap();
+    set_old(&file);
     let (_, received) = Run::of(contents_of(&scratch.path("from"))).into(&scratch.path("to")).await;
     assert_eq!((received.report.files, received.report.resumed), (1, 0));
     assert_eq!(fs::read(scratch.path("to/big")).unwrap(), data);
@@ -156,7 +158,7 @@ async fn a_file_that_differs_is_kept_unless_overwriting_is_allowed() {
     scratch.write("from/longer", b"new and longer");
     scratch.write("from/equal", b"new!");
     scratch.write("to/longer", b"old");
-    scratch.write("to/equal", b"old!");
+    set_old(&scratch.write("to/equal", b"old!"));
     let roots = || contents_of(&scratch.path("from"));
     let (sent, received) = Run::of(roots()).into(&scratch.path("to")).await;
     assert_eq!(failures(&received.report), [Reason::Exists, Reason::Exists]);
@@ -176,12 +178,7 @@ async fn a_file_in_place_with_equal_contents_and_another_time_is_left_alone() {
     let data = noise(8, 300_000);
     scratch.write("from/same", &data);
     let placed = scratch.write("to/same", &data);
-    fs::File::options()
-        .write(true)
-        .open(&placed)
-        .unwrap()
-        .set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000))
-        .unwrap();
+    set_old(&placed);
     let (sent, received) = Run::of(contents_of(&scratch.path("from"))).into(&scratch.path("to")).await;
     assert_eq!((received.report.skipped, received.report.bytes_moved), (1, 0));
     assert_eq!(sent.ended.report.skipped, 1);

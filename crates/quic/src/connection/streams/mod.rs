@@ -843,10 +843,9 @@ impl Streams {
         self.remote[dir.index()].update_pending = true;
     }
 
-    /// Drops all stream state when the connection is over.
-    pub(crate) fn clear(&mut self) {
+    /// Nothing more will be sent; what was received stays readable until the connection goes.
+    pub(crate) fn on_connection_lost(&mut self) {
         self.send = StreamMap::default();
-        self.recv = StreamMap::default();
         self.ready = VecDeque::new();
         self.waiting = VecDeque::new();
         self.control = VecDeque::new();
