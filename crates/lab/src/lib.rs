@@ -1,1 +1,22 @@
-//! Scenarios, swarms and fuzz bodies run on the simulator.
+//! Everything that runs whole connections on the simulator: worlds, the random swarm, fuzz bodies.
+//!
+//! ```text
+//!   world     hosts on a simulated network, virtual clock, trace hash, checks at every event
+//!   workload  applications at both ends of a connection, and the ledger that knows the truth
+//!   swarm     per seed: features, strengths, workload; faults, then heal; invariants; shrinking
+//!   fuzz      bodies of the fuzz targets as plain functions, and a stable random mutator
+//! ```
+//!
+//! Programs `swarm` and `fuzz`, `cargo test` and `fuzz/` all call this code. It reads no clock, and
+//! one seed is one run, byte for byte: TLS draws from testkit's seeded provider.
+#![forbid(unsafe_code)]
+
+pub mod fuzz;
+mod random;
+pub mod swarm;
+mod violation;
+pub mod workload;
+pub mod world;
+
+pub use random::Random;
+pub use violation::{Invariant, Violation};

@@ -17,7 +17,7 @@ use crate::sent::{LostPackets, SentRing, State};
 /// RFC 9002's `kPacketThreshold`.
 const PACKET_THRESHOLD: u64 = 3;
 
-/// Packets kept in a ring whose oldest carries nothing in flight. A receiver that only sends ACKs
+/// Cap: packets kept in a ring whose oldest carries nothing in flight. A receiver that only sends ACKs
 /// may never get one acknowledged; beyond this number it forgets the oldest.
 const MAX_UNANSWERED_ACKS: usize = 1024;
 

@@ -12,7 +12,7 @@ use towline_wire::Time;
 
 use crate::bandwidth::Snapshot;
 
-/// Declared losses remembered per packet number space; the oldest are forgotten beyond it.
+/// Cap: declared losses remembered per packet number space; the oldest are forgotten beyond it.
 pub const MAX_LOST_REMEMBERED: usize = 4096;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

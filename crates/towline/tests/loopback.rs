@@ -3,16 +3,20 @@
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::pin;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
+use rustls::KeyLog;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use towline::config::{
-    self, ClientAuth, ClientConfig, Identity, KeyLogging, Options, ServerConfig, Trust,
+    self, ClientAuth, ClientConfig, Identity, KeyExchange, KeyExchangePreference, KeyLogging,
+    Options, Resumption, ServerConfig, Trust,
 };
 use towline::engine::{Close, TimeoutReason};
 use towline::identity::Pin;
+use towline::quic::MAX_ACCEPT_QUEUE;
 use towline::{
     ConnectError, Connection, ConnectionError, Endpoint, ReadError, ReadExactError, ReadToEndError,
     SendDatagramError, WriteError,
@@ -132,6 +136,97 @@ async fn many_streams_of_many_tasks_share_a_connection() {
         });
     }
     within(async { while tasks.join_next().await.transpose().unwrap().is_some() {} }).await;
+}
+
+#[tokio::test]
+async fn a_second_connection_resumes_the_first_ones_session() {
+    let pair = Pair::new().await;
+    tokio::spawn(echo(pair.far.clone()));
+    assert!(!pair.near.is_resumed());
+    // The tickets come after the handshake; one round trip later they are there.
+    round_trip(&pair.near, b"hello").await;
+    let remote = pair.server.local_addr();
+    let connect = pair.client.connect(remote, "localhost", &pair.config);
+    let (near, far) = within(async { tokio::join!(connect, pair.server.accept()) }).await;
+    let near = near.unwrap();
+    assert!(near.is_resumed());
+    tokio::spawn(echo(far.unwrap()));
+    assert_eq!(round_trip(&near, b"again").await, b"again");
+    assert_eq!(near.peer_identity(), pair.near.peer_identity());
+}
+
+#[tokio::test]
+async fn a_full_accept_queue_closes_the_next_connection() {
+    const EXTRA: usize = 8;
+    let mut options = options();
+    options.resumption = Resumption::Disabled;
+    options.key_exchanges = KeyExchangePreference::only(KeyExchange::X25519);
+    let (config, server) = configs(&options);
+    let server = Endpoint::server(loopback(), server).unwrap();
+    let client = Endpoint::client(loopback()).unwrap();
+    let mut held = Vec::new();
+    for _ in 0..MAX_ACCEPT_QUEUE + EXTRA {
+        let connect = client.connect(server.local_addr(), "localhost", &config);
+        held.push(within(connect).await.unwrap());
+    }
+    let mut refused = 0;
+    within(async {
+        while refused < EXTRA {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            refused = held.iter().filter(|c| c.close_reason().is_some()).count();
+        }
+    })
+    .await;
+    assert_eq!(refused, EXTRA);
+    for _ in 0..MAX_ACCEPT_QUEUE {
+        assert!(
+            within(server.accept())
+                .await
+                .unwrap()
+                .close_reason()
+                .is_none()
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_key_log_sees_the_secrets_of_both_sides() {
+    #[derive(Debug, Default)]
+    struct Labels(Mutex<Vec<String>>);
+    impl KeyLog for Labels {
+        fn log(&self, label: &str, _: &[u8], _: &[u8]) {
+            self.0.lock().unwrap().push(label.to_owned());
+        }
+    }
+    let labels = Arc::new(Labels::default());
+    let mut options = options();
+    options.key_log = KeyLogging::To(labels.clone());
+    let _pair = Pair::with(&options).await;
+    let labels = labels.0.lock().unwrap();
+    for label in ["CLIENT_HANDSHAKE_TRAFFIC_SECRET", "SERVER_TRAFFIC_SECRET_0"] {
+        assert_eq!(labels.iter().filter(|l| *l == label).count(), 2, "{label}");
+    }
+}
+
+#[tokio::test]
+async fn the_environment_names_a_key_log_file() {
+    const NAME: &str = "the_environment_names_a_key_log_file";
+    if std::env::var_os(config::KEY_LOG_VARIABLE).is_some() {
+        // The child: one connection with default options.
+        let _pair = Pair::with(&Options::new("test")).await;
+        return;
+    }
+    let file = std::env::temp_dir().join(format!("towline-keys-{}", std::process::id()));
+    let child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", NAME])
+        .env(config::KEY_LOG_VARIABLE, &file)
+        .output()
+        .unwrap();
+    assert!(child.status.success());
+    let log = std::fs::read_to_string(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    assert!(log.lines().count() >= 8, "{log}");
+    assert!(log.contains("CLIENT_TRAFFIC_SECRET_0 "));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

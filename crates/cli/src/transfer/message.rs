@@ -212,8 +212,9 @@ pub(crate) enum Message {
     Answers(Vec<(u64, Answer)>),
     /// How files ended, by entry number.
     Results(Vec<(u64, Result<(), Refusal>)>),
-    /// Every entry is settled; the receiver's last message.
-    Done,
+    /// Every entry is settled: the receiver's last message, and the sender's answer to it.
+    /// `cpu_micros` is the processor time its process spent during the session.
+    Done { cpu_micros: u64 },
     /// The session cannot go on; last message of whoever says it.
     Fatal(Refusal),
 }
@@ -427,7 +428,10 @@ impl Message {
                 results.iter().for_each(|(index, result)| put_result(&mut body, *index, result));
                 RESULTS
             }
-            Self::Done => DONE,
+            Self::Done { cpu_micros } => {
+                put_varint(&mut body, *cpu_micros);
+                DONE
+            }
             Self::Fatal(refusal) => {
                 put_refusal(&mut body, refusal);
                 FATAL
@@ -459,7 +463,7 @@ impl Message {
             },
             ANSWERS => Self::Answers(get_list(&mut reader, get_answer)?),
             RESULTS => Self::Results(get_list(&mut reader, get_result)?),
-            DONE => Self::Done,
+            DONE => Self::Done { cpu_micros: reader.varint()? },
             FATAL => Self::Fatal(get_refusal(&mut reader)?),
             _ => return Err(Malformed("a message of an unknown type")),
         };

@@ -23,6 +23,7 @@ use super::caps::{
     MAX_CHUNK_BYTES, MAX_ENTRIES, MAX_ITEMS_PER_MESSAGE, MAX_LANES, MAX_TEXT_BYTES, MAX_UNSETTLED_RECEIVER,
 };
 use super::claims::SessionHandle;
+use super::cpu::CpuMeter;
 use super::message::{Answer, Entry, EntryKind, HASH_BYTES, Message, RECORD_FILE, Reason, Refusal, read_message};
 use super::path::{RelativePath, printable};
 use super::pipe::{BlockReader, PipeClosed, incoming};
@@ -94,6 +95,7 @@ where
     L: AsyncRead + Unpin + Send + 'static,
 {
     let (mut reader, mut writer) = control;
+    let meter = CpuMeter::start();
     let progress = Arc::clone(&handle.progress);
     let session = Arc::new(Session {
         store,
@@ -116,7 +118,7 @@ where
     workers.spawn(accept_lanes(Arc::clone(&session), lanes, outgoing));
 
     let outcome = {
-        let mut writing = std::pin::pin!(write_control(&mut writer, to_write, &session));
+        let mut writing = std::pin::pin!(write_control(&mut writer, to_write, &session, &meter));
         let mut reading = std::pin::pin!(session.read_control(&mut reader, to_decider));
         let mut manifest_done = false;
         let outcome = loop {
@@ -156,15 +158,19 @@ where
             Some(error)
         }
     };
+    let mut peer_cpu = None;
     if error.is_none() {
-        // The sender answers `Done` by ending its stream: then our last bytes have arrived.
-        let _ = tokio::time::timeout(LAST_WORDS, read_message(&mut reader)).await;
+        // The sender answers `Done`: then our last bytes have arrived.
+        let answer = tokio::time::timeout(LAST_WORDS, read_message(&mut reader)).await;
+        if let Ok(Ok(Some(Message::Done { cpu_micros }))) = answer {
+            peer_cpu = Some(Duration::from_micros(cpu_micros));
+        }
     }
     workers.abort_all();
     while workers.join_next().await.is_some() {}
     let mut report = std::mem::take(&mut session.lock().report);
     report.bytes_moved = progress.bytes_moved.load(Ordering::Relaxed);
-    Ended { report, error }
+    Ended { report, error, cpu: meter.spent(), peer_cpu }
 }
 
 impl Session {
@@ -367,8 +373,10 @@ impl Session {
             let mut text = vec![0; length as usize];
             lane.exact(&mut text)?;
             let refusal = Refusal { reason: Reason::from_code(code), text: printable(&text) };
-            if let Ok(writing) = writing {
-                writing.discard();
+            match writing {
+                Ok(writing) if refusal.reason == Reason::Changed => writing.discard(),
+                // Dropped: a resumable part stays.
+                _ => {}
             }
             Err(refusal)
         };
@@ -446,6 +454,7 @@ async fn write_control<W: AsyncWrite + Unpin>(
     writer: &mut W,
     mut items: mpsc::Receiver<Outgoing>,
     session: &Session,
+    meter: &CpuMeter,
 ) -> io::Result<()> {
     let mut until = session.until.subscribe();
     let mut settled = 0;
@@ -488,6 +497,7 @@ async fn write_control<W: AsyncWrite + Unpin>(
         }
     }
     session.done.store(true, Ordering::Relaxed);
-    writer.write_all(&Message::Done.encode()).await?;
+    let done = Message::Done { cpu_micros: meter.micros() };
+    writer.write_all(&done.encode()).await?;
     writer.shutdown().await
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::time::Duration;
 
 use super::caps::MAX_REPORTED_FAILURES;
 use super::message::{Malformed, ReadError, Reason, Refusal};
@@ -112,4 +113,7 @@ impl From<io::Error> for SessionError {
 pub(crate) struct Ended {
     pub(crate) report: Report,
     pub(crate) error: Option<SessionError>,
+    /// Processor time of this process and of the peer's during the session.
+    pub(crate) cpu: Duration,
+    pub(crate) peer_cpu: Option<Duration>,
 }

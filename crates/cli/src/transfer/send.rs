@@ -20,6 +20,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::caps::{MAX_LANES, MAX_UNSETTLED_SENDER};
+use super::cpu::CpuMeter;
 use super::limit::Limiter;
 use super::message::{Answer, EntryKind, FileFacts, Message, Refusal, put_entry, put_varint, read_message, stream_kind};
 use super::path::RelativePath;
@@ -97,6 +98,7 @@ where
     O: OpenLane,
 {
     let (mut reader, mut writer) = control;
+    let meter = CpuMeter::start();
     let session = Arc::new(Session {
         progress: Arc::clone(&progress),
         jobs: Jobs::default(),
@@ -150,12 +152,19 @@ where
         session.jobs.close();
         let _ = tokio::time::timeout(LAST_WORDS, async { while workers.join_next().await.is_some() {} }).await;
     }
-    let error = outcome.err();
+    let (peer_cpu, error) = match outcome {
+        Ok(cpu) => (Some(cpu), None),
+        Err(error) => (None, Some(error)),
+    };
     // Also ends the stream, which the receiver waits for. In the middle of a manifest there
     // is no place for a farewell: the receiver sees the connection close.
     let _ = tokio::time::timeout(LAST_WORDS, async {
-        if let Some(refusal) = error.as_ref().and_then(SessionError::farewell).filter(|_| announced) {
-            writer.write_all(&Message::Fatal(refusal).encode()).await?;
+        let farewell = match &error {
+            None => Some(Message::Done { cpu_micros: meter.micros() }),
+            Some(error) => error.farewell().map(Message::Fatal),
+        };
+        if let Some(message) = farewell.filter(|_| announced) {
+            writer.write_all(&message.encode()).await?;
         }
         writer.shutdown().await
     })
@@ -166,7 +175,8 @@ where
     report.bytes_moved = progress.bytes_moved.load(Ordering::Relaxed);
     report.resumed = progress.files_resumed.load(Ordering::Relaxed);
     report.bytes_resumed = progress.bytes_resumed.load(Ordering::Relaxed);
-    SendEnded { ended: Ended { report, error }, not_files: inner.skipped }
+    let ended = Ended { report, error, cpu: meter.spent(), peer_cpu };
+    SendEnded { ended, not_files: inner.skipped }
 }
 
 /// Releases the lanes' threads however the session ends, by a dropped future too.
@@ -250,8 +260,8 @@ impl Session {
         writer.write_all(&end.encode()).await
     }
 
-    /// Reads answers and results until `Done`.
-    async fn read_control<R: AsyncRead + Unpin>(&self, reader: &mut R) -> Result<(), SessionError> {
+    /// Reads answers and results until `Done`, which tells the receiver's processor time.
+    async fn read_control<R: AsyncRead + Unpin>(&self, reader: &mut R) -> Result<Duration, SessionError> {
         loop {
             match read_message(reader).await? {
                 Some(Message::Answers(answers)) => {
@@ -264,9 +274,9 @@ impl Session {
                         self.on_result(index, result)?;
                     }
                 }
-                Some(Message::Done) => {
+                Some(Message::Done { cpu_micros }) => {
                     return if self.lock().files.is_empty() && self.progress.list_complete.load(Ordering::Relaxed) {
-                        Ok(())
+                        Ok(Duration::from_micros(cpu_micros))
                     } else {
                         Err(SessionError::Protocol("the receiver is done before every file is settled"))
                     };

@@ -106,7 +106,8 @@ fn send_file(job: &Job, lane: &mut BlockWriter, progress: &Progress) -> Result<(
     let (mut file, mut hasher, offset) = match opened {
         Ok(opened) => opened,
         Err(refusal) => {
-            put_header(job, 0, lane)?;
+            // What the receiver has stays as it is.
+            put_header(job, job.have, lane)?;
             return put_abort(&refusal, lane);
         }
     };

@@ -7,7 +7,14 @@ mod timers;
 
 use towline_wire::PacketNumberSpace::{Application, Handshake, Initial};
 
+use core::ops::RangeInclusive;
+
+use towline_wire::{EcnCounts, Side};
+
 use super::*;
+use crate::congestion::{AckSample, Algorithm, LossSample};
+use crate::pto::LossTimer;
+use crate::sent::SentEntry;
 
 pub(super) const SIZE: u16 = 1200;
 pub(super) const NO_DELAY: Duration = Duration::ZERO;

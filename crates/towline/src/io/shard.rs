@@ -124,10 +124,13 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
     /// Sets who is woken when a handle has work for the shard.
     pub fn set_waker(&mut self, waker: &Waker) {
         let mut state = self.handle.lock();
-        match &mut state.waker {
-            Some(old) => old.clone_from(waker),
-            none => *none = Some(waker.clone()),
+        if state.waker.as_ref().is_some_and(|old| old.will_wake(waker)) {
+            return;
         }
+        let replaced = state.waker.replace(waker.clone());
+        // Dropped without the lock: a waker may own a task that owns a handle.
+        drop(state);
+        drop(replaced);
     }
 
     /// When to drive next, if nothing else happens before. A time that has passed means now.

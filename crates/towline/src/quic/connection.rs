@@ -97,9 +97,9 @@ impl Drop for Reference {
     fn drop(&mut self) {
         let now = self.shard.clock().now();
         let slot = self.slot;
-        self.shard.with(|endpoint, registry| {
-            let told = registry.release(slot, endpoint, now);
-            ((), if told { Change::Made } else { Change::None })
+        let _entry = self.shard.with(|endpoint, registry| {
+            let (entry, told) = registry.release(slot, endpoint, now);
+            (entry, if told { Change::Made } else { Change::None })
         });
     }
 }
@@ -122,23 +122,23 @@ impl Waiting<'_> {
             wish,
             key,
         } = self;
-        reference.with(|engine, entry| match attempt(engine, entry) {
-            Poll::Ready((result, change)) => (Poll::Ready(result), change),
+        let (result, _replaced) = reference.with(|engine, entry| match attempt(engine, entry) {
+            Poll::Ready((result, change)) => ((Poll::Ready(result), None), change),
             Poll::Pending => {
-                entry.waiters(*wish).register(key, cx.waker());
-                (Poll::Pending, Change::None)
+                let replaced = entry.waiters(*wish).register(key, cx.waker());
+                ((Poll::Pending, replaced), Change::None)
             }
-        })
+        });
+        result
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if let Some(key) = self.key {
-            self.reference.with(|_, entry| {
-                entry.waiters(self.wish).remove(key);
-                ((), Change::None)
-            });
+            let _removed = self
+                .reference
+                .with(|_, entry| (entry.waiters(self.wish).remove(key), Change::None));
         }
     }
 }
@@ -400,6 +400,14 @@ impl Connection {
     pub fn key_exchange(&self) -> Option<&'static str> {
         let group = self.remains_or(Engine::key_exchange, |r| r.key_exchange)?;
         Some(group.as_str().unwrap_or("unknown"))
+    }
+
+    /// Whether the TLS session was resumed from an earlier connection.
+    pub fn is_resumed(&self) -> bool {
+        self.reference.look(|engine, entry| match &entry.remains {
+            Some(remains) => remains.resumed,
+            None => engine.is_some_and(Engine::is_resumed),
+        })
     }
 
     fn remains_or<R>(

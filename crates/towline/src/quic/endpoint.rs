@@ -108,17 +108,23 @@ impl Endpoint {
         let mut waiting = Waiting::new(&self.share.shard, |registry| &mut registry.acceptors);
         let (slot, remote) = poll_fn(|cx| {
             let key = &mut waiting.key;
-            self.share.shard.with(|_, registry| {
+            let (result, _replaced) = self.share.shard.with(|_, registry| {
                 let result = match registry.pop_accepted() {
-                    Some(slot) => Poll::Ready(Some((slot, registry.entry(slot).remote))),
-                    None if registry.closed.is_some() || registry.stopped => Poll::Ready(None),
+                    Some(slot) => {
+                        let remote = registry.entry(slot).remote;
+                        (Poll::Ready(Some((slot, remote))), None)
+                    }
+                    None if registry.closed.is_some() || registry.stopped => {
+                        (Poll::Ready(None), None)
+                    }
                     None => {
-                        registry.acceptors.register(key, cx.waker());
-                        Poll::Pending
+                        let replaced = registry.acceptors.register(key, cx.waker());
+                        (Poll::Pending, replaced)
                     }
                 };
                 (result, Change::None)
-            })
+            });
+            result
         })
         .await?;
         let reference = Reference::adopt(self.share.shard.clone(), slot, remote);
@@ -155,13 +161,14 @@ impl Endpoint {
         let mut waiting = Waiting::new(&self.share.shard, |registry| &mut registry.idlers);
         poll_fn(|cx| {
             let key = &mut waiting.key;
-            self.share.shard.with(|endpoint, registry| {
+            let (result, _replaced) = self.share.shard.with(|endpoint, registry| {
                 if endpoint.stats().connections == 0 || registry.stopped {
-                    return (Poll::Ready(()), Change::None);
+                    return ((Poll::Ready(()), None), Change::None);
                 }
-                registry.idlers.register(key, cx.waker());
-                (Poll::Pending, Change::None)
-            })
+                let replaced = registry.idlers.register(key, cx.waker());
+                ((Poll::Pending, replaced), Change::None)
+            });
+            result
         })
         .await;
     }
@@ -224,10 +231,9 @@ impl<'a> Waiting<'a> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if let Some(key) = self.key {
-            self.shard.with(|_, registry| {
-                (self.of)(registry).remove(key);
-                ((), Change::None)
-            });
+            let _removed = self
+                .shard
+                .with(|_, registry| ((self.of)(registry).remove(key), Change::None));
         }
     }
 }

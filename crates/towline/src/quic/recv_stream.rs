@@ -120,13 +120,13 @@ impl RecvStream {
 
     fn tell_stop(&self, code: u64) {
         let id = self.id;
-        self.reference.with(|engine, entry| {
-            entry.recv.remove(&id);
+        let _waker = self.reference.with(|engine, entry| {
+            let waker = entry.recv.remove(&id);
             match engine {
                 Some(engine) if entry.error.is_none() => engine.stop(id, code),
-                _ => return ((), Change::None),
+                _ => return (waker, Change::None),
             }
-            ((), Change::Made)
+            (waker, Change::Made)
         });
     }
 
@@ -153,29 +153,22 @@ impl RecvStream {
             None => {}
         }
         let id = self.id;
-        let result = self.reference.with(|engine, entry| {
+        let (result, _replaced) = self.reference.with(|engine, entry| {
             let result = match engine {
                 Some(engine) => read(engine, id),
                 None => Err(engine::ReadError::ConnectionLost(lost(entry))),
             };
-            match result {
-                Ok(data) => (Poll::Ready(Ok(data)), Change::Made),
-                Err(engine::ReadError::Blocked) => match &entry.error {
-                    Some(error) => {
-                        let error = engine::ReadError::ConnectionLost(error.clone());
-                        (Poll::Ready(Err(error)), Change::None)
-                    }
-                    None => {
-                        match entry.recv.get_mut(&id) {
-                            Some(old) => old.clone_from(cx.waker()),
-                            None => {
-                                entry.recv.insert(id, cx.waker().clone());
-                            }
-                        }
-                        (Poll::Pending, Change::None)
-                    }
-                },
-                Err(error) => (Poll::Ready(Err(error)), Change::None),
+            match (result, &entry.error) {
+                (Ok(data), _) => ((Poll::Ready(Ok(data)), None), Change::Made),
+                (Err(engine::ReadError::Blocked), None) => {
+                    let replaced = entry.recv.insert(id, cx.waker().clone());
+                    ((Poll::Pending, replaced), Change::None)
+                }
+                (Err(engine::ReadError::Blocked), Some(error)) => {
+                    let error = engine::ReadError::ConnectionLost(error.clone());
+                    ((Poll::Ready(Err(error)), None), Change::None)
+                }
+                (Err(error), _) => ((Poll::Ready(Err(error)), None), Change::None),
             }
         });
         result.map(|result| match result {

@@ -60,6 +60,7 @@ pub(super) struct Remains {
     pub(super) alpn: Option<Vec<u8>>,
     pub(super) cipher_suite: Option<CipherSuite>,
     pub(super) key_exchange: Option<NamedGroup>,
+    pub(super) resumed: bool,
 }
 
 impl Remains {
@@ -70,6 +71,7 @@ impl Remains {
             alpn: engine.alpn().map(<[u8]>::to_vec),
             cipher_suite: engine.cipher_suite(),
             key_exchange: engine.key_exchange(),
+            resumed: engine.is_resumed(),
         }
     }
 }
@@ -202,12 +204,18 @@ impl Registry {
     }
 
     /// Gives one reference back. The last one closes the connection, if it still lives,
-    /// with application code 0. True if the engine was told something.
-    pub(super) fn release(&mut self, slot: usize, endpoint: &mut Endpoint, now: Time) -> bool {
+    /// with application code 0; `true` if the engine was told so. An entry that is no
+    /// longer needed is returned, to be dropped outside the lock.
+    pub(super) fn release(
+        &mut self,
+        slot: usize,
+        endpoint: &mut Endpoint,
+        now: Time,
+    ) -> (Option<Entry>, bool) {
         let entry = self.entry(slot);
         entry.references -= 1;
         if entry.references > 0 || entry.queued {
-            return false;
+            return (None, false);
         }
         self.discard(slot, endpoint, now, 0, b"")
     }
@@ -220,22 +228,21 @@ impl Registry {
         now: Time,
         code: u64,
         reason: &[u8],
-    ) -> bool {
+    ) -> (Option<Entry>, bool) {
         let Some(entry) = self.entries[slot].take() else {
-            return false;
+            return (None, false);
         };
         self.free.push(slot);
-        let Some(handle) = entry.handle else {
-            return false;
-        };
-        self.by_handle.remove(&handle);
-        match endpoint.connection_mut(handle) {
-            Some(engine) if entry.error.is_none() => {
+        let mut told = false;
+        if let Some(handle) = entry.handle {
+            self.by_handle.remove(&handle);
+            let engine = endpoint.connection_mut(handle);
+            if let (Some(engine), None) = (engine, &entry.error) {
                 engine.close(now, code, reason);
-                true
+                told = true;
             }
-            _ => false,
         }
+        (Some(entry), told)
     }
 
     /// The next connection for `accept`, now referred to once.
@@ -251,7 +258,8 @@ impl Registry {
     pub(super) fn drop_unclaimed(&mut self, endpoint: &mut Endpoint, now: Time) {
         let (code, reason) = self.closed.clone().unwrap_or_default();
         while let Some(slot) = self.accept_queue.pop_front() {
-            self.discard(slot, endpoint, now, code, &reason);
+            // Nobody has waited on it yet: its entry holds no waker.
+            let _ = self.discard(slot, endpoint, now, code, &reason);
         }
     }
 

@@ -212,15 +212,18 @@ impl SendStream {
         };
         poll_fn(|cx| {
             let Watch { reference, id, key } = &mut watch;
-            reference.with(|engine, entry| {
+            let (result, _replaced) = reference.with(|engine, entry| {
                 let mut slot = entry.send.remove(id).unwrap_or_default();
                 let result = attempt(engine, entry, &slot);
-                if result.is_pending() {
-                    slot.watchers.register(key, cx.waker());
-                }
+                let replaced = if result.is_pending() {
+                    slot.watchers.register(key, cx.waker())
+                } else {
+                    None
+                };
                 entry.send.insert(*id, slot);
-                (result, Change::None)
-            })
+                ((result, replaced), Change::None)
+            });
+            result
         })
         .await
     }
@@ -242,20 +245,21 @@ impl SendStream {
         write: impl FnOnce(&mut Engine, StreamId) -> Result<usize, engine::WriteError>,
     ) -> Poll<Result<usize, WriteError>> {
         let id = self.id;
-        self.reference.with(|engine, entry| {
+        let (result, _replaced) = self.reference.with(|engine, entry| {
             match with_engine(engine, entry, |engine| write(engine, id)) {
-                Ok(n) => (Poll::Ready(Ok(n)), Change::Made),
+                Ok(n) => ((Poll::Ready(Ok(n)), None), Change::Made),
                 Err(engine::WriteError::Blocked) => {
                     let slot = entry.send.entry(id).or_default();
-                    match &mut slot.writable {
-                        Some(old) => old.clone_from(cx.waker()),
-                        none => *none = Some(cx.waker().clone()),
-                    }
-                    (Poll::Pending, Change::None)
+                    let replaced = slot.writable.replace(cx.waker().clone());
+                    ((Poll::Pending, replaced), Change::None)
                 }
-                Err(error) => (Poll::Ready(Err(outward(error, entry))), Change::None),
+                Err(error) => {
+                    let error = outward(error, entry);
+                    ((Poll::Ready(Err(error)), None), Change::None)
+                }
             }
-        })
+        });
+        result
     }
 }
 
@@ -292,11 +296,12 @@ impl Drop for Watch<'_> {
     fn drop(&mut self) {
         if let Some(key) = self.key {
             let id = self.id;
-            self.reference.with(|_, entry| {
-                if let Some(slot) = entry.send.get_mut(&id) {
-                    slot.watchers.remove(key);
-                }
-                ((), Change::None)
+            let _removed = self.reference.with(|_, entry| {
+                let slot = entry.send.get_mut(&id);
+                (
+                    slot.and_then(|slot| slot.watchers.remove(key)),
+                    Change::None,
+                )
             });
         }
     }
@@ -328,13 +333,13 @@ impl AsyncWrite for SendStream {
 impl Drop for SendStream {
     fn drop(&mut self) {
         let (id, open) = (self.id, self.state == State::Open);
-        self.reference.with(|engine, entry| {
-            entry.send.remove(&id);
+        let _slot = self.reference.with(|engine, entry| {
+            let slot = entry.send.remove(&id);
             match engine {
                 Some(engine) if open && entry.error.is_none() => engine.reset(id, 0),
-                _ => return ((), Change::None),
+                _ => return (slot, Change::None),
             }
-            ((), Change::Made)
+            (slot, Change::Made)
         });
     }
 }

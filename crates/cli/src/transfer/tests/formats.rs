@@ -79,7 +79,7 @@ fn samples() -> Vec<Message> {
             (3, Answer::Refuse(Refusal::new(Reason::Exists, "why"))),
         ]),
         Message::Results(vec![(0, Ok(())), (1, Err(Refusal::new(Reason::Other(999), "")))]),
-        Message::Done,
+        Message::Done { cpu_micros: 5 },
         Message::Fatal(Refusal::new(Reason::DiskFull, "full")),
     ]
 }

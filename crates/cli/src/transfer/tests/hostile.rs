@@ -170,7 +170,7 @@ async fn a_message_over_the_limit_is_refused_before_it_is_read() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn garbage_on_the_control_stream_ends_the_session() {
-    for garbage in [&b"\x10\x01\xff"[..], b"\x3f\x00", b"\x22\x00", b"\x11\x03\x05\x00\x00", b"\x22\x01\x00"] {
+    for garbage in [&b"\x10\x01\xff"[..], b"\x3f\x00", b"\x22\x01\x00", b"\x11\x03\x05\x00\x00", b"\x22\x02\x00\x00"] {
         let mut victim = Victim::new();
         victim.control.write_all(garbage).await.unwrap();
         victim.must_blame_us().await;
@@ -189,7 +189,7 @@ async fn a_wrong_hash_puts_nothing_in_place() {
         panic!("expected results");
     };
     assert_eq!(results[0].1.as_ref().unwrap_err().reason, Reason::Mismatch);
-    assert!(matches!(read_message(&mut victim.control).await.unwrap(), Some(Message::Done)));
+    assert!(matches!(read_message(&mut victim.control).await.unwrap(), Some(Message::Done { .. })));
     drop(victim.control);
     assert_eq!(victim.ended.await.unwrap().report.failed, 1);
     assert!(!victim.scratch.path("to/file").exists());
@@ -276,7 +276,7 @@ async fn a_receiver_that_breaks_the_rules_is_blamed() {
         vec![Message::Answers(vec![(0, want(0)), (0, want(0))])],
         vec![Message::Answers(vec![(0, Answer::Want { have: 2, hash: Some([0; 32]), only_if_identical: true })])],
         vec![Message::Results(vec![(0, Ok(()))])],
-        vec![Message::Done],
+        vec![Message::Done { cpu_micros: 0 }],
         vec![Message::Accept],
         vec![Message::EndOfList { entries: 1, bytes: 4, unreadable: 0 }],
     ];

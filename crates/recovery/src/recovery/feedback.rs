@@ -1,0 +1,508 @@
+//! What comes back: acknowledgements, expired timers, dropped keys. The order of an ACK:
+//! 1. walk the ranges, give frames of newly acknowledged packets back;
+//! 2. take the round-trip sample, if there is one;
+//! 3. detect losses, give their frames back;
+//! 4. tell the controller: spurious losses, losses, then the ACK, each at most once.
+//!
+//! Every byte that leaves flight passes `Recovery::settle`, and none twice.
+
+use core::ops::RangeInclusive;
+use core::time::Duration;
+
+use towline_wire::{EcnCounts, PacketNumberSpace, Time};
+
+use super::interface::{AckError, AckSummary, Expired, FrameOwner};
+use super::{Episode, Recovery};
+use crate::congestion::{AckSample, CongestionController, LossSample};
+use crate::loss::Space;
+use crate::persistent_congestion;
+use crate::pto::LossTimer;
+use crate::sent::SentEntry;
+
+/// Probes per expired PTO when there is data in flight (RFC 9002 §6.2.4 allows one or two).
+const PROBES_PER_PTO: u8 = 2;
+
+/// PTOs for which a lost packet is remembered.
+const LOST_MEMORY_PTOS: u32 = 3;
+
+/// Totals of the packets an ACK newly acknowledges.
+#[derive(Default)]
+struct Acked {
+    packets: u64,
+    in_flight_packets: u64,
+    bytes: u64,
+    bytes_after_recovery: u64,
+    ack_eliciting: u64,
+    /// The largest number of all, and of those in flight.
+    newest: Option<(u64, SentEntry)>,
+    newest_in_flight: Option<(u64, SentEntry)>,
+    late_packets: u32,
+    late_bytes: u64,
+    late_in_episode: u64,
+}
+
+impl Acked {
+    fn add(&mut self, packet_number: u64, entry: SentEntry, recovery_start: Option<Time>) {
+        self.packets += 1;
+        self.ack_eliciting += u64::from(entry.ack_eliciting);
+        if entry.in_flight {
+            self.in_flight_packets += 1;
+            self.bytes += u64::from(entry.size);
+            if recovery_start.is_none_or(|start| entry.sent_time > start) {
+                self.bytes_after_recovery += u64::from(entry.size);
+            }
+            if self
+                .newest_in_flight
+                .is_none_or(|(newest, _)| packet_number > newest)
+            {
+                self.newest_in_flight = Some((packet_number, entry));
+            }
+        }
+        if self.newest.is_none_or(|(newest, _)| packet_number > newest) {
+            self.newest = Some((packet_number, entry));
+        }
+    }
+}
+
+impl<F: Clone> Recovery<F> {
+    /// Takes an ACK frame: `ack_delay` scaled to time, `ranges` highest first.
+    ///
+    /// # Errors
+    /// [`AckError::NeverSent`], after which the connection must close; part of the frame may have
+    /// been taken.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the fields of an ACK frame, kept apart by type"
+    )]
+    pub fn on_ack_received(
+        &mut self,
+        now: Time,
+        space: PacketNumberSpace,
+        largest: u64,
+        ack_delay: Duration,
+        ecn: Option<EcnCounts>,
+        ranges: impl Iterator<Item = RangeInclusive<u64>>,
+        owner: &mut impl FrameOwner<F>,
+    ) -> Result<AckSummary, AckError> {
+        self.touch(now);
+        let acked = self.walk_ranges(space, largest, ranges, owner)?;
+        let mut summary = AckSummary {
+            newly_acked_packets: acked.packets,
+            newly_acked_bytes: acked.bytes,
+            includes_ack_eliciting: acked.ack_eliciting > 0,
+            largest_newly_acked: acked.newest.map(|(packet_number, _)| packet_number),
+            largest_sent_time: acked.newest.map(|(_, entry)| entry.sent_time),
+            spurious: acked.late_packets,
+            ..AckSummary::default()
+        };
+        let bytes_in_flight_before = self.bytes_in_flight;
+        let cwnd_limited = self.settled < self.utilised_until;
+        self.settle(acked.bytes);
+
+        let state = &mut self.spaces[space.index()];
+        let raised = state.largest_acked.is_none_or(|old| largest > old);
+        if raised {
+            state.largest_acked = Some(largest);
+        }
+        let newest_sent = summary.largest_sent_time;
+        state.newest_acked_sent = state.newest_acked_sent.max(newest_sent);
+        // Rates are measured on packets in flight only: the others leave no trace in the sampler.
+        let measured = acked.newest_in_flight.or(acked.newest);
+        let measured = measured.map(|(_, entry)| (entry.sent_time, state.ring.snapshot(&entry)));
+        let newest_is_largest = summary.largest_newly_acked == Some(largest);
+        if let Some(counts) = ecn
+            && raised
+        {
+            // A count in an ACK that raises nothing is old news (RFC 9000 §13.4.2.1); one whose
+            // largest packet we no longer know has no send time to judge by.
+            if newest_is_largest {
+                summary.ce_marks = counts.ce.saturating_sub(state.ce_count);
+            }
+            state.ce_count = state.ce_count.max(counts.ce);
+        }
+
+        // Karn's rule: only the largest, acknowledged for the first time, tells when this ACK was
+        // provoked, and only an ack-eliciting packet provoked it (RFC 9002 §5.1).
+        let sample = newest_sent
+            .filter(|sent| newest_is_largest && acked.ack_eliciting > 0 && *sent >= self.path_start)
+            .map(|sent| self.sample_rtt(now, space, sent, ack_delay));
+        summary.rtt_sampled = sample.is_some();
+
+        if acked.packets > 0 || acked.late_packets > 0 {
+            self.pto.on_progress(now);
+            self.spaces[space.index()].probes_owed = 0;
+        }
+        self.on_late_acks(now, &acked);
+        self.lose(
+            now,
+            space,
+            bytes_in_flight_before,
+            cwnd_limited,
+            &mut summary,
+            owner,
+        );
+
+        if let Some((sent_time, snapshot)) = measured
+            && (acked.bytes > 0 || summary.ce_marks > 0)
+        {
+            let min_rtt = self.rtt.min().map_or(0, crate::rtt::nanos);
+            let rate = self
+                .sampler
+                .on_ack(now, acked.bytes, sent_time, &snapshot, min_rtt);
+            let reduced = self.controller.on_ack(&AckSample {
+                now,
+                acked_bytes: acked.bytes,
+                acked_bytes_after_recovery: acked.bytes_after_recovery,
+                acked_packets: acked.in_flight_packets,
+                newest_sent_time: sent_time,
+                bytes_in_flight_before,
+                bytes_in_flight: self.bytes_in_flight,
+                rtt: sample.map(|(raw, _)| raw),
+                adjusted_rtt: sample.map(|(_, adjusted)| adjusted),
+                smoothed_rtt: self.rtt.smoothed(),
+                min_rtt: self.rtt.min(),
+                delivered: self.sampler.delivered,
+                prior_delivered: rate.prior_delivered,
+                round: self.sampler.round,
+                round_start: rate.round_start,
+                delivery_rate: rate.rate,
+                tx_in_flight: rate.tx_in_flight,
+                lost_since_sent: rate.lost,
+                app_limited: rate.app_limited,
+                cwnd_limited,
+                ce_marks: summary.ce_marks,
+                one_way_delay: None,
+            });
+            if reduced {
+                self.on_reduced(0);
+                summary.congestion_event = true;
+            }
+        }
+        self.expire_lost(now, space);
+        Ok(summary)
+    }
+
+    fn walk_ranges(
+        &mut self,
+        space: PacketNumberSpace,
+        largest: u64,
+        ranges: impl Iterator<Item = RangeInclusive<u64>>,
+        owner: &mut impl FrameOwner<F>,
+    ) -> Result<Acked, AckError> {
+        let recovery_start = self.controller.recovery_start();
+        let episode = self.episode.number;
+        let Space {
+            ring,
+            lost,
+            run,
+            ack_eliciting_in_flight,
+            ..
+        } = &mut self.spaces[space.index()];
+        let next = ring.next();
+        if largest >= next {
+            return Err(AckError::NeverSent {
+                packet_number: largest,
+            });
+        }
+        let mut acked = Acked::default();
+        for range in ranges {
+            let (low, high) = range.into_inner();
+            if high >= next {
+                return Err(AckError::NeverSent {
+                    packet_number: high,
+                });
+            }
+            let base = ring.base();
+            for packet_number in low.max(base)..=high {
+                let entry = ring
+                    .acknowledge(packet_number, |frame| owner.on_acked(packet_number, frame))
+                    .map_err(|_| AckError::NeverSent { packet_number })?;
+                if let Some(entry) = entry {
+                    acked.add(packet_number, entry, recovery_start);
+                }
+            }
+            // Below the ring only a loss that was none is news.
+            let Some(first_lost) = lost.first() else {
+                if low <= base {
+                    break;
+                }
+                continue;
+            };
+            if low < base && high >= first_lost {
+                lost.acknowledge(
+                    low,
+                    high.min(base - 1),
+                    |entry| {
+                        acked.late_packets += 1;
+                        acked.late_bytes += u64::from(entry.size);
+                        acked.late_in_episode += u64::from(entry.episode == episode);
+                        run.on_late_ack(entry.packet_number);
+                    },
+                    |packet_number, frame| owner.on_acked(packet_number, frame),
+                );
+            }
+            if low <= first_lost.min(base) {
+                break;
+            }
+        }
+        *ack_eliciting_in_flight -= acked.ack_eliciting;
+        Ok(acked)
+    }
+
+    /// Returns the sample raw and less the ack delay.
+    fn sample_rtt(
+        &mut self,
+        now: Time,
+        space: PacketNumberSpace,
+        sent_time: Time,
+        ack_delay: Duration,
+    ) -> (Duration, Duration) {
+        let latest = now.saturating_duration_since(sent_time);
+        // RFC 9002 §5.3: not for Initial; limited only once the handshake is confirmed.
+        let ack_delay = match space {
+            PacketNumberSpace::Initial => Duration::ZERO,
+            _ if self.pto.handshake_confirmed => ack_delay.min(self.pto.max_ack_delay),
+            _ => ack_delay,
+        };
+        self.rtt.update(now, latest, ack_delay);
+        (latest, Duration::from_nanos(self.rtt.adjusted(ack_delay)))
+    }
+
+    fn on_late_acks(&mut self, now: Time, acked: &Acked) {
+        if acked.late_packets == 0 {
+            return;
+        }
+        self.counters.packets_spuriously_lost += u64::from(acked.late_packets);
+        self.sampler.on_spurious(acked.late_bytes);
+        if acked.late_in_episode == 0 {
+            return;
+        }
+        self.episode.outstanding = self
+            .episode
+            .outstanding
+            .saturating_sub(acked.late_in_episode);
+        if self.episode.outstanding == 0 && self.controller.on_spurious_loss(now) {
+            self.counters.spurious_congestion_events += 1;
+            self.recovery_datagram = false;
+        }
+    }
+
+    /// Detects losses in a space and settles them.
+    fn lose(
+        &mut self,
+        now: Time,
+        space: PacketNumberSpace,
+        bytes_in_flight_before: u64,
+        cwnd_limited: bool,
+        summary: &mut AckSummary,
+        owner: &mut impl FrameOwner<F>,
+    ) {
+        let mut batch = core::mem::take(&mut self.batch);
+        batch.clear();
+        let first_sample = self.rtt.first_sample();
+        let state = &mut self.spaces[space.index()];
+        state.detect_lost(now, self.rtt.loss_delay(), first_sample, &mut batch, owner);
+        if let Some(last) = batch.packets.last() {
+            let packets = batch.packets.len();
+            self.counters.packets_lost += packets as u64;
+            self.counters.bytes_lost += batch.bytes;
+            self.settle(batch.bytes);
+            self.sampler.on_lost(batch.bytes);
+            let reduced = self.controller.on_lost(&LossSample {
+                now,
+                bytes: batch.bytes,
+                ranges: batch.ranges,
+                largest_sent_time: last.sent_time,
+                bytes_in_flight_before,
+                cwnd_limited,
+                packets: &batch.packets,
+            });
+            if reduced {
+                self.on_reduced(packets as u64);
+                self.recovery_datagram = true;
+            } else {
+                self.episode.outstanding += packets as u64;
+            }
+            self.spaces[space.index()]
+                .lost
+                .assign_episode(packets, self.episode.number);
+            summary.lost_packets = u32::try_from(packets).unwrap_or(u32::MAX);
+            summary.congestion_event = reduced;
+            summary.persistent_congestion =
+                self.check_persistent_congestion(now, space, batch.longest_run);
+        }
+        self.batch = batch;
+    }
+
+    /// A new congestion episode, for so many lost packets.
+    fn on_reduced(&mut self, lost: u64) {
+        self.counters.congestion_events += 1;
+        self.episode = Episode {
+            number: self.episode.number + 1,
+            outstanding: lost,
+        };
+    }
+
+    fn check_persistent_congestion(
+        &mut self,
+        now: Time,
+        space: PacketNumberSpace,
+        longest_run: Option<(Time, Duration)>,
+    ) -> bool {
+        let Some((since, span)) = longest_run else {
+            return false;
+        };
+        // No backoff here, and max_ack_delay whatever the space (RFC 9002 §7.6.1).
+        let pto = self.rtt.pto_base().saturating_add(self.pto.max_ack_delay);
+        if span <= pto.saturating_mul(persistent_congestion::THRESHOLD) {
+            return false;
+        }
+        // Nothing sent in between may have been acknowledged in any space. For the other spaces
+        // the newest acknowledged packet is all that is known: err towards no collapse.
+        let acknowledged_elsewhere = PacketNumberSpace::ALL.into_iter().any(|other| {
+            let newest = self.spaces[other.index()].newest_acked_sent;
+            other != space && newest.is_some_and(|sent| sent >= since)
+        });
+        if acknowledged_elsewhere {
+            return false;
+        }
+        self.spaces[space.index()].run.cut();
+        self.counters.persistent_congestion += 1;
+        self.controller.on_persistent_congestion(now);
+        self.rtt.restart_min();
+        // What was lost for so long is not undone by one late ACK.
+        self.episode = Episode {
+            number: self.episode.number + 1,
+            outstanding: 0,
+        };
+        true
+    }
+
+    fn expire_lost(&mut self, now: Time, space: PacketNumberSpace) {
+        let state = &mut self.spaces[space.index()];
+        if !state.lost.is_empty() {
+            let memory = self
+                .pto
+                .period(&self.rtt, space)
+                .saturating_mul(LOST_MEMORY_PTOS);
+            state.lost.expire(|lost_time| lost_time + memory <= now);
+        }
+    }
+
+    /// Runs the loss timer; `None` if it is not due.
+    pub fn on_timeout(&mut self, now: Time, owner: &mut impl FrameOwner<F>) -> Option<Expired> {
+        self.touch(now);
+        if self.controller.next_timeout().is_some_and(|at| at <= now) {
+            self.controller.on_timeout(now);
+        }
+        if let Some((at, space)) = self.loss_time() {
+            if at > now {
+                return None;
+            }
+            let mut summary = AckSummary::default();
+            let cwnd_limited = self.settled < self.utilised_until;
+            self.lose(
+                now,
+                space,
+                self.bytes_in_flight,
+                cwnd_limited,
+                &mut summary,
+                owner,
+            );
+            return Some(Expired::Loss {
+                packets: summary.lost_packets,
+            });
+        }
+        let (at, expired) = self.pto.deadline(&self.rtt, self.last_sent())?;
+        if at > now {
+            return None;
+        }
+        self.pto.on_expired(now);
+        let mut probes = 0;
+        for space in PacketNumberSpace::ALL {
+            let confirmed = self.pto.handshake_confirmed;
+            let state = &mut self.spaces[space.index()];
+            let has_data = state.ack_eliciting_in_flight > 0;
+            let owed = match (space == expired, has_data) {
+                (true, true) => PROBES_PER_PTO,
+                (true, false) => 1,
+                // Other spaces with data in flight join the datagram (RFC 9002 §6.2.4).
+                (false, true) if space != PacketNumberSpace::Application || confirmed => 1,
+                (false, _) => 0,
+            };
+            state.probes_owed = state.probes_owed.max(owed);
+            if space == expired {
+                probes = owed;
+            }
+            let oldest = state
+                .ring
+                .iter()
+                .filter(|(_, e)| e.is_outstanding() && e.ack_eliciting);
+            for (_, entry) in oldest.take(usize::from(owed)) {
+                for frame in state.ring.frames(entry) {
+                    owner.on_probe(frame.clone());
+                }
+            }
+        }
+        Some(Expired::Pto {
+            space: expired,
+            probes,
+        })
+    }
+
+    /// When `on_timeout` is due, and what for.
+    pub fn next_timeout(&self) -> Option<(Time, LossTimer)> {
+        let loss = self.loss_time().map(|(at, _)| (at, LossTimer::LossTime));
+        // No PTO is armed while a loss time is (RFC 9002 §6.2.1).
+        let recovery = loss.or_else(|| {
+            let (at, _) = self.pto.deadline(&self.rtt, self.last_sent())?;
+            Some((at, LossTimer::Pto))
+        });
+        let controller = self
+            .controller
+            .next_timeout()
+            .map(|at| (at, LossTimer::Controller));
+        recovery
+            .into_iter()
+            .chain(controller)
+            .min_by_key(|(at, _)| *at)
+    }
+
+    fn loss_time(&self) -> Option<(Time, PacketNumberSpace)> {
+        let (sent, space) = PacketNumberSpace::ALL
+            .into_iter()
+            .filter_map(|space| Some((self.spaces[space.index()].loss_candidate?, space)))
+            .min_by_key(|(sent, _)| *sent)?;
+        Some((sent + self.rtt.loss_delay(), space))
+    }
+
+    /// Per space, when its last ack-eliciting packet was sent, if one is in flight.
+    fn last_sent(&self) -> [Option<Time>; 3] {
+        PacketNumberSpace::ALL.map(|space| {
+            let state = &self.spaces[space.index()];
+            state
+                .last_ack_eliciting_sent
+                .filter(|_| state.ack_eliciting_in_flight > 0)
+        })
+    }
+
+    /// The keys of a space were dropped: its packets leave flight, frames and all, and the PTO
+    /// backoff restarts (RFC 9002 §6.2.2, §6.4).
+    pub fn discard_space(&mut self, now: Time, space: PacketNumberSpace) {
+        self.touch(now);
+        let bytes = self.spaces[space.index()].clear(|_, _| ());
+        self.settle(bytes);
+        self.pto.reset();
+        self.pto.base = now;
+    }
+
+    /// After a Retry, or when 0-RTT was refused: all frames in flight come back as lost, without
+    /// any effect on the window. Packet numbers go on (RFC 9002 §6.3, RFC 9000 §17.2.5.3).
+    pub fn abandon_space(&mut self, space: PacketNumberSpace, owner: &mut impl FrameOwner<F>) {
+        let bytes = self.spaces[space.index()].clear(|packet_number, frame| {
+            owner.on_lost(packet_number, frame);
+        });
+        self.settle(bytes);
+        self.pto.reset();
+    }
+}

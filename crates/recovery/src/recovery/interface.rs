@@ -1,0 +1,162 @@
+//! What `Recovery` is told and what it answers: plain types without behaviour.
+
+use core::fmt;
+use core::time::Duration;
+
+use towline_wire::{PacketNumberSpace, Side, Time};
+
+use crate::congestion::Algorithm;
+use crate::rtt::INITIAL_RTT;
+
+/// How a path's recovery is set up.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The congestion controller.
+    pub algorithm: Algorithm,
+    /// Bytes of UDP payload per datagram; at least 1200.
+    pub max_datagram_size: u16,
+    /// Round trip assumed before the first sample.
+    pub initial_rtt: Duration,
+    /// Which end we are.
+    pub side: Side,
+    /// Whether slow start ends on growing delay (HyStart++, RFC 9406).
+    pub hystart: bool,
+    /// Whether sending is spread over the round trip.
+    pub pacing: bool,
+}
+
+impl Config {
+    /// CUBIC with HyStart++ and pacing, 1200-byte datagrams, an initial round trip of 333 ms.
+    pub fn new(side: Side) -> Self {
+        Self {
+            algorithm: Algorithm::default(),
+            max_datagram_size: 1200,
+            initial_rtt: INITIAL_RTT,
+            side,
+            hystart: true,
+            pacing: true,
+        }
+    }
+}
+
+/// What a packet is to recovery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PacketKind {
+    /// It holds a frame other than ACK, PADDING and CONNECTION_CLOSE (RFC 9002 §2).
+    pub ack_eliciting: bool,
+    /// It is ack-eliciting or holds PADDING: it counts towards bytes in flight.
+    pub in_flight: bool,
+}
+
+impl PacketKind {
+    /// Has frames to be acknowledged.
+    pub const ACK_ELICITING: Self = Self {
+        ack_eliciting: true,
+        in_flight: true,
+    };
+    /// Acknowledgements and padding.
+    pub const PADDED_ACK: Self = Self {
+        ack_eliciting: false,
+        in_flight: true,
+    };
+    /// Acknowledgements or CONNECTION_CLOSE only.
+    pub const ACK_ONLY: Self = Self {
+        ack_eliciting: false,
+        in_flight: false,
+    };
+}
+
+/// The answer to "may I send?".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Permit {
+    /// Yes, up to so many bytes in packets in flight; at least one datagram.
+    Send {
+        /// The limit.
+        bytes: u64,
+    },
+    /// The pacer says: not before this time.
+    Wait(Time),
+    /// The congestion window is full; an ACK or a timeout opens it.
+    Blocked,
+}
+
+/// Where frames go when the fate of their packet is known.
+pub trait FrameOwner<F> {
+    /// The packet with this frame was acknowledged. May follow `on_lost` for the same frame, if
+    /// the loss turns out spurious.
+    fn on_acked(&mut self, packet_number: u64, frame: F);
+    /// The packet with this frame was lost, or abandoned.
+    fn on_lost(&mut self, packet_number: u64, frame: F);
+    /// A probe is due and could carry this frame, whose packet is still in flight.
+    fn on_probe(&mut self, frame: F);
+}
+
+/// What an ACK frame brought.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AckSummary {
+    /// Packets acknowledged for the first time, those already declared lost excepted.
+    pub newly_acked_packets: u64,
+    /// Bytes of those among them that were in flight.
+    pub newly_acked_bytes: u64,
+    /// Whether one of them was ack-eliciting.
+    pub includes_ack_eliciting: bool,
+    /// The largest of them.
+    pub largest_newly_acked: Option<u64>,
+    /// When that one was sent.
+    pub largest_sent_time: Option<Time>,
+    /// Whether the ACK gave a round-trip sample.
+    pub rtt_sampled: bool,
+    /// Packets in flight that it showed to be lost.
+    pub lost_packets: u32,
+    /// Packets that had been declared lost and are acknowledged now.
+    pub spurious: u32,
+    /// By how much the CE count rose, if the ACK raised the largest acknowledged.
+    pub ce_marks: u64,
+    /// Whether the window was reduced.
+    pub congestion_event: bool,
+    /// Whether persistent congestion was established.
+    pub persistent_congestion: bool,
+}
+
+/// The peer sent an acknowledgement it cannot have meant: PROTOCOL_VIOLATION (RFC 9000 §13.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AckError {
+    /// It acknowledges a number that was skipped or not yet used.
+    NeverSent {
+        /// That number.
+        packet_number: u64,
+    },
+}
+
+impl fmt::Display for AckError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NeverSent { packet_number } => {
+                write!(
+                    f,
+                    "acknowledges packet {packet_number}, which was never sent"
+                )
+            }
+        }
+    }
+}
+
+impl core::error::Error for AckError {}
+
+/// What the loss timer did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expired {
+    /// The time threshold passed for so many packets in flight.
+    Loss {
+        /// Packets declared lost.
+        packets: u32,
+    },
+    /// A probe timeout: `probes_owed` tells which spaces owe probes now.
+    Pto {
+        /// The space it expired in.
+        space: PacketNumberSpace,
+        /// Probes that space owes.
+        probes: u8,
+    },
+}
