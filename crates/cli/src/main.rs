@@ -1,1 +1,82 @@
-fn main() {}
+//! The `towline` command: one file per subcommand in `commands`, results on stdout, logs
+//! and progress on stderr, exit codes as in `exit`. This file only parses and dispatches.
+
+mod certs;
+mod commands;
+mod display;
+mod exit;
+mod interrupt;
+mod net;
+mod printer;
+mod service;
+mod streams;
+mod transfer;
+mod units;
+mod url;
+
+use std::process::ExitCode;
+
+use clap::{Args, Parser};
+use tracing_subscriber::EnvFilter;
+
+use crate::commands::Command;
+use crate::exit::{Exit, Failure};
+use crate::printer::Printer;
+
+/// Files, measurements and echoes over one secure, congestion-controlled transport.
+#[derive(Parser)]
+#[command(name = "towline", version, after_help = exit::HELP)]
+struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Flags of every command.
+#[derive(Args)]
+struct Global {
+    /// Results as JSON objects on stdout, one a line; each names its schema
+    #[arg(long, global = true)]
+    json: bool,
+    /// No progress bars (they are off anyway when stderr is not a terminal)
+    #[arg(long, global = true)]
+    no_progress: bool,
+    /// More log output: -v info, -vv debug, -vvv trace; RUST_LOG overrides
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    verbose: u8,
+    /// No log output, and no results except with --json
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    quiet: bool,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    start_logging(&cli.global);
+    let printer = Printer::new(cli.global.json, cli.global.quiet, !cli.global.no_progress);
+    let result = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => {
+            let result = runtime.block_on(cli.command.run(&printer));
+            // File threads may be inside a system call; the process ends without them.
+            runtime.shutdown_background();
+            result
+        }
+        Err(error) => Err(Failure::new(Exit::Other, format!("the runtime does not start: {error}"))),
+    };
+    match result {
+        Ok(exit) => exit.into(),
+        Err(failure) => printer.failure(&failure),
+    }
+}
+
+fn start_logging(global: &Global) {
+    let level = match (global.quiet, global.verbose) {
+        (true, _) => "off",
+        (_, 0) => "warn",
+        (_, 1) => "info",
+        (_, 2) => "debug",
+        _ => "trace",
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+}

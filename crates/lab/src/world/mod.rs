@@ -206,6 +206,7 @@ impl World {
     /// # Errors
     /// A broken invariant.
     pub fn advance(&mut self, to: Time) -> Result<(), Violation> {
+        self.check_timeouts()?;
         self.now = self.now.max(to);
         self.pulse.on_step(self.now)?;
         while let Some(mut datagram) = self.network.poll_deliver(self.now) {
@@ -255,7 +256,6 @@ impl World {
                 self.trace.event(i, &event);
                 self.events.push_back((HostId(i), handle, event));
             }
-            self.check_timeout(i)?;
         }
         Ok(())
     }
@@ -304,12 +304,9 @@ impl World {
     }
 
     /// I8: a drained endpoint may not want to be woken in the past again and again.
-    fn check_timeout(&mut self, i: usize) -> Result<(), Violation> {
-        let late = self.hosts[i]
-            .endpoint
-            .next_timeout()
-            .is_some_and(|t| t <= self.now);
-        if late {
+    fn check_timeouts(&mut self) -> Result<(), Violation> {
+        let mut deadlines = self.hosts.iter().filter_map(|h| h.endpoint.next_timeout());
+        if deadlines.any(|t| t <= self.now) {
             self.pulse.on_late_timer(self.now)?;
         }
         Ok(())

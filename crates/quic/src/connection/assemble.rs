@@ -135,6 +135,8 @@ pub(crate) struct PacketBuilder {
     payload_end: usize,
     pub(crate) ack_eliciting: bool,
     pub(crate) in_flight: bool,
+    /// Its datagram must have at least [`MIN_INITIAL_DATAGRAM`] bytes.
+    pub(crate) expand: bool,
 }
 
 /// What a header needs to say.
@@ -195,6 +197,7 @@ impl PacketBuilder {
             payload_end: start + w.len(),
             ack_eliciting: false,
             in_flight: false,
+            expand: false,
         })
     }
 

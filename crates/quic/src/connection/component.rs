@@ -61,6 +61,8 @@ pub(crate) struct PacketWriter<'a, 'b> {
     pub(crate) ack_eliciting: bool,
     /// Bytes of congestion-controlled data may be written.
     pub(crate) may_send_data: bool,
+    /// A frame in the packet wants its datagram at full size (RFC 9000 §8.2.2).
+    pub(crate) expand_datagram: bool,
 }
 
 impl<'a, 'b> PacketWriter<'a, 'b> {
@@ -74,6 +76,7 @@ impl<'a, 'b> PacketWriter<'a, 'b> {
             frames,
             ack_eliciting: false,
             may_send_data,
+            expand_datagram: false,
         }
     }
 

@@ -73,11 +73,11 @@ impl Connection {
                 self.streams.on_stream(now, &stream, events)?;
             }
             Frame::Ack(ack) => self.on_ack(now, space, &ack)?,
-            // STREAMS_BLOCKED and DATA_BLOCKED ask for nothing that is not sent anyway.
-            Frame::Padding { .. }
-            | Frame::Ping
-            | Frame::DataBlocked(_)
-            | Frame::StreamsBlocked { .. } => {}
+            // DATA_BLOCKED asks for nothing that is not sent anyway.
+            Frame::Padding { .. } | Frame::Ping | Frame::DataBlocked(_) => {}
+            Frame::StreamsBlocked { direction, limit } => {
+                self.streams.on_streams_blocked(direction, limit);
+            }
             Frame::Crypto { offset, data } => {
                 self.handshake.on_crypto(space, offset, data)?;
                 contents.crypto = true;
@@ -152,10 +152,7 @@ impl Connection {
             PacketNumberSpace::Application => self.peer.ack_delay_exponent,
             _ => 3,
         };
-        let micros = ack
-            .delay
-            .checked_shl(u32::from(exponent))
-            .unwrap_or(u64::MAX);
+        let micros = ack.delay.saturating_mul(1 << exponent);
         let (recovery, mut owner) = self.split_for_delivery();
         let summary = recovery
             .on_ack_received(

@@ -76,6 +76,17 @@ impl Idle {
         }
     }
 
+    /// Whether a receiver waits without a deadline although it has not probed yet.
+    pub(crate) fn has_no_watch(&self, timers: &Timers) -> bool {
+        self.probes == 0 && timers.get(Timer::Liveness).is_none()
+    }
+
+    /// No stream is open for receiving any more.
+    pub(crate) fn await_nothing(&mut self, timers: &mut Timers) {
+        self.probes = 0;
+        timers.stop(Timer::Liveness);
+    }
+
     /// Stream data arrived while more is expected, or a stream was opened.
     pub(crate) fn await_data(&mut self, now: Time, pto: Duration, timers: &mut Timers) {
         self.probes = 0;

@@ -238,12 +238,11 @@ impl Connection {
         }
         let pto = self.recovery.pto(PacketNumberSpace::Application);
         self.idle.on_received(now, pto, &mut self.timers);
-        if contents.stream_data {
-            if self.streams.has_open_receiver() {
-                self.idle.await_data(now, pto, &mut self.timers);
-            } else {
-                self.timers.stop(Timer::Liveness);
-            }
+        if !self.streams.has_open_receiver() {
+            self.idle.await_nothing(&mut self.timers);
+        } else if contents.stream_data || self.idle.has_no_watch(&self.timers) {
+            // The first packet after a stream was opened starts the watch as well.
+            self.idle.await_data(now, pto, &mut self.timers);
         }
         if space == PacketNumberSpace::Application
             && self.protection.previous_may_go()
@@ -319,7 +318,10 @@ impl Connection {
         if self.protection.has_keys(PacketNumberSpace::Handshake) {
             self.recovery.set_handshake_keys_available();
         }
-        if !self.peer_parameters_known
+        // On resumption a client's TLS shows remembered parameters until the real ones arrive.
+        let current = self.side == Side::Server || self.handshake.is_complete();
+        if current
+            && !self.peer_parameters_known
             && let Err(violation) = self.learn_peer_parameters()
         {
             return self.fail(now, &violation);

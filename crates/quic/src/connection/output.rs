@@ -149,8 +149,9 @@ impl Connection {
                 packets[space.index()] = Some(packet);
             }
         }
-        let needs_padding =
-            packets[0].is_some_and(|p| self.side == Side::Client || p.ack_eliciting);
+        let needs_padding = packets[0]
+            .is_some_and(|p| self.side == Side::Client || p.ack_eliciting)
+            || packets[2].is_some_and(|p| p.expand);
         if needs_padding
             && end < MIN_INITIAL_DATAGRAM
             && let Some(last) = packets.iter_mut().flatten().last()
@@ -197,6 +198,7 @@ impl Connection {
         }
         packet.ack_eliciting = w.ack_eliciting;
         packet.in_flight = w.ack_eliciting;
+        packet.expand = w.expand_datagram;
         debug_assert!(!writer.overflowed(), "a component wrote beyond its room");
         packet.advance(writer.len());
         self.scratch[space.index()] = frames;

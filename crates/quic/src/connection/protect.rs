@@ -40,6 +40,8 @@ struct Previous {
     key: Box<dyn PacketKey>,
     /// First packet number opened with the keys that followed.
     end: Option<u64>,
+    /// Highest packet number opened with this key since the update.
+    highest: Option<u64>,
 }
 
 struct OneRtt {
@@ -238,21 +240,34 @@ impl Protection {
         };
         let len = plain.len();
         match which {
-            Which::Previous => Ok(len),
+            Which::Previous => {
+                if let Some(p) = &mut k.previous {
+                    p.highest = p.highest.max(Some(packet_number));
+                }
+                Ok(len)
+            }
             Which::Current => {
                 if let Some(p) = &mut k.previous
                     && p.end.is_none_or(|end| packet_number < end)
                 {
+                    // RFC 9001 §6.4: higher packet numbers have the same or newer keys.
+                    if p.highest.is_some_and(|old| old > packet_number) {
+                        return Err(OpenError::Violation(Violation::new(
+                            TransportErrorCode::KEY_UPDATE_ERROR,
+                            "old keys were used after newer ones",
+                        )));
+                    }
                     p.end = Some(packet_number);
                 }
                 Ok(len)
             }
             Which::Next => {
-                // RFC 9001 §6.2: an update before our last one was seen is a violation.
-                if k.updates > 0 && k.previous.as_ref().is_some_and(|p| p.end.is_none()) {
+                // RFC 9001 §6.2: the peer updates again only once it has our acknowledgement
+                // under the keys of its last update, so we have sent something with them.
+                if k.updates > 0 && k.first_sent.is_none() {
                     return Err(OpenError::Violation(Violation::new(
                         TransportErrorCode::KEY_UPDATE_ERROR,
-                        "key update before the previous one was complete",
+                        "key update before the previous one was acknowledged",
                     )));
                 }
                 k.rotate(Some(packet_number));
@@ -402,6 +417,7 @@ impl OneRtt {
         self.previous = Some(Previous {
             key: old,
             end: first_received,
+            highest: None,
         });
         self.phase = !self.phase;
         self.sealed = 0;

@@ -73,11 +73,10 @@ impl RemoteCids {
         self.held.first().and_then(|h| h.reset_token)
     }
 
-    /// Whether a datagram's last 16 bytes are a token of an ID held here.
+    /// Whether a datagram's last 16 bytes are the token of the ID in use; tokens of IDs not used
+    /// yet must not count (RFC 9000 §10.3.1).
     pub(crate) fn is_reset_token(&self, token: &StatelessResetToken) -> bool {
-        self.held
-            .iter()
-            .any(|h| h.reset_token.as_ref() == Some(token))
+        self.reset_token().as_ref() == Some(token)
     }
 
     /// NEW_CONNECTION_ID (RFC 9000 §19.15).

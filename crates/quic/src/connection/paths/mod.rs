@@ -55,13 +55,15 @@ impl Path {
         !self.responses.is_empty()
     }
 
-    /// One PATH_RESPONSE a packet; never retransmitted (RFC 9000 §13.3).
+    /// One PATH_RESPONSE a packet, in a full-sized datagram so that the peer learns whether the
+    /// path carries one (RFC 9000 §8.2.2); never retransmitted (§13.3).
     pub(crate) fn write_frames(&mut self, w: &mut PacketWriter<'_, '_>) {
         if w.remaining() >= PATH_RESPONSE_LEN
             && let Some(data) = self.responses.pop()
         {
             write_path_response(w.w, data);
             w.mark_ack_eliciting();
+            w.expand_datagram = true;
         }
     }
 }

@@ -91,6 +91,8 @@ struct RemoteStreams {
     window: u64,
     closed: u64,
     update_pending: bool,
+    /// The peer said that `limit` is in its way.
+    blocked: bool,
     /// Opened by implication (RFC 9000 §2.1), no state made yet.
     unborn: RangeSet,
 }
@@ -105,7 +107,25 @@ impl RemoteStreams {
             window,
             closed: 0,
             update_pending: false,
+            blocked: false,
             unborn: RangeSet::default(),
+        }
+    }
+
+    /// The limit that could be told to the peer now.
+    fn next_limit(&self) -> u64 {
+        (self.closed + self.window).min(MAX_STREAMS)
+    }
+
+    /// A new limit is told when an eighth of the window is free, or any of it to a blocked peer.
+    fn consider_update(&mut self) {
+        let threshold = if self.blocked {
+            1
+        } else {
+            (self.window / 8).max(1)
+        };
+        if self.next_limit() - self.limit >= threshold {
+            self.update_pending = true;
         }
     }
 }
@@ -479,10 +499,7 @@ impl Streams {
         }
         let remote = &mut self.remote[id.direction().index()];
         remote.closed += 1;
-        let credit = (remote.closed + remote.window).min(MAX_STREAMS) - remote.limit;
-        if credit >= (remote.window / 8).max(1) {
-            remote.update_pending = true;
-        }
+        remote.consider_update();
     }
 
     // ---- frames from the peer ----
@@ -613,6 +630,15 @@ impl Streams {
         }
     }
 
+    /// STREAMS_BLOCKED (RFC 9000 §19.14): a few free streams are worth a MAX_STREAMS now.
+    pub(crate) fn on_streams_blocked(&mut self, dir: Direction, limit: u64) {
+        let remote = &mut self.remote[dir.index()];
+        if limit >= remote.limit {
+            remote.blocked = true;
+            remote.consider_update();
+        }
+    }
+
     /// STREAM_DATA_BLOCKED carries nothing to act on, but its ID is checked.
     pub(crate) fn on_stream_data_blocked(
         &mut self,
@@ -673,7 +699,8 @@ impl Streams {
             }
             let remote = &mut self.remote[dir.index()];
             if std::mem::take(&mut remote.update_pending) {
-                remote.limit = (remote.closed + remote.window).min(MAX_STREAMS);
+                remote.limit = remote.next_limit();
+                remote.blocked = false;
                 write_max_streams(w.w, dir, remote.limit);
                 w.record(SentFrame::MaxStreams(dir));
             }

@@ -123,12 +123,14 @@ impl RecvStream {
                 "reset with a final size beyond flow control",
             ));
         }
+        // Data Recvd (RFC 9000 §3.2) needs the FIN: without one, all bytes are not the end.
+        let complete = self.all_received();
         self.highest = self.highest.max(final_size);
         self.final_size = Some(final_size);
         let mut discarded = 0;
         if self.stopped.is_some() {
             discarded = fresh;
-        } else if self.reset.is_none() && !self.all_received() {
+        } else if self.reset.is_none() && !complete {
             // Unread data is dropped (RFC 9000 §3.2); what the reader had stays counted.
             discarded = final_size - self.assembler.read_offset();
             self.assembler.clear();

@@ -1,0 +1,281 @@
+//! Endpoints for commands: flags to configurations, addresses, and errors to exit codes.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use towline::config::{self, ClientAuth, Options, Trust};
+use towline::engine::{Close, TimeoutReason};
+use towline::identity::Pin;
+use towline::{ConnectError, Connection, ConnectionError, Endpoint};
+
+use crate::certs::{self, CertArgs, pin_of};
+use crate::exit::{Exit, Failure};
+use crate::printer::Printer;
+use crate::streams::ALPN;
+use crate::transfer::message::Reason;
+use crate::transfer::path::printable;
+use crate::units::parse_positive_duration;
+use crate::url::{Url, parse_pin};
+
+/// Silence after which a connection is given up, unless `--idle-timeout` says otherwise.
+const IDLE_TIMEOUT: &str = "15s";
+/// How long an answer to the first packet may take.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// A second address is tried when the first has not answered for this long.
+const NEXT_ADDRESS_AFTER: Duration = Duration::from_millis(250);
+/// How long a closing notice may take to leave.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Flags of every command that connects.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct ConnectArgs {
+    /// SHA-256 pin of the server's certificate or key, if the URL has none (repeatable)
+    #[arg(long, value_name = "PIN")]
+    pub(crate) pin: Vec<String>,
+    /// Believe servers whose certificate chains to a CA in this PEM file
+    #[arg(long, value_name = "FILE", conflicts_with = "pin")]
+    pub(crate) cacert: Option<PathBuf>,
+    /// Believe any server. Whoever sits on the path can read and change everything
+    #[arg(long, conflicts_with_all = ["pin", "cacert"])]
+    pub(crate) insecure: bool,
+    /// Give up when nothing arrives for this long
+    #[arg(long, value_name = "TIME", default_value = IDLE_TIMEOUT, value_parser = parse_positive_duration)]
+    pub(crate) idle_timeout: Duration,
+}
+
+/// Flags of every command that listens.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct ListenArgs {
+    #[command(flatten)]
+    pub(crate) certificate: CertArgs,
+    /// Give a peer up when nothing arrives for this long
+    #[arg(long, value_name = "TIME", default_value = IDLE_TIMEOUT, value_parser = parse_positive_duration)]
+    pub(crate) idle_timeout: Duration,
+}
+
+/// The options of a connection with these timeouts.
+pub(crate) fn options(idle_timeout: Duration) -> Options {
+    let mut options = Options::new(ALPN);
+    options.transport.max_idle_timeout = idle_timeout;
+    // Neither a slow disk nor a waiting user is silence.
+    options.transport.keep_alive_interval = Some((idle_timeout / 3).min(Duration::from_secs(5)));
+    options.transport.handshake_timeout = HANDSHAKE_TIMEOUT;
+    options
+}
+
+/// A client's connection and the endpoint that carries it.
+pub(crate) struct Client {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) connection: Connection,
+}
+
+impl Client {
+    /// Closes the connection and waits until the notice has left.
+    pub(crate) async fn close(&self, code: u64, reason: &str) {
+        self.connection.close(code, reason.as_bytes());
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.endpoint.wait_idle()).await;
+    }
+}
+
+impl ConnectArgs {
+    /// Whom to believe.
+    fn trust(&self, url: &Url, printer: Printer) -> Result<Trust, Failure> {
+        let mut pins = url.pins.clone();
+        for pin in &self.pin {
+            pins.extend(parse_pin(pin).map_err(|error| Failure::usage(format!("--pin {pin}: {error}")))?);
+        }
+        match &self.cacert {
+            _ if self.insecure => {
+                printer.note(
+                    "towline: WARNING: --insecure believes any server; whoever sits on the path can read and change everything",
+                );
+                Ok(Trust::InsecureAcceptAnyCertificate)
+            }
+            Some(_) if !pins.is_empty() => {
+                Err(Failure::usage("the URL has a pin, and --cacert is given too").next("remove one of the two"))
+            }
+            Some(file) => Trust::roots_from_pem(&certs::read(file)?)
+                .map_err(|error| Failure::new(Exit::Tls, format!("{}: {error}", file.display()))),
+            None if !pins.is_empty() => Ok(Trust::Pinned(pins)),
+            None => {
+                let roots = rustls_native_certs::load_native_certs().certs;
+                if roots.is_empty() {
+                    return Err(Failure::new(Exit::Tls, "nothing says which server to believe, and this system has no CA certificates")
+                        .next("paste the whole line the server printed, with its #sha256=…, or give --pin or --cacert"));
+                }
+                Ok(Trust::SystemRoots(roots))
+            }
+        }
+    }
+
+    /// Connects to the URL's server.
+    pub(crate) async fn connect(&self, url: &Url, options: &Options, printer: Printer) -> Result<Client, Failure> {
+        let trust = self.trust(url, printer)?;
+        let config = config::client(&trust, None, options).map_err(|error| Failure::usage(error.to_string()))?;
+        let addresses = resolve(&url.host, url.port).await?;
+        let mut attempts = JoinSet::new();
+        let mut addresses = addresses.into_iter();
+        let mut failure = None;
+        let mut more = true;
+        loop {
+            if more {
+                match addresses.next() {
+                    Some(address) => {
+                        let (host, config) = (url.host.clone(), config.clone());
+                        attempts.spawn(async move {
+                            let endpoint = Endpoint::client(any_address(address)).map_err(|error| {
+                                Failure::new(Exit::Connect, format!("no socket towards {address}: {error}"))
+                            })?;
+                            let result = endpoint.connect(address, &host, &config).await;
+                            let connection = result.map_err(|error| connect_failure(&error, address))?;
+                            Ok(Client { endpoint, connection })
+                        });
+                    }
+                    None if attempts.is_empty() => break,
+                    None => {}
+                }
+            }
+            more = false;
+            tokio::select! {
+                Some(attempt) = attempts.join_next() => match attempt {
+                    Ok(Ok(client)) => return Ok(client),
+                    Ok(Err(error)) => {
+                        more = true;
+                        // What a server said is worth more than another one's silence.
+                        match &failure {
+                            Some(Failure { exit, .. }) if *exit != Exit::Connect => {}
+                            _ => failure = Some(error),
+                        }
+                    }
+                    Err(error) => failure = Some(Failure::new(Exit::Other, error.to_string())),
+                },
+                () = tokio::time::sleep(NEXT_ADDRESS_AFTER), if addresses.len() > 0 => more = true,
+            }
+        }
+        Err(failure.unwrap_or_else(|| Failure::new(Exit::Connect, format!("{} has no address", url.host))))
+    }
+}
+
+/// The addresses of a host, IPv4 first.
+async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, Failure> {
+    let mut addresses: Vec<_> = tokio::net::lookup_host((host, port))
+        .await
+        .map_err(|error| {
+            Failure::new(Exit::Connect, format!("`{host}` cannot be resolved: {error}")).next("check the name in the URL")
+        })?
+        .collect();
+    addresses.sort_by_key(SocketAddr::is_ipv6);
+    addresses.dedup();
+    Ok(addresses)
+}
+
+fn any_address(towards: SocketAddr) -> SocketAddr {
+    let any = if towards.is_ipv4() { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { IpAddr::V6(Ipv6Addr::UNSPECIFIED) };
+    SocketAddr::new(any, 0)
+}
+
+/// A listening endpoint, and what clients need to know of it.
+pub(crate) struct Listening {
+    pub(crate) endpoint: Endpoint,
+    /// `#sha256=…` of the certificate.
+    pub(crate) pin: Pin,
+}
+
+impl ListenArgs {
+    /// Binds `address`.
+    pub(crate) fn listen(&self, address: SocketAddr, options: &Options) -> Result<Listening, Failure> {
+        let identity = self.certificate.identity()?;
+        let config =
+            config::server(&identity, &ClientAuth::None, options).map_err(|error| Failure::new(Exit::Tls, error.to_string()))?;
+        let endpoint = Endpoint::server(address, config).map_err(|error| bind_failure(address, &error))?;
+        Ok(Listening { endpoint, pin: Pin::Certificate(pin_of(&identity)) })
+    }
+}
+
+/// Why an address cannot be listened on, for this and every other listening command.
+pub(crate) fn bind_failure(address: SocketAddr, error: &io::Error) -> Failure {
+    let failure = Failure::new(Exit::Usage, format!("cannot listen on {address}: {error}"));
+    match error.kind() {
+        io::ErrorKind::AddrInUse => Failure { message: format!("UDP port {} is in use on {}", address.port(), address.ip()), ..failure }
+            .next(format!("choose another with --listen {}, or stop the other program (`ss -ulpn` names it)", SocketAddr::new(address.ip(), 0))),
+        io::ErrorKind::AddrNotAvailable => failure.next("use an address of this machine, or 0.0.0.0"),
+        io::ErrorKind::PermissionDenied => failure.next("use a port from 1024 up"),
+        _ => failure,
+    }
+}
+
+impl Listening {
+    /// The URL for clients, with the pin; `path` as it is to appear.
+    pub(crate) fn url(&self) -> Url {
+        let address = self.endpoint.local_addr();
+        let host = if address.ip().is_unspecified() { reachable_ip(address.ip()) } else { address.ip() };
+        Url { host: host.to_string(), port: address.port(), path: None, pins: vec![self.pin] }
+    }
+
+    /// Warns when everybody may come in.
+    pub(crate) fn warn_if_public(&self, printer: Printer, what: &str) {
+        if !self.endpoint.local_addr().ip().is_loopback() {
+            printer.note(format_args!("towline: note: anyone who can reach {} can {what}", self.endpoint.local_addr()));
+        }
+    }
+}
+
+/// The address this machine uses towards others; connecting a UDP socket sends nothing.
+fn reachable_ip(unspecified: IpAddr) -> IpAddr {
+    let (any, elsewhere, loopback): (IpAddr, IpAddr, IpAddr) = if unspecified.is_ipv4() {
+        (unspecified, Ipv4Addr::new(192, 0, 2, 1).into(), Ipv4Addr::LOCALHOST.into())
+    } else {
+        (unspecified, Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into(), Ipv6Addr::LOCALHOST.into())
+    };
+    UdpSocket::bind((any, 0))
+        .and_then(|socket| socket.connect((elsewhere, 9)).and_then(|()| socket.local_addr()))
+        .map_or(loopback, |address| address.ip())
+}
+
+fn connect_failure(error: &ConnectError, address: SocketAddr) -> Failure {
+    match error {
+        ConnectError::Failed(ConnectionError::TimedOut(_)) => {
+            Failure::new(Exit::Connect, format!("no answer from {address} within {} s", HANDSHAKE_TIMEOUT.as_secs()))
+                .next("check that the server runs, and that address and UDP port are right")
+        }
+        ConnectError::Failed(error) => connection_failure(error),
+        ConnectError::Refused(error) => Failure::usage(error.to_string()),
+        other => Failure::new(Exit::Connect, other.to_string()),
+    }
+}
+
+/// How the end of a connection ends a command.
+pub(crate) fn connection_failure(error: &ConnectionError) -> Failure {
+    let message = error.to_string();
+    match error {
+        ConnectionError::Tls { what, .. } => {
+            let failure = Failure::new(Exit::Tls, format!("the server's certificate or TLS was refused: {what}"));
+            failure.next("compare the pin with the line the server printed when it started; paste that line again if its certificate was renewed")
+        }
+        ConnectionError::PeerMisbehaved { .. } => Failure::new(Exit::Protocol, message),
+        ConnectionError::TimedOut(TimeoutReason::Handshake) => Failure::new(Exit::Connect, message),
+        ConnectionError::TimedOut(_) => Failure::new(Exit::Timeout, "the other side went silent"),
+        ConnectionError::StatelessReset => Failure::new(Exit::Timeout, message),
+        ConnectionError::VersionMismatch => Failure::new(Exit::Protocol, message),
+        ConnectionError::ClosedByPeer(Close::Transport { code, .. }) if code.is_crypto().is_some() => {
+            Failure::new(Exit::Tls, format!("TLS refused by the other side: {message}"))
+        }
+        ConnectionError::ClosedByPeer(Close::Transport { code, .. }) if *code == towline::TransportErrorCode::CONNECTION_REFUSED => {
+            Failure::new(Exit::Connect, "the server refuses new connections").next("try again later")
+        }
+        ConnectionError::ClosedByPeer(Close::Transport { .. }) => Failure::new(Exit::Protocol, message),
+        ConnectionError::ClosedByPeer(Close::Application { code, reason }) => {
+            let text = printable(reason);
+            let text = if text.is_empty() { format!("application code {code}") } else { text };
+            let exit = match Reason::from_code(*code) {
+                Reason::Protocol => Exit::Protocol,
+                _ => Exit::Partial,
+            };
+            Failure::new(exit, format!("the other side closed the connection: {text}"))
+        }
+        _ => Failure::new(Exit::Other, message),
+    }
+}

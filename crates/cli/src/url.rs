@@ -1,0 +1,134 @@
+//! `towline://HOST[:PORT][/PATH][#sha256=PIN]`: everything a client needs in one pasted line.
+//!
+//! The pin is the SHA-256 of the server's certificate, or of its public key, in hexadecimal
+//! or base64; it stands in the fragment, so it is never part of what is requested. The path
+//! names a file or folder at the server, percent-encoded.
+
+use std::fmt;
+use std::str::FromStr;
+
+use towline_identity::Pin;
+
+use crate::transfer::path::RelativePath;
+
+/// The port where none is given.
+pub(crate) const DEFAULT_PORT: u16 = 4433;
+const SCHEME: &str = "towline://";
+const PIN_KEY: &str = "sha256=";
+
+/// A parsed URL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Url {
+    /// A DNS name or an address, without brackets.
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    /// `None` for the top folder.
+    pub(crate) path: Option<RelativePath>,
+    /// Both readings of each pin: certificate and key.
+    pub(crate) pins: Vec<Pin>,
+}
+
+impl FromStr for Url {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let rest = text
+            .strip_prefix(SCHEME)
+            .ok_or_else(|| format!("`{text}` is not a URL; write {SCHEME}HOST:PORT/PATH#sha256=PIN"))?;
+        let (rest, fragment) = rest.split_once('#').unwrap_or((rest, ""));
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (host, port) = split_port(authority)?;
+        if host.is_empty() {
+            return Err(format!("`{text}` names no host"));
+        }
+        let path = percent_decode(path)?;
+        let path = path.strip_suffix(b"/").unwrap_or(&path);
+        let path = match path {
+            b"" => None,
+            path => Some(RelativePath::parse(path).map_err(|bad| format!("the URL's path is not acceptable: {}", bad.0))?),
+        };
+        let mut pins = Vec::new();
+        for item in fragment.split('&').filter(|item| !item.is_empty()) {
+            let hash = item
+                .strip_prefix(PIN_KEY)
+                .ok_or_else(|| format!("`#{item}` is not understood; a pin is written `#{PIN_KEY}` and the hash"))?;
+            pins.extend(parse_pin(hash)?);
+        }
+        Ok(Self { host: host.to_owned(), port, path, pins })
+    }
+}
+
+/// A pin without or with the prefix `sha256/`.
+pub(crate) fn parse_pin(text: &str) -> Result<[Pin; 2], String> {
+    let text = text.strip_prefix("sha256/").or_else(|| text.strip_prefix(PIN_KEY)).unwrap_or(text);
+    Pin::either(&format!("sha256/{text}")).map_err(|error| error.to_string())
+}
+
+fn split_port(authority: &str) -> Result<(&str, u16), String> {
+    let (host, port) = match authority.strip_prefix('[') {
+        Some(rest) => {
+            let (host, after) = rest.split_once(']').ok_or("an IPv6 address needs its closing `]`")?;
+            match after {
+                "" => (host, None),
+                after => (host, Some(after.strip_prefix(':').ok_or("after `]` only a port may follow")?)),
+            }
+        }
+        None => match authority.split_once(':') {
+            Some((_, port)) if port.contains(':') => {
+                return Err(format!("an IPv6 address stands in brackets: [{authority}]"));
+            }
+            Some((host, port)) => (host, Some(port)),
+            None => (authority, None),
+        },
+    };
+    match port {
+        None => Ok((host, DEFAULT_PORT)),
+        Some(port) => match port.parse::<u16>() {
+            Ok(port) if port != 0 => Ok((host, port)),
+            _ => Err(format!("`{port}` is not a port")),
+        },
+    }
+}
+
+fn percent_decode(text: &str) -> Result<Vec<u8>, String> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        if byte != b'%' {
+            out.push(byte);
+            continue;
+        }
+        let digits = [bytes.next(), bytes.next()].map(|digit| digit.and_then(|digit| (digit as char).to_digit(16)));
+        match digits {
+            [Some(high), Some(low)] => out.push((high << 4 | low) as u8),
+            _ => return Err("after `%` two hexadecimal digits must follow in the URL's path".into()),
+        }
+    }
+    Ok(out)
+}
+
+impl fmt::Display for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (open, close) = if self.host.contains(':') { ("[", "]") } else { ("", "") };
+        write!(f, "{SCHEME}{open}{}{close}:{}/", self.host, self.port)?;
+        for &byte in self.path.iter().flat_map(|path| path.as_bytes()) {
+            if byte.is_ascii_alphanumeric() || b"/-._~+@,=".contains(&byte) {
+                write!(f, "{}", byte as char)?;
+            } else {
+                write!(f, "%{byte:02X}")?;
+            }
+        }
+        for (index, pin) in self.pins.iter().enumerate() {
+            // The two readings of one hash print as one.
+            if let Pin::Certificate(pin) = pin {
+                let text = pin.to_string();
+                let hash = text.strip_prefix("sha256/").unwrap_or(&text);
+                write!(f, "{}{PIN_KEY}{hash}", if index == 0 { '#' } else { '&' })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

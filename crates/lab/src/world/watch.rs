@@ -1,0 +1,297 @@
+//! What an observer on the wire can hold the engines to: I4 always; I5 and I7 where packets are
+//! plaintext (null AEAD).
+//!
+//! Called by the world for every datagram sent and for those delivered to servers. It keys
+//! everything by the client's address, decides nothing and changes nothing.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use towline_wire::{
+    ConnectionId, Direction, Frame, Header, LongType, PacketKind, PacketNumberSpace, Reader, Side,
+    StreamId, Time, decode_packet_number, parse_header,
+};
+
+use crate::violation::{Invariant, Violation};
+
+/// Length of the connection IDs that `ShardedCid` makes.
+const CID_LEN: usize = 8;
+
+/// Bytes of the AEAD tag.
+const TAG_LEN: usize = 16;
+
+/// Factor of RFC 9000 §8.1.
+const AMPLIFICATION: u64 = 3;
+
+/// Flow-control limits an endpoint announces in its transport parameters.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Limits {
+    /// Bytes of the whole connection.
+    pub connection: u64,
+    /// Bytes of each stream.
+    pub stream: u64,
+    /// Streams, bidirectional and unidirectional.
+    pub streams: [u64; 2],
+}
+
+/// What one end was seen to send.
+#[derive(Debug, Default)]
+struct Seen {
+    initial: Limits,
+    max_data: u64,
+    max_stream_data: BTreeMap<StreamId, u64>,
+    max_streams: [u64; 2],
+    /// End of what was sent on each stream, and all of them together.
+    sent: BTreeMap<StreamId, u64>,
+    sent_total: u64,
+    /// Largest packet number by space and by the connection ID that names the connection.
+    numbers: BTreeMap<(PacketNumberSpace, ConnectionId), u64>,
+}
+
+/// Bytes to and from an address before it is proven.
+#[derive(Debug, Default)]
+struct Account {
+    received: u64,
+    sent: u64,
+    validated: bool,
+}
+
+/// The observer.
+#[derive(Debug, Default)]
+pub struct Watch {
+    plaintext: bool,
+    accounts: BTreeMap<SocketAddr, Account>,
+    /// By client address: what the client and what the server sent.
+    seen: BTreeMap<SocketAddr, [Seen; 2]>,
+}
+
+fn side_index(side: Side) -> usize {
+    match side {
+        Side::Client => 0,
+        Side::Server => 1,
+    }
+}
+
+impl Watch {
+    pub(super) fn new(plaintext: bool) -> Self {
+        Self {
+            plaintext,
+            ..Self::default()
+        }
+    }
+
+    /// Tells what limits the `side` of the connection of `client` announces. Without it, credit
+    /// is not checked.
+    pub fn expect_limits(&mut self, client: SocketAddr, side: Side, limits: Limits) {
+        let seen = &mut self.seen.entry(client).or_default()[side_index(side)];
+        seen.initial = limits;
+        seen.max_data = limits.connection;
+        seen.max_streams = limits.streams;
+    }
+
+    /// I5 at the end: with everything sent consumed, more than half a window must be open again.
+    ///
+    /// # Errors
+    /// Credit that `side` never gave back.
+    pub fn check_credit_restored(
+        &self,
+        now: Time,
+        client: SocketAddr,
+        side: Side,
+    ) -> Result<(), Violation> {
+        let Some(seen) = self.seen.get(&client).filter(|_| self.plaintext) else {
+            return Ok(());
+        };
+        let receiver = &seen[side_index(side)];
+        let sender = &seen[side_index(side.peer())];
+        let open = receiver.max_data.saturating_sub(sender.sent_total);
+        if open < receiver.initial.connection / 2 {
+            let what = format!(
+                "{side:?} consumed everything, but of its window of {} bytes only {open} are open",
+                receiver.initial.connection
+            );
+            return Err(Violation::new(Invariant::FlowControl, now, what));
+        }
+        Ok(())
+    }
+
+    /// A datagram reached a server.
+    pub(super) fn on_delivered(&mut self, client: SocketAddr, datagram: &[u8]) {
+        let account = self.accounts.entry(client).or_default();
+        account.received += datagram.len() as u64;
+        for_each_packet(datagram, |header, _| {
+            // RFC 9000 §8.1: Handshake keys or a token prove the address. Whether the packet is
+            // authentic is not known here, so a forged one makes the check too lenient.
+            account.validated |= match header {
+                Header::Long { kind, token, .. } => {
+                    *kind == LongType::Handshake || !token.is_empty()
+                }
+                Header::Short { .. } => true,
+                _ => false,
+            };
+            Ok(())
+        })
+        .unwrap_or_default();
+    }
+
+    /// A host put a datagram on the network.
+    pub(super) fn on_sent(
+        &mut self,
+        now: Time,
+        from_server: bool,
+        to: SocketAddr,
+        from: SocketAddr,
+        datagram: &[u8],
+    ) -> Result<(), Violation> {
+        let client = if from_server { to } else { from };
+        if from_server {
+            let account = self.accounts.entry(client).or_default();
+            account.sent += datagram.len() as u64;
+            if !account.validated && account.sent > AMPLIFICATION * account.received {
+                let what = format!(
+                    "{} bytes sent to {client}, which is not proven and sent {}",
+                    account.sent, account.received
+                );
+                return Err(Violation::new(Invariant::Amplification, now, what));
+            }
+        }
+        if !self.plaintext {
+            return Ok(());
+        }
+        let seen = self.seen.entry(client).or_default();
+        let side = if from_server {
+            Side::Server
+        } else {
+            Side::Client
+        };
+        for_each_packet(datagram, |header, packet| {
+            on_packet(seen, side, header, packet)
+                .map_err(|(invariant, what)| Violation::new(invariant, now, what))
+        })
+    }
+}
+
+/// Calls `visit` with the header and the bytes of each packet of a datagram that can be read.
+fn for_each_packet<E>(
+    datagram: &[u8],
+    mut visit: impl FnMut(&Header<'_>, &[u8]) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut rest = datagram;
+    while !rest.is_empty() {
+        let Ok(header) = parse_header(rest, CID_LEN) else {
+            return Ok(());
+        };
+        let end = match header {
+            Header::Short { end, .. } | Header::Long { end, .. } => end,
+            _ => rest.len(),
+        };
+        visit(&header, &rest[..end])?;
+        rest = &rest[end..];
+    }
+    Ok(())
+}
+
+type Broken = (Invariant, String);
+
+fn on_packet(
+    seen: &mut [Seen; 2],
+    side: Side,
+    header: &Header<'_>,
+    packet: &[u8],
+) -> Result<(), Broken> {
+    let (kind, key, pn_offset) = match header {
+        Header::Short {
+            dcid, pn_offset, ..
+        } => (PacketKind::OneRtt, *dcid, *pn_offset),
+        Header::Long {
+            kind,
+            scid,
+            pn_offset,
+            ..
+        } => (PacketKind::from_long(*kind), *scid, *pn_offset),
+        _ => return Ok(()),
+    };
+    let pn_len = usize::from(packet[0] & 0x03) + 1;
+    let truncated = packet[pn_offset..pn_offset + pn_len]
+        .iter()
+        .fold(0, |n: u64, b| n << 8 | u64::from(*b));
+    let numbers = &mut seen[side_index(side)].numbers;
+    let last = numbers.get(&(kind.space(), key)).copied();
+    let number = decode_packet_number(truncated, pn_len, last);
+    if last.is_some_and(|last| number <= last) {
+        let what = format!("{side:?} sent {kind:?} packet {number} after {last:?}");
+        return Err((Invariant::PacketNumbers, what));
+    }
+    numbers.insert((kind.space(), key), number);
+    let Some(payload) = packet.get(pn_offset + pn_len..packet.len() - TAG_LEN) else {
+        return Err((Invariant::PacketNumbers, format!("{kind:?} packet without payload")));
+    };
+    let mut reader = Reader::new(payload);
+    if reader.is_empty() {
+        return Err((Invariant::PacketNumbers, format!("{kind:?} packet without frames")));
+    }
+    while !reader.is_empty() {
+        let frame = Frame::parse(&mut reader)
+            .map_err(|e| (Invariant::PacketNumbers, format!("{side:?} sent {e}")))?;
+        if !frame.ty().permitted(kind) {
+            let what = format!("{side:?} sent {} in a {kind:?} packet", frame.ty());
+            return Err((Invariant::PacketNumbers, what));
+        }
+        on_frame(seen, side, &frame).map_err(|what| (Invariant::FlowControl, what))?;
+    }
+    Ok(())
+}
+
+fn on_frame(seen: &mut [Seen; 2], side: Side, frame: &Frame<'_>) -> Result<(), String> {
+    let own = &mut seen[side_index(side)];
+    match frame {
+        Frame::MaxData(max) => own.max_data = own.max_data.max(*max),
+        Frame::MaxStreamData { id, max } => {
+            let known = own.max_stream_data.entry(*id).or_default();
+            *known = (*known).max(*max);
+        }
+        Frame::MaxStreams { direction, max } => {
+            let known = &mut own.max_streams[direction.index()];
+            *known = (*known).max(*max);
+        }
+        Frame::Stream(stream) => {
+            let end = stream.offset + stream.data.len() as u64;
+            return check_credit(seen, side, stream.id, end);
+        }
+        Frame::ResetStream { id, final_size, .. } => {
+            return check_credit(seen, side, *id, *final_size);
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// I5: `side` sends on `id` up to offset `end`.
+fn check_credit(seen: &mut [Seen; 2], side: Side, id: StreamId, end: u64) -> Result<(), String> {
+    let (own, peer) = match (side, seen) {
+        (Side::Client, [own, peer]) | (Side::Server, [peer, own]) => (own, peer),
+    };
+    let highest = own.sent.entry(id).or_default();
+    own.sent_total += end.saturating_sub(*highest);
+    *highest = (*highest).max(end);
+    if peer.initial.connection == 0 {
+        return Ok(());
+    }
+    let stream_limit = peer.max_stream_data.get(&id).copied().unwrap_or_default();
+    let stream_limit = stream_limit.max(peer.initial.stream);
+    if end > stream_limit {
+        return Err(format!("{side:?} sent up to {end} on {id:?}, limit {stream_limit}"));
+    }
+    if own.sent_total > peer.max_data {
+        let (sent, limit) = (own.sent_total, peer.max_data);
+        return Err(format!("{side:?} sent {sent} bytes in all, limit {limit}"));
+    }
+    let most = peer.max_streams[id.direction().index()];
+    if id.initiator() == side && id.index() >= most {
+        return Err(format!("{side:?} opened {id:?}, limit {most}"));
+    }
+    if id.initiator() != side && id.direction() == Direction::Unidirectional {
+        return Err(format!("{side:?} sent on {id:?}, which only receives"));
+    }
+    Ok(())
+}
