@@ -30,7 +30,7 @@ interop:
 
 # The second form replays the line a failure printed.
 sim:
-	@cargo xtask sim $(if $(SEED),--seeds 1 --start $(SEED),--seeds $(SEEDS) --start 0) $(ARGS)
+	@cargo xtask sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)
 
 fuzz:
 	@cargo xtask fuzz $(TARGET) --seconds $(TIME)

@@ -13,7 +13,6 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write as _;
-use std::net::{Ipv4Addr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::thread;
@@ -69,21 +68,15 @@ fn show(towline: &Path, folder: &Path, sitter: &mut Sitter) -> Outcome {
     enough_disk(folder, sent)?;
     println!("{files} files, {}", size(sent));
 
-    let certificate = folder.join("certificate");
-    run_command(
-        Command::new(towline)
-            .args(["cert", "dev", "--out"])
-            .arg(&certificate),
-    )?;
-    let pin = capture(
-        Command::new(towline)
-            .args(["cert", "pin"])
-            .arg(certificate.join("cert.pem")),
-    )?;
-    let address = format!("127.0.0.1:{}", free_port()?);
-    let mut server = serve(towline, folder, &certificate, &address)?;
-    sitter.watch(server.id());
-    let outcome = transfer(towline, &trees, &address, pin.trim(), &mut server, sitter);
+    run_command(ours(towline, folder).args(["cert", "dev"]))?;
+    let pin = capture(ours(towline, folder).args(["cert", "pin"]))?;
+    let (mut server, address) = serve(towline, folder, sitter)?;
+    let mut sender = ours(towline, folder);
+    sender
+        .args(["send", "--pin", pin.trim()])
+        .args(trees.iter().map(|tree| &tree.folder))
+        .arg(format!("towline://{address}/"));
+    let outcome = transfer(&mut sender, &mut server, sitter);
     let server_seconds = processor_seconds(server.id());
     let stopped = stop(server, sitter);
     let (wall, sender_seconds) = outcome?;
@@ -109,60 +102,61 @@ fn show(towline: &Path, folder: &Path, sitter: &mut Sitter) -> Outcome {
     Ok(())
 }
 
-fn serve(towline: &Path, folder: &Path, certificate: &Path, address: &str) -> Outcome<Child> {
+/// The binary, with a home of its own for the development certificate.
+fn ours(towline: &Path, folder: &Path) -> Command {
+    let mut command = Command::new(towline);
+    command
+        .env("TOWLINE_HOME", folder.join("home"))
+        .stdin(Stdio::null());
+    command
+}
+
+/// The server, and the address it says it listens on.
+fn serve(towline: &Path, folder: &Path, sitter: &mut Sitter) -> Outcome<(Child, String)> {
     let path = folder.join("server.log");
     let log = File::create(&path).map_err(|error| at(&path, &error))?;
     let errors = log.try_clone().map_err(|error| at(&path, &error))?;
-    let mut server = Command::new(towline)
-        .args(["serve", "--listen", address, "--cert"])
-        .arg(certificate.join("cert.pem"))
-        .arg("--key")
-        .arg(certificate.join("key.pem"))
-        .arg("--accept")
+    let mut server = ours(towline, folder)
+        .args(["serve", "--listen", "127.0.0.1:0", "--accept"])
         .arg(folder.join("inbox"))
-        .stdin(Stdio::null())
         .stdout(log)
         .stderr(errors)
         .spawn()
         .map_err(|error| at(towline, &error))?;
+    sitter.watch(server.id());
     let started = Instant::now();
-    while !fs::read_to_string(&path)
-        .unwrap_or_default()
-        .contains(address)
-    {
+    loop {
+        let said = fs::read_to_string(&path).unwrap_or_default();
+        let address = said
+            .split_inclusive('\n')
+            .find_map(|line| line.strip_prefix("listening ")?.strip_suffix('\n'));
+        if let Some(address) = address {
+            return Ok((server, address.to_owned()));
+        }
         if let Ok(Some(status)) = server.try_wait() {
+            sitter.forget(server.id());
             return Err(format!("the server ended at once with {status}"));
         }
         if started.elapsed() > PATIENCE {
-            let _ = server.kill();
-            let _ = server.wait();
             return Err(format!(
-                "the server did not say within {} s that it listens",
+                "the server did not say within {} s where it listens",
                 PATIENCE.as_secs()
             ));
         }
         thread::sleep(Duration::from_millis(20));
     }
-    Ok(server)
 }
 
 /// Runs the sender to its end; wall time and its processor seconds.
 fn transfer(
-    towline: &Path,
-    trees: &[Tree],
-    address: &str,
-    pin: &str,
+    command: &mut Command,
     server: &mut Child,
     sitter: &mut Sitter,
 ) -> Outcome<(Duration, Option<f64>)> {
     let started = Instant::now();
-    let mut sender = Command::new(towline)
-        .args(["send", "--pin", pin])
-        .args(trees.iter().map(|tree| &tree.folder))
-        .arg(format!("quic://{address}/"))
-        .stdin(Stdio::null())
+    let mut sender = command
         .spawn()
-        .map_err(|error| at(towline, &error))?;
+        .map_err(|error| format!("the sender did not start: {error}"))?;
     sitter.watch(sender.id());
     while !has_ended(&mut sender) {
         if let Ok(Some(status)) = server.try_wait() {
@@ -203,7 +197,8 @@ fn stop(mut server: Child, sitter: &mut Sitter) -> Outcome {
     }
     sitter.forget(server.id());
     match status {
-        Some(status) if status.success() => Ok(()),
+        // Asked to end by a signal, it ends as interrupted (docs/exit-codes.md).
+        Some(status) if status.success() || status.code() == Some(130) => Ok(()),
         Some(status) => Err(format!("the server ended with {status}")),
         None => Err(format!(
             "the server did not end within {} s of SIGTERM",
@@ -438,15 +433,6 @@ fn processor(seconds: Option<f64>, gigabytes: f64) -> String {
         ),
         None => "CPU seconds: not measured on this system".to_owned(),
     }
-}
-
-fn free_port() -> Outcome<u16> {
-    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))
-        .map_err(|error| format!("no free UDP port: {error}"))?;
-    let address = socket
-        .local_addr()
-        .map_err(|error| format!("no free UDP port: {error}"))?;
-    Ok(address.port())
 }
 
 /// Fails when the copy would not fit.

@@ -26,11 +26,6 @@ impl Printer {
         Self { json, quiet, progress: progress && !quiet && io::stderr().is_terminal() }
     }
 
-    /// Whether results are JSON.
-    pub(crate) const fn is_json(self) -> bool {
-        self.json
-    }
-
     /// Whether to draw progress bars on stderr.
     pub(crate) const fn shows_progress(self) -> bool {
         self.progress

@@ -12,8 +12,12 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use towline::{Connection, RecvStream, SendStream};
 
+use crate::exit::{Exit, Failure};
+use crate::net::connection_failure;
+use crate::summary::refused;
 use crate::transfer::caps::MAX_LANES;
-use crate::transfer::message::{read_varint, stream_kind};
+use crate::transfer::message::{Message, ReadError, put_varint, read_message, read_varint, stream_kind};
+use crate::transfer::path::RelativePath;
 use crate::transfer::pipe::{LaneWriter, OpenLane};
 
 /// The application protocol of all Towline commands.
@@ -105,5 +109,34 @@ pub(crate) async fn read_kind(stream: &mut RecvStream) -> Option<u64> {
     match tokio::time::timeout(PREAMBLE_TIMEOUT, read_varint(stream)).await {
         Ok(Ok(kind)) => kind,
         _ => None,
+    }
+}
+
+/// Opens a transfer session: the control stream, what it is for, and the server's consent.
+pub(crate) async fn open_session(
+    connection: &Connection,
+    kind: u64,
+    session: u64,
+    path: Option<RelativePath>,
+) -> Result<(RecvStream, SendStream), Failure> {
+    let (mut send, mut recv) = match connection.open_bi().await {
+        Ok(streams) => streams,
+        Err(error) => return Err(connection_failure(&error)),
+    };
+    let mut opening = Vec::new();
+    put_varint(&mut opening, kind);
+    opening.extend_from_slice(&Message::Open { session, path }.encode());
+    // A server without this service stops the stream; what it says, if anything, is read below.
+    let _ = send.write_all(&opening).await;
+    match read_message(&mut recv).await {
+        Ok(Some(Message::Accept)) => Ok((recv, send)),
+        Ok(Some(Message::Fatal(refusal))) => Err(refused(refusal.reason, refusal.to_string())),
+        Ok(Some(_)) => Err(Failure::new(Exit::Protocol, "the server answers with a message that does not belong here")),
+        Ok(None) => Err(Failure::new(Exit::Other, "the server does not transfer files")),
+        Err(ReadError::Malformed(what)) => Err(Failure::new(Exit::Protocol, format!("the server's answer is malformed: {}", what.0))),
+        Err(ReadError::Lost(_)) => Err(match connection.close_reason() {
+            Some(reason) => connection_failure(&reason),
+            None => Failure::new(Exit::Other, "the server does not transfer files"),
+        }),
     }
 }

@@ -4,50 +4,9 @@ mod common;
 
 use std::time::Duration;
 
-use bytes::Bytes;
-use common::{CLIENT, Options, Pair, SERVER, delay};
-use towline_quic::{Algorithm, Direction, Event, ReadError, TransportConfig, WriteError};
+use common::{CLIENT, Options, Pair, SERVER, delay, secs};
+use towline_quic::{Algorithm, Direction, Event, TransportConfig};
 use towline_sim::LinkConfig;
-
-/// Writes `len` bytes on a new unidirectional stream and reads them at the server; returns the
-/// virtual time from now to the last byte.
-fn transfer(pair: &mut Pair, len: usize, limit: Duration) -> Duration {
-    let start = pair.now;
-    let data: Vec<u8> = (0..len).map(|i| (i * 31 + i / 251) as u8).collect();
-    let mut left = Bytes::from(data.clone());
-    let id = pair.client().open(Direction::Unidirectional).unwrap();
-    let mut finished = false;
-    let mut accepted = None;
-    let mut got = Vec::with_capacity(len);
-    pair.run_until(limit, |p| {
-        while !left.is_empty() {
-            match p.client().write(id, &mut left) {
-                Ok(_) => {}
-                Err(WriteError::Blocked) => break,
-                Err(e) => panic!("{e}"),
-            }
-        }
-        if left.is_empty() && !finished {
-            finished = true;
-            p.client().finish(id).unwrap();
-        }
-        if accepted.is_none() {
-            accepted = p.server().accept(Direction::Unidirectional);
-        }
-        let Some(id) = accepted else { return false };
-        loop {
-            match p.server().read(id, usize::MAX) {
-                Ok(Some(chunk)) => got.extend_from_slice(&chunk),
-                Ok(None) => return true,
-                Err(ReadError::Blocked) => return false,
-                Err(e) => panic!("{e}"),
-            }
-        }
-    });
-    assert_eq!(got.len(), data.len());
-    assert!(got == data, "bytes differ");
-    pair.now.saturating_duration_since(start)
-}
 
 #[test]
 fn handshake_takes_one_round_trip() {
@@ -66,7 +25,7 @@ fn handshake_takes_one_round_trip() {
 #[test]
 fn a_megabyte_arrives_whole() {
     let mut pair = Pair::connected(Options::default());
-    transfer(&mut pair, 1 << 20, Duration::from_secs(10));
+    pair.transfer(CLIENT, 1 << 20, secs(10));
 }
 
 #[test]
@@ -93,7 +52,7 @@ fn freenets_path_takes_less_than_1800_ms_with_the_handshake() {
         pair.run_until(Duration::from_secs(2), |p| {
             p.hosts[SERVER].handle.is_some() && p.client().is_confirmed()
         });
-        transfer(&mut pair, 2_400_000, Duration::from_secs(5));
+        pair.transfer(CLIENT, 2_400_000, secs(5));
         let took = pair.now.saturating_duration_since(start);
         let stats = pair.client().stats();
         println!("{congestion}: {took:?} {stats:?}");
@@ -114,7 +73,7 @@ fn two_percent_loss_only_slows() {
         },
         ..Options::default()
     });
-    transfer(&mut pair, 2_000_000, Duration::from_secs(60));
+    pair.transfer(CLIENT, 2_000_000, secs(60));
     assert!(pair.client().stats().packets_lost > 0);
 }
 

@@ -14,7 +14,6 @@ use tokio::sync::mpsc;
 
 use super::caps::{BLOCK_BYTES, BLOCKS_IN_PIPE};
 use super::limit::Limiter;
-use super::message::put_varint;
 use super::progress::Progress;
 
 /// A stream that data leaves on; blocks are handed over without a copy.
@@ -57,13 +56,6 @@ impl BlockWriter {
         }
         self.block.extend_from_slice(bytes);
         Ok(())
-    }
-
-    /// Appends a varint.
-    pub(crate) fn put_varint(&mut self, value: u64) -> Result<(), PipeClosed> {
-        let mut bytes = Vec::with_capacity(8);
-        put_varint(&mut bytes, value);
-        self.put(&bytes)
     }
 
     /// The block being composed, with room for at least `least` more bytes.

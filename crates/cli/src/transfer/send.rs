@@ -76,8 +76,10 @@ enum Asked {
 
 /// What a sender knows beyond the report.
 #[derive(Debug)]
-pub(crate) struct SendEnded {
+pub(crate) struct SendEnded<W> {
     pub(crate) ended: Ended,
+    /// Our half of the control stream, ended: its last words may still be on their way.
+    pub(crate) control: W,
     /// Symlinks and special files that were left out.
     pub(crate) not_files: u64,
 }
@@ -91,7 +93,7 @@ pub(crate) async fn send<R, W, O>(
     plan: SendPlan,
     progress: Arc<Progress>,
     mut cancelled: watch::Receiver<bool>,
-) -> SendEnded
+) -> SendEnded<W>
 where
     R: AsyncRead + Unpin + Send,
     W: AsyncWrite + Unpin + Send,
@@ -176,7 +178,7 @@ where
     report.resumed = progress.files_resumed.load(Ordering::Relaxed);
     report.bytes_resumed = progress.bytes_resumed.load(Ordering::Relaxed);
     let ended = Ended { report, error, cpu: meter.spent(), peer_cpu };
-    SendEnded { ended, not_files: inner.skipped }
+    SendEnded { ended, control: writer, not_files: inner.skipped }
 }
 
 /// Releases the lanes' threads however the session ends, by a dropped future too.

@@ -373,17 +373,7 @@ impl Store {
 }
 
 impl Writing {
-    /// The file's path.
-    pub(crate) fn path(&self) -> &RelativePath {
-        &self.path
-    }
-
-    /// Bytes that may still come.
-    pub(crate) fn missing(&self) -> u64 {
-        self.facts.size - self.written
-    }
-
-    /// Appends data; the caller never passes more than [`Self::missing`].
+    /// Appends data; the caller never passes more than the file's size has room for.
     pub(crate) fn write(&mut self, data: &[u8]) -> Result<(), Refusal> {
         let Target::Part { file, .. } = &mut self.target else {
             return Err(Refusal::new(Reason::Protocol, "data for a file that is in place"));

@@ -259,12 +259,7 @@ impl App {
         Ok(())
     }
 
-    fn write(
-        &mut self,
-        id: StreamId,
-        connection: &mut Connection,
-        ledger: &mut Ledger,
-    ) -> Judged {
+    fn write(&mut self, id: StreamId, connection: &mut Connection, ledger: &mut Ledger) -> Judged {
         let half = ledger.half(id, self.side)?;
         if half.finished || half.reset.is_some() || half.stop_heard {
             return Ok(());

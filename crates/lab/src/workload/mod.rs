@@ -12,6 +12,7 @@ mod pattern;
 mod plan;
 
 pub use app::App;
-pub use conversation::{Conversation, End, Excuse};
-pub use ledger::{Half, Ledger};
+pub use conversation::{Conversation, End};
+pub use ledger::{Half, Ledger, Outcome};
+pub(crate) use pattern::prepare;
 pub use plan::{ClosePlan, ConversationPlan, DatagramPlan, EndPlan, HalfPlan, StreamPlan};

@@ -32,7 +32,6 @@ struct Host {
     address: SocketAddr,
     is_server: bool,
     datagrams_sent: u64,
-    last_delivery: Time,
 }
 
 /// The two links of a joined pair of hosts.
@@ -42,6 +41,8 @@ struct Joint {
     /// Datagrams lost, changed or held back so far, and when the newest was.
     harmed: u64,
     last_harm: Option<Time>,
+    /// When an authentic, new packet last came out at either host.
+    last_delivery: [Time; 2],
 }
 
 /// A simulated world.
@@ -83,7 +84,6 @@ impl World {
             address,
             is_server,
             datagrams_sent: 0,
-            last_delivery: START,
         });
         HostId(self.hosts.len() - 1)
     }
@@ -110,6 +110,7 @@ impl World {
             links: [there, back],
             harmed: 0,
             last_harm: None,
+            last_delivery: [START; 2],
         });
         Ok(())
     }
@@ -176,9 +177,19 @@ impl World {
         self.hosts.iter().map(|h| h.datagrams_sent).sum()
     }
 
-    /// When a datagram last reached `host`; the start of the world if none did.
-    pub fn last_delivery(&self, host: HostId) -> Time {
-        self.hosts[host.0].last_delivery
+    /// When an authentic, new packet of `from` last reached `host`; the start of the world if
+    /// none did.
+    pub fn last_delivery(&self, host: HostId, from: HostId) -> Time {
+        let joint = self.joints.iter().find_map(|j| {
+            let place = j.hosts.iter().position(|h| *h == host)?;
+            j.hosts.contains(&from).then_some(j.last_delivery[place])
+        });
+        joint.unwrap_or(START)
+    }
+
+    /// No datagram is on its way.
+    pub fn is_network_empty(&self) -> bool {
+        self.network.next_timeout().is_none()
     }
 
     /// When the links between two hosts last lost or changed a datagram.
@@ -229,7 +240,6 @@ impl World {
         };
         self.pulse.on_progress();
         let host = &mut self.hosts[i];
-        host.last_delivery = self.now;
         self.trace.word(0x5245_4356 ^ (i as u64) << 32);
         if host.is_server {
             self.watch.on_delivered(datagram.source, &datagram.payload);
@@ -240,8 +250,25 @@ impl World {
             ecn: None,
             stride: datagram.payload.len(),
         };
+        let before = packets_received(&host.endpoint);
         host.endpoint
             .handle_datagrams(self.now, meta, &mut datagram.payload);
+        if packets_received(&host.endpoint) > before {
+            self.note_delivery(HostId(i), datagram.source);
+        }
+    }
+
+    fn note_delivery(&mut self, host: HostId, source: SocketAddr) {
+        let Some(sender) = self.host_at(source) else {
+            return;
+        };
+        for joint in &mut self.joints {
+            if let Some(place) = joint.hosts.iter().position(|h| *h == host)
+                && joint.hosts[1 - place] == sender
+            {
+                joint.last_delivery[place] = self.now;
+            }
+        }
     }
 
     /// Puts what the hosts have to send on the network and collects their events.
@@ -270,14 +297,22 @@ impl World {
             self.pulse.on_progress();
             check_window(self.now, &host.endpoint, &before)?;
             if transmit.len != self.buf.filled().len() || transmit.segment_size == 0 {
-                let what = format!("a train of {} bytes says {transmit:?}", self.buf.filled().len());
+                let what = format!(
+                    "a train of {} bytes says {transmit:?}",
+                    self.buf.filled().len()
+                );
                 return Err(Violation::new(Invariant::Pace, self.now, what));
             }
             for payload in self.buf.filled().chunks(transmit.segment_size) {
                 host.datagrams_sent += 1;
                 self.trace.datagram(self.now, i, payload);
-                self.watch
-                    .on_sent(self.now, host.is_server, transmit.remote, host.address, payload)?;
+                self.watch.on_sent(
+                    self.now,
+                    host.is_server,
+                    transmit.remote,
+                    host.address,
+                    payload,
+                )?;
                 let datagram = Datagram::new(host.address, transmit.remote, payload.to_vec());
                 self.network.send(self.now, datagram);
             }
@@ -311,6 +346,12 @@ impl World {
         }
         Ok(())
     }
+}
+
+/// Authentic packets of all connections of an endpoint, duplicates not counted.
+fn packets_received(endpoint: &Endpoint) -> u64 {
+    let connections = endpoint.handles().filter_map(|h| endpoint.connection(h));
+    connections.map(|c| c.stats().packets_received).sum()
 }
 
 /// Bytes in flight of every connection of an endpoint.

@@ -139,6 +139,13 @@ impl Connection {
             // RFC 9000 §12.2: later packets with another destination are ignored.
             if *first_dcid.get_or_insert(protected.dcid) == protected.dcid {
                 self.handle_packet(now, protected, ecn, &mut rest[..end]);
+                // What came early comes first: its truncated numbers were meant for a receiver
+                // that had not seen the rest of this datagram.
+                if protected.kind != PacketKind::OneRtt
+                    && self.can_open(PacketNumberSpace::Application)
+                {
+                    self.retry_early_packets(now);
+                }
             }
             at += end;
         }

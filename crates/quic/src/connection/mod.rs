@@ -333,8 +333,8 @@ impl Connection {
     /// Abandons the sending half; unsent data is dropped. No effect on a stream that is over.
     pub fn reset(&mut self, id: StreamId, error_code: u64) {
         if self.lifecycle.is_open() {
-            self.streams
-                .reset(id, error_code.min(towline_wire::MAX_VARINT));
+            let code = error_code.min(towline_wire::MAX_VARINT);
+            self.streams.reset(id, code, &mut self.events);
         }
     }
 
@@ -576,8 +576,11 @@ impl Connection {
             Timer::Idle => self.end_now(ConnectionError::TimedOut(TimeoutReason::Idle)),
             Timer::Handshake => self.end_now(ConnectionError::TimedOut(TimeoutReason::Handshake)),
             Timer::KeepAlive => {
-                self.ping_pending = true;
-                self.idle.on_keep_alive(now, &mut self.timers);
+                // A handshake is kept alive by its own probes, and has no 1-RTT packets for a PING.
+                if self.lifecycle.is_established() {
+                    self.ping_pending = true;
+                    self.idle.on_keep_alive(now, &mut self.timers);
+                }
             }
             Timer::Liveness => {
                 if self.streams.has_open_receiver()

@@ -6,17 +6,22 @@
     reason = "each test binary uses its own part"
 )]
 
+pub mod evil;
+pub mod wire;
+
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use towline_quic::{
-    ClientConfig, Connection, ConnectionHandle, DatagramMeta, Ecn, Endpoint, EndpointConfig, Event,
-    ServerConfig, Time, TrainBuf, TransportConfig,
+    ClientConfig, Connection, ConnectionError, ConnectionHandle, DatagramMeta, Direction, Ecn,
+    Endpoint, EndpointConfig, Event, ReadError, ServerConfig, StreamId, Time, TrainBuf,
+    TransportConfig, WriteError,
 };
 use towline_sim::{Datagram, LinkConfig, LinkId, Network};
-use towline_testkit::{TlsOptions, tls_pair};
+use towline_testkit::{FixedTime, TlsOptions, TlsPair, tls_pair};
 
 pub const CLIENT: usize = 0;
 pub const SERVER: usize = 1;
@@ -27,6 +32,12 @@ pub struct Host {
     pub handle: Option<ConnectionHandle>,
     pub events: VecDeque<Event>,
     pub sent_datagrams: u64,
+    /// Its datagrams go nowhere and it hears nothing: somebody else speaks for it.
+    pub hijacked: bool,
+    /// Destination of the last datagram it sent.
+    pub last_dcid: Vec<u8>,
+    /// What arrived for it while hijacked.
+    pub captured: Vec<Vec<u8>>,
 }
 
 impl Host {
@@ -44,10 +55,14 @@ pub struct Pair {
     pub hosts: [Host; 2],
     pub links: (LinkId, LinkId),
     pub client_config: ClientConfig,
+    pub server_config: ServerConfig,
+    pub clock: Arc<FixedTime>,
     buf: TrainBuf,
-    /// Observes every datagram put on the wire: (sender, bytes).
-    pub tap: Option<Box<dyn FnMut(usize, &mut Vec<u8>) -> bool>>,
+    /// Observes every datagram put on the wire: (sender, bytes); `false` drops it.
+    pub tap: Option<Tap>,
 }
+
+pub type Tap = Box<dyn FnMut(usize, &mut Vec<u8>) -> bool>;
 
 pub struct Options {
     pub seed: u64,
@@ -83,16 +98,16 @@ impl Default for Options {
 impl Pair {
     pub fn new(options: Options) -> Self {
         let tls = tls_pair(options.seed, &options.tls);
+        Self::with_tls(options, tls)
+    }
+
+    /// As `new`, with TLS configurations of the caller's.
+    pub fn with_tls(options: Options, tls: TlsPair) -> Self {
         let mut server = ServerConfig::new(tls.server);
         server.transport = Arc::new(options.server);
         server.retry = options.retry;
         let mut client_config = ClientConfig::new(tls.client);
         client_config.transport = Arc::new(options.client);
-        let seed = |n: u8| {
-            let mut s = [n; 32];
-            s[..8].copy_from_slice(&options.seed.to_le_bytes());
-            EndpointConfig::from_seed(s)
-        };
         let addresses: [SocketAddr; 2] = [
             "10.0.0.1:1000".parse().unwrap(),
             "10.0.0.2:2000".parse().unwrap(),
@@ -108,16 +123,25 @@ impl Pair {
             handle: None,
             events: VecDeque::new(),
             sent_datagrams: 0,
+            hijacked: false,
+            last_dcid: Vec::new(),
+            captured: Vec::new(),
         };
+        let (client_seed, server_seed) = (seed(options.seed, 1), seed(options.seed, 2));
         Self {
             now: Time::from_nanos(1_000_000_000),
             net,
             hosts: [
-                host(Endpoint::new(seed(1), None), addresses[0]),
-                host(Endpoint::new(seed(2), Some(Arc::new(server))), addresses[1]),
+                host(Endpoint::new(client_seed, None), addresses[0]),
+                host(
+                    Endpoint::new(server_seed, Some(Arc::new(server.clone()))),
+                    addresses[1],
+                ),
             ],
             links,
             client_config,
+            server_config: server,
+            clock: tls.clock,
             buf: TrainBuf::new(),
             tap: None,
         }
@@ -156,14 +180,56 @@ impl Pair {
         self.hosts[SERVER].conn()
     }
 
+    /// Runs the handshake of a client that has called `connect`.
+    pub fn established(&mut self, limit: Duration) {
+        self.run_until(limit, |p| {
+            p.hosts.iter().all(|h| {
+                h.handle
+                    .and_then(|handle| h.endpoint.connection(handle))
+                    .is_some_and(Connection::is_confirmed)
+            })
+        });
+    }
+
+    /// One of the two connections.
+    pub fn conn(&mut self, side: usize) -> &mut Connection {
+        self.hosts[side].conn()
+    }
+
+    /// Hands bytes to `to` as if its peer had sent them, now.
+    pub fn deliver(&mut self, to: usize, bytes: &[u8]) {
+        let from = self.hosts[1 - to].address;
+        self.deliver_from(to, from, bytes);
+    }
+
+    /// Hands bytes to `to` from any address, now.
+    pub fn deliver_from(&mut self, to: usize, remote: SocketAddr, bytes: &[u8]) {
+        let mut payload = bytes.to_vec();
+        let meta = DatagramMeta {
+            remote,
+            local_ip: None,
+            ecn: None::<Ecn>,
+            stride: payload.len(),
+        };
+        let now = self.now;
+        self.hosts[to]
+            .endpoint
+            .handle_datagrams(now, meta, &mut payload);
+        self.flush();
+    }
+
     /// Sends what both ends have to send and collects their events.
     pub fn flush(&mut self) {
         for i in 0..2 {
             let host = &mut self.hosts[i];
             while let Some(transmit) = host.endpoint.poll_transmit(self.now, &mut self.buf) {
                 for datagram in self.buf.filled().chunks(transmit.segment_size) {
+                    if host.hijacked {
+                        continue;
+                    }
                     let mut payload = datagram.to_vec();
                     host.sent_datagrams += 1;
+                    host.last_dcid = wire::destination(&payload);
                     if let Some(tap) = &mut self.tap {
                         if !tap(i, &mut payload) {
                             continue;
@@ -184,14 +250,19 @@ impl Pair {
         }
     }
 
+    fn next_times(&self) -> [Option<Time>; 3] {
+        let of = |host: &Host| host.endpoint.next_timeout().filter(|_| !host.hijacked);
+        [
+            self.net.next_timeout(),
+            of(&self.hosts[0]),
+            of(&self.hosts[1]),
+        ]
+    }
+
     /// Advances to the next thing that happens; `false` if nothing ever will.
     pub fn step(&mut self) -> bool {
         self.flush();
-        let next = [
-            self.net.next_timeout(),
-            self.hosts[0].endpoint.next_timeout(),
-            self.hosts[1].endpoint.next_timeout(),
-        ];
+        let next = self.next_times();
         let Some(at) = next.into_iter().flatten().min() else {
             return false;
         };
@@ -204,6 +275,10 @@ impl Pair {
             else {
                 continue;
             };
+            if self.hosts[i].hijacked {
+                self.hosts[i].captured.push(datagram.payload);
+                continue;
+            }
             let meta = DatagramMeta {
                 remote: datagram.source,
                 local_ip: None,
@@ -215,7 +290,7 @@ impl Pair {
                 .handle_datagrams(self.now, meta, &mut datagram.payload);
         }
         for host in &mut self.hosts {
-            if host.endpoint.next_timeout().is_some_and(|t| t <= self.now) {
+            if !host.hijacked && host.endpoint.next_timeout().is_some_and(|t| t <= self.now) {
                 host.endpoint.handle_timeout(self.now);
             }
         }
@@ -240,11 +315,7 @@ impl Pair {
         let end = self.now + time;
         loop {
             self.flush();
-            let next = [
-                self.net.next_timeout(),
-                self.hosts[0].endpoint.next_timeout(),
-                self.hosts[1].endpoint.next_timeout(),
-            ];
+            let next = self.next_times();
             match next.into_iter().flatten().min() {
                 Some(at) if at <= end => {
                     self.step();
@@ -261,4 +332,132 @@ impl Pair {
         let i = events.iter().position(wanted)?;
         events.remove(i)
     }
+
+    /// Takes everything of `side`'s events.
+    pub fn take_events(&mut self, side: usize) -> Vec<Event> {
+        self.hosts[side].events.drain(..).collect()
+    }
+
+    /// Runs until `side`'s connection is over; its last word.
+    pub fn run_until_closed(&mut self, side: usize, limit: Duration) -> ConnectionError {
+        let mut word = None;
+        self.run_until(limit, |p| {
+            word = p.last_word(side);
+            word.is_some()
+        });
+        word.unwrap()
+    }
+
+    /// What ended `side`'s connection, if it has ended.
+    pub fn last_word(&mut self, side: usize) -> Option<ConnectionError> {
+        match self.take_event(side, |e| matches!(e, Event::Closed(_)))? {
+            Event::Closed(word) => Some(word),
+            _ => None,
+        }
+    }
+
+    /// Opens a stream of `side`, writes `data` and finishes it.
+    pub fn send_stream(&mut self, side: usize, direction: Direction, data: &[u8]) -> StreamId {
+        let id = self
+            .conn(side)
+            .open(direction)
+            .expect("no stream permitted");
+        if !data.is_empty() {
+            assert_eq!(self.conn(side).write_slice(id, data), Ok(data.len()));
+        }
+        self.conn(side).finish(id).unwrap();
+        id
+    }
+
+    /// Everything readable now; `true` if the end was reached.
+    pub fn read_available(&mut self, side: usize, id: StreamId, out: &mut Vec<u8>) -> bool {
+        loop {
+            match self.conn(side).read(id, usize::MAX) {
+                Ok(Some(chunk)) => out.extend_from_slice(&chunk),
+                Ok(None) => return true,
+                Err(ReadError::Blocked) => return false,
+                Err(e) => panic!("{e}"),
+            }
+        }
+    }
+
+    /// Reads `id` at `side` to its end.
+    pub fn read_to_end(&mut self, side: usize, id: StreamId, limit: Duration) -> Vec<u8> {
+        let mut got = Vec::new();
+        self.run_until(limit, |p| p.read_available(side, id, &mut got));
+        got
+    }
+
+    /// Runs until `side` accepts a stream.
+    pub fn accept(&mut self, side: usize, direction: Direction, limit: Duration) -> StreamId {
+        let mut id = None;
+        self.run_until(limit, |p| {
+            id = p.conn(side).accept(direction);
+            id.is_some()
+        });
+        id.unwrap()
+    }
+
+    /// Writes `len` bytes on a new unidirectional stream of `from` and reads them at the other
+    /// end; returns the virtual time from now to the last byte.
+    pub fn transfer(&mut self, from: usize, len: usize, limit: Duration) -> Duration {
+        let start = self.now;
+        let data = pattern(len);
+        let mut left = Bytes::from(data.clone());
+        let id = self.conn(from).open(Direction::Unidirectional).unwrap();
+        let mut finished = false;
+        let mut accepted = None;
+        let mut got = Vec::with_capacity(len);
+        self.run_until(limit, |p| {
+            while !left.is_empty() {
+                match p.conn(from).write(id, &mut left) {
+                    Ok(_) => {}
+                    Err(WriteError::Blocked) => break,
+                    Err(e) => panic!("{e}"),
+                }
+            }
+            if left.is_empty() && !finished {
+                finished = true;
+                p.conn(from).finish(id).unwrap();
+            }
+            if accepted.is_none() {
+                accepted = p.conn(1 - from).accept(Direction::Unidirectional);
+            }
+            accepted.is_some_and(|id| p.read_available(1 - from, id, &mut got))
+        });
+        assert_eq!(got.len(), data.len());
+        assert!(got == data, "bytes differ");
+        self.now.saturating_duration_since(start)
+    }
+}
+
+/// Bytes that tell their own place.
+pub fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 31 + i / 251) as u8).collect()
+}
+
+/// The endpoint configuration of host `n` in world `seed`.
+pub fn seed(seed: u64, n: u8) -> EndpointConfig {
+    let mut bytes = [n; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    EndpointConfig::from_seed(bytes)
+}
+
+/// Options whose packets stay readable.
+pub fn readable() -> Options {
+    Options {
+        tls: TlsOptions {
+            null_aead: true,
+            ..TlsOptions::default()
+        },
+        ..Options::default()
+    }
+}
+
+pub const fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+pub const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
 }

@@ -228,7 +228,7 @@ async fn a_sender_that_vanishes_leaves_a_part_file_and_no_file() {
 struct Donor {
     control: DuplexStream,
     arrivals: mpsc::Receiver<ReadHalf<SimplexStream>>,
-    ended: tokio::task::JoinHandle<SendEnded>,
+    ended: tokio::task::JoinHandle<SendEnded<tokio::io::WriteHalf<DuplexStream>>>,
     scratch: Scratch,
     _cancel: watch::Sender<bool>,
 }

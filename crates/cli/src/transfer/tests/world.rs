@@ -185,7 +185,7 @@ impl Run {
     }
 
     /// Runs both halves until both have ended.
-    pub(super) async fn into(self, out: &Path) -> (SendEnded, Ended) {
+    pub(super) async fn into(self, out: &Path) -> (SendEnded<WriteHalf<DuplexStream>>, Ended) {
         let store = Store::open(out, self.policy).unwrap();
         let (here, there) = control();
         let (lanes, arrivals) = memory_lanes(self.spoil);

@@ -358,13 +358,14 @@ impl Streams {
         Ok(())
     }
 
-    pub(crate) fn reset(&mut self, id: StreamId, code: u64) {
+    pub(crate) fn reset(&mut self, id: StreamId, code: u64, events: &mut Events) {
         let Some(s) = self.send.get_mut(&id) else {
             return;
         };
         if let Some(released) = s.reset(code) {
             self.retained -= released;
             self.enqueue_control(id);
+            self.wake_starved(events);
         }
     }
 
@@ -587,7 +588,7 @@ impl Streams {
                 error_code: code,
             });
             // RFC 9000 §3.5: answer with RESET_STREAM carrying the same code.
-            self.reset(id, code);
+            self.reset(id, code, events);
         }
         Ok(())
     }
@@ -799,6 +800,16 @@ impl Streams {
         }
     }
 
+    /// Writers that the connection-wide cap refused may go on.
+    fn wake_starved(&mut self, events: &mut Events) {
+        while self.retained < self.retained_cap {
+            let Some(starved) = self.starved.pop_front() else {
+                break;
+            };
+            self.wake_writers(starved, events);
+        }
+    }
+
     // ---- fate of sent frames ----
 
     pub(crate) fn on_stream_acked(
@@ -819,12 +830,7 @@ impl Streams {
         } else {
             self.wake_writers(id, events);
         }
-        while self.retained < self.retained_cap {
-            let Some(starved) = self.starved.pop_front() else {
-                break;
-            };
-            self.wake_writers(starved, events);
-        }
+        self.wake_starved(events);
     }
 
     pub(crate) fn on_stream_lost(&mut self, id: StreamId, offset: u64, len: u32, fin: bool) {

@@ -1,0 +1,46 @@
+//! The subcommands, one file each.
+
+pub(crate) mod cert;
+pub(crate) mod echo;
+pub(crate) mod perf;
+pub(crate) mod recv;
+pub(crate) mod relay;
+pub(crate) mod send;
+pub(crate) mod serve;
+
+use crate::exit::{Exit, Failure};
+use crate::printer::Printer;
+
+/// What to do.
+#[derive(clap::Subcommand)]
+pub(crate) enum Command {
+    /// Listen: echo, measurements, files to fetch (--root), files to receive (--accept)
+    Serve(serve::ServeArgs),
+    /// Send files and folders
+    Send(send::SendArgs),
+    /// Receive files: fetch them from a URL, or listen for a sender
+    Recv(recv::RecvArgs),
+    /// Measure round trips, like ping
+    Echo(echo::EchoArgs),
+    /// Measure throughput, like iperf3
+    Perf(perf::PerfArgs),
+    /// Stand between two programs as a bad network
+    Relay(relay::RelayArgs),
+    /// Certificates and pins
+    Cert(cert::CertCommandArgs),
+}
+
+impl Command {
+    /// Runs it to its end.
+    pub(crate) async fn run(self, printer: &Printer) -> Result<Exit, Failure> {
+        match self {
+            Self::Serve(args) => args.run(*printer).await,
+            Self::Send(args) => args.run(*printer).await,
+            Self::Recv(args) => args.run(*printer).await,
+            Self::Echo(args) => args.run(*printer).await,
+            Self::Perf(args) => args.run(*printer).await,
+            Self::Relay(args) => args.run(*printer).await,
+            Self::Cert(args) => args.run(*printer),
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! `towline perf`: throughput between two ends, with the letters of iperf3.
+//!
+//! `client` asks over a control stream, `server` (and `serve`) answers; data runs over
+//! lanes in one direction. Control messages are JSON objects behind their length: a varint,
+//! at most 64 KiB.
+
+mod client;
+mod host;
+mod report;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::mpsc;
+use towline::config::{Cipher, CipherPreference, KeyExchange, KeyExchangePreference, Options};
+use towline::engine::Algorithm;
+use towline::io::SocketInfo;
+use towline::{RecvStream, SendStream};
+
+pub(crate) use host::PerfHost;
+
+use crate::exit::{Exit, Failure};
+use crate::interrupt::Interrupt;
+use crate::net::{ListenArgs, options};
+use crate::printer::Printer;
+use crate::service::{Service, run_until_interrupted};
+use crate::stats::StatsRecord;
+use crate::transfer::message::{put_varint, read_varint};
+
+/// Longest control message, bytes.
+const MAX_JSON_BYTES: u64 = 64 * 1024;
+/// Most streams of one measurement.
+const MAX_STREAMS: u8 = 64;
+
+/// Flags of `perf`.
+#[derive(clap::Args)]
+pub(crate) struct PerfArgs {
+    #[command(subcommand)]
+    command: PerfCommand,
+}
+
+#[derive(clap::Subcommand)]
+enum PerfCommand {
+    /// Wait for clients and measure with them
+    Server(ServerArgs),
+    /// Measure against a server
+    Client(client::ClientArgs),
+}
+
+/// What both ends may choose.
+#[derive(Clone, Debug, clap::Args)]
+struct TuneArgs {
+    /// Congestion controller of this end when it sends
+    #[arg(long, value_name = "NAME", default_value_t)]
+    cc: Algorithm,
+    /// Use only this cipher: aes128gcm, aes256gcm, chacha20
+    #[arg(long, value_name = "NAME")]
+    cipher: Option<Cipher>,
+    /// Use only this key exchange: x25519mlkem768, x25519, p256
+    #[arg(long, value_name = "NAME")]
+    kx: Option<KeyExchange>,
+    /// UDP payload bytes of full packets
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(1200..=65507))]
+    mtu: Option<u16>,
+}
+
+impl TuneArgs {
+    fn apply(&self, options: &mut Options) {
+        options.transport.congestion = self.cc;
+        if let Some(mtu) = self.mtu {
+            options.transport.mtu = mtu;
+        }
+        if let Some(cipher) = self.cipher {
+            options.ciphers = CipherPreference::only(cipher);
+        }
+        if let Some(kx) = self.kx {
+            options.key_exchanges = KeyExchangePreference::only(kx);
+        }
+    }
+}
+
+/// Flags of `perf server`.
+#[derive(clap::Args)]
+struct ServerArgs {
+    /// Address and port to listen on; port 0 picks a free one
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4433")]
+    listen: SocketAddr,
+    #[command(flatten)]
+    tune: TuneArgs,
+    #[command(flatten)]
+    network: ListenArgs,
+}
+
+impl PerfArgs {
+    /// Runs the subcommand.
+    pub(crate) async fn run(self, printer: Printer) -> Result<Exit, Failure> {
+        match self.command {
+            PerfCommand::Client(args) => args.run(printer).await,
+            PerfCommand::Server(args) => args.run(printer).await,
+        }
+    }
+}
+
+impl ServerArgs {
+    async fn run(self, printer: Printer) -> Result<Exit, Failure> {
+        let interrupt = Interrupt::install(printer);
+        let (received, ends) = mpsc::unbounded_channel();
+        let mut service = Service::new(printer, interrupt, received);
+        let mut options = options(self.network.idle_timeout);
+        self.tune.apply(&mut options);
+        let listening = self.network.listen(self.listen, &options)?;
+        let endpoint = listening.endpoint.clone();
+        service.perf = Some(PerfHost::new(endpoint.clone(), self.tune.cc));
+        let url = listening.url();
+        printer.line(format_args!("listening {}", endpoint.local_addr()));
+        printer.line(format_args!("  towline perf client '{url}'"));
+        let socket = HostRecord::new(&endpoint.socket_info(), self.tune.cc);
+        printer.line(&socket);
+        printer.record(&json!({
+            "schema": "towline.listening/1",
+            "address": endpoint.local_addr().to_string(),
+            "url": url.to_string(),
+            "host": socket,
+        }));
+        run_until_interrupted(Arc::new(service), endpoint, ends, |_| false).await;
+        Ok(Exit::Interrupted)
+    }
+}
+
+/// What a client asks for.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Request {
+    pub(crate) session: u64,
+    pub(crate) streams: u8,
+    /// The server sends.
+    pub(crate) reverse: bool,
+    /// Bytes in all, if not by time.
+    pub(crate) bytes: Option<u64>,
+    /// Seconds at the start that do not count.
+    pub(crate) omit: f64,
+    /// Seconds between the server's interval reports.
+    pub(crate) interval: f64,
+}
+
+/// What a client says later.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(crate) enum Later {
+    /// The measurement is over; the result, please.
+    Stop,
+}
+
+/// What a server says.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(crate) enum Reply {
+    /// Lanes may come, or are coming.
+    Ready { host: HostRecord },
+    /// The server's view, every so often.
+    Interval { stats: StatsRecord },
+    /// What it saw after the omitted seconds.
+    Result { bytes: u64, seconds: f64, cpu_seconds: f64, stats: StatsRecord },
+    /// It will not.
+    Refused { message: String },
+}
+
+/// One end's socket and controller.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct HostRecord {
+    pub(crate) congestion: String,
+    pub(crate) gso_segments: usize,
+    pub(crate) gro_segments: usize,
+    pub(crate) send_buffer_asked: usize,
+    pub(crate) send_buffer_granted: usize,
+    pub(crate) recv_buffer_asked: usize,
+    pub(crate) recv_buffer_granted: usize,
+    /// The command that grants the buffers asked for, if they were cut short.
+    pub(crate) advice: Option<String>,
+}
+
+impl HostRecord {
+    fn new(socket: &SocketInfo, congestion: Algorithm) -> Self {
+        Self {
+            congestion: congestion.to_string(),
+            gso_segments: socket.gso_segments,
+            gro_segments: socket.gro_segments,
+            send_buffer_asked: socket.send_buffer.asked,
+            send_buffer_granted: socket.send_buffer.granted,
+            recv_buffer_asked: socket.recv_buffer.asked,
+            recv_buffer_granted: socket.recv_buffer.granted,
+            advice: socket.sysctl_advice(),
+        }
+    }
+}
+
+impl std::fmt::Display for HostRecord {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let offload = |segments: usize| if segments > 1 { format!("on ({segments} segments)") } else { "off".to_owned() };
+        write!(
+            f,
+            "cc {}, GSO {}, GRO {}, socket buffers send {} of {} KiB, receive {} of {} KiB",
+            self.congestion,
+            offload(self.gso_segments),
+            offload(self.gro_segments),
+            self.send_buffer_granted / 1024,
+            self.send_buffer_asked / 1024,
+            self.recv_buffer_granted / 1024,
+            self.recv_buffer_asked / 1024,
+        )?;
+        match &self.advice {
+            Some(advice) => write!(f, "\n  larger buffers: {advice}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Sends one control message.
+pub(crate) async fn write_json(stream: &mut SendStream, message: &impl Serialize) -> io::Result<()> {
+    let text = serde_json::to_vec(message).map_err(io::Error::other)?;
+    let mut bytes = Vec::with_capacity(text.len() + 4);
+    put_varint(&mut bytes, text.len() as u64);
+    bytes.extend_from_slice(&text);
+    AsyncWriteExt::write_all(stream, &bytes).await
+}
+
+/// Reads one control message; `None` at the end of the stream.
+pub(crate) async fn read_json<T: DeserializeOwned>(stream: &mut RecvStream) -> io::Result<Option<T>> {
+    let Some(length) = read_varint(stream).await? else { return Ok(None) };
+    if length > MAX_JSON_BYTES {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "a control message is larger than 64 KiB"));
+    }
+    let mut text = vec![0; length as usize];
+    AsyncReadExt::read_exact(stream, &mut text).await?;
+    serde_json::from_slice(&text).map(Some).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}

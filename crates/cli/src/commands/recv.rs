@@ -1,0 +1,146 @@
+//! `towline recv`: files from a server that offers them, or from senders that come to us.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use crate::commands::send::close;
+use crate::commands::serve::ReceivingArgs;
+use crate::display::Display;
+use crate::exit::{Exit, Failure};
+use crate::interrupt::Interrupt;
+use crate::net::{ConnectArgs, ListenArgs, options};
+use crate::printer::Printer;
+use crate::service::{Service, run_until_interrupted};
+use crate::streams::{Lanes, open_session};
+use crate::summary::{Role, Summary, conclude};
+use crate::transfer::caps::STREAM_WINDOW;
+use crate::transfer::claims::SessionHandle;
+use crate::transfer::message::stream_kind;
+use crate::transfer::progress::Progress;
+use crate::transfer::receive::receive;
+use crate::units::counted;
+use crate::url::Url;
+
+/// The only transfer of its connection.
+const SESSION: u64 = 1;
+
+/// Flags of `recv`.
+#[derive(clap::Args)]
+pub(crate) struct RecvArgs {
+    /// What to fetch: towline://HOST:PORT/FILE-OR-FOLDER#sha256=PIN
+    #[arg(value_name = "URL", required_unless_present = "listen", conflicts_with = "listen")]
+    url: Option<Url>,
+    /// Wait for senders on this address instead; port 0 picks a free one
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<SocketAddr>,
+    /// Where the files go
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    out: PathBuf,
+    /// With --listen: leave after the first transfer that ran to its end
+    #[arg(long, requires = "listen")]
+    once: bool,
+    #[command(flatten)]
+    receiving: ReceivingArgs,
+    #[command(flatten)]
+    certificate: crate::certs::CertArgs,
+    #[command(flatten)]
+    network: ConnectArgs,
+}
+
+impl RecvArgs {
+    /// Fetches, or listens.
+    pub(crate) async fn run(self, printer: Printer) -> Result<Exit, Failure> {
+        match (&self.url, self.listen) {
+            (_, Some(address)) => self.listen(address, printer).await,
+            (Some(url), None) => self.fetch(url, printer).await,
+            (None, None) => Err(Failure::usage("a URL or --listen is needed")),
+        }
+    }
+
+    async fn fetch(&self, url: &Url, printer: Printer) -> Result<Exit, Failure> {
+        let store = self.receiving.store(&self.out)?;
+        let mut interrupt = Interrupt::install(printer);
+        let mut options = options(self.network.idle_timeout);
+        options.transport.max_stream_receive_window = STREAM_WINDOW;
+        let lanes = Lanes::default();
+        let Some((_registration, arrivals)) = lanes.register(SESSION) else {
+            return Err(Failure::new(Exit::Other, "the session number is in use"));
+        };
+        let connecting = async {
+            let client = self.network.connect(url, &options, printer).await?;
+            tokio::spawn(lanes.clone().accept_all(client.connection.clone()));
+            match open_session(&client.connection, stream_kind::PULL, SESSION, url.path.clone()).await {
+                Ok(control) => Ok((client, control)),
+                Err(failure) => {
+                    client.close(0, "").await;
+                    Err(failure)
+                }
+            }
+        };
+        let connected = tokio::select! {
+            connected = connecting => connected,
+            () = interrupt.wait() => Err(Failure::new(Exit::Interrupted, "interrupted before anything was received")),
+        };
+        let (client, control) = match connected {
+            Ok(connected) => connected,
+            Err(failure) => {
+                store.tidy();
+                return Err(failure);
+            }
+        };
+        let progress = Arc::new(Progress::new());
+        let display = Display::start(printer, Arc::clone(&progress));
+        let handle = SessionHandle::new(Arc::clone(&progress));
+        let mut receiving =
+            std::pin::pin!(receive(control, arrivals, Arc::clone(&store), None, Arc::clone(&handle)));
+        let ended = tokio::select! {
+            ended = &mut receiving => ended,
+            () = interrupt.wait() => {
+                handle.cancel();
+                receiving.await
+            }
+        };
+        drop(display);
+        Summary::new(Role::ClientReceives, &client.connection, &ended, &progress, 0).print(printer);
+        let result = conclude(&ended, &client.connection).await;
+        close(&client, ended.error.as_ref()).await;
+        store.tidy();
+        result
+    }
+
+    async fn listen(&self, address: SocketAddr, printer: Printer) -> Result<Exit, Failure> {
+        let interrupt = Interrupt::install(printer);
+        let (received, ends) = mpsc::unbounded_channel();
+        let mut service = Service::new(printer, interrupt, received);
+        let mut options = options(self.network.idle_timeout);
+        options.transport.max_stream_receive_window = STREAM_WINDOW;
+        let network = ListenArgs { certificate: self.certificate.clone(), idle_timeout: self.network.idle_timeout };
+        let listening = network.listen(address, &options)?;
+        // Only now: a port in use must not leave a new folder behind.
+        service.store = Some(self.receiving.store(&self.out)?);
+        listening.warn_if_public(printer, "put files here");
+        let url = listening.url();
+        printer.line(format_args!("listening {}", listening.endpoint.local_addr()));
+        printer.line(format_args!("  towline send FILE... '{url}'"));
+        printer.record(&json!({
+            "schema": "towline.listening/1",
+            "address": listening.endpoint.local_addr().to_string(),
+            "url": url.to_string(),
+        }));
+        let once = self.once;
+        // An interrupted sender comes back: only a session that ran to its end counts.
+        let last = run_until_interrupted(Arc::new(service), listening.endpoint, ends, |ended| once && ended.error.is_none()).await;
+        match last {
+            None => Ok(Exit::Interrupted),
+            Some(ended) if ended.report.is_whole() => Ok(Exit::Ok),
+            Some(ended) => {
+                let failed = ended.report.failed.max(ended.report.left_out);
+                Err(Failure::new(Exit::Partial, format!("{} did not come through; the others are whole", counted(failed, "file"))))
+            }
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! `towline serve`: one listener for echo, measurements and files.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use crate::commands::perf::PerfHost;
+use crate::exit::{Exit, Failure};
+use crate::interrupt::Interrupt;
+use crate::net::{ListenArgs, options};
+use crate::printer::Printer;
+use crate::service::{Service, run_until_interrupted};
+use crate::transfer::caps::STREAM_WINDOW;
+use crate::transfer::store::{Store, StorePolicy};
+use crate::units::parse_size;
+
+/// Flags of `serve`.
+#[derive(clap::Args)]
+pub(crate) struct ServeArgs {
+    /// Address and port to listen on; port 0 picks a free one
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4433")]
+    listen: SocketAddr,
+    /// Offer the files in this folder to whoever asks
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+    /// Receive files into this folder
+    #[arg(long, value_name = "DIR")]
+    accept: Option<PathBuf>,
+    #[command(flatten)]
+    receiving: ReceivingArgs,
+    #[command(flatten)]
+    network: ListenArgs,
+}
+
+/// What a receiver allows.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct ReceivingArgs {
+    /// Replace files that are there and differ
+    #[arg(long)]
+    overwrite: bool,
+    /// Compare hashes even where size and time agree
+    #[arg(long)]
+    check: bool,
+    /// Refuse larger files
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    max_size: Option<u64>,
+}
+
+impl ReceivingArgs {
+    /// Opens the destination.
+    pub(crate) fn store(&self, folder: &std::path::Path) -> Result<Arc<Store>, Failure> {
+        let policy = StorePolicy { overwrite: self.overwrite, check: self.check, max_file_size: self.max_size };
+        Store::open(folder, policy).map_err(|error| {
+            Failure::usage(format!("{} cannot be used as a destination: {error}", folder.display()))
+                .next("name a folder that exists or can be made, and that you may write to")
+        })
+    }
+}
+
+impl ServeArgs {
+    /// Serves until Ctrl-C.
+    pub(crate) async fn run(self, printer: Printer) -> Result<Exit, Failure> {
+        let interrupt = Interrupt::install(printer);
+        let (received, ends) = mpsc::unbounded_channel();
+        let mut service = Service::new(printer, interrupt, received);
+        service.echo = true;
+        service.root = self.root.as_deref().map(served_folder).transpose()?;
+        service.store = self.accept.as_deref().map(|folder| self.receiving.store(folder)).transpose()?;
+        let mut options = options(self.network.idle_timeout);
+        if service.store.is_some() {
+            options.transport.max_stream_receive_window = STREAM_WINDOW;
+        }
+        let listening = self.network.listen(self.listen, &options)?;
+        let endpoint = listening.endpoint.clone();
+        service.perf = Some(PerfHost::new(endpoint.clone(), options.transport.congestion));
+        if service.root.is_some() {
+            listening.warn_if_public(printer, "fetch these files");
+        }
+        if service.store.is_some() {
+            listening.warn_if_public(printer, "put files here");
+        }
+
+        let url = listening.url();
+        printer.line(format_args!("listening {}", endpoint.local_addr()));
+        printer.line(format_args!("  towline echo '{url}'"));
+        printer.line(format_args!("  towline perf client '{url}'"));
+        if service.root.is_some() {
+            printer.line(format_args!("  towline recv '{url}' --out DIR"));
+        }
+        if service.store.is_some() {
+            printer.line(format_args!("  towline send FILE... '{url}'"));
+        }
+        printer.record(&json!({
+            "schema": "towline.listening/1",
+            "address": endpoint.local_addr().to_string(),
+            "url": url.to_string(),
+        }));
+        run_until_interrupted(Arc::new(service), endpoint, ends, |_| false).await;
+        Ok(Exit::Interrupted)
+    }
+}
+
+fn served_folder(folder: &std::path::Path) -> Result<PathBuf, Failure> {
+    folder
+        .canonicalize()
+        .and_then(|folder| std::fs::read_dir(&folder).map(|_| folder))
+        .map_err(|error| Failure::usage(format!("--root {}: {error}", folder.display())))
+}

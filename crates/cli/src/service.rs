@@ -1,0 +1,231 @@
+//! What a listening command does with a connection: sorts its streams to the services that
+//! are switched on, and runs transfer sessions.
+//!
+//! `serve`, `recv --listen` and `perf server` differ only in the services they switch on.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt;
+use tokio::sync::{Semaphore, mpsc};
+use towline::{Connection, Endpoint, RecvStream, SendStream};
+
+use crate::commands::echo;
+use crate::commands::perf::PerfHost;
+use crate::interrupt::Interrupt;
+use crate::printer::Printer;
+use crate::streams::{Lanes, QuicLanes, read_kind};
+use crate::summary::{Role, Summary};
+use crate::transfer::caps::MAX_SESSIONS;
+use crate::transfer::claims::SessionHandle;
+use crate::transfer::message::{Message, Reason, Refusal, read_message, stream_kind};
+use crate::transfer::path::RelativePath;
+use crate::transfer::progress::Progress;
+use crate::transfer::receive::receive;
+use crate::transfer::report::{Ended, SessionError};
+use crate::transfer::send::{SendPlan, send};
+use crate::transfer::store::Store;
+use crate::transfer::walk::Root;
+
+/// Time for closing notices to leave when a command ends.
+const GOODBYE: Duration = Duration::from_secs(1);
+/// Time for an opener to say what it wants.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
+/// Lanes a server uses when it sends files.
+const LANES: usize = 4;
+
+/// The services of one listening command.
+pub(crate) struct Service {
+    pub(crate) printer: Printer,
+    pub(crate) interrupt: Interrupt,
+    /// Streams and datagrams come back.
+    pub(crate) echo: bool,
+    pub(crate) perf: Option<PerfHost>,
+    /// The folder whose files may be fetched.
+    pub(crate) root: Option<PathBuf>,
+    /// Where files are received.
+    pub(crate) store: Option<Arc<Store>>,
+    sessions: Arc<Semaphore>,
+    received: mpsc::UnboundedSender<Ended>,
+}
+
+impl Service {
+    /// No service; the caller switches on what it wants. Ends of receiving sessions are
+    /// told to `received`.
+    pub(crate) fn new(printer: Printer, interrupt: Interrupt, received: mpsc::UnboundedSender<Ended>) -> Self {
+        Self {
+            printer,
+            interrupt,
+            echo: false,
+            perf: None,
+            root: None,
+            store: None,
+            sessions: Arc::new(Semaphore::new(MAX_SESSIONS)),
+            received,
+        }
+    }
+
+    /// Serves connections until the endpoint is closed.
+    pub(crate) async fn run(self: Arc<Self>, endpoint: Endpoint) {
+        while let Some(connection) = endpoint.accept().await {
+            tokio::spawn(Arc::clone(&self).connection(connection));
+        }
+    }
+
+    async fn connection(self: Arc<Self>, connection: Connection) {
+        tracing::info!(remote = %connection.remote_addr(), "connected");
+        let lanes = Lanes::default();
+        tokio::spawn(lanes.clone().accept_all(connection.clone()));
+        if self.echo {
+            tokio::spawn(echo::answer_datagrams(connection.clone()));
+        }
+        while let Ok((send, recv)) = connection.accept_bi().await {
+            let (service, connection, lanes) = (Arc::clone(&self), connection.clone(), lanes.clone());
+            tokio::spawn(async move { service.stream(connection, lanes, send, recv).await });
+        }
+        let reason = connection.close_reason();
+        tracing::info!(remote = %connection.remote_addr(), ?reason, "connection over");
+    }
+
+    async fn stream(&self, connection: Connection, lanes: Lanes, send: SendStream, mut recv: RecvStream) {
+        match read_kind(&mut recv).await {
+            Some(stream_kind::ECHO) if self.echo => echo::answer_stream(send, recv).await,
+            Some(stream_kind::PERF) => match &self.perf {
+                Some(perf) => perf.serve(connection, lanes, send, recv).await,
+                None => refuse(send, "this server offers no measurements").await,
+            },
+            Some(stream_kind::PUSH) => self.push(&connection, &lanes, send, recv).await,
+            Some(stream_kind::PULL) => self.pull(&connection, send, recv).await,
+            // Dropping the stream tells the peer.
+            _ => {}
+        }
+    }
+
+    async fn open(&self, recv: &mut RecvStream) -> Option<(u64, Option<RelativePath>)> {
+        match tokio::time::timeout(OPEN_TIMEOUT, read_message(recv)).await {
+            Ok(Ok(Some(Message::Open { session, path }))) => Some((session, path)),
+            _ => None,
+        }
+    }
+
+    /// A client sends files to us.
+    async fn push(&self, connection: &Connection, lanes: &Lanes, mut send: SendStream, mut recv: RecvStream) {
+        let Some((session, prefix)) = self.open(&mut recv).await else { return };
+        let Some(store) = &self.store else {
+            return fatal(send, Reason::NotAllowed, "this server does not receive files; start it with --accept DIR").await;
+        };
+        let Ok(_permit) = self.sessions.try_acquire() else {
+            return fatal(send, Reason::TooMuch, "this server has too many transfers; try again later").await;
+        };
+        let Some((_registration, arrivals)) = lanes.register(session) else {
+            return fatal(send, Reason::Protocol, "this session number is in use").await;
+        };
+        if send.write_all(&Message::Accept.encode()).await.is_err() {
+            return;
+        }
+        let progress = Arc::new(Progress::new());
+        let handle = SessionHandle::new(Arc::clone(&progress));
+        let mut interrupt = self.interrupt.clone();
+        let mut receiving = std::pin::pin!(receive((recv, send), arrivals, Arc::clone(store), prefix, Arc::clone(&handle)));
+        let ended = tokio::select! {
+            ended = &mut receiving => ended,
+            () = interrupt.wait() => {
+                handle.cancel();
+                receiving.await
+            }
+        };
+        self.conclude(connection, Role::ServerReceives, &ended, &progress, 0).await;
+        let _ = self.received.send(ended);
+    }
+
+    /// A client fetches files from us.
+    async fn pull(&self, connection: &Connection, mut send_half: SendStream, mut recv: RecvStream) {
+        let Some((session, path)) = self.open(&mut recv).await else { return };
+        let Some(root) = &self.root else {
+            return fatal(send_half, Reason::NotAllowed, "this server offers no files; start it with --root DIR").await;
+        };
+        let Ok(_permit) = self.sessions.try_acquire() else {
+            return fatal(send_half, Reason::TooMuch, "this server has too many transfers; try again later").await;
+        };
+        let Some(wanted) = find(root, path.as_ref()) else {
+            return fatal(send_half, Reason::NotFound, "there is no such file or folder at the server").await;
+        };
+        if send_half.write_all(&Message::Accept.encode()).await.is_err() {
+            return;
+        }
+        let progress = Arc::new(Progress::new());
+        let plan = SendPlan { roots: vec![wanted], follow_links: false, lanes: LANES, limiter: None };
+        let lanes = QuicLanes(connection.clone());
+        let ended = send((recv, send_half), lanes, session, plan, Arc::clone(&progress), self.interrupt.flag()).await;
+        self.conclude(connection, Role::ServerSends, &ended.ended, &progress, ended.not_files).await;
+    }
+
+    async fn conclude(&self, connection: &Connection, role: Role, ended: &Ended, progress: &Progress, not_files: u64) {
+        let summary = Summary::new(role, connection, ended, progress, not_files);
+        summary.print(self.printer);
+        // A peer that broke the rules gets no second try on this connection.
+        if let Some(SessionError::Protocol(what)) = &ended.error {
+            connection.close(Reason::Protocol.code(), what.as_bytes());
+        }
+    }
+}
+
+/// What a path of a client names below `root`; nothing outside of it, whatever links say.
+fn find(root: &std::path::Path, path: Option<&RelativePath>) -> Option<Root> {
+    use std::os::unix::ffi::OsStrExt;
+    let Some(path) = path else { return Some(Root { disk: root.to_path_buf(), name: None }) };
+    let (_, name) = path.split();
+    let name = RelativePath::parse(name.as_bytes()).ok()?;
+    let disk = root.join(std::ffi::OsStr::from_bytes(path.as_bytes())).canonicalize().ok()?;
+    disk.starts_with(root).then_some(Root { disk, name: Some(name) })
+}
+
+async fn fatal(mut send: SendStream, reason: Reason, text: &str) {
+    let message = Message::Fatal(Refusal::new(reason, text)).encode();
+    if send.write_all(&message).await.is_ok() {
+        let _ = send.shutdown().await;
+    }
+}
+
+async fn refuse(mut send: SendStream, text: &str) {
+    if crate::commands::perf::write_json(&mut send, &crate::commands::perf::Reply::Refused { message: text.into() }).await.is_ok() {
+        let _ = send.shutdown().await;
+    }
+}
+
+/// Runs a service until Ctrl-C, or until `enough` says so after a receiving session.
+pub(crate) async fn run_until_interrupted(
+    service: Arc<Service>,
+    endpoint: Endpoint,
+    mut received: mpsc::UnboundedReceiver<Ended>,
+    mut enough: impl FnMut(&Ended) -> bool,
+) -> Option<Ended> {
+    let mut interrupt = service.interrupt.clone();
+    let store = service.store.clone();
+    let serving = tokio::spawn(service.run(endpoint.clone()));
+    let last = loop {
+        tokio::select! {
+            () = interrupt.wait() => break None,
+            ended = received.recv() => match ended {
+                Some(ended) if enough(&ended) => break Some(ended),
+                Some(_) => {}
+                None => break None,
+            },
+        }
+    };
+    if last.is_some() {
+        // The client closes first, when it has our last words.
+        let _ = tokio::time::timeout(GOODBYE, endpoint.wait_idle()).await;
+    } else {
+        // Sessions tell their peers before the connections go.
+        let _ = tokio::time::timeout(GOODBYE, async { while received.recv().await.is_some() && !received.is_empty() {} }).await;
+    }
+    endpoint.close(if last.is_some() { 0 } else { Reason::Interrupted.code() }, b"the server is stopping");
+    let _ = tokio::time::timeout(GOODBYE, endpoint.wait_idle()).await;
+    serving.abort();
+    if let Some(store) = store {
+        store.tidy();
+    }
+    last
+}

@@ -1,0 +1,184 @@
+//! What can be on or off in a swarm run, as a bit set that is printed and taken back.
+
+use std::fmt;
+
+use crate::random::Random;
+
+/// Something that makes a run harder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Feature {
+    /// Independent losses.
+    Loss,
+    /// Losses in bursts (Gilbert–Elliott).
+    BurstLoss,
+    /// Datagrams held back so that others overtake.
+    Reorder,
+    /// Datagrams that arrive twice.
+    Duplicate,
+    /// Flipped bits.
+    Corrupt,
+    /// Times in which nothing passes.
+    Blackout,
+    /// A bottleneck with a queue of a few packets.
+    SmallQueue,
+    /// A bottleneck.
+    Rate,
+    /// Another delay on the way back.
+    Asymmetric,
+    /// Delay that varies.
+    Jitter,
+    /// The server asks for address tokens.
+    Retry,
+    /// Flow-control windows of a few kilobytes.
+    TinyWindows,
+    /// One to three streams at a time.
+    FewStreams,
+    /// Unreliable datagrams.
+    Datagrams,
+    /// Key updates, by count and by hand.
+    KeyUpdates,
+    /// Streams reset by senders and stopped by receivers.
+    ResetsAndStops,
+    /// A receiver that takes a little at a time.
+    SlowReader,
+    /// The close happens while the faults are still on.
+    LateClose,
+    /// A close in the middle of things.
+    AbruptClose,
+    /// Two or three clients at one server.
+    ManyClients,
+    /// No encryption, so that the watch can read packets; needs a path that keeps order and bits.
+    Plaintext,
+}
+
+const ALL: [Feature; 21] = [
+    Feature::Loss,
+    Feature::BurstLoss,
+    Feature::Reorder,
+    Feature::Duplicate,
+    Feature::Corrupt,
+    Feature::Blackout,
+    Feature::SmallQueue,
+    Feature::Rate,
+    Feature::Asymmetric,
+    Feature::Jitter,
+    Feature::Retry,
+    Feature::TinyWindows,
+    Feature::FewStreams,
+    Feature::Datagrams,
+    Feature::KeyUpdates,
+    Feature::ResetsAndStops,
+    Feature::SlowReader,
+    Feature::LateClose,
+    Feature::AbruptClose,
+    Feature::ManyClients,
+    Feature::Plaintext,
+];
+
+/// Network faults come first, up to here.
+const FAULTS: usize = 10;
+
+/// At most this many network faults at a time.
+const MAX_FAULTS: usize = 5;
+
+/// Stream of dice that decides the features.
+const STREAM: u64 = 1000;
+
+/// A set of features.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Features(u32);
+
+impl Features {
+    /// None.
+    pub const NONE: Self = Self(0);
+    /// All.
+    pub const ALL: Self = Self((1 << ALL.len()) - 1);
+
+    /// The features of a seed: each with probability 0.5 (the last three less often,
+    /// as they hide others), at most five network faults.
+    pub fn draw(seed: u64) -> Self {
+        let mut random = Random::new(seed, STREAM);
+        let mut set = Self::NONE;
+        for feature in ALL {
+            let p = match feature {
+                Feature::AbruptClose => 0.1,
+                Feature::ManyClients => 0.15,
+                Feature::Plaintext => 0.3,
+                _ => 0.5,
+            };
+            if random.chance(p) {
+                set = set.with(feature);
+            }
+        }
+        loop {
+            let faults: Vec<Feature> = set.iter().filter(|f| (*f as usize) < FAULTS).collect();
+            if faults.len() <= MAX_FAULTS {
+                break;
+            }
+            set = set.without(random.pick(&faults));
+        }
+        if !cfg!(debug_assertions) {
+            set = set.without(Feature::Plaintext);
+        }
+        if set.has(Feature::Plaintext) {
+            // What only an AEAD notices must not happen: flipped bits, and packets so late that
+            // their number or key phase is taken for another.
+            for fault in [Feature::Corrupt, Feature::Reorder, Feature::Jitter] {
+                set = set.without(fault);
+            }
+        }
+        set
+    }
+
+    /// From the bits that [`Self::bits`] gives.
+    pub fn from_bits(bits: u32) -> Self {
+        Self(bits & Self::ALL.0)
+    }
+
+    /// As a number.
+    pub fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// Whether `feature` is on.
+    pub fn has(self, feature: Feature) -> bool {
+        self.0 & 1 << feature as u8 != 0
+    }
+
+    /// With `feature` on.
+    #[must_use]
+    pub fn with(self, feature: Feature) -> Self {
+        Self(self.0 | 1 << feature as u8)
+    }
+
+    /// With `feature` off.
+    #[must_use]
+    pub fn without(self, feature: Feature) -> Self {
+        Self(self.0 & !(1 << feature as u8))
+    }
+
+    /// What is in both.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// Those that are on.
+    pub fn iter(self) -> impl Iterator<Item = Feature> {
+        ALL.into_iter().filter(move |f| self.has(*f))
+    }
+}
+
+impl fmt::Debug for Features {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+impl fmt::Display for Features {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<String> = self.iter().map(|x| format!("{x:?}")).collect();
+        write!(f, "{:#x} [{}]", self.0, names.join(" "))
+    }
+}

@@ -1,0 +1,369 @@
+//! Draws one run from its seed: links, transport settings, workload.
+//!
+//! Everything has its own stream of dice, so a feature turned off leaves the rest as it was.
+//! Sizes and times are log-uniform: most runs are small, a few are not.
+
+use std::fmt;
+use std::time::Duration;
+
+use towline_quic::{Algorithm, TransportConfig};
+use towline_sim::{LinkConfig, LossModel};
+use towline_wire::{Direction, Side};
+
+use super::features::{Feature, Features};
+use crate::random::Random;
+use crate::workload::{ClosePlan, ConversationPlan, DatagramPlan, EndPlan, HalfPlan, StreamPlan};
+use crate::world::START;
+
+/// One run of the swarm.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The seed it was drawn from.
+    pub seed: u64,
+    /// What is on.
+    pub features: Features,
+    /// By client: the links to and from the server.
+    pub links: Vec<[LinkConfig; 2]>,
+    /// Settings of the clients and of the server.
+    pub transports: [TransportConfig; 2],
+    /// By client: what happens on its connection.
+    pub conversations: Vec<ConversationPlan>,
+    /// When the faults stop.
+    pub heal_after: Duration,
+}
+
+/// Streams of dice, besides one for each feature.
+const CONFIG: u64 = 2000;
+const WORKLOAD: u64 = 3000;
+const LINKS: u64 = 4000;
+
+/// Bytes of one connection: seven in ten move a little.
+const LITTLE: (u64, u64) = (0, 100_000);
+const MUCH: (u64, u64) = (100_000, 2_000_000);
+
+/// Pauses of a slow reader, all together; shorter than any idle timeout.
+const LONGEST_PAUSE: f64 = 2.0;
+
+/// Streams of one run.
+const MOST_STREAMS: u64 = 300;
+
+impl Plan {
+    /// The plan of `seed`, with those of its features that are in `only`.
+    pub fn draw(seed: u64, only: Features) -> Self {
+        let features = Features::draw(seed).and(only);
+        let clients = if features.has(Feature::ManyClients) {
+            dice(seed, Feature::ManyClients).between(2, 3)
+        } else {
+            1
+        };
+        let mut config = Random::new(seed, CONFIG);
+        let heal_after = config.log_duration(0.2, 60.0);
+        let client = transport(&mut config, features, seed, Side::Client);
+        let server = transport(&mut config, features, seed, Side::Server);
+        let links = (0..clients)
+            .map(|n| links(seed, n, features, heal_after))
+            .collect();
+        let transports = [client, server];
+        let conversations = (0..clients)
+            .map(|n| conversation(seed, n, features, &transports))
+            .collect();
+        Self {
+            seed,
+            features,
+            links,
+            transports,
+            conversations,
+            heal_after,
+        }
+    }
+
+    /// Stream bytes of all connections.
+    pub fn total_bytes(&self) -> u64 {
+        self.conversations
+            .iter()
+            .map(ConversationPlan::total_bytes)
+            .sum()
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "seed {} features {}", self.seed, self.features)?;
+        writeln!(
+            f,
+            "  faults for {:?}, {} bytes",
+            self.heal_after,
+            self.total_bytes()
+        )?;
+        for (there, back) in self.links.iter().map(|[a, b]| (a, b)) {
+            writeln!(f, "  to server {there:?}\n  to client {back:?}")?;
+        }
+        let [client, server] = &self.transports;
+        writeln!(f, "  client {client:?}\n  server {server:?}")?;
+        for conversation in &self.conversations {
+            writeln!(f, "  {conversation:?}")?;
+        }
+        Ok(())
+    }
+}
+
+fn dice(seed: u64, feature: Feature) -> Random {
+    Random::new(seed, feature as u64)
+}
+
+fn transport(r: &mut Random, features: Features, seed: u64, side: Side) -> TransportConfig {
+    let mut t = TransportConfig {
+        max_idle_timeout: r.log_duration(4.0, 120.0),
+        handshake_timeout: Duration::from_secs(r.pick(&[10, 30, 60])),
+        congestion: r.pick(&[Algorithm::NewReno, Algorithm::Cubic]),
+        mtu: if r.chance(0.5) {
+            1200
+        } else {
+            r.between(1200, 9000) as u16
+        },
+        initial_rtt: Duration::from_millis(r.pick(&[50, 100, 333])),
+        hystart: r.chance(0.7),
+        pacing: r.chance(0.7),
+        stream_send_buffer: r.log_whole(2_000, 512 << 10),
+        ..TransportConfig::default()
+    };
+    if r.chance(0.5) {
+        t.send_buffer = r.log_whole(1_000, 100_000);
+    }
+    let keep_alive = r.log_duration(0.2, 20.0);
+    t.keep_alive_interval = r.chance(0.25).then_some(keep_alive);
+    // One idle timeout is enough, and a client that is gone must not be waited for forever.
+    if r.chance(0.1) && side.is_server() {
+        t.max_idle_timeout = Duration::ZERO;
+    }
+    if features.has(Feature::TinyWindows) {
+        let mut d = dice(seed, Feature::TinyWindows);
+        t.stream_receive_window = d.log_whole(500, 20_000);
+        t.max_stream_receive_window = t.stream_receive_window * d.between(1, 4);
+        t.receive_window = d.log_whole(500, 40_000);
+        t.max_receive_window = t.receive_window * d.between(1, 4);
+    }
+    if features.has(Feature::FewStreams) {
+        let mut d = dice(seed, Feature::FewStreams);
+        t.max_concurrent_bidi_streams = d.between(1, 3);
+        t.max_concurrent_uni_streams = d.between(1, 3);
+    }
+    if features.has(Feature::KeyUpdates) {
+        t.key_update_interval = dice(seed, Feature::KeyUpdates).log_whole(5, 500);
+    }
+    if features.has(Feature::Datagrams) {
+        let mut d = dice(seed, Feature::Datagrams);
+        t.datagram_send_buffer = d.log_whole(2_000, 1 << 20) as usize;
+        t.datagram_receive_buffer = d.log_whole(2_000, 1 << 20) as usize;
+        if d.chance(0.3) {
+            t.max_datagram_frame_size = Some(d.between(1, 1500) as u16);
+        }
+        if d.chance(0.1) {
+            t.max_datagram_frame_size = None;
+        }
+    }
+    t
+}
+
+fn links(seed: u64, n: u64, features: Features, heal_after: Duration) -> [LinkConfig; 2] {
+    let mut base = Random::new(seed, LINKS + n);
+    let delay = base.log_duration(0.0001, 0.3);
+    [0, 1].map(|direction| {
+        let mut link = LinkConfig {
+            delay,
+            ..LinkConfig::default()
+        };
+        // The two directions of a fault differ, but come from its own dice.
+        let roll = |feature| {
+            let mut d = dice(seed, feature);
+            for _ in 0..(2 * n + direction) * 16 {
+                d.bits();
+            }
+            features.has(feature).then_some(d)
+        };
+        if let Some(mut d) = roll(Feature::Asymmetric)
+            && direction == 1
+        {
+            link.delay = d.log_duration(0.0001, 0.5);
+        }
+        if let Some(mut d) = roll(Feature::Loss) {
+            link.loss = LossModel::Bernoulli(d.log_uniform(0.001, 0.3));
+        }
+        if let Some(mut d) = roll(Feature::BurstLoss) {
+            link.loss = LossModel::GilbertElliott {
+                enter_bad: d.log_uniform(0.001, 0.1),
+                leave_bad: d.log_uniform(0.05, 0.9),
+                loss_good: 0.0,
+                loss_bad: d.log_uniform(0.3, 1.0),
+            };
+        }
+        if let Some(mut d) = roll(Feature::Reorder) {
+            link.reorder = d.log_uniform(0.001, 0.5);
+            link.reorder_delay = d.log_duration(0.0005, 0.2);
+        }
+        if let Some(mut d) = roll(Feature::Duplicate) {
+            link.duplicate = d.log_uniform(0.001, 0.5);
+        }
+        if let Some(mut d) = roll(Feature::Corrupt) {
+            link.corrupt = d.log_uniform(0.001, 0.2);
+        }
+        if let Some(mut d) = roll(Feature::Blackout) {
+            for _ in 0..d.between(1, 3) {
+                let start = START + d.duration_up_to(heal_after);
+                link = link.with_blackout(start, d.log_duration(0.01, 12.0));
+            }
+        }
+        if let Some(mut d) = roll(Feature::Rate) {
+            link.rate = Some(d.log_whole(100_000, 1_000_000_000));
+            link.overhead = 28;
+        }
+        if let Some(mut d) = roll(Feature::SmallQueue) {
+            link.rate = link.rate.or(Some(d.log_whole(500_000, 50_000_000)));
+            link.queue = Some(d.log_whole(10_000, 60_000));
+        }
+        if let Some(mut d) = roll(Feature::Jitter) {
+            link.jitter = d.log_duration(0.0001, 0.3);
+            link.keep_order = d.chance(0.5);
+        }
+        link
+    })
+}
+
+/// A budget of bytes and streams, spent by drawing.
+struct Budget {
+    bytes: u64,
+    streams: u64,
+}
+
+fn conversation(
+    seed: u64,
+    n: u64,
+    features: Features,
+    transports: &[TransportConfig; 2],
+) -> ConversationPlan {
+    let mut r = Random::new(seed, WORKLOAD + 10 * n);
+    let (least, most) = if r.chance(0.3) { MUCH } else { LITTLE };
+    let mut budget = Budget {
+        bytes: r.log_whole(least, most),
+        streams: r.log_whole(1, MOST_STREAMS),
+    };
+    // A window a round trip: large transfers would take all night.
+    budget.bytes = budget.bytes.min(smallest_window(transports) * 60);
+    let mut resets = features
+        .has(Feature::ResetsAndStops)
+        .then(|| Random::new(seed, WORKLOAD + 10 * n + 1));
+    let client = end(&mut r, &mut budget, resets.as_mut());
+    let server = end(&mut r, &mut budget, resets.as_mut());
+    let mut plan = ConversationPlan {
+        client,
+        server,
+        close: ClosePlan {
+            side: r.pick(&[Side::Client, Side::Server]),
+            after: None,
+            code: r.log_whole(0, towline_wire::MAX_VARINT - 2),
+            reason: vec![b'r'; r.log_whole(0, 600) as usize],
+        },
+    };
+    extras(&mut plan, seed, n, features);
+    plan
+}
+
+/// Bytes that any of these settings lets pass in a round trip.
+pub(super) fn smallest_window(transports: &[TransportConfig; 2]) -> u64 {
+    let of = |t: &TransportConfig| {
+        let receiver = t.receive_window.min(t.stream_receive_window);
+        receiver.min(t.send_buffer).min(t.stream_send_buffer)
+    };
+    of(&transports[0]).min(of(&transports[1]))
+}
+
+/// What the workload features add.
+fn extras(plan: &mut ConversationPlan, seed: u64, n: u64, features: Features) {
+    let stream = |feature: Feature| Random::new(seed, 100 + 10 * feature as u64 + n);
+    if features.has(Feature::AbruptClose) {
+        plan.close.after = Some(stream(Feature::AbruptClose).log_duration(0.0001, 5.0));
+    }
+    if features.has(Feature::Datagrams) {
+        let mut d = stream(Feature::Datagrams);
+        for end in [&mut plan.client, &mut plan.server] {
+            if d.chance(0.7) {
+                end.datagrams = Some(DatagramPlan {
+                    count: d.log_whole(1, 1000) as u32,
+                    size: d.log_whole(4, 1500) as usize,
+                    interval: d.log_duration(0.00001, 0.02),
+                });
+            }
+        }
+    }
+    if features.has(Feature::KeyUpdates) {
+        let mut d = stream(Feature::KeyUpdates);
+        for end in [&mut plan.client, &mut plan.server] {
+            end.key_updates = (0..d.log_whole(0, 6))
+                .map(|_| d.log_duration(0.001, 5.0))
+                .collect();
+            end.key_updates.sort();
+        }
+    }
+    if features.has(Feature::SlowReader) {
+        let mut d = stream(Feature::SlowReader);
+        let bytes = plan.total_bytes();
+        for end in [&mut plan.client, &mut plan.server] {
+            if d.chance(0.6) {
+                let pauses = d.between(1, 40);
+                let longest = LONGEST_PAUSE / pauses as f64;
+                let amount = bytes / pauses + 1;
+                end.pace = Some((amount, d.log_duration(0.001, longest)));
+            }
+        }
+    }
+}
+
+fn end(r: &mut Random, budget: &mut Budget, mut resets: Option<&mut Random>) -> EndPlan {
+    let count = r.below(budget.streams + 1);
+    budget.streams -= count;
+    let mut streams: Vec<StreamPlan> = (0..count)
+        .map(|_| {
+            let direction = r.pick(&Direction::ALL);
+            // Most begin at once, so that they compete.
+            let late = r.chance(0.3);
+            let start = r.log_duration(0.0001, 1.0);
+            let forward = half(r, budget, resets.as_deref_mut());
+            let back = half(r, budget, resets.as_deref_mut());
+            StreamPlan {
+                direction,
+                start: if late { start } else { Duration::ZERO },
+                forward,
+                back: match direction {
+                    Direction::Bidirectional => back,
+                    Direction::Unidirectional => HalfPlan::default(),
+                },
+            }
+        })
+        .collect();
+    streams.sort_by_key(|s| s.start);
+    EndPlan {
+        streams,
+        chunk: r.log_whole(100, 65_000) as usize,
+        ..EndPlan::default()
+    }
+}
+
+fn half(r: &mut Random, budget: &mut Budget, resets: Option<&mut Random>) -> HalfPlan {
+    let size = r.log_whole(0, budget.bytes);
+    budget.bytes -= size;
+    let mut half = HalfPlan {
+        size,
+        ..HalfPlan::default()
+    };
+    if let Some(d) = resets {
+        let place = d.below(size + 1);
+        if d.chance(0.2) {
+            half.reset_at = Some(if d.chance(0.3) { size } else { place });
+        }
+        let place = d.below(size + 1);
+        if d.chance(0.2) {
+            half.stop_at = Some(place);
+        }
+    }
+    half
+}

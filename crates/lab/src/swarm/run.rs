@@ -1,0 +1,473 @@
+//! Runs one plan: faults, heal, completion, silence, close, nothing left.
+//!
+//! 1. faults are on; the workload runs.
+//! 2. when it is done, or the faults' time is up, every link is healed; a deadline runs (I2).
+//! 3. all done: what is in flight settles, then the wire must be silent (I9), credit whole (I5).
+//! 4. the applications close; both ends agree and drain (I10).
+//! 5. the world is dropped; its memory must be back (I6).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use towline_quic::{ClientConfig, Endpoint, EndpointConfig, Event, RetryPolicy, ServerConfig};
+use towline_testkit::{TlsOptions, TlsPair, tls_pair};
+use towline_wire::{Side, Time};
+
+use super::features::Feature;
+use super::plan::{Plan, smallest_window};
+use crate::violation::{Invariant, Violation};
+use crate::workload::{self, Conversation};
+use crate::world::{HostId, Limits, START, Trace, World};
+
+/// Bytes of heap this thread holds, by whoever can count them.
+pub type Meter = fn() -> i64;
+
+/// What a good run was like.
+#[derive(Clone, Copy, Debug)]
+pub struct Report {
+    /// The hash of all that happened.
+    pub trace: Trace,
+    /// Virtual time it took.
+    pub took: Duration,
+    /// UDP datagrams sent.
+    pub datagrams: u64,
+    /// Connections whose whole workload was done.
+    pub completed: usize,
+    /// Most heap held during the run, where it was counted.
+    pub peak_memory: i64,
+}
+
+/// Heap a run may hold besides what it moves: TLS configurations, buffers, ledgers.
+const BASE_MEMORY: i64 = 6 << 20;
+
+/// Copies of each stream byte that may exist at once, with duplicates on the links.
+const COPIES: i64 = 4;
+
+/// How long an idle wire is watched.
+const SILENCE: Duration = Duration::from_secs(5);
+
+/// Steps of one run.
+const MAX_STEPS: u64 = 3_000_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Faults until the heal.
+    Faults,
+    /// Perfect links until the deadline.
+    Healed { deadline: Time },
+    /// All done; in-flight packets get their acknowledgements, then one quiet second.
+    Settling { deadline: Time, quiet: Option<Time> },
+    /// Nothing may be sent.
+    Silent { until: Time, sent: u64 },
+    /// Closed; waiting for both ends to drain.
+    Closing { deadline: Time },
+}
+
+struct Run<'p> {
+    plan: &'p Plan,
+    world: World,
+    hosts: Vec<HostId>,
+    conversations: Vec<Conversation>,
+    phase: Phase,
+    heal_at: Time,
+    healed: bool,
+}
+
+/// Runs `plan` from start to end.
+///
+/// # Errors
+/// The first invariant broken.
+pub fn run(plan: &Plan, meter: Option<Meter>) -> Result<Report, Violation> {
+    // What is made once for the whole process must not look like a leak of the first run.
+    drop(tls(plan));
+    workload::prepare();
+    let before = meter.map_or(0, |m| m());
+    let mut peak = 0;
+    let report = {
+        let mut run = Run::new(plan)?;
+        run.go(|now| {
+            let held = meter.map_or(0, |m| m()) - before;
+            peak = peak.max(held);
+            let most = BASE_MEMORY + COPIES * plan.total_bytes() as i64;
+            if held > most {
+                let what = format!("{held} bytes of heap, more than {most}");
+                return Err(Violation::new(Invariant::Memory, now, what));
+            }
+            Ok(())
+        })?;
+        Report {
+            trace: run.world.trace(),
+            took: run.world.now().saturating_duration_since(START),
+            datagrams: run.world.datagrams_sent(),
+            completed: run.conversations.iter().filter(|c| c.is_complete()).count(),
+            peak_memory: 0,
+        }
+    };
+    let leaked = meter.map_or(0, |m| m()) - before;
+    if leaked > 0 {
+        let what = format!("{leaked} bytes of heap are still held after the end");
+        return Err(Violation::new(Invariant::Memory, START + report.took, what));
+    }
+    Ok(Report {
+        peak_memory: peak,
+        ..report
+    })
+}
+
+fn tls(plan: &Plan) -> TlsPair {
+    let options = TlsOptions {
+        #[cfg(debug_assertions)]
+        null_aead: plan.features.has(Feature::Plaintext),
+        ..TlsOptions::default()
+    };
+    tls_pair(plan.seed, &options)
+}
+
+impl<'p> Run<'p> {
+    fn new(plan: &'p Plan) -> Result<Self, Violation> {
+        let tls = tls(plan);
+        let mut world = World::new(plan.seed, plan.features.has(Feature::Plaintext));
+        let [client_transport, server_transport] = plan.transports.clone().map(Arc::new);
+        let mut server_config = ServerConfig::new(tls.server);
+        server_config.transport = server_transport;
+        server_config.retry = match plan.features.has(Feature::Retry) {
+            true => RetryPolicy::Always,
+            false => RetryPolicy::Never,
+        };
+        let secrets = |n: u8| {
+            let mut seed = [n; 32];
+            seed[..8].copy_from_slice(&plan.seed.to_le_bytes());
+            EndpointConfig::from_seed(seed)
+        };
+        let server = Endpoint::new(secrets(0), Some(Arc::new(server_config)));
+        let server = world.add_host(server, true);
+        let mut client_config = ClientConfig::new(tls.client);
+        client_config.transport = client_transport;
+        let mut hosts = vec![server];
+        let mut conversations = Vec::new();
+        for (n, (links, script)) in plan.links.iter().zip(&plan.conversations).enumerate() {
+            let client = world.add_host(Endpoint::new(secrets(n as u8 + 1), None), false);
+            let [there, back] = links.clone();
+            world
+                .join(client, server, there, back)
+                .map_err(|e| Violation::new(Invariant::Panic, START, e.to_string()))?;
+            let address = world.address(client);
+            for (side, transport) in [Side::Client, Side::Server]
+                .into_iter()
+                .zip(&plan.transports)
+            {
+                let limits = Limits {
+                    connection: transport.receive_window,
+                    stream: transport.stream_receive_window,
+                    streams: [
+                        transport.max_concurrent_bidi_streams,
+                        transport.max_concurrent_uni_streams,
+                    ],
+                };
+                world.watch_mut().expect_limits(address, side, limits);
+            }
+            let seed = plan.seed.wrapping_mul(31).wrapping_add(n as u64);
+            let mut conversation = Conversation::new(script.clone(), client, server, seed);
+            conversation.start(&mut world, &client_config)?;
+            hosts.push(client);
+            conversations.push(conversation);
+        }
+        Ok(Self {
+            plan,
+            world,
+            hosts,
+            conversations,
+            phase: Phase::Faults,
+            heal_at: START + plan.heal_after,
+            healed: false,
+        })
+    }
+
+    fn go(
+        &mut self,
+        mut check_memory: impl FnMut(Time) -> Result<(), Violation>,
+    ) -> Result<(), Violation> {
+        for _ in 0..MAX_STEPS {
+            self.settle()?;
+            check_memory(self.world.now())?;
+            if self.change_phase()? {
+                continue;
+            }
+            let over = self.connections() == 0 && matches!(self.phase, Phase::Closing { .. });
+            if over {
+                return Ok(());
+            }
+            let apps = self
+                .conversations
+                .iter()
+                .filter_map(Conversation::next_timeout);
+            let by_itself = self.world.next_timeout();
+            let next = apps.chain(by_itself).chain(self.phase_timeout()).min();
+            let Some(next) = next else {
+                return Err(self.stuck("everything is silent for good"));
+            };
+            self.world.advance(next)?;
+        }
+        Err(Violation::new(
+            Invariant::Pace,
+            self.world.now(),
+            format!("more than {MAX_STEPS} steps"),
+        ))
+    }
+
+    /// Lets endpoints and applications act until nobody has anything to do at this instant.
+    fn settle(&mut self) -> Result<(), Violation> {
+        for _ in 0..1000 {
+            self.world.flush()?;
+            let mut acted = false;
+            while let Some((host, handle, event)) = self.world.poll_event() {
+                acted = true;
+                let world = &mut self.world;
+                let owner = self
+                    .conversations
+                    .iter_mut()
+                    .find_map(|c| c.claims(world, host, handle, &event).then_some(c));
+                match owner {
+                    Some(conversation) => conversation.on_event(world, host, handle, &event)?,
+                    None => self.judge_stranger(&event)?,
+                }
+            }
+            for conversation in &mut self.conversations {
+                acted |= conversation.run(&mut self.world)?;
+            }
+            if !acted {
+                return Ok(());
+            }
+        }
+        Err(Violation::new(
+            Invariant::Pace,
+            self.world.now(),
+            "endpoints and applications keep each other busy at one instant",
+        ))
+    }
+
+    /// A server's connection that never finished its handshake, most often because a late
+    /// duplicate of an Initial started it.
+    fn judge_stranger(&self, event: &Event) -> Result<(), Violation> {
+        use towline_quic::ConnectionError as E;
+        let fault = match event {
+            Event::Accepted => Some("a second connection of one client was accepted".to_owned()),
+            Event::Closed(error @ (E::PeerMisbehaved { .. } | E::Tls { .. } | E::Internal(_))) => {
+                Some(error.to_string())
+            }
+            _ => None,
+        };
+        match fault {
+            Some(what) => Err(Violation::new(Invariant::Close, self.world.now(), what)),
+            None => Ok(()),
+        }
+    }
+
+    fn connections(&self) -> usize {
+        let hosts = self.hosts.iter();
+        hosts
+            .map(|h| self.world.endpoint(*h).stats().connections)
+            .sum()
+    }
+
+    fn phase_timeout(&self) -> Option<Time> {
+        let heal = (!self.healed).then_some(self.heal_at);
+        let own = match self.phase {
+            Phase::Faults => None,
+            Phase::Healed { deadline } | Phase::Closing { deadline } => Some(deadline),
+            Phase::Settling { deadline, quiet } => Some(quiet.unwrap_or(deadline)),
+            Phase::Silent { until, .. } => Some(until),
+        };
+        heal.into_iter().chain(own).min()
+    }
+
+    fn all_done(&self) -> bool {
+        self.conversations
+            .iter()
+            .all(|c| c.is_complete() || c.has_ended())
+    }
+
+    /// Returns whether the phase changed.
+    fn change_phase(&mut self) -> Result<bool, Violation> {
+        let now = self.world.now();
+        if !self.healed && now >= self.heal_at {
+            self.heal();
+        }
+        let next = match self.phase {
+            Phase::Faults if self.all_done() => {
+                if self.plan.features.has(Feature::LateClose) {
+                    self.close()
+                } else {
+                    self.heal();
+                    self.settling()
+                }
+            }
+            Phase::Faults if self.healed => Phase::Healed {
+                deadline: now + self.patience(),
+            },
+            Phase::Healed { .. } if self.all_done() => self.settling(),
+            Phase::Healed { deadline } if now >= deadline => {
+                return Err(self.stuck("unfinished long after the faults stopped"));
+            }
+            Phase::Settling { deadline, quiet } => match self.settling_step(deadline, quiet)? {
+                Some(phase) => phase,
+                None => return Ok(false),
+            },
+            Phase::Silent { until, sent } if now >= until => {
+                self.check_silence(sent)?;
+                self.check_credit()?;
+                self.close()
+            }
+            Phase::Closing { deadline } if now >= deadline => {
+                let what = format!("{} connections do not end", self.connections());
+                return Err(Violation::new(Invariant::Close, now, what));
+            }
+            _ => return Ok(false),
+        };
+        self.phase = next;
+        Ok(true)
+    }
+
+    fn heal(&mut self) {
+        if !self.healed {
+            self.healed = true;
+            self.world.heal();
+        }
+    }
+
+    fn settling(&self) -> Phase {
+        Phase::Settling {
+            deadline: self.world.now() + self.patience(),
+            quiet: None,
+        }
+    }
+
+    /// Silence begins one second after nothing is in flight, on the wire or in the books.
+    fn settling_step(
+        &self,
+        deadline: Time,
+        quiet: Option<Time>,
+    ) -> Result<Option<Phase>, Violation> {
+        let now = self.world.now();
+        let busy = self.ends().any(|c| c.stats().bytes_in_flight > 0);
+        let keep_alive = self
+            .plan
+            .transports
+            .iter()
+            .any(|t| t.keep_alive_interval.is_some());
+        // With keep-alives there may be a PING in flight at all times.
+        let quiet_now = keep_alive || (!busy && self.world.is_network_empty());
+        Ok(match (quiet, quiet_now) {
+            (Some(at), _) if now >= at => Some(Phase::Silent {
+                until: now + SILENCE,
+                sent: self.world.datagrams_sent(),
+            }),
+            (Some(_), true) => None,
+            (Some(_), false) => Some(Phase::Settling {
+                deadline,
+                quiet: None,
+            }),
+            (None, true) => Some(Phase::Settling {
+                deadline,
+                quiet: Some(now + Duration::from_secs(if keep_alive { 20 } else { 1 })),
+            }),
+            (None, false) if now >= deadline => {
+                return Err(self.stuck("bytes stay in flight"));
+            }
+            (None, false) => None,
+        })
+    }
+
+    fn ends(&self) -> impl Iterator<Item = &towline_quic::Connection> {
+        self.conversations.iter().flat_map(|c| {
+            [Side::Client, Side::Server]
+                .into_iter()
+                .filter_map(|side| c.end(side).connection(&self.world))
+        })
+    }
+
+    /// I9: what may be sent in the silence is keep-alives and their acknowledgements.
+    fn check_silence(&self, sent_before: u64) -> Result<(), Violation> {
+        let sent = self.world.datagrams_sent() - sent_before;
+        let each: u64 = self
+            .plan
+            .transports
+            .iter()
+            .filter_map(|t| t.keep_alive_interval)
+            .map(|interval| 2 * (SILENCE.as_nanos() / interval.as_nanos() + 2) as u64)
+            .sum();
+        // Where one end is gone, the other probes until it notices.
+        let ended = self.conversations.iter().filter(|c| c.has_ended()).count() as u64;
+        let most = each * self.conversations.len() as u64 + 40 * ended;
+        if sent > most {
+            let what =
+                format!("{sent} datagrams in {SILENCE:?} of idleness, at most {most} expected");
+            return Err(Violation::new(Invariant::Silence, self.world.now(), what));
+        }
+        Ok(())
+    }
+
+    fn check_credit(&mut self) -> Result<(), Violation> {
+        let now = self.world.now();
+        for conversation in &self.conversations {
+            if conversation.has_ended() {
+                continue;
+            }
+            let client = self.world.address(conversation.client_host());
+            for side in [Side::Client, Side::Server] {
+                self.world
+                    .watch_mut()
+                    .check_credit_restored(now, client, side)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn close(&mut self) -> Phase {
+        for conversation in &mut self.conversations {
+            conversation.close(&mut self.world);
+        }
+        let idle = self
+            .plan
+            .transports
+            .iter()
+            .map(|t| t.max_idle_timeout)
+            .max();
+        let handshake = self
+            .plan
+            .transports
+            .iter()
+            .map(|t| t.handshake_timeout)
+            .max();
+        let most = idle.max(handshake).unwrap_or_default();
+        let start = self.world.now().max(self.heal_at);
+        Phase::Closing {
+            deadline: start + self.patience() + 2 * most,
+        }
+    }
+
+    /// How long after the heal everything must be done: probe timeouts backed off during the
+    /// faults, a window a round trip, streams a few at a time, readers that pause.
+    fn patience(&self) -> Duration {
+        let so_far = self.world.now().saturating_duration_since(START);
+        let delays = self.plan.links.iter().flatten().map(|l| l.delay + l.jitter);
+        let round_trip = 2 * delays.max().unwrap_or_default() + Duration::from_millis(60);
+        let window = smallest_window(&self.plan.transports);
+        let streams = self.conversations.iter().map(|c| c.plan().stream_count());
+        let streams = streams.max().unwrap_or(0) as u32;
+        let windows = u32::try_from(self.plan.total_bytes() / window.max(1)).unwrap_or(u32::MAX);
+        let rounds = 100 + 4 * windows + 6 * streams;
+        Duration::from_secs(60) + 2 * so_far + round_trip * rounds
+    }
+
+    fn stuck(&self, what: &str) -> Violation {
+        let undone: Vec<String> = self
+            .conversations
+            .iter()
+            .filter(|c| !c.is_complete())
+            .map(|c| c.undone(&self.world))
+            .collect();
+        let what = format!("{what} in {:?}: {}", self.phase, undone.join(" | "));
+        Violation::new(Invariant::Liveness, self.world.now(), what)
+    }
+}
