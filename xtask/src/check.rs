@@ -22,16 +22,18 @@ const CROSS_COMPILER: &str = "aarch64-linux-gnu-gcc";
 pub(crate) fn check() -> Outcome {
     let mut report = Report::default();
     report.step("fmt", |_| {
-        for workspace in [ROOT, INTEROP, FUZZ] {
-            run(&mut cargo([
-                "fmt",
-                "--all",
-                "--check",
-                "--manifest-path",
-                workspace,
-            ]))?;
-        }
-        quietly(Ok(()))
+        // `--all` follows path dependencies, so tests/interop brings the crates it uses along.
+        run(&mut cargo(["fmt", "--all", "--check", "--", "-l"]))?;
+        run(&mut cargo([
+            "fmt",
+            "--check",
+            "--manifest-path",
+            FUZZ,
+            "--",
+            "-l",
+        ]))?;
+        let mut interop = cargo(["fmt", "--all", "--check", "--manifest-path", INTEROP]);
+        quietly(run(interop.args(["--", "-l"])))
     });
     report.step("caps", |_| quietly(caps::caps()));
     report.step("clippy", |_| quietly(run(&mut clippy(ROOT))));

@@ -12,6 +12,7 @@
 )]
 
 mod caps;
+mod capture;
 mod check;
 mod demo;
 mod deny;
@@ -40,6 +41,7 @@ cargo xtask COMMAND
   setup-system   prints, then installs, the system packages the tests can use
   interop [ARG…] the whole interop table (ARGs go to the runner)
   sim [ARG…]     the random swarm (ARGs go to it, for example --seeds 20000)
+  capture        tshark decrypts a capture with our key log (also part of test)
   fuzz [TARGET…] [--seconds N]   each fuzz target for N seconds (600)
   fuzz-seeds     rewrites the generated part of fuzz/corpus
 ";
@@ -60,6 +62,7 @@ fn main() -> ExitCode {
         "setup-system" => setup::setup_system(rest),
         "interop" => suites::interop(rest),
         "sim" => suites::sim(rest),
+        "capture" => capture::capture(&mut report::Skips::default()).map(drop),
         "fuzz" => fuzz::fuzz(rest),
         "fuzz-seeds" => fuzz::write_seeds(),
         "help" | "-h" | "--help" => {

@@ -29,6 +29,7 @@ pub(crate) fn test() -> Outcome {
             skips,
         )
     });
+    report.step("capture", crate::capture::capture);
     downloads.finish();
     report.step("interop drivers' own tests", |skips| {
         cargo_test(&["--workspace", "--manifest-path", INTEROP], skips)

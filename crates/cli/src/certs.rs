@@ -51,7 +51,8 @@ impl CertArgs {
             (Some(cert), Some(key)) => {
                 let chain = read(cert)?;
                 let key = read(key)?;
-                Identity::from_pem(&chain, &key).map_err(|error| Failure::new(Exit::Tls, error.to_string()))
+                Identity::from_pem(&chain, &key)
+                    .map_err(|error| Failure::new(Exit::Tls, error.to_string()))
             }
             _ => Ok(development(false, &[])?.identity),
         }
@@ -60,20 +61,30 @@ impl CertArgs {
 
 /// Reads a file named on the command line.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    fs::read(path).map_err(|error| Failure::usage(format!("{} cannot be read: {error}", path.display())))
+    fs::read(path)
+        .map_err(|error| Failure::usage(format!("{} cannot be read: {error}", path.display())))
 }
 
 /// The pin to show for an identity: of its certificate.
 pub(crate) fn pin_of(identity: &Identity) -> CertificatePin {
-    identity.certificate_pin().unwrap_or_else(|| CertificatePin::from_bytes(*identity.key_pin().as_bytes()))
+    identity
+        .certificate_pin()
+        .unwrap_or_else(|| CertificatePin::from_bytes(*identity.key_pin().as_bytes()))
 }
 
 fn home() -> Result<PathBuf, Failure> {
-    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let set = |name: &str| {
+        std::env::var_os(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
     set("TOWLINE_HOME")
         .or_else(|| set("XDG_DATA_HOME").map(|data| data.join("towline")))
         .or_else(|| set("HOME").map(|home| home.join(".local/share/towline")))
-        .ok_or_else(|| Failure::usage("no place for the development certificate").next("set TOWLINE_HOME to a folder"))
+        .ok_or_else(|| {
+            Failure::usage("no place for the development certificate")
+                .next("set TOWLINE_HOME to a folder")
+        })
 }
 
 /// Loads the development certificate, or makes one: when there is none, when it is about to
@@ -84,7 +95,13 @@ pub(crate) fn development(anew: bool, names: &[String]) -> Result<DevCertificate
     let key_file = folder.join(KEY_FILE);
     let now = towline::config::unix_now();
     if !anew && let Some((identity, expires)) = load(&certificate_file, &key_file, now) {
-        return Ok(DevCertificate { identity, certificate_file, key_file, expires, new: false });
+        return Ok(DevCertificate {
+            identity,
+            certificate_file,
+            key_file,
+            expires,
+            new: false,
+        });
     }
     let identity = generate(names, now)?;
     let expires = now.as_secs() + DEV_LIFETIME.as_secs() - BACKDATED_BY.as_secs();
@@ -94,21 +111,42 @@ pub(crate) fn development(anew: bool, names: &[String]) -> Result<DevCertificate
         .and_then(|()| write_private(&key_file, &identity.private_key_pem(), 0o600))
         .and_then(|()| write_private(&certificate_file, &text, 0o644))
         .map_err(|error| {
-            Failure::new(Exit::Other, format!("the development certificate cannot be kept in {}: {error}", folder.display()))
-                .next("set TOWLINE_HOME to a folder that can be written, or give --cert and --key")
+            Failure::new(
+                Exit::Other,
+                format!(
+                    "the development certificate cannot be kept in {}: {error}",
+                    folder.display()
+                ),
+            )
+            .next("set TOWLINE_HOME to a folder that can be written, or give --cert and --key")
         })?;
-    Ok(DevCertificate { identity, certificate_file, key_file, expires, new: true })
+    Ok(DevCertificate {
+        identity,
+        certificate_file,
+        key_file,
+        expires,
+        new: true,
+    })
 }
 
 fn generate(names: &[String], now: UnixTime) -> Result<Identity, Failure> {
     let defaults = ["localhost", "127.0.0.1", "::1"].map(String::from);
-    let names = if names.is_empty() { &defaults[..] } else { names };
+    let names = if names.is_empty() {
+        &defaults[..]
+    } else {
+        names
+    };
     Identity::generate_dev(names, now).map_err(|error| Failure::usage(error.to_string()))
 }
 
 fn load(certificate: &Path, key: &Path, now: UnixTime) -> Option<(Identity, u64)> {
     let text = fs::read_to_string(certificate).ok()?;
-    let expires: u64 = text.lines().next()?.strip_prefix(EXPIRY_LINE)?.parse().ok()?;
+    let expires: u64 = text
+        .lines()
+        .next()?
+        .strip_prefix(EXPIRY_LINE)?
+        .parse()
+        .ok()?;
     if expires < now.as_secs() + RENEW_BEFORE.as_secs() {
         return None;
     }
@@ -119,7 +157,12 @@ fn load(certificate: &Path, key: &Path, now: UnixTime) -> Option<(Identity, u64)
 /// Writes beside the file and renames, so that a reader never sees half of it.
 fn write_private(path: &Path, text: &str, mode: u32) -> std::io::Result<()> {
     let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
-    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&temporary)?;
+    let mut file = fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(mode)
+        .open(&temporary)?;
     file.write_all(text.as_bytes())?;
     fs::rename(&temporary, path)
 }

@@ -11,7 +11,8 @@ use crate::printer::Printer;
 use crate::transfer::progress::Progress;
 
 const REDRAW: Duration = Duration::from_millis(100);
-const TEMPLATE: &str = "{bar:24} {percent:>3}%  {bytes}/{total_bytes}  {binary_bytes_per_sec}  eta {eta}  {msg}";
+const TEMPLATE: &str =
+    "{bar:24} {percent:>3}%  {bytes}/{total_bytes}  {binary_bytes_per_sec}  eta {eta}  {msg}";
 
 /// A running display; dropping it clears the bar.
 pub(crate) struct Display {
@@ -43,11 +44,21 @@ impl Display {
 fn draw(bar: &ProgressBar, progress: &Progress) {
     bar.set_length(progress.bytes_total.load(Relaxed));
     bar.set_position(progress.bytes_settled.load(Relaxed));
-    let more = if progress.list_complete.load(Relaxed) { "" } else { "+" };
+    let more = if progress.list_complete.load(Relaxed) {
+        ""
+    } else {
+        "+"
+    };
     let settled = progress.files_settled.load(Relaxed);
     let total = progress.files_total.load(Relaxed);
-    let current = progress.current().map(|path| path.to_string()).unwrap_or_default();
-    bar.set_message(format!("{settled}/{total}{more} files  {}", shortened(&current)));
+    let current = progress
+        .current()
+        .map(|path| path.to_string())
+        .unwrap_or_default();
+    bar.set_message(format!(
+        "{settled}/{total}{more} files  {}",
+        shortened(&current)
+    ));
 }
 
 /// The end of a long path says more than its start.

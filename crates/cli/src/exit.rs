@@ -75,7 +75,11 @@ pub(crate) struct Failure {
 impl Failure {
     /// A failure without advice.
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Self { exit, message: message.into(), next: None }
+        Self {
+            exit,
+            message: message.into(),
+            next: None,
+        }
     }
 
     /// Wrong usage or configuration.

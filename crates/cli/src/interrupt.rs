@@ -16,7 +16,8 @@ impl Interrupt {
     /// Starts listening for signals. Without the system's help, signals keep their default.
     pub(crate) fn install(printer: Printer) -> Self {
         let (sender, receiver) = watch::channel(false);
-        let signals = signal(SignalKind::interrupt()).and_then(|int| Ok((int, signal(SignalKind::terminate())?)));
+        let signals = signal(SignalKind::interrupt())
+            .and_then(|int| Ok((int, signal(SignalKind::terminate())?)));
         tokio::spawn(async move {
             let Ok((mut int, mut term)) = signals else {
                 tracing::warn!("signals cannot be caught; Ctrl-C ends the command at once");

@@ -6,6 +6,7 @@ mod commands;
 mod display;
 mod exit;
 mod interrupt;
+mod logging;
 mod net;
 mod printer;
 mod service;
@@ -19,7 +20,6 @@ mod url;
 use std::process::ExitCode;
 
 use clap::{Args, Parser};
-use tracing_subscriber::EnvFilter;
 
 use crate::commands::Command;
 use crate::exit::{Exit, Failure};
@@ -54,31 +54,25 @@ struct Global {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    start_logging(&cli.global);
+    logging::start(cli.global.verbose, cli.global.quiet);
     let printer = Printer::new(cli.global.json, cli.global.quiet, !cli.global.no_progress);
-    let result = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let result = match tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+    {
         Ok(runtime) => {
             let result = runtime.block_on(cli.command.run(&printer));
             // File threads may be inside a system call; the process ends without them.
             runtime.shutdown_background();
             result
         }
-        Err(error) => Err(Failure::new(Exit::Other, format!("the runtime does not start: {error}"))),
+        Err(error) => Err(Failure::new(
+            Exit::Other,
+            format!("the runtime does not start: {error}"),
+        )),
     };
     match result {
         Ok(exit) => exit.into(),
         Err(failure) => printer.failure(&failure),
     }
-}
-
-fn start_logging(global: &Global) {
-    let level = match (global.quiet, global.verbose) {
-        (true, _) => "off",
-        (_, 0) => "warn",
-        (_, 1) => "info",
-        (_, 2) => "debug",
-        _ => "trace",
-    };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
 }

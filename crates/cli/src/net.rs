@@ -85,7 +85,9 @@ impl ConnectArgs {
     fn trust(&self, url: &Url, printer: Printer) -> Result<Trust, Failure> {
         let mut pins = url.pins.clone();
         for pin in &self.pin {
-            pins.extend(parse_pin(pin).map_err(|error| Failure::usage(format!("--pin {pin}: {error}")))?);
+            pins.extend(
+                parse_pin(pin).map_err(|error| Failure::usage(format!("--pin {pin}: {error}")))?,
+            );
         }
         match &self.cacert {
             _ if self.insecure => {
@@ -94,9 +96,10 @@ impl ConnectArgs {
                 );
                 Ok(Trust::InsecureAcceptAnyCertificate)
             }
-            Some(_) if !pins.is_empty() => {
-                Err(Failure::usage("the URL has a pin, and --cacert is given too").next("remove one of the two"))
-            }
+            Some(_) if !pins.is_empty() => Err(Failure::usage(
+                "the URL has a pin, and --cacert is given too",
+            )
+            .next("remove one of the two")),
             Some(file) => Trust::roots_from_pem(&certs::read(file)?)
                 .map_err(|error| Failure::new(Exit::Tls, format!("{}: {error}", file.display()))),
             None if !pins.is_empty() => Ok(Trust::Pinned(pins)),
@@ -112,9 +115,15 @@ impl ConnectArgs {
     }
 
     /// Connects to the URL's server.
-    pub(crate) async fn connect(&self, url: &Url, options: &Options, printer: Printer) -> Result<Client, Failure> {
+    pub(crate) async fn connect(
+        &self,
+        url: &Url,
+        options: &Options,
+        printer: Printer,
+    ) -> Result<Client, Failure> {
         let trust = self.trust(url, printer)?;
-        let config = config::client(&trust, None, options).map_err(|error| Failure::usage(error.to_string()))?;
+        let config = config::client(&trust, None, options)
+            .map_err(|error| Failure::usage(error.to_string()))?;
         let addresses = resolve(&url.host, url.port).await?;
         let mut attempts = JoinSet::new();
         let mut addresses = addresses.into_iter();
@@ -126,12 +135,20 @@ impl ConnectArgs {
                     Some(address) => {
                         let (host, config) = (url.host.clone(), config.clone());
                         attempts.spawn(async move {
-                            let endpoint = Endpoint::client(any_address(address)).map_err(|error| {
-                                Failure::new(Exit::Connect, format!("no socket towards {address}: {error}"))
-                            })?;
+                            let endpoint =
+                                Endpoint::client(any_address(address)).map_err(|error| {
+                                    Failure::new(
+                                        Exit::Connect,
+                                        format!("no socket towards {address}: {error}"),
+                                    )
+                                })?;
                             let result = endpoint.connect(address, &host, &config).await;
-                            let connection = result.map_err(|error| connect_failure(&error, address))?;
-                            Ok(Client { endpoint, connection })
+                            let connection =
+                                result.map_err(|error| connect_failure(&error, address))?;
+                            Ok(Client {
+                                endpoint,
+                                connection,
+                            })
                         });
                     }
                     None if attempts.is_empty() => break,
@@ -155,7 +172,8 @@ impl ConnectArgs {
                 () = tokio::time::sleep(NEXT_ADDRESS_AFTER), if addresses.len() > 0 => more = true,
             }
         }
-        Err(failure.unwrap_or_else(|| Failure::new(Exit::Connect, format!("{} has no address", url.host))))
+        Err(failure
+            .unwrap_or_else(|| Failure::new(Exit::Connect, format!("{} has no address", url.host))))
     }
 }
 
@@ -164,7 +182,11 @@ async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, Failure> {
     let mut addresses: Vec<_> = tokio::net::lookup_host((host, port))
         .await
         .map_err(|error| {
-            Failure::new(Exit::Connect, format!("`{host}` cannot be resolved: {error}")).next("check the name in the URL")
+            Failure::new(
+                Exit::Connect,
+                format!("`{host}` cannot be resolved: {error}"),
+            )
+            .next("check the name in the URL")
         })?
         .collect();
     addresses.sort_by_key(SocketAddr::is_ipv6);
@@ -173,7 +195,11 @@ async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, Failure> {
 }
 
 fn any_address(towards: SocketAddr) -> SocketAddr {
-    let any = if towards.is_ipv4() { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { IpAddr::V6(Ipv6Addr::UNSPECIFIED) };
+    let any = if towards.is_ipv4() {
+        IpAddr::V4(Ipv4Addr::UNSPECIFIED)
+    } else {
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED)
+    };
     SocketAddr::new(any, 0)
 }
 
@@ -186,12 +212,20 @@ pub(crate) struct Listening {
 
 impl ListenArgs {
     /// Binds `address`.
-    pub(crate) fn listen(&self, address: SocketAddr, options: &Options) -> Result<Listening, Failure> {
+    pub(crate) fn listen(
+        &self,
+        address: SocketAddr,
+        options: &Options,
+    ) -> Result<Listening, Failure> {
         let identity = self.certificate.identity()?;
-        let config =
-            config::server(&identity, &ClientAuth::None, options).map_err(|error| Failure::new(Exit::Tls, error.to_string()))?;
-        let endpoint = Endpoint::server(address, config).map_err(|error| bind_failure(address, &error))?;
-        Ok(Listening { endpoint, pin: Pin::Certificate(pin_of(&identity)) })
+        let config = config::server(&identity, &ClientAuth::None, options)
+            .map_err(|error| Failure::new(Exit::Tls, error.to_string()))?;
+        let endpoint =
+            Endpoint::server(address, config).map_err(|error| bind_failure(address, &error))?;
+        Ok(Listening {
+            endpoint,
+            pin: Pin::Certificate(pin_of(&identity)),
+        })
     }
 }
 
@@ -199,9 +233,17 @@ impl ListenArgs {
 pub(crate) fn bind_failure(address: SocketAddr, error: &io::Error) -> Failure {
     let failure = Failure::new(Exit::Usage, format!("cannot listen on {address}: {error}"));
     match error.kind() {
-        io::ErrorKind::AddrInUse => Failure { message: format!("UDP port {} is in use on {}", address.port(), address.ip()), ..failure }
-            .next(format!("choose another with --listen {}, or stop the other program (`ss -ulpn` names it)", SocketAddr::new(address.ip(), 0))),
-        io::ErrorKind::AddrNotAvailable => failure.next("use an address of this machine, or 0.0.0.0"),
+        io::ErrorKind::AddrInUse => Failure {
+            message: format!("UDP port {} is in use on {}", address.port(), address.ip()),
+            ..failure
+        }
+        .next(format!(
+            "choose another with --listen {}, or stop the other program (`ss -ulpn` names it)",
+            SocketAddr::new(address.ip(), 0)
+        )),
+        io::ErrorKind::AddrNotAvailable => {
+            failure.next("use an address of this machine, or 0.0.0.0")
+        }
         io::ErrorKind::PermissionDenied => failure.next("use a port from 1024 up"),
         _ => failure,
     }
@@ -211,14 +253,26 @@ impl Listening {
     /// The URL for clients, with the pin; `path` as it is to appear.
     pub(crate) fn url(&self) -> Url {
         let address = self.endpoint.local_addr();
-        let host = if address.ip().is_unspecified() { reachable_ip(address.ip()) } else { address.ip() };
-        Url { host: host.to_string(), port: address.port(), path: None, pins: vec![self.pin] }
+        let host = if address.ip().is_unspecified() {
+            reachable_ip(address.ip())
+        } else {
+            address.ip()
+        };
+        Url {
+            host: host.to_string(),
+            port: address.port(),
+            path: None,
+            pins: vec![self.pin],
+        }
     }
 
     /// Warns when everybody may come in.
     pub(crate) fn warn_if_public(&self, printer: Printer, what: &str) {
         if !self.endpoint.local_addr().ip().is_loopback() {
-            printer.note(format_args!("towline: note: anyone who can reach {} can {what}", self.endpoint.local_addr()));
+            printer.note(format_args!(
+                "towline: note: anyone who can reach {} can {what}",
+                self.endpoint.local_addr()
+            ));
         }
     }
 }
@@ -226,25 +280,48 @@ impl Listening {
 /// The address this machine uses towards others; connecting a UDP socket sends nothing.
 fn reachable_ip(unspecified: IpAddr) -> IpAddr {
     let (any, elsewhere, loopback): (IpAddr, IpAddr, IpAddr) = if unspecified.is_ipv4() {
-        (unspecified, Ipv4Addr::new(192, 0, 2, 1).into(), Ipv4Addr::LOCALHOST.into())
+        (
+            unspecified,
+            Ipv4Addr::new(192, 0, 2, 1).into(),
+            Ipv4Addr::LOCALHOST.into(),
+        )
     } else {
-        (unspecified, Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into(), Ipv6Addr::LOCALHOST.into())
+        (
+            unspecified,
+            Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into(),
+            Ipv6Addr::LOCALHOST.into(),
+        )
     };
     UdpSocket::bind((any, 0))
-        .and_then(|socket| socket.connect((elsewhere, 9)).and_then(|()| socket.local_addr()))
+        .and_then(|socket| {
+            socket
+                .connect((elsewhere, 9))
+                .and_then(|()| socket.local_addr())
+        })
         .map_or(loopback, |address| address.ip())
 }
 
 fn connect_failure(error: &ConnectError, address: SocketAddr) -> Failure {
     match error {
-        ConnectError::Failed(ConnectionError::TimedOut(_)) => {
-            Failure::new(Exit::Connect, format!("no answer from {address} within {} s", HANDSHAKE_TIMEOUT.as_secs()))
-                .next("check that the server runs, and that address and UDP port are right")
-        }
+        ConnectError::Failed(ConnectionError::TimedOut(_)) => Failure::new(
+            Exit::Connect,
+            format!(
+                "no answer from {address} within {} s",
+                HANDSHAKE_TIMEOUT.as_secs()
+            ),
+        )
+        .next("check that the server runs, and that address and UDP port are right"),
         ConnectError::Failed(error) => connection_failure(error),
         ConnectError::Refused(error) => Failure::usage(error.to_string()),
         other => Failure::new(Exit::Connect, other.to_string()),
     }
+}
+
+/// Our own reason without what rustls wraps around it.
+fn plain(what: &str) -> &str {
+    what.split_once("Other(OtherError(")
+        .and_then(|(_, inner)| inner.strip_suffix("))"))
+        .unwrap_or(what)
 }
 
 /// How the end of a connection ends a command.
@@ -252,7 +329,10 @@ pub(crate) fn connection_failure(error: &ConnectionError) -> Failure {
     let message = error.to_string();
     match error {
         ConnectionError::Tls { what, .. } => {
-            let failure = Failure::new(Exit::Tls, format!("the server's certificate or TLS was refused: {what}"));
+            let failure = Failure::new(
+                Exit::Tls,
+                format!("the server was not believed: {}", plain(what)),
+            );
             failure.next("compare the pin with the line the server printed when it started; paste that line again if its certificate was renewed")
         }
         ConnectionError::PeerMisbehaved { .. } => Failure::new(Exit::Protocol, message),
@@ -260,21 +340,38 @@ pub(crate) fn connection_failure(error: &ConnectionError) -> Failure {
         ConnectionError::TimedOut(_) => Failure::new(Exit::Timeout, "the other side went silent"),
         ConnectionError::StatelessReset => Failure::new(Exit::Timeout, message),
         ConnectionError::VersionMismatch => Failure::new(Exit::Protocol, message),
-        ConnectionError::ClosedByPeer(Close::Transport { code, .. }) if code.is_crypto().is_some() => {
-            Failure::new(Exit::Tls, format!("TLS refused by the other side: {message}"))
+        ConnectionError::ClosedByPeer(Close::Transport { code, .. })
+            if code.is_crypto().is_some() =>
+        {
+            Failure::new(
+                Exit::Tls,
+                format!("TLS refused by the other side: {message}"),
+            )
         }
-        ConnectionError::ClosedByPeer(Close::Transport { code, .. }) if *code == towline::TransportErrorCode::CONNECTION_REFUSED => {
-            Failure::new(Exit::Connect, "the server refuses new connections").next("try again later")
+        ConnectionError::ClosedByPeer(Close::Transport { code, .. })
+            if *code == towline::TransportErrorCode::CONNECTION_REFUSED =>
+        {
+            Failure::new(Exit::Connect, "the server refuses new connections")
+                .next("try again later")
         }
-        ConnectionError::ClosedByPeer(Close::Transport { .. }) => Failure::new(Exit::Protocol, message),
+        ConnectionError::ClosedByPeer(Close::Transport { .. }) => {
+            Failure::new(Exit::Protocol, message)
+        }
         ConnectionError::ClosedByPeer(Close::Application { code, reason }) => {
             let text = printable(reason);
-            let text = if text.is_empty() { format!("application code {code}") } else { text };
+            let text = if text.is_empty() {
+                format!("application code {code}")
+            } else {
+                text
+            };
             let exit = match Reason::from_code(*code) {
                 Reason::Protocol => Exit::Protocol,
                 _ => Exit::Partial,
             };
-            Failure::new(exit, format!("the other side closed the connection: {text}"))
+            Failure::new(
+                exit,
+                format!("the other side closed the connection: {text}"),
+            )
         }
         _ => Failure::new(Exit::Other, message),
     }

@@ -23,7 +23,11 @@ pub(crate) struct Printer {
 impl Printer {
     /// Progress bars are shown only on a terminal.
     pub(crate) fn new(json: bool, quiet: bool, progress: bool) -> Self {
-        Self { json, quiet, progress: progress && !quiet && io::stderr().is_terminal() }
+        Self {
+            json,
+            quiet,
+            progress: progress && !quiet && io::stderr().is_terminal(),
+        }
     }
 
     /// Whether to draw progress bars on stderr.

@@ -46,14 +46,18 @@ pub(crate) struct Service {
     pub(crate) root: Option<PathBuf>,
     /// Where files are received.
     pub(crate) store: Option<Arc<Store>>,
-    sessions: Arc<Semaphore>,
+    sessions: Semaphore,
     received: mpsc::UnboundedSender<Ended>,
 }
 
 impl Service {
     /// No service; the caller switches on what it wants. Ends of receiving sessions are
     /// told to `received`.
-    pub(crate) fn new(printer: Printer, interrupt: Interrupt, received: mpsc::UnboundedSender<Ended>) -> Self {
+    pub(crate) fn new(
+        printer: Printer,
+        interrupt: Interrupt,
+        received: mpsc::UnboundedSender<Ended>,
+    ) -> Self {
         Self {
             printer,
             interrupt,
@@ -61,7 +65,7 @@ impl Service {
             perf: None,
             root: None,
             store: None,
-            sessions: Arc::new(Semaphore::new(MAX_SESSIONS)),
+            sessions: Semaphore::new(MAX_SESSIONS),
             received,
         }
     }
@@ -81,14 +85,21 @@ impl Service {
             tokio::spawn(echo::answer_datagrams(connection.clone()));
         }
         while let Ok((send, recv)) = connection.accept_bi().await {
-            let (service, connection, lanes) = (Arc::clone(&self), connection.clone(), lanes.clone());
+            let (service, connection, lanes) =
+                (Arc::clone(&self), connection.clone(), lanes.clone());
             tokio::spawn(async move { service.stream(connection, lanes, send, recv).await });
         }
         let reason = connection.close_reason();
         tracing::info!(remote = %connection.remote_addr(), ?reason, "connection over");
     }
 
-    async fn stream(&self, connection: Connection, lanes: Lanes, send: SendStream, mut recv: RecvStream) {
+    async fn stream(
+        &self,
+        connection: Connection,
+        lanes: Lanes,
+        send: SendStream,
+        mut recv: RecvStream,
+    ) {
         match read_kind(&mut recv).await {
             Some(stream_kind::ECHO) if self.echo => echo::answer_stream(send, recv).await,
             Some(stream_kind::PERF) => match &self.perf {
@@ -110,13 +121,31 @@ impl Service {
     }
 
     /// A client sends files to us.
-    async fn push(&self, connection: &Connection, lanes: &Lanes, mut send: SendStream, mut recv: RecvStream) {
-        let Some((session, prefix)) = self.open(&mut recv).await else { return };
+    async fn push(
+        &self,
+        connection: &Connection,
+        lanes: &Lanes,
+        mut send: SendStream,
+        mut recv: RecvStream,
+    ) {
+        let Some((session, prefix)) = self.open(&mut recv).await else {
+            return;
+        };
         let Some(store) = &self.store else {
-            return fatal(send, Reason::NotAllowed, "this server does not receive files; start it with --accept DIR").await;
+            return fatal(
+                send,
+                Reason::NotAllowed,
+                "this server does not receive files; start it with --accept DIR",
+            )
+            .await;
         };
         let Ok(_permit) = self.sessions.try_acquire() else {
-            return fatal(send, Reason::TooMuch, "this server has too many transfers; try again later").await;
+            return fatal(
+                send,
+                Reason::TooMuch,
+                "this server has too many transfers; try again later",
+            )
+            .await;
         };
         let Some((_registration, arrivals)) = lanes.register(session) else {
             return fatal(send, Reason::Protocol, "this session number is in use").await;
@@ -127,7 +156,13 @@ impl Service {
         let progress = Arc::new(Progress::new());
         let handle = SessionHandle::new(Arc::clone(&progress));
         let mut interrupt = self.interrupt.clone();
-        let mut receiving = std::pin::pin!(receive((recv, send), arrivals, Arc::clone(store), prefix, Arc::clone(&handle)));
+        let mut receiving = std::pin::pin!(receive(
+            (recv, send),
+            arrivals,
+            Arc::clone(store),
+            prefix,
+            Arc::clone(&handle)
+        ));
         let ended = tokio::select! {
             ended = &mut receiving => ended,
             () = interrupt.wait() => {
@@ -135,33 +170,82 @@ impl Service {
                 receiving.await
             }
         };
-        self.conclude(connection, Role::ServerReceives, &ended, &progress, 0).await;
+        self.conclude(connection, Role::ServerReceives, &ended, &progress, 0)
+            .await;
         let _ = self.received.send(ended);
     }
 
     /// A client fetches files from us.
     async fn pull(&self, connection: &Connection, mut send_half: SendStream, mut recv: RecvStream) {
-        let Some((session, path)) = self.open(&mut recv).await else { return };
+        let Some((session, path)) = self.open(&mut recv).await else {
+            return;
+        };
         let Some(root) = &self.root else {
-            return fatal(send_half, Reason::NotAllowed, "this server offers no files; start it with --root DIR").await;
+            return fatal(
+                send_half,
+                Reason::NotAllowed,
+                "this server offers no files; start it with --root DIR",
+            )
+            .await;
         };
         let Ok(_permit) = self.sessions.try_acquire() else {
-            return fatal(send_half, Reason::TooMuch, "this server has too many transfers; try again later").await;
+            return fatal(
+                send_half,
+                Reason::TooMuch,
+                "this server has too many transfers; try again later",
+            )
+            .await;
         };
         let Some(wanted) = find(root, path.as_ref()) else {
-            return fatal(send_half, Reason::NotFound, "there is no such file or folder at the server").await;
+            return fatal(
+                send_half,
+                Reason::NotFound,
+                "there is no such file or folder at the server",
+            )
+            .await;
         };
-        if send_half.write_all(&Message::Accept.encode()).await.is_err() {
+        if send_half
+            .write_all(&Message::Accept.encode())
+            .await
+            .is_err()
+        {
             return;
         }
         let progress = Arc::new(Progress::new());
-        let plan = SendPlan { roots: vec![wanted], follow_links: false, lanes: LANES, limiter: None };
+        let plan = SendPlan {
+            roots: vec![wanted],
+            follow_links: false,
+            lanes: LANES,
+            limiter: None,
+        };
         let lanes = QuicLanes(connection.clone());
-        let ended = send((recv, send_half), lanes, session, plan, Arc::clone(&progress), self.interrupt.flag()).await;
-        self.conclude(connection, Role::ServerSends, &ended.ended, &progress, ended.not_files).await;
+        let ended = send(
+            (recv, send_half),
+            lanes,
+            session,
+            plan,
+            Arc::clone(&progress),
+            self.interrupt.flag(),
+        )
+        .await;
+        self.conclude(
+            connection,
+            Role::ServerSends,
+            &ended.ended,
+            &progress,
+            ended.not_files,
+        )
+        .await;
     }
 
-    async fn conclude(&self, connection: &Connection, role: Role, ended: &Ended, progress: &Progress, not_files: u64) {
+    async fn conclude(
+        &self,
+        connection: &Connection,
+        role: Role,
+        ended: &Ended,
+        progress: &Progress,
+        not_files: u64,
+    ) {
         let summary = Summary::new(role, connection, ended, progress, not_files);
         summary.print(self.printer);
         // A peer that broke the rules gets no second try on this connection.
@@ -174,11 +258,22 @@ impl Service {
 /// What a path of a client names below `root`; nothing outside of it, whatever links say.
 fn find(root: &std::path::Path, path: Option<&RelativePath>) -> Option<Root> {
     use std::os::unix::ffi::OsStrExt;
-    let Some(path) = path else { return Some(Root { disk: root.to_path_buf(), name: None }) };
+    let Some(path) = path else {
+        return Some(Root {
+            disk: root.to_path_buf(),
+            name: None,
+        });
+    };
     let (_, name) = path.split();
     let name = RelativePath::parse(name.as_bytes()).ok()?;
-    let disk = root.join(std::ffi::OsStr::from_bytes(path.as_bytes())).canonicalize().ok()?;
-    disk.starts_with(root).then_some(Root { disk, name: Some(name) })
+    let disk = root
+        .join(std::ffi::OsStr::from_bytes(path.as_bytes()))
+        .canonicalize()
+        .ok()?;
+    disk.starts_with(root).then_some(Root {
+        disk,
+        name: Some(name),
+    })
 }
 
 async fn fatal(mut send: SendStream, reason: Reason, text: &str) {
@@ -189,7 +284,15 @@ async fn fatal(mut send: SendStream, reason: Reason, text: &str) {
 }
 
 async fn refuse(mut send: SendStream, text: &str) {
-    if crate::commands::perf::write_json(&mut send, &crate::commands::perf::Reply::Refused { message: text.into() }).await.is_ok() {
+    if crate::commands::perf::write_json(
+        &mut send,
+        &crate::commands::perf::Reply::Refused {
+            message: text.into(),
+        },
+    )
+    .await
+    .is_ok()
+    {
         let _ = send.shutdown().await;
     }
 }
@@ -202,8 +305,7 @@ pub(crate) async fn run_until_interrupted(
     mut enough: impl FnMut(&Ended) -> bool,
 ) -> Option<Ended> {
     let mut interrupt = service.interrupt.clone();
-    let store = service.store.clone();
-    let serving = tokio::spawn(service.run(endpoint.clone()));
+    let serving = tokio::spawn(Arc::clone(&service).run(endpoint.clone()));
     let last = loop {
         tokio::select! {
             () = interrupt.wait() => break None,
@@ -214,17 +316,26 @@ pub(crate) async fn run_until_interrupted(
             },
         }
     };
-    if last.is_some() {
-        // The client closes first, when it has our last words.
-        let _ = tokio::time::timeout(GOODBYE, endpoint.wait_idle()).await;
-    } else {
-        // Sessions tell their peers before the connections go.
-        let _ = tokio::time::timeout(GOODBYE, async { while received.recv().await.is_some() && !received.is_empty() {} }).await;
-    }
-    endpoint.close(if last.is_some() { 0 } else { Reason::Interrupted.code() }, b"the server is stopping");
+    let sessions = async {
+        match &last {
+            // The client closes first, when it has our last words.
+            Some(_) => endpoint.wait_idle().await,
+            // Sessions tell their peers before the connections go.
+            None => drop(service.sessions.acquire_many(MAX_SESSIONS as u32).await),
+        }
+    };
+    let _ = tokio::time::timeout(GOODBYE, sessions).await;
+    endpoint.close(
+        if last.is_some() {
+            0
+        } else {
+            Reason::Interrupted.code()
+        },
+        b"the server is stopping",
+    );
     let _ = tokio::time::timeout(GOODBYE, endpoint.wait_idle()).await;
     serving.abort();
-    if let Some(store) = store {
+    if let Some(store) = &service.store {
         store.tidy();
     }
     last

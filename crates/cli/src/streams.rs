@@ -16,7 +16,9 @@ use crate::exit::{Exit, Failure};
 use crate::net::connection_failure;
 use crate::summary::refused;
 use crate::transfer::caps::MAX_LANES;
-use crate::transfer::message::{Message, ReadError, put_varint, read_message, read_varint, stream_kind};
+use crate::transfer::message::{
+    Message, ReadError, put_varint, read_message, read_varint, stream_kind,
+};
 use crate::transfer::path::RelativePath;
 use crate::transfer::pipe::{LaneWriter, OpenLane};
 
@@ -33,13 +35,18 @@ impl OpenLane for QuicLanes {
     type Lane = SendStream;
 
     async fn open(&self) -> io::Result<SendStream> {
-        self.0.open_uni().await.map_err(|error| io::Error::new(io::ErrorKind::NotConnected, error))
+        self.0
+            .open_uni()
+            .await
+            .map_err(|error| io::Error::new(io::ErrorKind::NotConnected, error))
     }
 }
 
 impl LaneWriter for SendStream {
     async fn write_chunk(&mut self, block: Bytes) -> io::Result<()> {
-        SendStream::write_chunk(self, block).await.map_err(Into::into)
+        SendStream::write_chunk(self, block)
+            .await
+            .map_err(Into::into)
     }
 
     async fn finish(&mut self) -> io::Result<()> {
@@ -63,7 +70,10 @@ impl Lanes {
     }
 
     /// Expects lanes for `session`; `None` if the connection has a session of that number.
-    pub(crate) fn register(&self, session: u64) -> Option<(Registration, mpsc::Receiver<RecvStream>)> {
+    pub(crate) fn register(
+        &self,
+        session: u64,
+    ) -> Option<(Registration, mpsc::Receiver<RecvStream>)> {
         // Room for one more than allowed, so that the session sees the excess.
         let (sender, receiver) = mpsc::channel(MAX_LANES + 1);
         let mut lanes = self.lock();
@@ -72,7 +82,13 @@ impl Lanes {
         }
         lanes.insert(session, sender);
         drop(lanes);
-        Some((Registration { lanes: self.clone(), session }, receiver))
+        Some((
+            Registration {
+                lanes: self.clone(),
+                session,
+            },
+            receiver,
+        ))
     }
 
     /// Sorts arriving unidirectional streams until the connection ends.
@@ -89,7 +105,9 @@ impl Lanes {
             io::Result::Ok(kind.zip(session))
         };
         let preamble = tokio::time::timeout(PREAMBLE_TIMEOUT, preamble).await;
-        let Ok(Ok(Some((stream_kind::LANE, session)))) = preamble else { return };
+        let Ok(Ok(Some((stream_kind::LANE, session)))) = preamble else {
+            return;
+        };
         let sender = self.lock().get(&session).cloned();
         // A dropped stream is stopped: the peer learns that nobody reads it.
         if let Some(sender) = sender {
@@ -131,9 +149,18 @@ pub(crate) async fn open_session(
     match read_message(&mut recv).await {
         Ok(Some(Message::Accept)) => Ok((recv, send)),
         Ok(Some(Message::Fatal(refusal))) => Err(refused(refusal.reason, refusal.to_string())),
-        Ok(Some(_)) => Err(Failure::new(Exit::Protocol, "the server answers with a message that does not belong here")),
-        Ok(None) => Err(Failure::new(Exit::Other, "the server does not transfer files")),
-        Err(ReadError::Malformed(what)) => Err(Failure::new(Exit::Protocol, format!("the server's answer is malformed: {}", what.0))),
+        Ok(Some(_)) => Err(Failure::new(
+            Exit::Protocol,
+            "the server answers with a message that does not belong here",
+        )),
+        Ok(None) => Err(Failure::new(
+            Exit::Other,
+            "the server does not transfer files",
+        )),
+        Err(ReadError::Malformed(what)) => Err(Failure::new(
+            Exit::Protocol,
+            format!("the server's answer is malformed: {}", what.0),
+        )),
         Err(ReadError::Lost(_)) => Err(match connection.close_reason() {
             Some(reason) => connection_failure(&reason),
             None => Failure::new(Exit::Other, "the server does not transfer files"),

@@ -90,7 +90,13 @@ pub(crate) struct Summary<'a> {
 
 impl<'a> Summary<'a> {
     /// Takes the clock and the statistics now.
-    pub(crate) fn new(role: Role, connection: &Connection, ended: &'a Ended, progress: &Progress, not_files: u64) -> Self {
+    pub(crate) fn new(
+        role: Role,
+        connection: &Connection,
+        ended: &'a Ended,
+        progress: &Progress,
+        not_files: u64,
+    ) -> Self {
         Self {
             role,
             peer: connection.remote_addr().to_string(),
@@ -141,7 +147,11 @@ impl<'a> Summary<'a> {
 
     fn text(&self) -> String {
         let report = &self.ended.report;
-        let (done, preposition) = if self.role.sends() { ("sent", "to") } else { ("received", "from") };
+        let (done, preposition) = if self.role.sends() {
+            ("sent", "to")
+        } else {
+            ("received", "from")
+        };
         let mut text = format!(
             "{done} {}, {} {preposition} {} in {:.2} s ({})",
             counted(report.files, "file"),
@@ -151,45 +161,86 @@ impl<'a> Summary<'a> {
             ByteRate(rate(report.bytes_moved, self.elapsed)),
         );
         if report.resumed > 0 {
-            let _ = write!(text, "\n{} resumed: {} did not travel again", counted(report.resumed, "file"), Bytes(report.bytes_resumed));
+            let _ = write!(
+                text,
+                "\n{} resumed: {} did not travel again",
+                counted(report.resumed, "file"),
+                Bytes(report.bytes_resumed)
+            );
         }
         if report.skipped > 0 {
-            let _ = write!(text, "\n{} there already, {}", counted(report.skipped, "file"), Bytes(report.bytes_skipped));
+            let _ = write!(
+                text,
+                "\n{} there already, {} (by size and time; --check at the receiver compares hashes)",
+                counted(report.skipped, "file"),
+                Bytes(report.bytes_skipped)
+            );
         }
         if self.not_files > 0 {
-            let _ = write!(text, "\n{} left out (symbolic links and special files)", counted(self.not_files, "entry").replace("entrys", "entries"));
+            let _ = write!(
+                text,
+                "\n{} left out (symbolic links and special files)",
+                counted(self.not_files, "entry").replace("entrys", "entries")
+            );
         }
         let _ = write!(text, "\n{}", self.costs());
-        if self.ended.error.is_none() && report.is_whole() {
-            text.push_str("\nevery file whole: BLAKE3 hashes agree");
+        if self.ended.error.is_none() && report.is_whole() && report.files > 0 {
+            text.push_str("\nevery file is whole: BLAKE3 hashes agree at both ends");
         }
         self.list_failures(&mut text, report);
         text
     }
 
     fn costs(&self) -> String {
-        let cpu = |cpu: Duration| format!("{:.2} s ({} %)", cpu.as_secs_f64(), cpu_percent(cpu, self.elapsed));
-        let (here, there) = if self.role.sends() { ("sender", "receiver") } else { ("receiver", "sender") };
+        let cpu = |cpu: Duration| {
+            format!(
+                "{:.2} s ({} %)",
+                cpu.as_secs_f64(),
+                cpu_percent(cpu, self.elapsed)
+            )
+        };
+        let (here, there) = if self.role.sends() {
+            ("sender", "receiver")
+        } else {
+            ("receiver", "sender")
+        };
         let mut text = format!("cpu: {here} {}", cpu(self.ended.cpu));
         if let Some(peer) = self.ended.peer_cpu {
             let _ = write!(text, ", {there} {}", cpu(peer));
         }
-        let _ = write!(text, "; rtt {} ms; {} lost", millis(self.stats.smoothed_rtt), counted(self.stats.packets_lost, "packet"));
+        let _ = write!(
+            text,
+            "; rtt {} ms; {} lost",
+            millis(self.stats.smoothed_rtt),
+            counted(self.stats.packets_lost, "packet")
+        );
         text
     }
 
     fn list_failures(&self, text: &mut String, report: &Report) {
         if report.failed > 0 {
-            let _ = write!(text, "\n{} did not go through:", counted(report.failed, "file"));
+            let _ = write!(
+                text,
+                "\n{} did not go through:",
+                counted(report.failed, "file")
+            );
             for failed in report.failures.iter().take(SHOWN_FAILURES) {
                 let _ = write!(text, "\n  {}: {}", failed.path, failed.refusal);
             }
             if report.failed > SHOWN_FAILURES as u64 {
-                let _ = write!(text, "\n  and {} more", report.failed - SHOWN_FAILURES as u64);
+                let _ = write!(
+                    text,
+                    "\n  and {} more",
+                    report.failed - SHOWN_FAILURES as u64
+                );
             }
         }
         if report.left_out > 0 && !self.role.sends() {
-            let _ = write!(text, "\nthe sender could not read {}", counted(report.left_out, "file"));
+            let _ = write!(
+                text,
+                "\nthe sender could not read {}",
+                counted(report.left_out, "file")
+            );
         }
     }
 }
@@ -209,17 +260,25 @@ pub(crate) async fn conclude(ended: &Ended, connection: &Connection) -> Result<E
         SessionError::Lost(lost) => {
             let reason = match connection.close_reason() {
                 Some(reason) => Some(reason),
-                None => tokio::time::timeout(REASON_TIMEOUT, connection.closed()).await.ok(),
+                None => tokio::time::timeout(REASON_TIMEOUT, connection.closed())
+                    .await
+                    .ok(),
             };
             let failure = match reason {
                 Some(reason) => connection_failure(&reason),
                 None => Failure::new(Exit::Partial, format!("the transfer broke off: {lost}")),
             };
-            if failure.next.is_none() { failure.next(RESUME) } else { failure }
+            if failure.next.is_none() {
+                failure.next(RESUME)
+            } else {
+                failure
+            }
         }
         SessionError::Refused(refusal) => refused(refusal.reason, refusal.to_string()),
         SessionError::Protocol(_) => Failure::new(Exit::Protocol, error.to_string()),
-        SessionError::Local(refusal) => Failure::new(Exit::Partial, refusal.to_string()).next(RESUME),
+        SessionError::Local(refusal) => {
+            Failure::new(Exit::Partial, refusal.to_string()).next(RESUME)
+        }
         SessionError::Cancelled => Failure::new(Exit::Interrupted, "interrupted").next(RESUME),
     })
 }
@@ -228,7 +287,9 @@ pub(crate) async fn conclude(ended: &Ended, connection: &Connection) -> Result<E
 pub(crate) fn refused(reason: Reason, text: String) -> Failure {
     let message = format!("the other side refuses: {text}");
     match reason {
-        Reason::NotAllowed | Reason::NotFound | Reason::TooMuch => Failure::new(Exit::Other, message),
+        Reason::NotAllowed | Reason::NotFound | Reason::TooMuch => {
+            Failure::new(Exit::Other, message)
+        }
         Reason::Protocol => Failure::new(Exit::Protocol, message),
         _ => Failure::new(Exit::Partial, message).next(RESUME),
     }

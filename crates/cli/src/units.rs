@@ -8,7 +8,8 @@ use std::time::Duration;
 
 /// Reads a size in bytes, such as `10M`, `4MiB` or `1500`.
 pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
-    let bytes = parse_scaled(text, "B").ok_or_else(|| format!("`{text}` is not a size; write 1500, 64k, 10M or 1GiB"))?;
+    let bytes = parse_scaled(text, "B")
+        .ok_or_else(|| format!("`{text}` is not a size; write 1500, 64k, 10M or 1GiB"))?;
     Ok(bytes)
 }
 
@@ -19,12 +20,16 @@ pub(crate) fn parse_rate(text: &str) -> Result<u64, String> {
         Some(bits) => parse_scaled(bits, "").map(|bits| bits / 8),
         None => parse_scaled(body, "B"),
     };
-    rate.filter(|rate| *rate > 0).ok_or_else(|| format!("`{text}` is not a rate; write 500k, 2M or 2MiB (bytes a second) or 16Mbit"))
+    rate.filter(|rate| *rate > 0).ok_or_else(|| {
+        format!("`{text}` is not a rate; write 500k, 2M or 2MiB (bytes a second) or 16Mbit")
+    })
 }
 
 fn parse_scaled(text: &str, unit: &str) -> Option<u64> {
     let text = text.strip_suffix(unit).unwrap_or(text);
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
     let number: f64 = text[..digits].parse().ok()?;
     let scale: f64 = match &text[digits..] {
         "" => 1.0,
@@ -44,7 +49,9 @@ fn parse_scaled(text: &str, unit: &str) -> Option<u64> {
 
 /// Reads a duration: seconds, or with `ms`, `s`, `m` or `h`.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
     let unit = match &text[digits..] {
         "ms" => 1e-3,
         "" | "s" => 1.0,
@@ -63,7 +70,11 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
 /// As [`parse_duration`], but never zero.
 pub(crate) fn parse_positive_duration(text: &str) -> Result<Duration, String> {
     parse_duration(text).and_then(|duration| {
-        if duration.is_zero() { Err(format!("`{text}` must be more than zero")) } else { Ok(duration) }
+        if duration.is_zero() {
+            Err(format!("`{text}` must be more than zero"))
+        } else {
+            Ok(duration)
+        }
     })
 }
 
@@ -72,7 +83,12 @@ pub(crate) struct Bytes(pub(crate) u64);
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        scaled(f, self.0 as f64, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB", "PiB"])
+        scaled(
+            f,
+            self.0 as f64,
+            1024.0,
+            &["B", "KiB", "MiB", "GiB", "TiB", "PiB"],
+        )
     }
 }
 
@@ -90,7 +106,12 @@ pub(crate) struct BitRate(pub(crate) f64);
 
 impl fmt::Display for BitRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        scaled(f, self.0 * 8.0, 1000.0, &["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"])
+        scaled(
+            f,
+            self.0 * 8.0,
+            1000.0,
+            &["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"],
+        )
     }
 }
 
@@ -100,7 +121,11 @@ fn scaled(f: &mut fmt::Formatter<'_>, value: f64, step: f64, units: &[&str]) -> 
         value /= step;
         index += 1;
     }
-    let digits = if index == 0 || value >= 100.0 { 0 } else { 2 - usize::from(value >= 10.0) };
+    let digits = if index == 0 || value >= 100.0 {
+        0
+    } else {
+        2 - usize::from(value >= 10.0)
+    };
     write!(f, "{value:.digits$} {}", units[index])
 }
 
@@ -111,19 +136,31 @@ pub(crate) fn millis(duration: Duration) -> f64 {
 
 /// `count` with its noun, in the plural where needed.
 pub(crate) fn counted(count: u64, noun: &str) -> String {
-    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
+    if count == 1 {
+        format!("1 {noun}")
+    } else {
+        format!("{count} {noun}s")
+    }
 }
 
 /// Bytes per second, or zero for no time at all.
 pub(crate) fn rate(bytes: u64, elapsed: Duration) -> f64 {
     let seconds = elapsed.as_secs_f64();
-    if seconds > 0.0 { bytes as f64 / seconds } else { 0.0 }
+    if seconds > 0.0 {
+        bytes as f64 / seconds
+    } else {
+        0.0
+    }
 }
 
 /// Processor time as a share of one core, percent.
 pub(crate) fn cpu_percent(cpu: Duration, elapsed: Duration) -> f64 {
     let seconds = elapsed.as_secs_f64();
-    if seconds > 0.0 { (cpu.as_secs_f64() / seconds * 1000.0).round() / 10.0 } else { 0.0 }
+    if seconds > 0.0 {
+        (cpu.as_secs_f64() / seconds * 1000.0).round() / 10.0
+    } else {
+        0.0
+    }
 }
 
 #[cfg(test)]

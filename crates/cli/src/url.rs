@@ -32,9 +32,9 @@ impl FromStr for Url {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let rest = text
-            .strip_prefix(SCHEME)
-            .ok_or_else(|| format!("`{text}` is not a URL; write {SCHEME}HOST:PORT/PATH#sha256=PIN"))?;
+        let rest = text.strip_prefix(SCHEME).ok_or_else(|| {
+            format!("`{text}` is not a URL; write {SCHEME}HOST:PORT/PATH#sha256=PIN")
+        })?;
         let (rest, fragment) = rest.split_once('#').unwrap_or((rest, ""));
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (host, port) = split_port(authority)?;
@@ -45,32 +45,52 @@ impl FromStr for Url {
         let path = path.strip_suffix(b"/").unwrap_or(&path);
         let path = match path {
             b"" => None,
-            path => Some(RelativePath::parse(path).map_err(|bad| format!("the URL's path is not acceptable: {}", bad.0))?),
+            path => Some(
+                RelativePath::parse(path)
+                    .map_err(|bad| format!("the URL's path is not acceptable: {}", bad.0))?,
+            ),
         };
         let mut pins = Vec::new();
         for item in fragment.split('&').filter(|item| !item.is_empty()) {
-            let hash = item
-                .strip_prefix(PIN_KEY)
-                .ok_or_else(|| format!("`#{item}` is not understood; a pin is written `#{PIN_KEY}` and the hash"))?;
+            let hash = item.strip_prefix(PIN_KEY).ok_or_else(|| {
+                format!("`#{item}` is not understood; a pin is written `#{PIN_KEY}` and the hash")
+            })?;
             pins.extend(parse_pin(hash)?);
         }
-        Ok(Self { host: host.to_owned(), port, path, pins })
+        Ok(Self {
+            host: host.to_owned(),
+            port,
+            path,
+            pins,
+        })
     }
 }
 
 /// A pin without or with the prefix `sha256/`.
 pub(crate) fn parse_pin(text: &str) -> Result<[Pin; 2], String> {
-    let text = text.strip_prefix("sha256/").or_else(|| text.strip_prefix(PIN_KEY)).unwrap_or(text);
+    let text = text
+        .strip_prefix("sha256/")
+        .or_else(|| text.strip_prefix(PIN_KEY))
+        .unwrap_or(text);
     Pin::either(&format!("sha256/{text}")).map_err(|error| error.to_string())
 }
 
 fn split_port(authority: &str) -> Result<(&str, u16), String> {
     let (host, port) = match authority.strip_prefix('[') {
         Some(rest) => {
-            let (host, after) = rest.split_once(']').ok_or("an IPv6 address needs its closing `]`")?;
+            let (host, after) = rest
+                .split_once(']')
+                .ok_or("an IPv6 address needs its closing `]`")?;
             match after {
                 "" => (host, None),
-                after => (host, Some(after.strip_prefix(':').ok_or("after `]` only a port may follow")?)),
+                after => (
+                    host,
+                    Some(
+                        after
+                            .strip_prefix(':')
+                            .ok_or("after `]` only a port may follow")?,
+                    ),
+                ),
             }
         }
         None => match authority.split_once(':') {
@@ -98,10 +118,15 @@ fn percent_decode(text: &str) -> Result<Vec<u8>, String> {
             out.push(byte);
             continue;
         }
-        let digits = [bytes.next(), bytes.next()].map(|digit| digit.and_then(|digit| (digit as char).to_digit(16)));
+        let digits = [bytes.next(), bytes.next()]
+            .map(|digit| digit.and_then(|digit| (digit as char).to_digit(16)));
         match digits {
             [Some(high), Some(low)] => out.push((high << 4 | low) as u8),
-            _ => return Err("after `%` two hexadecimal digits must follow in the URL's path".into()),
+            _ => {
+                return Err(
+                    "after `%` two hexadecimal digits must follow in the URL's path".into(),
+                );
+            }
         }
     }
     Ok(out)
@@ -109,7 +134,11 @@ fn percent_decode(text: &str) -> Result<Vec<u8>, String> {
 
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (open, close) = if self.host.contains(':') { ("[", "]") } else { ("", "") };
+        let (open, close) = if self.host.contains(':') {
+            ("[", "]")
+        } else {
+            ("", "")
+        };
         write!(f, "{SCHEME}{open}{}{close}:{}/", self.host, self.port)?;
         for &byte in self.path.iter().flat_map(|path| path.as_bytes()) {
             if byte.is_ascii_alphanumeric() || b"/-._~+@,=".contains(&byte) {

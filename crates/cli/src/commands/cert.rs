@@ -57,8 +57,14 @@ impl CertCommandArgs {
                 let dev = development(renew, &name)?;
                 let shown = shown(dev.identity.certificate_chain())?;
                 let state = if dev.new { "new" } else { "kept" };
-                printer.line(format_args!("{state} development certificate, expires at unix time {}", dev.expires));
-                printer.line(format_args!("certificate  {}", dev.certificate_file.display()));
+                printer.line(format_args!(
+                    "{state} development certificate, expires at unix time {}",
+                    dev.expires
+                ));
+                printer.line(format_args!(
+                    "certificate  {}",
+                    dev.certificate_file.display()
+                ));
                 printer.line(format_args!("key          {}", dev.key_file.display()));
                 printer.line(format_args!("pin          {}", shown.certificate));
                 printer.record(&json!({
@@ -107,9 +113,15 @@ fn load(file: Option<&std::path::Path>) -> Result<Shown, Failure> {
 
 fn shown(chain: &[towline_identity::CertificateDer<'_>]) -> Result<Shown, Failure> {
     match PeerIdentity::from_peer_certificates(Some(chain)) {
-        Some(PeerIdentity::X509 { certificate, key, subject }) => {
-            Ok(Shown { subject, certificate: certificate.to_string(), key: key.to_string() })
-        }
+        Some(PeerIdentity::X509 {
+            certificate,
+            key,
+            subject,
+        }) => Ok(Shown {
+            subject,
+            certificate: certificate.to_string(),
+            key: key.to_string(),
+        }),
         _ => Err(Failure::new(Exit::Tls, "this is not an X.509 certificate")),
     }
 }

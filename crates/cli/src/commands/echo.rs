@@ -87,7 +87,10 @@ impl EchoArgs {
     /// Runs until the count is reached or Ctrl-C.
     pub(crate) async fn run(self, printer: Printer) -> Result<Exit, Failure> {
         if !(LEAST_SIZE..=MOST_SIZE).contains(&self.size) {
-            return Err(Failure::usage(format!("--size {} is not between {LEAST_SIZE} bytes and 16 MiB", self.size)));
+            return Err(Failure::usage(format!(
+                "--size {} is not between {LEAST_SIZE} bytes and 16 MiB",
+                self.size
+            )));
         }
         let mut interrupt = Interrupt::install(printer);
         let options = options(self.network.idle_timeout);
@@ -106,23 +109,38 @@ impl EchoArgs {
         if interrupt.is_set() {
             Ok(Exit::Interrupted)
         } else if tally.received == 0 && tally.sent > 0 {
-            Err(Failure::new(Exit::Timeout, "nothing came back").next("the server may not offer echo over datagrams; try without --datagram"))
+            Err(Failure::new(Exit::Timeout, "nothing came back")
+                .next("the server may not offer echo over datagrams; try without --datagram"))
         } else {
             Ok(Exit::Ok)
         }
     }
 
-    async fn measure(&self, client: &Client, tally: &mut Tally, printer: Printer) -> Result<(), Failure> {
+    async fn measure(
+        &self,
+        client: &Client,
+        tally: &mut Tally,
+        printer: Printer,
+    ) -> Result<(), Failure> {
         if self.datagram {
-            self.over_datagrams(&client.connection, tally, printer).await
+            self.over_datagrams(&client.connection, tally, printer)
+                .await
         } else {
             self.over_a_stream(&client.connection, tally, printer).await
         }
     }
 
     /// One after the other: a message is sent when its predecessor is back.
-    async fn over_a_stream(&self, connection: &Connection, tally: &mut Tally, printer: Printer) -> Result<(), Failure> {
-        let (mut send, mut recv) = connection.open_bi().await.map_err(|error| connection_failure(&error))?;
+    async fn over_a_stream(
+        &self,
+        connection: &Connection,
+        tally: &mut Tally,
+        printer: Printer,
+    ) -> Result<(), Failure> {
+        let (mut send, mut recv) = connection
+            .open_bi()
+            .await
+            .map_err(|error| connection_failure(&error))?;
         let mut kind = Vec::new();
         put_varint(&mut kind, stream_kind::ECHO);
         let mut message = vec![0; self.size as usize];
@@ -132,7 +150,9 @@ impl EchoArgs {
             Some(reason) => connection_failure(&reason),
             None => Failure::new(Exit::Other, "the server does not echo"),
         };
-        send.write_all(&kind).await.map_err(|error| broken(error.into()))?;
+        send.write_all(&kind)
+            .await
+            .map_err(|error| broken(error.into()))?;
         for sequence in 0..self.count.unwrap_or(u64::MAX) {
             ticks.tick().await;
             message[..8].copy_from_slice(&sequence.to_be_bytes());
@@ -146,7 +166,10 @@ impl EchoArgs {
             written.map_err(broken)?;
             read.map_err(broken)?;
             if answer != message {
-                return Err(Failure::new(Exit::Protocol, "the server sent something else back"));
+                return Err(Failure::new(
+                    Exit::Protocol,
+                    "the server sent something else back",
+                ));
             }
             self.show(sequence, started.elapsed(), tally, connection, printer);
         }
@@ -154,10 +177,18 @@ impl EchoArgs {
         Ok(())
     }
 
-    async fn over_datagrams(&self, connection: &Connection, tally: &mut Tally, printer: Printer) -> Result<(), Failure> {
+    async fn over_datagrams(
+        &self,
+        connection: &Connection,
+        tally: &mut Tally,
+        printer: Printer,
+    ) -> Result<(), Failure> {
         let most = connection.max_datagram_len().unwrap_or(0);
         if self.size > most as u64 {
-            return Err(Failure::usage(format!("--size {} does not fit into one datagram, which takes {most} bytes here", self.size)));
+            return Err(Failure::usage(format!(
+                "--size {} does not fit into one datagram, which takes {most} bytes here",
+                self.size
+            )));
         }
         let mut ticks = tokio::time::interval(self.interval.max(Duration::from_micros(1)));
         let count = self.count.unwrap_or(u64::MAX);
@@ -201,9 +232,20 @@ impl EchoArgs {
         }
     }
 
-    fn show(&self, sequence: u64, rtt: Duration, tally: &mut Tally, connection: &Connection, printer: Printer) {
+    fn show(
+        &self,
+        sequence: u64,
+        rtt: Duration,
+        tally: &mut Tally,
+        connection: &Connection,
+        printer: Printer,
+    ) {
         tally.add(rtt);
-        printer.line(format_args!("seq={sequence} bytes={} rtt={} ms", self.size, millis(rtt)));
+        printer.line(format_args!(
+            "seq={sequence} bytes={} rtt={} ms",
+            self.size,
+            millis(rtt)
+        ));
         printer.record(&json!({
             "schema": "towline.echo.reply/1",
             "seq": sequence,

@@ -32,7 +32,7 @@ const SESSION: u64 = 1;
 #[derive(clap::Args)]
 pub(crate) struct RecvArgs {
     /// What to fetch: towline://HOST:PORT/FILE-OR-FOLDER#sha256=PIN
-    #[arg(value_name = "URL", required_unless_present = "listen", conflicts_with = "listen")]
+    #[arg(value_name = "URL", conflicts_with = "listen")]
     url: Option<Url>,
     /// Wait for senders on this address instead; port 0 picks a free one
     #[arg(long, value_name = "ADDR")]
@@ -41,7 +41,7 @@ pub(crate) struct RecvArgs {
     #[arg(long, value_name = "DIR", default_value = ".")]
     out: PathBuf,
     /// With --listen: leave after the first transfer that ran to its end
-    #[arg(long, requires = "listen")]
+    #[arg(long, requires = "listen", conflicts_with = "url")]
     once: bool,
     #[command(flatten)]
     receiving: ReceivingArgs,
@@ -57,7 +57,8 @@ impl RecvArgs {
         match (&self.url, self.listen) {
             (_, Some(address)) => self.listen(address, printer).await,
             (Some(url), None) => self.fetch(url, printer).await,
-            (None, None) => Err(Failure::usage("a URL or --listen is needed")),
+            (None, None) => Err(Failure::usage("what to receive is missing")
+                .next("give a URL to fetch from, or --listen ADDR to wait for a sender")),
         }
     }
 
@@ -73,7 +74,14 @@ impl RecvArgs {
         let connecting = async {
             let client = self.network.connect(url, &options, printer).await?;
             tokio::spawn(lanes.clone().accept_all(client.connection.clone()));
-            match open_session(&client.connection, stream_kind::PULL, SESSION, url.path.clone()).await {
+            match open_session(
+                &client.connection,
+                stream_kind::PULL,
+                SESSION,
+                url.path.clone(),
+            )
+            .await
+            {
                 Ok(control) => Ok((client, control)),
                 Err(failure) => {
                     client.close(0, "").await;
@@ -95,8 +103,13 @@ impl RecvArgs {
         let progress = Arc::new(Progress::new());
         let display = Display::start(printer, Arc::clone(&progress));
         let handle = SessionHandle::new(Arc::clone(&progress));
-        let mut receiving =
-            std::pin::pin!(receive(control, arrivals, Arc::clone(&store), None, Arc::clone(&handle)));
+        let mut receiving = std::pin::pin!(receive(
+            control,
+            arrivals,
+            Arc::clone(&store),
+            None,
+            Arc::clone(&handle)
+        ));
         let ended = tokio::select! {
             ended = &mut receiving => ended,
             () = interrupt.wait() => {
@@ -105,7 +118,14 @@ impl RecvArgs {
             }
         };
         drop(display);
-        Summary::new(Role::ClientReceives, &client.connection, &ended, &progress, 0).print(printer);
+        Summary::new(
+            Role::ClientReceives,
+            &client.connection,
+            &ended,
+            &progress,
+            0,
+        )
+        .print(printer);
         let result = conclude(&ended, &client.connection).await;
         close(&client, ended.error.as_ref()).await;
         store.tidy();
@@ -118,13 +138,19 @@ impl RecvArgs {
         let mut service = Service::new(printer, interrupt, received);
         let mut options = options(self.network.idle_timeout);
         options.transport.max_stream_receive_window = STREAM_WINDOW;
-        let network = ListenArgs { certificate: self.certificate.clone(), idle_timeout: self.network.idle_timeout };
+        let network = ListenArgs {
+            certificate: self.certificate.clone(),
+            idle_timeout: self.network.idle_timeout,
+        };
         let listening = network.listen(address, &options)?;
         // Only now: a port in use must not leave a new folder behind.
         service.store = Some(self.receiving.store(&self.out)?);
         listening.warn_if_public(printer, "put files here");
         let url = listening.url();
-        printer.line(format_args!("listening {}", listening.endpoint.local_addr()));
+        printer.line(format_args!(
+            "listening {}",
+            listening.endpoint.local_addr()
+        ));
         printer.line(format_args!("  towline send FILE... '{url}'"));
         printer.record(&json!({
             "schema": "towline.listening/1",
@@ -133,13 +159,22 @@ impl RecvArgs {
         }));
         let once = self.once;
         // An interrupted sender comes back: only a session that ran to its end counts.
-        let last = run_until_interrupted(Arc::new(service), listening.endpoint, ends, |ended| once && ended.error.is_none()).await;
+        let last = run_until_interrupted(Arc::new(service), listening.endpoint, ends, |ended| {
+            once && ended.error.is_none()
+        })
+        .await;
         match last {
             None => Ok(Exit::Interrupted),
             Some(ended) if ended.report.is_whole() => Ok(Exit::Ok),
             Some(ended) => {
                 let failed = ended.report.failed.max(ended.report.left_out);
-                Err(Failure::new(Exit::Partial, format!("{} did not come through; the others are whole", counted(failed, "file"))))
+                Err(Failure::new(
+                    Exit::Partial,
+                    format!(
+                        "{} did not come through; the others are whole",
+                        counted(failed, "file")
+                    ),
+                ))
             }
         }
     }

@@ -15,7 +15,9 @@ use crate::units::{Bytes, counted};
 
 /// Flags of `relay`.
 #[derive(clap::Args)]
-#[command(after_help = "A SPEC is a list such as rate=100mbit,delay=50ms,jitter=2ms,queue=64kb,loss=2%,reorder=1%,dup=0.5%,corrupt=0.1%,mtu=1400,blackout=5s+5s (start + length).")]
+#[command(
+    after_help = "A SPEC is a list such as rate=100mbit,delay=50ms,jitter=2ms,queue=64kb,loss=2%,reorder=1%,dup=0.5%,corrupt=0.1%,mtu=1400,blackout=5s+5s (start + length)."
+)]
 pub(crate) struct RelayArgs {
     /// Address and port for the clients; port 0 picks a free one
     #[arg(value_name = "LISTEN")]
@@ -53,7 +55,11 @@ impl RelayArgs {
             RelayError::Listen { address, error } => bind_failure(*address, error),
             _ => Failure::usage(error.to_string()),
         })?;
-        printer.line(format_args!("listening {} for {}", relay.local_addr(), self.upstream));
+        printer.line(format_args!(
+            "listening {} for {}",
+            relay.local_addr(),
+            self.upstream
+        ));
         printer.record(&json!({
             "schema": "towline.listening/1",
             "address": relay.local_addr().to_string(),
@@ -74,20 +80,29 @@ impl RelayArgs {
                 running.await
             }
         };
-        let (result, counters) = ended.map_err(|error| Failure::new(Exit::Other, format!("the relay ended: {error}")))?;
+        let (result, counters) = ended
+            .map_err(|error| Failure::new(Exit::Other, format!("the relay ended: {error}")))?;
         summarise(&counters, printer);
-        result.map_err(|error| Failure::new(Exit::Other, format!("the relay's socket failed: {error}")))?;
+        result.map_err(|error| {
+            Failure::new(Exit::Other, format!("the relay's socket failed: {error}"))
+        })?;
         Ok(Exit::Interrupted)
     }
 }
 
 fn link(flag: &str, spec: Option<&str>) -> Result<LinkConfig, Failure> {
     spec.map_or_else(|| Ok(LinkConfig::default()), str::parse)
-        .map_err(|error| Failure::usage(format!("{flag}: {error}")).next("see `towline relay --help` for what a SPEC may hold"))
+        .map_err(|error| {
+            Failure::usage(format!("{flag}: {error}"))
+                .next("see `towline relay --help` for what a SPEC may hold")
+        })
 }
 
 fn summarise(counters: &RelayCounters, printer: Printer) {
-    printer.line(format_args!("{} served", counted(counters.clients_total, "client")));
+    printer.line(format_args!(
+        "{} served",
+        counted(counters.clients_total, "client")
+    ));
     for (name, link) in [("up", &counters.to_upstream), ("down", &counters.to_client)] {
         printer.line(format_args!(
             "{name:<4} in {} ({}), out {} ({}), dropped {}: loss {}, queue {}, blackout {}; duplicated {}, reordered {}, corrupted {}",

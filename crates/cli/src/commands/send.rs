@@ -58,8 +58,17 @@ impl SendArgs {
         let mut interrupt = Interrupt::install(printer);
         let progress = Arc::new(Progress::new());
         let connecting = async {
-            let client = self.network.connect(&self.url, &options(self.network.idle_timeout), printer).await?;
-            let control = open_session(&client.connection, stream_kind::PUSH, SESSION, self.url.path.clone()).await;
+            let client = self
+                .network
+                .connect(&self.url, &options(self.network.idle_timeout), printer)
+                .await?;
+            let control = open_session(
+                &client.connection,
+                stream_kind::PUSH,
+                SESSION,
+                self.url.path.clone(),
+            )
+            .await;
             match control {
                 Ok(control) => Ok((client, control)),
                 Err(failure) => {
@@ -80,10 +89,25 @@ impl SendArgs {
             limiter: self.limit.map(|rate| Arc::new(Limiter::new(rate))),
         };
         let lanes = QuicLanes(client.connection.clone());
-        let mut sent = send(control, lanes, SESSION, plan, Arc::clone(&progress), interrupt.flag()).await;
+        let mut sent = send(
+            control,
+            lanes,
+            SESSION,
+            plan,
+            Arc::clone(&progress),
+            interrupt.flag(),
+        )
+        .await;
         drop(display);
         let ended = &sent.ended;
-        Summary::new(Role::ClientSends, &client.connection, ended, &progress, sent.not_files).print(printer);
+        Summary::new(
+            Role::ClientSends,
+            &client.connection,
+            ended,
+            &progress,
+            sent.not_files,
+        )
+        .print(printer);
         let result = conclude(ended, &client.connection).await;
         if ended.error.is_none() {
             // Closing drops what is not delivered.
@@ -102,7 +126,10 @@ pub(crate) async fn close(client: &crate::net::Client, error: Option<&SessionErr
         Some(SessionError::Cancelled) => Reason::Interrupted.code(),
         Some(_) => Reason::Io.code(),
     };
-    let text = error.and_then(SessionError::farewell).map(|refusal| refusal.text).unwrap_or_default();
+    let text = error
+        .and_then(SessionError::farewell)
+        .map(|refusal| refusal.text)
+        .unwrap_or_default();
     client.close(code, &text).await;
 }
 
@@ -112,19 +139,28 @@ fn roots(files: &[PathBuf]) -> Result<Vec<Root>, Failure> {
     let mut roots = Vec::new();
     for file in files {
         let metadata = std::fs::metadata(file).map_err(|error| {
-            Failure::usage(format!("{} cannot be read: {error}", file.display())).next("check the path; nothing was sent")
+            Failure::usage(format!("{} cannot be read: {error}", file.display()))
+                .next("check the path; nothing was sent")
         })?;
         if !metadata.is_file() && !metadata.is_dir() {
-            return Err(Failure::usage(format!("{} is neither a file nor a folder", file.display())));
+            return Err(Failure::usage(format!(
+                "{} is neither a file nor a folder",
+                file.display()
+            )));
         }
         let name = name_of(file)?;
         if let Some(name) = &name
             && !names.insert(name.clone())
         {
-            return Err(Failure::usage(format!("two of the paths would arrive under the name `{name}`"))
-                .next("send them one after the other, to different folders of the URL"));
+            return Err(Failure::usage(format!(
+                "two of the paths would arrive under the name `{name}`"
+            ))
+            .next("send them one after the other, to different folders of the URL"));
         }
-        roots.push(Root { disk: file.clone(), name });
+        roots.push(Root {
+            disk: file.clone(),
+            name,
+        });
     }
     Ok(roots)
 }

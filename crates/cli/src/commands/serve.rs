@@ -52,10 +52,17 @@ pub(crate) struct ReceivingArgs {
 impl ReceivingArgs {
     /// Opens the destination.
     pub(crate) fn store(&self, folder: &std::path::Path) -> Result<Arc<Store>, Failure> {
-        let policy = StorePolicy { overwrite: self.overwrite, check: self.check, max_file_size: self.max_size };
+        let policy = StorePolicy {
+            overwrite: self.overwrite,
+            check: self.check,
+            max_file_size: self.max_size,
+        };
         Store::open(folder, policy).map_err(|error| {
-            Failure::usage(format!("{} cannot be used as a destination: {error}", folder.display()))
-                .next("name a folder that exists or can be made, and that you may write to")
+            Failure::usage(format!(
+                "{} cannot be used as a destination: {error}",
+                folder.display()
+            ))
+            .next("name a folder that exists or can be made, and that you may write to")
         })
     }
 }
@@ -68,14 +75,21 @@ impl ServeArgs {
         let mut service = Service::new(printer, interrupt, received);
         service.echo = true;
         service.root = self.root.as_deref().map(served_folder).transpose()?;
-        service.store = self.accept.as_deref().map(|folder| self.receiving.store(folder)).transpose()?;
+        service.store = self
+            .accept
+            .as_deref()
+            .map(|folder| self.receiving.store(folder))
+            .transpose()?;
         let mut options = options(self.network.idle_timeout);
         if service.store.is_some() {
             options.transport.max_stream_receive_window = STREAM_WINDOW;
         }
         let listening = self.network.listen(self.listen, &options)?;
         let endpoint = listening.endpoint.clone();
-        service.perf = Some(PerfHost::new(endpoint.clone(), options.transport.congestion));
+        service.perf = Some(PerfHost::new(
+            endpoint.clone(),
+            options.transport.congestion,
+        ));
         if service.root.is_some() {
             listening.warn_if_public(printer, "fetch these files");
         }

@@ -51,4 +51,7 @@ const _: () = assert!(
 
 /// Smaller files are received in one go and start anew after an interruption, bytes.
 pub(crate) const RESUMABLE_FROM: u64 = 1 << 20;
-const _: () = assert!(RESUMABLE_FROM <= MAX_SENT_TWICE, "a file too small to resume must be cheap to repeat");
+const _: () = assert!(
+    RESUMABLE_FROM <= MAX_SENT_TWICE,
+    "a file too small to resume must be cheap to repeat"
+);

@@ -29,7 +29,10 @@ pub(crate) struct SessionHandle {
 impl SessionHandle {
     /// A handle whose idle time is read from `progress`.
     pub(crate) fn new(progress: Arc<Progress>) -> Arc<Self> {
-        Arc::new(Self { progress, cancelled: watch::Sender::new(false) })
+        Arc::new(Self {
+            progress,
+            cancelled: watch::Sender::new(false),
+        })
     }
 
     /// Ends the session; its writers stop at the next block.
@@ -45,7 +48,11 @@ impl SessionHandle {
     /// Waits for [`Self::cancel`].
     pub(crate) async fn cancelled(&self) {
         // An error means that the sender is gone, which `self` rules out.
-        let _ = self.cancelled.subscribe().wait_for(|cancelled| *cancelled).await;
+        let _ = self
+            .cancelled
+            .subscribe()
+            .wait_for(|cancelled| *cancelled)
+            .await;
     }
 }
 
@@ -72,25 +79,40 @@ impl Claims {
     ///
     /// # Errors
     /// `Reason::Busy` while another session, or this one, is writing the same path.
-    pub(crate) fn claim(self: &Arc<Self>, path: &RelativePath, session: &Arc<SessionHandle>) -> Result<Claim, Refusal> {
+    pub(crate) fn claim(
+        self: &Arc<Self>,
+        path: &RelativePath,
+        session: &Arc<SessionHandle>,
+    ) -> Result<Claim, Refusal> {
         let mut holders = self.lock();
         let mut waited = Duration::ZERO;
         while let Some(holder) = holders.get(path) {
             if Arc::ptr_eq(holder, session) {
-                return Err(Refusal::new(Reason::Busy, "the same path appears twice in one transfer"));
+                return Err(Refusal::new(
+                    Reason::Busy,
+                    "the same path appears twice in one transfer",
+                ));
             }
             if holder.progress.idle() >= TAKE_OVER_AFTER {
                 holder.cancel();
             }
             if waited >= WAIT_AT_MOST || session.is_cancelled() {
-                return Err(Refusal::new(Reason::Busy, "another transfer is writing this file now"));
+                return Err(Refusal::new(
+                    Reason::Busy,
+                    "another transfer is writing this file now",
+                ));
             }
             waited += WAIT_STEP;
-            holders =
-                self.released.wait_timeout(holders, WAIT_STEP).map_or_else(|p| p.into_inner().0, |(guard, _)| guard);
+            holders = self
+                .released
+                .wait_timeout(holders, WAIT_STEP)
+                .map_or_else(|p| p.into_inner().0, |(guard, _)| guard);
         }
         holders.insert(path.clone(), Arc::clone(session));
-        Ok(Claim { claims: Arc::clone(self), path: path.clone() })
+        Ok(Claim {
+            claims: Arc::clone(self),
+            path: path.clone(),
+        })
     }
 }
 

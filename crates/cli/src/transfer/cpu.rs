@@ -27,5 +27,8 @@ impl CpuMeter {
 
 fn process_cpu() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec.try_into().unwrap_or(0), time.tv_nsec.try_into().unwrap_or(0))
+    Duration::new(
+        time.tv_sec.try_into().unwrap_or(0),
+        time.tv_nsec.try_into().unwrap_or(0),
+    )
 }

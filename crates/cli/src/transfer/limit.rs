@@ -27,19 +27,25 @@ impl Limiter {
     pub(crate) fn new(bytes_per_second: u64) -> Self {
         Self {
             bytes_per_second: bytes_per_second.max(1),
-            bucket: Mutex::new(Bucket { empty_at: Instant::now() }),
+            bucket: Mutex::new(Bucket {
+                empty_at: Instant::now(),
+            }),
         }
     }
 
     /// Data should be taken in pieces of this size, so that low rates stay smooth.
     pub(crate) fn grain(&self) -> usize {
-        usize::try_from(self.bytes_per_second / 20).unwrap_or(usize::MAX).clamp(1024, 64 * 1024)
+        usize::try_from(self.bytes_per_second / 20)
+            .unwrap_or(usize::MAX)
+            .clamp(1024, 64 * 1024)
     }
 
     /// Waits until `bytes` may go. Cancellation gives the bytes back.
     pub(crate) async fn take(&self, bytes: usize) {
         let mut bucket = self.bucket.lock().await;
-        let oldest = Instant::now().checked_sub(BURST).unwrap_or_else(Instant::now);
+        let oldest = Instant::now()
+            .checked_sub(BURST)
+            .unwrap_or_else(Instant::now);
         let from = bucket.empty_at.max(oldest);
         let cost = Duration::from_secs_f64(bytes as f64 / self.bytes_per_second as f64);
         tokio::time::sleep_until(from + cost).await;

@@ -104,7 +104,10 @@ impl Reason {
     pub(crate) fn code(self) -> u64 {
         match self {
             Self::Other(code) => code,
-            known => Self::KNOWN.iter().find(|(reason, _)| *reason == known).map_or(0, |(_, code)| *code),
+            known => Self::KNOWN
+                .iter()
+                .find(|(reason, _)| *reason == known)
+                .map_or(0, |(_, code)| *code),
         }
     }
 
@@ -147,13 +150,20 @@ pub(crate) struct Refusal {
 
 impl Refusal {
     pub(crate) fn new(reason: Reason, text: impl Into<String>) -> Self {
-        Self { reason, text: text.into() }
+        Self {
+            reason,
+            text: text.into(),
+        }
     }
 }
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.text.is_empty() { write!(f, "{}", self.reason) } else { f.write_str(&self.text) }
+        if self.text.is_empty() {
+            write!(f, "{}", self.reason)
+        } else {
+            f.write_str(&self.text)
+        }
     }
 }
 
@@ -192,7 +202,11 @@ pub(crate) enum Answer {
     /// It has the same file already.
     Skip,
     /// Send it, from `have` if the first `have` bytes hash to `hash`, else from 0.
-    Want { have: u64, hash: Option<[u8; HASH_BYTES]>, only_if_identical: bool },
+    Want {
+        have: u64,
+        hash: Option<[u8; HASH_BYTES]>,
+        only_if_identical: bool,
+    },
     /// It will not take it.
     Refuse(Refusal),
 }
@@ -201,13 +215,20 @@ pub(crate) enum Answer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Message {
     /// The opener's first message; `path` is empty for the top folder.
-    Open { session: u64, path: Option<RelativePath> },
+    Open {
+        session: u64,
+        path: Option<RelativePath>,
+    },
     /// The server's first message when it agrees.
     Accept,
     /// Part of the manifest; entries are numbered from 0 in order.
     Entries(Vec<Entry>),
     /// The manifest is complete. `unreadable` counts what the sender had to leave out.
-    EndOfList { entries: u64, bytes: u64, unreadable: u64 },
+    EndOfList {
+        entries: u64,
+        bytes: u64,
+        unreadable: u64,
+    },
     /// Answers by entry number.
     Answers(Vec<(u64, Answer)>),
     /// How files ended, by entry number.
@@ -272,7 +293,10 @@ fn get_refusal(reader: &mut Reader<'_>) -> Result<Refusal, Malformed> {
     if code == 0 {
         return Err(Malformed("reason 0 in a refusal"));
     }
-    Ok(Refusal { reason: Reason::from_code(code), text: get_text(reader)? })
+    Ok(Refusal {
+        reason: Reason::from_code(code),
+        text: get_text(reader)?,
+    })
 }
 
 fn get_hash(reader: &mut Reader<'_>) -> Result<[u8; HASH_BYTES], Malformed> {
@@ -285,7 +309,10 @@ fn get_hash(reader: &mut Reader<'_>) -> Result<[u8; HASH_BYTES], Malformed> {
 pub(crate) fn put_entry(out: &mut Vec<u8>, entry: &Entry) {
     let (kind, flags) = match entry.kind {
         EntryKind::Folder => (KIND_FOLDER, 0),
-        EntryKind::File(facts) => (KIND_FILE, if facts.executable { FLAG_EXECUTABLE } else { 0 }),
+        EntryKind::File(facts) => (
+            KIND_FILE,
+            if facts.executable { FLAG_EXECUTABLE } else { 0 },
+        ),
     };
     out.push(kind);
     out.push(flags);
@@ -318,8 +345,15 @@ fn get_entry(reader: &mut Reader<'_>) -> Result<Entry, Malformed> {
             if nanoseconds >= 1_000_000_000 {
                 return Err(Malformed("nanoseconds out of range"));
             }
-            let modified = Modified { seconds: i64::from_be_bytes(value), nanoseconds };
-            EntryKind::File(FileFacts { size, modified, executable: flags & FLAG_EXECUTABLE != 0 })
+            let modified = Modified {
+                seconds: i64::from_be_bytes(value),
+                nanoseconds,
+            };
+            EntryKind::File(FileFacts {
+                size,
+                modified,
+                executable: flags & FLAG_EXECUTABLE != 0,
+            })
         }
         _ => return Err(Malformed("an entry of an unknown kind")),
     };
@@ -330,9 +364,20 @@ fn put_answer(out: &mut Vec<u8>, index: u64, answer: &Answer) {
     put_varint(out, index);
     match answer {
         Answer::Skip => put_varint(out, ANSWER_SKIP),
-        Answer::Want { have, hash, only_if_identical } => {
+        Answer::Want {
+            have,
+            hash,
+            only_if_identical,
+        } => {
             put_varint(out, ANSWER_WANT);
-            put_varint(out, if *only_if_identical { FLAG_ONLY_IF_IDENTICAL } else { 0 });
+            put_varint(
+                out,
+                if *only_if_identical {
+                    FLAG_ONLY_IF_IDENTICAL
+                } else {
+                    0
+                },
+            );
             match hash {
                 Some(hash) => {
                     put_varint(out, *have);
@@ -355,8 +400,16 @@ fn get_answer(reader: &mut Reader<'_>) -> Result<(u64, Answer), Malformed> {
         ANSWER_WANT => {
             let flags = reader.varint()?;
             let have = reader.varint()?;
-            let hash = if have > 0 { Some(get_hash(reader)?) } else { None };
-            Answer::Want { have, hash, only_if_identical: flags & FLAG_ONLY_IF_IDENTICAL != 0 }
+            let hash = if have > 0 {
+                Some(get_hash(reader)?)
+            } else {
+                None
+            };
+            Answer::Want {
+                have,
+                hash,
+                only_if_identical: flags & FLAG_ONLY_IF_IDENTICAL != 0,
+            }
         }
         ANSWER_REFUSE => Answer::Refuse(get_refusal(reader)?),
         _ => return Err(Malformed("an answer of an unknown kind")),
@@ -378,7 +431,10 @@ fn get_result(reader: &mut Reader<'_>) -> Result<(u64, Result<(), Refusal>), Mal
     let result = if code == 0 {
         Ok(())
     } else {
-        Err(Refusal { reason: Reason::from_code(code), text: get_text(reader)? })
+        Err(Refusal {
+            reason: Reason::from_code(code),
+            text: get_text(reader)?,
+        })
     };
     Ok((index, result))
 }
@@ -414,18 +470,26 @@ impl Message {
                 entries.iter().for_each(|entry| put_entry(&mut body, entry));
                 ENTRIES
             }
-            Self::EndOfList { entries, bytes, unreadable } => {
+            Self::EndOfList {
+                entries,
+                bytes,
+                unreadable,
+            } => {
                 put_varint(&mut body, *entries);
                 put_varint(&mut body, *bytes);
                 put_varint(&mut body, *unreadable);
                 END_OF_LIST
             }
             Self::Answers(answers) => {
-                answers.iter().for_each(|(index, answer)| put_answer(&mut body, *index, answer));
+                answers
+                    .iter()
+                    .for_each(|(index, answer)| put_answer(&mut body, *index, answer));
                 ANSWERS
             }
             Self::Results(results) => {
-                results.iter().for_each(|(index, result)| put_result(&mut body, *index, result));
+                results
+                    .iter()
+                    .for_each(|(index, result)| put_result(&mut body, *index, result));
                 RESULTS
             }
             Self::Done { cpu_micros } => {
@@ -447,7 +511,8 @@ impl Message {
             OPEN => {
                 let session = reader.varint()?;
                 let length = reader.varint()?;
-                let length = usize::try_from(length).map_err(|_| Malformed("a path is too long"))?;
+                let length =
+                    usize::try_from(length).map_err(|_| Malformed("a path is too long"))?;
                 let path = match reader.bytes(length)? {
                     [] => None,
                     path => Some(RelativePath::parse(path).map_err(|bad| Malformed(bad.0))?),
@@ -463,7 +528,9 @@ impl Message {
             },
             ANSWERS => Self::Answers(get_list(&mut reader, get_answer)?),
             RESULTS => Self::Results(get_list(&mut reader, get_result)?),
-            DONE => Self::Done { cpu_micros: reader.varint()? },
+            DONE => Self::Done {
+                cpu_micros: reader.varint()?,
+            },
             FATAL => Self::Fatal(get_refusal(&mut reader)?),
             _ => return Err(Malformed("a message of an unknown type")),
         };
@@ -509,19 +576,31 @@ pub(crate) async fn read_varint<R: AsyncRead + Unpin>(stream: &mut R) -> io::Res
     let length = 1usize << (bytes[0] >> 6);
     stream.read_exact(&mut bytes[1..length]).await?;
     bytes[0] &= 0x3f;
-    let value = bytes[..length].iter().fold(0, |value, &byte| value << 8 | u64::from(byte));
+    let value = bytes[..length]
+        .iter()
+        .fold(0, |value, &byte| value << 8 | u64::from(byte));
     Ok(Some(value))
 }
 
 /// Reads one message; `None` at a clean end. Not cancellation safe: a dropped call may
 /// have consumed part of a message.
-pub(crate) async fn read_message<R: AsyncRead + Unpin>(stream: &mut R) -> Result<Option<Message>, ReadError> {
-    let Some(kind) = read_varint(stream).await? else { return Ok(None) };
-    let length = read_varint(stream).await?.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
+pub(crate) async fn read_message<R: AsyncRead + Unpin>(
+    stream: &mut R,
+) -> Result<Option<Message>, ReadError> {
+    let Some(kind) = read_varint(stream).await? else {
+        return Ok(None);
+    };
+    let length = read_varint(stream)
+        .await?
+        .ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
     if length > MAX_MESSAGE_BYTES as u64 {
-        return Err(ReadError::Malformed(Malformed("a message is larger than 64 KiB")));
+        return Err(ReadError::Malformed(Malformed(
+            "a message is larger than 64 KiB",
+        )));
     }
     let mut body = vec![0; length as usize];
     stream.read_exact(&mut body).await?;
-    Message::decode(kind, &body).map(Some).map_err(ReadError::Malformed)
+    Message::decode(kind, &body)
+        .map(Some)
+        .map_err(ReadError::Malformed)
 }

@@ -104,7 +104,11 @@ pub(crate) fn printable(bytes: &[u8]) -> String {
     if text.chars().any(char::is_control) {
         text.chars()
             .flat_map(|c| {
-                let escaped: Vec<char> = if c.is_control() { c.escape_default().collect() } else { vec![c] };
+                let escaped: Vec<char> = if c.is_control() {
+                    c.escape_default().collect()
+                } else {
+                    vec![c]
+                };
                 escaped
             })
             .collect()

@@ -45,7 +45,13 @@ pub(crate) struct BlockWriter {
 /// An outgoing pipe: the thread's end and the network task's end.
 pub(crate) fn outgoing() -> (BlockWriter, mpsc::Receiver<Bytes>) {
     let (blocks, receiver) = mpsc::channel(BLOCKS_IN_PIPE);
-    (BlockWriter { block: Vec::with_capacity(BLOCK_BYTES), blocks }, receiver)
+    (
+        BlockWriter {
+            block: Vec::with_capacity(BLOCK_BYTES),
+            blocks,
+        },
+        receiver,
+    )
 }
 
 impl BlockWriter {
@@ -72,7 +78,9 @@ impl BlockWriter {
             return Ok(());
         }
         let block = std::mem::replace(&mut self.block, Vec::with_capacity(BLOCK_BYTES));
-        self.blocks.blocking_send(Bytes::from(block)).map_err(|_| PipeClosed)
+        self.blocks
+            .blocking_send(Bytes::from(block))
+            .map_err(|_| PipeClosed)
     }
 }
 
@@ -126,8 +134,19 @@ pub(crate) struct BlockFeeder {
 pub(crate) fn incoming() -> (BlockFeeder, BlockReader) {
     let (sender, receiver) = mpsc::channel(BLOCKS_IN_PIPE);
     let spares = Spares::default();
-    let reader = BlockReader { block: Vec::new(), at: 0, blocks: receiver, spares: Arc::clone(&spares) };
-    (BlockFeeder { blocks: sender, spares }, reader)
+    let reader = BlockReader {
+        block: Vec::new(),
+        at: 0,
+        blocks: receiver,
+        spares: Arc::clone(&spares),
+    };
+    (
+        BlockFeeder {
+            blocks: sender,
+            spares,
+        },
+        reader,
+    )
 }
 
 impl BlockFeeder {
@@ -143,7 +162,11 @@ impl BlockFeeder {
     ///
     /// # Errors
     /// The stream's error.
-    pub(crate) async fn pump_in<R: AsyncRead + Unpin>(self, mut stream: R, progress: Arc<Progress>) -> io::Result<()> {
+    pub(crate) async fn pump_in<R: AsyncRead + Unpin>(
+        self,
+        mut stream: R,
+        progress: Arc<Progress>,
+    ) -> io::Result<()> {
         loop {
             let mut block = self.spare();
             let mut ended = None;
@@ -191,7 +214,9 @@ impl BlockReader {
     }
 
     fn refill(&mut self) -> bool {
-        let Some(next) = self.blocks.blocking_recv() else { return false };
+        let Some(next) = self.blocks.blocking_recv() else {
+            return false;
+        };
         let mut used = std::mem::replace(&mut self.block, next);
         self.at = 0;
         used.clear();

@@ -52,7 +52,8 @@ impl Progress {
 
     /// Notes that data moved just now.
     pub(crate) fn touch(&self) {
-        self.touched_ms.store(self.started.elapsed().as_millis() as u64, Relaxed);
+        self.touched_ms
+            .store(self.started.elapsed().as_millis() as u64, Relaxed);
     }
 
     /// Time since data last moved.

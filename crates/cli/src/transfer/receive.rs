@@ -20,11 +20,14 @@ use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::caps::{
-    MAX_CHUNK_BYTES, MAX_ENTRIES, MAX_ITEMS_PER_MESSAGE, MAX_LANES, MAX_TEXT_BYTES, MAX_UNSETTLED_RECEIVER,
+    MAX_CHUNK_BYTES, MAX_ENTRIES, MAX_ITEMS_PER_MESSAGE, MAX_LANES, MAX_TEXT_BYTES,
+    MAX_UNSETTLED_RECEIVER,
 };
 use super::claims::SessionHandle;
 use super::cpu::CpuMeter;
-use super::message::{Answer, Entry, EntryKind, HASH_BYTES, Message, RECORD_FILE, Reason, Refusal, read_message};
+use super::message::{
+    Answer, Entry, EntryKind, HASH_BYTES, Message, RECORD_FILE, Reason, Refusal, read_message,
+};
 use super::path::{RelativePath, printable};
 use super::pipe::{BlockReader, PipeClosed, incoming};
 use super::progress::Progress;
@@ -170,7 +173,12 @@ where
     while workers.join_next().await.is_some() {}
     let mut report = std::mem::take(&mut session.lock().report);
     report.bytes_moved = progress.bytes_moved.load(Ordering::Relaxed);
-    Ended { report, error, cpu: meter.spent(), peer_cpu }
+    Ended {
+        report,
+        error,
+        cpu: meter.spent(),
+        peer_cpu,
+    }
 }
 
 impl Session {
@@ -209,7 +217,9 @@ impl Session {
                             progress.add_announced(facts.size);
                         }
                         // Closed only when the session is over.
-                        let Ok(permit) = self.room.acquire().await else { return Ok(()) };
+                        let Ok(permit) = self.room.acquire().await else {
+                            return Ok(());
+                        };
                         permit.forget();
                         if to_decider.send((index, entry)).await.is_err() {
                             return Ok(());
@@ -217,7 +227,11 @@ impl Session {
                         index += 1;
                     }
                 }
-                Some(Message::EndOfList { entries, bytes: _, unreadable }) => {
+                Some(Message::EndOfList {
+                    entries,
+                    bytes: _,
+                    unreadable,
+                }) => {
                     if entries != index {
                         return Err(SessionError::Protocol("the manifest's count is wrong"));
                     }
@@ -227,14 +241,20 @@ impl Session {
                     break;
                 }
                 Some(Message::Fatal(refusal)) => return Err(SessionError::Refused(refusal)),
-                Some(_) => return Err(SessionError::Protocol("a message that only a receiver sends")),
+                Some(_) => {
+                    return Err(SessionError::Protocol(
+                        "a message that only a receiver sends",
+                    ));
+                }
                 None => return Err(SessionError::Lost(io::ErrorKind::UnexpectedEof.into())),
             }
         }
         drop(to_decider);
         match read_message(reader).await? {
             Some(Message::Fatal(refusal)) => Err(SessionError::Refused(refusal)),
-            Some(_) => Err(SessionError::Protocol("a message after the end of the manifest")),
+            Some(_) => Err(SessionError::Protocol(
+                "a message after the end of the manifest",
+            )),
             // The sender may only end the stream after `Done`.
             None if self.done.load(Ordering::Relaxed) => Ok(()),
             None => Err(SessionError::Lost(io::ErrorKind::UnexpectedEof.into())),
@@ -247,7 +267,9 @@ impl Session {
             if self.handle.is_cancelled() {
                 return;
             }
-            let item = self.decide_one(index, entry).map_or(Outgoing::Folder, |answer| Outgoing::Answer(index, answer));
+            let item = self
+                .decide_one(index, entry)
+                .map_or(Outgoing::Folder, |answer| Outgoing::Answer(index, answer));
             if outgoing.blocking_send(item).is_err() {
                 return;
             }
@@ -258,7 +280,9 @@ impl Session {
     fn decide_one(&self, index: u64, entry: Entry) -> Option<Answer> {
         let path = match entry.path.below(self.prefix.as_ref()) {
             Ok(path) => path,
-            Err(bad) => return Some(self.refuse(&entry.path, Refusal::new(Reason::BadPath, bad.0))),
+            Err(bad) => {
+                return Some(self.refuse(&entry.path, Refusal::new(Reason::BadPath, bad.0)));
+            }
         };
         let facts = match entry.kind {
             EntryKind::File(facts) => facts,
@@ -302,7 +326,10 @@ impl Session {
         while !lane.at_end() {
             match self.take_record(&mut lane) {
                 Ok((index, result)) => {
-                    if outgoing.blocking_send(Outgoing::Result(index, result)).is_err() {
+                    if outgoing
+                        .blocking_send(Outgoing::Result(index, result))
+                        .is_err()
+                    {
                         return;
                     }
                 }
@@ -322,7 +349,9 @@ impl Session {
         let offset = lane.varint()?;
         let wanted = self.lock().wanted.remove(&index);
         let Some(wanted) = wanted else {
-            return Err(LaneError::protocol("data for a file that was not asked for"));
+            return Err(LaneError::protocol(
+                "data for a file that was not asked for",
+            ));
         };
         let (path, size) = (wanted.path.clone(), wanted.facts.size);
         let progress = &self.handle.progress;
@@ -331,7 +360,9 @@ impl Session {
         if let Err(refusal) = &writing
             && refusal.reason == Reason::Protocol
         {
-            return Err(LaneError::protocol("a file starts at an offset that was not offered"));
+            return Err(LaneError::protocol(
+                "a file starts at an offset that was not offered",
+            ));
         }
         if writing.is_ok() {
             progress.add_found(offset);
@@ -343,7 +374,9 @@ impl Session {
                 break;
             }
             if left > MAX_CHUNK_BYTES || left > room {
-                return Err(LaneError::protocol("more data than the file's size or a chunk's limit"));
+                return Err(LaneError::protocol(
+                    "more data than the file's size or a chunk's limit",
+                ));
             }
             room -= left;
             while left > 0 {
@@ -372,7 +405,10 @@ impl Session {
             }
             let mut text = vec![0; length as usize];
             lane.exact(&mut text)?;
-            let refusal = Refusal { reason: Reason::from_code(code), text: printable(&text) };
+            let refusal = Refusal {
+                reason: Reason::from_code(code),
+                text: printable(&text),
+            };
             match writing {
                 Ok(writing) if refusal.reason == Reason::Changed => writing.discard(),
                 // Dropped: a resumable part stays.
@@ -420,8 +456,11 @@ impl From<PipeClosed> for LaneError {
 }
 
 /// Gives each arriving lane a network task and a file thread, until the session ends.
-async fn accept_lanes<L>(session: Arc<Session>, mut lanes: mpsc::Receiver<L>, outgoing: mpsc::Sender<Outgoing>)
-where
+async fn accept_lanes<L>(
+    session: Arc<Session>,
+    mut lanes: mpsc::Receiver<L>,
+    outgoing: mpsc::Sender<Outgoing>,
+) where
     L: AsyncRead + Unpin + Send + 'static,
 {
     let mut tasks = JoinSet::new();
@@ -497,7 +536,9 @@ async fn write_control<W: AsyncWrite + Unpin>(
         }
     }
     session.done.store(true, Ordering::Relaxed);
-    let done = Message::Done { cpu_micros: meter.micros() };
+    let done = Message::Done {
+        cpu_micros: meter.micros(),
+    };
     writer.write_all(&done.encode()).await?;
     writer.shutdown().await
 }

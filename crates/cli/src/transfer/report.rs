@@ -44,7 +44,10 @@ impl Report {
     pub(crate) fn fail(&mut self, path: impl fmt::Display, refusal: Refusal) {
         self.failed += 1;
         if self.failures.len() < MAX_REPORTED_FAILURES {
-            self.failures.push(Failed { path: path.to_string(), refusal });
+            self.failures.push(Failed {
+                path: path.to_string(),
+                refusal,
+            });
         }
     }
 
@@ -76,7 +79,10 @@ impl SessionError {
             Self::Lost(_) | Self::Refused(_) => None,
             Self::Protocol(what) => Some(Refusal::new(Reason::Protocol, *what)),
             Self::Local(refusal) => Some(refusal.clone()),
-            Self::Cancelled => Some(Refusal::new(Reason::Interrupted, "the other side was interrupted")),
+            Self::Cancelled => Some(Refusal::new(
+                Reason::Interrupted,
+                "the other side was interrupted",
+            )),
         }
     }
 }

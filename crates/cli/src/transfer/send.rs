@@ -22,7 +22,10 @@ use tokio::task::JoinSet;
 use super::caps::{MAX_LANES, MAX_UNSETTLED_SENDER};
 use super::cpu::CpuMeter;
 use super::limit::Limiter;
-use super::message::{Answer, EntryKind, FileFacts, Message, Refusal, put_entry, put_varint, read_message, stream_kind};
+use super::message::{
+    Answer, EntryKind, FileFacts, Message, Refusal, put_entry, put_varint, read_message,
+    stream_kind,
+};
 use super::path::RelativePath;
 use super::pipe::{LaneWriter, OpenLane, outgoing, pump_out};
 use super::progress::Progress;
@@ -112,39 +115,53 @@ where
     let mut workers = JoinSet::new();
     let (roots, follow_links) = (plan.roots, plan.follow_links);
     workers.spawn_blocking(move || {
-        walk(&roots, follow_links, &mut |item| found.blocking_send(item).is_ok());
+        walk(&roots, follow_links, &mut |item| {
+            found.blocking_send(item).is_ok()
+        });
         Ok(())
     });
     for _ in 0..plan.lanes.clamp(1, MAX_LANES) {
         let session = Arc::clone(&session);
-        workers.spawn(run_lane(session, lanes.clone(), session_number, plan.limiter.clone()));
+        workers.spawn(run_lane(
+            session,
+            lanes.clone(),
+            session_number,
+            plan.limiter.clone(),
+        ));
     }
 
     let outcome = {
         let mut announcing = std::pin::pin!(session.write_manifest(&mut writer, to_announce));
         let mut reading = std::pin::pin!(session.read_control(&mut reader));
         let mut announced = false;
+        let mut reading_over = false;
         let lost = loop {
             tokio::select! {
-                read = &mut reading => break read,
+                read = &mut reading => {
+                    reading_over = true;
+                    break read;
+                }
                 written = &mut announcing, if !announced => match written {
                     Ok(()) => announced = true,
                     Err(error) => break Err(SessionError::Lost(error)),
                 },
-                Some(worker) = workers.join_next() => match worker {
+                Some(worker) = workers.join_next() => {
                     // A lane ends by itself only with the jobs or with the connection.
-                    Ok(Err(error)) => break Err(SessionError::Lost(error)),
-                    _ => {}
-                },
+                    if let Ok(Err(error)) = worker {
+                        break Err(SessionError::Lost(error));
+                    }
+                }
                 _ = cancelled.wait_for(|cancelled| *cancelled) => break Err(SessionError::Cancelled),
             }
         };
         // A stream that fails may mean that the receiver gave up; its reason is on the way.
         let outcome = match lost {
-            Err(SessionError::Lost(error)) => match tokio::time::timeout(LAST_WORDS, &mut reading).await {
-                Ok(Err(SessionError::Refused(refusal))) => Err(SessionError::Refused(refusal)),
-                _ => Err(SessionError::Lost(error)),
-            },
+            Err(SessionError::Lost(error)) if !reading_over => {
+                match tokio::time::timeout(LAST_WORDS, &mut reading).await {
+                    Ok(Err(SessionError::Refused(refusal))) => Err(SessionError::Refused(refusal)),
+                    _ => Err(SessionError::Lost(error)),
+                }
+            }
             other => other,
         };
         (outcome, announced)
@@ -152,7 +169,10 @@ where
     let (outcome, announced) = outcome;
     if outcome.is_ok() {
         session.jobs.close();
-        let _ = tokio::time::timeout(LAST_WORDS, async { while workers.join_next().await.is_some() {} }).await;
+        let _ = tokio::time::timeout(LAST_WORDS, async {
+            while workers.join_next().await.is_some() {}
+        })
+        .await;
     }
     let (peer_cpu, error) = match outcome {
         Ok(cpu) => (Some(cpu), None),
@@ -162,7 +182,9 @@ where
     // is no place for a farewell: the receiver sees the connection close.
     let _ = tokio::time::timeout(LAST_WORDS, async {
         let farewell = match &error {
-            None => Some(Message::Done { cpu_micros: meter.micros() }),
+            None => Some(Message::Done {
+                cpu_micros: meter.micros(),
+            }),
             Some(error) => error.farewell().map(Message::Fatal),
         };
         if let Some(message) = farewell.filter(|_| announced) {
@@ -177,8 +199,17 @@ where
     report.bytes_moved = progress.bytes_moved.load(Ordering::Relaxed);
     report.resumed = progress.files_resumed.load(Ordering::Relaxed);
     report.bytes_resumed = progress.bytes_resumed.load(Ordering::Relaxed);
-    let ended = Ended { report, error, cpu: meter.spent(), peer_cpu };
-    SendEnded { ended, control: writer, not_files: inner.skipped }
+    let ended = Ended {
+        report,
+        error,
+        cpu: meter.spent(),
+        peer_cpu,
+    };
+    SendEnded {
+        ended,
+        control: writer,
+        not_files: inner.skipped,
+    }
 }
 
 /// Releases the lanes' threads however the session ends, by a dropped future too.
@@ -241,7 +272,12 @@ impl Session {
                         if let Ok(permit) = self.room.acquire().await {
                             permit.forget();
                         }
-                        let announced = Announced { path: entry.path.clone(), disk, facts, asked: None };
+                        let announced = Announced {
+                            path: entry.path.clone(),
+                            disk,
+                            facts,
+                            asked: None,
+                        };
                         self.lock().files.insert(entries, announced);
                         self.progress.add_announced(facts.size);
                         bytes = bytes.saturating_add(facts.size);
@@ -258,12 +294,19 @@ impl Session {
             }
         }
         self.progress.list_complete.store(true, Ordering::Relaxed);
-        let end = Message::EndOfList { entries, bytes, unreadable };
+        let end = Message::EndOfList {
+            entries,
+            bytes,
+            unreadable,
+        };
         writer.write_all(&end.encode()).await
     }
 
     /// Reads answers and results until `Done`, which tells the receiver's processor time.
-    async fn read_control<R: AsyncRead + Unpin>(&self, reader: &mut R) -> Result<Duration, SessionError> {
+    async fn read_control<R: AsyncRead + Unpin>(
+        &self,
+        reader: &mut R,
+    ) -> Result<Duration, SessionError> {
         loop {
             match read_message(reader).await? {
                 Some(Message::Answers(answers)) => {
@@ -277,35 +320,60 @@ impl Session {
                     }
                 }
                 Some(Message::Done { cpu_micros }) => {
-                    return if self.lock().files.is_empty() && self.progress.list_complete.load(Ordering::Relaxed) {
+                    return if self.lock().files.is_empty()
+                        && self.progress.list_complete.load(Ordering::Relaxed)
+                    {
                         Ok(Duration::from_micros(cpu_micros))
                     } else {
-                        Err(SessionError::Protocol("the receiver is done before every file is settled"))
+                        Err(SessionError::Protocol(
+                            "the receiver is done before every file is settled",
+                        ))
                     };
                 }
                 Some(Message::Fatal(refusal)) => return Err(SessionError::Refused(refusal)),
-                Some(_) => return Err(SessionError::Protocol("a message that only a sender sends")),
+                Some(_) => {
+                    return Err(SessionError::Protocol("a message that only a sender sends"));
+                }
                 None => return Err(SessionError::Lost(io::ErrorKind::UnexpectedEof.into())),
             }
         }
     }
 
     fn on_answer(&self, index: u64, answer: Answer) -> Result<(), SessionError> {
-        const UNKNOWN: SessionError = SessionError::Protocol("an answer for a file that was not announced");
+        const UNKNOWN: SessionError =
+            SessionError::Protocol("an answer for a file that was not announced");
         let mut inner = self.lock();
         match answer {
-            Answer::Want { have, hash, only_if_identical } => {
+            Answer::Want {
+                have,
+                hash,
+                only_if_identical,
+            } => {
                 let file = inner.files.get_mut(&index).ok_or(UNKNOWN)?;
                 if file.asked.is_some() {
                     return Err(SessionError::Protocol("the same file was asked for twice"));
                 }
                 if have > file.facts.size || (only_if_identical && have != file.facts.size) {
-                    return Err(SessionError::Protocol("the receiver claims to have more than the file"));
+                    return Err(SessionError::Protocol(
+                        "the receiver claims to have more than the file",
+                    ));
                 }
-                file.asked = Some(if only_if_identical { Asked::Comparison } else { Asked::Data });
+                file.asked = Some(if only_if_identical {
+                    Asked::Comparison
+                } else {
+                    Asked::Data
+                });
                 let (path, disk, facts) = (file.path.clone(), file.disk.clone(), file.facts);
                 drop(inner);
-                self.jobs.push(Job { index, path, disk, facts, have, hash, only_if_identical });
+                self.jobs.push(Job {
+                    index,
+                    path,
+                    disk,
+                    facts,
+                    have,
+                    hash,
+                    only_if_identical,
+                });
                 return Ok(());
             }
             Answer::Skip => {
@@ -334,7 +402,9 @@ impl Session {
             .files
             .remove(&index)
             .filter(|file| file.asked.is_some())
-            .ok_or(SessionError::Protocol("a result for a file that was not asked for"))?;
+            .ok_or(SessionError::Protocol(
+                "a result for a file that was not asked for",
+            ))?;
         match result {
             Ok(()) if file.asked == Some(Asked::Comparison) => {
                 inner.report.skipped += 1;

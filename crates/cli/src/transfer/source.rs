@@ -12,7 +12,9 @@ use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use super::caps::BLOCK_BYTES;
-use super::message::{FileFacts, HASH_BYTES, RECORD_FILE, Reason, Refusal, put_refusal, put_varint, varint4};
+use super::message::{
+    FileFacts, HASH_BYTES, RECORD_FILE, Reason, Refusal, put_refusal, put_varint, varint4,
+};
 use super::path::RelativePath;
 use super::pipe::{BlockWriter, PipeClosed};
 use super::progress::Progress;
@@ -46,7 +48,11 @@ pub(crate) struct Jobs {
 impl Jobs {
     /// Adds a job.
     pub(crate) fn push(&self, job: Job) {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner).0.push_back(job);
+        self.queue
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .0
+            .push_back(job);
         self.changed.notify_one();
     }
 
@@ -58,12 +64,20 @@ impl Jobs {
 
     /// Drops what is queued as well.
     pub(crate) fn abandon(&self) {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner).0.clear();
+        self.queue
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .0
+            .clear();
         self.close();
     }
 
     fn try_pop(&self) -> Option<Job> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner).0.pop_front()
+        self.queue
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .0
+            .pop_front()
     }
 
     /// Waits for a job; `None` once closed and empty.
@@ -76,14 +90,21 @@ impl Jobs {
             if queue.1 {
                 return None;
             }
-            queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue = self
+                .changed
+                .wait(queue)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 }
 
 /// Serves one lane until the jobs end or the pipe closes. Small files share blocks: a block
 /// goes out when it is full or when there is nothing to do.
-pub(crate) fn serve_lane(jobs: &Jobs, lane: &mut BlockWriter, progress: &Progress) -> Result<(), PipeClosed> {
+pub(crate) fn serve_lane(
+    jobs: &Jobs,
+    lane: &mut BlockWriter,
+    progress: &Progress,
+) -> Result<(), PipeClosed> {
     loop {
         let job = match jobs.try_pop() {
             Some(job) => job,
@@ -131,8 +152,13 @@ fn send_file(job: &Job, lane: &mut BlockWriter, progress: &Progress) -> Result<(
             other => {
                 block.truncate(start);
                 let refusal = match other {
-                    Ok(_) => Refusal::new(Reason::Changed, "became shorter while it was sent; run the same command again"),
-                    Err(error) => Refusal::new(Reason::Unreadable, format!("cannot be read: {error}")),
+                    Ok(_) => Refusal::new(
+                        Reason::Changed,
+                        "became shorter while it was sent; run the same command again",
+                    ),
+                    Err(error) => {
+                        Refusal::new(Reason::Unreadable, format!("cannot be read: {error}"))
+                    }
                 };
                 return put_abort(&refusal, lane);
             }
@@ -150,28 +176,44 @@ fn send_file(job: &Job, lane: &mut BlockWriter, progress: &Progress) -> Result<(
 }
 
 fn changed() -> Refusal {
-    Refusal::new(Reason::Changed, "changed while it was sent; run the same command again")
+    Refusal::new(
+        Reason::Changed,
+        "changed while it was sent; run the same command again",
+    )
 }
 
 /// Opens the file and decides the offset, hashing what the receiver has.
 fn open(job: &Job) -> Result<(File, blake3::Hasher, u64), Refusal> {
     let unreadable = |error: io::Error| match error.kind() {
-        io::ErrorKind::NotFound => Refusal::new(Reason::Changed, "was removed before it could be sent"),
+        io::ErrorKind::NotFound => {
+            Refusal::new(Reason::Changed, "was removed before it could be sent")
+        }
         _ => Refusal::new(Reason::Unreadable, format!("cannot be read: {error}")),
     };
     // Non-blocking, in case something put a named pipe where the file was.
     let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
-    let mut file = OpenOptions::new().read(true).custom_flags(flags).open(&job.disk).map_err(unreadable)?;
+    let mut file = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open(&job.disk)
+        .map_err(unreadable)?;
     let metadata = file.metadata().map_err(unreadable)?;
     if !metadata.is_file() || facts_of(&metadata) != job.facts {
-        return Err(Refusal::new(Reason::Changed, "changed after it was listed; run the same command again"));
+        return Err(Refusal::new(
+            Reason::Changed,
+            "changed after it was listed; run the same command again",
+        ));
     }
     let mut hasher = blake3::Hasher::new();
-    let Some(theirs) = job.hash else { return Ok((file, hasher, 0)) };
+    let Some(theirs) = job.hash else {
+        return Ok((file, hasher, 0));
+    };
     let mut buffer = vec![0; BLOCK_BYTES];
     let mut left = job.have;
     while left > 0 {
-        let most = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        let most = buffer
+            .len()
+            .min(usize::try_from(left).unwrap_or(usize::MAX));
         let read = file.read(&mut buffer[..most]).map_err(unreadable)?;
         if read == 0 {
             return Err(changed());

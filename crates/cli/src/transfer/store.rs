@@ -21,8 +21,15 @@ use super::claims::{Claim, Claims, SessionHandle};
 use super::message::{Answer, FileFacts, HASH_BYTES, Modified, Reason, Refusal};
 use super::path::{PART_FOLDER, RelativePath, printable};
 
-const FOLDER_FLAGS: OFlags =
-    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+mod writing;
+
+use writing::Target;
+pub(crate) use writing::{Placed, Writing};
+
+const FOLDER_FLAGS: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
 /// Folder descriptors kept open.
 const MAX_OPEN_FOLDERS: usize = 256;
 /// Longest resume record read, bytes.
@@ -83,35 +90,14 @@ pub(crate) struct Wanted {
 enum Plan {
     Fresh,
     /// `have` bytes of the part file hash into `hasher`.
-    Resume { have: u64, hasher: Box<blake3::Hasher> },
+    Resume {
+        have: u64,
+        hasher: Box<blake3::Hasher>,
+    },
     /// A file of the same size is in place.
-    Compare { hash: [u8; HASH_BYTES] },
-}
-
-/// A file being written.
-pub(crate) struct Writing {
-    store: Arc<Store>,
-    path: RelativePath,
-    facts: FileFacts,
-    target: Target,
-    hasher: Box<blake3::Hasher>,
-    written: u64,
-    _claim: Claim,
-}
-
-enum Target {
-    /// `done` once renamed or removed.
-    Part { file: File, name: String, done: bool },
-    InPlace { hash: [u8; HASH_BYTES] },
-}
-
-/// How an entry that needed no data, or all of its data, ended up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Placed {
-    /// Renamed into place.
-    Written,
-    /// The hash showed that the file in place is the same.
-    Identical,
+    Compare {
+        hash: [u8; HASH_BYTES],
+    },
 }
 
 impl Store {
@@ -121,7 +107,11 @@ impl Store {
     /// The folder cannot be created, opened or written to.
     pub(crate) fn open(path: &Path, policy: StorePolicy) -> io::Result<Arc<Self>> {
         std::fs::create_dir_all(path)?;
-        let root = rustix::fs::open(path, FOLDER_FLAGS.difference(OFlags::NOFOLLOW), Mode::empty())?;
+        let root = rustix::fs::open(
+            path,
+            FOLDER_FLAGS.difference(OFlags::NOFOLLOW),
+            Mode::empty(),
+        )?;
         let parts = open_folder(root.as_fd(), PART_FOLDER.as_bytes(), true)?;
         Ok(Arc::new(Self {
             path: path.to_path_buf(),
@@ -154,10 +144,18 @@ impl Store {
             Ok(None) => (Answer::Skip, None),
             Ok(Some(wanted)) => {
                 let answer = match &wanted.plan {
-                    Plan::Fresh => Answer::Want { have: 0, hash: None, only_if_identical: false },
+                    Plan::Fresh => Answer::Want {
+                        have: 0,
+                        hash: None,
+                        only_if_identical: false,
+                    },
                     Plan::Resume { have, hasher } => {
                         let hash = Some(*hasher.finalize().as_bytes());
-                        Answer::Want { have: *have, hash, only_if_identical: false }
+                        Answer::Want {
+                            have: *have,
+                            hash,
+                            only_if_identical: false,
+                        }
                     }
                     Plan::Compare { hash } => Answer::Want {
                         have: facts.size,
@@ -177,8 +175,15 @@ impl Store {
         facts: FileFacts,
         session: &Arc<SessionHandle>,
     ) -> Result<Option<Wanted>, Refusal> {
-        if self.policy.max_file_size.is_some_and(|most| facts.size > most) {
-            return Err(Refusal::new(Reason::TooMuch, "larger than the receiver accepts (--max-size)"));
+        if self
+            .policy
+            .max_file_size
+            .is_some_and(|most| facts.size > most)
+        {
+            return Err(Refusal::new(
+                Reason::TooMuch,
+                "larger than the receiver accepts (--max-size)",
+            ));
         }
         let claim = self.claims.claim(&path, session)?;
         let (parent, name) = path.split();
@@ -194,59 +199,111 @@ impl Store {
                     if facts.size == 0 || (!self.policy.check && same_time(&stat, facts.modified)) {
                         return Ok(None);
                     }
-                    let fd = rustix::fs::openat(&*folder, name, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
-                        .map_err(|errno| self.refusal(&path, errno))?;
-                    let hasher = hash_file(File::from(fd), facts.size, session).map_err(|error| self.io_refusal(&path, &error))?;
+                    let fd = rustix::fs::openat(
+                        &*folder,
+                        name,
+                        OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+                        Mode::empty(),
+                    )
+                    .map_err(|errno| self.refusal(&path, errno))?;
+                    let hasher = hash_file(File::from(fd), facts.size, session)
+                        .map_err(|error| self.io_refusal(&path, &error))?;
                     let hash = *hasher.finalize().as_bytes();
-                    return Ok(Some(Wanted { path, facts, plan: Plan::Compare { hash }, claim }));
+                    return Ok(Some(Wanted {
+                        path,
+                        facts,
+                        plan: Plan::Compare { hash },
+                        claim,
+                    }));
                 }
                 FileType::RegularFile | FileType::Symlink if self.policy.overwrite => {}
                 FileType::RegularFile => {
-                    return Err(Refusal::new(Reason::Exists, "exists already and differs; --overwrite on the receiving side replaces it"));
+                    return Err(Refusal::new(
+                        Reason::Exists,
+                        "exists already and differs; --overwrite on the receiving side replaces it",
+                    ));
                 }
-                FileType::Directory => return Err(Refusal::new(Reason::Exists, "a folder of that name is in the way")),
+                FileType::Directory => {
+                    return Err(Refusal::new(
+                        Reason::Exists,
+                        "a folder of that name is in the way",
+                    ));
+                }
                 FileType::Symlink => {
-                    return Err(Refusal::new(Reason::Exists, "a symbolic link of that name is in the way; --overwrite on the receiving side replaces it"));
+                    return Err(Refusal::new(
+                        Reason::Exists,
+                        "a symbolic link of that name is in the way; --overwrite on the receiving side replaces it",
+                    ));
                 }
-                _ => return Err(Refusal::new(Reason::Exists, "something that is not a file is in the way")),
+                _ => {
+                    return Err(Refusal::new(
+                        Reason::Exists,
+                        "something that is not a file is in the way",
+                    ));
+                }
             }
         }
-        let plan = self.plan_part(&path, &facts, session).map_err(|error| self.io_refusal(&path, &error))?;
-        let have = if let Plan::Resume { have, .. } = &plan { *have } else { 0 };
+        let plan = self
+            .plan_part(&path, &facts, session)
+            .map_err(|error| self.io_refusal(&path, &error))?;
+        let have = if let Plan::Resume { have, .. } = &plan {
+            *have
+        } else {
+            0
+        };
         if facts.size >= RESUMABLE_FROM {
             self.check_space(facts.size - have)?;
         }
-        Ok(Some(Wanted { path, facts, plan, claim }))
+        Ok(Some(Wanted {
+            path,
+            facts,
+            plan,
+            claim,
+        }))
     }
 
     fn check_space(&self, needed: u64) -> Result<(), Refusal> {
-        let Ok(space) = rustix::fs::fstatvfs(&self.root) else { return Ok(()) };
+        let Ok(space) = rustix::fs::fstatvfs(&self.root) else {
+            return Ok(());
+        };
         let free = space.f_bavail.saturating_mul(space.f_frsize);
         if needed > free {
             return Err(Refusal::new(
                 Reason::DiskFull,
-                format!("needs {needed} bytes, and only {free} bytes are free at the receiver; free some space and run the same command again"),
+                format!(
+                    "needs {needed} bytes, and only {free} bytes are free at the receiver; free some space and run the same command again"
+                ),
             ));
         }
         Ok(())
     }
 
     /// Resumes a part file whose record names the same file, size and time.
-    fn plan_part(&self, path: &RelativePath, facts: &FileFacts, session: &SessionHandle) -> io::Result<Plan> {
+    fn plan_part(
+        &self,
+        path: &RelativePath,
+        facts: &FileFacts,
+        session: &SessionHandle,
+    ) -> io::Result<Plan> {
         if facts.size < RESUMABLE_FROM {
             return Ok(Plan::Fresh);
         }
         let name = part_name(path);
         let read = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let Ok(record) = rustix::fs::openat(&self.parts, format!("{name}.record"), read, Mode::empty()) else {
+        let Ok(record) =
+            rustix::fs::openat(&self.parts, format!("{name}.record"), read, Mode::empty())
+        else {
             return Ok(Plan::Fresh);
         };
         let mut text = Vec::new();
-        File::from(record).take(MAX_RECORD_BYTES).read_to_end(&mut text)?;
+        File::from(record)
+            .take(MAX_RECORD_BYTES)
+            .read_to_end(&mut text)?;
         if serde_json::from_slice::<Record>(&text).ok() != Some(Record::new(path, facts)) {
             return Ok(Plan::Fresh);
         }
-        let Ok(part) = rustix::fs::openat(&self.parts, format!("{name}.part"), read, Mode::empty()) else {
+        let Ok(part) = rustix::fs::openat(&self.parts, format!("{name}.part"), read, Mode::empty())
+        else {
             return Ok(Plan::Fresh);
         };
         let part = File::from(part);
@@ -263,18 +320,43 @@ impl Store {
     /// # Errors
     /// `Reason::Protocol` for an offset that was not offered; otherwise the disk's troubles.
     pub(crate) fn begin(self: &Arc<Self>, wanted: Wanted, offset: u64) -> Result<Writing, Refusal> {
-        let Wanted { path, facts, plan, claim } = wanted;
+        let Wanted {
+            path,
+            facts,
+            plan,
+            claim,
+        } = wanted;
         let (target, hasher) = match plan {
-            Plan::Resume { have, hasher } if have == offset => (self.open_part(&path, &facts, offset), hasher),
-            Plan::Compare { hash } if offset == facts.size => (Ok(Target::InPlace { hash }), Box::default()),
+            Plan::Resume { have, hasher } if have == offset => {
+                (self.open_part(&path, &facts, offset), hasher)
+            }
+            Plan::Compare { hash } if offset == facts.size => {
+                (Ok(Target::InPlace { hash }), Box::default())
+            }
             Plan::Compare { .. } if !self.policy.overwrite => {
-                return Err(Refusal::new(Reason::Protocol, "data for a file that may not be overwritten"));
+                return Err(Refusal::new(
+                    Reason::Protocol,
+                    "data for a file that may not be overwritten",
+                ));
             }
             _ if offset == 0 => (self.open_part(&path, &facts, 0), Box::default()),
-            _ => return Err(Refusal::new(Reason::Protocol, "a file starts at an offset that was not offered")),
+            _ => {
+                return Err(Refusal::new(
+                    Reason::Protocol,
+                    "a file starts at an offset that was not offered",
+                ));
+            }
         };
         let target = target.map_err(|error| self.io_refusal(&path, &error))?;
-        Ok(Writing { store: Arc::clone(self), path, facts, target, hasher, written: offset, _claim: claim })
+        Ok(Writing {
+            store: Arc::clone(self),
+            path,
+            facts,
+            target,
+            hasher,
+            written: offset,
+            _claim: claim,
+        })
     }
 
     fn open_part(&self, path: &RelativePath, facts: &FileFacts, offset: u64) -> io::Result<Target> {
@@ -282,10 +364,17 @@ impl Store {
         let part = format!("{name}.part");
         let write = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = if offset > 0 {
-            let file = File::from(rustix::fs::openat(&self.parts, &part, write | OFlags::APPEND, Mode::empty())?);
+            let file = File::from(rustix::fs::openat(
+                &self.parts,
+                &part,
+                write | OFlags::APPEND,
+                Mode::empty(),
+            )?);
             lock_part(&file)?;
             if file.metadata()?.len() != offset {
-                return Err(io::Error::other("the part file changed underneath; run the same command again"));
+                return Err(io::Error::other(
+                    "the part file changed underneath; run the same command again",
+                ));
             }
             file
         } else {
@@ -300,16 +389,31 @@ impl Store {
             }
             let mode = if facts.executable { 0o777 } else { 0o666 };
             let create = write | OFlags::CREATE | OFlags::EXCL;
-            let file = File::from(rustix::fs::openat(&self.parts, &part, create, Mode::from_raw_mode(mode))?);
+            let file = File::from(rustix::fs::openat(
+                &self.parts,
+                &part,
+                create,
+                Mode::from_raw_mode(mode),
+            )?);
             lock_part(&file)?;
             file
         };
-        Ok(Target::Part { file, name, done: false })
+        Ok(Target::Part {
+            file,
+            name,
+            done: false,
+        })
     }
 
     fn write_record(&self, name: &str, path: &RelativePath, facts: &FileFacts) -> io::Result<()> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = rustix::fs::openat(&self.parts, format!("{name}.record"), flags, Mode::from_raw_mode(0o666))?;
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(
+            &self.parts,
+            format!("{name}.record"),
+            flags,
+            Mode::from_raw_mode(0o666),
+        )?;
         let text = serde_json::to_vec(&Record::new(path, facts)).map_err(io::Error::other)?;
         File::from(fd).write_all(&text)
     }
@@ -326,17 +430,26 @@ impl Store {
         let mut known = path.len();
         let mut folder = loop {
             if known == 0 {
-                let root = self.root.try_clone().map_err(|error| Refusal::new(Reason::Io, error.to_string()))?;
+                let root = self
+                    .root
+                    .try_clone()
+                    .map_err(|error| Refusal::new(Reason::Io, error.to_string()))?;
                 break Arc::new(root);
             }
             if let Some(folder) = folders.get(&path[..known]) {
                 break Arc::clone(folder);
             }
-            known = path[..known].iter().rposition(|&byte| byte == b'/').unwrap_or(0);
+            known = path[..known]
+                .iter()
+                .rposition(|&byte| byte == b'/')
+                .unwrap_or(0);
         };
         while known < path.len() {
             let start = if known == 0 { 0 } else { known + 1 };
-            let length = path[start..].iter().position(|&byte| byte == b'/').unwrap_or(path.len() - start);
+            let length = path[start..]
+                .iter()
+                .position(|&byte| byte == b'/')
+                .unwrap_or(path.len() - start);
             let name = &path[start..start + length];
             let next = open_folder(folder.as_fd(), name, true).map_err(|errno| {
                 let place = printable(&path[..start + length]);
@@ -357,89 +470,23 @@ impl Store {
 
     fn refusal(&self, path: &RelativePath, errno: Errno) -> Refusal {
         let error = io::Error::from(errno);
-        Refusal::new(reason_of(errno), format!("{path} in {}: {error}", self.path.display()))
+        Refusal::new(
+            reason_of(errno),
+            format!("{path} in {}: {error}", self.path.display()),
+        )
     }
 
     fn io_refusal(&self, path: &RelativePath, error: &io::Error) -> Refusal {
         match Errno::from_io_error(error) {
             Some(errno @ (Errno::NOSPC | Errno::DQUOT)) => Refusal::new(
                 reason_of(errno),
-                format!("{}: {error}; free some space and run the same command again to resume", self.path.display()),
+                format!(
+                    "{}: {error}; free some space and run the same command again to resume",
+                    self.path.display()
+                ),
             ),
             Some(errno) => self.refusal(path, errno),
             None => Refusal::new(Reason::Io, format!("{path}: {error}")),
-        }
-    }
-}
-
-impl Writing {
-    /// Appends data; the caller never passes more than the file's size has room for.
-    pub(crate) fn write(&mut self, data: &[u8]) -> Result<(), Refusal> {
-        let Target::Part { file, .. } = &mut self.target else {
-            return Err(Refusal::new(Reason::Protocol, "data for a file that is in place"));
-        };
-        file.write_all(data).map_err(|error| self.store.io_refusal(&self.path, &error))?;
-        self.hasher.update(data);
-        self.written += data.len() as u64;
-        Ok(())
-    }
-
-    /// Compares the sender's hash and puts the file in place.
-    ///
-    /// # Errors
-    /// `Reason::Mismatch` if the hashes differ: the part file is gone then. `Reason::Exists`
-    /// if another file took the name meanwhile.
-    pub(crate) fn finish(mut self, senders_hash: &[u8; HASH_BYTES]) -> Result<Placed, Refusal> {
-        let facts = self.facts;
-        let (parent, name) = self.path.split();
-        let folder = self.store.folder(parent)?;
-        match &mut self.target {
-            Target::InPlace { hash } => {
-                if hash != senders_hash {
-                    return Err(Refusal::new(Reason::Mismatch, "the file in place differs from the sender's"));
-                }
-                // The next transfer can then skip it by size and time. Not worth failing for.
-                let _ = rustix::fs::utimensat(&*folder, name, &timestamps(facts.modified), AtFlags::SYMLINK_NOFOLLOW);
-                Ok(Placed::Identical)
-            }
-            Target::Part { file, name: part, done } => {
-                let ours = self.hasher.finalize();
-                if self.written != facts.size || ours != blake3::Hash::from_bytes(*senders_hash) {
-                    self.store.remove_part(part);
-                    *done = true;
-                    return Err(Refusal::new(
-                        Reason::Mismatch,
-                        "the BLAKE3 hash of what was written differs from the sender's; nothing was put in place; run the same command again",
-                    ));
-                }
-                rustix::fs::futimens(&file, &timestamps(facts.modified))
-                    .map_err(|errno| self.store.refusal(&self.path, errno))?;
-                self.store.put_in_place(part, &folder, name).map_err(|errno| match errno {
-                    Errno::EXIST => Refusal::new(Reason::Exists, "another file took its name during the transfer"),
-                    errno => self.store.refusal(&self.path, errno),
-                })?;
-                *done = true;
-                Ok(Placed::Written)
-            }
-        }
-    }
-
-    /// Forgets what was written: the sender's file changed.
-    pub(crate) fn discard(mut self) {
-        if let Target::Part { name, done, .. } = &mut self.target {
-            self.store.remove_part(name);
-            *done = true;
-        }
-    }
-}
-
-/// A file that is not finished stays as a part file if it can be resumed.
-impl Drop for Writing {
-    fn drop(&mut self) {
-        if let Target::Part { name, done: false, .. } = &self.target
-            && (self.facts.size < RESUMABLE_FROM || self.written == 0)
-        {
-            self.store.remove_part(name);
         }
     }
 }
@@ -450,14 +497,27 @@ impl Store {
         let _ = rustix::fs::unlinkat(&self.parts, format!("{name}.record"), AtFlags::empty());
     }
 
-    fn put_in_place(&self, part: &str, folder: &OwnedFd, name: &std::ffi::OsStr) -> Result<(), Errno> {
+    fn put_in_place(
+        &self,
+        part: &str,
+        folder: &OwnedFd,
+        name: &std::ffi::OsStr,
+    ) -> Result<(), Errno> {
         let from = format!("{part}.part");
         if self.policy.overwrite {
             rustix::fs::renameat(&self.parts, &from, folder, name)?;
         } else {
-            match rustix::fs::renameat_with(&self.parts, &from, folder, name, RenameFlags::NOREPLACE) {
+            match rustix::fs::renameat_with(
+                &self.parts,
+                &from,
+                folder,
+                name,
+                RenameFlags::NOREPLACE,
+            ) {
                 // The file system cannot exclude replacing; the name was free when we asked.
-                Err(Errno::INVAL | Errno::NOSYS) => rustix::fs::renameat(&self.parts, &from, folder, name)?,
+                Err(Errno::INVAL | Errno::NOSYS) => {
+                    rustix::fs::renameat(&self.parts, &from, folder, name)?
+                }
                 other => other?,
             }
         }
@@ -485,11 +545,17 @@ fn part_name(path: &RelativePath) -> String {
 
 /// Keeps a second process out of the same part file.
 fn lock_part(file: &File) -> io::Result<()> {
-    file.try_lock().map_err(|_| io::Error::other("another towline process is writing this file; wait for it or stop it"))
+    file.try_lock().map_err(|_| {
+        io::Error::other("another towline process is writing this file; wait for it or stop it")
+    })
 }
 
 /// Hashes exactly `length` bytes; a cancelled session stops it.
-fn hash_file(mut file: File, length: u64, session: &SessionHandle) -> io::Result<Box<blake3::Hasher>> {
+fn hash_file(
+    mut file: File,
+    length: u64,
+    session: &SessionHandle,
+) -> io::Result<Box<blake3::Hasher>> {
     let mut hasher = Box::<blake3::Hasher>::default();
     let mut buffer = vec![0; BLOCK_BYTES];
     let mut left = length;
@@ -498,7 +564,9 @@ fn hash_file(mut file: File, length: u64, session: &SessionHandle) -> io::Result
             return Err(io::Error::other("the session was cancelled"));
         }
         session.progress.touch();
-        let most = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        let most = buffer
+            .len()
+            .min(usize::try_from(left).unwrap_or(usize::MAX));
         let read = file.read(&mut buffer[..most])?;
         if read == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -517,15 +585,23 @@ fn same_time(stat: &Stat, modified: Modified) -> bool {
 
 fn timestamps(modified: Modified) -> Timestamps {
     Timestamps {
-        last_access: Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT },
-        last_modification: Timespec { tv_sec: modified.seconds, tv_nsec: modified.nanoseconds.into() },
+        last_access: Timespec {
+            tv_sec: 0,
+            tv_nsec: rustix::fs::UTIME_OMIT,
+        },
+        last_modification: Timespec {
+            tv_sec: modified.seconds,
+            tv_nsec: modified.nanoseconds.into(),
+        },
     }
 }
 
 fn reason_of(errno: Errno) -> Reason {
     match errno {
         Errno::NOSPC | Errno::DQUOT => Reason::DiskFull,
-        Errno::NAMETOOLONG | Errno::LOOP | Errno::NOTDIR | Errno::INVAL | Errno::ILSEQ => Reason::BadPath,
+        Errno::NAMETOOLONG | Errno::LOOP | Errno::NOTDIR | Errno::INVAL | Errno::ILSEQ => {
+            Reason::BadPath
+        }
         _ => Reason::Io,
     }
 }

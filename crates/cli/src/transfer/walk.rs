@@ -36,14 +36,21 @@ pub(crate) enum Found {
 pub(crate) fn facts_of(metadata: &Metadata) -> FileFacts {
     FileFacts {
         size: metadata.len(),
-        modified: Modified { seconds: metadata.mtime(), nanoseconds: metadata.mtime_nsec() as u32 },
+        modified: Modified {
+            seconds: metadata.mtime(),
+            nanoseconds: metadata.mtime_nsec() as u32,
+        },
         executable: metadata.permissions().mode() & 0o100 != 0,
     }
 }
 
 /// Walks `roots`, telling `found` everything; stops early when it returns false.
 pub(crate) fn walk(roots: &[Root], follow_links: bool, found: &mut dyn FnMut(Found) -> bool) {
-    let mut walk = Walk { follow_links, found, ancestors: HashSet::new() };
+    let mut walk = Walk {
+        follow_links,
+        found,
+        ancestors: HashSet::new(),
+    };
     for root in roots {
         // A named root is followed: its user pointed at it.
         if !walk.visit(&root.disk, root.name.as_ref(), true) {
@@ -62,14 +69,23 @@ struct Walk<'a> {
 impl Walk<'_> {
     fn trouble(&mut self, disk: &Path, reason: Reason, text: impl Into<String>) -> bool {
         let path = printable(disk.as_os_str().as_bytes());
-        (self.found)(Found::Trouble { path, refusal: Refusal::new(reason, text) })
+        (self.found)(Found::Trouble {
+            path,
+            refusal: Refusal::new(reason, text),
+        })
     }
 
     fn visit(&mut self, disk: &Path, name: Option<&RelativePath>, follow: bool) -> bool {
-        let metadata = if follow { fs::metadata(disk) } else { fs::symlink_metadata(disk) };
+        let metadata = if follow {
+            fs::metadata(disk)
+        } else {
+            fs::symlink_metadata(disk)
+        };
         let metadata = match metadata {
             Ok(metadata) => metadata,
-            Err(error) => return self.trouble(disk, Reason::Unreadable, format!("cannot be read: {error}")),
+            Err(error) => {
+                return self.trouble(disk, Reason::Unreadable, format!("cannot be read: {error}"));
+            }
         };
         if metadata.is_dir() {
             return self.folder(disk, name, &metadata);
@@ -80,7 +96,10 @@ impl Walk<'_> {
         if metadata.len() > MAX_FILE_SIZE {
             return self.trouble(disk, Reason::TooMuch, "is larger than 1 PiB");
         }
-        let entry = Entry { path: name.clone(), kind: EntryKind::File(facts_of(&metadata)) };
+        let entry = Entry {
+            path: name.clone(),
+            kind: EntryKind::File(facts_of(&metadata)),
+        };
         (self.found)(Found::Entry(entry, disk.to_path_buf()))
     }
 
@@ -96,15 +115,27 @@ impl Walk<'_> {
 
     fn contents(&mut self, disk: &Path, name: Option<&RelativePath>) -> bool {
         if let Some(name) = name {
-            let entry = Entry { path: name.clone(), kind: EntryKind::Folder };
+            let entry = Entry {
+                path: name.clone(),
+                kind: EntryKind::Folder,
+            };
             if !(self.found)(Found::Entry(entry, disk.to_path_buf())) {
                 return false;
             }
         }
         let listing = fs::read_dir(disk).and_then(|entries| entries.collect::<Result<Vec<_>, _>>());
         let mut children: Vec<_> = match listing {
-            Ok(children) => children.into_iter().map(|child| child.file_name()).collect(),
-            Err(error) => return self.trouble(disk, Reason::Unreadable, format!("cannot be listed: {error}")),
+            Ok(children) => children
+                .into_iter()
+                .map(|child| child.file_name())
+                .collect(),
+            Err(error) => {
+                return self.trouble(
+                    disk,
+                    Reason::Unreadable,
+                    format!("cannot be listed: {error}"),
+                );
+            }
         };
         children.sort();
         for child in children {
@@ -112,7 +143,8 @@ impl Walk<'_> {
                 continue;
             }
             let below = disk.join(&child);
-            let child_name = RelativePath::parse(child.as_bytes()).and_then(|path| path.below(name));
+            let child_name =
+                RelativePath::parse(child.as_bytes()).and_then(|path| path.below(name));
             let go_on = match child_name {
                 Ok(child_name) => self.visit(&below, Some(&child_name), self.follow_links),
                 Err(bad) => self.trouble(&below, Reason::BadPath, bad.0),

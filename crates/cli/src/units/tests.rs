@@ -2,7 +2,15 @@ use super::*;
 
 #[test]
 fn sizes_take_decimal_and_binary_suffixes() {
-    for (text, bytes) in [("0", 0), ("1500", 1500), ("64k", 64_000), ("1.5M", 1_500_000), ("4MiB", 4 << 20), ("1Gi", 1 << 30), ("10MB", 10_000_000)] {
+    for (text, bytes) in [
+        ("0", 0),
+        ("1500", 1500),
+        ("64k", 64_000),
+        ("1.5M", 1_500_000),
+        ("4MiB", 4 << 20),
+        ("1Gi", 1 << 30),
+        ("10MB", 10_000_000),
+    ] {
         assert_eq!(parse_size(text), Ok(bytes), "{text}");
     }
     for text in ["", "M", "-1", "1x", "1e9", "1 M", "99999999999T", "."] {
@@ -12,7 +20,13 @@ fn sizes_take_decimal_and_binary_suffixes() {
 
 #[test]
 fn rates_are_bytes_unless_bits_are_named() {
-    for (text, rate) in [("2M", 2_000_000), ("2MB/s", 2_000_000), ("16Mbit", 2_000_000), ("16Mbit/s", 2_000_000), ("1KiB", 1024)] {
+    for (text, rate) in [
+        ("2M", 2_000_000),
+        ("2MB/s", 2_000_000),
+        ("16Mbit", 2_000_000),
+        ("16Mbit/s", 2_000_000),
+        ("1KiB", 1024),
+    ] {
         assert_eq!(parse_rate(text), Ok(rate), "{text}");
     }
     for text in ["0", "fast", "1bits", "5bit"] {
@@ -22,8 +36,18 @@ fn rates_are_bytes_unless_bits_are_named() {
 
 #[test]
 fn durations_default_to_seconds() {
-    for (text, ms) in [("2", 2000), ("1.5s", 1500), ("200ms", 200), ("5m", 300_000), ("0", 0)] {
-        assert_eq!(parse_duration(text), Ok(Duration::from_millis(ms)), "{text}");
+    for (text, ms) in [
+        ("2", 2000),
+        ("1.5s", 1500),
+        ("200ms", 200),
+        ("5m", 300_000),
+        ("0", 0),
+    ] {
+        assert_eq!(
+            parse_duration(text),
+            Ok(Duration::from_millis(ms)),
+            "{text}"
+        );
     }
     for text in ["", "s", "1d", "-1", "1e30h"] {
         assert!(parse_duration(text).is_err(), "{text}");

@@ -3,7 +3,10 @@ use super::*;
 const HASH: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
 
 fn path(url: &str) -> Option<String> {
-    url.parse::<Url>().unwrap().path.map(|path| path.to_string())
+    url.parse::<Url>()
+        .unwrap()
+        .path
+        .map(|path| path.to_string())
 }
 
 #[test]
@@ -11,7 +14,10 @@ fn a_whole_url_survives_printing() {
     let text = format!("towline://boat.example:5000/a%20b/c.txt#sha256={HASH}");
     let url: Url = text.parse().unwrap();
     assert_eq!((url.host.as_str(), url.port), ("boat.example", 5000));
-    assert_eq!(url.path.as_ref().map(ToString::to_string).as_deref(), Some("a b/c.txt"));
+    assert_eq!(
+        url.path.as_ref().map(ToString::to_string).as_deref(),
+        Some("a b/c.txt")
+    );
     assert_eq!(url.pins.len(), 2);
     assert_eq!(url.to_string(), text);
     assert_eq!(url.to_string().parse(), Ok(url));
@@ -21,7 +27,10 @@ fn a_whole_url_survives_printing() {
 fn port_path_and_pin_may_be_missing() {
     for text in ["towline://h", "towline://h/", "towline://h:4433"] {
         let url: Url = text.parse().unwrap();
-        assert_eq!((url.host.as_str(), url.port, url.path, url.pins.len()), ("h", DEFAULT_PORT, None, 0));
+        assert_eq!(
+            (url.host.as_str(), url.port, url.path, url.pins.len()),
+            ("h", DEFAULT_PORT, None, 0)
+        );
     }
     let url: Url = "towline://[::1]:9/x".parse().unwrap();
     assert_eq!((url.host.as_str(), url.port), ("::1", 9));
@@ -36,7 +45,9 @@ fn a_trailing_slash_is_no_name() {
 
 #[test]
 fn base64_pins_with_their_slashes_are_understood() {
-    let url: Url = "towline://h/#sha256=ABEiM0RVZneImaq7zN3u/wARIjNEVWZ3iJmqu8zd7v8=".parse().unwrap();
+    let url: Url = "towline://h/#sha256=ABEiM0RVZneImaq7zN3u/wARIjNEVWZ3iJmqu8zd7v8="
+        .parse()
+        .unwrap();
     let same: Url = format!("towline://h/#sha256={HASH}").parse().unwrap();
     assert_eq!(url.pins, same.pins);
     assert_eq!(parse_pin(&format!("sha256/{HASH}")), parse_pin(HASH));

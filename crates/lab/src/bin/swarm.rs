@@ -9,8 +9,10 @@
     reason = "a program: it talks to its user and tells how long it took"
 )]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+#[path = "../counting.rs"]
+mod counting;
+
+use std::cell::RefCell;
 use std::io::{IsTerminal, Write as _};
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -32,46 +34,6 @@ const USAGE: &str = "swarm [--seeds N] [--start S] [--seed X] [--only MASK] [--j
   --only MASK  turn off every feature whose bit is not in MASK
   --jobs J     threads (default 2)
   --trace      print each seed's plan and trace hash";
-
-thread_local! {
-    static HELD: Cell<i64> = const { Cell::new(0) };
-}
-
-/// The system's allocator, counting the bytes each thread holds (I6). A world lives on one thread.
-struct Counting;
-
-fn count(bytes: i64) {
-    // A thread that is ending has no counter any more.
-    let _ = HELD.try_with(|held| held.set(held.get() + bytes));
-}
-
-// SAFETY: every call goes to `System` unchanged; counting neither allocates nor unwinds.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size() as i64);
-        // SAFETY: the caller's promise about `layout` is passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        count(-(layout.size() as i64));
-        // SAFETY: the caller's promise about `pointer` and `layout` is passed on.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count(size as i64 - layout.size() as i64);
-        // SAFETY: the caller's promise about `pointer`, `layout` and `size` is passed on.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-fn held() -> i64 {
-    HELD.with(Cell::get)
-}
 
 struct Options {
     seeds: u64,
@@ -110,7 +72,7 @@ fn main() -> ExitCode {
 }
 
 thread_local! {
-    static LAST_PANIC: std::cell::RefCell<String> = const { std::cell::RefCell::new(String::new()) };
+    static LAST_PANIC: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
 #[derive(Default)]
@@ -137,7 +99,7 @@ fn work(options: &Options, tally: &Tally) {
         }
         let twice = options.twice || seed.is_multiple_of(TWICE_EVERY);
         let begin = Instant::now();
-        match check_seed(seed, options.only, twice, Some(held)) {
+        match check_seed(seed, options.only, twice, Some(counting::held)) {
             Ok(report) => {
                 let milliseconds = report.took.as_millis() as u64;
                 tally
@@ -157,7 +119,7 @@ fn work(options: &Options, tally: &Tally) {
                 }
             }
             Err(failure) => {
-                let panic = LAST_PANIC.with(std::cell::RefCell::take);
+                let panic = LAST_PANIC.with(RefCell::take);
                 if let Ok(mut failures) = tally.failures.lock() {
                     failures.push((*failure, panic));
                 }
@@ -196,7 +158,7 @@ fn report(options: &Options, tally: &Tally, took: Duration) -> ExitCode {
         if !panic.is_empty() {
             println!("  {}", panic.replace('\n', " "));
         }
-        let small = shrink(failure, Some(held));
+        let small = shrink(failure, Some(counting::held));
         if small.features != failure.features {
             println!(
                 "  smaller: {} features {}",

@@ -70,6 +70,9 @@ pub struct Conversation {
 /// A CONNECTION_CLOSE on unharmed links has arrived after this long.
 const CLOSE_ARRIVES: Duration = Duration::from_secs(2);
 
+/// Probes in a row after which the next may come later than an idle timeout.
+const MANY_PROBES: u32 = 3;
+
 const SIDES: [Side; 2] = [Side::Client, Side::Server];
 
 impl Conversation {
@@ -306,7 +309,12 @@ impl Conversation {
                 let gone = peer.closed.is_some() && !told;
                 // A server that never heard the end of the handshake gives up without a word.
                 let forgotten = peer.established.is_none() && harmed_since(START);
+                // Probes back off exponentially while the path is bad (RFC 9002 §6.2.1); the next
+                // one may be due after the idle timeout.
+                let backed_off = world.probes_in_a_row(own.host, peer.host) >= MANY_PROBES
+                    && harmed_since(START);
                 gone || forgotten
+                    || backed_off
                     || (self.has_sent_everything() && !told)
                     || harmed_since(world.last_delivery(own.host, peer.host))
             }

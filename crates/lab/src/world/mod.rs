@@ -43,6 +43,8 @@ struct Joint {
     last_harm: Option<Time>,
     /// When an authentic, new packet last came out at either host.
     last_delivery: [Time; 2],
+    /// Probe timeouts in a row of either host's connection, as of its newest timer.
+    probes: [u32; 2],
 }
 
 /// A simulated world.
@@ -111,6 +113,7 @@ impl World {
             harmed: 0,
             last_harm: None,
             last_delivery: [START; 2],
+            probes: [0; 2],
         });
         Ok(())
     }
@@ -187,6 +190,13 @@ impl World {
         joint.unwrap_or(START)
     }
 
+    /// Probe timeouts in a row at either end of the connection between two hosts.
+    pub fn probes_in_a_row(&self, a: HostId, b: HostId) -> u32 {
+        let joints = self.joints.iter();
+        let probes = joints.filter(|j| j.hosts == [a, b] || j.hosts == [b, a]);
+        probes.flat_map(|j| j.probes).max().unwrap_or(0)
+    }
+
     /// No datagram is on its way.
     pub fn is_network_empty(&self) -> bool {
         self.network.next_timeout().is_none()
@@ -223,10 +233,12 @@ impl World {
         while let Some(mut datagram) = self.network.poll_deliver(self.now) {
             self.deliver(&mut datagram);
         }
+        let addresses: Vec<SocketAddr> = self.hosts.iter().map(|h| h.address).collect();
         for i in 0..self.hosts.len() {
             let host = &mut self.hosts[i];
             if host.endpoint.next_timeout().is_some_and(|t| t <= self.now) {
                 self.trace.word(0x5449_4d45 ^ (i as u64) << 32);
+                note_probes(&mut self.joints, HostId(i), host, &addresses);
                 host.endpoint.handle_timeout(self.now);
                 self.pulse.on_timer(self.now)?;
             }
@@ -345,6 +357,25 @@ impl World {
             self.pulse.on_late_timer(self.now)?;
         }
         Ok(())
+    }
+}
+
+/// Notes how often in a row each connection of `host` has probed, before its timer runs.
+fn note_probes(joints: &mut [Joint], id: HostId, host: &Host, addresses: &[SocketAddr]) {
+    for connection in host
+        .endpoint
+        .handles()
+        .filter_map(|h| host.endpoint.connection(h))
+    {
+        let peer = addresses.iter().position(|a| *a == connection.remote());
+        let pair = peer.map(|p| [id, HostId(p)]);
+        for joint in joints.iter_mut() {
+            if Some(joint.hosts) == pair {
+                joint.probes[0] = connection.stats().pto_count;
+            } else if pair.is_some_and(|[own, peer]| joint.hosts == [peer, own]) {
+                joint.probes[1] = connection.stats().pto_count;
+            }
+        }
     }
 }
 

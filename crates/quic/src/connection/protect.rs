@@ -17,6 +17,9 @@ pub(crate) const TAG_LEN: usize = 16;
 /// Length of the header-protection sample (RFC 9001 §5.4.2).
 const SAMPLE_LEN: usize = 16;
 
+/// Packets below the AEAD's confidentiality limit that are kept for saying goodbye.
+const RESERVED_SEALS: u64 = 64;
+
 /// An opened packet: where its payload lies in the bytes handed in.
 #[derive(Debug)]
 pub(crate) struct Opened {
@@ -378,11 +381,11 @@ impl Protection {
         })
     }
 
-    /// No further packet may be sealed (RFC 9001 §6.6).
+    /// No further packet may be sealed but CONNECTION_CLOSE (RFC 9001 §6.6).
     pub(crate) fn confidentiality_exhausted(&self) -> bool {
         self.one_rtt
             .as_ref()
-            .is_some_and(|k| k.sealed >= k.local.confidentiality_limit())
+            .is_some_and(|k| k.sealed + RESERVED_SEALS >= k.local.confidentiality_limit())
     }
 
     /// Drops the keys from before the last update.

@@ -204,6 +204,12 @@ impl Pair {
 
     /// Hands bytes to `to` from any address, now.
     pub fn deliver_from(&mut self, to: usize, remote: SocketAddr, bytes: &[u8]) {
+        self.deliver_silently(to, remote, bytes);
+        self.flush();
+    }
+
+    /// As `deliver_from`, leaving the answers for later.
+    pub fn deliver_silently(&mut self, to: usize, remote: SocketAddr, bytes: &[u8]) {
         let mut payload = bytes.to_vec();
         let meta = DatagramMeta {
             remote,
@@ -215,7 +221,6 @@ impl Pair {
         self.hosts[to]
             .endpoint
             .handle_datagrams(now, meta, &mut payload);
-        self.flush();
     }
 
     /// Sends what both ends have to send and collects their events.

@@ -22,7 +22,9 @@ pub fn destination(datagram: &[u8]) -> Vec<u8> {
 /// A packet in plaintext.
 pub struct Packet<'a> {
     pub kind: PacketKind,
+    /// Truncated to `pn_len` bytes.
     pub number: u64,
+    pub pn_len: usize,
     pub key_phase: bool,
     pub token: &'a [u8],
     pub payload: &'a [u8],
@@ -60,6 +62,7 @@ pub fn packets(datagram: &[u8]) -> Vec<Packet<'_>> {
         found.push(Packet {
             kind,
             number,
+            pn_len,
             key_phase: first & 4 != 0,
             token,
             payload: &rest[pn_offset + pn_len..end - TAG_LEN],

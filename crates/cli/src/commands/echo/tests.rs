@@ -2,8 +2,10 @@ use super::*;
 
 #[test]
 fn minimum_mean_maximum_and_deviation_are_those_of_ping() {
-    let mut tally = Tally::default();
-    tally.sent = 4;
+    let mut tally = Tally {
+        sent: 4,
+        ..Tally::default()
+    };
     for ms in [10, 20, 30] {
         tally.add(Duration::from_millis(ms));
     }

@@ -99,13 +99,21 @@ impl ClientArgs {
         result
     }
 
-    async fn measure(&self, client: &Client, interrupt: &mut Interrupt, printer: Printer) -> Result<Exit, Failure> {
+    async fn measure(
+        &self,
+        client: &Client,
+        interrupt: &mut Interrupt,
+        printer: Printer,
+    ) -> Result<Exit, Failure> {
         let connection = &client.connection;
         let broken = |error: std::io::Error| match connection.close_reason() {
             Some(reason) => connection_failure(&reason),
             None => Failure::new(Exit::Other, format!("the server does not measure: {error}")),
         };
-        let (mut send, mut recv) = connection.open_bi().await.map_err(|error| connection_failure(&error))?;
+        let (mut send, mut recv) = connection
+            .open_bi()
+            .await
+            .map_err(|error| connection_failure(&error))?;
         let lanes = Lanes::default();
         let Some((_registration, arrivals)) = lanes.register(SESSION) else {
             return Err(Failure::new(Exit::Other, "the session number is in use"));
@@ -121,15 +129,25 @@ impl ClientArgs {
         };
         let mut kind = Vec::new();
         put_varint(&mut kind, stream_kind::PERF);
-        AsyncWriteExt::write_all(&mut send, &kind).await.map_err(broken)?;
+        AsyncWriteExt::write_all(&mut send, &kind)
+            .await
+            .map_err(broken)?;
         write_json(&mut send, &request).await.map_err(broken)?;
         let there = match read_json(&mut recv).await.map_err(broken)? {
             Some(Reply::Ready { host }) => host,
             Some(Reply::Refused { message }) => {
                 let message = crate::transfer::path::printable(message.as_bytes());
-                return Err(Failure::new(Exit::Other, format!("the server refuses: {message}")));
+                return Err(Failure::new(
+                    Exit::Other,
+                    format!("the server refuses: {message}"),
+                ));
             }
-            _ => return Err(Failure::new(Exit::Protocol, "the server answers with a message that does not belong here")),
+            _ => {
+                return Err(Failure::new(
+                    Exit::Protocol,
+                    "the server answers with a message that does not belong here",
+                ));
+            }
         };
         let here = HostRecord::new(&client.endpoint.socket_info(), self.tune.cc);
         let start = Start::new(&request, self.time, connection, here, there);
@@ -155,9 +173,18 @@ impl ClientArgs {
                 Ok(result) => Some(result.map_err(broken)?),
                 Err(_) => None,
             };
-            (rows, Ends { server: result, ..totals })
+            (
+                rows,
+                Ends {
+                    server: result,
+                    ..totals
+                },
+            )
         };
-        let ends = Ends { here: Some(StatsRecord::from(&connection.stats())), ..totals };
+        let ends = Ends {
+            here: Some(StatsRecord::from(&connection.stats())),
+            ..totals
+        };
         print_end(&start, &rows, &ends, printer);
         if interrupt.is_set() {
             return Ok(Exit::Interrupted);
@@ -170,15 +197,24 @@ impl ClientArgs {
         Ok(Exit::Ok)
     }
 
-    fn start(&self, connection: Connection, mut arrivals: mpsc::Receiver<RecvStream>, server: watch::Receiver<StatsRecord>) -> Run {
-        let counters: Vec<_> = (0..self.parallel).map(|_| Arc::new(AtomicU64::new(0))).collect();
+    fn start(
+        &self,
+        connection: Connection,
+        mut arrivals: mpsc::Receiver<RecvStream>,
+        server: watch::Receiver<StatsRecord>,
+    ) -> Run {
+        let counters: Vec<_> = (0..self.parallel)
+            .map(|_| Arc::new(AtomicU64::new(0)))
+            .collect();
         let mut workers = JoinSet::new();
         if self.reverse {
             let counters = counters.clone();
             workers.spawn(async move {
                 let mut readers = JoinSet::new();
                 for counter in counters {
-                    let Some(lane) = arrivals.recv().await else { break };
+                    let Some(lane) = arrivals.recv().await else {
+                        break;
+                    };
                     readers.spawn(async move { count_lane(lane, &counter).await });
                 }
                 while readers.join_next().await.is_some() {}
@@ -193,11 +229,22 @@ impl ClientArgs {
                 });
             }
         }
-        Run { connection, reverse: self.reverse, counters, server, workers }
+        Run {
+            connection,
+            reverse: self.reverse,
+            counters,
+            server,
+            workers,
+        }
     }
 
     /// Prints rows until the time is over, the bytes are through, or Ctrl-C.
-    async fn rows(&self, run: &mut Run, interrupt: &mut Interrupt, printer: Printer) -> Result<(Vec<Row>, Ends), Failure> {
+    async fn rows(
+        &self,
+        run: &mut Run,
+        interrupt: &mut Interrupt,
+        printer: Printer,
+    ) -> Result<(Vec<Row>, Ends), Failure> {
         let begun = Instant::now();
         let mut meter = CpuMeter::start();
         let mut counted = run.sample();
@@ -208,7 +255,11 @@ impl ClientArgs {
         let deadline = self.bytes.is_none().then(|| omit_until + self.time);
         let mut next_row = begun + self.interval;
         loop {
-            let wake = [Some(next_row), deadline, omitting.then_some(omit_until)].into_iter().flatten().min().unwrap_or(next_row);
+            let wake = [Some(next_row), deadline, omitting.then_some(omit_until)]
+                .into_iter()
+                .flatten()
+                .min()
+                .unwrap_or(next_row);
             let all_through = self.bytes.is_some();
             tokio::select! {
                 () = tokio::time::sleep_until(wake) => {}
@@ -246,28 +297,65 @@ impl ClientArgs {
         let sample = run.sample();
         let bytes = sample.streams.iter().sum::<u64>() - counted.streams.iter().sum::<u64>();
         let elapsed = sample.at - counted.at;
-        let totals = Ends { bytes, elapsed, cpu: meter.spent(), lost: sample.lost.saturating_sub(counted.lost), here: None, server: None };
+        let totals = Ends {
+            bytes,
+            elapsed,
+            cpu: meter.spent(),
+            lost: sample.lost.saturating_sub(counted.lost),
+            here: None,
+            server: None,
+        };
         Ok((rows, totals))
     }
 }
 
 impl Run {
     fn sample(&self) -> Sample {
-        let lost = if self.reverse { self.server.borrow().packets_lost } else { self.connection.stats().packets_lost };
-        let streams = self.counters.iter().map(|counter| counter.load(Relaxed)).collect();
-        Sample { at: Instant::now(), streams, lost }
+        let lost = if self.reverse {
+            self.server.borrow().packets_lost
+        } else {
+            self.connection.stats().packets_lost
+        };
+        let streams = self
+            .counters
+            .iter()
+            .map(|counter| counter.load(Relaxed))
+            .collect();
+        Sample {
+            at: Instant::now(),
+            streams,
+            lost,
+        }
     }
 
     fn row(&self, begun: Instant, from: &Sample, to: &Sample, omitted: bool) -> Row {
         // The sender knows window and loss.
-        let stats = if self.reverse { self.server.borrow().clone() } else { StatsRecord::from(&self.connection.stats()) };
-        let streams: Vec<u64> = to.streams.iter().zip(&from.streams).map(|(to, from)| to - from).collect();
-        Row::new((from.at - begun, to.at - begun), streams, to.lost.saturating_sub(from.lost), &stats, omitted)
+        let stats = if self.reverse {
+            self.server.borrow().clone()
+        } else {
+            StatsRecord::from(&self.connection.stats())
+        };
+        let streams: Vec<u64> = to
+            .streams
+            .iter()
+            .zip(&from.streams)
+            .map(|(to, from)| to - from)
+            .collect();
+        Row::new(
+            (from.at - begun, to.at - begun),
+            streams,
+            to.lost.saturating_sub(from.lost),
+            &stats,
+            omitted,
+        )
     }
 }
 
 /// Takes in what the server says until its result.
-async fn listen(recv: &mut RecvStream, latest: watch::Sender<StatsRecord>) -> std::io::Result<Reply> {
+async fn listen(
+    recv: &mut RecvStream,
+    latest: watch::Sender<StatsRecord>,
+) -> std::io::Result<Reply> {
     loop {
         match read_json(recv).await? {
             Some(Reply::Interval { stats }) => {

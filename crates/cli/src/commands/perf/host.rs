@@ -36,12 +36,24 @@ pub(crate) struct PerfHost {
 impl PerfHost {
     /// `congestion` is what the endpoint's connections use.
     pub(crate) fn new(endpoint: Endpoint, congestion: Algorithm) -> Self {
-        Self { endpoint, congestion, room: Semaphore::new(MAX_MEASUREMENTS) }
+        Self {
+            endpoint,
+            congestion,
+            room: Semaphore::new(MAX_MEASUREMENTS),
+        }
     }
 
     /// One measurement; the peer's mistakes end it, nothing else.
-    pub(crate) async fn serve(&self, connection: Connection, lanes: Lanes, mut send: SendStream, mut recv: RecvStream) {
-        let result = self.measure(&connection, &lanes, &mut send, &mut recv).await;
+    pub(crate) async fn serve(
+        &self,
+        connection: Connection,
+        lanes: Lanes,
+        mut send: SendStream,
+        mut recv: RecvStream,
+    ) {
+        let result = self
+            .measure(&connection, &lanes, &mut send, &mut recv)
+            .await;
         if let Err(error) = result {
             tracing::info!(remote = %connection.remote_addr(), %error, "measurement ended early");
         }
@@ -56,8 +68,12 @@ impl PerfHost {
         recv: &mut RecvStream,
     ) -> io::Result<()> {
         let request = tokio::time::timeout(REQUEST_TIMEOUT, read_json::<Request>(recv)).await;
-        let Some(request) = request.map_err(|_| io::ErrorKind::TimedOut)?? else { return Ok(()) };
-        let refused = |message: &str| Reply::Refused { message: message.to_owned() };
+        let Some(request) = request.map_err(|_| io::ErrorKind::TimedOut)?? else {
+            return Ok(());
+        };
+        let refused = |message: &str| Reply::Refused {
+            message: message.to_owned(),
+        };
         let seconds = 0.0..=86_400.0;
         if !(1..=MAX_STREAMS).contains(&request.streams)
             || !seconds.contains(&request.omit)
@@ -66,7 +82,11 @@ impl PerfHost {
             return write_json(send, &refused("a number in the request is out of range")).await;
         }
         let Ok(_permit) = self.room.try_acquire() else {
-            return write_json(send, &refused("too many measurements are running; try again later")).await;
+            return write_json(
+                send,
+                &refused("too many measurements are running; try again later"),
+            )
+            .await;
         };
         let Some((_registration, arrivals)) = lanes.register(request.session) else {
             return write_json(send, &refused("this session number is in use")).await;
@@ -77,7 +97,9 @@ impl PerfHost {
         let counter = Arc::new(AtomicU64::new(0));
         let mut workers = JoinSet::new();
         if request.reverse {
-            let each = request.bytes.map(|bytes| bytes.div_ceil(request.streams.into()));
+            let each = request
+                .bytes
+                .map(|bytes| bytes.div_ceil(request.streams.into()));
             for _ in 0..request.streams {
                 let (connection, counter) = (connection.clone(), Arc::clone(&counter));
                 workers.spawn(async move {
@@ -152,7 +174,10 @@ pub(super) async fn send_lane(
 /// Bytes that do not compress, made once for each lane and sent again and again.
 fn payload() -> Bytes {
     let mut data = vec![0; BLOCK];
-    blake3::Hasher::new().update(b"towline perf").finalize_xof().fill(&mut data);
+    blake3::Hasher::new()
+        .update(b"towline perf")
+        .finalize_xof()
+        .fill(&mut data);
     data.into()
 }
 

@@ -164,7 +164,12 @@ pub(crate) enum Reply {
     /// The server's view, every so often.
     Interval { stats: StatsRecord },
     /// What it saw after the omitted seconds.
-    Result { bytes: u64, seconds: f64, cpu_seconds: f64, stats: StatsRecord },
+    Result {
+        bytes: u64,
+        seconds: f64,
+        cpu_seconds: f64,
+        stats: StatsRecord,
+    },
     /// It will not.
     Refused { message: String },
 }
@@ -201,7 +206,13 @@ impl HostRecord {
 
 impl std::fmt::Display for HostRecord {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let offload = |segments: usize| if segments > 1 { format!("on ({segments} segments)") } else { "off".to_owned() };
+        let offload = |segments: usize| {
+            if segments > 1 {
+                format!("on ({segments} segments)")
+            } else {
+                "off".to_owned()
+            }
+        };
         write!(
             f,
             "cc {}, GSO {}, GRO {}, socket buffers send {} of {} KiB, receive {} of {} KiB",
@@ -221,7 +232,10 @@ impl std::fmt::Display for HostRecord {
 }
 
 /// Sends one control message.
-pub(crate) async fn write_json(stream: &mut SendStream, message: &impl Serialize) -> io::Result<()> {
+pub(crate) async fn write_json(
+    stream: &mut SendStream,
+    message: &impl Serialize,
+) -> io::Result<()> {
     let text = serde_json::to_vec(message).map_err(io::Error::other)?;
     let mut bytes = Vec::with_capacity(text.len() + 4);
     put_varint(&mut bytes, text.len() as u64);
@@ -230,12 +244,21 @@ pub(crate) async fn write_json(stream: &mut SendStream, message: &impl Serialize
 }
 
 /// Reads one control message; `None` at the end of the stream.
-pub(crate) async fn read_json<T: DeserializeOwned>(stream: &mut RecvStream) -> io::Result<Option<T>> {
-    let Some(length) = read_varint(stream).await? else { return Ok(None) };
+pub(crate) async fn read_json<T: DeserializeOwned>(
+    stream: &mut RecvStream,
+) -> io::Result<Option<T>> {
+    let Some(length) = read_varint(stream).await? else {
+        return Ok(None);
+    };
     if length > MAX_JSON_BYTES {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "a control message is larger than 64 KiB"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "a control message is larger than 64 KiB",
+        ));
     }
     let mut text = vec![0; length as usize];
     AsyncReadExt::read_exact(stream, &mut text).await?;
-    serde_json::from_slice(&text).map(Some).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    serde_json::from_slice(&text)
+        .map(Some)
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }

@@ -31,12 +31,18 @@ pub(super) struct Start {
 }
 
 impl Start {
-    pub(super) fn new(request: &Request, time: Duration, connection: &Connection, here: HostRecord, there: HostRecord) -> Self {
+    pub(super) fn new(
+        request: &Request,
+        time: Duration,
+        connection: &Connection,
+        here: HostRecord,
+        there: HostRecord,
+    ) -> Self {
         Self {
             peer: connection.remote_addr().to_string(),
             reverse: request.reverse,
             streams: request.streams,
-            seconds: request.bytes.is_none().then(|| time.as_secs_f64()),
+            seconds: request.bytes.is_none().then_some(time.as_secs_f64()),
             bytes: request.bytes,
             omit: request.omit,
             cipher_suite: connection.cipher_suite(),
@@ -111,9 +117,22 @@ struct Server<'a> {
 
 impl Ends {
     fn server(&self) -> Option<Server<'_>> {
-        let Some(Reply::Result { bytes, seconds, cpu_seconds, stats }) = &self.server else { return None };
+        let Some(Reply::Result {
+            bytes,
+            seconds,
+            cpu_seconds,
+            stats,
+        }) = &self.server
+        else {
+            return None;
+        };
         let duration = |seconds: &f64| Duration::try_from_secs_f64(*seconds).unwrap_or_default();
-        Some(Server { bytes: *bytes, elapsed: duration(seconds), cpu: duration(cpu_seconds), stats })
+        Some(Server {
+            bytes: *bytes,
+            elapsed: duration(seconds),
+            cpu: duration(cpu_seconds),
+            stats,
+        })
     }
 
     /// The receiving end's rate in bytes a second: what really arrived.
@@ -126,12 +145,20 @@ impl Ends {
 
     /// The sender's statistics.
     fn sender(&self, reverse: bool) -> Option<&StatsRecord> {
-        if reverse { self.server().map(|server| server.stats) } else { self.here.as_ref() }
+        if reverse {
+            self.server().map(|server| server.stats)
+        } else {
+            self.here.as_ref()
+        }
     }
 }
 
 pub(super) fn print_start(start: &Start, printer: Printer) {
-    let direction = if start.reverse { "server to client" } else { "client to server" };
+    let direction = if start.reverse {
+        "server to client"
+    } else {
+        "client to server"
+    };
     printer.line(format_args!(
         "{} with {}, {} streams, {}, {}, packets of {} bytes",
         direction,
@@ -143,7 +170,8 @@ pub(super) fn print_start(start: &Start, printer: Printer) {
     ));
     printer.line(format_args!("here:  {}", start.here));
     printer.line(format_args!("there: {}", start.there));
-    printer.line("interval          transfer    rate            lost  cwnd        rtt (min/smoothed)");
+    printer
+        .line("interval          transfer    rate            lost  cwnd        rtt (min/smoothed)");
 }
 
 pub(super) fn print_row(row: &Row, printer: Printer) {
@@ -155,7 +183,8 @@ pub(super) fn print_row(row: &Row, printer: Printer) {
         row.packets_lost,
         Bytes(row.cwnd).to_string(),
         // An unmeasured value is a dash, never zero.
-        row.min_rtt.map_or("-".to_owned(), |rtt| format!("{:.3}", rtt * 1e3)),
+        row.min_rtt
+            .map_or("-".to_owned(), |rtt| format!("{:.3}", rtt * 1e3)),
         row.smoothed_rtt * 1e3,
         if row.omitted { "  (omitted)" } else { "" },
     ));
@@ -163,7 +192,11 @@ pub(super) fn print_row(row: &Row, printer: Printer) {
 
 pub(super) fn print_end(start: &Start, rows: &[Row], ends: &Ends, printer: Printer) {
     let server = ends.server();
-    let (here, there) = if start.reverse { ("receiver", "sender") } else { ("sender", "receiver") };
+    let (here, there) = if start.reverse {
+        ("receiver", "sender")
+    } else {
+        ("sender", "receiver")
+    };
     printer.line(format_args!(
         "sum here  ({here}):   {} in {:.2} s, {}, cpu {} %",
         Bytes(ends.bytes),
@@ -179,7 +212,9 @@ pub(super) fn print_end(start: &Start, rows: &[Row], ends: &Ends, printer: Print
             BitRate(rate(server.bytes, server.elapsed)),
             cpu_percent(server.cpu, server.elapsed),
         )),
-        None => printer.line(format_args!("sum there ({there}):   - (no result from the server)")),
+        None => printer.line(format_args!(
+            "sum there ({there}):   - (no result from the server)"
+        )),
     }
     if let Some(stats) = ends.sender(start.reverse) {
         printer.line(format_args!(
@@ -238,10 +273,15 @@ impl FromStr for Threshold {
         if let Some(value) = text.strip_prefix("rtt>") {
             return parse_duration(value).map(Self::RttAbove);
         }
-        let loss = text.strip_prefix("loss>").and_then(|value| value.strip_suffix('%')).and_then(|value| value.parse::<f64>().ok());
+        let loss = text
+            .strip_prefix("loss>")
+            .and_then(|value| value.strip_suffix('%'))
+            .and_then(|value| value.parse::<f64>().ok());
         loss.filter(|percent| (0.0..=100.0).contains(percent))
             .map(|percent| Self::LossAbove(percent / 100.0))
-            .ok_or_else(|| format!("`{text}` is not a condition; write rate<100Mbit, rtt>20ms or loss>1%"))
+            .ok_or_else(|| {
+                format!("`{text}` is not a condition; write rate<100Mbit, rtt>20ms or loss>1%")
+            })
     }
 }
 
@@ -252,16 +292,30 @@ impl Threshold {
         match self {
             Self::RateBelow(least) => {
                 let arrived = ends.arrived(start.reverse);
-                (arrived < *least as f64).then(|| format!("the rate {} is below {}", BitRate(arrived), BitRate(*least as f64)))
+                (arrived < *least as f64).then(|| {
+                    format!(
+                        "the rate {} is below {}",
+                        BitRate(arrived),
+                        BitRate(*least as f64)
+                    )
+                })
             }
             Self::RttAbove(most) => match stats {
                 Some(stats) if stats.smoothed_rtt <= most.as_secs_f64() => None,
-                Some(stats) => Some(format!("the round trip of {:.3} ms is above {:?}", stats.smoothed_rtt * 1e3, most)),
+                Some(stats) => Some(format!(
+                    "the round trip of {:.3} ms is above {:?}",
+                    stats.smoothed_rtt * 1e3,
+                    most
+                )),
                 None => Some("the round trip is not known".to_owned()),
             },
             Self::LossAbove(most) => match stats {
                 Some(stats) if stats.loss_ratio <= *most => None,
-                Some(stats) => Some(format!("the loss of {:.3} % is above {} %", stats.loss_ratio * 100.0, most * 100.0)),
+                Some(stats) => Some(format!(
+                    "the loss of {:.3} % is above {} %",
+                    stats.loss_ratio * 100.0,
+                    most * 100.0
+                )),
                 None => Some("the loss is not known".to_owned()),
             },
         }

@@ -2,7 +2,11 @@ use super::*;
 
 #[test]
 fn the_last_name_of_a_path_travels_and_a_dot_sends_contents() {
-    let name = |path: &str| name_of(Path::new(path)).unwrap().map(|name| name.to_string());
+    let name = |path: &str| {
+        name_of(Path::new(path))
+            .unwrap()
+            .map(|name| name.to_string())
+    };
     assert_eq!(name("a/b"), Some("b".into()));
     assert_eq!(name("a/b/"), Some("b".into()));
     assert_eq!(name("/"), None);

@@ -2,9 +2,12 @@
 
 use towline_wire::Reader;
 
-use crate::transfer::caps::{MAX_ITEMS_PER_MESSAGE, MAX_MESSAGE_BYTES, MAX_NAME_BYTES, MAX_PATH_DEPTH, MAX_TEXT_BYTES};
+use crate::transfer::caps::{
+    MAX_ITEMS_PER_MESSAGE, MAX_MESSAGE_BYTES, MAX_NAME_BYTES, MAX_PATH_DEPTH, MAX_TEXT_BYTES,
+};
 use crate::transfer::message::{
-    Answer, Entry, EntryKind, FileFacts, Message, Modified, Reason, Refusal, put_varint, read_message, varint4,
+    Answer, Entry, EntryKind, FileFacts, Message, Modified, Reason, Refusal, put_varint,
+    read_message, varint4,
 };
 use crate::transfer::path::{RelativePath, printable};
 
@@ -14,10 +17,28 @@ fn path(text: &str) -> RelativePath {
 
 #[test]
 fn ordinary_and_odd_paths_are_accepted() {
-    for good in ["a", "a/b", "...", "..a", "a..", "C:\\x", "CON", "a b", "-rf", ".hidden", "\u{1f600}"] {
-        assert_eq!(RelativePath::parse(good.as_bytes()).map(|path| path.as_bytes().to_vec()), Ok(good.into()));
+    for good in [
+        "a",
+        "a/b",
+        "...",
+        "..a",
+        "a..",
+        "C:\\x",
+        "CON",
+        "a b",
+        "-rf",
+        ".hidden",
+        "\u{1f600}",
+    ] {
+        assert_eq!(
+            RelativePath::parse(good.as_bytes()).map(|path| path.as_bytes().to_vec()),
+            Ok(good.into())
+        );
     }
-    assert!(RelativePath::parse(b"\xff\xfe/\x01").is_ok(), "names are bytes");
+    assert!(
+        RelativePath::parse(b"\xff\xfe/\x01").is_ok(),
+        "names are bytes"
+    );
     assert!(RelativePath::parse(&vec![b'a'; MAX_NAME_BYTES]).is_ok());
 }
 
@@ -26,11 +47,28 @@ fn paths_that_leave_or_confuse_the_destination_are_refused() {
     let long_name = "a".repeat(MAX_NAME_BYTES + 1);
     let deep = vec!["a"; MAX_PATH_DEPTH + 1].join("/");
     let long = vec!["a".repeat(200); 21].join("/");
-    for bad in ["", "/", "/a", "a/", "a//b", ".", "..", "a/..", "../a", "a/./b", "a\0b", ".towline-part", ".towline-part/a"]
-        .into_iter()
-        .chain([long_name.as_str(), deep.as_str(), long.as_str()])
+    for bad in [
+        "",
+        "/",
+        "/a",
+        "a/",
+        "a//b",
+        ".",
+        "..",
+        "a/..",
+        "../a",
+        "a/./b",
+        "a\0b",
+        ".towline-part",
+        ".towline-part/a",
+    ]
+    .into_iter()
+    .chain([long_name.as_str(), deep.as_str(), long.as_str()])
     {
-        assert!(RelativePath::parse(bad.as_bytes()).is_err(), "{bad:?} must be refused");
+        assert!(
+            RelativePath::parse(bad.as_bytes()).is_err(),
+            "{bad:?} must be refused"
+        );
     }
 }
 
@@ -49,7 +87,16 @@ fn control_characters_never_reach_the_terminal() {
 
 #[test]
 fn varints_are_those_of_quic() {
-    for value in [0, 63, 64, 16_383, 16_384, (1 << 30) - 1, 1 << 30, (1 << 62) - 1] {
+    for value in [
+        0,
+        63,
+        64,
+        16_383,
+        16_384,
+        (1 << 30) - 1,
+        1 << 30,
+        (1 << 62) - 1,
+    ] {
         let mut bytes = Vec::new();
         put_varint(&mut bytes, value);
         assert_eq!(Reader::new(&bytes).varint(), Ok(value));
@@ -60,25 +107,61 @@ fn varints_are_those_of_quic() {
 fn samples() -> Vec<Message> {
     let facts = FileFacts {
         size: 1 << 40,
-        modified: Modified { seconds: -5, nanoseconds: 999_999_999 },
+        modified: Modified {
+            seconds: -5,
+            nanoseconds: 999_999_999,
+        },
         executable: true,
     };
     vec![
-        Message::Open { session: 7, path: None },
-        Message::Open { session: u64::MAX >> 2, path: Some(path("some/where")) },
+        Message::Open {
+            session: 7,
+            path: None,
+        },
+        Message::Open {
+            session: u64::MAX >> 2,
+            path: Some(path("some/where")),
+        },
         Message::Accept,
         Message::Entries(vec![
-            Entry { path: path("folder"), kind: EntryKind::Folder },
-            Entry { path: path("folder/file"), kind: EntryKind::File(facts) },
+            Entry {
+                path: path("folder"),
+                kind: EntryKind::Folder,
+            },
+            Entry {
+                path: path("folder/file"),
+                kind: EntryKind::File(facts),
+            },
         ]),
-        Message::EndOfList { entries: 2, bytes: 1 << 40, unreadable: 1 },
+        Message::EndOfList {
+            entries: 2,
+            bytes: 1 << 40,
+            unreadable: 1,
+        },
         Message::Answers(vec![
             (0, Answer::Skip),
-            (1, Answer::Want { have: 0, hash: None, only_if_identical: false }),
-            (70_000, Answer::Want { have: 9, hash: Some([3; 32]), only_if_identical: true }),
+            (
+                1,
+                Answer::Want {
+                    have: 0,
+                    hash: None,
+                    only_if_identical: false,
+                },
+            ),
+            (
+                70_000,
+                Answer::Want {
+                    have: 9,
+                    hash: Some([3; 32]),
+                    only_if_identical: true,
+                },
+            ),
             (3, Answer::Refuse(Refusal::new(Reason::Exists, "why"))),
         ]),
-        Message::Results(vec![(0, Ok(())), (1, Err(Refusal::new(Reason::Other(999), "")))]),
+        Message::Results(vec![
+            (0, Ok(())),
+            (1, Err(Refusal::new(Reason::Other(999), ""))),
+        ]),
         Message::Done { cpu_micros: 5 },
         Message::Fatal(Refusal::new(Reason::DiskFull, "full")),
     ]
@@ -117,7 +200,9 @@ async fn truncated_and_mutated_messages_never_panic() {
 #[test]
 fn a_full_batch_with_the_longest_words_fits_into_a_message() {
     let refusal = Refusal::new(Reason::Io, "x".repeat(2 * MAX_TEXT_BYTES));
-    let results = (0..MAX_ITEMS_PER_MESSAGE as u64).map(|index| (index | 1 << 40, Err(refusal.clone()))).collect();
+    let results = (0..MAX_ITEMS_PER_MESSAGE as u64)
+        .map(|index| (index | 1 << 40, Err(refusal.clone())))
+        .collect();
     assert!(Message::Results(results).encode().len() <= MAX_MESSAGE_BYTES);
 }
 

@@ -10,7 +10,8 @@ use super::world::{Scratch, contents_of, control, memory_lanes};
 use crate::transfer::caps::{MAX_CHUNK_BYTES, MAX_LANES};
 use crate::transfer::claims::SessionHandle;
 use crate::transfer::message::{
-    Answer, Entry, EntryKind, FileFacts, Message, Modified, Reason, put_varint, read_message, read_varint,
+    Answer, Entry, EntryKind, FileFacts, Message, Modified, Reason, put_varint, read_message,
+    read_varint,
 };
 use crate::transfer::path::{PART_FOLDER, RelativePath};
 use crate::transfer::progress::Progress;
@@ -20,17 +21,34 @@ use crate::transfer::send::{SendEnded, SendPlan, send};
 use crate::transfer::store::{Store, StorePolicy};
 
 fn facts(size: u64) -> FileFacts {
-    FileFacts { size, modified: Modified { seconds: 1_600_000_000, nanoseconds: 0 }, executable: false }
+    FileFacts {
+        size,
+        modified: Modified {
+            seconds: 1_600_000_000,
+            nanoseconds: 0,
+        },
+        executable: false,
+    }
 }
 
 fn entry(path: &str, size: u64) -> Entry {
-    Entry { path: RelativePath::parse(path.as_bytes()).unwrap(), kind: EntryKind::File(facts(size)) }
+    Entry {
+        path: RelativePath::parse(path.as_bytes()).unwrap(),
+        kind: EntryKind::File(facts(size)),
+    }
 }
 
 /// Sends a manifest of one file.
 pub(super) async fn announce<W: AsyncWrite + Unpin>(control: &mut W, path: &str, size: u64) {
-    control.write_all(&Message::Entries(vec![entry(path, size)]).encode()).await.unwrap();
-    let end = Message::EndOfList { entries: 1, bytes: size, unreadable: 0 };
+    control
+        .write_all(&Message::Entries(vec![entry(path, size)]).encode())
+        .await
+        .unwrap();
+    let end = Message::EndOfList {
+        entries: 1,
+        bytes: size,
+        unreadable: 0,
+    };
     control.write_all(&end.encode()).await.unwrap();
 }
 
@@ -56,8 +74,19 @@ impl Victim {
         let (control, there) = control();
         let (lanes, arrivals) = mpsc::channel(64);
         let handle = SessionHandle::new(Arc::new(Progress::new()));
-        let ended = tokio::spawn(receive(tokio::io::split(there), arrivals, store, None, handle));
-        Self { control, lanes, ended, scratch }
+        let ended = tokio::spawn(receive(
+            tokio::io::split(there),
+            arrivals,
+            store,
+            None,
+            handle,
+        ));
+        Self {
+            control,
+            lanes,
+            ended,
+            scratch,
+        }
     }
 
     async fn lane(&self, bytes: &[u8]) {
@@ -79,8 +108,15 @@ impl Victim {
         };
         assert_eq!(said.reason, Reason::Protocol, "{said}");
         let ended = self.ended.await.unwrap();
-        assert!(matches!(ended.error, Some(SessionError::Protocol(_))), "{:?}", ended.error);
-        let left: Vec<_> = fs::read_dir(self.scratch.path("to")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert!(
+            matches!(ended.error, Some(SessionError::Protocol(_))),
+            "{:?}",
+            ended.error
+        );
+        let left: Vec<_> = fs::read_dir(self.scratch.path("to"))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
         assert_eq!(left, [PART_FOLDER]);
     }
 }
@@ -99,14 +135,27 @@ fn record(index: u64, offset: u64, chunks: &[&[u8]]) -> Vec<u8> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_path_out_of_the_destination_ends_the_session() {
-    for path in ["../evil", "a/../../evil", "/etc/evil", "a//b", "a/./b", "nul\0", "", ".towline-part/x"] {
+    for path in [
+        "../evil",
+        "a/../../evil",
+        "/etc/evil",
+        "a//b",
+        "a/./b",
+        "nul\0",
+        "",
+        ".towline-part/x",
+    ] {
         let mut victim = Victim::new();
         let mut body = vec![0, 0];
         put_varint(&mut body, path.len() as u64);
         body.extend_from_slice(path.as_bytes());
         put_varint(&mut body, 4);
         body.extend_from_slice(&[0; 12]);
-        victim.control.write_all(&Message::wrap_entries(&body)).await.unwrap();
+        victim
+            .control
+            .write_all(&Message::wrap_entries(&body))
+            .await
+            .unwrap();
         victim.must_blame_us().await;
     }
 }
@@ -170,7 +219,13 @@ async fn a_message_over_the_limit_is_refused_before_it_is_read() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn garbage_on_the_control_stream_ends_the_session() {
-    for garbage in [&b"\x10\x01\xff"[..], b"\x3f\x00", b"\x22\x01\x00", b"\x11\x03\x05\x00\x00", b"\x22\x02\x00\x00"] {
+    for garbage in [
+        &b"\x10\x01\xff"[..],
+        b"\x3f\x00",
+        b"\x22\x01\x00",
+        b"\x11\x03\x05\x00\x00",
+        b"\x22\x02\x00\x00",
+    ] {
         let mut victim = Victim::new();
         victim.control.write_all(garbage).await.unwrap();
         victim.must_blame_us().await;
@@ -189,7 +244,10 @@ async fn a_wrong_hash_puts_nothing_in_place() {
         panic!("expected results");
     };
     assert_eq!(results[0].1.as_ref().unwrap_err().reason, Reason::Mismatch);
-    assert!(matches!(read_message(&mut victim.control).await.unwrap(), Some(Message::Done { .. })));
+    assert!(matches!(
+        read_message(&mut victim.control).await.unwrap(),
+        Some(Message::Done { .. })
+    ));
     drop(victim.control);
     assert_eq!(victim.ended.await.unwrap().report.failed, 1);
     assert!(!victim.scratch.path("to/file").exists());
@@ -217,10 +275,16 @@ async fn a_sender_that_vanishes_leaves_a_part_file_and_no_file() {
     tokio::time::sleep(std::time::Duration::from_millis(200)).await;
     drop(victim.control);
     let ended = victim.ended.await.unwrap();
-    assert!(matches!(ended.error, Some(SessionError::Lost(_))), "{:?}", ended.error);
+    assert!(
+        matches!(ended.error, Some(SessionError::Lost(_))),
+        "{:?}",
+        ended.error
+    );
     tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     assert!(!victim.scratch.path("to/file").exists());
-    let parts: Vec<_> = fs::read_dir(victim.scratch.path("to").join(PART_FOLDER)).unwrap().collect();
+    let parts: Vec<_> = fs::read_dir(victim.scratch.path("to").join(PART_FOLDER))
+        .unwrap()
+        .collect();
     assert_eq!(parts.len(), 2, "the part and its record: {parts:?}");
 }
 
@@ -239,13 +303,32 @@ impl Donor {
         scratch.write("from/file", b"data");
         let (here, control) = control();
         let (lanes, arrivals) = memory_lanes(None);
-        let plan = SendPlan { roots: contents_of(&scratch.path("from")), follow_links: false, lanes: 1, limiter: None };
+        let plan = SendPlan {
+            roots: contents_of(&scratch.path("from")),
+            follow_links: false,
+            lanes: 1,
+            limiter: None,
+        };
         let cancel = watch::Sender::new(false);
         let cancelled = cancel.subscribe();
         let ended = tokio::spawn(async move {
-            send(tokio::io::split(here), lanes, 1, plan, Arc::new(Progress::new()), cancelled).await
+            send(
+                tokio::io::split(here),
+                lanes,
+                1,
+                plan,
+                Arc::new(Progress::new()),
+                cancelled,
+            )
+            .await
         });
-        Self { control, arrivals, ended, scratch, _cancel: cancel }
+        Self {
+            control,
+            arrivals,
+            ended,
+            scratch,
+            _cancel: cancel,
+        }
     }
 
     async fn manifest(&mut self) {
@@ -265,7 +348,11 @@ impl Donor {
 
 fn want(have: u64) -> Answer {
     let hash = (have > 0).then_some([0; 32]);
-    Answer::Want { have, hash, only_if_identical: false }
+    Answer::Want {
+        have,
+        hash,
+        only_if_identical: false,
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -274,11 +361,22 @@ async fn a_receiver_that_breaks_the_rules_is_blamed() {
         vec![Message::Answers(vec![(5, want(0))])],
         vec![Message::Answers(vec![(0, want(5))])],
         vec![Message::Answers(vec![(0, want(0)), (0, want(0))])],
-        vec![Message::Answers(vec![(0, Answer::Want { have: 2, hash: Some([0; 32]), only_if_identical: true })])],
+        vec![Message::Answers(vec![(
+            0,
+            Answer::Want {
+                have: 2,
+                hash: Some([0; 32]),
+                only_if_identical: true,
+            },
+        )])],
         vec![Message::Results(vec![(0, Ok(()))])],
         vec![Message::Done { cpu_micros: 0 }],
         vec![Message::Accept],
-        vec![Message::EndOfList { entries: 1, bytes: 4, unreadable: 0 }],
+        vec![Message::EndOfList {
+            entries: 1,
+            bytes: 4,
+            unreadable: 0,
+        }],
     ];
     for case in cases {
         let mut donor = Donor::new();
@@ -288,7 +386,11 @@ async fn a_receiver_that_breaks_the_rules_is_blamed() {
             donor.say(message).await;
         }
         let ended = donor.ended.await.unwrap();
-        assert!(matches!(ended.ended.error, Some(SessionError::Protocol(_))), "{name}: {:?}", ended.ended.error);
+        assert!(
+            matches!(ended.ended.error, Some(SessionError::Protocol(_))),
+            "{name}: {:?}",
+            ended.ended.error
+        );
     }
 }
 
@@ -310,7 +412,8 @@ async fn a_file_changed_between_listing_and_sending_is_aborted_in_its_record() {
 async fn a_receivers_refusal_reaches_the_report_with_its_words() {
     let mut donor = Donor::new();
     donor.manifest().await;
-    let refusal = crate::transfer::message::Refusal::new(Reason::DiskFull, "needs 4 bytes, 0 are free");
+    let refusal =
+        crate::transfer::message::Refusal::new(Reason::DiskFull, "needs 4 bytes, 0 are free");
     donor.say(Message::Fatal(refusal.clone())).await;
     let ended = donor.ended.await.unwrap();
     assert!(matches!(ended.ended.error, Some(SessionError::Refused(said)) if said == refusal));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::world::{Run, Scratch, contents_of, control, listing, memory_lanes, named, noise};
-use crate::transfer::caps::{MAX_SENT_TWICE, RESUMABLE_FROM};
+use crate::transfer::caps::MAX_SENT_TWICE;
 use crate::transfer::claims::SessionHandle;
 use crate::transfer::message::Reason;
 use crate::transfer::path::PART_FOLDER;
@@ -16,28 +16,51 @@ use crate::transfer::receive::receive;
 use crate::transfer::report::SessionError;
 use crate::transfer::store::{Store, StorePolicy};
 
-const OVERWRITE: StorePolicy = StorePolicy { overwrite: true, check: false, max_file_size: None };
+const OVERWRITE: StorePolicy = StorePolicy {
+    overwrite: true,
+    check: false,
+    max_file_size: None,
+};
 
 /// Another modification time than anything written now.
 fn set_old(file: &Path) {
     let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
-    fs::File::options().write(true).open(file).unwrap().set_modified(time).unwrap();
+    fs::File::options()
+        .write(true)
+        .open(file)
+        .unwrap()
+        .set_modified(time)
+        .unwrap();
 }
 
 fn failures(report: &crate::transfer::report::Report) -> Vec<Reason> {
-    report.failures.iter().map(|failed| failed.refusal.reason).collect()
+    report
+        .failures
+        .iter()
+        .map(|failed| failed.refusal.reason)
+        .collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn files_and_folders_arrive_whole_with_times_and_executable_bits() {
     let scratch = Scratch::new();
-    for (number, length) in [0, 1, 4095, 4096, 131_068, 131_072, 131_073, 300_000, 3_000_000].into_iter().enumerate() {
-        scratch.write(&format!("from/sizes/{length}"), &noise(number as u64, length));
+    for (number, length) in [
+        0, 1, 4095, 4096, 131_068, 131_072, 131_073, 300_000, 3_000_000,
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        scratch.write(
+            &format!("from/sizes/{length}"),
+            &noise(number as u64, length),
+        );
     }
     scratch.executable("from/bin/tool", b"#!/bin/sh\n");
     scratch.write("from/odd names/C:\\x: y\tz", b"fine here");
     fs::create_dir_all(scratch.path("from/empty/folder")).unwrap();
-    let (sent, received) = Run::of(contents_of(&scratch.path("from"))).into(&scratch.path("to")).await;
+    let (sent, received) = Run::of(contents_of(&scratch.path("from")))
+        .into(&scratch.path("to"))
+        .await;
     assert!(sent.ended.error.is_none(), "{:?}", sent.ended.error);
     assert!(received.error.is_none(), "{:?}", received.error);
     assert_eq!(sent.ended.report.files, 11);
@@ -50,7 +73,10 @@ async fn thousands_of_small_files_arrive_over_one_lane_and_over_many() {
     let scratch = Scratch::new();
     for number in 0..3000u64 {
         let length = (number * 37 % 5000) as usize;
-        scratch.write(&format!("from/{}/{number}", number % 40), &noise(number, length));
+        scratch.write(
+            &format!("from/{}/{number}", number % 40),
+            &noise(number, length),
+        );
     }
     for lanes in [1, 8] {
         let out = scratch.path(&format!("to{lanes}"));
@@ -68,8 +94,12 @@ async fn a_second_run_moves_nothing() {
     let scratch = Scratch::new();
     scratch.write("from/a", &noise(1, 10_000));
     scratch.write("from/b/c", &noise(2, 2_000_000));
-    Run::of(contents_of(&scratch.path("from"))).into(&scratch.path("to")).await;
-    let (sent, received) = Run::of(contents_of(&scratch.path("from"))).into(&scratch.path("to")).await;
+    Run::of(contents_of(&scratch.path("from")))
+        .into(&scratch.path("to"))
+        .await;
+    let (sent, received) = Run::of(contents_of(&scratch.path("from")))
+        .into(&scratch.path("to"))
+        .await;
     assert_eq!((sent.ended.report.skipped, received.report.skipped), (2, 2));
     assert_eq!(received.report.bytes_moved, 0);
     assert!(sent.ended.report.is_whole() && received.report.is_whole());
@@ -86,16 +116,30 @@ async fn an_interrupted_file_goes_on_where_it_stopped() {
     let (first_sent, received) = run.into(&scratch.path("to")).await;
     assert!(matches!(received.error, Some(SessionError::Cancelled)));
     assert!(first_sent.ended.error.is_some());
-    assert!(!scratch.path("to/big").exists(), "a partial file must not look whole");
+    assert!(
+        !scratch.path("to/big").exists(),
+        "a partial file must not look whole"
+    );
 
-    let (second_sent, received) = Run::of(contents_of(&scratch.path("from"))).into(&scratch.path("to")).await;
+    let (second_sent, received) = Run::of(contents_of(&scratch.path("from")))
+        .into(&scratch.path("to"))
+        .await;
     assert!(received.error.is_none());
     assert_eq!(received.report.resumed, 1);
     assert_eq!(second_sent.ended.report.resumed, 1);
     assert_eq!(fs::read(scratch.path("to/big")).unwrap(), data);
     let moved = first_sent.ended.report.bytes_moved + second_sent.ended.report.bytes_moved;
-    assert!(moved <= data.len() as u64 + MAX_SENT_TWICE, "{moved} bytes moved for {}", data.len());
-    assert_eq!(fs::read_dir(scratch.path("to").join(PART_FOLDER)).unwrap().count(), 0);
+    assert!(
+        moved <= data.len() as u64 + MAX_SENT_TWICE,
+        "{moved} bytes moved for {}",
+        data.len()
+    );
+    assert_eq!(
+        fs::read_dir(scratch.path("to").join(PART_FOLDER))
+            .unwrap()
+            .count(),
+        0
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -110,13 +154,18 @@ async fn a_damaged_part_file_is_noticed_before_anything_is_sent_on_top() {
     let part = fs::read_dir(scratch.path("to").join(PART_FOLDER))
         .unwrap()
         .map(|entry| entry.unwrap().path())
-        .find(|path| path.extension().is_some_and(|extension| extension == "part"))
+        .find(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "part")
+        })
         .unwrap();
     let mut partial = fs::read(&part).unwrap();
     partial[1000] ^= 1;
     fs::write(&part, partial).unwrap();
 
-    let (_, received) = Run::of(contents_of(&scratch.path("from"))).into(&scratch.path("to")).await;
+    let (_, received) = Run::of(contents_of(&scratch.path("from")))
+        .into(&scratch.path("to"))
+        .await;
     assert!(received.error.is_none() && received.report.is_whole());
     assert_eq!(received.report.resumed, 0);
     assert_eq!(fs::read(scratch.path("to/big")).unwrap(), data);
@@ -133,7 +182,9 @@ async fn a_part_of_another_version_of_the_file_is_not_resumed() {
     let data = noise(6, 8 << 20);
     let file = scratch.write("from/big", &data);
     set_old(&file);
-    let (_, received) = Run::of(contents_of(&scratch.path("from"))).into(&scratch.path("to")).await;
+    let (_, received) = Run::of(contents_of(&scratch.path("from")))
+        .into(&scratch.path("to"))
+        .await;
     assert_eq!((received.report.files, received.report.resumed), (1, 0));
     assert_eq!(fs::read(scratch.path("to/big")).unwrap(), data);
 }
@@ -149,7 +200,12 @@ async fn one_flipped_byte_on_the_way_leaves_no_file_behind() {
     assert_eq!(failures(&received.report), [Reason::Mismatch]);
     assert_eq!(failures(&sent.ended.report), [Reason::Mismatch]);
     assert!(!scratch.path("to/victim").exists());
-    assert_eq!(fs::read_dir(scratch.path("to").join(PART_FOLDER)).unwrap().count(), 0);
+    assert_eq!(
+        fs::read_dir(scratch.path("to").join(PART_FOLDER))
+            .unwrap()
+            .count(),
+        0
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -162,7 +218,10 @@ async fn a_file_that_differs_is_kept_unless_overwriting_is_allowed() {
     let roots = || contents_of(&scratch.path("from"));
     let (sent, received) = Run::of(roots()).into(&scratch.path("to")).await;
     assert_eq!(failures(&received.report), [Reason::Exists, Reason::Exists]);
-    assert_eq!(failures(&sent.ended.report), [Reason::Exists, Reason::Exists]);
+    assert_eq!(
+        failures(&sent.ended.report),
+        [Reason::Exists, Reason::Exists]
+    );
     assert_eq!(fs::read(scratch.path("to/equal")).unwrap(), b"old!");
 
     let mut run = Run::of(roots());
@@ -179,8 +238,13 @@ async fn a_file_in_place_with_equal_contents_and_another_time_is_left_alone() {
     scratch.write("from/same", &data);
     let placed = scratch.write("to/same", &data);
     set_old(&placed);
-    let (sent, received) = Run::of(contents_of(&scratch.path("from"))).into(&scratch.path("to")).await;
-    assert_eq!((received.report.skipped, received.report.bytes_moved), (1, 0));
+    let (sent, received) = Run::of(contents_of(&scratch.path("from")))
+        .into(&scratch.path("to"))
+        .await;
+    assert_eq!(
+        (received.report.skipped, received.report.bytes_moved),
+        (1, 0)
+    );
     assert_eq!(sent.ended.report.skipped, 1);
     assert_eq!(listing(&scratch.path("from")), listing(&scratch.path("to")));
 }
@@ -194,7 +258,9 @@ async fn symlinks_in_the_destination_are_never_followed() {
     fs::create_dir_all(scratch.path("to")).unwrap();
     symlink(scratch.path("elsewhere"), scratch.path("to/link")).unwrap();
     symlink(scratch.path("elsewhere/file"), scratch.path("to/file")).unwrap();
-    let (_, received) = Run::of(contents_of(&scratch.path("from"))).into(&scratch.path("to")).await;
+    let (_, received) = Run::of(contents_of(&scratch.path("from")))
+        .into(&scratch.path("to"))
+        .await;
     let mut reasons = failures(&received.report);
     reasons.sort();
     assert_eq!(reasons, [Reason::Exists, Reason::BadPath, Reason::BadPath]);
@@ -205,7 +271,11 @@ async fn symlinks_in_the_destination_are_never_followed() {
     run.policy = OVERWRITE;
     let (_, received) = run.into(&scratch.path("to")).await;
     assert!(received.report.is_whole());
-    assert!(fs::symlink_metadata(scratch.path("to/file")).unwrap().is_file());
+    assert!(
+        fs::symlink_metadata(scratch.path("to/file"))
+            .unwrap()
+            .is_file()
+    );
     assert_eq!(fs::read_dir(scratch.path("elsewhere")).unwrap().count(), 0);
 }
 
@@ -260,7 +330,13 @@ async fn a_sender_that_comes_back_takes_over_from_its_silent_predecessor() {
     let (mut here, there) = control();
     let (_lanes, arrivals) = memory_lanes(None);
     let first = SessionHandle::new(Arc::new(Progress::new()));
-    let stalled = tokio::spawn(receive(tokio::io::split(there), arrivals, Arc::clone(&store), None, first));
+    let stalled = tokio::spawn(receive(
+        tokio::io::split(there),
+        arrivals,
+        Arc::clone(&store),
+        None,
+        first,
+    ));
     super::hostile::announce(&mut here, "big", data.len() as u64).await;
     super::hostile::expect_answers(&mut here).await;
 
@@ -276,12 +352,28 @@ async fn a_sender_that_comes_back_takes_over_from_its_silent_predecessor() {
     let cancel = tokio::sync::watch::Sender::new(false);
     let progress = Arc::new(Progress::new());
     let (sent, received) = tokio::join!(
-        crate::transfer::send::send(tokio::io::split(second_control), lanes, 8, plan, progress, cancel.subscribe()),
-        receive(tokio::io::split(second_there), arrivals, Arc::clone(&store), None, second),
+        crate::transfer::send::send(
+            tokio::io::split(second_control),
+            lanes,
+            8,
+            plan,
+            progress,
+            cancel.subscribe()
+        ),
+        receive(
+            tokio::io::split(second_there),
+            arrivals,
+            Arc::clone(&store),
+            None,
+            second
+        ),
     );
     assert!(sent.ended.error.is_none(), "{:?}", sent.ended.error);
     assert!(received.report.is_whole(), "{:?}", received.report);
-    assert!(matches!(stalled.await.unwrap().error, Some(SessionError::Cancelled)));
+    assert!(matches!(
+        stalled.await.unwrap().error,
+        Some(SessionError::Cancelled)
+    ));
     assert_eq!(fs::read(out.join("big")).unwrap(), data);
 }
 
@@ -296,9 +388,4 @@ async fn the_limit_holds_the_rate() {
     assert!(received.report.is_whole());
     let seconds = started.elapsed().as_secs_f64();
     assert!((0.85..1.6).contains(&seconds), "took {seconds} s");
-}
-
-#[test]
-fn a_file_shorter_than_the_resumable_size_is_cheap_to_repeat() {
-    assert!(RESUMABLE_FROM <= MAX_SENT_TWICE);
 }

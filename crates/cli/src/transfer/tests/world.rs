@@ -32,7 +32,11 @@ pub(super) struct Scratch(PathBuf);
 impl Scratch {
     pub(super) fn new() -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
-        let name = format!("towline-test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let name = format!(
+            "towline-test-{}-{}",
+            std::process::id(),
+            COUNT.fetch_add(1, Ordering::Relaxed)
+        );
         let path = std::env::temp_dir().join(name);
         fs::create_dir_all(&path).unwrap();
         Self(path)
@@ -72,7 +76,11 @@ pub(super) fn noise(seed: u64, length: usize) -> Vec<u8> {
 
 /// Relative path, contents, executable bit and time of every file below a folder.
 pub(super) fn listing(folder: &Path) -> Vec<(String, Vec<u8>, bool, std::time::SystemTime)> {
-    fn visit(folder: &Path, prefix: &str, into: &mut Vec<(String, Vec<u8>, bool, std::time::SystemTime)>) {
+    fn visit(
+        folder: &Path,
+        prefix: &str,
+        into: &mut Vec<(String, Vec<u8>, bool, std::time::SystemTime)>,
+    ) {
         let mut entries: Vec<_> = fs::read_dir(folder).unwrap().map(Result::unwrap).collect();
         entries.sort_by_key(fs::DirEntry::file_name);
         for entry in entries {
@@ -86,7 +94,12 @@ pub(super) fn listing(folder: &Path) -> Vec<(String, Vec<u8>, bool, std::time::S
                 visit(&entry.path(), &format!("{name}/"), into);
             } else {
                 let executable = metadata.permissions().mode() & 0o100 != 0;
-                into.push((name, fs::read(entry.path()).unwrap(), executable, metadata.modified().unwrap()));
+                into.push((
+                    name,
+                    fs::read(entry.path()).unwrap(),
+                    executable,
+                    metadata.modified().unwrap(),
+                ));
             }
         }
     }
@@ -136,11 +149,17 @@ impl OpenLane for MemoryLanes {
             let _ = read_varint(&mut read).await;
             let _ = arrivals.send(read).await;
         });
-        Ok(MemoryLane { stream: write, position: 0, spoil: self.spoil })
+        Ok(MemoryLane {
+            stream: write,
+            position: 0,
+            spoil: self.spoil,
+        })
     }
 }
 
-pub(super) fn memory_lanes(spoil: Option<u64>) -> (MemoryLanes, mpsc::Receiver<ReadHalf<SimplexStream>>) {
+pub(super) fn memory_lanes(
+    spoil: Option<u64>,
+) -> (MemoryLanes, mpsc::Receiver<ReadHalf<SimplexStream>>) {
     let (arrivals, lanes) = mpsc::channel(16);
     (MemoryLanes { arrivals, spoil }, lanes)
 }
@@ -152,11 +171,17 @@ pub(super) fn control() -> (DuplexStream, DuplexStream) {
 
 /// Sends the contents of a folder under their own names.
 pub(super) fn contents_of(folder: &Path) -> Vec<Root> {
-    vec![Root { disk: folder.to_path_buf(), name: None }]
+    vec![Root {
+        disk: folder.to_path_buf(),
+        name: None,
+    }]
 }
 
 pub(super) fn named(disk: &Path, name: &str) -> Vec<Root> {
-    vec![Root { disk: disk.to_path_buf(), name: Some(RelativePath::parse(name.as_bytes()).unwrap()) }]
+    vec![Root {
+        disk: disk.to_path_buf(),
+        name: Some(RelativePath::parse(name.as_bytes()).unwrap()),
+    }]
 }
 
 /// How a whole session is to run.
@@ -198,11 +223,28 @@ impl Run {
             limiter: self.limit.map(|rate| Arc::new(Limiter::new(rate))),
         };
         let cancel = watch::Sender::new(false);
-        let prefix = self.prefix.map(|prefix| RelativePath::parse(prefix.as_bytes()).unwrap());
-        let sending = send(tokio::io::split(here), lanes, 7, plan, progress, cancel.subscribe());
-        let receiving = receive(tokio::io::split(there), arrivals, store, prefix, Arc::clone(&handle));
+        let prefix = self
+            .prefix
+            .map(|prefix| RelativePath::parse(prefix.as_bytes()).unwrap());
+        let sending = send(
+            tokio::io::split(here),
+            lanes,
+            7,
+            plan,
+            progress,
+            cancel.subscribe(),
+        );
+        let receiving = receive(
+            tokio::io::split(there),
+            arrivals,
+            store,
+            prefix,
+            Arc::clone(&handle),
+        );
         let cutting = async {
-            let Some(bytes) = self.cut_after else { return std::future::pending().await };
+            let Some(bytes) = self.cut_after else {
+                return std::future::pending().await;
+            };
             while handle.progress.bytes_moved.load(Ordering::Relaxed) < bytes {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }

@@ -1,0 +1,20 @@
+//! Log output on stderr, for people: from flags, or as `RUST_LOG` says.
+
+use tracing_subscriber::EnvFilter;
+
+/// Starts logging: warnings by default, more with each `-v`, nothing with `--quiet`.
+pub(crate) fn start(verbose: u8, quiet: bool) {
+    let level = match (quiet, verbose) {
+        (true, _) => "off",
+        (_, 0) => "warn",
+        (_, 1) => "info",
+        (_, 2) => "debug",
+        _ => "trace",
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .without_time()
+        .init();
+}

@@ -1,0 +1,312 @@
+//! Runs the `towline` program: servers that are stopped when dropped, clients with their output.
+#![allow(dead_code, reason = "each test program uses a part of this module")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests of real programs wait in real time"
+)]
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// No single program of these tests may take longer.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A folder that is removed when dropped.
+pub(crate) struct Scratch(PathBuf);
+
+impl Scratch {
+    pub(crate) fn new() -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let name = format!(
+            "towline-e2e-{}-{}",
+            std::process::id(),
+            COUNT.fetch_add(1, Ordering::Relaxed)
+        );
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    pub(crate) fn path(&self, below: &str) -> PathBuf {
+        self.0.join(below)
+    }
+
+    pub(crate) fn write(&self, below: &str, length: usize) -> PathBuf {
+        let path = self.path(below);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let mut data = vec![0; length];
+        blake3::Hasher::new()
+            .update(below.as_bytes())
+            .finalize_xof()
+            .fill(&mut data);
+        fs::write(&path, data).unwrap();
+        path
+    }
+
+    /// A `towline` command whose development certificate lives here.
+    pub(crate) fn towline<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_towline"));
+        command
+            .args(args)
+            .env("TOWLINE_HOME", self.path("home"))
+            .env_remove("RUST_LOG")
+            .env_remove("SSLKEYLOGFILE")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    /// Runs a command to its end.
+    pub(crate) fn run<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Ended {
+        Running::start(self.towline(args)).wait()
+    }
+
+    /// Starts a listening command and waits until it listens.
+    pub(crate) fn listen<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Server {
+        Server::start(self.towline(args))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// How a program ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    pub(crate) took: Duration,
+}
+
+impl Ended {
+    /// The last record of a schema.
+    pub(crate) fn record(&self, schema: &str) -> Value {
+        records(&self.stdout)
+            .rfind(|record| record["schema"] == schema)
+            .unwrap_or_else(|| panic!("no {schema} in {self:?}"))
+    }
+
+    /// Fails the test unless the program ended with `code` and said `words`.
+    pub(crate) fn expect(self, code: i32, words: &[&str]) -> Self {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        for word in words {
+            assert!(
+                self.stderr.contains(word) || self.stdout.contains(word),
+                "`{word}` missing in {self:?}"
+            );
+        }
+        self
+    }
+}
+
+fn records(text: &str) -> impl DoubleEndedIterator<Item = Value> {
+    text.lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect::<Vec<_>>()
+        .into_iter()
+}
+
+/// A program under way; killed when dropped.
+pub(crate) struct Running {
+    child: Child,
+    started: Instant,
+}
+
+impl Running {
+    pub(crate) fn start(mut command: Command) -> Self {
+        Self {
+            child: command.spawn().unwrap(),
+            started: Instant::now(),
+        }
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// SIGKILL, and waits until it is gone.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    pub(crate) fn wait(mut self) -> Ended {
+        let stdout = drain(self.child.stdout.take());
+        let stderr = drain(self.child.stderr.take());
+        let status = wait_for(&mut self.child);
+        Ended {
+            code: status.code(),
+            stdout: stdout.join().unwrap(),
+            stderr: stderr.join().unwrap(),
+            took: self.started.elapsed(),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn drain(stream: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut text = Vec::new();
+        if let Some(mut stream) = stream {
+            let _ = stream.read_to_end(&mut text);
+        }
+        String::from_utf8_lossy(&text).into_owned()
+    })
+}
+
+fn wait_for(child: &mut Child) -> ExitStatus {
+    let started = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        if started.elapsed() > LIMIT {
+            let _ = child.kill();
+            panic!("the program hangs");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A listening program; killed when dropped.
+pub(crate) struct Server {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+    stderr: Option<std::thread::JoinHandle<String>>,
+    started: Instant,
+    pub(crate) address: String,
+    pub(crate) url: String,
+    said: String,
+}
+
+impl Server {
+    fn start(mut command: Command) -> Self {
+        command.arg("--json");
+        let mut child = command.spawn().unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let stderr = drain(child.stderr.take());
+        let mut server = Self {
+            child,
+            stdout,
+            stderr: Some(stderr),
+            started: Instant::now(),
+            address: String::new(),
+            url: String::new(),
+            said: String::new(),
+        };
+        let listening = server.record("towline.listening/1");
+        server.address = listening["address"].as_str().unwrap().to_owned();
+        server.url = listening["url"].as_str().unwrap_or_default().to_owned();
+        server
+    }
+
+    /// Waits for the next record of a schema.
+    pub(crate) fn record(&mut self, schema: &str) -> Value {
+        loop {
+            let mut line = String::new();
+            if self.stdout.read_line(&mut line).unwrap() == 0 {
+                let stderr = self.stderr.take().map(|stderr| stderr.join().unwrap());
+                panic!("the server ended: {stderr:?}");
+            }
+            self.said.push_str(&line);
+            match serde_json::from_str::<Value>(&line) {
+                Ok(record) if record["schema"] == schema => return record,
+                _ => {}
+            }
+        }
+    }
+
+    /// The URL with a path.
+    pub(crate) fn url_of(&self, path: &str) -> String {
+        self.url.replacen("/#", &format!("/{path}#"), 1)
+    }
+
+    /// The URL with the port of another address.
+    pub(crate) fn url_through(&self, relay: &Server) -> String {
+        self.url.replacen(&self.address, &relay.address, 1)
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// SIGKILL, and waits until it is gone.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Waits until it ends by itself.
+    pub(crate) fn wait(mut self) -> Ended {
+        let mut rest = String::new();
+        let _ = self.stdout.read_to_string(&mut rest);
+        self.said.push_str(&rest);
+        let status = wait_for(&mut self.child);
+        Ended {
+            code: status.code(),
+            stdout: std::mem::take(&mut self.said),
+            stderr: self
+                .stderr
+                .take()
+                .map(|stderr| stderr.join().unwrap())
+                .unwrap_or_default(),
+            took: self.started.elapsed(),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Waits until `done`, or fails the test.
+pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !done() {
+        assert!(
+            started.elapsed() < Duration::from_secs(30),
+            "waiting for {what}"
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Bytes in the part file of a destination, if there is one.
+pub(crate) fn part_bytes(destination: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(destination.join(".towline-part")) else {
+        return 0;
+    };
+    entries
+        .filter_map(Result::ok)
+        .filter(|entry| {
+            entry
+                .path()
+                .extension()
+                .is_some_and(|extension| extension == "part")
+        })
+        .filter_map(|entry| entry.metadata().ok())
+        .map(|metadata| metadata.len())
+        .sum()
+}

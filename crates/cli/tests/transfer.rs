@@ -1,0 +1,601 @@
+//! `send`, `recv` and `serve` as real programs over loopback.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests of real programs wait in real time"
+)]
+
+mod common;
+
+use std::fs;
+use std::io::Write;
+use std::process::Command;
+use std::time::Duration;
+
+use common::{Running, Scratch, part_bytes, wait_until};
+use rustix::process::Signal;
+
+/// Data of one file that may be sent twice after an interruption.
+const MAX_SENT_TWICE: u64 = 4 << 20;
+const FILE: usize = 48 << 20;
+
+fn number(record: &serde_json::Value, key: &str) -> u64 {
+    record[key]
+        .as_u64()
+        .unwrap_or_else(|| panic!("{key} in {record}"))
+}
+
+#[test]
+fn a_folder_goes_to_a_receiver_that_leaves_after_it() {
+    let scratch = Scratch::new();
+    for index in 0..500 {
+        scratch.write(&format!("from/small/{}/{index}", index % 7), index * 13);
+    }
+    scratch.write("from/large", 20 << 20);
+    let out = scratch.path("to");
+    let receiver = scratch.listen([
+        "recv",
+        "--listen",
+        "127.0.0.1:0",
+        "--out",
+        out.to_str().unwrap(),
+        "--once",
+    ]);
+    let sent = scratch
+        .run([
+            "send",
+            scratch.path("from").to_str().unwrap(),
+            &receiver.url,
+            "--json",
+        ])
+        .expect(0, &[]);
+    let record = sent.record("towline.send/1");
+    assert_eq!(record["whole"], true);
+    assert_eq!(number(&record, "files"), 501);
+    assert!(
+        record["peer_cpu_seconds"]
+            .as_f64()
+            .is_some_and(|cpu| cpu > 0.0)
+    );
+    let received = receiver.wait().expect(0, &[]).record("towline.recv/1");
+    assert_eq!(number(&received, "files"), 501);
+    assert!(
+        received["peer_cpu_seconds"]
+            .as_f64()
+            .is_some_and(|cpu| cpu > 0.0),
+        "{received}"
+    );
+    let same = Command::new("diff")
+        .arg("-r")
+        .arg(scratch.path("from"))
+        .arg(out.join("from"))
+        .status()
+        .unwrap();
+    assert!(same.success());
+    assert!(!out.join(".towline-part").exists());
+}
+
+#[test]
+fn files_are_fetched_from_a_server_and_nothing_outside_of_its_folder() {
+    let scratch = Scratch::new();
+    scratch.write("root/folder/a b", 5000);
+    scratch.write("root/folder/sub/c", 3 << 20);
+    scratch.write("root/other", 10);
+    scratch.write("secret", 10);
+    std::os::unix::fs::symlink(scratch.path("secret"), scratch.path("root/link")).unwrap();
+    let server = scratch.listen([
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--root",
+        scratch.path("root").to_str().unwrap(),
+    ]);
+    let out = scratch.path("out");
+    let fetch = |path: &str| {
+        scratch.run([
+            "recv",
+            &server.url_of(path),
+            "--out",
+            out.to_str().unwrap(),
+            "--json",
+        ])
+    };
+    fetch("folder").expect(0, &[]);
+    fetch("folder/a%20b").expect(0, &[]);
+    assert_eq!(
+        fs::read(out.join("folder/sub/c")).unwrap(),
+        fs::read(scratch.path("root/folder/sub/c")).unwrap()
+    );
+    assert_eq!(fs::read(out.join("a b")).unwrap().len(), 5000);
+    assert!(!out.join("other").exists());
+    fetch("link").expect(1, &["no such file"]);
+    fetch("missing").expect(1, &["no such file"]);
+    scratch
+        .run([
+            "send",
+            scratch.path("secret").to_str().unwrap(),
+            &server.url,
+        ])
+        .expect(1, &["does not receive files", "--accept"]);
+}
+
+#[test]
+fn a_second_transfer_of_the_same_files_moves_nothing() {
+    let scratch = Scratch::new();
+    let file = scratch.write("file", 3 << 20);
+    let out = scratch.path("out");
+    let server = scratch.listen([
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--accept",
+        out.to_str().unwrap(),
+    ]);
+    let send = || {
+        scratch
+            .run([
+                "send",
+                file.to_str().unwrap(),
+                &server.url_of("deep/place"),
+                "--json",
+            ])
+            .expect(0, &[])
+    };
+    assert_eq!(number(&send().record("towline.send/1"), "files"), 1);
+    let again = send().record("towline.send/1");
+    assert_eq!(
+        (number(&again, "skipped"), number(&again, "bytes_moved")),
+        (1, 0)
+    );
+    assert_eq!(
+        fs::read(out.join("deep/place/file")).unwrap(),
+        fs::read(&file).unwrap()
+    );
+}
+
+#[test]
+fn a_killed_sender_is_resumed_by_the_same_command() {
+    let scratch = Scratch::new();
+    let file = scratch.write("big", FILE);
+    let out = scratch.path("out");
+    let mut receiver = scratch.listen([
+        "recv",
+        "--listen",
+        "127.0.0.1:0",
+        "--out",
+        out.to_str().unwrap(),
+        "--once",
+    ]);
+    let sender = Running::start(scratch.towline([
+        "send",
+        file.to_str().unwrap(),
+        &receiver.url,
+        "--limit",
+        "30M",
+    ]));
+    wait_until("some data", || part_bytes(&out) > 8 << 20);
+    sender.kill();
+    assert!(
+        !out.join("big").exists(),
+        "a partial file must not look whole"
+    );
+
+    let sent = scratch
+        .run(["send", file.to_str().unwrap(), &receiver.url, "--json"])
+        .expect(0, &[]);
+    let record = sent.record("towline.send/1");
+    assert_eq!(number(&record, "resumed"), 1);
+    // The receiver's view of the killed session, then of the whole one.
+    let first = receiver.record("towline.recv/1");
+    let second = receiver.wait().expect(0, &[]).record("towline.recv/1");
+    let moved = number(&first, "bytes_moved") + number(&second, "bytes_moved");
+    assert!(moved <= FILE as u64 + MAX_SENT_TWICE, "{moved} bytes moved");
+    assert_eq!(fs::read(out.join("big")).unwrap(), fs::read(&file).unwrap());
+}
+
+#[test]
+fn a_killed_receiver_ends_the_sender_with_code_6_and_is_resumed() {
+    let scratch = Scratch::new();
+    let file = scratch.write("big", FILE);
+    let out = scratch.path("out");
+    let listen = |address: &str| {
+        scratch.listen([
+            "recv",
+            "--listen",
+            address,
+            "--out",
+            out.to_str().unwrap(),
+            "--once",
+        ])
+    };
+    let receiver = listen("127.0.0.1:0");
+    let (address, url) = (receiver.address.clone(), receiver.url.clone());
+    let send = [
+        "send",
+        file.to_str().unwrap(),
+        &url,
+        "--json",
+        "--idle-timeout",
+        "3s",
+    ];
+    let sender = Running::start(scratch.towline(send.iter().chain(&["--limit", "30M"])));
+    wait_until("some data", || part_bytes(&out) > 8 << 20);
+    receiver.kill();
+    let killed_at = std::time::Instant::now();
+    let first = sender
+        .wait()
+        .expect(6, &["run the same command again to resume"]);
+    assert!(
+        killed_at.elapsed() < Duration::from_secs(6),
+        "the sender took {:?}",
+        killed_at.elapsed()
+    );
+
+    let receiver = listen(&address);
+    assert_eq!(
+        receiver.url, url,
+        "the certificate and its pin outlive the process"
+    );
+    let second = scratch.run(send).expect(0, &[]);
+    receiver.wait().expect(0, &[]);
+    let (first, second) = (
+        first.record("towline.send/1"),
+        second.record("towline.send/1"),
+    );
+    assert_eq!(number(&second, "resumed"), 1);
+    let moved = number(&first, "bytes_moved") + number(&second, "bytes_moved");
+    assert!(moved <= FILE as u64 + MAX_SENT_TWICE, "{moved} bytes moved");
+    assert_eq!(fs::read(out.join("big")).unwrap(), fs::read(&file).unwrap());
+}
+
+#[test]
+fn a_blackout_of_five_seconds_needs_no_user() {
+    let scratch = Scratch::new();
+    let file = scratch.write("big", 32 << 20);
+    let out = scratch.path("out");
+    let receiver = scratch.listen([
+        "recv",
+        "--listen",
+        "127.0.0.1:0",
+        "--out",
+        out.to_str().unwrap(),
+        "--once",
+    ]);
+    let relay = scratch.listen([
+        "relay",
+        "127.0.0.1:0",
+        &receiver.address,
+        "--both",
+        "delay=5ms,blackout=1500ms+5s",
+    ]);
+    let sent = scratch
+        .run([
+            "send",
+            file.to_str().unwrap(),
+            &receiver.url_through(&relay),
+            "--limit",
+            "10M",
+        ])
+        .expect(0, &[]);
+    assert!(
+        sent.took > Duration::from_secs(7),
+        "the blackout missed the transfer: {:?}",
+        sent.took
+    );
+    receiver.wait().expect(0, &[]);
+    assert_eq!(fs::read(out.join("big")).unwrap(), fs::read(&file).unwrap());
+    relay.signal(Signal::INT);
+    let relayed = relay.wait().expect(130, &[]).record("towline.relay/1");
+    assert!(number(&relayed["up"]["drops"], "blackout") > 0, "{relayed}");
+}
+
+#[test]
+fn a_transfer_over_a_bad_network_arrives_whole() {
+    let scratch = Scratch::new();
+    for index in 0..50 {
+        scratch.write(&format!("from/{index}"), 100_000);
+    }
+    let out = scratch.path("out");
+    let receiver = scratch.listen([
+        "recv",
+        "--listen",
+        "127.0.0.1:0",
+        "--out",
+        out.to_str().unwrap(),
+        "--once",
+    ]);
+    let spec = "delay=5ms,jitter=1ms,loss=2%,reorder=1%,dup=1%,corrupt=0.5%";
+    let relay = scratch.listen([
+        "relay",
+        "127.0.0.1:0",
+        &receiver.address,
+        "--both",
+        spec,
+        "--seed",
+        "7",
+    ]);
+    let from = scratch.path("from");
+    scratch
+        .run([
+            "send",
+            from.to_str().unwrap(),
+            &receiver.url_through(&relay),
+        ])
+        .expect(0, &[]);
+    receiver.wait().expect(0, &[]);
+    assert!(
+        Command::new("diff")
+            .arg("-r")
+            .arg(&from)
+            .arg(out.join("from"))
+            .status()
+            .unwrap()
+            .success()
+    );
+}
+
+#[test]
+fn a_wrong_pin_ends_with_code_4_and_says_what_was_presented() {
+    let scratch = Scratch::new();
+    let server = scratch.listen(["serve", "--listen", "127.0.0.1:0"]);
+    let pin = server.url.rsplit_once("sha256=").unwrap().1;
+    let wrong = server.url.replace(pin, &"ab".repeat(32));
+    scratch
+        .run(["echo", &wrong, "-c", "1"])
+        .expect(4, &[pin, "next:"]);
+    let no_pin = server.url.split_once('#').unwrap().0;
+    scratch
+        .run(["echo", no_pin, "-c", "1"])
+        .expect(4, &["next:"]);
+    scratch
+        .run(["echo", no_pin, "-c", "1", "--pin", pin])
+        .expect(0, &[]);
+    scratch
+        .run(["echo", no_pin, "-c", "1", "--insecure"])
+        .expect(0, &["WARNING"]);
+}
+
+#[test]
+fn a_port_in_use_is_named_with_the_way_out() {
+    let scratch = Scratch::new();
+    let server = scratch.listen(["serve", "--listen", "127.0.0.1:0"]);
+    let address = server.address.as_str();
+    for command in [
+        &["serve", "--listen", address][..],
+        &[
+            "recv",
+            "--listen",
+            address,
+            "--out",
+            scratch.path("out").to_str().unwrap(),
+        ],
+        &["perf", "server", "--listen", address],
+        &["relay", address, "127.0.0.1:1"],
+    ] {
+        scratch.run(command).expect(2, &["in use", "next:"]);
+    }
+    assert!(!scratch.path("out").exists());
+}
+
+#[test]
+fn nobody_at_the_address_ends_with_code_3() {
+    let scratch = Scratch::new();
+    let url = format!("towline://127.0.0.1:1/#sha256={}", "ab".repeat(32));
+    scratch
+        .run(["echo", &url, "-c", "1"])
+        .expect(3, &["no answer", "next:"]);
+    scratch
+        .run([
+            "echo",
+            &url.replace("127.0.0.1", "no-such-host.invalid"),
+            "-c",
+            "1",
+        ])
+        .expect(3, &["no-such-host.invalid"]);
+}
+
+#[test]
+fn ctrl_c_ends_with_130_and_the_rest_is_resumed() {
+    let scratch = Scratch::new();
+    let file = scratch.write("big", FILE);
+    let out = scratch.path("out");
+    let receiver = scratch.listen([
+        "recv",
+        "--listen",
+        "127.0.0.1:0",
+        "--out",
+        out.to_str().unwrap(),
+        "--once",
+    ]);
+    let sender = Running::start(scratch.towline([
+        "send",
+        file.to_str().unwrap(),
+        &receiver.url,
+        "--limit",
+        "20M",
+    ]));
+    wait_until("some data", || part_bytes(&out) > 5 << 20);
+    sender.signal(Signal::INT);
+    sender
+        .wait()
+        .expect(130, &["run the same command again to resume"]);
+    scratch
+        .run(["send", file.to_str().unwrap(), &receiver.url])
+        .expect(0, &["resumed"]);
+    receiver.wait().expect(0, &[]);
+    assert_eq!(fs::read(out.join("big")).unwrap(), fs::read(&file).unwrap());
+}
+
+#[test]
+fn a_second_ctrl_c_ends_at_once() {
+    let scratch = Scratch::new();
+    let mut server = scratch.listen(["serve", "--listen", "127.0.0.1:0"]);
+    let client = Running::start(scratch.towline(["echo", &server.url, "-i", "10s"]));
+    std::thread::sleep(Duration::from_millis(500));
+    server.signal(Signal::STOP);
+    let asked = std::time::Instant::now();
+    client.signal(Signal::INT);
+    std::thread::sleep(Duration::from_millis(100));
+    client.signal(Signal::INT);
+    client.wait().expect(130, &[]);
+    assert!(
+        asked.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        asked.elapsed()
+    );
+    server.signal(Signal::CONT);
+    server.signal(Signal::INT);
+    server.url.clear();
+    server.wait().expect(130, &[]);
+}
+
+#[test]
+fn a_receiver_that_is_interrupted_tells_the_sender() {
+    let scratch = Scratch::new();
+    let file = scratch.write("big", FILE);
+    let out = scratch.path("out");
+    let receiver = scratch.listen([
+        "recv",
+        "--listen",
+        "127.0.0.1:0",
+        "--out",
+        out.to_str().unwrap(),
+    ]);
+    let sender = Running::start(scratch.towline([
+        "send",
+        file.to_str().unwrap(),
+        &receiver.url,
+        "--limit",
+        "20M",
+    ]));
+    wait_until("some data", || part_bytes(&out) > 5 << 20);
+    receiver.signal(Signal::INT);
+    receiver.wait().expect(130, &[]);
+    let sent = sender
+        .wait()
+        .expect(7, &["interrupted", "run the same command again to resume"]);
+    assert!(sent.took < Duration::from_secs(10));
+    assert!(part_bytes(&out) > 5 << 20, "what arrived is kept");
+}
+
+#[test]
+fn a_file_that_changes_while_it_is_sent_is_not_passed_off_as_whole() {
+    let scratch = Scratch::new();
+    let file = scratch.write("from/log", 20 << 20);
+    scratch.write("from/other", 1000);
+    let out = scratch.path("out");
+    let receiver = scratch.listen([
+        "recv",
+        "--listen",
+        "127.0.0.1:0",
+        "--out",
+        out.to_str().unwrap(),
+        "--once",
+    ]);
+    let from = scratch.path("from");
+    let sender = Running::start(scratch.towline([
+        "send",
+        from.to_str().unwrap(),
+        &receiver.url,
+        "--limit",
+        "20M",
+    ]));
+    wait_until("some data", || part_bytes(&out) > 2 << 20);
+    fs::File::options()
+        .append(true)
+        .open(&file)
+        .unwrap()
+        .write_all(b"one more line\n")
+        .unwrap();
+    sender
+        .wait()
+        .expect(7, &["log", "changed while it was sent"]);
+    receiver.wait().expect(7, &[]);
+    assert!(!out.join("from/log").exists());
+    assert!(out.join("from/other").exists());
+    assert!(
+        !out.join(".towline-part").exists(),
+        "the mixture is thrown away"
+    );
+}
+
+#[test]
+fn an_unreadable_file_fails_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let scratch = Scratch::new();
+    scratch.write("from/good", 1000);
+    let secret = scratch.write("from/secret", 1000);
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o000)).unwrap();
+    if fs::File::open(&secret).is_ok() {
+        // Root reads everything: then there is nothing to see here.
+        return;
+    }
+    let out = scratch.path("out");
+    let receiver = scratch.listen([
+        "recv",
+        "--listen",
+        "127.0.0.1:0",
+        "--out",
+        out.to_str().unwrap(),
+        "--once",
+    ]);
+    scratch
+        .run([
+            "send",
+            scratch.path("from").to_str().unwrap(),
+            &receiver.url,
+        ])
+        .expect(7, &["secret", "cannot be read"]);
+    assert!(out.join("from/good").exists());
+}
+
+#[test]
+fn a_full_disk_is_told_at_both_ends() {
+    let scratch = Scratch::new();
+    let small = scratch.path("small-disk");
+    fs::create_dir_all(&small).unwrap();
+    let mounted = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=4m", "tmpfs"])
+        .arg(&small)
+        .output();
+    if !mounted.is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: a small file system cannot be mounted here");
+        return;
+    }
+    // Many files, each of which fits: the disk fills up in the middle of one.
+    for index in 0..20 {
+        scratch.write(&format!("from/{index:02}"), 900_000);
+    }
+    let huge = scratch.write("huge", 8 << 20);
+    let receiver = scratch.listen([
+        "recv",
+        "--listen",
+        "127.0.0.1:0",
+        "--out",
+        small.to_str().unwrap(),
+    ]);
+    let at_once = scratch.run(["send", huge.to_str().unwrap(), &receiver.url]);
+    let midway = scratch.run([
+        "send",
+        scratch.path("from").to_str().unwrap(),
+        &receiver.url,
+    ]);
+    receiver.kill();
+    let unmounted = Command::new("umount")
+        .arg("-l")
+        .arg(&small)
+        .status()
+        .unwrap();
+    assert!(unmounted.success());
+    at_once.expect(7, &["bytes are free", "run the same command again"]);
+    midway.expect(7, &["No space left", "free some space"]);
+}
+
+#[test]
+fn a_path_that_is_missing_is_told_before_anything_is_sent() {
+    let scratch = Scratch::new();
+    let url = format!("towline://127.0.0.1:1/#sha256={}", "ab".repeat(32));
+    let ended = scratch
+        .run(["send", "/nowhere/at/all", &url])
+        .expect(2, &["/nowhere/at/all", "next:"]);
+    assert!(ended.took < Duration::from_secs(5));
+}

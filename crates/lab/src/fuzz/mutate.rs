@@ -1,0 +1,224 @@
+//! A stable random mutator: bit flips, splices, insertions of interesting bytes.
+//!
+//! It keeps inputs that gave a signature not seen before, in memory. It is not guided by coverage;
+//! that is libFuzzer's job (`fuzz/`). Used by the `fuzz` program.
+
+use std::collections::BTreeSet;
+
+use crate::random::Random;
+
+/// One fuzz target.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Its name.
+    pub name: &'static str,
+    /// Runs one input; returns a signature of what happened, and panics on a broken promise.
+    pub run: fn(&[u8]) -> u64,
+    /// Most bytes of an input.
+    pub max_len: usize,
+    tokens: &'static [&'static [u8]],
+}
+
+/// Every target.
+pub const TARGETS: &[Target] = &[
+    Target {
+        name: "packet",
+        run: super::packet::run,
+        max_len: 2_000,
+        tokens: PACKET_TOKENS,
+    },
+    Target {
+        name: "frame",
+        run: super::frame::run,
+        max_len: 2_000,
+        tokens: FRAME_TOKENS,
+    },
+    #[cfg(debug_assertions)]
+    Target {
+        name: "connection",
+        run: super::connection::run,
+        max_len: 4_000,
+        tokens: FRAME_TOKENS,
+    },
+];
+
+/// The target of this name.
+pub fn target(name: &str) -> Option<Target> {
+    TARGETS.iter().find(|t| t.name == name).copied()
+}
+
+const PACKET_TOKENS: &[&[u8]] = &[
+    b"\xc0\x00\x00\x00\x01",
+    b"\xe0\x00\x00\x00\x01",
+    b"\xf0\x00\x00\x00\x01",
+    b"\x80\x00\x00\x00\x00",
+    b"\x40",
+    b"\x44\x9e",
+    b"\x08",
+    b"\x14",
+    b"\x00\x00\x00\x01",
+    b"towline null tag",
+    b"\x06\x00\x40\x20",
+    b"\xff\xff\xff\xff",
+];
+
+/// Starts of frames, with offsets and lengths at their edges.
+const FRAME_TOKENS: &[&[u8]] = &[
+    b"\x01",
+    b"\x02\x05\x00\x00\x05",
+    b"\x02\x05\x00\x01\x00\x00\x01",
+    b"\x03\x05\x00\x00\x05\x01\x00\x01",
+    b"\x02\xbf\xff\xff\xff\x00\x00\x00",
+    b"\x04\x00\x00\x05",
+    b"\x04\x01\x07\x00",
+    b"\x05\x00\x01",
+    b"\x06\x00\x04\x04\x00\x00\x00",
+    b"\x07\x01a",
+    b"\x08\x00ab",
+    b"\x0a\x00\x02ab",
+    b"\x0b\x02\x01a",
+    b"\x0e\x00\x05\x02ab",
+    b"\x0f\x00\x05\x00",
+    b"\x0e\x04\x80\x00\x4e\x1f\x01z",
+    b"\x0e\x02\xff\xff\xff\xff\xff\xff\xff\xfe\x01z",
+    b"\x10\x80\x0f\xff\xff",
+    b"\x11\x00\x80\x0f\xff\xff",
+    b"\x12\x40\xff",
+    b"\x13\xd0\x00\x00\x00\x00\x00\x00\x00",
+    b"\x14\x05",
+    b"\x15\x00\x05",
+    b"\x16\x05",
+    b"\x17\x05",
+    b"\x18\x04\x00\x08abcdefgh0123456789abcdef",
+    b"\x18\x05\x05\x08bcdefghi0123456789abcdef",
+    b"\x19\x00",
+    b"\x19\x01",
+    b"\x19\x05",
+    b"\x1a01234567",
+    b"\x1b01234567",
+    b"\x1c\x0a\x00\x02no",
+    b"\x1d\x0a\x02no",
+    b"\x1e",
+    b"\x30xyz",
+    b"\x31\x03xyz",
+    b"\x40\x01",
+    b"\x00\x00\x00\x00",
+    b"\xff\x01",
+    b"\xff\x02",
+    b"\xff\x03",
+    b"\xff\x04",
+    b"\xff\x05",
+    b"\xff\x06",
+    b"\xff\x07",
+    b"\xff\x09",
+    b"\xff\x0a",
+    b"\xff\x0b",
+    b"\xff\x0c",
+    b"\xff\x0d",
+    b"\xff\x0e",
+    b"\xff\x0f",
+    b"\xff\x11",
+    b"\xff\x12",
+];
+
+/// Makes inputs and remembers which were worth keeping.
+#[derive(Debug)]
+pub struct Mutator {
+    random: Random,
+    target: Target,
+    pool: Vec<Vec<u8>>,
+    signatures: BTreeSet<u64>,
+}
+
+/// Inputs kept at most; a new find then replaces a random one.
+const MAX_POOL: usize = 20_000;
+
+impl Mutator {
+    /// A mutator for `target`; the same seed and answers give the same inputs.
+    pub fn new(target: Target, seed: u64) -> Self {
+        Self {
+            random: Random::new(seed, 77),
+            target,
+            pool: Vec::new(),
+            signatures: BTreeSet::new(),
+        }
+    }
+
+    /// Inputs kept.
+    pub fn pool_len(&self) -> usize {
+        self.pool.len()
+    }
+
+    /// Tells what `input` did; it is kept if that is new.
+    pub fn learn(&mut self, input: &[u8], signature: u64) {
+        if !self.signatures.insert(signature) {
+            return;
+        }
+        if self.pool.len() < MAX_POOL {
+            self.pool.push(input.to_vec());
+        } else {
+            let place = self.random.below(MAX_POOL as u64) as usize;
+            self.pool[place] = input.to_vec();
+        }
+    }
+
+    /// The next input to try.
+    pub fn next_input(&mut self) -> Vec<u8> {
+        let mut input = self.any();
+        for _ in 0..self.random.log_whole(1, 12) {
+            self.mutate(&mut input);
+        }
+        input.truncate(self.target.max_len);
+        input
+    }
+
+    fn any(&mut self) -> Vec<u8> {
+        match self.pool.len() as u64 {
+            0 => Vec::new(),
+            n => self.pool[self.random.below(n) as usize].clone(),
+        }
+    }
+
+    fn mutate(&mut self, input: &mut Vec<u8>) {
+        let r = &mut self.random;
+        let len = input.len() as u64;
+        let at = r.below(len + 1) as usize;
+        match r.below(8) {
+            0 if len > 0 => {
+                let at = r.below(len) as usize;
+                input[at] ^= 1 << r.below(8);
+            }
+            1 if len > 0 => {
+                let at = r.below(len) as usize;
+                let edge = r.pick(&[0, 1, 0x3f, 0x40, 0x7f, 0x80, 0xbf, 0xc0, 0xff]);
+                input[at] = if r.chance(0.5) { edge } else { r.bits() as u8 };
+            }
+            2 if len > 0 => {
+                let end = (at + r.log_whole(1, 64) as usize).min(input.len());
+                input.drain(at.min(end)..end);
+            }
+            3 if len > 0 => {
+                // A piece once more, somewhere else.
+                let end = (at + r.log_whole(1, 200) as usize).min(input.len());
+                let piece = input[at.min(end)..end].to_vec();
+                let to = r.below(len + 1) as usize;
+                input.splice(to..to, piece);
+            }
+            4 => {
+                let other = self.any();
+                let from = self.random.below(other.len() as u64 + 1) as usize;
+                input.truncate(at);
+                input.extend_from_slice(&other[from..]);
+            }
+            5 => {
+                let n = r.log_whole(1, 16);
+                let noise: Vec<u8> = (0..n).map(|_| r.bits() as u8).collect();
+                input.splice(at..at, noise);
+            }
+            _ => {
+                let token = r.pick(self.target.tokens);
+                input.splice(at..at, token.iter().copied());
+            }
+        }
+    }
+}
