@@ -52,12 +52,12 @@ fn an_application_close_reaches_the_peer_with_code_and_reason() {
         pair.conn(closer).close(now, 77, b"good night");
         assert_eq!(pair.last_word(closer), None);
         pair.flush();
-        assert_eq!(
-            pair.last_word(closer),
-            Some(ConnectionError::ClosedLocally)
-        );
+        assert_eq!(pair.last_word(closer), Some(ConnectionError::ClosedLocally));
         pair.run_for(ms(11));
-        assert_eq!(pair.last_word(1 - closer), by_application(77, b"good night"));
+        assert_eq!(
+            pair.last_word(1 - closer),
+            by_application(77, b"good night")
+        );
         pair.run_for(secs(3));
         for side in [CLIENT, SERVER] {
             assert!(pair.take_event(side, |e| *e == Event::Drained).is_some());
@@ -98,7 +98,9 @@ fn a_transport_error_tells_the_peer_code_and_frame() {
     pair.run_for(secs(1));
     pair.tap = Some(Box::new(|from, datagram| {
         if from == CLIENT
-            && let Some(at) = common::wire::packets(datagram).first().map(|p| p.payload_at)
+            && let Some(at) = common::wire::packets(datagram)
+                .first()
+                .map(|p| p.payload_at)
             && datagram[at] == 0x01
         {
             datagram[at] = 0x1e;
@@ -359,7 +361,9 @@ fn ping_times(pair: &mut Pair, side: usize, time: std::time::Duration) -> Vec<f6
 fn waiting_client(options: Options) -> Pair {
     let mut pair = Pair::connected(options);
     let id = pair.server().open(UNI).unwrap();
-    pair.server().write_slice(id, b"the rest comes later").unwrap();
+    pair.server()
+        .write_slice(id, b"the rest comes later")
+        .unwrap();
     pair.run_for(ms(10));
     pair
 }
@@ -407,7 +411,10 @@ fn liveness_probes_wait_three_probe_timeouts_on_slow_paths() {
     assert!(pto > ms(1200));
     let times = ping_times(&mut pair, CLIENT, secs(200));
     let expected = 3.0 * pto.as_secs_f64();
-    assert!(times[0] > expected * 0.7 && times[0] < expected * 1.3, "{times:?} {pto:?}");
+    assert!(
+        times[0] > expected * 0.7 && times[0] < expected * 1.3,
+        "{times:?} {pto:?}"
+    );
 }
 
 #[test]
@@ -433,13 +440,10 @@ fn a_finished_receiver_is_silent() {
 }
 
 #[test]
-fn a_dead_path_is_noticed_by_a_receiver_that_only_listens() {
-    // Finding §3.4: the path from the server dies and comes back under the client's PINGs.
+fn a_receiver_that_only_listens_survives_a_dark_path_from_the_sender() {
+    // The client's PINGs go through; what the server repeats arrives once the path is back.
     let mut pair = waiting_client(idle(30, 30));
-    let dark = LinkConfig {
-        ..delay(10)
-    }
-    .with_blackout(pair.now, secs(4));
+    let dark = LinkConfig { ..delay(10) }.with_blackout(pair.now, secs(4));
     let (_, back) = pair.links;
     pair.net.set_config(back, dark).unwrap();
     let id = pair.accept(CLIENT, UNI, secs(1));
@@ -590,7 +594,10 @@ fn the_last_events_come_in_order_and_once() {
     assert!(
         matches!(
             &events[..],
-            [Event::Closed(ConnectionError::ClosedByPeer(_)), Event::Drained]
+            [
+                Event::Closed(ConnectionError::ClosedByPeer(_)),
+                Event::Drained
+            ]
         ),
         "{events:?}"
     );

@@ -28,7 +28,9 @@ fn datagrams_go_both_ways_with_one_event_until_they_are_read() {
     for from in [CLIENT, SERVER] {
         let mut pair = Pair::connected(Options::default());
         for i in 0..5u8 {
-            pair.conn(from).send_datagram(Bytes::from(vec![i; 10])).unwrap();
+            pair.conn(from)
+                .send_datagram(Bytes::from(vec![i; 10]))
+                .unwrap();
         }
         pair.run_for(ms(50));
         let to = 1 - from;
@@ -36,10 +38,16 @@ fn datagrams_go_both_ways_with_one_event_until_they_are_read() {
         let told = events.iter().filter(|e| **e == Event::DatagramReceived);
         assert_eq!(told.count(), 1);
         let got = receive_all(&mut pair, to);
-        assert_eq!(got.iter().map(|d| d[0]).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+        assert_eq!(
+            got.iter().map(|d| d[0]).collect::<Vec<_>>(),
+            [0, 1, 2, 3, 4]
+        );
         pair.conn(from).send_datagram(Bytes::new()).unwrap();
         pair.run_for(ms(50));
-        assert!(pair.take_event(to, |e| *e == Event::DatagramReceived).is_some());
+        assert!(
+            pair.take_event(to, |e| *e == Event::DatagramReceived)
+                .is_some()
+        );
         assert_eq!(receive_all(&mut pair, to), [Bytes::new()]);
     }
 }
@@ -53,7 +61,9 @@ fn the_largest_datagram_fits_and_one_byte_more_does_not() {
         pair.client().send_datagram(Bytes::from(vec![0; max + 1])),
         Err(SendDatagramError::TooLarge { max })
     );
-    pair.client().send_datagram(Bytes::from(vec![1; max])).unwrap();
+    pair.client()
+        .send_datagram(Bytes::from(vec![1; max]))
+        .unwrap();
     pair.run_for(ms(50));
     assert_eq!(receive_all(&mut pair, SERVER)[0].len(), max);
 }
@@ -65,7 +75,9 @@ fn the_peers_limit_is_kept() {
     let mut pair = Pair::connected(options);
     let max = pair.client().max_datagram_len().unwrap();
     assert_eq!(max, 97);
-    pair.client().send_datagram(Bytes::from(vec![1; 97])).unwrap();
+    pair.client()
+        .send_datagram(Bytes::from(vec![1; 97]))
+        .unwrap();
     pair.run_for(ms(50));
     assert_eq!(receive_all(&mut pair, SERVER).len(), 1);
     assert_eq!(pair.last_word(SERVER), None);
@@ -94,14 +106,22 @@ fn lost_datagrams_stay_lost_and_the_others_keep_their_bytes() {
     let there = pair.links.0;
     pair.net.set_config(there, lossy).unwrap();
     for i in 0..200u8 {
-        pair.client().send_datagram(Bytes::from(vec![i; 1000])).unwrap();
+        pair.client()
+            .send_datagram(Bytes::from(vec![i; 1000]))
+            .unwrap();
         pair.run_for(ms(5));
     }
     pair.run_for(secs(3));
     let got = receive_all(&mut pair, SERVER);
     assert!((100..180).contains(&got.len()), "{}", got.len());
-    assert!(got.windows(2).all(|w| w[0][0] < w[1][0]), "twice or out of order");
-    assert!(got.iter().all(|d| d.len() == 1000 && d.iter().all(|b| *b == d[0])));
+    assert!(
+        got.windows(2).all(|w| w[0][0] < w[1][0]),
+        "twice or out of order"
+    );
+    assert!(
+        got.iter()
+            .all(|d| d.len() == 1000 && d.iter().all(|b| *b == d[0]))
+    );
 }
 
 #[test]
@@ -129,9 +149,14 @@ fn a_full_send_queue_refuses_until_there_is_room() {
     }
     assert_eq!(sent, 10);
     pair.run_until(secs(1), |p| {
-        p.take_event(CLIENT, |e| *e == Event::DatagramSendable).is_some()
+        p.take_event(CLIENT, |e| *e == Event::DatagramSendable)
+            .is_some()
     });
-    assert!(pair.client().send_datagram(Bytes::from(vec![7; 1000])).is_ok());
+    assert!(
+        pair.client()
+            .send_datagram(Bytes::from(vec![7; 1000]))
+            .is_ok()
+    );
 }
 
 #[test]
@@ -153,7 +178,10 @@ fn a_datagram_flood_keeps_the_newest_4096() {
     let got = receive_all(&mut evil.pair, SERVER);
     assert_eq!(got.len(), 4096);
     assert_eq!(*got[0], (5000u32 - 4096).to_be_bytes());
-    assert_eq!(evil.pair.server().stats().app_datagrams_dropped, 5000 - 4096);
+    assert_eq!(
+        evil.pair.server().stats().app_datagrams_dropped,
+        5000 - 4096
+    );
 }
 
 #[test]
@@ -257,7 +285,9 @@ fn a_datagram_only_sender_has_its_acknowledgement_state_bounded() {
     let mut pair = Pair::connected(readable());
     let acks = pair.watch(SERVER, |f| matches!(f, Frame::Ack(_)));
     for _ in 0..3000 {
-        pair.client().send_datagram(Bytes::from(vec![1; 500])).unwrap();
+        pair.client()
+            .send_datagram(Bytes::from(vec![1; 500]))
+            .unwrap();
         pair.run_for(ms(1));
         receive_all(&mut pair, SERVER);
     }

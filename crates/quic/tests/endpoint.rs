@@ -38,7 +38,11 @@ fn drain(pair: &mut Pair, side: usize) -> Vec<(SocketAddr, Vec<u8>)> {
 
 #[test]
 fn an_unknown_version_is_answered_with_ours_and_a_reserved_one() {
-    for (dcid, scid) in [(vec![1; 8], vec![2; 5]), (vec![3; 255], vec![4; 200]), (vec![], vec![])] {
+    for (dcid, scid) in [
+        (vec![1; 8], vec![2; 5]),
+        (vec![3; 255], vec![4; 200]),
+        (vec![], vec![]),
+    ] {
         let mut pair = Pair::new(Options::default());
         let from: SocketAddr = "10.9.9.9:9".parse().unwrap();
         let packet = unknown_version(0xbabe_baba, &dcid, &scid, 1200);
@@ -70,7 +74,10 @@ fn a_small_datagram_of_an_unknown_version_is_not_answered() {
     let packet = unknown_version(0xbabe_baba, &[1; 8], &[2; 8], 1199);
     pair.deliver(SERVER, &packet);
     // A client answers none at all.
-    pair.deliver(CLIENT, &unknown_version(0xbabe_baba, &[1; 8], &[2; 8], 1200));
+    pair.deliver(
+        CLIENT,
+        &unknown_version(0xbabe_baba, &[1; 8], &[2; 8], 1200),
+    );
     assert_eq!(pair.hosts[SERVER].sent_datagrams, 0);
     assert_eq!(pair.hosts[CLIENT].sent_datagrams, 0);
 }
@@ -120,7 +127,10 @@ fn strangers_get_a_hundred_replies_in_a_tenth_of_a_second() {
     let stats = pair.hosts[SERVER].endpoint.stats();
     assert_eq!(stats.version_negotiations + stats.resets, 100);
     pair.run_for(ms(100));
-    pair.deliver(SERVER, &unknown_version(0xbabe_baba, &[1; 8], &[2; 8], 1200));
+    pair.deliver(
+        SERVER,
+        &unknown_version(0xbabe_baba, &[1; 8], &[2; 8], 1200),
+    );
     let later = pair.hosts[SERVER].endpoint.stats();
     assert_eq!(later.version_negotiations, stats.version_negotiations + 1);
 }
@@ -133,12 +143,16 @@ fn a_reply_to_a_stranger_is_never_longer_than_what_came() {
     });
     let from: SocketAddr = "10.9.9.9:9".parse().unwrap();
     for len in 1..100 {
-        pair.now = pair.now + ms(50);
+        pair.now += ms(50);
         let mut packet = vec![0x55; len];
         packet[0] = 0x41;
         pair.deliver_silently(SERVER, from, &packet);
         for (_, reply) in drain(&mut pair, SERVER) {
-            assert!(reply.len() < len && reply.len() >= 21, "{} for {len}", reply.len());
+            assert!(
+                reply.len() < len && reply.len() >= 21,
+                "{} for {len}",
+                reply.len()
+            );
         }
     }
     assert!(pair.hosts[SERVER].endpoint.stats().resets > 70);
@@ -161,10 +175,15 @@ fn random_datagrams_are_counted_and_forgotten() {
     let mut pair = Pair::connected(Options::default());
     let mut state = 1u64;
     let mut next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
         (state >> 33) as usize
     };
-    let own = [pair.hosts[SERVER].last_dcid.clone(), pair.hosts[CLIENT].last_dcid.clone()];
+    let own = [
+        pair.hosts[SERVER].last_dcid.clone(),
+        pair.hosts[CLIENT].last_dcid.clone(),
+    ];
     for i in 0..20_000 {
         let to = i % 2;
         let mut bytes: Vec<u8> = (0..next() % 1300).map(|_| next() as u8).collect();
@@ -255,7 +274,10 @@ fn without_segmentation_offload_every_datagram_is_its_own_train() {
     let mut pair = Pair::connected(Options::default());
     pair.send_stream(CLIENT, Direction::Unidirectional, &[1; 8000]);
     let mut many = TrainBuf::new();
-    let t = pair.hosts[CLIENT].endpoint.poll_transmit(now, &mut many).unwrap();
+    let t = pair.hosts[CLIENT]
+        .endpoint
+        .poll_transmit(now, &mut many)
+        .unwrap();
     assert_eq!(t.segment_size, 1200);
     assert_eq!(many.segments(), 7);
 }
@@ -346,7 +368,10 @@ fn handles_of_gone_connections_stay_dead_when_their_place_is_reused() {
     assert_ne!(old, new);
     assert!(pair.hosts[CLIENT].endpoint.connection(old).is_none());
     assert!(pair.hosts[CLIENT].endpoint.connection_mut(old).is_none());
-    assert_eq!(pair.hosts[CLIENT].endpoint.handles().collect::<Vec<_>>(), [new]);
+    assert_eq!(
+        pair.hosts[CLIENT].endpoint.handles().collect::<Vec<_>>(),
+        [new]
+    );
 }
 
 #[test]

@@ -47,9 +47,10 @@ fn watch_ends(
     pair: &mut Pair,
     from: usize,
 ) -> std::rc::Rc<std::cell::RefCell<std::collections::BTreeMap<StreamId, u64>>> {
-    let ends = std::rc::Rc::new(std::cell::RefCell::new(
-        std::collections::BTreeMap::<StreamId, u64>::new(),
-    ));
+    let ends = std::rc::Rc::new(std::cell::RefCell::new(std::collections::BTreeMap::<
+        StreamId,
+        u64,
+    >::new()));
     let log = ends.clone();
     pair.tap = Some(Box::new(move |side, datagram| {
         if side == from {

@@ -17,8 +17,8 @@ use towline_quic::{
 use towline_sim::LinkConfig;
 use towline_testkit::{Cipher, SERVER_NAME, TlsOptions, tls_pair};
 use towline_wire::{
-    LongType, PacketKind, QUIC_V1, emit_retry, emit_version_negotiation, write_crypto_header,
-    write_padding,
+    LongType, PacketKind, QUIC_V1, emit_retry, emit_version_negotiation, retry_pseudo_packet,
+    write_crypto_header, write_padding,
 };
 
 fn post_quantum() -> Options {
@@ -215,17 +215,46 @@ fn client_of_nobody(options: Options) -> (Pair, Vec<u8>, Vec<u8>, Vec<u8>) {
     (pair, datagram, dcid, scid)
 }
 
+/// An authentic Retry for the client's first Initial (RFC 9001 §5.8: key and nonce are public).
+fn authentic_retry(original: &[u8], client: &[u8], token: &[u8]) -> Vec<u8> {
+    use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+    const KEY: [u8; 16] = [
+        0xbe, 0x0c, 0x69, 0x0b, 0x9f, 0x66, 0x57, 0x5a, 0x1d, 0x76, 0x6b, 0x54, 0xe3, 0x68, 0xc8,
+        0x4e,
+    ];
+    const NONCE: [u8; 12] = [
+        0x46, 0x15, 0x99, 0xd3, 0x5d, 0x63, 0x2b, 0xf2, 0x23, 0x98, 0x25, 0xbb,
+    ];
+    let mut retry = Vec::new();
+    emit_retry(&mut retry, QUIC_V1, client, &[9; 8], token);
+    let tag = LessSafeKey::new(UnboundKey::new(&AES_128_GCM, &KEY).unwrap())
+        .seal_in_place_separate_tag(
+            Nonce::assume_unique_for_key(NONCE),
+            Aad::from(retry_pseudo_packet(original, &retry)),
+            &mut [],
+        )
+        .unwrap();
+    retry.extend_from_slice(tag.as_ref());
+    retry
+}
+
 #[test]
 fn a_retry_with_a_bad_integrity_tag_is_ignored() {
-    let (mut pair, _, _, scid) = client_of_nobody(Options::default());
-    let mut retry = Vec::new();
-    emit_retry(&mut retry, QUIC_V1, &scid, &[9; 8], b"token");
-    retry.extend_from_slice(&[0; 16]);
+    let (mut pair, _, dcid, scid) = client_of_nobody(readable());
+    let retry = authentic_retry(&dcid, &scid, b"token");
     let sent = pair.hosts[CLIENT].sent_datagrams;
-    pair.deliver(CLIENT, &retry);
+    for at in retry.len() - 16..retry.len() {
+        let mut forged = retry.clone();
+        forged[at] ^= 1;
+        pair.deliver(CLIENT, &forged);
+    }
+    let other = authentic_retry(&[7; 16], &scid, b"token");
+    pair.deliver(CLIENT, &other);
     assert_eq!(pair.hosts[CLIENT].sent_datagrams, sent);
-    pair.tap = None;
-    must_work(pair);
+    // The authentic one is answered at once.
+    pair.deliver(CLIENT, &retry);
+    assert_eq!(pair.hosts[CLIENT].sent_datagrams, sent + 1);
+    assert_eq!(pair.hosts[CLIENT].last_dcid, [9; 8]);
 }
 
 #[test]
@@ -260,16 +289,14 @@ fn a_second_retry_is_ignored() {
 
 #[test]
 fn a_retry_after_a_packet_of_the_server_is_ignored() {
-    let mut pair = Pair::new(Options::default());
-    pair.connect();
+    let (mut pair, first, dcid, scid) = client_of_nobody(Options::default());
+    pair.tap = None;
+    pair.deliver(SERVER, &first);
+    // Authentic, but the server has already spoken.
     pair.run_until(secs(1), |p| {
         p.take_event(CLIENT, |e| *e == Event::Connected).is_some()
     });
-    let mut retry = Vec::new();
-    let client = pair.hosts[SERVER].last_dcid.clone();
-    emit_retry(&mut retry, QUIC_V1, &client, &[9; 8], b"token");
-    retry.extend_from_slice(&[0; 16]);
-    pair.deliver(CLIENT, &retry);
+    pair.deliver(CLIENT, &authentic_retry(&dcid, &scid, b"token"));
     must_work(pair);
 }
 
@@ -308,7 +335,7 @@ fn a_fresh_retry_token_admits_the_client_that_got_it() {
 #[test]
 fn an_expired_retry_token_admits_nobody() {
     let (mut pair, answer) = answered_retry(Options::default());
-    pair.now = pair.now + secs(11);
+    pair.now += secs(11);
     pair.deliver(SERVER, &answer);
     assert_eq!(pair.hosts[SERVER].endpoint.stats().admitted, 0);
 }
@@ -667,10 +694,10 @@ fn hello_retry_request_behind_retry_survives_loss() {
 #[test]
 fn flights_are_coalesced_into_few_full_sized_datagrams() {
     let mut pair = Pair::new(readable());
-    let log: Rc<RefCell<Vec<(usize, usize, Vec<PacketKind>)>>> = Rc::default();
+    let log = Rc::new(RefCell::new(Vec::new()));
     let copy = log.clone();
     pair.tap = Some(Box::new(move |from, datagram| {
-        let kinds = packets(datagram).iter().map(|p| p.kind).collect();
+        let kinds: Vec<PacketKind> = packets(datagram).iter().map(|p| p.kind).collect();
         copy.borrow_mut().push((from, datagram.len(), kinds));
         true
     }));
@@ -902,7 +929,12 @@ fn garbage_in_the_hello_is_a_tls_alert_to_the_peer() {
 fn coalesced_garbage_behind_an_initial_is_skipped() {
     let (mut pair, datagram, dcid, scid) = client_of_nobody(readable());
     let hello = without_padding(packets(&datagram)[0].payload).to_vec();
-    for tail in [vec![0u8; 700], vec![0xff; 700], vec![0xc0; 700], vec![0x40; 700]] {
+    for tail in [
+        vec![0u8; 700],
+        vec![0xff; 700],
+        vec![0xc0; 700],
+        vec![0x40; 700],
+    ] {
         let mut mixed = long_packet(LongType::Initial, &dcid, &scid, b"", 0, &hello);
         mixed.extend_from_slice(&tail);
         mixed.resize(mixed.len().max(1200), 0);
@@ -923,7 +955,14 @@ fn a_coalesced_packet_for_another_connection_id_is_ignored() {
         write_padding(w, 600);
     });
     let mut mixed = long_packet(LongType::Initial, &dcid, &scid, b"", 0, &hello);
-    mixed.extend(long_packet(LongType::Initial, &[5; 16], &scid, b"", 1, &bad));
+    mixed.extend(long_packet(
+        LongType::Initial,
+        &[5; 16],
+        &scid,
+        b"",
+        1,
+        &bad,
+    ));
     mixed.resize(mixed.len().max(1200), 0);
     pair.deliver(SERVER, &mixed);
     assert_eq!(pair.last_word(SERVER), None);

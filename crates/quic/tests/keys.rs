@@ -95,7 +95,9 @@ fn packets_of_the_old_phase_that_arrive_late_are_opened() {
     pair.net.set_config(b, shuffled).unwrap();
     for n in 1..=5 {
         let id = pair.client().open(Direction::Unidirectional).unwrap();
-        pair.client().write_slice(id, &common::pattern(60_000)).unwrap();
+        pair.client()
+            .write_slice(id, &common::pattern(60_000))
+            .unwrap();
         pair.client().finish(id).unwrap();
         pair.run_for(ms(21));
         assert!(pair.client().initiate_key_update());
@@ -161,7 +163,12 @@ fn an_update_of_the_peers_is_answered_under_the_new_keys() {
     let phases: Vec<bool> = evil.pair.hosts[CLIENT]
         .captured
         .iter()
-        .flat_map(|d| packets(d).into_iter().map(|p| p.key_phase).collect::<Vec<_>>())
+        .flat_map(|d| {
+            packets(d)
+                .into_iter()
+                .map(|p| p.key_phase)
+                .collect::<Vec<_>>()
+        })
         .collect();
     assert_eq!(phases, [true], "the ACK");
     assert_eq!(evil.pair.server().stats().key_updates, 1);
@@ -343,12 +350,11 @@ fn tiny<const LIMIT: u64>() -> Pair {
     let mut roots = rustls::RootCertStore::empty();
     roots.add(leaf.certificate.clone()).unwrap();
     let clock = tls.clock.clone();
-    let mut client =
-        rustls::ClientConfig::builder_with_details(provider.clone(), clock.clone())
-            .with_protocol_versions(versions)
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+    let mut client = rustls::ClientConfig::builder_with_details(provider.clone(), clock.clone())
+        .with_protocol_versions(versions)
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
     let mut server = rustls::ServerConfig::builder_with_details(provider, clock)
         .with_protocol_versions(versions)
         .unwrap()
@@ -373,7 +379,10 @@ fn longest_phase(pair: &mut Pair, side: usize) -> Rc<Cell<u64>> {
     let (mut phase, mut run) = (false, 0);
     pair.tap = Some(Box::new(move |from, datagram| {
         if from == side {
-            for p in packets(datagram).iter().filter(|p| p.kind == PacketKind::OneRtt) {
+            for p in packets(datagram)
+                .iter()
+                .filter(|p| p.kind == PacketKind::OneRtt)
+            {
                 run = if p.key_phase == phase { run + 1 } else { 1 };
                 phase = p.key_phase;
                 most.set(most.get().max(run));

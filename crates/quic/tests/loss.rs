@@ -220,7 +220,12 @@ fn probe_timeouts_back_off_and_send_at_most_two_datagrams_each() {
     assert!(bursts.len() >= 5, "{bursts:?}");
     for pair in bursts[1..].windows(3) {
         assert!(pair[1].1 <= 2, "{bursts:?}");
-        let gap = |i: usize| pair[i + 1].0.saturating_duration_since(pair[i].0).as_secs_f64();
+        let gap = |i: usize| {
+            pair[i + 1]
+                .0
+                .saturating_duration_since(pair[i].0)
+                .as_secs_f64()
+        };
         let growth = gap(1) / gap(0);
         assert!((1.9..=2.1).contains(&growth), "{growth}: {bursts:?}");
     }
@@ -347,7 +352,10 @@ fn a_path_of_twenty_milliseconds_to_ten_seconds_carries_data() {
         pair.established(secs(110));
         pair.transfer(CLIENT, 30_000, secs(110));
         let rtt = pair.client().stats().min_rtt.unwrap();
-        assert!(rtt >= ms(round_trip) && rtt < ms(round_trip + 30), "{rtt:?}");
+        assert!(
+            rtt >= ms(round_trip) && rtt < ms(round_trip + 30),
+            "{rtt:?}"
+        );
     }
 }
 
@@ -366,9 +374,9 @@ fn acknowledgements_alone_are_not_acknowledged() {
     let log = counts.clone();
     pair.tap = Some(Box::new(move |from, datagram| {
         let (client, server) = log.get();
-        let bare = packets(datagram).iter().all(|_| {
-            !has_frame(datagram, |f| f.ack_eliciting())
-        });
+        let bare = packets(datagram)
+            .iter()
+            .all(|_| !has_frame(datagram, |f| f.ack_eliciting()));
         log.set(match (from, bare) {
             (CLIENT, true) => (client + 1, server),
             (SERVER, true) => (client, server + 1),

@@ -51,7 +51,9 @@ fn a_thousand_streams_arrive_each_with_its_own_bytes() {
     let mut reading: BTreeMap<StreamId, Vec<u8>> = BTreeMap::new();
     pair.run_until(secs(60), |p| {
         while opened < 1000 {
-            let Some(id) = p.client().open(UNI) else { break };
+            let Some(id) = p.client().open(UNI) else {
+                break;
+            };
             p.client().write_slice(id, &content(opened)).unwrap();
             p.client().finish(id).unwrap();
             opened += 1;
@@ -87,7 +89,10 @@ fn a_stream_opens_all_before_it() {
     }
     assert_eq!(pair.server().accept(UNI), None);
     assert_eq!(pair.server().read(ids[0], 10), Err(ReadError::Blocked));
-    assert_eq!(pair.server().read(ids[9], 10).unwrap().unwrap(), &b"last"[..]);
+    assert_eq!(
+        pair.server().read(ids[9], 10).unwrap().unwrap(),
+        &b"last"[..]
+    );
 }
 
 #[test]
@@ -115,7 +120,8 @@ fn an_end_that_comes_alone_after_the_data_is_read() {
     pair.take_events(SERVER);
     pair.client().finish(id).unwrap();
     pair.run_until(secs(1), |p| {
-        p.take_event(SERVER, |e| *e == Event::Readable(id)).is_some()
+        p.take_event(SERVER, |e| *e == Event::Readable(id))
+            .is_some()
     });
     assert!(pair.read_available(SERVER, id, &mut got));
     assert_eq!(got, b"data");
@@ -321,7 +327,7 @@ fn lost_max_streams_is_sent_again() {
 }
 
 #[test]
-fn twenty_thousand_permitted_streams_cost_nothing_until_used() {
+fn the_last_of_twenty_thousand_permitted_streams_opens_all_others() {
     let mut pair = Pair::connected(with_streams(20_000, 20_000));
     // The last one opens all others by implication: one frame, one event.
     let mut last = None;
@@ -338,7 +344,10 @@ fn twenty_thousand_permitted_streams_cost_nothing_until_used() {
         accepted += 1;
     }
     assert_eq!(accepted, 20_000);
-    assert_eq!(pair.server().read(last, 100).unwrap().unwrap(), &b"the last"[..]);
+    assert_eq!(
+        pair.server().read(last, 100).unwrap().unwrap(),
+        &b"the last"[..]
+    );
 }
 
 #[test]
@@ -367,10 +376,7 @@ fn closed_streams_leave_nothing_and_late_frames_for_them_are_ignored() {
     for side in [CLIENT, SERVER] {
         assert_eq!(pair.last_word(side), None);
         let id = StreamId::new(Side::Client, BIDI, 0);
-        assert_eq!(
-            pair.conn(side).read(id, 1),
-            Err(ReadError::ClosedStream)
-        );
+        assert_eq!(pair.conn(side).read(id, 1), Err(ReadError::ClosedStream));
         assert_eq!(
             pair.conn(side).write_slice(id, b"x"),
             Err(WriteError::ClosedStream)
@@ -445,7 +451,9 @@ fn writers_that_share_a_full_connection_buffer_all_go_on() {
     let mut got = [0; 4];
     pair.run_until(secs(10), |p| {
         for (i, &id) in ids.iter().enumerate() {
-            if p.take_event(CLIENT, |e| *e == Event::Writable(id)).is_some() {
+            if p.take_event(CLIENT, |e| *e == Event::Writable(id))
+                .is_some()
+            {
                 can_write[i] = true;
             }
             while can_write[i] && !left[i].is_empty() {

@@ -36,6 +36,8 @@ use super::store::{Placed, Store, Wanted};
 
 /// How long the sender may take to end its control stream after `Done`.
 const LAST_WORDS: Duration = Duration::from_secs(5);
+/// How long answers and results are collected into one message.
+const BATCH_FOR: Duration = Duration::from_millis(1);
 /// Items waiting between the session's tasks.
 const QUEUE: usize = 1024;
 
@@ -510,27 +512,37 @@ async fn write_control<W: AsyncWrite + Unpin>(
             _ = until.changed() => continue,
             item = items.recv() => item,
         };
-        match item {
-            Some(Outgoing::Answer(index, answer)) => {
-                if !matches!(answer, Answer::Want { .. }) {
-                    settled += 1;
-                }
-                answers.push((index, answer));
-            }
-            Some(Outgoing::Result(index, result)) => {
-                settled += 1;
-                results.push((index, result));
-            }
-            Some(Outgoing::Folder) => settled += 1,
-            // No thread is left that could settle the rest: another task has the error.
-            None => return std::future::pending().await,
+        // No thread is left that could settle the rest: another task has the error.
+        let Some(item) = item else {
+            return std::future::pending().await;
+        };
+        // What settles in the same moment travels in the same packet.
+        if items.len() < MAX_ITEMS_PER_MESSAGE {
+            tokio::time::sleep(BATCH_FOR).await;
         }
-        let more = !items.is_empty();
-        if !answers.is_empty() && (!more || answers.len() >= MAX_ITEMS_PER_MESSAGE) {
+        let mut next = Some(item);
+        while let Some(item) = next {
+            match item {
+                Outgoing::Answer(index, answer) => {
+                    if !matches!(answer, Answer::Want { .. }) {
+                        settled += 1;
+                    }
+                    answers.push((index, answer));
+                }
+                Outgoing::Result(index, result) => {
+                    settled += 1;
+                    results.push((index, result));
+                }
+                Outgoing::Folder => settled += 1,
+            }
+            let full = answers.len().max(results.len()) >= MAX_ITEMS_PER_MESSAGE;
+            next = if full { None } else { items.try_recv().ok() };
+        }
+        if !answers.is_empty() {
             let message = Message::Answers(std::mem::take(&mut answers));
             writer.write_all(&message.encode()).await?;
         }
-        if !results.is_empty() && (!more || results.len() >= MAX_ITEMS_PER_MESSAGE) {
+        if !results.is_empty() {
             let message = Message::Results(std::mem::take(&mut results));
             writer.write_all(&message.encode()).await?;
         }

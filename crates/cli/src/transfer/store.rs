@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -251,7 +252,7 @@ impl Store {
         } else {
             0
         };
-        if facts.size >= RESUMABLE_FROM {
+        if is_resumable(&facts) {
             self.check_space(facts.size - have)?;
         }
         Ok(Some(Wanted {
@@ -285,7 +286,7 @@ impl Store {
         facts: &FileFacts,
         session: &SessionHandle,
     ) -> io::Result<Plan> {
-        if facts.size < RESUMABLE_FROM {
+        if !is_resumable(facts) {
             return Ok(Plan::Fresh);
         }
         let name = part_name(path);
@@ -378,23 +379,30 @@ impl Store {
             }
             file
         } else {
-            // The old part goes first and the record is written before the new part exists:
-            // after a kill at any point, a part file never lies beside another file's record.
-            if let Ok(old) = rustix::fs::openat(&self.parts, &part, write, Mode::empty()) {
-                lock_part(&File::from(old))?;
-                rustix::fs::unlinkat(&self.parts, &part, AtFlags::empty())?;
-            }
-            if facts.size >= RESUMABLE_FROM {
-                self.write_record(&name, path, facts)?;
-            }
-            let mode = if facts.executable { 0o777 } else { 0o666 };
-            let create = write | OFlags::CREATE | OFlags::EXCL;
-            let file = File::from(rustix::fs::openat(
-                &self.parts,
-                &part,
-                create,
-                Mode::from_raw_mode(mode),
-            )?);
+            let mode = Mode::from_raw_mode(if facts.executable { 0o777 } else { 0o666 });
+            let create = || {
+                let flags = write | OFlags::CREATE | OFlags::EXCL;
+                rustix::fs::openat(&self.parts, &part, flags, mode)
+            };
+            // A resumable part is always made anew: the old part goes first, then the record
+            // is written, so that after a kill no part ever lies beside another file's record.
+            let resumable = is_resumable(facts);
+            let new = if resumable {
+                Err(Errno::EXIST)
+            } else {
+                create()
+            };
+            let file = match new {
+                Err(Errno::EXIST) => {
+                    self.remove_old_part(&part)?;
+                    if resumable {
+                        self.write_record(&name, path, facts)?;
+                    }
+                    create()?
+                }
+                other => other?,
+            };
+            let file = File::from(file);
             lock_part(&file)?;
             file
         };
@@ -403,6 +411,16 @@ impl Store {
             name,
             done: false,
         })
+    }
+
+    /// Removes what an earlier transfer left, unless another process is writing it.
+    fn remove_old_part(&self, part: &str) -> io::Result<()> {
+        let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        if let Ok(old) = rustix::fs::openat(&self.parts, part, flags, Mode::empty()) {
+            lock_part(&File::from(old))?;
+            rustix::fs::unlinkat(&self.parts, part, AtFlags::empty())?;
+        }
+        Ok(())
     }
 
     fn write_record(&self, name: &str, path: &RelativePath, facts: &FileFacts) -> io::Result<()> {
@@ -500,6 +518,7 @@ impl Store {
     fn put_in_place(
         &self,
         part: &str,
+        resumable: bool,
         folder: &OwnedFd,
         name: &std::ffi::OsStr,
     ) -> Result<(), Errno> {
@@ -521,7 +540,10 @@ impl Store {
                 other => other?,
             }
         }
-        let _ = rustix::fs::unlinkat(&self.parts, format!("{part}.record"), AtFlags::empty());
+        if resumable {
+            let record = format!("{part}.record");
+            let _ = rustix::fs::unlinkat(&self.parts, record, AtFlags::empty());
+        }
         Ok(())
     }
 }
@@ -539,15 +561,25 @@ fn open_folder(parent: impl AsFd, name: &[u8], create: bool) -> Result<OwnedFd, 
     }
 }
 
+/// Smaller files are not worth a record.
+fn is_resumable(facts: &FileFacts) -> bool {
+    facts.size >= RESUMABLE_FROM
+}
+
 fn part_name(path: &RelativePath) -> String {
     blake3::hash(path.as_bytes()).to_hex()[..32].to_owned()
 }
 
-/// Keeps a second process out of the same part file.
+/// Keeps a second process out of the same part file, and fails if one has removed it
+/// between our opening and our locking.
 fn lock_part(file: &File) -> io::Result<()> {
-    file.try_lock().map_err(|_| {
-        io::Error::other("another towline process is writing this file; wait for it or stop it")
-    })
+    let busy =
+        || io::Error::other("another towline process is writing this file; wait for it or stop it");
+    file.try_lock().map_err(|_| busy())?;
+    if file.metadata()?.nlink() == 0 {
+        return Err(busy());
+    }
+    Ok(())
 }
 
 /// Hashes exactly `length` bytes; a cancelled session stops it.

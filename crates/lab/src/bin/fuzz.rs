@@ -135,15 +135,20 @@ fn fuzz(options: &Options) -> Result<u64, String> {
         }
     }
     if !options.replay && options.seconds > 0 {
+        for input in (options.target.seeds)() {
+            if let Some(signature) = runner.run(&input) {
+                mutator.learn(&input, signature);
+            }
+        }
         println!(
             "a stable random mutator, not coverage-guided; {} inputs to start from",
             mutator.pool_len()
         );
-        // The pool is not a leak.
         let end = Instant::now() + Duration::from_secs(options.seconds);
         while Instant::now() < end && runner.crashes < MOST_CRASHES {
             let input = mutator.next_input();
             if let Some(signature) = runner.run(&input) {
+                // What the mutator keeps is not a leak.
                 let before = counting::held();
                 mutator.learn(&input, signature);
                 runner.held_at_start += counting::held() - before;

@@ -14,7 +14,7 @@ use towline_quic::{
     ClientConfig, Connection, ConnectionHandle, DatagramMeta, Direction, Endpoint, EndpointConfig,
     Event, ServerConfig, StreamId, TrainBuf, TransportConfig,
 };
-use towline_testkit::{NULL_TAG, SERVER_NAME, TlsOptions, TlsPair, reseed, tls_pair};
+use towline_testkit::{NULL_TAG, SERVER_NAME, TlsOptions, reseed, tls_pair};
 use towline_wire::{ConnectionId, Header, Time, Writer, parse_header, write_short_header};
 
 /// Length of our connection IDs.
@@ -39,7 +39,23 @@ const MAX_DATAGRAMS: usize = 20_000;
 const MAX_TIMERS: usize = 5_000;
 
 thread_local! {
-    static TLS: TlsPair = tls_pair(1, &TlsOptions { null_aead: true, ..TlsOptions::default() });
+    static TLS: (Arc<rustls::ClientConfig>, Arc<rustls::ServerConfig>) = make_tls();
+}
+
+/// Without tickets: one input must not depend on those before it.
+fn make_tls() -> (Arc<rustls::ClientConfig>, Arc<rustls::ServerConfig>) {
+    let pair = tls_pair(
+        1,
+        &TlsOptions {
+            null_aead: true,
+            ..TlsOptions::default()
+        },
+    );
+    let mut client = (*pair.client).clone();
+    client.resumption = rustls::client::Resumption::disabled();
+    let mut server = (*pair.server).clone();
+    server.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
+    (Arc::new(client), Arc::new(server))
 }
 
 /// Runs `input` against a connected pair.
@@ -118,8 +134,7 @@ fn settings() -> Arc<TransportConfig> {
 impl Pair {
     fn connected() -> Self {
         reseed(7);
-        let (client_tls, server_tls) =
-            TLS.with(|tls| (Arc::clone(&tls.client), Arc::clone(&tls.server)));
+        let (client_tls, server_tls) = TLS.with(Clone::clone);
         let mut server_config = ServerConfig::new(server_tls);
         server_config.transport = settings();
         let mut client_config = ClientConfig::new(client_tls);
@@ -211,7 +226,10 @@ impl Pair {
         self.now += Duration::from_millis(1);
         for from in [0, 1] {
             for mut datagram in self.take(from) {
-                if let Ok(Header::Short { dcid, .. }) = parse_header(&datagram, CID_LEN) {
+                // The first destination of a client is not the server's own; later ones are.
+                if let Ok(Header::Short { dcid, .. } | Header::Long { dcid, .. }) =
+                    parse_header(&datagram, CID_LEN)
+                {
                     self.sides[1 - from].cid = dcid;
                 }
                 self.deliver(1 - from, &mut datagram);
@@ -387,3 +405,6 @@ fn event_number(event: &Event) -> u32 {
         _ => 13,
     }
 }
+
+#[cfg(test)]
+mod tests;

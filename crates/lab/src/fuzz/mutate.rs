@@ -16,6 +16,8 @@ pub struct Target {
     pub run: fn(&[u8]) -> u64,
     /// Most bytes of an input.
     pub max_len: usize,
+    /// Inputs to start from besides a corpus.
+    pub seeds: fn() -> Vec<Vec<u8>>,
     tokens: &'static [&'static [u8]],
 }
 
@@ -25,12 +27,14 @@ pub const TARGETS: &[Target] = &[
         name: "packet",
         run: super::packet::run,
         max_len: 2_000,
+        seeds: super::packet::seeds,
         tokens: PACKET_TOKENS,
     },
     Target {
         name: "frame",
         run: super::frame::run,
         max_len: 2_000,
+        seeds: Vec::new,
         tokens: FRAME_TOKENS,
     },
     #[cfg(debug_assertions)]
@@ -38,6 +42,7 @@ pub const TARGETS: &[Target] = &[
         name: "connection",
         run: super::connection::run,
         max_len: 4_000,
+        seeds: Vec::new,
         tokens: FRAME_TOKENS,
     },
 ];
@@ -103,6 +108,7 @@ const FRAME_TOKENS: &[&[u8]] = &[
     b"\x31\x03xyz",
     b"\x40\x01",
     b"\x00\x00\x00\x00",
+    // Marks and opcodes of the connection target.
     b"\xff\x01",
     b"\xff\x02",
     b"\xff\x03",

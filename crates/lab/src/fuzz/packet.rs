@@ -58,6 +58,19 @@ pub(super) fn run(input: &[u8]) -> u64 {
     signature
 }
 
+/// Whole datagrams to start from: a client's first, with and without protection.
+pub(super) fn seeds() -> Vec<Vec<u8>> {
+    let first = |tls: &TlsPair| {
+        reseed(3);
+        let mut client = Endpoint::new(EndpointConfig::from_seed([3; 32]), None);
+        let config = ClientConfig::new(Arc::clone(&tls.client));
+        let connected = client.connect(start(), &config, address(1), SERVER_NAME);
+        assert!(connected.is_ok(), "{connected:?}");
+        drain(&mut client, start()).1
+    };
+    TLS.with(|tls| tls.iter().map(first).collect())
+}
+
 /// What the header alone says.
 fn look(input: &[u8]) -> u64 {
     let routed = peek_dcid(input, CID_LEN).map(<[u8]>::len);

@@ -248,7 +248,7 @@ impl App {
                 Ok(()) => {
                     ledger.on_datagram_sent(self.side, len);
                     d.left -= 1;
-                    d.next = d.next + d.interval;
+                    d.next += d.interval;
                 }
                 Err(SendDatagramError::Full) => d.refused = true,
                 // Fewer bytes fit than a datagram's number takes.

@@ -187,7 +187,11 @@ impl Connection {
                 }
                 return;
             }
-            Err(OpenError::Violation(violation)) => return self.fail(now, &violation),
+            Err(OpenError::Violation(violation)) => {
+                // Only an authentic packet can break these rules.
+                self.received.packets += 1;
+                return self.fail(now, &violation);
+            }
             Err(OpenError::IntegrityLimit) => return self.fail_aead_limit(now),
         };
         if self.acks.is_duplicate(space, opened.packet_number) {

@@ -530,3 +530,6 @@ impl Endpoint {
         self.free.push(handle.index);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -235,10 +235,10 @@ impl Pair {
                     let mut payload = datagram.to_vec();
                     host.sent_datagrams += 1;
                     host.last_dcid = wire::destination(&payload);
-                    if let Some(tap) = &mut self.tap {
-                        if !tap(i, &mut payload) {
-                            continue;
-                        }
+                    if let Some(tap) = &mut self.tap
+                        && !tap(i, &mut payload)
+                    {
+                        continue;
                     }
                     self.net.send(
                         self.now,

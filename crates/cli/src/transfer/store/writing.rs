@@ -10,11 +10,10 @@ use std::sync::Arc;
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
-use super::super::caps::RESUMABLE_FROM;
 use super::super::claims::Claim;
 use super::super::message::{FileFacts, HASH_BYTES, Reason, Refusal};
 use super::super::path::RelativePath;
-use super::{Store, timestamps};
+use super::{Store, is_resumable, timestamps};
 
 /// A file being written.
 pub(crate) struct Writing {
@@ -107,7 +106,7 @@ impl Writing {
                 rustix::fs::futimens(file, &timestamps(facts.modified))
                     .map_err(|errno| self.store.refusal(&self.path, errno))?;
                 self.store
-                    .put_in_place(part, &folder, name)
+                    .put_in_place(part, is_resumable(&facts), &folder, name)
                     .map_err(|errno| match errno {
                         Errno::EXIST => Refusal::new(
                             Reason::Exists,
@@ -136,7 +135,7 @@ impl Drop for Writing {
         if let Target::Part {
             name, done: false, ..
         } = &self.target
-            && (self.facts.size < RESUMABLE_FROM || self.written == 0)
+            && (!is_resumable(&self.facts) || self.written == 0)
         {
             self.store.remove_part(name);
         }

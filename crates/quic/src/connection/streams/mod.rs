@@ -893,3 +893,6 @@ impl LocalStreams {
         self.refused && self.reported != Some(self.limit)
     }
 }
+
+#[cfg(test)]
+mod tests;

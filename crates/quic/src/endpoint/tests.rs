@@ -1,0 +1,22 @@
+use std::sync::Arc;
+
+use towline_testkit::{SERVER_NAME, TlsOptions, tls_pair};
+
+use super::*;
+
+#[test]
+fn a_full_endpoint_refuses_to_connect_and_sends_nothing() {
+    let tls = tls_pair(1, &TlsOptions::default());
+    let config = ClientConfig::new(Arc::clone(&tls.client));
+    let mut endpoint = Endpoint::new(EndpointConfig::from_seed([1; 32]), None);
+    let remote = "10.0.0.2:2000".parse().unwrap();
+    let now = Time::from_nanos(1);
+    // A million connections, as far as the counter knows.
+    endpoint.stats.connections = MAX_CONNECTIONS - 1;
+    assert!(endpoint.connect(now, &config, remote, SERVER_NAME).is_ok());
+    assert_eq!(
+        endpoint.connect(now, &config, remote, SERVER_NAME),
+        Err(ConnectError::TooManyConnections)
+    );
+    assert_eq!(endpoint.slots.len(), 1);
+}
