@@ -15,6 +15,7 @@ use crate::certs::{self, CertArgs, pin_of};
 use crate::exit::{Exit, Failure};
 use crate::printer::Printer;
 use crate::streams::ALPN;
+use crate::transfer::caps::{CONNECTION_WINDOW, STREAM_WINDOW};
 use crate::transfer::message::Reason;
 use crate::transfer::path::printable;
 use crate::units::parse_positive_duration;
@@ -63,6 +64,20 @@ pub(crate) fn options(idle_timeout: Duration) -> Options {
     // Neither a slow disk nor a waiting user is silence.
     options.transport.keep_alive_interval = Some((idle_timeout / 3).min(Duration::from_secs(5)));
     options.transport.handshake_timeout = HANDSHAKE_TIMEOUT;
+    options
+}
+
+/// The same for a side that receives files.
+///
+/// The manifest waits unread on the control stream while the lanes work, so the connection's
+/// window must hold a full stream window and leave room for the lanes: were it used up by
+/// the manifest, nothing could ever be settled and no manifest be read.
+pub(crate) fn receiving_options(idle_timeout: Duration) -> Options {
+    let mut options = options(idle_timeout);
+    let transport = &mut options.transport;
+    transport.max_stream_receive_window = STREAM_WINDOW;
+    transport.receive_window = CONNECTION_WINDOW;
+    transport.max_receive_window = transport.max_receive_window.max(CONNECTION_WINDOW);
     options
 }
 
@@ -376,3 +391,6 @@ pub(crate) fn connection_failure(error: &ConnectionError) -> Failure {
         _ => Failure::new(Exit::Other, message),
     }
 }
+
+#[cfg(test)]
+mod tests;

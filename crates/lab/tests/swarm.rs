@@ -4,7 +4,7 @@ use towline_lab::swarm::{Feature, Features, Plan, check_seed};
 
 /// Seeds that once broke an invariant, and what it was.
 const PAST_FAILURES: &[(u64, &str)] = &[
-    (18909, "a reset freed the send buffer and woke nobody"),
+    (1484, "a reset freed the send buffer and woke nobody"),
     (
         106_598,
         "keep-alive timers of a handshake did nothing again and again",

@@ -28,7 +28,8 @@ pub enum LossTimer {
 pub(crate) struct ProbeTimer {
     pub(crate) count: u32,
     /// Last time the timer was set: a packet in flight sent, an ACK, an expiry, keys dropped.
-    pub(crate) base: Time,
+    /// `None` before the first of these: what was never sent needs no probe.
+    pub(crate) base: Option<Time>,
     /// Last expiry: a suspended host gets one probe, not one for every doubling it slept through.
     last_expiry: Option<Time>,
     pub(crate) handshake_keys: bool,
@@ -43,7 +44,7 @@ impl ProbeTimer {
     pub(crate) fn new(side: Side, max_ack_delay: Duration) -> Self {
         Self {
             count: 0,
-            base: Time::ZERO,
+            base: None,
             last_expiry: None,
             handshake_keys: false,
             handshake_confirmed: false,
@@ -86,14 +87,17 @@ impl ProbeTimer {
                 earliest = Some((at, space));
             }
         }
-        if earliest.is_none() && !self.peer_validated {
+        if earliest.is_none()
+            && !self.peer_validated
+            && let Some(base) = self.base
+        {
             // Anti-deadlock (RFC 9002 §6.2.2.1). RFC 9002 A.8 looks for packets in flight in any
             // space; 0-RTT data in flight arms nothing, so only spaces that can arm count here.
             let space = match self.handshake_keys {
                 true => PacketNumberSpace::Handshake,
                 false => PacketNumberSpace::Initial,
             };
-            earliest = Some((self.base + self.backed_off(self.period(rtt, space)), space));
+            earliest = Some((base + self.backed_off(self.period(rtt, space)), space));
         }
         earliest
     }
@@ -106,14 +110,14 @@ impl ProbeTimer {
 
     pub(crate) fn on_expired(&mut self, now: Time) {
         self.count = self.count.saturating_add(1);
-        self.base = now;
+        self.base = Some(now);
         self.last_expiry = Some(now);
     }
 
     /// New acknowledgements arrived. A client that does not know whether its address is validated
     /// keeps backing off (RFC 9002 §6.2.1).
     pub(crate) fn on_progress(&mut self, now: Time) {
-        self.base = now;
+        self.base = Some(now);
         if self.peer_validated {
             self.reset();
         }

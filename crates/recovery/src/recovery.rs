@@ -191,7 +191,7 @@ impl<F: Clone> Recovery<F> {
             .controller
             .window()
             .saturating_sub(self.bytes_in_flight);
-        if room < datagram || self.tracked() >= MAX_TRACKED_PACKETS {
+        if room < datagram || self.is_full() {
             if self.recovery_datagram {
                 return Permit::Send { bytes: datagram };
             }
@@ -274,7 +274,7 @@ impl<F: Clone> Recovery<F> {
             self.bytes_in_flight += bytes;
             self.pacer.on_sent(bytes);
             self.recovery_datagram = false;
-            self.pto.base = now;
+            self.pto.base = Some(now);
         }
         let space = &mut self.spaces[space.index()];
         if ack_eliciting {
@@ -371,6 +371,11 @@ impl<F: Clone> Recovery<F> {
         self.controller
             .pacing_rate()
             .or_else(|| pacing::rate(window, gain, self.rtt.smoothed()))
+    }
+
+    /// As many packets as can be tracked wait for their fate: only probes should be sent.
+    pub fn is_full(&self) -> bool {
+        self.tracked() >= MAX_TRACKED_PACKETS
     }
 
     fn tracked(&self) -> usize {

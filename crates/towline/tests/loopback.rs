@@ -772,3 +772,49 @@ async fn handles_work_from_threads_without_a_runtime() {
     );
     writer.join().unwrap();
 }
+
+#[tokio::test]
+async fn a_stream_refused_asks_the_peer_for_more_at_once() {
+    let pair = Pair::new().await;
+    let mut open = Vec::new();
+    for _ in 0..100 {
+        let mut send = pair.near.open_uni().await.unwrap();
+        send.write_all(b"x").await.unwrap();
+        open.push(send);
+    }
+    // One is over: too few for a MAX_STREAMS that nobody asked for.
+    open[0].finish().unwrap();
+    let mut recv = pair.far.accept_uni().await.unwrap();
+    within(recv.read_to_end(9)).await.unwrap();
+    tokio::time::sleep(SECOND / 5).await;
+    let more = tokio::time::timeout(5 * SECOND, pair.near.open_uni()).await;
+    more.expect("the peer was not asked").unwrap();
+}
+
+#[tokio::test]
+async fn reading_a_reset_gives_the_peer_its_stream_back() {
+    let (config, mut server) = configs(&options());
+    let transport = towline::engine::TransportConfig {
+        max_concurrent_uni_streams: 1,
+        ..Default::default()
+    };
+    server.transport = Arc::new(transport);
+    let server = Endpoint::server(loopback(), server).unwrap();
+    let client = Endpoint::client(loopback()).unwrap();
+    let connect = client.connect(server.local_addr(), "localhost", &config);
+    let (near, far) = within(async { tokio::join!(connect, server.accept()) }).await;
+    let (near, far) = (near.unwrap(), far.unwrap());
+    let mut send = near.open_uni().await.unwrap();
+    send.write_all(b"x").await.unwrap();
+    let mut recv = within(far.accept_uni()).await.unwrap();
+    send.reset(3);
+    tokio::time::sleep(SECOND / 5).await;
+    let again = near.open_uni();
+    let read = async {
+        tokio::time::sleep(SECOND / 5).await;
+        while recv.read_chunk(9).await.is_ok() {}
+    };
+    let both = async { tokio::join!(again, read).0 };
+    let more = tokio::time::timeout(5 * SECOND, both).await;
+    more.expect("the stream was not given back").unwrap();
+}

@@ -12,12 +12,11 @@ use crate::commands::serve::ReceivingArgs;
 use crate::display::Display;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
-use crate::net::{ConnectArgs, ListenArgs, options};
+use crate::net::{ConnectArgs, ListenArgs, receiving_options};
 use crate::printer::Printer;
 use crate::service::{Service, run_until_interrupted};
 use crate::streams::{Lanes, open_session};
 use crate::summary::{Role, Summary, conclude};
-use crate::transfer::caps::STREAM_WINDOW;
 use crate::transfer::claims::SessionHandle;
 use crate::transfer::message::stream_kind;
 use crate::transfer::progress::Progress;
@@ -65,8 +64,7 @@ impl RecvArgs {
     async fn fetch(&self, url: &Url, printer: Printer) -> Result<Exit, Failure> {
         let store = self.receiving.store(&self.out)?;
         let mut interrupt = Interrupt::install(printer);
-        let mut options = options(self.network.idle_timeout);
-        options.transport.max_stream_receive_window = STREAM_WINDOW;
+        let options = receiving_options(self.network.idle_timeout);
         let lanes = Lanes::default();
         let Some((_registration, arrivals)) = lanes.register(SESSION) else {
             return Err(Failure::new(Exit::Other, "the session number is in use"));
@@ -136,8 +134,7 @@ impl RecvArgs {
         let interrupt = Interrupt::install(printer);
         let (received, ends) = mpsc::unbounded_channel();
         let mut service = Service::new(printer, interrupt, received);
-        let mut options = options(self.network.idle_timeout);
-        options.transport.max_stream_receive_window = STREAM_WINDOW;
+        let options = receiving_options(self.network.idle_timeout);
         let network = ListenArgs {
             certificate: self.certificate.clone(),
             idle_timeout: self.network.idle_timeout,

@@ -10,10 +10,9 @@ use tokio::sync::mpsc;
 use crate::commands::perf::PerfHost;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
-use crate::net::{ListenArgs, options};
+use crate::net::{ListenArgs, options, receiving_options};
 use crate::printer::Printer;
 use crate::service::{Service, run_until_interrupted};
-use crate::transfer::caps::STREAM_WINDOW;
 use crate::transfer::store::{Store, StorePolicy};
 use crate::units::parse_size;
 
@@ -80,10 +79,10 @@ impl ServeArgs {
             .as_deref()
             .map(|folder| self.receiving.store(folder))
             .transpose()?;
-        let mut options = options(self.network.idle_timeout);
-        if service.store.is_some() {
-            options.transport.max_stream_receive_window = STREAM_WINDOW;
-        }
+        let options = match service.store {
+            Some(_) => receiving_options(self.network.idle_timeout),
+            None => options(self.network.idle_timeout),
+        };
         let listening = self.network.listen(self.listen, &options)?;
         let endpoint = listening.endpoint.clone();
         service.perf = Some(PerfHost::new(

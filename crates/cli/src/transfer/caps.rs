@@ -42,6 +42,9 @@ pub(crate) const BLOCKS_IN_PIPE: usize = 3;
 /// What a killed receiver had been sent and not yet written is at most this window, the
 /// blocks in the pipe, the block being filled and the one being written: see the assertion.
 pub(crate) const STREAM_WINDOW: u64 = 3 << 20;
+/// Connection receive window the commands configure for transfers, bytes: the control stream
+/// and three lanes can stand still without stopping a fourth.
+pub(crate) const CONNECTION_WINDOW: u64 = 5 * STREAM_WINDOW;
 /// Data of one file that may be sent twice after an interruption, bytes.
 pub(crate) const MAX_SENT_TWICE: u64 = 4 << 20;
 const _: () = assert!(

@@ -43,6 +43,9 @@ pub(crate) enum SentFrame {
     MaxData,
     MaxStreamData(StreamId),
     MaxStreams(Direction),
+    DataBlocked,
+    StreamDataBlocked(StreamId),
+    StreamsBlocked(Direction),
     NewConnectionId {
         sequence: u64,
     },

@@ -54,8 +54,8 @@ impl Datagrams {
         let limit = usize::try_from(self.peer_max)
             .unwrap_or(usize::MAX)
             .min(room);
-        // Type byte and a two-byte length.
-        (self.peer_max > 0).then(|| limit.saturating_sub(3))
+        // Type byte and a two-byte length; what can never be queued never fits.
+        (self.peer_max > 0).then(|| limit.saturating_sub(3).min(self.outgoing_cap))
     }
 
     pub(crate) fn send(&mut self, data: Bytes, room: usize) -> Result<(), SendDatagramError> {

@@ -40,6 +40,9 @@ impl FrameOwner<SentFrame> for Delivery<'_> {
             | SentFrame::MaxData
             | SentFrame::MaxStreamData(_)
             | SentFrame::MaxStreams(_)
+            | SentFrame::DataBlocked
+            | SentFrame::StreamDataBlocked(_)
+            | SentFrame::StreamsBlocked(_)
             | SentFrame::NewConnectionId { .. }
             | SentFrame::HandshakeDone
             | SentFrame::Ping => {}
@@ -63,6 +66,10 @@ impl FrameOwner<SentFrame> for Delivery<'_> {
             SentFrame::MaxData => self.streams.on_max_data_lost(),
             SentFrame::MaxStreamData(id) => self.streams.on_max_stream_data_lost(id),
             SentFrame::MaxStreams(dir) => self.streams.on_max_streams_lost(dir),
+            // Sent again while the limit is still in the way (RFC 9000 §13.3).
+            SentFrame::DataBlocked => self.streams.on_data_blocked_lost(),
+            SentFrame::StreamDataBlocked(id) => self.streams.on_stream_data_blocked_lost(id),
+            SentFrame::StreamsBlocked(dir) => self.streams.on_streams_blocked_lost(dir),
             SentFrame::NewConnectionId { sequence } => self.local_cids.on_lost(sequence),
             SentFrame::RetireConnectionId { sequence } => self.remote_cids.on_lost(sequence),
             SentFrame::HandshakeDone => self.handshake.on_done_lost(),

@@ -111,12 +111,20 @@ impl Connection {
             Frame::StopSending { id, error_code } => {
                 self.streams.on_stop_sending(id, error_code, events)?;
             }
-            Frame::NewConnectionId(new) => self.remote_cids.on_new(
-                new.sequence,
-                new.retire_prior_to,
-                new.cid,
-                new.reset_token,
-            )?,
+            Frame::NewConnectionId(new) => {
+                let before = self.datagram_room();
+                self.remote_cids.on_new(
+                    new.sequence,
+                    new.retire_prior_to,
+                    new.cid,
+                    new.reset_token,
+                )?;
+                // A longer ID leaves less room, and a datagram is never split (RFC 9221 §5).
+                let room = self.datagram_room();
+                if room < before {
+                    self.datagrams.drop_larger_than(room);
+                }
+            }
             Frame::RetireConnectionId { sequence } => {
                 self.local_cids.on_retire(sequence, dcid)?;
             }

@@ -10,8 +10,8 @@ use towline_wire::{
 };
 
 use super::assembler::{Assembler, TooManyGaps};
-use super::component::Ecn;
 use super::component::{PacketWriter, SentFrame, byte_range};
+use super::early::EarlyPackets;
 use super::protect::Protection;
 use super::send_buffer::SendBuffer;
 use crate::crypto::{TlsFailure, TlsSession};
@@ -23,19 +23,10 @@ pub(crate) const MAX_CRYPTO_BUFFER: u64 = 65_536;
 /// Cap: CRYPTO bytes accepted after the handshake (session tickets; CVE-2024-1765 class).
 pub(crate) const MAX_POST_HANDSHAKE_CRYPTO: u64 = 262_144;
 
-/// Cap: packets kept until their keys arrive.
-pub(crate) const MAX_EARLY_PACKETS: usize = 10;
-
 #[derive(Debug, Default)]
 struct CryptoStream {
     send: SendBuffer,
     recv: Assembler,
-}
-
-/// A packet that arrived before its keys.
-pub(crate) struct EarlyPacket {
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) ecn: Option<Ecn>,
 }
 
 pub(crate) enum HandshakeError {
@@ -59,7 +50,7 @@ pub(crate) struct Handshake {
     write_level: PacketNumberSpace,
     post_handshake: u64,
     done_pending: bool,
-    early: Vec<EarlyPacket>,
+    early: EarlyPackets,
 }
 
 impl Handshake {
@@ -72,7 +63,7 @@ impl Handshake {
             write_level: PacketNumberSpace::Initial,
             post_handshake: 0,
             done_pending: false,
-            early: Vec::new(),
+            early: EarlyPackets::default(),
         }
     }
 
@@ -239,22 +230,8 @@ impl Handshake {
         self.done_pending = true;
     }
 
-    /// Keeps a packet until its keys arrive; the first ten are kept.
-    pub(crate) fn keep_early(&mut self, packet: &[u8], ecn: Option<Ecn>) {
-        if self.early.len() < MAX_EARLY_PACKETS {
-            self.early.push(EarlyPacket {
-                bytes: packet.to_vec(),
-                ecn,
-            });
-        }
-    }
-
-    /// Packets to try again now that keys have changed.
-    pub(crate) fn take_early(&mut self) -> Vec<EarlyPacket> {
-        std::mem::take(&mut self.early)
-    }
-
-    pub(crate) fn has_early(&self) -> bool {
-        !self.early.is_empty()
+    /// Packets that arrived before their keys.
+    pub(crate) fn early(&mut self) -> &mut EarlyPackets {
+        &mut self.early
     }
 }

@@ -31,7 +31,8 @@ impl Idle {
     pub(crate) fn new(timeout: Duration, keep_alive: Option<Duration>) -> Self {
         Self {
             timeout: (!timeout.is_zero()).then_some(timeout),
-            keep_alive,
+            // An interval of zero would expire for ever.
+            keep_alive: keep_alive.filter(|interval| !interval.is_zero()),
             may_extend: true,
             probing: false,
             probes: 0,

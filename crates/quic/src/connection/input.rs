@@ -57,7 +57,7 @@ impl Connection {
         self.path.amplification().on_received(datagram.len());
         self.recovery.set_amplification_blocked(now, false);
         self.split_datagram(now, ecn, datagram);
-        if self.lifecycle.is_open() && self.handshake.has_early() {
+        if self.lifecycle.is_open() && !self.handshake.early().is_empty() {
             self.retry_early_packets(now);
         }
     }
@@ -164,7 +164,7 @@ impl Connection {
         }
         if !self.can_open(space) {
             if self.may_get_keys(space) {
-                self.handshake.keep_early(packet, ecn);
+                self.handshake.early().keep(space, packet, ecn);
             }
             return;
         }
@@ -305,14 +305,16 @@ impl Connection {
     }
 
     fn retry_early_packets(&mut self, now: Time) {
-        let openable = [PacketNumberSpace::Handshake, PacketNumberSpace::Application]
-            .into_iter()
-            .any(|s| self.can_open(s));
-        if !openable {
-            return;
-        }
-        for mut early in self.handshake.take_early() {
-            // What still has no keys is kept again, in its old order.
+        let openable: &[PacketNumberSpace] = match (
+            self.can_open(PacketNumberSpace::Handshake),
+            self.can_open(PacketNumberSpace::Application),
+        ) {
+            (true, true) => &[PacketNumberSpace::Handshake, PacketNumberSpace::Application],
+            (true, false) => &[PacketNumberSpace::Handshake],
+            (false, true) => &[PacketNumberSpace::Application],
+            (false, false) => return,
+        };
+        for mut early in self.handshake.early().take(openable) {
             self.split_datagram(now, early.ecn, &mut early.bytes);
         }
     }

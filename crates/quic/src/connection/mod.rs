@@ -12,6 +12,7 @@ pub(crate) mod component;
 mod datagrams;
 mod delivery;
 mod dispatch;
+mod early;
 pub(crate) mod events;
 mod handshake;
 mod idle;
@@ -57,7 +58,7 @@ use input::ReceivedCounters;
 use output::{HandshakeIds, SkipSchedule};
 use paths::Path;
 use protect::{Protection, TAG_LEN};
-use state::{Lifecycle, Phase};
+use state::Lifecycle;
 use streams::Streams;
 use timers::{Timer, Timers};
 
@@ -535,8 +536,10 @@ impl Connection {
         self.received.packets > 0
     }
 
+    /// TLS is not done. A connection that failed before counts until it is gone, or a flood of
+    /// failing hellos would pass every handshake limit (RFC 9000 §21.2).
     pub(crate) fn is_handshaking(&self) -> bool {
-        self.lifecycle.phase() == Phase::Handshaking
+        !self.handshake.is_complete()
     }
 
     /// The next deadline, and which it is.

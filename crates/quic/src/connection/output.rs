@@ -77,8 +77,18 @@ impl Connection {
         })
     }
 
+    /// Size of the next datagram; the smallest there is until the address is proven, so that three
+    /// times a client's first one are always enough for some (RFC 9000 §8.1, §14.1).
+    fn datagram_capacity(&self) -> usize {
+        if self.path.budget() == u64::MAX {
+            usize::from(self.recovery.max_datagram_size())
+        } else {
+            MIN_INITIAL_DATAGRAM
+        }
+    }
+
     fn build_train(&mut self, now: Time, train: &mut TrainBuf) {
-        let mtu = usize::from(self.recovery.max_datagram_size());
+        let mtu = self.datagram_capacity();
         while let Some(room) = train.next_room(mtu) {
             if self.path.budget() < room.len() as u64 {
                 self.recovery.set_amplification_blocked(now, true);
@@ -138,7 +148,8 @@ impl Connection {
                 continue;
             }
             let probing = grant.probe == Some(space);
-            let due = self.acks.is_due(now, space);
+            // A peer that acknowledges nothing gets no more of what only costs memory here.
+            let due = self.acks.is_due(now, space) && !self.recovery.is_full();
             let wanted = due || probing || (grant.data && self.has_pending(space));
             if !wanted {
                 continue;
@@ -274,7 +285,7 @@ impl Connection {
             return None;
         }
         train.clear();
-        let mtu = usize::from(self.recovery.max_datagram_size());
+        let mtu = self.datagram_capacity();
         let room = train.next_room(mtu)?;
         if self.path.budget() < room.len() as u64 {
             return None;

@@ -37,6 +37,15 @@ impl RangeSet {
         self.ranges.iter().rev().cloned()
     }
 
+    /// The members of `range`, as ranges, without a walk over the others.
+    pub(crate) fn within(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
+        let first = self.ranges.partition_point(|r| r.end <= range.start);
+        self.ranges
+            .range(first..)
+            .take_while(move |r| r.start < range.end)
+            .cloned()
+    }
+
     /// Adds `range`; returns whether any member is new.
     pub(crate) fn insert(&mut self, range: Range<u64>) -> bool {
         if range.is_empty() {

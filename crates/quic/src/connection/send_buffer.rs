@@ -149,12 +149,7 @@ impl SendBuffer {
         }
         self.lost.insert(start..range.end);
         // Acknowledged pieces inside the range are cut out again.
-        let inside: Vec<Range<u64>> = self
-            .acked
-            .iter_descending()
-            .filter(|a| a.start < range.end && a.end > start)
-            .collect();
-        for acked in inside {
+        for acked in self.acked.within(start..range.end) {
             self.lost.remove(acked);
         }
     }

@@ -72,7 +72,7 @@ fn application_space_waits_for_the_confirmed_handshake() {
 #[test]
 fn client_keeps_probing_until_its_address_is_validated() {
     let mut timer = timer(Side::Client);
-    timer.base = at(70);
+    timer.base = Some(at(70));
     assert_eq!(
         timer.deadline(&rtt(), [None; 3]),
         Some((at(370), Initial)),
@@ -90,7 +90,7 @@ fn client_keeps_probing_until_its_address_is_validated() {
 #[test]
 fn early_data_in_flight_does_not_disarm_the_anti_deadlock_probe() {
     let mut timer = timer(Side::Client);
-    timer.base = at(70);
+    timer.base = Some(at(70));
     let sent = [None, None, Some(at(60))];
     assert_eq!(timer.deadline(&rtt(), sent), Some((at(370), Initial)));
 }
@@ -111,7 +111,7 @@ fn progress_resets_the_backoff_except_at_an_unvalidated_client() {
     client.on_expired(at(10));
     client.on_expired(at(20));
     client.on_progress(at(30));
-    assert_eq!((client.count, client.base), (2, at(30)));
+    assert_eq!((client.count, client.base), (2, Some(at(30))));
     client.peer_validated = true;
     client.on_progress(at(40));
     assert_eq!(client.count, 0);

@@ -493,7 +493,7 @@ impl<F: Clone> Recovery<F> {
         let bytes = self.spaces[space.index()].clear(|_, _| ());
         self.settle(bytes);
         self.pto.reset();
-        self.pto.base = now;
+        self.pto.base = Some(now);
     }
 
     /// After a Retry, or when 0-RTT was refused: all frames in flight come back as lost, without

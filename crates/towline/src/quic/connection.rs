@@ -126,7 +126,12 @@ impl Waiting<'_> {
             Poll::Ready((result, change)) => ((Poll::Ready(result), None), change),
             Poll::Pending => {
                 let replaced = entry.waiters(*wish).register(key, cx.waker());
-                ((Poll::Pending, replaced), Change::None)
+                // A refused stream makes the engine ask the peer for more (RFC 9000 §19.14).
+                let change = match wish {
+                    Wish::OpenBi | Wish::OpenUni => Change::Made,
+                    _ => Change::None,
+                };
+                ((Poll::Pending, replaced), change)
             }
         });
         result

@@ -168,7 +168,8 @@ impl RecvStream {
                     let error = engine::ReadError::ConnectionLost(error.clone());
                     ((Poll::Ready(Err(error)), None), Change::None)
                 }
-                (Err(error), _) => ((Poll::Ready(Err(error)), None), Change::None),
+                // A reset read gives the peer its stream back, which it must be told.
+                (Err(error), _) => ((Poll::Ready(Err(error)), None), Change::Made),
             }
         });
         result.map(|result| match result {

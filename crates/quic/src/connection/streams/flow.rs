@@ -33,9 +33,19 @@ impl SendCredit {
         was_blocked && self.available() > 0
     }
 
+    /// The limit is in the way and the peer was not told.
+    pub(crate) fn owes_blocked(&self) -> bool {
+        self.available() == 0 && self.reported != Some(self.max)
+    }
+
+    /// The report was lost.
+    pub(crate) fn forget_blocked_report(&mut self) {
+        self.reported = None;
+    }
+
     /// The limit to report as blocking, once for each value.
     pub(crate) fn take_blocked_report(&mut self) -> Option<u64> {
-        if self.available() > 0 || self.reported == Some(self.max) {
+        if !self.owes_blocked() {
             return None;
         }
         self.reported = Some(self.max);

@@ -658,6 +658,7 @@ impl Streams {
             || !self.control.is_empty()
             || self.remote.iter().any(|r| r.update_pending)
             || self.local.iter().any(LocalStreams::owes_blocked)
+            || (!self.waiting.is_empty() && self.send_credit.owes_blocked())
     }
 
     pub(crate) fn write_frames(
@@ -683,7 +684,7 @@ impl Streams {
             && let Some(limit) = self.send_credit.take_blocked_report()
         {
             write_data_blocked(w.w, limit);
-            w.mark_ack_eliciting();
+            w.record(SentFrame::DataBlocked);
         }
         self.write_data(w, events);
     }
@@ -709,7 +710,7 @@ impl Streams {
             if local.owes_blocked() && w.remaining() >= CONTROL_FRAME_ROOM {
                 local.reported = Some(local.limit);
                 write_streams_blocked(w.w, dir, local.limit);
-                w.mark_ack_eliciting();
+                w.record(SentFrame::StreamsBlocked(dir));
             }
         }
     }
@@ -731,7 +732,7 @@ impl Streams {
                 w.record(SentFrame::ResetStream(id));
             } else if let Some(limit) = s.take_blocked_report() {
                 write_stream_data_blocked(w.w, id, limit);
-                w.mark_ack_eliciting();
+                w.record(SentFrame::StreamDataBlocked(id));
             }
         }
         if let Some(r) = self.recv.get_mut(&id) {
@@ -874,6 +875,23 @@ impl Streams {
 
     pub(crate) fn on_max_streams_lost(&mut self, dir: Direction) {
         self.remote[dir.index()].update_pending = true;
+    }
+
+    pub(crate) fn on_data_blocked_lost(&mut self) {
+        self.send_credit.forget_blocked_report();
+    }
+
+    pub(crate) fn on_stream_data_blocked_lost(&mut self, id: StreamId) {
+        if let Some(s) = self.send.get_mut(&id) {
+            s.forget_blocked_report();
+            if s.blocked_by_stream() {
+                self.enqueue_control(id);
+            }
+        }
+    }
+
+    pub(crate) fn on_streams_blocked_lost(&mut self, dir: Direction) {
+        self.local[dir.index()].reported = None;
     }
 
     /// Nothing more will be sent; what was received stays readable until the connection goes.

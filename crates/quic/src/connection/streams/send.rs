@@ -167,6 +167,11 @@ impl SendStream {
             && self.buffer.unsent_offset() < self.max_data
     }
 
+    /// The report was lost.
+    pub(crate) fn forget_blocked_report(&mut self) {
+        self.reported = None;
+    }
+
     pub(crate) fn take_blocked_report(&mut self) -> Option<u64> {
         if !self.blocked_by_stream() || self.reported == Some(self.max_data) {
             return None;

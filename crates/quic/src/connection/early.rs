@@ -1,0 +1,72 @@
+//! Packets that arrived before their keys (RFC 9001 §5.7): a small queue nobody has authenticated.
+//!
+//! Owned by the handshake, filled and emptied by `input`. Anyone can fill it, so it is bounded in
+//! packets and in bytes; the first to come are kept.
+
+use towline_wire::PacketNumberSpace;
+
+use super::component::Ecn;
+
+/// Cap: packets kept until their keys arrive.
+pub(crate) const MAX_EARLY_PACKETS: usize = 10;
+
+/// Cap: bytes of those packets together.
+pub(crate) const MAX_EARLY_BYTES: usize = 32_768;
+
+/// A packet that arrived before its keys.
+pub(crate) struct EarlyPacket {
+    pub(crate) space: PacketNumberSpace,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) ecn: Option<Ecn>,
+}
+
+#[derive(Default)]
+pub(crate) struct EarlyPackets {
+    packets: Vec<EarlyPacket>,
+}
+
+impl EarlyPackets {
+    /// Keeps a packet if there is room.
+    pub(crate) fn keep(&mut self, space: PacketNumberSpace, packet: &[u8], ecn: Option<Ecn>) {
+        let held: usize = self.packets.iter().map(|p| p.bytes.len()).sum();
+        if self.packets.len() < MAX_EARLY_PACKETS && held + packet.len() <= MAX_EARLY_BYTES {
+            self.packets.push(EarlyPacket {
+                space,
+                bytes: packet.to_vec(),
+                ecn,
+            });
+        }
+    }
+
+    /// The packets of `spaces`, whose keys are there; the others stay where they are.
+    pub(crate) fn take(&mut self, spaces: &[PacketNumberSpace]) -> Vec<EarlyPacket> {
+        self.packets
+            .extract_if(.., |early| spaces.contains(&early.space))
+            .collect()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.packets.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn early_packets_are_bounded_in_bytes_too() {
+        let mut early = EarlyPackets::default();
+        for _ in 0..MAX_EARLY_PACKETS {
+            early.keep(PacketNumberSpace::Handshake, &[0; 20_000], None);
+        }
+        assert_eq!(early.packets.len(), 1);
+        early.keep(
+            PacketNumberSpace::Application,
+            &[0; MAX_EARLY_BYTES - 20_000],
+            None,
+        );
+        assert_eq!(early.take(&[PacketNumberSpace::Handshake]).len(), 1);
+        assert!(!early.is_empty());
+    }
+}
