@@ -15,7 +15,7 @@ use crate::certs::{self, CertArgs, pin_of};
 use crate::exit::{Exit, Failure};
 use crate::printer::Printer;
 use crate::streams::ALPN;
-use crate::transfer::caps::{CONNECTION_WINDOW, STREAM_WINDOW};
+use crate::transfer::caps::{CONNECTION_WINDOW, STREAM_SEND_BUFFER, STREAM_WINDOW};
 use crate::transfer::message::Reason;
 use crate::transfer::path::printable;
 use crate::units::parse_positive_duration;
@@ -64,6 +64,7 @@ pub(crate) fn options(idle_timeout: Duration) -> Options {
     // Neither a slow disk nor a waiting user is silence.
     options.transport.keep_alive_interval = Some((idle_timeout / 3).min(Duration::from_secs(5)));
     options.transport.handshake_timeout = HANDSHAKE_TIMEOUT;
+    options.transport.stream_send_buffer = STREAM_SEND_BUFFER;
     options
 }
 

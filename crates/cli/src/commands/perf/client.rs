@@ -129,10 +129,9 @@ impl ClientArgs {
         };
         let mut kind = Vec::new();
         put_varint(&mut kind, stream_kind::PERF);
-        AsyncWriteExt::write_all(&mut send, &kind)
-            .await
-            .map_err(broken)?;
-        write_json(&mut send, &request).await.map_err(broken)?;
+        // A server without this service stops the stream; what it says is read below.
+        let _ = AsyncWriteExt::write_all(&mut send, &kind).await;
+        let _ = write_json(&mut send, &request).await;
         let there = match read_json(&mut recv).await.map_err(broken)? {
             Some(Reply::Ready { host }) => host,
             Some(Reply::Refused { message }) => {
@@ -247,8 +246,13 @@ impl ClientArgs {
     ) -> Result<(Vec<Row>, Ends), Failure> {
         let begun = Instant::now();
         let mut meter = CpuMeter::start();
-        let mut counted = run.sample();
-        let mut last = run.sample();
+        // The lanes are already running: what they moved before this line counts too.
+        let nothing = || Sample {
+            at: begun,
+            streams: vec![0; run.counters.len()],
+            lost: 0,
+        };
+        let (mut counted, mut last) = (nothing(), nothing());
         let mut rows = Vec::new();
         let omit_until = begun + self.omit;
         let mut omitting = !self.omit.is_zero();

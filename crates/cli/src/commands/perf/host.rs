@@ -24,6 +24,9 @@ const MAX_MEASUREMENTS: usize = 16;
 const BLOCK: usize = 64 * 1024;
 /// Most bytes taken from a stream at once.
 const READ_AT_MOST: usize = 256 * 1024;
+/// How often, and how long at most, a server waits for bytes that were acknowledged to be counted.
+const LOOK: Duration = Duration::from_millis(2);
+const COUNT_PATIENCE: Duration = Duration::from_secs(1);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Offers measurements on a listening endpoint.
@@ -134,6 +137,17 @@ impl PerfHost {
                     None => return Ok(()),
                 },
             }
+        }
+        if let (Some(bytes), false) = (request.bytes, request.reverse) {
+            let streams = u64::from(request.streams);
+            let wanted = bytes.div_ceil(streams).saturating_mul(streams);
+            // Acknowledged by the transport is not yet counted by our tasks.
+            let counted = async {
+                while counter.load(Relaxed) < wanted {
+                    tokio::time::sleep(LOOK).await;
+                }
+            };
+            let _ = tokio::time::timeout(COUNT_PATIENCE, counted).await;
         }
         let result = Reply::Result {
             bytes: counter.load(Relaxed) - counted_from,
