@@ -247,7 +247,7 @@ impl ListenArgs {
 
 /// Why an address cannot be listened on, for this and every other listening command.
 pub(crate) fn bind_failure(address: SocketAddr, error: &io::Error) -> Failure {
-    let failure = Failure::new(Exit::Usage, format!("cannot listen on {address}: {error}"));
+    let failure = Failure::new(Exit::Other, format!("cannot listen on {address}: {error}"));
     match error.kind() {
         io::ErrorKind::AddrInUse => Failure {
             message: format!("UDP port {} is in use on {}", address.port(), address.ip()),

@@ -371,7 +371,7 @@ fn a_port_in_use_is_named_with_the_way_out() {
         &["perf", "server", "--listen", address],
         &["relay", address, "127.0.0.1:1"],
     ] {
-        scratch.run(command).expect(2, &["in use", "next:"]);
+        scratch.run(command).expect(1, &["in use", "next:"]);
     }
     assert!(!scratch.path("out").exists());
 }
@@ -525,10 +525,6 @@ fn an_unreadable_file_fails_alone() {
     scratch.write("from/good", 1000);
     let secret = scratch.write("from/secret", 1000);
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o000)).unwrap();
-    if fs::File::open(&secret).is_ok() {
-        // Root reads everything: then there is nothing to see here.
-        return;
-    }
     let out = scratch.path("out");
     let receiver = scratch.listen([
         "recv",
@@ -538,12 +534,21 @@ fn an_unreadable_file_fails_alone() {
         out.to_str().unwrap(),
         "--once",
     ]);
-    scratch
-        .run([
-            "send",
-            scratch.path("from").to_str().unwrap(),
-            &receiver.url,
-        ])
+    let from = scratch.path("from");
+    let mut send = scratch.towline(["send", from.to_str().unwrap(), &receiver.url]);
+    if fs::File::open(&secret).is_ok() {
+        // Root reads everything, so the sender runs as somebody else, from where he can see it.
+        use std::os::unix::process::CommandExt;
+        let program = scratch.path("towline");
+        fs::copy(send.get_program(), &program).unwrap();
+        for path in [&program, &scratch.path(""), &from] {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        send = scratch.towline_at(&program, ["send", from.to_str().unwrap(), &receiver.url]);
+        send.uid(65_534).gid(65_534).current_dir("/");
+    }
+    Running::start(send)
+        .wait()
         .expect(7, &["secret", "cannot be read"]);
     assert!(out.join("from/good").exists());
 }
@@ -591,11 +596,38 @@ fn a_full_disk_is_told_at_both_ends() {
 }
 
 #[test]
+fn a_server_takes_thirty_two_transfers_at_once_and_refuses_the_next() {
+    const MAX_SESSIONS: usize = 32;
+    let scratch = Scratch::new();
+    let out = scratch.path("out");
+    let server = scratch.listen([
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--accept",
+        out.to_str().unwrap(),
+    ]);
+    let send = |index: usize| {
+        let file = scratch.write(&format!("file{index}"), 900_000);
+        scratch.towline(["send", file.to_str().unwrap(), &server.url, "--limit", "1k"])
+    };
+    let slow: Vec<_> = (0..MAX_SESSIONS)
+        .map(|index| Running::start(send(index)))
+        .collect();
+    let parts = || fs::read_dir(out.join(".towline-part")).map_or(0, Iterator::count);
+    wait_until("all transfers to begin", || parts() >= MAX_SESSIONS);
+    Running::start(send(MAX_SESSIONS))
+        .wait()
+        .expect(1, &["too many transfers", "try again later"]);
+    drop(slow);
+}
+
+#[test]
 fn a_path_that_is_missing_is_told_before_anything_is_sent() {
     let scratch = Scratch::new();
     let url = format!("towline://127.0.0.1:1/#sha256={}", "ab".repeat(32));
     let ended = scratch
         .run(["send", "/nowhere/at/all", &url])
-        .expect(2, &["/nowhere/at/all", "next:"]);
+        .expect(1, &["/nowhere/at/all", "next:"]);
     assert!(ended.took < Duration::from_secs(5));
 }

@@ -139,8 +139,11 @@ fn roots(files: &[PathBuf]) -> Result<Vec<Root>, Failure> {
     let mut roots = Vec::new();
     for file in files {
         let metadata = std::fs::metadata(file).map_err(|error| {
-            Failure::usage(format!("{} cannot be read: {error}", file.display()))
-                .next("check the path; nothing was sent")
+            Failure::new(
+                Exit::Other,
+                format!("{} cannot be read: {error}", file.display()),
+            )
+            .next("check the path; nothing was sent")
         })?;
         if !metadata.is_file() && !metadata.is_dir() {
             return Err(Failure::usage(format!(

@@ -53,7 +53,16 @@ impl Scratch {
 
     /// A `towline` command whose development certificate lives here.
     pub(crate) fn towline<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_towline"));
+        self.towline_at(Path::new(env!("CARGO_BIN_EXE_towline")), args)
+    }
+
+    /// The same with a copy of the program.
+    pub(crate) fn towline_at<S: AsRef<OsStr>>(
+        &self,
+        program: &Path,
+        args: impl IntoIterator<Item = S>,
+    ) -> Command {
+        let mut command = Command::new(program);
         command
             .args(args)
             .env("TOWLINE_HOME", self.path("home"))

@@ -215,3 +215,18 @@ fn reasons_keep_their_numbers() {
     }
     assert_eq!(Reason::from_code(99), Reason::Other(99));
 }
+
+#[test]
+fn an_explanation_over_512_bytes_is_refused_and_ours_are_cut() {
+    let mut body = Vec::new();
+    put_varint(&mut body, Reason::Io.code());
+    put_varint(&mut body, MAX_TEXT_BYTES as u64 + 1);
+    body.resize(body.len() + MAX_TEXT_BYTES + 1, b'x');
+    assert!(Message::decode(0x30, &body).is_err());
+    let long = "\u{e9}".repeat(MAX_TEXT_BYTES);
+    let cut = Message::Fatal(Refusal::new(Reason::Io, long)).encode();
+    let mut reader = Reader::new(&cut);
+    let (kind, length) = (reader.varint().unwrap(), reader.varint().unwrap());
+    assert!(length <= MAX_TEXT_BYTES as u64 + 3);
+    assert!(Message::decode(kind, reader.rest()).is_ok());
+}

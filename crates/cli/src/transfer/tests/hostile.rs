@@ -2,12 +2,15 @@
 
 use std::fs;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, DuplexStream, ReadHalf, SimplexStream};
 use tokio::sync::{mpsc, watch};
 
 use super::world::{Scratch, contents_of, control, memory_lanes};
-use crate::transfer::caps::{MAX_CHUNK_BYTES, MAX_LANES};
+use crate::transfer::caps::{
+    MAX_CHUNK_BYTES, MAX_LANES, MAX_UNSETTLED_RECEIVER, MAX_UNSETTLED_SENDER,
+};
 use crate::transfer::claims::SessionHandle;
 use crate::transfer::message::{
     Answer, Entry, EntryKind, FileFacts, Message, Modified, Reason, put_varint, read_message,
@@ -19,6 +22,7 @@ use crate::transfer::receive::receive;
 use crate::transfer::report::{Ended, SessionError};
 use crate::transfer::send::{SendEnded, SendPlan, send};
 use crate::transfer::store::{Store, StorePolicy};
+use crate::transfer::walk::Root;
 
 fn facts(size: u64) -> FileFacts {
     FileFacts {
@@ -301,10 +305,15 @@ impl Donor {
     fn new() -> Self {
         let scratch = Scratch::new();
         scratch.write("from/file", b"data");
+        let roots = contents_of(&scratch.path("from"));
+        Self::of(scratch, roots)
+    }
+
+    fn of(scratch: Scratch, roots: Vec<Root>) -> Self {
         let (here, control) = control();
         let (lanes, arrivals) = memory_lanes(None);
         let plan = SendPlan {
-            roots: contents_of(&scratch.path("from")),
+            roots,
             follow_links: false,
             lanes: 1,
             limiter: None,
@@ -312,15 +321,8 @@ impl Donor {
         let cancel = watch::Sender::new(false);
         let cancelled = cancel.subscribe();
         let ended = tokio::spawn(async move {
-            send(
-                tokio::io::split(here),
-                lanes,
-                1,
-                plan,
-                Arc::new(Progress::new()),
-                cancelled,
-            )
-            .await
+            let progress = Arc::new(Progress::new());
+            send(tokio::io::split(here), lanes, 1, plan, progress, cancelled).await
         });
         Self {
             control,
@@ -417,4 +419,53 @@ async fn a_receivers_refusal_reaches_the_report_with_its_words() {
     donor.say(Message::Fatal(refusal.clone())).await;
     let ended = donor.ended.await.unwrap();
     assert!(matches!(ended.ended.error, Some(SessionError::Refused(said)) if said == refusal));
+}
+
+/// Nothing moves any more when nothing moved for so long.
+const STILL: Duration = Duration::from_millis(500);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_receiver_reads_no_manifest_far_ahead_of_the_data() {
+    const BATCH: usize = 50;
+    let victim = Victim::new();
+    let (mut answers, mut manifest) = tokio::io::split(victim.control);
+    let reading =
+        tokio::spawn(async move { while let Ok(Some(_)) = read_message(&mut answers).await {} });
+    let mut taken = 0;
+    loop {
+        let entries = (taken..taken + BATCH)
+            .map(|index| entry(&format!("f{index}"), 1))
+            .collect();
+        let message = Message::Entries(entries).encode();
+        match tokio::time::timeout(STILL, manifest.write_all(&message)).await {
+            Ok(written) => written.unwrap(),
+            Err(_) => break,
+        }
+        taken += BATCH;
+        assert!(taken < 2 * MAX_UNSETTLED_RECEIVER, "it never stops reading");
+    }
+    assert!(
+        taken >= MAX_UNSETTLED_RECEIVER,
+        "it stops at {taken} entries"
+    );
+    reading.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sender_announces_no_more_than_it_may_keep() {
+    let scratch = Scratch::new();
+    let disk = scratch.write("file", b"data");
+    let roots = (0..MAX_UNSETTLED_SENDER + 5000).map(|index| Root {
+        disk: disk.clone(),
+        name: Some(RelativePath::parse(index.to_string().as_bytes()).unwrap()),
+    });
+    let mut donor = Donor::of(scratch, roots.collect());
+    let mut announced = 0;
+    while let Ok(message) = tokio::time::timeout(STILL, read_message(&mut donor.control)).await {
+        match message.unwrap() {
+            Some(Message::Entries(entries)) => announced += entries.len(),
+            other => panic!("expected entries, got {other:?}"),
+        }
+    }
+    assert_eq!(announced, MAX_UNSETTLED_SENDER);
 }

@@ -3,6 +3,9 @@
 //! State exists only for streams that carried something: permission for thousands costs a
 //! counter. Frames go to the half they belong to; streams with data wait in a round robin,
 //! one frame a turn. Called by `dispatch`, `schedule`, `delivery` and the public API.
+//!
+//! One file because it is one table: every call here looks a stream up, lets its half act, and
+//! settles what that means for the limits, the credit and the queues that all streams share.
 
 mod flow;
 mod recv;
