@@ -60,6 +60,11 @@ fn freenets_path_takes_less_than_1800_ms_with_the_handshake() {
             "{congestion}: {took:?} {stats:?}"
         );
         assert_eq!(stats.packets_spuriously_lost, 0);
+        assert_eq!(stats.probe_timeouts, 0, "no spurious timeout");
+        eprintln!(
+            "{congestion}: {took:?}, {} packets lost",
+            stats.packets_lost
+        );
     }
 }
 

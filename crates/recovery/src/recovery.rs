@@ -77,6 +77,7 @@ struct Counters {
     congestion_events: u64,
     spurious_congestion_events: u64,
     persistent_congestion: u64,
+    probe_timeouts: u64,
 }
 
 impl<F: Clone> Recovery<F> {
@@ -315,6 +316,7 @@ impl<F: Clone> Recovery<F> {
             latest_rtt: self.rtt.latest(),
             pto: self.pto(PacketNumberSpace::Application),
             pto_count: self.pto.count,
+            probe_timeouts: self.counters.probe_timeouts,
             packets_sent: self.counters.packets_sent,
             bytes_sent: self.counters.bytes_sent,
             packets_lost: self.counters.packets_lost,

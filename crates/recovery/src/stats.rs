@@ -20,6 +20,8 @@ pub struct Stats {
     pub pto: Duration,
     /// Probe timeouts in a row without an acknowledgement.
     pub pto_count: u32,
+    /// Probe timeouts that expired, ever.
+    pub probe_timeouts: u64,
     /// Packets sent, acknowledgement-only ones included.
     pub packets_sent: u64,
     /// Bytes of those packets (headers and AEAD tag included, IP and UDP not).

@@ -52,6 +52,8 @@ pub struct Stats {
     pub congestion_events: u64,
     /// Consecutive probe timeouts at present.
     pub pto_count: u32,
+    /// Probe timeouts that expired, ever.
+    pub probe_timeouts: u64,
     /// UDP payload bytes of full-sized packets.
     pub mtu: u16,
     /// Key updates by either side.
@@ -90,6 +92,7 @@ impl Connection {
             delivery_rate: r.delivery_rate,
             congestion_events: r.congestion_events,
             pto_count: r.pto_count,
+            probe_timeouts: r.probe_timeouts,
             mtu: r.mtu,
             key_updates: self.protection.updates(),
             decryption_failures: self.protection.failed_opens(),

@@ -418,6 +418,7 @@ impl<F: Clone> Recovery<F> {
             return None;
         }
         self.pto.on_expired(now);
+        self.counters.probe_timeouts += 1;
         let mut probes = 0;
         for space in PacketNumberSpace::ALL {
             let confirmed = self.pto.handshake_confirmed;
