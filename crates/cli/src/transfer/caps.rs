@@ -40,9 +40,9 @@ pub(crate) const BLOCKS_IN_PIPE: usize = 3;
 /// Stream receive window the commands configure for transfers, bytes.
 ///
 /// What a killed receiver had been sent and not yet written is at most this window, the
-/// blocks in the pipe, the block being filled and the one being written; the sender's own
-/// count includes what waits in its send buffer: see the assertion.
-pub(crate) const STREAM_WINDOW: u64 = 5 << 19;
+/// blocks in its pipe, the block being filled and the one being written. The sender counts a
+/// byte when it reads it, so its own pipe and send buffer are in the assertion too.
+pub(crate) const STREAM_WINDOW: u64 = 2 << 20;
 /// Bytes written and not yet sent that one stream may hold.
 pub(crate) const STREAM_SEND_BUFFER: u64 = 512 << 10;
 /// Connection receive window the commands configure for transfers, bytes: the control stream
@@ -51,9 +51,9 @@ pub(crate) const CONNECTION_WINDOW: u64 = 5 * STREAM_WINDOW;
 /// Data of one file that may be sent twice after an interruption, bytes.
 pub(crate) const MAX_SENT_TWICE: u64 = 4 << 20;
 const _: () = assert!(
-    STREAM_WINDOW + STREAM_SEND_BUFFER + ((BLOCKS_IN_PIPE + 2) * BLOCK_BYTES) as u64
+    STREAM_WINDOW + STREAM_SEND_BUFFER + 2 * ((BLOCKS_IN_PIPE + 2) * BLOCK_BYTES) as u64
         <= MAX_SENT_TWICE,
-    "window, send buffer and pipe together exceed what may be sent twice"
+    "window, send buffer and both pipes together exceed what may be sent twice"
 );
 
 /// Smaller files are received in one go and start anew after an interruption, bytes.
