@@ -233,11 +233,24 @@ impl ListenArgs {
         address: SocketAddr,
         options: &Options,
     ) -> Result<Listening, Failure> {
+        self.listen_on_shards(address, options, 1)
+    }
+
+    /// As `listen`, with that many shards.
+    pub(crate) fn listen_on_shards(
+        &self,
+        address: SocketAddr,
+        options: &Options,
+        shards: usize,
+    ) -> Result<Listening, Failure> {
         let identity = self.certificate.identity()?;
         let config = config::server(&identity, &ClientAuth::None, options)
             .map_err(|error| Failure::new(Exit::Tls, error.to_string()))?;
-        let endpoint =
-            Endpoint::server(address, config).map_err(|error| bind_failure(address, &error))?;
+        let endpoint = Endpoint::builder()
+            .server(config)
+            .shards(shards)
+            .bind(address)
+            .map_err(|error| bind_failure(address, &error))?;
         Ok(Listening {
             endpoint,
             pin: Pin::Certificate(pin_of(&identity)),

@@ -51,6 +51,8 @@ fn wrong_usage_ends_with_code_2_and_an_explanation() {
         (&["perf", "client", url, "--cc", "magic"], "magic"),
         (&["perf", "client", url, "--cipher", "rot13"], "rot13"),
         (&["perf", "client", url, "--mtu", "100"], "100"),
+        (&["perf", "server", "--shards", "0"], "--shards"),
+        (&["perf", "server", "--shards", "65"], "--shards"),
         (&["perf", "client", url, "--fail-if", "rate>1"], "condition"),
         (
             &["relay", "127.0.0.1:0", "127.0.0.1:1", "--up", "speed=1"],
@@ -194,6 +196,34 @@ fn perf_measures_both_directions_and_both_ends() {
         assert_eq!(rows.last().unwrap()["omitted"], false);
         assert_eq!(rows[0]["streams"].as_array().unwrap().len(), 3);
     }
+}
+
+#[test]
+fn perf_serves_from_two_shards_and_says_what_each_did() {
+    let scratch = Scratch::new();
+    let server = scratch.listen(["perf", "server", "--listen", "127.0.0.1:0", "--shards", "2"]);
+    for _ in 0..12 {
+        let args = ["perf", "client", &server.url, "-n", "1M", "--json"];
+        let record = scratch.run(args).expect(0, &[]).record("towline.perf/1");
+        assert_eq!(record["start"]["there"]["shards"], 2, "{record}");
+        for end in ["here", "there"] {
+            assert!(record["end"][end]["advice"].is_array(), "{record}");
+        }
+    }
+    server.signal(Signal::INT);
+    let record = server.wait().record("towline.shards/1");
+    let shards = record["shards"].as_array().unwrap();
+    let connections: Vec<_> = shards
+        .iter()
+        .map(|shard| shard["connections"].as_u64().unwrap())
+        .collect();
+    assert_eq!(connections.len(), 2);
+    assert_eq!(connections.iter().sum::<u64>(), 12);
+    let received = |shard: &serde_json::Value| shard["bytes_received"].as_u64().unwrap();
+    assert!(
+        shards.iter().map(received).sum::<u64>() > 12_000_000,
+        "{record}"
+    );
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //!
 //! The crate a Rust user adds. [`io`] has sockets and endpoint shards without a
 //! runtime; over it, with the default feature `tokio`, stand [`Endpoint`],
-//! [`Connection`] and the streams. [`config`] makes ready configurations, [`engine`]
+//! [`Connection`] and the streams; an endpoint may use several cores
+//! ([`EndpointBuilder::shards`]). [`config`] makes ready configurations, [`engine`]
 //! is the QUIC engine below, for its types. Protocol rules live in the engine, not here.
 
 pub mod config;
@@ -19,7 +20,7 @@ pub use towline_wire::{Direction, Side, StreamId, Time, TransportErrorCode};
 #[cfg(feature = "tokio")]
 pub use quic::{
     ConnectError, Connection, Endpoint, EndpointBuilder, ReadError, ReadExactError, ReadToEndError,
-    RecvStream, SendStream, WriteError,
+    RecvStream, SendStream, ShardStats, WriteError,
 };
 pub use towline_identity::PeerIdentity;
 pub use towline_quic::{ConnectionError, SendDatagramError};

@@ -8,12 +8,17 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-use towline_quic::Endpoint;
+use towline_quic::{DatagramMeta, Endpoint};
 use towline_wire::Time;
 
 use super::clock::Clock;
 use super::socket::SocketInfo;
 use super::stats::SocketStats;
+
+/// Most memory that datagrams handed over by other shards may take until the shard's next turn.
+pub(super) const MAX_MAIL_BYTES: usize = 1 << 20;
+/// What a train handed over counts beside its bytes.
+const MAIL_OVERHEAD: usize = 128;
 
 /// Hands the engine's events to whoever waits for them.
 ///
@@ -58,6 +63,26 @@ pub(super) struct State<D> {
     pub(super) waker: Option<Waker>,
     pub(super) info: SocketInfo,
     pub(super) stats: SocketStats,
+    pub(super) mail: Mail,
+    /// The shard is no more.
+    pub(super) gone: bool,
+}
+
+/// Datagrams that came to another shard's socket.
+#[derive(Default)]
+pub(super) struct Mail {
+    pub(super) trains: Vec<(DatagramMeta, Vec<u8>)>,
+    bytes: usize,
+}
+
+/// What became of datagrams handed to another shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Delivery {
+    Taken,
+    /// It has too many waiting already: dropped.
+    Full,
+    /// The shard has ended.
+    Gone,
 }
 
 impl<D> Handle<D> {
@@ -71,6 +96,8 @@ impl<D> Handle<D> {
                     waker: None,
                     info,
                     stats: SocketStats::default(),
+                    mail: Mail::default(),
+                    gone: false,
                 }),
                 clock,
             }),
@@ -102,6 +129,30 @@ impl<D> Handle<D> {
             waker.wake();
         }
         result
+    }
+
+    /// Gives the shard datagrams that came to another one's socket, for its next turn.
+    pub(super) fn deliver(&self, meta: DatagramMeta, train: &[u8]) -> Delivery {
+        let mut state = self.lock();
+        if state.gone {
+            return Delivery::Gone;
+        }
+        let bytes = state.mail.bytes + train.len() + MAIL_OVERHEAD;
+        if bytes > MAX_MAIL_BYTES {
+            return Delivery::Full;
+        }
+        state.mail.bytes = bytes;
+        state.mail.trains.push((meta, train.to_vec()));
+        let waker = if std::mem::replace(&mut state.dirty, true) {
+            None
+        } else {
+            state.waker.clone()
+        };
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        Delivery::Taken
     }
 
     /// Runs `f` on the engine and the dispatcher without changing either.

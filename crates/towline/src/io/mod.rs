@@ -7,6 +7,10 @@
 //! System calls happen outside the lock that the two share. Nothing here spawns,
 //! sleeps or knows what an application wants.
 //!
+//! An endpoint may be several shards on one port, each with its own socket, engine and
+//! lock, to use several cores: [`bind_shards`] binds and steers, [`shard_group`] makes
+//! them. The connection ID says which shard a datagram belongs to ([`shard_of`]).
+//!
 //! ```no_run
 //! # use towline::io::{Shard, SocketOptions, UdpSocket};
 //! # fn main() -> std::io::Result<()> {
@@ -26,21 +30,29 @@
 //! ```
 
 mod clock;
+mod fallback;
+mod group;
 mod handle;
 mod outbox;
+#[cfg(target_os = "linux")]
+mod sendmsg;
 mod shard;
 mod socket;
 mod stats;
+mod steer;
 mod udp;
 
 pub use clock::Clock;
+pub use fallback::Fallback;
+pub use group::shard_group;
 pub use handle::{Change, Dispatch, Handle};
 pub use shard::{DATAGRAMS_PER_TURN, Shard, TIME_PER_TURN, Turn};
 pub use socket::{
-    BufferGrant, Incoming, MAX_TRAIN_BYTES, MAX_TRAIN_SEGMENTS, Outgoing, RECEIVE_BATCH,
-    RECEIVE_BUFFER_BYTES, ReceiveBatch, Socket, SocketInfo, SocketOptions,
+    BufferGrant, Incoming, MAX_SEND_BATCH, MAX_TRAIN_BYTES, MAX_TRAIN_SEGMENTS, Outgoing,
+    RECEIVE_BATCH, RECEIVE_BUFFER_BYTES, ReceiveBatch, Socket, SocketInfo, SocketOptions,
 };
 pub use stats::SocketStats;
+pub use steer::{MAX_SHARDS, bind_shards, shard_of};
 pub use udp::UdpSocket;
 
 /// Thirty-two random bytes from the system, the seed of a shard's secrets.

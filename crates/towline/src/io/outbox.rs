@@ -1,11 +1,12 @@
 //! What a refused send means: the one place that judges the errors of [`Socket::try_send`].
 //!
-//! Holds the train that could not leave yet and what was learnt about the socket
+//! Holds the trains that have not left yet, in order, and what was learnt about the socket
 //! (GSO refused, a local address that is gone). Called by the shard only; it never
 //! builds trains and never touches the engine. Most errors of UDP concern one
-//! datagram and are treated as its loss, which loss recovery repairs.
+//! datagram and are treated as its loss, which loss recovery repairs. Several trains go
+//! in one call; an error is always about the first of them that has not left.
 //!
-//! 1. WouldBlock: keep the train, ask to be told when the socket is writable.
+//! 1. WouldBlock: keep the trains, ask to be told when the socket is writable.
 //! 2. ENOBUFS, ENOMEM: keep it and try again shortly; the socket *is* writable.
 //! 3. EINVAL with a local address: send without it, and remember that address if that helped.
 //! 4. EIO, EINVAL or EMSGSIZE of a train: its datagrams go one by one; where GSO was
@@ -21,7 +22,7 @@ use std::time::Duration;
 use towline_quic::Ecn;
 use towline_wire::Time;
 
-use super::socket::{MAX_TRAIN_BYTES, Outgoing, Socket};
+use super::socket::{MAX_SEND_BATCH, MAX_TRAIN_BYTES, Outgoing, Socket};
 use super::stats::SocketStats;
 
 /// Wait after ENOBUFS: the time a device queue of 64 full packets needs at 1 Gbit/s.
@@ -29,7 +30,7 @@ const NO_BUFFERS_RETRY: Duration = Duration::from_millis(1);
 /// Retries after ENOBUFS before the train counts as lost.
 const MAX_NO_BUFFERS_RETRIES: u32 = 16;
 
-/// What became of the train.
+/// What became of the trains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flush {
     /// Nothing is waiting any more.
@@ -58,12 +59,42 @@ struct Pending {
     retries: u32,
 }
 
-/// The train that waits, if any, and what this socket was found unable to do.
+impl Pending {
+    /// The next bytes to send in one train; `bytes` are all of this train's.
+    fn next<'a>(&self, bytes: &'a [u8], max_segments: usize, done: usize) -> Outgoing<'a> {
+        let rest = bytes.get(done..self.len).unwrap_or_default();
+        let segments = if self.one_by_one {
+            1
+        } else {
+            max_segments.min((MAX_TRAIN_BYTES / self.segment_size).max(1))
+        };
+        Outgoing {
+            remote: self.remote,
+            local_ip: self.local_ip,
+            ecn: self.ecn,
+            segment_size: self.segment_size,
+            contents: &rest[..rest.len().min(segments * self.segment_size)],
+        }
+    }
+
+    /// What happens to the next call tells what an earlier refusal was about.
+    fn is_suspicious(&self) -> bool {
+        self.suspect_gso || self.suspect_source.is_some()
+    }
+}
+
+/// The trains that wait, if any, and what this socket was found unable to do.
 #[derive(Debug)]
 pub(super) struct Outbox {
-    pending: Option<Pending>,
+    pending: Vec<Pending>,
+    /// The first of `pending` that has not left altogether.
+    head: usize,
     retry_at: Option<Time>,
     gso_refused: bool,
+    /// The smallest datagram that was too big.
+    too_big: Option<usize>,
+    /// Something was learnt that the user should hear of.
+    news: bool,
     /// A local address the kernel no longer accepts as source.
     bad_source: Option<IpAddr>,
     complained: bool,
@@ -72,16 +103,24 @@ pub(super) struct Outbox {
 impl Outbox {
     pub(super) fn new() -> Self {
         Self {
-            pending: None,
+            pending: Vec::new(),
+            head: 0,
             retry_at: None,
             gso_refused: false,
+            too_big: None,
+            news: false,
             bad_source: None,
             complained: false,
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.pending.is_none()
+        self.pending.is_empty()
+    }
+
+    /// Trains loaded since the outbox was last empty: the slot of the next one.
+    pub(super) fn len(&self) -> usize {
+        self.pending.len()
     }
 
     /// When a train refused for want of buffers wants to be tried again.
@@ -93,6 +132,16 @@ impl Outbox {
         self.gso_refused
     }
 
+    /// Bytes of the smallest datagram that was too big for the path, if one was.
+    pub(super) fn too_big(&self) -> Option<usize> {
+        self.too_big
+    }
+
+    /// Whether there is something new to complain of.
+    pub(super) fn take_complaint(&mut self) -> bool {
+        std::mem::take(&mut self.news)
+    }
+
     /// Datagrams a train may have from now on.
     pub(super) fn max_segments(&self, socket: &impl Socket) -> usize {
         if self.gso_refused {
@@ -102,7 +151,7 @@ impl Outbox {
         }
     }
 
-    /// Takes a train of `len` bytes, to be sent by `flush`. The outbox must be empty.
+    /// Takes a train of `len` bytes, to be sent by `flush`. Not after a flush that was not `Done`.
     pub(super) fn load(
         &mut self,
         remote: SocketAddr,
@@ -111,8 +160,8 @@ impl Outbox {
         segment_size: usize,
         len: usize,
     ) {
-        debug_assert!(self.is_empty(), "one train at a time");
-        self.pending = Some(Pending {
+        debug_assert!(self.head == 0, "a batch is sent before the next is loaded");
+        self.pending.push(Pending {
             remote,
             local_ip: local_ip.filter(|ip| self.bad_source != Some(*ip)),
             ecn,
@@ -126,16 +175,16 @@ impl Outbox {
         });
     }
 
-    /// Sends what is loaded; `train` holds its bytes.
+    /// Sends what is loaded; `bytes` gives those of a slot.
     ///
     /// # Errors
     /// Only when the socket itself is unusable.
-    pub(super) fn flush<S: Socket>(
+    pub(super) fn flush<'a, S: Socket>(
         &mut self,
         socket: &mut S,
         now: Time,
-        train: &[u8],
         stats: &mut SocketStats,
+        bytes: impl Fn(usize) -> &'a [u8],
     ) -> io::Result<Flush> {
         if let Some(at) = self.retry_at {
             if now < at {
@@ -143,115 +192,175 @@ impl Outbox {
             }
             self.retry_at = None;
         }
-        let max_segments = self.max_segments(socket);
-        let Some(pending) = &mut self.pending else {
-            return Ok(Flush::Done);
-        };
-        let end = pending.len.min(train.len());
-        while pending.done < end {
-            let rest = &train[pending.done..end];
-            let segments = if pending.one_by_one {
-                1
-            } else {
-                max_segments.min((MAX_TRAIN_BYTES / pending.segment_size).max(1))
-            };
-            let contents = &rest[..rest.len().min(segments * pending.segment_size)];
-            let single = contents.len() <= pending.segment_size;
-            let sent = socket.try_send(&Outgoing {
-                remote: pending.remote,
-                local_ip: pending.local_ip,
-                ecn: pending.ecn,
-                segment_size: pending.segment_size,
-                contents,
-            });
-            let error = match sent {
-                Ok(()) => {
-                    stats.calls_sent += 1;
-                    stats.datagrams_sent += contents.len().div_ceil(pending.segment_size) as u64;
-                    stats.bytes_sent += contents.len() as u64;
-                    if let Some(ip) = pending.suspect_source.take() {
-                        tracing::info!(%ip, "the system refuses this local address as source; leaving the choice to it");
-                        self.bad_source = Some(ip);
-                    }
-                    if pending.suspect_gso && single {
-                        refuse_gso(&mut self.gso_refused);
-                        pending.suspect_gso = false;
-                    }
-                    pending.done += contents.len();
-                    pending.retries = 0;
-                    continue;
-                }
-                Err(error) => error,
-            };
-            if error.kind() == io::ErrorKind::Interrupted {
+        while self.head < self.pending.len() {
+            let pending = &self.pending[self.head];
+            let of_head = bytes(self.head);
+            let max_segments = self.max_segments(socket);
+            let first = pending.next(of_head, max_segments, pending.done);
+            if first.contents.is_empty() {
+                self.head += 1;
                 continue;
             }
-            if error.kind() == io::ErrorKind::WouldBlock {
-                stats.send_blocked += 1;
-                return Ok(Flush::Blocked);
+            let alone = pending.is_suspicious()
+                || (self.head + 1 == self.pending.len()
+                    && pending.done + first.contents.len() >= pending.len.min(of_head.len()));
+            let result = if alone {
+                socket.try_send(&first).map(|()| {
+                    stats.calls_sent += 1;
+                    self.on_sent(&first, stats);
+                })
+            } else {
+                let mut batch = [first; MAX_SEND_BATCH];
+                let count = self.fill(&mut batch, max_segments, &bytes);
+                socket.try_send_batch(&batch[..count]).map(|sent| {
+                    stats.calls_sent += 1;
+                    for train in &batch[..sent.clamp(1, count)] {
+                        self.on_sent(train, stats);
+                    }
+                })
+            };
+            if let Err(error) = result
+                && let Some(flush) = self.on_error(socket, now, &first, error, stats)?
+            {
+                return Ok(flush);
             }
-            match error.raw_os_error() {
-                Some(libc::ENOBUFS | libc::ENOMEM) => {
-                    stats.no_buffers += 1;
-                    if pending.retries < MAX_NO_BUFFERS_RETRIES {
-                        pending.retries += 1;
-                        let at = now + NO_BUFFERS_RETRY;
-                        self.retry_at = Some(at);
-                        return Ok(Flush::RetryAt(at));
-                    }
-                    // The device is stuck: give up the whole train rather than wait for each part.
-                    stats.datagrams_dropped += rest.len().div_ceil(pending.segment_size) as u64;
-                    pending.done = end;
+        }
+        self.clear();
+        Ok(Flush::Done)
+    }
+
+    /// Cuts the waiting trains for one call; says into how many.
+    fn fill<'a>(
+        &self,
+        batch: &mut [Outgoing<'a>; MAX_SEND_BATCH],
+        max_segments: usize,
+        bytes: &impl Fn(usize) -> &'a [u8],
+    ) -> usize {
+        let mut count = 0;
+        for (slot, pending) in self.pending.iter().enumerate().skip(self.head) {
+            let of_slot = bytes(slot);
+            let mut done = pending.done;
+            loop {
+                let next = pending.next(of_slot, max_segments, done);
+                if next.contents.is_empty() {
+                    break;
                 }
-                Some(libc::EINVAL) if pending.local_ip.is_some() => {
-                    pending.suspect_source = pending.local_ip.take();
-                    renew(socket);
+                if count == batch.len() {
+                    return count;
                 }
-                Some(libc::EINVAL) if !single => {
-                    pending.suspect_source = None;
-                    pending.suspect_gso = true;
-                    pending.one_by_one = true;
-                    renew(socket);
+                done += next.contents.len();
+                batch[count] = next;
+                count += 1;
+            }
+        }
+        count
+    }
+
+    /// The next train of the batch has left: it is at the head, or begins the one behind it.
+    fn on_sent(&mut self, train: &Outgoing<'_>, stats: &mut SocketStats) {
+        while self.head + 1 < self.pending.len()
+            && self.pending[self.head].done >= self.pending[self.head].len
+        {
+            self.head += 1;
+        }
+        let pending = &mut self.pending[self.head];
+        stats.trains_sent += 1;
+        stats.datagrams_sent += train.contents.len().div_ceil(train.segment_size) as u64;
+        stats.bytes_sent += train.contents.len() as u64;
+        if let Some(ip) = pending.suspect_source.take() {
+            tracing::info!(%ip, "the system refuses this local address as source; leaving the choice to it");
+            self.bad_source = Some(ip);
+        }
+        if pending.suspect_gso && train.contents.len() <= train.segment_size {
+            pending.suspect_gso = false;
+            self.news |= !self.gso_refused;
+            self.gso_refused = true;
+        }
+        pending.done += train.contents.len();
+        pending.retries = 0;
+    }
+
+    /// The train at the head, of which `first` was tried, was refused.
+    fn on_error(
+        &mut self,
+        socket: &mut impl Socket,
+        now: Time,
+        first: &Outgoing<'_>,
+        error: io::Error,
+        stats: &mut SocketStats,
+    ) -> io::Result<Option<Flush>> {
+        let pending = &mut self.pending[self.head];
+        let len = first.contents.len();
+        let single = len <= pending.segment_size;
+        if error.kind() == io::ErrorKind::Interrupted {
+            return Ok(None);
+        }
+        if error.kind() == io::ErrorKind::WouldBlock {
+            stats.send_blocked += 1;
+            return Ok(Some(Flush::Blocked));
+        }
+        match error.raw_os_error() {
+            Some(libc::ENOBUFS | libc::ENOMEM) => {
+                stats.no_buffers += 1;
+                if pending.retries < MAX_NO_BUFFERS_RETRIES {
+                    pending.retries += 1;
+                    let at = now + NO_BUFFERS_RETRY;
+                    self.retry_at = Some(at);
+                    return Ok(Some(Flush::RetryAt(at)));
                 }
-                Some(libc::EIO) if !single => {
-                    refuse_gso(&mut self.gso_refused);
-                    pending.one_by_one = true;
-                }
-                Some(libc::EMSGSIZE) if !single => {
-                    pending.one_by_one = true;
-                }
-                Some(libc::EMSGSIZE) => {
-                    // Size, not offload, was what the system disliked about the train.
-                    pending.suspect_gso = false;
-                    stats.too_big += 1;
-                    stats.datagrams_dropped += 1;
-                    pending.done += contents.len();
-                }
-                Some(libc::EBADF | libc::ENOTSOCK | libc::EFAULT) => {
-                    self.pending = None;
-                    return Err(error);
-                }
-                _ => {
-                    pending.suspect_source = None;
-                    stats.send_errors += 1;
-                    stats.datagrams_dropped += contents.len().div_ceil(pending.segment_size) as u64;
-                    if !self.complained {
-                        self.complained = true;
-                        tracing::warn!(remote = %pending.remote, %error, "a send was refused; treated as loss (said once per socket)");
-                    }
-                    pending.done += contents.len();
+                // The device is stuck: give up the whole train rather than wait for each part.
+                let rest = pending.len - pending.done;
+                stats.datagrams_dropped += rest.div_ceil(pending.segment_size) as u64;
+                pending.done = pending.len;
+            }
+            Some(libc::EINVAL) if pending.local_ip.is_some() => {
+                pending.suspect_source = pending.local_ip.take();
+                renew(socket);
+            }
+            Some(libc::EINVAL) if !single => {
+                pending.suspect_source = None;
+                pending.suspect_gso = true;
+                pending.one_by_one = true;
+                renew(socket);
+            }
+            Some(libc::EIO) if !single => {
+                self.news |= !self.gso_refused;
+                self.gso_refused = true;
+                pending.one_by_one = true;
+            }
+            Some(libc::EMSGSIZE) if !single => {
+                pending.one_by_one = true;
+            }
+            Some(libc::EMSGSIZE) => {
+                // Size, not offload, was what the system disliked about the train.
+                pending.suspect_gso = false;
+                pending.done += len;
+                stats.too_big += 1;
+                stats.datagrams_dropped += 1;
+                self.news |= self.too_big.is_none();
+                self.too_big = Some(self.too_big.map_or(len, |least| least.min(len)));
+            }
+            Some(libc::EBADF | libc::ENOTSOCK | libc::EFAULT) => {
+                self.clear();
+                return Err(error);
+            }
+            _ => {
+                pending.suspect_source = None;
+                stats.send_errors += 1;
+                stats.datagrams_dropped += len.div_ceil(pending.segment_size) as u64;
+                pending.done += len;
+                if !self.complained {
+                    self.complained = true;
+                    tracing::warn!(remote = %first.remote, %error, "a send was refused; treated as loss (said once per socket)");
                 }
             }
         }
-        self.pending = None;
-        Ok(Flush::Done)
+        Ok(None)
     }
-}
 
-fn refuse_gso(refused: &mut bool) {
-    if !*refused {
-        *refused = true;
-        tracing::info!("the system refuses UDP segmentation offload; sending datagrams one by one");
+    fn clear(&mut self) {
+        self.pending.clear();
+        self.head = 0;
     }
 }
 

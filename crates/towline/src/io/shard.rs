@@ -5,7 +5,8 @@
 //!
 //! 1. `enter`: forget the dirty mark, run the engine's timers if due.
 //! 2. `receive`: one batch of trains from the socket, each handled under the lock.
-//! 3. `transmit`: trains from the engine to the socket, round robin over connections.
+//! 3. `transmit`: trains from the engine to the socket, round robin over connections; one
+//!    system call for each long train, one for many short ones (`collect`).
 //! 4. Repeat 2 and 3 until both are idle, the send side is blocked, or the budget is spent.
 
 use std::fmt;
@@ -21,9 +22,11 @@ use towline_quic::{
 use towline_wire::Time;
 
 use super::clock::Clock;
+use super::fallback::Complaints;
+use super::group::Neighbours;
 use super::handle::{Dispatch, Handle};
 use super::outbox::{Flush, Outbox};
-use super::socket::{ReceiveBatch, Socket, SocketInfo};
+use super::socket::{MAX_SEND_BATCH, ReceiveBatch, Socket, SocketInfo};
 use super::stats::SocketStats;
 use super::udp::UdpSocket;
 
@@ -31,8 +34,10 @@ use super::udp::UdpSocket;
 pub const DATAGRAMS_PER_TURN: usize = 2048;
 /// Time after which a turn ends.
 pub const TIME_PER_TURN: Duration = Duration::from_millis(1);
-/// Trains sent before the socket is read again.
-const TRAINS_PER_ROUND: usize = 8;
+/// Send calls made before the socket is read again.
+const CALLS_PER_ROUND: usize = 8;
+/// Trains are collected for one call until they have this many bytes together.
+const BATCH_BYTES: usize = 48 * 1024;
 /// Receive errors in one turn before it ends.
 const RECEIVE_ERRORS_PER_TURN: usize = 16;
 
@@ -54,8 +59,11 @@ pub struct Shard<S: Socket = UdpSocket, D: Dispatch = ()> {
     clock: Clock,
     inbox: ReceiveBatch,
     outbox: Outbox,
-    /// Holds the bytes of the train in `outbox`.
-    train: TrainBuf,
+    /// Hold the bytes of the trains in `outbox`, in its order; made as they are needed.
+    trains: Vec<TrainBuf>,
+    max_segments: usize,
+    neighbours: Neighbours<D>,
+    complaints: Complaints,
     stats: SocketStats,
     /// Wakers collected under the lock and woken outside it.
     wake: Vec<Waker>,
@@ -76,8 +84,9 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
         dispatch: D,
     ) -> Self {
         let outbox = Outbox::new();
-        let mut train = TrainBuf::new();
-        train.set_max_segments(outbox.max_segments(&socket));
+        let max_segments = outbox.max_segments(&socket);
+        let mut complaints = Complaints::default();
+        complaints.warn(&socket.info());
         let clock = Clock::start();
         let endpoint = Endpoint::new(config, server);
         Self {
@@ -86,10 +95,18 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
             clock,
             inbox: ReceiveBatch::new(),
             outbox,
-            train,
+            trains: vec![TrainBuf::with_max_segments(max_segments)],
+            max_segments,
+            neighbours: Neighbours::none(),
+            complaints,
             stats: SocketStats::default(),
             wake: Vec::new(),
         }
+    }
+
+    /// Makes this one of several shards of an endpoint.
+    pub(super) fn join(&mut self, neighbours: Neighbours<D>) {
+        self.neighbours = neighbours;
     }
 
     /// Access to the engine, for this and other threads.
@@ -117,6 +134,7 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
         SocketInfo {
             gso_segments: self.outbox.max_segments(&self.socket),
             gso_refused: self.outbox.gso_refused(),
+            too_big: self.outbox.too_big(),
             ..self.socket.info()
         }
     }
@@ -207,19 +225,27 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
     /// # Errors
     /// `WouldBlock` if the socket is still full; otherwise as `drive`.
     pub fn flush(&mut self, now: Time) -> io::Result<()> {
-        match self
-            .outbox
-            .flush(&mut self.socket, now, self.train.filled(), &mut self.stats)?
-        {
+        match self.flush_outbox(now)? {
             Flush::Blocked => Err(io::ErrorKind::WouldBlock.into()),
             Flush::Done | Flush::RetryAt(_) => Ok(()),
         }
+    }
+
+    fn flush_outbox(&mut self, now: Time) -> io::Result<Flush> {
+        let trains = &self.trains;
+        self.outbox
+            .flush(&mut self.socket, now, &mut self.stats, |slot| {
+                trains[slot].filled()
+            })
     }
 
     fn enter(&mut self, now: Time) {
         let mut state = self.handle.lock();
         let state = &mut *state;
         state.dirty = false;
+        for (meta, mut train) in std::mem::take(&mut state.mail).trains {
+            state.endpoint.handle_datagrams(now, meta, &mut train);
+        }
         if state.endpoint.next_timeout().is_some_and(|at| at <= now) {
             state.endpoint.handle_timeout(now);
         }
@@ -244,64 +270,94 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
             *budget = budget.saturating_sub(datagrams);
             self.stats.datagrams_received += datagrams as u64;
             self.stats.bytes_received += meta.len as u64;
-            let mut state = self.handle.lock();
-            let state = &mut *state;
             let meta = DatagramMeta {
                 remote: meta.remote,
                 local_ip: meta.local_ip,
                 ecn: meta.ecn,
                 stride: meta.stride,
             };
-            state.endpoint.handle_datagrams(now, meta, train);
-            state
-                .dispatch
-                .dispatch(&mut state.endpoint, now, &mut self.wake);
+            let mut rest = train;
+            while !rest.is_empty() {
+                let (len, other) = self.neighbours.run(rest, meta.stride);
+                let (run, behind) = rest.split_at_mut(len);
+                rest = behind;
+                if let Some(other) = other
+                    && self.neighbours.hand_over(other, meta, run, &mut self.stats)
+                {
+                    continue;
+                }
+                let mut state = self.handle.lock();
+                let state = &mut *state;
+                state.endpoint.handle_datagrams(now, meta, run);
+                state
+                    .dispatch
+                    .dispatch(&mut state.endpoint, now, &mut self.wake);
+            }
         }
         self.wake_all();
         Ok(())
     }
 
     fn transmit(&mut self, now: Time, budget: &mut usize) -> io::Result<Sending> {
-        for _ in 0..TRAINS_PER_ROUND {
+        for _ in 0..CALLS_PER_ROUND {
+            let idle = self.outbox.is_empty() && self.collect(now, budget);
             if self.outbox.is_empty() {
-                if *budget == 0 {
-                    return Ok(Sending::Busy);
-                }
-                let mut state = self.handle.lock();
-                let state = &mut *state;
-                let transmit = state.endpoint.poll_transmit(now, &mut self.train);
-                state
-                    .dispatch
-                    .dispatch(&mut state.endpoint, now, &mut self.wake);
-                let Some(transmit) = transmit else {
-                    return Ok(Sending::Idle);
-                };
-                *budget =
-                    budget.saturating_sub(transmit.len.div_ceil(transmit.segment_size.max(1)));
-                self.outbox.load(
-                    transmit.remote,
-                    transmit.local_ip,
-                    transmit.ecn,
-                    transmit.segment_size,
-                    transmit.len,
-                );
+                return Ok(if idle { Sending::Idle } else { Sending::Busy });
             }
-            match self
-                .outbox
-                .flush(&mut self.socket, now, self.train.filled(), &mut self.stats)?
-            {
+            match self.flush_outbox(now)? {
                 Flush::Done => {}
                 Flush::Blocked | Flush::RetryAt(_) => return Ok(Sending::Blocked),
             }
             let max_segments = self.outbox.max_segments(&self.socket);
-            self.train.set_max_segments(max_segments);
+            if std::mem::replace(&mut self.max_segments, max_segments) != max_segments {
+                for train in &mut self.trains {
+                    train.set_max_segments(max_segments);
+                }
+            }
+            if idle {
+                return Ok(Sending::Idle);
+            }
         }
         Ok(Sending::Busy)
+    }
+
+    /// Builds trains for one system call; true if the engine has no more now.
+    fn collect(&mut self, now: Time, budget: &mut usize) -> bool {
+        let mut bytes = 0;
+        while bytes < BATCH_BYTES && self.outbox.len() < MAX_SEND_BATCH && *budget > 0 {
+            let slot = self.outbox.len();
+            if slot == self.trains.len() {
+                self.trains
+                    .push(TrainBuf::with_max_segments(self.max_segments));
+            }
+            let mut state = self.handle.lock();
+            let state = &mut *state;
+            let transmit = state.endpoint.poll_transmit(now, &mut self.trains[slot]);
+            state
+                .dispatch
+                .dispatch(&mut state.endpoint, now, &mut self.wake);
+            let Some(transmit) = transmit else {
+                return true;
+            };
+            bytes += transmit.len;
+            *budget = budget.saturating_sub(transmit.len.div_ceil(transmit.segment_size.max(1)));
+            self.outbox.load(
+                transmit.remote,
+                transmit.local_ip,
+                transmit.ecn,
+                transmit.segment_size,
+                transmit.len,
+            );
+        }
+        false
     }
 
     /// Publishes the counters and wakes whoever the turn's events concern.
     fn leave(&mut self) {
         let info = self.info();
+        if self.outbox.take_complaint() {
+            self.complaints.warn(&info);
+        }
         let mut state = self.handle.lock();
         state.info = info;
         state.stats = self.stats;
@@ -313,6 +369,16 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
         for waker in self.wake.drain(..) {
             waker.wake();
         }
+    }
+}
+
+impl<S: Socket, D: Dispatch> Drop for Shard<S, D> {
+    fn drop(&mut self) {
+        let mut state = self.handle.lock();
+        state.gone = true;
+        let mail = std::mem::take(&mut state.mail);
+        drop(state);
+        drop(mail);
     }
 }
 
@@ -331,3 +397,6 @@ impl<S: Socket, D: Dispatch> fmt::Debug for Shard<S, D> {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -20,6 +20,8 @@ pub const MAX_TRAIN_SEGMENTS: usize = 64;
 pub const RECEIVE_BUFFER_BYTES: usize = 64 * 1024;
 /// Receive buffers handed to one system call.
 pub const RECEIVE_BATCH: usize = 8;
+/// Most trains handed to one call of [`Socket::try_send_batch`].
+pub const MAX_SEND_BATCH: usize = 32;
 
 /// A UDP socket that can send and receive trains of datagrams. Never blocks.
 pub trait Socket: Send {
@@ -35,6 +37,18 @@ pub trait Socket: Send {
     /// # Errors
     /// `WouldBlock` when the socket buffer is full; otherwise what the system call said.
     fn try_send(&mut self, train: &Outgoing<'_>) -> io::Result<()>;
+
+    /// Sends the first trains of `trains`, in order, and returns how many: at least one.
+    /// There are at most [`MAX_SEND_BATCH`], each as for [`try_send`](Self::try_send).
+    ///
+    /// # Errors
+    /// As `try_send`, about the first train; nothing was sent then.
+    fn try_send_batch(&mut self, trains: &[Outgoing<'_>]) -> io::Result<usize> {
+        match trains.first() {
+            Some(first) => self.try_send(first).map(|()| 1),
+            None => Ok(0),
+        }
+    }
 
     /// Datagrams that one call of `try_send` may carry at first: 1 where GSO is unknown.
     fn max_segments(&self) -> usize;
@@ -157,6 +171,9 @@ pub struct SocketOptions {
     pub gro: bool,
     /// Share the port with other sockets of this process (`SO_REUSEPORT`).
     pub reuse_port: bool,
+    /// Where sockets share a port as the shards of an endpoint, let the kernel steer datagrams
+    /// to them by connection ID; without, shards hand them over.
+    pub steer: bool,
 }
 
 impl SocketOptions {
@@ -172,6 +189,7 @@ impl Default for SocketOptions {
             gso: true,
             gro: true,
             reuse_port: false,
+            steer: true,
         }
     }
 }
@@ -201,8 +219,12 @@ pub struct SocketInfo {
     pub local_addr: SocketAddr,
     /// Datagrams per send call now: 1 means GSO is off, refused or unknown.
     pub gso_segments: usize,
+    /// Whether GSO was wanted.
+    pub gso_asked: bool,
     /// Whether the system refused GSO after it had promised it.
     pub gso_refused: bool,
+    /// Whether GRO was wanted.
+    pub gro_asked: bool,
     /// Datagrams per receive buffer: 1 means GRO is off or unknown.
     pub gro_segments: usize,
     /// The kernel's send buffer.
@@ -211,6 +233,10 @@ pub struct SocketInfo {
     pub recv_buffer: BufferGrant,
     /// Whether the IP layer may fragment what we send (no way to forbid it here).
     pub may_fragment: bool,
+    /// Bytes of the smallest datagram that did not fit the path, if one did not.
+    pub too_big: Option<usize>,
+    /// One of several sockets of a port, and the system does not steer by connection ID.
+    pub steering_refused: bool,
 }
 
 impl SocketInfo {
@@ -219,7 +245,9 @@ impl SocketInfo {
         Self {
             local_addr,
             gso_segments: 1,
+            gso_asked: false,
             gso_refused: false,
+            gro_asked: false,
             gro_segments: 1,
             send_buffer: BufferGrant {
                 asked: 0,
@@ -230,6 +258,27 @@ impl SocketInfo {
                 granted: 0,
             },
             may_fragment: false,
+            too_big: None,
+            steering_refused: false,
+        }
+    }
+
+    /// Of two sockets of one port, what both have.
+    #[must_use]
+    pub fn least(self, other: Self) -> Self {
+        let less = |a: BufferGrant, b: BufferGrant| if b.granted < a.granted { b } else { a };
+        Self {
+            local_addr: self.local_addr,
+            gso_segments: self.gso_segments.min(other.gso_segments),
+            gso_asked: self.gso_asked || other.gso_asked,
+            gso_refused: self.gso_refused || other.gso_refused,
+            gro_segments: self.gro_segments.min(other.gro_segments),
+            gro_asked: self.gro_asked || other.gro_asked,
+            send_buffer: less(self.send_buffer, other.send_buffer),
+            recv_buffer: less(self.recv_buffer, other.recv_buffer),
+            may_fragment: self.may_fragment || other.may_fragment,
+            too_big: self.too_big.into_iter().chain(other.too_big).min(),
+            steering_refused: self.steering_refused || other.steering_refused,
         }
     }
 

@@ -6,6 +6,8 @@
 pub struct SocketStats {
     /// System calls that sent something.
     pub calls_sent: u64,
+    /// Trains those calls carried; more than calls where one served several peers.
+    pub trains_sent: u64,
     /// Datagrams sent.
     pub datagrams_sent: u64,
     /// Bytes of UDP payload sent.
@@ -28,6 +30,49 @@ pub struct SocketStats {
     pub bytes_received: u64,
     /// Receive errors that concern no connection, such as an ICMP refusal of an earlier send.
     pub receive_errors: u64,
+    /// Datagrams that came to this shard's socket and were handed to the shard they belong to.
+    pub datagrams_handed_over: u64,
+    /// Datagrams for another shard that it had no room for, dropped.
+    pub hand_over_drops: u64,
     /// Turns that ended on their budget and not on an empty socket.
     pub budget_ends: u64,
+}
+
+impl std::ops::AddAssign for SocketStats {
+    fn add_assign(&mut self, other: Self) {
+        let Self {
+            calls_sent,
+            trains_sent,
+            datagrams_sent,
+            bytes_sent,
+            send_blocked,
+            no_buffers,
+            too_big,
+            send_errors,
+            datagrams_dropped,
+            calls_received,
+            datagrams_received,
+            bytes_received,
+            receive_errors,
+            datagrams_handed_over,
+            hand_over_drops,
+            budget_ends,
+        } = other;
+        self.calls_sent += calls_sent;
+        self.trains_sent += trains_sent;
+        self.datagrams_sent += datagrams_sent;
+        self.bytes_sent += bytes_sent;
+        self.send_blocked += send_blocked;
+        self.no_buffers += no_buffers;
+        self.too_big += too_big;
+        self.send_errors += send_errors;
+        self.datagrams_dropped += datagrams_dropped;
+        self.calls_received += calls_received;
+        self.datagrams_received += datagrams_received;
+        self.bytes_received += bytes_received;
+        self.receive_errors += receive_errors;
+        self.datagrams_handed_over += datagrams_handed_over;
+        self.hand_over_drops += hand_over_drops;
+        self.budget_ends += budget_ends;
+    }
 }

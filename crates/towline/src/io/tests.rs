@@ -170,3 +170,118 @@ fn the_clock_maps_both_ways() {
         time + Duration::from_millis(5)
     );
 }
+
+#[test]
+fn a_batch_reaches_every_peer_with_its_own_cuts_marks_and_source() {
+    for address in ["127.0.0.1:0", "[::1]:0", "[::]:0"] {
+        let mut from = bind(address);
+        let mut port_only = from.info().local_addr;
+        let dual = port_only.ip().is_unspecified();
+        if dual {
+            port_only.set_ip(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        }
+        let near = if dual { "127.0.0.1:0" } else { address };
+        let mut peers: Vec<_> = (0..5).map(|_| bind(near)).collect();
+        let contents: Vec<Vec<u8>> = (0..5u8)
+            .map(|i| {
+                (0..600 * usize::from(i) + 100)
+                    .map(|at| at as u8 ^ i)
+                    .collect()
+            })
+            .collect();
+        let marks = [None, Some(Ecn::Ect0), Some(Ecn::Ect1), Some(Ecn::Ce), None];
+        let trains: Vec<_> = (0..5)
+            .map(|i| Outgoing {
+                remote: peers[i].info().local_addr,
+                local_ip: (i % 2 == 0).then_some(port_only.ip()),
+                ecn: marks[i],
+                segment_size: 600,
+                contents: &contents[i],
+            })
+            .collect();
+        assert_eq!(from.try_send_batch(&trains).unwrap(), 5);
+        for (i, peer) in peers.iter_mut().enumerate() {
+            let got = collect(peer, contents[i].len());
+            let all: Vec<u8> = got.iter().flat_map(|(_, bytes)| bytes.clone()).collect();
+            assert_eq!(all, contents[i], "{address}");
+            for (meta, _) in &got {
+                assert_eq!(meta.ecn, marks[i], "{address}");
+                assert_eq!(meta.remote, port_only);
+                assert!(meta.stride == 600 || meta.stride == meta.len);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_batch_stops_before_the_train_that_is_refused() {
+    let mut from = bind("127.0.0.1:0");
+    let peer = bind("127.0.0.1:0").info().local_addr;
+    let train = |local_ip: Option<IpAddr>| Outgoing {
+        remote: peer,
+        local_ip,
+        ecn: None,
+        segment_size: 5,
+        contents: b"hello",
+    };
+    // An address of nobody's cannot be the source.
+    let stranger = Some(IpAddr::from([192, 0, 2, 99]));
+    let trains = [train(None), train(None), train(stranger), train(None)];
+    assert_eq!(from.try_send_batch(&trains).unwrap(), 2);
+    let error = from.try_send_batch(&trains[2..]).unwrap_err();
+    assert!(
+        matches!(
+            error.raw_os_error(),
+            Some(libc::EINVAL | libc::ENETUNREACH | libc::EADDRNOTAVAIL)
+        ),
+        "{error}"
+    );
+}
+
+#[test]
+fn what_a_socket_does_without_is_told_with_its_cost_and_cure() {
+    let said = |info: &SocketInfo| -> Vec<String> {
+        info.fallbacks()
+            .map(|fallback| fallback.to_string())
+            .collect()
+    };
+    let mut info = SocketInfo::plain("127.0.0.1:1".parse().unwrap());
+    assert!(said(&info).is_empty(), "nothing was asked for");
+    info.gso_asked = true;
+    info.gro_asked = true;
+    let lines = said(&info);
+    assert_eq!(lines.len(), 2);
+    assert!(lines[0].contains("GSO") && lines[0].contains("5 times"));
+    assert!(lines[1].contains("GRO") && lines[1].contains("5 times"));
+    info.gso_refused = true;
+    info.gro_segments = 64;
+    info.too_big = Some(1472);
+    info.steering_refused = true;
+    info.recv_buffer = BufferGrant {
+        asked: 4_194_304,
+        granted: 212_992,
+    };
+    let lines = said(&info);
+    assert_eq!(lines.len(), 4, "{lines:?}");
+    assert!(lines[0].contains("refused") && lines[0].contains("5 times"));
+    assert!(lines[1].contains("1472") && lines[1].contains("--mtu"));
+    assert!(lines[2].contains("208 instead of 4096 KiB"));
+    assert!(lines[2].contains("net.core.rmem_max=4194304"));
+    assert!(lines[3].contains("shards"));
+    info.gso_refused = false;
+    info.gso_segments = 64;
+    assert_eq!(said(&info).len(), 3);
+}
+
+#[test]
+fn a_buffer_the_system_cuts_short_is_a_fallback() {
+    let options = SocketOptions {
+        recv_buffer: 1 << 30,
+        ..SocketOptions::default()
+    };
+    let socket = UdpSocket::bind("127.0.0.1:0".parse().unwrap(), &options).unwrap();
+    let info = socket.info();
+    assert!(info.recv_buffer.is_short());
+    let buffer = Fallback::ReceiveBuffer(info.recv_buffer);
+    assert!(info.fallbacks().any(|fallback| fallback == buffer));
+}

@@ -1,4 +1,5 @@
-//! [`UdpSocket`]: the real [`Socket`], quinn-udp's `sendmsg`/`recvmmsg` over a socket2 socket.
+//! [`UdpSocket`]: the real [`Socket`], quinn-udp's socket options and `recvmmsg` over a
+//! socket2 socket; sending is ours on Linux (`sendmsg`), quinn-udp's elsewhere.
 //!
 //! Owns the descriptor and the options set on it. Raw errors pass through
 //! untouched: quinn-udp's `send` hides EMSGSIZE and EINVAL, so only its
@@ -9,7 +10,7 @@ use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
+use quinn_udp::{EcnCodepoint, RecvMeta, UdpSockRef, UdpSocketState};
 use socket2::{Domain, Protocol, Type};
 use towline_quic::Ecn;
 
@@ -27,6 +28,9 @@ pub struct UdpSocket {
     mapped: bool,
     options: SocketOptions,
     info: SocketInfo,
+    /// The system has no `sendmmsg`.
+    #[cfg(target_os = "linux")]
+    one_by_one: bool,
 }
 
 impl UdpSocket {
@@ -81,9 +85,27 @@ impl UdpSocket {
             mapped,
             options: options.clone(),
             info,
+            #[cfg(target_os = "linux")]
+            one_by_one: false,
         };
         socket.apply_offloads();
         Ok(socket)
+    }
+
+    /// Lets further sockets bind to this one's port, which it has had alone so far, and
+    /// says its address.
+    pub(super) fn share_port(&self) -> io::Result<SocketAddr> {
+        socket2::SockRef::from(&self.inner).set_reuse_port(true)?;
+        Ok(self.info.local_addr)
+    }
+
+    /// Steers what comes to this port to `shards` sockets, in the order they were bound.
+    pub(super) fn steer(&self, shards: usize) -> io::Result<()> {
+        super::steer::attach(&self.inner, shards)
+    }
+
+    pub(super) fn set_steering_refused(&mut self) {
+        self.info.steering_refused = true;
     }
 
     /// A second descriptor of the same socket, for a reactor to wait on.
@@ -99,23 +121,9 @@ impl UdpSocket {
         let gro = self.options.gro || !disable_gro(&self.inner);
         self.info.gro_segments = if gro { self.state.gro_segments() } else { 1 };
         self.info.gso_segments = self.max_segments();
+        self.info.gso_asked = self.options.gso;
+        self.info.gro_asked = self.options.gro;
         self.info.may_fragment = self.state.may_fragment();
-    }
-
-    fn outward(&self, remote: SocketAddr) -> SocketAddr {
-        match remote {
-            SocketAddr::V4(v4) if self.mapped => {
-                SocketAddr::new(IpAddr::V6(v4.ip().to_ipv6_mapped()), v4.port())
-            }
-            other => other,
-        }
-    }
-
-    fn outward_ip(&self, ip: IpAddr) -> IpAddr {
-        match ip {
-            IpAddr::V4(v4) if self.mapped => IpAddr::V6(v4.to_ipv6_mapped()),
-            other => other,
-        }
     }
 }
 
@@ -141,13 +149,38 @@ impl Socket for UdpSocket {
         Ok(count)
     }
 
+    #[cfg(target_os = "linux")]
     fn try_send(&mut self, train: &Outgoing<'_>) -> io::Result<()> {
-        let transmit = Transmit {
-            destination: self.outward(train.remote),
+        super::sendmsg::send_one(self.inner.as_fd(), train, self.mapped)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn try_send_batch(&mut self, trains: &[Outgoing<'_>]) -> io::Result<usize> {
+        if let [first, _, ..] = trains {
+            if !self.one_by_one {
+                match super::sendmsg::send_many(self.inner.as_fd(), trains, self.mapped) {
+                    Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => {
+                        tracing::info!("no sendmmsg here; one call for each train");
+                        self.one_by_one = true;
+                    }
+                    result => return result,
+                }
+            }
+            return self.try_send(first).map(|()| 1);
+        }
+        trains
+            .first()
+            .map_or(Ok(0), |only| self.try_send(only).map(|()| 1))
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn try_send(&mut self, train: &Outgoing<'_>) -> io::Result<()> {
+        let transmit = quinn_udp::Transmit {
+            destination: outward(train.remote, self.mapped),
             ecn: train.ecn.map(ecn_to_kernel),
             contents: train.contents,
             segment_size: (train.segment_size < train.contents.len()).then_some(train.segment_size),
-            src_ip: train.local_ip.map(|ip| self.outward_ip(ip)),
+            src_ip: train.local_ip.map(|ip| outward_ip(ip, self.mapped)),
         };
         self.state
             .try_send(UdpSockRef::from(&self.inner), &transmit)
@@ -161,6 +194,12 @@ impl Socket for UdpSocket {
         }
     }
 
+    #[cfg(target_os = "linux")]
+    fn renew(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    #[cfg(not(target_os = "linux"))]
     fn renew(&mut self) -> io::Result<()> {
         self.state = UdpSocketState::new(UdpSockRef::from(&self.inner))?;
         self.apply_offloads();
@@ -173,6 +212,24 @@ impl Socket for UdpSocket {
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.inner.as_fd())
+    }
+}
+
+/// A peer's address as a socket wants it that reaches IPv4 under `mapped` addresses, or not.
+pub(super) fn outward(remote: SocketAddr, mapped: bool) -> SocketAddr {
+    match remote {
+        SocketAddr::V4(v4) if mapped => {
+            SocketAddr::new(IpAddr::V6(v4.ip().to_ipv6_mapped()), v4.port())
+        }
+        other => other,
+    }
+}
+
+/// As [`outward`], for a local address.
+pub(super) fn outward_ip(ip: IpAddr, mapped: bool) -> IpAddr {
+    match ip {
+        IpAddr::V4(v4) if mapped => IpAddr::V6(v4.to_ipv6_mapped()),
+        other => other,
     }
 }
 
@@ -204,6 +261,7 @@ fn ecn_from_kernel(ecn: EcnCodepoint) -> Ecn {
     }
 }
 
+#[cfg(not(target_os = "linux"))]
 fn ecn_to_kernel(ecn: Ecn) -> EcnCodepoint {
     match ecn {
         Ecn::Ect0 => EcnCodepoint::Ect0,

@@ -18,9 +18,8 @@ use towline_quic::{
 use towline_wire::{Direction, StreamId};
 
 use super::recv_stream::RecvStream;
-use super::registry::{Entry, Registry, Remains, Wish};
+use super::registry::{Entry, Registry, Remains, Wish, WishKey};
 use super::send_stream::SendStream;
-use super::waiters::WaiterKey;
 use crate::io::{Change, Handle};
 
 /// One share in a connection; the last one to go closes it.
@@ -108,7 +107,7 @@ impl Drop for Reference {
 struct Waiting<'a> {
     reference: &'a Reference,
     wish: Wish,
-    key: Option<WaiterKey>,
+    key: Option<WishKey>,
 }
 
 impl Waiting<'_> {
@@ -125,7 +124,7 @@ impl Waiting<'_> {
         let (result, _replaced) = reference.with(|engine, entry| match attempt(engine, entry) {
             Poll::Ready((result, change)) => ((Poll::Ready(result), None), change),
             Poll::Pending => {
-                let replaced = entry.waiters(*wish).register(key, cx.waker());
+                let replaced = entry.register(*wish, key, cx.waker());
                 // A refused stream makes the engine ask the peer for more (RFC 9000 §19.14).
                 let change = match wish {
                     Wish::OpenBi | Wish::OpenUni => Change::Made,
@@ -143,7 +142,7 @@ impl Drop for Waiting<'_> {
         if let Some(key) = self.key {
             let _removed = self
                 .reference
-                .with(|_, entry| (entry.waiters(self.wish).remove(key), Change::None));
+                .with(|_, entry| (entry.unregister(key), Change::None));
         }
     }
 }

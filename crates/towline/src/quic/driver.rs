@@ -1,4 +1,4 @@
-//! The one task of an endpoint: drives its shard whenever the socket, a timer or a
+//! The one task of a shard: drives it whenever the socket, a timer or a
 //! handle asks for it.
 //!
 //! Spawned by [`Endpoint`](super::Endpoint), ends with the last connection after the
@@ -145,7 +145,7 @@ impl Future for Driver {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         if let Err(error) = ready!(self.poll_turns(cx)) {
-            tracing::error!(%error, "the endpoint's socket is unusable; all its connections end");
+            tracing::error!(%error, "the shard's socket is unusable; all its connections end");
         }
         Poll::Ready(())
     }

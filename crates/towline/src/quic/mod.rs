@@ -1,6 +1,7 @@
 //! The tokio API over [`io`](crate::io): endpoints, connections, streams.
 //!
-//! One driver task per endpoint owns the socket; handles lock the engine for the
+//! One driver task per shard of an endpoint owns a socket; an endpoint has one shard
+//! unless [`EndpointBuilder::shards`] asks for more. Handles lock the shard's engine for the
 //! length of one call and wake the driver when they gave it something to send. No
 //! message and no second task stands between a write and the engine. Every handle
 //! may be used from any thread and outside of tokio; only binding needs a runtime.
@@ -21,7 +22,7 @@ mod send_stream;
 mod waiters;
 
 pub use connection::Connection;
-pub use endpoint::{Endpoint, EndpointBuilder};
+pub use endpoint::{Endpoint, EndpointBuilder, ShardStats};
 pub use error::{ConnectError, ReadError, ReadExactError, ReadToEndError, WriteError};
 pub use recv_stream::RecvStream;
 pub use registry::MAX_ACCEPT_QUEUE;

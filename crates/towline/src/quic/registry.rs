@@ -15,7 +15,7 @@ use towline_quic::{
 };
 use towline_wire::{Direction, StreamId, Time};
 
-use super::waiters::Waiters;
+use super::waiters::{Waiters, replace};
 use crate::io::Dispatch;
 
 /// Finished handshakes that may wait for `accept`; a further one is closed at once.
@@ -35,8 +35,6 @@ pub(super) enum Wish {
 }
 
 impl Wish {
-    const COUNT: usize = 8;
-
     pub(super) fn open(direction: Direction) -> Self {
         match direction {
             Direction::Bidirectional => Self::OpenBi,
@@ -88,6 +86,17 @@ pub(super) struct SendSlot {
     pub(super) stopped: Option<u64>,
 }
 
+/// Names one registration, so that a cancelled future can take it back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct WishKey(u64);
+
+#[derive(Debug)]
+struct Waiting {
+    waker: Waker,
+    key: WishKey,
+    wish: Wish,
+}
+
 /// One connection as its handles see it.
 #[derive(Debug)]
 pub(super) struct Entry {
@@ -101,7 +110,9 @@ pub(super) struct Entry {
     pub(super) established: bool,
     pub(super) error: Option<ConnectionError>,
     pub(super) remains: Option<Box<Remains>>,
-    waiters: [Waiters; Wish::COUNT],
+    /// Tasks that wait, for whatever; most connections have one or two.
+    waiting: Vec<Waiting>,
+    next_key: u64,
     pub(super) send: BTreeMap<StreamId, SendSlot>,
     /// Readers that found nothing.
     pub(super) recv: BTreeMap<StreamId, Waker>,
@@ -117,24 +128,58 @@ impl Entry {
             established: false,
             error: None,
             remains: None,
-            waiters: Default::default(),
+            waiting: Vec::new(),
+            next_key: 0,
             send: BTreeMap::new(),
             recv: BTreeMap::new(),
         }
     }
 
-    pub(super) fn waiters(&mut self, wish: Wish) -> &mut Waiters {
-        &mut self.waiters[wish as usize]
+    /// Registers `waker`, or renews the registration that `key` names and returns what it replaced.
+    #[must_use = "drop it when the lock has been released"]
+    pub(super) fn register(
+        &mut self,
+        wish: Wish,
+        key: &mut Option<WishKey>,
+        waker: &Waker,
+    ) -> Option<Waker> {
+        let known = key.and_then(|key| self.waiting.iter_mut().find(|w| w.key == key));
+        if let Some(known) = known {
+            return replace(&mut known.waker, waker);
+        }
+        let new = WishKey(self.next_key);
+        self.next_key += 1;
+        if self.waiting.is_empty() {
+            // A connection that idles for hours has one waiter, and not room for four.
+            self.waiting.reserve_exact(1);
+        }
+        self.waiting.push(Waiting {
+            waker: waker.clone(),
+            key: new,
+            wish,
+        });
+        *key = Some(new);
+        None
+    }
+
+    /// Takes a registration back; one that was woken already is not there any more.
+    #[must_use = "drop it when the lock has been released"]
+    pub(super) fn unregister(&mut self, key: WishKey) -> Option<Waker> {
+        let at = self.waiting.iter().position(|w| w.key == key)?;
+        Some(self.waiting.remove(at).waker)
     }
 
     fn wake(&mut self, wish: Wish, wake: &mut Vec<Waker>) {
-        self.waiters(wish).wake_all(wake);
+        let woken = self.waiting.extract_if(.., |w| w.wish == wish);
+        wake.extend(woken.map(|w| w.waker));
     }
 
     fn wake_everyone(&mut self, wake: &mut Vec<Waker>) {
-        for waiters in &mut self.waiters {
-            waiters.wake_all(wake);
-        }
+        wake.extend(
+            std::mem::take(&mut self.waiting)
+                .into_iter()
+                .map(|w| w.waker),
+        );
         for slot in self.send.values_mut() {
             wake.extend(slot.writable.take());
             slot.watchers.wake_all(wake);

@@ -12,7 +12,9 @@ use towline::{Connection, RecvStream};
 
 use super::host::{count_lane, send_lane};
 use super::report::{Ends, Row, Start, Threshold, print_end, print_row, print_start};
-use super::{HostRecord, Later, MAX_STREAMS, Reply, Request, TuneArgs, read_json, write_json};
+use super::{
+    HostRecord, Later, MAX_STREAMS, Reply, Request, TuneArgs, advice, read_json, write_json,
+};
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::net::{Client, ConnectArgs, connection_failure, options};
@@ -148,7 +150,7 @@ impl ClientArgs {
                 ));
             }
         };
-        let here = HostRecord::new(&client.endpoint.socket_info(), self.tune.cc);
+        let here = HostRecord::new(&client.endpoint, self.tune.cc);
         let start = Start::new(&request, self.time, connection, here, there);
         print_start(&start, printer);
 
@@ -182,6 +184,7 @@ impl ClientArgs {
         };
         let ends = Ends {
             here: Some(StatsRecord::from(&connection.stats())),
+            advice: advice(&client.endpoint.socket_info()),
             ..totals
         };
         print_end(&start, &rows, &ends, printer);
@@ -307,6 +310,7 @@ impl ClientArgs {
             cpu: meter.spent(),
             lost: sample.lost.saturating_sub(counted.lost),
             here: None,
+            advice: Vec::new(),
             server: None,
         };
         Ok((rows, totals))

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use towline::engine::Algorithm;
 use towline::{Connection, Endpoint, RecvStream, SendStream};
 
-use super::{HostRecord, Later, MAX_STREAMS, Reply, Request, read_json, write_json};
+use super::{HostRecord, Later, MAX_STREAMS, Reply, Request, advice, read_json, write_json};
 use crate::stats::StatsRecord;
 use crate::streams::Lanes;
 use crate::transfer::cpu::CpuMeter;
@@ -94,7 +94,7 @@ impl PerfHost {
         let Some((_registration, arrivals)) = lanes.register(request.session) else {
             return write_json(send, &refused("this session number is in use")).await;
         };
-        let host = HostRecord::new(&self.endpoint.socket_info(), self.congestion);
+        let host = HostRecord::new(&self.endpoint, self.congestion);
         write_json(send, &Reply::Ready { host }).await?;
 
         let counter = Arc::new(AtomicU64::new(0));
@@ -154,6 +154,7 @@ impl PerfHost {
             seconds: started.elapsed().as_secs_f64(),
             cpu_seconds: meter.spent().as_secs_f64(),
             stats: StatsRecord::from(&connection.stats()),
+            advice: advice(&self.endpoint.socket_info()),
         };
         workers.abort_all();
         write_json(send, &result).await

@@ -19,8 +19,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 use towline::config::{Cipher, CipherPreference, KeyExchange, KeyExchangePreference, Options};
 use towline::engine::Algorithm;
-use towline::io::SocketInfo;
-use towline::{RecvStream, SendStream};
+use towline::io::{MAX_SHARDS, SocketInfo};
+use towline::{Endpoint, RecvStream, SendStream};
 
 pub(crate) use host::PerfHost;
 
@@ -31,6 +31,7 @@ use crate::printer::Printer;
 use crate::service::{Service, run_until_interrupted};
 use crate::stats::StatsRecord;
 use crate::transfer::message::{put_varint, read_varint};
+use crate::units::Bytes;
 
 /// Longest control message, bytes.
 const MAX_JSON_BYTES: u64 = 64 * 1024;
@@ -90,6 +91,10 @@ struct ServerArgs {
     /// Address and port to listen on; port 0 picks a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4433")]
     listen: SocketAddr,
+    /// Endpoint shards, to use as many cores: each has its own socket on the port and its share
+    /// of the connections. One connection uses one shard
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=MAX_SHARDS as i64))]
+    shards: u8,
     #[command(flatten)]
     tune: TuneArgs,
     #[command(flatten)]
@@ -113,13 +118,15 @@ impl ServerArgs {
         let mut service = Service::new(printer, interrupt, received);
         let mut options = options(self.network.idle_timeout);
         self.tune.apply(&mut options);
-        let listening = self.network.listen(self.listen, &options)?;
+        let listening =
+            self.network
+                .listen_on_shards(self.listen, &options, usize::from(self.shards))?;
         let endpoint = listening.endpoint.clone();
         service.perf = Some(PerfHost::new(endpoint.clone(), self.tune.cc));
         let url = listening.url();
         printer.line(format_args!("listening {}", endpoint.local_addr()));
         printer.line(format_args!("  towline perf client '{url}'"));
-        let socket = HostRecord::new(&endpoint.socket_info(), self.tune.cc);
+        let socket = HostRecord::new(&endpoint, self.tune.cc);
         printer.line(&socket);
         printer.record(&json!({
             "schema": "towline.listening/1",
@@ -127,9 +134,37 @@ impl ServerArgs {
             "url": url.to_string(),
             "host": socket,
         }));
-        run_until_interrupted(Arc::new(service), endpoint, ends, |_| false).await;
+        run_until_interrupted(Arc::new(service), endpoint.clone(), ends, |_| false).await;
+        if self.shards > 1 {
+            print_shards(&endpoint, printer);
+        }
         Ok(Exit::Interrupted)
     }
+}
+
+/// What each shard did, at the end.
+fn print_shards(endpoint: &Endpoint, printer: Printer) {
+    let shards: Vec<_> = endpoint
+        .shard_stats()
+        .into_iter()
+        .enumerate()
+        .map(|(index, shard)| {
+            printer.line(format_args!(
+                "shard {index}: {} connections, {} in, {} out, {} datagrams handed over",
+                shard.engine.admitted,
+                Bytes(shard.socket.bytes_received),
+                Bytes(shard.socket.bytes_sent),
+                shard.socket.datagrams_handed_over,
+            ));
+            json!({
+                "connections": shard.engine.admitted,
+                "bytes_received": shard.socket.bytes_received,
+                "bytes_sent": shard.socket.bytes_sent,
+                "datagrams_handed_over": shard.socket.datagrams_handed_over,
+            })
+        })
+        .collect();
+    printer.record(&json!({ "schema": "towline.shards/1", "shards": shards }));
 }
 
 /// What a client asks for.
@@ -169,6 +204,9 @@ pub(crate) enum Reply {
         seconds: f64,
         cpu_seconds: f64,
         stats: StatsRecord,
+        /// What its sockets did without, in words.
+        #[serde(default)]
+        advice: Vec<String>,
     },
     /// It will not.
     Refused { message: String },
@@ -179,29 +217,44 @@ pub(crate) enum Reply {
 #[serde(default)]
 pub(crate) struct HostRecord {
     pub(crate) congestion: String,
+    pub(crate) shards: usize,
     pub(crate) gso_segments: usize,
     pub(crate) gro_segments: usize,
     pub(crate) send_buffer_asked: usize,
     pub(crate) send_buffer_granted: usize,
     pub(crate) recv_buffer_asked: usize,
     pub(crate) recv_buffer_granted: usize,
-    /// The command that grants the buffers asked for, if they were cut short.
-    pub(crate) advice: Option<String>,
+    /// What was refused, what that costs and what helps.
+    pub(crate) advice: Vec<String>,
 }
 
 impl HostRecord {
-    fn new(socket: &SocketInfo, congestion: Algorithm) -> Self {
+    fn new(endpoint: &Endpoint, congestion: Algorithm) -> Self {
+        let shards = endpoint.shard_stats().len();
+        Self::of(&endpoint.socket_info(), shards, congestion)
+    }
+
+    fn of(socket: &SocketInfo, shards: usize, congestion: Algorithm) -> Self {
         Self {
             congestion: congestion.to_string(),
+            shards,
             gso_segments: socket.gso_segments,
             gro_segments: socket.gro_segments,
             send_buffer_asked: socket.send_buffer.asked,
             send_buffer_granted: socket.send_buffer.granted,
             recv_buffer_asked: socket.recv_buffer.asked,
             recv_buffer_granted: socket.recv_buffer.granted,
-            advice: socket.sysctl_advice(),
+            advice: advice(socket),
         }
     }
+}
+
+/// What a socket does without, a line each.
+fn advice(socket: &SocketInfo) -> Vec<String> {
+    socket
+        .fallbacks()
+        .map(|fallback| fallback.to_string())
+        .collect()
 }
 
 impl std::fmt::Display for HostRecord {
@@ -224,10 +277,13 @@ impl std::fmt::Display for HostRecord {
             self.recv_buffer_granted / 1024,
             self.recv_buffer_asked / 1024,
         )?;
-        match &self.advice {
-            Some(advice) => write!(f, "\n  larger buffers: {advice}"),
-            None => Ok(()),
+        if self.shards > 1 {
+            write!(f, ", {} shards", self.shards)?;
         }
+        for line in &self.advice {
+            write!(f, "\n  advice: {line}")?;
+        }
+        Ok(())
     }
 }
 
@@ -262,3 +318,6 @@ pub(crate) async fn read_json<T: DeserializeOwned>(
         .map(Some)
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
+
+#[cfg(test)]
+mod tests;

@@ -103,6 +103,8 @@ pub(super) struct Ends {
     /// Packets the sender lost.
     pub(super) lost: u64,
     pub(super) here: Option<StatsRecord>,
+    /// What this end's socket did without.
+    pub(super) advice: Vec<String>,
     /// `None` if the server did not tell in time.
     pub(super) server: Option<Reply>,
 }
@@ -113,6 +115,7 @@ struct Server<'a> {
     elapsed: Duration,
     cpu: Duration,
     stats: &'a StatsRecord,
+    advice: &'a [String],
 }
 
 impl Ends {
@@ -122,6 +125,7 @@ impl Ends {
             seconds,
             cpu_seconds,
             stats,
+            advice,
         }) = &self.server
         else {
             return None;
@@ -132,6 +136,7 @@ impl Ends {
             elapsed: duration(seconds),
             cpu: duration(cpu_seconds),
             stats,
+            advice,
         })
     }
 
@@ -225,6 +230,13 @@ pub(super) fn print_end(start: &Start, rows: &[Row], ends: &Ends, printer: Print
             Bytes(stats.cwnd),
         ));
     }
+    let of_server = server.as_ref().map_or(&[][..], |server| server.advice);
+    for line in news(("here", &start.here), &ends.advice) {
+        printer.line(line);
+    }
+    for line in news(("there", &start.there), of_server) {
+        printer.line(line);
+    }
     printer.record(&json!({
         "schema": "towline.perf/1",
         "start": start,
@@ -238,6 +250,7 @@ pub(super) fn print_end(start: &Start, rows: &[Row], ends: &Ends, printer: Print
                 "cpu_seconds": ends.cpu.as_secs_f64(),
                 "cpu_percent": cpu_percent(ends.cpu, ends.elapsed),
                 "connection": ends.here,
+                "advice": ends.advice,
             },
             "there": server.map(|server| json!({
                 "bytes": server.bytes,
@@ -246,10 +259,20 @@ pub(super) fn print_end(start: &Start, rows: &[Row], ends: &Ends, printer: Print
                 "cpu_seconds": server.cpu.as_secs_f64(),
                 "cpu_percent": cpu_percent(server.cpu, server.elapsed),
                 "connection": server.stats,
+                "advice": server.advice,
             })),
             "packets_lost": ends.lost,
         },
     }));
+}
+
+/// Advice that came up during the measurement; that of the head is not repeated.
+fn news<'a>(
+    (end, start): (&'a str, &'a HostRecord),
+    advice: &'a [String],
+) -> impl Iterator<Item = String> + 'a {
+    let new = advice.iter().filter(|line| !start.advice.contains(line));
+    new.map(move |line| format!("advice {end}: {line}"))
 }
 
 /// A condition that makes the command fail.

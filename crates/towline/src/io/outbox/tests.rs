@@ -9,9 +9,13 @@ struct Scripted {
     script: VecDeque<i32>,
     max_segments: usize,
     renewed: usize,
-    /// (bytes, segment size, local address given) of every accepted call.
+    /// (bytes, segment size, local address given) of every accepted train.
     sent: Vec<(usize, usize, bool)>,
+    /// Every accepted datagram.
+    datagrams: Vec<Vec<u8>>,
     refused: Vec<(usize, bool)>,
+    /// Trains of each batch call that took some.
+    batches: Vec<usize>,
 }
 
 impl Scripted {
@@ -21,7 +25,9 @@ impl Scripted {
             max_segments: 64,
             renewed: 0,
             sent: Vec::new(),
+            datagrams: Vec::new(),
             refused: Vec::new(),
+            batches: Vec::new(),
         }
     }
 
@@ -45,6 +51,8 @@ impl Socket for Scripted {
                     train.segment_size,
                     train.local_ip.is_some(),
                 ));
+                let cut = train.contents.chunks(train.segment_size);
+                self.datagrams.extend(cut.map(<[u8]>::to_vec));
                 Ok(())
             }
             Some(errno) => {
@@ -53,6 +61,21 @@ impl Socket for Scripted {
                 Err(io::Error::from_raw_os_error(errno))
             }
         }
+    }
+
+    /// As sendmmsg: stops before a train that is refused, whose error the next call tells.
+    fn try_send_batch(&mut self, trains: &[Outgoing<'_>]) -> io::Result<usize> {
+        assert!(trains.len() <= MAX_SEND_BATCH);
+        let mut count = 0;
+        for train in trains {
+            if count > 0 && self.script.front().is_some_and(|errno| *errno != 0) {
+                break;
+            }
+            self.try_send(train)?;
+            count += 1;
+        }
+        self.batches.push(count);
+        Ok(count)
     }
 
     fn max_segments(&self) -> usize {
@@ -104,8 +127,52 @@ impl Bench {
 
     fn flush(&mut self, millis: u64) -> io::Result<Flush> {
         let now = Time::from_nanos(millis * 1_000_000);
+        let train = &self.train;
         self.outbox
-            .flush(&mut self.socket, now, &self.train, &mut self.stats)
+            .flush(&mut self.socket, now, &mut self.stats, |_| train)
+    }
+}
+
+/// Trains for several peers, each with its own bytes.
+struct Crowd {
+    outbox: Outbox,
+    socket: Scripted,
+    stats: SocketStats,
+    trains: Vec<Vec<u8>>,
+}
+
+impl Crowd {
+    /// `lengths` of trains cut every 1000 bytes; every byte says where it belongs.
+    fn new(script: &[i32], lengths: &[usize]) -> Self {
+        let mut outbox = Outbox::new();
+        let mut trains = Vec::new();
+        for (index, &len) in lengths.iter().enumerate() {
+            let port = 5000 + index as u16;
+            let remote = SocketAddr::from(([192, 0, 2, 7], port));
+            outbox.load(remote, None, None, 1000, len);
+            trains.push((0..len).map(|at| (index * 67 + at / 1000) as u8).collect());
+        }
+        Self {
+            outbox,
+            socket: Scripted::new(script),
+            stats: SocketStats::default(),
+            trains,
+        }
+    }
+
+    fn flush(&mut self) -> Flush {
+        let trains = &self.trains;
+        self.outbox
+            .flush(&mut self.socket, Time::ZERO, &mut self.stats, |slot| {
+                &trains[slot]
+            })
+            .unwrap()
+    }
+
+    /// All datagrams in the order they were loaded.
+    fn datagrams(&self) -> Vec<Vec<u8>> {
+        let cut = |train: &Vec<u8>| train.chunks(1000).map(<[u8]>::to_vec).collect::<Vec<_>>();
+        self.trains.iter().flat_map(cut).collect()
     }
 }
 
@@ -197,6 +264,8 @@ fn eio_of_a_train_turns_gso_off_once_and_sends_every_datagram() {
     assert!(b.outbox.gso_refused());
     assert_eq!(b.outbox.max_segments(&b.socket), 1);
     assert_eq!(b.stats.datagrams_dropped, 0);
+    assert!(b.outbox.take_complaint());
+    assert_eq!(b.socket.refused.len(), 1, "GSO is tried no more");
 }
 
 #[test]
@@ -276,4 +345,124 @@ fn a_closed_descriptor_is_reported() {
     b.load(None, 3000);
     assert!(b.flush(0).is_err());
     assert!(b.outbox.is_empty());
+}
+
+#[test]
+fn trains_of_several_peers_leave_in_one_call_and_in_order() {
+    let mut c = Crowd::new(&[], &[200, 2400, 1000, 50]);
+    assert_eq!(c.flush(), Flush::Done);
+    assert_eq!(c.socket.batches, [4]);
+    assert_eq!(c.socket.datagrams, c.datagrams());
+    assert_eq!(
+        (
+            c.stats.calls_sent,
+            c.stats.trains_sent,
+            c.stats.datagrams_sent
+        ),
+        (1, 4, 6)
+    );
+    assert!(c.outbox.is_empty());
+}
+
+#[test]
+fn a_batch_the_socket_takes_half_of_goes_on_where_it_stopped() {
+    let mut c = Crowd::new(&[0, 0, libc::EAGAIN], &[500, 1500, 2500, 900]);
+    assert_eq!(c.flush(), Flush::Blocked);
+    assert_eq!(c.stats.datagrams_sent, 3);
+    assert_eq!(c.flush(), Flush::Done);
+    assert_eq!(c.socket.batches, [2, 2]);
+    assert_eq!(c.socket.datagrams, c.datagrams());
+    assert_eq!(c.stats.datagrams_dropped, 0);
+}
+
+#[test]
+fn an_error_inside_a_batch_costs_the_train_it_is_about() {
+    let mut c = Crowd::new(&[0, libc::EHOSTUNREACH], &[500, 2500, 900]);
+    assert_eq!(c.flush(), Flush::Done);
+    let mut left = c.datagrams();
+    left.drain(1..4);
+    assert_eq!(c.socket.datagrams, left);
+    assert_eq!(c.stats.datagrams_dropped, 3);
+}
+
+#[test]
+fn gso_refused_inside_a_batch_loses_nothing_and_is_said_once() {
+    let mut c = Crowd::new(&[0, libc::EIO], &[500, 2500, 900, 3000]);
+    assert_eq!(c.flush(), Flush::Done);
+    assert!(c.outbox.gso_refused());
+    assert_eq!(c.socket.datagrams, c.datagrams());
+    assert_eq!(
+        c.socket.batches,
+        [1, 7],
+        "the single datagrams share a call"
+    );
+    assert!(c.outbox.take_complaint());
+    assert!(!c.outbox.take_complaint());
+}
+
+#[test]
+fn a_datagram_too_big_inside_a_batch_is_dropped_alone_and_said_once() {
+    let e = libc::EMSGSIZE;
+    // The second train is refused, then its datagrams but the last.
+    let mut c = Crowd::new(&[0, e, e, e], &[500, 2500, 900]);
+    assert_eq!(c.flush(), Flush::Done);
+    let mut left = c.datagrams();
+    left.drain(1..3);
+    assert_eq!(c.socket.datagrams, left);
+    assert_eq!(c.outbox.too_big(), Some(1000));
+    assert!(c.outbox.take_complaint());
+    assert_eq!(c.outbox.max_segments(&c.socket), 64, "GSO is kept");
+}
+
+#[test]
+fn whatever_the_socket_says_each_datagram_is_sent_once_in_order_or_counted_as_dropped() {
+    let errors = [
+        0,
+        0,
+        0,
+        0,
+        libc::EAGAIN,
+        libc::EINTR,
+        libc::ENOBUFS,
+        libc::EIO,
+        libc::EINVAL,
+        libc::EMSGSIZE,
+        libc::ENETUNREACH,
+    ];
+    for seed in 1..=2000u64 {
+        let mut state = seed;
+        let mut random = |below: usize| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (state >> 33) as usize % below
+        };
+        let script: Vec<i32> = (0..40).map(|_| errors[random(errors.len())]).collect();
+        let lengths: Vec<usize> = (0..1 + random(MAX_SEND_BATCH))
+            .map(|_| 1 + random(5000))
+            .collect();
+        let mut c = Crowd::new(&script, &lengths);
+        let mut millis = 0;
+        loop {
+            millis += 1;
+            let trains = &c.trains;
+            let now = Time::from_nanos(millis * 1_000_000);
+            let flush = c
+                .outbox
+                .flush(&mut c.socket, now, &mut c.stats, |slot| &trains[slot])
+                .unwrap();
+            if flush == Flush::Done {
+                break;
+            }
+        }
+        let mut all = c.datagrams().into_iter();
+        for sent in &c.socket.datagrams {
+            assert!(all.any(|d| d == *sent), "seed {seed}: out of order");
+        }
+        assert_eq!(
+            c.stats.datagrams_sent + c.stats.datagrams_dropped,
+            c.datagrams().len() as u64,
+            "seed {seed}"
+        );
+    }
 }

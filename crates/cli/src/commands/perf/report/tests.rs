@@ -12,3 +12,15 @@ fn conditions_are_read_or_explained() {
         assert!(text.parse::<Threshold>().is_err(), "{text}");
     }
 }
+
+#[test]
+fn advice_that_came_up_on_the_way_is_told_at_the_end_and_only_then() {
+    let old = "a small buffer".to_owned();
+    let new = "GSO was refused".to_owned();
+    let start = HostRecord {
+        advice: vec![old.clone()],
+        ..HostRecord::default()
+    };
+    let told: Vec<_> = news(("there", &start), &[new, old]).collect();
+    assert_eq!(told, ["advice there: GSO was refused"]);
+}

@@ -1,0 +1,130 @@
+//! What a socket has to do without, and what that costs: told once, in words and as advice.
+//!
+//! Read off a [`SocketInfo`]; the socket and the outbox find the facts. Nothing here
+//! changes how a socket is used.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::socket::{BufferGrant, SocketInfo};
+
+/// Something a socket was refused and does without from then on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fallback {
+    /// The system has no segmentation offload: one system call for each datagram sent.
+    GsoUnavailable,
+    /// A send with segmentation offload was refused: one by one from then on.
+    GsoRefused,
+    /// The system does not coalesce what it receives.
+    GroUnavailable,
+    /// A smaller receive buffer than asked for.
+    ReceiveBuffer(BufferGrant),
+    /// A smaller send buffer than asked for.
+    SendBuffer(BufferGrant),
+    /// Datagrams of this many bytes and more do not fit the path and are dropped.
+    DatagramTooBig(usize),
+    /// The kernel does not steer datagrams by connection ID; shards hand them over.
+    SteeringRefused,
+}
+
+impl fmt::Display for Fallback {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::GsoUnavailable => f.write_str(
+                "no segmentation offload for sending (GSO): bulk sending costs about 5 times the processor time; Linux 4.18 has it",
+            ),
+            Self::GsoRefused => f.write_str(
+                "the network device refused segmentation offload (GSO): bulk sending costs about 5 times the processor time; see `ethtool -k DEVICE`, tx-udp-segmentation and tx-checksumming",
+            ),
+            Self::GroUnavailable => f.write_str(
+                "no coalescing of received datagrams (GRO): bulk receiving costs about 5 times the processor time; Linux 5.0 has it",
+            ),
+            Self::ReceiveBuffer(grant) => write!(
+                f,
+                "receive buffer of {} instead of {} KiB: bursts are lost and sent again; sysctl -w net.core.rmem_max={}",
+                grant.granted / 1024,
+                grant.asked / 1024,
+                grant.asked
+            ),
+            Self::SendBuffer(grant) => write!(
+                f,
+                "send buffer of {} instead of {} KiB: more waits for the socket; sysctl -w net.core.wmem_max={}",
+                grant.granted / 1024,
+                grant.asked / 1024,
+                grant.asked
+            ),
+            Self::DatagramTooBig(bytes) => write!(
+                f,
+                "datagrams of {bytes} bytes do not fit the path and are dropped: lower the MTU (`perf --mtu`)"
+            ),
+            Self::SteeringRefused => f.write_str(
+                "the system does not steer datagrams to shards by connection ID: they hand them to each other, which costs a copy and a wake-up",
+            ),
+        }
+    }
+}
+
+impl Fallback {
+    fn bit(self) -> u32 {
+        1 << match self {
+            Self::GsoUnavailable => 0,
+            Self::GsoRefused => 1,
+            Self::GroUnavailable => 2,
+            Self::ReceiveBuffer(_) => 3,
+            Self::SendBuffer(_) => 4,
+            Self::DatagramTooBig(_) => 5,
+            Self::SteeringRefused => 6,
+        }
+    }
+
+    /// Whether this is how the system is, the same for every socket, and not one socket's luck.
+    fn is_of_system(self) -> bool {
+        !matches!(self, Self::GsoRefused | Self::DatagramTooBig(_))
+    }
+}
+
+impl SocketInfo {
+    /// What this socket does without, the costliest first. What was switched off on purpose
+    /// ([`SocketOptions`](super::SocketOptions)) is not among it.
+    pub fn fallbacks(&self) -> impl Iterator<Item = Fallback> + use<> {
+        let gso = self.gso_asked && !self.gso_refused && self.gso_segments <= 1;
+        let gro = self.gro_asked && self.gro_segments <= 1;
+        [
+            self.gso_refused.then_some(Fallback::GsoRefused),
+            gso.then_some(Fallback::GsoUnavailable),
+            gro.then_some(Fallback::GroUnavailable),
+            self.too_big.map(Fallback::DatagramTooBig),
+            (self.recv_buffer.is_short()).then_some(Fallback::ReceiveBuffer(self.recv_buffer)),
+            (self.send_buffer.is_short()).then_some(Fallback::SendBuffer(self.send_buffer)),
+            self.steering_refused.then_some(Fallback::SteeringRefused),
+        ]
+        .into_iter()
+        .flatten()
+    }
+}
+
+/// Which fallbacks a socket has complained of already.
+#[derive(Debug, Default)]
+pub(super) struct Complaints {
+    said: u32,
+}
+
+impl Complaints {
+    /// Warns of what is new in `info`: once per socket, once per process where every socket
+    /// would say the same.
+    pub(super) fn warn(&mut self, info: &SocketInfo) {
+        static SAID: AtomicU32 = AtomicU32::new(0);
+        for fallback in info.fallbacks() {
+            let bit = fallback.bit();
+            if self.said & bit != 0 {
+                continue;
+            }
+            self.said |= bit;
+            if fallback.is_of_system() && SAID.fetch_or(bit, Ordering::Relaxed) & bit != 0 {
+                continue;
+            }
+            tracing::warn!(local = %info.local_addr, "{fallback}");
+        }
+    }
+}
