@@ -50,6 +50,10 @@ pub struct TransportConfig {
     pub hystart: bool,
     /// Token-bucket pacing. Default on.
     pub pacing: bool,
+    /// ACK frequency extension (draft-ietf-quic-ack-frequency-14): a peer may say how often it
+    /// wants to be acknowledged, and is asked for fewer ACKs as the window grows, never for fewer
+    /// than the congestion controller needs. Default on.
+    pub ack_frequency: bool,
     /// RTT assumed before the first sample. Default 333 ms (RFC 9002 §6.2.2).
     pub initial_rtt: Duration,
     /// Packets sealed with one key before a key update. Default 2^20.
@@ -77,6 +81,7 @@ impl Default for TransportConfig {
             congestion: Algorithm::default(),
             hystart: true,
             pacing: true,
+            ack_frequency: true,
             initial_rtt: Duration::from_millis(333),
             key_update_interval: 1 << 20,
         }

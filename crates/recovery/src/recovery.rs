@@ -182,6 +182,15 @@ impl<F: Clone> Recovery<F> {
         self.pto.reset();
     }
 
+    /// Gives back memory that busier times left behind; worth it when little is in flight.
+    pub fn trim(&mut self) {
+        for space in &mut self.spaces {
+            space.ring.trim();
+            space.lost.trim();
+        }
+        self.batch = LossBatch::default();
+    }
+
     // Sending.
 
     /// Whether, when and how much may be sent in packets in flight. Probes need no permit.

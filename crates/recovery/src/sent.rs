@@ -226,6 +226,13 @@ impl<F> SentRing<F> {
             .filter_map(Option::as_ref)
     }
 
+    /// Gives back unused memory.
+    pub(crate) fn trim(&mut self) {
+        self.entries.shrink_to_fit();
+        self.frames.shrink_to_fit();
+        self.snapshots.shrink_to_fit();
+    }
+
     /// All records from the lowest number up.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &SentEntry)> {
         (self.base..).zip(self.entries.iter())
@@ -338,6 +345,12 @@ impl<F> LostPackets<F> {
             }
             self.pop_front();
         }
+    }
+
+    /// Gives back unused memory.
+    pub(crate) fn trim(&mut self) {
+        self.entries.shrink_to_fit();
+        self.frames.shrink_to_fit();
     }
 
     fn pop_front(&mut self) {

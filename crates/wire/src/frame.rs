@@ -1,4 +1,5 @@
-//! Frames of QUIC v1 (RFC 9000 §19) and DATAGRAM (RFC 9221).
+//! Frames of QUIC v1 (RFC 9000 §19), DATAGRAM (RFC 9221), and ACK_FREQUENCY and IMMEDIATE_ACK
+//! (draft-ietf-quic-ack-frequency-14).
 //!
 //! Owns the borrowed views ([`Frame`]), their parser ([`Frame::parse`]) and one `write_*`
 //! function a frame. The engine parses frame by frame from a decrypted payload and writes
@@ -9,6 +10,7 @@ use crate::cursor::Reader;
 use crate::error_code::TransportErrorCode;
 use crate::ids::{ConnectionId, Direction, StatelessResetToken, StreamId};
 use core::fmt;
+use core::time::Duration;
 
 mod ack;
 mod kind;
@@ -115,6 +117,10 @@ pub enum Frame<'a> {
         /// The payload.
         data: &'a [u8],
     },
+    /// ACK_FREQUENCY (draft-ietf-quic-ack-frequency-14 §4).
+    AckFrequency(AckFrequencyFrame),
+    /// IMMEDIATE_ACK (draft-ietf-quic-ack-frequency-14 §5).
+    ImmediateAck,
 }
 
 impl<'a> Frame<'a> {
@@ -154,6 +160,8 @@ impl<'a> Frame<'a> {
             Self::ConnectionClose(_) => FrameType::CONNECTION_CLOSE,
             Self::HandshakeDone => FrameType::HANDSHAKE_DONE,
             Self::Datagram { .. } => FrameType::DATAGRAM,
+            Self::AckFrequency(_) => FrameType::ACK_FREQUENCY,
+            Self::ImmediateAck => FrameType::IMMEDIATE_ACK,
         }
     }
 
@@ -192,6 +200,20 @@ pub struct NewConnectionIdFrame {
     pub cid: ConnectionId,
     /// Its stateless reset token.
     pub reset_token: StatelessResetToken,
+}
+
+/// An ACK_FREQUENCY frame (draft-ietf-quic-ack-frequency-14 §4): how its sender wants to be
+/// acknowledged. Whether the values are acceptable is the engine's to check.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AckFrequencyFrame {
+    /// Grows from frame to frame; the receiver ignores all but the largest so far.
+    pub sequence: u64,
+    /// Ack-eliciting packets that may arrive without an ACK; one more than this makes it due.
+    pub ack_eliciting_threshold: u64,
+    /// The longest an ACK may be delayed, in whole microseconds.
+    pub requested_max_ack_delay: Duration,
+    /// How far out of order a packet must be to be acknowledged at once; 0 for never.
+    pub reordering_threshold: u64,
 }
 
 /// A CONNECTION_CLOSE frame of either type (RFC 9000 §19.19).

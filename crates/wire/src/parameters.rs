@@ -1,4 +1,4 @@
-//! Transport parameters (RFC 9000 §18, RFC 9221 §3).
+//! Transport parameters (RFC 9000 §18, RFC 9221 §3, draft-ietf-quic-ack-frequency-14 §3).
 //!
 //! Owns their encoding, defaults and the checks that need nothing but the bytes and the sender's
 //! side. The engine hands them to TLS and reads the peer's. Whether connection IDs match those
@@ -36,6 +36,7 @@ const ACTIVE_CONNECTION_ID_LIMIT: u64 = 0x0e;
 const INITIAL_SOURCE_CONNECTION_ID: u64 = 0x0f;
 const RETRY_SOURCE_CONNECTION_ID: u64 = 0x10;
 const MAX_DATAGRAM_FRAME_SIZE: u64 = 0x20;
+const MIN_ACK_DELAY: u64 = 0xff04_de1b;
 
 /// max_ack_delay must stay below this many milliseconds (RFC 9000 §18.2).
 const MAX_ACK_DELAY_LIMIT: u64 = 1 << 14;
@@ -83,6 +84,10 @@ pub struct TransportParameters {
     /// The largest DATAGRAM frame (type and length included) accepted, in bytes; 0 for none
     /// (RFC 9221 §3).
     pub max_datagram_frame_size: u64,
+    /// The shortest the sender of this may be asked to delay ACKs, in whole microseconds,
+    /// ≤ `max_ack_delay`; `None` without the ACK frequency extension. Not to be remembered for
+    /// 0-RTT (draft-ietf-quic-ack-frequency-14 §3).
+    pub min_ack_delay: Option<Duration>,
     /// A parameter without meaning to emit, so that peers keep ignoring unknown ones (§18.1:
     /// use an ID of the form 31 * N + 27). Parsing never sets it.
     pub grease: Option<(u64, Vec<u8>)>,
@@ -109,6 +114,7 @@ impl Default for TransportParameters {
             initial_source_connection_id: None,
             retry_source_connection_id: None,
             max_datagram_frame_size: 0,
+            min_ack_delay: None,
             grease: None,
         }
     }
@@ -197,6 +203,12 @@ impl TransportParameters {
         if let Some(pair) = unknown.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(error(Some(pair[0]), "sent twice"));
         }
+        if parameters
+            .min_ack_delay
+            .is_some_and(|min| min > parameters.max_ack_delay)
+        {
+            return Err(error(Some(MIN_ACK_DELAY), "above max_ack_delay"));
+        }
         Ok(parameters)
     }
 
@@ -259,12 +271,13 @@ impl TransportParameters {
                 self.retry_source_connection_id = Some(cid(value)?);
             }
             MAX_DATAGRAM_FRAME_SIZE => self.max_datagram_frame_size = integer(value)?,
+            MIN_ACK_DELAY => self.min_ack_delay = Some(Duration::from_micros(integer(value)?)),
             _ => {}
         }
         Ok(())
     }
 
-    /// Appends the encoding. Durations are cut to whole milliseconds and to their range.
+    /// Appends the encoding. Durations are cut to whole units and to their range.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let defaults = Self::default();
         let mut put = |id, value: &[u8]| emit_parameter(out, id, value);
@@ -290,6 +303,13 @@ impl TransportParameters {
             put(*id, value);
         }
         let max_ack_delay = |p: &Self| millis(p.max_ack_delay).min(MAX_ACK_DELAY_LIMIT - 1);
+        if let Some(min) = self.min_ack_delay {
+            let most = max_ack_delay(self) * 1000;
+            let micros = u64::try_from(min.as_micros()).map_or(most, |micros| micros.min(most));
+            emit_varint(out, MIN_ACK_DELAY);
+            emit_varint(out, varint_len(micros) as u64);
+            emit_varint(out, micros);
+        }
         for (id, value, default) in [
             (MAX_IDLE_TIMEOUT, millis(self.max_idle_timeout), 0),
             (

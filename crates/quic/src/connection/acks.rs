@@ -1,23 +1,35 @@
 //! Which packets arrived, and when the peer is told (RFC 9000 §13.2).
 //!
 //! Owns, for each packet number space, the numbers received, the delayed-acknowledgement
-//! deadline and the ECN counts. It decides nothing about what we sent; that is `recovery`.
+//! deadline and the ECN counts; further how the peer asked to be told, and how we ask it
+//! (draft-ietf-quic-ack-frequency-14). It decides nothing about what we sent; that is `recovery`.
+//!
+//! A train of datagrams handed in together is acknowledged once, whatever the thresholds: an ACK is
+//! written when packets are built. Thinner than that and than every second packet it gets only at
+//! the peer's request, for only the peer knows what its congestion controller needs.
+
+mod request;
 
 use std::time::Duration;
 
-use towline_wire::{EcnCounts, PacketNumberSpace, Time, write_ack};
+use towline_wire::{AckFrequencyFrame, EcnCounts, PacketNumberSpace, Time, write_ack};
 
 use super::component::{Ecn, PacketWriter};
 use super::range_set::RangeSet;
+use crate::error::Violation;
+pub(crate) use request::{PathView, Request};
 
 /// Cap: ranges of received packet numbers remembered for each space.
 pub(crate) const MAX_ACK_RANGES: usize = 64;
 
-/// Ack-eliciting packets that may arrive before an acknowledgement is due at once.
-const ACK_ELICITING_THRESHOLD: u32 = 2;
-
 /// Our `max_ack_delay` (RFC 9000 §18.2).
 pub(crate) const MAX_ACK_DELAY: Duration = Duration::from_millis(25);
+
+/// Our `min_ack_delay`: what the timers of every driver can keep.
+pub(crate) const MIN_ACK_DELAY: Duration = Duration::from_millis(1);
+
+/// A `max_ack_delay` of this or more is invalid (RFC 9000 §18.2).
+const MAX_ACK_DELAY_LIMIT: Duration = Duration::from_millis(1 << 14);
 
 /// Our `ack_delay_exponent`, the RFC's default.
 pub(crate) const ACK_DELAY_EXPONENT: u8 = 3;
@@ -29,16 +41,66 @@ struct Received {
     floor: u64,
     largest_time: Time,
     /// Ack-eliciting packets not yet acknowledged.
-    owed: u32,
+    owed: u64,
     due_now: bool,
     deadline: Option<Time>,
     ecn: EcnCounts,
+    /// The newest ack-eliciting packet was marked.
+    last_ce: bool,
+    largest_eliciting: u64,
+    /// The largest number that went out in an ACK.
+    largest_reported: Option<u64>,
 }
 
-/// Received packet numbers of all spaces.
+impl Received {
+    /// Whether the peer, which waits for `threshold` packets beyond a missing one before it calls
+    /// that lost, could learn from an ACK (draft-ietf-quic-ack-frequency-14 §6.2).
+    fn is_news(&self, packet_number: u64, threshold: u64) -> bool {
+        // All below was reported with enough behind it, or forgotten.
+        let mut unreported = self.floor;
+        if let Some(reported) = self.largest_reported
+            && let Some(edge) = reported.checked_sub(threshold)
+        {
+            if packet_number <= edge {
+                return true;
+            }
+            unreported = unreported.max(edge + 1);
+        }
+        let run = self.numbers.within(unreported..unreported + 1).next();
+        let missing = run.map_or(unreported, |run| run.end);
+        self.largest_eliciting.saturating_sub(missing) >= threshold
+    }
+}
+
+/// How the peer wants its packets acknowledged.
+#[derive(Debug)]
+struct Wishes {
+    /// Sequence number of the ACK_FREQUENCY frame they come from.
+    sequence: Option<u64>,
+    ack_eliciting_threshold: u64,
+    max_ack_delay: Duration,
+    reordering_threshold: u64,
+}
+
+impl Default for Wishes {
+    /// Those of a peer that said nothing (RFC 9000 §13.2.1, §13.2.2).
+    fn default() -> Self {
+        Self {
+            sequence: None,
+            ack_eliciting_threshold: 1,
+            max_ack_delay: MAX_ACK_DELAY,
+            reordering_threshold: 1,
+        }
+    }
+}
+
+/// Received packet numbers of all spaces, and the rules of acknowledging them.
 #[derive(Debug, Default)]
 pub(crate) struct Acks {
     spaces: [Received; 3],
+    wishes: Wishes,
+    /// How we want to be acknowledged ourselves.
+    pub(crate) request: Request,
 }
 
 impl Acks {
@@ -62,8 +124,11 @@ impl Acks {
         ecn: Option<Ecn>,
     ) {
         let s = &mut self.spaces[space.index()];
+        let wishes = &self.wishes;
         let previous_largest = s.numbers.max();
+        let previous_ranges = s.numbers.len();
         s.numbers.insert(packet_number..packet_number + 1);
+        let crowded = s.numbers.len() > previous_ranges.max(MAX_ACK_RANGES / 2);
         if s.numbers.len() > MAX_ACK_RANGES
             && let Some(dropped) = s.numbers.pop_front()
         {
@@ -82,20 +147,65 @@ impl Acks {
             return;
         }
         s.owed += 1;
+        s.largest_eliciting = s.largest_eliciting.max(packet_number);
         // RFC 9000 §13.2.1: out of order in either direction, or CE, is reported at once.
-        let in_order = match previous_largest {
-            None => packet_number == 0 || space == PacketNumberSpace::Application,
-            Some(largest) => packet_number == largest + 1,
+        let out_of_order = match (wishes.reordering_threshold, previous_largest) {
+            (0, _) => false,
+            (1, None) => packet_number != 0 && space != PacketNumberSpace::Application,
+            (1, Some(largest)) => packet_number != largest + 1,
+            (threshold, _) => s.is_news(packet_number, threshold),
         };
-        if !in_order
+        // Of a run of marks the first is news (draft-ietf-quic-ack-frequency-14 §6.3).
+        let ce = ecn == Some(Ecn::Ce);
+        let first_ce = ce && !(s.last_ce && wishes.ack_eliciting_threshold > 1);
+        s.last_ce = ce;
+        if out_of_order
             || space != PacketNumberSpace::Application
-            || ecn == Some(Ecn::Ce)
-            || s.owed >= ACK_ELICITING_THRESHOLD
+            || first_ce
+            || s.owed > wishes.ack_eliciting_threshold
+            // No range may be forgotten before it was reported once.
+            || crowded
         {
             s.due_now = true;
         } else if s.deadline.is_none() {
-            s.deadline = Some(now + MAX_ACK_DELAY);
+            s.deadline = Some(now + wishes.max_ack_delay);
         }
+    }
+
+    /// The peer asks to be acknowledged in another way (draft-ietf-quic-ack-frequency-14 §4).
+    pub(crate) fn on_ack_frequency(
+        &mut self,
+        now: Time,
+        frame: &AckFrequencyFrame,
+    ) -> Result<(), Violation> {
+        if self.wishes.sequence.is_some_and(|s| frame.sequence <= s) {
+            return Ok(());
+        }
+        let delay = frame.requested_max_ack_delay;
+        if delay < MIN_ACK_DELAY {
+            return Err(Violation::protocol(
+                "requested max ack delay below min_ack_delay",
+            ));
+        }
+        if delay >= MAX_ACK_DELAY_LIMIT {
+            return Err(Violation::protocol(
+                "requested max ack delay of 2^14 ms or more",
+            ));
+        }
+        self.wishes = Wishes {
+            sequence: Some(frame.sequence),
+            ack_eliciting_threshold: frame.ack_eliciting_threshold,
+            max_ack_delay: delay,
+            reordering_threshold: frame.reordering_threshold,
+        };
+        let s = &mut self.spaces[PacketNumberSpace::Application.index()];
+        s.deadline = s.deadline.map(|at| at.min(now + delay));
+        Ok(())
+    }
+
+    /// The peer asks for an ACK now (draft-ietf-quic-ack-frequency-14 §5).
+    pub(crate) fn on_immediate_ack(&mut self) {
+        self.spaces[PacketNumberSpace::Application.index()].due_now = true;
     }
 
     /// Whether an ACK must go out now, even in a packet of its own.
@@ -137,6 +247,7 @@ impl Acks {
             return;
         }
         w.record_ack(space, largest);
+        s.largest_reported = Some(largest);
         s.owed = 0;
         s.due_now = false;
         s.deadline = None;
@@ -185,6 +296,150 @@ mod tests {
         b.on_received(t, APP, 0, false, None);
         b.on_received(t, APP, 2, true, None);
         assert!(b.is_due(t, APP));
+    }
+
+    /// Frames of a peer that wants to hear of reordering only.
+    fn reordering_only(sequence: u64, reordering_threshold: u64) -> AckFrequencyFrame {
+        AckFrequencyFrame {
+            sequence,
+            ack_eliciting_threshold: 1000,
+            requested_max_ack_delay: Duration::from_secs(10),
+            reordering_threshold,
+        }
+    }
+
+    /// Receives one packet; whether that makes an ACK due, which is then sent.
+    fn receive(a: &mut Acks, packet_number: u64, ecn: Option<Ecn>) -> bool {
+        let now = Time::ZERO;
+        a.on_received(now, APP, packet_number, true, ecn);
+        let due = a.is_due(now, APP);
+        if due {
+            let (mut bytes, mut frames) = ([0; 200], Vec::new());
+            let mut writer = towline_wire::Writer::new(&mut bytes);
+            a.write_frames(
+                now,
+                APP,
+                &mut PacketWriter::new(&mut writer, &mut frames, false),
+            );
+            assert!(!a.is_due(now, APP));
+        }
+        due
+    }
+
+    /// The numbers of those received in order that an ACK answers.
+    fn answered(reordering_threshold: u64, received: &[u64]) -> Vec<u64> {
+        let mut a = Acks::default();
+        let frame = reordering_only(0, reordering_threshold);
+        a.on_ack_frequency(Time::ZERO, &frame).unwrap();
+        let mut answered = received.to_vec();
+        answered.retain(|number| receive(&mut a, *number, None));
+        answered
+    }
+
+    #[test]
+    fn gaps_are_reported_as_in_the_tables_of_the_draft() {
+        // draft-ietf-quic-ack-frequency-14 §6.2.1, tables 1 and 2.
+        assert_eq!(answered(3, &[0, 1, 3, 4, 5, 8, 9, 10]), [5, 9, 10]);
+        assert_eq!(answered(5, &[0, 1, 3, 5, 6, 7, 8, 9]), [7, 9]);
+        // A gap at the very start, and a packet that comes when it was given up for lost.
+        assert_eq!(answered(3, &[1, 2, 3, 0, 4, 5, 6]), [3, 0]);
+        assert_eq!(answered(3, &[0, 2, 3, 4, 5, 6, 1]), [4, 1]);
+        // Within the threshold nothing is worth a word.
+        assert_eq!(answered(3, &[1, 0, 3, 2, 6, 5, 4, 7]), []);
+        assert_eq!(answered(1, &[0, 2, 3, 1, 4]), [2, 1]);
+        assert_eq!(answered(0, &[0, 9, 3, 50, 1]), []);
+        assert_eq!(answered(u64::MAX, &[0, 9, 3, 50, 1]), []);
+    }
+
+    #[test]
+    fn a_threshold_is_the_number_of_packets_that_may_go_unanswered() {
+        for threshold in [0, 1, 2, 9] {
+            let mut a = Acks::default();
+            let frame = AckFrequencyFrame {
+                ack_eliciting_threshold: threshold,
+                ..reordering_only(0, 3)
+            };
+            a.on_ack_frequency(Time::ZERO, &frame).unwrap();
+            let due: Vec<u64> = (0..30).filter(|n| receive(&mut a, *n, None)).collect();
+            let each = threshold + 1;
+            let expected: Vec<u64> = (0..30).filter(|n| n % each == each - 1).collect();
+            assert_eq!(due, expected, "{threshold}");
+        }
+    }
+
+    #[test]
+    fn the_requested_delay_counts_from_the_first_packet_owed_and_may_shorten_a_running_one() {
+        let mut a = Acks::default();
+        let t = Time::from_nanos(1_000);
+        a.on_received(t, APP, 0, true, None);
+        let frame = |sequence, millis| AckFrequencyFrame {
+            requested_max_ack_delay: Duration::from_millis(millis),
+            ..reordering_only(sequence, 3)
+        };
+        a.on_ack_frequency(t, &frame(0, 5)).unwrap();
+        assert_eq!(a.next_timeout(), Some(t + Duration::from_millis(5)));
+        a.on_ack_frequency(t, &frame(1, 60)).unwrap();
+        assert_eq!(a.next_timeout(), Some(t + Duration::from_millis(5)));
+        receive(&mut a, 1, Some(Ecn::Ce));
+        a.on_received(t, APP, 2, true, None);
+        assert_eq!(a.next_timeout(), Some(t + Duration::from_millis(60)));
+    }
+
+    #[test]
+    fn only_a_larger_sequence_number_and_a_valid_delay_count() {
+        let mut a = Acks::default();
+        let frame = |sequence, threshold, delay| AckFrequencyFrame {
+            sequence,
+            ack_eliciting_threshold: threshold,
+            requested_max_ack_delay: delay,
+            reordering_threshold: 3,
+        };
+        let most = MAX_ACK_DELAY_LIMIT - Duration::from_micros(1);
+        a.on_ack_frequency(Time::ZERO, &frame(7, 20, MIN_ACK_DELAY))
+            .unwrap();
+        for stale in [0, 6, 7] {
+            a.on_ack_frequency(Time::ZERO, &frame(stale, 5, Duration::ZERO))
+                .unwrap();
+        }
+        assert_eq!(a.wishes.ack_eliciting_threshold, 20);
+        for invalid in [
+            Duration::ZERO,
+            MIN_ACK_DELAY - Duration::from_micros(1),
+            MAX_ACK_DELAY_LIMIT,
+        ] {
+            let refused = a.on_ack_frequency(Time::ZERO, &frame(8, 5, invalid));
+            assert!(refused.is_err(), "{invalid:?}");
+        }
+        a.on_ack_frequency(Time::ZERO, &frame(8, 5, most)).unwrap();
+        assert_eq!(a.wishes.ack_eliciting_threshold, 5);
+    }
+
+    #[test]
+    fn the_first_of_a_run_of_ce_marks_is_reported_at_once() {
+        let marks = [0, 1, 1, 1, 0, 1];
+        let due = |a: &mut Acks| -> Vec<bool> {
+            let ecn = |mark| if mark == 1 { Ecn::Ce } else { Ecn::Ect0 };
+            let numbered = (0..).zip(marks);
+            numbered
+                .map(|(n, mark)| receive(a, n, Some(ecn(mark))))
+                .collect()
+        };
+        let mut thinned = Acks::default();
+        thinned
+            .on_ack_frequency(Time::ZERO, &reordering_only(0, 3))
+            .unwrap();
+        let first_only = [false, true, false, false, false, true];
+        assert_eq!(due(&mut thinned), first_only);
+        // RFC 9000 §13.2.1: every mark.
+        let every = [false, true, true, true, false, true];
+        assert_eq!(due(&mut Acks::default()), every);
+    }
+
+    #[test]
+    fn ranges_are_reported_before_the_oldest_is_forgotten() {
+        let even: Vec<u64> = (0..200).map(|i| 2 * i).collect();
+        let answered = answered(0, &even);
+        assert!(answered[0] < 2 * MAX_ACK_RANGES as u64, "{answered:?}");
     }
 
     #[test]

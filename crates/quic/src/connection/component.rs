@@ -53,6 +53,9 @@ pub(crate) enum SentFrame {
         sequence: u64,
     },
     HandshakeDone,
+    AckFrequency {
+        sequence: u64,
+    },
     Ping,
 }
 

@@ -36,6 +36,7 @@ impl FrameOwner<SentFrame> for Delivery<'_> {
             }
             SentFrame::ResetStream(id) => self.streams.on_reset_acked(id),
             SentFrame::RetireConnectionId { sequence } => self.remote_cids.on_acked(sequence),
+            SentFrame::AckFrequency { sequence } => self.acks.request.on_acked(sequence),
             SentFrame::StopSending(_)
             | SentFrame::MaxData
             | SentFrame::MaxStreamData(_)
@@ -73,6 +74,7 @@ impl FrameOwner<SentFrame> for Delivery<'_> {
             SentFrame::NewConnectionId { sequence } => self.local_cids.on_lost(sequence),
             SentFrame::RetireConnectionId { sequence } => self.remote_cids.on_lost(sequence),
             SentFrame::HandshakeDone => self.handshake.on_done_lost(),
+            SentFrame::AckFrequency { sequence } => self.acks.request.on_lost(sequence),
             SentFrame::Ack { .. } | SentFrame::Ping => {}
         }
     }

@@ -8,6 +8,7 @@ use towline_wire::{
 };
 
 use super::Connection;
+use super::acks::PathView;
 use super::events::Event;
 use super::streams::Refused;
 use crate::error::Violation;
@@ -142,6 +143,14 @@ impl Connection {
                 }
                 self.confirm(now);
             }
+            Frame::AckFrequency(frame) => {
+                self.ack_frequency_advertised()?;
+                self.acks.on_ack_frequency(now, &frame)?;
+            }
+            Frame::ImmediateAck => {
+                self.ack_frequency_advertised()?;
+                self.acks.on_immediate_ack();
+            }
             Frame::ConnectionClose(close) => {
                 contents.closed = true;
                 self.on_peer_close(now, &close);
@@ -189,9 +198,35 @@ impl Connection {
                 if let Some(largest) = summary.largest_newly_acked {
                     self.protection.on_acked(largest);
                 }
+                if self.acks.request.is_open() {
+                    self.review_ack_frequency();
+                }
             }
         }
         Ok(())
+    }
+
+    /// Frames of an extension we did not offer are unknown frames (RFC 9000 §12.4).
+    fn ack_frequency_advertised(&self) -> Result<(), Violation> {
+        if self.config.ack_frequency {
+            return Ok(());
+        }
+        Err(Violation::new(
+            TransportErrorCode::FRAME_ENCODING_ERROR,
+            "frame of an extension that was not offered",
+        ))
+    }
+
+    /// Window, round trip or phase of the controller may call for other ACKs.
+    fn review_ack_frequency(&mut self) {
+        let datagram = u64::from(self.recovery.max_datagram_size());
+        self.acks.request.on_path(PathView {
+            window_packets: self.recovery.congestion_window() / datagram,
+            smoothed_rtt: self.recovery.rtt().smoothed(),
+            least_acks_per_round: self.recovery.least_ack_rate().per_round,
+        });
+        self.recovery
+            .set_peer_max_ack_delay(self.acks.request.max_ack_delay());
     }
 
     /// The handshake is confirmed (RFC 9001 §4.1.2): Handshake keys go.
@@ -202,6 +237,11 @@ impl Connection {
         self.lifecycle.confirm();
         self.recovery.set_handshake_confirmed();
         self.discard_space(now, PacketNumberSpace::Handshake);
+        if self.config.ack_frequency
+            && let Some(min) = self.peer.min_ack_delay
+        {
+            self.acks.request.open(min, self.peer.max_ack_delay);
+        }
         self.events.push(Event::Confirmed);
     }
 }

@@ -40,9 +40,14 @@ impl EarlyPackets {
 
     /// The packets of `spaces`, whose keys are there; the others stay where they are.
     pub(crate) fn take(&mut self, spaces: &[PacketNumberSpace]) -> Vec<EarlyPacket> {
-        self.packets
+        let taken = self
+            .packets
             .extract_if(.., |early| spaces.contains(&early.space))
-            .collect()
+            .collect();
+        if self.packets.is_empty() {
+            self.packets = Vec::new();
+        }
+        taken
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -63,4 +63,9 @@ impl Events {
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
+
+    /// Gives back unused memory.
+    pub(crate) fn trim(&mut self) {
+        self.queue.shrink_to_fit();
+    }
 }

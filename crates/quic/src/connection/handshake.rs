@@ -2,8 +2,12 @@
 //!
 //! Owns the TLS session and one CRYPTO stream for each encryption level, HANDSHAKE_DONE, and
 //! packets that arrived before their keys. Keys go straight to `protect`; what the peer said
-//! in its transport parameters is judged by the connection.
+//! in its transport parameters is judged by the connection. A server drops the session when the
+//! handshake is confirmed, a client when it then goes quiet: tickets that come later are not
+//! remembered. What may still be asked about the session is kept.
 
+use rustls::{CipherSuite, NamedGroup};
+use towline_identity::PeerIdentity;
 use towline_wire::{
     HANDSHAKE_DONE_LEN, PacketNumberSpace, Side, TransportErrorCode, crypto_data_room,
     write_crypto_header, write_handshake_done,
@@ -14,7 +18,7 @@ use super::component::{PacketWriter, SentFrame, byte_range};
 use super::early::EarlyPackets;
 use super::protect::Protection;
 use super::send_buffer::SendBuffer;
-use crate::crypto::{TlsFailure, TlsSession};
+use crate::crypto::{TlsFacts, TlsFailure, TlsSession};
 use crate::error::Violation;
 
 /// Cap: bytes of one CRYPTO stream held beyond what TLS has consumed (RFC 9000 §7.5).
@@ -22,6 +26,14 @@ pub(crate) const MAX_CRYPTO_BUFFER: u64 = 65_536;
 
 /// Cap: CRYPTO bytes accepted after the handshake (session tickets; CVE-2024-1765 class).
 pub(crate) const MAX_POST_HANDSHAKE_CRYPTO: u64 = 262_144;
+
+/// Type and length of a TLS handshake message (RFC 8446 §4).
+const HEADER_LEN: u8 = 4;
+/// Its type for session tickets.
+const NEW_SESSION_TICKET: u8 = 4;
+
+/// TLS alert unexpected_message (RFC 8446 §6.2).
+const UNEXPECTED_MESSAGE: u8 = 10;
 
 #[derive(Debug, Default)]
 struct CryptoStream {
@@ -42,38 +54,163 @@ impl From<Violation> for HandshakeError {
 
 pub(crate) struct Handshake {
     side: Side,
-    tls: Box<TlsSession>,
+    done_pending: bool,
+    early: EarlyPackets,
+    /// `None` on a server whose handshake is confirmed and whose tickets were acknowledged.
+    exchange: Option<Box<Exchange>>,
+    /// What remains of TLS when it was dropped.
+    facts: Option<Box<TlsFacts>>,
+}
+
+/// What handshake messages need.
+struct Exchange {
+    /// `None` once it was dropped.
+    tls: Option<Box<TlsSession>>,
     crypto: [CryptoStream; 3],
     /// The level TLS reads from now.
     read_level: PacketNumberSpace,
     /// The level TLS writes to now.
     write_level: PacketNumberSpace,
+    /// CRYPTO bytes received after the handshake.
     post_handshake: u64,
-    done_pending: bool,
-    early: EarlyPackets,
+    messages: Messages,
+}
+
+impl Exchange {
+    fn new(tls: Option<Box<TlsSession>>, level: PacketNumberSpace) -> Self {
+        Self {
+            tls,
+            crypto: Default::default(),
+            read_level: level,
+            write_level: level,
+            post_handshake: 0,
+            messages: Messages::default(),
+        }
+    }
+}
+
+/// Where the messages begin in a CRYPTO stream that TLS does not read any more, or soon will not.
+#[derive(Debug, Default)]
+struct Messages {
+    /// Bytes of a message's header that were read.
+    header: u8,
+    /// Bytes of its body to come.
+    left: usize,
+}
+
+impl Messages {
+    /// Takes the next bytes; `false` if a message that begins there is not a session ticket.
+    fn read(&mut self, mut data: &[u8]) -> bool {
+        let mut tickets = true;
+        while let Some((&byte, rest)) = data.split_first() {
+            if self.header < HEADER_LEN {
+                match self.header {
+                    0 => tickets &= byte == NEW_SESSION_TICKET,
+                    _ => self.left = self.left << 8 | usize::from(byte),
+                }
+                self.header += 1;
+                data = rest;
+            } else {
+                let n = data.len().min(self.left);
+                self.left -= n;
+                data = &data[n..];
+            }
+            if self.header == HEADER_LEN && self.left == 0 {
+                *self = Self::default();
+            }
+        }
+        tickets
+    }
+
+    fn is_between(&self) -> bool {
+        self.header == 0
+    }
 }
 
 impl Handshake {
     pub(crate) fn new(side: Side, tls: TlsSession) -> Self {
         Self {
             side,
-            tls: Box::new(tls),
-            crypto: Default::default(),
-            read_level: PacketNumberSpace::Initial,
-            write_level: PacketNumberSpace::Initial,
-            post_handshake: 0,
             done_pending: false,
             early: EarlyPackets::default(),
+            exchange: Some(Box::new(Exchange::new(
+                Some(Box::new(tls)),
+                PacketNumberSpace::Initial,
+            ))),
+            facts: None,
         }
     }
 
-    pub(crate) fn tls(&self) -> &TlsSession {
-        &self.tls
+    fn tls(&self) -> Option<&TlsSession> {
+        self.exchange.as_ref()?.tls.as_deref()
     }
 
     pub(crate) fn is_complete(&self) -> bool {
-        !self.tls.is_handshaking()
+        self.tls().is_none_or(|tls| !tls.is_handshaking())
     }
+
+    // ---- what was agreed on ----
+
+    pub(crate) fn peer_parameters(&self) -> Option<&[u8]> {
+        self.tls()?.peer_parameters()
+    }
+
+    pub(crate) fn peer_identity(&self) -> Option<PeerIdentity> {
+        match &self.facts {
+            Some(facts) => facts.peer_identity.as_deref().cloned(),
+            None => self.tls()?.peer_identity(),
+        }
+    }
+
+    pub(crate) fn alpn(&self) -> Option<&[u8]> {
+        match &self.facts {
+            Some(facts) => facts.alpn.as_deref(),
+            None => self.tls()?.alpn(),
+        }
+    }
+
+    pub(crate) fn server_name(&self) -> Option<&str> {
+        match &self.facts {
+            Some(facts) => facts.server_name.as_deref(),
+            None => self.tls()?.server_name(),
+        }
+    }
+
+    pub(crate) fn cipher_suite(&self) -> Option<CipherSuite> {
+        match &self.facts {
+            Some(facts) => facts.cipher_suite,
+            None => self.tls()?.cipher_suite(),
+        }
+    }
+
+    pub(crate) fn key_exchange(&self) -> Option<NamedGroup> {
+        match &self.facts {
+            Some(facts) => facts.key_exchange,
+            None => self.tls()?.key_exchange(),
+        }
+    }
+
+    pub(crate) fn is_resumed(&self) -> bool {
+        match &self.facts {
+            Some(facts) => facts.resumed,
+            None => self.tls().is_some_and(TlsSession::is_resumed),
+        }
+    }
+
+    pub(crate) fn export_keying_material(
+        &self,
+        out: &mut [u8],
+        label: &[u8],
+        context: Option<&[u8]>,
+    ) -> Result<(), rustls::Error> {
+        match (&self.facts, self.tls()) {
+            (Some(facts), _) => facts.export_keying_material(out, label, context),
+            (None, Some(tls)) => tls.export_keying_material(out, label, context),
+            (None, None) => Err(rustls::Error::HandshakeNotComplete),
+        }
+    }
+
+    // ---- CRYPTO ----
 
     /// A CRYPTO frame. Nothing is read by TLS until [`Self::drive`].
     pub(crate) fn on_crypto(
@@ -82,9 +219,13 @@ impl Handshake {
         offset: u64,
         data: &[u8],
     ) -> Result<(), Violation> {
-        let stream = &mut self.crypto[space.index()].recv;
+        // A server that was done with the handshake judges in `drive` what comes even so.
+        let exchange = self
+            .exchange
+            .get_or_insert_with(|| Box::new(Exchange::new(None, PacketNumberSpace::Application)));
+        let stream = &mut exchange.crypto[space.index()].recv;
         let end = offset + data.len() as u64;
-        if end > stream.contiguous_end() && space.index() < self.read_level.index() {
+        if end > stream.contiguous_end() && space.index() < exchange.read_level.index() {
             return Err(Violation::protocol(
                 "new handshake data at an encryption level that is over",
             ));
@@ -104,64 +245,62 @@ impl Handshake {
 
     /// Lets TLS read what is in order and write what it has; installs keys as they come.
     pub(crate) fn drive(&mut self, protection: &mut Protection) -> Result<(), HandshakeError> {
-        self.write_tls(protection);
+        let Some(Exchange {
+            tls,
+            crypto,
+            read_level,
+            write_level,
+            post_handshake,
+            messages,
+        }) = self.exchange.as_deref_mut()
+        else {
+            return Ok(());
+        };
+        if let Some(tls) = tls {
+            write_tls(tls, crypto, write_level, protection);
+        }
         loop {
-            let level = self.read_level;
-            let Some(data) = self.crypto[level.index()].recv.read(usize::MAX) else {
+            let Some(data) = crypto[read_level.index()].recv.read(usize::MAX) else {
                 return Ok(());
             };
-            if level == PacketNumberSpace::Application {
-                self.post_handshake += data.len() as u64;
-                if self.post_handshake > MAX_POST_HANDSHAKE_CRYPTO {
+            let mut tickets = true;
+            if *read_level == PacketNumberSpace::Application {
+                tickets = messages.read(&data);
+                *post_handshake += data.len() as u64;
+                if *post_handshake > MAX_POST_HANDSHAKE_CRYPTO {
                     return Err(HandshakeError::Violation(Violation::new(
                         TransportErrorCode::CRYPTO_BUFFER_EXCEEDED,
                         "too much handshake data after the handshake",
                     )));
                 }
             }
-            self.tls.read(&data).map_err(HandshakeError::Tls)?;
-            self.write_tls(protection);
-            if self.is_complete() {
-                self.advance_read_level(PacketNumberSpace::Application)?;
+            let Some(tls) = tls else {
+                // RFC 9001 §4.4, §6: a server sends tickets after the handshake, a client nothing.
+                if self.side.is_server() || !tickets {
+                    return Err(HandshakeError::Tls(TlsFailure {
+                        code: TransportErrorCode::crypto(UNEXPECTED_MESSAGE),
+                        what: "unexpected message after the handshake".to_owned(),
+                    }));
+                }
+                continue;
+            };
+            tls.read(&data).map_err(HandshakeError::Tls)?;
+            write_tls(tls, crypto, write_level, protection);
+            let level = if !tls.is_handshaking() {
+                PacketNumberSpace::Application
             } else if protection.has_keys(PacketNumberSpace::Handshake) {
-                self.advance_read_level(PacketNumberSpace::Handshake)?;
-            }
-        }
-    }
-
-    fn advance_read_level(&mut self, level: PacketNumberSpace) -> Result<(), Violation> {
-        if level.index() <= self.read_level.index() {
-            return Ok(());
-        }
-        let old = &self.crypto[self.read_level.index()].recv;
-        if old.has_ready() || old.has_gap() {
-            return Err(Violation::protocol(
-                "handshake data left over when the encryption level changed",
-            ));
-        }
-        self.read_level = level;
-        Ok(())
-    }
-
-    fn write_tls(&mut self, protection: &mut Protection) {
-        loop {
-            let mut out = Vec::new();
-            let change = self.tls.write(&mut out);
-            let nothing = out.is_empty() && change.is_none();
-            self.crypto[self.write_level.index()].send.push(out.into());
-            match change {
-                Some(rustls::quic::KeyChange::Handshake { keys }) => {
-                    protection.install_handshake(keys);
-                    self.write_level = PacketNumberSpace::Handshake;
+                PacketNumberSpace::Handshake
+            } else {
+                continue;
+            };
+            if level.index() > read_level.index() {
+                let old = &crypto[read_level.index()].recv;
+                if old.has_ready() || old.has_gap() {
+                    return Err(HandshakeError::Violation(Violation::protocol(
+                        "handshake data left over when the encryption level changed",
+                    )));
                 }
-                Some(rustls::quic::KeyChange::OneRtt { keys, next }) => {
-                    protection.install_one_rtt(keys, next);
-                    self.write_level = PacketNumberSpace::Application;
-                }
-                None => {}
-            }
-            if nothing {
-                return;
+                *read_level = level;
             }
         }
     }
@@ -172,14 +311,59 @@ impl Handshake {
         self.done_pending = true;
     }
 
-    /// Drops the CRYPTO stream of a level whose keys are gone.
+    /// Drops the CRYPTO stream of a level whose keys are gone. Those of Handshake go when the
+    /// handshake is confirmed: a server is then done with TLS, a client still gets tickets.
     pub(crate) fn discard(&mut self, space: PacketNumberSpace) {
-        self.crypto[space.index()] = CryptoStream::default();
+        let Some(exchange) = self.exchange.as_deref_mut() else {
+            return;
+        };
+        exchange.crypto[space.index()] = CryptoStream::default();
+        if space == PacketNumberSpace::Handshake && self.side.is_server() {
+            self.drop_tls();
+        }
+    }
+
+    /// The handshake was confirmed and nothing happened for a while.
+    pub(crate) fn trim(&mut self) {
+        let in_a_ticket = self.exchange.as_ref().is_some_and(|exchange| {
+            let tickets = &exchange.crypto[PacketNumberSpace::Application.index()];
+            tickets.recv.has_gap() || !exchange.messages.is_between()
+        });
+        if !in_a_ticket {
+            self.drop_tls();
+        }
+    }
+
+    fn drop_tls(&mut self) {
+        let Some(exchange) = self.exchange.as_deref_mut() else {
+            return;
+        };
+        if let Some(facts) = exchange.tls.as_deref().and_then(TlsSession::facts) {
+            self.facts = Some(Box::new(facts));
+            exchange.tls = None;
+            self.drop_exchange();
+        }
+    }
+
+    /// Drops what is left of the exchange once nobody needs it. A client's counts the CRYPTO
+    /// bytes its server sends.
+    fn drop_exchange(&mut self) {
+        let over = self.exchange.as_ref().is_some_and(|exchange| {
+            let tickets = &exchange.crypto[PacketNumberSpace::Application.index()];
+            exchange.tls.is_none() && tickets.send.all_acked() && !tickets.recv.has_gap()
+        });
+        let over = over && self.side.is_server();
+        if over {
+            self.exchange = None;
+        }
     }
 
     pub(crate) fn has_pending(&self, space: PacketNumberSpace) -> bool {
-        self.crypto[space.index()].send.has_pending(u64::MAX)
-            || (self.done_pending && space == PacketNumberSpace::Application)
+        (self.done_pending && space == PacketNumberSpace::Application)
+            || self
+                .exchange
+                .as_ref()
+                .is_some_and(|e| e.crypto[space.index()].send.has_pending(u64::MAX))
     }
 
     pub(crate) fn write_frames(&mut self, space: PacketNumberSpace, w: &mut PacketWriter<'_, '_>) {
@@ -191,7 +375,10 @@ impl Handshake {
             write_handshake_done(w.w);
             w.record(SentFrame::HandshakeDone);
         }
-        let send = &mut self.crypto[space.index()].send;
+        let Some(exchange) = self.exchange.as_deref_mut() else {
+            return;
+        };
+        let send = &mut exchange.crypto[space.index()].send;
         while let Some(next) = send.peek_next(u64::MAX) {
             let Some(room) = crypto_data_room(w.remaining(), next.start) else {
                 return;
@@ -213,17 +400,22 @@ impl Handshake {
     }
 
     pub(crate) fn on_crypto_acked(&mut self, space: PacketNumberSpace, offset: u64, len: u32) {
-        let stream = &mut self.crypto[space.index()];
-        if stream.send.end() > 0 {
-            stream.send.on_acked(byte_range(offset, len));
+        if let Some(send) = self.sender(space) {
+            send.on_acked(byte_range(offset, len));
+            self.drop_exchange();
         }
     }
 
     pub(crate) fn on_crypto_lost(&mut self, space: PacketNumberSpace, offset: u64, len: u32) {
-        let stream = &mut self.crypto[space.index()];
-        if stream.send.end() > 0 {
-            stream.send.on_lost(byte_range(offset, len));
+        if let Some(send) = self.sender(space) {
+            send.on_lost(byte_range(offset, len));
         }
+    }
+
+    /// The sending half of a level that was not discarded.
+    fn sender(&mut self, space: PacketNumberSpace) -> Option<&mut SendBuffer> {
+        let send = &mut self.exchange.as_deref_mut()?.crypto[space.index()].send;
+        (send.end() > 0).then_some(send)
     }
 
     pub(crate) fn on_done_lost(&mut self) {
@@ -233,5 +425,54 @@ impl Handshake {
     /// Packets that arrived before their keys.
     pub(crate) fn early(&mut self) -> &mut EarlyPackets {
         &mut self.early
+    }
+}
+
+/// Moves what TLS has to say to the CRYPTO streams, and its keys to `protection`.
+fn write_tls(
+    tls: &mut TlsSession,
+    crypto: &mut [CryptoStream; 3],
+    write_level: &mut PacketNumberSpace,
+    protection: &mut Protection,
+) {
+    loop {
+        let mut out = Vec::new();
+        let change = tls.write(&mut out);
+        let nothing = out.is_empty() && change.is_none();
+        crypto[write_level.index()].send.push(out.into());
+        match change {
+            Some(rustls::quic::KeyChange::Handshake { keys }) => {
+                protection.install_handshake(keys);
+                *write_level = PacketNumberSpace::Handshake;
+            }
+            Some(rustls::quic::KeyChange::OneRtt { keys, next }) => {
+                protection.install_one_rtt(keys, next);
+                *write_level = PacketNumberSpace::Application;
+            }
+            None => {}
+        }
+        if nothing {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_told_apart_however_they_are_cut() {
+        let ticket = [NEW_SESSION_TICKET, 0, 0, 3, 24, 24, 24];
+        let empty = [NEW_SESSION_TICKET, 0, 0, 0];
+        let stream = [&ticket[..], &empty, &ticket].concat();
+        for size in 1..=stream.len() {
+            let mut messages = Messages::default();
+            assert!(stream.chunks(size).all(|piece| messages.read(piece)));
+            assert!(messages.is_between());
+            assert!(messages.read(&ticket[..6]) && !messages.is_between());
+            // The last byte of the body, then a KeyUpdate.
+            assert!(!messages.read(&[24, 24, 0, 0, 1, 0]));
+        }
     }
 }

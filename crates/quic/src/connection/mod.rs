@@ -46,7 +46,7 @@ use crate::error::{
     ConnectError, ConnectionError, ReadError, SendDatagramError, TimeoutReason, Violation,
     WriteError,
 };
-use acks::{ACK_DELAY_EXPONENT, Acks, MAX_ACK_DELAY};
+use acks::{ACK_DELAY_EXPONENT, Acks, MAX_ACK_DELAY, MIN_ACK_DELAY};
 use cids::{LocalCids, RemoteCids};
 use component::SentFrame;
 use datagrams::Datagrams;
@@ -151,6 +151,7 @@ fn own_parameters(
             .min(towline_wire::MAX_STREAMS),
         ack_delay_exponent: ACK_DELAY_EXPONENT,
         max_ack_delay: MAX_ACK_DELAY,
+        min_ack_delay: config.ack_frequency.then_some(MIN_ACK_DELAY),
         disable_active_migration: true,
         active_connection_id_limit: cids::MAX_REMOTE_CIDS,
         max_datagram_frame_size: config.max_datagram_frame_size.map_or(0, u64::from),
@@ -169,7 +170,7 @@ impl Connection {
         let transport = Arc::clone(&config.transport);
         let mut parameters = Vec::new();
         own_parameters(Side::Client, &transport, new).encode(&mut parameters);
-        let tls = TlsSession::client(Arc::clone(&config.tls), server_name, parameters)?;
+        let tls = TlsSession::client(&config.tls, server_name, parameters)?;
         let provider = Arc::clone(config.tls.crypto_provider());
         let keys = initial_keys(&provider, &new.original, Side::Client);
         let ids = HandshakeIds {
@@ -208,7 +209,7 @@ impl Connection {
             ..own_parameters(Side::Server, &transport, new)
         }
         .encode(&mut parameters);
-        let tls = TlsSession::server(Arc::clone(&config.tls), parameters)?;
+        let tls = TlsSession::server(&config.tls, parameters)?;
         let provider = Arc::clone(config.tls.crypto_provider());
         let keys = initial_keys(&provider, &first.destination, Side::Server);
         let ids = HandshakeIds {
@@ -447,32 +448,32 @@ impl Connection {
 
     /// Who the peer is; `None` before its credentials arrived or if it showed none.
     pub fn peer_identity(&self) -> Option<PeerIdentity> {
-        PeerIdentity::from_peer_certificates(self.handshake.tls().peer_certificates())
+        self.handshake.peer_identity()
     }
 
     /// The application protocol agreed on.
     pub fn alpn(&self) -> Option<&[u8]> {
-        self.handshake.tls().alpn()
+        self.handshake.alpn()
     }
 
     /// Server: the name the client asked for (SNI).
     pub fn server_name(&self) -> Option<&str> {
-        self.handshake.tls().server_name()
+        self.handshake.server_name()
     }
 
     /// The TLS cipher suite agreed on.
     pub fn cipher_suite(&self) -> Option<rustls::CipherSuite> {
-        self.handshake.tls().cipher_suite()
+        self.handshake.cipher_suite()
     }
 
     /// The key exchange group agreed on.
     pub fn key_exchange(&self) -> Option<rustls::NamedGroup> {
-        self.handshake.tls().key_exchange()
+        self.handshake.key_exchange()
     }
 
     /// The TLS session was resumed from an earlier connection.
     pub fn is_resumed(&self) -> bool {
-        self.handshake.tls().is_resumed()
+        self.handshake.is_resumed()
     }
 
     /// Fills `out` with keying material both ends share (RFC 8446 §7.5).
@@ -485,9 +486,7 @@ impl Connection {
         label: &[u8],
         context: Option<&[u8]>,
     ) -> Result<(), rustls::Error> {
-        self.handshake
-            .tls()
-            .export_keying_material(out, label, context)
+        self.handshake.export_keying_material(out, label, context)
     }
 
     /// What had arrived before the end can still be read; waiting for more cannot.
@@ -573,6 +572,18 @@ impl Connection {
         }
     }
 
+    /// Gives back the memory that busier times left behind.
+    pub(crate) fn trim(&mut self) {
+        if self.lifecycle.is_confirmed() {
+            self.handshake.trim();
+        }
+        self.recovery.trim();
+        self.events.trim();
+        self.local_cids.trim();
+        self.remote_cids.trim();
+        self.scratch = Default::default();
+    }
+
     fn on_timer(&mut self, now: Time, timer: Timer) {
         let pto = self.recovery.pto(PacketNumberSpace::Application);
         match timer {
@@ -631,7 +642,7 @@ impl Connection {
 
     /// Reads, checks and applies the peer's transport parameters once they are there.
     fn learn_peer_parameters(&mut self) -> Result<(), Violation> {
-        let Some(bytes) = self.handshake.tls().peer_parameters() else {
+        let Some(bytes) = self.handshake.peer_parameters() else {
             return Ok(());
         };
         let peer = TransportParameters::parse(bytes, self.side.peer())?;

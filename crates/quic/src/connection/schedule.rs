@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use towline_wire::{PING_LEN, PacketNumberSpace, Time, write_ping};
+use towline_wire::{
+    IMMEDIATE_ACK_LEN, PING_LEN, PacketNumberSpace, Time, write_immediate_ack, write_ping,
+};
 
 use super::Connection;
 use super::component::{PacketWriter, SentFrame};
@@ -41,6 +43,9 @@ impl Connection {
         self.path.write_frames(w);
         self.local_cids.write_frames(w);
         self.remote_cids.write_frames(w);
+        if self.acks.request.is_pending() {
+            self.write_ack_frequency(w);
+        }
         self.datagrams.write_frames(w, &mut self.events);
         self.streams
             .write_frames(now, smoothed_rtt, w, &mut self.events);
@@ -50,6 +55,29 @@ impl Connection {
                 write_ping(w.w);
                 w.record(SentFrame::Ping);
             }
+        }
+        if self.acks.request.is_open() {
+            self.write_immediate_ack_in_probe(w);
+        }
+    }
+
+    /// A probe is too few packets for a thinned peer to answer at once
+    /// (draft-ietf-quic-ack-frequency-14 §7). Last, lest data sent again need another packet.
+    fn write_immediate_ack_in_probe(&self, w: &mut PacketWriter<'_, '_>) {
+        if self.recovery.probes_owed(PacketNumberSpace::Application) > 0
+            && w.remaining() >= IMMEDIATE_ACK_LEN
+        {
+            write_immediate_ack(w.w);
+            w.mark_ack_eliciting();
+        }
+    }
+
+    /// How often the peer should acknowledge is worth some bytes but no packet of its own.
+    fn write_ack_frequency(&mut self, w: &mut PacketWriter<'_, '_>) {
+        if w.ack_eliciting || self.streams.has_pending() || self.datagrams.has_pending() {
+            self.acks.request.write_frames(w);
+            self.recovery
+                .set_peer_max_ack_delay(self.acks.request.max_ack_delay());
         }
     }
 }

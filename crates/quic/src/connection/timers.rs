@@ -39,10 +39,21 @@ const OWNED: [Timer; 7] = [
     Timer::Close,
 ];
 
+/// A timer that is not set.
+const NEVER: Time = Time::from_nanos(u64::MAX);
+
 /// Deadlines nobody else owns.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Timers {
-    at: [Option<Time>; OWNED.len()],
+    at: [Time; OWNED.len()],
+}
+
+impl Default for Timers {
+    fn default() -> Self {
+        Self {
+            at: [NEVER; OWNED.len()],
+        }
+    }
 }
 
 fn slot(timer: Timer) -> usize {
@@ -60,21 +71,21 @@ fn slot(timer: Timer) -> usize {
 impl Timers {
     pub(crate) fn set(&mut self, timer: Timer, at: Time) {
         debug_assert!(!matches!(timer, Timer::LossDetection | Timer::AckDelay));
-        self.at[slot(timer)] = Some(at);
+        self.at[slot(timer)] = at;
     }
 
     pub(crate) fn stop(&mut self, timer: Timer) {
-        self.at[slot(timer)] = None;
+        self.at[slot(timer)] = NEVER;
     }
 
     pub(crate) fn get(&self, timer: Timer) -> Option<Time> {
-        self.at[slot(timer)]
+        Some(self.at[slot(timer)]).filter(|&at| at != NEVER)
     }
 
     /// Stops everything but `keep`.
     pub(crate) fn stop_all_but(&mut self, keep: Timer) {
-        let kept = self.get(keep);
-        self.at = [None; OWNED.len()];
+        let kept = self.at[slot(keep)];
+        *self = Self::default();
         self.at[slot(keep)] = kept;
     }
 

@@ -4,14 +4,18 @@
 //! `connection::protect`. Key shares and signatures draw from the provider in the
 //! configuration handed in, so a seeded provider makes a whole handshake deterministic.
 
+mod exporter;
+
 use std::sync::Arc;
 
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::ServerName;
 use rustls::quic::{Connection, KeyChange, Keys, Version};
-use rustls::{CipherSuite, HandshakeKind, SupportedCipherSuite};
+use rustls::{CipherSuite, HandshakeKind, NamedGroup, SupportedCipherSuite};
+use towline_identity::PeerIdentity;
 use towline_wire::{Side, TransportErrorCode};
 
 use crate::error::ConnectError;
+use exporter::{Exporter, SecretKeeper};
 
 /// TLS refused something; `code` goes to the peer (RFC 9001 §4.8).
 #[derive(Debug)]
@@ -22,30 +26,79 @@ pub(crate) struct TlsFailure {
 
 pub(crate) struct TlsSession {
     inner: Connection,
+    /// Holds what makes the session dispensable.
+    keeper: Arc<SecretKeeper>,
+}
+
+/// What is still asked about a session when it is gone.
+pub(crate) struct TlsFacts {
+    pub(crate) peer_identity: Option<Box<PeerIdentity>>,
+    pub(crate) alpn: Option<Box<[u8]>>,
+    pub(crate) server_name: Option<Box<str>>,
+    pub(crate) cipher_suite: Option<CipherSuite>,
+    pub(crate) key_exchange: Option<NamedGroup>,
+    pub(crate) resumed: bool,
+    exporter: Exporter,
+}
+
+impl TlsFacts {
+    pub(crate) fn export_keying_material(
+        &self,
+        out: &mut [u8],
+        label: &[u8],
+        context: Option<&[u8]>,
+    ) -> Result<(), rustls::Error> {
+        self.exporter.export(out, label, context)
+    }
 }
 
 impl TlsSession {
     pub(crate) fn client(
-        config: Arc<rustls::ClientConfig>,
+        config: &rustls::ClientConfig,
         server_name: &str,
         parameters: Vec<u8>,
     ) -> Result<Self, ConnectError> {
         let name = ServerName::try_from(server_name.to_owned())
             .map_err(|_| ConnectError::InvalidServerName(server_name.to_owned()))?;
+        let keeper = Arc::new(SecretKeeper::new(Arc::clone(&config.key_log)));
+        let mut config = config.clone();
+        config.key_log = Arc::clone(&keeper) as _;
+        let config = Arc::new(config);
         let inner = rustls::quic::ClientConnection::new(config, Version::V1, name, parameters)
             .map_err(|e| ConnectError::Tls(e.to_string()))?;
         Ok(Self {
             inner: inner.into(),
+            keeper,
         })
     }
 
     pub(crate) fn server(
-        config: Arc<rustls::ServerConfig>,
+        config: &rustls::ServerConfig,
         parameters: Vec<u8>,
     ) -> Result<Self, rustls::Error> {
+        let keeper = Arc::new(SecretKeeper::new(Arc::clone(&config.key_log)));
+        let mut config = config.clone();
+        config.key_log = Arc::clone(&keeper) as _;
+        let config = Arc::new(config);
         let inner = rustls::quic::ServerConnection::new(config, Version::V1, parameters)?;
         Ok(Self {
             inner: inner.into(),
+            keeper,
+        })
+    }
+
+    /// What to keep of a finished session; `None` if it has to stay whole.
+    pub(crate) fn facts(&self) -> Option<TlsFacts> {
+        let suite = self.inner.negotiated_cipher_suite()?;
+        let secret = self.keeper.take()?;
+        Some(TlsFacts {
+            peer_identity: self.peer_identity().map(Box::new),
+            alpn: self.alpn().map(Box::from),
+            server_name: self.server_name().map(Box::from),
+            cipher_suite: self.cipher_suite(),
+            key_exchange: self.key_exchange(),
+            resumed: self.is_resumed(),
+            exporter: Exporter::new(suite, secret)?,
         })
     }
 
@@ -74,8 +127,8 @@ impl TlsSession {
         self.inner.alpn_protocol()
     }
 
-    pub(crate) fn peer_certificates(&self) -> Option<&[CertificateDer<'static>]> {
-        self.inner.peer_certificates()
+    pub(crate) fn peer_identity(&self) -> Option<PeerIdentity> {
+        PeerIdentity::from_peer_certificates(self.inner.peer_certificates())
     }
 
     pub(crate) fn server_name(&self) -> Option<&str> {
@@ -91,7 +144,7 @@ impl TlsSession {
             .map(|s| SupportedCipherSuite::suite(&s))
     }
 
-    pub(crate) fn key_exchange(&self) -> Option<rustls::NamedGroup> {
+    pub(crate) fn key_exchange(&self) -> Option<NamedGroup> {
         self.inner.negotiated_key_exchange_group().map(|g| g.name())
     }
 

@@ -27,7 +27,7 @@ use crate::error::ConnectError;
 use admit::Tokens;
 use reset::Resets;
 use route::Routes;
-use timers::DeadlineQueue;
+use timers::{DeadlineQueue, Expired};
 
 /// Cap: stateless packets (Retry, Version Negotiation, reset, refusal) waiting to be sent.
 pub(crate) const MAX_STATELESS_QUEUE: usize = 64;
@@ -312,10 +312,18 @@ impl Endpoint {
 
     /// Runs every deadline that has passed.
     pub fn handle_timeout(&mut self, now: Time) {
-        while let Some(handle) = self.deadlines.pop_due(now) {
-            if let Some(connection) = self.slot(handle).and_then(|s| s.connection.as_mut()) {
-                connection.handle_timeout(now);
-                self.after(handle);
+        while let Some(expired) = self.deadlines.pop(now) {
+            let (Expired::Due(handle) | Expired::Quiet(handle)) = expired;
+            let Some(connection) = self.slot(handle).and_then(|s| s.connection.as_mut()) else {
+                continue;
+            };
+            match expired {
+                Expired::Due(_) => {
+                    connection.handle_timeout(now);
+                    self.after(handle);
+                    self.deadlines.look_again(handle, now);
+                }
+                Expired::Quiet(_) => connection.trim(),
             }
         }
     }

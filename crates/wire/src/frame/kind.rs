@@ -105,10 +105,14 @@ impl FrameType {
     pub const CONNECTION_CLOSE_APPLICATION: Self = Self(0x1d);
     /// HANDSHAKE_DONE.
     pub const HANDSHAKE_DONE: Self = Self(0x1e);
+    /// IMMEDIATE_ACK (draft-ietf-quic-ack-frequency-14).
+    pub const IMMEDIATE_ACK: Self = Self(0x1f);
     /// DATAGRAM to the end of the packet (RFC 9221).
     pub const DATAGRAM: Self = Self(0x30);
     /// DATAGRAM with a length (RFC 9221).
     pub const DATAGRAM_LEN: Self = Self(0x31);
+    /// ACK_FREQUENCY (draft-ietf-quic-ack-frequency-14).
+    pub const ACK_FREQUENCY: Self = Self(0xaf);
 
     /// The type as it came off the wire.
     #[inline]
@@ -158,8 +162,9 @@ impl FrameType {
             0x00 | 0x01 | 0x1c => IN_INITIAL | IN_HANDSHAKE | IN_0RTT | IN_1RTT,
             // ACK, CRYPTO
             0x02 | 0x03 | 0x06 => IN_INITIAL | IN_HANDSHAKE | IN_1RTT,
-            // NEW_TOKEN, RETIRE_CONNECTION_ID, PATH_RESPONSE, HANDSHAKE_DONE
-            0x07 | 0x19 | 0x1b | 0x1e => IN_1RTT,
+            // NEW_TOKEN, RETIRE_CONNECTION_ID, PATH_RESPONSE, HANDSHAKE_DONE; IMMEDIATE_ACK and
+            // ACK_FREQUENCY, since nobody remembers the parameter that permits them
+            0x07 | 0x19 | 0x1b | 0x1e | 0x1f | 0xaf => IN_1RTT,
             0x04..=0x1d | 0x30 | 0x31 => IN_0RTT | IN_1RTT,
             _ => 0,
         };
@@ -201,7 +206,9 @@ impl FrameType {
             0x1b => "PATH_RESPONSE",
             0x1c | 0x1d => "CONNECTION_CLOSE",
             0x1e => "HANDSHAKE_DONE",
+            0x1f => "IMMEDIATE_ACK",
             0x30 | 0x31 => "DATAGRAM",
+            0xaf => "ACK_FREQUENCY",
             _ => return None,
         })
     }

@@ -3,7 +3,12 @@
 //! One match over the type byte, hot frames first; every length is checked against what is left
 //! of the packet before anything is sliced. Called through `Frame::parse` only.
 
-use super::{AckFrame, CloseFrame, Frame, FrameError, NewConnectionIdFrame, StreamFrame};
+use core::time::Duration;
+
+use super::{
+    AckFrame, AckFrequencyFrame, CloseFrame, Frame, FrameError, FrameType, NewConnectionIdFrame,
+    StreamFrame,
+};
 use crate::cursor::{MAX_VARINT, Reader, UnexpectedEnd, varint_len};
 use crate::error_code::TransportErrorCode;
 use crate::ids::{ConnectionId, Direction, MAX_STREAMS, StatelessResetToken, StreamId};
@@ -20,10 +25,10 @@ impl From<UnexpectedEnd> for Malformed {
 
 #[inline]
 pub(super) fn parse<'a>(r: &mut Reader<'a>) -> Result<Frame<'a>, FrameError> {
-    // Every type we know is below 0x40 and so is a single byte in its shortest encoding.
+    // Every type we know but one is below 0x40 and so a single byte in its shortest encoding.
     let ty = match r.peek_u8() {
         Some(ty) if ty < 0x40 => ty,
-        _ => return Err(unknown_type(r)),
+        _ => return long_type(r),
     };
     let frame = r.u8().map_err(Malformed::from).and_then(|ty| body(ty, r));
     frame.map_err(|Malformed(what)| encoding_error(Some(u64::from(ty)), what))
@@ -121,6 +126,7 @@ fn control<'a>(ty: u8, r: &mut Reader<'a>) -> Result<Frame<'a>, Malformed> {
             reason: r.varint_bytes()?,
         }),
         0x1e => Frame::HandshakeDone,
+        0x1f => Frame::ImmediateAck,
         _ => return Err(Malformed("unknown frame type")),
     })
 }
@@ -147,6 +153,16 @@ fn new_connection_id(r: &mut Reader<'_>) -> Result<NewConnectionIdFrame, Malform
         retire_prior_to,
         cid,
         reset_token,
+    })
+}
+
+/// draft-ietf-quic-ack-frequency-14 §4.
+fn ack_frequency(r: &mut Reader<'_>) -> Result<AckFrequencyFrame, Malformed> {
+    Ok(AckFrequencyFrame {
+        sequence: r.varint()?,
+        ack_eliciting_threshold: r.varint()?,
+        requested_max_ack_delay: Duration::from_micros(r.varint()?),
+        reordering_threshold: r.varint()?,
     })
 }
 
@@ -181,21 +197,26 @@ fn check_end(offset: u64, data: &[u8]) -> Result<(), Malformed> {
     Ok(())
 }
 
+/// A type of more than one byte: ACK_FREQUENCY, or none that we know.
 #[cold]
-fn unknown_type(r: &mut Reader<'_>) -> FrameError {
+fn long_type<'a>(r: &mut Reader<'a>) -> Result<Frame<'a>, FrameError> {
     let before = r.remaining();
     let Ok(ty) = r.varint() else {
-        return encoding_error(None, "frame type ends early");
+        return Err(encoding_error(None, "frame type ends early"));
     };
     if before - r.remaining() != varint_len(ty) {
         // RFC 9000 §12.4 permits this answer.
-        return FrameError {
+        return Err(FrameError {
             code: TransportErrorCode::PROTOCOL_VIOLATION,
             frame_type: Some(ty),
             what: "frame type not in its shortest encoding",
-        };
+        });
     }
-    encoding_error(Some(ty), "unknown frame type")
+    if ty != FrameType::ACK_FREQUENCY.as_u64() {
+        return Err(encoding_error(Some(ty), "unknown frame type"));
+    }
+    let frame = ack_frequency(r).map(Frame::AckFrequency);
+    frame.map_err(|Malformed(what)| encoding_error(Some(ty), what))
 }
 
 #[cold]

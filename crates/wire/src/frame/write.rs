@@ -1,11 +1,13 @@
-//! One writer a frame (RFC 9000 §19, RFC 9221), straight into the packet being built.
+//! One writer a frame (RFC 9000 §19 and extensions), straight into the packet being built.
 //!
 //! A caller compares `Writer::remaining` with the `*_LEN` constant or `*_len` function beside
 //! the writer before it writes; a frame that doesn't fit leaves the writer overflowed. For frames
 //! with a payload only the header is written here, so that the caller copies data once.
 
-use super::{CloseFrame, Frame, FrameType, NewConnectionIdFrame};
-use crate::cursor::{Writer, varint_len};
+use core::time::Duration;
+
+use super::{AckFrequencyFrame, CloseFrame, Frame, FrameType, NewConnectionIdFrame};
+use crate::cursor::{MAX_VARINT, Writer, varint_len};
 use crate::ids::{Direction, StreamId};
 
 /// Bytes of a PING frame.
@@ -44,6 +46,10 @@ pub const STREAM_HEADER_MAX_LEN: usize = 1 + 3 * 8;
 pub const CRYPTO_HEADER_MAX_LEN: usize = 1 + 2 * 8;
 /// The most bytes of a DATAGRAM frame without its data.
 pub const DATAGRAM_HEADER_MAX_LEN: usize = 1 + 8;
+/// The most bytes of an ACK_FREQUENCY frame.
+pub const ACK_FREQUENCY_MAX_LEN: usize = 2 + 4 * 8;
+/// Bytes of an IMMEDIATE_ACK frame.
+pub const IMMEDIATE_ACK_LEN: usize = 1;
 
 /// Writes `len` bytes of PADDING (§19.1).
 #[inline]
@@ -285,13 +291,30 @@ pub fn write_datagram_header(w: &mut Writer<'_>, data_len: Option<usize>) {
     }
 }
 
+/// Writes ACK_FREQUENCY (draft-ietf-quic-ack-frequency-14 §4); the delay is cut to whole
+/// microseconds.
+#[inline]
+pub fn write_ack_frequency(w: &mut Writer<'_>, frame: &AckFrequencyFrame) {
+    w.varint(FrameType::ACK_FREQUENCY.as_u64());
+    w.varint(frame.sequence);
+    w.varint(frame.ack_eliciting_threshold);
+    w.varint(micros(frame.requested_max_ack_delay));
+    w.varint(frame.reordering_threshold);
+}
+
+/// Writes IMMEDIATE_ACK (draft-ietf-quic-ack-frequency-14 §5).
+#[inline]
+pub fn write_immediate_ack(w: &mut Writer<'_>) {
+    write_type(w, FrameType::IMMEDIATE_ACK);
+}
+
 impl Frame<'_> {
     /// Bytes [`write`](Self::write) needs.
     pub fn encoded_len(&self) -> usize {
         let varints = |values: &[u64]| 1 + values.iter().map(|v| varint_len(*v)).sum::<usize>();
         match self {
             Self::Padding { len } => *len,
-            Self::Ping | Self::HandshakeDone => 1,
+            Self::Ping | Self::HandshakeDone | Self::ImmediateAck => 1,
             Self::Ack(ack) => ack.encoded_len(),
             Self::ResetStream {
                 id,
@@ -323,6 +346,16 @@ impl Frame<'_> {
                 close_fixed_len(close) + varint_len(len as u64) + len
             }
             Self::Datagram { data } => datagram_frame_header_len(Some(data.len())) + data.len(),
+            Self::AckFrequency(frame) => {
+                let delay = micros(frame.requested_max_ack_delay);
+                // The type takes two bytes.
+                1 + varints(&[
+                    frame.sequence,
+                    frame.ack_eliciting_threshold,
+                    delay,
+                    frame.reordering_threshold,
+                ])
+            }
         }
     }
 
@@ -369,6 +402,8 @@ impl Frame<'_> {
                 write_datagram_header(w, Some(data.len()));
                 w.bytes(data);
             }
+            Self::AckFrequency(frame) => write_ack_frequency(w, frame),
+            Self::ImmediateAck => write_immediate_ack(w),
         }
     }
 }
@@ -406,6 +441,11 @@ const fn data_room(room: usize, fixed: usize) -> Option<usize> {
     } else {
         left - 8
     })
+}
+
+/// As the wire counts delays, in range.
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).map_or(MAX_VARINT, |micros| micros.min(MAX_VARINT))
 }
 
 #[inline]

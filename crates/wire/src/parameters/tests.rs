@@ -52,6 +52,7 @@ fn everything() -> TransportParameters {
         initial_source_connection_id: Some(ConnectionId::EMPTY),
         retry_source_connection_id: Some(cid_of(&[5; 4])),
         max_datagram_frame_size: 65535,
+        min_ack_delay: Some(Duration::from_micros(1001)),
         grease: None,
     }
 }
@@ -176,9 +177,10 @@ fn values_out_of_range_are_refused_at_the_exact_limit() {
 
 #[test]
 fn an_integer_must_fill_its_value() {
-    for id in [
+    let below_64 = [
         0x01, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0x09, 0x0a, 0x0b, 0x0e, 0x20,
-    ] {
+    ];
+    for id in below_64.into_iter().chain([MIN_ACK_DELAY]) {
         for value in [&[][..], &[0x40], &[0x45, 0x00, 0x00], &[0xc0, 0, 0]] {
             assert_refused(&parameter(id, value), id);
         }
@@ -288,6 +290,31 @@ fn huge_durations_survive() {
     };
     let read = parse_server(&encoded(&own)).expect("clamped into range");
     assert_eq!(read.max_ack_delay, Duration::from_millis((1 << 14) - 1));
+}
+
+#[test]
+fn min_ack_delay_in_microseconds_must_not_exceed_max_ack_delay_in_milliseconds() {
+    // Where max_ack_delay is absent its default of 25 ms counts, in either order otherwise.
+    assert_eq!(
+        parse_server(&integer_parameter(MIN_ACK_DELAY, 25_000)).map(|p| p.min_ack_delay),
+        Ok(Some(Duration::from_millis(25)))
+    );
+    for above in [25_001, MAX_VARINT] {
+        assert_refused(&integer_parameter(MIN_ACK_DELAY, above), MIN_ACK_DELAY);
+    }
+    let max = integer_parameter(MAX_ACK_DELAY, 40);
+    for (min, good) in [(0, true), (40_000, true), (40_001, false)] {
+        let min = integer_parameter(MIN_ACK_DELAY, min);
+        for bytes in [[&min[..], &max].concat(), [&max[..], &min].concat()] {
+            assert_eq!(parse_server(&bytes).is_ok(), good);
+        }
+    }
+    let own = TransportParameters {
+        min_ack_delay: Some(Duration::MAX),
+        ..TransportParameters::default()
+    };
+    let read = parse_server(&encoded(&own)).expect("clamped into range");
+    assert_eq!(read.min_ack_delay, Some(Duration::from_millis(25)));
 }
 
 #[test]

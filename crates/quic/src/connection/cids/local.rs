@@ -76,6 +76,12 @@ impl LocalCids {
         std::mem::take(&mut self.retired)
     }
 
+    /// Gives back unused memory.
+    pub(crate) fn trim(&mut self) {
+        self.active.shrink_to_fit();
+        self.pending.shrink_to_fit();
+    }
+
     pub(crate) fn active(&self) -> impl Iterator<Item = ConnectionId> + '_ {
         self.active.iter().map(|i| i.cid)
     }

@@ -134,6 +134,13 @@ impl RemoteCids {
         Ok(())
     }
 
+    /// Gives back unused memory.
+    pub(crate) fn trim(&mut self) {
+        self.held.shrink_to_fit();
+        self.pending.shrink_to_fit();
+        self.unacked.shrink_to_fit();
+    }
+
     fn retire(&mut self, sequence: u64) -> Result<(), Violation> {
         if self.pending.contains(&sequence) || self.unacked.contains(&sequence) {
             return Ok(());

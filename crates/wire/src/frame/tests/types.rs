@@ -2,10 +2,10 @@ use super::*;
 
 #[test]
 fn unknown_types_are_an_encoding_error() {
-    for ty in (0x1f..0x30).chain(0x32..0x40) {
+    for ty in (0x20..0x30).chain(0x32..0x40) {
         assert_encoding_error(&[ty, 0, 0, 0]);
     }
-    for ty in [0x40, 0xaf, 0x4000, 0xffff_ffff, MAX_VARINT] {
+    for ty in [0x40, 0xae, 0xb0, 0x4000, 0xffff_ffff, MAX_VARINT] {
         let mut bytes = Vec::new();
         emit_varint(&mut bytes, ty);
         let error = parse_one(&bytes).expect_err("unknown");
@@ -37,7 +37,7 @@ fn no_byte_or_a_type_cut_short_is_an_error_without_a_type() {
 }
 
 /// RFC 9000 §12.4 table 3, column "Pkts", with the 0-RTT entry of RETIRE_CONNECTION_ID
-/// taken out as §12.5 permits; RFC 9221 §4 for DATAGRAM.
+/// taken out as §12.5 permits; RFC 9221 §4 for DATAGRAM; the ACK frequency draft for two more.
 #[test]
 fn packets_carry_the_frames_of_table_3() {
     let table = [
@@ -62,9 +62,12 @@ fn packets_carry_the_frames_of_table_3() {
         (0x1c..=0x1c, "CONNECTION_CLOSE", "IH01"),
         (0x1d..=0x1d, "CONNECTION_CLOSE", "__01"),
         (0x1e..=0x1e, "HANDSHAKE_DONE", "___1"),
-        (0x1f..=0x2f, "frame type", "____"),
+        (0x1f..=0x1f, "IMMEDIATE_ACK", "___1"),
+        (0x20..=0x2f, "frame type", "____"),
         (0x30..=0x31, "DATAGRAM", "__01"),
-        (0x32..=0x50, "frame type", "____"),
+        (0x32..=0xae, "frame type", "____"),
+        (0xaf..=0xaf, "ACK_FREQUENCY", "___1"),
+        (0xb0..=0xc0, "frame type", "____"),
     ];
     for (types, name, packets) in table {
         for ty in types.map(FrameType::from_u64) {
