@@ -10,6 +10,7 @@ use towline_wire::{
 };
 
 use super::assembler::{Assembler, TooManyGaps};
+use super::blocks::BlockPool;
 use super::component::{PacketWriter, SentFrame, byte_range};
 use super::early::EarlyPackets;
 use super::protect::Protection;
@@ -96,7 +97,7 @@ impl Handshake {
         if end.saturating_sub(stream.read_offset()) > MAX_CRYPTO_BUFFER {
             return Err(exceeded);
         }
-        match stream.insert(offset, data) {
+        match stream.insert(offset, data, &mut BlockPool::default()) {
             Ok(()) => Ok(()),
             Err(TooManyGaps) => Err(exceeded),
         }
@@ -107,7 +108,8 @@ impl Handshake {
         self.write_tls(protection);
         loop {
             let level = self.read_level;
-            let Some(data) = self.crypto[level.index()].recv.read(usize::MAX) else {
+            let stream = &mut self.crypto[level.index()].recv;
+            let Some(data) = stream.read(usize::MAX, &mut BlockPool::default()) else {
                 return Ok(());
             };
             if level == PacketNumberSpace::Application {
@@ -215,7 +217,8 @@ impl Handshake {
     pub(crate) fn on_crypto_acked(&mut self, space: PacketNumberSpace, offset: u64, len: u32) {
         let stream = &mut self.crypto[space.index()];
         if stream.send.end() > 0 {
-            stream.send.on_acked(byte_range(offset, len));
+            let range = byte_range(offset, len);
+            stream.send.on_acked(range, &mut BlockPool::default());
         }
     }
 

@@ -7,6 +7,7 @@
 pub(crate) mod acks;
 pub(crate) mod assemble;
 mod assembler;
+mod blocks;
 mod cids;
 pub(crate) mod component;
 mod datagrams;
@@ -586,6 +587,7 @@ impl Connection {
                 }
             }
             Timer::Liveness => {
+                self.streams.trim();
                 if self.streams.has_open_receiver()
                     && self.idle.on_liveness(now, pto, &mut self.timers)
                 {
@@ -603,6 +605,9 @@ impl Connection {
     }
 
     fn on_ack_eliciting_sent(&mut self, now: Time) {
+        if !self.idle.heeds_sending() {
+            return;
+        }
         let pto = self.recovery.pto(PacketNumberSpace::Application);
         self.idle.on_ack_eliciting_sent(now, pto, &mut self.timers);
     }
@@ -615,6 +620,7 @@ impl Connection {
             remote_cids: &mut self.remote_cids,
             streams: &mut self.streams,
             events: &mut self.events,
+            run: None,
         };
         (&mut self.recovery, owner)
     }
