@@ -358,6 +358,12 @@ impl Connection {
         self.or_lost(result)
     }
 
+    /// Whether something waits to be sent, flow-control credit included. After a read that freed
+    /// too little for an update there is nothing, and whoever drives the endpoint can sleep on.
+    pub fn wants_transmit(&self) -> bool {
+        self.has_pending(PacketNumberSpace::Application)
+    }
+
     /// Asks the peer to stop sending and drops what it sent. No effect on a stream that is over.
     pub fn stop(&mut self, id: StreamId, error_code: u64) {
         if self.lifecycle.is_open() {

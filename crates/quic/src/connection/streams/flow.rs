@@ -72,8 +72,8 @@ pub(crate) struct ReceiveCredit {
     last_update: Option<Time>,
     /// Bytes consumed as of that update.
     consumed_then: u64,
-    /// Bytes per second between the last two updates.
-    rate: u64,
+    /// Most bytes per second between two updates, slowly forgotten.
+    best_rate: u64,
 }
 
 impl ReceiveCredit {
@@ -85,7 +85,7 @@ impl ReceiveCredit {
             max_window: max_window.max(window),
             last_update: None,
             consumed_then: 0,
-            rate: 0,
+            best_rate: 0,
         }
     }
 
@@ -127,11 +127,12 @@ impl ReceiveCredit {
         let rate = bytes.saturating_mul(1_000_000) / micros;
         // A queue lengthens the round trip and so makes any window look small. It is small if
         // it is gone within few of the shortest round trips, or if more is coming than before.
-        let limiting = elapsed < 4 * rtt.min || rate > self.rate.saturating_add(self.rate / 4);
+        let more = rate > self.best_rate.saturating_add(self.best_rate / 4);
+        let limiting = elapsed < 4 * rtt.min || more;
         if elapsed < 2 * rtt.smoothed && limiting {
             self.window = (self.window * 2).min(self.max_window);
         }
-        self.rate = rate;
+        self.best_rate = rate.max(self.best_rate - self.best_rate / 16);
     }
 }
 
