@@ -126,6 +126,7 @@ fn compare(name: &str, link: &LinkConfig, back: LinkConfig, len: usize) -> [(f64
 
 #[test]
 fn thinned_acks_keep_a_bottleneck_as_busy_even_when_a_fifth_of_them_is_lost() {
+    let (mut all_slow, mut all_thin) = (0.0, 0.0);
     // One BDP of queue, and a quarter of one.
     for queue in [625_000, 156_250] {
         let link = LinkConfig {
@@ -141,10 +142,14 @@ fn thinned_acks_keep_a_bottleneck_as_busy_even_when_a_fifth_of_them_is_lost() {
             };
             let name = format!("queue of {queue} bytes, {loss} of the ACKs lost");
             let [(slow, many), (thin, few)] = compare(&name, &link, back, 40_000_000);
-            assert!(thin <= 1.02 * slow, "{name}: {thin} {slow}");
+            // One pattern of losses is luck: a wide bound for each, a narrow one for all.
+            assert!(thin <= 1.06 * slow, "{name}: {thin} {slow}");
             assert!(3 * few <= many, "{name}: {few} of {many}");
+            all_slow += slow;
+            all_thin += thin;
         }
     }
+    assert!(all_thin <= 1.02 * all_slow, "{all_thin} {all_slow}");
 }
 
 #[test]

@@ -122,7 +122,9 @@ impl<F> SentRing<F> {
         };
         // A packet holds at most 65,527 bytes and so never more frames than the count can tell.
         frames.truncate(usize::from(u16::MAX));
-        self.frames.extend(frames.drain(..).map(Some));
+        for frame in frames.drain(..) {
+            self.frames.push_back(Some(frame));
+        }
         self.entries.push_back(entry);
         packet_number
     }

@@ -1,11 +1,12 @@
 //! Unreliable datagrams (RFC 9221): two bounded queues.
 //!
 //! Sent datagrams are never retransmitted. A full receive queue drops its oldest entry,
-//! a full send queue refuses.
+//! a full send queue refuses. Received ones share blocks
+//! of memory: one allocation serves many.
 
 use std::collections::VecDeque;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use towline_wire::{datagram_frame_header_len, write_datagram_header};
 
 use super::component::PacketWriter;
@@ -14,6 +15,9 @@ use crate::error::SendDatagramError;
 
 /// Cap: datagrams queued in either direction, whatever their size.
 pub(crate) const MAX_QUEUED_DATAGRAMS: usize = 4096;
+
+/// Most bytes allocated at once for received datagrams that share them.
+const MAX_BLOCK: usize = 16 << 10;
 
 #[derive(Debug)]
 pub(crate) struct Datagrams {
@@ -28,6 +32,8 @@ pub(crate) struct Datagrams {
     /// The peer's `max_datagram_frame_size`, zero if it takes none.
     peer_max: u64,
     dropped: u64,
+    /// Where the next datagram received is put.
+    block: BytesMut,
 }
 
 impl Datagrams {
@@ -42,6 +48,7 @@ impl Datagrams {
             refused: false,
             peer_max: 0,
             dropped: 0,
+            block: BytesMut::new(),
         }
     }
 
@@ -125,7 +132,18 @@ impl Datagrams {
             }
         }
         self.incoming_bytes += data.len();
-        self.incoming.push_back(Bytes::copy_from_slice(data));
+        let datagram = self.keep(data);
+        self.incoming.push_back(datagram);
+    }
+
+    fn keep(&mut self, data: &[u8]) -> Bytes {
+        if self.block.capacity() < data.len() {
+            // More while datagrams pile up; a lone one gets no more than it needs.
+            let wanted = (16 * self.incoming_bytes).min(MAX_BLOCK);
+            self.block.reserve(wanted.max(data.len()));
+        }
+        self.block.extend_from_slice(data);
+        self.block.split().freeze()
     }
 
     pub(crate) fn recv(&mut self) -> Option<Bytes> {

@@ -1,10 +1,13 @@
 //! Takes what recovery learned about a packet back to the owner of each of its frames.
 
+use std::ops::Range;
+
 use towline_recovery::FrameOwner;
+use towline_wire::StreamId;
 
 use super::acks::Acks;
 use super::cids::{LocalCids, RemoteCids};
-use super::component::SentFrame;
+use super::component::{SentFrame, byte_range};
 use super::events::Events;
 use super::handshake::Handshake;
 use super::streams::Streams;
@@ -17,6 +20,38 @@ pub(crate) struct Delivery<'a> {
     pub(crate) remote_cids: &'a mut RemoteCids,
     pub(crate) streams: &'a mut Streams,
     pub(crate) events: &'a mut Events,
+    /// Acknowledged STREAM frames that lie side by side, not yet told: an ACK covers many.
+    pub(crate) run: Option<AckedRun>,
+}
+
+/// Acknowledged bytes of one stream.
+pub(crate) struct AckedRun {
+    id: StreamId,
+    range: Range<u64>,
+    fin: bool,
+}
+
+impl Delivery<'_> {
+    /// Tells the streams what was held back. Must be the last call.
+    pub(crate) fn finish(&mut self) {
+        if let Some(AckedRun { id, range, fin }) = self.run.take() {
+            self.streams.on_stream_acked(id, range, fin, self.events);
+        }
+    }
+
+    fn on_stream_acked(&mut self, id: StreamId, range: Range<u64>, fin: bool) {
+        if let Some(run) = &mut self.run
+            && run.id == id
+            && run.range.end == range.start
+            && !run.fin
+        {
+            run.range.end = range.end;
+            run.fin = fin;
+            return;
+        }
+        self.finish();
+        self.run = Some(AckedRun { id, range, fin });
+    }
 }
 
 impl FrameOwner<SentFrame> for Delivery<'_> {
@@ -27,9 +62,7 @@ impl FrameOwner<SentFrame> for Delivery<'_> {
                 offset,
                 len,
                 fin,
-            } => self
-                .streams
-                .on_stream_acked(id, offset, len, fin, self.events),
+            } => self.on_stream_acked(id, byte_range(offset, len), fin),
             SentFrame::Ack { space, largest } => self.acks.on_acked(space, largest),
             SentFrame::Crypto { space, offset, len } => {
                 self.handshake.on_crypto_acked(space, offset, len);
@@ -51,6 +84,7 @@ impl FrameOwner<SentFrame> for Delivery<'_> {
     }
 
     fn on_lost(&mut self, _packet_number: u64, frame: SentFrame) {
+        self.finish();
         match frame {
             SentFrame::Stream {
                 id,

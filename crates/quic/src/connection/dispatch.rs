@@ -30,7 +30,7 @@ impl Connection {
         &mut self,
         now: Time,
         kind: PacketKind,
-        dcid: ConnectionId,
+        dcid: &ConnectionId,
         payload: &[u8],
     ) -> Result<Contents, Refused> {
         if payload.is_empty() {
@@ -63,7 +63,7 @@ impl Connection {
         &mut self,
         now: Time,
         space: PacketNumberSpace,
-        dcid: ConnectionId,
+        dcid: &ConnectionId,
         frame: Frame<'_>,
         contents: &mut Contents,
     ) -> Result<(), Refused> {
@@ -127,7 +127,7 @@ impl Connection {
                 }
             }
             Frame::RetireConnectionId { sequence } => {
-                self.local_cids.on_retire(sequence, dcid)?;
+                self.local_cids.on_retire(sequence, *dcid)?;
             }
             Frame::PathChallenge(data) => self.path.on_path_challenge(data),
             // We send no challenges on this path, so no response can be ours.
@@ -171,23 +171,23 @@ impl Connection {
         };
         let micros = ack.delay.saturating_mul(1 << exponent);
         let (recovery, mut owner) = self.split_for_delivery();
-        let summary = recovery
-            .on_ack_received(
-                now,
-                space,
-                ack.largest,
-                Duration::from_micros(micros),
-                ack.ecn,
-                ack.ranges(),
-                &mut owner,
+        let result = recovery.on_ack_received(
+            now,
+            space,
+            ack.largest,
+            Duration::from_micros(micros),
+            ack.ecn,
+            ack.ranges(),
+            &mut owner,
+        );
+        owner.finish();
+        let summary = result.map_err(|_| {
+            Violation::new(
+                TransportErrorCode::PROTOCOL_VIOLATION,
+                "acknowledges a packet that was never sent",
             )
-            .map_err(|_| {
-                Violation::new(
-                    TransportErrorCode::PROTOCOL_VIOLATION,
-                    "acknowledges a packet that was never sent",
-                )
-                .in_frame(FrameType::ACK)
-            })?;
+            .in_frame(FrameType::ACK)
+        })?;
         match space {
             PacketNumberSpace::Initial => {}
             PacketNumberSpace::Handshake => {

@@ -14,6 +14,7 @@ use towline_wire::{
 };
 
 use super::assembler::{Assembler, TooManyGaps};
+use super::blocks::BlockPool;
 use super::component::{PacketWriter, SentFrame, byte_range};
 use super::early::EarlyPackets;
 use super::protect::Protection;
@@ -237,7 +238,7 @@ impl Handshake {
         if end.saturating_sub(stream.read_offset()) > MAX_CRYPTO_BUFFER {
             return Err(exceeded);
         }
-        match stream.insert(offset, data) {
+        match stream.insert(offset, data, &mut BlockPool::default()) {
             Ok(()) => Ok(()),
             Err(TooManyGaps) => Err(exceeded),
         }
@@ -260,7 +261,8 @@ impl Handshake {
             write_tls(tls, crypto, write_level, protection);
         }
         loop {
-            let Some(data) = crypto[read_level.index()].recv.read(usize::MAX) else {
+            let stream = &mut crypto[read_level.index()].recv;
+            let Some(data) = stream.read(usize::MAX, &mut BlockPool::default()) else {
                 return Ok(());
             };
             let mut tickets = true;
@@ -401,7 +403,7 @@ impl Handshake {
 
     pub(crate) fn on_crypto_acked(&mut self, space: PacketNumberSpace, offset: u64, len: u32) {
         if let Some(send) = self.sender(space) {
-            send.on_acked(byte_range(offset, len));
+            send.on_acked(byte_range(offset, len), &mut BlockPool::default());
             self.drop_exchange();
         }
     }

@@ -61,6 +61,11 @@ impl Idle {
         }
     }
 
+    /// Whether the next ack-eliciting packet sent means anything here.
+    pub(crate) fn heeds_sending(&self) -> bool {
+        self.probing || self.may_extend
+    }
+
     /// An ack-eliciting packet was sent.
     pub(crate) fn on_ack_eliciting_sent(&mut self, now: Time, pto: Duration, timers: &mut Timers) {
         if std::mem::take(&mut self.probing) {

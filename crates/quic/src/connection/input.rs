@@ -1,9 +1,9 @@
 //! How a datagram is taken in.
 //!
-//! 1. `handle_datagram`: the path is credited, the datagram split into its packets.
+//! 1. `handle_datagrams`: the path is credited for the train, each datagram split into its packets.
 //! 2. `handle_packet`: keys found, header protection and AEAD removed in place.
 //! 3. duplicate check, then `dispatch` frame by frame.
-//! 4. the packet is noted for acknowledgement, timers restart, TLS runs.
+//! 4. the packet is noted for acknowledgement, TLS runs; after the train, timers restart.
 
 use std::net::SocketAddr;
 
@@ -39,30 +39,63 @@ struct Protected {
     pn_offset: usize,
 }
 
+/// What the packets of one train were.
+#[derive(Debug, Default)]
+struct Arrivals {
+    packets: bool,
+    one_rtt: bool,
+    stream_data: bool,
+}
+
 impl Connection {
-    /// One UDP datagram from the peer. Its bytes are overwritten.
-    pub(crate) fn handle_datagram(
+    /// UDP datagrams from the peer that arrived as one train, each of `stride` bytes but the last,
+    /// the first packet of each addressed to `dcid`. Their bytes are overwritten.
+    pub(crate) fn handle_datagrams(
         &mut self,
         now: Time,
         remote: SocketAddr,
         ecn: Option<Ecn>,
-        datagram: &mut [u8],
+        dcid: &ConnectionId,
+        stride: usize,
+        datagrams: &mut [u8],
     ) {
         // Until migration is built, a datagram from elsewhere is not ours to judge.
         if remote != self.path.remote() {
             return;
         }
-        self.received.datagrams += 1;
-        self.received.bytes += datagram.len() as u64;
-        self.path.amplification().on_received(datagram.len());
+        self.received.datagrams += datagrams.len().div_ceil(stride) as u64;
+        self.received.bytes += datagrams.len() as u64;
+        self.path.amplification().on_received(datagrams.len());
         self.recovery.set_amplification_blocked(now, false);
-        self.split_datagram(now, ecn, datagram);
-        if self.lifecycle.is_open() && !self.handshake.early().is_empty() {
-            self.retry_early_packets(now);
+        let mut arrivals = Arrivals::default();
+        for datagram in datagrams.chunks_mut(stride) {
+            let short = datagram.first().is_some_and(|first| first & 0xc0 == 0x40);
+            if short {
+                // A short header has no length: its packet is all there is (RFC 9000 §12.2).
+                let packet = Protected {
+                    kind: PacketKind::OneRtt,
+                    dcid: *dcid,
+                    scid: None,
+                    pn_offset: 1 + dcid.len(),
+                };
+                self.handle_packet(now, &packet, ecn, datagram, &mut arrivals);
+            } else {
+                self.split_datagram(now, ecn, datagram, &mut arrivals);
+            }
         }
+        if self.lifecycle.is_open() && !self.handshake.early().is_empty() {
+            self.retry_early_packets(now, &mut arrivals);
+        }
+        self.after_arrivals(now, &arrivals);
     }
 
-    fn split_datagram(&mut self, now: Time, ecn: Option<Ecn>, datagram: &mut [u8]) {
+    fn split_datagram(
+        &mut self,
+        now: Time,
+        ecn: Option<Ecn>,
+        datagram: &mut [u8],
+        arrivals: &mut Arrivals,
+    ) {
         let cid_len = self.ids.local.len();
         let mut first_dcid = None;
         let mut at = 0;
@@ -138,13 +171,13 @@ impl Connection {
             };
             // RFC 9000 §12.2: later packets with another destination are ignored.
             if *first_dcid.get_or_insert(protected.dcid) == protected.dcid {
-                self.handle_packet(now, protected, ecn, &mut rest[..end]);
+                self.handle_packet(now, &protected, ecn, &mut rest[..end], arrivals);
                 // What came early comes first: its truncated numbers were meant for a receiver
                 // that had not seen the rest of this datagram.
                 if protected.kind != PacketKind::OneRtt
                     && self.can_open(PacketNumberSpace::Application)
                 {
-                    self.retry_early_packets(now);
+                    self.retry_early_packets(now, arrivals);
                 }
             }
             at += end;
@@ -154,9 +187,10 @@ impl Connection {
     fn handle_packet(
         &mut self,
         now: Time,
-        protected: Protected,
+        protected: &Protected,
         ecn: Option<Ecn>,
         packet: &mut [u8],
+        arrivals: &mut Arrivals,
     ) {
         let space = protected.kind.space();
         if protected.kind == PacketKind::ZeroRtt {
@@ -206,18 +240,18 @@ impl Connection {
         let contents = match self.dispatch(
             now,
             protected.kind,
-            protected.dcid,
+            &protected.dcid,
             &packet[opened.payload.clone()],
         ) {
             Ok(contents) => contents,
             Err(Refused::Overflow) => return,
             Err(Refused::Violation(violation)) => return self.fail(now, &violation),
         };
-        self.after_packet(now, space, ecn, &opened, &contents);
+        self.after_packet(now, space, ecn, &opened, &contents, arrivals);
     }
 
     /// The first things an authentic packet proves.
-    fn on_authenticated(&mut self, now: Time, protected: Protected) {
+    fn on_authenticated(&mut self, now: Time, protected: &Protected) {
         if self.ids.remote.is_none()
             && let Some(scid) = protected.scid
         {
@@ -238,6 +272,7 @@ impl Connection {
         ecn: Option<Ecn>,
         opened: &Opened,
         contents: &Contents,
+        arrivals: &mut Arrivals,
     ) {
         let number = opened.packet_number;
         if !contents.closed {
@@ -247,27 +282,37 @@ impl Connection {
         if !self.lifecycle.is_open() {
             return;
         }
+        arrivals.packets = true;
+        arrivals.one_rtt |= space == PacketNumberSpace::Application;
+        arrivals.stream_data |= contents.stream_data;
+        if contents.crypto {
+            self.drive_handshake(now);
+        }
+    }
+
+    /// Deadlines move once for all packets of a train.
+    fn after_arrivals(&mut self, now: Time, arrivals: &Arrivals) {
+        if !arrivals.packets || !self.lifecycle.is_open() {
+            return;
+        }
         let pto = self.recovery.pto(PacketNumberSpace::Application);
         self.idle.on_received(now, pto, &mut self.timers);
         if !self.streams.has_open_receiver() {
             self.idle.await_nothing(&mut self.timers);
-        } else if contents.stream_data || self.idle.has_no_watch(&self.timers) {
+        } else if arrivals.stream_data || self.idle.has_no_watch(&self.timers) {
             // The first packet after a stream was opened starts the watch as well.
             self.idle.await_data(now, pto, &mut self.timers);
         }
-        if space == PacketNumberSpace::Application
+        if arrivals.one_rtt
             && self.protection.previous_may_go()
             && self.timers.get(Timer::KeyDiscard).is_none()
         {
             self.timers
                 .set(Timer::KeyDiscard, previous_key_deadline(now, pto));
         }
-        if contents.crypto {
-            self.drive_handshake(now);
-        }
     }
 
-    fn handle_packet_while_closing(&mut self, now: Time, protected: Protected, payload: &[u8]) {
+    fn handle_packet_while_closing(&mut self, now: Time, protected: &Protected, payload: &[u8]) {
         self.lifecycle.on_packet_while_closing();
         let mut reader = towline_wire::Reader::new(payload);
         while !reader.is_empty() {
@@ -304,7 +349,7 @@ impl Connection {
         }
     }
 
-    fn retry_early_packets(&mut self, now: Time) {
+    fn retry_early_packets(&mut self, now: Time, arrivals: &mut Arrivals) {
         let openable: &[PacketNumberSpace] = match (
             self.can_open(PacketNumberSpace::Handshake),
             self.can_open(PacketNumberSpace::Application),
@@ -315,7 +360,7 @@ impl Connection {
             (false, false) => return,
         };
         for mut early in self.handshake.early().take(openable) {
-            self.split_datagram(now, early.ecn, &mut early.bytes);
+            self.split_datagram(now, early.ecn, &mut early.bytes, arrivals);
         }
     }
 

@@ -7,6 +7,7 @@
 pub(crate) mod acks;
 pub(crate) mod assemble;
 mod assembler;
+mod blocks;
 mod cids;
 pub(crate) mod component;
 mod datagrams;
@@ -358,6 +359,12 @@ impl Connection {
         self.or_lost(result)
     }
 
+    /// Whether something waits to be sent, flow-control credit included. After a read that freed
+    /// too little for an update there is nothing, and whoever drives the endpoint can sleep on.
+    pub fn wants_transmit(&self) -> bool {
+        self.has_pending(PacketNumberSpace::Application)
+    }
+
     /// Asks the peer to stop sending and drops what it sent. No effect on a stream that is over.
     pub fn stop(&mut self, id: StreamId, error_code: u64) {
         if self.lifecycle.is_open() {
@@ -597,6 +604,7 @@ impl Connection {
                 }
             }
             Timer::Liveness => {
+                self.streams.trim();
                 if self.streams.has_open_receiver()
                     && self.idle.on_liveness(now, pto, &mut self.timers)
                 {
@@ -614,6 +622,9 @@ impl Connection {
     }
 
     fn on_ack_eliciting_sent(&mut self, now: Time) {
+        if !self.idle.heeds_sending() {
+            return;
+        }
         let pto = self.recovery.pto(PacketNumberSpace::Application);
         self.idle.on_ack_eliciting_sent(now, pto, &mut self.timers);
     }
@@ -626,6 +637,7 @@ impl Connection {
             remote_cids: &mut self.remote_cids,
             streams: &mut self.streams,
             events: &mut self.events,
+            run: None,
         };
         (&mut self.recovery, owner)
     }

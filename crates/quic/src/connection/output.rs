@@ -34,14 +34,25 @@ pub struct Transmit {
     pub len: usize,
 }
 
-/// What may be sent now.
+/// What may be sent now. Asked for once a train, and again when it is used up.
 #[derive(Clone, Copy, Debug)]
 struct Grant {
     data: bool,
+    /// Bytes of packets in flight that may still leave on it.
+    credit: u64,
+    /// A peer that acknowledges nothing gets no more of what only costs memory here.
+    acks: bool,
     probe: Option<PacketNumberSpace>,
     /// The window would take more: having nothing to send then means application-limited.
     window_open: bool,
     paced_until: Option<Time>,
+}
+
+impl Grant {
+    /// It does not cover another datagram of this size, or a probe was answered.
+    fn is_used_up(&self, datagram: usize) -> bool {
+        self.data && (self.probe.is_some() || self.credit < datagram as u64)
+    }
 }
 
 impl Connection {
@@ -89,18 +100,22 @@ impl Connection {
 
     fn build_train(&mut self, now: Time, train: &mut TrainBuf) {
         let mtu = self.datagram_capacity();
+        let mut grant = self.grant(now);
         while let Some(room) = train.next_room(mtu) {
-            if self.path.budget() < room.len() as u64 {
+            let capacity = room.len();
+            if self.path.budget() < capacity as u64 {
                 self.recovery.set_amplification_blocked(now, true);
                 return;
             }
-            let grant = self.grant(now);
-            let capacity = room.len();
+            if grant.is_used_up(capacity) {
+                grant = self.grant(now);
+            }
             let len = self.write_datagram(now, room, grant);
             if len == 0 {
                 self.note_idle_output(grant);
                 return;
             }
+            grant.credit = grant.credit.saturating_sub(len as u64);
             train.commit(len, capacity);
             self.path.amplification().on_sent(len);
         }
@@ -124,13 +139,16 @@ impl Connection {
         let probe = PacketNumberSpace::ALL
             .into_iter()
             .find(|&s| self.protection.has_keys(s) && self.recovery.probes_owed(s) > 0);
-        let (open, paced_until) = match self.recovery.permit(now) {
-            Permit::Send { .. } => (true, None),
-            Permit::Wait(at) => (false, Some(at)),
-            Permit::Blocked => (false, None),
+        let (credit, paced_until) = match self.recovery.permit(now) {
+            Permit::Send { bytes } => (bytes, None),
+            Permit::Wait(at) => (0, Some(at)),
+            Permit::Blocked => (0, None),
         };
+        let open = credit > 0;
         Grant {
             data: open || probe.is_some(),
+            credit,
+            acks: !self.recovery.is_full(),
             probe,
             window_open: open,
             paced_until,
@@ -139,6 +157,47 @@ impl Connection {
 
     /// Fills one datagram; returns its length, 0 if there is nothing to send.
     fn write_datagram(&mut self, now: Time, datagram: &mut [u8], grant: Grant) -> usize {
+        let handshaking = self.protection.has_keys(PacketNumberSpace::Initial)
+            || self.protection.has_keys(PacketNumberSpace::Handshake)
+            || !self.lifecycle.is_established();
+        if handshaking {
+            self.write_coalesced(now, datagram, grant)
+        } else {
+            self.write_one_rtt(now, datagram, grant)
+        }
+    }
+
+    /// A datagram of one 1-RTT packet.
+    fn write_one_rtt(&mut self, now: Time, datagram: &mut [u8], grant: Grant) -> usize {
+        let space = PacketNumberSpace::Application;
+        if !self.is_wanted(now, space, grant) {
+            return 0;
+        }
+        let probing = grant.probe == Some(space);
+        let Some(mut packet) = self.write_packet(now, datagram, 0, space, grant.data, probing)
+        else {
+            return 0;
+        };
+        if packet.expand && packet.end() < MIN_INITIAL_DATAGRAM {
+            packet.pad_to(datagram, MIN_INITIAL_DATAGRAM);
+        }
+        if let Err(what) = packet.seal(datagram, &mut self.protection) {
+            self.fail_internally(now, what);
+            return 0;
+        }
+        self.on_packet_sent(now, &packet);
+        packet.end()
+    }
+
+    /// Whether a packet of `space` should be written, if only for its acknowledgement.
+    fn is_wanted(&self, now: Time, space: PacketNumberSpace, grant: Grant) -> bool {
+        grant.probe == Some(space)
+            || (grant.data && self.has_pending(space))
+            || (grant.acks && self.acks.is_due(now, space))
+    }
+
+    /// A datagram during the handshake: a packet of every space that has something to say.
+    fn write_coalesced(&mut self, now: Time, datagram: &mut [u8], grant: Grant) -> usize {
         let mut packets: [Option<PacketBuilder>; 3] = [None; 3];
         let mut end = 0;
         for space in PacketNumberSpace::ALL {
@@ -147,13 +206,10 @@ impl Connection {
             {
                 continue;
             }
-            let probing = grant.probe == Some(space);
-            // A peer that acknowledges nothing gets no more of what only costs memory here.
-            let due = self.acks.is_due(now, space) && !self.recovery.is_full();
-            let wanted = due || probing || (grant.data && self.has_pending(space));
-            if !wanted {
+            if !self.is_wanted(now, space, grant) {
                 continue;
             }
+            let probing = grant.probe == Some(space);
             if let Some(packet) = self.write_packet(now, datagram, end, space, grant.data, probing)
             {
                 end = packet.end();
@@ -199,10 +255,9 @@ impl Connection {
         let mut packet = self.begin_packet(datagram, start, space)?;
         let mut frames = std::mem::take(&mut self.scratch[space.index()]);
         frames.clear();
-        let smoothed_rtt = self.recovery.rtt().smoothed();
         let mut writer = Writer::new(packet.payload_room(datagram));
         let mut w = PacketWriter::new(&mut writer, &mut frames, may_send_data);
-        self.write_frames(now, space, &mut w, smoothed_rtt);
+        self.write_frames(now, space, &mut w);
         if probing && !w.ack_eliciting && w.remaining() > 0 {
             write_ping(w.w);
             w.record(SentFrame::Ping);

@@ -58,6 +58,9 @@ struct OneRtt {
     phase: bool,
     /// Packets sealed with the current key.
     sealed: u64,
+    /// Most packets one key may seal, and most forgeries it may see (RFC 9001 §6.6).
+    confidentiality_limit: u64,
+    integrity_limit: u64,
     /// First packet number sent in this phase.
     first_sent: Option<u64>,
     /// The peer has acknowledged a packet of this phase, so another update is allowed.
@@ -94,6 +97,8 @@ impl Protection {
     pub(crate) fn install_one_rtt(&mut self, keys: Keys, mut secrets: Secrets) {
         let next = secrets.next_packet_keys();
         self.one_rtt = Some(Box::new(OneRtt {
+            confidentiality_limit: keys.local.packet.confidentiality_limit(),
+            integrity_limit: keys.remote.packet.integrity_limit(),
             header_local: keys.local.header,
             header_remote: keys.remote.header,
             local: keys.local.packet,
@@ -282,7 +287,7 @@ impl Protection {
     fn on_failed_open(&mut self, space: PacketNumberSpace) -> OpenError {
         self.failed_opens += 1;
         let limit = match (space, &self.one_rtt) {
-            (PacketNumberSpace::Application, Some(k)) => k.remote.integrity_limit(),
+            (PacketNumberSpace::Application, Some(k)) => k.integrity_limit,
             _ => u64::MAX,
         };
         if self.failed_opens >= limit {
@@ -376,16 +381,16 @@ impl Protection {
 
     /// Whether as many packets were sealed as `interval`, or the AEAD's limit is near.
     pub(crate) fn wants_update(&self, interval: u64) -> bool {
-        self.one_rtt.as_ref().is_some_and(|k| {
-            k.sealed >= interval.min(k.local.confidentiality_limit() / 2) && k.phase_acked
-        })
+        self.one_rtt
+            .as_ref()
+            .is_some_and(|k| k.sealed >= interval.min(k.confidentiality_limit / 2) && k.phase_acked)
     }
 
     /// No further packet may be sealed but CONNECTION_CLOSE (RFC 9001 §6.6).
     pub(crate) fn confidentiality_exhausted(&self) -> bool {
         self.one_rtt
             .as_ref()
-            .is_some_and(|k| k.sealed + RESERVED_SEALS >= k.local.confidentiality_limit())
+            .is_some_and(|k| k.sealed + RESERVED_SEALS >= k.confidentiality_limit)
     }
 
     /// Drops the keys from before the last update.

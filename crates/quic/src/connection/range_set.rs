@@ -28,6 +28,10 @@ impl RangeSet {
     }
 
     pub(crate) fn contains(&self, value: u64) -> bool {
+        // Mostly asked about what is beyond all members.
+        if self.ranges.back().is_none_or(|last| value >= last.end) {
+            return false;
+        }
         let i = self.ranges.partition_point(|r| r.end <= value);
         self.ranges.get(i).is_some_and(|r| r.start <= value)
     }

@@ -1,27 +1,30 @@
 //! The order in which components write into a packet: one list, static calls.
 
-use std::time::Duration;
-
 use towline_wire::{
     IMMEDIATE_ACK_LEN, PING_LEN, PacketNumberSpace, Time, write_immediate_ack, write_ping,
 };
 
 use super::Connection;
 use super::component::{PacketWriter, SentFrame};
+use super::streams::RoundTrip;
 
 impl Connection {
     /// Whether a component has congestion-controlled frames for a packet of `space`.
     pub(super) fn has_pending(&self, space: PacketNumberSpace) -> bool {
-        if self.handshake.has_pending(space) {
-            return true;
+        if space != PacketNumberSpace::Application {
+            return self.handshake.has_pending(space);
         }
-        space == PacketNumberSpace::Application
-            && (self.streams.has_pending()
-                || self.ping_pending
-                || self.datagrams.has_pending()
-                || self.path.has_pending()
-                || self.local_cids.has_pending()
-                || self.remote_cids.has_pending())
+        self.streams.has_pending() || self.has_pending_beside_streams()
+    }
+
+    /// As `has_pending` in the application space, for all but the streams.
+    fn has_pending_beside_streams(&self) -> bool {
+        self.ping_pending
+            || self.datagrams.has_pending()
+            || self.path.has_pending()
+            || self.local_cids.has_pending()
+            || self.remote_cids.has_pending()
+            || self.handshake.has_pending(PacketNumberSpace::Application)
     }
 
     /// Lets every component write in its turn.
@@ -30,25 +33,31 @@ impl Connection {
         now: Time,
         space: PacketNumberSpace,
         w: &mut PacketWriter<'_, '_>,
-        smoothed_rtt: Duration,
     ) {
         self.acks.write_frames(now, space, w);
         if !w.may_send_data {
             return;
         }
-        self.handshake.write_frames(space, w);
         if space != PacketNumberSpace::Application {
+            self.handshake.write_frames(space, w);
             return;
         }
-        self.path.write_frames(w);
-        self.local_cids.write_frames(w);
-        self.remote_cids.write_frames(w);
-        if self.acks.request.is_pending() {
-            self.write_ack_frequency(w);
+        // An ACK_FREQUENCY frame rides along; it is no reason for a packet.
+        if self.acks.request.is_pending() || self.has_pending_beside_streams() {
+            self.handshake.write_frames(space, w);
+            self.path.write_frames(w);
+            self.local_cids.write_frames(w);
+            self.remote_cids.write_frames(w);
+            if self.acks.request.is_pending() {
+                self.write_ack_frequency(w);
+            }
+            self.datagrams.write_frames(w, &mut self.events);
         }
-        self.datagrams.write_frames(w, &mut self.events);
+        let rtt = self.recovery.rtt();
+        let smoothed = rtt.smoothed();
+        let min = rtt.min().unwrap_or(smoothed);
         self.streams
-            .write_frames(now, smoothed_rtt, w, &mut self.events);
+            .write_frames(now, RoundTrip { smoothed, min }, w, &mut self.events);
         if self.ping_pending && w.remaining() >= PING_LEN {
             self.ping_pending = false;
             if !w.ack_eliciting {

@@ -1,21 +1,43 @@
 //! Bytes handed to us for sending, kept until the peer acknowledged them.
 //!
-//! Used by the streams and by the CRYPTO streams of the handshake. Chunks are
-//! reference-counted `Bytes`: writing copies nothing, retransmission reads the same
-//! chunk again. It never decides how much may be sent; flow control is its caller's.
+//! Used by the streams and by the CRYPTO streams of the handshake. Chunks are the
+//! reference-counted `Bytes` of the application, of which nothing is copied, or blocks of
+//! a pool filled from slices; retransmission reads the same chunk again. It never
+//! decides how much may be sent; flow control is its caller's.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
+use super::blocks::BlockPool;
 use super::range_set::RangeSet;
+
+/// Bytes that lie together in memory.
+#[derive(Debug)]
+enum Chunk {
+    Shared(Bytes),
+    Owned(BytesMut),
+}
+
+impl std::ops::Deref for Chunk {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Shared(bytes) => bytes,
+            Self::Owned(block) => block,
+        }
+    }
+}
 
 /// An append-only byte stream with a cursor for new data and sets of acknowledged and lost ranges.
 #[derive(Debug, Default)]
 pub(crate) struct SendBuffer {
     /// Retained chunks with the stream offset of their first byte.
-    chunks: VecDeque<(u64, Bytes)>,
+    chunks: VecDeque<(u64, Chunk)>,
+    /// The chunk that was read last, where the next read most likely begins.
+    cursor: usize,
     /// Everything below is acknowledged.
     base: u64,
     /// First offset never sent.
@@ -33,7 +55,28 @@ impl SendBuffer {
         }
         let start = self.end;
         self.end += data.len() as u64;
-        self.chunks.push_back((start, data));
+        self.chunks.push_back((start, Chunk::Shared(data)));
+    }
+
+    /// As [`Self::push`], copying into blocks of `pool`.
+    pub(crate) fn push_slice(&mut self, mut data: &[u8], pool: &mut BlockPool) {
+        while !data.is_empty() {
+            let room = match self.chunks.back() {
+                Some((_, Chunk::Owned(block))) => block.capacity() - block.len(),
+                _ => 0,
+            };
+            if room == 0 {
+                let block = pool.take(data.len());
+                self.chunks.push_back((self.end, Chunk::Owned(block)));
+                continue;
+            }
+            let (head, rest) = data.split_at(room.min(data.len()));
+            if let Some((_, Chunk::Owned(block))) = self.chunks.back_mut() {
+                block.extend_from_slice(head);
+            }
+            self.end += head.len() as u64;
+            data = rest;
+        }
     }
 
     /// Total bytes ever written.
@@ -96,16 +139,15 @@ impl SendBuffer {
     }
 
     /// Copies `offset..offset + out.len()` into `out`; the range is still retained.
-    pub(crate) fn copy_to(&self, offset: u64, mut out: &mut [u8]) {
+    pub(crate) fn copy_to(&mut self, offset: u64, mut out: &mut [u8]) {
         debug_assert!(offset >= self.base && offset + out.len() as u64 <= self.end);
-        let mut i = self
-            .chunks
-            .partition_point(|(start, chunk)| start + chunk.len() as u64 <= offset);
+        let mut i = self.chunk_at(offset);
         let mut offset = offset;
         while !out.is_empty() {
             let Some((start, chunk)) = self.chunks.get(i) else {
                 return;
             };
+            self.cursor = i;
             let skip = (offset - start) as usize;
             let n = (chunk.len() - skip).min(out.len());
             let (head, rest) = out.split_at_mut(n);
@@ -116,9 +158,24 @@ impl SendBuffer {
         }
     }
 
+    /// The index of the chunk that holds `offset`: the one read last or the next, as a rule.
+    fn chunk_at(&self, offset: u64) -> usize {
+        for i in [self.cursor, self.cursor + 1] {
+            if let Some((start, chunk)) = self.chunks.get(i)
+                && (*start..start + chunk.len() as u64).contains(&offset)
+            {
+                return i;
+            }
+        }
+        self.chunks
+            .partition_point(|(start, chunk)| start + chunk.len() as u64 <= offset)
+    }
+
     /// Marks a range delivered; returns the number of bytes newly released from the front.
-    pub(crate) fn on_acked(&mut self, range: Range<u64>) -> u64 {
-        self.lost.remove(range.clone());
+    pub(crate) fn on_acked(&mut self, range: Range<u64>, pool: &mut BlockPool) -> u64 {
+        if !self.lost.is_empty() {
+            self.lost.remove(range.clone());
+        }
         let before = self.base;
         if range.start <= self.base {
             self.base = self.base.max(range.end);
@@ -129,16 +186,24 @@ impl SendBuffer {
                 self.base = self.base.max(front.end);
                 self.acked.pop_front();
             }
-            while let Some((start, chunk)) = self.chunks.front() {
-                if start + chunk.len() as u64 > self.base {
-                    break;
-                }
-                self.chunks.pop_front();
-            }
+            self.release(pool);
         } else {
             self.acked.insert(range);
         }
         self.base - before
+    }
+
+    /// Lets go of chunks that are acknowledged to their end.
+    fn release(&mut self, pool: &mut BlockPool) {
+        while let Some((start, chunk)) = self.chunks.front() {
+            if start + chunk.len() as u64 > self.base {
+                break;
+            }
+            if let Some((_, Chunk::Owned(block))) = self.chunks.pop_front() {
+                pool.give(block);
+            }
+            self.cursor = self.cursor.saturating_sub(1);
+        }
     }
 
     /// Queues a range for retransmission, except what was acknowledged meanwhile.
@@ -157,7 +222,8 @@ impl SendBuffer {
     /// Forgets all data (after a reset); offsets stay.
     pub(crate) fn clear(&mut self) -> u64 {
         let released = self.retained();
-        self.chunks.clear();
+        self.chunks = VecDeque::new();
+        self.cursor = 0;
         self.lost = RangeSet::default();
         self.acked = RangeSet::default();
         self.base = self.end;
@@ -173,21 +239,80 @@ mod tests {
     #[test]
     fn retransmits_exactly_what_was_lost_and_not_acked() {
         let mut b = SendBuffer::default();
+        let mut pool = BlockPool::default();
         b.push(Bytes::from_static(b"hello "));
         b.push(Bytes::from_static(b"wide world"));
         assert_eq!(b.take_next(4, u64::MAX), Some(0..4));
         assert_eq!(b.take_next(100, 12), Some(4..12));
         assert_eq!(b.take_next(100, 12), None);
-        assert_eq!(b.on_acked(6..8), 0);
+        assert_eq!(b.on_acked(6..8, &mut pool), 0);
         b.on_lost(4..12);
         assert_eq!(b.take_next(100, u64::MAX), Some(4..6));
         assert_eq!(b.take_next(100, u64::MAX), Some(8..12));
         let mut out = [0; 6];
         b.copy_to(4, &mut out);
         assert_eq!(&out, b"o wide");
-        assert_eq!(b.on_acked(0..6), 8);
+        assert_eq!(b.on_acked(0..6, &mut pool), 8);
         assert_eq!(b.retained(), 8);
         b.on_lost(0..8);
         assert!(!b.has_lost());
+    }
+
+    #[test]
+    fn small_writes_share_a_block_that_is_used_again_when_all_is_acknowledged() {
+        let mut b = SendBuffer::default();
+        let mut pool = BlockPool::default();
+        let mut expected = Vec::new();
+        for round in 0..50u64 {
+            let start = b.end();
+            for i in 0..20u8 {
+                b.push_slice(&[i; 61], &mut pool);
+                expected.extend_from_slice(&[i; 61]);
+            }
+            assert_eq!(b.chunks.len(), 1);
+            let range = b.take_next(u64::MAX, u64::MAX).unwrap();
+            assert_eq!(range, start..b.end());
+            let mut out = vec![0; 20 * 61];
+            b.copy_to(range.start, &mut out);
+            assert_eq!(out, expected[range.start as usize..]);
+            assert_eq!(b.on_acked(range, &mut pool), 20 * 61, "round {round}");
+            assert!(b.chunks.is_empty());
+        }
+    }
+
+    #[test]
+    fn random_writes_read_back_whatever_the_chunks_and_whatever_is_read_first() {
+        let mut state = 7u64;
+        let mut next = |n: u64| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (state >> 33) % n
+        };
+        for _ in 0..100 {
+            let mut b = SendBuffer::default();
+            let mut pool = BlockPool::default();
+            let mut model = Vec::new();
+            let mut acked = 0;
+            for _ in 0..60 {
+                let data: Vec<u8> = (0..next(9000)).map(|_| next(256) as u8).collect();
+                model.extend_from_slice(&data);
+                match next(2) {
+                    0 => b.push(data.into()),
+                    _ => b.push_slice(&data, &mut pool),
+                }
+                while b.take_next(1200, u64::MAX).is_some() {}
+                for _ in 0..3 {
+                    let start = acked + next(b.end() - acked + 1);
+                    let len = next(b.end() - start + 1).min(1500);
+                    let mut out = vec![0; len as usize];
+                    b.copy_to(start, &mut out);
+                    assert_eq!(out, model[start as usize..(start + len) as usize]);
+                }
+                let until = acked + next(b.end() - acked + 1);
+                b.on_acked(acked..until, &mut pool);
+                acked = until;
+            }
+        }
     }
 }

@@ -135,7 +135,8 @@ impl Endpoint {
                 return;
             }
         };
-        connection.handle_datagram(now, meta.remote, meta.ecn, datagram);
+        let (stride, dcid) = (datagram.len(), &initial.dcid);
+        connection.handle_datagrams(now, meta.remote, meta.ecn, dcid, stride, datagram);
         if !connection.is_authentic() {
             self.stats.unroutable += 1;
             return;

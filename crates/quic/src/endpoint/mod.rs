@@ -244,41 +244,33 @@ impl Endpoint {
         if stride == 0 {
             return;
         }
-        // The table is asked again only where the connection ID changes inside the train.
-        let mut routed: Option<(ConnectionId, ConnectionHandle)> = None;
-        let mut touched: Option<ConnectionHandle> = None;
-        for datagram in train.chunks_mut(stride) {
-            let Ok(dcid) = peek_dcid(datagram, self.cid_len) else {
+        let mut rest = train;
+        while !rest.is_empty() {
+            let len = rest.len().min(stride);
+            let Ok(dcid) = peek_dcid(&rest[..len], self.cid_len) else {
+                let (datagram, others) = rest.split_at_mut(len);
                 self.handle_unroutable(now, meta, datagram);
+                rest = others;
                 continue;
             };
-            let handle = match routed {
-                Some((cid, handle)) if cid.as_slice() == dcid => Some(handle),
-                _ => {
-                    let cid = ConnectionId::new(dcid);
-                    let handle = cid.and_then(|cid| self.routes.get(&cid));
-                    routed = cid.zip(handle);
-                    handle
-                }
+            let handle =
+                ConnectionId::new(dcid).and_then(|cid| Some((cid, self.routes.get(&cid)?)));
+            let found = handle.and_then(|(cid, handle)| {
+                let slot = self.slots.get_mut(handle.index as usize)?;
+                Some((cid, handle, slot.connection.as_mut()?))
+            });
+            let Some((dcid, handle, connection)) = found else {
+                let (datagram, others) = rest.split_at_mut(len);
+                self.handle_unroutable(now, meta, datagram);
+                rest = others;
+                continue;
             };
-            let connection = handle.and_then(|h| self.slots[h.index as usize].connection.as_mut());
-            match (handle, connection) {
-                (Some(handle), Some(connection)) => {
-                    connection.handle_datagram(now, meta.remote, meta.ecn, datagram);
-                    if touched != Some(handle)
-                        && let Some(previous) = touched.replace(handle)
-                    {
-                        self.after(previous);
-                    }
-                }
-                _ => {
-                    self.handle_unroutable(now, meta, datagram);
-                    routed = None;
-                }
-            }
-        }
-        if let Some(handle) = touched {
+            // The table is asked again only where the connection ID changes inside the train.
+            let run = run_length(rest, stride, &dcid, self.cid_len);
+            let (datagrams, others) = rest.split_at_mut(run);
+            connection.handle_datagrams(now, meta.remote, meta.ecn, &dcid, stride, datagrams);
             self.after(handle);
+            rest = others;
         }
     }
 
@@ -537,6 +529,14 @@ impl Endpoint {
         self.stats.connections -= 1;
         self.free.push(handle.index);
     }
+}
+
+/// Bytes of the leading datagrams of `train` that are addressed to `dcid`; at least the first.
+fn run_length(train: &[u8], stride: usize, dcid: &ConnectionId, cid_len: usize) -> usize {
+    let same =
+        |datagram: &&[u8]| peek_dcid(datagram, cid_len).is_ok_and(|other| other == dcid.as_slice());
+    let others = train.chunks(stride).skip(1).take_while(same).count();
+    train.len().min((1 + others) * stride)
 }
 
 #[cfg(test)]

@@ -154,12 +154,20 @@ impl RecvStream {
         }
         let id = self.id;
         let (result, _replaced) = self.reference.with(|engine, entry| {
+            let mut change = Change::None;
             let result = match engine {
-                Some(engine) => read(engine, id),
+                Some(engine) => {
+                    let result = read(engine, id);
+                    // Most reads free too little credit to be worth a frame.
+                    if engine.wants_transmit() {
+                        change = Change::Made;
+                    }
+                    result
+                }
                 None => Err(engine::ReadError::ConnectionLost(lost(entry))),
             };
             match (result, &entry.error) {
-                (Ok(data), _) => ((Poll::Ready(Ok(data)), None), Change::Made),
+                (Ok(data), _) => ((Poll::Ready(Ok(data)), None), change),
                 (Err(engine::ReadError::Blocked), None) => {
                     let replaced = entry.recv.insert(id, cx.waker().clone());
                     ((Poll::Pending, replaced), Change::None)

@@ -1,11 +1,20 @@
 //! Flow-control credit (RFC 9000 §4): what we may send, and what we let the peer send.
 //!
-//! Used for each stream and for the connection as a whole. A receive window doubles when
-//! half of it was consumed within two round trips, up to its configured maximum.
+//! Used for each stream and for the connection as a whole. A receive window doubles, up to its
+//! configured maximum, when half of it was consumed within two round trips and the window looks
+//! like the limit: a longer one would only fill the queue of a path that gives no more.
 
 use std::time::Duration;
 
 use towline_wire::Time;
+
+/// The round trip as auto-tuning sees it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RoundTrip {
+    pub(crate) smoothed: Duration,
+    /// The shortest seen; the smoothed one where there is none.
+    pub(crate) min: Duration,
+}
 
 /// Credit the peer gave us for the whole connection.
 #[derive(Debug, Default)]
@@ -61,6 +70,10 @@ pub(crate) struct ReceiveCredit {
     window: u64,
     max_window: u64,
     last_update: Option<Time>,
+    /// Bytes consumed as of that update.
+    consumed_then: u64,
+    /// Most bytes per second between two updates, slowly forgotten.
+    best_rate: u64,
 }
 
 impl ReceiveCredit {
@@ -71,6 +84,8 @@ impl ReceiveCredit {
             window,
             max_window: max_window.max(window),
             last_update: None,
+            consumed_then: 0,
+            best_rate: 0,
         }
     }
 
@@ -94,18 +109,30 @@ impl ReceiveCredit {
     }
 
     /// The new limit to advertise.
-    pub(crate) fn update(&mut self, now: Time, smoothed_rtt: Duration) -> u64 {
+    pub(crate) fn update(&mut self, now: Time, rtt: RoundTrip) -> u64 {
         if self.wants_update() {
-            let fast = self
-                .last_update
-                .is_some_and(|at| now.saturating_duration_since(at) < 2 * smoothed_rtt);
-            if fast {
-                self.window = (self.window * 2).min(self.max_window);
+            if let Some(at) = self.last_update {
+                self.tune(now.saturating_duration_since(at), rtt);
             }
             self.last_update = Some(now);
+            self.consumed_then = self.consumed;
             self.advertised = self.advertised.max(self.consumed + self.window);
         }
         self.advertised
+    }
+
+    fn tune(&mut self, elapsed: Duration, rtt: RoundTrip) {
+        let micros = u64::try_from(elapsed.as_micros().max(1)).unwrap_or(u64::MAX);
+        let bytes = self.consumed - self.consumed_then;
+        let rate = bytes.saturating_mul(1_000_000) / micros;
+        // A queue lengthens the round trip and so makes any window look small. It is small if
+        // it is gone within few of the shortest round trips, or if more is coming than before.
+        let more = rate > self.best_rate.saturating_add(self.best_rate / 4);
+        let limiting = elapsed < 4 * rtt.min || more;
+        if elapsed < 2 * rtt.smoothed && limiting {
+            self.window = (self.window * 2).min(self.max_window);
+        }
+        self.best_rate = rate.max(self.best_rate - self.best_rate / 16);
     }
 }
 
@@ -116,17 +143,21 @@ mod tests {
     #[test]
     fn a_window_consumed_within_two_round_trips_doubles_up_to_its_maximum() {
         let rtt = Duration::from_millis(100);
+        let round_trip = RoundTrip {
+            smoothed: rtt,
+            min: rtt,
+        };
         let mut c = ReceiveCredit::new(1000, 3000);
         c.on_received(Time::ZERO);
         c.consume(400);
         assert!(!c.wants_update());
         c.consume(100);
         assert!(c.wants_update());
-        assert_eq!(c.update(Time::ZERO + rtt, rtt), 2500);
+        assert_eq!(c.update(Time::ZERO + rtt, round_trip), 2500);
         c.consume(1500);
-        assert_eq!(c.update(Time::ZERO + 2 * rtt, rtt), 5000);
+        assert_eq!(c.update(Time::ZERO + 2 * rtt, round_trip), 5000);
         c.consume(2000);
-        assert_eq!(c.update(Time::ZERO + 30 * rtt, rtt), 7000);
+        assert_eq!(c.update(Time::ZERO + 30 * rtt, round_trip), 7000);
     }
 
     #[test]
@@ -140,5 +171,24 @@ mod tests {
         assert!(c.raise(20));
         c.consume(10);
         assert_eq!(c.take_blocked_report(), Some(20));
+    }
+
+    #[test]
+    fn a_queue_that_makes_round_trips_longer_does_not_make_windows_longer() {
+        let ms = Duration::from_millis;
+        let mut c = ReceiveCredit::new(1000, 1 << 40);
+        c.on_received(Time::ZERO);
+        let mut now = Time::ZERO;
+        // 100 bytes a millisecond, whatever the window: the rest waits in a queue.
+        for _ in 0..20 {
+            c.consume(c.window / 2);
+            now += ms(c.window / 200);
+            let waiting = RoundTrip {
+                smoothed: ms(c.window / 100),
+                min: ms(1),
+            };
+            c.update(now, waiting);
+        }
+        assert!(c.window <= 2000, "{}", c.window);
     }
 }

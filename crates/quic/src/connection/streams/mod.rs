@@ -13,7 +13,7 @@ mod send;
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
-use std::time::Duration;
+use std::ops::Range;
 
 use bytes::Bytes;
 use towline_wire::{
@@ -23,11 +23,13 @@ use towline_wire::{
     write_stop_sending, write_stream_data_blocked, write_streams_blocked,
 };
 
+use super::blocks::BlockPool;
 use super::component::{PacketWriter, SentFrame};
 use super::events::{Event, Events};
 use super::range_set::RangeSet;
 use crate::config::TransportConfig;
 use crate::error::{ReadError, Violation, WriteError};
+pub(crate) use flow::RoundTrip;
 use flow::{ReceiveCredit, SendCredit};
 use recv::{Accepted, RecvStream};
 use send::{Queued, SendStream};
@@ -169,6 +171,7 @@ pub(crate) struct Streams {
     open_receivers: usize,
     /// Stream bytes sent more than once.
     retransmitted: u64,
+    pool: BlockPool,
 }
 
 impl Streams {
@@ -198,6 +201,7 @@ impl Streams {
             starved: VecDeque::new(),
             open_receivers: 0,
             retransmitted: 0,
+            pool: BlockPool::default(),
         }
     }
 
@@ -314,8 +318,8 @@ impl Streams {
 
     // ---- application: sending ----
 
-    /// Room for a write on `id` now.
-    fn write_room(&mut self, id: StreamId) -> Result<u64, WriteError> {
+    /// The stream and the room for a write on it now.
+    fn write_room(&mut self, id: StreamId) -> Result<(&mut SendStream, usize), WriteError> {
         let s = self.send.get_mut(&id).ok_or(WriteError::ClosedStream)?;
         s.check_writable()?;
         let own = self.unsent_cap.saturating_sub(s.unsent_len());
@@ -328,30 +332,33 @@ impl Streams {
             s.writer_blocked = true;
             return Err(WriteError::Blocked);
         }
-        Ok(room)
+        Ok((s, usize::try_from(room).unwrap_or(usize::MAX)))
     }
 
     pub(crate) fn write(&mut self, id: StreamId, data: &mut Bytes) -> Result<usize, WriteError> {
-        let room = self.write_room(id)?;
-        let n = data.len().min(usize::try_from(room).unwrap_or(usize::MAX));
-        let taken = data.split_to(n);
-        self.push(id, taken);
+        let (s, room) = self.write_room(id)?;
+        let n = data.len().min(room);
+        s.push(data.split_to(n));
+        self.written(id, n);
         Ok(n)
     }
 
     pub(crate) fn write_slice(&mut self, id: StreamId, data: &[u8]) -> Result<usize, WriteError> {
-        let room = self.write_room(id)?;
-        let n = data.len().min(usize::try_from(room).unwrap_or(usize::MAX));
-        self.push(id, Bytes::copy_from_slice(&data[..n]));
+        let mut pool = std::mem::take(&mut self.pool);
+        let result = self.write_room(id).map(|(s, room)| {
+            let n = data.len().min(room);
+            s.push_slice(&data[..n], &mut pool);
+            n
+        });
+        self.pool = pool;
+        let n = result?;
+        self.written(id, n);
         Ok(n)
     }
 
-    fn push(&mut self, id: StreamId, data: Bytes) {
-        if let Some(s) = self.send.get_mut(&id) {
-            self.retained += data.len() as u64;
-            s.push(data);
-            self.enqueue(id);
-        }
+    fn written(&mut self, id: StreamId, n: usize) {
+        self.retained += n as u64;
+        self.enqueue(id);
     }
 
     pub(crate) fn finish(&mut self, id: StreamId) -> Result<(), WriteError> {
@@ -409,7 +416,7 @@ impl Streams {
 
     pub(crate) fn read(&mut self, id: StreamId, max: usize) -> Result<Option<Bytes>, ReadError> {
         let r = self.recv.get_mut(&id).ok_or(ReadError::ClosedStream)?;
-        let result = r.read(max);
+        let result = r.read(max, &mut self.pool);
         let n = match &result {
             Ok(Some(chunk)) => chunk.len(),
             _ => 0,
@@ -424,7 +431,7 @@ impl Streams {
         out: &mut [u8],
     ) -> Result<Option<usize>, ReadError> {
         let r = self.recv.get_mut(&id).ok_or(ReadError::ClosedStream)?;
-        let result = r.read_slice(out);
+        let result = r.read_slice(out, &mut self.pool);
         let n = match result {
             Ok(Some(n)) => n,
             _ => 0,
@@ -498,6 +505,9 @@ impl Streams {
 
     /// Both halves are over: the peer may open another (RFC 9000 §4.6).
     fn on_gone(&mut self, id: StreamId) {
+        if self.send.is_empty() && self.recv.is_empty() {
+            self.trim();
+        }
         if id.initiator() == self.side {
             return;
         }
@@ -523,11 +533,19 @@ impl Streams {
             return Ok(());
         };
         let was_open = r.is_open();
-        let accepted = r.on_data(now, frame.offset, frame.data, frame.fin, left)?;
+        let (offset, data, fin) = (frame.offset, frame.data, frame.fin);
+        let accepted = r.on_data(now, offset, data, fin, left, &mut self.pool)?;
+        let over = (was_open && !r.is_open()) || r.is_done();
         if accepted.fresh > 0 {
             self.recv_credit.on_received(now);
         }
-        self.after_arrival(id, was_open, &accepted, events);
+        self.received += accepted.fresh;
+        if accepted.now_readable {
+            events.push(Event::Readable(id));
+        }
+        if over || accepted.discarded > 0 {
+            self.after_arrival(id, was_open, &accepted);
+        }
         if accepted.overflow {
             return Err(Refused::Overflow);
         }
@@ -548,23 +566,18 @@ impl Streams {
         };
         let was_open = r.is_open();
         let accepted = r.on_reset(code, final_size, left)?;
-        self.after_arrival(id, was_open, &accepted, events);
+        self.received += accepted.fresh;
+        if accepted.now_readable {
+            events.push(Event::Readable(id));
+        }
+        self.after_arrival(id, was_open, &accepted);
         Ok(())
     }
 
-    fn after_arrival(
-        &mut self,
-        id: StreamId,
-        was_open: bool,
-        accepted: &Accepted,
-        events: &mut Events,
-    ) {
-        self.received += accepted.fresh;
+    /// What an arrival that ended something, or that nobody wants, means for the others.
+    fn after_arrival(&mut self, id: StreamId, was_open: bool, accepted: &Accepted) {
         if accepted.discarded > 0 {
             self.return_credit(accepted.discarded);
-        }
-        if accepted.now_readable {
-            events.push(Event::Readable(id));
         }
         let Some(r) = self.recv.get(&id) else { return };
         if was_open && !r.is_open() {
@@ -656,27 +669,38 @@ impl Streams {
 
     /// Whether any frame could be written now.
     pub(crate) fn has_pending(&self) -> bool {
+        !self.ready.is_empty() || self.has_control()
+    }
+
+    pub(crate) fn write_frames(
+        &mut self,
+        now: Time,
+        rtt: RoundTrip,
+        w: &mut PacketWriter<'_, '_>,
+        events: &mut Events,
+    ) {
+        if self.has_control() {
+            self.write_all_control(now, rtt, w);
+        }
+        self.write_data(w, events);
+    }
+
+    /// Whether anything but STREAM frames waits.
+    fn has_control(&self) -> bool {
         self.max_data_pending
-            || !self.ready.is_empty()
             || !self.control.is_empty()
             || self.remote.iter().any(|r| r.update_pending)
             || self.local.iter().any(LocalStreams::owes_blocked)
             || (!self.waiting.is_empty() && self.send_credit.owes_blocked())
     }
 
-    pub(crate) fn write_frames(
-        &mut self,
-        now: Time,
-        smoothed_rtt: Duration,
-        w: &mut PacketWriter<'_, '_>,
-        events: &mut Events,
-    ) {
-        self.write_credit(now, smoothed_rtt, w);
+    fn write_all_control(&mut self, now: Time, rtt: RoundTrip, w: &mut PacketWriter<'_, '_>) {
+        self.write_credit(now, rtt, w);
         while w.remaining() >= CONTROL_FRAME_ROOM {
             let Some(id) = self.control.pop_front() else {
                 break;
             };
-            if !self.write_control(id, now, smoothed_rtt, w) {
+            if !self.write_control(id, now, rtt, w) {
                 self.control.push_front(id);
                 break;
             }
@@ -689,13 +713,12 @@ impl Streams {
             write_data_blocked(w.w, limit);
             w.record(SentFrame::DataBlocked);
         }
-        self.write_data(w, events);
     }
 
-    fn write_credit(&mut self, now: Time, smoothed_rtt: Duration, w: &mut PacketWriter<'_, '_>) {
+    fn write_credit(&mut self, now: Time, rtt: RoundTrip, w: &mut PacketWriter<'_, '_>) {
         if self.max_data_pending && w.remaining() >= MAX_DATA_MAX_LEN {
             self.max_data_pending = false;
-            write_max_data(w.w, self.recv_credit.update(now, smoothed_rtt));
+            write_max_data(w.w, self.recv_credit.update(now, rtt));
             w.record(SentFrame::MaxData);
         }
         for dir in Direction::ALL {
@@ -723,7 +746,7 @@ impl Streams {
         &mut self,
         id: StreamId,
         now: Time,
-        smoothed_rtt: Duration,
+        rtt: RoundTrip,
         w: &mut PacketWriter<'_, '_>,
     ) -> bool {
         if let Some(s) = self.send.get_mut(&id) {
@@ -755,7 +778,7 @@ impl Streams {
                 }
                 r.max_data_pending = false;
                 if r.is_open() {
-                    write_max_stream_data(w.w, id, r.credit.update(now, smoothed_rtt));
+                    write_max_stream_data(w.w, id, r.credit.update(now, rtt));
                     w.record(SentFrame::MaxStreamData(id));
                 }
             }
@@ -771,23 +794,31 @@ impl Streams {
     fn write_data(&mut self, w: &mut PacketWriter<'_, '_>, events: &mut Events) {
         while let Some(&id) = self.ready.front() {
             let credit = self.send_credit.available();
-            let written = match self.send.get_mut(&id) {
-                Some(s) if s.can_send(credit) => match s.write_frame(id, credit, w) {
-                    Some(used) => Some(used),
-                    // No room left in this packet.
-                    None => return,
-                },
-                _ => None,
+            let Some(s) = self.send.get_mut(&id) else {
+                self.ready.pop_front();
+                continue;
             };
-            self.ready.pop_front();
-            if let Some(s) = self.send.get_mut(&id) {
-                s.queued = Queued::No;
-            }
-            if let Some(used) = written {
+            if s.can_send(credit) {
+                let Some(used) = s.write_frame(id, credit, w) else {
+                    // No room left in this packet.
+                    return;
+                };
                 self.send_credit.consume(used.credit);
                 self.retransmitted += used.retransmitted;
-                self.wake_writers(id, events);
+                if s.wakes_writer(self.unsent_cap) && self.retained < self.retained_cap {
+                    s.writer_blocked = false;
+                    events.push(Event::Writable(id));
+                }
+                if s.can_send(self.send_credit.available()) {
+                    // Behind the others.
+                    if self.ready.len() > 1 {
+                        self.ready.rotate_left(1);
+                    }
+                    continue;
+                }
             }
+            s.queued = Queued::No;
+            self.ready.pop_front();
             self.enqueue(id);
         }
     }
@@ -795,8 +826,7 @@ impl Streams {
     /// Writers whose stream fell below half of its send buffer may go on.
     fn wake_writers(&mut self, id: StreamId, events: &mut Events) {
         if let Some(s) = self.send.get_mut(&id)
-            && s.writer_blocked
-            && s.unsent_len() <= self.unsent_cap / 2
+            && s.wakes_writer(self.unsent_cap)
             && self.retained < self.retained_cap
         {
             s.writer_blocked = false;
@@ -816,25 +846,27 @@ impl Streams {
 
     // ---- fate of sent frames ----
 
+    /// STREAM frames that lie side by side were acknowledged; `fin` if the last held the FIN.
     pub(crate) fn on_stream_acked(
         &mut self,
         id: StreamId,
-        offset: u64,
-        len: u32,
+        range: Range<u64>,
         fin: bool,
         events: &mut Events,
     ) {
         let Some(s) = self.send.get_mut(&id) else {
             return;
         };
-        self.retained -= s.on_acked(offset, len, fin);
+        self.retained -= s.on_acked(range, fin, &mut self.pool);
         if s.is_finished() {
             events.push(Event::Finished(id));
             self.remove_send(id);
         } else {
             self.wake_writers(id, events);
         }
-        self.wake_starved(events);
+        if !self.starved.is_empty() {
+            self.wake_starved(events);
+        }
     }
 
     pub(crate) fn on_stream_lost(&mut self, id: StreamId, offset: u64, len: u32, fin: bool) {
@@ -906,6 +938,12 @@ impl Streams {
         self.starved = VecDeque::new();
         self.retained = 0;
         self.open_receivers = 0;
+        self.pool.trim();
+    }
+
+    /// Nothing arrived for a while: memory kept for speed is given back.
+    pub(crate) fn trim(&mut self) {
+        self.pool.trim();
     }
 }
 

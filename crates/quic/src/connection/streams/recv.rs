@@ -5,6 +5,7 @@ use towline_wire::{Time, TransportErrorCode};
 
 use super::flow::ReceiveCredit;
 use crate::connection::assembler::{Assembler, TooManyGaps};
+use crate::connection::blocks::BlockPool;
 use crate::error::{ReadError, Violation};
 
 /// What became of a STREAM frame.
@@ -62,6 +63,7 @@ impl RecvStream {
         data: &[u8],
         fin: bool,
         connection_left: u64,
+        pool: &mut BlockPool,
     ) -> Result<Accepted, Violation> {
         let end = offset + data.len() as u64;
         self.check_final_size(end, fin)?;
@@ -85,7 +87,7 @@ impl RecvStream {
                 overflow: false,
             });
         }
-        let overflow = self.assembler.insert(offset, data) == Err(TooManyGaps);
+        let overflow = self.assembler.insert(offset, data, pool) == Err(TooManyGaps);
         Ok(Accepted {
             fresh,
             discarded: 0,
@@ -154,15 +156,23 @@ impl RecvStream {
     }
 
     /// Takes up to `max` bytes; `None` at the end of the stream.
-    pub(crate) fn read(&mut self, max: usize) -> Result<Option<Bytes>, ReadError> {
-        if let Some(chunk) = self.assembler.read(max) {
+    pub(crate) fn read(
+        &mut self,
+        max: usize,
+        pool: &mut BlockPool,
+    ) -> Result<Option<Bytes>, ReadError> {
+        if let Some(chunk) = self.assembler.read(max, pool) {
             return Ok(Some(chunk));
         }
         self.nothing_ready().map(|()| None)
     }
 
-    pub(crate) fn read_slice(&mut self, out: &mut [u8]) -> Result<Option<usize>, ReadError> {
-        match self.assembler.read_slice(out) {
+    pub(crate) fn read_slice(
+        &mut self,
+        out: &mut [u8],
+        pool: &mut BlockPool,
+    ) -> Result<Option<usize>, ReadError> {
+        match self.assembler.read_slice(out, pool) {
             0 if out.is_empty() && self.assembler.has_ready() => Ok(Some(0)),
             0 => self.nothing_ready().map(|()| None),
             n => Ok(Some(n)),

@@ -1,8 +1,11 @@
 //! The sending half of one stream (RFC 9000 §3.1).
 
+use std::ops::Range;
+
 use bytes::Bytes;
 use towline_wire::{StreamId, stream_frame_header_len, write_stream_header};
 
+use crate::connection::blocks::BlockPool;
 use crate::connection::component::{PacketWriter, SentFrame, byte_range};
 use crate::connection::send_buffer::SendBuffer;
 use crate::error::WriteError;
@@ -96,8 +99,17 @@ impl SendStream {
         self.buffer.push(data);
     }
 
+    pub(crate) fn push_slice(&mut self, data: &[u8], pool: &mut BlockPool) {
+        self.buffer.push_slice(data, pool);
+    }
+
     pub(crate) fn unsent_len(&self) -> u64 {
         self.buffer.unsent_len()
+    }
+
+    /// A refused writer has room again: less than half of the cap `unsent_cap` waits.
+    pub(crate) fn wakes_writer(&self, unsent_cap: u64) -> bool {
+        self.writer_blocked && self.unsent_len() <= unsent_cap / 2
     }
 
     pub(crate) fn finish(&mut self) -> Result<(), WriteError> {
@@ -244,14 +256,14 @@ impl SendStream {
     }
 
     /// Returns bytes released from memory.
-    pub(crate) fn on_acked(&mut self, offset: u64, len: u32, fin: bool) -> u64 {
+    pub(crate) fn on_acked(&mut self, range: Range<u64>, fin: bool, pool: &mut BlockPool) -> u64 {
         if self.reset != Reset::None {
             return 0;
         }
         if fin {
             self.fin = Fin::Acked;
         }
-        self.buffer.on_acked(byte_range(offset, len))
+        self.buffer.on_acked(range, pool)
     }
 
     pub(crate) fn on_lost(&mut self, offset: u64, len: u32, fin: bool) {

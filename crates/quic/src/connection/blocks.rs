@@ -1,0 +1,84 @@
+//! Buffers of stream data, used again and again.
+//!
+//! One pool a connection, shared by its streams: the assemblers of received data and the send
+//! buffers of copied data take blocks from it and give them back, so that a transfer under way
+//! allocates nothing. A block handed to the application in pieces comes back once the last piece
+//! is dropped. The pool is bounded, and emptied when the streams fall silent.
+
+use bytes::BytesMut;
+
+/// Largest block, bytes: what one train of datagrams brings.
+pub(crate) const MAX_BLOCK: usize = 64 << 10;
+
+/// Smallest block, bytes.
+const MIN_BLOCK: usize = 2 << 10;
+
+/// Cap: blocks kept for reuse, 2 MiB a connection.
+pub(crate) const MAX_SPARE_BLOCKS: usize = 32;
+
+/// Blocks that wait to be used again.
+#[derive(Debug, Default)]
+pub(crate) struct BlockPool {
+    spare: Vec<BytesMut>,
+}
+
+impl BlockPool {
+    /// An empty block with room for `wanted` bytes, or for [`MAX_BLOCK`] if that is less.
+    pub(crate) fn take(&mut self, wanted: usize) -> BytesMut {
+        let size = wanted.clamp(MIN_BLOCK, MAX_BLOCK);
+        // The newest first: its memory is likeliest to be in cache, and to be free again.
+        for i in (0..self.spare.len()).rev() {
+            if self.spare[i].try_reclaim(size) {
+                return self.spare.swap_remove(i);
+            }
+        }
+        BytesMut::with_capacity(size.next_power_of_two())
+    }
+
+    /// Takes back a block whose bytes are no longer needed here; the application may hold some.
+    pub(crate) fn give(&mut self, mut block: BytesMut) {
+        block.clear();
+        if self.spare.len() >= MAX_SPARE_BLOCKS {
+            // The oldest may be in the application's hands for ever.
+            self.spare.swap_remove(0);
+        }
+        self.spare.push(block);
+    }
+
+    /// Frees what waits.
+    pub(crate) fn trim(&mut self) {
+        self.spare = Vec::new();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_is_used_again_once_the_application_let_go_of_it() {
+        let mut pool = BlockPool::default();
+        let mut block = pool.take(MAX_BLOCK);
+        block.extend_from_slice(&[7; MAX_BLOCK]);
+        let at = block.as_ptr();
+        let piece = block.split_to(1000).freeze();
+        pool.give(block);
+        assert_ne!(pool.take(MAX_BLOCK).as_ptr(), at, "still in use");
+        assert_eq!(&piece[..], &[7; 1000]);
+        drop(piece);
+        assert_eq!(pool.take(MAX_BLOCK).as_ptr(), at);
+    }
+
+    #[test]
+    fn the_pool_is_bounded_and_serves_small_requests_with_small_blocks() {
+        let mut pool = BlockPool::default();
+        assert_eq!(pool.take(64).capacity(), MIN_BLOCK);
+        assert_eq!(pool.take(1 << 30).capacity(), MAX_BLOCK);
+        for _ in 0..100 {
+            pool.give(BytesMut::with_capacity(MAX_BLOCK));
+        }
+        assert_eq!(pool.spare.len(), MAX_SPARE_BLOCKS);
+        pool.trim();
+        assert_eq!(pool.spare.capacity(), 0);
+    }
+}
