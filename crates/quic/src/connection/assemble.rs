@@ -115,9 +115,12 @@ impl TrainBuf {
     /// Notes a datagram of `len` bytes written into a room of `room` bytes.
     pub(crate) fn commit(&mut self, len: usize, room: usize) {
         if self.segments == 0 {
+            // Whole DATAGRAM frames rarely fill a packet: the others are then cut to its size.
             self.segment_size = len;
+            self.ended = len < room / 2;
+        } else {
+            self.ended = len < room;
         }
-        self.ended = len < room;
         self.segments += 1;
         self.len += len;
     }

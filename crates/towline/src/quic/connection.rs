@@ -79,8 +79,10 @@ impl Reference {
     pub(super) async fn established(&self) -> Result<(), ConnectionError> {
         self.wait(Wish::Established, |_, entry| {
             match (&entry.error, entry.established) {
-                (Some(error), _) => Poll::Ready((Err(error.clone()), Change::None)),
-                (None, true) => Poll::Ready((Ok(()), Change::None)),
+                // Established and closed at once still was established: what the peer sent
+                // before it closed can be read, and the connection says why it ended.
+                (_, true) => Poll::Ready((Ok(()), Change::None)),
+                (Some(error), false) => Poll::Ready((Err(error.clone()), Change::None)),
                 (None, false) => Poll::Pending,
             }
         })
