@@ -5,7 +5,7 @@
 //! shard after every engine call ([`Dispatch`]) and by the handles. It never holds
 //! stream data, and costs nothing for a stream nobody waits for.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::task::Waker;
 
@@ -113,9 +113,9 @@ pub(super) struct Entry {
     /// Tasks that wait, for whatever; most connections have one or two.
     waiting: Vec<Waiting>,
     next_key: u64,
-    pub(super) send: BTreeMap<StreamId, SendSlot>,
+    pub(super) send: HashMap<StreamId, SendSlot>,
     /// Readers that found nothing.
-    pub(super) recv: BTreeMap<StreamId, Waker>,
+    pub(super) recv: HashMap<StreamId, Waker>,
 }
 
 impl Entry {
@@ -130,8 +130,8 @@ impl Entry {
             remains: None,
             waiting: Vec::new(),
             next_key: 0,
-            send: BTreeMap::new(),
-            recv: BTreeMap::new(),
+            send: HashMap::new(),
+            recv: HashMap::new(),
         }
     }
 
