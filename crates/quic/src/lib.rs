@@ -25,10 +25,9 @@ pub use connection::Connection;
 pub use connection::assemble::TrainBuf;
 pub use connection::component::Ecn;
 pub use connection::events::Event;
-pub use connection::output::Transmit;
 pub use connection::stats::Stats;
 pub use connection::timers::Timer;
-pub use endpoint::{ConnectionHandle, DatagramMeta, Endpoint, EndpointStats};
+pub use endpoint::{ConnectionHandle, DatagramMeta, Endpoint, EndpointStats, Transmit};
 pub use error::{
     Close, ConnectError, ConnectionError, ReadError, SendDatagramError, TimeoutReason, WriteError,
 };

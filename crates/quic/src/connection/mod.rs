@@ -585,6 +585,7 @@ impl Connection {
             self.handshake.trim();
         }
         self.recovery.trim();
+        self.streams.trim();
         self.events.trim();
         self.local_cids.trim();
         self.remote_cids.trim();
@@ -604,7 +605,6 @@ impl Connection {
                 }
             }
             Timer::Liveness => {
-                self.streams.trim();
                 if self.streams.has_open_receiver()
                     && self.idle.on_liveness(now, pto, &mut self.timers)
                 {

@@ -20,18 +20,13 @@ use super::state::{MAX_CLOSE_REASON, Phase};
 use super::timers::Timer;
 
 /// Where the datagrams of a [`TrainBuf`] go, and how.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Transmit {
-    /// The peer.
-    pub remote: SocketAddr,
-    /// The local address to send from, where the peer's packets told it.
-    pub local_ip: Option<IpAddr>,
-    /// ECN codepoint for all datagrams.
-    pub ecn: Option<super::component::Ecn>,
-    /// Size of each datagram but the last, bytes.
-    pub segment_size: usize,
-    /// Bytes in the buffer.
-    pub len: usize,
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Train {
+    pub(crate) remote: SocketAddr,
+    pub(crate) local_ip: Option<IpAddr>,
+    pub(crate) ecn: Option<super::component::Ecn>,
+    pub(crate) segment_size: usize,
+    pub(crate) len: usize,
 }
 
 /// What may be sent now. Asked for once a train, and again when it is used up.
@@ -57,7 +52,7 @@ impl Grant {
 
 impl Connection {
     /// Builds the next train; `None` when there is nothing to send now.
-    pub(crate) fn poll_transmit(&mut self, now: Time, train: &mut TrainBuf) -> Option<Transmit> {
+    pub(crate) fn poll_transmit(&mut self, now: Time, train: &mut TrainBuf) -> Option<Train> {
         train.clear();
         match self.lifecycle.phase() {
             Phase::Handshaking | Phase::Established | Phase::Confirmed => {
@@ -73,13 +68,13 @@ impl Connection {
         self.finish_train(train)
     }
 
-    fn finish_train(&mut self, train: &TrainBuf) -> Option<Transmit> {
+    fn finish_train(&mut self, train: &TrainBuf) -> Option<Train> {
         let len = train.filled().len();
         if len == 0 {
             return None;
         }
         self.datagrams_sent += train.segments() as u64;
-        Some(Transmit {
+        Some(Train {
             remote: self.path.remote(),
             local_ip: self.path.local_ip(),
             ecn: None,
@@ -95,6 +90,20 @@ impl Connection {
             usize::from(self.recovery.max_datagram_size())
         } else {
             MIN_INITIAL_DATAGRAM
+        }
+    }
+
+    /// The system refuses datagrams of `len` bytes on this path: the smallest size there is will
+    /// do, and what was lost is sent again in smaller packets (RFC 9000 §14).
+    pub(crate) fn handle_datagram_too_big(&mut self, len: usize) {
+        let least = MIN_INITIAL_DATAGRAM as u16;
+        if len > usize::from(least) && self.recovery.max_datagram_size() > least {
+            tracing::debug!(
+                len,
+                "datagrams too big for the path; falling back to {least} bytes"
+            );
+            self.recovery.set_max_datagram_size(least);
+            self.datagrams.drop_larger_than(self.datagram_room());
         }
     }
 
@@ -335,7 +344,7 @@ impl Connection {
     }
 
     /// One datagram with CONNECTION_CLOSE in every space the peer may be able to read.
-    fn transmit_close(&mut self, now: Time, train: &mut TrainBuf) -> Option<Transmit> {
+    fn transmit_close(&mut self, now: Time, train: &mut TrainBuf) -> Option<Train> {
         if !self.lifecycle.is_close_due() {
             return None;
         }

@@ -21,7 +21,7 @@ use crate::config::{CidGenerator, ClientConfig, EndpointConfig, ServerConfig};
 use crate::connection::assemble::TrainBuf;
 use crate::connection::component::Ecn;
 use crate::connection::events::Event;
-use crate::connection::output::Transmit;
+use crate::connection::output::Train;
 use crate::connection::{Connection, NewConnection};
 use crate::error::ConnectError;
 use admit::Tokens;
@@ -53,6 +53,23 @@ pub struct DatagramMeta {
     pub ecn: Option<Ecn>,
     /// Size of each datagram but the last, bytes; the length for a single one.
     pub stride: usize,
+}
+
+/// Where the datagrams of a [`TrainBuf`] go, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// The connection they are of; `None` for answers that belong to none.
+    pub connection: Option<ConnectionHandle>,
+    /// The peer.
+    pub remote: SocketAddr,
+    /// The local address to send from, where the peer's packets told it.
+    pub local_ip: Option<IpAddr>,
+    /// ECN codepoint for all datagrams.
+    pub ecn: Option<Ecn>,
+    /// Size of each datagram but the last, bytes.
+    pub segment_size: usize,
+    /// Bytes in the buffer.
+    pub len: usize,
 }
 
 /// Counters of an endpoint.
@@ -327,6 +344,7 @@ impl Endpoint {
         if let Some((remote, local_ip, packet)) = self.stateless.pop_front() {
             buf.set_single(&packet);
             return Some(Transmit {
+                connection: None,
                 remote,
                 local_ip,
                 ecn: None,
@@ -342,14 +360,36 @@ impl Endpoint {
             let Some(connection) = slot.connection.as_mut() else {
                 continue;
             };
-            let transmit = connection.poll_transmit(now, buf);
+            let train = connection.poll_transmit(now, buf);
             // More may be waiting behind the end of this train.
-            self.after_transmit(handle, transmit.is_some());
-            if transmit.is_some() {
-                return transmit;
+            self.after_transmit(handle, train.is_some());
+            if let Some(train) = train {
+                let Train {
+                    remote,
+                    local_ip,
+                    ecn,
+                    segment_size,
+                    len,
+                } = train;
+                return Some(Transmit {
+                    connection: Some(handle),
+                    remote,
+                    local_ip,
+                    ecn,
+                    segment_size,
+                    len,
+                });
             }
         }
         None
+    }
+
+    /// The system refuses to send datagrams of `len` bytes of this connection (EMSGSIZE): it goes
+    /// on with the smallest size there is, 1200 bytes (RFC 9000 §14).
+    pub fn handle_datagram_too_big(&mut self, handle: ConnectionHandle, len: usize) {
+        if let Some(connection) = self.slot(handle).and_then(|s| s.connection.as_mut()) {
+            connection.handle_datagram_too_big(len);
+        }
     }
 
     /// The next event of any connection.

@@ -11,7 +11,8 @@
 //! 3. EINVAL with a local address: send without it, and remember that address if that helped.
 //! 4. EIO, EINVAL or EMSGSIZE of a train: its datagrams go one by one; where GSO was
 //!    at fault it stays off for this socket.
-//! 5. EMSGSIZE of one datagram: it is too big for the path; count and drop it.
+//! 5. EMSGSIZE of one datagram: it is too big for the path; count and drop it, and note its
+//!    connection, which must send smaller ones.
 //! 6. EBADF and its like: the socket is unusable, the only error that is passed on.
 //! 7. Anything else (unreachable, refused, filtered): count and drop.
 
@@ -19,7 +20,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use towline_quic::Ecn;
+use towline_quic::{ConnectionHandle, Ecn, Transmit};
 use towline_wire::Time;
 
 use super::socket::{MAX_SEND_BATCH, MAX_TRAIN_BYTES, Outgoing, Socket};
@@ -43,6 +44,7 @@ pub(super) enum Flush {
 
 #[derive(Debug)]
 struct Pending {
+    connection: Option<ConnectionHandle>,
     remote: SocketAddr,
     local_ip: Option<IpAddr>,
     ecn: Option<Ecn>,
@@ -93,6 +95,8 @@ pub(super) struct Outbox {
     gso_refused: bool,
     /// The smallest datagram that was too big.
     too_big: Option<usize>,
+    /// Connections whose datagrams of a size were too big, not yet told.
+    shrink: Vec<(ConnectionHandle, usize)>,
     /// Something was learnt that the user should hear of.
     news: bool,
     /// A local address the kernel no longer accepts as source.
@@ -108,6 +112,7 @@ impl Outbox {
             retry_at: None,
             gso_refused: false,
             too_big: None,
+            shrink: Vec::new(),
             news: false,
             bad_source: None,
             complained: false,
@@ -137,6 +142,11 @@ impl Outbox {
         self.too_big
     }
 
+    /// A connection that must send smaller datagrams than of this size.
+    pub(super) fn next_to_shrink(&mut self) -> Option<(ConnectionHandle, usize)> {
+        self.shrink.pop()
+    }
+
     /// Whether there is something new to complain of.
     pub(super) fn take_complaint(&mut self) -> bool {
         std::mem::take(&mut self.news)
@@ -152,16 +162,18 @@ impl Outbox {
     }
 
     /// Takes a train of `len` bytes, to be sent by `flush`. Not after a flush that was not `Done`.
-    pub(super) fn load(
-        &mut self,
-        remote: SocketAddr,
-        local_ip: Option<IpAddr>,
-        ecn: Option<Ecn>,
-        segment_size: usize,
-        len: usize,
-    ) {
+    pub(super) fn load(&mut self, transmit: &Transmit) {
         debug_assert!(self.head == 0, "a batch is sent before the next is loaded");
+        let Transmit {
+            connection,
+            remote,
+            local_ip,
+            ecn,
+            segment_size,
+            len,
+        } = *transmit;
         self.pending.push(Pending {
+            connection,
             remote,
             local_ip: local_ip.filter(|ip| self.bad_source != Some(*ip)),
             ecn,
@@ -339,6 +351,10 @@ impl Outbox {
                 stats.datagrams_dropped += 1;
                 self.news |= self.too_big.is_none();
                 self.too_big = Some(self.too_big.map_or(len, |least| least.min(len)));
+                // The other datagrams of its train say nothing more.
+                if let Some(connection) = pending.connection.take() {
+                    self.shrink.push((connection, len));
+                }
             }
             Some(libc::EBADF | libc::ENOTSOCK | libc::EFAULT) => {
                 self.clear();

@@ -341,13 +341,7 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
             };
             bytes += transmit.len;
             *budget = budget.saturating_sub(transmit.len.div_ceil(transmit.segment_size.max(1)));
-            self.outbox.load(
-                transmit.remote,
-                transmit.local_ip,
-                transmit.ecn,
-                transmit.segment_size,
-                transmit.len,
-            );
+            self.outbox.load(&transmit);
         }
         false
     }
@@ -359,6 +353,9 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
             self.complaints.warn(&info);
         }
         let mut state = self.handle.lock();
+        while let Some((connection, len)) = self.outbox.next_to_shrink() {
+            state.endpoint.handle_datagram_too_big(connection, len);
+        }
         state.info = info;
         state.stats = self.stats;
         drop(state);

@@ -4,6 +4,22 @@ use std::os::fd::BorrowedFd;
 use super::*;
 use crate::io::socket::{ReceiveBatch, SocketInfo};
 
+fn transmit(
+    remote: SocketAddr,
+    local_ip: Option<IpAddr>,
+    segment_size: usize,
+    len: usize,
+) -> Transmit {
+    Transmit {
+        connection: None,
+        remote,
+        local_ip,
+        ecn: None,
+        segment_size,
+        len,
+    }
+}
+
 /// A socket that answers each send from a script, then always with success.
 struct Scripted {
     script: VecDeque<i32>,
@@ -122,7 +138,7 @@ impl Bench {
     }
 
     fn load(&mut self, local_ip: Option<IpAddr>, len: usize) {
-        self.outbox.load(peer(), local_ip, None, 1000, len);
+        self.outbox.load(&transmit(peer(), local_ip, 1000, len));
     }
 
     fn flush(&mut self, millis: u64) -> io::Result<Flush> {
@@ -149,7 +165,7 @@ impl Crowd {
         for (index, &len) in lengths.iter().enumerate() {
             let port = 5000 + index as u16;
             let remote = SocketAddr::from(([192, 0, 2, 7], port));
-            outbox.load(remote, None, None, 1000, len);
+            outbox.load(&transmit(remote, None, 1000, len));
             trains.push((0..len).map(|at| (index * 67 + at / 1000) as u8).collect());
         }
         Self {
@@ -205,7 +221,7 @@ fn a_train_longer_than_the_socket_allows_is_cut() {
 #[test]
 fn a_train_never_exceeds_the_largest_udp_payload() {
     let mut b = Bench::new(&[]);
-    b.outbox.load(peer(), None, None, 1200, 65_536);
+    b.outbox.load(&transmit(peer(), None, 1200, 65_536));
     assert_eq!(b.flush(0).unwrap(), Flush::Done);
     assert_eq!(b.socket.sent, [(64_800, 1200, false), (736, 1200, false)]);
 }

@@ -306,6 +306,31 @@ fn a_datagram_too_big_for_the_path_is_told() {
 }
 
 #[test]
+fn a_connection_whose_datagrams_are_too_big_goes_on_with_smaller_ones() {
+    let socket = Fake {
+        path_mtu: Some(1300),
+        ..Fake::default()
+    };
+    let mut shard = alone(&socket);
+    let mut options = Options::new("test");
+    options.transport.mtu = 1472;
+    let config = config::client(&Trust::InsecureAcceptAnyRawKey, None, &options).unwrap();
+    let start = shard.clock().now();
+    shard.handle().with(|endpoint, ()| {
+        let connected = endpoint.connect(start, &config, address(5000), "localhost");
+        (connected.unwrap(), Change::Made)
+    });
+    drive(&mut shard);
+    let stats = shard.handle().socket_stats();
+    assert!(stats.too_big > 0, "{stats:?}");
+    // The probe timeout sends again what was lost.
+    while shard.drive(start + Duration::from_secs(2)).unwrap().again {}
+    let later = shard.handle().socket_stats();
+    assert_eq!(later.too_big, stats.too_big);
+    assert!(later.datagrams_sent > stats.datagrams_sent);
+}
+
+#[test]
 fn what_was_never_granted_is_told_from_the_start() {
     let mut info = SocketInfo::plain(address(1));
     info.gso_asked = true;
