@@ -15,7 +15,7 @@ use super::clock::Clock;
 use super::socket::SocketInfo;
 use super::stats::SocketStats;
 
-/// Most memory that datagrams handed over by other shards may take until the shard's next turn.
+/// Cap: bytes that datagrams handed over by other shards may take until the shard's next turn.
 pub(super) const MAX_MAIL_BYTES: usize = 1 << 20;
 /// What a train handed over counts beside its bytes.
 const MAIL_OVERHEAD: usize = 128;
