@@ -52,8 +52,11 @@ struct OneRtt {
     header_remote: Box<dyn HeaderProtectionKey>,
     local: Box<dyn PacketKey>,
     remote: Box<dyn PacketKey>,
-    next: PacketKeySet,
+    /// Opens the first packet of the next phase; there before one comes, so that the time it
+    /// takes tells nothing about the bit (RFC 9001 §6.3, §9.5).
+    next_remote: Box<dyn PacketKey>,
     previous: Option<Previous>,
+    /// Those of the next phase.
     secrets: Secrets,
     phase: bool,
     /// Packets sealed with the current key.
@@ -94,8 +97,8 @@ impl Protection {
         self.handshake = Some(keys);
     }
 
-    pub(crate) fn install_one_rtt(&mut self, keys: Keys, mut secrets: Secrets) {
-        let next = secrets.next_packet_keys();
+    pub(crate) fn install_one_rtt(&mut self, keys: Keys, secrets: Secrets) {
+        let next_remote = secrets.clone().next_packet_keys().remote;
         self.one_rtt = Some(Box::new(OneRtt {
             confidentiality_limit: keys.local.packet.confidentiality_limit(),
             integrity_limit: keys.remote.packet.integrity_limit(),
@@ -103,7 +106,7 @@ impl Protection {
             header_remote: keys.remote.header,
             local: keys.local.packet,
             remote: keys.remote.packet,
-            next,
+            next_remote,
             previous: None,
             secrets,
             phase: false,
@@ -240,7 +243,7 @@ impl Protection {
                 Some(p) if p.end.is_none_or(|end| packet_number < end) => {
                     (Which::Previous, &*p.key)
                 }
-                _ => (Which::Next, &*k.next.remote),
+                _ => (Which::Next, &*k.next_remote),
             }
         };
         let Ok(plain) = key.decrypt_in_place(packet_number, header, payload) else {
@@ -418,10 +421,11 @@ impl Protection {
 
 impl OneRtt {
     fn rotate(&mut self, first_received: Option<u64>) {
-        let following = self.secrets.next_packet_keys();
-        let next = std::mem::replace(&mut self.next, following);
-        let old = std::mem::replace(&mut self.remote, next.remote);
-        self.local = next.local;
+        // The sending key is made when it is needed: kept ready, it would be 650 idle bytes.
+        let PacketKeySet { local, remote } = self.secrets.next_packet_keys();
+        self.next_remote = self.secrets.clone().next_packet_keys().remote;
+        let old = std::mem::replace(&mut self.remote, remote);
+        self.local = local;
         self.previous = Some(Previous {
             key: old,
             end: first_received,

@@ -174,6 +174,10 @@ impl Entry {
         wake.extend(woken.map(|w| w.waker));
     }
 
+    #[expect(
+        clippy::iter_over_hash_type,
+        reason = "all are woken; in which order is the runtime's affair anyway"
+    )]
     fn wake_everyone(&mut self, wake: &mut Vec<Waker>) {
         wake.extend(
             std::mem::take(&mut self.waiting)

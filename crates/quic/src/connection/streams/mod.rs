@@ -944,6 +944,16 @@ impl Streams {
     /// Nothing arrived for a while: memory kept for speed is given back.
     pub(crate) fn trim(&mut self) {
         self.pool.trim();
+        self.send.shrink_to_fit();
+        self.recv.shrink_to_fit();
+        for queue in [
+            &mut self.ready,
+            &mut self.waiting,
+            &mut self.control,
+            &mut self.starved,
+        ] {
+            queue.shrink_to_fit();
+        }
     }
 }
 
