@@ -20,11 +20,11 @@ pub struct TransportConfig {
     pub keep_alive_interval: Option<Duration>,
     /// A handshake that takes longer is given up. Default 10 s.
     pub handshake_timeout: Duration,
-    /// First stream window, bytes. Default 1 MiB.
+    /// First stream window, bytes. Default 2 MiB.
     pub stream_receive_window: u64,
     /// Auto-tuning never raises a stream window above this. Default 16 MiB.
     pub max_stream_receive_window: u64,
-    /// First connection window, bytes. Default 1.5 MiB.
+    /// First connection window, bytes. Default 3 MiB.
     pub receive_window: u64,
     /// Auto-tuning never raises the connection window above this. Default 24 MiB.
     pub max_receive_window: u64,
@@ -66,9 +66,9 @@ impl Default for TransportConfig {
             max_idle_timeout: Duration::from_secs(30),
             keep_alive_interval: None,
             handshake_timeout: Duration::from_secs(10),
-            stream_receive_window: 1 << 20,
+            stream_receive_window: 2 << 20,
             max_stream_receive_window: 16 << 20,
-            receive_window: 3 << 19,
+            receive_window: 3 << 20,
             max_receive_window: 24 << 20,
             max_concurrent_bidi_streams: 100,
             max_concurrent_uni_streams: 100,

@@ -127,7 +127,7 @@ impl ReceiveCredit {
         let rate = bytes.saturating_mul(1_000_000) / micros;
         // A queue lengthens the round trip and so makes any window look small. It is small if
         // it is gone within few of the shortest round trips, or if more is coming than before.
-        let more = rate > self.best_rate.saturating_add(self.best_rate / 4);
+        let more = self.best_rate > 0 && rate > self.best_rate.saturating_add(self.best_rate / 4);
         let limiting = elapsed < 4 * rtt.min || more;
         if elapsed < 2 * rtt.smoothed && limiting {
             self.window = (self.window * 2).min(self.max_window);
