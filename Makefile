@@ -1,5 +1,5 @@
 # Every target is one `cargo xtask` command; `cargo xtask help` lists them with their arguments.
-.PHONY: help run test check setup-system interop sim fuzz
+.PHONY: help run test check setup-system interop sim fuzz bench-quic counts
 
 help:
 	@echo "make run            the demonstration: 1 GiB of real files between two processes, every hash checked"
@@ -9,6 +9,8 @@ help:
 	@echo "make interop        the whole interop table"
 	@echo "make sim [SEEDS=N] [SEED=x]   the random swarm: N seeds (20000), or one seed again"
 	@echo "make fuzz [TIME=s] [TARGET=t] each fuzz target for s seconds (600)"
+	@echo "make bench-quic [ARGS=--quick] speed beside quinn, s2n-quic and quic-go; the machine must be idle"
+	@echo "make counts [ARGS=--record] instruction counts of the hot paths against their baseline"
 
 SEEDS ?= 20000
 TIME ?= 600
@@ -34,3 +36,9 @@ sim:
 
 fuzz:
 	@cargo xtask fuzz $(TARGET) --seconds $(TIME)
+
+bench-quic:
+	@cargo xtask bench-quic $(ARGS)
+
+counts:
+	@cargo xtask counts $(ARGS)

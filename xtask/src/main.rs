@@ -11,12 +11,15 @@
     reason = "a command-line helper: it prints, measures wall time and waits for programs"
 )]
 
+mod bench;
 mod caps;
 mod capture;
 mod check;
+mod counts;
 mod demo;
 mod deny;
 mod exec;
+mod flame;
 mod fuzz;
 mod layers;
 mod report;
@@ -44,6 +47,9 @@ cargo xtask COMMAND
   capture        tshark decrypts a capture with our key log (also part of test)
   fuzz [TARGET…] [--seconds N]   each fuzz target for N seconds (600)
   fuzz-seeds     rewrites the generated part of fuzz/corpus
+  flame NAME [--binary PATH]     flame graphs of a bulk transfer into docs/evidence
+  bench-quic [ARG…]   speed beside other QUIC stacks (--help for ARGs)
+  counts [--record] [--json]   instruction counts against their baseline
 ";
 
 fn main() -> ExitCode {
@@ -65,6 +71,9 @@ fn main() -> ExitCode {
         "capture" => capture::capture(&mut report::Skips::default()).map(drop),
         "fuzz" => fuzz::fuzz(rest),
         "fuzz-seeds" => fuzz::write_seeds(),
+        "bench-quic" => bench::bench_quic(rest),
+        "counts" => counts::counts(rest),
+        "flame" => flame::flame(rest),
         "help" | "-h" | "--help" => {
             print!("{HELP}");
             Ok(())

@@ -18,6 +18,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ),
     ("libc6-dev-arm64-cross", "headers for the same"),
     ("python3-venv", "the aioquic driver's own environment"),
+    ("valgrind", "counts instructions for make counts"),
     ("cmake", "aws-lc on targets without a prepared build"),
 ];
 

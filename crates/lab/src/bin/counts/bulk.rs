@@ -19,7 +19,7 @@ const WARM_UP: u64 = 100;
 const ROUNDS: u64 = 256;
 
 /// Packets of a full train: 64 KB by `MTU`.
-const TRAIN: u64 = 65_507 / MTU as u64;
+pub(crate) const TRAIN: u64 = 65_507 / MTU as u64;
 
 /// What is written at a time, bytes.
 const CHUNK: usize = 64 << 10;
@@ -107,7 +107,7 @@ impl Bulk {
     }
 
     fn receive(&mut self) {
-        self.world.now = self.world.now + ONE_WAY;
+        self.world.now += ONE_WAY;
         let (now, meta, endpoint, bytes) = self.world.arrival(SERVER);
         run_phase(self.counted == Some(Phase::Receive), || {
             endpoint.handle_datagrams(now, meta, bytes);
@@ -129,7 +129,7 @@ impl Bulk {
         let transmit = world.endpoints[SERVER].poll_transmit(world.now, &mut world.train);
         assert!(transmit.is_some(), "the train was not acknowledged at once");
         world.send();
-        world.now = world.now + ONE_WAY;
+        world.now += ONE_WAY;
         let (now, meta, endpoint, bytes) = world.arrival(CLIENT);
         run_phase(self.counted == Some(Phase::Ack), || {
             endpoint.handle_datagrams(now, meta, bytes);

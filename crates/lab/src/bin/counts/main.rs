@@ -10,6 +10,7 @@ mod bulk;
 mod null_aead;
 mod parse;
 mod quiet;
+mod recovery;
 mod world;
 
 use std::hint::black_box;
@@ -18,8 +19,10 @@ use std::process::ExitCode;
 use bulk::Phase;
 use world::Aead;
 
-/// Every workload, and how to run it; the result is its number of units.
-const WORKLOADS: &[(&str, fn() -> u64)] = &[
+/// A name, and how to run it; the result is the number of units.
+type Workload = (&'static str, fn() -> u64);
+
+const WORKLOADS: &[Workload] = &[
     ("parse-packet", parse::packet),
     ("parse-ack-1", || parse::ack(1)),
     ("parse-ack-32", || parse::ack(32)),
@@ -32,6 +35,8 @@ const WORKLOADS: &[(&str, fn() -> u64)] = &[
     ("receive-aes", || bulk::run(Aead::Aes128Gcm, Phase::Receive)),
     ("read", || bulk::run(Aead::Null, Phase::Read)),
     ("ack", || bulk::run(Aead::Null, Phase::Ack)),
+    ("track", recovery::track),
+    ("rtt", recovery::rtt),
     ("deadline", quiet::deadline),
     ("timer", quiet::timer),
 ];

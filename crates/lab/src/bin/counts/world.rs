@@ -143,7 +143,7 @@ impl World {
                 }
                 self.drop_events(from);
             }
-            self.now = self.now + ONE_WAY;
+            self.now += ONE_WAY;
         }
     }
 
