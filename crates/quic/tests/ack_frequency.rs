@@ -105,10 +105,17 @@ fn bulk_over_freenets_path_takes_no_longer_with_far_fewer_acks() {
 }
 
 /// Seconds that a bulk transfer took and ACK packets that it cost, without and with the extension.
-fn compare(name: &str, link: &LinkConfig, back: LinkConfig, len: usize) -> [(f64, u32); 2] {
+fn compare(
+    name: &str,
+    seed: u64,
+    link: &LinkConfig,
+    back: LinkConfig,
+    len: usize,
+) -> [(f64, u32); 2] {
     [false, true].map(|on| {
         let mut pair = Pair::connected(Options {
             back: Some(back.clone()),
+            seed,
             ..options(on, on, link.clone())
         });
         let acks = pair.watch(SERVER, |f| matches!(f, Frame::Ack(_)));
@@ -125,8 +132,7 @@ fn compare(name: &str, link: &LinkConfig, back: LinkConfig, len: usize) -> [(f64
 }
 
 #[test]
-fn thinned_acks_keep_a_bottleneck_as_busy_even_when_a_fifth_of_them_is_lost() {
-    let (mut all_slow, mut all_thin) = (0.0, 0.0);
+fn thinned_acks_keep_a_bottleneck_nearly_as_busy_even_when_a_fifth_of_them_is_lost() {
     // One BDP of queue, and a quarter of one.
     for queue in [625_000, 156_250] {
         let link = LinkConfig {
@@ -141,15 +147,20 @@ fn thinned_acks_keep_a_bottleneck_as_busy_even_when_a_fifth_of_them_is_lost() {
                 ..delay(25)
             };
             let name = format!("queue of {queue} bytes, {loss} of the ACKs lost");
-            let [(slow, many), (thin, few)] = compare(&name, &link, back, 40_000_000);
-            // One pattern of losses is luck: a wide bound for each, a narrow one for all.
-            assert!(thin <= 1.06 * slow, "{name}: {thin} {slow}");
-            assert!(3 * few <= many, "{name}: {few} of {many}");
-            all_slow += slow;
-            all_thin += thin;
+            // One pattern of losses is luck.
+            let seeds = if loss > 0.0 { 1..7 } else { 1..2 };
+            let (mut slow, mut thin) = (0.0, 0.0);
+            for seed in seeds {
+                let name = format!("{name}, seed {seed}");
+                let [many, few] = compare(&name, seed, &link, back.clone(), 20_000_000);
+                slow += many.0;
+                thin += few.0;
+                assert!(3 * few.1 <= many.1, "{name}: {few:?} {many:?}");
+            }
+            let bound = if loss > 0.0 { 1.06 } else { 1.02 };
+            assert!(thin <= bound * slow, "{name}: {thin} {slow}");
         }
     }
-    assert!(all_thin <= 1.02 * all_slow, "{all_thin} {all_slow}");
 }
 
 #[test]

@@ -69,6 +69,30 @@ fn watch_ends(
 }
 
 #[test]
+fn a_stream_that_nobody_reads_does_not_keep_the_others_from_their_credit() {
+    // What the unread stream holds is most of the connection's window.
+    let limits = windows(20_000, 20_000, 30_000, 30_000);
+    let mut pair = Pair::connected(Options {
+        server: limits,
+        ..readable()
+    });
+    let (unread, _) = fill(&mut pair, 50_000);
+    pair.run_for(secs(1));
+    assert_eq!(pair.accept(SERVER, UNI, secs(1)), unread);
+    let id = pair.client().open(UNI).unwrap();
+    let mut data = Bytes::from(pattern(200_000));
+    let mut got = 0;
+    for _ in 0..400 {
+        let _ = pair.client().write(id, &mut data);
+        pair.run_for(ms(50));
+        while let Ok(Some(chunk)) = pair.server().read(id, usize::MAX) {
+            got += chunk.len();
+        }
+    }
+    assert_eq!(got, 200_000);
+}
+
+#[test]
 fn a_stream_window_stops_the_sender_until_the_reader_reads() {
     let mut pair = Pair::connected(server_windows(10_000, 1 << 20));
     let ends = watch_ends(&mut pair, CLIENT);

@@ -108,9 +108,17 @@ impl ReceiveCredit {
         self.advertised.saturating_sub(self.consumed) <= self.window / 2
     }
 
+    /// As [`Self::wants_update`] for the connection, of which `received` bytes are used up: no
+    /// less could be granted than the peer has left. What a stream leaves unread uses up credit
+    /// and must not keep the others from theirs.
+    pub(crate) fn wants_update_beside_unread(&self, received: u64) -> bool {
+        let gain = (self.consumed + self.window).saturating_sub(self.advertised);
+        gain > 0 && self.advertised.saturating_sub(received) <= gain
+    }
+
     /// The new limit to advertise.
     pub(crate) fn update(&mut self, now: Time, rtt: RoundTrip) -> u64 {
-        if self.wants_update() {
+        if self.consumed + self.window > self.advertised {
             if let Some(at) = self.last_update {
                 self.tune(now.saturating_duration_since(at), rtt);
             }
@@ -122,11 +130,14 @@ impl ReceiveCredit {
     }
 
     fn tune(&mut self, elapsed: Duration, rtt: RoundTrip) {
-        let micros = u64::try_from(elapsed.as_micros().max(1)).unwrap_or(u64::MAX);
         let bytes = self.consumed - self.consumed_then;
+        let micros = u64::try_from(elapsed.as_micros().max(1)).unwrap_or(u64::MAX);
+        // An update beside unread data covers less than half of the window.
+        let half = u128::from(micros) * u128::from(self.window / 2) / u128::from(bytes.max(1));
+        let elapsed = Duration::from_micros(u64::try_from(half).unwrap_or(u64::MAX));
         let rate = bytes.saturating_mul(1_000_000) / micros;
         // A queue lengthens the round trip and so makes any window look small. It is small if
-        // it is gone within few of the shortest round trips, or if more is coming than before.
+        // it is gone within few of the shortest round trips, or if more is coming than ever.
         let more = self.best_rate > 0 && rate > self.best_rate.saturating_add(self.best_rate / 4);
         let limiting = elapsed < 4 * rtt.min || more;
         if elapsed < 2 * rtt.smoothed && limiting {

@@ -459,7 +459,7 @@ impl Streams {
     /// Bytes the application consumed, or that nobody will read.
     fn return_credit(&mut self, bytes: u64) {
         self.recv_credit.consume(bytes);
-        if self.recv_credit.wants_update() {
+        if self.recv_credit.wants_update_beside_unread(self.received) {
             self.max_data_pending = true;
         }
     }
@@ -540,6 +540,7 @@ impl Streams {
             self.recv_credit.on_received(now);
         }
         self.received += accepted.fresh;
+        self.max_data_pending |= self.recv_credit.wants_update_beside_unread(self.received);
         if accepted.now_readable {
             events.push(Event::Readable(id));
         }
@@ -567,6 +568,7 @@ impl Streams {
         let was_open = r.is_open();
         let accepted = r.on_reset(code, final_size, left)?;
         self.received += accepted.fresh;
+        self.max_data_pending |= self.recv_credit.wants_update_beside_unread(self.received);
         if accepted.now_readable {
             events.push(Event::Readable(id));
         }
