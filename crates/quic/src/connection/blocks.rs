@@ -13,6 +13,9 @@ pub(crate) const MAX_BLOCK: usize = 64 << 10;
 /// Smallest block, bytes.
 const MIN_BLOCK: usize = 2 << 10;
 
+/// How many times larger than wanted a block may be.
+const MOST_TOO_LARGE: usize = 8;
+
 /// Cap: blocks kept for reuse, 2 MiB a connection.
 pub(crate) const MAX_SPARE_BLOCKS: usize = 32;
 
@@ -26,10 +29,12 @@ impl BlockPool {
     /// An empty block with room for `wanted` bytes, or for [`MAX_BLOCK`] if that is less.
     pub(crate) fn take(&mut self, wanted: usize) -> BytesMut {
         let size = wanted.clamp(MIN_BLOCK, MAX_BLOCK);
-        // The newest first: its memory is likeliest to be in cache, and to be free again.
+        // The newest first: its memory is likeliest to be in cache, and to be free again. A block
+        // far larger than wanted would hold more memory than credit says.
         for i in (0..self.spare.len()).rev() {
-            if self.spare[i].try_reclaim(size) {
-                return self.spare.swap_remove(i);
+            let block = &mut self.spare[i];
+            if block.try_reclaim(size) && block.capacity() <= MOST_TOO_LARGE * size {
+                return self.spare.remove(i);
             }
         }
         BytesMut::with_capacity(size.next_power_of_two())
@@ -40,7 +45,7 @@ impl BlockPool {
         block.clear();
         if self.spare.len() >= MAX_SPARE_BLOCKS {
             // The oldest may be in the application's hands for ever.
-            self.spare.swap_remove(0);
+            self.spare.remove(0);
         }
         self.spare.push(block);
     }
@@ -78,7 +83,29 @@ mod tests {
             pool.give(BytesMut::with_capacity(MAX_BLOCK));
         }
         assert_eq!(pool.spare.len(), MAX_SPARE_BLOCKS);
+        assert_eq!(pool.take(64).capacity(), MIN_BLOCK, "not a large one");
         pool.trim();
         assert_eq!(pool.spare.capacity(), 0);
+    }
+
+    #[test]
+    fn blocks_the_application_never_lets_go_of_do_not_fill_the_pool() {
+        let mut pool = BlockPool::default();
+        let mut pinned = Vec::new();
+        for _ in 0..MAX_SPARE_BLOCKS {
+            let mut block = BytesMut::with_capacity(MAX_BLOCK);
+            block.extend_from_slice(b"x");
+            pinned.push(block.split_to(1).freeze());
+            pool.give(block);
+        }
+        let mut known = Vec::new();
+        for _ in 0..100 {
+            let block = BytesMut::with_capacity(MAX_BLOCK);
+            known.push(block.as_ptr());
+            pool.give(block);
+        }
+        let taken = (0..MAX_SPARE_BLOCKS).map(|_| pool.take(MAX_BLOCK));
+        let again = taken.filter(|block| known.contains(&block.as_ptr()));
+        assert_eq!(again.count(), MAX_SPARE_BLOCKS);
     }
 }

@@ -96,6 +96,10 @@ impl Datagrams {
             self.outgoing_bytes -= front.len();
             self.outgoing.pop_front();
         }
+        self.wake_refused(events);
+    }
+
+    fn wake_refused(&mut self, events: &mut Events) {
         if self.refused && self.outgoing_bytes <= self.outgoing_cap / 2 {
             self.refused = false;
             events.push(Event::DatagramSendable);
@@ -103,7 +107,7 @@ impl Datagrams {
     }
 
     /// Drops queued datagrams that no longer fit a packet (the path's MTU fell).
-    pub(crate) fn drop_larger_than(&mut self, room: usize) {
+    pub(crate) fn drop_larger_than(&mut self, room: usize, events: &mut Events) {
         let Some(max) = self.max_len(room) else {
             return;
         };
@@ -117,6 +121,14 @@ impl Datagrams {
             }
             keep
         });
+        self.wake_refused(events);
+    }
+
+    /// Gives back the memory that busier times left behind.
+    pub(crate) fn trim(&mut self) {
+        self.block = BytesMut::new();
+        self.outgoing.shrink_to_fit();
+        self.incoming.shrink_to_fit();
     }
 
     pub(crate) fn on_received(&mut self, data: &[u8], events: &mut Events) {
@@ -131,8 +143,8 @@ impl Datagrams {
                 self.dropped += 1;
             }
         }
-        self.incoming_bytes += data.len();
         let datagram = self.keep(data);
+        self.incoming_bytes += data.len();
         self.incoming.push_back(datagram);
     }
 
@@ -195,5 +207,31 @@ mod tests {
             d.send(Bytes::from_static(b"123"), 1200),
             Err(SendDatagramError::Full)
         );
+    }
+
+    #[test]
+    fn a_lone_datagram_holds_no_more_than_it_needs_and_a_quiet_connection_nothing() {
+        let mut d = Datagrams::new(1 << 20, 1 << 20);
+        let mut e = Events::default();
+        d.on_received(&[1; 1000], &mut e);
+        drop(d.recv());
+        assert!(d.block.capacity() < 1000, "{}", d.block.capacity());
+        for _ in 0..20 {
+            d.on_received(&[1; 1000], &mut e);
+        }
+        while d.recv().is_some() {}
+        d.trim();
+        assert_eq!((d.block.capacity(), d.incoming.capacity()), (0, 0));
+    }
+
+    #[test]
+    fn a_refused_writer_is_woken_when_the_queue_is_dropped_for_size() {
+        let mut d = Datagrams::new(10_000, 10_000);
+        let mut e = Events::default();
+        d.set_peer_max(2000);
+        while d.send(Bytes::from(vec![0; 1300]), 1400).is_ok() {}
+        d.drop_larger_than(1100, &mut e);
+        assert!(!d.has_pending());
+        assert_eq!(e.pop(), Some(Event::DatagramSendable));
     }
 }

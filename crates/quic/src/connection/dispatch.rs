@@ -123,7 +123,7 @@ impl Connection {
                 // A longer ID leaves less room, and a datagram is never split (RFC 9221 §5).
                 let room = self.datagram_room();
                 if room < before {
-                    self.datagrams.drop_larger_than(room);
+                    self.datagrams.drop_larger_than(room, &mut self.events);
                 }
             }
             Frame::RetireConnectionId { sequence } => {

@@ -586,6 +586,7 @@ impl Connection {
         }
         self.recovery.trim();
         self.streams.trim();
+        self.datagrams.trim();
         self.events.trim();
         self.local_cids.trim();
         self.remote_cids.trim();
@@ -681,7 +682,8 @@ impl Connection {
         let most = u16::try_from(peer.max_udp_payload_size).unwrap_or(u16::MAX);
         if most < self.recovery.max_datagram_size() {
             self.recovery.set_max_datagram_size(most);
-            self.datagrams.drop_larger_than(self.datagram_room());
+            let room = self.datagram_room();
+            self.datagrams.drop_larger_than(room, &mut self.events);
         }
         self.peer = peer;
         self.peer_parameters_known = true;

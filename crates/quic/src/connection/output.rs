@@ -94,17 +94,24 @@ impl Connection {
     }
 
     /// The system refuses datagrams of `len` bytes on this path: the smallest size there is will
-    /// do, and what was lost is sent again in smaller packets (RFC 9000 §14).
+    /// do (RFC 9000 §14). What is in flight may never have left: it is sent again, and says
+    /// nothing of congestion.
     pub(crate) fn handle_datagram_too_big(&mut self, len: usize) {
         let least = MIN_INITIAL_DATAGRAM as u16;
-        if len > usize::from(least) && self.recovery.max_datagram_size() > least {
-            tracing::debug!(
-                len,
-                "datagrams too big for the path; falling back to {least} bytes"
-            );
-            self.recovery.set_max_datagram_size(least);
-            self.datagrams.drop_larger_than(self.datagram_room());
+        if len <= usize::from(least) || self.recovery.max_datagram_size() <= least {
+            return;
         }
+        tracing::debug!(
+            len,
+            "datagrams too big for the path; falling back to {least} bytes"
+        );
+        self.recovery.set_max_datagram_size(least);
+        for space in PacketNumberSpace::ALL {
+            let (recovery, mut owner) = self.split_for_delivery();
+            recovery.abandon_space(space, &mut owner);
+        }
+        let room = self.datagram_room();
+        self.datagrams.drop_larger_than(room, &mut self.events);
     }
 
     fn build_train(&mut self, now: Time, train: &mut TrainBuf) {

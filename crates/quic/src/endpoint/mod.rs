@@ -389,6 +389,7 @@ impl Endpoint {
     pub fn handle_datagram_too_big(&mut self, handle: ConnectionHandle, len: usize) {
         if let Some(connection) = self.slot(handle).and_then(|s| s.connection.as_mut()) {
             connection.handle_datagram_too_big(len);
+            self.after(handle);
         }
     }
 

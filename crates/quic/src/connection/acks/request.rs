@@ -55,7 +55,7 @@ impl Terms {
         let factor = u64::from(LARGE_CHANGE);
         let (few, many) = order(self.packets_per_ack, other.packets_per_ack);
         let (short, long) = order(self.max_ack_delay, other.max_ack_delay);
-        many >= factor * few || long >= LARGE_CHANGE * short
+        many >= factor * few || (long > short && long >= LARGE_CHANGE * short)
     }
 }
 

@@ -1,8 +1,8 @@
 //! Flow-control credit (RFC 9000 §4): what we may send, and what we let the peer send.
 //!
 //! Used for each stream and for the connection as a whole. A receive window doubles, up to its
-//! configured maximum, when half of it was consumed within two round trips and the window looks
-//! like the limit: a longer one would only fill the queue of a path that gives no more.
+//! configured maximum, when half of it is consumed within two round trips and the window looks
+//! like the limit: a larger one would only fill the queue of a path that gives no more.
 
 use std::time::Duration;
 
@@ -72,8 +72,7 @@ pub(crate) struct ReceiveCredit {
     last_update: Option<Time>,
     /// Bytes consumed as of that update.
     consumed_then: u64,
-    /// Most bytes per second between two updates, slowly forgotten.
-    best_rate: u64,
+    tuning: Tuning,
 }
 
 impl ReceiveCredit {
@@ -85,7 +84,7 @@ impl ReceiveCredit {
             max_window: max_window.max(window),
             last_update: None,
             consumed_then: 0,
-            best_rate: 0,
+            tuning: Tuning::default(),
         }
     }
 
@@ -103,17 +102,18 @@ impl ReceiveCredit {
         self.consumed += bytes;
     }
 
-    /// Half of the window was consumed, or the last update was lost.
+    /// A quarter of the window was consumed, or the last update was lost. Waiting for half would
+    /// leave the peer half a window a round trip once both fall into step.
     pub(crate) fn wants_update(&self) -> bool {
-        self.advertised.saturating_sub(self.consumed) <= self.window / 2
+        self.advertised.saturating_sub(self.consumed) <= self.window / 4 * 3
     }
 
-    /// As [`Self::wants_update`] for the connection, of which `received` bytes are used up: no
-    /// less could be granted than the peer has left. What a stream leaves unread uses up credit
-    /// and must not keep the others from theirs.
+    /// As [`Self::wants_update`] for the connection, of which `received` bytes are used up: what
+    /// could be granted is a third of what the peer has left. What a stream leaves unread uses up
+    /// credit and must not keep the others from theirs.
     pub(crate) fn wants_update_beside_unread(&self, received: u64) -> bool {
         let gain = (self.consumed + self.window).saturating_sub(self.advertised);
-        gain > 0 && self.advertised.saturating_sub(received) <= gain
+        gain > 0 && self.advertised.saturating_sub(received) <= 3 * gain
     }
 
     /// The new limit to advertise.
@@ -132,17 +132,97 @@ impl ReceiveCredit {
     fn tune(&mut self, elapsed: Duration, rtt: RoundTrip) {
         let bytes = self.consumed - self.consumed_then;
         let micros = u64::try_from(elapsed.as_micros().max(1)).unwrap_or(u64::MAX);
-        // An update beside unread data covers less than half of the window.
-        let half = u128::from(micros) * u128::from(self.window / 2) / u128::from(bytes.max(1));
-        let elapsed = Duration::from_micros(u64::try_from(half).unwrap_or(u64::MAX));
         let rate = bytes.saturating_mul(1_000_000) / micros;
-        // A queue lengthens the round trip and so makes any window look small. It is small if
-        // it is gone within few of the shortest round trips, or if more is coming than ever.
-        let more = self.best_rate > 0 && rate > self.best_rate.saturating_add(self.best_rate / 4);
-        let limiting = elapsed < 4 * rtt.min || more;
-        if elapsed < 2 * rtt.smoothed && limiting {
+        // The time that half of a window takes, at this rate.
+        let half = u128::from(micros) * u128::from(self.window / 2) / u128::from(bytes.max(1));
+        let half = Duration::from_micros(u64::try_from(half).unwrap_or(u64::MAX));
+        self.tuning.on_rate(rate);
+        if half >= 2 * rtt.smoothed {
+            self.window = self.tuning.on_ample(self.window);
+        } else if half < 4 * rtt.min || self.tuning.is_rising(rate) {
             self.window = (self.window * 2).min(self.max_window);
+        } else {
+            self.window = self
+                .tuning
+                .on_doubtful(rate, self.window)
+                .min(self.max_window);
         }
+        self.tuning.remember(rate);
+    }
+}
+
+/// Whether a window that is soon consumed is too small: a queue lengthens the round trip, and so
+/// makes any window look small. It is small if it is gone within few of the shortest round trips,
+/// or if more is coming than ever; and where that does not tell, a larger one is tried for a while.
+#[derive(Debug, Default)]
+struct Tuning {
+    /// Most bytes per second between two updates, slowly forgotten.
+    best_rate: u64,
+    /// Updates in doubt since the last trial.
+    doubts: u32,
+    trial: Option<Trial>,
+}
+
+/// A window doubled on trial.
+#[derive(Debug)]
+struct Trial {
+    window: u64,
+    /// The best rate before.
+    rate: u64,
+    updates: u32,
+}
+
+impl Tuning {
+    /// Updates in doubt before a trial, and updates that a trial lasts.
+    const DOUBTS: u32 = 32;
+    const TRIAL: u32 = 12;
+
+    fn on_rate(&mut self, rate: u64) {
+        // A trial that brings more was right.
+        if self
+            .trial
+            .as_ref()
+            .is_some_and(|t| rate > t.rate + t.rate / 4)
+        {
+            self.trial = None;
+            self.doubts = Self::DOUBTS;
+        }
+    }
+
+    /// The window is larger than what arrives in two round trips. Returns the one to go on with.
+    fn on_ample(&mut self, window: u64) -> u64 {
+        self.doubts = 0;
+        self.trial.take().map_or(window, |trial| trial.window)
+    }
+
+    fn is_rising(&self, rate: u64) -> bool {
+        self.best_rate > 0 && rate > self.best_rate.saturating_add(self.best_rate / 4)
+    }
+
+    /// The window to go on with.
+    fn on_doubtful(&mut self, rate: u64, window: u64) -> u64 {
+        if let Some(trial) = &mut self.trial {
+            trial.updates += 1;
+            if trial.updates < Self::TRIAL {
+                return window;
+            }
+            self.doubts = 0;
+            return self.trial.take().map_or(window, |trial| trial.window);
+        }
+        self.doubts += 1;
+        if self.doubts < Self::DOUBTS {
+            return window;
+        }
+        let rate = rate.max(self.best_rate);
+        self.trial = Some(Trial {
+            window,
+            rate,
+            updates: 0,
+        });
+        window * 2
+    }
+
+    fn remember(&mut self, rate: u64) {
         self.best_rate = rate.max(self.best_rate - self.best_rate / 16);
     }
 }
@@ -160,15 +240,15 @@ mod tests {
         };
         let mut c = ReceiveCredit::new(1000, 3000);
         c.on_received(Time::ZERO);
-        c.consume(400);
+        c.consume(200);
         assert!(!c.wants_update());
         c.consume(100);
         assert!(c.wants_update());
-        assert_eq!(c.update(Time::ZERO + rtt, round_trip), 2500);
+        assert_eq!(c.update(Time::ZERO + rtt, round_trip), 2300);
         c.consume(1500);
-        assert_eq!(c.update(Time::ZERO + 2 * rtt, round_trip), 5000);
+        assert_eq!(c.update(Time::ZERO + 2 * rtt, round_trip), 4800);
         c.consume(2000);
-        assert_eq!(c.update(Time::ZERO + 30 * rtt, round_trip), 7000);
+        assert_eq!(c.update(Time::ZERO + 30 * rtt, round_trip), 6800);
     }
 
     #[test]
@@ -191,15 +271,40 @@ mod tests {
         c.on_received(Time::ZERO);
         let mut now = Time::ZERO;
         // 100 bytes a millisecond, whatever the window: the rest waits in a queue.
-        for _ in 0..20 {
-            c.consume(c.window / 2);
-            now += ms(c.window / 200);
+        let mut largest = 0;
+        for _ in 0..2000 {
+            c.consume(c.window / 4);
+            now += ms(c.window / 400);
             let waiting = RoundTrip {
                 smoothed: ms(c.window / 100),
                 min: ms(1),
             };
             c.update(now, waiting);
+            largest = c.window.max(largest);
         }
-        assert!(c.window <= 2000, "{}", c.window);
+        assert!(
+            c.window <= 2000 && largest <= 4000,
+            "{} {largest}",
+            c.window
+        );
+    }
+
+    #[test]
+    fn a_path_that_became_longer_gets_a_longer_window() {
+        let ms = Duration::from_millis;
+        let longer = RoundTrip {
+            smoothed: ms(165),
+            min: ms(10),
+        };
+        let mut c = ReceiveCredit::new(1 << 20, 4 << 20);
+        c.on_received(Time::ZERO);
+        let mut now = Time::ZERO;
+        // One window a round trip, whatever its size.
+        for _ in 0..300 {
+            c.consume(c.window / 4);
+            now += ms(165) / 4;
+            c.update(now, longer);
+        }
+        assert_eq!(c.window, 4 << 20);
     }
 }

@@ -32,7 +32,7 @@ use crate::error::{ReadError, Violation, WriteError};
 pub(crate) use flow::RoundTrip;
 use flow::{ReceiveCredit, SendCredit};
 use recv::{Accepted, RecvStream};
-use send::{Queued, SendStream};
+use send::SendStream;
 
 /// Room any small control frame of this component needs.
 const CONTROL_FRAME_ROOM: usize = RESET_STREAM_MAX_LEN;
@@ -384,15 +384,14 @@ impl Streams {
         let Some(s) = self.send.get_mut(&id) else {
             return;
         };
-        if s.queued == Queued::Ready {
+        if s.ready {
             return;
         }
         if s.can_send(self.send_credit.available()) {
-            s.queued = Queued::Ready;
+            s.ready = true;
             self.ready.push_back(id);
         } else if s.wants_connection_credit() {
-            if s.queued == Queued::No {
-                s.queued = Queued::Waiting;
+            if !std::mem::replace(&mut s.waiting, true) {
                 self.waiting.push_back(id);
             }
         } else if s.blocked_by_stream() {
@@ -505,9 +504,6 @@ impl Streams {
 
     /// Both halves are over: the peer may open another (RFC 9000 §4.6).
     fn on_gone(&mut self, id: StreamId) {
-        if self.send.is_empty() && self.recv.is_empty() {
-            self.trim();
-        }
         if id.initiator() == self.side {
             return;
         }
@@ -615,10 +611,8 @@ impl Streams {
         if self.send_credit.raise(max) {
             let waiting = std::mem::take(&mut self.waiting);
             for id in waiting {
-                if let Some(s) = self.send.get_mut(&id)
-                    && s.queued == Queued::Waiting
-                {
-                    s.queued = Queued::No;
+                if let Some(s) = self.send.get_mut(&id) {
+                    s.waiting = false;
                     self.enqueue(id);
                 }
             }
@@ -819,7 +813,7 @@ impl Streams {
                     continue;
                 }
             }
-            s.queued = Queued::No;
+            s.ready = false;
             self.ready.pop_front();
             self.enqueue(id);
         }

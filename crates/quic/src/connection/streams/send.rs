@@ -35,16 +35,6 @@ enum Reset {
     Acked,
 }
 
-/// Where the stream waits for its turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Queued {
-    No,
-    /// In the round robin of streams that can send now.
-    Ready,
-    /// Waiting for connection credit.
-    Waiting,
-}
-
 /// What one STREAM frame used up.
 #[derive(Debug)]
 pub(crate) struct Written {
@@ -63,7 +53,10 @@ pub(crate) struct SendStream {
     stopped: Option<u64>,
     /// A write was refused; `Writable` is owed.
     pub(crate) writer_blocked: bool,
-    pub(crate) queued: Queued,
+    /// In the round robin of streams that can send now.
+    pub(crate) ready: bool,
+    /// Listed as waiting for connection credit.
+    pub(crate) waiting: bool,
     /// Listed for a RESET_STREAM or STREAM_DATA_BLOCKED frame.
     pub(crate) control_queued: bool,
     /// Limit already reported by STREAM_DATA_BLOCKED.
@@ -79,7 +72,8 @@ impl SendStream {
             reset: Reset::None,
             stopped: None,
             writer_blocked: false,
-            queued: Queued::No,
+            ready: false,
+            waiting: false,
             control_queued: false,
             reported: None,
         }
