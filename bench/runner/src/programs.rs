@@ -1,0 +1,209 @@
+//! The programs: built from the registries, and found where cargo and go put them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256,
+};
+
+use crate::Outcome;
+use crate::plan::{Case, Stack, Way};
+
+/// The peers' versions are those of the lock file.
+const LOCK: &str = include_str!("../../Cargo.lock");
+const GO_MODULES: &str = include_str!("../../quic-go/go.mod");
+
+/// Where everything is.
+pub(crate) struct Programs {
+    /// The shipped command.
+    pub(crate) towline: PathBuf,
+    /// The driver of the stacks in Rust.
+    pub(crate) peer: PathBuf,
+    /// The same with an allocator that counts.
+    pub(crate) counting: PathBuf,
+    quic_go: Result<PathBuf, String>,
+    /// Certificates for the drivers.
+    pub(crate) material: PathBuf,
+    commit: String,
+}
+
+impl Programs {
+    /// Builds what the cases need, or takes what was built before.
+    pub(crate) fn find(root: &Path, build: bool, cases: &[Case]) -> Outcome<Self> {
+        let bench = root.join("bench");
+        let target = target_folder(&bench)?;
+        let needs = |stack| cases.iter().any(|case| case.stacks.contains(&stack));
+        let by_cli = cases
+            .iter()
+            .any(|case| case.way == Way::Cli && case.stacks.contains(&Stack::Towline));
+        if build {
+            if by_cli {
+                cargo(root, &["-p", "towline-cli"])?;
+            }
+            cargo(&bench, &["-p", "bench-peers"])?;
+        }
+        let quic_go = if needs(Stack::QuicGo) {
+            quic_go(&bench, &target, build)
+        } else {
+            Err("it is not asked for".to_owned())
+        };
+        if let (true, Err(why)) = (needs(Stack::QuicGo), &quic_go) {
+            eprintln!("SKIPPED quic-go: {why}");
+        }
+        let material = target.join("material");
+        make_material(&material)?;
+        let release = |target: &Path, name: &str| target.join("release").join(name);
+        let programs = Self {
+            towline: release(&target_folder(root)?, "towline"),
+            peer: release(&target, "bench-peer"),
+            counting: release(&target, "bench-peer-counting"),
+            quic_go,
+            material,
+            commit: crate::machine::commit(root),
+        };
+        let needed = [(&programs.peer, true), (&programs.towline, by_cli)];
+        match needed
+            .iter()
+            .find(|(path, needed)| *needed && !path.is_file())
+        {
+            Some((path, _)) => Err(format!("{} was not built", path.display())),
+            None => Ok(programs),
+        }
+    }
+
+    /// The driver of quic-go, if it could be built.
+    pub(crate) fn quic_go(&self) -> Outcome<&Path> {
+        self.quic_go.as_deref().map_err(Clone::clone)
+    }
+
+    /// Why a stack cannot be measured here.
+    pub(crate) fn missing(&self, stack: Stack) -> Option<&str> {
+        match (&self.quic_go, stack) {
+            (Err(why), Stack::QuicGo) => Some(why),
+            _ => None,
+        }
+    }
+
+    /// What was measured.
+    pub(crate) fn version(&self, stack: Stack) -> String {
+        match stack {
+            Stack::Towline => format!("{} ({})", locked("towline"), self.commit),
+            Stack::Quinn => locked("quinn"),
+            Stack::S2nQuic => locked("s2n-quic"),
+            Stack::QuicGo => required("github.com/quic-go/quic-go"),
+            Stack::Floor => format!("aws-lc-rs {}", locked("aws-lc-rs")),
+            Stack::Tls => format!("rustls {}", locked("rustls")),
+        }
+    }
+}
+
+/// A package's version in the lock file.
+fn locked(package: &str) -> String {
+    let mut lines = LOCK.lines();
+    lines.find(|line| *line == format!("name = \"{package}\""));
+    let version = lines
+        .next()
+        .and_then(|line| line.strip_prefix("version = "));
+    version.unwrap_or("unknown").trim_matches('"').to_owned()
+}
+
+/// A module's version in the Go driver's list.
+fn required(module: &str) -> String {
+    let line = GO_MODULES.lines().find_map(|line| {
+        line.trim()
+            .trim_start_matches("require ")
+            .strip_prefix(module)
+    });
+    line.unwrap_or("unknown")
+        .trim()
+        .trim_start_matches('v')
+        .to_owned()
+}
+
+fn cargo(folder: &Path, arguments: &[&str]) -> Outcome {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command
+        .args(["build", "--release", "--locked"])
+        .args(arguments)
+        .current_dir(folder);
+    run(command, &format!("cargo build {}", arguments.join(" ")))
+}
+
+/// Its output belongs to standard error: standard output is for results.
+fn run(mut command: Command, what: &str) -> Outcome {
+    let status = command
+        .stdin(Stdio::null())
+        .stdout(std::io::stderr())
+        .status()
+        .map_err(|error| format!("`{what}` did not start: {error}"))?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(format!("`{what}` ended with {status}"))
+    }
+}
+
+/// Where cargo puts what it builds in this workspace.
+fn target_folder(workspace: &Path) -> Outcome<PathBuf> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["metadata", "--format-version=1", "--no-deps", "--locked"])
+        .current_dir(workspace)
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| format!("`cargo metadata` did not start: {error}"))?;
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout)
+        .map_err(|error| format!("`cargo metadata` is not understood: {error}"))?;
+    let folder = metadata["target_directory"].as_str();
+    Ok(folder
+        .ok_or("`cargo metadata` names no target folder")?
+        .into())
+}
+
+fn quic_go(bench: &Path, target: &Path, build: bool) -> Outcome<PathBuf> {
+    let program = target.join("release/bench-quic-go");
+    if build {
+        let mut command = Command::new("go");
+        command
+            .args(["build", "-trimpath", "-o"])
+            .arg(&program)
+            .arg(".")
+            .current_dir(bench.join("quic-go"));
+        run(command, "go build")?;
+    }
+    if program.is_file() {
+        Ok(program)
+    } else {
+        Err("its driver was not built".to_owned())
+    }
+}
+
+/// An authority and a P-256 certificate for `localhost`, made anew for each run.
+fn make_material(folder: &Path) -> Outcome {
+    let failed = |error: rcgen::Error| format!("no certificate could be made: {error}");
+    let key = || KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(failed);
+    let mut authority = CertificateParams::default();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    let authority_key = key()?;
+    let root = authority.self_signed(&authority_key).map_err(failed)?;
+    let issuer = Issuer::new(authority, authority_key);
+    let mut leaf =
+        CertificateParams::new(vec![bench_contract::SERVER_NAME.to_owned()]).map_err(failed)?;
+    leaf.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    leaf.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    let leaf_key = key()?;
+    let leaf = leaf.signed_by(&leaf_key, &issuer).map_err(failed)?;
+    let write = |name: &str, text: String| {
+        let path = folder.join(name);
+        fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
+    };
+    fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    write("ca.pem", root.pem())?;
+    write("cert.pem", leaf.pem())?;
+    write("key.pem", leaf_key.serialize_pem())
+}
