@@ -714,8 +714,10 @@ fn a_dead_runtime_ends_what_it_drove() {
         .build()
         .unwrap();
     let pair = runtime.block_on(Pair::new());
+    assert_eq!(pair.client.connection_count(), 1);
     drop(runtime);
     assert!(pair.near.close_reason().is_some());
+    assert_eq!(pair.client.connection_count(), 0);
     let other = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

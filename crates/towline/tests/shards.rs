@@ -278,6 +278,28 @@ async fn an_endpoint_of_two_shards_connects_from_both() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_proxy_that_accepts_and_connects_in_turn_connects_from_both_shards() {
+    let (client_config, server_config) = configs();
+    let upstream = serve(server_config.clone(), SocketOptions::default());
+    let proxy = Endpoint::builder()
+        .server(server_config)
+        .shards(2)
+        .bind(SocketAddr::from(([127, 0, 0, 1], 0)))
+        .unwrap();
+    let clients = connect_all(&proxy, &client_config, 16).await;
+    let before = connections(&proxy.shard_stats());
+    let mut all = Vec::new();
+    for _ in 0..clients.len() {
+        let accepted = tokio::time::timeout(10 * SECOND, proxy.accept()).await;
+        all.push(accepted.unwrap().unwrap());
+        let connect = proxy.connect(upstream.local_addr(), "localhost", &client_config);
+        all.push(connect.await.unwrap());
+    }
+    let after = connections(&proxy.shard_stats());
+    assert_eq!([after[0] - before[0], after[1] - before[1]], [8, 8]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dropped_accept_leaves_no_waker_and_takes_no_connection() {
     let (client_config, server_config) = configs();
     let server = Endpoint::builder()

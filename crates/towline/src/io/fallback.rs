@@ -8,6 +8,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::socket::{BufferGrant, SocketInfo};
 
+/// Bytes of UDP payload that every path of QUIC carries (RFC 9000 §14).
+const LEAST_DATAGRAM: usize = 1200;
+
 /// Something a socket was refused and does without from then on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -22,7 +25,8 @@ pub enum Fallback {
     ReceiveBuffer(BufferGrant),
     /// A smaller send buffer than asked for.
     SendBuffer(BufferGrant),
-    /// Datagrams of this many bytes and more do not fit the path and are dropped.
+    /// Datagrams of this many bytes and more do not fit the path; a connection that sent one
+    /// goes on with datagrams of 1200 bytes.
     DatagramTooBig(usize),
     /// The kernel does not steer datagrams by connection ID; shards hand them over.
     SteeringRefused,
@@ -54,9 +58,14 @@ impl fmt::Display for Fallback {
                 grant.asked / 1024,
                 grant.asked
             ),
+            Self::DatagramTooBig(bytes @ ..=LEAST_DATAGRAM) => write!(
+                f,
+                "datagrams of {bytes} bytes do not fit the path: no connection is possible over it; QUIC needs {LEAST_DATAGRAM} bytes of UDP payload, see `ip link`, mtu"
+            ),
             Self::DatagramTooBig(bytes) => write!(
                 f,
-                "datagrams of {bytes} bytes do not fit the path and are dropped: lower the MTU (`perf --mtu`)"
+                "datagrams of {bytes} bytes do not fit the path: what was sent is lost, and connections go on with {LEAST_DATAGRAM} bytes, which takes {:.1} times as many datagrams; lower the MTU to what the path carries (`perf --mtu`, `TransportConfig::mtu`)",
+                *bytes as f64 / LEAST_DATAGRAM as f64
             ),
             Self::SteeringRefused => f.write_str(
                 "the system does not steer datagrams to shards by connection ID: they hand them to each other, which costs a copy and a wake-up",

@@ -13,16 +13,19 @@ use super::handle::{Delivery, Dispatch, Handle};
 use super::shard::Shard;
 use super::socket::Socket;
 use super::stats::SocketStats;
-use super::steer::shard_of;
+use super::steer::{MAX_SHARDS, shard_of};
 
 /// One shard for each of `sockets`, which are in the order of [`bind_shards`](super::bind_shards).
 ///
 /// All share the keys of `config`; the limits of `server` (connections, handshakes) are
-/// shared out among them. With more than one shard, connection IDs are those of
+/// divided among them, rounded up. With more than one shard, connection IDs are those of
 /// [`ShardedCid`], whatever generator `config` has. `dispatch` makes each shard's dispatcher.
 ///
 /// A stateless reset carries no connection ID: one that reaches another shard than its
 /// connection's is not recognised, and the connection ends by its idle timeout.
+///
+/// # Panics
+/// When there are more sockets than [`MAX_SHARDS`].
 pub fn shard_group<S: Socket, D: Dispatch>(
     sockets: Vec<S>,
     config: EndpointConfig,
@@ -30,6 +33,10 @@ pub fn shard_group<S: Socket, D: Dispatch>(
     mut dispatch: impl FnMut(usize) -> D,
 ) -> Vec<Shard<S, D>> {
     let count = sockets.len();
+    assert!(
+        count <= MAX_SHARDS,
+        "an endpoint has at most {MAX_SHARDS} shards"
+    );
     let server = server.map(|server| Arc::new(share_limits(server, count)));
     let EndpointConfig {
         seed,

@@ -4,6 +4,7 @@
 //! change marks the shard dirty, and only the first change since its last turn
 //! wakes it. Nothing here makes a system call or waits for anything but the lock.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -15,7 +16,7 @@ use super::clock::Clock;
 use super::socket::SocketInfo;
 use super::stats::SocketStats;
 
-/// Cap: bytes that datagrams handed over by other shards may take until the shard's next turn.
+/// Cap: bytes that datagrams handed over by other shards may take until the shard handles them.
 pub(super) const MAX_MAIL_BYTES: usize = 1 << 20;
 /// What a train handed over counts beside its bytes.
 const MAIL_OVERHEAD: usize = 128;
@@ -68,11 +69,29 @@ pub(super) struct State<D> {
     pub(super) gone: bool,
 }
 
-/// Datagrams that came to another shard's socket.
+/// Trains that came to another shard's socket, the oldest first.
+pub(super) type Trains = VecDeque<(DatagramMeta, Vec<u8>)>;
+
+/// Where other shards leave trains.
 #[derive(Default)]
 pub(super) struct Mail {
-    pub(super) trains: Vec<(DatagramMeta, Vec<u8>)>,
+    trains: Trains,
+    /// What all trains take that the shard has not handled, taken out or not.
     bytes: usize,
+}
+
+impl Mail {
+    /// Moves what waits into `taken`, once that is used up.
+    pub(super) fn take_into(&mut self, taken: &mut Trains) {
+        if taken.is_empty() {
+            std::mem::swap(&mut self.trains, taken);
+        }
+    }
+
+    /// A train that was taken out has been handled.
+    pub(super) fn on_handled(&mut self, train: &[u8]) {
+        self.bytes -= train.len() + MAIL_OVERHEAD;
+    }
 }
 
 /// What became of datagrams handed to another shard.
@@ -131,7 +150,7 @@ impl<D> Handle<D> {
         result
     }
 
-    /// Gives the shard datagrams that came to another one's socket, for its next turn.
+    /// Gives the shard datagrams that came to another one's socket, for its next turns.
     pub(super) fn deliver(&self, meta: DatagramMeta, train: &[u8]) -> Delivery {
         let mut state = self.lock();
         if state.gone {
@@ -142,7 +161,7 @@ impl<D> Handle<D> {
             return Delivery::Full;
         }
         state.mail.bytes = bytes;
-        state.mail.trains.push((meta, train.to_vec()));
+        state.mail.trains.push_back((meta, train.to_vec()));
         let waker = if std::mem::replace(&mut state.dirty, true) {
             None
         } else {

@@ -3,11 +3,14 @@
 //! Called by whoever owns the loop; shares the engine with [`Handle`]s. Never waits.
 //! A turn, in the order of this file:
 //!
-//! 1. `enter`: forget the dirty mark, run the engine's timers if due.
-//! 2. `receive`: one batch of trains from the socket, each handled under the lock.
-//! 3. `transmit`: trains from the engine to the socket, round robin over connections; one
+//! 1. `enter`: forget the dirty mark, take the mail of other shards, run the engine's timers
+//!    if due.
+//! 2. `read_mail`: a few trains of the mail, each handled under the lock.
+//! 3. `receive`: one batch of trains from the socket, each handled under the lock.
+//! 4. `transmit`: trains from the engine to the socket, round robin over connections; one
 //!    system call for each long train, one for many short ones (`collect`).
-//! 4. Repeat 2 and 3 until both are idle, the send side is blocked, or the budget is spent.
+//! 5. Repeat 2 to 4 until all are idle, the send side is blocked, or the budget is spent.
+//! 6. `leave`: publish the counters, wake whoever the turn's events concern.
 
 use std::fmt;
 use std::io;
@@ -24,9 +27,9 @@ use towline_wire::Time;
 use super::clock::Clock;
 use super::fallback::Complaints;
 use super::group::Neighbours;
-use super::handle::{Dispatch, Handle};
+use super::handle::{Dispatch, Handle, Trains};
 use super::outbox::{Flush, Outbox};
-use super::socket::{MAX_SEND_BATCH, ReceiveBatch, Socket, SocketInfo};
+use super::socket::{MAX_SEND_BATCH, RECEIVE_BATCH, ReceiveBatch, Socket, SocketInfo};
 use super::stats::SocketStats;
 use super::udp::UdpSocket;
 
@@ -57,6 +60,8 @@ pub struct Shard<S: Socket = UdpSocket, D: Dispatch = ()> {
     socket: S,
     handle: Handle<D>,
     clock: Clock,
+    /// What other shards handed over, taken out of the lock and not handled yet.
+    mail: Trains,
     inbox: ReceiveBatch,
     outbox: Outbox,
     /// Hold the bytes of the trains in `outbox`, in its order; made as they are needed.
@@ -93,6 +98,7 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
             handle: Handle::new(endpoint, dispatch, clock, socket.info()),
             socket,
             clock,
+            mail: Trains::new(),
             inbox: ReceiveBatch::new(),
             outbox,
             trains: vec![TrainBuf::with_max_segments(max_segments)],
@@ -179,6 +185,13 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
     /// # Errors
     /// As `drive`.
     pub fn drive_if(&mut self, now: Time, readable: bool) -> io::Result<Turn> {
+        let turn = self.take_turn(now, readable);
+        // After an error, too: the wakers collected so far are known to nobody else.
+        self.leave();
+        turn
+    }
+
+    fn take_turn(&mut self, now: Time, readable: bool) -> io::Result<Turn> {
         let began = self.clock.now();
         let mut elapsed = Duration::ZERO;
         let mut readable = readable;
@@ -187,6 +200,7 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
         let mut turn = Turn::default();
         self.enter(now);
         loop {
+            self.read_mail(now + elapsed, &mut budget);
             if readable {
                 match self.receive(now + elapsed, &mut budget) {
                     Ok(()) => {}
@@ -206,7 +220,7 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
             let sending = self.transmit(now + elapsed, &mut budget)?;
             turn.want_write =
                 matches!(sending, Sending::Blocked) && self.outbox.retry_at().is_none();
-            if !readable && !matches!(sending, Sending::Busy) {
+            if !readable && !matches!(sending, Sending::Busy) && self.mail.is_empty() {
                 break;
             }
             elapsed = self.clock.now().saturating_duration_since(began);
@@ -216,7 +230,6 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
                 break;
             }
         }
-        self.leave();
         Ok(turn)
     }
 
@@ -243,15 +256,35 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
         let mut state = self.handle.lock();
         let state = &mut *state;
         state.dirty = false;
-        for (meta, mut train) in std::mem::take(&mut state.mail).trains {
-            state.endpoint.handle_datagrams(now, meta, &mut train);
-        }
+        state.mail.take_into(&mut self.mail);
         if state.endpoint.next_timeout().is_some_and(|at| at <= now) {
             state.endpoint.handle_timeout(now);
         }
         state
             .dispatch
             .dispatch(&mut state.endpoint, now, &mut self.wake);
+    }
+
+    fn read_mail(&mut self, now: Time, budget: &mut usize) {
+        for _ in 0..RECEIVE_BATCH {
+            if *budget == 0 {
+                break;
+            }
+            let Some((meta, mut train)) = self.mail.pop_front() else {
+                break;
+            };
+            *budget = budget.saturating_sub(train.len().div_ceil(meta.stride.max(1)));
+            let mut state = self.handle.lock();
+            let state = &mut *state;
+            state.endpoint.handle_datagrams(now, meta, &mut train);
+            state
+                .dispatch
+                .dispatch(&mut state.endpoint, now, &mut self.wake);
+            state.mail.on_handled(&train);
+            // What came behind leftovers of an earlier turn has no turn of its own to come.
+            state.mail.take_into(&mut self.mail);
+        }
+        self.wake_all();
     }
 
     fn receive(&mut self, now: Time, budget: &mut usize) -> io::Result<()> {
@@ -314,11 +347,34 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
                     train.set_max_segments(max_segments);
                 }
             }
-            if idle {
+            let shrunk = self.shrink(now);
+            if idle && !shrunk {
                 return Ok(Sending::Idle);
             }
         }
         Ok(Sending::Busy)
+    }
+
+    /// Tells the engine which connections' datagrams were too big; true if there were any, which
+    /// have something to send again.
+    fn shrink(&mut self, now: Time) -> bool {
+        let Some(mut next) = self.outbox.next_to_shrink() else {
+            return false;
+        };
+        let mut state = self.handle.lock();
+        let state = &mut *state;
+        loop {
+            let (connection, len) = next;
+            state.endpoint.handle_datagram_too_big(connection, len);
+            match self.outbox.next_to_shrink() {
+                Some(another) => next = another,
+                None => break,
+            }
+        }
+        state
+            .dispatch
+            .dispatch(&mut state.endpoint, now, &mut self.wake);
+        true
     }
 
     /// Builds trains for one system call; true if the engine has no more now.
@@ -353,9 +409,6 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
             self.complaints.warn(&info);
         }
         let mut state = self.handle.lock();
-        while let Some((connection, len)) = self.outbox.next_to_shrink() {
-            state.endpoint.handle_datagram_too_big(connection, len);
-        }
         state.info = info;
         state.stats = self.stats;
         drop(state);

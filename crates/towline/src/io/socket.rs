@@ -169,7 +169,8 @@ pub struct SocketOptions {
     pub gso: bool,
     /// Receive trains in one buffer where the system can (UDP GRO).
     pub gro: bool,
-    /// Share the port with other sockets of this process (`SO_REUSEPORT`).
+    /// Share the port with other sockets of this process (`SO_REUSEPORT`). Ignored by
+    /// endpoints of several shards, whose sockets share a port that was free in any case.
     pub reuse_port: bool,
     /// Where sockets share a port as the shards of an endpoint, let the kernel steer datagrams
     /// to them by connection ID; without, shards hand them over.

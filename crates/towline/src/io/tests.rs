@@ -238,6 +238,70 @@ fn a_batch_stops_before_the_train_that_is_refused() {
     );
 }
 
+/// Runs `f` on a thread whose system refuses the calls of these numbers, as sandboxes do.
+#[cfg(target_os = "linux")]
+fn in_sandbox<R: Send>(refused: &[libc::c_long], f: impl FnOnce() -> R + Send) -> R {
+    let line = |code: u32, jt: u8, k: u32| libc::sock_filter {
+        code: code as u16,
+        jt,
+        jf: 0,
+        k,
+    };
+    // The number of the call is what `seccomp_data` begins with.
+    let mut program = vec![line(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0)];
+    for (i, number) in refused.iter().enumerate() {
+        let to_refusal = (refused.len() - i) as u8;
+        let is_equal = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+        program.push(line(is_equal, to_refusal, *number as u32));
+    }
+    let answer = libc::BPF_RET | libc::BPF_K;
+    program.push(line(answer, 0, libc::SECCOMP_RET_ALLOW));
+    let refusal = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
+    program.push(line(answer, 0, refusal));
+    let enter = move || {
+        let filter = libc::sock_fprog {
+            len: program.len() as u16,
+            filter: program.as_mut_ptr(),
+        };
+        // SAFETY: both calls concern this thread only; the second reads `filter` and the
+        // program it points to, which outlive it.
+        let entered = unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+                && libc::prctl(
+                    libc::PR_SET_SECCOMP,
+                    libc::SECCOMP_MODE_FILTER,
+                    &raw const filter,
+                ) == 0
+        };
+        assert!(entered, "{}", std::io::Error::last_os_error());
+        f()
+    };
+    std::thread::scope(|scope| scope.spawn(enter).join().unwrap())
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_sandbox_without_sendmmsg_costs_calls_and_no_datagrams() {
+    let mut from = bind("127.0.0.1:0");
+    let mut peer = bind("127.0.0.1:0");
+    let train = Outgoing {
+        remote: peer.info().local_addr,
+        local_ip: None,
+        ecn: None,
+        segment_size: 5,
+        contents: b"hello",
+    };
+    let trains = [train; 3];
+    let all = [libc::SYS_sendmmsg, libc::SYS_sendmsg];
+    let refused = in_sandbox(&all, || from.try_send_batch(&trains));
+    assert_eq!(refused.unwrap_err().raw_os_error(), Some(libc::EPERM));
+    assert_eq!(from.try_send_batch(&trains).unwrap(), 3, "no lesson learnt");
+    let sent = in_sandbox(&all[..1], || from.try_send_batch(&trains));
+    assert_eq!(sent.unwrap(), 1);
+    assert_eq!(from.try_send_batch(&trains).unwrap(), 1, "from then on");
+    assert_eq!(collect(&mut peer, 25).len(), 5);
+}
+
 #[test]
 fn what_a_socket_does_without_is_told_with_its_cost_and_cure() {
     let said = |info: &SocketInfo| -> Vec<String> {
@@ -271,6 +335,16 @@ fn what_a_socket_does_without_is_told_with_its_cost_and_cure() {
     info.gso_refused = false;
     info.gso_segments = 64;
     assert_eq!(said(&info).len(), 3);
+}
+
+#[test]
+fn a_datagram_too_big_is_told_with_what_happens_next_and_its_cure() {
+    let line = Fallback::DatagramTooBig(1472).to_string();
+    assert!(line.contains("go on with 1200 bytes") && line.contains("1.2 times"));
+    assert!(line.contains("`perf --mtu`") && line.contains("`TransportConfig::mtu`"));
+    // Nothing smaller is left to go on with, and no option of ours that cures it.
+    let line = Fallback::DatagramTooBig(1200).to_string();
+    assert!(line.contains("no connection") && !line.contains("--mtu"));
 }
 
 #[test]

@@ -28,7 +28,7 @@ pub struct UdpSocket {
     mapped: bool,
     options: SocketOptions,
     info: SocketInfo,
-    /// The system has no `sendmmsg`.
+    /// The system has no `sendmmsg`, or does not let us use it.
     #[cfg(target_os = "linux")]
     one_by_one: bool,
 }
@@ -159,9 +159,15 @@ impl Socket for UdpSocket {
         if let [first, _, ..] = trains {
             if !self.one_by_one {
                 match super::sendmsg::send_many(self.inner.as_fd(), trains, self.mapped) {
-                    Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => {
-                        tracing::info!("no sendmmsg here; one call for each train");
+                    Err(error)
+                        if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) =>
+                    {
+                        // A packet filter refuses (EPERM) this train alone, too; a sandbox that
+                        // knows `sendmsg` only does not.
+                        self.try_send(first)?;
+                        tracing::info!(%error, "no sendmmsg here; one call for each train");
                         self.one_by_one = true;
+                        return Ok(1);
                     }
                     result => return result,
                 }

@@ -36,16 +36,20 @@ pub struct Endpoint {
 struct Share {
     /// At least one.
     shards: Vec<Handle<Registry>>,
-    /// Whose turn it is to connect or to be asked first for a connection.
-    turn: AtomicUsize,
+    connecting: Rotation,
+    accepting: Rotation,
     local: SocketAddr,
 }
 
-impl Share {
-    /// Indices of all shards, each time beginning with the next one.
-    fn in_turn(&self) -> impl Iterator<Item = usize> + use<> {
-        let count = self.shards.len();
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed) % count;
+/// Whose turn it is among the shards. One for each purpose: with one for two, calls that
+/// alternate would meet the same shard each time.
+#[derive(Default)]
+struct Rotation(AtomicUsize);
+
+impl Rotation {
+    /// All indices below `count`, each time beginning with the next one.
+    fn next(&self, count: usize) -> impl Iterator<Item = usize> + use<> {
+        let turn = self.0.fetch_add(1, Ordering::Relaxed) % count;
         (turn..count).chain(0..turn)
     }
 }
@@ -110,7 +114,7 @@ impl Endpoint {
             })
         };
         let mut started = Err(ConnectError::EndpointClosed);
-        for index in self.share.in_turn() {
+        for index in self.share.connecting.next(self.share.shards.len()) {
             let shard = &self.share.shards[index];
             started = start(shard).map(|slot| (shard, slot));
             // A shard whose socket failed leaves the work to the others.
@@ -150,7 +154,7 @@ impl Endpoint {
         let mut waiting = Waiting::new(shards, |registry| &mut registry.acceptors);
         let (shard, slot, remote) = poll_fn(|cx| {
             let mut open = false;
-            for index in self.share.in_turn() {
+            for index in self.share.accepting.next(shards.len()) {
                 let key = &mut waiting.keys[index];
                 let (taken, _replaced) = shards[index].with(|_, registry| {
                     let result = match registry.pop_accepted() {
@@ -227,10 +231,18 @@ impl Endpoint {
         .await;
     }
 
-    /// Connections in any state, handshakes and closing ones included.
+    /// Connections in any state, handshakes and closing ones included. Those of a shard whose
+    /// driver has ended do not count: nothing moves them any more.
     pub fn connection_count(&self) -> usize {
-        let count =
-            |shard: &Handle<Registry>| shard.read(|endpoint, _| endpoint.stats().connections);
+        let count = |shard: &Handle<Registry>| {
+            shard.read(|endpoint, registry| {
+                if registry.stopped {
+                    0
+                } else {
+                    endpoint.stats().connections
+                }
+            })
+        };
         self.share.shards.iter().map(count).sum()
     }
 
@@ -341,6 +353,7 @@ impl EndpointBuilder {
 
     /// The engine's secrets and connection IDs, instead of fresh random ones: a server
     /// that keeps its reset key over a restart can reset connections it has forgotten.
+    /// With several [`shards`](Self::shards), its generator of connection IDs is ignored.
     pub fn engine(mut self, config: EndpointConfig) -> Self {
         self.engine = Some(config);
         self
@@ -355,7 +368,8 @@ impl EndpointBuilder {
     /// Splits the endpoint into so many shards, 1 to [`MAX_SHARDS`](crate::io::MAX_SHARDS), to
     /// use as many cores. Each has its own socket on the same port, its own engine and its own
     /// driver task, so the runtime must have several threads. A connection lives on one shard,
-    /// which its connection IDs name; the limits of the server are shared out among them.
+    /// which its connection IDs name. The server's limits are divided, rounded up, and may fill
+    /// unevenly: one shard can refuse newcomers while another has room.
     ///
     /// One core carries some 10 Gbit/s or 100,000 small connections: more shards pay off for
     /// servers with many busy clients, never for a single connection.
@@ -415,7 +429,8 @@ impl EndpointBuilder {
         Ok(Endpoint {
             share: Arc::new(Share {
                 shards: handles,
-                turn: AtomicUsize::new(0),
+                connecting: Rotation::default(),
+                accepting: Rotation::default(),
                 local: local.ok_or(io::ErrorKind::InvalidInput)?,
             }),
         })

@@ -91,8 +91,8 @@ struct ServerArgs {
     /// Address and port to listen on; port 0 picks a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4433")]
     listen: SocketAddr,
-    /// Endpoint shards, to use as many cores: each has its own socket on the port and its share
-    /// of the connections. One connection uses one shard
+    /// Endpoint shards, 1 to 64, to use as many cores: each has its own socket on the port and
+    /// its share of the connections. One connection uses one shard
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=MAX_SHARDS as i64))]
     shards: u8,
     #[command(flatten)]
