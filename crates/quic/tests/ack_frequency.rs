@@ -59,7 +59,7 @@ fn requests_of(
                 }
             });
         }
-        !(drop_first && before == 0 && log.borrow().len() > 0)
+        !(drop_first && before == 0 && !log.borrow().is_empty())
     }));
     seen
 }
