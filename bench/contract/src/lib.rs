@@ -48,7 +48,7 @@ pub enum Measure {
     Handshakes,
     /// `count` round trips of [`ECHO_BYTES`] on one stream.
     Echo,
-    /// `connections` connections that say nothing for `seconds`.
+    /// `connections` connections that say nothing for `seconds`; the client stays until it is killed.
     Idle,
     /// DATAGRAM frames of [`DATAGRAM_BYTES`] from client to server for `seconds`.
     Datagrams,

@@ -434,29 +434,23 @@ fn latency(nanos: &mut [u64]) -> Result<Latency> {
 
 async fn serve_idle<E: Endpoint>(endpoint: &mut E, settings: &Settings) -> Result<Report> {
     let before = resident_kib()?;
-    let mut connections = accept_all(endpoint, settings.connections).await?;
+    let connections = accept_all(endpoint, settings.connections).await?;
     // Handshake memory goes when the handshakes are confirmed and their timers have run out.
     sleep(Duration::from_secs(3)).await;
     let meter = Meter::start()?;
     sleep(Duration::from_secs(settings.seconds)).await;
-    let report = Report {
+    Ok(Report {
         resident_kib: Some((before, resident_kib()?)),
         ..meter.stop(connections.len() as u64)?
-    };
-    for connection in connections.iter_mut().rev() {
-        connection.close();
-    }
-    Ok(report)
+    })
 }
 
+/// Reports once all connections stand and holds them until this process is killed.
 async fn drive_idle<E: Endpoint>(endpoint: &mut E, settings: &Settings) -> Result<Report> {
     let meter = Meter::start()?;
-    let mut connections = connect_all(endpoint, settings, settings.connections).await?;
-    let report = meter.stop(connections.len() as u64)?;
-    if let Some(connection) = connections.first_mut() {
-        connection.closed().await;
-    }
-    Ok(report)
+    let connections = connect_all(endpoint, settings, settings.connections).await?;
+    print(&meter.stop(connections.len() as u64)?)?;
+    std::future::pending().await
 }
 
 /// Counts until the client closes; the time is that between the first and the last datagram.
