@@ -203,6 +203,7 @@ pub(crate) fn cases(quick: bool, soak: bool) -> Vec<Case> {
         Case {
             count: 200_000,
             placement: Placement::Free,
+            most_rounds: 2,
             ..Case::new(
                 "echo",
                 ECHO,
@@ -235,6 +236,7 @@ pub(crate) fn cases(quick: bool, soak: bool) -> Vec<Case> {
         Case {
             connections: 10_000,
             idle_timeout: Some(LONG_SILENCE),
+            most_rounds: 3,
             ..Case::new("many", MANY, Measure::Many, &[Towline, Quinn])
         },
     ];
@@ -260,6 +262,7 @@ pub(crate) fn cases(quick: bool, soak: bool) -> Vec<Case> {
 /// What decides bulk transfers, one thing changed at a time, in both directions.
 fn matrix() -> Vec<Case> {
     let base = || Case {
+        most_rounds: 3,
         ..Case::new(
             "matrix",
             BULK,

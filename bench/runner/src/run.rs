@@ -90,16 +90,20 @@ fn by_driver(case: &Case, stack: Stack, program: &Path, programs: &Programs) -> 
         _ => 2 * case.seconds + case.connections.max(case.count) / LEAST_HANDSHAKES,
     };
     let patience = PATIENCE + Duration::from_secs(seconds);
-    let client_report = client.find(patience, report);
-    // A server that failed knows more than its client, which only lost a connection.
-    let server_report = match &client_report {
-        Ok(_) => server.find(LEAVE, report)?,
-        Err(_) => server
-            .find(Duration::from_millis(100), report)
-            .unwrap_or_default(),
+    let client_report = match client.find(patience, report) {
+        Ok(report) => report,
+        // A server that failed knows more than its client, which only lost a connection.
+        Err(why) => match server.find(Duration::from_secs(1), report) {
+            Ok(_) => return Err(why),
+            Err(its) => return Err(format!("{why}; {its}")),
+        },
     };
-    let client_report = client_report?;
-    client.finish(LEAVE)?;
+    let server_report = server.find(LEAVE + Duration::from_secs(case.seconds), report)?;
+    match case.measure {
+        // It holds its connections until then.
+        Measure::Idle => client.kill()?,
+        _ => client.finish(LEAVE)?,
+    };
     server.finish(LEAVE)?;
     Ok(Ends {
         server: server_report,
