@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use super::blocks::BlockPool;
+use super::blocks::{BlockPool, MAX_BLOCK};
 
 /// Cap: pieces of out-of-order data one stream may hold (CVE-2026-25800 class).
 pub(crate) const MAX_STREAM_GAPS: usize = 512;
@@ -25,6 +25,8 @@ pub(crate) struct Assembler {
     /// What the reader may have, oldest first; only the last block may have room or be empty.
     ready: VecDeque<BytesMut>,
     ready_len: usize,
+    /// Size of the next block: small streams stay small, large ones get full blocks.
+    next_block: usize,
     /// Sorted, disjoint pieces beyond `read_offset + ready_len`.
     pending: VecDeque<(u64, BytesMut)>,
 }
@@ -83,14 +85,14 @@ impl Assembler {
     fn append(&mut self, mut data: &[u8], pool: &mut BlockPool) {
         self.ready_len += data.len();
         while !data.is_empty() {
-            let (room, capacity) = match self.ready.back() {
-                Some(block) => (block.capacity() - block.len(), block.capacity()),
-                None => (0, 0),
+            let room = match self.ready.back() {
+                Some(block) => block.capacity() - block.len(),
+                None => 0,
             };
             if room == 0 {
-                // Twice the last one: small streams stay small, large ones get full blocks.
-                self.ready
-                    .push_back(pool.take(data.len().max(2 * capacity)));
+                let block = pool.take(data.len().max(self.next_block));
+                self.next_block = (2 * block.capacity()).min(MAX_BLOCK);
+                self.ready.push_back(block);
                 continue;
             }
             let (head, rest) = data.split_at(room.min(data.len()));

@@ -16,8 +16,8 @@ const MIN_BLOCK: usize = 2 << 10;
 /// How many times larger than wanted a block may be.
 const MOST_TOO_LARGE: usize = 8;
 
-/// Cap: blocks kept for reuse, 2 MiB a connection.
-pub(crate) const MAX_SPARE_BLOCKS: usize = 32;
+/// Cap: blocks kept for reuse, 4 MiB a connection.
+pub(crate) const MAX_SPARE_BLOCKS: usize = 64;
 
 /// Blocks that wait to be used again.
 #[derive(Debug, Default)]
@@ -99,7 +99,7 @@ mod tests {
             pool.give(block);
         }
         let mut known = Vec::new();
-        for _ in 0..100 {
+        for _ in 0..200 {
             let block = BytesMut::with_capacity(MAX_BLOCK);
             known.push(block.as_ptr());
             pool.give(block);
