@@ -5,7 +5,8 @@
 //! 3. makes a development certificate and starts `towline serve --accept`
 //! 4. sends the folders with `towline send`, with its own progress
 //! 5. walks both trees and compares BLAKE3 hashes computed here
-//! 6. prints rate and processor time of both ends, stops the server, removes everything
+//! 6. prints rate and processor time of both ends and stops the server
+//! 7. `towline perf` for three seconds against a server of two shards; removes everything
 //!
 //! A sitter process holds the clean-up: it acts when this one ends in whatever way, Ctrl-C and
 //! SIGKILL included, because its input then closes.
@@ -70,7 +71,10 @@ fn show(towline: &Path, folder: &Path, sitter: &mut Sitter) -> Outcome {
 
     run_command(ours(towline, folder).args(["cert", "dev"]))?;
     let pin = capture(ours(towline, folder).args(["cert", "pin"]))?;
-    let (mut server, address) = serve(towline, folder, sitter)?;
+    let mut command = ours(towline, folder);
+    command.args(["serve", "--listen", "127.0.0.1:0", "--accept"]);
+    command.arg(folder.join("inbox"));
+    let (mut server, address) = serve(command, folder, sitter)?;
     let mut sender = ours(towline, folder);
     sender
         .args(["send", "--pin", pin.trim()])
@@ -99,7 +103,22 @@ fn show(towline: &Path, folder: &Path, sitter: &mut Sitter) -> Outcome {
     println!("sender    {}", processor(sender_seconds, gigabytes));
     println!("receiver  {}", processor(server_seconds, gigabytes));
     println!("checked   {compared} files, every BLAKE3 hash equal, nothing else in the inbox");
-    Ok(())
+    println!();
+    measure(towline, folder, pin.trim(), sitter)
+}
+
+/// What the transport carries when no disk is in the way.
+fn measure(towline: &Path, folder: &Path, pin: &str, sitter: &mut Sitter) -> Outcome {
+    println!("towline perf: four streams for three seconds, a server of two shards");
+    let mut command = ours(towline, folder);
+    command.args(["perf", "server", "--listen", "127.0.0.1:0", "--shards", "2"]);
+    let (server, address) = serve(command, folder, sitter)?;
+    let mut client = ours(towline, folder);
+    client.args(["perf", "client", "-t", "3s", "-P", "4", "--pin", pin]);
+    client.arg(format!("towline://{address}/"));
+    let measured = run_command(&mut client);
+    let stopped = stop(server, sitter);
+    measured.and(stopped)
 }
 
 /// The binary, with a home of its own for the development certificate.
@@ -112,17 +131,15 @@ fn ours(towline: &Path, folder: &Path) -> Command {
 }
 
 /// The server, and the address it says it listens on.
-fn serve(towline: &Path, folder: &Path, sitter: &mut Sitter) -> Outcome<(Child, String)> {
+fn serve(mut command: Command, folder: &Path, sitter: &mut Sitter) -> Outcome<(Child, String)> {
     let path = folder.join("server.log");
     let log = File::create(&path).map_err(|error| at(&path, &error))?;
     let errors = log.try_clone().map_err(|error| at(&path, &error))?;
-    let mut server = ours(towline, folder)
-        .args(["serve", "--listen", "127.0.0.1:0", "--accept"])
-        .arg(folder.join("inbox"))
+    let mut server = command
         .stdout(log)
         .stderr(errors)
         .spawn()
-        .map_err(|error| at(towline, &error))?;
+        .map_err(|error| format!("the server did not start: {error}"))?;
     sitter.watch(server.id());
     let started = Instant::now();
     loop {
