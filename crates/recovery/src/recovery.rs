@@ -15,7 +15,7 @@ pub use interface::{AckError, AckSummary, Config, Expired, FrameOwner, PacketKin
 
 use crate::bandwidth::RateSampler;
 use crate::congestion::{
-    CongestionController, Controller, LeastAckRate, SendSample, initial_window,
+    Algorithm, CongestionController, Controller, Handover, LeastAckRate, SendSample, initial_window,
 };
 use crate::loss::{LossBatch, Space};
 use crate::pacing::{self, Pacer};
@@ -180,6 +180,43 @@ impl<F: Clone> Recovery<F> {
             outstanding: 0,
         };
         self.pto.reset();
+    }
+
+    /// Goes on with another controller, from the present window; packets in flight stay what they
+    /// are, and the round trip stays known.
+    pub fn set_algorithm(&mut self, now: Time, algorithm: Algorithm) {
+        self.config.algorithm = algorithm;
+        let controller = Controller::new(
+            algorithm,
+            self.config.max_datagram_size,
+            self.config.hystart,
+            self.config.pacing,
+        );
+        self.set_controller(now, controller);
+    }
+
+    /// As [`Self::set_algorithm`], with a controller of the caller's.
+    pub fn set_controller(&mut self, now: Time, mut controller: Controller) {
+        self.touch(now);
+        controller.take_over(&Handover {
+            now: self.now,
+            window: self.controller.window(),
+            in_slow_start: self.controller.in_slow_start(),
+            smoothed_rtt: self.rtt.smoothed(),
+            min_rtt: self.rtt.min(),
+            delivery_rate: self.sampler.latest(),
+        });
+        self.controller = controller;
+        // Losses of the time before are not this controller's to undo.
+        self.episode = Episode {
+            number: self.episode.number + 1,
+            outstanding: 0,
+        };
+    }
+
+    /// The controller in use, by name; of a caller's own one, what was configured.
+    pub fn algorithm(&self) -> Algorithm {
+        self.config.algorithm
     }
 
     /// Gives back memory that busier times left behind; worth it when little is in flight.

@@ -172,6 +172,23 @@ pub struct LeastAckRate {
 /// Enough ACKs for window growth and loss detection to keep up.
 const LEAST_ACKS_OTHERWISE: LeastAckRate = LeastAckRate { per_round: 2 };
 
+/// What a controller that takes over a running connection is told.
+#[derive(Clone, Copy, Debug)]
+pub struct Handover {
+    /// When.
+    pub now: Time,
+    /// The window so far, bytes.
+    pub window: u64,
+    /// Whether the controller before was still in slow start.
+    pub in_slow_start: bool,
+    /// smoothed_rtt.
+    pub smoothed_rtt: Duration,
+    /// min_rtt, or `None` before the first sample.
+    pub min_rtt: Option<Duration>,
+    /// Newest delivery rate, bytes per second.
+    pub delivery_rate: Option<u64>,
+}
+
 /// A congestion controller. All sizes are bytes; `now` never decreases between calls.
 pub trait CongestionController: fmt::Debug {
     /// A packet in flight was sent.
@@ -202,6 +219,10 @@ pub trait CongestionController: fmt::Debug {
 
     /// The path changed: everything known about it is void.
     fn on_path_change(&mut self, now: Time, max_datagram_size: u16);
+
+    /// Goes on where another controller stopped, instead of at the initial window: neither a burst
+    /// nor a collapse. Called once, before anything else.
+    fn take_over(&mut self, handover: &Handover);
 
     /// Nothing more to send although the window has room.
     fn on_app_limited(&mut self, now: Time, bytes_in_flight: u64) {
@@ -300,6 +321,9 @@ impl CongestionController for Controller {
     }
     fn on_path_change(&mut self, now: Time, max_datagram_size: u16) {
         delegate!(self, inner => inner.on_path_change(now, max_datagram_size))
+    }
+    fn take_over(&mut self, handover: &Handover) {
+        delegate!(self, inner => inner.take_over(handover))
     }
     fn on_app_limited(&mut self, now: Time, bytes_in_flight: u64) {
         delegate!(self, inner => inner.on_app_limited(now, bytes_in_flight))
