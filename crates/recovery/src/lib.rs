@@ -12,6 +12,7 @@
 
 mod bandwidth;
 pub mod congestion;
+mod ecn;
 mod loss;
 mod pacing;
 mod persistent_congestion;

@@ -17,6 +17,7 @@ use crate::bandwidth::RateSampler;
 use crate::congestion::{
     Algorithm, CongestionController, Controller, Handover, LeastAckRate, SendSample, initial_window,
 };
+use crate::ecn;
 use crate::loss::{LossBatch, Space};
 use crate::pacing::{self, Pacer};
 use crate::pto::ProbeTimer;
@@ -45,6 +46,9 @@ pub struct Recovery<F> {
     controller: Controller,
     pacer: Pacer,
     sampler: RateSampler,
+    ecn: ecn::Validation,
+    /// The train being built is marked ECT(0).
+    marking: bool,
     bytes_in_flight: u64,
     /// Bytes that ever left flight: acknowledged, lost or discarded.
     settled: u64,
@@ -78,6 +82,7 @@ struct Counters {
     spurious_congestion_events: u64,
     persistent_congestion: u64,
     probe_timeouts: u64,
+    ce_marks: u64,
 }
 
 impl<F: Clone> Recovery<F> {
@@ -100,6 +105,8 @@ impl<F: Clone> Recovery<F> {
             pto: ProbeTimer::new(config.side, DEFAULT_MAX_ACK_DELAY),
             pacer: Pacer::new(initial_window(config.max_datagram_size)),
             controller,
+            ecn: ecn::Validation::new(config.ecn),
+            marking: false,
             config,
             sampler: RateSampler::default(),
             bytes_in_flight: 0,
@@ -171,6 +178,8 @@ impl<F: Clone> Recovery<F> {
     pub fn on_path_change(&mut self, now: Time) {
         self.touch(now);
         self.path_start = now;
+        self.ecn.on_path_change();
+        self.marking = false;
         self.rtt = RttEstimator::new(self.config.initial_rtt);
         self.controller
             .on_path_change(now, self.config.max_datagram_size);
@@ -278,6 +287,17 @@ impl<F: Clone> Recovery<F> {
         self.spaces[space.index()].ring.next()
     }
 
+    /// Decides whether the train about to be built is marked ECT(0) (RFC 9000 §13.4): all of its
+    /// packets are, or none.
+    pub fn mark_train(&mut self) {
+        self.marking = self.ecn.marks();
+    }
+
+    /// Whether the train being built is marked.
+    pub fn is_train_marked(&self) -> bool {
+        self.marking
+    }
+
     /// Leaves a number out, so that a peer acknowledging what it did not receive gives itself
     /// away (RFC 9000 §21.4).
     pub fn skip_packet_number(&mut self, space: PacketNumberSpace) {
@@ -324,6 +344,9 @@ impl<F: Clone> Recovery<F> {
             self.pto.base = Some(now);
         }
         let space = &mut self.spaces[space.index()];
+        if self.marking {
+            self.ecn.on_marked_sent(&mut space.ecn);
+        }
         if ack_eliciting {
             debug_assert!(in_flight, "an ack-eliciting packet is in flight");
             space.ack_eliciting_in_flight += 1;
@@ -338,6 +361,7 @@ impl<F: Clone> Recovery<F> {
                 size,
                 ack_eliciting,
                 in_flight,
+                marked: self.marking,
             },
             snapshot,
             frames,
@@ -377,6 +401,8 @@ impl<F: Clone> Recovery<F> {
             spurious_congestion_events: self.counters.spurious_congestion_events,
             persistent_congestion: self.counters.persistent_congestion,
             in_slow_start: self.controller.in_slow_start(),
+            ecn_capable: self.ecn.is_capable(),
+            ce_marks: self.counters.ce_marks,
             mtu: self.config.max_datagram_size,
         }
     }

@@ -36,6 +36,8 @@ struct Acked {
     /// The largest number of all, and of those in flight.
     newest: Option<(u64, SentEntry)>,
     newest_in_flight: Option<(u64, SentEntry)>,
+    /// Packets that were marked ECT(0).
+    marked: u64,
     late_packets: u32,
     late_bytes: u64,
     late_in_episode: u64,
@@ -45,6 +47,7 @@ impl Acked {
     fn add(&mut self, packet_number: u64, entry: SentEntry, recovery_start: Option<Time>) {
         self.packets += 1;
         self.ack_eliciting += u64::from(entry.ack_eliciting);
+        self.marked += u64::from(entry.marked);
         if entry.in_flight {
             self.in_flight_packets += 1;
             self.bytes += u64::from(entry.size);
@@ -110,15 +113,14 @@ impl<F: Clone> Recovery<F> {
         let measured = acked.newest_in_flight.or(acked.newest);
         let measured = measured.map(|(_, entry)| (entry.sent_time, state.ring.snapshot(&entry)));
         let newest_is_largest = summary.largest_newly_acked == Some(largest);
-        if let Some(counts) = ecn
-            && raised
-        {
+        if raised {
             // A count in an ACK that raises nothing is old news (RFC 9000 §13.4.2.1); one whose
             // largest packet we no longer know has no send time to judge by.
+            let marks = self.ecn.on_ack(&mut state.ecn, ecn, acked.marked);
             if newest_is_largest {
-                summary.ce_marks = counts.ce.saturating_sub(state.ce_count);
+                summary.ce_marks = marks;
+                self.counters.ce_marks += marks;
             }
-            state.ce_count = state.ce_count.max(counts.ce);
         }
 
         // Karn's rule: only the largest, acknowledged for the first time, tells when this ACK was
@@ -306,6 +308,7 @@ impl<F: Clone> Recovery<F> {
             let packets = batch.packets.len();
             self.counters.packets_lost += packets as u64;
             self.counters.bytes_lost += batch.bytes;
+            self.ecn.on_marked_lost(batch.marked);
             self.settle(batch.bytes);
             self.sampler.on_lost(batch.bytes);
             let reduced = self.controller.on_lost(&LossSample {
@@ -419,6 +422,7 @@ impl<F: Clone> Recovery<F> {
         }
         self.pto.on_expired(now);
         self.counters.probe_timeouts += 1;
+        self.ecn.on_probe_timeout();
         let mut probes = 0;
         for space in PacketNumberSpace::ALL {
             let confirmed = self.pto.handshake_confirmed;

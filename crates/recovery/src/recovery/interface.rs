@@ -23,10 +23,12 @@ pub struct Config {
     pub hystart: bool,
     /// Whether sending is spread over the round trip.
     pub pacing: bool,
+    /// Whether packets are marked ECN-capable where the path proves to carry marks.
+    pub ecn: bool,
 }
 
 impl Config {
-    /// CUBIC with HyStart++ and pacing, 1200-byte datagrams, an initial round trip of 333 ms.
+    /// CUBIC with HyStart++, pacing and ECN, 1200-byte datagrams, an initial round trip of 333 ms.
     pub fn new(side: Side) -> Self {
         Self {
             algorithm: Algorithm::default(),
@@ -35,6 +37,7 @@ impl Config {
             side,
             hystart: true,
             pacing: true,
+            ecn: true,
         }
     }
 }
