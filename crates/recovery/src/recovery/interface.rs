@@ -23,6 +23,8 @@ pub struct Config {
     pub hystart: bool,
     /// Whether sending is spread over the round trip.
     pub pacing: bool,
+    /// What a controller that needs random choices (BBR's probing times) draws them from.
+    pub seed: u64,
 }
 
 impl Config {
@@ -35,6 +37,7 @@ impl Config {
             side,
             hystart: true,
             pacing: true,
+            seed: 0,
         }
     }
 }
