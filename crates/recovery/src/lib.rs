@@ -1,4 +1,4 @@
-//! Loss recovery, congestion control and pacing (RFC 9002, 9438, 9406).
+//! Loss recovery, congestion control and pacing (RFC 9002, 9438, 9406; BBRv3).
 //!
 //! The connection owns one [`Recovery`] per path. It asks three questions before it sends
 //! ([`Recovery::permit`], [`Recovery::probes_owed`], [`Recovery::next_packet_number`]), reports

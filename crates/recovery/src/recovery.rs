@@ -93,7 +93,8 @@ impl<F: Clone> Recovery<F> {
             config.max_datagram_size,
             config.hystart,
             config.pacing,
-        );
+        )
+        .with_seed(config.seed);
         Self::with_controller(config, controller)
     }
 
@@ -200,7 +201,8 @@ impl<F: Clone> Recovery<F> {
             self.config.max_datagram_size,
             self.config.hystart,
             self.config.pacing,
-        );
+        )
+        .with_seed(self.config.seed);
         self.set_controller(now, controller);
     }
 
@@ -257,8 +259,11 @@ impl<F: Clone> Recovery<F> {
         let Some(rate) = self.pacing_rate() else {
             return Permit::Send { bytes: room };
         };
-        let initial_window = initial_window(self.config.max_datagram_size);
-        match self.pacer.permit(now, rate, datagram, initial_window) {
+        let burst = self
+            .controller
+            .send_quantum()
+            .unwrap_or_else(|| initial_window(self.config.max_datagram_size));
+        match self.pacer.permit(now, rate, datagram, burst) {
             Ok(bytes) => Permit::Send {
                 bytes: bytes.min(room),
             },
@@ -327,6 +332,11 @@ impl<F: Clone> Recovery<F> {
             in_flight,
         } = kind;
         let bytes = u64::from(size);
+        if in_flight && !self.pto.handshake_confirmed {
+            // Handshake flights never fill a path: their rates say nothing about it.
+            self.sampler
+                .on_app_limited(self.bytes_in_flight.saturating_add(bytes));
+        }
         let snapshot = match in_flight {
             true => self.sampler.on_sent(now, bytes, self.bytes_in_flight),
             false => self.sampler.snapshot(now, self.bytes_in_flight),
@@ -337,6 +347,7 @@ impl<F: Clone> Recovery<F> {
                 now,
                 bytes,
                 bytes_in_flight,
+                app_limited: snapshot.app_limited,
             });
             self.bytes_in_flight += bytes;
             self.pacer.on_sent(bytes);

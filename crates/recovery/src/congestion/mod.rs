@@ -5,6 +5,7 @@
 //! detection. The samples already hold what delay- and model-based controllers need (LEDBAT++,
 //! BBR), so they join as further arms of the enum; anything else goes in through `Custom`.
 
+mod bbr;
 mod cubic;
 mod hystart;
 mod new_reno;
@@ -15,6 +16,7 @@ use core::time::Duration;
 
 use towline_wire::Time;
 
+pub use bbr::Bbr;
 pub use cubic::Cubic;
 pub use new_reno::NewReno;
 
@@ -27,6 +29,8 @@ pub enum Algorithm {
     /// RFC 9438.
     #[default]
     Cubic,
+    /// BBRv3, draft-ietf-ccwg-bbr-06.
+    Bbr,
 }
 
 impl fmt::Display for Algorithm {
@@ -34,6 +38,7 @@ impl fmt::Display for Algorithm {
         f.write_str(match self {
             Self::NewReno => "newreno",
             Self::Cubic => "cubic",
+            Self::Bbr => "bbr",
         })
     }
 }
@@ -45,6 +50,7 @@ impl FromStr for Algorithm {
         match text {
             "newreno" => Ok(Self::NewReno),
             "cubic" => Ok(Self::Cubic),
+            "bbr" => Ok(Self::Bbr),
             _ => Err(UnknownAlgorithm),
         }
     }
@@ -56,7 +62,7 @@ pub struct UnknownAlgorithm;
 
 impl fmt::Display for UnknownAlgorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("unknown congestion controller; known are newreno, cubic")
+        f.write_str("unknown congestion controller; known are newreno, cubic, bbr")
     }
 }
 
@@ -71,6 +77,8 @@ pub struct SendSample {
     pub bytes: u64,
     /// Bytes in flight before it.
     pub bytes_in_flight: u64,
+    /// Whether the application holds the rate down.
+    pub app_limited: bool,
 }
 
 /// What one ACK frame said, in total. Times of day are `now`'s; sizes are bytes.
@@ -135,6 +143,10 @@ pub struct LossSample<'a> {
     pub ranges: u32,
     /// Send time of the newest lost packet.
     pub largest_sent_time: Time,
+    /// All bytes delivered so far, those of an ACK that revealed the losses included.
+    pub delivered: u64,
+    /// All bytes lost so far, these included.
+    pub lost: u64,
     /// Bytes in flight before acknowledged and lost ones were removed.
     pub bytes_in_flight_before: u64,
     /// As in [`AckSample::cwnd_limited`].
@@ -260,6 +272,18 @@ pub trait CongestionController: fmt::Debug {
         None
     }
 
+    /// Bytes worth sending in one go, which then also bound the pacer's bursts; `None` for the
+    /// initial window.
+    fn send_quantum(&self) -> Option<u64> {
+        None
+    }
+
+    /// Whether the controller sends less than it could in order to measure: delivery rates of
+    /// what is in flight then count as application-limited.
+    fn is_holding_back(&self) -> bool {
+        false
+    }
+
     /// The fewest ACKs the present phase needs.
     fn least_ack_rate(&self) -> LeastAckRate;
 }
@@ -276,6 +300,8 @@ pub enum Controller {
     NewReno(NewReno),
     /// RFC 9438.
     Cubic(Cubic),
+    /// BBRv3.
+    Bbr(Bbr),
     /// Somebody else's.
     Custom(Box<dyn CongestionController + Send>),
 }
@@ -286,6 +312,16 @@ impl Controller {
         match algorithm {
             Algorithm::NewReno => Self::NewReno(NewReno::new(max_datagram_size, hystart, paced)),
             Algorithm::Cubic => Self::Cubic(Cubic::new(max_datagram_size, hystart, paced)),
+            Algorithm::Bbr => Self::Bbr(Bbr::new(max_datagram_size, 0)),
+        }
+    }
+
+    /// The same with the seed of its random choices; before anything was sent.
+    #[must_use]
+    pub fn with_seed(self, seed: u64) -> Self {
+        match self {
+            Self::Bbr(bbr) => Self::Bbr(bbr.with_seed(seed)),
+            other => other,
         }
     }
 }
@@ -295,6 +331,7 @@ macro_rules! delegate {
         match $self {
             Controller::NewReno($inner) => $call,
             Controller::Cubic($inner) => $call,
+            Controller::Bbr($inner) => $call,
             Controller::Custom($inner) => $call,
         }
     };
@@ -348,6 +385,12 @@ impl CongestionController for Controller {
     }
     fn pacing_rate(&self) -> Option<u64> {
         delegate!(self, inner => inner.pacing_rate())
+    }
+    fn send_quantum(&self) -> Option<u64> {
+        delegate!(self, inner => inner.send_quantum())
+    }
+    fn is_holding_back(&self) -> bool {
+        delegate!(self, inner => inner.is_holding_back())
     }
     fn least_ack_rate(&self) -> LeastAckRate {
         delegate!(self, inner => inner.least_ack_rate())

@@ -43,6 +43,14 @@ struct Acked {
     late_in_episode: u64,
 }
 
+/// How things stood before an ACK or a timer was looked at.
+struct Before {
+    bytes_in_flight: u64,
+    cwnd_limited: bool,
+    /// Bytes the same ACK delivered, not yet counted by the sampler.
+    acked: u64,
+}
+
 impl Acked {
     fn add(&mut self, packet_number: u64, entry: SentEntry, recovery_start: Option<Time>) {
         self.packets += 1;
@@ -135,14 +143,12 @@ impl<F: Clone> Recovery<F> {
             self.spaces[space.index()].probes_owed = 0;
         }
         self.on_late_acks(now, &acked);
-        self.lose(
-            now,
-            space,
-            bytes_in_flight_before,
+        let before = Before {
+            bytes_in_flight: bytes_in_flight_before,
             cwnd_limited,
-            &mut summary,
-            owner,
-        );
+            acked: acked.bytes,
+        };
+        self.lose(now, space, before, &mut summary, owner);
 
         if let Some((sent_time, snapshot)) = measured
             && (acked.bytes > 0 || summary.ce_marks > 0)
@@ -175,6 +181,9 @@ impl<F: Clone> Recovery<F> {
                 ce_marks: summary.ce_marks,
                 one_way_delay: None,
             });
+            if self.controller.is_holding_back() {
+                self.sampler.on_app_limited(self.bytes_in_flight);
+            }
             if reduced {
                 self.on_reduced(0);
                 summary.congestion_event = true;
@@ -294,8 +303,7 @@ impl<F: Clone> Recovery<F> {
         &mut self,
         now: Time,
         space: PacketNumberSpace,
-        bytes_in_flight_before: u64,
-        cwnd_limited: bool,
+        before: Before,
         summary: &mut AckSummary,
         owner: &mut impl FrameOwner<F>,
     ) {
@@ -316,8 +324,10 @@ impl<F: Clone> Recovery<F> {
                 bytes: batch.bytes,
                 ranges: batch.ranges,
                 largest_sent_time: last.sent_time,
-                bytes_in_flight_before,
-                cwnd_limited,
+                delivered: self.sampler.delivered.saturating_add(before.acked),
+                lost: self.sampler.lost,
+                bytes_in_flight_before: before.bytes_in_flight,
+                cwnd_limited: before.cwnd_limited,
                 packets: &batch.packets,
             });
             if reduced {
@@ -403,15 +413,12 @@ impl<F: Clone> Recovery<F> {
                 return None;
             }
             let mut summary = AckSummary::default();
-            let cwnd_limited = self.settled < self.utilised_until;
-            self.lose(
-                now,
-                space,
-                self.bytes_in_flight,
-                cwnd_limited,
-                &mut summary,
-                owner,
-            );
+            let before = Before {
+                bytes_in_flight: self.bytes_in_flight,
+                cwnd_limited: self.settled < self.utilised_until,
+                acked: 0,
+            };
+            self.lose(now, space, before, &mut summary, owner);
             return Some(Expired::Loss {
                 packets: summary.lost_packets,
             });

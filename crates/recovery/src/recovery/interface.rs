@@ -25,6 +25,8 @@ pub struct Config {
     pub pacing: bool,
     /// Whether packets are marked ECN-capable where the path proves to carry marks.
     pub ecn: bool,
+    /// What a controller that needs random choices (BBR's probing times) draws them from.
+    pub seed: u64,
 }
 
 impl Config {
@@ -38,6 +40,7 @@ impl Config {
             hystart: true,
             pacing: true,
             ecn: true,
+            seed: 0,
         }
     }
 }
