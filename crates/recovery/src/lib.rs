@@ -22,8 +22,8 @@ mod sent;
 mod stats;
 
 pub use congestion::{
-    AckSample, Algorithm, CongestionController, Controller, LeastAckRate, LossSample, LostPacket,
-    SendSample, UnknownAlgorithm,
+    AckSample, Algorithm, CongestionController, Controller, LEDBAT_TARGET, LeastAckRate, Ledbat,
+    LossSample, LostPacket, SendSample, UnknownAlgorithm,
 };
 pub use pto::LossTimer;
 pub use recovery::{

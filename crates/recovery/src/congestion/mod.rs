@@ -7,6 +7,7 @@
 
 mod cubic;
 mod hystart;
+mod ledbat;
 mod new_reno;
 
 use core::fmt;
@@ -16,6 +17,7 @@ use core::time::Duration;
 use towline_wire::Time;
 
 pub use cubic::Cubic;
+pub use ledbat::{LEDBAT_TARGET, Ledbat};
 pub use new_reno::NewReno;
 
 /// Which controller to use.
@@ -27,6 +29,8 @@ pub enum Algorithm {
     /// RFC 9438.
     #[default]
     Cubic,
+    /// draft-irtf-iccrg-ledbat-plus-plus: for transfers that make way for others.
+    LedbatPlusPlus,
 }
 
 impl fmt::Display for Algorithm {
@@ -34,6 +38,7 @@ impl fmt::Display for Algorithm {
         f.write_str(match self {
             Self::NewReno => "newreno",
             Self::Cubic => "cubic",
+            Self::LedbatPlusPlus => "ledbat++",
         })
     }
 }
@@ -45,6 +50,7 @@ impl FromStr for Algorithm {
         match text {
             "newreno" => Ok(Self::NewReno),
             "cubic" => Ok(Self::Cubic),
+            "ledbat++" | "ledbat" => Ok(Self::LedbatPlusPlus),
             _ => Err(UnknownAlgorithm),
         }
     }
@@ -56,7 +62,7 @@ pub struct UnknownAlgorithm;
 
 impl fmt::Display for UnknownAlgorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("unknown congestion controller; known are newreno, cubic")
+        f.write_str("unknown congestion controller; known are newreno, cubic, ledbat++")
     }
 }
 
@@ -255,6 +261,8 @@ pub enum Controller {
     NewReno(NewReno),
     /// RFC 9438.
     Cubic(Cubic),
+    /// LEDBAT++.
+    Ledbat(Ledbat),
     /// Somebody else's.
     Custom(Box<dyn CongestionController + Send>),
 }
@@ -265,6 +273,7 @@ impl Controller {
         match algorithm {
             Algorithm::NewReno => Self::NewReno(NewReno::new(max_datagram_size, hystart, paced)),
             Algorithm::Cubic => Self::Cubic(Cubic::new(max_datagram_size, hystart, paced)),
+            Algorithm::LedbatPlusPlus => Self::Ledbat(Ledbat::new(max_datagram_size)),
         }
     }
 }
@@ -274,6 +283,7 @@ macro_rules! delegate {
         match $self {
             Controller::NewReno($inner) => $call,
             Controller::Cubic($inner) => $call,
+            Controller::Ledbat($inner) => $call,
             Controller::Custom($inner) => $call,
         }
     };
