@@ -23,8 +23,8 @@ mod sent;
 mod stats;
 
 pub use congestion::{
-    AckSample, Algorithm, CongestionController, Controller, Handover, LeastAckRate, LossSample,
-    LostPacket, SendSample, UnknownAlgorithm,
+    AckSample, Algorithm, Bbr, CongestionController, Controller, Handover, LEDBAT_TARGET,
+    LeastAckRate, Ledbat, LossSample, LostPacket, SendSample, UnknownAlgorithm,
 };
 pub use pto::LossTimer;
 pub use recovery::{

@@ -8,6 +8,7 @@
 mod bbr;
 mod cubic;
 mod hystart;
+mod ledbat;
 mod new_reno;
 
 use core::fmt;
@@ -18,6 +19,7 @@ use towline_wire::Time;
 
 pub use bbr::Bbr;
 pub use cubic::Cubic;
+pub use ledbat::{LEDBAT_TARGET, Ledbat};
 pub use new_reno::NewReno;
 
 /// Which controller to use.
@@ -31,6 +33,8 @@ pub enum Algorithm {
     Cubic,
     /// BBRv3, draft-ietf-ccwg-bbr-06.
     Bbr,
+    /// draft-irtf-iccrg-ledbat-plus-plus: for transfers that make way for others.
+    LedbatPlusPlus,
 }
 
 impl fmt::Display for Algorithm {
@@ -39,6 +43,7 @@ impl fmt::Display for Algorithm {
             Self::NewReno => "newreno",
             Self::Cubic => "cubic",
             Self::Bbr => "bbr",
+            Self::LedbatPlusPlus => "ledbat++",
         })
     }
 }
@@ -51,6 +56,7 @@ impl FromStr for Algorithm {
             "newreno" => Ok(Self::NewReno),
             "cubic" => Ok(Self::Cubic),
             "bbr" => Ok(Self::Bbr),
+            "ledbat++" | "ledbat" => Ok(Self::LedbatPlusPlus),
             _ => Err(UnknownAlgorithm),
         }
     }
@@ -62,7 +68,7 @@ pub struct UnknownAlgorithm;
 
 impl fmt::Display for UnknownAlgorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("unknown congestion controller; known are newreno, cubic, bbr")
+        f.write_str("unknown congestion controller; known are newreno, cubic, bbr, ledbat++")
     }
 }
 
@@ -291,10 +297,6 @@ pub trait CongestionController: fmt::Debug {
 /// The controller in use: known ones without a virtual call, others boxed.
 #[derive(Debug)]
 #[non_exhaustive]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "one per connection and CUBIC is the default: a box would only add a cache miss"
-)]
 pub enum Controller {
     /// RFC 9002.
     NewReno(NewReno),
@@ -302,6 +304,8 @@ pub enum Controller {
     Cubic(Cubic),
     /// BBRv3.
     Bbr(Bbr),
+    /// LEDBAT++.
+    Ledbat(Ledbat),
     /// Somebody else's.
     Custom(Box<dyn CongestionController + Send>),
 }
@@ -312,6 +316,7 @@ impl Controller {
         match algorithm {
             Algorithm::NewReno => Self::NewReno(NewReno::new(max_datagram_size, hystart, paced)),
             Algorithm::Cubic => Self::Cubic(Cubic::new(max_datagram_size, hystart, paced)),
+            Algorithm::LedbatPlusPlus => Self::Ledbat(Ledbat::new(max_datagram_size)),
             Algorithm::Bbr => Self::Bbr(Bbr::new(max_datagram_size, 0)),
         }
     }
@@ -332,6 +337,7 @@ macro_rules! delegate {
             Controller::NewReno($inner) => $call,
             Controller::Cubic($inner) => $call,
             Controller::Bbr($inner) => $call,
+            Controller::Ledbat($inner) => $call,
             Controller::Custom($inner) => $call,
         }
     };
