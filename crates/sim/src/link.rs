@@ -258,17 +258,18 @@ impl Link {
             return Some(now);
         };
         let start = self.transmitter.start(now, service);
+        // RED's average counts those as well that find the queue full.
+        let verdict = self.judge_coming(now, coming);
+        if verdict == Verdict::Drop {
+            self.stats.drops.aqm += 1;
+            return None;
+        }
         if start > now && !self.queue.has_room(coming.size, self.config.queue_limit()) {
             self.stats.drops.queue += 1;
             return None;
         }
-        match self.judge_coming(now, coming) {
-            Verdict::Drop => {
-                self.stats.drops.aqm += 1;
-                return None;
-            }
-            Verdict::Mark => self.stats.ce_marks += u64::from(coming.datagram.mark_congestion()),
-            Verdict::Pass => {}
+        if verdict == Verdict::Mark {
+            self.stats.ce_marks += u64::from(coming.datagram.mark_congestion());
         }
         Some(start)
     }
