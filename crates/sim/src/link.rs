@@ -154,8 +154,15 @@ impl Link {
     }
 
     /// Brings queue and counters up to `now` without taking anything out; `push` and `poll` do the same.
+    #[inline]
     pub fn advance(&mut self, now: Time) {
         self.latest = self.latest.max(now);
+        if self.serialising > 0 || self.queue.len() > 0 {
+            self.work_off_queue();
+        }
+    }
+
+    fn work_off_queue(&mut self) {
         while let Some(start) = self.next_start()
             && start <= self.latest
         {
