@@ -16,14 +16,16 @@ mod loss;
 mod pacing;
 mod persistent_congestion;
 mod pto;
+mod rate_limit;
 mod recovery;
 mod rtt;
 mod sent;
 mod stats;
+mod throttle;
 
 pub use congestion::{
-    AckSample, Algorithm, CongestionController, Controller, LEDBAT_TARGET, LeastAckRate, Ledbat,
-    LossSample, LostPacket, SendSample, UnknownAlgorithm,
+    AckSample, Algorithm, CongestionController, Controller, FixedRate, LEDBAT_TARGET, LeastAckRate,
+    Ledbat, LossSample, LostPacket, SendSample, UnknownAlgorithm,
 };
 pub use pto::LossTimer;
 pub use recovery::{

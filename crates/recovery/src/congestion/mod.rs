@@ -6,17 +6,20 @@
 //! BBR), so they join as further arms of the enum; anything else goes in through `Custom`.
 
 mod cubic;
+mod fixed_rate;
 mod hystart;
 mod ledbat;
 mod new_reno;
 
 use core::fmt;
+use core::num::NonZeroU64;
 use core::str::FromStr;
 use core::time::Duration;
 
 use towline_wire::Time;
 
 pub use cubic::Cubic;
+pub use fixed_rate::FixedRate;
 pub use ledbat::{LEDBAT_TARGET, Ledbat};
 pub use new_reno::NewReno;
 
@@ -31,11 +34,17 @@ pub enum Algorithm {
     Cubic,
     /// draft-irtf-iccrg-ledbat-plus-plus: for transfers that make way for others.
     LedbatPlusPlus,
+    /// So many bytes per second, whatever happens: for paths whose capacity is known.
+    FixedRate(NonZeroU64),
 }
 
 impl fmt::Display for Algorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::FixedRate(rate) => {
+                f.write_str("fixed:")?;
+                return fixed_rate::write_rate(f, *rate);
+            }
             Self::NewReno => "newreno",
             Self::Cubic => "cubic",
             Self::LedbatPlusPlus => "ledbat++",
@@ -51,18 +60,35 @@ impl FromStr for Algorithm {
             "newreno" => Ok(Self::NewReno),
             "cubic" => Ok(Self::Cubic),
             "ledbat++" | "ledbat" => Ok(Self::LedbatPlusPlus),
-            _ => Err(UnknownAlgorithm),
+            _ => match text.strip_prefix("fixed") {
+                Some(rate) => fixed_rate::parse_rate(rate.strip_prefix(':').unwrap_or("?"))
+                    .map(Self::FixedRate),
+                None => Err(UnknownAlgorithm::Name),
+            },
         }
     }
 }
 
-/// No congestion controller has that name.
+/// Why a text names no congestion controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnknownAlgorithm;
+pub enum UnknownAlgorithm {
+    /// No controller has that name.
+    Name,
+    /// `fixed:` is followed by nothing that is a rate above zero.
+    Rate,
+}
 
 impl fmt::Display for UnknownAlgorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("unknown congestion controller; known are newreno, cubic, ledbat++")
+        f.write_str(match self {
+            Self::Name => {
+                "unknown congestion controller; known are newreno, cubic, ledbat++, fixed:RATE"
+            }
+            Self::Rate => {
+                "a fixed rate is written fixed:10mbit (bits a second) or fixed:2M (bytes a second) \
+                 and is more than zero"
+            }
+        })
     }
 }
 
@@ -245,6 +271,12 @@ pub trait CongestionController: fmt::Debug {
         None
     }
 
+    /// Bytes per second that all packets together must not exceed, those without need of a permit
+    /// included.
+    fn strict_rate(&self) -> Option<NonZeroU64> {
+        None
+    }
+
     /// The fewest ACKs the present phase needs.
     fn least_ack_rate(&self) -> LeastAckRate;
 }
@@ -252,7 +284,7 @@ pub trait CongestionController: fmt::Debug {
 /// The controller in use: known ones without a virtual call, others boxed.
 #[derive(Debug)]
 #[non_exhaustive]
-#[expect(
+#[allow(
     clippy::large_enum_variant,
     reason = "one per connection and CUBIC is the default: a box would only add a cache miss"
 )]
@@ -263,6 +295,8 @@ pub enum Controller {
     Cubic(Cubic),
     /// LEDBAT++.
     Ledbat(Ledbat),
+    /// A fixed rate.
+    FixedRate(FixedRate),
     /// Somebody else's.
     Custom(Box<dyn CongestionController + Send>),
 }
@@ -274,6 +308,7 @@ impl Controller {
             Algorithm::NewReno => Self::NewReno(NewReno::new(max_datagram_size, hystart, paced)),
             Algorithm::Cubic => Self::Cubic(Cubic::new(max_datagram_size, hystart, paced)),
             Algorithm::LedbatPlusPlus => Self::Ledbat(Ledbat::new(max_datagram_size)),
+            Algorithm::FixedRate(rate) => Self::FixedRate(FixedRate::new(max_datagram_size, rate)),
         }
     }
 }
@@ -284,6 +319,7 @@ macro_rules! delegate {
             Controller::NewReno($inner) => $call,
             Controller::Cubic($inner) => $call,
             Controller::Ledbat($inner) => $call,
+            Controller::FixedRate($inner) => $call,
             Controller::Custom($inner) => $call,
         }
     };
@@ -334,6 +370,9 @@ impl CongestionController for Controller {
     }
     fn pacing_rate(&self) -> Option<u64> {
         delegate!(self, inner => inner.pacing_rate())
+    }
+    fn strict_rate(&self) -> Option<NonZeroU64> {
+        delegate!(self, inner => inner.strict_rate())
     }
     fn least_ack_rate(&self) -> LeastAckRate {
         delegate!(self, inner => inner.least_ack_rate())

@@ -1,6 +1,7 @@
 //! What `Recovery` is told and what it answers: plain types without behaviour.
 
 use core::fmt;
+use core::num::NonZeroU64;
 use core::time::Duration;
 
 use towline_wire::{PacketNumberSpace, Side, Time};
@@ -23,6 +24,8 @@ pub struct Config {
     pub hystart: bool,
     /// Whether sending is spread over the round trip.
     pub pacing: bool,
+    /// Strict limit in bytes per second over every packet: `Recovery::set_rate_limit`.
+    pub rate_limit: Option<NonZeroU64>,
 }
 
 impl Config {
@@ -35,6 +38,7 @@ impl Config {
             side,
             hystart: true,
             pacing: true,
+            rate_limit: None,
         }
     }
 }
