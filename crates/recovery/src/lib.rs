@@ -15,6 +15,7 @@ pub mod congestion;
 mod loss;
 mod pacing;
 mod persistent_congestion;
+mod pool;
 mod pto;
 mod rate_limit;
 mod recovery;
@@ -27,6 +28,7 @@ pub use congestion::{
     AckSample, Algorithm, CongestionController, Controller, FixedRate, LEDBAT_TARGET, LeastAckRate,
     Ledbat, LossSample, LostPacket, SendSample, UnknownAlgorithm,
 };
+pub use pool::{Pool, PoolMember, TrafficClass};
 pub use pto::LossTimer;
 pub use recovery::{
     AckError, AckSummary, Config, Expired, FrameOwner, MAX_TRACKED_PACKETS, PacketKind, Permit,

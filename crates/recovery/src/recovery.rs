@@ -20,6 +20,7 @@ use crate::congestion::{
 };
 use crate::loss::{LossBatch, Space};
 use crate::pacing::{self, Pacer};
+use crate::pool::PoolMember;
 use crate::pto::ProbeTimer;
 use crate::rtt::RttEstimator;
 use crate::sent::Sent;
@@ -206,6 +207,16 @@ impl<F: Clone> Recovery<F> {
     /// The limit in force.
     pub fn rate_limit(&self) -> Option<NonZeroU64> {
         self.config.rate_limit
+    }
+
+    /// Takes part in the host's bandwidth pool, or leaves it.
+    pub fn set_pool_member(&mut self, member: Option<PoolMember>) {
+        self.throttle.set_pool(member);
+    }
+
+    /// Its place in the pool, whose class and weight can be changed.
+    pub fn pool_member(&self) -> Option<&PoolMember> {
+        self.throttle.pool()
     }
 
     // Sending.

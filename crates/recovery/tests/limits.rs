@@ -2,11 +2,11 @@
 
 mod bottleneck;
 
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
 use bottleneck::{Flow, Load, at, run, run_with};
-use towline_recovery::{Algorithm, Config, PacketKind, Permit, Recovery};
+use towline_recovery::{Algorithm, Config, PacketKind, Permit, Pool, Recovery, TrafficClass};
 use towline_wire::{PacketNumberSpace, Side, Time};
 
 const RATE: u64 = 3_000_000;
@@ -175,4 +175,55 @@ fn a_fixed_rate_stops_pouring_into_a_dead_path() {
         }
     }
     assert!(sent <= 262_000, "{sent} bytes into nothing");
+}
+
+#[test]
+fn connections_of_a_pool_share_it_and_take_over_what_one_leaves() {
+    let pool = Pool::new(NonZeroU64::new(4_000_000).unwrap());
+    let flows = (0..4)
+        .map(|i| {
+            let mut flow = limited(Algorithm::Cubic, None);
+            let class = TrafficClass::Normal;
+            let member = pool.join(class, NonZeroU32::MIN);
+            flow.recovery.set_pool_member(Some(member));
+            match i {
+                0 => flow.stopping(at(4.0)),
+                _ => flow,
+            }
+        })
+        .collect();
+    let rtt = Duration::from_millis(20);
+    let changed = pool.clone();
+    let outcome = run_with(flows, 200_000_000, rtt, 1 << 20, 12.0, |now, flows| {
+        if now >= at(8.0) {
+            changed.set_total(NonZeroU64::new(2_000_000).unwrap());
+            let member = flows[1].recovery.pool_member().unwrap();
+            member.set_class(TrafficClass::Interactive);
+        }
+    });
+    let rates = |from, to| -> Vec<f64> {
+        outcome
+            .flows
+            .iter()
+            .map(|flow| flow.rate(from, to))
+            .collect()
+    };
+    let near = |rates: &[f64], wanted: &[f64]| {
+        for (rate, wanted) in rates.iter().zip(wanted) {
+            assert!((rate - wanted).abs() < 0.04 * wanted + 1e4, "{rates:?}");
+        }
+    };
+    near(&rates(1.0, 4.0), &[1e6; 4]);
+    // A tenth of a second, and the round trip that deliveries lag behind.
+    near(&rates(4.15, 4.35), &[0.0, 1.33e6, 1.33e6, 1.33e6]);
+    near(&rates(8.5, 12.0), &[0.0, 1.9e6, 5e4, 5e4]);
+    let mut all: Vec<(Time, u64)> = outcome
+        .flows
+        .iter()
+        .flat_map(|flow| flow.departures.as_ref().unwrap().iter().copied())
+        .filter(|(now, _)| *now < at(8.0))
+        .collect();
+    all.sort_unstable();
+    // Each member's bucket holds a burst of its own.
+    assert_promise(&all, 4_000_000, 4.0 * 2400.0 + 4000.0);
 }
