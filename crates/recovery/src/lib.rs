@@ -25,8 +25,9 @@ mod stats;
 mod throttle;
 
 pub use congestion::{
-    AckSample, Algorithm, CongestionController, Controller, FixedRate, LEDBAT_TARGET, LeastAckRate,
-    Ledbat, LossSample, LostPacket, SendSample, UnknownAlgorithm,
+    AckSample, Algorithm, CongestionController, Controller, FixedRate, HOST_TARGET, HostController,
+    HostMember, LEDBAT_TARGET, LeastAckRate, Ledbat, LossSample, LostPacket, SendSample,
+    UnknownAlgorithm,
 };
 pub use pool::{Pool, PoolMember, TrafficClass};
 pub use pto::LossTimer;

@@ -277,6 +277,7 @@ impl<F: Clone> Recovery<F> {
     /// window. Kept as a byte count, so that neither several ACKs handled before the next send
     /// nor an application that stops after a full flight looks like an unused window.
     fn on_utilised(&mut self) {
+        self.controller.on_utilised(self.now);
         self.utilised_until = self.settled.saturating_add(self.bytes_in_flight);
     }
 

@@ -7,6 +7,7 @@
 
 mod cubic;
 mod fixed_rate;
+mod host;
 mod hystart;
 mod ledbat;
 mod new_reno;
@@ -20,6 +21,7 @@ use towline_wire::Time;
 
 pub use cubic::Cubic;
 pub use fixed_rate::FixedRate;
+pub use host::{HOST_TARGET, HostController, HostMember};
 pub use ledbat::{LEDBAT_TARGET, Ledbat};
 pub use new_reno::NewReno;
 
@@ -240,6 +242,11 @@ pub trait CongestionController: fmt::Debug {
         let _ = (now, bytes_in_flight);
     }
 
+    /// More would have been sent but for the window or the pace.
+    fn on_utilised(&mut self, now: Time) {
+        let _ = now;
+    }
+
     /// When `on_timeout` wants to be called.
     fn next_timeout(&self) -> Option<Time> {
         None
@@ -297,6 +304,8 @@ pub enum Controller {
     Ledbat(Ledbat),
     /// A fixed rate.
     FixedRate(FixedRate),
+    /// A member of the host's one background controller.
+    Host(HostMember),
     /// Somebody else's.
     Custom(Box<dyn CongestionController + Send>),
 }
@@ -320,6 +329,7 @@ macro_rules! delegate {
             Controller::Cubic($inner) => $call,
             Controller::Ledbat($inner) => $call,
             Controller::FixedRate($inner) => $call,
+            Controller::Host($inner) => $call,
             Controller::Custom($inner) => $call,
         }
     };
@@ -349,6 +359,9 @@ impl CongestionController for Controller {
     }
     fn on_app_limited(&mut self, now: Time, bytes_in_flight: u64) {
         delegate!(self, inner => inner.on_app_limited(now, bytes_in_flight))
+    }
+    fn on_utilised(&mut self, now: Time) {
+        delegate!(self, inner => inner.on_utilised(now))
     }
     fn next_timeout(&self) -> Option<Time> {
         delegate!(self, inner => inner.next_timeout())
