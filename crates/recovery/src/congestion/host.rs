@@ -137,7 +137,7 @@ impl Host {
                 .core
                 .ssthresh
                 .is_finite()
-                .then(|| (self.core.ssthresh * PACKET) as u64),
+                .then_some((self.core.ssthresh * PACKET) as u64),
             in_slow_start: self.core.in_slow_start(),
             recovery_start: self.core.recovery_start,
             thaw: self.core.next_timeout(),
