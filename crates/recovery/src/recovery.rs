@@ -324,6 +324,11 @@ impl<F: Clone> Recovery<F> {
         self.throttle.exempt(now, u64::from(size), datagram)
     }
 
+    /// There is something to send that `permit` told to wait: what a limit held back is wanted.
+    pub fn on_held_back(&mut self) {
+        self.throttle.on_held_back();
+    }
+
     /// All that is in flight was sent as fast as window and pacer allow: its ACKs may grow the
     /// window. Kept as a byte count, so that neither several ACKs handled before the next send
     /// nor an application that stops after a full flight looks like an unused window.

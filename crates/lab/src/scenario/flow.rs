@@ -7,7 +7,7 @@ use bytes::Bytes;
 use std::net::SocketAddr;
 use towline_quic::{
     ClientConfig, ConnectionHandle, DatagramMeta, Direction, Endpoint, EndpointConfig, Event,
-    ReadError, RetryPolicy, ServerConfig, StreamId, TrainBuf,
+    ReadError, RetryPolicy, ServerConfig, StreamId, TrainBuf, TransportConfig,
 };
 use towline_sim::{Datagram, Network};
 use towline_testkit::{SERVER_NAME, TlsPair};
@@ -322,8 +322,15 @@ impl Party {
 impl Engine {
     fn new(seed: u64, index: usize, flow: &Flow, tls: &TlsPair) -> Self {
         let transport = Arc::new(flow.transport.clone());
+        // What the sender's host shares is no business of the receiver's.
+        let receiving = TransportConfig {
+            background: None,
+            bandwidth: None,
+            rate_limit: None,
+            ..flow.transport.clone()
+        };
         let mut server_config = ServerConfig::new(Arc::clone(&tls.server));
-        server_config.transport = Arc::clone(&transport);
+        server_config.transport = Arc::new(receiving);
         server_config.retry = RetryPolicy::Never;
         let mut config = ClientConfig::new(Arc::clone(&tls.client));
         config.transport = transport;

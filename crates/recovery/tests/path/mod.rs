@@ -350,6 +350,7 @@ impl World<'_> {
                 _ if probes > 0 => probes,
                 Permit::Send { bytes } => (bytes / DATAGRAM).min(64),
                 Permit::Wait(until) => {
+                    flow.recovery.on_held_back();
                     flow.wake = Some(until);
                     return;
                 }
