@@ -561,7 +561,9 @@ impl CongestionController for Bbr {
         let lossy = self.model.loss_in_round;
         let marks = self.on_round_marks(sample);
         let (window, probing) = (self.window, self.state.is_probing());
-        let adapted = self.model.adapt_short_term(window, probing, marks.cut);
+        let adapted =
+            self.model
+                .adapt_short_term(window, probing, marks.cut, self.min_rtt.get());
 
         self.aggregation.on_ack(
             sample.now,
@@ -624,7 +626,7 @@ impl CongestionController for Bbr {
         };
         self.in_recovery = false;
         self.window = self.window.max(self.prior_window);
-        self.model.loss_in_round = false;
+        self.model.forgive();
         self.full_pipe.restart(0);
         let higher = |now: Option<u64>, saved: Option<u64>| Some(now?.max(saved?));
         self.model.bw_short = higher(self.model.bw_short, undo.bw_short);
