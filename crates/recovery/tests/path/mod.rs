@@ -45,6 +45,8 @@ pub struct Path {
     pub policer: Option<(u64, u64)>,
     /// ACKs are held and released together at multiples of this time.
     pub lumps: Option<Duration>,
+    /// Packets per ACK.
+    pub thinning: u32,
     /// Every so many packets one arrives this much later.
     pub reorder: Option<(u64, Duration)>,
     pub seed: u64,
@@ -61,6 +63,7 @@ impl Path {
             loss: 0,
             policer: None,
             lumps: None,
+            thinning: 2,
             reorder: None,
             seed: 1,
         }
@@ -412,7 +415,7 @@ impl World<'_> {
         let flow = &mut self.flows[index];
         let in_order = insert(&mut flow.received, number);
         flow.unacknowledged += 1;
-        if flow.unacknowledged >= 2 || !in_order {
+        if flow.unacknowledged >= self.path.thinning || !in_order {
             self.acknowledge(index, Duration::ZERO);
         } else {
             flow.ack_at = Some(self.now + ACK_DELAY);

@@ -360,6 +360,7 @@ impl Bbr {
             return;
         }
         self.cycle.previous_too_high = false;
+        self.model.on_probed();
         self.start_down(sample.now);
     }
 
@@ -424,6 +425,7 @@ impl Bbr {
             if let Some(undo) = &mut self.undo {
                 undo.probe = Some(State::Up);
             }
+            self.model.on_probed();
             self.start_down(now);
         }
     }

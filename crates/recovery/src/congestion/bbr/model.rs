@@ -48,8 +48,10 @@ pub(super) struct Model {
     pub(super) bw_short: Option<u64>,
     pub(super) inflight_short: Option<u64>,
     pub(super) inflight_long: Option<u64>,
-    /// The rate of the newest round since the latest probe that drew on a standing queue.
+    /// The rate of the newest round that drew on a standing queue, since bounds were reset.
     bw_standing: Option<u64>,
+    /// There was such a round since the latest probe: the bandwidth is open to doubt.
+    is_doubtful: bool,
     bw_latest: u64,
     /// The lowest round trip of this round.
     rtt_latest: Option<Duration>,
@@ -140,8 +142,10 @@ impl Model {
             return;
         };
         let is_standing = rtt > min_rtt.saturating_mul(5) / 2;
-        if is_standing && self.bw_latest > 0 && (lossy || self.bw_short.is_some()) {
+        let is_doubtful = lossy || self.bw_short.is_some() || self.is_doubtful;
+        if is_standing && is_doubtful && self.bw_latest > 0 {
             let bw = self.bw_latest;
+            self.is_doubtful = true;
             self.bw_standing = Some(bw);
             self.bw_short = Some(self.bw_short.map_or(bw, |short| short.min(bw)));
         }
@@ -187,6 +191,12 @@ impl Model {
     pub(super) fn forgive(&mut self) {
         self.loss_in_round = false;
         self.bw_standing = None;
+        self.is_doubtful = false;
+    }
+
+    /// A probe for more bandwidth ended and measured what there is.
+    pub(super) fn on_probed(&mut self) {
+        self.is_doubtful = false;
     }
 
     /// A probing cycle ended: rates older than the one before it are forgotten, unless the cycle
