@@ -15,17 +15,17 @@ use towline_recovery::{
 use towline_wire::{PacketNumberSpace, Side, Time};
 
 const SPACE: PacketNumberSpace = PacketNumberSpace::Application;
-pub const DATAGRAM: u64 = 1200;
+pub(crate) const DATAGRAM: u64 = 1200;
 const BIN: Duration = Duration::from_millis(100);
 const ACK_DELAY: Duration = Duration::from_millis(25);
 const MOST_RANGES: usize = 64;
 
 /// Megabits per second as bytes per second.
-pub const fn mbit(rate: u64) -> u64 {
+pub(crate) const fn mbit(rate: u64) -> u64 {
     rate * 125_000
 }
 
-pub const fn ms(millis: u64) -> Duration {
+pub(crate) const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
@@ -34,27 +34,27 @@ fn at(time: Duration) -> Time {
 }
 
 #[derive(Clone, Debug)]
-pub struct Path {
+pub(crate) struct Path {
     /// Bytes per second from each time on.
-    pub rates: Vec<(Duration, u64)>,
-    pub rtt: Duration,
-    pub queue: u64,
+    pub(crate) rates: Vec<(Duration, u64)>,
+    pub(crate) rtt: Duration,
+    pub(crate) queue: u64,
     /// Random losses per million packets.
-    pub loss: u64,
+    pub(crate) loss: u64,
     /// Token bucket without a queue: bytes per second and bucket.
-    pub policer: Option<(u64, u64)>,
+    pub(crate) policer: Option<(u64, u64)>,
     /// ACKs are held and released together at multiples of this time.
-    pub lumps: Option<Duration>,
+    pub(crate) lumps: Option<Duration>,
     /// Packets per ACK.
-    pub thinning: u32,
+    pub(crate) thinning: u32,
     /// Every so many packets one arrives this much later.
-    pub reorder: Option<(u64, Duration)>,
-    pub seed: u64,
+    pub(crate) reorder: Option<(u64, Duration)>,
+    pub(crate) seed: u64,
 }
 
 impl Path {
     /// A constant rate with a queue of one bandwidth-delay product.
-    pub fn new(rate: u64, rtt: Duration) -> Self {
+    pub(crate) fn new(rate: u64, rtt: Duration) -> Self {
         let bdp = rate * rtt.as_millis() as u64 / 1000;
         Self {
             rates: vec![(Duration::ZERO, rate)],
@@ -76,17 +76,17 @@ impl Path {
 }
 
 #[derive(Clone, Debug)]
-pub struct Sender {
-    pub algorithm: Algorithm,
-    pub start: Duration,
+pub(crate) struct Sender {
+    pub(crate) algorithm: Algorithm,
+    pub(crate) start: Duration,
     /// The application writes only so many bytes per second; `None` for no limit.
-    pub writes: Option<u64>,
+    pub(crate) writes: Option<u64>,
     /// It writes nothing within these times.
-    pub silent: Vec<Range<Duration>>,
+    pub(crate) silent: Vec<Range<Duration>>,
 }
 
 impl Sender {
-    pub fn new(algorithm: Algorithm) -> Self {
+    pub(crate) fn new(algorithm: Algorithm) -> Self {
         Self {
             algorithm,
             start: Duration::ZERO,
@@ -98,23 +98,23 @@ impl Sender {
 
 /// One flow's history.
 #[derive(Clone, Debug, Default)]
-pub struct History {
+pub(crate) struct History {
     /// Bytes that arrived, per bin.
-    pub arrived: Vec<u64>,
+    pub(crate) arrived: Vec<u64>,
     /// The sender's figures at the end of each bin.
-    pub stats: Vec<Stats>,
-    pub timeouts: u32,
+    pub(crate) stats: Vec<Stats>,
+    pub(crate) timeouts: u32,
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Report {
-    pub flows: Vec<History>,
+pub(crate) struct Report {
+    pub(crate) flows: Vec<History>,
     /// Bytes that left the bottleneck, per bin.
-    pub carried: Vec<u64>,
+    pub(crate) carried: Vec<u64>,
     /// Queueing delay at the end of each bin.
-    pub delay: Vec<Duration>,
-    pub packets: u64,
-    pub dropped: u64,
+    pub(crate) delay: Vec<Duration>,
+    pub(crate) packets: u64,
+    pub(crate) dropped: u64,
 }
 
 impl Report {
@@ -123,27 +123,27 @@ impl Report {
     }
 
     /// Bytes on the bottleneck in these seconds, as a share of `rate`.
-    pub fn utilisation(&self, seconds: Range<u64>, rate: u64) -> f64 {
+    pub(crate) fn utilisation(&self, seconds: Range<u64>, rate: u64) -> f64 {
         let capacity = rate * (seconds.end - seconds.start);
         let carried: u64 = self.carried[Self::bins(seconds)].iter().sum();
         carried as f64 / capacity as f64
     }
 
     /// Mean queueing delay in seconds.
-    pub fn mean_delay(&self, seconds: Range<u64>) -> f64 {
+    pub(crate) fn mean_delay(&self, seconds: Range<u64>) -> f64 {
         let bins = &self.delay[Self::bins(seconds)];
         bins.iter().map(Duration::as_secs_f64).sum::<f64>() / bins.len() as f64
     }
 
     /// Bytes per second that arrived of a flow.
-    pub fn goodput(&self, flow: usize, seconds: Range<u64>) -> f64 {
+    pub(crate) fn goodput(&self, flow: usize, seconds: Range<u64>) -> f64 {
         let length = seconds.end - seconds.start;
         let arrived: u64 = self.flows[flow].arrived[Self::bins(seconds)].iter().sum();
         arrived as f64 / length as f64
     }
 
     /// Jain's index of the flows' goodput.
-    pub fn fairness(&self, seconds: Range<u64>) -> f64 {
+    pub(crate) fn fairness(&self, seconds: Range<u64>) -> f64 {
         let rates: Vec<f64> = (0..self.flows.len())
             .map(|flow| self.goodput(flow, seconds.clone()))
             .collect();
@@ -177,8 +177,15 @@ struct Flow {
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    Arrive { flow: usize, number: u64 },
-    Ack { flow: usize, ranges: Vec<(u64, u64)>, delay: Duration },
+    Arrive {
+        flow: usize,
+        number: u64,
+    },
+    Ack {
+        flow: usize,
+        ranges: Vec<(u64, u64)>,
+        delay: Duration,
+    },
 }
 
 struct World<'a> {
@@ -196,7 +203,7 @@ struct World<'a> {
 }
 
 /// Runs the senders for so many seconds.
-pub fn run(path: &Path, senders: &[Sender], seconds: u64) -> Report {
+pub(crate) fn run(path: &Path, senders: &[Sender], seconds: u64) -> Report {
     let flows = senders.iter().enumerate().map(|(index, sender)| {
         let config = Config {
             algorithm: sender.algorithm,
@@ -303,7 +310,9 @@ impl World<'_> {
         }
         let flow = &mut self.flows[index];
         let timer = flow.recovery.next_timeout().map(|(time, _)| time);
-        let due = timer.filter(|_| flow.started).is_some_and(|time| time <= now);
+        let due = timer
+            .filter(|_| flow.started)
+            .is_some_and(|time| time <= now);
         if due && let Some(Expired::Pto { .. }) = flow.recovery.on_timeout(now, &mut Nobody) {
             flow.history.timeouts += 1;
         }
@@ -315,7 +324,10 @@ impl World<'_> {
     /// Bytes the application still has, and when it will have a datagram if it has none.
     fn written(&self, flow: &Flow) -> (u64, Option<Time>) {
         let silent = flow.sender.silent.iter();
-        if let Some(silence) = silent.clone().find(|s| at(s.start) <= self.now && self.now < at(s.end)) {
+        if let Some(silence) = silent
+            .clone()
+            .find(|s| at(s.start) <= self.now && self.now < at(s.end))
+        {
             return (0, Some(at(silence.end)));
         }
         let Some(rate) = flow.sender.writes else {
@@ -355,9 +367,13 @@ impl World<'_> {
             for _ in 0..packets {
                 let flow = &mut self.flows[index];
                 let kind = PacketKind::ACK_ELICITING;
-                let number =
-                    flow.recovery
-                        .on_packet_sent(now, SPACE, DATAGRAM as u16, kind, &mut Vec::new());
+                let number = flow.recovery.on_packet_sent(
+                    now,
+                    SPACE,
+                    DATAGRAM as u16,
+                    kind,
+                    &mut Vec::new(),
+                );
                 flow.sent += DATAGRAM;
                 self.transmit(index, number);
             }

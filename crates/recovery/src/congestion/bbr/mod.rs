@@ -318,14 +318,16 @@ impl Bbr {
 
     /// Moves through DOWN, CRUISE, REFILL and UP (§5.3.3.9).
     fn update_cycle(&mut self, sample: &AckSample, marks: RoundMarks) {
-        if !self.full_pipe.reached || self.adapt_long_term(sample, marks) {
+        // Before growth: a bound that this ACK raises was still in force until now.
+        let bounded = self.is_bounded_by_long_term(sample);
+        if !self.full_pipe.reached || self.adapt_long_term(sample, marks, bounded) {
             return;
         }
         match self.state {
             State::Down | State::Cruise if self.is_time_to_probe(sample.now) => self.start_refill(),
             State::Down if self.is_time_to_cruise(sample) => self.state = State::Cruise,
             State::Refill if self.round.start => self.start_up(sample),
-            State::Up => self.check_up(sample),
+            State::Up => self.check_up(sample, bounded),
             _ => {}
         }
     }
@@ -344,7 +346,7 @@ impl Bbr {
     }
 
     /// Leaves UP when a careful probe reached the known volume, or the rate no longer grows.
-    fn check_up(&mut self, sample: &AckSample) {
+    fn check_up(&mut self, sample: &AckSample, bounded: bool) {
         // Before the ACK, and with the datagram that did not fit: afterwards the volume in flight
         // never reaches a bound that the window obeys.
         let peak = sample
@@ -353,7 +355,7 @@ impl Bbr {
         let is_at_long = self.model.inflight_long.is_some_and(|long| peak > long);
         if self.cycle.previous_too_high && is_at_long {
             self.cycle.previous_precautionary = true;
-        } else if self.is_bounded_by_long_term(sample) {
+        } else if bounded {
             self.full_pipe.restart(sample.delivery_rate.unwrap_or(0));
             return;
         } else if !self.full_pipe.now {
@@ -374,7 +376,7 @@ impl Bbr {
     }
 
     /// Learns from the ACKs of a probe; returns whether it moved the state machine.
-    fn adapt_long_term(&mut self, sample: &AckSample, marks: RoundMarks) -> bool {
+    fn adapt_long_term(&mut self, sample: &AckSample, marks: RoundMarks, bounded: bool) -> bool {
         if self.cycle.ack_phase == AckPhase::Starting && self.round.start {
             self.cycle.ack_phase = AckPhase::Feedback;
         }
@@ -400,7 +402,7 @@ impl Bbr {
             return false;
         }
         self.model.raise_inflight_long(sample.tx_in_flight);
-        if self.state == State::Up && self.is_bounded_by_long_term(sample) {
+        if self.state == State::Up && bounded {
             let growth = self.cycle.growth(sample.acked_bytes);
             if let Some(long) = &mut self.model.inflight_long {
                 *long =
@@ -563,9 +565,9 @@ impl CongestionController for Bbr {
         let lossy = self.model.loss_in_round;
         let marks = self.on_round_marks(sample);
         let (window, probing) = (self.window, self.state.is_probing());
-        let adapted =
-            self.model
-                .adapt_short_term(window, probing, marks.cut, self.min_rtt.get());
+        let adapted = self
+            .model
+            .adapt_short_term(window, probing, marks.cut, self.min_rtt.get());
 
         self.aggregation.on_ack(
             sample.now,
