@@ -54,6 +54,21 @@ fn thin_acks_change_little() {
 }
 
 #[test]
+fn lost_acks_cost_little() {
+    let mut path = Path::new(mbit(20), ms(50));
+    let whole = run(&path, &[bbr()], 30);
+    path.ack_loss = 200_000;
+    let thinned = run(&path, &[bbr()], 30);
+    let (with, without) = (thinned.goodput(0, 0..30), whole.goodput(0, 0..30));
+    assert!(with >= 0.95 * without, "{with} of {without}");
+    let window = |report: &Report| {
+        let stats = report.flows[0].stats.iter();
+        stats.map(|stats| stats.cwnd).sum::<u64>()
+    };
+    assert!(window(&thinned) * 2 >= window(&whole));
+}
+
+#[test]
 fn a_deep_buffer_stays_nearly_empty() {
     let mut path = Path::new(mbit(20), ms(40));
     path.queue *= 4;

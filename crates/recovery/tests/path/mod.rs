@@ -45,6 +45,8 @@ pub(crate) struct Path {
     pub(crate) policer: Option<(u64, u64)>,
     /// ACKs are held and released together at multiples of this time.
     pub(crate) lumps: Option<Duration>,
+    /// Random losses per million ACKs.
+    pub(crate) ack_loss: u64,
     /// Packets per ACK.
     pub(crate) thinning: u32,
     /// Every so many packets one arrives this much later.
@@ -64,6 +66,7 @@ impl Path {
             policer: None,
             lumps: None,
             thinning: 2,
+            ack_loss: 0,
             reorder: None,
             seed: 1,
         }
@@ -439,9 +442,13 @@ impl World<'_> {
     }
 
     fn acknowledge(&mut self, index: usize, delay: Duration) {
+        let is_lost = self.path.ack_loss > 0 && self.draw() % 1_000_000 < self.path.ack_loss;
         let flow = &mut self.flows[index];
         flow.unacknowledged = 0;
         flow.ack_at = None;
+        if is_lost {
+            return;
+        }
         let newest = flow.received.iter().rev().take(32);
         let ranges = newest.map(|range| (*range.start(), *range.end())).collect();
         let mut arrival = self.now + self.path.rtt - self.path.rtt / 2;

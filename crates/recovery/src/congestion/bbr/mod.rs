@@ -13,6 +13,7 @@ mod model;
 mod probe_bw;
 mod probe_rtt;
 mod startup;
+mod state;
 mod units;
 
 use core::time::Duration;
@@ -25,6 +26,7 @@ use self::model::{Model, Round, inflight_at_loss, is_too_high};
 use self::probe_bw::{AckPhase, Cycle};
 use self::probe_rtt::{MinRtt, ProbeRtt, Progress};
 use self::startup::{FullPipe, LossExit};
+use self::state::State;
 use self::units::{Hundredths, carried, rate, scale};
 use super::{
     AckSample, CongestionController, LEAST_ACKS_OTHERWISE, LeastAckRate, LossSample, SendSample,
@@ -45,46 +47,6 @@ const MOST_QUANTUM: u64 = 65_536;
 const NOMINAL_RTT: Duration = Duration::from_millis(1);
 /// ACKs per round in phases that measure (§4.1.3.3).
 const LEAST_ACKS_MEASURING: LeastAckRate = LeastAckRate { per_round: 4 };
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Startup,
-    Drain,
-    Down,
-    Cruise,
-    Refill,
-    Up,
-    ProbeRtt,
-}
-
-impl State {
-    fn pacing_gain(self) -> Hundredths {
-        match self {
-            Self::Startup => 277,
-            Self::Drain => 50,
-            Self::Down => 90,
-            Self::Up => 125,
-            Self::Cruise | Self::Refill | Self::ProbeRtt => 100,
-        }
-    }
-
-    fn window_gain(self) -> Hundredths {
-        match self {
-            Self::Up => 225,
-            Self::ProbeRtt => 50,
-            _ => 200,
-        }
-    }
-
-    fn is_probe_bw(self) -> bool {
-        matches!(self, Self::Down | Self::Cruise | Self::Refill | Self::Up)
-    }
-
-    /// Whether losses are the expected price of a probe.
-    fn is_probing(self) -> bool {
-        matches!(self, Self::Startup | Self::Refill | Self::Up)
-    }
-}
 
 /// What a loss changed, kept until its recovery period is known to be justified.
 #[derive(Clone, Copy, Debug)]
