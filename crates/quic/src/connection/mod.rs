@@ -256,6 +256,7 @@ impl Connection {
             side,
             hystart: config.hystart,
             pacing: config.pacing,
+            ..RecoveryConfig::new(side)
         });
         if side.is_server() {
             recovery.set_peer_completed_address_validation();
