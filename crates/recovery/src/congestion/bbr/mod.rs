@@ -258,12 +258,19 @@ impl Bbr {
         if self.full_pipe.reached || !((lossy && many && high) || marks.ends_startup) {
             return;
         }
-        if let Some(undo) = &mut self.undo {
-            undo.probe = Some(State::Startup);
-        }
+        self.save_probe(State::Startup, marks);
         self.full_pipe.reached = true;
         let bdp = self.bdp(self.model.bw(), 100);
         self.model.inflight_long = Some(bdp.max(self.model.inflight_latest));
+    }
+
+    /// Remembers the probe that losses end, should they be spurious; marks never are.
+    fn save_probe(&mut self, probe: State, marks: RoundMarks) {
+        match &mut self.undo {
+            Some(_) if marks.too_high => self.undo = None,
+            Some(undo) => undo.probe = Some(probe),
+            None => {}
+        }
     }
 
     fn check_drain(&mut self, sample: &AckSample) {
@@ -357,7 +364,7 @@ impl Bbr {
             }
         }
         if marks.too_high && self.cycle.is_probe_sample {
-            self.on_inflight_too_high(sample.now, sample.tx_in_flight, sample.app_limited);
+            self.on_inflight_too_high(sample.now, sample.tx_in_flight, sample.app_limited, marks);
             return true;
         }
         if marks.too_high || is_too_high(sample.lost_since_sent, sample.tx_in_flight) {
@@ -378,7 +385,7 @@ impl Bbr {
     }
 
     /// A probe put too much in flight: remember how much was safe, once per probe.
-    fn on_inflight_too_high(&mut self, now: Time, safe: u64, app_limited: bool) {
+    fn on_inflight_too_high(&mut self, now: Time, safe: u64, app_limited: bool, marks: RoundMarks) {
         self.cycle.previous_too_high = true;
         self.cycle.is_probe_sample = false;
         if !app_limited {
@@ -386,9 +393,7 @@ impl Bbr {
             self.model.inflight_long = Some(safe.max(least));
         }
         if self.state == State::Up {
-            if let Some(undo) = &mut self.undo {
-                undo.probe = Some(State::Up);
-            }
+            self.save_probe(State::Up, marks);
             self.model.on_probed();
             self.start_down(now);
         }
@@ -579,7 +584,12 @@ impl CongestionController for Bbr {
             let lost_since_sent = lost.saturating_sub(packet.lost);
             if self.cycle.is_probe_sample && is_too_high(lost_since_sent, packet.tx_in_flight) {
                 let safe = inflight_at_loss(packet, lost_since_sent);
-                self.on_inflight_too_high(sample.now, safe, packet.app_limited);
+                self.on_inflight_too_high(
+                    sample.now,
+                    safe,
+                    packet.app_limited,
+                    RoundMarks::default(),
+                );
             }
         }
         self.update_pacing_rate(self.state.pacing_gain());

@@ -664,6 +664,16 @@ fn a_loss_proven_spurious_brings_the_probe_back() {
 }
 
 #[test]
+fn a_probe_that_marks_ended_stays_ended_whatever_became_of_a_loss() {
+    let mut drive = Drive::in_state(State::Up);
+    drive.lose(&[2], 2 * BDP, false);
+    drive.round_with(RATE, |ack| ack.ce_marks = ack.acked_packets);
+    assert_eq!(drive.bbr.state, State::Down);
+    drive.bbr.on_spurious_loss(drive.now);
+    assert_eq!(drive.bbr.state, State::Down);
+}
+
+#[test]
 fn marks_cut_the_volume_once_a_round() {
     let mut drive = Drive::in_state(State::Cruise);
     let window = drive.bbr.window();
