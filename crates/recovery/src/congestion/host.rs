@@ -379,7 +379,6 @@ impl CongestionController for HostMember {
 
     /// The window is the host's: what this connection had is not added to it.
     fn take_over(&mut self, handover: &Handover) {
-        self.smoothed_rtt = Some(handover.smoothed_rtt);
         self.path_start = Some(handover.now);
     }
 

@@ -8,6 +8,7 @@ fn sent(now: Time, bytes_in_flight: u64) -> SendSample {
         now,
         bytes: DATAGRAM,
         bytes_in_flight,
+        app_limited: false,
     }
 }
 
