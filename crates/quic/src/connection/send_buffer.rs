@@ -119,9 +119,18 @@ impl SendBuffer {
     }
 
     /// What was never sent and may be, up to the next hole.
+    #[inline]
     fn fresh(&self, limit: u64) -> Option<Range<u64>> {
-        let (mut start, mut end) = (self.unsent, self.end.min(limit));
-        if !self.holes.is_empty() && start < end {
+        let range = self.unsent..self.end.min(limit);
+        if self.holes.is_empty() {
+            return (range.start < range.end).then_some(range);
+        }
+        self.fresh_between_holes(range)
+    }
+
+    #[cold]
+    fn fresh_between_holes(&self, Range { mut start, mut end }: Range<u64>) -> Option<Range<u64>> {
+        if start < end {
             for hole in self.holes.within(start..end) {
                 if hole.start > start {
                     end = hole.start;
