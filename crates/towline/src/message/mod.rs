@@ -39,7 +39,8 @@
 //! fail every reader of that message ([`MessageError::TooLong`], [`MessageError::TooShort`]), and
 //! no other: one bad message never ends the connection. A sender that falls silent is waited for
 //! without limit once its header is there: put a `tokio::time::timeout` around the read whose
-//! patience you know.
+//! patience you know. What lies unread in streams uses up the connection's receive window, of
+//! which messages that are read quickly want a part too: stop or read what has arrived.
 //!
 //! # Cancellation
 //!

@@ -119,16 +119,14 @@ impl Handle {
             let position = state.seen(key).first_gap();
             if let Some(mut chunk) = state.buffer.at(position) {
                 chunk.truncate(max);
-                return Found::This(Some(chunk));
+                return Found::This(Some((position, chunk)));
             }
-            state.end_or_more(position, u64::MAX)
+            state.end_or_more(position)
         })
-        .map_ok(|chunk| {
-            if let Some(chunk) = &chunk {
-                let position = self.position();
-                self.consume(position, chunk.len());
-            }
-            chunk
+        .map_ok(|found| {
+            let (position, chunk) = found?;
+            self.consume(position, chunk.len());
+            Some(chunk)
         })
     }
 
@@ -148,7 +146,7 @@ impl Handle {
                 chunk.truncate(max);
                 return Found::This(Some(chunk));
             }
-            state.end_or_more(offset, u64::MAX)
+            state.end_or_more(offset)
         });
         if found.is_pending() && offset - position >= MAX_MESSAGE_BUFFER {
             return Poll::Ready(Err(MessageError::OutOfReach { offset, position }));
@@ -169,7 +167,7 @@ impl Handle {
                 .ranges(position)
                 .find_map(|piece| seen.first_missing(piece));
             let Some(unseen) = unseen else {
-                return state.end_or_more(position, u64::MAX);
+                return state.end_or_more(position);
             };
             let Some(mut data) = state.buffer.at(unseen.start) else {
                 return Found::More { below: u64::MAX };
@@ -306,10 +304,11 @@ impl State {
         positions.min().unwrap_or(u64::MAX)
     }
 
-    fn end_or_more<T>(&self, position: u64, below: u64) -> Found<Option<T>> {
+    /// For a reader that finds nothing at `position`.
+    fn end_or_more<T>(&self, position: u64) -> Found<Option<T>> {
         match self.end {
             Some(end) if position >= end => Found::This(None),
-            _ => Found::More { below },
+            _ => Found::More { below: u64::MAX },
         }
     }
 
