@@ -429,7 +429,7 @@ impl<F: Clone> Recovery<F> {
         }
         self.pto.on_expired(now);
         self.counters.probe_timeouts += 1;
-        self.ecn.on_probe_timeout();
+        self.ecn.on_probe_timeout(self.pto.count);
         let mut probes = 0;
         for space in PacketNumberSpace::ALL {
             let confirmed = self.pto.handshake_confirmed;
