@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use common::wire::packets;
 use common::{ALGORITHMS, CLIENT, Options, Pair, SERVER, delay, ms, readable, secs};
-use towline_quic::{Algorithm, Stats, TransportConfig};
+use towline_quic::{Algorithm, Direction, Stats, TransportConfig};
 use towline_sim::{Aqm, LinkConfig, LinkStats};
 use towline_testkit::NULL_TAG;
 use towline_wire::{EcnCounts, Frame, PacketKind, Reader, Writer, write_ack};
@@ -116,19 +116,17 @@ fn marks_reduce_the_window_at_most_once_a_round_trip() {
             let what = format!("{congestion}, seed {seed}");
             let link = queue(Aqm::Step(ms(5)), 10 * BDP);
             let mut pair = Pair::connected(options(seed, link, congestion, true));
-            let id = pair
-                .client()
-                .open(towline_quic::Direction::Unidirectional)
-                .unwrap();
+            let id = pair.client().open(Direction::Unidirectional).unwrap();
             let (start, mut last, mut events) = (pair.now, None, 0);
+            let (mut accepted, mut sink) = (false, Vec::new());
             pair.run_until(secs(30), |p| {
                 let mut data = bytes::Bytes::from_static(&[0; 65_536]);
                 let _ = p.client().write(id, &mut data);
-                if let Some(id) = p.server().accept(towline_quic::Direction::Unidirectional) {
-                    assert_eq!(id.index(), 0);
+                accepted |= p.server().accept(Direction::Unidirectional).is_some();
+                if accepted {
+                    sink.clear();
+                    p.read_available(SERVER, id, &mut sink);
                 }
-                let mut sink = Vec::new();
-                p.read_available(SERVER, id, &mut sink);
                 let stats = p.client().stats();
                 if stats.congestion_events > events {
                     assert_eq!(stats.congestion_events, events + 1, "{what}: two at once");
@@ -194,7 +192,8 @@ fn a_path_that_marks_everything_does_not_strangle_the_connection() {
             true
         });
         assert_eq!((stats.ecn_capable, marked), (false, 0), "{congestion}");
-        assert!(stats.congestion_events <= 3, "{congestion}: {stats:?}");
+        // One packet a round trip during the handshake, then ten have told enough.
+        assert!(stats.congestion_events <= 6, "{congestion}: {stats:?}");
         assert!(stats.cwnd > 20_000, "{congestion}: {}", stats.cwnd);
     }
 }
@@ -234,7 +233,7 @@ fn a_path_that_begins_to_drop_marked_packets_does_not_end_the_connection() {
             let mut pair = Pair::connected(options(seed, delay(20), congestion, true));
             pair.transfer(CLIENT, 500_000, secs(20));
             assert!(pair.client().stats().ecn_capable);
-            pair.ecn_tap = Some(Box::new(|_, ecn| ecn.is_none()));
+            pair.ecn_tap = Some(Box::new(|from, ecn| from != CLIENT || ecn.is_none()));
             let took = pair.transfer(CLIENT, 500_000, secs(30));
             assert!(took < secs(20), "{congestion}, seed {seed}: {took:?}");
             assert!(
