@@ -371,7 +371,8 @@ impl Core {
         if self.phase != Phase::Avoidance || !due {
             return false;
         }
-        if self.window <= SLOWDOWN_WINDOW {
+        // Nor has one while keep-alives are all there is in flight.
+        if self.window.min(acked.flight_then) <= SLOWDOWN_WINDOW {
             self.schedule_slowdown(now, self.last_slowdown, round);
             return false;
         }

@@ -256,7 +256,8 @@ pub trait CongestionController: fmt::Debug {
         false
     }
 
-    /// Persistent congestion was established (RFC 9002 §7.6.2); follows `on_lost`.
+    /// Persistent congestion was established (RFC 9002 §7.6.2); follows `on_lost`, and `on_ack` if
+    /// an ACK showed it.
     fn on_persistent_congestion(&mut self, now: Time);
 
     /// The datagram size changed. `during_handshake` tells a size lowered to get the handshake

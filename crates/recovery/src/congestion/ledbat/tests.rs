@@ -15,6 +15,7 @@ fn acked(now: Time, packets: u64, rtt: u64) -> AckSample {
         rtt: Some(millis(rtt)),
         adjusted_rtt: Some(millis(rtt)),
         smoothed_rtt: millis(rtt),
+        tx_in_flight: 100 * DATAGRAM,
         ..ack(now, packets * DATAGRAM)
     }
 }
@@ -416,5 +417,21 @@ proptest! {
             prop_assert!(ledbat.pacing_rate() != Some(0));
             prop_assert!(!ledbat.core.ssthresh.is_nan());
         }
+    }
+}
+
+#[test]
+fn keep_alives_have_no_slowdown() {
+    let mut ledbat = Ledbat::new(SIZE);
+    ledbat.core = core_at(50.0, Phase::Avoidance);
+    ledbat.core.next_slowdown = Some(at(100));
+    for ping in 1..100 {
+        let now = at(ping * 500);
+        ledbat.on_ack(&AckSample {
+            tx_in_flight: 40,
+            cwnd_limited: false,
+            ..acked(now, 0, 50)
+        });
+        assert_eq!(ledbat.window(), 50 * DATAGRAM);
     }
 }
