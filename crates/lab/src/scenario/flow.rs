@@ -117,6 +117,7 @@ impl Party {
                 name: flow.name.clone(),
                 started: flow.active.start,
                 connected: None,
+                initial_window: None,
                 completed: Vec::new(),
                 stream_bytes: Vec::new(),
                 stream_bytes_at_first_end: Vec::new(),
@@ -400,6 +401,7 @@ impl Engine {
                     _ => (1, None),
                 };
                 if let Some(connection) = self.client.connection_mut(handle) {
+                    seen.initial_window = Some(connection.stats().cwnd);
                     for _ in 0..count {
                         if let Some(id) = connection.open(Direction::Unidirectional) {
                             self.sending.push((id, bytes));
