@@ -1,4 +1,4 @@
-//! Loss recovery, congestion control and pacing (RFC 9002, 9438, 9406).
+//! Loss recovery, congestion control and pacing (RFC 9002, 9438, 9406; BBRv3).
 //!
 //! The connection owns one [`Recovery`] per path. It asks three questions before it sends
 //! ([`Recovery::permit`], [`Recovery::probes_owed`], [`Recovery::next_packet_number`]), reports
@@ -12,19 +12,25 @@
 
 mod bandwidth;
 pub mod congestion;
+mod ecn;
 mod loss;
 mod pacing;
 mod persistent_congestion;
+mod pool;
 mod pto;
+mod rate_limit;
 mod recovery;
 mod rtt;
 mod sent;
 mod stats;
+mod throttle;
 
 pub use congestion::{
-    AckSample, Algorithm, CongestionController, Controller, Handover, LeastAckRate, LossSample,
-    LostPacket, SendSample, UnknownAlgorithm,
+    AckSample, Algorithm, Bbr, CongestionController, Controller, FixedRate, HOST_TARGET, Handover,
+    HostController, HostMember, LEDBAT_TARGET, LeastAckRate, Ledbat, LossSample, LostPacket,
+    SendSample, UnknownAlgorithm,
 };
+pub use pool::{Pool, PoolMember, TrafficClass};
 pub use pto::LossTimer;
 pub use recovery::{
     AckError, AckSummary, Config, Expired, FrameOwner, MAX_TRACKED_PACKETS, PacketKind, Permit,

@@ -7,6 +7,7 @@
 mod feedback;
 mod interface;
 
+use core::num::NonZeroU64;
 use core::time::Duration;
 
 use towline_wire::{PacketNumberSpace, Time};
@@ -17,12 +18,15 @@ use crate::bandwidth::RateSampler;
 use crate::congestion::{
     Algorithm, CongestionController, Controller, Handover, LeastAckRate, SendSample, initial_window,
 };
+use crate::ecn;
 use crate::loss::{LossBatch, Space};
 use crate::pacing::{self, Pacer};
+use crate::pool::PoolMember;
 use crate::pto::ProbeTimer;
 use crate::rtt::RttEstimator;
 use crate::sent::Sent;
 use crate::stats::Stats;
+use crate::throttle::Throttle;
 
 /// Cap: packets tracked per connection before `permit` answers `Blocked` whatever the window says.
 pub const MAX_TRACKED_PACKETS: usize = 131_072;
@@ -44,7 +48,11 @@ pub struct Recovery<F> {
     pto: ProbeTimer,
     controller: Controller,
     pacer: Pacer,
+    throttle: Throttle,
     sampler: RateSampler,
+    ecn: ecn::Validation,
+    /// The train being built is marked ECT(0).
+    marking: bool,
     bytes_in_flight: u64,
     /// Bytes that ever left flight: acknowledged, lost or discarded.
     settled: u64,
@@ -78,6 +86,7 @@ struct Counters {
     spurious_congestion_events: u64,
     persistent_congestion: u64,
     probe_timeouts: u64,
+    ce_marks: u64,
 }
 
 impl<F: Clone> Recovery<F> {
@@ -88,7 +97,8 @@ impl<F: Clone> Recovery<F> {
             config.max_datagram_size,
             config.hystart,
             config.pacing,
-        );
+        )
+        .with_seed(config.seed);
         Self::with_controller(config, controller)
     }
 
@@ -99,7 +109,10 @@ impl<F: Clone> Recovery<F> {
             rtt: RttEstimator::new(config.initial_rtt),
             pto: ProbeTimer::new(config.side, DEFAULT_MAX_ACK_DELAY),
             pacer: Pacer::new(initial_window(config.max_datagram_size)),
+            throttle: Throttle::new(config.rate_limit),
             controller,
+            ecn: ecn::Validation::new(config.ecn),
+            marking: false,
             config,
             sampler: RateSampler::default(),
             bytes_in_flight: 0,
@@ -171,6 +184,8 @@ impl<F: Clone> Recovery<F> {
     pub fn on_path_change(&mut self, now: Time) {
         self.touch(now);
         self.path_start = now;
+        self.ecn.on_path_change();
+        self.marking = false;
         self.rtt = RttEstimator::new(self.config.initial_rtt);
         self.controller
             .on_path_change(now, self.config.max_datagram_size);
@@ -191,7 +206,8 @@ impl<F: Clone> Recovery<F> {
             self.config.max_datagram_size,
             self.config.hystart,
             self.config.pacing,
-        );
+        )
+        .with_seed(self.config.seed);
         self.set_controller(now, controller);
     }
 
@@ -228,28 +244,68 @@ impl<F: Clone> Recovery<F> {
         self.batch = LossBatch::default();
     }
 
+    /// A strict limit in bytes per second over every packet, those that need no permit included;
+    /// `None` lifts it. Any window of 100 ms or more carries at most rate x window + what the rate
+    /// earns in 1 ms, or two datagrams if that is more.
+    pub fn set_rate_limit(&mut self, limit: Option<NonZeroU64>) {
+        self.config.rate_limit = limit;
+        self.throttle.set_limit(limit);
+    }
+
+    /// The limit in force.
+    pub fn rate_limit(&self) -> Option<NonZeroU64> {
+        self.config.rate_limit
+    }
+
+    /// Takes part in the host's bandwidth pool, or leaves it.
+    pub fn set_pool_member(&mut self, member: Option<PoolMember>) {
+        self.throttle.set_pool(member);
+    }
+
+    /// Its place in the pool, whose class and weight can be changed.
+    pub fn pool_member(&self) -> Option<&PoolMember> {
+        self.throttle.pool()
+    }
+
     // Sending.
 
     /// Whether, when and how much may be sent in packets in flight. Probes need no permit.
     pub fn permit(&mut self, now: Time) -> Permit {
         self.touch(now);
         let datagram = u64::from(self.config.max_datagram_size);
-        let room = self
+        let mut room = self
             .controller
             .window()
             .saturating_sub(self.bytes_in_flight);
-        if room < datagram || self.is_full() {
-            if self.recovery_datagram {
-                return Permit::Send { bytes: datagram };
-            }
+        let closed = room < datagram || self.is_full();
+        if closed && !self.recovery_datagram {
             self.on_utilised();
             return Permit::Blocked;
+        }
+        let strict_rate = self.controller.strict_rate();
+        match self.throttle.permit(now, datagram, strict_rate) {
+            Ok(bytes) => room = room.min(bytes),
+            Err(at) => {
+                // The limit holds the sender back and not the path, so its rate says nothing of
+                // the path and its window is no larger than it needs.
+                self.on_app_limited();
+                return Permit::Wait(at);
+            }
+        }
+        if closed {
+            return Permit::Send { bytes: datagram };
+        }
+        if strict_rate.is_some() {
+            return Permit::Send { bytes: room };
         }
         let Some(rate) = self.pacing_rate() else {
             return Permit::Send { bytes: room };
         };
-        let initial_window = initial_window(self.config.max_datagram_size);
-        match self.pacer.permit(now, rate, datagram, initial_window) {
+        let burst = self
+            .controller
+            .send_quantum()
+            .unwrap_or_else(|| initial_window(self.config.max_datagram_size));
+        match self.pacer.permit(now, rate, datagram, burst) {
             Ok(bytes) => Permit::Send {
                 bytes: bytes.min(room),
             },
@@ -260,10 +316,19 @@ impl<F: Clone> Recovery<F> {
         }
     }
 
+    /// A packet of `size` bytes that needs no permit (a probe, an acknowledgement) wants to leave:
+    /// the time before which the strict limit forbids even that. Without a limit never one.
+    pub fn held_until(&mut self, now: Time, size: u16) -> Option<Time> {
+        self.touch(now);
+        let datagram = u64::from(self.config.max_datagram_size);
+        self.throttle.exempt(now, u64::from(size), datagram)
+    }
+
     /// All that is in flight was sent as fast as window and pacer allow: its ACKs may grow the
     /// window. Kept as a byte count, so that neither several ACKs handled before the next send
     /// nor an application that stops after a full flight looks like an unused window.
     fn on_utilised(&mut self) {
+        self.controller.on_utilised(self.now);
         self.utilised_until = self.settled.saturating_add(self.bytes_in_flight);
     }
 
@@ -276,6 +341,17 @@ impl<F: Clone> Recovery<F> {
     /// The number the next packet of the space gets.
     pub fn next_packet_number(&self, space: PacketNumberSpace) -> u64 {
         self.spaces[space.index()].ring.next()
+    }
+
+    /// Decides whether the train about to be built is marked ECT(0) (RFC 9000 §13.4): all of its
+    /// packets are, or none.
+    pub fn mark_train(&mut self) {
+        self.marking = self.ecn.marks();
+    }
+
+    /// Whether the train being built is marked.
+    pub fn is_train_marked(&self) -> bool {
+        self.marking
     }
 
     /// Leaves a number out, so that a peer acknowledging what it did not receive gives itself
@@ -307,6 +383,12 @@ impl<F: Clone> Recovery<F> {
             in_flight,
         } = kind;
         let bytes = u64::from(size);
+        if in_flight && !self.pto.handshake_confirmed {
+            // Handshake flights never fill a path: their rates say nothing about it.
+            self.sampler
+                .on_app_limited(self.bytes_in_flight.saturating_add(bytes));
+        }
+        self.throttle.on_sent(now, bytes);
         let snapshot = match in_flight {
             true => self.sampler.on_sent(now, bytes, self.bytes_in_flight),
             false => self.sampler.snapshot(now, self.bytes_in_flight),
@@ -317,6 +399,7 @@ impl<F: Clone> Recovery<F> {
                 now,
                 bytes,
                 bytes_in_flight,
+                app_limited: snapshot.app_limited,
             });
             self.bytes_in_flight += bytes;
             self.pacer.on_sent(bytes);
@@ -324,6 +407,9 @@ impl<F: Clone> Recovery<F> {
             self.pto.base = Some(now);
         }
         let space = &mut self.spaces[space.index()];
+        if self.marking {
+            self.ecn.on_marked_sent(&mut space.ecn);
+        }
         if ack_eliciting {
             debug_assert!(in_flight, "an ack-eliciting packet is in flight");
             space.ack_eliciting_in_flight += 1;
@@ -338,6 +424,7 @@ impl<F: Clone> Recovery<F> {
                 size,
                 ack_eliciting,
                 in_flight,
+                marked: self.marking,
             },
             snapshot,
             frames,
@@ -371,12 +458,18 @@ impl<F: Clone> Recovery<F> {
             bytes_in_flight: self.bytes_in_flight,
             cwnd: self.controller.window(),
             ssthresh: self.controller.ssthresh(),
-            pacing_rate: self.pacing_rate(),
+            pacing_rate: self
+                .pacing_rate()
+                .into_iter()
+                .chain(self.throttle.rate())
+                .min(),
             delivery_rate: self.sampler.latest(),
             congestion_events: self.counters.congestion_events,
             spurious_congestion_events: self.counters.spurious_congestion_events,
             persistent_congestion: self.counters.persistent_congestion,
             in_slow_start: self.controller.in_slow_start(),
+            ecn_capable: self.ecn.is_capable(),
+            ce_marks: self.counters.ce_marks,
             mtu: self.config.max_datagram_size,
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use std::net::SocketAddr;
 use towline_quic::{
-    ClientConfig, ConnectionHandle, DatagramMeta, Direction, Ecn, Endpoint, EndpointConfig, Event,
+    ClientConfig, ConnectionHandle, DatagramMeta, Direction, Endpoint, EndpointConfig, Event,
     ReadError, RetryPolicy, ServerConfig, StreamId, TrainBuf,
 };
 use towline_sim::{Datagram, Network};
@@ -16,7 +16,7 @@ use towline_wire::Time;
 use super::outcome::{FlowOutcome, FlowSample};
 use super::run::RunError;
 use super::{Flow, Traffic};
-use crate::world::START;
+use crate::world::{START, ecn};
 
 /// Streams one flow may open.
 const MAX_STREAMS: u32 = 100;
@@ -69,7 +69,7 @@ impl Party {
     pub(super) fn new(
         seed: u64,
         index: usize,
-        flow: &Flow,
+        flow: Flow,
         addresses: [SocketAddr; 2],
         tls: &TlsPair,
     ) -> Result<Self, RunError> {
@@ -85,7 +85,7 @@ impl Party {
                 {
                     return Err(wrong("1 to 100 streams of at least one byte"));
                 }
-                Kind::Engine(Box::new(Engine::new(seed, index, flow, tls)))
+                Kind::Engine(Box::new(Engine::new(seed, index, &flow, tls)))
             }
             Traffic::Ping { interval, size } => {
                 if interval.is_zero() || !(8..=65_507).contains(&size) {
@@ -128,7 +128,7 @@ impl Party {
                 pings: Vec::new(),
                 sends: Vec::new(),
             },
-            flow: flow.clone(),
+            flow,
             delivered: 0,
         })
     }
@@ -158,7 +158,7 @@ impl Party {
                 let meta = DatagramMeta {
                     remote: datagram.source,
                     local_ip: None,
-                    ecn: datagram.ecn.and_then(codepoint),
+                    ecn: datagram.ecn.and_then(ecn::codepoint),
                     stride: datagram.payload.len(),
                 };
                 let endpoint = match at_receiver {
@@ -271,7 +271,7 @@ impl Party {
                         }
                         let mut datagram =
                             Datagram::new(address, transmit.remote, payload.to_vec());
-                        datagram.ecn = transmit.ecn.map(bits);
+                        datagram.ecn = transmit.ecn.map(ecn::bits);
                         network.send(now, datagram);
                     }
                 }
@@ -524,23 +524,5 @@ impl Engine {
         if let Some(connection) = self.accepted.and_then(|h| self.server.connection(h)) {
             seen.receiver = Some(connection.stats());
         }
-    }
-}
-
-/// The codepoint behind the two bits of an IP header (RFC 3168 §5).
-fn codepoint(bits: u8) -> Option<Ecn> {
-    match bits & 0b11 {
-        0b10 => Some(Ecn::Ect0),
-        0b01 => Some(Ecn::Ect1),
-        0b11 => Some(Ecn::Ce),
-        _ => None,
-    }
-}
-
-fn bits(codepoint: Ecn) -> u8 {
-    match codepoint {
-        Ecn::Ect0 => 0b10,
-        Ecn::Ect1 => 0b01,
-        Ecn::Ce => 0b11,
     }
 }

@@ -15,7 +15,7 @@ use towline_wire::{
 
 use super::Connection;
 use super::assemble::{HeaderFields, MIN_INITIAL_DATAGRAM, PacketBuilder, TrainBuf};
-use super::component::{PacketWriter, SentFrame};
+use super::component::{Ecn, PacketWriter, SentFrame};
 use super::state::{MAX_CLOSE_REASON, Phase};
 use super::timers::Timer;
 
@@ -24,7 +24,7 @@ use super::timers::Timer;
 pub(crate) struct Train {
     pub(crate) remote: SocketAddr,
     pub(crate) local_ip: Option<IpAddr>,
-    pub(crate) ecn: Option<super::component::Ecn>,
+    pub(crate) ecn: Option<Ecn>,
     pub(crate) segment_size: usize,
     pub(crate) len: usize,
 }
@@ -40,6 +40,8 @@ struct Grant {
     probe: Option<PacketNumberSpace>,
     /// The window would take more: having nothing to send then means application-limited.
     window_open: bool,
+    /// A rate limit forbids even what needs no permit.
+    held: bool,
     paced_until: Option<Time>,
 }
 
@@ -54,6 +56,8 @@ impl Connection {
     /// Builds the next train; `None` when there is nothing to send now.
     pub(crate) fn poll_transmit(&mut self, now: Time, train: &mut TrainBuf) -> Option<Train> {
         train.clear();
+        // One codepoint for the whole train: the system sends it in one call.
+        self.recovery.mark_train();
         match self.lifecycle.phase() {
             Phase::Handshaking | Phase::Established | Phase::Confirmed => {
                 self.build_train(now, train);
@@ -77,7 +81,7 @@ impl Connection {
         Some(Train {
             remote: self.path.remote(),
             local_ip: self.path.local_ip(),
-            ecn: None,
+            ecn: self.recovery.is_train_marked().then_some(Ecn::Ect0),
             segment_size: train.segment_size(),
             len,
         })
@@ -143,7 +147,7 @@ impl Connection {
             .into_iter()
             .any(|s| self.protection.has_keys(s) && self.has_pending(s));
         match grant.paced_until {
-            Some(at) if pending => self.timers.set(Timer::Pacing, at),
+            Some(at) if pending || grant.held => self.timers.set(Timer::Pacing, at),
             _ => self.timers.stop(Timer::Pacing),
         }
         if grant.window_open && !pending {
@@ -161,12 +165,28 @@ impl Connection {
             Permit::Blocked => (0, None),
         };
         let open = credit > 0;
+        if !open
+            && let Some(at) = self
+                .recovery
+                .held_until(now, self.recovery.max_datagram_size())
+        {
+            return Grant {
+                data: false,
+                credit: 0,
+                acks: false,
+                probe: None,
+                window_open: false,
+                held: true,
+                paced_until: Some(at),
+            };
+        }
         Grant {
             data: open || probe.is_some(),
             credit,
             acks: !self.recovery.is_full(),
             probe,
             window_open: open,
+            held: false,
             paced_until,
         }
     }

@@ -5,17 +5,26 @@
 //! detection. The samples already hold what delay- and model-based controllers need (LEDBAT++,
 //! BBR), so they join as further arms of the enum; anything else goes in through `Custom`.
 
+mod bbr;
 mod cubic;
+mod fixed_rate;
+mod host;
 mod hystart;
+mod ledbat;
 mod new_reno;
 
 use core::fmt;
+use core::num::NonZeroU64;
 use core::str::FromStr;
 use core::time::Duration;
 
 use towline_wire::Time;
 
+pub use bbr::Bbr;
 pub use cubic::Cubic;
+pub use fixed_rate::FixedRate;
+pub use host::{HOST_TARGET, HostController, HostMember};
+pub use ledbat::{LEDBAT_TARGET, Ledbat};
 pub use new_reno::NewReno;
 
 /// Which controller to use.
@@ -27,13 +36,25 @@ pub enum Algorithm {
     /// RFC 9438.
     #[default]
     Cubic,
+    /// BBRv3, draft-ietf-ccwg-bbr-06.
+    Bbr,
+    /// draft-irtf-iccrg-ledbat-plus-plus: for transfers that make way for others.
+    LedbatPlusPlus,
+    /// So many bytes per second, whatever happens: for paths whose capacity is known.
+    FixedRate(NonZeroU64),
 }
 
 impl fmt::Display for Algorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::FixedRate(rate) => {
+                f.write_str("fixed:")?;
+                return fixed_rate::write_rate(f, *rate);
+            }
             Self::NewReno => "newreno",
             Self::Cubic => "cubic",
+            Self::Bbr => "bbr",
+            Self::LedbatPlusPlus => "ledbat++",
         })
     }
 }
@@ -45,18 +66,37 @@ impl FromStr for Algorithm {
         match text {
             "newreno" => Ok(Self::NewReno),
             "cubic" => Ok(Self::Cubic),
-            _ => Err(UnknownAlgorithm),
+            "bbr" => Ok(Self::Bbr),
+            "ledbat++" | "ledbat" => Ok(Self::LedbatPlusPlus),
+            _ => match text.strip_prefix("fixed") {
+                Some(rate) => fixed_rate::parse_rate(rate.strip_prefix(':').unwrap_or("?"))
+                    .map(Self::FixedRate),
+                None => Err(UnknownAlgorithm::Name),
+            },
         }
     }
 }
 
-/// No congestion controller has that name.
+/// Why a text names no congestion controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnknownAlgorithm;
+pub enum UnknownAlgorithm {
+    /// No controller has that name.
+    Name,
+    /// `fixed:` is followed by nothing that is a rate above zero.
+    Rate,
+}
 
 impl fmt::Display for UnknownAlgorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("unknown congestion controller; known are newreno, cubic")
+        f.write_str(match self {
+            Self::Name => {
+                "unknown congestion controller; known are newreno, cubic, bbr, ledbat++, fixed:RATE"
+            }
+            Self::Rate => {
+                "a fixed rate is written fixed:10mbit (bits a second) or fixed:2M (bytes a second) \
+                 and is more than zero"
+            }
+        })
     }
 }
 
@@ -71,6 +111,8 @@ pub struct SendSample {
     pub bytes: u64,
     /// Bytes in flight before it.
     pub bytes_in_flight: u64,
+    /// Whether the application holds the rate down.
+    pub app_limited: bool,
 }
 
 /// What one ACK frame said, in total. Times of day are `now`'s; sizes are bytes.
@@ -135,6 +177,10 @@ pub struct LossSample<'a> {
     pub ranges: u32,
     /// Send time of the newest lost packet.
     pub largest_sent_time: Time,
+    /// All bytes delivered so far, those of an ACK that revealed the losses included.
+    pub delivered: u64,
+    /// All bytes lost so far, these included.
+    pub lost: u64,
     /// Bytes in flight before acknowledged and lost ones were removed.
     pub bytes_in_flight_before: u64,
     /// As in [`AckSample::cwnd_limited`].
@@ -229,6 +275,11 @@ pub trait CongestionController: fmt::Debug {
         let _ = (now, bytes_in_flight);
     }
 
+    /// More would have been sent but for the window or the pace.
+    fn on_utilised(&mut self, now: Time) {
+        let _ = now;
+    }
+
     /// When `on_timeout` wants to be called.
     fn next_timeout(&self) -> Option<Time> {
         None
@@ -260,6 +311,24 @@ pub trait CongestionController: fmt::Debug {
         None
     }
 
+    /// Bytes worth sending in one go, which then also bound the pacer's bursts; `None` for the
+    /// initial window.
+    fn send_quantum(&self) -> Option<u64> {
+        None
+    }
+
+    /// Whether the controller sends less than it could in order to measure: delivery rates of
+    /// what is in flight then count as application-limited.
+    fn is_holding_back(&self) -> bool {
+        false
+    }
+
+    /// Bytes per second that all packets together must not exceed, those without need of a permit
+    /// included.
+    fn strict_rate(&self) -> Option<NonZeroU64> {
+        None
+    }
+
     /// The fewest ACKs the present phase needs.
     fn least_ack_rate(&self) -> LeastAckRate;
 }
@@ -267,15 +336,19 @@ pub trait CongestionController: fmt::Debug {
 /// The controller in use: known ones without a virtual call, others boxed.
 #[derive(Debug)]
 #[non_exhaustive]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "one per connection and CUBIC is the default: a box would only add a cache miss"
-)]
 pub enum Controller {
     /// RFC 9002.
     NewReno(NewReno),
     /// RFC 9438.
     Cubic(Cubic),
+    /// BBRv3.
+    Bbr(Bbr),
+    /// LEDBAT++.
+    Ledbat(Ledbat),
+    /// A fixed rate.
+    FixedRate(FixedRate),
+    /// A member of the host's one background controller.
+    Host(HostMember),
     /// Somebody else's.
     Custom(Box<dyn CongestionController + Send>),
 }
@@ -286,6 +359,18 @@ impl Controller {
         match algorithm {
             Algorithm::NewReno => Self::NewReno(NewReno::new(max_datagram_size, hystart, paced)),
             Algorithm::Cubic => Self::Cubic(Cubic::new(max_datagram_size, hystart, paced)),
+            Algorithm::LedbatPlusPlus => Self::Ledbat(Ledbat::new(max_datagram_size)),
+            Algorithm::FixedRate(rate) => Self::FixedRate(FixedRate::new(max_datagram_size, rate)),
+            Algorithm::Bbr => Self::Bbr(Bbr::new(max_datagram_size, 0)),
+        }
+    }
+
+    /// The same with the seed of its random choices; before anything was sent.
+    #[must_use]
+    pub fn with_seed(self, seed: u64) -> Self {
+        match self {
+            Self::Bbr(bbr) => Self::Bbr(bbr.with_seed(seed)),
+            other => other,
         }
     }
 }
@@ -295,6 +380,10 @@ macro_rules! delegate {
         match $self {
             Controller::NewReno($inner) => $call,
             Controller::Cubic($inner) => $call,
+            Controller::Bbr($inner) => $call,
+            Controller::Ledbat($inner) => $call,
+            Controller::FixedRate($inner) => $call,
+            Controller::Host($inner) => $call,
             Controller::Custom($inner) => $call,
         }
     };
@@ -328,6 +417,9 @@ impl CongestionController for Controller {
     fn on_app_limited(&mut self, now: Time, bytes_in_flight: u64) {
         delegate!(self, inner => inner.on_app_limited(now, bytes_in_flight))
     }
+    fn on_utilised(&mut self, now: Time) {
+        delegate!(self, inner => inner.on_utilised(now))
+    }
     fn next_timeout(&self) -> Option<Time> {
         delegate!(self, inner => inner.next_timeout())
     }
@@ -348,6 +440,15 @@ impl CongestionController for Controller {
     }
     fn pacing_rate(&self) -> Option<u64> {
         delegate!(self, inner => inner.pacing_rate())
+    }
+    fn send_quantum(&self) -> Option<u64> {
+        delegate!(self, inner => inner.send_quantum())
+    }
+    fn is_holding_back(&self) -> bool {
+        delegate!(self, inner => inner.is_holding_back())
+    }
+    fn strict_rate(&self) -> Option<NonZeroU64> {
+        delegate!(self, inner => inner.strict_rate())
     }
     fn least_ack_rate(&self) -> LeastAckRate {
         delegate!(self, inner => inner.least_ack_rate())

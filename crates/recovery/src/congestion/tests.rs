@@ -47,6 +47,8 @@ pub(super) fn loss(now: Time, sent: Time) -> LossSample<'static> {
         bytes: DATAGRAM,
         ranges: 1,
         largest_sent_time: sent,
+        delivered: 0,
+        lost: DATAGRAM,
         bytes_in_flight_before: u64::MAX,
         cwnd_limited: true,
         packets: &[],
@@ -59,10 +61,16 @@ fn each() -> [Controller; 2] {
 
 #[test]
 fn names_parse_and_print() {
-    for algorithm in [Algorithm::NewReno, Algorithm::Cubic] {
+    for algorithm in [
+        Algorithm::NewReno,
+        Algorithm::Cubic,
+        Algorithm::Bbr,
+        Algorithm::LedbatPlusPlus,
+    ] {
         assert_eq!(algorithm.to_string().parse(), Ok(algorithm));
     }
-    assert_eq!("bbr9".parse::<Algorithm>(), Err(UnknownAlgorithm));
+    assert_eq!("bbr9".parse::<Algorithm>(), Err(UnknownAlgorithm::Name));
+    assert_eq!("ledbat".parse(), Ok(Algorithm::LedbatPlusPlus));
     assert_eq!(Algorithm::default(), Algorithm::Cubic);
 }
 
@@ -266,6 +274,7 @@ proptest! {
                         now,
                         bytes: DATAGRAM,
                         bytes_in_flight: 0,
+                        app_limited: true,
                     }),
                 }
                 prop_assert!(controller.window() >= DATAGRAM);
