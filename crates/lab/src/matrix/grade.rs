@@ -35,7 +35,7 @@ impl Unit {
         if !value.is_finite() {
             return "–".to_owned();
         }
-        match self {
+        let text = match self {
             Self::Share => format!("{:.1} %", value * 100.0),
             Self::Millis => format!("{:.1} ms", value * 1e3),
             Self::Seconds => format!("{value:.3} s"),
@@ -44,6 +44,11 @@ impl Unit {
             Self::Index => format!("{value:.3}"),
             Self::Count => format!("{value:.0}"),
             Self::Bytes => format!("{value:.0} B"),
+        };
+        // A hair below zero is zero.
+        match text.strip_prefix("-0") {
+            Some(rest) if !rest.contains(|c: char| ('1'..='9').contains(&c)) => format!("0{rest}"),
+            _ => text,
         }
     }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use std::net::SocketAddr;
 use towline_quic::{
     ClientConfig, ConnectionHandle, DatagramMeta, Direction, Endpoint, EndpointConfig, Event,
-    ReadError, RetryPolicy, ServerConfig, StreamId, TrainBuf,
+    ReadError, RetryPolicy, ServerConfig, StreamId, TrainBuf, TransportConfig,
 };
 use towline_sim::{Datagram, Network};
 use towline_testkit::{SERVER_NAME, TlsPair};
@@ -324,7 +324,13 @@ impl Engine {
     fn new(seed: u64, index: usize, flow: &Flow, tls: &TlsPair) -> Self {
         let transport = Arc::new(flow.transport.clone());
         let mut server_config = ServerConfig::new(Arc::clone(&tls.server));
-        server_config.transport = Arc::clone(&transport);
+        // What its host limits and shares is the sender's affair.
+        server_config.transport = Arc::new(TransportConfig {
+            background: None,
+            rate_limit: None,
+            bandwidth: None,
+            ..flow.transport.clone()
+        });
         server_config.retry = RetryPolicy::Never;
         let mut config = ClientConfig::new(Arc::clone(&tls.client));
         config.transport = transport;

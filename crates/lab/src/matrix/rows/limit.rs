@@ -1,5 +1,6 @@
 //! A connection held to a rate by its owner.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use super::{MBIT, millis, path_of, seconds};
@@ -66,8 +67,10 @@ fn allowance() -> f64 {
     packets.max(LIMIT * 1e-3)
 }
 
-fn limited(_trial: &Trial) -> Result<Flow, Trouble> {
-    Err(Trouble::Missing("rate limit of a connection".to_owned()))
+fn limited(trial: &Trial) -> Result<Flow, Trouble> {
+    let mut flow = trial.bulk(CUBIC)?;
+    flow.transport.rate_limit = NonZeroU64::new(LIMIT as u64);
+    Ok(flow)
 }
 
 /// The most bytes above `rate` times its length that any window of at least `least` seconds

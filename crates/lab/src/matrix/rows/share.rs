@@ -6,6 +6,7 @@ use super::{MBIT, millis, path_of, seconds};
 use crate::matrix::grade::{Measure, Unit};
 use crate::matrix::{BACKGROUND, BBR, CUBIC, Case, LEDBAT, NEWRENO, Row, Trial, Trouble};
 use crate::scenario::{Flow, FlowOutcome, Scenario, bdp, percentile};
+use towline_quic::HostController;
 
 pub(super) fn fairness() -> Row {
     let mut cases = Vec::new();
@@ -130,8 +131,16 @@ pub(super) fn uplink() -> Row {
     let added = move |trial: &Trial, controller| -> Result<Vec<f64>, Trouble> {
         let idle = trial.run(path().flow(Flow::ping()))?;
         let mut busy = path().flow(Flow::ping());
+        let host = HostController::new();
         for _ in 0..10 {
-            busy = busy.flow(trial.bulk(controller)?);
+            busy = busy.flow(match controller {
+                BACKGROUND => {
+                    let mut flow = trial.bulk(LEDBAT)?;
+                    flow.transport.background = Some(host.clone());
+                    flow
+                }
+                _ => trial.bulk(controller)?,
+            });
         }
         let busy = trial.run(busy)?;
         let [idle_p95, busy_p95] = [&idle, &busy].map(|o| ping_p95(&o.flows[0]));
