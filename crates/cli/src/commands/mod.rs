@@ -7,6 +7,7 @@ pub(crate) mod recv;
 pub(crate) mod relay;
 pub(crate) mod send;
 pub(crate) mod serve;
+pub(crate) mod sim;
 
 use crate::exit::{Exit, Failure};
 use crate::printer::Printer;
@@ -28,6 +29,8 @@ pub(crate) enum Command {
     Relay(relay::RelayArgs),
     /// Certificates and pins
     Cert(cert::CertCommandArgs),
+    /// Experiments with whole connections on a simulated network, on virtual time
+    Sim(sim::SimArgs),
 }
 
 impl Command {
@@ -41,6 +44,7 @@ impl Command {
             Self::Perf(args) => args.run(*printer).await,
             Self::Relay(args) => args.run(*printer).await,
             Self::Cert(args) => args.run(*printer),
+            Self::Sim(args) => args.run(*printer).await,
         }
     }
 }

@@ -117,6 +117,7 @@ impl Party {
                 name: flow.name.clone(),
                 started: flow.active.start,
                 connected: None,
+                initial_window: None,
                 completed: Vec::new(),
                 stream_bytes: Vec::new(),
                 stream_bytes_at_first_end: Vec::new(),
@@ -322,15 +323,14 @@ impl Party {
 impl Engine {
     fn new(seed: u64, index: usize, flow: &Flow, tls: &TlsPair) -> Self {
         let transport = Arc::new(flow.transport.clone());
-        // What the sender's host shares is no business of the receiver's.
-        let receiving = TransportConfig {
-            background: None,
-            bandwidth: None,
-            rate_limit: None,
-            ..flow.transport.clone()
-        };
         let mut server_config = ServerConfig::new(Arc::clone(&tls.server));
-        server_config.transport = Arc::new(receiving);
+        // What its host limits and shares is the sender's affair.
+        server_config.transport = Arc::new(TransportConfig {
+            background: None,
+            rate_limit: None,
+            bandwidth: None,
+            ..flow.transport.clone()
+        });
         server_config.retry = RetryPolicy::Never;
         let mut config = ClientConfig::new(Arc::clone(&tls.client));
         config.transport = transport;
@@ -407,6 +407,7 @@ impl Engine {
                     _ => (1, None),
                 };
                 if let Some(connection) = self.client.connection_mut(handle) {
+                    seen.initial_window = Some(connection.stats().cwnd);
                     for _ in 0..count {
                         if let Some(id) = connection.open(Direction::Unidirectional) {
                             self.sending.push((id, bytes));
