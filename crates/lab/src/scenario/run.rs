@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use towline_sim::{LinkConfig, LinkConfigError, LinkId, Network, RouteError};
@@ -13,8 +14,7 @@ use towline_testkit::{TlsOptions, tls_pair};
 use towline_wire::Time;
 
 use super::flow::Party;
-use super::{BottleneckSample, Change, Flow, MAX_FLOWS, Outcome, Scenario};
-use crate::world::START;
+use super::{BottleneckSample, Change, Flow, MAX_FLOWS, Outcome, START, Scenario};
 
 /// A scenario that cannot be played. The mistake of whoever wrote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,8 +57,20 @@ impl From<LinkConfigError> for RunError {
 /// # Errors
 /// When it is impossible; nothing was played.
 pub fn run(scenario: &Scenario) -> Result<Outcome, RunError> {
+    run_with(scenario, |_| ControlFlow::Continue(()))
+}
+
+/// The same, telling `progress` the virtual time that has passed, from sample to sample. When it
+/// breaks off, the outcome holds what was seen until then.
+///
+/// # Errors
+/// When the scenario is impossible; nothing was played.
+pub fn run_with(
+    scenario: &Scenario,
+    progress: impl FnMut(Duration) -> ControlFlow<()>,
+) -> Result<Outcome, RunError> {
     let mut play = Play::new(scenario)?;
-    play.go();
+    play.go(progress);
     Ok(play.outcome())
 }
 
@@ -133,14 +145,16 @@ impl Play {
         })
     }
 
-    fn go(&mut self) {
+    fn go(&mut self, mut progress: impl FnMut(Duration) -> ControlFlow<()>) {
         while let Some(next) = self.next_event()
             && next <= self.end
             && !self.parties.iter().all(Party::is_over)
         {
             self.now = self.now.max(next);
             self.change_links();
-            self.sample();
+            if self.sample() && progress(self.now.saturating_duration_since(START)).is_break() {
+                return;
+            }
             while let Some(datagram) = self.network.poll_deliver(self.now) {
                 if let Some(party) = self.parties.get_mut(flow_of(datagram.destination)) {
                     party.deliver(self.now, datagram, &mut self.network);
@@ -183,7 +197,8 @@ impl Play {
         }
     }
 
-    fn sample(&mut self) {
+    /// Takes the samples that are due; tells whether the flows' were.
+    fn sample(&mut self) -> bool {
         let at = self.now.saturating_duration_since(START);
         if self.next_bottleneck_sample <= self.now {
             self.next_bottleneck_sample = self.now + Outcome::BOTTLENECK_SAMPLE;
@@ -197,12 +212,14 @@ impl Play {
                 rate: link.config().rate,
             });
         }
-        if self.next_sample <= self.now {
+        let is_due = self.next_sample <= self.now;
+        if is_due {
             self.next_sample = self.now + self.sample_every;
             for party in &mut self.parties {
                 party.sample(at);
             }
         }
+        is_due
     }
 
     fn outcome(mut self) -> Outcome {
