@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use std::net::SocketAddr;
 use towline_quic::{
-    ClientConfig, ConnectionHandle, DatagramMeta, Direction, Ecn, Endpoint, EndpointConfig, Event,
+    ClientConfig, ConnectionHandle, DatagramMeta, Direction, Endpoint, EndpointConfig, Event,
     ReadError, RetryPolicy, ServerConfig, StreamId, TrainBuf,
 };
 use towline_sim::{Datagram, Network};
@@ -16,6 +16,7 @@ use towline_wire::Time;
 use super::outcome::{FlowOutcome, FlowSample};
 use super::run::RunError;
 use super::{Flow, START, Traffic};
+use crate::world::ecn;
 
 /// Streams one flow may open.
 const MAX_STREAMS: u32 = 100;
@@ -161,7 +162,7 @@ impl Party {
                 let meta = DatagramMeta {
                     remote: datagram.source,
                     local_ip: None,
-                    ecn: datagram.ecn.and_then(codepoint),
+                    ecn: datagram.ecn.and_then(ecn::codepoint),
                     stride: datagram.payload.len(),
                 };
                 let endpoint = match at_receiver {
@@ -278,7 +279,7 @@ impl Party {
                         }
                         let mut datagram =
                             Datagram::new(address, transmit.remote, payload.to_vec());
-                        datagram.ecn = transmit.ecn.map(bits);
+                        datagram.ecn = transmit.ecn.map(ecn::bits);
                         network.send(now, datagram);
                     }
                 }
@@ -543,22 +544,4 @@ fn within_on(start: Time, time: Time, on: Duration, off: Duration) -> Time {
     }
     let wait = u64::try_from(period - into).unwrap_or(u64::MAX);
     time + Duration::from_nanos(wait)
-}
-
-/// The codepoint behind the two bits of an IP header (RFC 3168 §5).
-fn codepoint(bits: u8) -> Option<Ecn> {
-    match bits & 0b11 {
-        0b10 => Some(Ecn::Ect0),
-        0b01 => Some(Ecn::Ect1),
-        0b11 => Some(Ecn::Ce),
-        _ => None,
-    }
-}
-
-fn bits(codepoint: Ecn) -> u8 {
-    match codepoint {
-        Ecn::Ect0 => 0b10,
-        Ecn::Ect1 => 0b01,
-        Ecn::Ce => 0b11,
-    }
 }

@@ -11,6 +11,7 @@
 //! else; [`ScenarioText`] reads the TOML form. Nothing here opens a file, draws, or reads a clock:
 //! one scenario is one outcome, byte for byte.
 
+mod capacity;
 mod flow;
 mod outcome;
 mod run;

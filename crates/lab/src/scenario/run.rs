@@ -13,6 +13,7 @@ use towline_sim::{LinkConfig, LinkConfigError, LinkId, Network, RouteError};
 use towline_testkit::{TlsOptions, tls_pair};
 use towline_wire::Time;
 
+use super::capacity::Capacity;
 use super::flow::Party;
 use super::{BottleneckSample, Change, Flow, MAX_FLOWS, Outcome, START, Scenario};
 
@@ -85,7 +86,15 @@ struct Play {
     next_sample: Time,
     next_bottleneck_sample: Time,
     bottleneck: Vec<BottleneckSample>,
+    /// Of a forward link whose rate follows a schedule.
+    capacity: Option<Capacity>,
+    /// Datagrams that left the bottleneck by the last sample, and their waits together.
+    waited: (u64, Duration),
     now: Time,
+}
+
+fn capacity(link: &LinkConfig) -> Option<Capacity> {
+    link.schedule.as_ref().map(Capacity::new)
 }
 
 /// The two addresses of flow number `index`: who sends, who receives.
@@ -141,6 +150,8 @@ impl Play {
             next_sample: START,
             next_bottleneck_sample: START,
             bottleneck: Vec::new(),
+            capacity: capacity(&scenario.forward),
+            waited: (0, Duration::ZERO),
             now: START,
         })
     }
@@ -192,6 +203,9 @@ impl Play {
 
     fn reconfigure(&mut self, link: LinkId, config: Option<LinkConfig>) {
         if let Some(config) = config {
+            if link == self.forward {
+                self.capacity = capacity(&config);
+            }
             let possible = self.network.set_config(link, config);
             debug_assert!(possible.is_ok(), "every change was validated at the start");
         }
@@ -202,15 +216,8 @@ impl Play {
         let at = self.now.saturating_duration_since(START);
         if self.next_bottleneck_sample <= self.now {
             self.next_bottleneck_sample = self.now + Outcome::BOTTLENECK_SAMPLE;
-            let link = self.network.link(self.forward);
-            let stats = link.stats();
-            let headers = u64::from(link.config().overhead) * stats.datagrams_delivered;
-            self.bottleneck.push(BottleneckSample {
-                at,
-                queue: link.queue_bytes(self.now),
-                carried: stats.bytes_delivered + headers,
-                rate: link.config().rate,
-            });
+            let sample = self.bottleneck_sample(at);
+            self.bottleneck.push(sample);
         }
         let is_due = self.next_sample <= self.now;
         if is_due {
@@ -220,6 +227,36 @@ impl Play {
             }
         }
         is_due
+    }
+
+    fn bottleneck_sample(&mut self, at: Duration) -> BottleneckSample {
+        let link = self.network.link(self.forward);
+        let stats = link.stats();
+        let queue = link.queue_bytes(self.now);
+        let headers = u64::from(link.config().overhead) * stats.datagrams_delivered;
+        let (rate, delay) = match (link.config().rate, &self.capacity) {
+            (Some(rate), _) => {
+                let wait = queue as f64 * 8.0 / rate.max(1) as f64;
+                (Some(rate), Duration::from_secs_f64(wait))
+            }
+            (None, Some(capacity)) => {
+                let (out, wait) = self.waited;
+                self.waited = (stats.datagrams_out, stats.queue_delay_total);
+                let left = u32::try_from(stats.datagrams_out - out).unwrap_or(u32::MAX);
+                let before = self.bottleneck.last().map_or(Duration::ZERO, |s| s.delay);
+                let wait = (stats.queue_delay_total - wait).checked_div(left);
+                let mean = capacity.mean(at, Outcome::BOTTLENECK_SAMPLE);
+                (Some(mean), wait.unwrap_or(before))
+            }
+            (None, None) => (None, Duration::ZERO),
+        };
+        BottleneckSample {
+            at,
+            queue,
+            carried: stats.bytes_delivered + headers,
+            rate,
+            delay,
+        }
     }
 
     fn outcome(mut self) -> Outcome {

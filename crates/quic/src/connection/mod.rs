@@ -256,6 +256,8 @@ impl Connection {
             side,
             hystart: config.hystart,
             pacing: config.pacing,
+            ecn: config.ecn,
+            seed: new.skip_key.rotate_left(32),
         });
         if side.is_server() {
             recovery.set_peer_completed_address_validation();

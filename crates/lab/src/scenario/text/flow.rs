@@ -17,6 +17,17 @@ const MAX_DATAGRAM_RATE: u64 = 1_000_000;
 const MAX_STREAM: u64 = 1_000_000_000_000;
 const ONE_MILLI: Duration = Duration::from_millis(1);
 
+/// Keys of one kind of traffic.
+const FOREIGN: [(&str, &str); 7] = [
+    ("streams", "traffic = \"streams\""),
+    ("bytes", "traffic = \"streams\""),
+    ("interval", "traffic = \"ping\""),
+    ("size", "traffic = \"ping\" or \"constant\""),
+    ("rate", "traffic = \"constant\""),
+    ("on", "traffic = \"constant\""),
+    ("off", "traffic = \"constant\""),
+];
+
 /// What one `[[flow]]` says.
 pub(super) struct Group {
     /// Its flows, in order.
@@ -92,7 +103,7 @@ pub(super) fn group(
         value.duration(NO_TIME..=super::link::MAX_DELAY)
     })?;
     flow.reverse = table.take_or("reverse", false, Value::boolean)?;
-    table.finish(&[])?;
+    table.finish(&FOREIGN)?;
 
     let name = name.unwrap_or_else(|| {
         let kind = match flow.traffic {

@@ -1,13 +1,15 @@
 //! The links of a scenario's text. A table's keys become the text that `towline relay` takes and
 //! are read by the same parser, so a setting known there is known here. What only a whole path
-//! can know is added: `rtt`, `profile`, and queues counted in BDPs or in time.
+//! can know is added: `rtt`, `profile`, `trace`, and queues counted in BDPs or in time.
 
 use std::time::Duration;
 
-use towline_sim::{LinkConfig, Profile};
+use towline_sim::{LinkConfig, LinkConfigError, Profile, RateSchedule};
 
+use super::Files;
 use super::reader::{Place, TextError, Value};
 use crate::scenario::HEADERS;
+use crate::scenario::capacity::Capacity;
 
 /// Fastest link, bits a second.
 pub(super) const MAX_RATE: u64 = 100_000_000_000;
@@ -16,6 +18,8 @@ pub(super) const MAX_DELAY: Duration = Duration::from_secs(60);
 /// Largest queue, bytes.
 pub(super) const MAX_QUEUE: u64 = 1 << 30;
 
+/// Longest trace, bytes: about 100,000 packets.
+const MAX_TRACE: usize = 1 << 20;
 /// Settings one direction may have.
 const MAX_SETTINGS: usize = 200;
 
@@ -51,7 +55,11 @@ enum Queue<'t> {
 
 impl<'t> Link<'t> {
     /// Puts the keys of a table over what there is. `rtt` is for whoever sees both directions.
-    pub(super) fn overlay(&mut self, values: &[Value<'t>]) -> Result<(), TextError> {
+    pub(super) fn overlay(
+        &mut self,
+        values: &[Value<'t>],
+        files: Files<'_>,
+    ) -> Result<(), TextError> {
         let mut fresh: Vec<&str> = Vec::new();
         for value in values {
             match value.name {
@@ -69,11 +77,18 @@ impl<'t> Link<'t> {
                             true => "is one setting too many for a link",
                         }));
                     }
+                    let name = match name {
+                        "trace" => "steps",
+                        _ => name,
+                    };
                     if !fresh.contains(&name) {
-                        self.settings.retain(|setting| setting.name != name);
+                        self.settings.retain(|setting| {
+                            one_of(setting.name.as_str()) != one_of(name)
+                                || fresh.contains(&setting.name.as_str())
+                        });
                         fresh.push(name);
                     }
-                    for text in texts(value)? {
+                    for text in texts(value, files)? {
                         self.settings.push(Setting {
                             name: name.to_owned(),
                             value: text,
@@ -104,29 +119,72 @@ impl<'t> Link<'t> {
     /// The link but for its queue.
     fn without_queue(&self) -> Result<LinkConfig, TextError> {
         let profile = self.profile.as_ref().map(|(profile, _)| profile.name());
-        let mut items: Vec<String> = profile.map(str::to_owned).into_iter().collect();
+        let settings = self.settings.iter().map(Setting::item);
+        let items: Vec<String> = profile
+            .map(str::to_owned)
+            .into_iter()
+            .chain(settings)
+            .collect();
         let mut config = LinkConfig::default();
-        if let Some((profile, _)) = &self.profile {
-            config = profile.link();
+        if !items.is_empty() {
+            config = items
+                .join(",")
+                .parse()
+                .map_err(|error| self.blame(&error))?;
         }
-        // One more at a time, so that the one at fault is known whatever the parser says of it.
-        for setting in &self.settings {
-            items.push(format!("{}={}", setting.name, setting.value));
-            config = items.join(",").parse().map_err(|error| {
-                let error: towline_sim::LinkConfigError = error;
-                let more = match error.problem().contains("no such setting") {
-                    true => "; and in a scenario profile, and rtt in [path]",
-                    false => "",
-                };
-                setting.place.error(format!("{}{more}", error.problem()))
-            })?;
-            check(&config, &setting.place)?;
+        let is_said = |name: &str| self.settings.iter().any(|s| s.name == name);
+        let bounds = [
+            (
+                "rate",
+                config.rate.is_some_and(|rate| rate > MAX_RATE),
+                "100gbit",
+            ),
+            ("delay", config.delay > MAX_DELAY, "60s"),
+            ("jitter", config.jitter > MAX_DELAY, "60s"),
+            ("reorder", config.reorder_delay > MAX_DELAY, "60s"),
+        ];
+        for (name, is_broken, most) in bounds {
+            let setting = self.settings.iter().find(|s| s.name == name);
+            if let Some(setting) = setting.filter(|_| is_broken) {
+                return Err(setting.place.error(format!("is more than {most}")));
+            }
         }
-        let says_overhead = self.settings.iter().any(|s| s.name == "overhead");
-        if !says_overhead {
+        if !is_said("overhead") {
             config.overhead = HEADERS;
         }
         Ok(config)
+    }
+
+    /// The setting that the parser complains of, as an error in its place.
+    fn blame(&self, error: &LinkConfigError) -> TextError {
+        let by_item = self.settings.iter().find(|s| s.item() == error.item());
+        let by_name = || self.settings.iter().find(|s| s.name == error.item());
+        let profile = || self.profile.as_ref().map(|(_, place)| place);
+        let more = match error.problem().contains("no such setting") {
+            true => "; and in a scenario profile, trace, and rtt in [path]",
+            false => "",
+        };
+        let place = by_item
+            .or_else(by_name)
+            .or(self.settings.last())
+            .map(|setting| &setting.place)
+            .or_else(profile);
+        match place {
+            Some(place) => place.error(format!("{}{more}", error.problem())),
+            None => TextError {
+                line: 1,
+                column: 1,
+                key: "path".to_owned(),
+                value: String::new(),
+                problem: error.problem().to_owned(),
+            },
+        }
+    }
+}
+
+impl Setting<'_> {
+    fn item(&self) -> String {
+        format!("{}={}", self.name, self.value)
     }
 }
 
@@ -150,7 +208,8 @@ pub(super) fn pair(forward: &Link<'_>, back: &Link<'_>) -> Result<[LinkConfig; 2
 
 /// Bytes the link carries in `time`.
 fn carried(config: &LinkConfig, time: Duration, place: &Place<'_>) -> Result<f64, TextError> {
-    let Some(rate) = config.rate else {
+    let scheduled = || config.schedule.as_ref().map(|s| Capacity::new(s).typical());
+    let Some(rate) = config.rate.or_else(scheduled) else {
         return Err(place.error("needs a rate; without one, give bytes"));
     };
     Ok(rate as f64 / 8.0 * time.as_secs_f64())
@@ -166,19 +225,11 @@ fn bounded(bytes: f64, place: &Place<'_>) -> Result<u64, TextError> {
     }
 }
 
-/// Bounds the parser does not know.
-fn check(config: &LinkConfig, place: &Place<'_>) -> Result<(), TextError> {
-    if config.rate.is_some_and(|rate| rate > MAX_RATE) {
-        return Err(place.error("is more than 100gbit"));
+/// A list is several settings of the same name, or, of steps and of whole numbers, one.
+fn texts(value: &Value<'_>, files: Files<'_>) -> Result<Vec<String>, TextError> {
+    if value.name == "trace" {
+        return Ok(vec![trace(value, files)?]);
     }
-    if config.delay > MAX_DELAY || config.jitter > MAX_DELAY || config.reorder_delay > MAX_DELAY {
-        return Err(place.error("is more than 60s"));
-    }
-    Ok(())
-}
-
-/// A list is several settings of the same name, or, of whole numbers, one.
-fn texts(value: &Value<'_>) -> Result<Vec<String>, TextError> {
     let Some(list) = value.list() else {
         return Ok(vec![value.setting()?]);
     };
@@ -188,9 +239,29 @@ fn texts(value: &Value<'_>) -> Result<Vec<String>, TextError> {
         .all(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
     match (texts.is_empty(), are_places) {
         (true, _) => Err(value.place.error("is an empty list; leave it out")),
+        (false, _) if value.name == "steps" => Ok(vec![texts.join(";")]),
         (false, true) => Ok(vec![texts.join("+")]),
         (false, false) => Ok(texts),
     }
+}
+
+/// The steps of a recorded trace.
+fn trace(value: &Value<'_>, files: Files<'_>) -> Result<String, TextError> {
+    let wrong = |problem: String| value.place.error(problem);
+    let text = files(value.string()?).map_err(wrong)?;
+    if text.len() > MAX_TRACE {
+        return Err(wrong(format!("is a file of more than {MAX_TRACE} bytes")));
+    }
+    let schedule = RateSchedule::from_delivery_trace(&text)
+        .map_err(|error| wrong(format!("{}: {}", error.item(), error.problem())))?;
+    let link = LinkConfig {
+        schedule: Some(schedule),
+        ..LinkConfig::default()
+    };
+    // As text it goes through the parser with the rest, which knows what goes with steps.
+    let text = link.to_string();
+    let steps = text.strip_prefix("steps=").unwrap_or(&text);
+    Ok(steps.to_owned())
 }
 
 fn queue<'t>(value: &Value<'t>) -> Result<Queue<'t>, TextError> {
@@ -216,5 +287,13 @@ fn queue<'t>(value: &Value<'t>) -> Result<Queue<'t>, TextError> {
             error.problem = format!("{problem}; {hint}");
             Err(error)
         }
+    }
+}
+
+/// A rate and steps are one thing, and the newer table says which.
+fn one_of(name: &str) -> &str {
+    match name {
+        "steps" => "rate",
+        _ => name,
     }
 }

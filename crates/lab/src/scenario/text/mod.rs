@@ -90,11 +90,18 @@ pub struct ScenarioText {
     open: Vec<usize>,
 }
 
-impl FromStr for ScenarioText {
-    type Err = TextError;
+/// Gives the text behind the name of a file that a scenario mentions, or says why not.
+pub(super) type Files<'f> = &'f dyn Fn(&str) -> Result<String, String>;
 
-    /// Reads a whole text.
-    fn from_str(text: &str) -> Result<Self, TextError> {
+impl ScenarioText {
+    /// Reads a whole text; `files` gives the text of a trace by the name the scenario calls it.
+    ///
+    /// # Errors
+    /// The first mistake, and where it is.
+    pub fn parse(
+        text: &str,
+        files: &dyn Fn(&str) -> Result<String, String>,
+    ) -> Result<Self, TextError> {
         if text.len() > MAX_TEXT {
             return Err(TextError {
                 line: 1,
@@ -106,6 +113,7 @@ impl FromStr for ScenarioText {
         }
         let document = reader::parse(text)?;
         let mut root = Table::root(text, &document);
+        root.expect_only(&["scenario", "path", "forward", "back", "change", "flow"])?;
 
         let place = root.place.clone();
         let mut general = match root.take("scenario") {
@@ -140,17 +148,17 @@ impl FromStr for ScenarioText {
 
         let mut path = Path::default();
         if let Some(value) = root.take("path") {
-            path.overlay(value.table()?.take_rest())?;
+            path.overlay(value.table()?.take_rest(), files)?;
         }
         for (key, link) in [("forward", &mut path.forward), ("back", &mut path.back)] {
             if let Some(value) = root.take(key) {
-                link.overlay(&value.table()?.take_rest())?;
+                link.overlay(&value.table()?.take_rest(), files)?;
             }
         }
         let [forward, back] = link::pair(&path.forward, &path.back)?;
 
         let changes = match root.take("change") {
-            Some(value) => changes(&value, path, [&forward, &back], duration)?,
+            Some(value) => changes(&value, path, [&forward, &back], duration, files)?,
             None => Vec::new(),
         };
 
@@ -170,7 +178,6 @@ impl FromStr for ScenarioText {
             open: Vec::new(),
         };
         let Some(flows) = root.take("flow") else {
-            root.finish(&[])?;
             return Err(place.error("nobody sends; write [[flow]] at least once"));
         };
         for (group, table) in flows.tables()?.into_iter().enumerate() {
@@ -183,12 +190,9 @@ impl FromStr for ScenarioText {
                 "{samples} samples of all flows are more than {MAX_SAMPLES}; raise `sample` in [scenario], shorten `duration` or take flows away"
             )));
         }
-        root.finish(&[])?;
         Ok(read)
     }
-}
 
-impl ScenarioText {
     fn add(&mut self, group: usize, table: Table<'_>) -> Result<(), TextError> {
         let place = table.place.clone();
         let read = flow::group(table, self.scenario.duration, self.scenario.flows.len())?;
@@ -197,7 +201,7 @@ impl ScenarioText {
                 false => ("forward", &self.scenario.forward),
                 true => ("back", &self.scenario.back),
             };
-            if bottleneck.1.rate.is_none() {
+            if bottleneck.1.rate.is_none() && bottleneck.1.schedule.is_none() {
                 return Err(place.error(format!(
                     "sends over a link without a rate, which nothing would hold back; write rate = \"20mbit\" in [path] or [{}]",
                     bottleneck.0
@@ -270,7 +274,7 @@ struct Path<'t> {
 
 impl<'t> Path<'t> {
     /// Puts keys that speak of both directions over what there is.
-    fn overlay(&mut self, mut values: Vec<Value<'t>>) -> Result<(), TextError> {
+    fn overlay(&mut self, mut values: Vec<Value<'t>>, files: Files<'_>) -> Result<(), TextError> {
         let rtt = values.iter().position(|value| value.name == "rtt");
         let rtt = rtt.map(|place| values.remove(place));
         if let Some(rtt) = &rtt
@@ -281,7 +285,7 @@ impl<'t> Path<'t> {
                 .error("stands beside `delay`, which is half of it; keep one of the two"));
         }
         for link in [&mut self.forward, &mut self.back] {
-            link.overlay(&values)?;
+            link.overlay(&values, files)?;
             if let Some(rtt) = &rtt {
                 link.set_round_trip(rtt.duration(NO_TIME..=link::MAX_DELAY * 2)?, &rtt.place);
             }
@@ -296,6 +300,7 @@ fn changes<'t>(
     mut path: Path<'t>,
     first: [&towline_sim::LinkConfig; 2],
     end: Duration,
+    files: Files<'_>,
 ) -> Result<Vec<Change>, TextError> {
     let mut tables = Vec::new();
     for mut table in value.tables()? {
@@ -322,10 +327,10 @@ fn changes<'t>(
         path.forward.keep_queue(&now[0]);
         path.back.keep_queue(&now[1]);
         let one_way = ["forward", "back"].map(|key| table.take(key));
-        path.overlay(table.take_rest())?;
+        path.overlay(table.take_rest(), files)?;
         for (value, link) in one_way.iter().zip([&mut path.forward, &mut path.back]) {
             if let Some(value) = value {
-                link.overlay(&value.table()?.take_rest())?;
+                link.overlay(&value.table()?.take_rest(), files)?;
             }
         }
         now = link::pair(&path.forward, &path.back)?;

@@ -187,22 +187,34 @@ impl<'t> Table<'t> {
         std::mem::take(&mut self.entries)
     }
 
-    /// Fails if a key was not taken; `more` names keys that are known but were not asked for.
-    pub(super) fn finish(mut self, more: &[&'static str]) -> Result<(), TextError> {
+    /// Fails if there is any other key.
+    pub(super) fn expect_only(&self, known: &[&str]) -> Result<(), TextError> {
+        let unknown = self.entries.iter().find(|e| !known.contains(&e.name));
+        unknown.map_or(Ok(()), |unknown| Err(unknown.unknown(known)))
+    }
+
+    /// Fails if a key was not taken; `foreign` says of which traffic others are.
+    pub(super) fn finish(self, foreign: &[(&str, &str)]) -> Result<(), TextError> {
         let Some(unknown) = self.entries.first() else {
             return Ok(());
         };
-        self.asked.extend(more);
-        let known = self.asked.join(", ");
-        let problem = match nearest(unknown.name, &self.asked) {
-            Some(near) => format!("there is no such key; did you mean `{near}`? Known are {known}"),
-            None => format!("there is no such key; known are {known}"),
-        };
-        Err(unknown.place.error(problem))
+        if let Some((key, of)) = foreign.iter().find(|(key, _)| *key == unknown.name) {
+            let problem = format!("`{key}` goes with {of}; add that or leave it out");
+            return Err(unknown.place.error(problem));
+        }
+        Err(unknown.unknown(&self.asked))
     }
 }
 
 impl<'t> Value<'t> {
+    fn unknown(&self, known: &[&str]) -> TextError {
+        let list = known.join(", ");
+        self.place.error(match nearest(self.name, known) {
+            Some(near) => format!("there is no such key; did you mean `{near}`? Known are {list}"),
+            None => format!("there is no such key; known are {list}"),
+        })
+    }
+
     fn wrong<T>(&self, problem: impl Into<String>) -> Result<T, TextError> {
         Err(self.place.error(problem))
     }
