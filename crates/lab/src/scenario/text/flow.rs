@@ -201,6 +201,7 @@ fn transport(table: &mut Table<'_>, flow: &mut Flow) -> Result<(), TextError> {
     })? as u16;
     transport.hystart = table.take_or("hystart", transport.hystart, Value::boolean)?;
     transport.pacing = table.take_or("pacing", transport.pacing, Value::boolean)?;
+    transport.ecn = table.take_or("ecn", transport.ecn, Value::boolean)?;
     transport.ack_frequency =
         table.take_or("ack_thinning", transport.ack_frequency, Value::boolean)?;
     Ok(())
