@@ -320,6 +320,8 @@ impl Party {
                 sample.packets_lost = stats.packets_lost;
             }
         }
+        // The last one and that of the end may be due together.
+        self.seen.samples.pop_if(|last| last.at == at);
         self.seen.samples.push(sample);
     }
 

@@ -34,8 +34,9 @@ pub struct FlowSummary {
     pub name: String,
     /// Delivered to the receiver a second, while the flow was active.
     pub goodput: f64,
-    /// Its share of all that was delivered in its direction.
-    pub share: f64,
+    /// Its share of all that was delivered in its direction; `None` for pings, which count
+    /// nowhere.
+    pub share: Option<f64>,
     /// Lost packets as a share of the sent ones, over the whole run; `None` if nobody counted.
     pub loss: Option<f64>,
     /// Packets declared lost and not acknowledged later, or pings without an answer.
@@ -61,7 +62,7 @@ impl Summary {
         let flows = || scenario.flows.iter().zip(&outcome.flows);
         let delivered = |reverse: bool| -> f64 {
             flows()
-                .filter(|(flow, _)| flow.reverse == reverse)
+                .filter(|(flow, _)| flow.reverse == reverse && !is_ping(flow))
                 .map(|(_, seen)| bits(seen, &span))
                 .sum()
         };
@@ -113,10 +114,10 @@ impl FlowSummary {
         Self {
             name: seen.name.clone(),
             goodput: seen.goodput(active),
-            share: match total > 0.0 {
+            share: (!is_ping(flow)).then(|| match total > 0.0 {
                 true => bits(seen, span) / total,
                 false => 0.0,
-            },
+            }),
             loss,
             packets_lost,
             bytes_retransmitted: stats.map(|stats| stats.bytes_retransmitted),
@@ -129,6 +130,10 @@ impl FlowSummary {
             failure: seen.failure.clone(),
         }
     }
+}
+
+fn is_ping(flow: &Flow) -> bool {
+    matches!(flow.traffic, Traffic::Ping { .. })
 }
 
 /// Bits delivered within `span`.

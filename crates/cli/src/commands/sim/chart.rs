@@ -171,7 +171,7 @@ fn draw_panel(area: &Area<'_>, chart: &Chart, panel: &Panel, top: i32) -> Drawn 
         Axis::Value(unit) => unit,
     };
     let beside = anchored(12, HPos::Left, VPos::Top);
-    area.draw(&Text::new(unit, (LEFT + PLOT.0 + 10, bottom + 8), beside))?;
+    area.draw(&Text::new(unit, (LEFT + PLOT.0 + 24, bottom + 8), beside))?;
     for line in &panel.lines {
         draw_line(area, chart, line, &frame)?;
     }

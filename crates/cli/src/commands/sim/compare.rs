@@ -202,7 +202,7 @@ impl Row {
                 continue;
             }
             goodput += seen.goodput;
-            share += seen.share;
+            share += seen.share.unwrap_or(0.0);
             lost += seen.packets_lost.unwrap_or(0);
             retransmitted += seen.bytes_retransmitted.unwrap_or(0);
             sent += run.outcome.flows[index]

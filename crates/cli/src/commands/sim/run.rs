@@ -90,7 +90,7 @@ fn show(scenario: &Scenario, outcome: &Outcome, summary: &Summary, printer: Prin
             seen.name.clone(),
             or_none(record::controller(flow), |cc| cc),
             megabits(seen.goodput),
-            percent(seen.share),
+            or_none(seen.share, percent),
             or_none(seen.loss, percent),
             or_none(seen.bytes_retransmitted, |bytes| Bytes(bytes).to_string()),
             or_none(seen.rtt_p50, millis),
