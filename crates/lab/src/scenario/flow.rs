@@ -15,8 +15,8 @@ use towline_wire::Time;
 
 use super::outcome::{FlowOutcome, FlowSample};
 use super::run::RunError;
-use super::{Flow, Traffic};
-use crate::world::{START, ecn};
+use super::{Flow, START, Traffic};
+use crate::world::ecn;
 
 /// Streams one flow may open.
 const MAX_STREAMS: u32 = 100;
@@ -97,7 +97,12 @@ impl Party {
                     sent: 0,
                 }
             }
-            Traffic::Constant { rate, size } => {
+            Traffic::Constant { rate, size } | Traffic::OnOff { rate, size, .. } => {
+                if let Traffic::OnOff { on, .. } = flow.traffic
+                    && on.is_zero()
+                {
+                    return Err(wrong("it is never on"));
+                }
                 if rate == 0 || !(8..=65_507).contains(&size) {
                     return Err(wrong("a rate of 0, or a size that is not 8 to 65507 bytes"));
                 }
@@ -208,8 +213,9 @@ impl Party {
                     self.wake = None;
                     return;
                 }
-                let (Traffic::Ping { size, .. } | Traffic::Constant { size, .. }) =
-                    self.flow.traffic
+                let (Traffic::Ping { size, .. }
+                | Traffic::Constant { size, .. }
+                | Traffic::OnOff { size, .. }) = self.flow.traffic
                 else {
                     return;
                 };
@@ -223,6 +229,9 @@ impl Party {
                 network.send(now, Datagram::new(sender, receiver, payload));
                 *sent += 1;
                 *next += *interval;
+                if let Traffic::OnOff { on, off, .. } = self.flow.traffic {
+                    *next = within_on(START + self.flow.active.start, *next, on, off);
+                }
                 self.wake = Some(*next);
             }
             Kind::Engine(engine) => {
@@ -312,6 +321,8 @@ impl Party {
                 sample.packets_lost = stats.packets_lost;
             }
         }
+        // The last one and that of the end may be due together.
+        self.seen.samples.pop_if(|last| last.at == at);
         self.seen.samples.push(sample);
     }
 
@@ -531,4 +542,16 @@ impl Engine {
             seen.receiver = Some(connection.stats());
         }
     }
+}
+
+/// The first time from `time` on at which a source is on that began, on, at `start`.
+fn within_on(start: Time, time: Time, on: Duration, off: Duration) -> Time {
+    let period = on.as_nanos() + off.as_nanos();
+    let since = time.saturating_duration_since(start).as_nanos();
+    let into = since % period.max(1);
+    if into < on.as_nanos() {
+        return time;
+    }
+    let wait = u64::try_from(period - into).unwrap_or(u64::MAX);
+    time + Duration::from_nanos(wait)
 }

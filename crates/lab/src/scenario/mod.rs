@@ -7,12 +7,16 @@
 //! ```
 //!
 //! A [`Scenario`] says what stands where; [`run`] plays it on virtual time; an [`Outcome`] holds
-//! what was seen. The matrix, `towline sim` and the tests use nothing else. It knows neither TOML
-//! nor plots, and reads no clock: one scenario is one outcome, byte for byte.
+//! what was seen, and a [`Summary`] its figures. The matrix, `towline sim` and the tests use nothing
+//! else; [`ScenarioText`] reads the TOML form. Nothing here opens a file, draws, or reads a clock:
+//! one scenario is one outcome, byte for byte.
 
+mod capacity;
 mod flow;
 mod outcome;
 mod run;
+mod summary;
+mod text;
 
 use std::num::{NonZeroU32, NonZeroU64};
 use std::ops::Range;
@@ -20,12 +24,18 @@ use std::time::Duration;
 
 use towline_quic::{Algorithm, TrafficClass, TransportConfig};
 use towline_sim::LinkConfig;
+use towline_wire::Time;
 
 pub use outcome::{
     BottleneckSample, FlowOutcome, FlowSample, Outcome, coefficient_of_variation, jain, mean,
     median, percentile,
 };
-pub use run::{RunError, run};
+pub use run::{RunError, run, run_with};
+pub use summary::{FlowSummary, Summary};
+pub use text::{Congestion, ScenarioText, TextError, UnknownCongestion};
+
+/// Where a scenario's clock starts: links count blackouts and changes of rate from there.
+const START: Time = Time::ZERO;
 
 /// IPv4 and UDP headers, which the rate of a scenario's links carries as well.
 pub const HEADERS: u32 = 28;
@@ -121,6 +131,17 @@ pub enum Traffic {
         rate: u64,
         /// UDP payload of each; at least 8.
         size: u32,
+    },
+    /// The same by turns: cross traffic that comes and goes.
+    OnOff {
+        /// Bits of UDP payload a second while it is on.
+        rate: u64,
+        /// UDP payload of each; at least 8.
+        size: u32,
+        /// How long it sends, from the start of the flow on; above 0.
+        on: Duration,
+        /// How long it then pauses.
+        off: Duration,
     },
 }
 
