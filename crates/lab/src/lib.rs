@@ -4,6 +4,7 @@
 //!   world     hosts on a simulated network, virtual clock, trace hash, checks at every event
 //!   workload  applications at both ends of a connection, and the ledger that knows the truth
 //!   swarm     per seed: features, strengths, workload; faults, then heal; invariants; shrinking
+//!   scenario  flows with their controllers across a bottleneck, and what was measured
 //!   fuzz      bodies of the fuzz targets as plain functions, and a stable random mutator
 //! ```
 //!
@@ -13,6 +14,7 @@
 
 pub mod fuzz;
 mod random;
+pub mod scenario;
 pub mod swarm;
 mod violation;
 pub mod workload;

@@ -54,6 +54,9 @@ pub struct TransportConfig {
     /// wants to be acknowledged, and is asked for fewer ACKs as the window grows, never for fewer
     /// than the congestion controller needs. Default on.
     pub ack_frequency: bool,
+    /// ECN: packets are marked ECT(0) where path and peer prove to carry marks, and a mark of
+    /// congestion counts as a loss would (RFC 9000 §13.4). Default on.
+    pub ecn: bool,
     /// RTT assumed before the first sample. Default 333 ms (RFC 9002 §6.2.2).
     pub initial_rtt: Duration,
     /// Packets sealed with one key before a key update. Default 2^20.
@@ -82,6 +85,7 @@ impl Default for TransportConfig {
             hystart: true,
             pacing: true,
             ack_frequency: true,
+            ecn: true,
             initial_rtt: Duration::from_millis(333),
             key_update_interval: 1 << 20,
         }

@@ -1,4 +1,4 @@
-//! Loss recovery, congestion control and pacing (RFC 9002, 9438, 9406).
+//! Loss recovery, congestion control and pacing (RFC 9002, 9438, 9406; BBRv3).
 //!
 //! The connection owns one [`Recovery`] per path. It asks three questions before it sends
 //! ([`Recovery::permit`], [`Recovery::probes_owed`], [`Recovery::next_packet_number`]), reports
@@ -12,6 +12,7 @@
 
 mod bandwidth;
 pub mod congestion;
+mod ecn;
 mod loss;
 mod pacing;
 mod persistent_congestion;
@@ -22,8 +23,8 @@ mod sent;
 mod stats;
 
 pub use congestion::{
-    AckSample, Algorithm, CongestionController, Controller, LeastAckRate, LossSample, LostPacket,
-    SendSample, UnknownAlgorithm,
+    AckSample, Algorithm, Bbr, CongestionController, Controller, Handover, LEDBAT_TARGET,
+    LeastAckRate, Ledbat, LossSample, LostPacket, SendSample, UnknownAlgorithm,
 };
 pub use pto::LossTimer;
 pub use recovery::{

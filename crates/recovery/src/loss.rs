@@ -10,6 +10,7 @@ use core::time::Duration;
 use towline_wire::Time;
 
 use crate::congestion::LostPacket;
+use crate::ecn::SpaceCounts;
 use crate::persistent_congestion::LossRun;
 use crate::recovery::FrameOwner;
 use crate::sent::{LostPackets, SentRing, State};
@@ -33,8 +34,7 @@ pub(crate) struct Space<F> {
     /// later.
     pub(crate) loss_candidate: Option<Time>,
     pub(crate) probes_owed: u8,
-    /// The peer's CE total as of its newest ACK.
-    pub(crate) ce_count: u64,
+    pub(crate) ecn: SpaceCounts,
     pub(crate) run: LossRun,
     /// Send time of the newest packet acknowledged.
     pub(crate) newest_acked_sent: Option<Time>,
@@ -46,6 +46,8 @@ pub(crate) struct LossBatch {
     pub(crate) bytes: u64,
     pub(crate) ranges: u32,
     pub(crate) packets: Vec<LostPacket>,
+    /// Those of them that were marked ECT(0).
+    pub(crate) marked: u64,
     /// The longest run of losses these packets are part of: when it began and how long it is.
     pub(crate) longest_run: Option<(Time, Duration)>,
 }
@@ -55,6 +57,7 @@ impl LossBatch {
         self.bytes = 0;
         self.ranges = 0;
         self.packets.clear();
+        self.marked = 0;
         self.longest_run = None;
     }
 }
@@ -69,7 +72,7 @@ impl<F: Clone> Space<F> {
             ack_eliciting_in_flight: 0,
             loss_candidate: None,
             probes_owed: 0,
-            ce_count: 0,
+            ecn: SpaceCounts::default(),
             run: LossRun::default(),
             newest_acked_sent: None,
         }
@@ -141,6 +144,7 @@ impl<F: Clone> Space<F> {
             }
             previous = Some(packet_number);
             batch.bytes += u64::from(entry.size);
+            batch.marked += u64::from(entry.marked);
             batch.packets.push(LostPacket {
                 packet_number,
                 size: entry.size,

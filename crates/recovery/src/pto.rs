@@ -19,7 +19,7 @@ pub enum LossTimer {
     LossTime,
     /// A probe timeout (RFC 9002 §6.2).
     Pto,
-    /// The congestion controller wants to be called; no controller of this crate does.
+    /// The congestion controller wants to be called: the end of a LEDBAT++ slowdown.
     Controller,
 }
 

@@ -15,8 +15,9 @@ pub use interface::{AckError, AckSummary, Config, Expired, FrameOwner, PacketKin
 
 use crate::bandwidth::RateSampler;
 use crate::congestion::{
-    CongestionController, Controller, LeastAckRate, SendSample, initial_window,
+    Algorithm, CongestionController, Controller, Handover, LeastAckRate, SendSample, initial_window,
 };
+use crate::ecn;
 use crate::loss::{LossBatch, Space};
 use crate::pacing::{self, Pacer};
 use crate::pto::ProbeTimer;
@@ -45,6 +46,9 @@ pub struct Recovery<F> {
     controller: Controller,
     pacer: Pacer,
     sampler: RateSampler,
+    ecn: ecn::Validation,
+    /// The train being built is marked ECT(0).
+    marking: bool,
     bytes_in_flight: u64,
     /// Bytes that ever left flight: acknowledged, lost or discarded.
     settled: u64,
@@ -78,6 +82,7 @@ struct Counters {
     spurious_congestion_events: u64,
     persistent_congestion: u64,
     probe_timeouts: u64,
+    ce_marks: u64,
 }
 
 impl<F: Clone> Recovery<F> {
@@ -88,7 +93,8 @@ impl<F: Clone> Recovery<F> {
             config.max_datagram_size,
             config.hystart,
             config.pacing,
-        );
+        )
+        .with_seed(config.seed);
         Self::with_controller(config, controller)
     }
 
@@ -100,6 +106,8 @@ impl<F: Clone> Recovery<F> {
             pto: ProbeTimer::new(config.side, DEFAULT_MAX_ACK_DELAY),
             pacer: Pacer::new(initial_window(config.max_datagram_size)),
             controller,
+            ecn: ecn::Validation::new(config.ecn),
+            marking: false,
             config,
             sampler: RateSampler::default(),
             bytes_in_flight: 0,
@@ -171,6 +179,8 @@ impl<F: Clone> Recovery<F> {
     pub fn on_path_change(&mut self, now: Time) {
         self.touch(now);
         self.path_start = now;
+        self.ecn.on_path_change();
+        self.marking = false;
         self.rtt = RttEstimator::new(self.config.initial_rtt);
         self.controller
             .on_path_change(now, self.config.max_datagram_size);
@@ -180,6 +190,44 @@ impl<F: Clone> Recovery<F> {
             outstanding: 0,
         };
         self.pto.reset();
+    }
+
+    /// Goes on with another controller, from the present window; packets in flight stay what they
+    /// are, and the round trip stays known.
+    pub fn set_algorithm(&mut self, now: Time, algorithm: Algorithm) {
+        self.config.algorithm = algorithm;
+        let controller = Controller::new(
+            algorithm,
+            self.config.max_datagram_size,
+            self.config.hystart,
+            self.config.pacing,
+        )
+        .with_seed(self.config.seed);
+        self.set_controller(now, controller);
+    }
+
+    /// As [`Self::set_algorithm`], with a controller of the caller's.
+    pub fn set_controller(&mut self, now: Time, mut controller: Controller) {
+        self.touch(now);
+        controller.take_over(&Handover {
+            now: self.now,
+            window: self.controller.window(),
+            in_slow_start: self.controller.in_slow_start(),
+            smoothed_rtt: self.rtt.smoothed(),
+            min_rtt: self.rtt.min(),
+            delivery_rate: self.sampler.latest(),
+        });
+        self.controller = controller;
+        // Losses of the time before are not this controller's to undo.
+        self.episode = Episode {
+            number: self.episode.number + 1,
+            outstanding: 0,
+        };
+    }
+
+    /// The controller in use, by name; of a caller's own one, what was configured.
+    pub fn algorithm(&self) -> Algorithm {
+        self.config.algorithm
     }
 
     /// Gives back memory that busier times left behind; worth it when little is in flight.
@@ -211,8 +259,11 @@ impl<F: Clone> Recovery<F> {
         let Some(rate) = self.pacing_rate() else {
             return Permit::Send { bytes: room };
         };
-        let initial_window = initial_window(self.config.max_datagram_size);
-        match self.pacer.permit(now, rate, datagram, initial_window) {
+        let burst = self
+            .controller
+            .send_quantum()
+            .unwrap_or_else(|| initial_window(self.config.max_datagram_size));
+        match self.pacer.permit(now, rate, datagram, burst) {
             Ok(bytes) => Permit::Send {
                 bytes: bytes.min(room),
             },
@@ -239,6 +290,17 @@ impl<F: Clone> Recovery<F> {
     /// The number the next packet of the space gets.
     pub fn next_packet_number(&self, space: PacketNumberSpace) -> u64 {
         self.spaces[space.index()].ring.next()
+    }
+
+    /// Decides whether the train about to be built is marked ECT(0) (RFC 9000 §13.4): all of its
+    /// packets are, or none.
+    pub fn mark_train(&mut self) {
+        self.marking = self.ecn.marks();
+    }
+
+    /// Whether the train being built is marked.
+    pub fn is_train_marked(&self) -> bool {
+        self.marking
     }
 
     /// Leaves a number out, so that a peer acknowledging what it did not receive gives itself
@@ -270,6 +332,11 @@ impl<F: Clone> Recovery<F> {
             in_flight,
         } = kind;
         let bytes = u64::from(size);
+        if in_flight && !self.pto.handshake_confirmed {
+            // Handshake flights never fill a path: their rates say nothing about it.
+            self.sampler
+                .on_app_limited(self.bytes_in_flight.saturating_add(bytes));
+        }
         let snapshot = match in_flight {
             true => self.sampler.on_sent(now, bytes, self.bytes_in_flight),
             false => self.sampler.snapshot(now, self.bytes_in_flight),
@@ -280,6 +347,7 @@ impl<F: Clone> Recovery<F> {
                 now,
                 bytes,
                 bytes_in_flight,
+                app_limited: snapshot.app_limited,
             });
             self.bytes_in_flight += bytes;
             self.pacer.on_sent(bytes);
@@ -287,6 +355,9 @@ impl<F: Clone> Recovery<F> {
             self.pto.base = Some(now);
         }
         let space = &mut self.spaces[space.index()];
+        if self.marking {
+            self.ecn.on_marked_sent(&mut space.ecn);
+        }
         if ack_eliciting {
             debug_assert!(in_flight, "an ack-eliciting packet is in flight");
             space.ack_eliciting_in_flight += 1;
@@ -301,6 +372,7 @@ impl<F: Clone> Recovery<F> {
                 size,
                 ack_eliciting,
                 in_flight,
+                marked: self.marking,
             },
             snapshot,
             frames,
@@ -340,6 +412,8 @@ impl<F: Clone> Recovery<F> {
             spurious_congestion_events: self.counters.spurious_congestion_events,
             persistent_congestion: self.counters.persistent_congestion,
             in_slow_start: self.controller.in_slow_start(),
+            ecn_capable: self.ecn.is_capable(),
+            ce_marks: self.counters.ce_marks,
             mtu: self.config.max_datagram_size,
         }
     }

@@ -40,6 +40,8 @@ pub(crate) struct SentEntry {
     pub(crate) state: State,
     pub(crate) ack_eliciting: bool,
     pub(crate) in_flight: bool,
+    /// Sent with ECT(0).
+    pub(crate) marked: bool,
 }
 
 const _: () = assert!(size_of::<SentEntry>() <= 32);
@@ -68,6 +70,7 @@ pub(crate) struct Sent {
     pub(crate) size: u16,
     pub(crate) ack_eliciting: bool,
     pub(crate) in_flight: bool,
+    pub(crate) marked: bool,
 }
 
 impl<F> SentRing<F> {
@@ -119,6 +122,7 @@ impl<F> SentRing<F> {
             state: State::Outstanding,
             ack_eliciting: sent.ack_eliciting,
             in_flight: sent.in_flight,
+            marked: sent.marked,
         };
         // A packet holds at most 65,527 bytes and so never more frames than the count can tell.
         frames.truncate(usize::from(u16::MAX));
@@ -146,6 +150,7 @@ impl<F> SentRing<F> {
             state: State::Skipped,
             ack_eliciting: false,
             in_flight: false,
+            marked: false,
         };
         self.entries.push_back(entry);
     }

@@ -50,6 +50,10 @@ pub struct Stats {
     pub persistent_congestion: u64,
     /// Whether the controller is in slow start.
     pub in_slow_start: bool,
+    /// Whether the path proved to carry ECN marks (RFC 9000 §13.4.2).
+    pub ecn_capable: bool,
+    /// Packets the peer reported as marked "congestion experienced".
+    pub ce_marks: u64,
     /// Bytes of UDP payload per datagram.
     pub mtu: u16,
 }

@@ -8,6 +8,9 @@ use core::time::Duration;
 
 use towline_wire::Time;
 
+use crate::bottleneck::Service;
+use crate::{Aqm, RateSchedule};
+
 /// How much later a reordered datagram arrives when nothing else is said.
 pub const DEFAULT_REORDER_DELAY: Duration = Duration::from_millis(5);
 
@@ -57,16 +60,28 @@ impl LossModel {
     }
 }
 
+/// A token bucket in front of the queue that drops what exceeds it. Sizes include the overhead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policer {
+    /// Bits per second that pass in the long run.
+    pub rate: u64,
+    /// Bytes that pass at once after a silence; a longer datagram never does.
+    pub burst: u64,
+}
+
 /// One direction of a path. The default is a perfect link: no rate, no delay, no fault.
 ///
-/// What happens to a datagram, in this order: MTU and queue may refuse it; it is serialised at
-/// `rate`; then the drop list, a blackout or the loss model may take it; it may be corrupted and
-/// truncated; it arrives after `delay` + jitter, later if reordered, twice if duplicated.
-/// All probabilities are 0 to 1.
+/// What happens to a datagram, in this order: MTU, policer and queue may refuse it; it waits until
+/// the bottleneck is free, where the queue's discipline may mark or drop it, and is serialised at
+/// `rate` or as `schedule` says; then the drop list, the loss model or a blackout may take it; it
+/// may be corrupted and truncated; it arrives after `delay` + jitter, later if reordered, twice if
+/// duplicated. All probabilities are 0 to 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkConfig {
     /// Bottleneck rate in bits per second; `None` is infinitely fast.
     pub rate: Option<u64>,
+    /// A bottleneck rate that changes with time, in place of `rate`.
+    pub schedule: Option<RateSchedule>,
     /// One-way propagation delay.
     pub delay: Duration,
     /// Each datagram is late by a further uniform 0 to `jitter`, so `delay` stays the minimum.
@@ -76,6 +91,12 @@ pub struct LinkConfig {
     /// Bytes that may wait for the bottleneck, not counting the datagram being serialised; tail drop.
     /// `None` is one bandwidth-delay product of the round trip: see [`Self::queue_limit`].
     pub queue: Option<u64>,
+    /// What the queue drops or marks before it is full.
+    pub aqm: Aqm,
+    /// Whether `aqm` marks ECN-capable datagrams where it would drop others.
+    pub ecn: bool,
+    /// What may come to the queue at all.
+    pub policer: Option<Policer>,
     /// Bytes charged to rate and queue per datagram besides its payload, such as 28 for IPv4 + UDP.
     pub overhead: u32,
     /// Losses of the medium.
@@ -102,10 +123,14 @@ impl Default for LinkConfig {
     fn default() -> Self {
         Self {
             rate: None,
+            schedule: None,
             delay: Duration::ZERO,
             jitter: Duration::ZERO,
             keep_order: true,
             queue: None,
+            aqm: Aqm::DropTail,
+            ecn: false,
+            policer: None,
             overhead: 0,
             loss: LossModel::None,
             drop_list: Vec::new(),
@@ -121,8 +146,9 @@ impl Default for LinkConfig {
 }
 
 impl LinkConfig {
-    /// The queue's limit in bytes: as given, else what the rate carries in a round trip of
-    /// twice the delay (at least 100 ms), at least [`MIN_DEFAULT_QUEUE_BYTES`].
+    /// The queue's limit in bytes: as given, else what the rate (of a schedule the mean if it
+    /// repeats, else the highest) carries in a round trip of twice the delay (at least 100 ms),
+    /// at least [`MIN_DEFAULT_QUEUE_BYTES`].
     pub fn queue_limit(&self) -> u64 {
         if let Some(limit) = self.queue {
             return limit;
@@ -130,11 +156,23 @@ impl LinkConfig {
         let round_trip = self.delay.saturating_mul(2).max(MIN_DEFAULT_QUEUE_TIME);
         let bits = round_trip
             .as_nanos()
-            .saturating_mul(u128::from(self.rate.unwrap_or(0)));
+            .saturating_mul(u128::from(self.typical_rate()));
         let bytes = bits / 1_000_000_000 / 8;
         u64::try_from(bytes)
             .unwrap_or(u64::MAX)
             .max(MIN_DEFAULT_QUEUE_BYTES)
+    }
+
+    /// The rate, for estimates; 0 without one.
+    pub(crate) fn typical_rate(&self) -> u64 {
+        let scheduled = self.schedule.as_ref().map(RateSchedule::typical_rate);
+        self.rate.or(scheduled).unwrap_or(0)
+    }
+
+    /// How fast the bottleneck is, if there is one.
+    pub(crate) fn service(&self) -> Option<Service<'_>> {
+        let scheduled = || self.schedule.as_ref().map(Service::Scheduled);
+        self.rate.map(Service::Constant).or_else(scheduled)
     }
 
     /// Adds a blackout of `length` from `start` on.
@@ -154,6 +192,34 @@ impl LinkConfig {
     /// # Errors
     /// Names the first setting that is impossible, and why.
     pub fn validate(&self) -> Result<(), LinkConfigError> {
+        self.validate_each()?;
+        self.validate_together()
+    }
+
+    /// Refuses settings that contradict each other.
+    pub(crate) fn validate_together(&self) -> Result<(), LinkConfigError> {
+        let fail = |item: &str, problem: &str| Err(LinkConfigError::new(item, problem));
+        let managed = self.aqm != Aqm::DropTail;
+        if self.rate.is_some() && self.schedule.is_some() {
+            return fail("steps", "is a rate as well; give either rate or steps");
+        }
+        if managed && self.service().is_none() {
+            return fail(
+                "aqm",
+                "nothing ever waits without a bottleneck; add rate or steps",
+            );
+        }
+        if self.ecn && !managed {
+            return fail("ecn", "a queue that drops its tail marks nothing; add aqm");
+        }
+        if matches!(self.aqm, Aqm::Step(_)) && !self.ecn {
+            return fail("aqm", "a step only marks; add ecn=on");
+        }
+        Ok(())
+    }
+
+    /// Refuses settings that are impossible whatever the others are.
+    pub(crate) fn validate_each(&self) -> Result<(), LinkConfigError> {
         let require = |possible: bool, item: &str, problem: &str| {
             if possible {
                 Ok(())
@@ -170,6 +236,17 @@ impl LinkConfig {
             self.queue != Some(0),
             "queue",
             "a queue of 0 bytes holds nothing; leave it out for the default",
+        )?;
+        self.aqm.validate()?;
+        require(
+            self.policer.is_none_or(|policer| policer.rate > 0),
+            "police",
+            "a rate of 0 lets nothing through; use a blackout or loss",
+        )?;
+        require(
+            self.policer.is_none_or(|policer| policer.burst > 0),
+            "police",
+            "a burst of 0 bytes lets nothing through",
         )?;
         require(self.mtu != Some(0), "mtu", "an MTU of 0 carries nothing")?;
         require(

@@ -26,4 +26,20 @@ impl Datagram {
             payload,
         }
     }
+
+    /// Whether its sender understands marks: ECT(0), ECT(1) or CE (RFC 3168 §5).
+    pub fn is_ecn_capable(&self) -> bool {
+        self.ecn.is_some_and(|bits| bits & 3 != 0)
+    }
+
+    /// Sets Congestion Experienced; false if it was set, or cannot be.
+    pub(crate) fn mark_congestion(&mut self) -> bool {
+        match &mut self.ecn {
+            Some(bits) if matches!(*bits & 3, 1 | 2) => {
+                *bits |= 3;
+                true
+            }
+            _ => false,
+        }
+    }
 }

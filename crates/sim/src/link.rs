@@ -1,25 +1,28 @@
 //! One direction of a path: datagrams go in with `push`, come out of `poll` when they are due.
 //!
-//! Owns the bottleneck's queue, what is in flight, and the link's faults. Called by [`Network`]
+//! Owns the way from the bottleneck's queue to the arrival, and the counters. Called by [`Network`]
 //! on virtual time and by the relay on real time. Never looks at a clock or an address.
 //!
-//! The way of a datagram, all decided when it is pushed:
-//! 1. admission: MTU, memory cap, tail drop;
-//! 2. serialisation at the bottleneck's rate;
-//! 3. what the medium takes: drop list, blackout, loss model;
-//! 4. what the medium changes: corruption, truncation;
+//! The way of a datagram; chance is drawn at 1, the queue is worked off lazily at exact times:
+//! 1. admission: MTU, memory cap, policer, tail drop, RED;
+//! 2. what the medium will take or change: drop list, loss model, corruption, truncation;
+//! 3. the queue: the wait, and what CoDel drops or marks at its head;
+//! 4. serialisation at the bottleneck's rate, possibly into a blackout;
 //! 5. arrival: delay, jitter, order, reordering, a duplicate.
 //!
 //! [`Network`]: crate::Network
 
 use core::cmp::Ordering;
 use core::time::Duration;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::BinaryHeap;
 
 use towline_wire::Time;
 
-use crate::rng::Draw;
-use crate::{Datagram, LinkConfig, LinkConfigError, LinkStats, LossModel};
+use crate::aqm::{Coming, Verdict};
+use crate::bottleneck::{Bucket, Queue, Transmitter, Waiting};
+use crate::faults::{Fate, Faults};
+use crate::stats::{DelayHistogram, QueueMeasure};
+use crate::{Aqm, Datagram, LinkConfig, LinkConfigError, LinkStats};
 
 /// Most bytes one link holds in its queue and in flight; what comes on top is dropped.
 /// Reached only where a link has delay but no rate, or a queue larger than this.
@@ -30,18 +33,31 @@ pub const HELD_DATAGRAM_OVERHEAD: usize = 128;
 
 /// A seeded link in one direction.
 ///
-/// Times given to `push` and `poll` should not decrease; an earlier one is taken as the latest seen.
+/// Times given to it should not decrease; an earlier one is taken as the latest seen.
 #[derive(Debug)]
 pub struct Link {
     config: LinkConfig,
     faults: Faults,
     latest: Time,
-    bottleneck: Bottleneck,
+    bucket: Bucket,
+    queue: Queue,
+    transmitter: Transmitter,
+    /// Bytes being serialised, not yet in `bytes_out`.
+    serialising: u64,
     in_flight: BinaryHeap<InFlight>,
     held_bytes: usize,
     next_sequence: u64,
     last_arrival: Time,
     stats: LinkStats,
+    measure: Span,
+}
+
+/// What [`Link::take_measure`] has not told yet.
+#[derive(Debug, Default)]
+struct Span {
+    from: Time,
+    bytes_out_before: u64,
+    delays: DelayHistogram,
 }
 
 impl Link {
@@ -56,44 +72,57 @@ impl Link {
             config: sorted(config),
             faults: Faults::new(seed, name),
             latest: Time::ZERO,
-            bottleneck: Bottleneck::default(),
+            bucket: Bucket::default(),
+            queue: Queue::default(),
+            transmitter: Transmitter::default(),
+            serialising: 0,
             in_flight: BinaryHeap::new(),
             held_bytes: 0,
             next_sequence: 0,
             last_arrival: Time::ZERO,
             stats: LinkStats::default(),
+            measure: Span::default(),
         })
     }
 
     /// Hands a datagram to the link at `now`.
-    pub fn push(&mut self, now: Time, mut datagram: Datagram) {
-        self.latest = self.latest.max(now);
+    pub fn push(&mut self, now: Time, datagram: Datagram) {
+        self.advance(now);
         let now = self.latest;
+        let payload_len = datagram.payload.len();
         self.stats.datagrams_in += 1;
-        self.stats.bytes_in += datagram.payload.len() as u64;
-        let fate = self.faults.draw(&self.config, datagram.payload.len());
+        self.stats.bytes_in += payload_len as u64;
+        let fate = self.faults.draw(&self.config, payload_len);
 
-        let Some(departure) = self.admit(now, datagram.payload.len()) else {
+        let mut coming = Waiting {
+            since: now,
+            size: payload_len as u64 + u64::from(self.config.overhead),
+            fate,
+            doomed: false,
+            datagram,
+        };
+        let Some(start) = self.admit(now, &mut coming) else {
             return;
         };
-        if self.is_taken(departure, &fate) {
-            return;
+        coming.doomed = self.is_taken(&coming.fate);
+        if coming.doomed {
+            coming.datagram.payload = Vec::new();
+        } else {
+            self.deform(&mut coming.datagram.payload, &coming.fate);
         }
-        self.deform(&mut datagram.payload, &fate);
-        let arrival = self.arrival(departure, &fate);
-        let copy = fate.duplicate.then(|| datagram.clone());
-        self.launch(arrival, datagram);
-        if let Some(copy) = copy
-            && self.has_room(copy.payload.len())
-        {
-            self.stats.duplicated += 1;
-            self.launch(arrival, copy);
+        self.held_bytes += held_bytes(coming.datagram.payload.len());
+        if start > now {
+            self.queue.push(coming);
+            let peak = &mut self.stats.queue_peak_bytes;
+            *peak = (*peak).max(self.queue.bytes());
+        } else {
+            self.leave_queue(now, coming);
         }
     }
 
     /// The next datagram that has arrived by `now`, if any.
     pub fn poll(&mut self, now: Time) -> Option<Datagram> {
-        self.latest = self.latest.max(now);
+        self.advance(now);
         if self.in_flight.peek()?.arrival > self.latest {
             return None;
         }
@@ -104,22 +133,54 @@ impl Link {
         Some(datagram)
     }
 
-    /// When `poll` will next have something, or `None` if nothing is in flight.
+    /// When `poll` next has work: mostly a datagram, sometimes only one that waited and is lost
+    /// after all. `None` if nothing is inside.
     pub fn next_timeout(&self) -> Option<Time> {
-        self.in_flight.peek().map(|next| next.arrival)
+        let arrival = self.in_flight.peek().map(|next| next.arrival);
+        // Nothing that waits arrives sooner, so its start needs no turn of its own.
+        let start = self.next_start().map(|start| start + self.config.delay);
+        match (arrival, start) {
+            (Some(arrival), Some(start)) => Some(arrival.min(start)),
+            (one, other) => one.or(other),
+        }
     }
 
-    /// Changes the link for datagrams pushed from now on; those inside keep their arrival times,
-    /// the counters and the random choices go on.
+    /// Brings queue and counters up to `now` without taking anything out; `push` and `poll` do the same.
+    pub fn advance(&mut self, now: Time) {
+        self.latest = self.latest.max(now);
+        while let Some(start) = self.next_start()
+            && start <= self.latest
+        {
+            if let Some(waiting) = self.queue.pop() {
+                self.leave_queue(start, waiting);
+            }
+        }
+        if self.serialising > 0 && self.transmitter.departure() <= self.latest {
+            self.stats.bytes_out += core::mem::take(&mut self.serialising);
+        }
+    }
+
+    /// Changes the link from `now` on, also for what waits in its queue, which is not cut to a
+    /// smaller limit. What is being serialised or in flight keeps its arrival time; the counters
+    /// and the random choices go on.
     ///
     /// # Errors
     /// The configuration is impossible; the link stays as it was.
-    pub fn set_config(&mut self, config: LinkConfig) -> Result<(), LinkConfigError> {
+    pub fn set_config(&mut self, now: Time, config: LinkConfig) -> Result<(), LinkConfigError> {
         config.validate()?;
-        if config.rate != self.config.rate {
-            self.bottleneck.forget_fraction();
+        self.advance(now);
+        if config.rate != self.config.rate || config.schedule != self.config.schedule {
+            self.transmitter.change_rate(self.latest);
+        }
+        if config.aqm != self.config.aqm {
+            self.queue.change_discipline();
+        }
+        if config.policer != self.config.policer {
+            self.bucket = Bucket::default();
         }
         self.config = sorted(config);
+        // What waits may be free to go.
+        self.advance(now);
         Ok(())
     }
 
@@ -128,23 +189,57 @@ impl Link {
         &self.config
     }
 
-    /// The counters.
+    /// The counters, as of the latest time the link was given.
     pub fn stats(&self) -> LinkStats {
         self.stats
     }
 
-    /// Bytes (payload and overhead) that wait for the bottleneck at `now`, without the datagram being serialised.
+    /// What the bottleneck did since the last call, or since the start; the next call goes on from `now`.
+    pub fn take_measure(&mut self, now: Time) -> QueueMeasure {
+        self.advance(now);
+        let next = Span {
+            from: self.latest,
+            bytes_out_before: self.stats.bytes_out,
+            delays: DelayHistogram::default(),
+        };
+        let done = core::mem::replace(&mut self.measure, next);
+        QueueMeasure {
+            from: done.from,
+            to: self.latest,
+            bytes_out: self.stats.bytes_out - done.bytes_out_before,
+            queue_bytes: self.queue.bytes(),
+            queue_peak_bytes: self.queue.take_peak(),
+            delays: done.delays,
+        }
+    }
+
+    /// Bytes (payload and overhead) that wait for the bottleneck at `now`, without the datagram
+    /// being serialised. What CoDel may drop until a `now` the link has not been brought to counts.
     pub fn queue_bytes(&self, now: Time) -> u64 {
-        self.bottleneck.waiting_bytes(now.max(self.latest))
+        let now = now.max(self.latest);
+        let mut bytes = self.queue.bytes();
+        let Some(service) = self.config.service() else {
+            return bytes;
+        };
+        let mut transmitter = self.transmitter;
+        for waiting in self.queue.iter() {
+            if transmitter.start(waiting.since, service) > now {
+                break;
+            }
+            transmitter.transmit(waiting.since, waiting.size, service);
+            bytes -= waiting.size;
+        }
+        bytes
     }
 
-    /// Datagrams inside the link that will still arrive.
+    /// Datagrams inside the link, those in the queue included.
     pub fn in_flight(&self) -> usize {
-        self.in_flight.len()
+        self.in_flight.len() + self.queue.len()
     }
 
-    /// The time at which the last bit leaves the queue, or `None` if the datagram does not get in.
-    fn admit(&mut self, now: Time, payload_len: usize) -> Option<Time> {
+    /// When a datagram starts to leave, or `None` if it does not get in.
+    fn admit(&mut self, now: Time, coming: &mut Waiting) -> Option<Time> {
+        let payload_len = coming.datagram.payload.len();
         if self.config.mtu.is_some_and(|mtu| payload_len > mtu) {
             self.stats.drops.mtu += 1;
             return None;
@@ -153,21 +248,51 @@ impl Link {
             self.stats.drops.capacity += 1;
             return None;
         }
-        let Some(rate) = self.config.rate else {
+        if let Some(policer) = &self.config.policer
+            && !self.bucket.take(policer, now, coming.size)
+        {
+            self.stats.drops.policer += 1;
+            return None;
+        }
+        let Some(service) = self.config.service() else {
             return Some(now);
         };
-        let size = payload_len as u64 + u64::from(self.config.overhead);
-        let limit = self.config.queue_limit();
-        let Some(departure) = self.bottleneck.enqueue(now, size, rate, limit) else {
+        let start = self.transmitter.start(now, service);
+        if start > now && !self.queue.has_room(coming.size, self.config.queue_limit()) {
             self.stats.drops.queue += 1;
             return None;
-        };
-        let peak = &mut self.stats.queue_peak_bytes;
-        *peak = (*peak).max(self.bottleneck.queued_bytes);
-        Some(departure)
+        }
+        match self.judge_coming(now, coming) {
+            Verdict::Drop => {
+                self.stats.drops.aqm += 1;
+                return None;
+            }
+            Verdict::Mark => self.stats.ce_marks += u64::from(coming.datagram.mark_congestion()),
+            Verdict::Pass => {}
+        }
+        Some(start)
     }
 
-    fn is_taken(&mut self, departure: Time, fate: &Fate) -> bool {
+    /// RED's verdict on a datagram that comes.
+    fn judge_coming(&mut self, now: Time, coming: &Waiting) -> Verdict {
+        if !matches!(self.config.aqm, Aqm::Red { .. }) {
+            return Verdict::Pass;
+        }
+        let free = self.transmitter.departure();
+        let rate = self.config.typical_rate().max(1);
+        let service = u128::from(coming.size) * 8 * 1_000_000_000 / u128::from(rate);
+        let coming = Coming {
+            now,
+            backlog: self.queue.bytes(),
+            idle_since: (self.queue.len() == 0 && free <= now).then_some(free),
+            service: Duration::from_nanos(u64::try_from(service).unwrap_or(u64::MAX)),
+            markable: coming.is_markable(self.config.ecn),
+            luck: coming.fate.red_luck,
+        };
+        self.queue.on_coming(&self.config.aqm, &coming)
+    }
+
+    fn is_taken(&mut self, fate: &Fate) -> bool {
         let drops = &mut self.stats.drops;
         let cause = if self
             .config
@@ -176,8 +301,6 @@ impl Link {
             .is_ok()
         {
             &mut drops.listed
-        } else if self.config.is_blacked_out(departure) {
-            &mut drops.blackout
         } else if fate.lost {
             &mut drops.loss
         } else {
@@ -197,6 +320,73 @@ impl Link {
         if let Some(len) = fate.cut_to {
             payload.truncate(len);
             self.stats.truncated += 1;
+        }
+    }
+
+    /// When the first that waits starts to leave, as things are.
+    fn next_start(&self) -> Option<Time> {
+        let head = self.queue.head()?;
+        Some(match self.config.service() {
+            Some(service) => self.transmitter.start(head.since, service),
+            // The bottleneck is gone.
+            None => self.latest,
+        })
+    }
+
+    /// At `start` the bottleneck is free for a datagram that is in the queue no more.
+    fn leave_queue(&mut self, start: Time, mut waiting: Waiting) {
+        let Some(service) = self.config.service() else {
+            self.stats.bytes_out += waiting.size;
+            self.stats.datagrams_out += 1;
+            return self.leave(start, waiting);
+        };
+        let (aqm, ecn) = (&self.config.aqm, self.config.ecn);
+        match self.queue.on_leaving(aqm, ecn, start, &waiting) {
+            Verdict::Drop => {
+                self.held_bytes -= held_bytes(waiting.datagram.payload.len());
+                // A doomed one is in the counters already.
+                self.stats.drops.aqm += u64::from(!waiting.doomed);
+                return;
+            }
+            Verdict::Mark => self.stats.ce_marks += u64::from(waiting.datagram.mark_congestion()),
+            Verdict::Pass => {}
+        }
+        let delay = start.saturating_duration_since(waiting.since);
+        self.measure.delays.record(delay);
+        self.stats.queue_delay_total = self.stats.queue_delay_total.saturating_add(delay);
+        self.stats.datagrams_out += 1;
+        // The one before has left by now.
+        self.stats.bytes_out += core::mem::replace(&mut self.serialising, waiting.size);
+        let departure = self
+            .transmitter
+            .transmit(waiting.since, waiting.size, service);
+        self.leave(departure, waiting);
+    }
+
+    /// The last bit leaves the bottleneck at `departure`.
+    fn leave(&mut self, departure: Time, waiting: Waiting) {
+        let Waiting {
+            fate,
+            doomed,
+            datagram,
+            ..
+        } = waiting;
+        self.held_bytes -= held_bytes(datagram.payload.len());
+        if doomed {
+            return;
+        }
+        if self.config.is_blacked_out(departure) {
+            self.stats.drops.blackout += 1;
+            return;
+        }
+        let arrival = self.arrival(departure, &fate);
+        let copy = fate.duplicate.then(|| datagram.clone());
+        self.launch(arrival, datagram);
+        if let Some(copy) = copy
+            && self.has_room(copy.payload.len())
+        {
+            self.stats.duplicated += 1;
+            self.launch(arrival, copy);
         }
     }
 
@@ -237,150 +427,6 @@ fn held_bytes(payload_len: usize) -> usize {
 fn sorted(mut config: LinkConfig) -> LinkConfig {
     config.drop_list.sort_unstable();
     config
-}
-
-/// A first-in-first-out transmitter with a queue in front.
-#[derive(Debug, Default)]
-struct Bottleneck {
-    /// When the last bit of all accepted so far has left, rounded down.
-    busy_until: Time,
-    /// What was rounded off `busy_until`, in 1/rate nanoseconds: rates stay exact over any number of datagrams.
-    fraction: u64,
-    /// Start of serialisation and size of what has not started yet (as of the last call).
-    queue: VecDeque<(Time, u64)>,
-    queued_bytes: u64,
-}
-
-impl Bottleneck {
-    fn enqueue(&mut self, now: Time, size: u64, rate: u64, limit: u64) -> Option<Time> {
-        while let Some(&(start, size)) = self.queue.front()
-            && start <= now
-        {
-            self.queue.pop_front();
-            self.queued_bytes -= size;
-        }
-        if self.busy_until < now {
-            self.busy_until = now;
-            self.fraction = 0;
-        }
-        let start = self.departure();
-        if start > now {
-            let queued_bytes = self.queued_bytes.saturating_add(size);
-            if queued_bytes > limit {
-                return None;
-            }
-            self.queued_bytes = queued_bytes;
-            self.queue.push_back((start, size));
-        }
-        // Below 2^64 x 8 x 10^9 + 2^64 < 2^101.
-        let bit_nanos = u128::from(size) * 8 * 1_000_000_000 + u128::from(self.fraction);
-        let nanos = u64::try_from(bit_nanos / u128::from(rate)).unwrap_or(u64::MAX);
-        self.busy_until += Duration::from_nanos(nanos);
-        // A remainder is below `rate`, so it fits.
-        self.fraction = (bit_nanos % u128::from(rate)) as u64;
-        Some(self.departure())
-    }
-
-    /// `busy_until` rounded up: a datagram has left when its last bit has.
-    fn departure(&self) -> Time {
-        self.busy_until + Duration::from_nanos(u64::from(self.fraction > 0))
-    }
-
-    fn waiting_bytes(&self, now: Time) -> u64 {
-        let started = self.queue.iter().take_while(|(start, _)| *start <= now);
-        self.queued_bytes - started.map(|(_, size)| size).sum::<u64>()
-    }
-
-    fn forget_fraction(&mut self) {
-        self.busy_until = self.departure();
-        self.fraction = 0;
-    }
-}
-
-/// What chance has in store for one datagram.
-#[derive(Debug, Default)]
-struct Fate {
-    lost: bool,
-    flipped_bit: Option<usize>,
-    cut_to: Option<usize>,
-    jitter: Duration,
-    reordered: bool,
-    duplicate: bool,
-}
-
-/// The link's random streams, one per kind of fault, and the loss model's state.
-#[derive(Debug)]
-struct Faults {
-    loss: Draw,
-    corrupt: Draw,
-    truncate: Draw,
-    jitter: Draw,
-    reorder: Draw,
-    duplicate: Draw,
-    in_bad_state: bool,
-}
-
-impl Faults {
-    fn new(seed: u64, name: &str) -> Self {
-        let draw = |stream| Draw::new(seed, name, stream);
-        Self {
-            loss: draw(0),
-            corrupt: draw(1),
-            truncate: draw(2),
-            jitter: draw(3),
-            reorder: draw(4),
-            duplicate: draw(5),
-            in_bad_state: false,
-        }
-    }
-
-    /// Draws for every datagram, whatever becomes of it, so that one drop does not shift the rest.
-    fn draw(&mut self, config: &LinkConfig, payload_len: usize) -> Fate {
-        let lost = self.draw_loss(&config.loss);
-        let flipped_bit = (self.corrupt.chance(config.corrupt) && payload_len > 0)
-            .then(|| self.corrupt.below(payload_len as u64 * 8) as usize);
-        let cut_to = (self.truncate.chance(config.truncate) && payload_len > 0)
-            .then(|| self.truncate.below(payload_len as u64) as usize);
-        let jitter = u64::try_from(config.jitter.as_nanos()).unwrap_or(u64::MAX);
-        let jitter = match jitter {
-            0 => 0,
-            limit => self.jitter.below(limit.saturating_add(1)),
-        };
-        Fate {
-            lost,
-            flipped_bit,
-            cut_to,
-            jitter: Duration::from_nanos(jitter),
-            reordered: self.reorder.chance(config.reorder),
-            duplicate: self.duplicate.chance(config.duplicate),
-        }
-    }
-
-    fn draw_loss(&mut self, model: &LossModel) -> bool {
-        match *model {
-            LossModel::None => false,
-            LossModel::Bernoulli(p) => self.loss.chance(p),
-            LossModel::GilbertElliott {
-                enter_bad,
-                leave_bad,
-                loss_good,
-                loss_bad,
-            } => {
-                let change = if self.in_bad_state {
-                    leave_bad
-                } else {
-                    enter_bad
-                };
-                self.in_bad_state ^= self.loss.chance(change);
-                let p = if self.in_bad_state {
-                    loss_bad
-                } else {
-                    loss_good
-                };
-                self.loss.chance(p)
-            }
-        }
-    }
 }
 
 /// A datagram on its way; ordered so that the heap's greatest arrives first, ties as pushed.

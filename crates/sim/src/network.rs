@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 
 use towline_wire::Time;
 
-use crate::{Datagram, Link, LinkConfig, LinkConfigError};
+use crate::{Datagram, Link, LinkConfig, LinkConfigError, QueueMeasure};
 
 /// A link of one [`Network`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,6 +45,8 @@ pub struct Network {
     /// When each link is due. The first is never a stale entry.
     agenda: BinaryHeap<Reverse<(Time, u64, LinkId)>>,
     next_sequence: u64,
+    /// The latest time it was given.
+    latest: Time,
     stats: NetworkStats,
 }
 
@@ -67,6 +69,7 @@ impl Network {
             host_of: BTreeMap::new(),
             agenda: BinaryHeap::new(),
             next_sequence: 0,
+            latest: Time::ZERO,
             stats: NetworkStats::default(),
         }
     }
@@ -169,6 +172,7 @@ impl Network {
     /// The next datagram that has reached its destination host by `now`, if any; its destination
     /// is the host's own address.
     pub fn poll_deliver(&mut self, now: Time) -> Option<Datagram> {
+        self.latest = self.latest.max(now);
         while let Some(&Reverse((due, _, id))) = self.agenda.peek()
             && due <= now
         {
@@ -189,7 +193,7 @@ impl Network {
         self.agenda.peek().map(|Reverse((due, ..))| *due)
     }
 
-    /// Changes a link for what enters it from now on.
+    /// Changes a link, from the latest time the network was given on: see [`Link::set_config`].
     ///
     /// # Errors
     /// The configuration is impossible; the link stays as it was.
@@ -197,7 +201,20 @@ impl Network {
     /// # Panics
     /// The id is of another network.
     pub fn set_config(&mut self, id: LinkId, config: LinkConfig) -> Result<(), LinkConfigError> {
-        self.stations[id.0].link.set_config(config)
+        let changed = self.stations[id.0].link.set_config(self.latest, config);
+        self.schedule(id);
+        changed
+    }
+
+    /// What a link's bottleneck did since the last call: see [`Link::take_measure`].
+    ///
+    /// # Panics
+    /// The id is of another network.
+    pub fn take_measure(&mut self, id: LinkId, now: Time) -> QueueMeasure {
+        self.latest = self.latest.max(now);
+        let measure = self.stations[id.0].link.take_measure(now);
+        self.schedule(id);
+        measure
     }
 
     /// A link, for its counters, queue and configuration.
@@ -257,6 +274,7 @@ impl Network {
     }
 
     fn push(&mut self, now: Time, id: LinkId, datagram: Datagram) {
+        self.latest = self.latest.max(now);
         self.stations[id.0].link.push(now, datagram);
         self.schedule(id);
     }

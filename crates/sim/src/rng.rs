@@ -24,9 +24,13 @@ impl Draw {
         if p <= 0.0 {
             return false;
         }
-        // 53 random bits: every value is exact in an f64 and below 1, so `p == 1` is certain.
-        let unit = (self.0.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
-        unit < p
+        self.unit() < p
+    }
+
+    /// A number from 0 to below 1.
+    pub(crate) fn unit(&mut self) -> f64 {
+        // 53 random bits: every value is exact in an f64 and below 1, so a chance of 1 is certain.
+        (self.0.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
     /// A number in `0..bound`, or 0 for a bound of 0 (which draws nothing).

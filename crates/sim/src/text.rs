@@ -1,5 +1,5 @@
 //! The textual form of a link, as `towline relay` takes it:
-//! `rate=100mbit,delay=50ms,jitter=2ms,queue=64kb,loss=2%,reorder=1%,dup=0.5%,blackout=5s+5s`.
+//! `rate=100mbit,delay=50ms,jitter=2ms,queue=64kb,aqm=codel,ecn=on,loss=2%,blackout=5s+5s`.
 //!
 //! Owns parsing and printing of [`LinkConfig`]; printing gives a text that parses to the same
 //! configuration. Every error quotes the item at fault as it was written.
@@ -10,7 +10,10 @@ use core::time::Duration;
 
 use towline_wire::Time;
 
-use crate::{DEFAULT_REORDER_DELAY, LinkConfig, LinkConfigError, LossModel, Profile};
+use crate::{
+    Aqm, DEFAULT_RED_WEIGHT, DEFAULT_REORDER_DELAY, LinkConfig, LinkConfigError, LossModel,
+    Policer, Profile, RateSchedule,
+};
 
 const TIME_UNITS: [(&str, u64); 4] = [
     ("s", 1_000_000_000),
@@ -34,16 +37,20 @@ const BYTE_UNITS: [(&str, u64); 7] = [
     ("b", 1),
 ];
 
-const SETTINGS: &str = "rate, delay, jitter, order, queue, overhead, loss, drop, dup, reorder, corrupt, truncate, blackout, mtu";
+const SETTINGS: &str = "rate, steps, delay, jitter, order, queue, aqm, ecn, police, overhead, loss, drop, dup, reorder, corrupt, truncate, blackout, mtu";
 
 /// Reads a comma-separated list of settings, optionally after the name of a [`Profile`].
 ///
 /// | item | value |
 /// |---|---|
 /// | `rate=` | `bit kbit mbit gbit`, powers of 1000 |
+/// | `steps=` | in place of `rate`: `0s:50mbit;20s:10mbit;40s:0bit;41s:50mbit`, from time 0 of the link's clock; with a last `60s:repeat` it starts over then |
 /// | `delay=` `jitter=` | `ns us ms s` |
 /// | `order=` | `keep` (default) or `any`: whether jitter may reorder |
 /// | `queue=` `mtu=` `overhead=` | bytes, or `kb mb gb` (1000) and `kib mib gib` (1024) |
+/// | `aqm=` | `droptail` (default), `codel[:TARGET:INTERVAL]`, `red:MIN:MAX:P[:WEIGHT]` (bytes), `step:TIME` |
+/// | `ecn=` | `on` or `off` (default): whether `aqm` marks ECN-capable datagrams where it would drop |
+/// | `police=` | `RATE:BURST`, such as `5mbit:32kb`: a token bucket that drops what exceeds it |
 /// | `loss=` | a probability, or `ge:ENTER:LEAVE[:GOOD[:BAD]]` for bursts (good 0 %, bad 100 %) |
 /// | `dup=` `corrupt=` `truncate=` | a probability: `1%` or `0.01` |
 /// | `reorder=` | a probability, or `1%+10ms` with the extra delay |
@@ -54,7 +61,8 @@ impl FromStr for LinkConfig {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut config = Self::default();
-        let mut seen: Vec<&str> = Vec::new();
+        // Names and items, for a complaint about two that do not go together.
+        let mut seen: Vec<(&str, &str)> = Vec::new();
         for (index, item) in text.split(',').enumerate() {
             let item = item.trim();
             if item.is_empty() {
@@ -74,31 +82,47 @@ impl FromStr for LinkConfig {
                 config = profile.link();
                 continue;
             };
-            if seen.contains(&name) && name != "blackout" {
+            if seen.iter().any(|(earlier, _)| *earlier == name) && name != "blackout" {
                 return Err(LinkConfigError::new(item, "is given twice"));
             }
-            seen.push(name);
+            seen.push((name, item));
+            let rate_is_written = seen.iter().any(|(name, _)| *name == "rate");
             config
-                .apply(name, value)
+                .apply(name, value, rate_is_written)
                 .and_then(|()| {
                     config
-                        .validate()
+                        .validate_each()
                         .map_err(|error| error.problem().to_owned())
                 })
                 .map_err(|problem| LinkConfigError::new(item, problem))?;
         }
+        config.validate_together().map_err(|error| {
+            let written = seen.iter().find(|(name, _)| *name == error.item());
+            let item = written.map_or(error.item(), |(_, item)| item);
+            LinkConfigError::new(item, error.problem())
+        })?;
         Ok(config)
     }
 }
 
 impl LinkConfig {
-    fn apply(&mut self, name: &str, value: &str) -> Result<(), String> {
+    fn apply(&mut self, name: &str, value: &str, rate_is_written: bool) -> Result<(), String> {
         match name {
             "rate" => self.rate = Some(rate(value)?),
+            "steps" => {
+                self.schedule = Some(steps(value)?);
+                // A named network's rate gives way; one that is written out is a contradiction.
+                if !rate_is_written {
+                    self.rate = None;
+                }
+            }
             "delay" => self.delay = duration(value)?,
             "jitter" => self.jitter = duration(value)?,
             "order" => self.keep_order = order(value)?,
             "queue" => self.queue = Some(bytes(value)?),
+            "aqm" => self.aqm = aqm(value)?,
+            "ecn" => self.ecn = ecn(value)?,
+            "police" => self.policer = Some(policer(value)?),
             "overhead" => {
                 self.overhead = u32::try_from(bytes(value)?).map_err(|_| "is too large")?
             }
@@ -164,6 +188,72 @@ fn order(text: &str) -> Result<bool, String> {
         "any" => Ok(false),
         _ => Err("is either keep or any".to_owned()),
     }
+}
+
+fn ecn(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("is either on or off".to_owned()),
+    }
+}
+
+fn aqm(text: &str) -> Result<Aqm, String> {
+    let parts: Vec<&str> = text.split(':').collect();
+    match parts[..] {
+        ["droptail"] => Ok(Aqm::DropTail),
+        ["codel"] => Ok(Aqm::CODEL),
+        ["codel", target, interval] => Ok(Aqm::CoDel {
+            target: duration(target)?,
+            interval: duration(interval)?,
+        }),
+        ["red", min, max, p] => red(min, max, p, DEFAULT_RED_WEIGHT),
+        ["red", min, max, p, weight] => red(min, max, p, probability(weight)?),
+        ["step", threshold] => Ok(Aqm::Step(duration(threshold)?)),
+        _ => Err(
+            "is none of droptail, codel, codel:TARGET:INTERVAL, red:MIN:MAX:P[:WEIGHT], step:TIME"
+                .to_owned(),
+        ),
+    }
+}
+
+fn red(min: &str, max: &str, p: &str, weight: f64) -> Result<Aqm, String> {
+    Ok(Aqm::Red {
+        min: bytes(min)?,
+        max: bytes(max)?,
+        max_probability: probability(p)?,
+        weight,
+    })
+}
+
+fn policer(text: &str) -> Result<Policer, String> {
+    let (limit, burst) = text
+        .split_once(':')
+        .ok_or("needs RATE:BURST, such as 5mbit:32kb")?;
+    Ok(Policer {
+        rate: rate(limit)?,
+        burst: bytes(burst)?,
+    })
+}
+
+fn steps(text: &str) -> Result<RateSchedule, String> {
+    let mut steps = Vec::new();
+    let mut repeat = None;
+    for step in text.split(';') {
+        let (start, value) = step
+            .split_once(':')
+            .ok_or_else(|| format!("`{step}` is no step; write 0s:50mbit;20s:10mbit"))?;
+        let start = duration(start)?;
+        if repeat.is_some() {
+            return Err("repeat must come last".to_owned());
+        }
+        if value == "repeat" {
+            repeat = Some(start);
+        } else {
+            steps.push((start, rate(value)?));
+        }
+    }
+    RateSchedule::new(&steps, repeat).map_err(|error| error.problem().to_owned())
 }
 
 fn place(text: &str) -> Result<u64, String> {
@@ -251,6 +341,9 @@ impl fmt::Display for LinkConfig {
         if let Some(rate) = self.rate {
             items.push(format!("rate={}", with_unit(rate.into(), &RATE_UNITS)));
         }
+        if let Some(schedule) = &self.schedule {
+            items.push(format!("steps={}", printed_steps(schedule)));
+        }
         for (name, value) in [("delay", self.delay), ("jitter", self.jitter)] {
             if !value.is_zero() {
                 items.push(format!("{name}={}", time(value)));
@@ -261,6 +354,26 @@ impl fmt::Display for LinkConfig {
         }
         if let Some(queue) = self.queue {
             items.push(format!("queue={queue}"));
+        }
+        match self.aqm {
+            Aqm::DropTail => {}
+            Aqm::CoDel { target, interval } => {
+                items.push(format!("aqm=codel:{}:{}", time(target), time(interval)));
+            }
+            Aqm::Red {
+                min,
+                max,
+                max_probability,
+                weight,
+            } => items.push(format!("aqm=red:{min}:{max}:{max_probability}:{weight}")),
+            Aqm::Step(threshold) => items.push(format!("aqm=step:{}", time(threshold))),
+        }
+        if self.ecn {
+            items.push("ecn=on".to_owned());
+        }
+        if let Some(Policer { rate, burst }) = self.policer {
+            let rate = with_unit(rate.into(), &RATE_UNITS);
+            items.push(format!("police={rate}:{burst}"));
         }
         if self.overhead > 0 {
             items.push(format!("overhead={}", self.overhead));
@@ -310,6 +423,16 @@ impl fmt::Display for LinkConfig {
         }
         f.write_str(&items.join(","))
     }
+}
+
+fn printed_steps(schedule: &RateSchedule) -> String {
+    let steps = schedule
+        .steps()
+        .map(|(start, rate)| format!("{}:{}", time(start), with_unit(rate.into(), &RATE_UNITS)));
+    let repeat = schedule
+        .repeat()
+        .map(|period| format!("{}:repeat", time(period)));
+    steps.chain(repeat).collect::<Vec<_>>().join(";")
 }
 
 fn time(duration: Duration) -> String {

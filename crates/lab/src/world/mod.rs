@@ -4,6 +4,7 @@
 //! (the swarm, scenarios) alternate `flush`, `poll_event` and `advance`. The world knows nothing
 //! of streams or workloads; `watch` looks at what is on the wire, `pulse` at how often.
 
+pub(crate) mod ecn;
 mod pulse;
 mod trace;
 mod watch;
@@ -259,7 +260,7 @@ impl World {
         let meta = DatagramMeta {
             remote: datagram.source,
             local_ip: None,
-            ecn: None,
+            ecn: datagram.ecn.and_then(ecn::codepoint),
             stride: datagram.payload.len(),
         };
         let before = packets_received(&host.endpoint);
@@ -325,7 +326,8 @@ impl World {
                     host.address,
                     payload,
                 )?;
-                let datagram = Datagram::new(host.address, transmit.remote, payload.to_vec());
+                let mut datagram = Datagram::new(host.address, transmit.remote, payload.to_vec());
+                datagram.ecn = transmit.ecn.map(ecn::bits);
                 self.network.send(self.now, datagram);
             }
             self.note_harm(HostId(i));

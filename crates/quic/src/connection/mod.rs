@@ -35,7 +35,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rustls::crypto::CryptoProvider;
 use towline_identity::PeerIdentity;
-use towline_recovery::{Config as RecoveryConfig, Recovery};
+use towline_recovery::{Algorithm, Config as RecoveryConfig, Recovery};
 use towline_wire::{
     CloseFrame, ConnectionId, Direction, PacketNumberSpace, Side, StatelessResetToken, StreamId,
     Time, TransportErrorCode, TransportParameters, short_header_len,
@@ -256,6 +256,8 @@ impl Connection {
             side,
             hystart: config.hystart,
             pacing: config.pacing,
+            ecn: config.ecn,
+            seed: new.skip_key.rotate_left(32),
         });
         if side.is_server() {
             recovery.set_peer_completed_address_validation();
@@ -416,6 +418,16 @@ impl Connection {
     /// Sends a PING with the next packet.
     pub fn ping(&mut self) {
         self.ping_pending = true;
+    }
+
+    /// Goes on with another congestion controller, from the present window.
+    pub fn set_congestion(&mut self, now: Time, algorithm: Algorithm) {
+        self.recovery.set_algorithm(now, algorithm);
+    }
+
+    /// The congestion controller in use.
+    pub fn congestion(&self) -> Algorithm {
+        self.recovery.algorithm()
     }
 
     /// Moves to new 1-RTT keys (RFC 9001 §6); `false` if it is not permitted yet.

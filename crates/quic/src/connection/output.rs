@@ -15,7 +15,7 @@ use towline_wire::{
 
 use super::Connection;
 use super::assemble::{HeaderFields, MIN_INITIAL_DATAGRAM, PacketBuilder, TrainBuf};
-use super::component::{PacketWriter, SentFrame};
+use super::component::{Ecn, PacketWriter, SentFrame};
 use super::state::{MAX_CLOSE_REASON, Phase};
 use super::timers::Timer;
 
@@ -24,7 +24,7 @@ use super::timers::Timer;
 pub(crate) struct Train {
     pub(crate) remote: SocketAddr,
     pub(crate) local_ip: Option<IpAddr>,
-    pub(crate) ecn: Option<super::component::Ecn>,
+    pub(crate) ecn: Option<Ecn>,
     pub(crate) segment_size: usize,
     pub(crate) len: usize,
 }
@@ -54,6 +54,8 @@ impl Connection {
     /// Builds the next train; `None` when there is nothing to send now.
     pub(crate) fn poll_transmit(&mut self, now: Time, train: &mut TrainBuf) -> Option<Train> {
         train.clear();
+        // One codepoint for the whole train: the system sends it in one call.
+        self.recovery.mark_train();
         match self.lifecycle.phase() {
             Phase::Handshaking | Phase::Established | Phase::Confirmed => {
                 self.build_train(now, train);
@@ -77,7 +79,7 @@ impl Connection {
         Some(Train {
             remote: self.path.remote(),
             local_ip: self.path.local_ip(),
-            ecn: None,
+            ecn: self.recovery.is_train_marked().then_some(Ecn::Ect0),
             segment_size: train.segment_size(),
             len,
         })

@@ -54,6 +54,10 @@ pub struct Stats {
     pub pto_count: u32,
     /// Probe timeouts that expired, ever.
     pub probe_timeouts: u64,
+    /// Whether the path proved to carry ECN marks (RFC 9000 §13.4.2).
+    pub ecn_capable: bool,
+    /// Packets the peer reported as marked "congestion experienced".
+    pub ce_marks: u64,
     /// UDP payload bytes of full-sized packets.
     pub mtu: u16,
     /// Key updates by either side.
@@ -93,6 +97,8 @@ impl Connection {
             congestion_events: r.congestion_events,
             pto_count: r.pto_count,
             probe_timeouts: r.probe_timeouts,
+            ecn_capable: r.ecn_capable,
+            ce_marks: r.ce_marks,
             mtu: r.mtu,
             key_updates: self.protection.updates(),
             decryption_failures: self.protection.failed_opens(),

@@ -10,8 +10,8 @@ use towline_wire::Time;
 
 use super::hystart::{HyStart, N_RTT_SAMPLE};
 use super::{
-    AckSample, CongestionController, LEAST_ACKS_OTHERWISE, LeastAckRate, LossSample, SendSample,
-    initial_window, minimum_window, opens_recovery,
+    AckSample, CongestionController, Handover, LEAST_ACKS_OTHERWISE, LeastAckRate, LossSample,
+    SendSample, initial_window, minimum_window, opens_recovery,
 };
 
 /// Multiplicative decrease (§4.6).
@@ -278,6 +278,18 @@ impl CongestionController for Cubic {
         *self = Self::new(max_datagram_size, self.hystart_wanted, self.paced);
         // Fates of packets sent on the old path say nothing about this one.
         self.recovery_start = Some(now);
+    }
+
+    fn take_over(&mut self, handover: &Handover) {
+        let window = handover.window.max(minimum_window(self.max_datagram_size));
+        self.curve.window = window as f64;
+        if !handover.in_slow_start {
+            self.curve.ssthresh = window as f64;
+            self.hystart.stop();
+        }
+        // What was sent before was not sent under this controller.
+        self.recovery_start = Some(handover.now);
+        self.last_active = handover.now;
     }
 
     fn window(&self) -> u64 {

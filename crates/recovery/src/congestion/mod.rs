@@ -5,8 +5,10 @@
 //! detection. The samples already hold what delay- and model-based controllers need (LEDBAT++,
 //! BBR), so they join as further arms of the enum; anything else goes in through `Custom`.
 
+mod bbr;
 mod cubic;
 mod hystart;
+mod ledbat;
 mod new_reno;
 
 use core::fmt;
@@ -15,7 +17,9 @@ use core::time::Duration;
 
 use towline_wire::Time;
 
+pub use bbr::Bbr;
 pub use cubic::Cubic;
+pub use ledbat::{LEDBAT_TARGET, Ledbat};
 pub use new_reno::NewReno;
 
 /// Which controller to use.
@@ -27,6 +31,10 @@ pub enum Algorithm {
     /// RFC 9438.
     #[default]
     Cubic,
+    /// BBRv3, draft-ietf-ccwg-bbr-06.
+    Bbr,
+    /// draft-irtf-iccrg-ledbat-plus-plus: for transfers that make way for others.
+    LedbatPlusPlus,
 }
 
 impl fmt::Display for Algorithm {
@@ -34,6 +42,8 @@ impl fmt::Display for Algorithm {
         f.write_str(match self {
             Self::NewReno => "newreno",
             Self::Cubic => "cubic",
+            Self::Bbr => "bbr",
+            Self::LedbatPlusPlus => "ledbat++",
         })
     }
 }
@@ -45,6 +55,8 @@ impl FromStr for Algorithm {
         match text {
             "newreno" => Ok(Self::NewReno),
             "cubic" => Ok(Self::Cubic),
+            "bbr" => Ok(Self::Bbr),
+            "ledbat++" | "ledbat" => Ok(Self::LedbatPlusPlus),
             _ => Err(UnknownAlgorithm),
         }
     }
@@ -56,7 +68,7 @@ pub struct UnknownAlgorithm;
 
 impl fmt::Display for UnknownAlgorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("unknown congestion controller; known are newreno, cubic")
+        f.write_str("unknown congestion controller; known are newreno, cubic, bbr, ledbat++")
     }
 }
 
@@ -71,6 +83,8 @@ pub struct SendSample {
     pub bytes: u64,
     /// Bytes in flight before it.
     pub bytes_in_flight: u64,
+    /// Whether the application holds the rate down.
+    pub app_limited: bool,
 }
 
 /// What one ACK frame said, in total. Times of day are `now`'s; sizes are bytes.
@@ -135,6 +149,10 @@ pub struct LossSample<'a> {
     pub ranges: u32,
     /// Send time of the newest lost packet.
     pub largest_sent_time: Time,
+    /// All bytes delivered so far, those of an ACK that revealed the losses included.
+    pub delivered: u64,
+    /// All bytes lost so far, these included.
+    pub lost: u64,
     /// Bytes in flight before acknowledged and lost ones were removed.
     pub bytes_in_flight_before: u64,
     /// As in [`AckSample::cwnd_limited`].
@@ -172,6 +190,23 @@ pub struct LeastAckRate {
 /// Enough ACKs for window growth and loss detection to keep up.
 const LEAST_ACKS_OTHERWISE: LeastAckRate = LeastAckRate { per_round: 2 };
 
+/// What a controller that takes over a running connection is told.
+#[derive(Clone, Copy, Debug)]
+pub struct Handover {
+    /// When.
+    pub now: Time,
+    /// The window so far, bytes.
+    pub window: u64,
+    /// Whether the controller before was still in slow start.
+    pub in_slow_start: bool,
+    /// smoothed_rtt.
+    pub smoothed_rtt: Duration,
+    /// min_rtt, or `None` before the first sample.
+    pub min_rtt: Option<Duration>,
+    /// Newest delivery rate, bytes per second.
+    pub delivery_rate: Option<u64>,
+}
+
 /// A congestion controller. All sizes are bytes; `now` never decreases between calls.
 pub trait CongestionController: fmt::Debug {
     /// A packet in flight was sent.
@@ -202,6 +237,10 @@ pub trait CongestionController: fmt::Debug {
 
     /// The path changed: everything known about it is void.
     fn on_path_change(&mut self, now: Time, max_datagram_size: u16);
+
+    /// Goes on where another controller stopped, instead of at the initial window: neither a burst
+    /// nor a collapse. Called once, before anything else.
+    fn take_over(&mut self, handover: &Handover);
 
     /// Nothing more to send although the window has room.
     fn on_app_limited(&mut self, now: Time, bytes_in_flight: u64) {
@@ -239,6 +278,18 @@ pub trait CongestionController: fmt::Debug {
         None
     }
 
+    /// Bytes worth sending in one go, which then also bound the pacer's bursts; `None` for the
+    /// initial window.
+    fn send_quantum(&self) -> Option<u64> {
+        None
+    }
+
+    /// Whether the controller sends less than it could in order to measure: delivery rates of
+    /// what is in flight then count as application-limited.
+    fn is_holding_back(&self) -> bool {
+        false
+    }
+
     /// The fewest ACKs the present phase needs.
     fn least_ack_rate(&self) -> LeastAckRate;
 }
@@ -246,15 +297,15 @@ pub trait CongestionController: fmt::Debug {
 /// The controller in use: known ones without a virtual call, others boxed.
 #[derive(Debug)]
 #[non_exhaustive]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "one per connection and CUBIC is the default: a box would only add a cache miss"
-)]
 pub enum Controller {
     /// RFC 9002.
     NewReno(NewReno),
     /// RFC 9438.
     Cubic(Cubic),
+    /// BBRv3.
+    Bbr(Bbr),
+    /// LEDBAT++.
+    Ledbat(Ledbat),
     /// Somebody else's.
     Custom(Box<dyn CongestionController + Send>),
 }
@@ -265,6 +316,17 @@ impl Controller {
         match algorithm {
             Algorithm::NewReno => Self::NewReno(NewReno::new(max_datagram_size, hystart, paced)),
             Algorithm::Cubic => Self::Cubic(Cubic::new(max_datagram_size, hystart, paced)),
+            Algorithm::LedbatPlusPlus => Self::Ledbat(Ledbat::new(max_datagram_size)),
+            Algorithm::Bbr => Self::Bbr(Bbr::new(max_datagram_size, 0)),
+        }
+    }
+
+    /// The same with the seed of its random choices; before anything was sent.
+    #[must_use]
+    pub fn with_seed(self, seed: u64) -> Self {
+        match self {
+            Self::Bbr(bbr) => Self::Bbr(bbr.with_seed(seed)),
+            other => other,
         }
     }
 }
@@ -274,6 +336,8 @@ macro_rules! delegate {
         match $self {
             Controller::NewReno($inner) => $call,
             Controller::Cubic($inner) => $call,
+            Controller::Bbr($inner) => $call,
+            Controller::Ledbat($inner) => $call,
             Controller::Custom($inner) => $call,
         }
     };
@@ -301,6 +365,9 @@ impl CongestionController for Controller {
     fn on_path_change(&mut self, now: Time, max_datagram_size: u16) {
         delegate!(self, inner => inner.on_path_change(now, max_datagram_size))
     }
+    fn take_over(&mut self, handover: &Handover) {
+        delegate!(self, inner => inner.take_over(handover))
+    }
     fn on_app_limited(&mut self, now: Time, bytes_in_flight: u64) {
         delegate!(self, inner => inner.on_app_limited(now, bytes_in_flight))
     }
@@ -324,6 +391,12 @@ impl CongestionController for Controller {
     }
     fn pacing_rate(&self) -> Option<u64> {
         delegate!(self, inner => inner.pacing_rate())
+    }
+    fn send_quantum(&self) -> Option<u64> {
+        delegate!(self, inner => inner.send_quantum())
+    }
+    fn is_holding_back(&self) -> bool {
+        delegate!(self, inner => inner.is_holding_back())
     }
     fn least_ack_rate(&self) -> LeastAckRate {
         delegate!(self, inner => inner.least_ack_rate())

@@ -7,7 +7,7 @@ use towline_wire::Time;
 
 use super::hystart::{HyStart, N_RTT_SAMPLE};
 use super::{
-    AckSample, CongestionController, LEAST_ACKS_OTHERWISE, LeastAckRate, LossSample,
+    AckSample, CongestionController, Handover, LEAST_ACKS_OTHERWISE, LeastAckRate, LossSample,
     initial_window, minimum_window, opens_recovery,
 };
 
@@ -108,6 +108,16 @@ impl CongestionController for NewReno {
         *self = Self::new(max_datagram_size, self.hystart_wanted, self.paced);
         // Fates of packets sent on the old path say nothing about this one.
         self.recovery_start = Some(now);
+    }
+
+    fn take_over(&mut self, handover: &Handover) {
+        self.window = handover.window.max(minimum_window(self.max_datagram_size));
+        if !handover.in_slow_start {
+            self.ssthresh = Some(self.window);
+            self.hystart.stop();
+        }
+        // What was sent before was not sent under this controller.
+        self.recovery_start = Some(handover.now);
     }
 
     fn window(&self) -> u64 {

@@ -47,6 +47,8 @@ pub(super) fn loss(now: Time, sent: Time) -> LossSample<'static> {
         bytes: DATAGRAM,
         ranges: 1,
         largest_sent_time: sent,
+        delivered: 0,
+        lost: DATAGRAM,
         bytes_in_flight_before: u64::MAX,
         cwnd_limited: true,
         packets: &[],
@@ -59,7 +61,7 @@ fn each() -> [Controller; 2] {
 
 #[test]
 fn names_parse_and_print() {
-    for algorithm in [Algorithm::NewReno, Algorithm::Cubic] {
+    for algorithm in [Algorithm::NewReno, Algorithm::Cubic, Algorithm::Bbr] {
         assert_eq!(algorithm.to_string().parse(), Ok(algorithm));
     }
     assert_eq!("bbr9".parse::<Algorithm>(), Err(UnknownAlgorithm));
@@ -266,6 +268,7 @@ proptest! {
                         now,
                         bytes: DATAGRAM,
                         bytes_in_flight: 0,
+                        app_limited: true,
                     }),
                 }
                 prop_assert!(controller.window() >= DATAGRAM);

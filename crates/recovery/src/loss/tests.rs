@@ -25,6 +25,7 @@ fn push(space: &mut Space<()>, millis: u64, in_flight: bool) {
         size: 1200,
         ack_eliciting: in_flight,
         in_flight,
+        marked: false,
     };
     space.ack_eliciting_in_flight += u64::from(in_flight);
     space.ring.push(sent, Snapshot::default(), &mut vec![()]);
@@ -165,6 +166,7 @@ fn at_the_end_of_time_nothing_overflows() {
         size: 1200,
         ack_eliciting: true,
         in_flight: true,
+        marked: false,
     };
     for _ in 0..2 {
         space.ack_eliciting_in_flight += 1;

@@ -36,15 +36,26 @@ struct Acked {
     /// The largest number of all, and of those in flight.
     newest: Option<(u64, SentEntry)>,
     newest_in_flight: Option<(u64, SentEntry)>,
+    /// Packets that were marked ECT(0).
+    marked: u64,
     late_packets: u32,
     late_bytes: u64,
     late_in_episode: u64,
+}
+
+/// How things stood before an ACK or a timer was looked at.
+struct Before {
+    bytes_in_flight: u64,
+    cwnd_limited: bool,
+    /// Bytes the same ACK delivered, not yet counted by the sampler.
+    acked: u64,
 }
 
 impl Acked {
     fn add(&mut self, packet_number: u64, entry: SentEntry, recovery_start: Option<Time>) {
         self.packets += 1;
         self.ack_eliciting += u64::from(entry.ack_eliciting);
+        self.marked += u64::from(entry.marked);
         if entry.in_flight {
             self.in_flight_packets += 1;
             self.bytes += u64::from(entry.size);
@@ -110,15 +121,14 @@ impl<F: Clone> Recovery<F> {
         let measured = acked.newest_in_flight.or(acked.newest);
         let measured = measured.map(|(_, entry)| (entry.sent_time, state.ring.snapshot(&entry)));
         let newest_is_largest = summary.largest_newly_acked == Some(largest);
-        if let Some(counts) = ecn
-            && raised
-        {
+        if raised {
             // A count in an ACK that raises nothing is old news (RFC 9000 §13.4.2.1); one whose
             // largest packet we no longer know has no send time to judge by.
+            let marks = self.ecn.on_ack(&mut state.ecn, ecn, acked.marked);
             if newest_is_largest {
-                summary.ce_marks = counts.ce.saturating_sub(state.ce_count);
+                summary.ce_marks = marks;
+                self.counters.ce_marks += marks;
             }
-            state.ce_count = state.ce_count.max(counts.ce);
         }
 
         // Karn's rule: only the largest, acknowledged for the first time, tells when this ACK was
@@ -133,14 +143,12 @@ impl<F: Clone> Recovery<F> {
             self.spaces[space.index()].probes_owed = 0;
         }
         self.on_late_acks(now, &acked);
-        self.lose(
-            now,
-            space,
-            bytes_in_flight_before,
+        let before = Before {
+            bytes_in_flight: bytes_in_flight_before,
             cwnd_limited,
-            &mut summary,
-            owner,
-        );
+            acked: acked.bytes,
+        };
+        self.lose(now, space, before, &mut summary, owner);
 
         if let Some((sent_time, snapshot)) = measured
             && (acked.bytes > 0 || summary.ce_marks > 0)
@@ -173,6 +181,9 @@ impl<F: Clone> Recovery<F> {
                 ce_marks: summary.ce_marks,
                 one_way_delay: None,
             });
+            if self.controller.is_holding_back() {
+                self.sampler.on_app_limited(self.bytes_in_flight);
+            }
             if reduced {
                 self.on_reduced(0);
                 summary.congestion_event = true;
@@ -292,8 +303,7 @@ impl<F: Clone> Recovery<F> {
         &mut self,
         now: Time,
         space: PacketNumberSpace,
-        bytes_in_flight_before: u64,
-        cwnd_limited: bool,
+        before: Before,
         summary: &mut AckSummary,
         owner: &mut impl FrameOwner<F>,
     ) {
@@ -306,6 +316,7 @@ impl<F: Clone> Recovery<F> {
             let packets = batch.packets.len();
             self.counters.packets_lost += packets as u64;
             self.counters.bytes_lost += batch.bytes;
+            self.ecn.on_marked_lost(batch.marked);
             self.settle(batch.bytes);
             self.sampler.on_lost(batch.bytes);
             let reduced = self.controller.on_lost(&LossSample {
@@ -313,8 +324,10 @@ impl<F: Clone> Recovery<F> {
                 bytes: batch.bytes,
                 ranges: batch.ranges,
                 largest_sent_time: last.sent_time,
-                bytes_in_flight_before,
-                cwnd_limited,
+                delivered: self.sampler.delivered.saturating_add(before.acked),
+                lost: self.sampler.lost,
+                bytes_in_flight_before: before.bytes_in_flight,
+                cwnd_limited: before.cwnd_limited,
                 packets: &batch.packets,
             });
             if reduced {
@@ -400,15 +413,12 @@ impl<F: Clone> Recovery<F> {
                 return None;
             }
             let mut summary = AckSummary::default();
-            let cwnd_limited = self.settled < self.utilised_until;
-            self.lose(
-                now,
-                space,
-                self.bytes_in_flight,
-                cwnd_limited,
-                &mut summary,
-                owner,
-            );
+            let before = Before {
+                bytes_in_flight: self.bytes_in_flight,
+                cwnd_limited: self.settled < self.utilised_until,
+                acked: 0,
+            };
+            self.lose(now, space, before, &mut summary, owner);
             return Some(Expired::Loss {
                 packets: summary.lost_packets,
             });
@@ -419,6 +429,7 @@ impl<F: Clone> Recovery<F> {
         }
         self.pto.on_expired(now);
         self.counters.probe_timeouts += 1;
+        self.ecn.on_probe_timeout();
         let mut probes = 0;
         for space in PacketNumberSpace::ALL {
             let confirmed = self.pto.handshake_confirmed;

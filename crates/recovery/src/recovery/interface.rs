@@ -23,10 +23,14 @@ pub struct Config {
     pub hystart: bool,
     /// Whether sending is spread over the round trip.
     pub pacing: bool,
+    /// Whether packets are marked ECN-capable where the path proves to carry marks.
+    pub ecn: bool,
+    /// What a controller that needs random choices (BBR's probing times) draws them from.
+    pub seed: u64,
 }
 
 impl Config {
-    /// CUBIC with HyStart++ and pacing, 1200-byte datagrams, an initial round trip of 333 ms.
+    /// CUBIC with HyStart++, pacing and ECN, 1200-byte datagrams, an initial round trip of 333 ms.
     pub fn new(side: Side) -> Self {
         Self {
             algorithm: Algorithm::default(),
@@ -35,6 +39,8 @@ impl Config {
             side,
             hystart: true,
             pacing: true,
+            ecn: true,
+            seed: 0,
         }
     }
 }

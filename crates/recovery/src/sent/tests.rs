@@ -9,6 +9,7 @@ fn push(ring: &mut SentRing<u32>, millis: u64, frames: &[u32]) -> u64 {
         size: 1200,
         ack_eliciting: true,
         in_flight: true,
+        marked: false,
     };
     let snapshot = Snapshot {
         sent_time: now,
@@ -76,6 +77,7 @@ fn a_train_shares_one_snapshot_and_keeps_the_last_bytes_in_flight() {
         size: 1200,
         ack_eliciting: true,
         in_flight: true,
+        marked: false,
     };
     for in_flight in [1200, 2400, 3600] {
         let snapshot = Snapshot {
@@ -147,6 +149,7 @@ fn steady_state_does_not_grow_any_queue() {
             size: 1200,
             ack_eliciting: true,
             in_flight: true,
+            marked: false,
         };
         frames.extend([1u32, 2]);
         ring.push(

@@ -1,4 +1,5 @@
 use super::*;
+use crate::LossModel;
 
 const MILLI: Duration = Duration::from_millis(1);
 
@@ -29,7 +30,7 @@ fn at(millis: u64) -> Time {
 fn drain(link: &mut Link) -> Vec<(Time, Datagram)> {
     let mut out = Vec::new();
     while let Some(time) = link.next_timeout() {
-        out.push((time, link.poll(time).expect("due")));
+        out.extend(link.poll(time).map(|datagram| (time, datagram)));
     }
     out
 }
@@ -419,18 +420,24 @@ fn reconfiguration_counts_for_what_follows() {
         ..LinkConfig::default()
     });
     link.push(at(0), numbered(0));
-    link.set_config(LinkConfig {
-        delay: MILLI,
-        keep_order: false,
-        ..LinkConfig::default()
-    })
+    link.set_config(
+        at(0),
+        LinkConfig {
+            delay: MILLI,
+            keep_order: false,
+            ..LinkConfig::default()
+        },
+    )
     .unwrap();
     link.push(at(1), numbered(1));
     assert!(
-        link.set_config(LinkConfig {
-            rate: Some(0),
-            ..LinkConfig::default()
-        })
+        link.set_config(
+            at(1),
+            LinkConfig {
+                rate: Some(0),
+                ..LinkConfig::default()
+            }
+        )
         .is_err()
     );
     let out: Vec<(Time, u64)> = drain(&mut link)
@@ -448,9 +455,9 @@ fn rate_changed_in_mid_queue_does_not_overtake() {
     };
     let mut link = link(rate(8000));
     link.push(at(0), numbered(0));
-    link.set_config(rate(3_000_000_000)).unwrap();
+    link.set_config(at(0), rate(3_000_000_000)).unwrap();
     link.push(at(1), numbered(1));
-    link.set_config(LinkConfig::default()).unwrap();
+    link.set_config(at(1), LinkConfig::default()).unwrap();
     link.push(at(2), numbered(2));
     let numbers: Vec<u64> = drain(&mut link).iter().map(|(_, d)| number(d)).collect();
     assert_eq!(numbers, [0, 1, 2]);

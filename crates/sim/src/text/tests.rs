@@ -13,7 +13,7 @@ fn complaint(text: &str) -> (String, String) {
 #[test]
 fn every_setting_is_read() {
     let config = parsed(
-        "rate=100mbit,delay=50ms,jitter=2ms,order=any,queue=64kb,overhead=28,loss=2%,reorder=1%,dup=0.5%,\
+        "rate=100mbit,delay=50ms,jitter=2ms,order=any,queue=64kb,aqm=codel,ecn=on,police=5mbit:32kb,overhead=28,loss=2%,reorder=1%,dup=0.5%,\
          corrupt=0.1%,truncate=0.01,drop=1+7,blackout=5s+5s,blackout=20s+500ms,mtu=1400",
     );
     let seconds = |s: f64| Time::ZERO + Duration::from_secs_f64(s);
@@ -21,10 +21,17 @@ fn every_setting_is_read() {
         config,
         LinkConfig {
             rate: Some(100_000_000),
+            schedule: None,
             delay: Duration::from_millis(50),
             jitter: Duration::from_millis(2),
             keep_order: false,
             queue: Some(64_000),
+            aqm: Aqm::CODEL,
+            ecn: true,
+            policer: Some(Policer {
+                rate: 5_000_000,
+                burst: 32_000,
+            }),
             overhead: 28,
             loss: LossModel::Bernoulli(0.02),
             drop_list: vec![1, 7],

@@ -40,6 +40,7 @@ mod shard;
 mod socket;
 mod stats;
 mod steer;
+pub(crate) mod timer;
 mod udp;
 
 pub use clock::Clock;
@@ -53,6 +54,7 @@ pub use socket::{
 };
 pub use stats::SocketStats;
 pub use steer::{MAX_SHARDS, bind_shards, shard_of};
+pub use timer::FineTimer;
 pub use udp::UdpSocket;
 
 /// Thirty-two random bytes from the system, the seed of a shard's secrets.

@@ -132,6 +132,7 @@ fn idle_time_does_not_count_on_the_curve() {
                 now,
                 bytes: DATAGRAM,
                 bytes_in_flight: 0,
+                app_limited: true,
             });
         }
         run(&mut cubic, millis + idle, 200, 5);

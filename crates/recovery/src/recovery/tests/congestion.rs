@@ -111,43 +111,45 @@ fn losses_of_one_flight_reduce_the_window_once() {
     assert_eq!(bench.recovery.congestion_window(), 6000);
 }
 
-fn counts(ce: u64) -> Option<EcnCounts> {
-    Some(EcnCounts {
-        ect0: 10,
-        ect1: 0,
-        ce,
-    })
+fn counts(ect0: u64, ce: u64) -> Option<EcnCounts> {
+    Some(EcnCounts { ect0, ect1: 0, ce })
+}
+
+/// A flight of ten packets, all marked ECT(0).
+fn marked() -> Bench {
+    let mut bench = Bench::confirmed(Algorithm::NewReno);
+    bench.recovery.mark_train();
+    bench.fill(0);
+    bench
 }
 
 #[test]
 fn a_risen_ce_count_is_a_congestion_event() {
-    let mut bench = Bench::confirmed(Algorithm::NewReno);
-    bench.fill(0);
+    let mut bench = marked();
     let summary = bench
-        .ack_with(Application, 100, NO_DELAY, counts(2), &[0..=3])
+        .ack_with(Application, 100, NO_DELAY, counts(2, 2), &[0..=3])
         .unwrap();
     assert!(summary.congestion_event);
     assert_eq!((summary.ce_marks, summary.lost_packets), (2, 0));
     assert_eq!(bench.recovery.congestion_window(), 6000);
     let summary = bench
-        .ack_with(Application, 101, NO_DELAY, counts(3), &[0..=4])
+        .ack_with(Application, 101, NO_DELAY, counts(2, 3), &[0..=4])
         .unwrap();
     assert!(!summary.congestion_event, "the same round trip");
 }
 
 #[test]
 fn a_ce_count_in_an_ack_that_raises_nothing_is_ignored() {
-    let mut bench = Bench::confirmed(Algorithm::NewReno);
-    bench.fill(0);
+    let mut bench = marked();
     bench
-        .ack_with(Application, 100, NO_DELAY, counts(0), &[2..=2])
+        .ack_with(Application, 100, NO_DELAY, counts(1, 0), &[2..=2])
         .unwrap();
     let summary = bench
-        .ack_with(Application, 101, NO_DELAY, counts(1), &[1..=2])
+        .ack_with(Application, 101, NO_DELAY, counts(1, 1), &[1..=2])
         .unwrap();
     assert_eq!((summary.ce_marks, summary.congestion_event), (0, false));
     let summary = bench
-        .ack_with(Application, 102, NO_DELAY, counts(1), &[1..=3])
+        .ack_with(Application, 102, NO_DELAY, counts(2, 1), &[1..=3])
         .unwrap();
     assert_eq!(summary.ce_marks, 1);
 }
@@ -305,6 +307,7 @@ fn tracked_packets_are_bounded_whatever_the_window() {
     #[derive(Debug)]
     struct Endless;
     impl CongestionController for Endless {
+        fn take_over(&mut self, _handover: &crate::congestion::Handover) {}
         fn on_ack(&mut self, _: &AckSample) -> bool {
             false
         }

@@ -1,0 +1,526 @@
+//! The two ends of one flow: the engine with a simple application, or a source of raw datagrams.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use std::net::SocketAddr;
+use towline_quic::{
+    ClientConfig, ConnectionHandle, DatagramMeta, Direction, Endpoint, EndpointConfig, Event,
+    ReadError, RetryPolicy, ServerConfig, StreamId, TrainBuf,
+};
+use towline_sim::{Datagram, Network};
+use towline_testkit::{SERVER_NAME, TlsPair};
+use towline_wire::Time;
+
+use super::outcome::{FlowOutcome, FlowSample};
+use super::run::RunError;
+use super::{Flow, Traffic};
+use crate::world::{START, ecn};
+
+/// Streams one flow may open.
+const MAX_STREAMS: u32 = 100;
+
+/// What the senders send; its content is of no interest.
+static ZEROS: [u8; 65_536] = [0; 65_536];
+
+/// One flow being played.
+pub(super) struct Party {
+    flow: Flow,
+    addresses: [SocketAddr; 2],
+    kind: Kind,
+    /// When it next acts by itself.
+    wake: Option<Time>,
+    seen: FlowOutcome,
+    delivered: u64,
+}
+
+enum Kind {
+    Engine(Box<Engine>),
+    Raw {
+        next: Time,
+        interval: Duration,
+        sent: u64,
+    },
+}
+
+struct Engine {
+    client: Endpoint,
+    server: Endpoint,
+    config: ClientConfig,
+    handle: Option<ConnectionHandle>,
+    accepted: Option<ConnectionHandle>,
+    /// The sender's streams and what is still to be written to each; `None` is without end.
+    sending: Vec<(StreamId, Option<u64>)>,
+    receiving: Vec<StreamId>,
+    switches: std::collections::VecDeque<(Time, towline_quic::Algorithm)>,
+    phase: Phase,
+    buf: TrainBuf,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Waiting,
+    Open,
+    Closed,
+}
+
+impl Party {
+    pub(super) fn new(
+        seed: u64,
+        index: usize,
+        flow: &Flow,
+        addresses: [SocketAddr; 2],
+        tls: &TlsPair,
+    ) -> Result<Self, RunError> {
+        let wrong = |problem: &str| RunError::Flow {
+            name: flow.name.clone(),
+            problem: problem.to_owned(),
+        };
+        let start = START + flow.active.start;
+        let kind = match flow.traffic {
+            Traffic::Bulk | Traffic::Streams { .. } => {
+                if let Traffic::Streams { count, bytes } = flow.traffic
+                    && (count == 0 || count > MAX_STREAMS || bytes == 0)
+                {
+                    return Err(wrong("1 to 100 streams of at least one byte"));
+                }
+                Kind::Engine(Box::new(Engine::new(seed, index, flow, tls)))
+            }
+            Traffic::Ping { interval, size } => {
+                if interval.is_zero() || !(8..=65_507).contains(&size) {
+                    return Err(wrong("a ping has 8 to 65507 bytes, and time between two"));
+                }
+                Kind::Raw {
+                    next: start,
+                    interval,
+                    sent: 0,
+                }
+            }
+            Traffic::Constant { rate, size } => {
+                if rate == 0 || !(8..=65_507).contains(&size) {
+                    return Err(wrong("a rate of 0, or a size that is not 8 to 65507 bytes"));
+                }
+                let interval = Duration::from_secs_f64(f64::from(size) * 8.0 / rate as f64);
+                Kind::Raw {
+                    next: start,
+                    interval: interval.max(Duration::from_nanos(1)),
+                    sent: 0,
+                }
+            }
+        };
+        Ok(Self {
+            addresses,
+            kind,
+            wake: Some(start),
+            seen: FlowOutcome {
+                name: flow.name.clone(),
+                started: flow.active.start,
+                connected: None,
+                completed: Vec::new(),
+                stream_bytes: Vec::new(),
+                stream_bytes_at_first_end: Vec::new(),
+                samples: Vec::new(),
+                stats: None,
+                receiver: None,
+                failure: None,
+                pings: Vec::new(),
+                sends: Vec::new(),
+            },
+            flow: flow.clone(),
+            delivered: 0,
+        })
+    }
+
+    /// When `act` is due.
+    pub(super) fn wake(&self) -> Option<Time> {
+        self.wake
+    }
+
+    /// A finite transfer that is complete; others last as long as the scenario.
+    pub(super) fn is_over(&self) -> bool {
+        match self.flow.traffic {
+            Traffic::Streams { count, .. } => {
+                let complete = self.seen.completed.iter().flatten().count();
+                complete == count as usize || self.seen.failure.is_some()
+            }
+            _ => false,
+        }
+    }
+
+    /// Takes a datagram that arrived at one of the two addresses.
+    pub(super) fn deliver(&mut self, now: Time, mut datagram: Datagram, network: &mut Network) {
+        let at_receiver = datagram.destination == self.addresses[1];
+        match &mut self.kind {
+            Kind::Raw { .. } => self.deliver_raw(now, datagram, at_receiver, network),
+            Kind::Engine(engine) => {
+                let meta = DatagramMeta {
+                    remote: datagram.source,
+                    local_ip: None,
+                    ecn: datagram.ecn.and_then(ecn::codepoint),
+                    stride: datagram.payload.len(),
+                };
+                let endpoint = match at_receiver {
+                    true => &mut engine.server,
+                    false => &mut engine.client,
+                };
+                endpoint.handle_datagrams(now, meta, &mut datagram.payload);
+                self.settle(now, network);
+            }
+        }
+    }
+
+    fn deliver_raw(
+        &mut self,
+        now: Time,
+        datagram: Datagram,
+        at_receiver: bool,
+        network: &mut Network,
+    ) {
+        let is_ping = matches!(self.flow.traffic, Traffic::Ping { .. });
+        if at_receiver {
+            self.delivered += datagram.payload.len() as u64;
+            if is_ping {
+                let [sender, receiver] = self.addresses;
+                let answer = Datagram::new(receiver, sender, datagram.payload);
+                network.send(now, answer);
+            }
+        } else if let Some(number) = datagram.payload.first_chunk::<8>()
+            && let Ok(number) = usize::try_from(u64::from_be_bytes(*number))
+            && let Some((at, rtt)) = self.seen.pings.get_mut(number)
+        {
+            *rtt = Some(now.saturating_duration_since(START).saturating_sub(*at));
+        }
+    }
+
+    /// Runs timers, and what the application does by itself.
+    pub(super) fn act(&mut self, now: Time, network: &mut Network) {
+        let end = START.checked_add(self.flow.active.end);
+        let is_past = end.is_some_and(|end| now >= end);
+        match &mut self.kind {
+            Kind::Raw {
+                next,
+                interval,
+                sent,
+            } => {
+                if is_past {
+                    self.wake = None;
+                    return;
+                }
+                let (Traffic::Ping { size, .. } | Traffic::Constant { size, .. }) =
+                    self.flow.traffic
+                else {
+                    return;
+                };
+                let mut payload = vec![0; size as usize];
+                payload[..8].copy_from_slice(&sent.to_be_bytes());
+                if matches!(self.flow.traffic, Traffic::Ping { .. }) {
+                    let at = now.saturating_duration_since(START);
+                    self.seen.pings.push((at, None));
+                }
+                let [sender, receiver] = self.addresses;
+                network.send(now, Datagram::new(sender, receiver, payload));
+                *sent += 1;
+                *next += *interval;
+                self.wake = Some(*next);
+            }
+            Kind::Engine(engine) => {
+                engine.handle_timeouts(now);
+                if engine.phase == Phase::Waiting {
+                    if let Err(error) = engine.connect(now, self.addresses[1]) {
+                        self.seen.failure = Some(error.to_string());
+                    }
+                } else if is_past && engine.phase == Phase::Open {
+                    engine.close(now);
+                }
+                engine.switch(now);
+                self.settle(now, network);
+            }
+        }
+    }
+
+    /// Events, then datagrams, until neither end has any; then the next wake-up.
+    fn settle(&mut self, now: Time, network: &mut Network) {
+        let Kind::Engine(engine) = &mut self.kind else {
+            return;
+        };
+        let at = now.saturating_duration_since(START);
+        loop {
+            let mut busy = false;
+            while let Some((handle, event)) = engine.client.poll_event() {
+                engine.on_client_event(handle, event, self.flow.traffic, at, &mut self.seen);
+                busy = true;
+            }
+            while let Some((handle, event)) = engine.server.poll_event() {
+                self.delivered += engine.on_server_event(handle, event, at, &mut self.seen);
+                busy = true;
+            }
+            let Engine {
+                client,
+                server,
+                buf,
+                ..
+            } = engine.as_mut();
+            for (endpoint, address) in [client, server].into_iter().zip(self.addresses) {
+                while let Some(transmit) = endpoint.poll_transmit(now, buf) {
+                    busy = true;
+                    for payload in buf.filled().chunks(transmit.segment_size) {
+                        if self.flow.record_sends && address == self.addresses[0] {
+                            self.seen.sends.push((at, payload.len() as u32));
+                        }
+                        let mut datagram =
+                            Datagram::new(address, transmit.remote, payload.to_vec());
+                        datagram.ecn = transmit.ecn.map(ecn::bits);
+                        network.send(now, datagram);
+                    }
+                }
+            }
+            if !busy {
+                break;
+            }
+        }
+        let end = START.checked_add(self.flow.active.end);
+        let end = end.filter(|_| engine.phase != Phase::Closed);
+        self.wake = [engine.client.next_timeout(), engine.server.next_timeout()]
+            .into_iter()
+            .chain([end, engine.switches.front().map(|(at, _)| *at)])
+            .flatten()
+            .min();
+    }
+
+    /// Notes where the flow stands.
+    pub(super) fn sample(&mut self, at: Duration) {
+        let mut sample = FlowSample {
+            at,
+            delivered: self.delivered,
+            cwnd: 0,
+            bytes_in_flight: 0,
+            smoothed_rtt: Duration::ZERO,
+            latest_rtt: Duration::ZERO,
+            pacing_rate: None,
+            packets_lost: 0,
+        };
+        if let Kind::Engine(engine) = &self.kind {
+            engine.snapshot(&mut self.seen);
+            if let Some(stats) = &self.seen.stats {
+                sample.cwnd = stats.cwnd;
+                sample.bytes_in_flight = stats.bytes_in_flight;
+                sample.smoothed_rtt = stats.smoothed_rtt;
+                sample.latest_rtt = stats.latest_rtt;
+                sample.pacing_rate = stats.pacing_rate.map(|rate| rate.saturating_mul(8));
+                sample.packets_lost = stats.packets_lost;
+            }
+        }
+        self.seen.samples.push(sample);
+    }
+
+    pub(super) fn outcome(self) -> FlowOutcome {
+        self.seen
+    }
+}
+
+impl Engine {
+    fn new(seed: u64, index: usize, flow: &Flow, tls: &TlsPair) -> Self {
+        let transport = Arc::new(flow.transport.clone());
+        let mut server_config = ServerConfig::new(Arc::clone(&tls.server));
+        server_config.transport = Arc::clone(&transport);
+        server_config.retry = RetryPolicy::Never;
+        let mut config = ClientConfig::new(Arc::clone(&tls.client));
+        config.transport = transport;
+        let secrets = |side: u8| {
+            let mut bytes = [side; 32];
+            bytes[..8].copy_from_slice(&seed.to_le_bytes());
+            bytes[8..16].copy_from_slice(&(index as u64).to_le_bytes());
+            EndpointConfig::from_seed(bytes)
+        };
+        Self {
+            client: Endpoint::new(secrets(1), None),
+            server: Endpoint::new(secrets(2), Some(Arc::new(server_config))),
+            config,
+            handle: None,
+            accepted: None,
+            sending: Vec::new(),
+            receiving: Vec::new(),
+            switches: flow
+                .switches
+                .iter()
+                .map(|(at, algorithm)| (START + *at, *algorithm))
+                .collect(),
+            phase: Phase::Waiting,
+            buf: TrainBuf::new(),
+        }
+    }
+
+    fn connect(&mut self, now: Time, to: SocketAddr) -> Result<(), towline_quic::ConnectError> {
+        self.phase = Phase::Open;
+        let handle = self.client.connect(now, &self.config, to, SERVER_NAME)?;
+        self.handle = Some(handle);
+        Ok(())
+    }
+
+    fn close(&mut self, now: Time) {
+        self.phase = Phase::Closed;
+        if let Some(connection) = self.handle.and_then(|h| self.client.connection_mut(h)) {
+            connection.close(now, 0, b"");
+        }
+    }
+
+    fn switch(&mut self, now: Time) {
+        while let Some((at, algorithm)) = self.switches.front().copied()
+            && at <= now
+        {
+            self.switches.pop_front();
+            if let Some(connection) = self.handle.and_then(|h| self.client.connection_mut(h)) {
+                connection.set_congestion(now, algorithm);
+            }
+        }
+    }
+
+    fn handle_timeouts(&mut self, now: Time) {
+        for endpoint in [&mut self.client, &mut self.server] {
+            if endpoint.next_timeout().is_some_and(|at| at <= now) {
+                endpoint.handle_timeout(now);
+            }
+        }
+    }
+
+    fn on_client_event(
+        &mut self,
+        handle: ConnectionHandle,
+        event: Event,
+        traffic: Traffic,
+        at: Duration,
+        seen: &mut FlowOutcome,
+    ) {
+        match event {
+            Event::Connected => {
+                seen.connected = Some(at);
+                let (count, bytes) = match traffic {
+                    Traffic::Streams { count, bytes } => (count, Some(bytes)),
+                    _ => (1, None),
+                };
+                if let Some(connection) = self.client.connection_mut(handle) {
+                    for _ in 0..count {
+                        if let Some(id) = connection.open(Direction::Unidirectional) {
+                            self.sending.push((id, bytes));
+                        }
+                    }
+                }
+                for place in 0..self.sending.len() {
+                    self.write(handle, place);
+                }
+            }
+            Event::Writable(id) => {
+                if let Some(place) = self.sending.iter().position(|(other, _)| *other == id) {
+                    self.write(handle, place);
+                }
+            }
+            Event::Closed(error) => {
+                self.snapshot(seen);
+                if self.phase != Phase::Closed {
+                    seen.failure = Some(error.to_string());
+                }
+                self.phase = Phase::Closed;
+            }
+            _ => {}
+        }
+    }
+
+    fn write(&mut self, handle: ConnectionHandle, place: usize) {
+        let Some(connection) = self.client.connection_mut(handle) else {
+            return;
+        };
+        let (id, left) = &mut self.sending[place];
+        loop {
+            let len = left.map_or(ZEROS.len(), |left| {
+                usize::try_from(left).unwrap_or(usize::MAX).min(ZEROS.len())
+            });
+            let mut chunk = Bytes::from_static(&ZEROS[..len]);
+            let Ok(taken) = connection.write(*id, &mut chunk) else {
+                return;
+            };
+            if let Some(left) = left {
+                *left -= taken as u64;
+                if *left == 0 {
+                    // A stream that was just written to can be finished.
+                    let _ = connection.finish(*id);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Returns the bytes of streams read.
+    fn on_server_event(
+        &mut self,
+        handle: ConnectionHandle,
+        event: Event,
+        at: Duration,
+        seen: &mut FlowOutcome,
+    ) -> u64 {
+        match event {
+            Event::Accepted => {
+                self.accepted = Some(handle);
+                0
+            }
+            Event::Opened(direction) => {
+                let mut bytes = 0;
+                while let Some(id) = self
+                    .server
+                    .connection_mut(handle)
+                    .and_then(|connection| connection.accept(direction))
+                {
+                    self.receiving.push(id);
+                    seen.completed.push(None);
+                    seen.stream_bytes.push(0);
+                    bytes += self.read(handle, id, at, seen);
+                }
+                bytes
+            }
+            Event::Readable(id) => self.read(handle, id, at, seen),
+            _ => 0,
+        }
+    }
+
+    fn read(
+        &mut self,
+        handle: ConnectionHandle,
+        id: StreamId,
+        at: Duration,
+        seen: &mut FlowOutcome,
+    ) -> u64 {
+        let Some(place) = self.receiving.iter().position(|other| *other == id) else {
+            return 0;
+        };
+        let Some(connection) = self.server.connection_mut(handle) else {
+            return 0;
+        };
+        let mut bytes = 0;
+        loop {
+            match connection.read(id, usize::MAX) {
+                Ok(Some(data)) => bytes += data.len() as u64,
+                Ok(None) => {
+                    seen.stream_bytes[place] += bytes;
+                    seen.completed[place] = Some(at);
+                    if seen.stream_bytes_at_first_end.is_empty() {
+                        seen.stream_bytes_at_first_end = seen.stream_bytes.clone();
+                    }
+                    return bytes;
+                }
+                Err(ReadError::Blocked | _) => {
+                    seen.stream_bytes[place] += bytes;
+                    return bytes;
+                }
+            }
+        }
+    }
+
+    fn snapshot(&self, seen: &mut FlowOutcome) {
+        if let Some(connection) = self.handle.and_then(|h| self.client.connection(h)) {
+            seen.stats = Some(connection.stats());
+        }
+        if let Some(connection) = self.accepted.and_then(|h| self.server.connection(h)) {
+            seen.receiver = Some(connection.stats());
+        }
+    }
+}

@@ -1,0 +1,147 @@
+use std::time::Duration;
+
+use towline_quic::Algorithm;
+
+use super::*;
+
+fn millis(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+fn path(seconds: u64) -> Scenario {
+    let rate = 10_000_000;
+    let rtt = millis(50);
+    Scenario::dumbbell(rate, rtt, bdp(rate, rtt), Duration::from_secs(seconds))
+}
+
+#[test]
+fn a_bulk_flow_fills_the_bottleneck_and_its_queue_is_seen() {
+    let scenario = path(10).flow(Flow::bulk("cubic", Algorithm::Cubic));
+    let outcome = run(&scenario).expect("a possible scenario");
+    let span = Duration::from_secs(3)..Duration::from_secs(10);
+    let used = outcome.utilisation(span.clone());
+    assert!((0.9..=1.001).contains(&used), "utilisation {used}");
+    let delays = outcome.queue_delays(span.clone());
+    let worst = percentile(&delays, 1.0);
+    assert!(
+        (0.03..=0.051).contains(&worst),
+        "worst queue {worst} s of a buffer of 50 ms"
+    );
+    let flow = &outcome.flows[0];
+    assert!(flow.failure.is_none(), "{:?}", flow.failure);
+    let rate = flow.goodput(span) / 10e6;
+    assert!(
+        (0.85..0.98).contains(&rate),
+        "headers take their share: {rate}"
+    );
+}
+
+#[test]
+fn the_same_scenario_is_the_same_outcome() {
+    let scenario = path(3)
+        .flow(Flow::bulk("a", Algorithm::Cubic))
+        .flow(Flow::bulk("b", Algorithm::NewReno).during(millis(500)..millis(2500)));
+    let [one, two] = [1, 2].map(|_| run(&scenario).expect("a possible scenario"));
+    assert_eq!(format!("{one:?}"), format!("{two:?}"));
+    let mut other = scenario;
+    other.seed = 2;
+    let other = run(&other).expect("a possible scenario");
+    assert_ne!(format!("{one:?}"), format!("{other:?}"));
+}
+
+#[test]
+fn a_finite_transfer_ends_the_scenario_when_it_is_complete() {
+    let scenario = path(60).flow(Flow::bulk("files", Algorithm::Cubic).with_traffic(
+        Traffic::Streams {
+            count: 3,
+            bytes: 100_000,
+        },
+    ));
+    let outcome = run(&scenario).expect("a possible scenario");
+    assert!(
+        outcome.duration < Duration::from_secs(2),
+        "{:?}",
+        outcome.duration
+    );
+    let flow = &outcome.flows[0];
+    assert_eq!(flow.stream_bytes, [100_000; 3]);
+    let handshake = flow.connected.expect("connected");
+    assert!(
+        (millis(50)..millis(60)).contains(&handshake),
+        "{handshake:?}"
+    );
+    let took = flow.took().expect("complete");
+    // 300 kB at 10 Mbit/s take 240 ms and the handshake 50.
+    assert!((millis(300)..millis(700)).contains(&took), "{took:?}");
+}
+
+#[test]
+fn pings_see_the_queue_that_others_fill() {
+    let alone = run(&path(5).flow(Flow::ping())).expect("a possible scenario");
+    let base = median(&alone.flows[0].ping_times(millis(0)..millis(4500)));
+    assert!((0.050..0.051).contains(&base), "{base}");
+    let busy = path(5)
+        .flow(Flow::bulk("bulk", Algorithm::NewReno))
+        .flow(Flow::ping());
+    let busy = run(&busy).expect("a possible scenario");
+    let times = busy.flows[1].ping_times(millis(1000)..millis(4500));
+    assert!(percentile(&times, 0.9) > base + 0.02, "{times:?}");
+}
+
+#[test]
+fn a_constant_stream_takes_its_rate_and_links_change_when_told() {
+    let constant = Traffic::Constant {
+        rate: 4_000_000,
+        size: 1000,
+    };
+    let mut scenario = path(10).flow(Flow::bulk("noise", Algorithm::Cubic).with_traffic(constant));
+    let mut slow = scenario.forward.clone();
+    slow.rate = Some(1_000_000);
+    scenario.changes.push(Change {
+        at: Duration::from_secs(5),
+        forward: Some(slow),
+        back: None,
+    });
+    let outcome = run(&scenario).expect("a possible scenario");
+    let flow = &outcome.flows[0];
+    let before = flow.goodput(millis(1000)..millis(5000)) / 4e6;
+    let after = flow.goodput(millis(6000)..millis(10_000)) / 1e6;
+    assert!((0.97..=1.01).contains(&before), "{before}");
+    assert!((0.94..=1.0).contains(&after), "{after}");
+}
+
+#[test]
+fn a_running_flow_changes_its_controller_without_stopping() {
+    let mut flow = Flow::bulk("switching", Algorithm::Cubic);
+    flow.switches = vec![(Duration::from_secs(5), Algorithm::NewReno)];
+    let outcome = run(&path(12).flow(flow)).expect("a possible scenario");
+    for second in 4..11 {
+        let span = Duration::from_secs(second)..Duration::from_secs(second + 1);
+        let used = outcome.utilisation(span);
+        assert!(used > 0.8, "second {second}: {used}");
+    }
+}
+
+#[test]
+fn impossible_scenarios_are_refused() {
+    assert_eq!(run(&path(1)).err(), Some(RunError::Flows(0)));
+    let mut none = path(1).flow(Flow::ping());
+    none.forward.rate = Some(0);
+    assert!(run(&none).is_err());
+    let streams = Traffic::Streams { count: 0, bytes: 1 };
+    let none = path(1).flow(Flow::ping().with_traffic(streams));
+    let problem = run(&none).expect_err("no stream").to_string();
+    assert!(problem.contains("1 to 100 streams"), "{problem}");
+}
+
+#[test]
+fn figures_are_what_their_names_say() {
+    assert_eq!(jain(&[1.0, 1.0, 1.0]), 1.0);
+    assert_eq!(jain(&[1.0, 0.0, 0.0, 0.0]), 0.25);
+    assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+    assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
+    assert_eq!(percentile(&[1.0, 2.0, 3.0, 4.0], 0.5), 2.0);
+    assert_eq!(percentile(&[1.0, 2.0, 3.0, 4.0], 1.0), 4.0);
+    assert_eq!(coefficient_of_variation(&[2.0, 2.0]), 0.0);
+    assert_eq!(coefficient_of_variation(&[1.0, 3.0]), 0.5);
+}

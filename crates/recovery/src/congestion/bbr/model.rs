@@ -1,0 +1,189 @@
+//! The model of the path: how fast it delivers and how much it holds (draft §2.9, §5.5).
+//!
+//! `Bbr` feeds it each ACK and loss; it keeps the long-term bounds found by probing, the
+//! short-term ones set by losses since, and the latest round's deliveries. It never looks at the
+//! state machine beyond "probing or not" and sets no control parameter.
+
+use super::units::scale;
+use crate::congestion::{AckSample, LostPacket};
+
+/// Share of a round's bytes whose loss says that too much was in flight, in hundredths (§2.8).
+pub(super) const LOSS_THRESHOLD: u64 = 2;
+/// What a round with losses leaves of the short-term bounds, in hundredths (§2.8).
+pub(super) const BETA: u64 = 70;
+/// Share of `inflight_long` left free while cruising, in hundredths (§2.8).
+const HEADROOM: u64 = 15;
+
+/// The packet-timed round trip that BBR restarts whenever it changes what it sends (§5.5.1).
+#[derive(Clone, Debug, Default)]
+pub(super) struct Round {
+    pub(super) count: u64,
+    /// Whether the present ACK starts a round.
+    pub(super) start: bool,
+    next_delivered: u64,
+}
+
+impl Round {
+    /// A round starts with what is sent from now on.
+    pub(super) fn restart(&mut self, delivered: u64) {
+        self.next_delivered = delivered;
+    }
+
+    pub(super) fn on_ack(&mut self, sample: &AckSample) {
+        self.start = sample.prior_delivered >= self.next_delivered;
+        if self.start {
+            self.next_delivered = sample.delivered;
+            self.count = self.count.saturating_add(1);
+        }
+    }
+}
+
+/// Bandwidth in bytes per second and volumes in bytes; a bound of `None` is infinite.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Model {
+    /// Highest rate of this probing cycle and of the one before.
+    max_bw: [u64; 2],
+    pub(super) bw_short: Option<u64>,
+    pub(super) inflight_short: Option<u64>,
+    pub(super) inflight_long: Option<u64>,
+    bw_latest: u64,
+    pub(super) inflight_latest: u64,
+    loss_round_delivered: u64,
+    /// Whether the present ACK ends a round for the purpose of losses.
+    pub(super) loss_round_start: bool,
+    pub(super) loss_in_round: bool,
+}
+
+impl Model {
+    /// The highest delivery rate of the last two probing cycles; zero before the first sample.
+    pub(super) fn max_bw(&self) -> u64 {
+        self.max_bw[0].max(self.max_bw[1])
+    }
+
+    /// The rate to send at: the highest seen, less what recent losses took off.
+    pub(super) fn bw(&self) -> u64 {
+        let max_bw = self.max_bw();
+        self.bw_short.map_or(max_bw, |bw| bw.min(max_bw))
+    }
+
+    /// A rate measured by somebody else.
+    pub(super) fn assume_bandwidth(&mut self, rate: u64) {
+        self.max_bw[1] = rate;
+    }
+
+    /// Step 1 of an ACK: what this round delivered so far.
+    pub(super) fn update_latest(&mut self, sample: &AckSample) {
+        self.bw_latest = self.bw_latest.max(sample.delivery_rate.unwrap_or(0));
+        self.inflight_latest = self.inflight_latest.max(delivered_since_sent(sample));
+        self.loss_round_start = sample.prior_delivered >= self.loss_round_delivered;
+        if self.loss_round_start {
+            self.loss_round_delivered = sample.delivered;
+        }
+    }
+
+    /// Step 2: the rate filter. A sample held down by the application only counts upwards.
+    pub(super) fn update_max_bw(&mut self, sample: &AckSample) {
+        if let Some(rate) = sample.delivery_rate
+            && (!sample.app_limited || rate >= self.max_bw())
+        {
+            self.max_bw[1] = self.max_bw[1].max(rate);
+        }
+    }
+
+    /// Step 3: at the end of a round with losses while not probing, the short-term bounds follow
+    /// what was delivered, by no more than the factor beta. `ecn_cut` is the share of the volume
+    /// that CE marks cost, in millionths. Returns whether a bound was set.
+    pub(super) fn adapt_short_term(&mut self, window: u64, probing: bool, ecn_cut: u64) -> bool {
+        if !self.loss_round_start {
+            return false;
+        }
+        let lossy = core::mem::take(&mut self.loss_in_round);
+        if probing || (!lossy && ecn_cut == 0) {
+            return false;
+        }
+        let inflight = self.inflight_short.unwrap_or(window);
+        let mut bounded = inflight;
+        if lossy {
+            let bw = self.bw_short.unwrap_or(self.max_bw());
+            self.bw_short = Some(self.bw_latest.max(scale(bw, BETA)));
+            bounded = self.inflight_latest.max(scale(inflight, BETA));
+        }
+        if ecn_cut > 0 {
+            let cut = u128::from(inflight) * u128::from(ecn_cut) / 1_000_000;
+            bounded = bounded.min(inflight - cut as u64);
+        }
+        self.inflight_short = Some(bounded);
+        true
+    }
+
+    /// The last step: a new round starts from this ACK's deliveries.
+    pub(super) fn advance_latest(&mut self, sample: &AckSample) {
+        if self.loss_round_start {
+            self.bw_latest = sample.delivery_rate.unwrap_or(0);
+            self.inflight_latest = delivered_since_sent(sample);
+        }
+    }
+
+    /// Notes a loss; the round it is accounted to ends with what is sent from now on.
+    pub(super) fn note_loss(&mut self, delivered: u64) {
+        if !self.loss_in_round {
+            self.loss_round_delivered = delivered;
+        }
+        self.loss_in_round = true;
+    }
+
+    pub(super) fn reset_congestion_signals(&mut self) {
+        self.loss_in_round = false;
+        self.bw_latest = 0;
+        self.inflight_latest = 0;
+    }
+
+    pub(super) fn reset_short_term(&mut self) {
+        self.bw_short = None;
+        self.inflight_short = None;
+    }
+
+    /// A probing cycle ended: rates older than the one before it are forgotten, unless the cycle
+    /// gave no sample at all.
+    pub(super) fn advance_max_bw(&mut self) {
+        if self.max_bw[1] > 0 {
+            self.max_bw = [self.max_bw[1], 0];
+        }
+    }
+
+    /// The long-term volume less the share left to others (`InflightWithHeadroom`).
+    pub(super) fn inflight_with_headroom(&self, datagram: u64, floor: u64) -> Option<u64> {
+        let long = self.inflight_long?;
+        let headroom = scale(long, HEADROOM).max(datagram);
+        Some(long.saturating_sub(headroom).max(floor))
+    }
+
+    /// Raises the long-term volume to what was just delivered safely.
+    pub(super) fn raise_inflight_long(&mut self, inflight: u64) {
+        if let Some(long) = &mut self.inflight_long {
+            *long = (*long).max(inflight);
+        }
+    }
+}
+
+/// The draft's `RS.delivered`: bytes delivered between a packet's sending and its ACK.
+fn delivered_since_sent(sample: &AckSample) -> u64 {
+    sample.delivered.saturating_sub(sample.prior_delivered)
+}
+
+/// Whether losses say that `tx_in_flight` was too much (`IsInflightTooHigh`).
+pub(super) fn is_too_high(lost: u64, tx_in_flight: u64) -> bool {
+    u128::from(lost) * 100 > u128::from(tx_in_flight) * u128::from(LOSS_THRESHOLD)
+}
+
+/// The volume in flight at which losses crossed the threshold, within the train of a lost packet.
+/// `lost` counts from the sending of the train to this packet, which is included.
+pub(super) fn inflight_at_loss(packet: &LostPacket, lost: u64) -> u64 {
+    let size = u64::from(packet.size);
+    let before = packet.tx_in_flight.saturating_sub(size);
+    let lost_before = u128::from(lost.saturating_sub(size)) * 100;
+    let allowed = u128::from(before) * u128::from(LOSS_THRESHOLD);
+    // Clamped: losses before this packet may already exceed the threshold.
+    let prefix = allowed.saturating_sub(lost_before) / u128::from(100 - LOSS_THRESHOLD);
+    before.saturating_add(u64::try_from(prefix).unwrap_or(u64::MAX))
+}

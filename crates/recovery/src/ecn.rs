@@ -1,0 +1,136 @@
+//! Whether packets may be marked ECN-capable on this path (RFC 9000 §13.4.2, Appendix A.4).
+//!
+//! The first packets are marked ECT(0); once the peer's counts prove that marks arrive whole, all
+//! are. A path or peer that clears, invents or mistakes marks, and a path that loses the marked
+//! packets, is spared them from then on: this can only lower the rate. Called by `Recovery`.
+
+use towline_wire::EcnCounts;
+
+/// Packets marked before the peer has confirmed any.
+const TESTING_PACKETS: u64 = 10;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Switched off.
+    Off,
+    /// The first packets are marked, so many so far.
+    Testing(u64),
+    /// Enough were marked; what became of them is not known yet.
+    Unknown,
+    Capable,
+    Failed,
+}
+
+/// Validation of one path.
+#[derive(Clone, Debug)]
+pub(crate) struct Validation {
+    state: State,
+    /// Marked packets of this path that were lost while none was acknowledged.
+    lost: u64,
+}
+
+/// What is known of one packet number space; counts outlive the path.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SpaceCounts {
+    /// Packets sent with ECT(0).
+    marked: u64,
+    /// The peer's totals as of its newest ACK.
+    reported: EcnCounts,
+}
+
+impl Validation {
+    pub(crate) fn new(enabled: bool) -> Self {
+        Self {
+            state: match enabled {
+                true => State::Testing(0),
+                false => State::Off,
+            },
+            lost: 0,
+        }
+    }
+
+    /// Starts again on a new path.
+    pub(crate) fn on_path_change(&mut self) {
+        *self = Self::new(self.state != State::Off);
+    }
+
+    /// Whether the next packets are to be marked.
+    pub(crate) fn marks(&self) -> bool {
+        matches!(self.state, State::Testing(_) | State::Capable)
+    }
+
+    /// Whether marks were confirmed.
+    pub(crate) fn is_capable(&self) -> bool {
+        self.state == State::Capable
+    }
+
+    /// A marked packet was sent.
+    pub(crate) fn on_marked_sent(&mut self, space: &mut SpaceCounts) {
+        space.marked += 1;
+        if let State::Testing(sent) = &mut self.state {
+            *sent += 1;
+            if *sent >= TESTING_PACKETS {
+                self.state = State::Unknown;
+            }
+        }
+    }
+
+    /// A probe timeout before anything was heard: perhaps it is the marks.
+    pub(crate) fn on_probe_timeout(&mut self) {
+        if matches!(self.state, State::Testing(_)) {
+            self.state = State::Unknown;
+        }
+    }
+
+    /// Marked packets were lost.
+    pub(crate) fn on_marked_lost(&mut self, packets: u64) {
+        if matches!(self.state, State::Testing(_) | State::Unknown) {
+            self.lost += packets;
+            if self.lost >= TESTING_PACKETS {
+                self.state = State::Failed;
+            }
+        }
+    }
+
+    /// An ACK that raised the largest acknowledged. `newly_marked` counts the marked packets it
+    /// acknowledges for the first time. Returns by how much the CE count rose, 0 if the counts
+    /// are not to be believed.
+    pub(crate) fn on_ack(
+        &mut self,
+        space: &mut SpaceCounts,
+        counts: Option<EcnCounts>,
+        newly_marked: u64,
+    ) -> u64 {
+        if matches!(self.state, State::Off | State::Failed) {
+            return 0;
+        }
+        let Some(counts) = counts else {
+            if newly_marked > 0 {
+                self.state = State::Failed;
+            }
+            return 0;
+        };
+        let before = space.reported;
+        let delta = |now: u64, before: u64| now.checked_sub(before);
+        let (Some(ect0), Some(ce)) = (delta(counts.ect0, before.ect0), delta(counts.ce, before.ce))
+        else {
+            self.state = State::Failed;
+            return 0;
+        };
+        let total = counts.ect0.checked_add(counts.ce);
+        let too_many = total.is_none_or(|total| total > space.marked);
+        if too_many || counts.ect1 > 0 || ect0.saturating_add(ce) < newly_marked {
+            self.state = State::Failed;
+            return 0;
+        }
+        space.reported = counts;
+        if newly_marked > 0 {
+            self.lost = 0;
+            self.state = State::Capable;
+        }
+        ce
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+use super::*;
+
+fn counts(ect0: u64, ect1: u64, ce: u64) -> Option<EcnCounts> {
+    Some(EcnCounts { ect0, ect1, ce })
+}
+
+fn sent(packets: u64) -> (Validation, SpaceCounts) {
+    let mut validation = Validation::new(true);
+    let mut space = SpaceCounts::default();
+    for _ in 0..packets {
+        validation.on_marked_sent(&mut space);
+    }
+    (validation, space)
+}
+
+#[test]
+fn ten_packets_are_marked_and_then_none_until_the_peer_confirms() {
+    let (mut validation, mut space) = sent(9);
+    assert!(validation.marks());
+    validation.on_marked_sent(&mut space);
+    assert!(!validation.marks());
+    assert_eq!(validation.on_ack(&mut space, counts(3, 0, 0), 3), 0);
+    assert!(validation.marks() && validation.is_capable());
+}
+
+#[test]
+fn marks_of_congestion_are_reported_once() {
+    let (mut validation, mut space) = sent(10);
+    assert_eq!(validation.on_ack(&mut space, counts(4, 0, 1), 5), 1);
+    assert_eq!(validation.on_ack(&mut space, counts(5, 0, 3), 3), 2);
+    assert_eq!(validation.on_ack(&mut space, counts(5, 0, 3), 0), 0);
+}
+
+#[test]
+fn counts_that_cannot_be_end_it() {
+    let cases: [(&str, Option<EcnCounts>, u64); 5] = [
+        ("no counts", None, 1),
+        (
+            "fewer than acknowledged: cleared on the way",
+            counts(2, 0, 0),
+            3,
+        ),
+        ("a codepoint never sent", counts(2, 1, 0), 2),
+        ("more than were sent", counts(5, 0, 6), 4),
+        ("beyond counting", counts(u64::MAX, 0, u64::MAX), 1),
+    ];
+    for (what, counts, newly) in cases {
+        let (mut validation, mut space) = sent(10);
+        assert_eq!(validation.on_ack(&mut space, counts, newly), 0, "{what}");
+        assert!(!validation.marks(), "{what}");
+        assert_eq!(validation.on_ack(&mut space, self::counts(10, 0, 0), 1), 0);
+        assert!(!validation.marks(), "{what}: it stays off");
+    }
+}
+
+#[test]
+fn counts_that_fall_end_it() {
+    let (mut validation, mut space) = sent(10);
+    assert_eq!(validation.on_ack(&mut space, counts(2, 0, 3), 5), 3);
+    assert_eq!(validation.on_ack(&mut space, counts(4, 0, 1), 1), 0);
+    assert!(!validation.marks());
+}
+
+#[test]
+fn an_ack_of_unmarked_packets_needs_no_counts() {
+    let (mut validation, mut space) = sent(3);
+    assert_eq!(validation.on_ack(&mut space, None, 0), 0);
+    assert!(validation.marks());
+}
+
+#[test]
+fn a_path_that_loses_what_is_marked_gets_no_marks() {
+    let (mut validation, _) = sent(10);
+    validation.on_marked_lost(9);
+    assert_eq!(validation.state, State::Unknown);
+    validation.on_marked_lost(1);
+    assert_eq!(validation.state, State::Failed);
+}
+
+#[test]
+fn a_probe_timeout_goes_without_a_mark_and_a_new_path_starts_again() {
+    let (mut validation, mut space) = sent(1);
+    validation.on_probe_timeout();
+    assert!(!validation.marks());
+    validation.on_path_change();
+    assert!(validation.marks());
+    let _ = validation.on_ack(&mut space, counts(1, 0, 0), 1);
+    validation.on_probe_timeout();
+    assert!(
+        validation.marks(),
+        "a timeout says nothing once marks are known to arrive"
+    );
+}
+
+#[test]
+fn switched_off_it_marks_nothing_and_believes_nothing() {
+    let mut validation = Validation::new(false);
+    let mut space = SpaceCounts::default();
+    assert!(!validation.marks());
+    assert_eq!(validation.on_ack(&mut space, counts(0, 0, 9), 1), 0);
+    validation.on_path_change();
+    assert!(!validation.marks());
+}
