@@ -186,6 +186,23 @@ fn ping_crosses_after_the_delay_and_ecn_bits_stay() {
 }
 
 #[test]
+fn a_mark_set_on_the_way_reaches_the_kernel_and_is_believed() {
+    let link = "rate=10mbit,queue=1mb,aqm=step:1ms,ecn=on";
+    let Some(world) = World::new("ECN", link) else {
+        return;
+    };
+    let (client, _server) = world.udp_pair();
+    for _ in 0..20 {
+        client.send(&[0; 1472]).unwrap();
+    }
+    // Behind 24 ms of queue; a header with a wrong checksum would get no answer. The answer has the
+    // request's ECN bits as they arrived.
+    let (answer, _) = ping(&world, SERVER_ADDRESSES.v4.into(), 0xba);
+    assert_eq!(answer[1], 0xbb);
+    assert!(world.stop().to_server.ce_marks > 0);
+}
+
+#[test]
 fn a_tcp_transfer_over_a_lossy_link_arrives_whole() {
     let Some(world) = World::new("TCP over loss", "rate=50mbit,delay=5ms,loss=1%") else {
         return;

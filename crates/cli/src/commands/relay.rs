@@ -215,14 +215,18 @@ async fn report(interval: Duration, look: impl Fn() -> [LinkView; 2], printer: P
             let delivered = now.stats.bytes_delivered - last.stats.bytes_delivered;
             let bytes_per_second = rate(delivered, at.saturating_duration_since(last_at));
             let drops = now.stats.drops.total() - last.stats.drops.total();
+            let delay = mean_queue_delay(&now.stats, &last.stats);
             printer.line(format_args!(
-                "{seconds:7.2} s  {name:<4} {:<15} queue {:<11} dropped {drops}",
+                "{seconds:7.2} s  {name:<4} {:<15} queue {:<11} delay {:<10} dropped {drops}",
                 BitRate(bytes_per_second).to_string(),
                 Bytes(now.queue_bytes).to_string(),
+                // An unmeasured value is a dash, never zero.
+                delay.map_or("-".to_owned(), |delay| format!("{:.2} ms", delay * 1e3)),
             ));
             let mut link = record(&now.stats);
             link["queue_bytes"] = now.queue_bytes.into();
             link["bits_per_second"] = (bytes_per_second * 8.0).into();
+            link["queue_delay"] = delay.into();
             links.insert(name.to_owned(), link);
         }
         printer.record(&json!({
@@ -233,6 +237,13 @@ async fn report(interval: Duration, look: impl Fn() -> [LinkView; 2], printer: P
         }));
         (last, last_at) = (now, at);
     }
+}
+
+/// Seconds that what left the bottleneck since `last` waited for it, on average.
+fn mean_queue_delay(now: &LinkStats, last: &LinkStats) -> Option<f64> {
+    let left = now.datagrams_out - last.datagrams_out;
+    let waited = now.queue_delay_total.saturating_sub(last.queue_delay_total);
+    (left > 0).then(|| waited.as_secs_f64() / left as f64)
 }
 
 fn link(flag: &str, spec: Option<&str>) -> Result<LinkConfig, Failure> {
@@ -261,7 +272,7 @@ fn summarise(counters: &RelayCounters, printer: Printer) {
 
 fn print_link(name: &str, unit: &str, link: &LinkStats, printer: Printer) {
     printer.line(format_args!(
-        "{name:<4} in {} ({}), out {} ({}), dropped {}: loss {}, queue {}, blackout {}; duplicated {}, reordered {}, corrupted {}",
+        "{name:<4} in {} ({}), out {} ({}), dropped {}: loss {}, queue {}, aqm {}, blackout {}; marked CE {}, duplicated {}, reordered {}, corrupted {}",
         counted(link.datagrams_in, unit),
         Bytes(link.bytes_in),
         link.datagrams_delivered,
@@ -269,7 +280,9 @@ fn print_link(name: &str, unit: &str, link: &LinkStats, printer: Printer) {
         link.drops.total(),
         link.drops.loss,
         link.drops.queue,
+        link.drops.aqm,
         link.drops.blackout,
+        link.ce_marks,
         link.duplicated,
         link.reordered,
         link.corrupted,
@@ -285,6 +298,8 @@ fn record(link: &LinkStats) -> Value {
         "drops": {
             "mtu": link.drops.mtu,
             "queue": link.drops.queue,
+            "aqm": link.drops.aqm,
+            "policer": link.drops.policer,
             "listed": link.drops.listed,
             "loss": link.drops.loss,
             "blackout": link.drops.blackout,
@@ -294,6 +309,8 @@ fn record(link: &LinkStats) -> Value {
         "reordered": link.reordered,
         "corrupted": link.corrupted,
         "truncated": link.truncated,
+        "ce_marks": link.ce_marks,
         "queue_peak_bytes": link.queue_peak_bytes,
+        "queue_delay": mean_queue_delay(link, &LinkStats::default()),
     })
 }
