@@ -164,6 +164,7 @@ impl ScenarioText {
 
         let mut read = Self {
             scenario: Scenario {
+                pool: None,
                 name,
                 seed,
                 duration,
@@ -336,6 +337,7 @@ fn changes<'t>(
         now = link::pair(&path.forward, &path.back)?;
         let [forward, back] = now.clone();
         changes.push(Change {
+            pool: None,
             at,
             forward: Some(forward),
             back: Some(back),
