@@ -31,8 +31,6 @@ pub(crate) enum Command {
     Sim(sim::SimArgs),
     /// Certificates and pins
     Cert(cert::CertCommandArgs),
-    /// Experiments with whole connections on a simulated network, on virtual time
-    Sim(sim::SimArgs),
 }
 
 impl Command {
@@ -47,7 +45,6 @@ impl Command {
             Self::Relay(args) => args.run(*printer).await,
             Self::Sim(args) => args.run(*printer).await,
             Self::Cert(args) => args.run(*printer),
-            Self::Sim(args) => args.run(*printer).await,
         }
     }
 }
