@@ -1,10 +1,13 @@
-//! Loss recovery, congestion control and pacing (RFC 9002, 9438, 9406).
+//! Loss recovery, congestion control, pacing and rate limits (RFC 9002, 9438, 9406, LEDBAT++).
 //!
 //! The connection owns one [`Recovery`] per path. It asks three questions before it sends
 //! ([`Recovery::permit`], [`Recovery::probes_owed`], [`Recovery::next_packet_number`]), reports
 //! every packet it sent and every ACK frame it received, and runs the one timer of
 //! [`Recovery::next_timeout`]. Frames of acknowledged and lost packets go back to their owner
 //! through [`FrameOwner`]; what a frame is, this crate never learns.
+//!
+//! Two things are shared by the connections of a host: a [`Pool`] of bandwidth, and a
+//! [`HostController`] for what runs in the background.
 //!
 //! No socket, no clock, no randomness: time is an argument, and nothing here allocates per packet
 //! once the rings have grown to the size of the window.
