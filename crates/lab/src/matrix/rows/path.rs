@@ -154,6 +154,7 @@ pub(super) fn ack_loss() -> Row {
             pool: None,
             at: millis(300),
             forward: None,
+            pool: None,
             back: Some(towline_sim::LinkConfig {
                 loss: LossModel::Bernoulli(loss),
                 ..path.back.clone()
@@ -209,6 +210,7 @@ pub(super) fn step() -> Row {
                     at: seconds(at),
                     forward: Some(forward),
                     back: None,
+                    pool: None,
                 });
             }
             let outcome = trial.run(path.flow(trial.bulk(BBR)?))?;
