@@ -18,8 +18,8 @@ mod endpoint;
 mod error;
 
 pub use config::{
-    CidGenerator, ClientConfig, EndpointConfig, RetryPolicy, ServerConfig, ShardedCid,
-    TransportConfig,
+    BandwidthShare, CidGenerator, ClientConfig, EndpointConfig, RetryPolicy, ServerConfig,
+    ShardedCid, TransportConfig,
 };
 pub use connection::Connection;
 pub use connection::assemble::TrainBuf;
@@ -32,5 +32,7 @@ pub use error::{
     Close, ConnectError, ConnectionError, ReadError, SendDatagramError, TimeoutReason, WriteError,
 };
 pub use towline_identity::PeerIdentity;
-pub use towline_recovery::Algorithm;
+pub use towline_recovery::{
+    Algorithm, HostController, Pool, PoolMember, TrafficClass, UnknownAlgorithm,
+};
 pub use towline_wire::{Direction, Side, StreamId, Time, TransportErrorCode};

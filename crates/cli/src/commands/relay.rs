@@ -16,7 +16,7 @@ use crate::units::{Bytes, counted};
 /// Flags of `relay`.
 #[derive(clap::Args)]
 #[command(
-    after_help = "A SPEC is a list such as rate=100mbit,delay=50ms,jitter=2ms,queue=64kb,loss=2%,reorder=1%,dup=0.5%,corrupt=0.1%,mtu=1400,blackout=5s+5s (start + length)."
+    after_help = "A SPEC is a list such as rate=100mbit,delay=50ms,jitter=2ms,queue=64kb,aqm=codel,police=5mbit:32kb,loss=2%,reorder=1%,dup=0.5%,corrupt=0.1%,mtu=1400,blackout=5s+5s (start + length), with steps=0s:50mbit;20s:10mbit in place of rate where it changes. The relay carries no ECN marks, so ecn=on finds nothing to mark."
 )]
 pub(crate) struct RelayArgs {
     /// Address and port for the clients; port 0 picks a free one
@@ -105,7 +105,7 @@ fn summarise(counters: &RelayCounters, printer: Printer) {
     ));
     for (name, link) in [("up", &counters.to_upstream), ("down", &counters.to_client)] {
         printer.line(format_args!(
-            "{name:<4} in {} ({}), out {} ({}), dropped {}: loss {}, queue {}, blackout {}; duplicated {}, reordered {}, corrupted {}",
+            "{name:<4} in {} ({}), out {} ({}), dropped {}: loss {}, queue {}, aqm {}, policer {}, blackout {}; duplicated {}, reordered {}, corrupted {}",
             counted(link.datagrams_in, "datagram"),
             Bytes(link.bytes_in),
             link.datagrams_delivered,
@@ -113,6 +113,8 @@ fn summarise(counters: &RelayCounters, printer: Printer) {
             link.drops.total(),
             link.drops.loss,
             link.drops.queue,
+            link.drops.aqm,
+            link.drops.policer,
             link.drops.blackout,
             link.duplicated,
             link.reordered,
@@ -137,6 +139,8 @@ fn record(link: &LinkStats) -> Value {
         "drops": {
             "mtu": link.drops.mtu,
             "queue": link.drops.queue,
+            "aqm": link.drops.aqm,
+            "policer": link.drops.policer,
             "listed": link.drops.listed,
             "loss": link.drops.loss,
             "blackout": link.drops.blackout,
@@ -147,5 +151,8 @@ fn record(link: &LinkStats) -> Value {
         "corrupted": link.corrupted,
         "truncated": link.truncated,
         "queue_peak_bytes": link.queue_peak_bytes,
+        "datagrams_out": link.datagrams_out,
+        "bytes_out": link.bytes_out,
+        "queue_delay_total_us": u64::try_from(link.queue_delay_total.as_micros()).unwrap_or(u64::MAX),
     })
 }

@@ -69,7 +69,7 @@ impl Party {
     pub(super) fn new(
         seed: u64,
         index: usize,
-        flow: &Flow,
+        flow: Flow,
         addresses: [SocketAddr; 2],
         tls: &TlsPair,
     ) -> Result<Self, RunError> {
@@ -85,7 +85,7 @@ impl Party {
                 {
                     return Err(wrong("1 to 100 streams of at least one byte"));
                 }
-                Kind::Engine(Box::new(Engine::new(seed, index, flow, tls)))
+                Kind::Engine(Box::new(Engine::new(seed, index, &flow, tls)))
             }
             Traffic::Ping { interval, size } => {
                 if interval.is_zero() || !(8..=65_507).contains(&size) {
@@ -132,7 +132,7 @@ impl Party {
                 pings: Vec::new(),
                 sends: Vec::new(),
             },
-            flow: flow.clone(),
+            flow,
             delivered: 0,
         })
     }

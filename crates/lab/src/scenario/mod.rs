@@ -18,10 +18,11 @@ mod run;
 mod summary;
 mod text;
 
+use std::num::{NonZeroU32, NonZeroU64};
 use std::ops::Range;
 use std::time::Duration;
 
-use towline_quic::{Algorithm, TransportConfig};
+use towline_quic::{Algorithm, TrafficClass, TransportConfig};
 use towline_sim::LinkConfig;
 use towline_wire::Time;
 
@@ -59,6 +60,8 @@ pub struct Scenario {
     pub changes: Vec<Change>,
     /// Who sends.
     pub flows: Vec<Flow>,
+    /// Total of the bandwidth pool for flows with a `share`, in bits per second.
+    pub pool: Option<NonZeroU64>,
     /// Time between two samples of a flow.
     pub sample_every: Duration,
 }
@@ -72,6 +75,8 @@ pub struct Change {
     pub forward: Option<LinkConfig>,
     /// New back link, if it changes.
     pub back: Option<LinkConfig>,
+    /// New total of the pool, if it changes.
+    pub pool: Option<NonZeroU64>,
 }
 
 /// A sender and its receiver.
@@ -81,6 +86,11 @@ pub struct Flow {
     pub name: String,
     /// Transport settings of both ends, the controller among them.
     pub transport: TransportConfig,
+    /// Instead of a controller of its own it is under the one background controller of all such
+    /// flows.
+    pub background: bool,
+    /// Its part in the scenario's pool, if it has one.
+    pub share: Option<(TrafficClass, NonZeroU32)>,
     /// What is sent.
     pub traffic: Traffic,
     /// When it is sent, from the start of the scenario: a connection is opened at the start and
@@ -144,12 +154,22 @@ impl Flow {
                 congestion,
                 ..TransportConfig::default()
             },
+            background: false,
+            share: None,
             traffic: Traffic::Bulk,
             active: Duration::ZERO..Duration::MAX,
             access_delay: Duration::ZERO,
             reverse: false,
             switches: Vec::new(),
             record_sends: false,
+        }
+    }
+
+    /// A bulk flow under the scenario's background controller.
+    pub fn background(name: impl Into<String>) -> Self {
+        Self {
+            background: true,
+            ..Self::bulk(name, Algorithm::LedbatPlusPlus)
         }
     }
 
@@ -202,6 +222,7 @@ impl Scenario {
             back,
             changes: Vec::new(),
             flows: Vec::new(),
+            pool: None,
             sample_every: Duration::from_millis(100),
         }
     }

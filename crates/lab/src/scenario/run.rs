@@ -6,9 +6,11 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::num::NonZeroU64;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use towline_quic::{BandwidthShare, HostController, Pool};
 use towline_sim::{LinkConfig, LinkConfigError, LinkId, Network, RouteError};
 use towline_testkit::{TlsOptions, tls_pair};
 use towline_wire::Time;
@@ -80,6 +82,7 @@ struct Play {
     forward: LinkId,
     back: LinkId,
     parties: Vec<Party>,
+    pool: Option<Pool>,
     changes: VecDeque<Change>,
     end: Time,
     sample_every: Duration,
@@ -131,10 +134,11 @@ impl Play {
         let back = network.add_link("back", scenario.back.clone())?;
         let tls = tls_pair(scenario.seed, &TlsOptions::default());
         let mut parties = Vec::new();
+        let commons = Commons::new(scenario);
         for (index, flow) in scenario.flows.iter().enumerate() {
             let addresses = addresses(index);
             lay(&mut network, flow, addresses, [forward, back])?;
-            let party = Party::new(scenario.seed, index, flow, addresses, &tls)?;
+            let party = Party::new(scenario.seed, index, commons.enrol(flow), addresses, &tls)?;
             parties.push(party);
         }
         let mut changes: Vec<Change> = scenario.changes.clone();
@@ -144,6 +148,7 @@ impl Play {
             forward,
             back,
             parties,
+            pool: commons.pool,
             changes: changes.into(),
             end: START + scenario.duration,
             sample_every: scenario.sample_every.max(Duration::from_millis(1)),
@@ -198,6 +203,9 @@ impl Play {
             };
             self.reconfigure(self.forward, change.forward);
             self.reconfigure(self.back, change.back);
+            if let (Some(pool), Some(total)) = (&self.pool, change.pool) {
+                pool.set_total(bytes(total));
+            }
         }
     }
 
@@ -272,6 +280,42 @@ impl Play {
             duration,
         }
     }
+}
+
+/// What flows of one run share.
+struct Commons {
+    background: HostController,
+    pool: Option<Pool>,
+}
+
+impl Commons {
+    fn new(scenario: &Scenario) -> Self {
+        Self {
+            background: HostController::new(),
+            pool: scenario.pool.map(|total| Pool::new(bytes(total))),
+        }
+    }
+
+    /// The flow as it takes part in them.
+    fn enrol(&self, flow: &Flow) -> Flow {
+        let mut flow = flow.clone();
+        if flow.background {
+            flow.transport.background = Some(self.background.clone());
+        }
+        if let (Some(pool), Some((class, weight))) = (&self.pool, flow.share) {
+            flow.transport.bandwidth = Some(BandwidthShare {
+                pool: pool.clone(),
+                class,
+                weight,
+            });
+        }
+        flow
+    }
+}
+
+/// Bits as bytes per second.
+fn bytes(bits: NonZeroU64) -> NonZeroU64 {
+    NonZeroU64::new(bits.get() / 8).unwrap_or(NonZeroU64::MIN)
 }
 
 /// Lays a flow's two routes: its own access link, then the shared one.

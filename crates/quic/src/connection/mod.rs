@@ -30,18 +30,19 @@ mod streams;
 pub(crate) mod timers;
 
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use rustls::crypto::CryptoProvider;
 use towline_identity::PeerIdentity;
-use towline_recovery::{Algorithm, Config as RecoveryConfig, Recovery};
+use towline_recovery::{Algorithm, Controller, HostController, PoolMember, Recovery};
 use towline_wire::{
     CloseFrame, ConnectionId, Direction, PacketNumberSpace, Side, StatelessResetToken, StreamId,
     Time, TransportErrorCode, TransportParameters, short_header_len,
 };
 
-use crate::config::{ClientConfig, ServerConfig, TransportConfig};
+use crate::config::{BandwidthShare, ClientConfig, ServerConfig, TransportConfig};
 use crate::crypto::{TlsSession, initial_keys};
 use crate::error::{
     ConnectError, ConnectionError, ReadError, SendDatagramError, TimeoutReason, Violation,
@@ -249,16 +250,7 @@ impl Connection {
         new: &NewConnection,
         validated: bool,
     ) -> Self {
-        let mut recovery = Recovery::new(RecoveryConfig {
-            algorithm: config.congestion,
-            max_datagram_size: config.datagram_size(),
-            initial_rtt: config.initial_rtt,
-            side,
-            hystart: config.hystart,
-            pacing: config.pacing,
-            ecn: config.ecn,
-            seed: new.skip_key.rotate_left(32),
-        });
+        let mut recovery = config.recovery(side, new.skip_key.rotate_left(32));
         if side.is_server() {
             recovery.set_peer_completed_address_validation();
         }
@@ -425,9 +417,37 @@ impl Connection {
         self.recovery.set_algorithm(now, algorithm);
     }
 
-    /// The congestion controller in use.
+    /// Goes on under the host's common background controller.
+    pub fn set_background(&mut self, now: Time, host: &HostController) {
+        let member = host.join(self.recovery.max_datagram_size());
+        self.recovery.set_controller(now, Controller::Host(member));
+    }
+
+    /// The congestion controller configured or last set by name; a connection under a
+    /// [`HostController`] has that one instead.
     pub fn congestion(&self) -> Algorithm {
         self.recovery.algorithm()
+    }
+
+    /// Changes the strict limit, bytes a second of UDP payload over every packet.
+    pub fn set_rate_limit(&mut self, limit: Option<NonZeroU64>) {
+        self.recovery.set_rate_limit(limit);
+    }
+
+    /// The strict limit in force.
+    pub fn rate_limit(&self) -> Option<NonZeroU64> {
+        self.recovery.rate_limit()
+    }
+
+    /// Joins a bandwidth pool, or leaves it.
+    pub fn set_bandwidth(&mut self, share: Option<&BandwidthShare>) {
+        self.recovery
+            .set_pool_member(share.map(BandwidthShare::join));
+    }
+
+    /// The connection's place in a bandwidth pool, whose class and weight can be changed.
+    pub fn bandwidth(&self) -> Option<&PoolMember> {
+        self.recovery.pool_member()
     }
 
     /// Moves to new 1-RTT keys (RFC 9001 §6); `false` if it is not permitted yet.

@@ -61,10 +61,16 @@ fn each() -> [Controller; 2] {
 
 #[test]
 fn names_parse_and_print() {
-    for algorithm in [Algorithm::NewReno, Algorithm::Cubic, Algorithm::Bbr] {
+    for algorithm in [
+        Algorithm::NewReno,
+        Algorithm::Cubic,
+        Algorithm::Bbr,
+        Algorithm::LedbatPlusPlus,
+    ] {
         assert_eq!(algorithm.to_string().parse(), Ok(algorithm));
     }
-    assert_eq!("bbr9".parse::<Algorithm>(), Err(UnknownAlgorithm));
+    assert_eq!("bbr9".parse::<Algorithm>(), Err(UnknownAlgorithm::Name));
+    assert_eq!("ledbat".parse(), Ok(Algorithm::LedbatPlusPlus));
     assert_eq!(Algorithm::default(), Algorithm::Cubic);
 }
 
