@@ -26,6 +26,7 @@ pub use connection::assemble::TrainBuf;
 pub use connection::component::Ecn;
 pub use connection::events::Event;
 pub use connection::stats::Stats;
+pub use connection::streams::ReceivedChunk;
 pub use connection::timers::Timer;
 pub use endpoint::{ConnectionHandle, DatagramMeta, Endpoint, EndpointStats, Transmit};
 pub use error::{

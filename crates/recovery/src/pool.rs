@@ -209,11 +209,6 @@ impl PoolMember {
         NonZeroU64::new(rate).unwrap_or(NonZeroU64::MIN)
     }
 
-    /// Its share as a fraction, as of the last question.
-    pub(crate) fn fraction(&self) -> f64 {
-        self.fraction as f64 / WHOLE as f64
-    }
-
     /// When its rate may change next; `None` if it never asked.
     pub(crate) fn next_question(&self) -> Option<Time> {
         self.asked.map(|asked| asked + INTERVAL)

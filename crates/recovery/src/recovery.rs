@@ -298,14 +298,20 @@ impl<F: Clone> Recovery<F> {
         if strict_rate.is_some() {
             return Permit::Send { bytes: room };
         }
-        let Some(rate) = self.pacing_rate() else {
-            return Permit::Send { bytes: room };
+        let paced = match self.controller.turn(now, self.bytes_in_flight) {
+            Some(turn) => turn.map(|bytes| bytes.max(datagram)),
+            None => match self.pacing_rate() {
+                Some(rate) => {
+                    let burst = self
+                        .controller
+                        .send_quantum()
+                        .unwrap_or_else(|| initial_window(self.config.max_datagram_size));
+                    self.pacer.permit(now, rate, datagram, burst)
+                }
+                None => Ok(room),
+            },
         };
-        let burst = self
-            .controller
-            .send_quantum()
-            .unwrap_or_else(|| initial_window(self.config.max_datagram_size));
-        match self.pacer.permit(now, rate, datagram, burst) {
+        match paced {
             Ok(bytes) => Permit::Send {
                 bytes: bytes.min(room),
             },
@@ -324,11 +330,15 @@ impl<F: Clone> Recovery<F> {
         self.throttle.exempt(now, u64::from(size), datagram)
     }
 
+    /// There is something to send that `permit` told to wait: what a limit held back is wanted.
+    pub fn on_held_back(&mut self) {
+        self.throttle.on_held_back();
+    }
+
     /// All that is in flight was sent as fast as window and pacer allow: its ACKs may grow the
     /// window. Kept as a byte count, so that neither several ACKs handled before the next send
     /// nor an application that stops after a full flight looks like an unused window.
     fn on_utilised(&mut self) {
-        self.controller.on_utilised(self.now);
         self.utilised_until = self.settled.saturating_add(self.bytes_in_flight);
     }
 

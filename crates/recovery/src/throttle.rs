@@ -17,6 +17,8 @@ pub(crate) struct Throttle {
     limit: Option<NonZeroU64>,
     pool: Option<Box<PoolMember>>,
     bucket: Option<Box<RateLimit>>,
+    /// It was the pool that refused the latest permit.
+    pool_refused: bool,
 }
 
 impl Throttle {
@@ -25,6 +27,7 @@ impl Throttle {
             limit,
             pool: None,
             bucket: None,
+            pool_refused: false,
         }
     }
 
@@ -60,16 +63,22 @@ impl Throttle {
             .get_or_insert_with(|| Box::new(RateLimit::new(now, rate)));
         bucket.set_rate(now, rate, datagram);
         let answer = bucket.permit(now, datagram);
+        self.pool_refused = false;
         match (&mut self.pool, answer) {
             (Some(member), Err(at)) => {
-                if share == Some(rate) {
-                    member.on_held();
-                }
+                self.pool_refused = share == Some(rate);
                 // The share may have grown by then.
                 let question = member.next_question().filter(|question| *question > now);
                 Err(question.map_or(at, |question| question.min(at)))
             }
             _ => answer,
+        }
+    }
+
+    /// There was something to send when a permit was refused.
+    pub(crate) fn on_held_back(&mut self) {
+        if let Some(member) = self.pool.as_mut().filter(|_| self.pool_refused) {
+            member.on_held();
         }
     }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use std::net::SocketAddr;
 use towline_quic::{
     ClientConfig, ConnectionHandle, DatagramMeta, Direction, Endpoint, EndpointConfig, Event,
-    ReadError, RetryPolicy, ServerConfig, StreamId, TrainBuf,
+    ReadError, RetryPolicy, ServerConfig, StreamId, TrainBuf, TransportConfig,
 };
 use towline_sim::{Datagram, Network};
 use towline_testkit::{SERVER_NAME, TlsPair};
@@ -122,6 +122,7 @@ impl Party {
                 name: flow.name.clone(),
                 started: flow.active.start,
                 connected: None,
+                initial_window: None,
                 completed: Vec::new(),
                 stream_bytes: Vec::new(),
                 stream_bytes_at_first_end: Vec::new(),
@@ -334,7 +335,13 @@ impl Engine {
     fn new(seed: u64, index: usize, flow: &Flow, tls: &TlsPair) -> Self {
         let transport = Arc::new(flow.transport.clone());
         let mut server_config = ServerConfig::new(Arc::clone(&tls.server));
-        server_config.transport = Arc::clone(&transport);
+        // What its host limits and shares is the sender's affair.
+        server_config.transport = Arc::new(TransportConfig {
+            background: None,
+            rate_limit: None,
+            bandwidth: None,
+            ..flow.transport.clone()
+        });
         server_config.retry = RetryPolicy::Never;
         let mut config = ClientConfig::new(Arc::clone(&tls.client));
         config.transport = transport;
@@ -411,6 +418,7 @@ impl Engine {
                     _ => (1, None),
                 };
                 if let Some(connection) = self.client.connection_mut(handle) {
+                    seen.initial_window = Some(connection.stats().cwnd);
                     for _ in 0..count {
                         if let Some(id) = connection.open(Direction::Unidirectional) {
                             self.sending.push((id, bytes));

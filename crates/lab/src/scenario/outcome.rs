@@ -31,6 +31,8 @@ pub struct FlowOutcome {
     pub started: Duration,
     /// When the sender's handshake was done.
     pub connected: Option<Duration>,
+    /// The sender's congestion window then, bytes.
+    pub initial_window: Option<u64>,
     /// When the receiver had the last byte of each stream, in the order of the streams.
     pub completed: Vec<Option<Duration>>,
     /// Stream bytes the receiver had of each stream at the end.

@@ -146,6 +146,9 @@ impl Connection {
         let pending = PacketNumberSpace::ALL
             .into_iter()
             .any(|s| self.protection.has_keys(s) && self.has_pending(s));
+        if pending && grant.paced_until.is_some() {
+            self.recovery.on_held_back();
+        }
         match grant.paced_until {
             Some(at) if pending || grant.held => self.timers.set(Timer::Pacing, at),
             _ => self.timers.stop(Timer::Pacing),

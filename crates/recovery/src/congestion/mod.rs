@@ -256,7 +256,8 @@ pub trait CongestionController: fmt::Debug {
         false
     }
 
-    /// Persistent congestion was established (RFC 9002 §7.6.2); follows `on_lost`.
+    /// Persistent congestion was established (RFC 9002 §7.6.2); follows `on_lost`, and `on_ack` if
+    /// an ACK showed it.
     fn on_persistent_congestion(&mut self, now: Time);
 
     /// The datagram size changed. `during_handshake` tells a size lowered to get the handshake
@@ -275,9 +276,11 @@ pub trait CongestionController: fmt::Debug {
         let _ = (now, bytes_in_flight);
     }
 
-    /// More would have been sent but for the window or the pace.
-    fn on_utilised(&mut self, now: Time) {
-        let _ = now;
+    /// Bytes that may leave now or the time to ask again, for a controller that has its senders
+    /// take turns; `None` leaves the pace to the pacer.
+    fn turn(&mut self, now: Time, bytes_in_flight: u64) -> Option<Result<u64, Time>> {
+        let _ = (now, bytes_in_flight);
+        None
     }
 
     /// When `on_timeout` wants to be called.
@@ -417,8 +420,8 @@ impl CongestionController for Controller {
     fn on_app_limited(&mut self, now: Time, bytes_in_flight: u64) {
         delegate!(self, inner => inner.on_app_limited(now, bytes_in_flight))
     }
-    fn on_utilised(&mut self, now: Time) {
-        delegate!(self, inner => inner.on_utilised(now))
+    fn turn(&mut self, now: Time, bytes_in_flight: u64) -> Option<Result<u64, Time>> {
+        delegate!(self, inner => inner.turn(now, bytes_in_flight))
     }
     fn next_timeout(&self) -> Option<Time> {
         delegate!(self, inner => inner.next_timeout())

@@ -1,7 +1,8 @@
-//! `towline sim`: experiments on the simulator, from scenarios written in TOML.
+//! `towline sim`: experiments on the simulator. Nothing here touches a network or waits.
 //!
 //! ```text
 //!   run      plays scenarios as they are            compare  one scenario under several controllers
+//!   matrix   what controllers must reach
 //!   input    files to scenarios                     play     virtual time, in parallel, with a bar
 //!   record   the JSON of a run                      plot     what is drawn of a run
 //!   table    columns for people                     chart    panels of lines as SVG
@@ -10,6 +11,7 @@
 mod chart;
 mod compare;
 mod input;
+mod matrix;
 mod play;
 mod plot;
 mod record;
@@ -32,6 +34,8 @@ enum SimCommand {
     Run(run::RunArgs),
     /// Play one scenario under several congestion controllers
     Compare(compare::CompareArgs),
+    /// What each congestion controller must reach, and whether it does
+    Matrix(matrix::MatrixArgs),
 }
 
 impl SimArgs {
@@ -40,6 +44,7 @@ impl SimArgs {
         match self.command {
             SimCommand::Run(args) => args.run(printer).await,
             SimCommand::Compare(args) => args.run(printer).await,
+            SimCommand::Matrix(args) => args.run(printer).await,
         }
     }
 }

@@ -89,6 +89,8 @@ impl FromStr for Congestion {
         match text.parse() {
             _ if text == BACKGROUND => Ok(Self::Background),
             Ok(algorithm) => Ok(Self::Algorithm(algorithm)),
+            // That one is about the rate, and lists no names.
+            Err(error) if text.starts_with("fixed") => Err(UnknownCongestion(error.to_string())),
             Err(error) => Err(UnknownCongestion(format!("{error}, {BACKGROUND}"))),
         }
     }
