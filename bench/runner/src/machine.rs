@@ -20,8 +20,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_secs(2);
 
 /// What the page of evidence says of where and when.
-pub(crate) struct Machine {
-    pub(crate) date: String,
+pub struct Machine {
+    /// The day, UTC, as in file names.
+    pub date: String,
     lines: Vec<(&'static str, String)>,
     /// Busy and whole processor time of the machine, and what our children had spent.
     begin: Option<Clock>,
@@ -65,7 +66,8 @@ impl Clock {
 }
 
 impl Machine {
-    pub(crate) fn describe(root: &Path, rounds: u32) -> Self {
+    /// The day, the commit, then `lines` of the comparison's own, then the machine.
+    pub fn describe(root: &Path, lines: impl IntoIterator<Item = (&'static str, String)>) -> Self {
         let today = time::OffsetDateTime::now_utc().date();
         let date = format!(
             "{}-{:02}-{:02}",
@@ -84,11 +86,9 @@ impl Machine {
         });
         let processor = field("/proc/cpuinfo", "model name").unwrap_or("unknown".to_owned());
         let count = std::thread::available_parallelism().map_or(0, usize::from);
-        let lines = vec![
-            ("date", date.clone()),
-            ("commit", commit(root)),
-            ("seed", "none: nothing here is drawn at random".to_owned()),
-            ("rounds", format!("{rounds}, the stacks in turn; medians")),
+        let mut all = vec![("date", date.clone()), ("commit", commit(root))];
+        all.extend(lines);
+        all.extend([
             ("system", system),
             ("processor", format!("{processor}, {count} cores")),
             (
@@ -96,17 +96,16 @@ impl Machine {
                 field("/proc/meminfo", "MemTotal").unwrap_or("unknown".to_owned()),
             ),
             ("rustc", said("rustc", &["-V"])),
-            ("go", said("go", &["version"])),
-        ];
+        ]);
         Self {
             date,
-            lines,
+            lines: all,
             begin: None,
         }
     }
 
     /// Waits until what was built is out of the way; says so if others keep the machine busy.
-    pub(crate) fn settle(&mut self) {
+    pub fn settle(&mut self) {
         let mut waited = Duration::ZERO;
         let mut share = 1.0;
         while share > QUIET_SHARE && waited < PATIENCE {
@@ -136,7 +135,7 @@ impl Machine {
     }
 
     /// Notes what others used while we measured.
-    pub(crate) fn finish(&mut self) {
+    pub fn finish(&mut self) {
         if let Some((begin, end)) = self.begin.zip(Clock::now()) {
             let share = end.others_since(&begin) * 100.0;
             self.lines.push((
@@ -146,7 +145,8 @@ impl Machine {
         }
     }
 
-    pub(crate) fn lines(&self) -> impl Iterator<Item = (&str, &str)> {
+    /// What the page says: a name and a text each.
+    pub fn lines(&self) -> impl Iterator<Item = (&str, &str)> {
         self.lines.iter().map(|(name, text)| (*name, text.as_str()))
     }
 }
@@ -161,7 +161,7 @@ impl fmt::Display for Machine {
 }
 
 /// The commit that is checked out, and whether the tree differs from it.
-pub(crate) fn commit(root: &Path) -> String {
+pub fn commit(root: &Path) -> String {
     let git = |arguments: &[&str]| {
         let output = Command::new("git")
             .args(arguments)
@@ -195,7 +195,8 @@ fn field(file: &str, name: &str) -> Option<String> {
     Some(line.trim_start_matches([' ', '\t', ':']).trim().to_owned())
 }
 
-fn said(program: &str, arguments: &[&str]) -> String {
+/// What a program prints of itself, such as its version.
+pub fn said(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output().ok();
     output
         .and_then(|output| String::from_utf8(output.stdout).ok())

@@ -14,10 +14,8 @@
 mod chart;
 mod evidence;
 mod figures;
-mod machine;
 mod marks;
 mod plan;
-mod process;
 mod programs;
 mod results;
 mod run;
@@ -26,17 +24,16 @@ mod table;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use bench_runner::build::{self, root};
+use bench_runner::machine::{self, Machine};
+use bench_runner::{Outcome, process};
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use figures::Figures;
-use machine::Machine;
 use marks::{Scope, Verdict};
 use plan::{Case, Stack};
 use programs::Programs;
-
-/// What went wrong, as a sentence.
-type Outcome<T = ()> = Result<T, String>;
 
 /// Compares Towline with other QUIC stacks on this machine.
 #[derive(Parser)]
@@ -126,7 +123,14 @@ fn compare(cli: &Cli) -> Outcome<ExitCode> {
         .rounds
         .unwrap_or(if cli.quick { 1 } else { plan::ROUNDS });
     let programs = Programs::find(&root(), !cli.no_build, &cases)?;
-    let mut machine = Machine::describe(&root(), rounds);
+    let mut machine = Machine::describe(
+        &root(),
+        [
+            ("seed", "none: nothing here is drawn at random".to_owned()),
+            ("rounds", format!("{rounds}, the stacks in turn; medians")),
+            ("go", machine::said("go", &["version"])),
+        ],
+    );
     machine.settle();
     let figures = measure(cases, rounds, &programs)?;
     machine.finish();
@@ -191,9 +195,4 @@ fn measure(cases: Vec<Case>, rounds: u32, programs: &Programs) -> Outcome<Figure
     }
     bar.finish_and_clear();
     Ok(figures)
-}
-
-/// The repository's root folder.
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }

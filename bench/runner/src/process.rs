@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::signal::{Signal, kill};
 use nix::sys::time::TimeValLike;
 use nix::unistd::Pid;
 
@@ -21,7 +22,7 @@ use crate::Outcome;
 const LAST_WORDS: u64 = 500;
 
 /// A running process; killed when dropped.
-pub(crate) struct Process {
+pub struct Process {
     name: String,
     child: Child,
     lines: Receiver<String>,
@@ -30,14 +31,19 @@ pub(crate) struct Process {
 
 /// User and system time of a whole process, seconds.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Usage {
-    pub(crate) user: f64,
-    pub(crate) system: f64,
+pub struct Usage {
+    /// In the program.
+    pub user: f64,
+    /// In the kernel for it.
+    pub system: f64,
 }
 
 impl Process {
     /// Starts a program, on one core if one is given.
-    pub(crate) fn start(name: &str, mut command: Command, core: Option<usize>) -> Outcome<Self> {
+    ///
+    /// # Errors
+    /// The program cannot be started.
+    pub fn start(name: &str, mut command: Command, core: Option<usize>) -> Outcome<Self> {
         let failed = |error: std::io::Error| format!("{name} did not start: {error}");
         let errors = unnamed_file().map_err(failed)?;
         command
@@ -87,11 +93,10 @@ impl Process {
     }
 
     /// The first line in which `find` finds something.
-    pub(crate) fn find<T>(
-        &mut self,
-        patience: Duration,
-        find: impl Fn(&str) -> Option<T>,
-    ) -> Outcome<T> {
+    ///
+    /// # Errors
+    /// It ended, or took too long.
+    pub fn find<T>(&mut self, patience: Duration, find: impl Fn(&str) -> Option<T>) -> Outcome<T> {
         let deadline = Instant::now() + patience;
         while let Some(line) = self.next_line(deadline)? {
             if let Some(found) = find(&line) {
@@ -103,7 +108,10 @@ impl Process {
     }
 
     /// Waits for a process that ends by itself and takes what it spent.
-    pub(crate) fn finish(mut self, patience: Duration) -> Outcome<Usage> {
+    ///
+    /// # Errors
+    /// It took too long or failed.
+    pub fn finish(mut self, patience: Duration) -> Outcome<Usage> {
         let deadline = Instant::now() + patience;
         while self.next_line(deadline)?.is_some() {}
         let (status, usage) = self.reap()?;
@@ -115,9 +123,29 @@ impl Process {
     }
 
     /// Ends a process that would stay.
-    pub(crate) fn kill(mut self) -> Outcome<Usage> {
+    ///
+    /// # Errors
+    /// The system does not tell what it spent.
+    pub fn kill(mut self) -> Outcome<Usage> {
         let _ = self.child.kill();
         Ok(self.reap()?.1)
+    }
+
+    /// Ends a process by SIGINT and takes what it had still to say; how it ends is its own business.
+    ///
+    /// # Errors
+    /// It took too long.
+    pub fn interrupt(mut self, patience: Duration) -> Outcome<Vec<String>> {
+        let id = i32::try_from(self.child.id()).map_err(|error| error.to_string())?;
+        // It may have ended by itself.
+        let _ = kill(Pid::from_raw(id), Signal::SIGINT);
+        let deadline = Instant::now() + patience;
+        let mut said = Vec::new();
+        while let Some(line) = self.next_line(deadline)? {
+            said.push(line);
+        }
+        let _ = self.reap()?;
+        Ok(said)
     }
 
     /// Waits; no other child may be waited for meanwhile.
@@ -153,7 +181,10 @@ impl Drop for Process {
 }
 
 /// What all children that were waited for have spent.
-pub(crate) fn children() -> Outcome<Usage> {
+///
+/// # Errors
+/// The system does not tell.
+pub fn children() -> Outcome<Usage> {
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN).map_err(|error| error.to_string())?;
     let seconds = |time: nix::sys::time::TimeVal| time.num_microseconds() as f64 * 1e-6;
     Ok(Usage {
@@ -164,7 +195,7 @@ pub(crate) fn children() -> Outcome<Usage> {
 
 /// A file that nobody else can find and that goes with its last handle.
 fn unnamed_file() -> std::io::Result<std::fs::File> {
-    let path = std::env::temp_dir().join(format!("bench-quic-{}", std::process::id()));
+    let path = std::env::temp_dir().join(format!("bench-{}", std::process::id()));
     let file = std::fs::File::options()
         .read(true)
         .write(true)

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use rcgen::{
     BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
@@ -10,6 +10,7 @@ use rcgen::{
 };
 
 use crate::Outcome;
+use crate::build::{cargo, run, target_folder};
 use crate::plan::{Case, Stack, Way};
 
 /// The peers' versions are those of the lock file.
@@ -121,47 +122,6 @@ fn required(module: &str) -> String {
         .trim()
         .trim_start_matches('v')
         .to_owned()
-}
-
-fn cargo(folder: &Path, arguments: &[&str]) -> Outcome {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    command
-        .args(["build", "--release", "--locked"])
-        .args(arguments)
-        .current_dir(folder);
-    run(command, &format!("cargo build {}", arguments.join(" ")))
-}
-
-/// Its output belongs to standard error: standard output is for results.
-fn run(mut command: Command, what: &str) -> Outcome {
-    let status = command
-        .stdin(Stdio::null())
-        .stdout(std::io::stderr())
-        .status()
-        .map_err(|error| format!("`{what}` did not start: {error}"))?;
-    if status.success() {
-        Ok(())
-    } else {
-        Err(format!("`{what}` ended with {status}"))
-    }
-}
-
-/// Where cargo puts what it builds in this workspace.
-fn target_folder(workspace: &Path) -> Outcome<PathBuf> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
-        .args(["metadata", "--format-version=1", "--no-deps", "--locked"])
-        .current_dir(workspace)
-        .stderr(Stdio::inherit())
-        .output()
-        .map_err(|error| format!("`cargo metadata` did not start: {error}"))?;
-    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout)
-        .map_err(|error| format!("`cargo metadata` is not understood: {error}"))?;
-    let folder = metadata["target_directory"].as_str();
-    Ok(folder
-        .ok_or("`cargo metadata` names no target folder")?
-        .into())
 }
 
 fn quic_go(bench: &Path, target: &Path, build: bool) -> Outcome<PathBuf> {

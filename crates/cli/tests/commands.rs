@@ -70,6 +70,23 @@ fn wrong_usage_ends_with_code_2_and_an_explanation() {
             ],
             "cannot be used with",
         ),
+        (
+            &["relay", "127.0.0.1:0", "127.0.0.1:1", "--create"],
+            "--tun",
+        ),
+        (
+            &["relay", "127.0.0.1:0", "127.0.0.1:1", "--tun"],
+            "cannot be used with",
+        ),
+        (
+            &["relay", "127.0.0.1:0", "127.0.0.1:1", "-i", "1ms"],
+            "100 ms",
+        ),
+        (&["relay", "--tun", "--client-ns", "a/b"], "a/b"),
+        (
+            &["relay", "--tun", "--client-ns", "towline-not-there"],
+            "ip netns add towline-not-there",
+        ),
     ] {
         scratch.run(args).expect(2, &[word]);
     }

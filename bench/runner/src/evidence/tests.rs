@@ -24,7 +24,7 @@ fn the_page_says_when_where_and_what_and_its_chart_is_beside_it() {
         samples,
     );
     let verdict = Verdict::of(&figures, Scope::Whole);
-    let machine = Machine::describe(&root, 5);
+    let machine = Machine::describe(&root, [("seed", "none".to_owned())]);
     let tables = table::all(&figures, &verdict);
     let path = write(&root, &machine, &figures, &verdict, &tables).expect("a page");
     assert_eq!(

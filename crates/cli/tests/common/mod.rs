@@ -208,8 +208,22 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    fn start(mut command: Command) -> Self {
+    /// Starts a listening command and waits until it listens.
+    pub(crate) fn start(mut command: Command) -> Self {
         command.arg("--json");
+        let (mut server, listening) = Self::start_saying(command, "towline.listening/1")
+            .unwrap_or_else(|why| panic!("{why}"));
+        server.address = listening["address"].as_str().unwrap().to_owned();
+        server.url = listening["url"].as_str().unwrap_or_default().to_owned();
+        server
+    }
+
+    /// Starts a command that prints records and waits for its first of `schema`; if it ends before,
+    /// the error is what it said.
+    pub(crate) fn start_saying(
+        mut command: Command,
+        schema: &str,
+    ) -> Result<(Self, Value), String> {
         let mut child = command.spawn().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         let stderr = drain(child.stderr.take());
@@ -222,23 +236,26 @@ impl Server {
             url: String::new(),
             said: String::new(),
         };
-        let listening = server.record("towline.listening/1");
-        server.address = listening["address"].as_str().unwrap().to_owned();
-        server.url = listening["url"].as_str().unwrap_or_default().to_owned();
-        server
+        let record = server.next_record(schema)?;
+        Ok((server, record))
     }
 
     /// Waits for the next record of a schema.
     pub(crate) fn record(&mut self, schema: &str) -> Value {
+        self.next_record(schema)
+            .unwrap_or_else(|why| panic!("the server ended: {why}"))
+    }
+
+    fn next_record(&mut self, schema: &str) -> Result<Value, String> {
         loop {
             let mut line = String::new();
             if self.stdout.read_line(&mut line).unwrap() == 0 {
                 let stderr = self.stderr.take().map(|stderr| stderr.join().unwrap());
-                panic!("the server ended: {stderr:?}");
+                return Err(stderr.unwrap_or_default());
             }
             self.said.push_str(&line);
             match serde_json::from_str::<Value>(&line) {
-                Ok(record) if record["schema"] == schema => return record,
+                Ok(record) if record["schema"] == schema => return Ok(record),
                 _ => {}
             }
         }

@@ -3,10 +3,13 @@
 //!
 //! Owns the listening socket, one upstream socket per client address, and two [`Link`]s that all
 //! clients share, one per direction. `towline relay` and tests run it on a thread of its own
-//! ([`Relay::run`] blocks). Never looks into a datagram, and does not carry ECN marks.
+//! ([`Relay::run`] blocks). Never looks into a datagram, and does not carry ECN marks; the form
+//! for whole IP packets is in `tun`.
 //! A turn of the loop: deliver what the links release, wait, take in what has arrived.
 
 mod config;
+#[cfg(target_os = "linux")]
+pub mod tun;
 mod wait;
 
 use std::collections::BTreeMap;
@@ -73,9 +76,24 @@ struct Client {
     last_active: Time,
 }
 
+/// A clock whose zero is its start.
 struct Epoch {
     clock: Clock,
     start: Time,
+}
+
+impl Epoch {
+    fn start() -> Self {
+        let clock = Clock::start();
+        Self {
+            start: clock.now(),
+            clock,
+        }
+    }
+
+    fn now(&self) -> Time {
+        Time::ZERO + self.clock.now().saturating_duration_since(self.start)
+    }
 }
 
 impl Relay {
@@ -151,13 +169,7 @@ impl Relay {
     /// The listening socket or the system's wait failed for good. Errors of a single datagram
     /// or client are counted instead.
     pub fn run(&mut self, stop: &AtomicBool) -> io::Result<()> {
-        self.epoch.get_or_insert_with(|| {
-            let clock = Clock::start();
-            Epoch {
-                start: clock.now(),
-                clock,
-            }
-        });
+        self.epoch.get_or_insert_with(Epoch::start);
         let result = self.run_until(stop);
         self.publish();
         result
@@ -174,9 +186,7 @@ impl Relay {
     }
 
     fn now(&self) -> Time {
-        self.epoch.as_ref().map_or(Time::ZERO, |epoch| {
-            Time::ZERO + epoch.clock.now().saturating_duration_since(epoch.start)
-        })
+        self.epoch.as_ref().map_or(Time::ZERO, Epoch::now)
     }
 
     /// Sends what the links release.

@@ -1,11 +1,11 @@
-//! `towline sim`: experiments on the simulator. Nothing here touches a network or waits.
+//! `towline sim`: experiments on the simulator, from scenarios written in TOML.
 //!
 //! ```text
 //!   run      plays scenarios as they are            compare  one scenario under several controllers
-//!   matrix   what controllers must reach
 //!   input    files to scenarios                     play     virtual time, in parallel, with a bar
 //!   record   the JSON of a run                      plot     what is drawn of a run
 //!   table    columns for people                     chart    panels of lines as SVG
+//!   matrix   every row of what a controller must reach
 //! ```
 
 mod chart;

@@ -1,0 +1,11 @@
+//! What the comparisons share: building our programs, running them, describing the machine.
+//!
+//! Used by `bench-quic` (other QUIC stacks) and `bench-neighbour` (Linux TCP on one bottleneck).
+//! It measures and judges nothing itself.
+
+pub mod build;
+pub mod machine;
+pub mod process;
+
+/// What went wrong, as a sentence.
+pub type Outcome<T = ()> = Result<T, String>;

@@ -1,0 +1,136 @@
+//! `towline relay --tun`: all of IP between two network namespaces.
+
+use serde_json::json;
+use towline::relay::tun::{
+    CLIENT_ADDRESSES, DEFAULT_CLIENT_NAMESPACE, DEFAULT_SERVER_NAMESPACE, DEVICE_NAME,
+    SERVER_ADDRESSES, TunConfig, TunCounters, TunError, TunRelay,
+};
+
+use super::{LinkView, RelayArgs, print_link, record};
+use crate::exit::{Exit, Failure};
+use crate::interrupt::Interrupt;
+use crate::printer::Printer;
+use crate::units::counted;
+
+impl RelayArgs {
+    pub(super) async fn run_tun(
+        &self,
+        interrupt: Interrupt,
+        printer: Printer,
+    ) -> Result<Exit, Failure> {
+        let (to_server, to_client) = self.links()?;
+        let name = |given: &Option<String>, default: &str| {
+            given.clone().unwrap_or_else(|| default.to_owned())
+        };
+        let client_namespace = name(&self.client_ns, DEFAULT_CLIENT_NAMESPACE);
+        let server_namespace = name(&self.server_ns, DEFAULT_SERVER_NAMESPACE);
+        let mut relay = TunRelay::open(&TunConfig {
+            client_namespace: client_namespace.clone(),
+            server_namespace: server_namespace.clone(),
+            create: self.create,
+            to_server,
+            to_client,
+            seed: self.seed,
+        })
+        .map_err(|error| failure(&error))?;
+        let ends = [
+            ("client", &client_namespace, CLIENT_ADDRESSES),
+            ("server", &server_namespace, SERVER_ADDRESSES),
+        ];
+        for (name, namespace, addresses) in &ends {
+            printer.line(format_args!(
+                "{name}: {} and {} in namespace {namespace}; ip netns exec {namespace} PROGRAM",
+                addresses.v4, addresses.v6,
+            ));
+        }
+        let [client, server] = ends.map(|(_, namespace, addresses)| {
+            json!({
+                "namespace": namespace,
+                "ipv4": addresses.v4.to_string(),
+                "ipv6": addresses.v6.to_string(),
+            })
+        });
+        printer.record(&json!({
+            "schema": "towline.tun/1",
+            "device": DEVICE_NAME,
+            "client": client,
+            "server": server,
+            "seed": self.seed,
+        }));
+        let monitor = relay.monitor();
+        // Devices and namespaces go with `work`, so before the summary.
+        let work = move |stop: &_| {
+            let result = relay.run(stop);
+            (result, relay.counters())
+        };
+        let look = || {
+            let now = monitor.counters();
+            let view = |stats, queue_bytes| LinkView { stats, queue_bytes };
+            [
+                view(now.to_server, now.to_server_queue_bytes),
+                view(now.to_client, now.to_client_queue_bytes),
+            ]
+        };
+        let (result, counters) = self.relay(work, look, interrupt, printer).await?;
+        summarise(&counters, printer);
+        result.map_err(|error| {
+            Failure::new(Exit::Other, format!("the relay's device failed: {error}"))
+        })?;
+        Ok(Exit::Interrupted)
+    }
+}
+
+fn summarise(counters: &TunCounters, printer: Printer) {
+    print_link("up", "packet", &counters.to_server, printer);
+    print_link("down", "packet", &counters.to_client, printer);
+    if counters.lost_before_link > 0 {
+        printer.line(format_args!(
+            "{} lost before the links: the relay could not keep up",
+            counted(counters.lost_before_link, "packet"),
+        ));
+    }
+    printer.record(&json!({
+        "schema": "towline.relay.tun/1",
+        "not_forwarded": counters.not_forwarded,
+        "send_failures": counters.send_failures,
+        "lost_before_link": counters.lost_before_link,
+        "up": record(&counters.to_server),
+        "down": record(&counters.to_client),
+    }));
+}
+
+/// Whose fault it is, and the next step.
+fn failure(error: &TunError) -> Failure {
+    let (exit, next) = match error {
+        TunError::Link { .. } | TunError::Name { .. } | TunError::SameNamespace { .. } => {
+            return Failure::usage(error.to_string());
+        }
+        TunError::NoSuchNamespace { name } => (
+            Exit::Usage,
+            format!("make it with `ip netns add {name}`, or let the relay make both with --create"),
+        ),
+        TunError::NamespaceExists { name } => (
+            Exit::Usage,
+            format!("use it without --create, or remove it with `ip netns del {name}`"),
+        ),
+        TunError::DeviceExists { .. } => (
+            Exit::Usage,
+            "end the other relay, or name other namespaces with --client-ns and --server-ns"
+                .to_owned(),
+        ),
+        TunError::NotPermitted { .. } => (
+            Exit::Other,
+            "run it with sudo; the form `towline relay LISTEN UPSTREAM` for UDP needs no rights"
+                .to_owned(),
+        ),
+        TunError::NoTun => (Exit::Other, "`modprobe tun` loads it".to_owned()),
+        TunError::NoIpProgram => (
+            Exit::Other,
+            "install the package iproute2 (or iproute)".to_owned(),
+        ),
+        TunError::Ip { .. } | TunError::System { .. } => {
+            return Failure::new(Exit::Other, error.to_string());
+        }
+    };
+    Failure::new(exit, error.to_string()).next(next)
+}
