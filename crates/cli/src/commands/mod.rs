@@ -29,8 +29,6 @@ pub(crate) enum Command {
     Relay(relay::RelayArgs),
     /// Certificates and pins
     Cert(cert::CertCommandArgs),
-    /// Experiments with whole connections on a simulated network, on virtual time
-    Sim(sim::SimArgs),
 }
 
 impl Command {
@@ -44,7 +42,6 @@ impl Command {
             Self::Perf(args) => args.run(*printer).await,
             Self::Relay(args) => args.run(*printer).await,
             Self::Cert(args) => args.run(*printer),
-            Self::Sim(args) => args.run(*printer).await,
         }
     }
 }
