@@ -251,6 +251,7 @@ fn lost_acknowledgements_cost_no_window() {
                 at: begin,
                 forward: None,
                 back: Some(lossy),
+                pool: None,
             });
             let (flow, stats, outcome) = play(&scenario, &what);
             assert!(outcome.back.drops.loss > 10, "{what}");

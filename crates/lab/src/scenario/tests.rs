@@ -112,6 +112,97 @@ fn a_constant_stream_takes_its_rate_and_links_change_when_told() {
 }
 
 #[test]
+fn cross_traffic_comes_and_goes_from_its_start_on() {
+    let on_off = Traffic::OnOff {
+        rate: 4_000_000,
+        size: 1000,
+        on: Duration::from_secs(1),
+        off: Duration::from_secs(2),
+    };
+    let cross = Flow::bulk("cross", Algorithm::Cubic)
+        .with_traffic(on_off)
+        .during(millis(500)..Duration::MAX);
+    let outcome = run(&path(8).flow(cross)).expect("a possible scenario");
+    let rate = |from, to| outcome.flows[0].goodput(millis(from)..millis(to)) / 4e6;
+    for (from, to) in [(700, 1500), (3700, 4500), (6700, 7500)] {
+        assert!(
+            (0.95..1.05).contains(&rate(from, to)),
+            "{from}: {}",
+            rate(from, to)
+        );
+    }
+    for (from, to) in [(0, 500), (1600, 3500), (4600, 6500)] {
+        assert_eq!(rate(from, to), 0.0, "{from}");
+    }
+}
+
+#[test]
+fn a_link_that_follows_steps_is_measured_against_them() {
+    let mut scenario = path(8).flow(Flow::bulk("bulk", Algorithm::Cubic));
+    scenario.forward = "steps=0s:10mbit;2s:4mbit;4s:repeat,delay=25ms,queue=60000,overhead=28"
+        .parse()
+        .expect("a link");
+    let outcome = run(&scenario).expect("a possible scenario");
+    let used = outcome.utilisation(millis(1000)..millis(8000));
+    assert!((0.9..=1.005).contains(&used), "{used}");
+    let rates: Vec<_> = [100, 300, 500]
+        .map(|n: usize| outcome.bottleneck[n].rate)
+        .into();
+    assert_eq!(rates, [Some(10_000_000), Some(4_000_000), Some(10_000_000)]);
+    let worst = percentile(&outcome.queue_delays(millis(2500)..millis(4000)), 1.0);
+    assert!(
+        (0.06..=0.13).contains(&worst),
+        "60 kB at 4 Mbit/s are 120 ms: {worst}"
+    );
+}
+
+#[test]
+fn whoever_watches_sees_the_time_pass_and_may_end_it() {
+    let scenario = path(10).flow(Flow::ping());
+    let mut seen = Vec::new();
+    let outcome = run_with(&scenario, |at| {
+        seen.push(at);
+        match at >= millis(3000) {
+            true => std::ops::ControlFlow::Break(()),
+            false => std::ops::ControlFlow::Continue(()),
+        }
+    });
+    let outcome = outcome.expect("a possible scenario");
+    assert_eq!(outcome.duration, millis(3000));
+    assert_eq!(seen.len(), 31);
+    assert!(seen.is_sorted());
+    let answered = outcome.flows[0].ping_times(millis(0)..millis(2900));
+    assert_eq!(answered.len(), 29);
+}
+
+#[test]
+fn a_summary_says_who_had_what() {
+    let scenario = path(10)
+        .flow(Flow::bulk("one", Algorithm::NewReno))
+        .flow(Flow::bulk("two", Algorithm::NewReno).during(millis(2000)..millis(9000)))
+        .flow(Flow::ping());
+    let outcome = run(&scenario).expect("a possible scenario");
+    let summary = Summary::new(&scenario, &outcome, millis(1000));
+    assert_eq!(summary.span, millis(1000)..millis(10_000));
+    let [one, two, ping] = &summary.flows[..] else {
+        panic!("{summary:?}")
+    };
+    let [a, b] = [one, two].map(|flow| flow.share.expect("a share"));
+    assert!((a + b - 1.0).abs() < 1e-9 && a > b, "{a} {b}");
+    assert_eq!(ping.share, None);
+    assert_eq!(ping.packets_lost, Some(0));
+    assert!(
+        summary
+            .fairness
+            .is_some_and(|jain| (0.5..=1.0).contains(&jain))
+    );
+    // A flow is measured while it is active: 7 s of 9.
+    let delivered = outcome.flows[1].delivered() as f64 * 8.0;
+    assert!((two.goodput * 7.0 / delivered - 1.0).abs() < 0.05);
+    assert!(ping.rtt_p95 >= ping.rtt_p50 && ping.rtt_p50 > Some(0.05));
+}
+
+#[test]
 fn a_running_flow_changes_its_controller_without_stopping() {
     let mut flow = Flow::bulk("switching", Algorithm::Cubic);
     flow.switches = vec![(Duration::from_secs(5), Algorithm::NewReno)];

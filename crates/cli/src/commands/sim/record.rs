@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use towline_lab::scenario::{FlowOutcome, FlowSummary, Outcome, Scenario, Summary, Traffic};
+use towline_lab::scenario::{
+    Congestion, FlowOutcome, FlowSummary, Outcome, Scenario, Summary, Traffic,
+};
 
 /// One run.
 pub(super) fn record(
@@ -49,7 +51,7 @@ pub(super) fn record(
 /// The controller of a flow that has one.
 pub(super) fn controller(flow: &towline_lab::scenario::Flow) -> Option<String> {
     let is_engine = matches!(flow.traffic, Traffic::Bulk | Traffic::Streams { .. });
-    is_engine.then(|| flow.transport.congestion.to_string())
+    is_engine.then(|| Congestion::of(flow).to_string())
 }
 
 fn flow(cc: Option<String>, seen: &FlowSummary) -> Value {

@@ -1,11 +1,12 @@
 //! The flows of a scenario's text: each `[[flow]]` is one flow or a group of equal ones.
 
+use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
-use towline_quic::Algorithm;
+use towline_quic::{Algorithm, TrafficClass};
 
 use super::link::MAX_RATE;
-use super::reader::{Table, TextError, Value};
+use super::reader::{Place, Table, TextError, Value};
 use super::{Congestion, MAX_DURATION, NO_TIME};
 use crate::scenario::{Flow, MAX_FLOWS, Traffic};
 
@@ -17,19 +18,27 @@ const MAX_DATAGRAM_RATE: u64 = 1_000_000;
 const MAX_STREAM: u64 = 1_000_000_000_000;
 const ONE_MILLI: Duration = Duration::from_millis(1);
 
+/// Classes of a pool, first come first served.
+const CLASSES: [(&str, TrafficClass); 3] = [
+    ("interactive", TrafficClass::Interactive),
+    ("normal", TrafficClass::Normal),
+    ("background", TrafficClass::Background),
+];
 /// Keys of one kind of traffic.
 const FOREIGN: [(&str, &str); 7] = [
     ("streams", "traffic = \"streams\""),
     ("bytes", "traffic = \"streams\""),
     ("interval", "traffic = \"ping\""),
     ("size", "traffic = \"ping\" or \"constant\""),
-    ("rate", "traffic = \"constant\""),
+    ("rate", "traffic = \"constant\" (a limit is `rate_limit`)"),
     ("on", "traffic = \"constant\""),
     ("off", "traffic = \"constant\""),
 ];
 
 /// What one `[[flow]]` says.
-pub(super) struct Group {
+pub(super) struct Group<'t> {
+    /// Where it says that it is a part of the scenario's pool.
+    pub(super) member: Option<Place<'t>>,
     /// Its flows, in order.
     pub(super) flows: Vec<Flow>,
     /// It has a controller of its own, or needs none.
@@ -37,11 +46,11 @@ pub(super) struct Group {
 }
 
 /// Reads one `[[flow]]` of a scenario of `duration` that has `others` already.
-pub(super) fn group(
-    mut table: Table<'_>,
+pub(super) fn group<'t>(
+    mut table: Table<'t>,
     duration: Duration,
     others: usize,
-) -> Result<Group, TextError> {
+) -> Result<Group<'t>, TextError> {
     let mut flow = Flow::bulk("", Algorithm::default());
     let name = table.take("name").map(|value| value.name()).transpose()?;
     let cc = table.take("cc");
@@ -49,10 +58,11 @@ pub(super) fn group(
     let is_raw = !matches!(flow.traffic, Traffic::Bulk | Traffic::Streams { .. });
 
     let chosen = cc.as_ref().map(congestion).transpose()?;
-    if let Some(Congestion::Algorithm(algorithm)) = chosen {
-        flow.transport.congestion = algorithm;
+    if let Some(chosen) = chosen {
+        chosen.govern(&mut flow);
     }
     transport(&mut table, &mut flow)?;
+    let member = share(&mut table, &mut flow)?;
     if let Some(value) = cc.filter(|_| is_raw) {
         return Err(value.place.error(
             "raw datagrams obey no controller; leave it out, or make the traffic bulk or streams",
@@ -124,6 +134,7 @@ pub(super) fn group(
         ..flow.clone()
     });
     Ok(Group {
+        member,
         flows: flows.collect(),
         is_fixed: chosen.is_some() || is_raw,
     })
@@ -204,7 +215,30 @@ fn transport(table: &mut Table<'_>, flow: &mut Flow) -> Result<(), TextError> {
     transport.ecn = table.take_or("ecn", transport.ecn, Value::boolean)?;
     transport.ack_frequency =
         table.take_or("ack_thinning", transport.ack_frequency, Value::boolean)?;
+    if let Some(value) = table.take("rate_limit") {
+        let bytes = value.rate(8..=MAX_RATE)? / 8;
+        transport.rate_limit = NonZeroU64::new(bytes);
+    }
     Ok(())
+}
+
+/// The flow's part in the scenario's pool, and where that is said.
+fn share<'t>(table: &mut Table<'t>, flow: &mut Flow) -> Result<Option<Place<'t>>, TextError> {
+    let (class, weight) = (table.take("class"), table.take("weight"));
+    let Some(place) = class.as_ref().or(weight.as_ref()) else {
+        return Ok(None);
+    };
+    let place = place.place.clone();
+    let class = class.map_or(Ok(TrafficClass::Normal), |value| {
+        let known = CLASSES.iter().find(|(name, _)| value.string() == Ok(*name));
+        known.map(|(_, class)| *class).ok_or_else(|| {
+            let names = CLASSES.map(|(name, _)| name).join(", ");
+            value.place.error(format!("is no class; known are {names}"))
+        })
+    })?;
+    let weight = weight.map_or(Ok(1), |value| value.integer(1..=1000))? as u32;
+    flow.share = Some((class, NonZeroU32::new(weight).unwrap_or(NonZeroU32::MIN)));
+    Ok(Some(place))
 }
 
 fn switches(value: &Value<'_>, end: Duration) -> Result<Vec<(Duration, Algorithm)>, TextError> {
@@ -220,7 +254,11 @@ fn switches(value: &Value<'_>, end: Duration) -> Result<Vec<(Duration, Algorithm
             return Err(wrong());
         };
         let at = at.duration(NO_TIME..=end)?;
-        let Congestion::Algorithm(algorithm) = congestion(to)?;
+        let Congestion::Algorithm(algorithm) = congestion(to)? else {
+            return Err(to
+                .place
+                .error("a flow is under it from its start or never; give it as `cc`"));
+        };
         if switches.last().is_some_and(|(before, _)| *before >= at) {
             return Err(value.place.error("must be in order of time"));
         }

@@ -15,6 +15,7 @@ mod link;
 mod reader;
 
 use std::fmt;
+use std::num::NonZeroU64;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
@@ -25,7 +26,7 @@ pub use reader::TextError;
 
 use self::link::Link;
 use self::reader::{Table, Value};
-use super::{Change, Scenario, Traffic};
+use super::{Change, Flow, Scenario, Traffic};
 
 /// Longest scenario.
 const MAX_DURATION: Duration = Duration::from_secs(3600);
@@ -39,17 +40,44 @@ const MAX_TEXT: usize = 1 << 20;
 /// Changes of the links.
 const MAX_CHANGES: usize = 1000;
 
+/// The name of [`Congestion::Background`].
+const BACKGROUND: &str = "background";
+
 /// What governs the rate of a flow, as texts and commands name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Congestion {
     /// The connection's own controller.
     Algorithm(Algorithm),
+    /// One LEDBAT++ for all flows of the scenario that have it.
+    Background,
+}
+
+impl Congestion {
+    /// Puts a flow under it.
+    fn govern(self, flow: &mut Flow) {
+        match self {
+            Self::Algorithm(algorithm) => {
+                flow.transport.congestion = algorithm;
+                flow.background = false;
+            }
+            Self::Background => flow.background = true,
+        }
+    }
+
+    /// What governs a flow.
+    pub fn of(flow: &Flow) -> Self {
+        match flow.background {
+            true => Self::Background,
+            false => Self::Algorithm(flow.transport.congestion),
+        }
+    }
 }
 
 impl fmt::Display for Congestion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Algorithm(algorithm) => algorithm.fmt(f),
+            Self::Background => f.write_str(BACKGROUND),
         }
     }
 }
@@ -59,8 +87,11 @@ impl FromStr for Congestion {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.parse() {
+            _ if text == BACKGROUND => Ok(Self::Background),
             Ok(algorithm) => Ok(Self::Algorithm(algorithm)),
-            Err(error) => Err(UnknownCongestion(format!("{error}"))),
+            // That one is about the rate, and lists no names.
+            Err(error) if text.starts_with("fixed") => Err(UnknownCongestion(error.to_string())),
+            Err(error) => Err(UnknownCongestion(format!("{error}, {BACKGROUND}"))),
         }
     }
 }
@@ -142,6 +173,7 @@ impl ScenarioText {
             }
             None => NO_TIME,
         };
+        let pool = take("pool").map(|v| pool(&v)).transpose()?;
         if let Some(general) = general {
             general.finish(&[])?;
         }
@@ -164,7 +196,6 @@ impl ScenarioText {
 
         let mut read = Self {
             scenario: Scenario {
-                pool: None,
                 name,
                 seed,
                 duration,
@@ -172,6 +203,7 @@ impl ScenarioText {
                 back,
                 changes,
                 flows: Vec::new(),
+                pool,
                 sample_every,
             },
             warmup,
@@ -197,6 +229,11 @@ impl ScenarioText {
     fn add(&mut self, group: usize, table: Table<'_>) -> Result<(), TextError> {
         let place = table.place.clone();
         let read = flow::group(table, self.scenario.duration, self.scenario.flows.len())?;
+        if let Some(member) = read.member.filter(|_| self.scenario.pool.is_none()) {
+            return Err(member.error(
+                "is a part of a pool that is not there; write pool = \"10mbit\" in [scenario]",
+            ));
+        }
         for mut flow in read.flows {
             let bottleneck = match flow.reverse {
                 false => ("forward", &self.scenario.forward),
@@ -258,12 +295,17 @@ impl ScenarioText {
         let mut scenario = self.scenario.clone();
         for index in &self.open {
             if let Some(flow) = scenario.flows.get_mut(*index) {
-                let Congestion::Algorithm(algorithm) = congestion;
-                flow.transport.congestion = algorithm;
+                congestion.govern(flow);
             }
         }
         scenario
     }
+}
+
+/// The total of a pool, as bits a second.
+fn pool(value: &Value<'_>) -> Result<NonZeroU64, TextError> {
+    let rate = value.rate(1..=link::MAX_RATE)?;
+    NonZeroU64::new(rate).ok_or_else(|| value.place.error("is a rate of 0"))
 }
 
 /// Both directions as the text has them so far.
@@ -327,6 +369,7 @@ fn changes<'t>(
     for (at, mut table) in tables {
         path.forward.keep_queue(&now[0]);
         path.back.keep_queue(&now[1]);
+        let new_pool = table.take("pool").map(|v| pool(&v)).transpose()?;
         let one_way = ["forward", "back"].map(|key| table.take(key));
         path.overlay(table.take_rest(), files)?;
         for (value, link) in one_way.iter().zip([&mut path.forward, &mut path.back]) {
@@ -337,10 +380,10 @@ fn changes<'t>(
         now = link::pair(&path.forward, &path.back)?;
         let [forward, back] = now.clone();
         changes.push(Change {
-            pool: None,
             at,
             forward: Some(forward),
             back: Some(back),
+            pool: new_pool,
         });
     }
     Ok(changes)

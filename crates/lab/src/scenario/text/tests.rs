@@ -1,3 +1,5 @@
+use towline_quic::TrafficClass;
+
 use super::*;
 use crate::Random;
 use crate::scenario::{HEADERS, bdp};
@@ -7,6 +9,7 @@ const GOOD: &str = r#"
 name = "everything"
 seed = 7
 duration = "40s"
+pool = "8mbit"
 sample = "50ms"
 warmup = "5s"
 
@@ -27,6 +30,7 @@ back = { queue = "64kb" }
 [[change]]
 at = "20s"
 rate = "10mbit"
+pool = "4mbit"
 
 [[flow]]
 count = 3
@@ -39,6 +43,10 @@ start = "1s"
 stop = "30s"
 mtu = 1452
 hystart = false
+rate_limit = "4mbit"
+weight = 3
+class = "interactive"
+ecn = false
 ack_thinning = false
 access_delay = "5ms"
 switch = [["10s", "cubic"], ["20s", "newreno"]]
@@ -80,10 +88,12 @@ fn every_key_reaches_the_scenario() {
         back,
         changes,
         flows,
+        pool,
         sample_every,
     } = &read.scenario;
     assert_eq!((name.as_str(), *seed), ("everything", 7));
     assert_eq!(*duration, Duration::from_secs(40));
+    assert_eq!(*pool, NonZeroU64::new(8_000_000));
     assert_eq!(*sample_every, Duration::from_millis(50));
     assert_eq!(read.warmup, Duration::from_secs(5));
 
@@ -102,6 +112,10 @@ fn every_key_reaches_the_scenario() {
         panic!("{changes:?}")
     };
     assert_eq!(slower.at, Duration::from_secs(20));
+    assert_eq!(
+        (slower.pool, faster.pool),
+        (NonZeroU64::new(4_000_000), None)
+    );
     let link = slower.forward.as_ref().expect("a change");
     assert_eq!((link.rate, link.queue), (Some(10_000_000), Some(one_bdp)));
     assert_eq!(link.delay, Duration::from_millis(20));
@@ -121,6 +135,10 @@ fn every_key_reaches_the_scenario() {
     let reno = &flows[3];
     assert_eq!(reno.transport.congestion, Algorithm::NewReno);
     assert_eq!(reno.transport.mtu, 1452);
+    assert_eq!(reno.transport.rate_limit, NonZeroU64::new(500_000));
+    assert!(!reno.transport.ecn);
+    let weight = std::num::NonZeroU32::new(3).expect("three");
+    assert_eq!(reno.share, Some((TrafficClass::Interactive, weight)));
     assert!(!reno.transport.hystart && !reno.transport.ack_frequency);
     assert_eq!(reno.active, Duration::from_secs(1)..Duration::from_secs(30));
     assert_eq!(reno.access_delay, Duration::from_millis(5));
@@ -156,6 +174,9 @@ fn a_controller_goes_where_the_text_leaves_it_open() {
     assert_eq!(of(&reno), [Algorithm::NewReno; 5]);
     let cubic = read.with_congestion(Congestion::Algorithm(Algorithm::Cubic));
     assert_eq!(of(&cubic)[3], Algorithm::NewReno, "it has one of its own");
+    let background = read.with_congestion(Congestion::Background);
+    let under: Vec<bool> = background.flows.iter().map(|f| f.background).collect();
+    assert_eq!(under[..5], [true, true, true, false, true]);
     assert!(read.is_open() && read.is_open_flow(0) && !read.is_open_flow(3));
 }
 
@@ -175,6 +196,35 @@ fn a_queue_is_bytes_or_products_or_time() {
     let read = read(&with(own)).expect("a good text");
     let [forward, back] = [read.scenario.forward, read.scenario.back];
     assert_eq!((forward.queue, back.queue), (Some(12_500), Some(125_000)));
+}
+
+#[test]
+fn a_link_follows_steps_or_a_trace_and_its_queue_the_typical_rate() {
+    let own = "[path]\nrtt = \"100ms\"\nqueue = \"1bdp\"\n[[flow]]\n";
+    let read = |link: &str| {
+        let trace = |name: &str| Ok(if name == "t" { "5\n10\n" } else { "x" }.to_owned());
+        ScenarioText::parse(&format!("{own}{link}"), &trace)
+    };
+    let steps = "[forward]\nsteps = [\"0s:10mbit\", \"5s:2mbit\", \"10s:repeat\"]\n[back]\nrate = \"1mbit\"";
+    let link = read(steps).expect("a good text").scenario.forward;
+    assert_eq!(link.queue, Some(6_000_000 / 8 / 10));
+    let trace = "[forward]\ntrace = \"t\"\n[back]\nrate = \"1mbit\"";
+    let link = read(trace).expect("a good text").scenario.forward;
+    let schedule = link.schedule.expect("a schedule");
+    assert_eq!(schedule.repeat(), Some(Duration::from_millis(10)));
+    // Two packets of 1500 bytes in 10 ms.
+    assert_eq!(link.queue, Some(2_400_000 / 8 / 10));
+    let error = read(&trace.replace("\"t\"", "\"u\"")).expect_err("no trace");
+    assert!(error.to_string().contains("trace line 1: x"), "{error}");
+    assert_eq!(error.line, 6);
+    // Whoever says it last: a change to a plain rate ends the steps.
+    let change = format!("{steps}\n[[change]]\nat = \"1s\"\nrate = \"3mbit\"");
+    let scenario = read(&change).expect("a good text").scenario;
+    let link = scenario.changes[0].forward.as_ref().expect("a change");
+    assert_eq!(
+        (link.rate, link.schedule.is_none()),
+        (Some(3_000_000), true)
+    );
 }
 
 #[test]
@@ -328,6 +378,33 @@ fn every_mistake_names_its_line_and_what_to_write() {
             7,
             1,
             &["to 10s"],
+        ),
+        (
+            &with("[[flow]]\nswitch = [[\"1s\", \"background\"]]"),
+            7,
+            1,
+            &["as `cc`"],
+        ),
+        (&with("[[flow]]\nweight = 2"), 7, 1, &["pool = \"10mbit\""]),
+        (
+            &with("[[flow]]\nclass = \"first\""),
+            7,
+            1,
+            &["interactive, normal, background"],
+        ),
+        (&with("[[flow]]\nrate_limit = \"7bit\""), 7, 1, &["from 8"]),
+        (&with("ecn = true\n[[flow]]"), 6, 1, &["add aqm"]),
+        (
+            &with("steps = [\"0s:1mbit\"]\n[[flow]]"),
+            6,
+            1,
+            &["either rate or steps"],
+        ),
+        (
+            &with("trace = \"x\"\n[[flow]]"),
+            6,
+            1,
+            &["there is no file x"],
         ),
         (&with("[[flow]]\nname = \"\""), 7, 1, &["1 to 40"]),
         (
