@@ -9,7 +9,7 @@ Exit codes:
     0  ok                               5  the peer broke the protocol
     1  another failure                  6  timeout: the peer went silent
     2  wrong usage or configuration     7  data not whole: some files did not go through
-    3  cannot resolve or connect        8  a threshold was missed (--fail-if)
+    3  cannot resolve or connect        8  a threshold was missed (--fail-if, sim matrix)
     4  certificate or TLS failure     130  interrupted
 
 URLs:  towline://HOST[:PORT][/PATH][#sha256=PIN]   the port is 4433 if not given";

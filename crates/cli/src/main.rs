@@ -3,6 +3,7 @@
 
 mod certs;
 mod commands;
+mod congestion;
 mod display;
 mod exit;
 mod interrupt;

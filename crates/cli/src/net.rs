@@ -12,6 +12,7 @@ use towline::identity::Pin;
 use towline::{ConnectError, Connection, ConnectionError, Endpoint};
 
 use crate::certs::{self, CertArgs, pin_of};
+use crate::congestion::CongestionArgs;
 use crate::exit::{Exit, Failure};
 use crate::printer::Printer;
 use crate::streams::ALPN;
@@ -45,6 +46,8 @@ pub(crate) struct ConnectArgs {
     /// Give up when nothing arrives for this long
     #[arg(long, value_name = "TIME", default_value = IDLE_TIMEOUT, value_parser = parse_positive_duration)]
     pub(crate) idle_timeout: Duration,
+    #[command(flatten)]
+    pub(crate) congestion: CongestionArgs,
 }
 
 /// Flags of every command that listens.
@@ -55,11 +58,14 @@ pub(crate) struct ListenArgs {
     /// Give a peer up when nothing arrives for this long
     #[arg(long, value_name = "TIME", default_value = IDLE_TIMEOUT, value_parser = parse_positive_duration)]
     pub(crate) idle_timeout: Duration,
+    #[command(flatten)]
+    pub(crate) congestion: CongestionArgs,
 }
 
-/// The options of a connection with these timeouts.
-pub(crate) fn options(idle_timeout: Duration) -> Options {
+/// The options of a connection with these timeouts that sends in this way.
+pub(crate) fn options(idle_timeout: Duration, congestion: &CongestionArgs) -> Options {
     let mut options = Options::new(ALPN);
+    congestion.apply(&mut options.transport);
     options.transport.max_idle_timeout = idle_timeout;
     // Neither a slow disk nor a waiting user is silence.
     options.transport.keep_alive_interval = Some((idle_timeout / 3).min(Duration::from_secs(5)));
@@ -73,8 +79,8 @@ pub(crate) fn options(idle_timeout: Duration) -> Options {
 /// The manifest waits unread on the control stream while the lanes work, so the connection's
 /// window must hold a full stream window and leave room for the lanes: were it used up by
 /// the manifest, nothing could ever be settled and no manifest be read.
-pub(crate) fn receiving_options(idle_timeout: Duration) -> Options {
-    let mut options = options(idle_timeout);
+pub(crate) fn receiving_options(idle_timeout: Duration, congestion: &CongestionArgs) -> Options {
+    let mut options = options(idle_timeout, congestion);
     let transport = &mut options.transport;
     transport.max_stream_receive_window = STREAM_WINDOW;
     transport.receive_window = CONNECTION_WINDOW;

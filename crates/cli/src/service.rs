@@ -216,7 +216,6 @@ impl Service {
             roots: vec![wanted],
             follow_links: false,
             lanes: LANES,
-            limiter: None,
         };
         let lanes = QuicLanes(connection.clone());
         let ended = send(

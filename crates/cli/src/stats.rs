@@ -26,6 +26,8 @@ pub(crate) struct StatsRecord {
     pub(crate) pacing_rate: Option<u64>,
     pub(crate) delivery_rate: Option<u64>,
     pub(crate) congestion_events: u64,
+    pub(crate) ecn_capable: bool,
+    pub(crate) ce_marks: u64,
     pub(crate) mtu: u16,
     pub(crate) key_updates: u64,
 }
@@ -52,6 +54,8 @@ impl From<&Stats> for StatsRecord {
             pacing_rate: stats.pacing_rate,
             delivery_rate: stats.delivery_rate,
             congestion_events: stats.congestion_events,
+            ecn_capable: stats.ecn_capable,
+            ce_marks: stats.ce_marks,
             mtu: stats.mtu,
             key_updates: stats.key_updates,
         }

@@ -5,6 +5,7 @@
 //!   workload  applications at both ends of a connection, and the ledger that knows the truth
 //!   swarm     per seed: features, strengths, workload; faults, then heal; invariants; shrinking
 //!   scenario  flows with their controllers across a bottleneck, and what was measured
+//!   matrix    what controllers must reach, row by row: plays scenarios, holds values against marks
 //!   fuzz      bodies of the fuzz targets as plain functions, and a stable random mutator
 //! ```
 //!
@@ -13,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 pub mod fuzz;
+pub mod matrix;
 mod random;
 pub mod scenario;
 pub mod swarm;

@@ -4,12 +4,16 @@
 //! `docs/caps.md`. Nothing here reads a clock, a file or the environment.
 
 use std::fmt;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rand_core::Rng;
-use towline_recovery::Algorithm;
-use towline_wire::ConnectionId;
+use towline_recovery::{
+    Algorithm, Config as RecoveryConfig, Controller, HostController, Pool, PoolMember, Recovery,
+    TrafficClass,
+};
+use towline_wire::{ConnectionId, Side};
 
 /// Settings of one connection, shared by all connections made with them.
 #[derive(Clone, Debug)]
@@ -46,6 +50,14 @@ pub struct TransportConfig {
     pub mtu: u16,
     /// Congestion controller. Default CUBIC.
     pub congestion: Algorithm,
+    /// Connections with this controller share one LEDBAT++ that aims at 25 ms of queue, instead of
+    /// having one of `congestion` each: background work that makes way for everybody else.
+    pub background: Option<HostController>,
+    /// Strict limit, bytes a second of UDP payload, over every packet: acknowledgements, probes and
+    /// retransmissions count. Default none.
+    pub rate_limit: Option<NonZeroU64>,
+    /// Part in a bandwidth pool that the host's connections share. Default none.
+    pub bandwidth: Option<BandwidthShare>,
     /// HyStart++ in the first slow start (RFC 9406). Default on.
     pub hystart: bool,
     /// Token-bucket pacing. Default on.
@@ -82,6 +94,9 @@ impl Default for TransportConfig {
             datagram_send_buffer: 1 << 20,
             mtu: 1200,
             congestion: Algorithm::default(),
+            background: None,
+            rate_limit: None,
+            bandwidth: None,
             hystart: true,
             pacing: true,
             ack_frequency: true,
@@ -92,7 +107,58 @@ impl Default for TransportConfig {
     }
 }
 
+/// A connection's part in a [`Pool`]: what is left of the total is shared by weight among those of
+/// a class that want more.
+#[derive(Clone, Debug)]
+pub struct BandwidthShare {
+    /// The pool; its total can be changed at any time.
+    pub pool: Pool,
+    /// Whose packets go first.
+    pub class: TrafficClass,
+    /// Weight within the class.
+    pub weight: NonZeroU32,
+}
+
+impl BandwidthShare {
+    /// An ordinary part: class normal, weight 1.
+    pub fn new(pool: Pool) -> Self {
+        Self {
+            pool,
+            class: TrafficClass::Normal,
+            weight: NonZeroU32::MIN,
+        }
+    }
+
+    pub(crate) fn join(&self) -> PoolMember {
+        self.pool.join(self.class, self.weight)
+    }
+}
+
 impl TransportConfig {
+    /// Recovery of a new connection.
+    pub(crate) fn recovery<F: Clone>(&self, side: Side, seed: u64) -> Recovery<F> {
+        let config = RecoveryConfig {
+            algorithm: self.congestion,
+            max_datagram_size: self.datagram_size(),
+            initial_rtt: self.initial_rtt,
+            side,
+            hystart: self.hystart,
+            pacing: self.pacing,
+            ecn: self.ecn,
+            seed,
+            rate_limit: self.rate_limit,
+        };
+        let mut recovery = match &self.background {
+            Some(host) => {
+                let member = host.join(config.max_datagram_size);
+                Recovery::with_controller(config, Controller::Host(member))
+            }
+            None => Recovery::new(config),
+        };
+        recovery.set_pool_member(self.bandwidth.as_ref().map(BandwidthShare::join));
+        recovery
+    }
+
     /// The packet size this configuration asks for, inside the bounds of RFC 9000 §14.
     pub(crate) fn datagram_size(&self) -> u16 {
         self.mtu.clamp(1200, 65_507)

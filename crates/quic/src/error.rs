@@ -193,6 +193,9 @@ pub enum WriteError {
     /// The stream was finished or reset by this side, or never existed.
     #[error("the stream is already finished or reset")]
     ClosedStream,
+    /// The stream cannot be finished: a write went past bytes that were never written.
+    #[error("bytes before the end of the stream were never written; write them, or reset it")]
+    MissingBytes,
     /// The connection is over.
     #[error("connection lost: {0}")]
     ConnectionLost(ConnectionError),
@@ -210,6 +213,9 @@ pub enum ReadError {
     /// The stream was read to its end, stopped by this side, or never existed.
     #[error("the stream is already finished or stopped")]
     ClosedStream,
+    /// This side has read the stream out of order, after which it cannot be read in order.
+    #[error("the stream was read out of order before; go on with unordered reads")]
+    IllegalOrderedRead,
     /// The connection is over.
     #[error("connection lost: {0}")]
     ConnectionLost(ConnectionError),

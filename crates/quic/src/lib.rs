@@ -18,19 +18,22 @@ mod endpoint;
 mod error;
 
 pub use config::{
-    CidGenerator, ClientConfig, EndpointConfig, RetryPolicy, ServerConfig, ShardedCid,
-    TransportConfig,
+    BandwidthShare, CidGenerator, ClientConfig, EndpointConfig, RetryPolicy, ServerConfig,
+    ShardedCid, TransportConfig,
 };
 pub use connection::Connection;
 pub use connection::assemble::TrainBuf;
 pub use connection::component::Ecn;
 pub use connection::events::Event;
 pub use connection::stats::Stats;
+pub use connection::streams::ReceivedChunk;
 pub use connection::timers::Timer;
 pub use endpoint::{ConnectionHandle, DatagramMeta, Endpoint, EndpointStats, Transmit};
 pub use error::{
     Close, ConnectError, ConnectionError, ReadError, SendDatagramError, TimeoutReason, WriteError,
 };
 pub use towline_identity::PeerIdentity;
-pub use towline_recovery::Algorithm;
+pub use towline_recovery::{
+    Algorithm, HostController, Pool, PoolMember, TrafficClass, UnknownAlgorithm,
+};
 pub use towline_wire::{Direction, Side, StreamId, Time, TransportErrorCode};

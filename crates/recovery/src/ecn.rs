@@ -1,13 +1,16 @@
 //! Whether packets may be marked ECN-capable on this path (RFC 9000 §13.4.2, Appendix A.4).
 //!
 //! The first packets are marked ECT(0); once the peer's counts prove that marks arrive whole, all
-//! are. A path or peer that clears, invents or mistakes marks, and a path that loses the marked
-//! packets, is spared them from then on: this can only lower the rate. Called by `Recovery`.
+//! are. A path or peer that clears, invents or mistakes marks, and a path that marks all
+//! packets or loses the marked ones, is spared them from then on: this can only lower the rate. Called by `Recovery`.
 
 use towline_wire::EcnCounts;
 
 /// Packets marked before the peer has confirmed any.
 const TESTING_PACKETS: u64 = 10;
+
+/// Probe timeouts in a row after which it may be the marks that do not arrive any more.
+const SUSPICIOUS_TIMEOUTS: u32 = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -18,6 +21,8 @@ enum State {
     /// Enough were marked; what became of them is not known yet.
     Unknown,
     Capable,
+    /// Nothing came through for a while: unmarked probes tell whether anything does.
+    Suspended,
     Failed,
 }
 
@@ -27,6 +32,10 @@ pub(crate) struct Validation {
     state: State,
     /// Marked packets of this path that were lost while none was acknowledged.
     lost: u64,
+    /// CE marks reported before the first packet that arrived as it was sent.
+    only_ce: Option<u64>,
+    /// Whether marks were suspended and no marked packet was acknowledged since.
+    suspected: bool,
 }
 
 /// What is known of one packet number space; counts outlive the path.
@@ -46,6 +55,8 @@ impl Validation {
                 false => State::Off,
             },
             lost: 0,
+            only_ce: Some(0),
+            suspected: false,
         }
     }
 
@@ -75,10 +86,20 @@ impl Validation {
         }
     }
 
-    /// A probe timeout before anything was heard: perhaps it is the marks.
-    pub(crate) fn on_probe_timeout(&mut self) {
-        if matches!(self.state, State::Testing(_)) {
-            self.state = State::Unknown;
+    /// A probe timeout, the `in_a_row`th: before anything was heard it may be the marks, and after
+    /// several a path that carried marks may lose them now. Unmarked packets find out; a path that
+    /// falls silent again as soon as marks are back is not tried a third time.
+    pub(crate) fn on_probe_timeout(&mut self, in_a_row: u32) {
+        match self.state {
+            State::Testing(_) => self.state = State::Unknown,
+            State::Capable if in_a_row >= SUSPICIOUS_TIMEOUTS => {
+                self.state = match self.suspected {
+                    true => State::Failed,
+                    false => State::Suspended,
+                };
+                self.suspected = true;
+            }
+            _ => {}
         }
     }
 
@@ -104,6 +125,9 @@ impl Validation {
         if matches!(self.state, State::Off | State::Failed) {
             return 0;
         }
+        if self.state == State::Suspended {
+            self.state = State::Capable;
+        }
         let Some(counts) = counts else {
             if newly_marked > 0 {
                 self.state = State::Failed;
@@ -126,7 +150,19 @@ impl Validation {
         space.reported = counts;
         if newly_marked > 0 {
             self.lost = 0;
+            self.suspected = false;
             self.state = State::Capable;
+        }
+        if ect0 > 0 {
+            self.only_ce = None;
+        }
+        if let Some(only_ce) = &mut self.only_ce {
+            *only_ce += ce;
+            if *only_ce >= TESTING_PACKETS {
+                // No queue marks everything from the start: the path tells nothing.
+                self.state = State::Failed;
+                return 0;
+            }
         }
         ce
     }

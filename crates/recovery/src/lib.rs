@@ -16,16 +16,21 @@ mod ecn;
 mod loss;
 mod pacing;
 mod persistent_congestion;
+mod pool;
 mod pto;
+mod rate_limit;
 mod recovery;
 mod rtt;
 mod sent;
 mod stats;
+mod throttle;
 
 pub use congestion::{
-    AckSample, Algorithm, Bbr, CongestionController, Controller, Handover, LEDBAT_TARGET,
-    LeastAckRate, Ledbat, LossSample, LostPacket, SendSample, UnknownAlgorithm,
+    AckSample, Algorithm, Bbr, CongestionController, Controller, FixedRate, HOST_TARGET, Handover,
+    HostController, HostMember, LEDBAT_TARGET, LeastAckRate, Ledbat, LossSample, LostPacket,
+    SendSample, UnknownAlgorithm,
 };
+pub use pool::{Pool, PoolMember, TrafficClass};
 pub use pto::LossTimer;
 pub use recovery::{
     AckError, AckSummary, Config, Expired, FrameOwner, MAX_TRACKED_PACKETS, PacketKind, Permit,

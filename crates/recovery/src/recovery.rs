@@ -7,6 +7,7 @@
 mod feedback;
 mod interface;
 
+use core::num::NonZeroU64;
 use core::time::Duration;
 
 use towline_wire::{PacketNumberSpace, Time};
@@ -20,10 +21,12 @@ use crate::congestion::{
 use crate::ecn;
 use crate::loss::{LossBatch, Space};
 use crate::pacing::{self, Pacer};
+use crate::pool::PoolMember;
 use crate::pto::ProbeTimer;
 use crate::rtt::RttEstimator;
 use crate::sent::Sent;
 use crate::stats::Stats;
+use crate::throttle::Throttle;
 
 /// Cap: packets tracked per connection before `permit` answers `Blocked` whatever the window says.
 pub const MAX_TRACKED_PACKETS: usize = 131_072;
@@ -45,6 +48,7 @@ pub struct Recovery<F> {
     pto: ProbeTimer,
     controller: Controller,
     pacer: Pacer,
+    throttle: Throttle,
     sampler: RateSampler,
     ecn: ecn::Validation,
     /// The train being built is marked ECT(0).
@@ -105,6 +109,7 @@ impl<F: Clone> Recovery<F> {
             rtt: RttEstimator::new(config.initial_rtt),
             pto: ProbeTimer::new(config.side, DEFAULT_MAX_ACK_DELAY),
             pacer: Pacer::new(initial_window(config.max_datagram_size)),
+            throttle: Throttle::new(config.rate_limit),
             controller,
             ecn: ecn::Validation::new(config.ecn),
             marking: false,
@@ -239,31 +244,74 @@ impl<F: Clone> Recovery<F> {
         self.batch = LossBatch::default();
     }
 
+    /// A strict limit in bytes per second over every packet, those that need no permit included;
+    /// `None` lifts it. Any window of 100 ms or more carries at most rate x window + what the rate
+    /// earns in 1 ms, or two datagrams if that is more.
+    pub fn set_rate_limit(&mut self, limit: Option<NonZeroU64>) {
+        self.config.rate_limit = limit;
+        self.throttle.set_limit(limit);
+    }
+
+    /// The limit in force.
+    pub fn rate_limit(&self) -> Option<NonZeroU64> {
+        self.config.rate_limit
+    }
+
+    /// Takes part in the host's bandwidth pool, or leaves it.
+    pub fn set_pool_member(&mut self, member: Option<PoolMember>) {
+        self.throttle.set_pool(member);
+    }
+
+    /// Its place in the pool, whose class and weight can be changed.
+    pub fn pool_member(&self) -> Option<&PoolMember> {
+        self.throttle.pool()
+    }
+
     // Sending.
 
     /// Whether, when and how much may be sent in packets in flight. Probes need no permit.
     pub fn permit(&mut self, now: Time) -> Permit {
         self.touch(now);
         let datagram = u64::from(self.config.max_datagram_size);
-        let room = self
+        let mut room = self
             .controller
             .window()
             .saturating_sub(self.bytes_in_flight);
-        if room < datagram || self.is_full() {
-            if self.recovery_datagram {
-                return Permit::Send { bytes: datagram };
-            }
+        let closed = room < datagram || self.is_full();
+        if closed && !self.recovery_datagram {
             self.on_utilised();
             return Permit::Blocked;
         }
-        let Some(rate) = self.pacing_rate() else {
+        let strict_rate = self.controller.strict_rate();
+        match self.throttle.permit(now, datagram, strict_rate) {
+            Ok(bytes) => room = room.min(bytes),
+            Err(at) => {
+                // The limit holds the sender back and not the path, so its rate says nothing of
+                // the path and its window is no larger than it needs.
+                self.on_app_limited();
+                return Permit::Wait(at);
+            }
+        }
+        if closed {
+            return Permit::Send { bytes: datagram };
+        }
+        if strict_rate.is_some() {
             return Permit::Send { bytes: room };
+        }
+        let paced = match self.controller.turn(now, self.bytes_in_flight) {
+            Some(turn) => turn.map(|bytes| bytes.max(datagram)),
+            None => match self.pacing_rate() {
+                Some(rate) => {
+                    let burst = self
+                        .controller
+                        .send_quantum()
+                        .unwrap_or_else(|| initial_window(self.config.max_datagram_size));
+                    self.pacer.permit(now, rate, datagram, burst)
+                }
+                None => Ok(room),
+            },
         };
-        let burst = self
-            .controller
-            .send_quantum()
-            .unwrap_or_else(|| initial_window(self.config.max_datagram_size));
-        match self.pacer.permit(now, rate, datagram, burst) {
+        match paced {
             Ok(bytes) => Permit::Send {
                 bytes: bytes.min(room),
             },
@@ -272,6 +320,19 @@ impl<F: Clone> Recovery<F> {
                 Permit::Wait(at)
             }
         }
+    }
+
+    /// A packet of `size` bytes that needs no permit (a probe, an acknowledgement) wants to leave:
+    /// the time before which the strict limit forbids even that. Without a limit never one.
+    pub fn held_until(&mut self, now: Time, size: u16) -> Option<Time> {
+        self.touch(now);
+        let datagram = u64::from(self.config.max_datagram_size);
+        self.throttle.exempt(now, u64::from(size), datagram)
+    }
+
+    /// There is something to send that `permit` told to wait: what a limit held back is wanted.
+    pub fn on_held_back(&mut self) {
+        self.throttle.on_held_back();
     }
 
     /// All that is in flight was sent as fast as window and pacer allow: its ACKs may grow the
@@ -337,6 +398,7 @@ impl<F: Clone> Recovery<F> {
             self.sampler
                 .on_app_limited(self.bytes_in_flight.saturating_add(bytes));
         }
+        self.throttle.on_sent(now, bytes);
         let snapshot = match in_flight {
             true => self.sampler.on_sent(now, bytes, self.bytes_in_flight),
             false => self.sampler.snapshot(now, self.bytes_in_flight),
@@ -406,7 +468,11 @@ impl<F: Clone> Recovery<F> {
             bytes_in_flight: self.bytes_in_flight,
             cwnd: self.controller.window(),
             ssthresh: self.controller.ssthresh(),
-            pacing_rate: self.pacing_rate(),
+            pacing_rate: self
+                .pacing_rate()
+                .into_iter()
+                .chain(self.throttle.rate())
+                .min(),
             delivery_rate: self.sampler.latest(),
             congestion_events: self.counters.congestion_events,
             spurious_congestion_events: self.counters.spurious_congestion_events,

@@ -181,6 +181,10 @@ fn both() -> [Algorithm; 2] {
     [Algorithm::NewReno, Algorithm::Cubic]
 }
 
+fn all() -> [Algorithm; 3] {
+    [Algorithm::NewReno, Algorithm::Cubic, Algorithm::Bbr]
+}
+
 #[test]
 fn slow_start_fills_a_long_fat_path_within_ten_round_trips() {
     // 2.4 MB, 100 Mbit/s, 165 ms: 1.8 s less one round trip for the handshake.
@@ -190,7 +194,7 @@ fn slow_start_fills_a_long_fat_path_within_ten_round_trips() {
         queue_bytes: 2_000_000,
         drop_every: 0,
     };
-    for algorithm in both() {
+    for algorithm in all() {
         let outcome = transfer(algorithm, &path, 2_400_000);
         assert_eq!(
             (outcome.timeouts, outcome.stats.packets_lost),
@@ -213,7 +217,7 @@ fn a_large_transfer_uses_the_bottleneck() {
         queue_bytes: 500_000,
         drop_every: 0,
     };
-    for algorithm in both() {
+    for algorithm in all() {
         let outcome = transfer(algorithm, &path, 100_000_000);
         let seconds = outcome.finished.as_secs_f64();
         assert!(seconds < 8.0 * 1.1, "{algorithm}: {seconds} s, ideal is 8");
@@ -275,7 +279,7 @@ fn pacing_keeps_the_queue_of_a_paced_sender_short() {
         queue_bytes: 10_000_000,
         drop_every: 0,
     };
-    for algorithm in both() {
+    for algorithm in all() {
         let outcome = transfer(algorithm, &path, 500_000);
         assert!(
             outcome.deepest_queue <= 30_000,
@@ -311,7 +315,7 @@ fn a_slow_path_with_a_shallow_queue_delivers_everything() {
         queue_bytes: 6_000,
         drop_every: 7,
     };
-    for algorithm in both() {
+    for algorithm in all() {
         let outcome = transfer(algorithm, &path, 500_000);
         assert!(outcome.finished < Duration::from_secs(60), "{algorithm}");
         assert_eq!(outcome.stats.bytes_in_flight, 0);

@@ -93,12 +93,6 @@ pub(crate) struct Waiting {
     pub(crate) datagram: Datagram,
 }
 
-impl Waiting {
-    pub(crate) fn is_markable(&self, ecn: bool) -> bool {
-        ecn && self.datagram.is_ecn_capable()
-    }
-}
-
 /// First in, first out, as far as the discipline lets them.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
@@ -165,7 +159,7 @@ impl Queue {
             now,
             sojourn: now.saturating_duration_since(waiting.since),
             backlog: self.bytes,
-            markable: waiting.is_markable(ecn),
+            markable: ecn && waiting.datagram.is_ecn_capable(),
         };
         self.discipline.on_leaving(aqm, &leaving)
     }

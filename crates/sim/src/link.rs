@@ -86,7 +86,7 @@ impl Link {
     }
 
     /// Hands a datagram to the link at `now`.
-    pub fn push(&mut self, now: Time, datagram: Datagram) {
+    pub fn push(&mut self, now: Time, mut datagram: Datagram) {
         self.advance(now);
         let now = self.latest;
         let payload_len = datagram.payload.len();
@@ -94,23 +94,31 @@ impl Link {
         self.stats.bytes_in += payload_len as u64;
         let fate = self.faults.draw(&self.config, payload_len);
 
-        let mut coming = Waiting {
-            since: now,
-            size: payload_len as u64 + u64::from(self.config.overhead),
-            fate,
-            doomed: false,
-            datagram,
-        };
-        let Some(start) = self.admit(now, &mut coming) else {
+        let size = payload_len as u64 + u64::from(self.config.overhead);
+        let Some(start) = self.admit(now, size, &fate, &mut datagram) else {
             return;
         };
-        coming.doomed = self.is_taken(&coming.fate);
-        if coming.doomed {
-            coming.datagram.payload = Vec::new();
+        let doomed = self.is_taken(&fate);
+        if doomed {
+            datagram.payload = Vec::new();
         } else {
-            self.deform(&mut coming.datagram.payload, &coming.fate);
+            self.deform(&mut datagram.payload, &fate);
         }
-        self.held_bytes += held_bytes(coming.datagram.payload.len());
+        if self.config.service().is_none() {
+            self.pass(size);
+            if !doomed {
+                self.leave(now, &fate, datagram);
+            }
+            return;
+        }
+        self.held_bytes += held_bytes(datagram.payload.len());
+        let coming = Waiting {
+            since: now,
+            size,
+            fate,
+            doomed,
+            datagram,
+        };
         if start > now {
             self.queue.push(coming);
             let peak = &mut self.stats.queue_peak_bytes;
@@ -146,8 +154,15 @@ impl Link {
     }
 
     /// Brings queue and counters up to `now` without taking anything out; `push` and `poll` do the same.
+    #[inline]
     pub fn advance(&mut self, now: Time) {
         self.latest = self.latest.max(now);
+        if self.serialising > 0 || self.queue.len() > 0 {
+            self.work_off_queue();
+        }
+    }
+
+    fn work_off_queue(&mut self) {
         while let Some(start) = self.next_start()
             && start <= self.latest
         {
@@ -238,8 +253,14 @@ impl Link {
     }
 
     /// When a datagram starts to leave, or `None` if it does not get in.
-    fn admit(&mut self, now: Time, coming: &mut Waiting) -> Option<Time> {
-        let payload_len = coming.datagram.payload.len();
+    fn admit(
+        &mut self,
+        now: Time,
+        size: u64,
+        fate: &Fate,
+        datagram: &mut Datagram,
+    ) -> Option<Time> {
+        let payload_len = datagram.payload.len();
         if self.config.mtu.is_some_and(|mtu| payload_len > mtu) {
             self.stats.drops.mtu += 1;
             return None;
@@ -249,7 +270,7 @@ impl Link {
             return None;
         }
         if let Some(policer) = &self.config.policer
-            && !self.bucket.take(policer, now, coming.size)
+            && !self.bucket.take(policer, now, size)
         {
             self.stats.drops.policer += 1;
             return None;
@@ -258,36 +279,37 @@ impl Link {
             return Some(now);
         };
         let start = self.transmitter.start(now, service);
-        if start > now && !self.queue.has_room(coming.size, self.config.queue_limit()) {
+        // RED's average counts those as well that find the queue full.
+        let verdict = self.judge_coming(now, size, fate, datagram);
+        if verdict == Verdict::Drop {
+            self.stats.drops.aqm += 1;
+            return None;
+        }
+        if start > now && !self.queue.has_room(size, self.config.queue_limit()) {
             self.stats.drops.queue += 1;
             return None;
         }
-        match self.judge_coming(now, coming) {
-            Verdict::Drop => {
-                self.stats.drops.aqm += 1;
-                return None;
-            }
-            Verdict::Mark => self.stats.ce_marks += u64::from(coming.datagram.mark_congestion()),
-            Verdict::Pass => {}
+        if verdict == Verdict::Mark {
+            self.stats.ce_marks += u64::from(datagram.mark_congestion());
         }
         Some(start)
     }
 
     /// RED's verdict on a datagram that comes.
-    fn judge_coming(&mut self, now: Time, coming: &Waiting) -> Verdict {
+    fn judge_coming(&mut self, now: Time, size: u64, fate: &Fate, datagram: &Datagram) -> Verdict {
         if !matches!(self.config.aqm, Aqm::Red { .. }) {
             return Verdict::Pass;
         }
         let free = self.transmitter.departure();
         let rate = self.config.typical_rate().max(1);
-        let service = u128::from(coming.size) * 8 * 1_000_000_000 / u128::from(rate);
+        let service = u128::from(size) * 8 * 1_000_000_000 / u128::from(rate);
         let coming = Coming {
             now,
             backlog: self.queue.bytes(),
             idle_since: (self.queue.len() == 0 && free <= now).then_some(free),
             service: Duration::from_nanos(u64::try_from(service).unwrap_or(u64::MAX)),
-            markable: coming.is_markable(self.config.ecn),
-            luck: coming.fate.red_luck,
+            markable: self.config.ecn && datagram.is_ecn_capable(),
+            luck: fate.red_luck,
         };
         self.queue.on_coming(&self.config.aqm, &coming)
     }
@@ -335,15 +357,17 @@ impl Link {
 
     /// At `start` the bottleneck is free for a datagram that is in the queue no more.
     fn leave_queue(&mut self, start: Time, mut waiting: Waiting) {
+        self.held_bytes -= held_bytes(waiting.datagram.payload.len());
         let Some(service) = self.config.service() else {
-            self.stats.bytes_out += waiting.size;
-            self.stats.datagrams_out += 1;
-            return self.leave(start, waiting);
+            self.pass(waiting.size);
+            if !waiting.doomed {
+                self.leave(start, &waiting.fate, waiting.datagram);
+            }
+            return;
         };
         let (aqm, ecn) = (&self.config.aqm, self.config.ecn);
         match self.queue.on_leaving(aqm, ecn, start, &waiting) {
             Verdict::Drop => {
-                self.held_bytes -= held_bytes(waiting.datagram.payload.len());
                 // A doomed one is in the counters already.
                 self.stats.drops.aqm += u64::from(!waiting.doomed);
                 return;
@@ -360,26 +384,24 @@ impl Link {
         let departure = self
             .transmitter
             .transmit(waiting.since, waiting.size, service);
-        self.leave(departure, waiting);
+        if !waiting.doomed {
+            self.leave(departure, &waiting.fate, waiting.datagram);
+        }
+    }
+
+    /// Counts what meets no bottleneck.
+    fn pass(&mut self, size: u64) {
+        self.stats.bytes_out += size;
+        self.stats.datagrams_out += 1;
     }
 
     /// The last bit leaves the bottleneck at `departure`.
-    fn leave(&mut self, departure: Time, waiting: Waiting) {
-        let Waiting {
-            fate,
-            doomed,
-            datagram,
-            ..
-        } = waiting;
-        self.held_bytes -= held_bytes(datagram.payload.len());
-        if doomed {
-            return;
-        }
+    fn leave(&mut self, departure: Time, fate: &Fate, datagram: Datagram) {
         if self.config.is_blacked_out(departure) {
             self.stats.drops.blackout += 1;
             return;
         }
-        let arrival = self.arrival(departure, &fate);
+        let arrival = self.arrival(departure, fate);
         let copy = fate.duplicate.then(|| datagram.clone());
         self.launch(arrival, datagram);
         if let Some(copy) = copy

@@ -3,11 +3,13 @@
 //! The crate a Rust user adds. [`io`] has sockets and endpoint shards without a
 //! runtime; over it, with the default feature `tokio`, stand [`Endpoint`],
 //! [`Connection`] and the streams; an endpoint may use several cores
-//! ([`EndpointBuilder::shards`]). [`config`] makes ready configurations, [`engine`]
+//! ([`EndpointBuilder::shards`]); [`message`] sends messages over its streams. [`config`] makes ready configurations, [`engine`]
 //! is the QUIC engine below, for its types. Protocol rules live in the engine, not here.
 
 pub mod config;
 pub mod io;
+#[cfg(feature = "tokio")]
+pub mod message;
 #[cfg(feature = "tokio")]
 pub mod quic;
 pub mod relay;
@@ -23,4 +25,4 @@ pub use quic::{
     RecvStream, SendStream, ShardStats, WriteError,
 };
 pub use towline_identity::PeerIdentity;
-pub use towline_quic::{ConnectionError, SendDatagramError};
+pub use towline_quic::{ConnectionError, ReceivedChunk, SendDatagramError};

@@ -2,7 +2,8 @@
 //!
 //! Owns parsing and emitting of QUIC v1: variable-length integers, identifiers, packet headers
 //! (RFC 8999, RFC 9000 §17), frames (RFC 9000 §19, RFC 9221) and transport parameters
-//! (RFC 9000 §18). Called by every other crate; holds no state of its own.
+//! (RFC 9000 §18), and the header of Towline's messages. Called by every other crate; holds no
+//! state of its own.
 //!
 //! Never does: cryptography, I/O, policy. No function here panics on input, and parsing borrows
 //! from the datagram instead of allocating.
@@ -12,6 +13,7 @@ mod cursor;
 mod error_code;
 mod frame;
 mod ids;
+mod message;
 mod packet;
 mod parameters;
 mod time;
@@ -22,6 +24,9 @@ pub use frame::*;
 pub use ids::{
     ConnectionId, Direction, MAX_CID_LEN, MAX_STREAMS, PacketNumberSpace, Side,
     StatelessResetToken, StreamId,
+};
+pub use message::{
+    MAX_MESSAGE_HEADER_LEN, MAX_MESSAGE_METADATA, MessageHeader, MessageHeaderError,
 };
 pub use packet::*;
 pub use parameters::{

@@ -93,7 +93,7 @@ impl EchoArgs {
             )));
         }
         let mut interrupt = Interrupt::install(printer);
-        let options = options(self.network.idle_timeout);
+        let options = options(self.network.idle_timeout, &self.network.congestion);
         let client = tokio::select! {
             client = self.network.connect(&self.url, &options, printer) => client?,
             () = interrupt.wait() => return Ok(Exit::Interrupted),

@@ -7,6 +7,7 @@ pub(crate) mod recv;
 pub(crate) mod relay;
 pub(crate) mod send;
 pub(crate) mod serve;
+pub(crate) mod sim;
 
 use crate::exit::{Exit, Failure};
 use crate::printer::Printer;
@@ -26,6 +27,8 @@ pub(crate) enum Command {
     Perf(perf::PerfArgs),
     /// Stand between two programs as a bad network
     Relay(relay::RelayArgs),
+    /// Play scenarios on the simulator and compare congestion controllers
+    Sim(sim::SimArgs),
     /// Certificates and pins
     Cert(cert::CertCommandArgs),
 }
@@ -40,6 +43,7 @@ impl Command {
             Self::Echo(args) => args.run(*printer).await,
             Self::Perf(args) => args.run(*printer).await,
             Self::Relay(args) => args.run(*printer).await,
+            Self::Sim(args) => args.run(*printer).await,
             Self::Cert(args) => args.run(*printer),
         }
     }

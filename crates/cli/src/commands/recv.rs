@@ -64,7 +64,7 @@ impl RecvArgs {
     async fn fetch(&self, url: &Url, printer: Printer) -> Result<Exit, Failure> {
         let store = self.receiving.store(&self.out)?;
         let mut interrupt = Interrupt::install(printer);
-        let options = receiving_options(self.network.idle_timeout);
+        let options = receiving_options(self.network.idle_timeout, &self.network.congestion);
         let lanes = Lanes::default();
         let Some((_registration, arrivals)) = lanes.register(SESSION) else {
             return Err(Failure::new(Exit::Other, "the session number is in use"));
@@ -134,10 +134,11 @@ impl RecvArgs {
         let interrupt = Interrupt::install(printer);
         let (received, ends) = mpsc::unbounded_channel();
         let mut service = Service::new(printer, interrupt, received);
-        let options = receiving_options(self.network.idle_timeout);
+        let options = receiving_options(self.network.idle_timeout, &self.network.congestion);
         let network = ListenArgs {
             certificate: self.certificate.clone(),
             idle_timeout: self.network.idle_timeout,
+            congestion: self.network.congestion.clone(),
         };
         let listening = network.listen(address, &options)?;
         // Only now: a port in use must not leave a new folder behind.

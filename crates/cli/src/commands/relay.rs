@@ -25,7 +25,7 @@ use crate::units::{BitRate, Bytes, counted, parse_positive_duration, rate};
 /// Flags of `relay`.
 #[derive(clap::Args)]
 #[command(
-    after_help = "A SPEC is a list such as rate=100mbit,delay=50ms,jitter=2ms,queue=64kb,loss=2%,reorder=1%,dup=0.5%,corrupt=0.1%,mtu=1400,blackout=5s+5s (start + length).
+    after_help = "A SPEC is a list such as rate=100mbit,delay=50ms,jitter=2ms,queue=64kb,aqm=codel,ecn=on,police=5mbit:32kb,loss=2%,reorder=1%,dup=0.5%,corrupt=0.1%,mtu=1400,blackout=5s+5s (start + length), with steps=0s:50mbit;20s:10mbit in place of rate where it changes. Only the --tun form carries ECN marks.
 
 With --tun the relay joins two network namespaces and carries every IP packet (TCP, UDP, ICMP) between them, on Linux, as root:
     towline relay --tun --create --both rate=20mbit,delay=20ms,queue=100kb
@@ -311,6 +311,8 @@ fn record(link: &LinkStats) -> Value {
         "truncated": link.truncated,
         "ce_marks": link.ce_marks,
         "queue_peak_bytes": link.queue_peak_bytes,
+        "datagrams_out": link.datagrams_out,
+        "bytes_out": link.bytes_out,
         "queue_delay": mean_queue_delay(link, &LinkStats::default()),
     })
 }

@@ -14,14 +14,12 @@ use crate::printer::Printer;
 use crate::streams::{QuicLanes, open_session};
 use crate::summary::{Role, Summary, conclude};
 use crate::transfer::caps::MAX_LANES;
-use crate::transfer::limit::Limiter;
 use crate::transfer::message::{Reason, stream_kind};
 use crate::transfer::path::RelativePath;
 use crate::transfer::progress::Progress;
 use crate::transfer::report::SessionError;
 use crate::transfer::send::{SendPlan, send};
 use crate::transfer::walk::Root;
-use crate::units::parse_rate;
 use crate::url::Url;
 
 /// The only transfer of its connection.
@@ -38,9 +36,6 @@ pub(crate) struct SendArgs {
     /// Where to: the line the receiver printed. Its path is a folder below the destination
     #[arg(value_name = "URL")]
     url: Url,
-    /// Send no faster than this: 500k, 2M, 2MiB (bytes a second), 16Mbit
-    #[arg(long, value_name = "RATE", value_parser = parse_rate)]
-    limit: Option<u64>,
     /// Files under way at once
     #[arg(short = 'P', long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=MAX_LANES as i64))]
     parallel: u8,
@@ -60,7 +55,11 @@ impl SendArgs {
         let connecting = async {
             let client = self
                 .network
-                .connect(&self.url, &options(self.network.idle_timeout), printer)
+                .connect(
+                    &self.url,
+                    &options(self.network.idle_timeout, &self.network.congestion),
+                    printer,
+                )
                 .await?;
             let control = open_session(
                 &client.connection,
@@ -86,7 +85,6 @@ impl SendArgs {
             roots,
             follow_links: self.follow_links,
             lanes: self.parallel.into(),
-            limiter: self.limit.map(|rate| Arc::new(Limiter::new(rate))),
         };
         let lanes = QuicLanes(client.connection.clone());
         let mut sent = send(

@@ -80,14 +80,14 @@ impl ServeArgs {
             .map(|folder| self.receiving.store(folder))
             .transpose()?;
         let options = match service.store {
-            Some(_) => receiving_options(self.network.idle_timeout),
-            None => options(self.network.idle_timeout),
+            Some(_) => receiving_options(self.network.idle_timeout, &self.network.congestion),
+            None => options(self.network.idle_timeout, &self.network.congestion),
         };
         let listening = self.network.listen(self.listen, &options)?;
         let endpoint = listening.endpoint.clone();
         service.perf = Some(PerfHost::new(
             endpoint.clone(),
-            options.transport.congestion,
+            self.network.congestion.name(),
         ));
         if service.root.is_some() {
             listening.warn_if_public(printer, "fetch these files");

@@ -7,7 +7,6 @@
 pub(crate) mod caps;
 pub(crate) mod claims;
 pub(crate) mod cpu;
-pub(crate) mod limit;
 pub(crate) mod message;
 pub(crate) mod path;
 pub(crate) mod pipe;

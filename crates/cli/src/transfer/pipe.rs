@@ -13,7 +13,6 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::mpsc;
 
 use super::caps::{BLOCK_BYTES, BLOCKS_IN_PIPE};
-use super::limit::Limiter;
 use super::progress::Progress;
 
 /// A stream that data leaves on; blocks are handed over without a copy.
@@ -91,24 +90,11 @@ impl BlockWriter {
 pub(crate) async fn pump_out<L: LaneWriter>(
     mut lane: L,
     mut blocks: mpsc::Receiver<Bytes>,
-    limiter: Option<Arc<Limiter>>,
     progress: Arc<Progress>,
 ) -> io::Result<()> {
-    while let Some(mut block) = blocks.recv().await {
-        match &limiter {
-            None => {
-                progress.touch();
-                lane.write_chunk(block).await?;
-            }
-            Some(limiter) => {
-                while !block.is_empty() {
-                    let part = block.split_to(block.len().min(limiter.grain()));
-                    limiter.take(part.len()).await;
-                    progress.touch();
-                    lane.write_chunk(part).await?;
-                }
-            }
-        }
+    while let Some(block) = blocks.recv().await {
+        progress.touch();
+        lane.write_chunk(block).await?;
     }
     lane.finish().await
 }

@@ -21,7 +21,6 @@ use tokio::task::JoinSet;
 
 use super::caps::{MAX_LANES, MAX_UNSETTLED_SENDER};
 use super::cpu::CpuMeter;
-use super::limit::Limiter;
 use super::message::{
     Answer, EntryKind, FileFacts, Message, Refusal, put_entry, put_varint, read_message,
     stream_kind,
@@ -44,7 +43,6 @@ pub(crate) struct SendPlan {
     pub(crate) follow_links: bool,
     /// Data streams, 1 to `MAX_LANES`.
     pub(crate) lanes: usize,
-    pub(crate) limiter: Option<Arc<Limiter>>,
 }
 
 struct Session {
@@ -122,12 +120,7 @@ where
     });
     for _ in 0..plan.lanes.clamp(1, MAX_LANES) {
         let session = Arc::clone(&session);
-        workers.spawn(run_lane(
-            session,
-            lanes.clone(),
-            session_number,
-            plan.limiter.clone(),
-        ));
+        workers.spawn(run_lane(session, lanes.clone(), session_number));
     }
 
     let outcome = {
@@ -226,7 +219,6 @@ async fn run_lane<O: OpenLane>(
     session: Arc<Session>,
     lanes: O,
     session_number: u64,
-    limiter: Option<Arc<Limiter>>,
 ) -> io::Result<()> {
     let mut lane = lanes.open().await?;
     let mut preamble = Vec::new();
@@ -239,7 +231,7 @@ async fn run_lane<O: OpenLane>(
         // A closed pipe shows in `pump_out`'s error.
         let _ = serve_lane(&session.jobs, &mut writer, &session.progress);
     });
-    pump_out(lane, blocks, limiter, progress).await
+    pump_out(lane, blocks, progress).await
 }
 
 impl Session {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use std::net::SocketAddr;
 use towline_quic::{
     ClientConfig, ConnectionHandle, DatagramMeta, Direction, Endpoint, EndpointConfig, Event,
-    ReadError, RetryPolicy, ServerConfig, StreamId, TrainBuf,
+    ReadError, RetryPolicy, ServerConfig, StreamId, TrainBuf, TransportConfig,
 };
 use towline_sim::{Datagram, Network};
 use towline_testkit::{SERVER_NAME, TlsPair};
@@ -15,8 +15,8 @@ use towline_wire::Time;
 
 use super::outcome::{FlowOutcome, FlowSample};
 use super::run::RunError;
-use super::{Flow, Traffic};
-use crate::world::{START, ecn};
+use super::{Flow, START, Traffic};
+use crate::world::ecn;
 
 /// Streams one flow may open.
 const MAX_STREAMS: u32 = 100;
@@ -69,7 +69,7 @@ impl Party {
     pub(super) fn new(
         seed: u64,
         index: usize,
-        flow: &Flow,
+        flow: Flow,
         addresses: [SocketAddr; 2],
         tls: &TlsPair,
     ) -> Result<Self, RunError> {
@@ -85,7 +85,7 @@ impl Party {
                 {
                     return Err(wrong("1 to 100 streams of at least one byte"));
                 }
-                Kind::Engine(Box::new(Engine::new(seed, index, flow, tls)))
+                Kind::Engine(Box::new(Engine::new(seed, index, &flow, tls)))
             }
             Traffic::Ping { interval, size } => {
                 if interval.is_zero() || !(8..=65_507).contains(&size) {
@@ -97,7 +97,12 @@ impl Party {
                     sent: 0,
                 }
             }
-            Traffic::Constant { rate, size } => {
+            Traffic::Constant { rate, size } | Traffic::OnOff { rate, size, .. } => {
+                if let Traffic::OnOff { on, .. } = flow.traffic
+                    && on.is_zero()
+                {
+                    return Err(wrong("it is never on"));
+                }
                 if rate == 0 || !(8..=65_507).contains(&size) {
                     return Err(wrong("a rate of 0, or a size that is not 8 to 65507 bytes"));
                 }
@@ -117,6 +122,7 @@ impl Party {
                 name: flow.name.clone(),
                 started: flow.active.start,
                 connected: None,
+                initial_window: None,
                 completed: Vec::new(),
                 stream_bytes: Vec::new(),
                 stream_bytes_at_first_end: Vec::new(),
@@ -127,7 +133,7 @@ impl Party {
                 pings: Vec::new(),
                 sends: Vec::new(),
             },
-            flow: flow.clone(),
+            flow,
             delivered: 0,
         })
     }
@@ -207,8 +213,9 @@ impl Party {
                     self.wake = None;
                     return;
                 }
-                let (Traffic::Ping { size, .. } | Traffic::Constant { size, .. }) =
-                    self.flow.traffic
+                let (Traffic::Ping { size, .. }
+                | Traffic::Constant { size, .. }
+                | Traffic::OnOff { size, .. }) = self.flow.traffic
                 else {
                     return;
                 };
@@ -222,6 +229,9 @@ impl Party {
                 network.send(now, Datagram::new(sender, receiver, payload));
                 *sent += 1;
                 *next += *interval;
+                if let Traffic::OnOff { on, off, .. } = self.flow.traffic {
+                    *next = within_on(START + self.flow.active.start, *next, on, off);
+                }
                 self.wake = Some(*next);
             }
             Kind::Engine(engine) => {
@@ -311,6 +321,8 @@ impl Party {
                 sample.packets_lost = stats.packets_lost;
             }
         }
+        // The last one and that of the end may be due together.
+        self.seen.samples.pop_if(|last| last.at == at);
         self.seen.samples.push(sample);
     }
 
@@ -323,7 +335,13 @@ impl Engine {
     fn new(seed: u64, index: usize, flow: &Flow, tls: &TlsPair) -> Self {
         let transport = Arc::new(flow.transport.clone());
         let mut server_config = ServerConfig::new(Arc::clone(&tls.server));
-        server_config.transport = Arc::clone(&transport);
+        // What its host limits and shares is the sender's affair.
+        server_config.transport = Arc::new(TransportConfig {
+            background: None,
+            rate_limit: None,
+            bandwidth: None,
+            ..flow.transport.clone()
+        });
         server_config.retry = RetryPolicy::Never;
         let mut config = ClientConfig::new(Arc::clone(&tls.client));
         config.transport = transport;
@@ -400,6 +418,7 @@ impl Engine {
                     _ => (1, None),
                 };
                 if let Some(connection) = self.client.connection_mut(handle) {
+                    seen.initial_window = Some(connection.stats().cwnd);
                     for _ in 0..count {
                         if let Some(id) = connection.open(Direction::Unidirectional) {
                             self.sending.push((id, bytes));
@@ -523,4 +542,16 @@ impl Engine {
             seen.receiver = Some(connection.stats());
         }
     }
+}
+
+/// The first time from `time` on at which a source is on that began, on, at `start`.
+fn within_on(start: Time, time: Time, on: Duration, off: Duration) -> Time {
+    let period = on.as_nanos() + off.as_nanos();
+    let since = time.saturating_duration_since(start).as_nanos();
+    let into = since % period.max(1);
+    if into < on.as_nanos() {
+        return time;
+    }
+    let wait = u64::try_from(period - into).unwrap_or(u64::MAX);
+    time + Duration::from_nanos(wait)
 }

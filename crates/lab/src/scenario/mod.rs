@@ -7,24 +7,35 @@
 //! ```
 //!
 //! A [`Scenario`] says what stands where; [`run`] plays it on virtual time; an [`Outcome`] holds
-//! what was seen. The matrix, `towline sim` and the tests use nothing else. It knows neither TOML
-//! nor plots, and reads no clock: one scenario is one outcome, byte for byte.
+//! what was seen, and a [`Summary`] its figures. The matrix, `towline sim` and the tests use nothing
+//! else; [`ScenarioText`] reads the TOML form. Nothing here opens a file, draws, or reads a clock:
+//! one scenario is one outcome, byte for byte.
 
+mod capacity;
 mod flow;
 mod outcome;
 mod run;
+mod summary;
+mod text;
 
+use std::num::{NonZeroU32, NonZeroU64};
 use std::ops::Range;
 use std::time::Duration;
 
-use towline_quic::{Algorithm, TransportConfig};
+use towline_quic::{Algorithm, TrafficClass, TransportConfig};
 use towline_sim::LinkConfig;
+use towline_wire::Time;
 
 pub use outcome::{
     BottleneckSample, FlowOutcome, FlowSample, Outcome, coefficient_of_variation, jain, mean,
     median, percentile,
 };
-pub use run::{RunError, run};
+pub use run::{RunError, run, run_with};
+pub use summary::{FlowSummary, Summary};
+pub use text::{Congestion, ScenarioText, TextError, UnknownCongestion};
+
+/// Where a scenario's clock starts: links count blackouts and changes of rate from there.
+const START: Time = Time::ZERO;
 
 /// IPv4 and UDP headers, which the rate of a scenario's links carries as well.
 pub const HEADERS: u32 = 28;
@@ -49,6 +60,8 @@ pub struct Scenario {
     pub changes: Vec<Change>,
     /// Who sends.
     pub flows: Vec<Flow>,
+    /// Total of the bandwidth pool for flows with a `share`, in bits per second.
+    pub pool: Option<NonZeroU64>,
     /// Time between two samples of a flow.
     pub sample_every: Duration,
 }
@@ -62,6 +75,8 @@ pub struct Change {
     pub forward: Option<LinkConfig>,
     /// New back link, if it changes.
     pub back: Option<LinkConfig>,
+    /// New total of the pool, if it changes.
+    pub pool: Option<NonZeroU64>,
 }
 
 /// A sender and its receiver.
@@ -71,6 +86,11 @@ pub struct Flow {
     pub name: String,
     /// Transport settings of both ends, the controller among them.
     pub transport: TransportConfig,
+    /// Instead of a controller of its own it is under the one background controller of all such
+    /// flows.
+    pub background: bool,
+    /// Its part in the scenario's pool, if it has one.
+    pub share: Option<(TrafficClass, NonZeroU32)>,
     /// What is sent.
     pub traffic: Traffic,
     /// When it is sent, from the start of the scenario: a connection is opened at the start and
@@ -112,6 +132,17 @@ pub enum Traffic {
         /// UDP payload of each; at least 8.
         size: u32,
     },
+    /// The same by turns: cross traffic that comes and goes.
+    OnOff {
+        /// Bits of UDP payload a second while it is on.
+        rate: u64,
+        /// UDP payload of each; at least 8.
+        size: u32,
+        /// How long it sends, from the start of the flow on; above 0.
+        on: Duration,
+        /// How long it then pauses.
+        off: Duration,
+    },
 }
 
 impl Flow {
@@ -123,12 +154,22 @@ impl Flow {
                 congestion,
                 ..TransportConfig::default()
             },
+            background: false,
+            share: None,
             traffic: Traffic::Bulk,
             active: Duration::ZERO..Duration::MAX,
             access_delay: Duration::ZERO,
             reverse: false,
             switches: Vec::new(),
             record_sends: false,
+        }
+    }
+
+    /// A bulk flow under the scenario's background controller.
+    pub fn background(name: impl Into<String>) -> Self {
+        Self {
+            background: true,
+            ..Self::bulk(name, Algorithm::LedbatPlusPlus)
         }
     }
 
@@ -181,6 +222,7 @@ impl Scenario {
             back,
             changes: Vec::new(),
             flows: Vec::new(),
+            pool: None,
             sample_every: Duration::from_millis(100),
         }
     }

@@ -31,6 +31,8 @@ pub struct FlowOutcome {
     pub started: Duration,
     /// When the sender's handshake was done.
     pub connected: Option<Duration>,
+    /// The sender's congestion window then, bytes.
+    pub initial_window: Option<u64>,
     /// When the receiver had the last byte of each stream, in the order of the streams.
     pub completed: Vec<Option<Duration>>,
     /// Stream bytes the receiver had of each stream at the end.
@@ -81,20 +83,11 @@ pub struct BottleneckSample {
     pub queue: u64,
     /// Bytes carried so far, headers included.
     pub carried: u64,
-    /// Its rate then, in bits per second.
+    /// Its rate then, in bits per second; of a schedule, the mean until the next sample.
     pub rate: Option<u64>,
-}
-
-impl BottleneckSample {
-    /// How long a datagram that joins the queue now will wait.
-    pub fn delay(&self) -> Duration {
-        match self.rate {
-            Some(rate) if rate > 0 => {
-                Duration::from_secs_f64(self.queue as f64 * 8.0 / rate as f64)
-            }
-            _ => Duration::ZERO,
-        }
-    }
+    /// How long a datagram that joins the queue now will wait; where the rate follows a schedule,
+    /// how long those waited on average that left since the sample before.
+    pub delay: Duration,
 }
 
 impl Outcome {
@@ -125,7 +118,7 @@ impl Outcome {
         self.bottleneck
             .iter()
             .filter(|s| span.contains(&s.at))
-            .map(|s| s.delay().as_secs_f64())
+            .map(|s| s.delay.as_secs_f64())
             .collect()
     }
 

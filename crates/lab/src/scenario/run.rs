@@ -6,15 +6,18 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::num::NonZeroU64;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
+use towline_quic::{BandwidthShare, HostController, Pool};
 use towline_sim::{LinkConfig, LinkConfigError, LinkId, Network, RouteError};
 use towline_testkit::{TlsOptions, tls_pair};
 use towline_wire::Time;
 
+use super::capacity::Capacity;
 use super::flow::Party;
-use super::{BottleneckSample, Change, Flow, MAX_FLOWS, Outcome, Scenario};
-use crate::world::START;
+use super::{BottleneckSample, Change, Flow, MAX_FLOWS, Outcome, START, Scenario};
 
 /// A scenario that cannot be played. The mistake of whoever wrote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,8 +60,20 @@ impl From<LinkConfigError> for RunError {
 /// # Errors
 /// When it is impossible; nothing was played.
 pub fn run(scenario: &Scenario) -> Result<Outcome, RunError> {
+    run_with(scenario, |_| ControlFlow::Continue(()))
+}
+
+/// The same, telling `progress` the virtual time that has passed, from sample to sample. When it
+/// breaks off, the outcome holds what was seen until then.
+///
+/// # Errors
+/// When the scenario is impossible; nothing was played.
+pub fn run_with(
+    scenario: &Scenario,
+    progress: impl FnMut(Duration) -> ControlFlow<()>,
+) -> Result<Outcome, RunError> {
     let mut play = Play::new(scenario)?;
-    play.go();
+    play.go(progress);
     Ok(play.outcome())
 }
 
@@ -67,13 +82,22 @@ struct Play {
     forward: LinkId,
     back: LinkId,
     parties: Vec<Party>,
+    pool: Option<Pool>,
     changes: VecDeque<Change>,
     end: Time,
     sample_every: Duration,
     next_sample: Time,
     next_bottleneck_sample: Time,
     bottleneck: Vec<BottleneckSample>,
+    /// Of a forward link whose rate follows a schedule.
+    capacity: Option<Capacity>,
+    /// Datagrams that left the bottleneck by the last sample, and their waits together.
+    waited: (u64, Duration),
     now: Time,
+}
+
+fn capacity(link: &LinkConfig) -> Option<Capacity> {
+    link.schedule.as_ref().map(Capacity::new)
 }
 
 /// The two addresses of flow number `index`: who sends, who receives.
@@ -110,10 +134,11 @@ impl Play {
         let back = network.add_link("back", scenario.back.clone())?;
         let tls = tls_pair(scenario.seed, &TlsOptions::default());
         let mut parties = Vec::new();
+        let commons = Commons::new(scenario);
         for (index, flow) in scenario.flows.iter().enumerate() {
             let addresses = addresses(index);
             lay(&mut network, flow, addresses, [forward, back])?;
-            let party = Party::new(scenario.seed, index, flow, addresses, &tls)?;
+            let party = Party::new(scenario.seed, index, commons.enrol(flow), addresses, &tls)?;
             parties.push(party);
         }
         let mut changes: Vec<Change> = scenario.changes.clone();
@@ -123,24 +148,29 @@ impl Play {
             forward,
             back,
             parties,
+            pool: commons.pool,
             changes: changes.into(),
             end: START + scenario.duration,
             sample_every: scenario.sample_every.max(Duration::from_millis(1)),
             next_sample: START,
             next_bottleneck_sample: START,
             bottleneck: Vec::new(),
+            capacity: capacity(&scenario.forward),
+            waited: (0, Duration::ZERO),
             now: START,
         })
     }
 
-    fn go(&mut self) {
+    fn go(&mut self, mut progress: impl FnMut(Duration) -> ControlFlow<()>) {
         while let Some(next) = self.next_event()
             && next <= self.end
             && !self.parties.iter().all(Party::is_over)
         {
             self.now = self.now.max(next);
             self.change_links();
-            self.sample();
+            if self.sample() && progress(self.now.saturating_duration_since(START)).is_break() {
+                return;
+            }
             while let Some(datagram) = self.network.poll_deliver(self.now) {
                 if let Some(party) = self.parties.get_mut(flow_of(datagram.destination)) {
                     party.deliver(self.now, datagram, &mut self.network);
@@ -173,35 +203,67 @@ impl Play {
             };
             self.reconfigure(self.forward, change.forward);
             self.reconfigure(self.back, change.back);
+            if let (Some(pool), Some(total)) = (&self.pool, change.pool) {
+                pool.set_total(bytes(total));
+            }
         }
     }
 
     fn reconfigure(&mut self, link: LinkId, config: Option<LinkConfig>) {
         if let Some(config) = config {
+            if link == self.forward {
+                self.capacity = capacity(&config);
+            }
             let possible = self.network.set_config(link, config);
             debug_assert!(possible.is_ok(), "every change was validated at the start");
         }
     }
 
-    fn sample(&mut self) {
+    /// Takes the samples that are due; tells whether the flows' were.
+    fn sample(&mut self) -> bool {
         let at = self.now.saturating_duration_since(START);
         if self.next_bottleneck_sample <= self.now {
             self.next_bottleneck_sample = self.now + Outcome::BOTTLENECK_SAMPLE;
-            let link = self.network.link(self.forward);
-            let stats = link.stats();
-            let headers = u64::from(link.config().overhead) * stats.datagrams_delivered;
-            self.bottleneck.push(BottleneckSample {
-                at,
-                queue: link.queue_bytes(self.now),
-                carried: stats.bytes_delivered + headers,
-                rate: link.config().rate,
-            });
+            let sample = self.bottleneck_sample(at);
+            self.bottleneck.push(sample);
         }
-        if self.next_sample <= self.now {
+        let is_due = self.next_sample <= self.now;
+        if is_due {
             self.next_sample = self.now + self.sample_every;
             for party in &mut self.parties {
                 party.sample(at);
             }
+        }
+        is_due
+    }
+
+    fn bottleneck_sample(&mut self, at: Duration) -> BottleneckSample {
+        let link = self.network.link(self.forward);
+        let stats = link.stats();
+        let queue = link.queue_bytes(self.now);
+        let headers = u64::from(link.config().overhead) * stats.datagrams_delivered;
+        let (rate, delay) = match (link.config().rate, &self.capacity) {
+            (Some(rate), _) => {
+                let wait = queue as f64 * 8.0 / rate.max(1) as f64;
+                (Some(rate), Duration::from_secs_f64(wait))
+            }
+            (None, Some(capacity)) => {
+                let (out, wait) = self.waited;
+                self.waited = (stats.datagrams_out, stats.queue_delay_total);
+                let left = u32::try_from(stats.datagrams_out - out).unwrap_or(u32::MAX);
+                let before = self.bottleneck.last().map_or(Duration::ZERO, |s| s.delay);
+                let wait = (stats.queue_delay_total - wait).checked_div(left);
+                let mean = capacity.mean(at, Outcome::BOTTLENECK_SAMPLE);
+                (Some(mean), wait.unwrap_or(before))
+            }
+            (None, None) => (None, Duration::ZERO),
+        };
+        BottleneckSample {
+            at,
+            queue,
+            carried: stats.bytes_delivered + headers,
+            rate,
+            delay,
         }
     }
 
@@ -218,6 +280,42 @@ impl Play {
             duration,
         }
     }
+}
+
+/// What flows of one run share.
+struct Commons {
+    background: HostController,
+    pool: Option<Pool>,
+}
+
+impl Commons {
+    fn new(scenario: &Scenario) -> Self {
+        Self {
+            background: HostController::new(),
+            pool: scenario.pool.map(|total| Pool::new(bytes(total))),
+        }
+    }
+
+    /// The flow as it takes part in them.
+    fn enrol(&self, flow: &Flow) -> Flow {
+        let mut flow = flow.clone();
+        if flow.background {
+            flow.transport.background = Some(self.background.clone());
+        }
+        if let (Some(pool), Some((class, weight))) = (&self.pool, flow.share) {
+            flow.transport.bandwidth = Some(BandwidthShare {
+                pool: pool.clone(),
+                class,
+                weight,
+            });
+        }
+        flow
+    }
+}
+
+/// Bits as bytes per second.
+fn bytes(bits: NonZeroU64) -> NonZeroU64 {
+    NonZeroU64::new(bits.get() / 8).unwrap_or(NonZeroU64::MIN)
 }
 
 /// Lays a flow's two routes: its own access link, then the shared one.

@@ -101,6 +101,7 @@ fn a_constant_stream_takes_its_rate_and_links_change_when_told() {
         at: Duration::from_secs(5),
         forward: Some(slow),
         back: None,
+        pool: None,
     });
     let outcome = run(&scenario).expect("a possible scenario");
     let flow = &outcome.flows[0];
@@ -120,6 +121,32 @@ fn a_running_flow_changes_its_controller_without_stopping() {
         let used = outcome.utilisation(span);
         assert!(used > 0.8, "second {second}: {used}");
     }
+}
+
+#[test]
+fn background_flows_share_one_controller_and_pool_members_one_total() {
+    let mut scenario = path(10);
+    for n in 0..3 {
+        scenario = scenario.flow(Flow::background(format!("background {n}")));
+    }
+    scenario = scenario.flow(Flow::ping());
+    let outcome = run(&scenario).expect("a possible scenario");
+    let span = millis(3000)..millis(10_000);
+    assert!(outcome.utilisation(span.clone()) > 0.8);
+    let worst = percentile(&outcome.flows[3].ping_times(span.clone()), 0.95);
+    assert!(worst < 0.09, "{worst}");
+
+    let mut scenario = path(10);
+    scenario.pool = NonZeroU64::new(4_000_000);
+    for weight in [1, 3] {
+        let mut flow = Flow::bulk(format!("weight {weight}"), Algorithm::Cubic);
+        flow.share = NonZeroU32::new(weight).map(|weight| (TrafficClass::Normal, weight));
+        scenario = scenario.flow(flow);
+    }
+    let outcome = run(&scenario).expect("a possible scenario");
+    let rates = [0, 1].map(|n| outcome.flows[n].goodput(span.clone()));
+    assert!((2.7..3.3).contains(&(rates[1] / rates[0])), "{rates:?}");
+    assert!((3.6e6..4.0e6).contains(&(rates[0] + rates[1])), "{rates:?}");
 }
 
 #[test]

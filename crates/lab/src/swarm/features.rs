@@ -50,9 +50,13 @@ pub enum Feature {
     ManyClients,
     /// No encryption, so that the watch can read packets; needs a path that keeps order and bits.
     Plaintext,
+    /// A bottleneck that marks ECN-capable packets where it would drop others.
+    EcnMarks,
+    /// Other congestion controllers while the connection runs.
+    Switches,
 }
 
-const ALL: [Feature; 21] = [
+const ALL: [Feature; 23] = [
     Feature::Loss,
     Feature::BurstLoss,
     Feature::Reorder,
@@ -74,6 +78,8 @@ const ALL: [Feature; 21] = [
     Feature::AbruptClose,
     Feature::ManyClients,
     Feature::Plaintext,
+    Feature::EcnMarks,
+    Feature::Switches,
 ];
 
 /// Network faults come first, up to here.
@@ -95,8 +101,8 @@ impl Features {
     /// All.
     pub const ALL: Self = Self((1 << ALL.len()) - 1);
 
-    /// The features of a seed: each with probability 0.5 (the last three less often,
-    /// as they hide others), at most five network faults.
+    /// The features of a seed: each with probability 0.5 (those that hide others
+    /// less often), at most five network faults.
     pub fn draw(seed: u64) -> Self {
         let mut random = Random::new(seed, STREAM);
         let mut set = Self::NONE;
@@ -104,7 +110,7 @@ impl Features {
             let p = match feature {
                 Feature::AbruptClose => 0.1,
                 Feature::ManyClients => 0.15,
-                Feature::Plaintext => 0.3,
+                Feature::Plaintext | Feature::EcnMarks => 0.3,
                 _ => 0.5,
             };
             if random.chance(p) {

@@ -7,7 +7,7 @@ use std::fmt;
 use std::time::Duration;
 
 use towline_quic::{Algorithm, TransportConfig};
-use towline_sim::{LinkConfig, LossModel};
+use towline_sim::{Aqm, LinkConfig, LossModel};
 use towline_wire::{Direction, Side};
 
 use super::features::{Feature, Features};
@@ -40,6 +40,14 @@ const LINKS: u64 = 4000;
 /// Bytes of one connection: seven in ten move a little.
 const LITTLE: (u64, u64) = (0, 100_000);
 const MUCH: (u64, u64) = (100_000, 2_000_000);
+
+/// Every controller there is.
+const ALGORITHMS: [Algorithm; 4] = [
+    Algorithm::NewReno,
+    Algorithm::Cubic,
+    Algorithm::Bbr,
+    Algorithm::LedbatPlusPlus,
+];
 
 /// Pauses of a slow reader, all together; shorter than any idle timeout.
 const LONGEST_PAUSE: f64 = 2.0;
@@ -115,7 +123,7 @@ fn transport(r: &mut Random, features: Features, seed: u64, side: Side) -> Trans
     let mut t = TransportConfig {
         max_idle_timeout: r.log_duration(4.0, 120.0),
         handshake_timeout: Duration::from_secs(r.pick(&[10, 30, 60])),
-        congestion: r.pick(&[Algorithm::NewReno, Algorithm::Cubic]),
+        congestion: r.pick(&ALGORITHMS),
         mtu: if r.chance(0.5) {
             1200
         } else {
@@ -221,6 +229,22 @@ fn links(seed: u64, n: u64, features: Features, heal_after: Duration) -> [LinkCo
             link.rate = link.rate.or(Some(d.log_whole(500_000, 50_000_000)));
             link.queue = Some(d.log_whole(10_000, 60_000));
         }
+        if let Some(mut d) = roll(Feature::EcnMarks) {
+            link.rate = link.rate.or(Some(d.log_whole(500_000, 50_000_000)));
+            let wait = d.log_duration(0.001, 0.1);
+            let size = d.log_whole(3_000, 30_000);
+            link.ecn = true;
+            link.aqm = d.pick(&[
+                Aqm::CODEL,
+                Aqm::Step(wait),
+                Aqm::Red {
+                    min: size,
+                    max: 3 * size,
+                    max_probability: 0.1,
+                    weight: 0.02,
+                },
+            ]);
+        }
         if let Some(mut d) = roll(Feature::Jitter) {
             link.jitter = d.log_duration(0.0001, 0.3);
             link.keep_order = d.chance(0.5);
@@ -302,6 +326,15 @@ fn extras(plan: &mut ConversationPlan, seed: u64, n: u64, features: Features) {
                 .map(|_| d.log_duration(0.001, 5.0))
                 .collect();
             end.key_updates.sort();
+        }
+    }
+    if features.has(Feature::Switches) {
+        let mut d = stream(Feature::Switches);
+        for end in [&mut plan.client, &mut plan.server] {
+            end.switches = (0..d.log_whole(0, 10))
+                .map(|_| (d.log_duration(0.001, 10.0), d.pick(&ALGORITHMS)))
+                .collect();
+            end.switches.sort_by_key(|(at, _)| *at);
         }
     }
     if features.has(Feature::SlowReader) {

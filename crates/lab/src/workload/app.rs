@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use towline_quic::{Connection, Event, ReadError, SendDatagramError, WriteError};
+use towline_quic::{Algorithm, Connection, Event, ReadError, SendDatagramError, WriteError};
 use towline_wire::{Direction, Side, StreamId, Time};
 
 use super::ledger::{Ledger, Outcome, reset_code, stop_code};
@@ -24,6 +24,7 @@ pub struct App {
     readable: BTreeSet<StreamId>,
     accepted: BTreeSet<StreamId>,
     key_updates: VecDeque<Time>,
+    switches: VecDeque<(Time, Algorithm)>,
     datagrams: Option<Datagrams>,
     pace: Option<Pace>,
 }
@@ -61,6 +62,7 @@ impl App {
             readable: BTreeSet::new(),
             accepted: BTreeSet::new(),
             key_updates: plan.key_updates.iter().map(|after| now + *after).collect(),
+            switches: plan.switches.iter().map(|(t, a)| (now + *t, *a)).collect(),
             datagrams: plan.datagrams.map(|d| Datagrams {
                 left: d.count,
                 size: d.size,
@@ -94,6 +96,7 @@ impl App {
         [
             open,
             self.key_updates.front().copied(),
+            self.switches.front().map(|(at, _)| *at),
             datagrams.map(|d| d.next),
             pace.map(|p| p.next),
         ]
@@ -177,6 +180,12 @@ impl App {
         while self.key_updates.front().is_some_and(|at| *at <= now) {
             self.key_updates.pop_front();
             connection.initiate_key_update();
+        }
+        while let Some((at, algorithm)) = self.switches.front().copied()
+            && at <= now
+        {
+            self.switches.pop_front();
+            connection.set_congestion(now, algorithm);
         }
         self.open(now, connection, ledger)?;
         self.send_datagrams(now, connection, ledger)?;

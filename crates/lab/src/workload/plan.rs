@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use towline_quic::Algorithm;
 use towline_wire::{Direction, Side};
 
 /// What happens on one direction of a stream.
@@ -61,6 +62,8 @@ pub struct EndPlan {
     pub datagrams: Option<DatagramPlan>,
     /// When it asks for new keys, counted from the handshake's end.
     pub key_updates: Vec<Duration>,
+    /// Other congestion controllers it goes on with, and when, counted from the handshake's end.
+    pub switches: Vec<(Duration, Algorithm)>,
     /// A slow reader: this many bytes an interval.
     pub pace: Option<(u64, Duration)>,
     /// Largest read and write.

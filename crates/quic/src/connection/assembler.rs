@@ -4,14 +4,20 @@
 //! appended to blocks of a pool the reader takes slices from; data ahead of a gap
 //! waits in sorted pieces. The first copy of a byte wins (RFC 9000 §2.2). How many bytes
 //! may arrive is flow control's business; the number of gaps is bounded here.
+//!
+//! A reader that does not care for order takes pieces from behind gaps too; what it took there is
+//! remembered as ranges, so that each byte is handed out once.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use bytes::{Buf, Bytes, BytesMut};
 
 use super::blocks::{BlockPool, MAX_BLOCK};
+use super::range_set::RangeSet;
 
-/// Cap: pieces of out-of-order data one stream may hold (CVE-2026-25800 class).
+/// Cap: pieces of out-of-order data one stream may hold (CVE-2026-25800 class), and the ranges
+/// it remembers of what was read out of order.
 pub(crate) const MAX_STREAM_GAPS: usize = 512;
 
 /// More gaps than [`MAX_STREAM_GAPS`].
@@ -29,6 +35,8 @@ pub(crate) struct Assembler {
     next_block: usize,
     /// Sorted, disjoint pieces beyond `read_offset + ready_len`.
     pending: VecDeque<(u64, BytesMut)>,
+    /// Read from beyond `read_offset`; present once the reader gave up order.
+    taken: Option<Box<RangeSet>>,
 }
 
 impl Assembler {
@@ -37,13 +45,33 @@ impl Assembler {
         self.read_offset
     }
 
-    /// First offset not yet received.
+    /// The reader gave up order.
+    pub(crate) fn is_unordered(&self) -> bool {
+        self.taken.is_some()
+    }
+
+    /// Bytes handed to the reader.
+    pub(crate) fn consumed_len(&self) -> u64 {
+        self.read_offset + self.taken.as_ref().map_or(0, |taken| total(taken))
+    }
+
+    /// Whether every byte below `size` has arrived.
+    pub(crate) fn has_all(&self, size: u64) -> bool {
+        if self.taken.is_none() {
+            return self.contiguous_end() == size;
+        }
+        let pending: u64 = self.pending.iter().map(|(_, p)| p.len() as u64).sum();
+        self.consumed_len() + self.ready_len as u64 + pending == size
+    }
+
+    /// First offset not yet received in order.
     pub(crate) fn contiguous_end(&self) -> u64 {
         self.read_offset + self.ready_len as u64
     }
 
+    /// Whether the reader can have something now.
     pub(crate) fn has_ready(&self) -> bool {
-        self.ready_len > 0
+        self.ready_len > 0 || (self.taken.is_some() && !self.pending.is_empty())
     }
 
     /// Whether data is held that no reader can have yet because bytes before it are missing.
@@ -53,6 +81,46 @@ impl Assembler {
 
     /// Adds `data` at `offset`.
     pub(crate) fn insert(
+        &mut self,
+        offset: u64,
+        data: &[u8],
+        pool: &mut BlockPool,
+    ) -> Result<(), TooManyGaps> {
+        let Some(taken) = self.taken.take() else {
+            return self.insert_new(offset, data, pool);
+        };
+        let result = self.insert_untaken(offset, data, &taken, pool);
+        self.taken = Some(taken);
+        result
+    }
+
+    /// Adds what of `data` no reader has had.
+    fn insert_untaken(
+        &mut self,
+        offset: u64,
+        data: &[u8],
+        taken: &RangeSet,
+        pool: &mut BlockPool,
+    ) -> Result<(), TooManyGaps> {
+        if taken.len() + self.pending.len() >= MAX_STREAM_GAPS && offset > self.contiguous_end() {
+            return Err(TooManyGaps);
+        }
+        let end = offset + data.len() as u64;
+        let part = |range: Range<u64>| &data[(range.start - offset) as usize..][..len(&range)];
+        let mut start = offset;
+        for had in taken.within(offset..end) {
+            if start < had.start {
+                self.insert_new(start, part(start..had.start), pool)?;
+            }
+            start = had.end;
+        }
+        if start < end {
+            self.insert_new(start, part(start..end), pool)?;
+        }
+        Ok(())
+    }
+
+    fn insert_new(
         &mut self,
         offset: u64,
         data: &[u8],
@@ -168,6 +236,57 @@ impl Assembler {
         Some(taken)
     }
 
+    /// Takes up to `max` bytes from below offset `below` without copying, the lowest there are,
+    /// gaps before them or not. From then on there is no order to be had.
+    pub(crate) fn read_unordered(
+        &mut self,
+        below: u64,
+        max: usize,
+        pool: &mut BlockPool,
+    ) -> Option<(u64, Bytes)> {
+        self.taken.get_or_insert_default();
+        let room = |start: u64| {
+            let below = usize::try_from(below.saturating_sub(start)).unwrap_or(usize::MAX);
+            below.min(max)
+        };
+        if self.ready_len > 0 {
+            let offset = self.read_offset;
+            let chunk = self.read(room(offset), pool)?;
+            self.skip_taken(pool);
+            return Some((offset, chunk));
+        }
+        let (start, piece) = self.pending.front_mut()?;
+        let offset = *start;
+        let n = piece.len().min(room(offset));
+        if n == 0 {
+            return None;
+        }
+        let chunk = piece.split_to(n).freeze();
+        *start += n as u64;
+        if piece.is_empty() {
+            self.pending.pop_front();
+        }
+        if let Some(taken) = &mut self.taken {
+            taken.insert(offset..offset + n as u64);
+        }
+        Some((offset, chunk))
+    }
+
+    /// Moves the read offset over what was read before, once all before that is read.
+    fn skip_taken(&mut self, pool: &mut BlockPool) {
+        if self.ready_len > 0 {
+            return;
+        }
+        let read_offset = self.read_offset;
+        let Some(taken) = &mut self.taken else { return };
+        let Some(had) = taken.front().filter(|had| had.start <= read_offset) else {
+            return;
+        };
+        self.read_offset = had.end;
+        taken.pop_front();
+        self.join(pool);
+    }
+
     /// Copies up to `out.len()` contiguous bytes; returns how many.
     pub(crate) fn read_slice(&mut self, out: &mut [u8], pool: &mut BlockPool) -> usize {
         let mut filled = 0;
@@ -201,9 +320,94 @@ impl Assembler {
     }
 }
 
+fn len(range: &Range<u64>) -> usize {
+    (range.end - range.start) as usize
+}
+
+fn total(set: &RangeSet) -> u64 {
+    set.iter_descending().map(|r| r.end - r.start).sum()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_reader_without_order_gets_each_byte_once_wherever_it_arrives() {
+        let mut state = 3u64;
+        let mut next = |n: u64| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (state >> 33) % n
+        };
+        for round in 0..400 {
+            let len = 1 + next(600);
+            let mut sent: Vec<Option<u8>> = vec![None; len as usize];
+            let mut got: Vec<Option<u8>> = sent.clone();
+            let mut a = Assembler::default();
+            let mut pool = BlockPool::default();
+            // Some start in order.
+            let mut in_order = if round % 2 == 0 { 0 } else { next(len) };
+            while got.iter().any(Option::is_none) {
+                let start = next(len);
+                let end = (start + 1 + next(60)).min(len);
+                let data: Vec<u8> = (start..end).map(|_| next(256) as u8).collect();
+                a.insert(start, &data, &mut pool).unwrap();
+                for (i, byte) in (start..end).zip(&data) {
+                    sent[i as usize].get_or_insert(*byte);
+                }
+                while in_order > 0
+                    && let Some(chunk) = a.read(in_order as usize, &mut pool)
+                {
+                    in_order -= chunk.len() as u64;
+                    for byte in chunk {
+                        let at = got.iter().position(Option::is_none).unwrap();
+                        got[at] = Some(byte);
+                    }
+                }
+                let below = if next(2) == 0 { u64::MAX } else { next(len) };
+                for _ in 0..next(4) * u64::from(in_order == 0) {
+                    let max = 1 + next(80) as usize;
+                    let Some((offset, chunk)) = a.read_unordered(below, max, &mut pool) else {
+                        let left = (0..below.min(len)).find(|&i| {
+                            let i = i as usize;
+                            sent[i].is_some() && got[i].is_none()
+                        });
+                        assert_eq!(left, None, "round {round}: more had arrived");
+                        break;
+                    };
+                    assert!(chunk.len() <= max && offset + chunk.len() as u64 <= below);
+                    for (i, byte) in (offset as usize..).zip(chunk) {
+                        assert_eq!(got[i].replace(byte), None, "round {round}: twice");
+                    }
+                }
+                let consumed = got.iter().filter(|byte| byte.is_some()).count();
+                assert_eq!(a.consumed_len(), consumed as u64);
+                assert_eq!(a.has_all(len), sent.iter().all(Option::is_some));
+            }
+            assert_eq!(got, sent);
+            assert_eq!(a.read_offset, len);
+            assert!(!a.has_ready() && !a.has_gap());
+            assert_eq!(a.taken.map(|taken| taken.len()).unwrap_or_default(), 0);
+        }
+    }
+
+    #[test]
+    fn what_was_read_out_of_order_counts_as_gaps() {
+        let mut a = Assembler::default();
+        let mut pool = BlockPool::default();
+        for i in 0..MAX_STREAM_GAPS as u64 {
+            a.insert(2 * i + 1, b"x", &mut pool).unwrap();
+            let (offset, _) = a.read_unordered(u64::MAX, 10, &mut pool).unwrap();
+            assert_eq!(offset, 2 * i + 1);
+        }
+        assert_eq!(a.insert(5000, b"x", &mut pool), Err(TooManyGaps));
+        a.insert(0, b"y", &mut pool).unwrap();
+        assert_eq!(a.read_unordered(1, 10, &mut pool).unwrap().0, 0);
+        assert_eq!(a.consumed_len(), MAX_STREAM_GAPS as u64 + 1);
+        a.insert(5000, b"x", &mut pool).unwrap();
+    }
 
     #[test]
     fn random_fragments_read_back_in_order_and_first_copy_wins() {

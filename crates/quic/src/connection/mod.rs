@@ -26,22 +26,23 @@ mod schedule;
 mod send_buffer;
 pub(crate) mod state;
 pub(crate) mod stats;
-mod streams;
+pub(crate) mod streams;
 pub(crate) mod timers;
 
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use rustls::crypto::CryptoProvider;
 use towline_identity::PeerIdentity;
-use towline_recovery::{Algorithm, Config as RecoveryConfig, Recovery};
+use towline_recovery::{Algorithm, Controller, HostController, PoolMember, Recovery};
 use towline_wire::{
     CloseFrame, ConnectionId, Direction, PacketNumberSpace, Side, StatelessResetToken, StreamId,
     Time, TransportErrorCode, TransportParameters, short_header_len,
 };
 
-use crate::config::{ClientConfig, ServerConfig, TransportConfig};
+use crate::config::{BandwidthShare, ClientConfig, ServerConfig, TransportConfig};
 use crate::crypto::{TlsSession, initial_keys};
 use crate::error::{
     ConnectError, ConnectionError, ReadError, SendDatagramError, TimeoutReason, Violation,
@@ -60,7 +61,7 @@ use output::{HandshakeIds, SkipSchedule};
 use paths::Path;
 use protect::{Protection, TAG_LEN};
 use state::Lifecycle;
-use streams::Streams;
+use streams::{ReceivedChunk, Streams};
 use timers::{Timer, Timers};
 
 /// What the endpoint decides for a new connection.
@@ -249,16 +250,7 @@ impl Connection {
         new: &NewConnection,
         validated: bool,
     ) -> Self {
-        let mut recovery = Recovery::new(RecoveryConfig {
-            algorithm: config.congestion,
-            max_datagram_size: config.datagram_size(),
-            initial_rtt: config.initial_rtt,
-            side,
-            hystart: config.hystart,
-            pacing: config.pacing,
-            ecn: config.ecn,
-            seed: new.skip_key.rotate_left(32),
-        });
+        let mut recovery = config.recovery(side, new.skip_key.rotate_left(32));
         if side.is_server() {
             recovery.set_peer_completed_address_validation();
         }
@@ -326,10 +318,48 @@ impl Connection {
         self.streams.write_slice(id, data)
     }
 
+    /// As [`Self::write`], of bytes that belong at `offset`: the next ones, others ahead of them, or
+    /// some left out before. The peer gets them at once, which lets a relay pass on what arrived
+    /// without waiting for what did not. Bytes left out take room until they are filled in, and
+    /// filling in never blocks. Of bytes written twice the first copy stays. Returns how many bytes
+    /// of the front of `data` were dealt with and cut off; the next one belongs that far on.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub fn write_at(
+        &mut self,
+        id: StreamId,
+        offset: u64,
+        data: &mut Bytes,
+    ) -> Result<usize, WriteError> {
+        self.alive().map_err(WriteError::ConnectionLost)?;
+        self.streams.write_at(id, offset, data)
+    }
+
+    /// Sets how urgent the sending half of a stream is: higher goes first, 0 at the start.
+    ///
+    /// Takes effect with the next packet, for what was written before too, retransmissions
+    /// included. While a stream can send (it has data, and credit for it), streams of lower
+    /// priority send nothing: they starve for as long as that lasts. Equals take turns, one frame
+    /// each. Datagrams and control frames go before stream data whatever its priority.
+    ///
+    /// # Errors
+    /// `ClosedStream` when the sending half is over.
+    pub fn set_priority(&mut self, id: StreamId, priority: i32) -> Result<(), WriteError> {
+        self.alive().map_err(WriteError::ConnectionLost)?;
+        self.streams.set_priority(id, priority)
+    }
+
+    /// The priority of a stream; `None` when its sending half is over.
+    pub fn priority(&self, id: StreamId) -> Option<i32> {
+        self.streams.priority(id)
+    }
+
     /// Ends the stream after what was written.
     ///
     /// # Errors
-    /// When it was already finished, reset or stopped.
+    /// When it was already finished, reset or stopped; `MissingBytes` when [`Self::write_at`] left
+    /// some out.
     pub fn finish(&mut self, id: StreamId) -> Result<(), WriteError> {
         self.alive().map_err(WriteError::ConnectionLost)?;
         self.streams.finish(id)
@@ -359,6 +389,41 @@ impl Connection {
     pub fn read_slice(&mut self, id: StreamId, out: &mut [u8]) -> Result<Option<usize>, ReadError> {
         let result = self.streams.read_slice(id, out);
         self.or_lost(result)
+    }
+
+    /// Takes up to `max` bytes without copying, the lowest there are in the stream, whatever is
+    /// missing before them; `None` at the end of the stream. Each byte is handed out once, and its
+    /// credit returned. Ordered reads may come before, none after the first call.
+    ///
+    /// # Errors
+    /// `Blocked` when nothing is there: `Event::Readable` follows. Others are final.
+    pub fn read_unordered(
+        &mut self,
+        id: StreamId,
+        max: usize,
+    ) -> Result<Option<ReceivedChunk>, ReadError> {
+        self.read_unordered_below(id, u64::MAX, max)
+    }
+
+    /// As [`Self::read_unordered`], of bytes below offset `below` only. What is not yet wanted
+    /// stays in the stream's window, which keeps the peer from sending too far ahead.
+    ///
+    /// # Errors
+    /// As [`Self::read_unordered`]. `Blocked` also while all that is there is for later; then
+    /// `Event::Readable` follows when more arrives.
+    pub fn read_unordered_below(
+        &mut self,
+        id: StreamId,
+        below: u64,
+        max: usize,
+    ) -> Result<Option<ReceivedChunk>, ReadError> {
+        let result = self.streams.read_unordered(id, below, max);
+        self.or_lost(result)
+    }
+
+    /// The length of a stream we read, once its end or its reset arrived and until it is read.
+    pub fn final_size(&self, id: StreamId) -> Option<u64> {
+        self.streams.final_size(id)
     }
 
     /// Whether something waits to be sent, flow-control credit included. After a read that freed
@@ -425,9 +490,37 @@ impl Connection {
         self.recovery.set_algorithm(now, algorithm);
     }
 
-    /// The congestion controller in use.
+    /// Goes on under the host's common background controller.
+    pub fn set_background(&mut self, now: Time, host: &HostController) {
+        let member = host.join(self.recovery.max_datagram_size());
+        self.recovery.set_controller(now, Controller::Host(member));
+    }
+
+    /// The congestion controller configured or last set by name; a connection under a
+    /// [`HostController`] has that one instead.
     pub fn congestion(&self) -> Algorithm {
         self.recovery.algorithm()
+    }
+
+    /// Changes the strict limit, bytes a second of UDP payload over every packet.
+    pub fn set_rate_limit(&mut self, limit: Option<NonZeroU64>) {
+        self.recovery.set_rate_limit(limit);
+    }
+
+    /// The strict limit in force.
+    pub fn rate_limit(&self) -> Option<NonZeroU64> {
+        self.recovery.rate_limit()
+    }
+
+    /// Joins a bandwidth pool, or leaves it.
+    pub fn set_bandwidth(&mut self, share: Option<&BandwidthShare>) {
+        self.recovery
+            .set_pool_member(share.map(BandwidthShare::join));
+    }
+
+    /// The connection's place in a bandwidth pool, whose class and weight can be changed.
+    pub fn bandwidth(&self) -> Option<&PoolMember> {
+        self.recovery.pool_member()
     }
 
     /// Moves to new 1-RTT keys (RFC 9001 §6); `false` if it is not permitted yet.

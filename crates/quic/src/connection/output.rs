@@ -40,6 +40,8 @@ struct Grant {
     probe: Option<PacketNumberSpace>,
     /// The window would take more: having nothing to send then means application-limited.
     window_open: bool,
+    /// A rate limit forbids even what needs no permit.
+    held: bool,
     paced_until: Option<Time>,
 }
 
@@ -144,8 +146,11 @@ impl Connection {
         let pending = PacketNumberSpace::ALL
             .into_iter()
             .any(|s| self.protection.has_keys(s) && self.has_pending(s));
+        if pending && grant.paced_until.is_some() {
+            self.recovery.on_held_back();
+        }
         match grant.paced_until {
-            Some(at) if pending => self.timers.set(Timer::Pacing, at),
+            Some(at) if pending || grant.held => self.timers.set(Timer::Pacing, at),
             _ => self.timers.stop(Timer::Pacing),
         }
         if grant.window_open && !pending {
@@ -163,12 +168,28 @@ impl Connection {
             Permit::Blocked => (0, None),
         };
         let open = credit > 0;
+        if !open
+            && let Some(at) = self
+                .recovery
+                .held_until(now, self.recovery.max_datagram_size())
+        {
+            return Grant {
+                data: false,
+                credit: 0,
+                acks: false,
+                probe: None,
+                window_open: false,
+                held: true,
+                paced_until: Some(at),
+            };
+        }
         Grant {
             data: open || probe.is_some(),
             credit,
             acks: !self.recovery.is_full(),
             probe,
             window_open: open,
+            held: false,
             paced_until,
         }
     }

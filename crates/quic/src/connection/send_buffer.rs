@@ -2,8 +2,9 @@
 //!
 //! Used by the streams and by the CRYPTO streams of the handshake. Chunks are the
 //! reference-counted `Bytes` of the application, of which nothing is copied, or blocks of
-//! a pool filled from slices; retransmission reads the same chunk again. It never
-//! decides how much may be sent; flow control is its caller's.
+//! a pool filled from slices; retransmission reads the same chunk again. A writer that forwards
+//! what arrives out of order may leave holes and fill them in later. It never decides how much
+//! may be sent; flow control is its caller's.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -31,7 +32,8 @@ impl std::ops::Deref for Chunk {
     }
 }
 
-/// An append-only byte stream with a cursor for new data and sets of acknowledged and lost ranges.
+/// A byte stream, appended to as a rule, with a cursor for new data and sets of acknowledged
+/// ranges and of ranges to be sent although the cursor is past them.
 #[derive(Debug, Default)]
 pub(crate) struct SendBuffer {
     /// Retained chunks with the stream offset of their first byte.
@@ -46,6 +48,8 @@ pub(crate) struct SendBuffer {
     end: u64,
     acked: RangeSet,
     lost: RangeSet,
+    /// Left out below `end`, to be filled in.
+    holes: RangeSet,
 }
 
 impl SendBuffer {
@@ -79,7 +83,66 @@ impl SendBuffer {
         }
     }
 
-    /// Total bytes ever written.
+    /// As [`Self::push`], leaving a hole of `skipped` bytes before `data`.
+    pub(crate) fn push_beyond(&mut self, skipped: u64, data: Bytes) {
+        debug_assert!(!data.is_empty());
+        self.holes.insert(self.end..self.end + skipped);
+        self.end += skipped;
+        self.push(data);
+    }
+
+    /// Takes the front of `data`, which belongs at `offset` below the end, into a hole. Bytes that
+    /// were written before are dropped. Returns how many were taken or dropped.
+    pub(crate) fn fill_in(&mut self, offset: u64, data: &mut Bytes) -> usize {
+        let until = (offset + data.len() as u64).min(self.end);
+        let next = self.holes.within(offset..until).next();
+        let start = next.as_ref().map_or(until, |hole| hole.start.max(offset));
+        let mut dealt = (start - offset) as usize;
+        let _ = data.split_to(dealt);
+        let Some(hole) = next else {
+            return dealt;
+        };
+        let range = start..hole.end.min(until);
+        let piece = data.split_to((range.end - range.start) as usize);
+        dealt += piece.len();
+        let i = self.chunks.partition_point(|(at, _)| *at < range.start);
+        self.chunks.insert(i, (range.start, Chunk::Shared(piece)));
+        self.holes.remove(range.clone());
+        // What the cursor went past is sent like what was lost.
+        self.lost.insert(range.start..range.end.min(self.unsent));
+        dealt
+    }
+
+    /// Whether bytes below the end were left out.
+    pub(crate) fn has_holes(&self) -> bool {
+        !self.holes.is_empty()
+    }
+
+    /// What was never sent and may be, up to the next hole.
+    #[inline]
+    fn fresh(&self, limit: u64) -> Option<Range<u64>> {
+        let range = self.unsent..self.end.min(limit);
+        if self.holes.is_empty() {
+            return (range.start < range.end).then_some(range);
+        }
+        self.fresh_between_holes(range)
+    }
+
+    #[cold]
+    fn fresh_between_holes(&self, Range { mut start, mut end }: Range<u64>) -> Option<Range<u64>> {
+        if start < end {
+            for hole in self.holes.within(start..end) {
+                if hole.start > start {
+                    end = hole.start;
+                    break;
+                }
+                start = hole.end;
+            }
+        }
+        (start < end).then_some(start..end)
+    }
+
+    /// The highest offset written.
     pub(crate) fn end(&self) -> u64 {
         self.end
     }
@@ -89,12 +152,12 @@ impl SendBuffer {
         self.unsent
     }
 
-    /// Bytes written and never sent.
+    /// Bytes written and never sent, holes among them included.
     pub(crate) fn unsent_len(&self) -> u64 {
         self.end - self.unsent
     }
 
-    /// Bytes held in memory: written and not yet acknowledged from the front.
+    /// Bytes held in memory: written and not yet acknowledged from the front; holes count.
     pub(crate) fn retained(&self) -> u64 {
         self.end - self.base
     }
@@ -109,7 +172,7 @@ impl SendBuffer {
 
     /// Whether something could be sent if new data may go up to `limit`.
     pub(crate) fn has_pending(&self, limit: u64) -> bool {
-        self.has_lost() || self.unsent < self.end.min(limit)
+        self.has_lost() || self.fresh(limit).is_some()
     }
 
     /// Length of the next range, retransmissions first, new data only below `limit`.
@@ -117,8 +180,7 @@ impl SendBuffer {
         if let Some(lost) = self.lost.front() {
             return Some(lost.clone());
         }
-        let end = self.end.min(limit);
-        (self.unsent < end).then_some(self.unsent..end)
+        self.fresh(limit)
     }
 
     /// Takes up to `max` bytes of what [`Self::peek_next`] named.
@@ -129,12 +191,9 @@ impl SendBuffer {
         if let Some(lost) = self.lost.take_front(max) {
             return Some(lost);
         }
-        let end = self.end.min(limit).min(self.unsent.saturating_add(max));
-        if self.unsent >= end {
-            return None;
-        }
-        let range = self.unsent..end;
-        self.unsent = end;
+        let fresh = self.fresh(limit)?;
+        let range = fresh.start..fresh.end.min(fresh.start.saturating_add(max));
+        self.unsent = range.end;
         Some(range)
     }
 
@@ -226,6 +285,7 @@ impl SendBuffer {
         self.cursor = 0;
         self.lost = RangeSet::default();
         self.acked = RangeSet::default();
+        self.holes = RangeSet::default();
         self.base = self.end;
         self.unsent = self.end;
         released

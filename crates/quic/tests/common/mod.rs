@@ -16,9 +16,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use towline_quic::{
-    ClientConfig, Connection, ConnectionError, ConnectionHandle, DatagramMeta, Direction, Ecn,
-    Endpoint, EndpointConfig, Event, ReadError, ServerConfig, StreamId, Time, TrainBuf,
-    TransportConfig, WriteError,
+    Algorithm, ClientConfig, Connection, ConnectionError, ConnectionHandle, DatagramMeta,
+    Direction, Ecn, Endpoint, EndpointConfig, Event, ReadError, ServerConfig, StreamId, Time,
+    TrainBuf, TransportConfig, WriteError,
 };
 use towline_sim::{Datagram, LinkConfig, LinkId, Network};
 use towline_testkit::{FixedTime, TlsOptions, TlsPair, tls_pair};
@@ -38,6 +38,8 @@ pub struct Host {
     pub last_dcid: Vec<u8>,
     /// What arrived for it while hijacked.
     pub captured: Vec<Vec<u8>>,
+    /// The ECN bits of each.
+    pub captured_ecn: Vec<Option<u8>>,
 }
 
 impl Host {
@@ -60,7 +62,11 @@ pub struct Pair {
     buf: TrainBuf,
     /// Observes every datagram put on the wire: (sender, bytes); `false` drops it.
     pub tap: Option<Tap>,
+    /// Observes and changes the ECN bits of every datagram: (sender, bits); `false` drops it.
+    pub ecn_tap: Option<EcnTap>,
 }
+
+pub type EcnTap = Box<dyn FnMut(usize, &mut Option<u8>) -> bool>;
 
 pub type Tap = Box<dyn FnMut(usize, &mut Vec<u8>) -> bool>;
 
@@ -126,6 +132,7 @@ impl Pair {
             hijacked: false,
             last_dcid: Vec::new(),
             captured: Vec::new(),
+            captured_ecn: Vec::new(),
         };
         let (client_seed, server_seed) = (seed(options.seed, 1), seed(options.seed, 2));
         Self {
@@ -144,6 +151,7 @@ impl Pair {
             clock: tls.clock,
             buf: TrainBuf::new(),
             tap: None,
+            ecn_tap: None,
         }
     }
 
@@ -240,10 +248,15 @@ impl Pair {
                     {
                         continue;
                     }
-                    self.net.send(
-                        self.now,
-                        Datagram::new(host.address, transmit.remote, payload),
-                    );
+                    let mut ecn = transmit.ecn.map(ecn_bits);
+                    if let Some(tap) = &mut self.ecn_tap
+                        && !tap(i, &mut ecn)
+                    {
+                        continue;
+                    }
+                    let mut datagram = Datagram::new(host.address, transmit.remote, payload);
+                    datagram.ecn = ecn;
+                    self.net.send(self.now, datagram);
                 }
             }
             while let Some((handle, event)) = host.endpoint.poll_event() {
@@ -282,12 +295,13 @@ impl Pair {
             };
             if self.hosts[i].hijacked {
                 self.hosts[i].captured.push(datagram.payload);
+                self.hosts[i].captured_ecn.push(datagram.ecn);
                 continue;
             }
             let meta = DatagramMeta {
                 remote: datagram.source,
                 local_ip: None,
-                ecn: None::<Ecn>,
+                ecn: datagram.ecn.and_then(codepoint),
                 stride: datagram.payload.len(),
             };
             self.hosts[i]
@@ -435,6 +449,33 @@ impl Pair {
         self.now.saturating_duration_since(start)
     }
 }
+
+/// The two bits of a codepoint in the IP header (RFC 3168 §5).
+pub fn ecn_bits(ecn: Ecn) -> u8 {
+    match ecn {
+        Ecn::Ect0 => 0b10,
+        Ecn::Ect1 => 0b01,
+        Ecn::Ce => 0b11,
+    }
+}
+
+/// The codepoint behind two bits.
+pub fn codepoint(bits: u8) -> Option<Ecn> {
+    match bits & 0b11 {
+        0b10 => Some(Ecn::Ect0),
+        0b01 => Some(Ecn::Ect1),
+        0b11 => Some(Ecn::Ce),
+        _ => None,
+    }
+}
+
+/// Every congestion controller.
+pub const ALGORITHMS: [Algorithm; 4] = [
+    Algorithm::NewReno,
+    Algorithm::Cubic,
+    Algorithm::Bbr,
+    Algorithm::LedbatPlusPlus,
+];
 
 /// Bytes that tell their own place.
 pub fn pattern(len: usize) -> Vec<u8> {

@@ -119,12 +119,9 @@ impl Cubic {
         };
         let reduced = flight * BETA;
         curve.window_prior = curve.window;
-        let floor = match signal {
-            Signal::Loss => 2.0 * datagram,
-            Signal::Mark => datagram,
-        };
-        curve.window = reduced.max(floor);
-        curve.ssthresh = reduced.max(2.0 * datagram);
+        // RFC 9002 §7.2 bounds the response to a mark as well; RFC 9438 §4.6 would allow one datagram.
+        curve.window = reduced.max(2.0 * datagram);
+        curve.ssthresh = curve.window;
         curve.epoch = None;
         self.recovery_start = Some(now);
         self.hystart.stop();

@@ -110,6 +110,7 @@ impl CongestionController for Ledbat {
             now: sample.now,
             sent: sample.newest_sent_time,
             flight_then: self.packets(sample.tx_in_flight),
+            flight: self.packets(sample.bytes_in_flight),
             packets: self.packets(sample.acked_bytes),
             growing: match sample.cwnd_limited && !reduced {
                 true => self.packets(sample.acked_bytes_after_recovery),
@@ -199,6 +200,8 @@ pub(super) struct Acked {
     /// When the newest of them was sent, and the packets in flight after it.
     pub(super) sent: Time,
     pub(super) flight_then: f64,
+    /// Packets in flight now.
+    pub(super) flight: f64,
     /// Packets (and fractions) newly acknowledged.
     pub(super) packets: f64,
     /// Those of them that may grow the window.
@@ -243,9 +246,10 @@ pub(super) struct Core {
     decrease_until: Time,
     decrease_quota: f64,
     pub(super) recovery_start: Option<Time>,
-    /// The end of the first slow start: the queue that earlier packets met was that of a window
-    /// already given up.
-    slow_start_end: Option<Time>,
+    /// The flight of the first slow start is still above the window that ended it.
+    draining: bool,
+    /// Since when it is not: the queue that earlier packets met was that of a window given up.
+    drained: Option<Time>,
 }
 
 impl Core {
@@ -264,7 +268,8 @@ impl Core {
             decrease_until: Time::ZERO,
             decrease_quota: 0.0,
             recovery_start: None,
-            slow_start_end: None,
+            draining: false,
+            drained: None,
         }
     }
 
@@ -338,7 +343,8 @@ impl Core {
                     // since; left there, it would have to fall for a round trip and, on a long
                     // path, far below what the path holds.
                     self.window = self.window.min(acked.flight_then).max(LEAST_WINDOW);
-                    self.slow_start_end = Some(now);
+                    self.draining = true;
+                    self.drained = Some(now);
                     self.delay_before = (acked.base.unwrap_or(0), acked.queue.unwrap_or(0));
                     self.end_slow_start(now, round);
                 } else {
@@ -365,7 +371,8 @@ impl Core {
         if self.phase != Phase::Avoidance || !due {
             return false;
         }
-        if self.window <= SLOWDOWN_WINDOW {
+        // Nor has one while keep-alives are all there is in flight.
+        if self.window.min(acked.flight_then) <= SLOWDOWN_WINDOW {
             self.schedule_slowdown(now, self.last_slowdown, round);
             return false;
         }
@@ -426,7 +433,11 @@ impl Core {
             self.window += acked.growing * gain / self.window;
             return;
         }
-        if self.slow_start_end.is_some_and(|end| acked.sent <= end) {
+        if self.draining {
+            self.drained = Some(acked.now);
+            self.draining = acked.flight > self.window;
+        }
+        if self.drained.is_some_and(|end| acked.sent <= end) {
             return;
         }
         if acked.now >= self.decrease_until {

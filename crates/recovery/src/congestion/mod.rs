@@ -7,11 +7,14 @@
 
 mod bbr;
 mod cubic;
+mod fixed_rate;
+mod host;
 mod hystart;
 mod ledbat;
 mod new_reno;
 
 use core::fmt;
+use core::num::NonZeroU64;
 use core::str::FromStr;
 use core::time::Duration;
 
@@ -19,6 +22,8 @@ use towline_wire::Time;
 
 pub use bbr::Bbr;
 pub use cubic::Cubic;
+pub use fixed_rate::FixedRate;
+pub use host::{HOST_TARGET, HostController, HostMember};
 pub use ledbat::{LEDBAT_TARGET, Ledbat};
 pub use new_reno::NewReno;
 
@@ -35,11 +40,17 @@ pub enum Algorithm {
     Bbr,
     /// draft-irtf-iccrg-ledbat-plus-plus: for transfers that make way for others.
     LedbatPlusPlus,
+    /// So many bytes per second, whatever happens: for paths whose capacity is known.
+    FixedRate(NonZeroU64),
 }
 
 impl fmt::Display for Algorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::FixedRate(rate) => {
+                f.write_str("fixed:")?;
+                return fixed_rate::write_rate(f, *rate);
+            }
             Self::NewReno => "newreno",
             Self::Cubic => "cubic",
             Self::Bbr => "bbr",
@@ -57,18 +68,35 @@ impl FromStr for Algorithm {
             "cubic" => Ok(Self::Cubic),
             "bbr" => Ok(Self::Bbr),
             "ledbat++" | "ledbat" => Ok(Self::LedbatPlusPlus),
-            _ => Err(UnknownAlgorithm),
+            _ => match text.strip_prefix("fixed") {
+                Some(rate) => fixed_rate::parse_rate(rate.strip_prefix(':').unwrap_or("?"))
+                    .map(Self::FixedRate),
+                None => Err(UnknownAlgorithm::Name),
+            },
         }
     }
 }
 
-/// No congestion controller has that name.
+/// Why a text names no congestion controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnknownAlgorithm;
+pub enum UnknownAlgorithm {
+    /// No controller has that name.
+    Name,
+    /// `fixed:` is followed by nothing that is a rate above zero.
+    Rate,
+}
 
 impl fmt::Display for UnknownAlgorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("unknown congestion controller; known are newreno, cubic, bbr, ledbat++")
+        f.write_str(match self {
+            Self::Name => {
+                "unknown congestion controller; known are newreno, cubic, bbr, ledbat++, fixed:RATE"
+            }
+            Self::Rate => {
+                "a fixed rate is written fixed:10mbit (bits a second) or fixed:2M (bytes a second) \
+                 and is more than zero"
+            }
+        })
     }
 }
 
@@ -228,7 +256,8 @@ pub trait CongestionController: fmt::Debug {
         false
     }
 
-    /// Persistent congestion was established (RFC 9002 §7.6.2); follows `on_lost`.
+    /// Persistent congestion was established (RFC 9002 §7.6.2); follows `on_lost`, and `on_ack` if
+    /// an ACK showed it.
     fn on_persistent_congestion(&mut self, now: Time);
 
     /// The datagram size changed. `during_handshake` tells a size lowered to get the handshake
@@ -245,6 +274,13 @@ pub trait CongestionController: fmt::Debug {
     /// Nothing more to send although the window has room.
     fn on_app_limited(&mut self, now: Time, bytes_in_flight: u64) {
         let _ = (now, bytes_in_flight);
+    }
+
+    /// Bytes that may leave now or the time to ask again, for a controller that has its senders
+    /// take turns; `None` leaves the pace to the pacer.
+    fn turn(&mut self, now: Time, bytes_in_flight: u64) -> Option<Result<u64, Time>> {
+        let _ = (now, bytes_in_flight);
+        None
     }
 
     /// When `on_timeout` wants to be called.
@@ -290,6 +326,12 @@ pub trait CongestionController: fmt::Debug {
         false
     }
 
+    /// Bytes per second that all packets together must not exceed, those without need of a permit
+    /// included.
+    fn strict_rate(&self) -> Option<NonZeroU64> {
+        None
+    }
+
     /// The fewest ACKs the present phase needs.
     fn least_ack_rate(&self) -> LeastAckRate;
 }
@@ -306,6 +348,10 @@ pub enum Controller {
     Bbr(Bbr),
     /// LEDBAT++.
     Ledbat(Ledbat),
+    /// A fixed rate.
+    FixedRate(FixedRate),
+    /// A member of the host's one background controller.
+    Host(HostMember),
     /// Somebody else's.
     Custom(Box<dyn CongestionController + Send>),
 }
@@ -317,6 +363,7 @@ impl Controller {
             Algorithm::NewReno => Self::NewReno(NewReno::new(max_datagram_size, hystart, paced)),
             Algorithm::Cubic => Self::Cubic(Cubic::new(max_datagram_size, hystart, paced)),
             Algorithm::LedbatPlusPlus => Self::Ledbat(Ledbat::new(max_datagram_size)),
+            Algorithm::FixedRate(rate) => Self::FixedRate(FixedRate::new(max_datagram_size, rate)),
             Algorithm::Bbr => Self::Bbr(Bbr::new(max_datagram_size, 0)),
         }
     }
@@ -338,6 +385,8 @@ macro_rules! delegate {
             Controller::Cubic($inner) => $call,
             Controller::Bbr($inner) => $call,
             Controller::Ledbat($inner) => $call,
+            Controller::FixedRate($inner) => $call,
+            Controller::Host($inner) => $call,
             Controller::Custom($inner) => $call,
         }
     };
@@ -371,6 +420,9 @@ impl CongestionController for Controller {
     fn on_app_limited(&mut self, now: Time, bytes_in_flight: u64) {
         delegate!(self, inner => inner.on_app_limited(now, bytes_in_flight))
     }
+    fn turn(&mut self, now: Time, bytes_in_flight: u64) -> Option<Result<u64, Time>> {
+        delegate!(self, inner => inner.turn(now, bytes_in_flight))
+    }
     fn next_timeout(&self) -> Option<Time> {
         delegate!(self, inner => inner.next_timeout())
     }
@@ -397,6 +449,9 @@ impl CongestionController for Controller {
     }
     fn is_holding_back(&self) -> bool {
         delegate!(self, inner => inner.is_holding_back())
+    }
+    fn strict_rate(&self) -> Option<NonZeroU64> {
+        delegate!(self, inner => inner.strict_rate())
     }
     fn least_ack_rate(&self) -> LeastAckRate {
         delegate!(self, inner => inner.least_ack_rate())

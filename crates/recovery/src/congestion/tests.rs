@@ -4,15 +4,15 @@ use proptest::prelude::*;
 
 use super::*;
 
-pub(super) const SIZE: u16 = 1200;
-pub(super) const DATAGRAM: u64 = SIZE as u64;
+pub(in crate::congestion) const SIZE: u16 = 1200;
+pub(in crate::congestion) const DATAGRAM: u64 = SIZE as u64;
 
-pub(super) fn at(millis: u64) -> Time {
+pub(in crate::congestion) fn at(millis: u64) -> Time {
     Time::ZERO + Duration::from_millis(millis)
 }
 
 /// An ACK at `now` of `bytes` sent 100 ms before, of a flight that filled the window.
-pub(super) fn ack(now: Time, bytes: u64) -> AckSample {
+pub(in crate::congestion) fn ack(now: Time, bytes: u64) -> AckSample {
     let rtt = Duration::from_millis(100);
     AckSample {
         now,
@@ -41,7 +41,7 @@ pub(super) fn ack(now: Time, bytes: u64) -> AckSample {
 }
 
 /// One packet lost, sent at `sent`, in a flight that filled the window.
-pub(super) fn loss(now: Time, sent: Time) -> LossSample<'static> {
+pub(in crate::congestion) fn loss(now: Time, sent: Time) -> LossSample<'static> {
     LossSample {
         now,
         bytes: DATAGRAM,
@@ -61,10 +61,16 @@ fn each() -> [Controller; 2] {
 
 #[test]
 fn names_parse_and_print() {
-    for algorithm in [Algorithm::NewReno, Algorithm::Cubic, Algorithm::Bbr] {
+    for algorithm in [
+        Algorithm::NewReno,
+        Algorithm::Cubic,
+        Algorithm::Bbr,
+        Algorithm::LedbatPlusPlus,
+    ] {
         assert_eq!(algorithm.to_string().parse(), Ok(algorithm));
     }
-    assert_eq!("bbr9".parse::<Algorithm>(), Err(UnknownAlgorithm));
+    assert_eq!("bbr9".parse::<Algorithm>(), Err(UnknownAlgorithm::Name));
+    assert_eq!("ledbat".parse(), Ok(Algorithm::LedbatPlusPlus));
     assert_eq!(Algorithm::default(), Algorithm::Cubic);
 }
 

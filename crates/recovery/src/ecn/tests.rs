@@ -80,12 +80,12 @@ fn a_path_that_loses_what_is_marked_gets_no_marks() {
 #[test]
 fn a_probe_timeout_goes_without_a_mark_and_a_new_path_starts_again() {
     let (mut validation, mut space) = sent(1);
-    validation.on_probe_timeout();
+    validation.on_probe_timeout(1);
     assert!(!validation.marks());
     validation.on_path_change();
     assert!(validation.marks());
     let _ = validation.on_ack(&mut space, counts(1, 0, 0), 1);
-    validation.on_probe_timeout();
+    validation.on_probe_timeout(1);
     assert!(
         validation.marks(),
         "a timeout says nothing once marks are known to arrive"
@@ -100,4 +100,52 @@ fn switched_off_it_marks_nothing_and_believes_nothing() {
     assert_eq!(validation.on_ack(&mut space, counts(0, 0, 9), 1), 0);
     validation.on_path_change();
     assert!(!validation.marks());
+}
+
+#[test]
+fn a_path_that_marks_everything_from_the_start_tells_nothing() {
+    let (mut validation, mut space) = sent(10);
+    assert_eq!(validation.on_ack(&mut space, counts(0, 0, 4), 4), 4);
+    assert_eq!(validation.on_ack(&mut space, counts(0, 0, 10), 6), 0);
+    assert!(!validation.marks() && !validation.is_capable());
+}
+
+#[test]
+fn one_packet_that_arrives_as_it_was_sent_makes_marks_believable() {
+    let (mut validation, mut space) = sent(30);
+    assert_eq!(validation.on_ack(&mut space, counts(1, 0, 5), 6), 5);
+    assert_eq!(validation.on_ack(&mut space, counts(1, 0, 29), 24), 24);
+    assert!(validation.is_capable());
+}
+
+#[test]
+fn a_silence_suspends_marks_and_two_in_a_row_end_them() {
+    let (mut validation, mut space) = sent(10);
+    validation.on_ack(&mut space, counts(10, 0, 0), 10);
+    for timeouts in 1..=2 {
+        validation.on_probe_timeout(timeouts);
+        assert!(validation.marks());
+    }
+    validation.on_probe_timeout(3);
+    assert!(!validation.marks());
+    // An unmarked probe came through.
+    validation.on_ack(&mut space, counts(10, 0, 0), 0);
+    assert!(validation.marks());
+    validation.on_marked_sent(&mut space);
+    validation.on_probe_timeout(3);
+    validation.on_ack(&mut space, counts(10, 0, 0), 0);
+    assert!(!validation.marks(), "marked packets vanish");
+}
+
+#[test]
+fn silences_far_apart_do_not_add_up() {
+    let (mut validation, mut space) = sent(10);
+    validation.on_ack(&mut space, counts(10, 0, 0), 10);
+    for packet in 11..=20 {
+        validation.on_probe_timeout(3);
+        validation.on_ack(&mut space, counts(packet - 1, 0, 0), 0);
+        validation.on_marked_sent(&mut space);
+        validation.on_ack(&mut space, counts(packet, 0, 0), 1);
+        assert!(validation.marks());
+    }
 }

@@ -2,7 +2,8 @@
 //! 1. walk the ranges, give frames of newly acknowledged packets back;
 //! 2. take the round-trip sample, if there is one;
 //! 3. detect losses, give their frames back;
-//! 4. tell the controller: spurious losses, losses, then the ACK, each at most once.
+//! 4. tell the controller: spurious losses, losses, the ACK, then persistent congestion, each at
+//!    most once.
 //!
 //! Every byte that leaves flight passes `Recovery::settle`, and none twice.
 
@@ -189,6 +190,10 @@ impl<F: Clone> Recovery<F> {
                 summary.congestion_event = true;
             }
         }
+        if summary.persistent_congestion {
+            // Last: what this ACK acknowledges was sent before the collapse and must not undo it.
+            self.controller.on_persistent_congestion(now);
+        }
         self.expire_lost(now, space);
         Ok(summary)
     }
@@ -342,7 +347,7 @@ impl<F: Clone> Recovery<F> {
             summary.lost_packets = u32::try_from(packets).unwrap_or(u32::MAX);
             summary.congestion_event = reduced;
             summary.persistent_congestion =
-                self.check_persistent_congestion(now, space, batch.longest_run);
+                self.check_persistent_congestion(space, batch.longest_run);
         }
         self.batch = batch;
     }
@@ -356,9 +361,9 @@ impl<F: Clone> Recovery<F> {
         };
     }
 
+    /// Whether losses span so long; the caller tells the controller, after all else.
     fn check_persistent_congestion(
         &mut self,
-        now: Time,
         space: PacketNumberSpace,
         longest_run: Option<(Time, Duration)>,
     ) -> bool {
@@ -381,7 +386,6 @@ impl<F: Clone> Recovery<F> {
         }
         self.spaces[space.index()].run.cut();
         self.counters.persistent_congestion += 1;
-        self.controller.on_persistent_congestion(now);
         self.rtt.restart_min();
         // What was lost for so long is not undone by one late ACK.
         self.episode = Episode {
@@ -419,6 +423,9 @@ impl<F: Clone> Recovery<F> {
                 acked: 0,
             };
             self.lose(now, space, before, &mut summary, owner);
+            if summary.persistent_congestion {
+                self.controller.on_persistent_congestion(now);
+            }
             return Some(Expired::Loss {
                 packets: summary.lost_packets,
             });
@@ -429,7 +436,7 @@ impl<F: Clone> Recovery<F> {
         }
         self.pto.on_expired(now);
         self.counters.probe_timeouts += 1;
-        self.ecn.on_probe_timeout();
+        self.ecn.on_probe_timeout(self.pto.count);
         let mut probes = 0;
         for space in PacketNumberSpace::ALL {
             let confirmed = self.pto.handshake_confirmed;

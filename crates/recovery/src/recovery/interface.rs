@@ -1,6 +1,7 @@
 //! What `Recovery` is told and what it answers: plain types without behaviour.
 
 use core::fmt;
+use core::num::NonZeroU64;
 use core::time::Duration;
 
 use towline_wire::{PacketNumberSpace, Side, Time};
@@ -27,6 +28,8 @@ pub struct Config {
     pub ecn: bool,
     /// What a controller that needs random choices (BBR's probing times) draws them from.
     pub seed: u64,
+    /// Strict limit in bytes per second over every packet: `Recovery::set_rate_limit`.
+    pub rate_limit: Option<NonZeroU64>,
 }
 
 impl Config {
@@ -41,6 +44,7 @@ impl Config {
             pacing: true,
             ecn: true,
             seed: 0,
+            rate_limit: None,
         }
     }
 }

@@ -3,6 +3,7 @@
 
 mod congestion;
 mod random;
+mod strange;
 mod timers;
 
 use towline_wire::PacketNumberSpace::{Application, Handshake, Initial};

@@ -170,6 +170,7 @@ impl Flow {
                 Permit::Send { bytes } => (bytes / SIZE).clamp(1, 16),
                 Permit::Wait(until) => {
                     assert!(until > now, "a wait that is over");
+                    self.recovery.on_held_back();
                     self.wake = Some(until);
                     return;
                 }

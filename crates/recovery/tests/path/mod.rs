@@ -15,17 +15,17 @@ use towline_recovery::{
 use towline_wire::{PacketNumberSpace, Side, Time};
 
 const SPACE: PacketNumberSpace = PacketNumberSpace::Application;
-pub const DATAGRAM: u64 = 1200;
+pub(crate) const DATAGRAM: u64 = 1200;
 const BIN: Duration = Duration::from_millis(100);
 const ACK_DELAY: Duration = Duration::from_millis(25);
 const MOST_RANGES: usize = 64;
 
 /// Megabits per second as bytes per second.
-pub const fn mbit(rate: u64) -> u64 {
+pub(crate) const fn mbit(rate: u64) -> u64 {
     rate * 125_000
 }
 
-pub const fn ms(millis: u64) -> Duration {
+pub(crate) const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
@@ -34,25 +34,29 @@ fn at(time: Duration) -> Time {
 }
 
 #[derive(Clone, Debug)]
-pub struct Path {
+pub(crate) struct Path {
     /// Bytes per second from each time on.
-    pub rates: Vec<(Duration, u64)>,
-    pub rtt: Duration,
-    pub queue: u64,
+    pub(crate) rates: Vec<(Duration, u64)>,
+    pub(crate) rtt: Duration,
+    pub(crate) queue: u64,
     /// Random losses per million packets.
-    pub loss: u64,
+    pub(crate) loss: u64,
     /// Token bucket without a queue: bytes per second and bucket.
-    pub policer: Option<(u64, u64)>,
+    pub(crate) policer: Option<(u64, u64)>,
     /// ACKs are held and released together at multiples of this time.
-    pub lumps: Option<Duration>,
+    pub(crate) lumps: Option<Duration>,
+    /// Random losses per million ACKs.
+    pub(crate) ack_loss: u64,
+    /// Packets per ACK.
+    pub(crate) thinning: u32,
     /// Every so many packets one arrives this much later.
-    pub reorder: Option<(u64, Duration)>,
-    pub seed: u64,
+    pub(crate) reorder: Option<(u64, Duration)>,
+    pub(crate) seed: u64,
 }
 
 impl Path {
     /// A constant rate with a queue of one bandwidth-delay product.
-    pub fn new(rate: u64, rtt: Duration) -> Self {
+    pub(crate) fn new(rate: u64, rtt: Duration) -> Self {
         let bdp = rate * rtt.as_millis() as u64 / 1000;
         Self {
             rates: vec![(Duration::ZERO, rate)],
@@ -61,6 +65,8 @@ impl Path {
             loss: 0,
             policer: None,
             lumps: None,
+            thinning: 2,
+            ack_loss: 0,
             reorder: None,
             seed: 1,
         }
@@ -73,17 +79,17 @@ impl Path {
 }
 
 #[derive(Clone, Debug)]
-pub struct Sender {
-    pub algorithm: Algorithm,
-    pub start: Duration,
+pub(crate) struct Sender {
+    pub(crate) algorithm: Algorithm,
+    pub(crate) start: Duration,
     /// The application writes only so many bytes per second; `None` for no limit.
-    pub writes: Option<u64>,
+    pub(crate) writes: Option<u64>,
     /// It writes nothing within these times.
-    pub silent: Vec<Range<Duration>>,
+    pub(crate) silent: Vec<Range<Duration>>,
 }
 
 impl Sender {
-    pub fn new(algorithm: Algorithm) -> Self {
+    pub(crate) fn new(algorithm: Algorithm) -> Self {
         Self {
             algorithm,
             start: Duration::ZERO,
@@ -95,23 +101,23 @@ impl Sender {
 
 /// One flow's history.
 #[derive(Clone, Debug, Default)]
-pub struct History {
+pub(crate) struct History {
     /// Bytes that arrived, per bin.
-    pub arrived: Vec<u64>,
+    pub(crate) arrived: Vec<u64>,
     /// The sender's figures at the end of each bin.
-    pub stats: Vec<Stats>,
-    pub timeouts: u32,
+    pub(crate) stats: Vec<Stats>,
+    pub(crate) timeouts: u32,
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Report {
-    pub flows: Vec<History>,
+pub(crate) struct Report {
+    pub(crate) flows: Vec<History>,
     /// Bytes that left the bottleneck, per bin.
-    pub carried: Vec<u64>,
+    pub(crate) carried: Vec<u64>,
     /// Queueing delay at the end of each bin.
-    pub delay: Vec<Duration>,
-    pub packets: u64,
-    pub dropped: u64,
+    pub(crate) delay: Vec<Duration>,
+    pub(crate) packets: u64,
+    pub(crate) dropped: u64,
 }
 
 impl Report {
@@ -120,27 +126,27 @@ impl Report {
     }
 
     /// Bytes on the bottleneck in these seconds, as a share of `rate`.
-    pub fn utilisation(&self, seconds: Range<u64>, rate: u64) -> f64 {
+    pub(crate) fn utilisation(&self, seconds: Range<u64>, rate: u64) -> f64 {
         let capacity = rate * (seconds.end - seconds.start);
         let carried: u64 = self.carried[Self::bins(seconds)].iter().sum();
         carried as f64 / capacity as f64
     }
 
     /// Mean queueing delay in seconds.
-    pub fn mean_delay(&self, seconds: Range<u64>) -> f64 {
+    pub(crate) fn mean_delay(&self, seconds: Range<u64>) -> f64 {
         let bins = &self.delay[Self::bins(seconds)];
         bins.iter().map(Duration::as_secs_f64).sum::<f64>() / bins.len() as f64
     }
 
     /// Bytes per second that arrived of a flow.
-    pub fn goodput(&self, flow: usize, seconds: Range<u64>) -> f64 {
+    pub(crate) fn goodput(&self, flow: usize, seconds: Range<u64>) -> f64 {
         let length = seconds.end - seconds.start;
         let arrived: u64 = self.flows[flow].arrived[Self::bins(seconds)].iter().sum();
         arrived as f64 / length as f64
     }
 
     /// Jain's index of the flows' goodput.
-    pub fn fairness(&self, seconds: Range<u64>) -> f64 {
+    pub(crate) fn fairness(&self, seconds: Range<u64>) -> f64 {
         let rates: Vec<f64> = (0..self.flows.len())
             .map(|flow| self.goodput(flow, seconds.clone()))
             .collect();
@@ -200,7 +206,7 @@ struct World<'a> {
 }
 
 /// Runs the senders for so many seconds.
-pub fn run(path: &Path, senders: &[Sender], seconds: u64) -> Report {
+pub(crate) fn run(path: &Path, senders: &[Sender], seconds: u64) -> Report {
     let flows = senders.iter().enumerate().map(|(index, sender)| {
         let config = Config {
             algorithm: sender.algorithm,
@@ -350,6 +356,7 @@ impl World<'_> {
                 _ if probes > 0 => probes,
                 Permit::Send { bytes } => (bytes / DATAGRAM).min(64),
                 Permit::Wait(until) => {
+                    flow.recovery.on_held_back();
                     flow.wake = Some(until);
                     return;
                 }
@@ -428,7 +435,7 @@ impl World<'_> {
         let flow = &mut self.flows[index];
         let in_order = insert(&mut flow.received, number);
         flow.unacknowledged += 1;
-        if flow.unacknowledged >= 2 || !in_order {
+        if flow.unacknowledged >= self.path.thinning || !in_order {
             self.acknowledge(index, Duration::ZERO);
         } else {
             flow.ack_at = Some(self.now + ACK_DELAY);
@@ -436,9 +443,13 @@ impl World<'_> {
     }
 
     fn acknowledge(&mut self, index: usize, delay: Duration) {
+        let is_lost = self.path.ack_loss > 0 && self.draw() % 1_000_000 < self.path.ack_loss;
         let flow = &mut self.flows[index];
         flow.unacknowledged = 0;
         flow.ack_at = None;
+        if is_lost {
+            return;
+        }
         let newest = flow.received.iter().rev().take(32);
         let ranges = newest.map(|range| (*range.start(), *range.end())).collect();
         let mut arrival = self.now + self.path.rtt - self.path.rtt / 2;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::Profile;
+use crate::{Policer, Profile, RateSchedule};
 
 fn refused(config: LinkConfig) -> String {
     config.validate().unwrap_err().item().to_owned()
@@ -140,4 +140,78 @@ fn mean_loss_of_a_burst_model_weighs_its_states() {
         loss_bad: 0.4,
     };
     assert!((model.mean() - 0.02).abs() < 1e-12);
+}
+
+#[test]
+fn profiles_have_the_round_trip_and_loss_of_their_names() {
+    for (profile, round_trip, loss) in [
+        (Profile::Local, 0, 0.0),
+        (Profile::Lan, 1, 0.0),
+        (Profile::Lte, 30, 0.005),
+        (Profile::ThreeG, 100, 0.02),
+        (Profile::Satellite, 600, 0.01),
+        (Profile::PoorCellular, 200, 0.1),
+    ] {
+        let link = profile.link();
+        assert_eq!(link.delay * 2, Duration::from_millis(round_trip));
+        assert_eq!(link.loss.mean(), loss);
+    }
+}
+
+#[test]
+fn queue_settings_that_cannot_be_are_refused_by_name() {
+    let base = || LinkConfig {
+        rate: Some(1_000_000),
+        ..LinkConfig::default()
+    };
+    let steps = RateSchedule::new(&[(Duration::ZERO, 8000)], None).unwrap();
+    let policer = |rate, burst| LinkConfig {
+        policer: Some(Policer { rate, burst }),
+        ..base()
+    };
+    let aqm = |aqm| LinkConfig { aqm, ..base() };
+    let red = |weight| Aqm::Red {
+        min: 1,
+        max: 2,
+        max_probability: 0.1,
+        weight,
+    };
+    for (config, item) in [
+        (policer(0, 1), "police"),
+        (policer(1, 0), "police"),
+        (aqm(red(f64::NAN)), "aqm"),
+        (aqm(red(0.0)), "aqm"),
+        (aqm(Aqm::Step(Duration::from_millis(1))), "aqm"),
+        (
+            LinkConfig {
+                rate: None,
+                ..aqm(Aqm::CODEL)
+            },
+            "aqm",
+        ),
+        (
+            LinkConfig {
+                ecn: true,
+                ..base()
+            },
+            "ecn",
+        ),
+        (
+            LinkConfig {
+                schedule: Some(steps.clone()),
+                ..base()
+            },
+            "steps",
+        ),
+    ] {
+        assert_eq!(refused(config), item);
+    }
+    // A schedule is bottleneck enough for a discipline, and sizes the default queue.
+    let managed = LinkConfig {
+        rate: None,
+        schedule: Some(RateSchedule::new(&[(Duration::ZERO, 80_000_000)], None).unwrap()),
+        ..aqm(Aqm::CODEL)
+    };
+    managed.validate().unwrap();
+    assert_eq!(managed.queue_limit(), 1_000_000);
 }

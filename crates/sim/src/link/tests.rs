@@ -1,6 +1,8 @@
 use super::*;
 use crate::LossModel;
 
+mod queue;
+
 const MILLI: Duration = Duration::from_millis(1);
 
 fn datagram(len: usize) -> Datagram {

@@ -270,3 +270,29 @@ fn links_of_one_name_choose_differently() {
     }
     assert_ne!(lost[0], lost[1]);
 }
+
+#[test]
+fn a_change_of_rate_reaches_what_waits() {
+    let (a, b) = (host(1), host(2));
+    let mut network = Network::new(1);
+    let slow = LinkConfig {
+        rate: Some(1_000_000),
+        ..delayed(5)
+    };
+    let (there, _) = network.join(a, b, slow.clone(), delayed(5)).unwrap();
+    for _ in 0..3 {
+        network.send(Time::ZERO, from_to(a, b));
+    }
+    // The first leaves at 10 ms; the others would at 20 and 30.
+    assert!(network.poll_deliver(at(12)).is_none());
+    let fast = LinkConfig {
+        rate: Some(10_000_000),
+        ..slow
+    };
+    network.set_config(there, fast).unwrap();
+    let times: Vec<Time> = drain(&mut network).into_iter().map(|(t, _)| t).collect();
+    // The second was being serialised at the change.
+    assert_eq!(times, [at(15), at(25), at(26)]);
+    let measure = network.take_measure(there, at(26));
+    assert_eq!((measure.bytes_out, measure.delays.count()), (3750, 3));
+}

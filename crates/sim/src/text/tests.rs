@@ -71,6 +71,31 @@ fn a_named_network_can_be_the_base() {
 }
 
 #[test]
+fn queue_settings_are_read() {
+    assert_eq!(
+        parsed("rate=1mbit,aqm=red:5kb:15kb:10%").aqm,
+        Aqm::Red {
+            min: 5000,
+            max: 15_000,
+            max_probability: 0.1,
+            weight: DEFAULT_RED_WEIGHT,
+        }
+    );
+    let steps = parsed("steps=0s:50mbit;20s:0bit;40s:repeat")
+        .schedule
+        .unwrap();
+    let seconds = Duration::from_secs;
+    assert_eq!(
+        steps.steps().collect::<Vec<_>>(),
+        [(seconds(0), 50_000_000), (seconds(20), 0)]
+    );
+    assert_eq!(steps.repeat(), Some(seconds(40)));
+    // A named network's own rate gives way.
+    let lte = parsed("lte,steps=0s:5mbit;9s:1mbit");
+    assert_eq!((lte.rate, lte.delay), (None, Profile::Lte.link().delay));
+}
+
+#[test]
 fn burst_loss_has_short_and_long_forms() {
     let long = LossModel::GilbertElliott {
         enter_bad: 0.01,
@@ -124,6 +149,88 @@ fn errors_quote_the_item_at_fault() {
         ("drop=0", "drop=0", "counted from 1"),
         ("drop=a", "drop=a", "no datagram's place"),
         ("fast", "fast", "no named network"),
+        ("rate=1mbit,aqm=fq", "aqm=fq", "is none of droptail"),
+        ("rate=1mbit,aqm=codel:5ms", "aqm=codel:5ms", "codel:TARGET"),
+        (
+            "rate=1mbit,aqm=codel:0ms:100ms",
+            "aqm=codel:0ms:100ms",
+            "target of 0",
+        ),
+        (
+            "rate=1mbit,aqm=codel:5ms:1ms",
+            "aqm=codel:5ms:1ms",
+            "shorter than its target",
+        ),
+        (
+            "rate=1mbit,aqm=red:0:9kb:10%",
+            "aqm=red:0:9kb:10%",
+            "minimum must be above 0",
+        ),
+        (
+            "rate=1mbit,aqm=red:9kb:9kb:10%",
+            "aqm=red:9kb:9kb:10%",
+            "above its minimum",
+        ),
+        (
+            "rate=1mbit,aqm=red:3kb:9kb:0%",
+            "aqm=red:3kb:9kb:0%",
+            "probability must be above 0",
+        ),
+        (
+            "rate=1mbit,aqm=red:3kb:9kb:1%:2",
+            "aqm=red:3kb:9kb:1%:2",
+            "weight must be",
+        ),
+        (
+            "rate=1mbit,aqm=step:0ms,ecn=on",
+            "aqm=step:0ms",
+            "marks it all",
+        ),
+        ("rate=1mbit,aqm=step:1ms", "aqm=step:1ms", "add ecn=on"),
+        ("aqm=codel,delay=1ms", "aqm=codel", "add rate or steps"),
+        ("rate=1mbit,ecn=on", "ecn=on", "add aqm"),
+        ("rate=1mbit,ecn=yes", "ecn=yes", "on or off"),
+        ("police=5mbit", "police=5mbit", "RATE:BURST"),
+        ("police=0bit:3kb", "police=0bit:3kb", "lets nothing through"),
+        ("police=5mbit:0", "police=5mbit:0", "lets nothing through"),
+        (
+            "rate=1mbit,steps=0s:1mbit",
+            "steps=0s:1mbit",
+            "either rate or steps",
+        ),
+        (
+            "steps=0s:1mbit,rate=1mbit",
+            "steps=0s:1mbit",
+            "either rate or steps",
+        ),
+        ("steps=", "steps=", "is no step"),
+        ("steps=1s:1mbit", "steps=1s:1mbit", "start at 0s"),
+        (
+            "steps=0s:1mbit;9s:0bit",
+            "steps=0s:1mbit;9s:0bit",
+            "never leave",
+        ),
+        (
+            "steps=0s:1mbit;0s:2mbit",
+            "steps=0s:1mbit;0s:2mbit",
+            "start later",
+        ),
+        (
+            "steps=0s:0bit;9s:repeat",
+            "steps=0s:0bit;9s:repeat",
+            "carries nothing",
+        ),
+        (
+            "steps=9s:repeat;0s:1mbit",
+            "steps=9s:repeat;0s:1mbit",
+            "repeat must come last",
+        ),
+        (
+            "steps=0s:1mbit;0s:repeat",
+            "steps=0s:1mbit;0s:repeat",
+            "repeat later",
+        ),
+        ("steps=0s:fast", "steps=0s:fast", "write a rate"),
         ("", "", "empty item"),
         ("delay=1ms,,loss=1%", "delay=1ms,,loss=1%", "empty item"),
         ("delay=1\u{fc}", "delay=1\u{fc}", "is no unit"),
@@ -142,6 +249,13 @@ fn printed_form_reads_back_as_the_same_link() {
         "local",
         "poor-cellular",
         "lte,reorder=0.7%+3ms",
+        "rate=10mbit,aqm=codel",
+        "rate=10mbit,aqm=codel:15ms:300ms,ecn=on",
+        "rate=10mbit,aqm=red:5kib:15kb:10%,ecn=on,police=5mbit:32kb",
+        "rate=10mbit,aqm=red:5kb:15kb:10%:0.0000001",
+        "rate=10mbit,aqm=step:1ms,ecn=on",
+        "steps=0s:50mbit;20s:10mbit;40s:50mbit,aqm=droptail,ecn=off",
+        "steps=0s:1.5mbit;10ms:0bit;250ms:repeat,queue=64kb",
     ] {
         let config = parsed(text);
         assert_eq!(parsed(&config.to_string()), config, "{config}");

@@ -4,24 +4,28 @@
 //! `Time` handed to the engine and a timer armed in a runtime mean the same
 //! moment. The engine never sees an `Instant`.
 
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use towline_wire::Time;
 
-/// A monotonic clock whose origin is the moment it was started.
+/// A monotonic clock. All clocks of a process have one origin: connections of different shards may
+/// share a bandwidth pool or a background controller, which compares their times.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     origin: Instant,
 }
 
 impl Clock {
-    /// Starts a clock; its origin is a little in the past, so that "a moment
+    /// The clock of this process. Its origin is a little before the first call, so that "a moment
     /// ago" is always representable.
     pub fn start() -> Self {
-        let now = read();
-        Self {
-            origin: now.checked_sub(Duration::from_secs(1)).unwrap_or(now),
-        }
+        static ORIGIN: OnceLock<Instant> = OnceLock::new();
+        let origin = *ORIGIN.get_or_init(|| {
+            let now = read();
+            now.checked_sub(Duration::from_secs(1)).unwrap_or(now)
+        });
+        Self { origin }
     }
 
     /// The time now.

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -13,7 +14,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use rustls::CipherSuite;
 use towline_quic::{
-    Connection as Engine, ConnectionError, Endpoint, PeerIdentity, SendDatagramError, Stats,
+    Algorithm, BandwidthShare, Connection as Engine, ConnectionError, Endpoint, HostController,
+    PeerIdentity, SendDatagramError, Stats,
 };
 use towline_wire::{Direction, StreamId};
 
@@ -449,6 +451,40 @@ impl Connection {
                 .ok_or_else(|| rustls::Error::General("the connection is gone".to_owned()))?
                 .export_keying_material(out, label, context)
         })
+    }
+
+    /// Goes on with another congestion controller, from the present window. No effect after the end.
+    pub fn set_congestion(&self, algorithm: Algorithm) {
+        let now = self.reference.shard.clock().now();
+        self.change(|engine| engine.set_congestion(now, algorithm));
+    }
+
+    /// Goes on under the host's common background controller: see
+    /// [`TransportConfig::background`](crate::config::TransportConfig::background).
+    pub fn set_background(&self, host: &HostController) {
+        let now = self.reference.shard.clock().now();
+        self.change(|engine| engine.set_background(now, host));
+    }
+
+    /// Changes the strict limit, bytes a second of UDP payload over every packet; `None` lifts it.
+    pub fn set_rate_limit(&self, limit: Option<NonZeroU64>) {
+        self.change(|engine| engine.set_rate_limit(limit));
+    }
+
+    /// Joins a bandwidth pool with this class and weight, or leaves the one it is in.
+    pub fn set_bandwidth(&self, share: Option<&BandwidthShare>) {
+        self.change(|engine| engine.set_bandwidth(share));
+    }
+
+    /// Changes the engine's connection, if it still has one, and has it look what to send.
+    fn change(&self, change: impl FnOnce(&mut Engine)) {
+        self.reference.with(|engine, _| match engine {
+            Some(engine) => {
+                change(engine);
+                ((), Change::Made)
+            }
+            None => ((), Change::None),
+        });
     }
 
     /// Changes to fresh packet protection keys (RFC 9001 §6); false where the rules do not

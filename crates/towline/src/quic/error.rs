@@ -39,6 +39,9 @@ pub enum WriteError {
     /// The stream was finished or reset by this side.
     #[error("the stream is already finished or reset")]
     ClosedStream,
+    /// The stream cannot be finished: a write went past bytes that were never written.
+    #[error("bytes before the end of the stream were never written; write them, or reset it")]
+    MissingBytes,
     /// The connection is over.
     #[error("connection lost: {0}")]
     ConnectionLost(#[from] ConnectionError),
@@ -53,6 +56,9 @@ pub enum ReadError {
     /// The stream was stopped by this side.
     #[error("the stream was stopped")]
     ClosedStream,
+    /// This side has read the stream out of order, after which it cannot be read in order.
+    #[error("the stream was read out of order before; go on with unordered reads")]
+    IllegalOrderedRead,
     /// The connection is over.
     #[error("connection lost: {0}")]
     ConnectionLost(#[from] ConnectionError),
@@ -85,6 +91,7 @@ impl From<WriteError> for io::Error {
         let kind = match &error {
             WriteError::Stopped(_) => io::ErrorKind::BrokenPipe,
             WriteError::ClosedStream => io::ErrorKind::NotConnected,
+            WriteError::MissingBytes => io::ErrorKind::InvalidInput,
             WriteError::ConnectionLost(lost) => kind_of(lost),
         };
         Self::new(kind, error)
@@ -96,6 +103,7 @@ impl From<ReadError> for io::Error {
         let kind = match &error {
             ReadError::Reset(_) => io::ErrorKind::ConnectionReset,
             ReadError::ClosedStream => io::ErrorKind::NotConnected,
+            ReadError::IllegalOrderedRead => io::ErrorKind::InvalidInput,
             ReadError::ConnectionLost(lost) => kind_of(lost),
         };
         Self::new(kind, error)
@@ -115,7 +123,7 @@ impl From<ConnectError> for io::Error {
     }
 }
 
-fn kind_of(error: &ConnectionError) -> io::ErrorKind {
+pub(crate) fn kind_of(error: &ConnectionError) -> io::ErrorKind {
     match error {
         ConnectionError::TimedOut(_) => io::ErrorKind::TimedOut,
         ConnectionError::ClosedByPeer(_) => io::ErrorKind::ConnectionAborted,

@@ -23,6 +23,7 @@ mod waiters;
 
 pub use connection::Connection;
 pub use endpoint::{Endpoint, EndpointBuilder, ShardStats};
+pub(crate) use error::kind_of;
 pub use error::{ConnectError, ReadError, ReadExactError, ReadToEndError, WriteError};
 pub use recv_stream::RecvStream;
 pub use registry::MAX_ACCEPT_QUEUE;

@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use tokio::io::{AsyncRead, ReadBuf};
-use towline_quic::{self as engine, Connection as Engine};
+use towline_quic::{self as engine, Connection as Engine, ReceivedChunk};
 use towline_wire::StreamId;
 
 use super::connection::{Reference, lost};
@@ -73,7 +73,51 @@ impl RecvStream {
         if max == 0 {
             return Ok(Some(Bytes::new()));
         }
-        poll_fn(|cx| self.poll_with(cx, |engine, id| engine.read(id, max))).await
+        poll_fn(|cx| self.poll_read_chunk(cx, max)).await
+    }
+
+    /// The lowest bytes that have arrived and were not read, at most `max` of them, whatever is
+    /// missing before them; `None` at the end. Each byte comes once. Nothing waits for a lost
+    /// packet but what was in it.
+    ///
+    /// Ordered reads may come before the first call, not after.
+    ///
+    /// Cancel safe: a dropped call took nothing.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub async fn read_unordered(&mut self, max: usize) -> Result<Option<ReceivedChunk>, ReadError> {
+        poll_fn(|cx| self.poll_read_unordered(cx, u64::MAX, max.max(1))).await
+    }
+
+    /// As `read_unordered`, of bytes below offset `below` alone; the others stay in the window.
+    pub(crate) fn poll_read_unordered(
+        &mut self,
+        cx: &mut Context<'_>,
+        below: u64,
+        max: usize,
+    ) -> Poll<Result<Option<ReceivedChunk>, ReadError>> {
+        self.poll_with(cx, |engine, id| engine.read_unordered_below(id, below, max))
+    }
+
+    /// As `read_chunk`, of at least one byte.
+    pub(crate) fn poll_read_chunk(
+        &mut self,
+        cx: &mut Context<'_>,
+        max: usize,
+    ) -> Poll<Result<Option<Bytes>, ReadError>> {
+        self.poll_with(cx, |engine, id| engine.read(id, max))
+    }
+
+    /// The length of the stream, as soon as its end has arrived and until it was read.
+    pub fn final_size(&self) -> Option<u64> {
+        let id = self.id;
+        self.reference.with(|engine, _| {
+            (
+                engine.and_then(|engine| engine.final_size(id)),
+                Change::None,
+            )
+        })
     }
 
     /// Fills `out`.
@@ -191,6 +235,7 @@ impl RecvStream {
                 Err(ReadError::Reset(code))
             }
             Err(engine::ReadError::ConnectionLost(error)) => Err(ReadError::ConnectionLost(error)),
+            Err(engine::ReadError::IllegalOrderedRead) => Err(ReadError::IllegalOrderedRead),
             Err(engine::ReadError::ClosedStream | engine::ReadError::Blocked) => {
                 Err(ReadError::ClosedStream)
             }

@@ -107,6 +107,58 @@ impl SendStream {
         Ok(())
     }
 
+    /// How urgent the stream is: higher goes first, 0 at the start, and equals take turns.
+    ///
+    /// Takes effect with the next packet, for what was written before too. While this stream can
+    /// send, streams of lower priority on the connection send nothing, however long that lasts.
+    ///
+    /// # Errors
+    /// When the stream or the connection is over.
+    pub fn set_priority(&self, priority: i32) -> Result<(), WriteError> {
+        let id = self.id;
+        self.reference.with(|engine, entry| {
+            let result = with_engine(engine, entry, |engine| engine.set_priority(id, priority));
+            (result.map_err(|error| outward(error, entry)), Change::None)
+        })
+    }
+
+    /// The priority of the stream; `None` once it was delivered, reset or its connection is over.
+    pub fn priority(&self) -> Option<i32> {
+        let id = self.id;
+        self.reference
+            .with(|engine, _| (engine.and_then(|engine| engine.priority(id)), Change::None))
+    }
+
+    /// Writes bytes that belong at `offset`, ahead of others or where some were left out; see
+    /// [`write_at`](Engine::write_at) of the engine. What was dealt with is cut off their front.
+    pub(crate) fn poll_write_at(
+        &mut self,
+        cx: &mut Context<'_>,
+        offset: u64,
+        data: &mut Bytes,
+    ) -> Poll<Result<usize, WriteError>> {
+        self.poll_write_with(cx, |engine, id| engine.write_at(id, offset, data))
+    }
+
+    /// Ready with its code when the peer asked to stop, or with the error when the connection is
+    /// over; otherwise the task is woken then. Shares its place with a blocked write.
+    pub(crate) fn poll_stopped(&mut self, cx: &mut Context<'_>) -> Poll<WriteError> {
+        let id = self.id;
+        let (result, _replaced) = self.reference.with(|_, entry| {
+            if let Some(error) = &entry.error {
+                let error = WriteError::ConnectionLost(error.clone());
+                return ((Poll::Ready(error), None), Change::None);
+            }
+            let slot = entry.send.entry(id).or_default();
+            if let Some(code) = slot.stopped {
+                return ((Poll::Ready(WriteError::Stopped(code)), None), Change::None);
+            }
+            let replaced = slot.writable.replace(cx.waker().clone());
+            ((Poll::Pending, replaced), Change::None)
+        });
+        result
+    }
+
     /// Ends the stream: the peer reads what was written, then the end.
     ///
     /// # Errors
@@ -228,7 +280,7 @@ impl SendStream {
         .await
     }
 
-    fn poll_write_slice(
+    pub(crate) fn poll_write_slice(
         &mut self,
         cx: &mut Context<'_>,
         data: &[u8],
@@ -279,6 +331,7 @@ fn outward(error: engine::WriteError, entry: &Entry) -> WriteError {
     match error {
         engine::WriteError::Stopped(code) => WriteError::Stopped(code),
         engine::WriteError::ClosedStream => WriteError::ClosedStream,
+        engine::WriteError::MissingBytes => WriteError::MissingBytes,
         engine::WriteError::ConnectionLost(error) => WriteError::ConnectionLost(error),
         // Callers wait on `Blocked`; only an ended connection could bring it here.
         engine::WriteError::Blocked => WriteError::ConnectionLost(lost(entry)),

@@ -27,7 +27,10 @@ pub use config::{
     DEFAULT_CLIENT_IDLE, DEFAULT_MAX_CLIENTS, RelayConfig, RelayCounters, RelayDirection,
     RelayError,
 };
-pub use towline_sim::{DropStats, LinkConfig, LinkConfigError, LinkStats, LossModel, Profile};
+pub use towline_sim::{
+    Aqm, DropStats, LinkConfig, LinkConfigError, LinkStats, LossModel, Policer, Profile,
+    RateSchedule,
+};
 
 use crate::io::Clock;
 use wait::WaitSet;

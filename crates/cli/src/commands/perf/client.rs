@@ -90,7 +90,7 @@ impl ClientArgs {
             return Err(Failure::usage("--interval must be at least 50 ms"));
         }
         let mut interrupt = Interrupt::install(printer);
-        let mut options = options(self.network.idle_timeout);
+        let mut options = options(self.network.idle_timeout, &self.network.congestion);
         self.tune.apply(&mut options);
         let client = tokio::select! {
             client = self.network.connect(&self.url, &options, printer) => client?,
@@ -150,7 +150,7 @@ impl ClientArgs {
                 ));
             }
         };
-        let here = HostRecord::new(&client.endpoint, self.tune.cc);
+        let here = HostRecord::new(&client.endpoint, self.network.congestion.name());
         let start = Start::new(&request, self.time, connection, here, there);
         print_start(&start, printer);
 

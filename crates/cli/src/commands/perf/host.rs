@@ -9,7 +9,6 @@ use bytes::Bytes;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use towline::engine::Algorithm;
 use towline::{Connection, Endpoint, RecvStream, SendStream};
 
 use super::{HostRecord, Later, MAX_STREAMS, Reply, Request, advice, read_json, write_json};
@@ -32,13 +31,13 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Offers measurements on a listening endpoint.
 pub(crate) struct PerfHost {
     endpoint: Endpoint,
-    congestion: Algorithm,
+    congestion: String,
     room: Semaphore,
 }
 
 impl PerfHost {
     /// `congestion` is what the endpoint's connections use.
-    pub(crate) fn new(endpoint: Endpoint, congestion: Algorithm) -> Self {
+    pub(crate) fn new(endpoint: Endpoint, congestion: String) -> Self {
         Self {
             endpoint,
             congestion,
@@ -94,7 +93,7 @@ impl PerfHost {
         let Some((_registration, arrivals)) = lanes.register(request.session) else {
             return write_json(send, &refused("this session number is in use")).await;
         };
-        let host = HostRecord::new(&self.endpoint, self.congestion);
+        let host = HostRecord::new(&self.endpoint, self.congestion.clone());
         write_json(send, &Reply::Ready { host }).await?;
 
         let counter = Arc::new(AtomicU64::new(0));

@@ -18,7 +18,6 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 use towline::config::{Cipher, CipherPreference, KeyExchange, KeyExchangePreference, Options};
-use towline::engine::Algorithm;
 use towline::io::{MAX_SHARDS, SocketInfo};
 use towline::{Endpoint, RecvStream, SendStream};
 
@@ -56,9 +55,6 @@ enum PerfCommand {
 /// What both ends may choose.
 #[derive(Clone, Debug, clap::Args)]
 struct TuneArgs {
-    /// Congestion controller of this end when it sends
-    #[arg(long, value_name = "NAME", default_value_t)]
-    cc: Algorithm,
     /// Use only this cipher: aes128gcm, aes256gcm, chacha20
     #[arg(long, value_name = "NAME")]
     cipher: Option<Cipher>,
@@ -72,7 +68,6 @@ struct TuneArgs {
 
 impl TuneArgs {
     fn apply(&self, options: &mut Options) {
-        options.transport.congestion = self.cc;
         if let Some(mtu) = self.mtu {
             options.transport.mtu = mtu;
         }
@@ -116,17 +111,20 @@ impl ServerArgs {
         let interrupt = Interrupt::install(printer);
         let (received, ends) = mpsc::unbounded_channel();
         let mut service = Service::new(printer, interrupt, received);
-        let mut options = options(self.network.idle_timeout);
+        let mut options = options(self.network.idle_timeout, &self.network.congestion);
         self.tune.apply(&mut options);
         let listening =
             self.network
                 .listen_on_shards(self.listen, &options, usize::from(self.shards))?;
         let endpoint = listening.endpoint.clone();
-        service.perf = Some(PerfHost::new(endpoint.clone(), self.tune.cc));
+        service.perf = Some(PerfHost::new(
+            endpoint.clone(),
+            self.network.congestion.name(),
+        ));
         let url = listening.url();
         printer.line(format_args!("listening {}", endpoint.local_addr()));
         printer.line(format_args!("  towline perf client '{url}'"));
-        let socket = HostRecord::new(&endpoint, self.tune.cc);
+        let socket = HostRecord::new(&endpoint, self.network.congestion.name());
         printer.line(&socket);
         printer.record(&json!({
             "schema": "towline.listening/1",
@@ -229,14 +227,14 @@ pub(crate) struct HostRecord {
 }
 
 impl HostRecord {
-    fn new(endpoint: &Endpoint, congestion: Algorithm) -> Self {
+    fn new(endpoint: &Endpoint, congestion: String) -> Self {
         let shards = endpoint.shard_stats().len();
         Self::of(&endpoint.socket_info(), shards, congestion)
     }
 
-    fn of(socket: &SocketInfo, shards: usize, congestion: Algorithm) -> Self {
+    fn of(socket: &SocketInfo, shards: usize, congestion: String) -> Self {
         Self {
-            congestion: congestion.to_string(),
+            congestion,
             shards,
             gso_segments: socket.gso_segments,
             gro_segments: socket.gro_segments,

@@ -15,7 +15,7 @@ fn socket() -> SocketInfo {
 
 #[test]
 fn a_host_that_has_everything_gets_no_advice() {
-    let host = HostRecord::of(&socket(), 1, Algorithm::Cubic);
+    let host = HostRecord::of(&socket(), 1, "cubic".to_owned());
     assert!(host.advice.is_empty());
     let line = host.to_string();
     assert!(
@@ -45,7 +45,7 @@ fn what_was_refused_is_told_in_text_and_record() {
         asked: 4 << 20,
         granted: 208 << 10,
     };
-    let host = HostRecord::of(&socket, 2, Algorithm::Cubic);
+    let host = HostRecord::of(&socket, 2, "cubic".to_owned());
     let text = host.to_string();
     assert!(
         text.contains("GSO off, GRO off") && text.contains(", 2 shards"),

@@ -316,7 +316,6 @@ impl Donor {
             roots,
             follow_links: false,
             lanes: 1,
-            limiter: None,
         };
         let cancel = watch::Sender::new(false);
         let cancelled = cancel.subscribe();

@@ -2,5 +2,6 @@
 
 mod formats;
 mod hostile;
+mod limit;
 mod sessions;
 mod world;

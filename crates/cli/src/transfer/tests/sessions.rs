@@ -347,7 +347,6 @@ async fn a_sender_that_comes_back_takes_over_from_its_silent_predecessor() {
         roots: contents_of(&scratch.path("from")),
         follow_links: false,
         lanes: 2,
-        limiter: None,
     };
     let cancel = tokio::sync::watch::Sender::new(false);
     let progress = Arc::new(Progress::new());
@@ -375,17 +374,4 @@ async fn a_sender_that_comes_back_takes_over_from_its_silent_predecessor() {
         Some(SessionError::Cancelled)
     ));
     assert_eq!(fs::read(out.join("big")).unwrap(), data);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_limit_holds_the_rate() {
-    let scratch = Scratch::new();
-    scratch.write("from/data", &noise(10, 1_000_000));
-    let mut run = Run::of(contents_of(&scratch.path("from")));
-    run.limit = Some(1_000_000);
-    let started = tokio::time::Instant::now();
-    let (_, received) = run.into(&scratch.path("to")).await;
-    assert!(received.report.is_whole());
-    let seconds = started.elapsed().as_secs_f64();
-    assert!((0.85..1.6).contains(&seconds), "took {seconds} s");
 }

@@ -12,8 +12,8 @@ use bytes::Bytes;
 use tokio::io::{AsyncWriteExt, DuplexStream, ReadHalf, SimplexStream, WriteHalf};
 use tokio::sync::{mpsc, watch};
 
+use super::limit::Limiter;
 use crate::transfer::claims::SessionHandle;
-use crate::transfer::limit::Limiter;
 use crate::transfer::message::read_varint;
 use crate::transfer::path::RelativePath;
 use crate::transfer::pipe::{LaneWriter, OpenLane};
@@ -113,16 +113,21 @@ pub(super) fn listing(folder: &Path) -> Vec<(String, Vec<u8>, bool, std::time::S
 pub(super) struct MemoryLanes {
     arrivals: mpsc::Sender<ReadHalf<SimplexStream>>,
     spoil: Option<u64>,
+    limiter: Option<Arc<Limiter>>,
 }
 
 pub(super) struct MemoryLane {
     stream: WriteHalf<SimplexStream>,
     position: u64,
     spoil: Option<u64>,
+    limiter: Option<Arc<Limiter>>,
 }
 
 impl LaneWriter for MemoryLane {
     async fn write_chunk(&mut self, block: Bytes) -> io::Result<()> {
+        if let Some(limiter) = &self.limiter {
+            limiter.take(block.len()).await;
+        }
         let mut block = block.to_vec();
         let end = self.position + block.len() as u64;
         if let Some(at) = self.spoil.filter(|at| (self.position..end).contains(at)) {
@@ -153,6 +158,7 @@ impl OpenLane for MemoryLanes {
             stream: write,
             position: 0,
             spoil: self.spoil,
+            limiter: self.limiter.clone(),
         })
     }
 }
@@ -161,7 +167,12 @@ pub(super) fn memory_lanes(
     spoil: Option<u64>,
 ) -> (MemoryLanes, mpsc::Receiver<ReadHalf<SimplexStream>>) {
     let (arrivals, lanes) = mpsc::channel(16);
-    (MemoryLanes { arrivals, spoil }, lanes)
+    let lanes_out = MemoryLanes {
+        arrivals,
+        spoil,
+        limiter: None,
+    };
+    (lanes_out, lanes)
 }
 
 /// Both ends of a control stream.
@@ -213,14 +224,14 @@ impl Run {
     pub(super) async fn into(self, out: &Path) -> (SendEnded<WriteHalf<DuplexStream>>, Ended) {
         let store = Store::open(out, self.policy).unwrap();
         let (here, there) = control();
-        let (lanes, arrivals) = memory_lanes(self.spoil);
+        let (mut lanes, arrivals) = memory_lanes(self.spoil);
+        lanes.limiter = self.limit.map(|rate| Arc::new(Limiter::new(rate)));
         let progress = Arc::new(Progress::new());
         let handle = SessionHandle::new(Arc::new(Progress::new()));
         let plan = SendPlan {
             roots: self.roots,
             follow_links: false,
             lanes: self.lanes,
-            limiter: self.limit.map(|rate| Arc::new(Limiter::new(rate))),
         };
         let cancel = watch::Sender::new(false);
         let prefix = self

@@ -1,8 +1,8 @@
 //! All streams of a connection: creation, limits, credit, and whose turn it is.
 //!
 //! State exists only for streams that carried something: permission for thousands costs a
-//! counter. Frames go to the half they belong to; streams with data wait in a round robin,
-//! one frame a turn. Called by `dispatch`, `schedule`, `delivery` and the public API.
+//! counter. Frames go to the half they belong to; streams with data wait in `turns`: the highest
+//! priority first, round robin inside it, one frame a turn. Called by `dispatch`, `schedule`, `delivery` and the public API.
 //!
 //! One file because it is one table: every call here looks a stream up, lets its half act, and
 //! settles what that means for the limits, the credit and the queues that all streams share.
@@ -10,6 +10,7 @@
 mod flow;
 mod recv;
 mod send;
+mod turns;
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -31,8 +32,10 @@ use crate::config::TransportConfig;
 use crate::error::{ReadError, Violation, WriteError};
 pub(crate) use flow::RoundTrip;
 use flow::{ReceiveCredit, SendCredit};
+pub use recv::ReceivedChunk;
 use recv::{Accepted, RecvStream};
 use send::SendStream;
+use turns::Turns;
 
 /// Room any small control frame of this component needs.
 const CONTROL_FRAME_ROOM: usize = RESET_STREAM_MAX_LEN;
@@ -158,15 +161,16 @@ pub(crate) struct Streams {
     max_data_pending: bool,
     stream_window: u64,
     max_stream_window: u64,
-    ready: VecDeque<StreamId>,
+    /// Streams that can send now.
+    ready: Turns,
     waiting: VecDeque<StreamId>,
     control: VecDeque<StreamId>,
     /// Written and unacknowledged bytes of all streams.
     retained: u64,
     retained_cap: u64,
     unsent_cap: u64,
-    /// Writers refused because of the connection-wide cap.
-    starved: VecDeque<StreamId>,
+    /// Writers refused because of the connection-wide cap, the highest priority woken first.
+    starved: Turns,
     /// Open receiving halves whose end is unknown.
     open_receivers: usize,
     /// Stream bytes sent more than once.
@@ -192,13 +196,13 @@ impl Streams {
             max_data_pending: false,
             stream_window: config.stream_receive_window,
             max_stream_window: config.max_stream_receive_window,
-            ready: VecDeque::new(),
+            ready: Turns::default(),
             waiting: VecDeque::new(),
             control: VecDeque::new(),
             retained: 0,
             retained_cap: config.send_buffer,
             unsent_cap: config.stream_send_buffer,
-            starved: VecDeque::new(),
+            starved: Turns::default(),
             open_receivers: 0,
             retransmitted: 0,
             pool: BlockPool::default(),
@@ -320,14 +324,24 @@ impl Streams {
 
     /// The stream and the room for a write on it now.
     fn write_room(&mut self, id: StreamId) -> Result<(&mut SendStream, usize), WriteError> {
+        self.write_room_beyond(id, 0)
+    }
+
+    /// As [`Self::write_room`], for a write that leaves out the next `skipped` bytes. They count
+    /// as written, so that whoever fills them in later needs no room.
+    fn write_room_beyond(
+        &mut self,
+        id: StreamId,
+        skipped: u64,
+    ) -> Result<(&mut SendStream, usize), WriteError> {
         let s = self.send.get_mut(&id).ok_or(WriteError::ClosedStream)?;
         s.check_writable()?;
         let own = self.unsent_cap.saturating_sub(s.unsent_len());
         let shared = self.retained_cap.saturating_sub(self.retained);
-        let room = own.min(shared);
+        let room = own.min(shared).saturating_sub(skipped);
         if room == 0 {
             if !s.writer_blocked && shared == 0 {
-                self.starved.push_back(id);
+                self.starved.push(id, s.priority);
             }
             s.writer_blocked = true;
             return Err(WriteError::Blocked);
@@ -354,6 +368,50 @@ impl Streams {
         let n = result?;
         self.written(id, n);
         Ok(n)
+    }
+
+    /// Takes as much of `data` as there is room for, at its place: ahead of bytes not written yet,
+    /// or where they were left out. Of bytes written twice the first copy stays.
+    pub(crate) fn write_at(
+        &mut self,
+        id: StreamId,
+        offset: u64,
+        data: &mut Bytes,
+    ) -> Result<usize, WriteError> {
+        let s = self.send.get_mut(&id).ok_or(WriteError::ClosedStream)?;
+        s.check_writable()?;
+        let end = s.written_end();
+        if offset < end {
+            // Room for these was reserved when the writer went past them.
+            let n = s.fill_in(offset, data);
+            self.enqueue(id);
+            return Ok(n);
+        }
+        let skipped = offset - end;
+        let (s, room) = self.write_room_beyond(id, skipped)?;
+        let n = data.len().min(room);
+        if n == 0 {
+            return Ok(0);
+        }
+        s.push_beyond(skipped, data.split_to(n));
+        self.retained += skipped;
+        self.written(id, n);
+        Ok(n)
+    }
+
+    /// Sets how urgent the stream is, now and for what is written later.
+    pub(crate) fn set_priority(&mut self, id: StreamId, priority: i32) -> Result<(), WriteError> {
+        let s = self.send.get_mut(&id).ok_or(WriteError::ClosedStream)?;
+        let before = std::mem::replace(&mut s.priority, priority);
+        if before != priority {
+            self.ready.change(id, before, priority);
+            self.starved.change(id, before, priority);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn priority(&self, id: StreamId) -> Option<i32> {
+        self.send.get(&id).map(|s| s.priority)
     }
 
     fn written(&mut self, id: StreamId, n: usize) {
@@ -389,7 +447,7 @@ impl Streams {
         }
         if s.can_send(self.send_credit.available()) {
             s.ready = true;
-            self.ready.push_back(id);
+            self.ready.push(id, s.priority);
         } else if s.wants_connection_credit() {
             if !std::mem::replace(&mut s.waiting, true) {
                 self.waiting.push_back(id);
@@ -437,6 +495,28 @@ impl Streams {
         };
         self.after_read(id, n);
         result
+    }
+
+    /// Up to `max` bytes from below offset `below`, wherever they are in the stream.
+    pub(crate) fn read_unordered(
+        &mut self,
+        id: StreamId,
+        below: u64,
+        max: usize,
+    ) -> Result<Option<ReceivedChunk>, ReadError> {
+        let r = self.recv.get_mut(&id).ok_or(ReadError::ClosedStream)?;
+        let result = r.read_unordered(below, max, &mut self.pool);
+        let n = match &result {
+            Ok(Some(chunk)) => chunk.data.len(),
+            _ => 0,
+        };
+        self.after_read(id, n);
+        result
+    }
+
+    /// The stream's length, once the peer said so.
+    pub(crate) fn final_size(&self, id: StreamId) -> Option<u64> {
+        self.recv.get(&id).and_then(RecvStream::final_size)
     }
 
     fn after_read(&mut self, id: StreamId, n: usize) {
@@ -788,10 +868,10 @@ impl Streams {
 
     /// STREAM frames, one a stream in turn.
     fn write_data(&mut self, w: &mut PacketWriter<'_, '_>, events: &mut Events) {
-        while let Some(&id) = self.ready.front() {
+        while let Some(id) = self.ready.front() {
             let credit = self.send_credit.available();
             let Some(s) = self.send.get_mut(&id) else {
-                self.ready.pop_front();
+                self.ready.pop();
                 continue;
             };
             if s.can_send(credit) {
@@ -806,15 +886,12 @@ impl Streams {
                     events.push(Event::Writable(id));
                 }
                 if s.can_send(self.send_credit.available()) {
-                    // Behind the others.
-                    if self.ready.len() > 1 {
-                        self.ready.rotate_left(1);
-                    }
+                    self.ready.rotate();
                     continue;
                 }
             }
             s.ready = false;
-            self.ready.pop_front();
+            self.ready.pop();
             self.enqueue(id);
         }
     }
@@ -833,7 +910,7 @@ impl Streams {
     /// Writers that the connection-wide cap refused may go on.
     fn wake_starved(&mut self, events: &mut Events) {
         while self.retained < self.retained_cap {
-            let Some(starved) = self.starved.pop_front() else {
+            let Some(starved) = self.starved.pop() else {
                 break;
             };
             self.wake_writers(starved, events);
@@ -928,10 +1005,10 @@ impl Streams {
     /// Nothing more will be sent; what was received stays readable until the connection goes.
     pub(crate) fn on_connection_lost(&mut self) {
         self.send = StreamMap::default();
-        self.ready = VecDeque::new();
+        self.ready = Turns::default();
         self.waiting = VecDeque::new();
         self.control = VecDeque::new();
-        self.starved = VecDeque::new();
+        self.starved = Turns::default();
         self.retained = 0;
         self.open_receivers = 0;
         self.pool.trim();
@@ -942,14 +1019,10 @@ impl Streams {
         self.pool.trim();
         self.send.shrink_to_fit();
         self.recv.shrink_to_fit();
-        for queue in [
-            &mut self.ready,
-            &mut self.waiting,
-            &mut self.control,
-            &mut self.starved,
-        ] {
-            queue.shrink_to_fit();
-        }
+        self.ready.trim();
+        self.starved.trim();
+        self.waiting.shrink_to_fit();
+        self.control.shrink_to_fit();
     }
 }
 

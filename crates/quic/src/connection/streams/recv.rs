@@ -20,6 +20,15 @@ pub(crate) struct Accepted {
     pub(crate) overflow: bool,
 }
 
+/// Bytes of a stream, read wherever they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReceivedChunk {
+    /// Where in the stream they are: the offset of the first one.
+    pub offset: u64,
+    /// The bytes; not empty.
+    pub data: Bytes,
+}
+
 #[derive(Debug)]
 pub(crate) struct RecvStream {
     assembler: Assembler,
@@ -134,7 +143,7 @@ impl RecvStream {
             discarded = fresh;
         } else if self.reset.is_none() && !complete {
             // Unread data is dropped (RFC 9000 §3.2); what the reader had stays counted.
-            discarded = final_size - self.assembler.read_offset();
+            discarded = final_size - self.assembler.consumed_len();
             self.assembler.clear();
             self.reset = Some(code);
         }
@@ -147,7 +156,8 @@ impl RecvStream {
     }
 
     fn all_received(&self) -> bool {
-        self.final_size == Some(self.assembler.contiguous_end())
+        self.final_size
+            .is_some_and(|size| self.assembler.has_all(size))
     }
 
     fn take_notification(&mut self) -> bool {
@@ -161,6 +171,7 @@ impl RecvStream {
         max: usize,
         pool: &mut BlockPool,
     ) -> Result<Option<Bytes>, ReadError> {
+        self.check_ordered()?;
         if let Some(chunk) = self.assembler.read(max, pool) {
             return Ok(Some(chunk));
         }
@@ -172,11 +183,41 @@ impl RecvStream {
         out: &mut [u8],
         pool: &mut BlockPool,
     ) -> Result<Option<usize>, ReadError> {
+        self.check_ordered()?;
         match self.assembler.read_slice(out, pool) {
             0 if out.is_empty() && self.assembler.has_ready() => Ok(Some(0)),
             0 => self.nothing_ready().map(|()| None),
             n => Ok(Some(n)),
         }
+    }
+
+    /// Takes up to `max` bytes from below offset `below`, the lowest there are; `None` at the end.
+    pub(crate) fn read_unordered(
+        &mut self,
+        below: u64,
+        max: usize,
+        pool: &mut BlockPool,
+    ) -> Result<Option<ReceivedChunk>, ReadError> {
+        if let Some((offset, data)) = self.assembler.read_unordered(below, max, pool) {
+            return Ok(Some(ReceivedChunk { offset, data }));
+        }
+        if self.assembler.has_ready() {
+            // All of it is for later.
+            self.notify = true;
+            return Err(ReadError::Blocked);
+        }
+        self.nothing_ready().map(|()| None)
+    }
+
+    fn check_ordered(&self) -> Result<(), ReadError> {
+        if self.assembler.is_unordered() {
+            return Err(ReadError::IllegalOrderedRead);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn final_size(&self) -> Option<u64> {
+        self.final_size
     }
 
     /// `Ok` at the end of the stream.
@@ -203,7 +244,7 @@ impl RecvStream {
             return None;
         }
         self.released = true;
-        let unread = self.highest - self.assembler.read_offset();
+        let unread = self.highest - self.assembler.consumed_len();
         self.assembler.clear();
         if self.reset.is_some() {
             // Already counted when the reset arrived.

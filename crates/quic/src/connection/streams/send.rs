@@ -38,7 +38,7 @@ enum Reset {
 /// What one STREAM frame used up.
 #[derive(Debug)]
 pub(crate) struct Written {
-    /// New bytes, which cost connection credit.
+    /// Connection credit: how much farther into the stream than ever this went.
     pub(crate) credit: u64,
     /// Bytes sent before.
     pub(crate) retransmitted: u64,
@@ -51,6 +51,8 @@ pub(crate) struct SendStream {
     fin: Fin,
     reset: Reset,
     stopped: Option<u64>,
+    /// Higher goes first.
+    pub(crate) priority: i32,
     /// A write was refused; `Writable` is owed.
     pub(crate) writer_blocked: bool,
     /// In the round robin of streams that can send now.
@@ -71,6 +73,7 @@ impl SendStream {
             fin: Fin::Open,
             reset: Reset::None,
             stopped: None,
+            priority: 0,
             writer_blocked: false,
             ready: false,
             waiting: false,
@@ -97,6 +100,21 @@ impl SendStream {
         self.buffer.push_slice(data, pool);
     }
 
+    /// As [`Self::push`], leaving out the next `skipped` bytes.
+    pub(crate) fn push_beyond(&mut self, skipped: u64, data: Bytes) {
+        self.buffer.push_beyond(skipped, data);
+    }
+
+    /// Fills in bytes left out before; returns how many of `data` are dealt with.
+    pub(crate) fn fill_in(&mut self, offset: u64, data: &mut Bytes) -> usize {
+        self.buffer.fill_in(offset, data)
+    }
+
+    /// The highest offset written.
+    pub(crate) fn written_end(&self) -> u64 {
+        self.buffer.end()
+    }
+
     pub(crate) fn unsent_len(&self) -> u64 {
         self.buffer.unsent_len()
     }
@@ -108,6 +126,9 @@ impl SendStream {
 
     pub(crate) fn finish(&mut self) -> Result<(), WriteError> {
         self.check_writable()?;
+        if self.buffer.has_holes() {
+            return Err(WriteError::MissingBytes);
+        }
         self.fin = Fin::Pending;
         Ok(())
     }
@@ -236,7 +257,8 @@ impl SendStream {
         let credit = self.buffer.unsent_offset() - before;
         Some(Written {
             credit,
-            retransmitted: len as u64 - credit,
+            // What is sent late into a gap counts as sent again.
+            retransmitted: (len as u64).saturating_sub(credit),
         })
     }
 

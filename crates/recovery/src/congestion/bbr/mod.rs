@@ -13,6 +13,7 @@ mod model;
 mod probe_bw;
 mod probe_rtt;
 mod startup;
+mod state;
 mod units;
 
 use core::time::Duration;
@@ -25,6 +26,7 @@ use self::model::{Model, Round, inflight_at_loss, is_too_high};
 use self::probe_bw::{AckPhase, Cycle};
 use self::probe_rtt::{MinRtt, ProbeRtt, Progress};
 use self::startup::{FullPipe, LossExit};
+use self::state::State;
 use self::units::{Hundredths, carried, rate, scale};
 use super::{
     AckSample, CongestionController, Handover, LEAST_ACKS_OTHERWISE, LeastAckRate, LossSample,
@@ -45,46 +47,6 @@ const MOST_QUANTUM: u64 = 65_536;
 const NOMINAL_RTT: Duration = Duration::from_millis(1);
 /// ACKs per round in phases that measure (§4.1.3.3).
 const LEAST_ACKS_MEASURING: LeastAckRate = LeastAckRate { per_round: 4 };
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Startup,
-    Drain,
-    Down,
-    Cruise,
-    Refill,
-    Up,
-    ProbeRtt,
-}
-
-impl State {
-    fn pacing_gain(self) -> Hundredths {
-        match self {
-            Self::Startup => 277,
-            Self::Drain => 50,
-            Self::Down => 90,
-            Self::Up => 125,
-            Self::Cruise | Self::Refill | Self::ProbeRtt => 100,
-        }
-    }
-
-    fn window_gain(self) -> Hundredths {
-        match self {
-            Self::Up => 225,
-            Self::ProbeRtt => 50,
-            _ => 200,
-        }
-    }
-
-    fn is_probe_bw(self) -> bool {
-        matches!(self, Self::Down | Self::Cruise | Self::Refill | Self::Up)
-    }
-
-    /// Whether losses are the expected price of a probe.
-    fn is_probing(self) -> bool {
-        matches!(self, Self::Startup | Self::Refill | Self::Up)
-    }
-}
 
 /// What a loss changed, kept until its recovery period is known to be justified.
 #[derive(Clone, Copy, Debug)]
@@ -296,12 +258,19 @@ impl Bbr {
         if self.full_pipe.reached || !((lossy && many && high) || marks.ends_startup) {
             return;
         }
-        if let Some(undo) = &mut self.undo {
-            undo.probe = Some(State::Startup);
-        }
+        self.save_probe(State::Startup, marks);
         self.full_pipe.reached = true;
         let bdp = self.bdp(self.model.bw(), 100);
         self.model.inflight_long = Some(bdp.max(self.model.inflight_latest));
+    }
+
+    /// Remembers the probe that losses end, should they be spurious; marks never are.
+    fn save_probe(&mut self, probe: State, marks: RoundMarks) {
+        match &mut self.undo {
+            Some(_) if marks.too_high => self.undo = None,
+            Some(undo) => undo.probe = Some(probe),
+            None => {}
+        }
     }
 
     fn check_drain(&mut self, sample: &AckSample) {
@@ -318,14 +287,16 @@ impl Bbr {
 
     /// Moves through DOWN, CRUISE, REFILL and UP (§5.3.3.9).
     fn update_cycle(&mut self, sample: &AckSample, marks: RoundMarks) {
-        if !self.full_pipe.reached || self.adapt_long_term(sample, marks) {
+        // Before growth: a bound that this ACK raises was still in force until now.
+        let bounded = self.is_bounded_by_long_term(sample);
+        if !self.full_pipe.reached || self.adapt_long_term(sample, marks, bounded) {
             return;
         }
         match self.state {
             State::Down | State::Cruise if self.is_time_to_probe(sample.now) => self.start_refill(),
             State::Down if self.is_time_to_cruise(sample) => self.state = State::Cruise,
             State::Refill if self.round.start => self.start_up(sample),
-            State::Up => self.check_up(sample),
+            State::Up => self.check_up(sample, bounded),
             _ => {}
         }
     }
@@ -344,7 +315,7 @@ impl Bbr {
     }
 
     /// Leaves UP when a careful probe reached the known volume, or the rate no longer grows.
-    fn check_up(&mut self, sample: &AckSample) {
+    fn check_up(&mut self, sample: &AckSample, bounded: bool) {
         // Before the ACK, and with the datagram that did not fit: afterwards the volume in flight
         // never reaches a bound that the window obeys.
         let peak = sample
@@ -353,13 +324,14 @@ impl Bbr {
         let is_at_long = self.model.inflight_long.is_some_and(|long| peak > long);
         if self.cycle.previous_too_high && is_at_long {
             self.cycle.previous_precautionary = true;
-        } else if self.is_bounded_by_long_term(sample) {
+        } else if bounded {
             self.full_pipe.restart(sample.delivery_rate.unwrap_or(0));
             return;
         } else if !self.full_pipe.now {
             return;
         }
         self.cycle.previous_too_high = false;
+        self.model.on_probed();
         self.start_down(sample.now);
     }
 
@@ -373,7 +345,7 @@ impl Bbr {
     }
 
     /// Learns from the ACKs of a probe; returns whether it moved the state machine.
-    fn adapt_long_term(&mut self, sample: &AckSample, marks: RoundMarks) -> bool {
+    fn adapt_long_term(&mut self, sample: &AckSample, marks: RoundMarks, bounded: bool) -> bool {
         if self.cycle.ack_phase == AckPhase::Starting && self.round.start {
             self.cycle.ack_phase = AckPhase::Feedback;
         }
@@ -392,14 +364,14 @@ impl Bbr {
             }
         }
         if marks.too_high && self.cycle.is_probe_sample {
-            self.on_inflight_too_high(sample.now, sample.tx_in_flight, sample.app_limited);
+            self.on_inflight_too_high(sample.now, sample.tx_in_flight, sample.app_limited, marks);
             return true;
         }
         if marks.too_high || is_too_high(sample.lost_since_sent, sample.tx_in_flight) {
             return false;
         }
         self.model.raise_inflight_long(sample.tx_in_flight);
-        if self.state == State::Up && self.is_bounded_by_long_term(sample) {
+        if self.state == State::Up && bounded {
             let growth = self.cycle.growth(sample.acked_bytes);
             if let Some(long) = &mut self.model.inflight_long {
                 *long =
@@ -413,7 +385,7 @@ impl Bbr {
     }
 
     /// A probe put too much in flight: remember how much was safe, once per probe.
-    fn on_inflight_too_high(&mut self, now: Time, safe: u64, app_limited: bool) {
+    fn on_inflight_too_high(&mut self, now: Time, safe: u64, app_limited: bool, marks: RoundMarks) {
         self.cycle.previous_too_high = true;
         self.cycle.is_probe_sample = false;
         if !app_limited {
@@ -421,9 +393,8 @@ impl Bbr {
             self.model.inflight_long = Some(safe.max(least));
         }
         if self.state == State::Up {
-            if let Some(undo) = &mut self.undo {
-                undo.probe = Some(State::Up);
-            }
+            self.save_probe(State::Up, marks);
+            self.model.on_probed();
             self.start_down(now);
         }
     }
@@ -561,7 +532,9 @@ impl CongestionController for Bbr {
         let lossy = self.model.loss_in_round;
         let marks = self.on_round_marks(sample);
         let (window, probing) = (self.window, self.state.is_probing());
-        let adapted = self.model.adapt_short_term(window, probing, marks.cut);
+        let adapted = self
+            .model
+            .adapt_short_term(window, probing, marks.cut, self.min_rtt.get());
 
         self.aggregation.on_ack(
             sample.now,
@@ -611,7 +584,12 @@ impl CongestionController for Bbr {
             let lost_since_sent = lost.saturating_sub(packet.lost);
             if self.cycle.is_probe_sample && is_too_high(lost_since_sent, packet.tx_in_flight) {
                 let safe = inflight_at_loss(packet, lost_since_sent);
-                self.on_inflight_too_high(sample.now, safe, packet.app_limited);
+                self.on_inflight_too_high(
+                    sample.now,
+                    safe,
+                    packet.app_limited,
+                    RoundMarks::default(),
+                );
             }
         }
         self.update_pacing_rate(self.state.pacing_gain());
@@ -624,7 +602,7 @@ impl CongestionController for Bbr {
         };
         self.in_recovery = false;
         self.window = self.window.max(self.prior_window);
-        self.model.loss_in_round = false;
+        self.model.forgive();
         self.full_pipe.restart(0);
         let higher = |now: Option<u64>, saved: Option<u64>| Some(now?.max(saved?));
         self.model.bw_short = higher(self.model.bw_short, undo.bw_short);

@@ -4,6 +4,8 @@
 //! short-term ones set by losses since, and the latest round's deliveries. It never looks at the
 //! state machine beyond "probing or not" and sets no control parameter.
 
+use core::time::Duration;
+
 use super::units::scale;
 use crate::congestion::{AckSample, LostPacket};
 
@@ -46,7 +48,13 @@ pub(super) struct Model {
     pub(super) bw_short: Option<u64>,
     pub(super) inflight_short: Option<u64>,
     pub(super) inflight_long: Option<u64>,
+    /// The rate of the newest round that drew on a standing queue, since bounds were reset.
+    bw_standing: Option<u64>,
+    /// There was such a round since the latest probe: the bandwidth is open to doubt.
+    is_doubtful: bool,
     bw_latest: u64,
+    /// The lowest round trip of this round.
+    rtt_latest: Option<Duration>,
     pub(super) inflight_latest: u64,
     loss_round_delivered: u64,
     /// Whether the present ACK ends a round for the purpose of losses.
@@ -75,6 +83,7 @@ impl Model {
     pub(super) fn update_latest(&mut self, sample: &AckSample) {
         self.bw_latest = self.bw_latest.max(sample.delivery_rate.unwrap_or(0));
         self.inflight_latest = self.inflight_latest.max(delivered_since_sent(sample));
+        self.rtt_latest = sample.rtt.into_iter().chain(self.rtt_latest).min();
         self.loss_round_start = sample.prior_delivered >= self.loss_round_delivered;
         if self.loss_round_start {
             self.loss_round_delivered = sample.delivered;
@@ -93,12 +102,22 @@ impl Model {
     /// Step 3: at the end of a round with losses while not probing, the short-term bounds follow
     /// what was delivered, by no more than the factor beta. `ecn_cut` is the share of the volume
     /// that CE marks cost, in millionths. Returns whether a bound was set.
-    pub(super) fn adapt_short_term(&mut self, window: u64, probing: bool, ecn_cut: u64) -> bool {
+    pub(super) fn adapt_short_term(
+        &mut self,
+        window: u64,
+        probing: bool,
+        ecn_cut: u64,
+        min_rtt: Option<Duration>,
+    ) -> bool {
         if !self.loss_round_start {
             return false;
         }
         let lossy = core::mem::take(&mut self.loss_in_round);
-        if probing || (!lossy && ecn_cut == 0) {
+        if probing {
+            return false;
+        }
+        self.adapt_to_standing_queue(lossy, min_rtt);
+        if !lossy && ecn_cut == 0 {
             return false;
         }
         let inflight = self.inflight_short.unwrap_or(window);
@@ -116,11 +135,33 @@ impl Model {
         true
     }
 
+    /// Takes back a bandwidth that a round disproves: if even its fastest packet took 2.5 round
+    /// trips of the empty path, more stood in the queue than any state's gain allows for, so the
+    /// path has slowed down below the estimate.
+    ///
+    /// An addition to the draft, which adapts only while losses go on: a volume that just fits
+    /// into the buffer would keep it full until the rate filter forgets, two probing cycles later.
+    /// It still takes a loss since the latest probe, so it never answers to delay alone.
+    fn adapt_to_standing_queue(&mut self, lossy: bool, min_rtt: Option<Duration>) {
+        let (Some(min_rtt), Some(rtt)) = (min_rtt, self.rtt_latest) else {
+            return;
+        };
+        let is_standing = rtt > min_rtt.saturating_mul(5) / 2;
+        let is_doubtful = lossy || self.bw_short.is_some() || self.is_doubtful;
+        if is_standing && is_doubtful && self.bw_latest > 0 {
+            let bw = self.bw_latest;
+            self.is_doubtful = true;
+            self.bw_standing = Some(bw);
+            self.bw_short = Some(self.bw_short.map_or(bw, |short| short.min(bw)));
+        }
+    }
+
     /// The last step: a new round starts from this ACK's deliveries.
     pub(super) fn advance_latest(&mut self, sample: &AckSample) {
         if self.loss_round_start {
             self.bw_latest = sample.delivery_rate.unwrap_or(0);
             self.inflight_latest = delivered_since_sent(sample);
+            self.rtt_latest = sample.rtt;
         }
     }
 
@@ -136,11 +177,31 @@ impl Model {
         self.loss_in_round = false;
         self.bw_latest = 0;
         self.inflight_latest = 0;
+        self.rtt_latest = None;
     }
 
+    /// Forgets recent losses, and the maximum with them if a standing queue disproved it: the
+    /// probe that follows finds out whether the path is faster again.
     pub(super) fn reset_short_term(&mut self) {
         self.bw_short = None;
         self.inflight_short = None;
+        if let Some(bw) = self.bw_standing.take()
+            && bw < self.max_bw()
+        {
+            self.max_bw = [bw, 0];
+        }
+    }
+
+    /// The losses behind the short-term bounds were none.
+    pub(super) fn forgive(&mut self) {
+        self.loss_in_round = false;
+        self.bw_standing = None;
+        self.is_doubtful = false;
+    }
+
+    /// A probe for more bandwidth ended and measured what there is.
+    pub(super) fn on_probed(&mut self) {
+        self.is_doubtful = false;
     }
 
     /// A probing cycle ended: rates older than the one before it are forgotten, unless the cycle

@@ -208,7 +208,7 @@ fn neither_marks_nor_persistent_congestion_are_undone() {
 }
 
 #[test]
-fn the_floor_is_two_datagrams_on_loss_and_one_on_a_mark() {
+fn the_floor_is_two_datagrams_on_losses_and_on_marks() {
     let mut cubic = Cubic::new(SIZE, true, true);
     for event in 1..20 {
         cubic.on_lost(&loss(at(event * 200), at(event * 200 - 50)));
@@ -220,7 +220,7 @@ fn the_floor_is_two_datagrams_on_loss_and_one_on_a_mark() {
             ..ack(at(event * 200), 1)
         });
     }
-    assert_eq!(cubic.window(), DATAGRAM);
+    assert_eq!(cubic.window(), 2 * DATAGRAM);
     assert_eq!(cubic.ssthresh(), Some(2 * DATAGRAM));
 }
 

@@ -15,6 +15,7 @@ fn acked(now: Time, packets: u64, rtt: u64) -> AckSample {
         rtt: Some(millis(rtt)),
         adjusted_rtt: Some(millis(rtt)),
         smoothed_rtt: millis(rtt),
+        tx_in_flight: 100 * DATAGRAM,
         ..ack(now, packets * DATAGRAM)
     }
 }
@@ -34,6 +35,7 @@ fn step(now: Time, packets: f64, queue: u64) -> Acked {
         now,
         sent: now - millis(50 + queue),
         flight_then: f64::INFINITY,
+        flight: 0.0,
         packets,
         growing: packets,
         smoothed_rtt: millis(50 + queue),
@@ -93,14 +95,17 @@ fn leaving_slow_start_goes_back_to_the_flight_that_made_the_queue() {
     };
     core.on_ack(&first);
     assert_eq!((core.window, core.ssthresh), (1000.0, 1000.0));
+    core.next_slowdown = None;
     // Packets of the larger window meet its queue; the window has paid for it already.
-    let sent_before = Acked {
-        sent: at(990),
-        ..step(at(1090), 100.0, 100)
-    };
-    core.on_ack(&sent_before);
+    for (now, flight) in [(1050, 1500.0), (1100, 990.0)] {
+        core.on_ack(&Acked {
+            flight,
+            ..step(at(now), 100.0, 100)
+        });
+    }
+    core.on_ack(&step(at(1249), 100.0, 100));
     assert_eq!(core.window, 1000.0);
-    core.on_ack(&step(at(1200), 100.0, 100));
+    core.on_ack(&step(at(1251), 100.0, 100));
     assert!(core.window < 1000.0, "from then on it counts");
 }
 
@@ -412,5 +417,21 @@ proptest! {
             prop_assert!(ledbat.pacing_rate() != Some(0));
             prop_assert!(!ledbat.core.ssthresh.is_nan());
         }
+    }
+}
+
+#[test]
+fn keep_alives_have_no_slowdown() {
+    let mut ledbat = Ledbat::new(SIZE);
+    ledbat.core = core_at(50.0, Phase::Avoidance);
+    ledbat.core.next_slowdown = Some(at(100));
+    for ping in 1..100 {
+        let now = at(ping * 500);
+        ledbat.on_ack(&AckSample {
+            tx_in_flight: 40,
+            cwnd_limited: false,
+            ..acked(now, 0, 50)
+        });
+        assert_eq!(ledbat.window(), 50 * DATAGRAM);
     }
 }

@@ -40,7 +40,19 @@ enum Operation {
     Resize {
         size: u16,
     },
+    Switch {
+        algorithm: usize,
+    },
+    /// The path changes.
+    Move,
 }
+
+const ALGORITHMS: [Algorithm; 4] = [
+    Algorithm::NewReno,
+    Algorithm::Cubic,
+    Algorithm::Bbr,
+    Algorithm::LedbatPlusPlus,
+];
 
 fn operation() -> impl Strategy<Value = Operation> {
     let space = || prop_oneof![1 => 0usize..2, 6 => Just(2usize)];
@@ -59,6 +71,8 @@ fn operation() -> impl Strategy<Value = Operation> {
         1 => any::<bool>().prop_map(|blocked| Operation::Blocked { blocked }),
         1 => Just(Operation::Confirmed),
         1 => (1200u16..1500).prop_map(|size| Operation::Resize { size }),
+        1 => (0usize..4).prop_map(|algorithm| Operation::Switch { algorithm }),
+        1 => Just(Operation::Move),
     ]
 }
 
@@ -94,11 +108,11 @@ proptest! {
     #[test]
     fn bytes_in_flight_is_the_sum_of_what_is_outstanding(
         operations in prop::collection::vec(operation(), 1..300),
-        reno in any::<bool>(),
+        algorithm in 0usize..4,
         client in any::<bool>(),
         pacing in any::<bool>(),
     ) {
-        let algorithm = if reno { Algorithm::NewReno } else { Algorithm::Cubic };
+        let algorithm = ALGORITHMS[algorithm];
         let side = if client { Side::Client } else { Side::Server };
         let config = Config { algorithm, pacing, ..Config::new(side) };
         let mut recovery = Recovery::new(config);
@@ -171,6 +185,10 @@ proptest! {
                 Operation::Blocked { blocked } => recovery.set_amplification_blocked(now, blocked),
                 Operation::Confirmed => recovery.set_handshake_confirmed(),
                 Operation::Resize { size } => recovery.set_max_datagram_size(size),
+                Operation::Switch { algorithm } => {
+                    recovery.set_algorithm(now, ALGORITHMS[algorithm]);
+                }
+                Operation::Move => recovery.on_path_change(now),
             }
             let expected: u64 = model
                 .values()

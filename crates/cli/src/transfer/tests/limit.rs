@@ -1,7 +1,4 @@
-//! `--limit`: a token bucket shared by the lanes of one sender.
-//!
-//! Tokens are bytes of lane data. Callers queue in order; the first one sleeps until its
-//! bytes are covered. Not a shaper for the wire: retransmissions and headers come on top.
+//! Slow lanes: a token bucket that the lanes of one sender share.
 
 use std::time::Duration;
 
@@ -12,7 +9,7 @@ use tokio::time::Instant;
 const BURST: Duration = Duration::from_millis(100);
 
 /// A rate limit in bytes per second.
-pub(crate) struct Limiter {
+pub(super) struct Limiter {
     bytes_per_second: u64,
     bucket: Mutex<Bucket>,
 }
@@ -24,7 +21,7 @@ struct Bucket {
 
 impl Limiter {
     /// A limiter for `bytes_per_second` (at least 1).
-    pub(crate) fn new(bytes_per_second: u64) -> Self {
+    pub(super) fn new(bytes_per_second: u64) -> Self {
         Self {
             bytes_per_second: bytes_per_second.max(1),
             bucket: Mutex::new(Bucket {
@@ -33,15 +30,8 @@ impl Limiter {
         }
     }
 
-    /// Data should be taken in pieces of this size, so that low rates stay smooth.
-    pub(crate) fn grain(&self) -> usize {
-        usize::try_from(self.bytes_per_second / 20)
-            .unwrap_or(usize::MAX)
-            .clamp(1024, 64 * 1024)
-    }
-
-    /// Waits until `bytes` may go. Cancellation gives the bytes back.
-    pub(crate) async fn take(&self, bytes: usize) {
+    /// Waits until `bytes` may go.
+    pub(super) async fn take(&self, bytes: usize) {
         let mut bucket = self.bucket.lock().await;
         let oldest = Instant::now()
             .checked_sub(BURST)

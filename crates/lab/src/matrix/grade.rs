@@ -1,0 +1,228 @@
+//! Marks, and how values are held against them: the median must meet the mark, and the worst
+//! seed may miss it by a tenth.
+
+use std::fmt;
+
+use crate::scenario::median;
+
+/// By how much of the mark the worst seed may miss it.
+const WORST_MAY_MISS: f64 = 0.1;
+
+/// What a value counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// A share, printed in per cent.
+    Share,
+    /// Seconds, printed in milliseconds.
+    Millis,
+    /// Seconds.
+    Seconds,
+    /// Multiples of something named by the measure.
+    Times,
+    /// Round-trip times of the path.
+    Rtts,
+    /// An index between 0 and 1.
+    Index,
+    /// Whole things.
+    Count,
+    /// Bytes.
+    Bytes,
+}
+
+impl Unit {
+    /// `value` with its unit.
+    pub fn show(self, value: f64) -> String {
+        if !value.is_finite() {
+            return "–".to_owned();
+        }
+        let text = match self {
+            Self::Share => format!("{:.1} %", value * 100.0),
+            Self::Millis => format!("{:.1} ms", value * 1e3),
+            Self::Seconds => format!("{value:.3} s"),
+            Self::Times => format!("{value:.2} ×"),
+            Self::Rtts => format!("{value:.2} RTT"),
+            Self::Index => format!("{value:.3}"),
+            Self::Count => format!("{value:.0}"),
+            Self::Bytes => format!("{value:.0} B"),
+        };
+        // A hair below zero is zero.
+        match text.strip_prefix("-0") {
+            Some(rest) if !rest.contains(|c: char| ('1'..='9').contains(&c)) => format!("0{rest}"),
+            _ => text,
+        }
+    }
+
+    /// The unit's name in records for programs, whose values are not scaled.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Share => "share",
+            Self::Millis | Self::Seconds => "s",
+            Self::Times => "times",
+            Self::Rtts => "rtt",
+            Self::Index => "index",
+            Self::Count => "count",
+            Self::Bytes => "B",
+        }
+    }
+}
+
+/// What a value must lie between.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Mark {
+    /// At least this.
+    pub low: Option<f64>,
+    /// At most this.
+    pub high: Option<f64>,
+}
+
+impl Mark {
+    /// How far `value` is on the good side, as a share of the nearer bound; negative on the bad.
+    pub fn margin(&self, value: f64) -> f64 {
+        let low = self.low.map(|low| (value - low) / low);
+        let high = self.high.map(|high| match high > 0.0 {
+            true => (high - value) / high,
+            // None is allowed: one is too many, whatever share of nothing it is.
+            false if value <= high => 1.0,
+            false => f64::NEG_INFINITY,
+        });
+        let nearer = low.into_iter().chain(high).fold(f64::INFINITY, f64::min);
+        match value.is_nan() {
+            true => f64::NEG_INFINITY,
+            false => nearer,
+        }
+    }
+
+    fn show(&self, unit: Unit) -> String {
+        match (self.low, self.high) {
+            (Some(low), Some(high)) => format!("{} – {}", unit.show(low), unit.show(high)),
+            (Some(low), None) => format!("≥ {}", unit.show(low)),
+            (None, Some(high)) => format!("≤ {}", unit.show(high)),
+            (None, None) => String::new(),
+        }
+    }
+}
+
+/// One number a case returns, and its mark.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Measure {
+    /// What is measured.
+    pub name: &'static str,
+    /// In what.
+    pub unit: Unit,
+    /// What it must reach.
+    pub mark: Mark,
+}
+
+impl Measure {
+    /// It must be at least `low`.
+    pub(super) const fn at_least(name: &'static str, low: f64, unit: Unit) -> Self {
+        let mark = Mark {
+            low: Some(low),
+            high: None,
+        };
+        Self { name, unit, mark }
+    }
+
+    /// It must be at most `high`.
+    pub(super) const fn at_most(name: &'static str, high: f64, unit: Unit) -> Self {
+        let mark = Mark {
+            low: None,
+            high: Some(high),
+        };
+        Self { name, unit, mark }
+    }
+
+    /// It must be between `low` and `high`.
+    pub(super) const fn between(name: &'static str, low: f64, high: f64, unit: Unit) -> Self {
+        let mark = Mark {
+            low: Some(low),
+            high: Some(high),
+        };
+        Self { name, unit, mark }
+    }
+
+    /// Its mark in words.
+    pub fn mark_text(&self) -> String {
+        self.mark.show(self.unit)
+    }
+}
+
+/// What became of a line or a row, from good to bad.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// It reaches its mark.
+    Pass,
+    /// It reaches its mark, and is listed as open all the same: the list is to be shortened.
+    Stale,
+    /// It misses its mark, and is listed as open.
+    Open,
+    /// It was not measured: this build lacks what it takes.
+    Missing,
+    /// It misses its mark.
+    Fail,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Pass => "pass",
+            Self::Stale => "pass (listed as open)",
+            Self::Open => "open",
+            Self::Missing => "missing",
+            Self::Fail => "FAIL",
+        })
+    }
+}
+
+/// One measure of one case, over all seeds.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// The row.
+    pub row: &'static str,
+    /// The case within it.
+    pub case: String,
+    /// The controller it is about.
+    pub controller: &'static str,
+    /// Whether ACKs were thinned.
+    pub thinning: bool,
+    /// What was measured.
+    pub measure: Measure,
+    /// One value a seed, from seed 1 on; none if it could not be played.
+    pub values: Vec<f64>,
+    /// What became of it.
+    pub verdict: Verdict,
+    /// Why there are no values, if there are none.
+    pub note: Option<String>,
+}
+
+impl Line {
+    /// The middle value.
+    pub fn median(&self) -> f64 {
+        match self.values.is_empty() {
+            true => f64::NAN,
+            false => median(&self.values),
+        }
+    }
+
+    /// The value furthest to the bad side.
+    pub fn worst(&self) -> f64 {
+        let mark = self.measure.mark;
+        self.values
+            .iter()
+            .copied()
+            .min_by(|a, b| mark.margin(*a).total_cmp(&mark.margin(*b)))
+            .unwrap_or(f64::NAN)
+    }
+
+    /// How far the line is from missing its mark, as a share of it; negative if it does.
+    pub fn margin(&self) -> f64 {
+        let mark = self.measure.mark;
+        let worst = mark.margin(self.worst()) + WORST_MAY_MISS;
+        mark.margin(self.median()).min(worst)
+    }
+
+    /// Whether the values reach the mark.
+    pub(super) fn reaches(&self) -> bool {
+        self.margin() >= 0.0
+    }
+}

@@ -1,0 +1,230 @@
+//! The flows of a scenario's text: each `[[flow]]` is one flow or a group of equal ones.
+
+use std::time::Duration;
+
+use towline_quic::Algorithm;
+
+use super::link::MAX_RATE;
+use super::reader::{Table, TextError, Value};
+use super::{Congestion, MAX_DURATION, NO_TIME};
+use crate::scenario::{Flow, MAX_FLOWS, Traffic};
+
+/// Shortest and longest UDP payload of raw datagrams.
+const SIZES: std::ops::RangeInclusive<u64> = 8..=65_507;
+/// Raw datagrams one flow may send in a second.
+const MAX_DATAGRAM_RATE: u64 = 1_000_000;
+/// Bytes of one stream.
+const MAX_STREAM: u64 = 1_000_000_000_000;
+const ONE_MILLI: Duration = Duration::from_millis(1);
+
+/// Keys of one kind of traffic.
+const FOREIGN: [(&str, &str); 7] = [
+    ("streams", "traffic = \"streams\""),
+    ("bytes", "traffic = \"streams\""),
+    ("interval", "traffic = \"ping\""),
+    ("size", "traffic = \"ping\" or \"constant\""),
+    ("rate", "traffic = \"constant\""),
+    ("on", "traffic = \"constant\""),
+    ("off", "traffic = \"constant\""),
+];
+
+/// What one `[[flow]]` says.
+pub(super) struct Group {
+    /// Its flows, in order.
+    pub(super) flows: Vec<Flow>,
+    /// It has a controller of its own, or needs none.
+    pub(super) is_fixed: bool,
+}
+
+/// Reads one `[[flow]]` of a scenario of `duration` that has `others` already.
+pub(super) fn group(
+    mut table: Table<'_>,
+    duration: Duration,
+    others: usize,
+) -> Result<Group, TextError> {
+    let mut flow = Flow::bulk("", Algorithm::default());
+    let name = table.take("name").map(|value| value.name()).transpose()?;
+    let cc = table.take("cc");
+    flow.traffic = traffic(&mut table)?;
+    let is_raw = !matches!(flow.traffic, Traffic::Bulk | Traffic::Streams { .. });
+
+    let chosen = cc.as_ref().map(congestion).transpose()?;
+    if let Some(Congestion::Algorithm(algorithm)) = chosen {
+        flow.transport.congestion = algorithm;
+    }
+    transport(&mut table, &mut flow)?;
+    if let Some(value) = cc.filter(|_| is_raw) {
+        return Err(value.place.error(
+            "raw datagrams obey no controller; leave it out, or make the traffic bulk or streams",
+        ));
+    }
+
+    let start = table.take("start");
+    let place = start.as_ref().map(|value| value.place.clone());
+    let place = place.unwrap_or_else(|| table.place.clone());
+    let start = start.map_or(Ok(Duration::ZERO), |v| v.duration(NO_TIME..=MAX_DURATION))?;
+    let count = table.take_or("count", 1, |value| value.integer(1..=MAX_FLOWS as u64))?;
+    if others + count as usize > MAX_FLOWS {
+        return Err(table.place.error(format!(
+            "makes {} flows; a scenario has at most {MAX_FLOWS}",
+            others + count as usize
+        )));
+    }
+    let stagger = table.take_or("stagger", Duration::ZERO, |value| {
+        value.duration(NO_TIME..=MAX_DURATION)
+    })?;
+    let last_start = start + stagger * (count as u32 - 1);
+    if last_start >= duration {
+        return Err(place.error(format!(
+            "starts at {last_start:?}, and the scenario ends at {duration:?}; start it earlier or raise `duration` in [scenario]"
+        )));
+    }
+    let mut stop = Duration::MAX;
+    if let Some(value) = table.take("stop") {
+        stop = value.duration(NO_TIME..=MAX_DURATION)?;
+        if stop <= last_start {
+            return Err(value
+                .place
+                .error(format!("is not later than the start at {last_start:?}")));
+        }
+        if stop > duration {
+            return Err(value.place.error(format!(
+                "is later than the scenario's end at {duration:?}; leave it out for a flow that lasts to the end"
+            )));
+        }
+    }
+    if let Some(value) = table.take("switch") {
+        if is_raw {
+            return Err(value.place.error("raw datagrams obey no controller"));
+        }
+        flow.switches = switches(&value, duration)?;
+    }
+    flow.access_delay = table.take_or("access_delay", Duration::ZERO, |value| {
+        value.duration(NO_TIME..=super::link::MAX_DELAY)
+    })?;
+    flow.reverse = table.take_or("reverse", false, Value::boolean)?;
+    table.finish(&FOREIGN)?;
+
+    let name = name.unwrap_or_else(|| {
+        let kind = match flow.traffic {
+            Traffic::Bulk => "bulk",
+            Traffic::Streams { .. } => "streams",
+            Traffic::Ping { .. } => "ping",
+            Traffic::Constant { .. } => "constant",
+            Traffic::OnOff { .. } => "on-off",
+        };
+        chosen.map_or_else(|| kind.to_owned(), |chosen| chosen.to_string())
+    });
+    let flows = (0..count as u32).map(|index| Flow {
+        name: match count {
+            1 => name.clone(),
+            _ => format!("{name} {}", index + 1),
+        },
+        active: start + stagger * index..stop,
+        ..flow.clone()
+    });
+    Ok(Group {
+        flows: flows.collect(),
+        is_fixed: chosen.is_some() || is_raw,
+    })
+}
+
+fn congestion(value: &Value<'_>) -> Result<Congestion, TextError> {
+    value
+        .string()?
+        .parse()
+        .map_err(|error: super::UnknownCongestion| value.place.error(error.to_string()))
+}
+
+fn traffic(table: &mut Table<'_>) -> Result<Traffic, TextError> {
+    let Some(kind) = table.take("traffic") else {
+        return Ok(Traffic::Bulk);
+    };
+    let missing = |key: &str, example: &str| {
+        kind.place
+            .error(format!("needs `{key}` as well, such as {key} = {example}"))
+    };
+    match kind.string()? {
+        "bulk" => Ok(Traffic::Bulk),
+        "streams" => {
+            let count = table.take_or("streams", 1, |value| value.integer(1..=100))?;
+            let bytes = table
+                .take("bytes")
+                .ok_or_else(|| missing("bytes", "\"1mb\""))?;
+            Ok(Traffic::Streams {
+                count: count as u32,
+                bytes: bytes.large_bytes(1..=MAX_STREAM)?,
+            })
+        }
+        "ping" => Ok(Traffic::Ping {
+            interval: table.take_or("interval", Duration::from_millis(100), |value| {
+                value.duration(ONE_MILLI..=MAX_DURATION)
+            })?,
+            size: table.take_or("size", 64, |value| value.bytes(SIZES))? as u32,
+        }),
+        "constant" => {
+            let value = table
+                .take("rate")
+                .ok_or_else(|| missing("rate", "\"4mbit\""))?;
+            let rate = value.rate(1..=MAX_RATE)?;
+            let size = table.take_or("size", 1200, |value| value.bytes(SIZES))?;
+            if rate / (size * 8) > MAX_DATAGRAM_RATE {
+                return Err(value.place.error(format!(
+                    "is more than {MAX_DATAGRAM_RATE} datagrams of {size} bytes a second; raise `size` or lower it"
+                )));
+            }
+            let size = size as u32;
+            let [on, off] = ["on", "off"].map(|key| table.take(key));
+            match (on, off) {
+                (None, None) => Ok(Traffic::Constant { rate, size }),
+                (Some(on), Some(off)) => Ok(Traffic::OnOff {
+                    rate,
+                    size,
+                    on: on.duration(ONE_MILLI..=MAX_DURATION)?,
+                    off: off.duration(ONE_MILLI..=MAX_DURATION)?,
+                }),
+                (Some(one), None) | (None, Some(one)) => Err(one
+                    .place
+                    .error("stands alone; `on` and `off` go together, such as on = \"2s\" and off = \"3s\"")),
+            }
+        }
+        _ => Err(kind
+            .place
+            .error("is no traffic; known are bulk, streams, ping, constant")),
+    }
+}
+
+fn transport(table: &mut Table<'_>, flow: &mut Flow) -> Result<(), TextError> {
+    let transport = &mut flow.transport;
+    transport.mtu = table.take_or("mtu", u64::from(transport.mtu), |value| {
+        value.integer(1200..=65_507)
+    })? as u16;
+    transport.hystart = table.take_or("hystart", transport.hystart, Value::boolean)?;
+    transport.pacing = table.take_or("pacing", transport.pacing, Value::boolean)?;
+    transport.ecn = table.take_or("ecn", transport.ecn, Value::boolean)?;
+    transport.ack_frequency =
+        table.take_or("ack_thinning", transport.ack_frequency, Value::boolean)?;
+    Ok(())
+}
+
+fn switches(value: &Value<'_>, end: Duration) -> Result<Vec<(Duration, Algorithm)>, TextError> {
+    let wrong = || {
+        value
+            .place
+            .error("is no list of times and controllers; write switch = [[\"30s\", \"newreno\"]]")
+    };
+    let mut switches = Vec::new();
+    for item in value.list().ok_or_else(wrong)? {
+        let pair = item.list().ok_or_else(wrong)?;
+        let [at, to] = pair.as_slice() else {
+            return Err(wrong());
+        };
+        let at = at.duration(NO_TIME..=end)?;
+        let Congestion::Algorithm(algorithm) = congestion(to)?;
+        if switches.last().is_some_and(|(before, _)| *before >= at) {
+            return Err(value.place.error("must be in order of time"));
+        }
+        switches.push((at, algorithm));
+    }
+    Ok(switches)
+}

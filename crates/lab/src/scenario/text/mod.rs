@@ -1,0 +1,350 @@
+//! Scenarios as people write them: a TOML text becomes a [`Scenario`], or an error that says in
+//! which line what is wrong and what to write instead. `docs/scenarios.md` lists the keys.
+//!
+//! ```text
+//!   reader  tables, taken apart key by key; every value knows its place
+//!   link    [path], [forward], [back] and [[change]], by the parser of `towline relay`
+//!   flow    [[flow]]
+//! ```
+//!
+//! Called by `towline sim` and the tests. It opens no file, and no text makes it panic or ask for
+//! more memory than its length explains.
+
+mod flow;
+mod link;
+mod reader;
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+use std::time::Duration;
+
+use towline_quic::Algorithm;
+
+pub use reader::TextError;
+
+use self::link::Link;
+use self::reader::{Table, Value};
+use super::{Change, Scenario, Traffic};
+
+/// Longest scenario.
+const MAX_DURATION: Duration = Duration::from_secs(3600);
+const NO_TIME: Duration = Duration::ZERO;
+/// Shortest and longest time between two samples.
+const SAMPLES: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(60);
+/// Samples of all flows together: about 100 MB.
+const MAX_SAMPLES: u128 = 1_000_000;
+/// Longest text, bytes.
+const MAX_TEXT: usize = 1 << 20;
+/// Changes of the links.
+const MAX_CHANGES: usize = 1000;
+
+/// What governs the rate of a flow, as texts and commands name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Congestion {
+    /// The connection's own controller.
+    Algorithm(Algorithm),
+}
+
+impl fmt::Display for Congestion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Algorithm(algorithm) => algorithm.fmt(f),
+        }
+    }
+}
+
+impl FromStr for Congestion {
+    type Err = UnknownCongestion;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.parse() {
+            Ok(algorithm) => Ok(Self::Algorithm(algorithm)),
+            Err(error) => Err(UnknownCongestion(format!("{error}"))),
+        }
+    }
+}
+
+/// Nothing that governs a flow has that name; says which names there are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownCongestion(String);
+
+impl fmt::Display for UnknownCongestion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for UnknownCongestion {}
+
+/// A scenario read from text, and what else the text says.
+#[derive(Clone, Debug)]
+pub struct ScenarioText {
+    /// The scenario; flows without `cc` have the default controller.
+    pub scenario: Scenario,
+    /// Figures are drawn from what happens after this time.
+    pub warmup: Duration,
+    /// For each flow, the number of its `[[flow]]`, from 0.
+    pub groups: Vec<usize>,
+    /// The flows that leave their controller open.
+    open: Vec<usize>,
+}
+
+/// Gives the text behind the name of a file that a scenario mentions, or says why not.
+pub(super) type Files<'f> = &'f dyn Fn(&str) -> Result<String, String>;
+
+impl ScenarioText {
+    /// Reads a whole text; `files` gives the text of a trace by the name the scenario calls it.
+    ///
+    /// # Errors
+    /// The first mistake, and where it is.
+    pub fn parse(
+        text: &str,
+        files: &dyn Fn(&str) -> Result<String, String>,
+    ) -> Result<Self, TextError> {
+        if text.len() > MAX_TEXT {
+            return Err(TextError {
+                line: 1,
+                column: 1,
+                key: String::new(),
+                value: String::new(),
+                problem: format!("is longer than a scenario's {MAX_TEXT} bytes"),
+            });
+        }
+        let document = reader::parse(text)?;
+        let mut root = Table::root(text, &document);
+        root.expect_only(&["scenario", "path", "forward", "back", "change", "flow"])?;
+
+        let place = root.place.clone();
+        let mut general = match root.take("scenario") {
+            Some(value) => Some(value.table()?),
+            None => None,
+        };
+        let mut take = |key| general.as_mut().and_then(|table| table.take(key));
+        let name = take("name").map_or(Ok(String::new()), |v| v.name())?;
+        let seed = take("seed").map_or(Ok(1), |v| v.integer(0..=i64::MAX as u64))?;
+        let duration = take("duration").map_or(Ok(Duration::from_secs(60)), |v| {
+            v.duration(Duration::from_millis(1)..=MAX_DURATION)
+        })?;
+        let sample = take("sample");
+        let sample_every = sample
+            .as_ref()
+            .map_or(Ok(Duration::from_millis(100)), |v| v.duration(SAMPLES))?;
+        let warmup = match take("warmup") {
+            Some(value) => {
+                let warmup = value.duration(NO_TIME..=MAX_DURATION)?;
+                if warmup >= duration {
+                    return Err(value.place.error(format!(
+                        "leaves nothing to measure of the {duration:?} of the scenario"
+                    )));
+                }
+                warmup
+            }
+            None => NO_TIME,
+        };
+        if let Some(general) = general {
+            general.finish(&[])?;
+        }
+
+        let mut path = Path::default();
+        if let Some(value) = root.take("path") {
+            path.overlay(value.table()?.take_rest(), files)?;
+        }
+        for (key, link) in [("forward", &mut path.forward), ("back", &mut path.back)] {
+            if let Some(value) = root.take(key) {
+                link.overlay(&value.table()?.take_rest(), files)?;
+            }
+        }
+        let [forward, back] = link::pair(&path.forward, &path.back)?;
+
+        let changes = match root.take("change") {
+            Some(value) => changes(&value, path, [&forward, &back], duration, files)?,
+            None => Vec::new(),
+        };
+
+        let mut read = Self {
+            scenario: Scenario {
+                pool: None,
+                name,
+                seed,
+                duration,
+                forward,
+                back,
+                changes,
+                flows: Vec::new(),
+                sample_every,
+            },
+            warmup,
+            groups: Vec::new(),
+            open: Vec::new(),
+        };
+        let Some(flows) = root.take("flow") else {
+            return Err(place.error("nobody sends; write [[flow]] at least once"));
+        };
+        for (group, table) in flows.tables()?.into_iter().enumerate() {
+            read.add(group, table)?;
+        }
+        let samples = duration.as_nanos() / sample_every.as_nanos() * read.groups.len() as u128;
+        if samples > MAX_SAMPLES {
+            let place = sample.map_or_else(|| flows.place.clone(), |value| value.place);
+            return Err(place.error(format!(
+                "{samples} samples of all flows are more than {MAX_SAMPLES}; raise `sample` in [scenario], shorten `duration` or take flows away"
+            )));
+        }
+        Ok(read)
+    }
+
+    fn add(&mut self, group: usize, table: Table<'_>) -> Result<(), TextError> {
+        let place = table.place.clone();
+        let read = flow::group(table, self.scenario.duration, self.scenario.flows.len())?;
+        for mut flow in read.flows {
+            let bottleneck = match flow.reverse {
+                false => ("forward", &self.scenario.forward),
+                true => ("back", &self.scenario.back),
+            };
+            if bottleneck.1.rate.is_none() && bottleneck.1.schedule.is_none() {
+                return Err(place.error(format!(
+                    "sends over a link without a rate, which nothing would hold back; write rate = \"20mbit\" in [path] or [{}]",
+                    bottleneck.0
+                )));
+            }
+            flow.name = self.unused(flow.name);
+            if !read.is_fixed {
+                self.open.push(self.scenario.flows.len());
+            }
+            self.groups.push(group);
+            self.scenario.flows.push(flow);
+        }
+        let pings: u128 = self
+            .scenario
+            .flows
+            .iter()
+            .filter_map(|flow| match flow.traffic {
+                Traffic::Ping { interval, .. } => Some(interval),
+                _ => None,
+            })
+            .map(|interval| self.scenario.duration.as_nanos() / interval.as_nanos())
+            .sum();
+        match pings > MAX_SAMPLES {
+            true => Err(place.error(format!(
+                "{pings} pings are more than {MAX_SAMPLES}; raise `interval` or shorten `duration`"
+            ))),
+            false => Ok(()),
+        }
+    }
+
+    /// `name`, or one that tells it from the flows there are.
+    fn unused(&self, name: String) -> String {
+        let is_free = |name: &str| self.scenario.flows.iter().all(|flow| flow.name != name);
+        let others = (2..=super::MAX_FLOWS + 1).map(|number| format!("{name} ({number})"));
+        std::iter::once(name.clone())
+            .chain(others)
+            .find(|name| is_free(name))
+            .unwrap_or(name)
+    }
+
+    /// Whether a flow leaves its controller open.
+    pub fn is_open(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    /// Whether this flow leaves its controller open.
+    pub fn is_open_flow(&self, index: usize) -> bool {
+        self.open.contains(&index)
+    }
+
+    /// The scenario with `congestion` in every flow that leaves it open.
+    pub fn with_congestion(&self, congestion: Congestion) -> Scenario {
+        let mut scenario = self.scenario.clone();
+        for index in &self.open {
+            if let Some(flow) = scenario.flows.get_mut(*index) {
+                let Congestion::Algorithm(algorithm) = congestion;
+                flow.transport.congestion = algorithm;
+            }
+        }
+        scenario
+    }
+}
+
+/// Both directions as the text has them so far.
+#[derive(Clone, Debug, Default)]
+struct Path<'t> {
+    forward: Link<'t>,
+    back: Link<'t>,
+}
+
+impl<'t> Path<'t> {
+    /// Puts keys that speak of both directions over what there is.
+    fn overlay(&mut self, mut values: Vec<Value<'t>>, files: Files<'_>) -> Result<(), TextError> {
+        let rtt = values.iter().position(|value| value.name == "rtt");
+        let rtt = rtt.map(|place| values.remove(place));
+        if let Some(rtt) = &rtt
+            && values.iter().any(|value| value.name == "delay")
+        {
+            return Err(rtt
+                .place
+                .error("stands beside `delay`, which is half of it; keep one of the two"));
+        }
+        for link in [&mut self.forward, &mut self.back] {
+            link.overlay(&values, files)?;
+            if let Some(rtt) = &rtt {
+                link.set_round_trip(rtt.duration(NO_TIME..=link::MAX_DELAY * 2)?, &rtt.place);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Each change builds on the one before it in time.
+fn changes<'t>(
+    value: &Value<'t>,
+    mut path: Path<'t>,
+    first: [&towline_sim::LinkConfig; 2],
+    end: Duration,
+    files: Files<'_>,
+) -> Result<Vec<Change>, TextError> {
+    let mut tables = Vec::new();
+    for mut table in value.tables()? {
+        let Some(at) = table.take("at") else {
+            return Err(table.place.error("says not when; write at = \"20s\""));
+        };
+        let time = at.duration(NO_TIME..=MAX_DURATION)?;
+        if time >= end {
+            return Err(at.place.error(format!(
+                "is not before the scenario's end at {end:?}; change it earlier or raise `duration` in [scenario]"
+            )));
+        }
+        tables.push((time, table));
+    }
+    if tables.len() > MAX_CHANGES {
+        return Err(value
+            .place
+            .error(format!("has more than {MAX_CHANGES} changes")));
+    }
+    tables.sort_by_key(|(at, _)| *at);
+    let mut now = first.map(Clone::clone);
+    let mut changes = Vec::new();
+    for (at, mut table) in tables {
+        path.forward.keep_queue(&now[0]);
+        path.back.keep_queue(&now[1]);
+        let one_way = ["forward", "back"].map(|key| table.take(key));
+        path.overlay(table.take_rest(), files)?;
+        for (value, link) in one_way.iter().zip([&mut path.forward, &mut path.back]) {
+            if let Some(value) = value {
+                link.overlay(&value.table()?.take_rest(), files)?;
+            }
+        }
+        now = link::pair(&path.forward, &path.back)?;
+        let [forward, back] = now.clone();
+        changes.push(Change {
+            pool: None,
+            at,
+            forward: Some(forward),
+            back: Some(back),
+        });
+    }
+    Ok(changes)
+}
+
+#[cfg(test)]
+mod tests;

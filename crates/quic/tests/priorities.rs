@@ -1,0 +1,175 @@
+//! Stream priorities: who goes first over a slow link, live changes, equals, starvation.
+
+mod common;
+
+use bytes::Bytes;
+use common::{CLIENT, Options, Pair, SERVER, delay, ms, pattern, readable, secs};
+use towline_quic::{Direction, Event, StreamId, TransportConfig, WriteError};
+use towline_sim::{LinkConfig, LossModel};
+use towline_wire::Frame;
+
+const UNI: Direction = Direction::Unidirectional;
+
+fn slow(seed: u64, loss: LossModel) -> Options {
+    Options {
+        seed,
+        link: LinkConfig {
+            rate: Some(2_000_000),
+            loss,
+            ..delay(20)
+        },
+        ..Options::default()
+    }
+}
+
+fn open(pair: &mut Pair, priority: i32, len: usize) -> StreamId {
+    let id = pair.client().open(UNI).unwrap();
+    pair.client().set_priority(id, priority).unwrap();
+    assert_eq!(pair.client().priority(id), Some(priority));
+    let mut data = Bytes::from(pattern(len));
+    assert_eq!(pair.client().write(id, &mut data), Ok(len));
+    pair.client().finish(id).unwrap();
+    id
+}
+
+/// Reads all streams to their ends and returns the order in which they ended.
+fn finish_order(pair: &mut Pair, streams: usize) -> Vec<StreamId> {
+    let mut reading: Vec<(StreamId, Vec<u8>)> = Vec::new();
+    let mut order = Vec::new();
+    pair.run_until(secs(60), |p| {
+        while let Some(id) = p.server().accept(UNI) {
+            reading.push((id, Vec::new()));
+        }
+        reading.retain_mut(|(id, got)| {
+            let over = p.read_available(SERVER, *id, got);
+            if over {
+                assert_eq!(*got, pattern(got.len()));
+                order.push(*id);
+            }
+            !over
+        });
+        order.len() == streams
+    });
+    order
+}
+
+#[test]
+fn the_most_urgent_stream_finishes_first_over_a_slow_link() {
+    for (seed, loss) in [(1, LossModel::None), (2, LossModel::Bernoulli(0.02))] {
+        let mut pair = Pair::connected(slow(seed, loss));
+        let ids: Vec<StreamId> = [0, -5, 7, 3, i32::MIN, i32::MAX]
+            .map(|priority| open(&mut pair, priority, 200_000))
+            .to_vec();
+        let order = finish_order(&mut pair, ids.len());
+        let expected = [5, 2, 3, 0, 1, 4].map(|i| ids[i]);
+        assert_eq!(order, expected, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_stream_made_urgent_under_way_overtakes() {
+    let mut pair = Pair::connected(slow(3, LossModel::None));
+    let slow = open(&mut pair, 0, 400_000);
+    let late = open(&mut pair, 0, 400_000);
+    let never = open(&mut pair, -1, 100_000);
+    pair.run_for(ms(300));
+    pair.client().set_priority(late, 1).unwrap();
+    pair.run_for(ms(300));
+    // And down again: what was last is first now.
+    pair.client().set_priority(never, 2).unwrap();
+    assert_eq!(finish_order(&mut pair, 3), [never, late, slow]);
+}
+
+#[test]
+fn equals_take_turns_and_the_less_urgent_starve_until_they_are_done() {
+    let mut pair = Pair::connected(readable());
+    let equals = [open(&mut pair, 1, 200_000), open(&mut pair, 1, 200_000)];
+    let lower = open(&mut pair, 0, 200_000);
+    let sent = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seen = std::sync::Arc::clone(&sent);
+    let _watch = pair.watch(CLIENT, move |f| {
+        if let Frame::Stream(s) = f {
+            seen.lock().unwrap().push(s.id);
+        }
+        false
+    });
+    finish_order(&mut pair, 3);
+    let sent = sent.lock().unwrap();
+    let first_lower = sent.iter().position(|id| *id == lower).unwrap();
+    let before = &sent[..first_lower];
+    for id in equals {
+        assert!(!sent[first_lower..].contains(&id), "{id:?} after the lower");
+        let share = before.iter().filter(|sent| **sent == id).count();
+        assert!(2 * share + 8 > before.len(), "{share} of {}", before.len());
+    }
+    let turns = before.windows(2).filter(|w| w[0] != w[1]).count();
+    assert!(turns + 20 > before.len(), "{turns} of {}", before.len());
+}
+
+#[test]
+fn lower_streams_go_on_while_the_urgent_one_has_no_credit() {
+    let server = TransportConfig {
+        stream_receive_window: 20_000,
+        max_stream_receive_window: 20_000,
+        ..TransportConfig::default()
+    };
+    let mut pair = Pair::connected(Options {
+        server,
+        ..Options::default()
+    });
+    // Nobody reads it: it stops at its window.
+    let urgent = open(&mut pair, 9, 100_000);
+    let lower = open(&mut pair, 0, 15_000);
+    assert_eq!(pair.accept(SERVER, UNI, secs(1)), urgent);
+    assert_eq!(pair.accept(SERVER, UNI, secs(1)), lower);
+    assert_eq!(pair.read_to_end(SERVER, lower, secs(2)), pattern(15_000));
+    assert_eq!(pair.read_to_end(SERVER, urgent, secs(2)), pattern(100_000));
+}
+
+#[test]
+fn the_most_urgent_writer_is_woken_first_when_memory_is_short() {
+    let client = TransportConfig {
+        send_buffer: 30_000,
+        stream_send_buffer: 30_000,
+        ..TransportConfig::default()
+    };
+    let mut pair = Pair::connected(Options {
+        client,
+        ..Options::default()
+    });
+    let filler = open(&mut pair, 5, 30_000);
+    let mut waiting = Vec::new();
+    for priority in [1, 3, 2] {
+        let id = pair.client().open(UNI).unwrap();
+        pair.client().set_priority(id, priority).unwrap();
+        let refused = pair.client().write_slice(id, b"x");
+        assert_eq!(refused, Err(WriteError::Blocked));
+        waiting.push(id);
+    }
+    pair.take_events(CLIENT);
+    pair.run_until(secs(5), |p| {
+        p.hosts[CLIENT].events.contains(&Event::Finished(filler))
+    });
+    let woken: Vec<StreamId> = pair.hosts[CLIENT]
+        .events
+        .iter()
+        .filter_map(|e| match e {
+            Event::Writable(id) => Some(*id),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(woken, [1, 2, 0].map(|i| waiting[i]));
+}
+
+#[test]
+fn a_stream_that_is_over_has_no_priority() {
+    let mut pair = Pair::connected(Options::default());
+    let id = open(&mut pair, 4, 10);
+    finish_order(&mut pair, 1);
+    pair.run_for(secs(1));
+    assert_eq!(pair.client().priority(id), None);
+    assert_eq!(
+        pair.client().set_priority(id, 1),
+        Err(WriteError::ClosedStream)
+    );
+}

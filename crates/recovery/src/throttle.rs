@@ -1,0 +1,104 @@
+//! What holds a connection below what its path would carry: its own limit, its share of the host's
+//! pool and a fixed rate.
+//!
+//! `Recovery` asks it before window and pacer let a packet go and tells it of every packet sent.
+//! The lowest of the rates goes through one strict bucket; without any there is none.
+
+use core::num::NonZeroU64;
+
+use towline_wire::Time;
+
+use crate::pool::PoolMember;
+use crate::rate_limit::RateLimit;
+
+/// The limits of one connection.
+#[derive(Debug)]
+pub(crate) struct Throttle {
+    limit: Option<NonZeroU64>,
+    pool: Option<Box<PoolMember>>,
+    bucket: Option<Box<RateLimit>>,
+    /// It was the pool that refused the latest permit.
+    pool_refused: bool,
+}
+
+impl Throttle {
+    pub(crate) fn new(limit: Option<NonZeroU64>) -> Self {
+        Self {
+            limit,
+            pool: None,
+            bucket: None,
+            pool_refused: false,
+        }
+    }
+
+    pub(crate) fn set_limit(&mut self, limit: Option<NonZeroU64>) {
+        self.limit = limit;
+    }
+
+    pub(crate) fn set_pool(&mut self, member: Option<PoolMember>) {
+        self.pool = member.map(Box::new);
+    }
+
+    pub(crate) fn pool(&self) -> Option<&PoolMember> {
+        self.pool.as_deref()
+    }
+
+    /// Bytes that may leave now in packets that need a permit, or the time to ask again.
+    /// `strict_rate` is the controller's.
+    pub(crate) fn permit(
+        &mut self,
+        now: Time,
+        datagram: u64,
+        strict_rate: Option<NonZeroU64>,
+    ) -> Result<u64, Time> {
+        let own = self.limit.into_iter().chain(strict_rate).min();
+        let most = own.map_or(u64::MAX, NonZeroU64::get);
+        let share = self.pool.as_mut().map(|member| member.rate(now, most));
+        let Some(rate) = own.into_iter().chain(share).min() else {
+            self.bucket = None;
+            return Ok(u64::MAX);
+        };
+        let bucket = self
+            .bucket
+            .get_or_insert_with(|| Box::new(RateLimit::new(now, rate)));
+        bucket.set_rate(now, rate, datagram);
+        let answer = bucket.permit(now, datagram);
+        self.pool_refused = false;
+        match (&mut self.pool, answer) {
+            (Some(member), Err(at)) => {
+                self.pool_refused = share == Some(rate);
+                // The share may have grown by then.
+                let question = member.next_question().filter(|question| *question > now);
+                Err(question.map_or(at, |question| question.min(at)))
+            }
+            _ => answer,
+        }
+    }
+
+    /// There was something to send when a permit was refused.
+    pub(crate) fn on_held_back(&mut self) {
+        if let Some(member) = self.pool.as_mut().filter(|_| self.pool_refused) {
+            member.on_held();
+        }
+    }
+
+    /// Before which time not even a packet that needs no permit may leave.
+    pub(crate) fn exempt(&mut self, now: Time, size: u64, datagram: u64) -> Option<Time> {
+        self.bucket.as_mut()?.exempt(now, size, datagram)
+    }
+
+    /// Charges a packet of any kind.
+    pub(crate) fn on_sent(&mut self, now: Time, size: u64) {
+        if let Some(bucket) = &mut self.bucket {
+            bucket.on_sent(now, size);
+        }
+        if let Some(member) = &mut self.pool {
+            member.on_sent(size);
+        }
+    }
+
+    /// Bytes per second that go through now, if limited.
+    pub(crate) fn rate(&self) -> Option<u64> {
+        self.bucket.as_ref().map(|bucket| bucket.rate().get())
+    }
+}
