@@ -5,9 +5,9 @@
 use std::time::Duration;
 
 use towline_lab::scenario::{Flow, FlowOutcome, Outcome, Scenario, Traffic, bdp, percentile, run};
-use towline_lab::world::START;
 use towline_quic::{Algorithm, Stats};
 use towline_sim::{LinkConfig, LossModel};
+use towline_wire::Time;
 
 const ALGORITHMS: [Algorithm; 4] = [
     Algorithm::NewReno,
@@ -102,7 +102,7 @@ struct Dark {
 fn dark(seed: u64, congestion: Algorithm, rtt: u64, dark: &Dark) -> (Scenario, Duration) {
     let mut scenario = file(seed, congestion, 100_000_000, rtt, 3_000_000);
     let begin = ms(rtt) * 6;
-    let darken = |link: &LinkConfig| link.clone().with_blackout(START + begin, dark.length);
+    let darken = |link: &LinkConfig| link.clone().with_blackout(Time::ZERO + begin, dark.length);
     if dark.there {
         scenario.forward = darken(&scenario.forward);
     }

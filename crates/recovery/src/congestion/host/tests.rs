@@ -119,6 +119,7 @@ fn a_freeze_holds_all_and_thaws_all() {
         host.core
             .on_congestion(at(150), at(149), Duration::from_millis(100));
         host.core.window = 100.0;
+        host.history.push_back((at(150), 100.0));
     }
     // The first slowdown comes two round trips after slow start ended.
     members[0].on_ack(&ack(at(400), DATAGRAM));
