@@ -1,4 +1,5 @@
-//! `make bench-quic`: the comparison with other stacks, a workspace of its own under `bench/`.
+//! `make bench-quic` and `make bench-neighbour`: the comparisons with other QUIC stacks and with
+//! Linux TCP, a workspace of its own under `bench/`.
 
 use std::os::unix::process::CommandExt as _;
 
@@ -7,9 +8,18 @@ use crate::exec::{cargo, shown};
 
 const BENCH: &str = "bench/Cargo.toml";
 
-/// `cargo xtask bench-quic ARG…`; the runner's exit code becomes ours, for it says more than
-/// success or failure.
+/// `cargo xtask bench-quic ARG…`.
 pub(crate) fn bench_quic(arguments: &[String]) -> Outcome {
+    become_runner("bench-quic", arguments)
+}
+
+/// `cargo xtask bench-neighbour ARG…`.
+pub(crate) fn bench_neighbour(arguments: &[String]) -> Outcome {
+    become_runner("bench-neighbour", arguments)
+}
+
+/// The runner's exit code becomes ours, for it says more than success or failure.
+fn become_runner(name: &str, arguments: &[String]) -> Outcome {
     let mut command = cargo([
         "run",
         "--quiet",
@@ -18,7 +28,7 @@ pub(crate) fn bench_quic(arguments: &[String]) -> Outcome {
         "--manifest-path",
         BENCH,
         "--bin",
-        "bench-quic",
+        name,
         "--",
     ]);
     command.args(arguments);

@@ -49,6 +49,7 @@ cargo xtask COMMAND
   fuzz-seeds     rewrites the generated part of fuzz/corpus
   flame NAME [--binary PATH]     flame graphs of a bulk transfer into docs/evidence
   bench-quic [ARG…]   speed beside other QUIC stacks (--help for ARGs)
+  bench-neighbour [ARG…]   Linux TCP beside Towline on one bottleneck, as root (--help for ARGs)
   counts [--record] [--json]   instruction counts against their baseline
 ";
 
@@ -72,6 +73,7 @@ fn main() -> ExitCode {
         "fuzz" => fuzz::fuzz(rest),
         "fuzz-seeds" => fuzz::write_seeds(),
         "bench-quic" => bench::bench_quic(rest),
+        "bench-neighbour" => bench::bench_neighbour(rest),
         "counts" => counts::counts(rest),
         "flame" => flame::flame(rest),
         "help" | "-h" | "--help" => {

@@ -18,6 +18,10 @@ const PACKAGES: &[(&str, &str)] = &[
     ),
     ("libc6-dev-arm64-cross", "headers for the same"),
     ("python3-venv", "the aioquic driver's own environment"),
+    (
+        "iproute2",
+        "network namespaces for the relay's TUN form (as root)",
+    ),
     ("valgrind", "counts instructions for make counts"),
     ("cmake", "aws-lc on targets without a prepared build"),
 ];

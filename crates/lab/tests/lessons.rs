@@ -200,20 +200,35 @@ fn slowdowns_are_at_least_eighteen_round_trips_apart() {
             let scenario = scenario.flow(Flow::bulk("ledbat", Algorithm::LedbatPlusPlus));
             let (flow, stats, _) = play(&scenario, &what);
             assert_eq!(stats.congestion_events, 0, "{what}: slowdowns only");
-            let mut starts = Vec::new();
+            // When each began, and when the window was back.
+            let mut slowdowns: Vec<(Duration, Duration)> = Vec::new();
+            let mut before = None;
             for pair in flow.samples.windows(2) {
-                if pair[0].cwnd > 3 * 1200 && pair[1].cwnd <= 3 * 1200 {
-                    starts.push(pair[1].at);
+                let at = pair[1].at;
+                match before {
+                    None if pair[0].cwnd > 3 * 1200 && pair[1].cwnd <= 3 * 1200 => {
+                        slowdowns.push((at, at));
+                        before = Some(pair[0].cwnd);
+                    }
+                    Some(cwnd) if pair[1].cwnd > cwnd / 2 => {
+                        before = None;
+                        if let Some((_, end)) = slowdowns.last_mut() {
+                            *end = at;
+                        }
+                    }
+                    _ => {}
                 }
             }
             // The first follows slow start by two round trips; the distance is that between two.
-            assert!(starts.len() >= 3, "{what}: {starts:?}");
-            for pair in starts.windows(2) {
-                let apart = pair[1] - pair[0];
+            assert!(slowdowns.len() >= 3, "{what}: {slowdowns:?}");
+            for pair in slowdowns.windows(2) {
+                let apart = pair[1].0.saturating_sub(pair[0].1);
                 assert!(
                     apart >= ms(rtt) * 18,
-                    "{what}: {apart:?} between {starts:?}"
+                    "{what}: {apart:?} between {slowdowns:?}"
                 );
+                let took = pair[0].1 - pair[0].0;
+                assert!(apart >= took * 8, "{what}: {took:?} of each {apart:?}");
             }
         }
     }

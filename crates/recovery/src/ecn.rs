@@ -1,8 +1,9 @@
 //! Whether packets may be marked ECN-capable on this path (RFC 9000 §13.4.2, Appendix A.4).
 //!
 //! The first packets are marked ECT(0); once the peer's counts prove that marks arrive whole, all
-//! are. A path or peer that clears, invents or mistakes marks, and a path that marks all
-//! packets or loses the marked ones, is spared them from then on: this can only lower the rate. Called by `Recovery`.
+//! are. A path or peer that clears, invents or mistakes marks, and a path that marks all packets or
+//! loses the marked ones, is spared them from then on: this can only lower the rate. Called by
+//! `Recovery`.
 
 use towline_wire::EcnCounts;
 

@@ -6,6 +6,9 @@
 //! [`Recovery::next_timeout`]. Frames of acknowledged and lost packets go back to their owner
 //! through [`FrameOwner`]; what a frame is, this crate never learns.
 //!
+//! Two things are shared by the connections of a host: a [`Pool`] of bandwidth, and a
+//! [`HostController`] for what runs in the background.
+//!
 //! No socket, no clock, no randomness: time is an argument, and nothing here allocates per packet
 //! once the rings have grown to the size of the window.
 #![forbid(unsafe_code)]

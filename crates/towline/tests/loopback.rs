@@ -123,6 +123,19 @@ async fn a_stream_echoes_whole() {
     assert_eq!(pair.far.remote_addr(), pair.client.local_addr());
 }
 
+#[tokio::test]
+async fn marks_survive_the_loopback_interface() {
+    let pair = Pair::new().await;
+    tokio::spawn(echo(pair.far.clone()));
+    let data = pattern(200_000);
+    assert_eq!(round_trip(&pair.near, &data).await, data);
+    for end in [&pair.near, &pair.far] {
+        let stats = end.stats();
+        assert!(stats.ecn_capable, "{stats:?}");
+        assert_eq!(stats.ce_marks, 0, "nothing is congested here");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn many_streams_of_many_tasks_share_a_connection() {
     let pair = Pair::new().await;

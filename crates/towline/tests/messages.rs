@@ -551,6 +551,59 @@ async fn fragments_come_as_they_arrive_and_every_reader_gets_each_byte_once() {
     within(sending).await.unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn many_messages_of_many_tasks_reach_all_their_readers() {
+    const TASKS: usize = 8;
+    const EACH: usize = 40;
+    let mut pair = Pair::new().await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..TASKS {
+        let sender = pair.sender.clone();
+        tasks.spawn(async move {
+            for i in 0..EACH {
+                let len = (task * 7919 + i * 104_729) % 150_000;
+                let payload = pattern(len);
+                let options = MessageOptions::new(len.to_string()).priority(task as i32 % 3);
+                let mut writer = sender.open(options).await.unwrap();
+                for piece in payload.chunks(1 + len / (1 + i % 4)) {
+                    writer.write_all(piece).await.unwrap();
+                    tokio::task::yield_now().await;
+                }
+                writer.finish().unwrap();
+            }
+        });
+    }
+    for i in 0..TASKS * EACH {
+        let message = pair.accept().await;
+        let len: usize = String::from_utf8_lossy(message.metadata()).parse().unwrap();
+        for reader in 0..3 {
+            let message = message.clone();
+            tasks.spawn(async move {
+                let got = match (i + reader) % 3 {
+                    0 => collect(message.into_fragments()).await.unwrap().0,
+                    1 => within(message.read_to_end(len)).await.unwrap(),
+                    _ => {
+                        let mut reader = message.into_reader();
+                        let mut got = Vec::new();
+                        let mut step = vec![0; 1 + len / 3];
+                        loop {
+                            let at = reader.position();
+                            let n = within(reader.read_at(at, &mut step)).await.unwrap();
+                            reader.skip_to(at + n as u64).unwrap();
+                            got.extend_from_slice(&step[..n]);
+                            if n == 0 {
+                                break got;
+                            }
+                        }
+                    }
+                };
+                assert!(got == pattern(len), "message {i}, reader {reader}");
+            });
+        }
+    }
+    within(async { while tasks.join_next().await.transpose().unwrap().is_some() {} }).await;
+}
+
 /// Forwards one message of `from` over `to`.
 fn forward(
     from: &mut Pair,

@@ -66,12 +66,12 @@ impl Summary {
             .filter_map(|sample| sample.queue_delay)
             .collect();
         delays.sort_by(f64::total_cmp);
-        let (packets, dropped) = match (counted.first(), counted.last()) {
-            (Some(first), Some(last)) => {
-                (last.packets - first.packets, last.dropped - first.dropped)
-            }
-            _ => (0, 0),
-        };
+        // Nothing at all was reported if there is no first.
+        let zero = LinkSample::default();
+        let first = counted.first().copied().unwrap_or(&zero);
+        let last = counted.last().copied().unwrap_or(&zero);
+        let packets = (last.packets - first.packets) as f64;
+        let bits = (last.bytes - first.bytes) as f64 * 8.0;
         Self {
             goodput,
             queue_delay: mean(delays.iter().copied()),
@@ -79,9 +79,8 @@ impl Summary {
                 .get(delays.len() * 95 / 100)
                 .copied()
                 .unwrap_or(f64::NAN),
-            loss: dropped as f64 / packets.max(1) as f64,
-            utilisation: mean(counted.iter().map(|sample| sample.bits_per_second))
-                / f64::from(setting.rate),
+            loss: (last.dropped - first.dropped) as f64 / packets.max(1.0),
+            utilisation: bits / (last.at - first.at) / f64::from(setting.rate),
         }
     }
 

@@ -89,6 +89,7 @@ fn compare(cli: &Cli) -> Outcome<ExitCode> {
         cargo(&root, &["-p", "towline-cli"])?;
     }
     let programs = Programs::find(target_folder(&root)?.join("release/towline"))?;
+    trial::check(&setting, &programs)?;
     let mut machine = Machine::describe(
         &root,
         [

@@ -70,14 +70,15 @@ pub(crate) struct FlowResult {
 }
 
 /// What the bottleneck did over the tenth of a second before `at`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LinkSample {
     /// Seconds since the flows started.
     pub(crate) at: f64,
     /// Seconds that packets waited; `None` if none left.
     pub(crate) queue_delay: Option<f64>,
-    pub(crate) bits_per_second: f64,
-    /// Packets that came and packets that found the queue full, since the relay started.
+    /// Since the relay started: bytes of packets that arrived, packets that came, and of those the
+    /// ones that found the queue full.
+    pub(crate) bytes: u64,
     pub(crate) packets: u64,
     pub(crate) dropped: u64,
 }
@@ -112,6 +113,11 @@ pub(crate) fn run(case: &Case, setting: &Setting, programs: &Programs) -> Outcom
         return Err("the relay reported nothing".to_owned());
     }
     Ok(Trial { flows, link })
+}
+
+/// Says what is missing before anything is measured.
+pub(crate) fn check(setting: &Setting, programs: &Programs) -> Outcome {
+    Relay::start(setting, programs).map(drop)
 }
 
 /// `towline relay --tun` with namespaces of its own; they go with it.
@@ -185,7 +191,7 @@ fn sample(record: &Value, offset: f64) -> Option<LinkSample> {
     Some(LinkSample {
         at: record["seconds"].as_f64()? - offset,
         queue_delay: down["queue_delay"].as_f64(),
-        bits_per_second: down["bits_per_second"].as_f64()?,
+        bytes: down["bytes_delivered"].as_u64()?,
         packets: down["datagrams_in"].as_u64()?,
         dropped: down["drops"]["queue"].as_u64()?,
     })

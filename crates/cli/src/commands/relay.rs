@@ -207,8 +207,8 @@ async fn report(interval: Duration, look: impl Fn() -> [LinkView; 2], printer: P
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut last, mut last_at) = (look(), begun);
     loop {
-        let at = ticks.tick().await;
-        let now = look();
+        ticks.tick().await;
+        let (at, now) = (Instant::now(), look());
         let seconds = at.saturating_duration_since(begun).as_secs_f64();
         let mut links = serde_json::Map::new();
         for (name, (now, last)) in ["up", "down"].into_iter().zip(now.iter().zip(&last)) {

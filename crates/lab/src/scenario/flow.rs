@@ -6,8 +6,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use std::net::SocketAddr;
 use towline_quic::{
-    ClientConfig, ConnectionHandle, DatagramMeta, Direction, Endpoint, EndpointConfig, Event,
-    ReadError, RetryPolicy, ServerConfig, StreamId, TrainBuf, TransportConfig,
+    ClientConfig, ConnectError, ConnectionHandle, DatagramMeta, Direction, Endpoint,
+    EndpointConfig, Event, ReadError, RetryPolicy, ServerConfig, StreamId, TrainBuf,
+    TransportConfig,
 };
 use towline_sim::{Datagram, Network};
 use towline_testkit::{SERVER_NAME, TlsPair};
@@ -237,8 +238,9 @@ impl Party {
             Kind::Engine(engine) => {
                 engine.handle_timeouts(now);
                 if engine.phase == Phase::Waiting {
-                    if let Err(error) = engine.connect(now, self.addresses[1]) {
-                        self.seen.failure = Some(error.to_string());
+                    match engine.connect(now, self.addresses[1]) {
+                        Ok(window) => self.seen.initial_window = window,
+                        Err(error) => self.seen.failure = Some(error.to_string()),
                     }
                 } else if is_past && engine.phase == Phase::Open {
                     engine.close(now);
@@ -369,11 +371,13 @@ impl Engine {
         }
     }
 
-    fn connect(&mut self, now: Time, to: SocketAddr) -> Result<(), towline_quic::ConnectError> {
+    /// Returns the window it begins with.
+    fn connect(&mut self, now: Time, to: SocketAddr) -> Result<Option<u64>, ConnectError> {
         self.phase = Phase::Open;
         let handle = self.client.connect(now, &self.config, to, SERVER_NAME)?;
         self.handle = Some(handle);
-        Ok(())
+        let connection = self.client.connection(handle);
+        Ok(connection.map(|connection| connection.stats().cwnd))
     }
 
     fn close(&mut self, now: Time) {
@@ -418,7 +422,6 @@ impl Engine {
                     _ => (1, None),
                 };
                 if let Some(connection) = self.client.connection_mut(handle) {
-                    seen.initial_window = Some(connection.stats().cwnd);
                     for _ in 0..count {
                         if let Some(id) = connection.open(Direction::Unidirectional) {
                             self.sending.push((id, bytes));

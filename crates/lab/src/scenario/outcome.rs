@@ -31,7 +31,7 @@ pub struct FlowOutcome {
     pub started: Duration,
     /// When the sender's handshake was done.
     pub connected: Option<Duration>,
-    /// The sender's congestion window then, bytes.
+    /// The sender's congestion window when it began, bytes.
     pub initial_window: Option<u64>,
     /// When the receiver had the last byte of each stream, in the order of the streams.
     pub completed: Vec<Option<Duration>>,

@@ -8,13 +8,14 @@ pub(crate) fn trial() -> (Trial, Setting) {
         goodput: [vec![early; 2], vec![late; 10]].concat(),
         packet_bytes,
     };
-    let link = (0..120).map(|tenth| LinkSample {
+    let link = (0_u32..120).map(|tenth| LinkSample {
         at: f64::from(tenth) / 10.0,
         // An idle tenth says nothing of delay.
         queue_delay: (tenth != 50).then_some(if tenth < 20 { 9.0 } else { 0.02 }),
-        bits_per_second: if tenth < 20 { 0.0 } else { 18e6 },
-        packets: tenth as u64 * 100,
-        dropped: tenth as u64,
+        // Nothing, then 18 Mbit/s.
+        bytes: u64::from(tenth.saturating_sub(20)) * 225_000,
+        packets: u64::from(tenth) * 100,
+        dropped: u64::from(tenth),
     });
     let trial = Trial {
         flows: vec![

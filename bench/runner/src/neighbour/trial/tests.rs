@@ -19,13 +19,13 @@ fn rows_of_perf_become_bytes_of_seconds() {
 
 #[test]
 fn a_relays_report_becomes_a_sample_of_the_way_down() {
-    let line = r#"{"schema":"towline.relay.interval/1","seconds":2.5,"up":{},"down":{"queue_delay":0.01,"bits_per_second":1e7,"datagrams_in":100,"drops":{"queue":3}}}"#;
+    let line = r#"{"schema":"towline.relay.interval/1","seconds":2.5,"up":{},"down":{"queue_delay":0.01,"bytes_delivered":5000,"datagrams_in":100,"drops":{"queue":3}}}"#;
     let found = sample(
         &record(line, "towline.relay.interval/1").expect("a record"),
         0.5,
     );
     let found = found.expect("a sample");
     assert_eq!((found.at, found.queue_delay), (2.0, Some(0.01)));
-    assert_eq!((found.packets, found.dropped), (100, 3));
+    assert_eq!((found.bytes, found.packets, found.dropped), (5000, 100, 3));
     assert!(record(line, "towline.tun/1").is_none());
 }

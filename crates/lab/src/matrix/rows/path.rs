@@ -151,9 +151,9 @@ pub(super) fn ack_loss() -> Row {
         let mut path = path_of(20 * MBIT, millis(50), 1.0, LENGTH);
         // Once the handshake is over, only ACKs travel back.
         path.changes.push(Change {
-            pool: None,
             at: millis(300),
             forward: None,
+            pool: None,
             back: Some(towline_sim::LinkConfig {
                 loss: LossModel::Bernoulli(loss),
                 ..path.back.clone()
@@ -205,10 +205,10 @@ pub(super) fn step() -> Row {
                     ..path.forward.clone()
                 };
                 path.changes.push(Change {
-                    pool: None,
                     at: seconds(at),
                     forward: Some(forward),
                     back: None,
+                    pool: None,
                 });
             }
             let outcome = trial.run(path.flow(trial.bulk(BBR)?))?;

@@ -102,6 +102,11 @@ impl ReceiveCredit {
         self.consumed += bytes;
     }
 
+    /// Bytes consumed in all.
+    pub(crate) fn consumed(&self) -> u64 {
+        self.consumed
+    }
+
     /// A quarter of the window was consumed, or the last update was lost. Waiting for half would
     /// leave the peer half a window a round trip once both fall into step.
     pub(crate) fn wants_update(&self) -> bool {

@@ -538,6 +538,10 @@ impl Streams {
     /// Bytes the application consumed, or that nobody will read.
     fn return_credit(&mut self, bytes: u64) {
         self.recv_credit.consume(bytes);
+        debug_assert!(
+            self.recv_credit.consumed() <= self.received,
+            "credit returned twice"
+        );
         if self.recv_credit.wants_update_beside_unread(self.received) {
             self.max_data_pending = true;
         }

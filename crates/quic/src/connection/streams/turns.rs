@@ -99,8 +99,8 @@ impl Turns {
     /// Gives back unused memory.
     pub(crate) fn trim(&mut self) {
         self.first.shrink_to_fit();
-        for queue in self.later.values_mut() {
-            queue.shrink_to_fit();
+        if !self.later.is_empty() {
+            self.later.values_mut().for_each(VecDeque::shrink_to_fit);
         }
     }
 }
