@@ -215,7 +215,7 @@ fn draw_legend(area: &Area<'_>, chart: &Chart) -> Drawn {
     for (number, series) in chart.series.iter().enumerate() {
         let y = HEAD_HEIGHT + ABOVE + 6 + i32::try_from(number)? * LEGEND_STEP;
         stroke(area, number, false, vec![(left, y), (left + 24, y)])?;
-        let name = shortened(&series.name, NAME);
+        let name = middle_out(&series.name, NAME);
         area.draw(&Text::new(name, (left + 32, y), middle.clone()))?;
     }
     Ok(())
@@ -341,6 +341,19 @@ fn shortened(text: &str, most: usize) -> String {
         true => text.chars().take(most - 1).chain(['…']).collect(),
         false => text.to_owned(),
     }
+}
+
+/// The ends of a long name say more than its middle.
+fn middle_out(text: &str, most: usize) -> String {
+    let count = text.chars().count();
+    if count <= most {
+        return text.to_owned();
+    }
+    let end = most / 2;
+    let head = text.chars().take(most - end - 1);
+    head.chain(['…'])
+        .chain(text.chars().skip(count - end))
+        .collect()
 }
 
 #[cfg(test)]

@@ -14,6 +14,10 @@ use crate::exit::{Exit, Failure};
 /// Flows with a colour of their own; of more, each group shares one.
 const MOST_COLOURED: usize = 7;
 
+/// What is drawn of a flow, or of a whole run.
+type FlowPoints<'p> = &'p dyn Fn(&Flow, &FlowOutcome) -> Vec<(f64, f64)>;
+type RunPoints<'p> = &'p dyn Fn(&Scenario, &Outcome) -> Vec<(f64, f64)>;
+
 /// Where plots go.
 pub(super) struct Target {
     paths: Vec<PathBuf>,
@@ -102,7 +106,7 @@ pub(super) fn of_run(scenario: &Scenario, outcome: &Outcome, groups: &[usize]) -
             });
         }
     }
-    let lines = |points: &dyn Fn(&Flow, &FlowOutcome) -> Vec<(f64, f64)>| -> Vec<Line> {
+    let lines = |points: FlowPoints<'_>| -> Vec<Line> {
         flows
             .iter()
             .enumerate()
@@ -161,7 +165,7 @@ pub(super) fn of_comparison(
     });
     let series: Vec<Series> = series.collect();
     let (_, scenario, outcome) = first;
-    let lines = |points: &dyn Fn(&Scenario, &Outcome) -> Vec<(f64, f64)>| -> Vec<Line> {
+    let lines = |points: RunPoints<'_>| -> Vec<Line> {
         runs.iter()
             .enumerate()
             .map(|(index, (_, scenario, outcome))| Line {
@@ -172,10 +176,7 @@ pub(super) fn of_comparison(
             .collect()
     };
     // The flows that have the controller, each with its points, taken together.
-    let merged = |scenario: &Scenario,
-                  outcome: &Outcome,
-                  points: &dyn Fn(&Flow, &FlowOutcome) -> Vec<(f64, f64)>,
-                  mean: bool| {
+    let merged = |scenario: &Scenario, outcome: &Outcome, points: FlowPoints<'_>, mean: bool| {
         let flows = scenario.flows.iter().zip(&outcome.flows).enumerate();
         let parts: Vec<_> = flows
             .filter(|(index, _)| is_open(*index))

@@ -131,3 +131,12 @@ fn the_eighth_line_has_the_first_colour_and_dashes() {
     let corner = dashes(&[(0, 0), (5, 0), (5, 50)], 10.0);
     assert_eq!(corner[0], [(0, 0), (5, 0), (5, 5)]);
 }
+
+#[test]
+fn long_names_in_the_legend_stay_apart() {
+    let [one, two] =
+        ["1", "2"].map(|n| middle_out(&format!("a flow with a long name no {n}"), NAME));
+    assert_ne!(one, two);
+    assert_eq!(one.chars().count(), NAME);
+    assert_eq!(middle_out("short", NAME), "short");
+}
