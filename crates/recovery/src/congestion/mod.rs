@@ -345,7 +345,7 @@ pub enum Controller {
     /// RFC 9438.
     Cubic(Cubic),
     /// BBRv3.
-    Bbr(Bbr),
+    Bbr(Box<Bbr>),
     /// LEDBAT++.
     Ledbat(Ledbat),
     /// A fixed rate.
@@ -364,7 +364,7 @@ impl Controller {
             Algorithm::Cubic => Self::Cubic(Cubic::new(max_datagram_size, hystart, paced)),
             Algorithm::LedbatPlusPlus => Self::Ledbat(Ledbat::new(max_datagram_size)),
             Algorithm::FixedRate(rate) => Self::FixedRate(FixedRate::new(max_datagram_size, rate)),
-            Algorithm::Bbr => Self::Bbr(Bbr::new(max_datagram_size, 0)),
+            Algorithm::Bbr => Self::Bbr(Box::new(Bbr::new(max_datagram_size, 0))),
         }
     }
 
@@ -372,7 +372,7 @@ impl Controller {
     #[must_use]
     pub fn with_seed(self, seed: u64) -> Self {
         match self {
-            Self::Bbr(bbr) => Self::Bbr(bbr.with_seed(seed)),
+            Self::Bbr(bbr) => Self::Bbr(Box::new(bbr.with_seed(seed))),
             other => other,
         }
     }
