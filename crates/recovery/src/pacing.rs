@@ -15,6 +15,11 @@ use crate::rtt::GRANULARITY;
 /// Largest train, and the deepest debt that packets sent without permission may leave.
 const MAX_TRAIN: u64 = 65_536;
 
+/// What a sender that waited may catch up on. The path was idle meanwhile, so the burst fills what
+/// has drained; without it a busy machine lowers the rate, and a controller that measures rates
+/// believes it.
+const LATENESS: Duration = Duration::from_millis(10);
+
 /// Smallest quantum, in datagrams.
 const MIN_QUANTUM_DATAGRAMS: u64 = 2;
 
@@ -27,6 +32,8 @@ pub(crate) struct Pacer {
     level: i64,
     capacity: u64,
     last: Time,
+    /// It was refused when last asked: what a late timer costs may be caught up on.
+    waiting: bool,
 }
 
 impl Pacer {
@@ -36,6 +43,7 @@ impl Pacer {
             level: clamp_i64(initial_window),
             capacity: initial_window,
             last: Time::ZERO,
+            waiting: false,
         }
     }
 
@@ -52,8 +60,13 @@ impl Pacer {
         let earned_per_tick = earned(rate, GRANULARITY);
         let quantum = earned_per_tick.max(MIN_QUANTUM_DATAGRAMS * datagram);
         self.capacity = capacity(quantum, initial_window);
+        if self.waiting {
+            let late = earned(rate, LATENESS).min(MAX_TRAIN);
+            self.capacity = self.capacity.max(late);
+        }
         self.refill(now, rate);
-        if self.level >= clamp_i64(datagram) {
+        self.waiting = self.level < clamp_i64(datagram);
+        if !self.waiting {
             return Ok(self.level.unsigned_abs());
         }
         let missing = clamp_i64(quantum).saturating_sub(self.level).unsigned_abs();

@@ -449,6 +449,8 @@ impl Bbr {
         let delivered_here = self.delivered - self.delivered_before_path;
         if self.full_pipe.reached {
             self.window = grown.min(max_inflight);
+        } else if sample.app_limited && !sample.cwnd_limited {
+            // A handshake must not widen the first flight of data (RFC 9002 §7.8).
         } else if self.window < max_inflight
             || delivered_here < initial_window(self.max_datagram_size)
         {
