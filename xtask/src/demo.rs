@@ -6,7 +6,8 @@
 //! 4. sends the folders with `towline send`, with its own progress
 //! 5. walks both trees and compares BLAKE3 hashes computed here
 //! 6. prints rate and processor time of both ends and stops the server
-//! 7. `towline perf` for three seconds against a server of two shards; removes everything
+//! 7. `towline perf` for three seconds against a server of two shards
+//! 8. ten uploads beside a ping on the simulator, under four controllers, plotted; removes the rest
 //!
 //! A sitter process holds the clean-up: it acts when this one ends in whatever way, Ctrl-C and
 //! SIGKILL included, because its input then closes.
@@ -104,7 +105,8 @@ fn show(towline: &Path, folder: &Path, sitter: &mut Sitter) -> Outcome {
     println!("receiver  {}", processor(server_seconds, gigabytes));
     println!("checked   {compared} files, every BLAKE3 hash equal, nothing else in the inbox");
     println!();
-    measure(towline, folder, pin.trim(), sitter)
+    measure(towline, folder, pin.trim(), sitter)?;
+    neighbours(towline, folder)
 }
 
 /// What the transport carries when no disk is in the way.
@@ -119,6 +121,20 @@ fn measure(towline: &Path, folder: &Path, pin: &str, sitter: &mut Sitter) -> Out
     let measured = run_command(&mut client);
     let stopped = stop(server, sitter);
     measured.and(stopped)
+}
+
+/// What each controller leaves to others.
+fn neighbours(towline: &Path, folder: &Path) -> Outcome {
+    println!();
+    println!(
+        "towline sim compare: ten uploads beside a ping, a minute of 10 Mbit/s for each controller"
+    );
+    let plot = root().join("target/uplink.svg");
+    let mut command = ours(towline, folder);
+    command.args(["sim", "compare", "--cc", "cubic,bbr,ledbat++,background"]);
+    command.arg(root().join("scenarios/uplink.toml"));
+    command.arg("--svg").arg(&plot);
+    run_command(&mut command)
 }
 
 /// The binary, with a home of its own for the development certificate.
