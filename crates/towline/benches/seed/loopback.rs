@@ -107,14 +107,14 @@ impl Pair {
         let begin = Instant::now();
         let mut tasks: JoinSet<Result<Option<Instant>, Failure>> = JoinSet::new();
         for _ in 0..streams {
-            let (near, data) = (self.near.clone(), data.clone());
+            let (near, data, expected) = (self.near.clone(), data.clone(), data.len());
             tasks.spawn(async move {
                 let mut stream = near.open_uni().await?;
                 stream.write_chunk(data).await?;
                 stream.finish()?;
                 Ok(None)
             });
-            let (far, expected) = (self.far.clone(), data.len());
+            let far = self.far.clone();
             tasks.spawn(async move {
                 let mut stream = far.accept_uni().await?;
                 let mut read = 0;
