@@ -1,5 +1,5 @@
 # Every target is one `cargo xtask` command; `cargo xtask help` lists them with their arguments.
-.PHONY: help run test check setup-system interop sim fuzz bench-quic bench-neighbour counts
+.PHONY: help run test check setup-system interop sim fuzz bench-quic bench-neighbour bench-seed bench-compare counts
 
 help:
 	@echo "make run            the demonstration: 1 GiB of real files between two processes, every hash checked"
@@ -11,6 +11,8 @@ help:
 	@echo "make fuzz [TIME=s] [TARGET=t] each fuzz target for s seconds (600)"
 	@echo "make bench-quic [ARGS=--quick] speed beside quinn, s2n-quic and quic-go; the machine must be idle"
 	@echo "make bench-neighbour [ARGS=--seconds=20] Linux TCP beside Towline on one bottleneck; needs root"
+	@echo "make bench-seed [ARGS=--quick] Freenet's published tables beside ours, into docs/benchmarks.md"
+	@echo "make bench-compare BASE=rev|name [ARGS=--virtual] criterion benches against a revision or a saved base"
 	@echo "make counts [ARGS=--record] instruction counts of the hot paths against their baseline"
 
 SEEDS ?= 20000
@@ -43,6 +45,13 @@ bench-quic:
 
 bench-neighbour:
 	@cargo xtask bench-neighbour $(ARGS)
+
+bench-seed:
+	@cargo xtask bench-seed $(ARGS)
+
+# BASE is a git revision or a baseline's name; a new name saves the tree as it is.
+bench-compare:
+	@cargo xtask bench-compare $(BASE) $(ARGS)
 
 counts:
 	@cargo xtask counts $(ARGS)

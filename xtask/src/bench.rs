@@ -1,5 +1,5 @@
-//! `make bench-quic` and `make bench-neighbour`: the comparisons with other QUIC stacks and with
-//! Linux TCP, a workspace of its own under `bench/`.
+//! `make bench-quic`, `make bench-neighbour` and `make bench-seed`: the comparisons with other QUIC
+//! stacks, with Linux TCP and with Freenet's tables, a workspace of its own under `bench/`.
 
 use std::os::unix::process::CommandExt as _;
 
@@ -16,6 +16,11 @@ pub(crate) fn bench_quic(arguments: &[String]) -> Outcome {
 /// `cargo xtask bench-neighbour ARG…`.
 pub(crate) fn bench_neighbour(arguments: &[String]) -> Outcome {
     become_runner("bench-neighbour", arguments)
+}
+
+/// `cargo xtask bench-seed ARG…`.
+pub(crate) fn bench_seed(arguments: &[String]) -> Outcome {
+    become_runner("bench-seed", arguments)
 }
 
 /// The runner's exit code becomes ours, for it says more than success or failure.

@@ -11,6 +11,7 @@
 mod baseline;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -22,6 +23,12 @@ use baseline::{Baseline, Machine, Record, Verdict};
 
 /// How much a workload may cost above its baseline, percent.
 const TOLERANCE: f64 = 2.0;
+
+/// What sent-packet tracking may cost of a packet, percent.
+const TRACK_SHARE: f64 = 10.0;
+
+/// What RTT estimation may cost of a packet, percent.
+const RTT_SHARE: f64 = 1.0;
 
 /// Name of the function in the program that callgrind counts, and nothing outside of it.
 const COUNTED: &str = "*measured_workload*";
@@ -138,7 +145,11 @@ pub(crate) fn counts(arguments: &[String]) -> Outcome {
     } else {
         print_table(&key, &verdicts);
     }
-    conclude(&mut stored, &key, record_now, &verdicts, record)
+    conclude(&mut stored, &key, record_now, &verdicts, record)?;
+    match Shares::of(&verdicts).and_then(|shares| shares.missed()) {
+        Some(missed) => Err(missed),
+        None => Ok(()),
+    }
 }
 
 fn names() -> Vec<&'static str> {
@@ -355,27 +366,60 @@ fn print_table(key: &str, verdicts: &[Verdict]) {
             if verdict.too_dear { "  DEARER" } else { "" }
         );
     }
-    if let Some(shares) = shares(verdicts) {
+    if let Some(shares) = Shares::of(verdicts) {
         println!("\n{shares}");
     }
 }
 
-/// What a packet costs its sender in all, and the share of recovery in it.
-///
-/// RTT estimation is put at its dearest: an ACK for every second packet (RFC 9000 §13.2.2).
-fn shares(verdicts: &[Verdict]) -> Option<String> {
-    let of = |name: &str| {
-        let found = verdicts.iter().find(|verdict| verdict.name == name);
-        found.map(|verdict| verdict.now)
-    };
-    let packet = of("write")? + of("assemble")? + of("seal")? + of("ack")?;
-    let share = |part: f64| part * 100.0 / packet;
-    Some(format!(
-        "a packet costs its sender {packet:.0} (write, assemble, seal, ack); track is {:.1} % of \
-         that, rtt {:.1} % with an ACK for every second packet",
-        share(of("track")?),
-        share(of("rtt")? / 2.0)
-    ))
+/// What a packet costs its sender in all, and the shares of recovery in it, percent.
+#[derive(Debug, PartialEq)]
+struct Shares {
+    packet: f64,
+    track: f64,
+    rtt: f64,
+}
+
+impl Shares {
+    /// RTT estimation is put at its dearest: an ACK for every second packet (RFC 9000 §13.2.2).
+    fn of(verdicts: &[Verdict]) -> Option<Self> {
+        let of = |name: &str| {
+            let found = verdicts.iter().find(|verdict| verdict.name == name);
+            found.map(|verdict| verdict.now)
+        };
+        let packet = of("write")? + of("assemble")? + of("seal")? + of("ack")?;
+        Some(Self {
+            packet,
+            track: of("track")? * 100.0 / packet,
+            rtt: of("rtt")? / 2.0 * 100.0 / packet,
+        })
+    }
+
+    /// Which mark is missed, if one is.
+    fn missed(&self) -> Option<String> {
+        let missed: Vec<String> = [
+            ("track", self.track, TRACK_SHARE),
+            ("rtt", self.rtt, RTT_SHARE),
+        ]
+        .into_iter()
+        .filter(|(_, share, mark)| share > mark)
+        .map(|(name, share, mark)| {
+            format!("{name} is {share:.1} % of a packet, the mark is {mark} %")
+        })
+        .collect();
+        (!missed.is_empty()).then(|| missed.join(", "))
+    }
+}
+
+impl fmt::Display for Shares {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "a packet costs its sender {:.0} (write, assemble, seal, ack); track is {:.1} % of \
+             that (mark: {TRACK_SHARE} %), rtt {:.1} % with an ACK for every second packet (mark: \
+             {RTT_SHARE} %)",
+            self.packet, self.track, self.rtt
+        )
+    }
 }
 
 fn to_json(key: &str, verdicts: &[Verdict]) -> Value {
@@ -393,6 +437,8 @@ fn to_json(key: &str, verdicts: &[Verdict]) -> Value {
         "schema": "towline.counts/1",
         "key": key,
         "ok": verdicts.iter().all(|verdict| !verdict.too_dear),
+        "track_share_percent": Shares::of(verdicts).map(|shares| rounded(shares.track)),
+        "rtt_share_percent": Shares::of(verdicts).map(|shares| rounded(shares.rtt)),
         "rows": rows.collect::<Vec<_>>(),
     })
 }

@@ -15,6 +15,7 @@ mod bench;
 mod caps;
 mod capture;
 mod check;
+mod compare;
 mod counts;
 mod demo;
 mod deny;
@@ -50,6 +51,8 @@ cargo xtask COMMAND
   flame NAME [--binary PATH]     flame graphs of a bulk transfer into docs/evidence
   bench-quic [ARG…]   speed beside other QUIC stacks (--help for ARGs)
   bench-neighbour [ARG…]   Linux TCP beside Towline on one bottleneck, as root (--help for ARGs)
+  bench-seed [ARG…]   Freenet's published tables beside Towline's (--help for ARGs)
+  bench-compare BASE [--virtual]   the benches of Freenet's shapes against a revision or a saved base
   counts [--record] [--json]   instruction counts against their baseline
 ";
 
@@ -74,6 +77,8 @@ fn main() -> ExitCode {
         "fuzz-seeds" => fuzz::write_seeds(),
         "bench-quic" => bench::bench_quic(rest),
         "bench-neighbour" => bench::bench_neighbour(rest),
+        "bench-seed" => bench::bench_seed(rest),
+        "bench-compare" => compare::bench_compare(rest),
         "counts" => counts::counts(rest),
         "flame" => flame::flame(rest),
         "help" | "-h" | "--help" => {

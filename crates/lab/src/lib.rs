@@ -6,6 +6,7 @@
 //!   swarm     per seed: features, strengths, workload; faults, then heal; invariants; shrinking
 //!   scenario  flows with their controllers across a bottleneck, and what was measured
 //!   matrix    what controllers must reach, row by row: plays scenarios, holds values against marks
+//!   shapes    Freenet's benchmark transfers, on virtual time
 //!   fuzz      bodies of the fuzz targets as plain functions, and a stable random mutator
 //! ```
 //!
@@ -17,6 +18,7 @@ pub mod fuzz;
 pub mod matrix;
 mod random;
 pub mod scenario;
+pub mod shapes;
 pub mod swarm;
 mod violation;
 pub mod workload;

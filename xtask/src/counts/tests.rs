@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use super::baseline::{Baseline, Machine, Record, compare, key};
-use super::{ROWS, executable, read_run, shares, to_json, total};
+use super::{ROWS, Shares, executable, read_run, to_json, total};
 
 const PROFILE: &str = "\
 # callgrind format
@@ -178,10 +178,15 @@ fn shares_are_of_all_that_a_packet_costs_its_sender() {
         ("track", 500.0),
         ("rtt", 80.0),
     ]);
-    let said = shares(&compare(&names, &now, None, 2.0)).expect("all rows are there");
+    let shares = Shares::of(&compare(&names, &now, None, 2.0)).expect("all rows are there");
+    let said = shares.to_string();
     assert!(
         said.contains("5000") && said.contains("10.0 %") && said.contains("0.8 %"),
         "{said}"
     );
-    assert_eq!(shares(&[]), None);
+    assert_eq!(shares.missed(), None);
+    let dearer = Shares { rtt: 1.1, ..shares };
+    let missed = dearer.missed().expect("a mark is missed");
+    assert!(missed.starts_with("rtt is 1.1 %"), "{missed}");
+    assert_eq!(Shares::of(&[]), None);
 }
