@@ -226,16 +226,9 @@ fn grade(row: &Row, case: &Case, thinning: bool, results: &[Values]) -> Vec<Line
         .any(|open| open.row == row.id && open.cases.contains(&case.name.as_str()));
     let line = |(place, measure)| {
         let values = results.iter().flatten();
-        let mut line = Line {
-            row: row.id,
-            case: case.name.clone(),
-            controller: case.controller,
-            thinning,
-            measure,
-            values: values.filter_map(|all| all.get(place).copied()).collect(),
-            verdict: Verdict::Fail,
-            note: None,
-        };
+        let mut line = Line::unplayed(row, case, thinning, measure);
+        line.values = values.filter_map(|all| all.get(place).copied()).collect();
+        line.verdict = Verdict::Fail;
         match trouble {
             Some((_, trouble @ Trouble::Missing(_))) => {
                 line.verdict = Verdict::Missing;
