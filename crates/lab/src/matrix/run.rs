@@ -54,14 +54,17 @@ pub struct UnknownName {
     pub kind: &'static str,
     /// What was asked for.
     pub name: String,
-    /// What there is.
+    /// What there is; empty if that is too long a list.
     pub known: String,
 }
 
 impl fmt::Display for UnknownName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kind, name, known } = self;
-        write!(f, "the matrix has no {kind} `{name}`; there are: {known}")
+        match known.is_empty() {
+            true => write!(f, "the matrix has no {kind} {name}"),
+            false => write!(f, "the matrix has no {kind} `{name}`; there are: {known}"),
+        }
     }
 }
 
