@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use super::{Case, Row};
 use crate::scenario::median;
 
 /// By how much of the mark the worst seed may miss it.
@@ -196,6 +197,20 @@ pub struct Line {
 }
 
 impl Line {
+    /// The line of a case before it is played.
+    pub fn unplayed(row: &Row, case: &Case, thinning: bool, measure: Measure) -> Self {
+        Self {
+            row: row.id,
+            case: case.name.clone(),
+            controller: case.controller,
+            thinning,
+            measure,
+            values: Vec::new(),
+            verdict: Verdict::Missing,
+            note: None,
+        }
+    }
+
     /// The middle value.
     pub fn median(&self) -> f64 {
         match self.values.is_empty() {

@@ -54,14 +54,17 @@ pub struct UnknownName {
     pub kind: &'static str,
     /// What was asked for.
     pub name: String,
-    /// What there is.
+    /// What there is; empty if that is too long a list.
     pub known: String,
 }
 
 impl fmt::Display for UnknownName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kind, name, known } = self;
-        write!(f, "the matrix has no {kind} `{name}`; there are: {known}")
+        match known.is_empty() {
+            true => write!(f, "the matrix has no {kind} {name}"),
+            false => write!(f, "the matrix has no {kind} `{name}`; there are: {known}"),
+        }
     }
 }
 
@@ -226,16 +229,9 @@ fn grade(row: &Row, case: &Case, thinning: bool, results: &[Values]) -> Vec<Line
         .any(|open| open.row == row.id && open.cases.contains(&case.name.as_str()));
     let line = |(place, measure)| {
         let values = results.iter().flatten();
-        let mut line = Line {
-            row: row.id,
-            case: case.name.clone(),
-            controller: case.controller,
-            thinning,
-            measure,
-            values: values.filter_map(|all| all.get(place).copied()).collect(),
-            verdict: Verdict::Fail,
-            note: None,
-        };
+        let mut line = Line::unplayed(row, case, thinning, measure);
+        line.values = values.filter_map(|all| all.get(place).copied()).collect();
+        line.verdict = Verdict::Fail;
         match trouble {
             Some((_, trouble @ Trouble::Missing(_))) => {
                 line.verdict = Verdict::Missing;
