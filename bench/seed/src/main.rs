@@ -57,6 +57,7 @@ fn main() -> ExitCode {
         [
             ("seed", format!("{} (of the simulated network)", cli.seed)),
             ("rounds", rounds.to_string()),
+            ("scheduling", scheduling()),
         ],
     );
     if !cli.quick {
@@ -83,6 +84,19 @@ fn main() -> ExitCode {
             eprintln!("bench-seed: {message}");
             ExitCode::from(2)
         }
+    }
+}
+
+/// How the system schedules this process: on a busy machine that decides what pacing can hold.
+fn scheduling() -> String {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // Fields 40 and 41 of the line; the name in field 2 may hold blanks.
+    let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
+    let mut fields = fields.split(' ').skip(37);
+    match (fields.next(), fields.next()) {
+        (Some(priority), Some("1" | "2")) => format!("real-time priority {priority}"),
+        (Some(_), Some(_)) => "like any other program".to_owned(),
+        _ => "unknown".to_owned(),
     }
 }
 
