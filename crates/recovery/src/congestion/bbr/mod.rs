@@ -433,6 +433,21 @@ impl Bbr {
         }
     }
 
+    /// Until a flight was measured that the application did not hold down, the nominal rate
+    /// follows the window: the handshake's few packets say nothing of the path (§5.6.2).
+    fn follow_window(&mut self, sample: &AckSample) {
+        if self.state == State::Startup
+            && !self.model.is_measured()
+            && !sample.smoothed_rtt.is_zero()
+        {
+            let nominal = scale(
+                rate(self.window, sample.smoothed_rtt),
+                State::Startup.pacing_gain(),
+            );
+            self.pacing_rate = self.pacing_rate.max(nominal);
+        }
+    }
+
     /// The first round trip replaces the nominal one (§5.6.2).
     fn init_pacing_rate(&mut self, sample: &AckSample) {
         if !self.has_rtt && sample.rtt.is_some() && !sample.smoothed_rtt.is_zero() {
@@ -556,6 +571,7 @@ impl CongestionController for Bbr {
 
         self.update_pacing_rate(self.state.pacing_gain());
         self.update_window(sample);
+        self.follow_window(sample);
         marks.cut > 0 && adapted
     }
 
@@ -698,8 +714,10 @@ impl CongestionController for Bbr {
         Some(self.pacing_rate.max(1))
     }
 
+    /// In Startup the initial window may leave as one burst (RFC 9002 §7.7): paced, the first
+    /// flights would take a third of a round trip longer.
     fn send_quantum(&self) -> Option<u64> {
-        Some(self.quantum())
+        (self.state != State::Startup).then(|| self.quantum())
     }
 
     fn is_holding_back(&self) -> bool {

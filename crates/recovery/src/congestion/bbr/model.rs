@@ -45,6 +45,8 @@ impl Round {
 pub(super) struct Model {
     /// Highest rate of this probing cycle and of the one before.
     max_bw: [u64; 2],
+    /// A rate was seen that the application had not held down.
+    measured: bool,
     pub(super) bw_short: Option<u64>,
     pub(super) inflight_short: Option<u64>,
     pub(super) inflight_long: Option<u64>,
@@ -74,9 +76,14 @@ impl Model {
         self.bw_short.map_or(max_bw, |bw| bw.min(max_bw))
     }
 
+    pub(super) fn is_measured(&self) -> bool {
+        self.measured
+    }
+
     /// A rate measured by somebody else.
     pub(super) fn assume_bandwidth(&mut self, rate: u64) {
         self.max_bw[1] = rate;
+        self.measured = true;
     }
 
     /// Step 1 of an ACK: what this round delivered so far.
@@ -96,6 +103,7 @@ impl Model {
             && (!sample.app_limited || rate >= self.max_bw())
         {
             self.max_bw[1] = self.max_bw[1].max(rate);
+            self.measured |= !sample.app_limited;
         }
     }
 
