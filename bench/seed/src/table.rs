@@ -85,20 +85,19 @@ pub(crate) fn warm(near: &Warm, far: &Warm, saturated: &Saturated) -> String {
         "| what | Freenet {one} | Freenet {two} | Towline | Towline beside Freenet's better day |\n\
          |---|---|---|---|---|\n"
     );
+    let [one, two] = ESTABLISH_MS.map(|ms| format!("{ms:.0} ms"));
     let best = ESTABLISH_MS[0].min(ESTABLISH_MS[1]);
-    for (warm, how) in [(near, "without delay"), (far, "2 ms round trip")] {
-        let theirs = match how {
-            "without delay" => ESTABLISH_MS.map(|ms| format!("{ms:.0} ms")),
-            _ => ["–".to_owned(), "–".to_owned()],
-        };
-        let [one, two] = theirs;
-        let _ = writeln!(
-            text,
-            "| establish, {how} | {one} | {two} | {} | {} |",
-            milliseconds(&warm.establish),
-            times(best / (warm.establish.median * 1e3))
-        );
-    }
+    let _ = writeln!(
+        text,
+        "| establish, without delay | {one} | {two} | {} | {} |",
+        milliseconds(&near.establish),
+        times(best / (near.establish.median * 1e3))
+    );
+    let _ = writeln!(
+        text,
+        "| establish, 2 ms round trip | – | – | {} | – |",
+        milliseconds(&far.establish)
+    );
     let rows = [
         (near, MESSAGE_MBIT, "without delay"),
         (far, MESSAGE_2_MS_MBIT, "2 ms round trip"),
@@ -170,10 +169,13 @@ pub(crate) fn long(all: &[Long]) -> String {
         let ratio = ours.map_or("–".to_owned(), |ours| times(low / ours.as_secs_f64()));
         let _ = writeln!(text, " {ratio} |");
     }
+    let played = all.iter().flat_map(|long| &long.played);
+    let spurious: u64 = played.map(|(_, played)| played.spurious).sum();
     let _ = write!(
         text,
-        "\nVirtual time, {} Mbit/s, a buffer of one bandwidth-delay product, handshake included; the \
-         ratio takes Freenet's shortest time.\n",
+        "\nVirtual time, {} Mbit/s, a buffer of one bandwidth-delay product, handshake included; \
+         {spurious} probe timeouts and spurious losses in all of them. The ratio takes Freenet's \
+         shortest time.\n",
         LONG_RATE / 1_000_000
     );
     text
