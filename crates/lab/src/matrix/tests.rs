@@ -46,6 +46,21 @@ fn a_mark_of_none_allows_none_and_no_value_reaches_no_mark() {
 }
 
 #[test]
+fn a_case_that_broke_off_with_one_seed_is_not_counted_as_reached() {
+    let mut broken = line(Measure::at_least("use", 0.9, Unit::Share), &[0.95, 0.95]);
+    broken.note = Some("seed 3: a flow ended".to_owned());
+    let whole = Line {
+        verdict: Verdict::Pass,
+        note: None,
+        ..broken.clone()
+    };
+    let row = Summary::of("utilisation", "", "", [&broken, &whole].into_iter());
+    let row = row.expect("two lines");
+    assert_eq!((row.lines, row.reached), (2, 1));
+    assert_eq!(row.verdict(), Verdict::Fail);
+}
+
+#[test]
 fn every_row_of_the_targets_is_in_the_matrix_once() {
     let ids: Vec<&str> = rows().iter().map(|row| row.id).chain([THINNING]).collect();
     let targets = [
