@@ -132,6 +132,20 @@ fn what_does_not_exist_is_refused_with_what_does() {
 }
 
 #[test]
+fn a_choice_that_leaves_nothing_says_what_was_asked_for() {
+    let asked = Options {
+        rows: vec!["step".to_owned()],
+        case: Some("newreno".to_owned()),
+        ..Options::default()
+    };
+    let error = Plan::new(&asked)
+        .map(|plan| plan.len())
+        .expect_err("the row is BBR's");
+    let words = "the matrix has no case with `newreno` in its name, of that kind";
+    assert_eq!(error.to_string(), words);
+}
+
+#[test]
 fn the_thinning_row_is_every_other_row_again() {
     let plan = |rows: &[&str], thinning| {
         let options = Options {
