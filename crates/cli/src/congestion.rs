@@ -14,8 +14,8 @@ pub(crate) struct CongestionArgs {
     /// for a path of known capacity that nobody shares
     #[arg(long, value_name = "NAME", default_value_t)]
     pub(crate) cc: Algorithm,
-    /// Make way for everybody else: one LEDBAT++ for all connections of this process, which keeps
-    /// the queue below 25 ms
+    /// Make way for everybody else: one LEDBAT++ for all connections of this process, which aims
+    /// at 25 ms of queue
     #[arg(long, conflicts_with = "cc")]
     pub(crate) background: bool,
     /// Send no faster than this, all connections together, every packet counted: 500k, 2M, 2MiB

@@ -164,7 +164,7 @@ impl Report {
 }
 
 impl Summary {
-    fn of<'a>(
+    pub(super) fn of<'a>(
         id: &'static str,
         setting: &'static str,
         mark: &'static str,
@@ -181,7 +181,7 @@ impl Summary {
             mark,
             worst: worst.clone(),
             lines: lines.len(),
-            reached: lines.iter().filter(|line| line.reaches()).count(),
+            reached: lines.iter().filter(|l| l.verdict <= Verdict::Stale).count(),
         })
     }
 

@@ -108,13 +108,14 @@ impl Plan {
             }
         }
         if cases.is_empty() {
+            let part = options.case.as_ref();
             return Err(UnknownName {
                 kind: "case",
-                name: options
-                    .case
-                    .clone()
-                    .unwrap_or_else(|| "of that kind".into()),
-                known: "see --list".to_owned(),
+                name: part.map_or_else(
+                    || "of that kind".to_owned(),
+                    |part| format!("with `{part}` in its name, of that kind"),
+                ),
+                known: String::new(),
             });
         }
         Ok(Self {

@@ -46,6 +46,21 @@ fn a_mark_of_none_allows_none_and_no_value_reaches_no_mark() {
 }
 
 #[test]
+fn a_case_that_broke_off_with_one_seed_is_not_counted_as_reached() {
+    let mut broken = line(Measure::at_least("use", 0.9, Unit::Share), &[0.95, 0.95]);
+    broken.note = Some("seed 3: a flow ended".to_owned());
+    let whole = Line {
+        verdict: Verdict::Pass,
+        note: None,
+        ..broken.clone()
+    };
+    let row = Summary::of("utilisation", "", "", [&broken, &whole].into_iter());
+    let row = row.expect("two lines");
+    assert_eq!((row.lines, row.reached), (2, 1));
+    assert_eq!(row.verdict(), Verdict::Fail);
+}
+
+#[test]
 fn every_row_of_the_targets_is_in_the_matrix_once() {
     let ids: Vec<&str> = rows().iter().map(|row| row.id).chain([THINNING]).collect();
     let targets = [
@@ -114,6 +129,20 @@ fn what_does_not_exist_is_refused_with_what_does() {
         .map(|plan| plan.len())
         .expect_err("no such controller");
     assert!(error.to_string().contains("newreno, cubic"), "{error}");
+}
+
+#[test]
+fn a_choice_that_leaves_nothing_says_what_was_asked_for() {
+    let asked = Options {
+        rows: vec!["step".to_owned()],
+        case: Some("newreno".to_owned()),
+        ..Options::default()
+    };
+    let error = Plan::new(&asked)
+        .map(|plan| plan.len())
+        .expect_err("the row is BBR's");
+    let words = "the matrix has no case with `newreno` in its name, of that kind";
+    assert_eq!(error.to_string(), words);
 }
 
 #[test]

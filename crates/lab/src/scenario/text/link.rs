@@ -71,11 +71,8 @@ impl<'t> Link<'t> {
                 "queue" => self.queue = queue(value)?,
                 name => {
                     let is_plain = name.bytes().all(|byte| byte.is_ascii_lowercase());
-                    if !is_plain || self.settings.len() > MAX_SETTINGS {
-                        return Err(value.place.error(match is_plain {
-                            false => "there is no such setting of a link",
-                            true => "is one setting too many for a link",
-                        }));
+                    if !is_plain {
+                        return Err(value.place.error("there is no such setting of a link"));
                     }
                     let name = match name {
                         "trace" => "steps",
@@ -89,6 +86,11 @@ impl<'t> Link<'t> {
                         fresh.push(name);
                     }
                     for text in texts(value, files)? {
+                        if self.settings.len() >= MAX_SETTINGS {
+                            return Err(value.place.error(format!(
+                                "is more than the {MAX_SETTINGS} settings a link may have"
+                            )));
+                        }
                         self.settings.push(Setting {
                             name: name.to_owned(),
                             value: text,
@@ -133,10 +135,16 @@ impl<'t> Link<'t> {
                 .map_err(|error| self.blame(&error))?;
         }
         let is_said = |name: &str| self.settings.iter().any(|s| s.name == name);
+        let steps = config.schedule.iter().flat_map(RateSchedule::steps);
         let bounds = [
             (
                 "rate",
                 config.rate.is_some_and(|rate| rate > MAX_RATE),
+                "100gbit",
+            ),
+            (
+                "steps",
+                steps.map(|(_, rate)| rate).max() > Some(MAX_RATE),
                 "100gbit",
             ),
             ("delay", config.delay > MAX_DELAY, "60s"),
@@ -186,6 +194,12 @@ impl Setting<'_> {
     fn item(&self) -> String {
         format!("{}={}", self.name, self.value)
     }
+}
+
+/// What makes a link's settings long.
+pub(super) fn items(config: &LinkConfig) -> usize {
+    let steps = config.schedule.iter().flat_map(RateSchedule::steps);
+    steps.count() + config.blackouts.len() + config.drop_list.len()
 }
 
 /// The two links of a path.

@@ -39,6 +39,10 @@ const MAX_SAMPLES: u128 = 1_000_000;
 const MAX_TEXT: usize = 1 << 20;
 /// Changes of the links.
 const MAX_CHANGES: usize = 1000;
+/// Steps, blackouts and listed drops of all changes together, for each holds them anew: about 50 MB.
+const MAX_CHANGED_ITEMS: usize = 2_000_000;
+/// Bytes of raw datagrams under way on the access links of all flows together.
+const MAX_UNDER_WAY: u128 = 1 << 30;
 
 /// The name of [`Congestion::Background`].
 const BACKGROUND: &str = "background";
@@ -262,9 +266,15 @@ impl ScenarioText {
             })
             .map(|interval| self.scenario.duration.as_nanos() / interval.as_nanos())
             .sum();
-        match pings > MAX_SAMPLES {
-            true => Err(place.error(format!(
+        if pings > MAX_SAMPLES {
+            return Err(place.error(format!(
                 "{pings} pings are more than {MAX_SAMPLES}; raise `interval` or shorten `duration`"
+            )));
+        }
+        let under_way: u128 = self.scenario.flows.iter().map(under_way).sum();
+        match under_way > MAX_UNDER_WAY {
+            true => Err(place.error(format!(
+                "{under_way} bytes of raw datagrams would be under way on access links, and {MAX_UNDER_WAY} may; lower `access_delay` or the rate"
             ))),
             false => Ok(()),
         }
@@ -300,6 +310,21 @@ impl ScenarioText {
         }
         scenario
     }
+}
+
+/// Bytes that raw datagrams of a flow take while its access links delay them: nothing holds such a
+/// flow back. Engines are held back by their windows.
+fn under_way(flow: &Flow) -> u128 {
+    let (in_a_second, size) = match flow.traffic {
+        Traffic::Bulk | Traffic::Streams { .. } => return 0,
+        // There and back.
+        Traffic::Ping { interval, size } => (2_000_000_000 / interval.as_nanos().max(1), size),
+        Traffic::Constant { rate, size } | Traffic::OnOff { rate, size, .. } => {
+            (u128::from(rate) / (u128::from(size) * 8), size)
+        }
+    };
+    let each = u128::from(size) + towline_sim::HELD_DATAGRAM_OVERHEAD as u128;
+    in_a_second * each * flow.access_delay.as_nanos() / 1_000_000_000
 }
 
 /// The total of a pool, as bits a second.
@@ -366,7 +391,14 @@ fn changes<'t>(
     tables.sort_by_key(|(at, _)| *at);
     let mut now = first.map(Clone::clone);
     let mut changes = Vec::new();
+    let mut items = 0;
     for (at, mut table) in tables {
+        items += now.iter().map(link::items).sum::<usize>();
+        if items > MAX_CHANGED_ITEMS {
+            return Err(table.place.error(format!(
+                "is one change too many of a link with so many steps, blackouts or drops: {items} in all changes are more than {MAX_CHANGED_ITEMS}"
+            )));
+        }
         path.forward.keep_queue(&now[0]);
         path.back.keep_queue(&now[1]);
         let new_pool = table.take("pool").map(|v| pool(&v)).transpose()?;

@@ -455,6 +455,49 @@ fn every_mistake_names_its_line_and_what_to_write() {
 }
 
 #[test]
+fn a_text_that_asks_for_gigabytes_is_refused() {
+    let flow = |keys: &str| with(&format!("[[flow]]\n{keys}"));
+    let heavy = "count = 100\ntraffic = \"constant\"\nrate = \"1gbit\"\naccess_delay = ";
+    let pings =
+        "count = 90\ntraffic = \"ping\"\ninterval = \"1ms\"\nsize = 65507\naccess_delay = \"60s\"";
+    let steps: Vec<String> = (0..60_000)
+        .map(|milli| format!("{milli}ms:1mbit"))
+        .collect();
+    let steps = format!("steps = \"{}\"", steps.join(";"));
+    let long = with("").replace("rate = \"10mbit\"", &steps);
+    let changes = "[[change]]\nat = \"1s\"\nloss = \"1%\"\n".repeat(20);
+    let windows: Vec<String> = (0..300)
+        .map(|second| format!("\"{second}s+1ms\""))
+        .collect();
+    for (text, line, words) in [
+        (flow(&format!("{heavy}\"60s\"")), 6, "access links"),
+        (flow(pings), 6, "access links"),
+        (format!("{long}{changes}[[flow]]\n"), 55, "2000000"),
+        (
+            with(&format!("blackout = [{}]\n[[flow]]", windows.join(", "))),
+            6,
+            "200 settings",
+        ),
+        (
+            with("[[flow]]").replace("rate = \"10mbit\"", "steps = \"0s:101gbit\""),
+            4,
+            "100gbit",
+        ),
+    ] {
+        let error = read(&text).expect_err(words);
+        let said = error.to_string();
+        assert!(said.contains(words), "{said}");
+        assert_eq!(error.line, line, "{said}");
+    }
+    // What is light is played.
+    read(&flow(&format!("{heavy}\"50ms\""))).expect("600 MB");
+    read(&format!(
+        "{long}[[change]]\nat = \"1s\"\nloss = 0.1\n[[flow]]\n"
+    ))
+    .expect("once");
+}
+
+#[test]
 fn a_text_too_long_is_refused() {
     let long = "#".repeat(MAX_TEXT + 1);
     assert!(read(&long).is_err());
