@@ -17,8 +17,12 @@ use super::blocks::{BlockPool, MAX_BLOCK};
 use super::range_set::RangeSet;
 
 /// Cap: pieces of out-of-order data one stream may hold (CVE-2026-25800 class), and the ranges
-/// it remembers of what was read out of order.
+/// it remembers of what was read out of order. Pieces of [`MIN_PIECE`] bytes on average may be more.
 pub(crate) const MAX_STREAM_GAPS: usize = 512;
+
+/// Pieces this large cost little beside their data, which flow control bounds. A queue that
+/// overflows on a long path loses every second packet of thousands.
+const MIN_PIECE: usize = 512;
 
 /// More gaps than [`MAX_STREAM_GAPS`].
 #[derive(Debug, PartialEq, Eq)]
@@ -35,6 +39,8 @@ pub(crate) struct Assembler {
     next_block: usize,
     /// Sorted, disjoint pieces beyond `read_offset + ready_len`.
     pending: VecDeque<(u64, BytesMut)>,
+    /// Bytes in them.
+    pending_len: usize,
     /// Read from beyond `read_offset`; present once the reader gave up order.
     taken: Option<Box<RangeSet>>,
 }
@@ -60,8 +66,7 @@ impl Assembler {
         if self.taken.is_none() {
             return self.contiguous_end() == size;
         }
-        let pending: u64 = self.pending.iter().map(|(_, p)| p.len() as u64).sum();
-        self.consumed_len() + self.ready_len as u64 + pending == size
+        self.consumed_len() + (self.ready_len + self.pending_len) as u64 == size
     }
 
     /// First offset not yet received in order.
@@ -102,7 +107,8 @@ impl Assembler {
         taken: &RangeSet,
         pool: &mut BlockPool,
     ) -> Result<(), TooManyGaps> {
-        if taken.len() + self.pending.len() >= MAX_STREAM_GAPS && offset > self.contiguous_end() {
+        let room = MAX_STREAM_GAPS.saturating_sub(taken.len());
+        if self.is_crowded(room) && offset > self.contiguous_end() {
             return Err(TooManyGaps);
         }
         let end = offset + data.len() as u64;
@@ -179,6 +185,7 @@ impl Assembler {
                 break;
             }
             if let Some((offset, piece)) = self.pending.pop_front() {
+                self.pending_len -= piece.len();
                 let skip = (contiguous - offset) as usize;
                 if skip < piece.len() {
                     self.append(&piece[skip..], pool);
@@ -211,17 +218,24 @@ impl Assembler {
                     piece.extend_from_slice(fresh);
                 }
                 _ => {
-                    if self.pending.len() >= MAX_STREAM_GAPS {
+                    if self.is_crowded(MAX_STREAM_GAPS) {
                         return Err(TooManyGaps);
                     }
                     self.pending.insert(i, (offset, BytesMut::from(fresh)));
                     i += 1;
                 }
             }
+            self.pending_len += n;
             offset += n as u64;
             data = rest;
         }
         Ok(())
+    }
+
+    /// Whether there are `room` pieces, and next to nothing in them.
+    fn is_crowded(&self, room: usize) -> bool {
+        let pieces = self.pending.len();
+        pieces >= room && self.pending_len <= pieces * MIN_PIECE
     }
 
     /// Takes up to `max` contiguous bytes without copying, at most one block of them.
@@ -262,6 +276,7 @@ impl Assembler {
             return None;
         }
         let chunk = piece.split_to(n).freeze();
+        self.pending_len -= n;
         *start += n as u64;
         if piece.is_empty() {
             self.pending.pop_front();
@@ -317,6 +332,7 @@ impl Assembler {
         self.ready = VecDeque::new();
         self.ready_len = 0;
         self.pending = VecDeque::new();
+        self.pending_len = 0;
     }
 }
 
@@ -457,5 +473,27 @@ mod tests {
         // Filling a gap is still possible.
         a.insert(0, b"y", &mut pool).unwrap();
         assert_eq!(a.contiguous_end(), 2);
+    }
+
+    #[test]
+    fn every_second_packet_of_thousands_may_be_missing() {
+        let mut a = Assembler::default();
+        let mut pool = BlockPool::default();
+        let packet = [7; 1000];
+        let packets = 8 * MAX_STREAM_GAPS as u64;
+        for i in 0..packets {
+            a.insert(2000 * i + 1000, &packet, &mut pool).unwrap();
+        }
+        for i in 0..packets {
+            a.insert(2000 * i, &packet, &mut pool).unwrap();
+        }
+        assert_eq!(a.contiguous_end(), 2000 * packets);
+        // What was held then does not count for ever.
+        for i in 0..MAX_STREAM_GAPS as u64 {
+            let offset = 2000 * packets + 2 * i + 1;
+            a.insert(offset, b"x", &mut pool).unwrap();
+        }
+        let beyond = 2000 * packets + 5000;
+        assert_eq!(a.insert(beyond, b"x", &mut pool), Err(TooManyGaps));
     }
 }
