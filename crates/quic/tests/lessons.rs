@@ -279,3 +279,39 @@ fn controllers_switched_while_running_neither_burst_nor_stall() {
         }
     }
 }
+
+/// An application below the path's rate, in portions that use up the pacer's burst, never fills
+/// the window and so does not grow it; and its rate is no measure of the path.
+#[test]
+fn an_application_in_small_portions_neither_grows_the_window_nor_is_its_rate_the_paths() {
+    for congestion in [Algorithm::Bbr, Algorithm::Cubic] {
+        let link = LinkConfig {
+            rate: Some(100_000_000),
+            queue: Some(1_250_000),
+            ..path(100)
+        };
+        let mut pair = Pair::connected(Options {
+            link,
+            ..options(1, 100, congestion)
+        });
+        let id = pair.client().open(UNI).unwrap();
+        let mut out = Vec::new();
+        let mut received = None;
+        // 110 kB/s of a path of 12.5 MB/s: ten packets at a time.
+        for _ in 0..150 {
+            let mut data = Bytes::from(common::pattern(11_000));
+            assert_eq!(pair.client().write(id, &mut data).unwrap(), 11_000);
+            pair.flush();
+            pair.run_for(ms(100));
+            received = received.or_else(|| pair.server().accept(UNI));
+            if let Some(id) = received {
+                pair.read_available(1, id, &mut out);
+                out.clear();
+            }
+        }
+        let cwnd = pair.client().stats().cwnd;
+        assert!(cwnd < 80_000, "{congestion}: {cwnd} for 11 kB in flight");
+        let took = pair.transfer(CLIENT, 12_000_000, secs(60));
+        assert!(took < ms(2500), "{congestion}: {took:?}");
+    }
+}

@@ -79,6 +79,11 @@ impl Pacer {
         self.level = self.level.saturating_sub(clamp_i64(size)).max(floor);
     }
 
+    /// Nobody waits for the refused permit: the pause that follows is not made up for.
+    pub(crate) fn on_app_limited(&mut self) {
+        self.waiting = false;
+    }
+
     fn refill(&mut self, now: Time, rate: u64) {
         let elapsed = now.saturating_duration_since(self.last);
         let gain = earned(rate, elapsed);

@@ -58,6 +58,8 @@ pub struct Recovery<F> {
     settled: u64,
     /// Bytes up to which flights filled the window: growth counts while `settled` is below.
     utilised_until: u64,
+    /// The same before the pacer refused, until it is known whether there was something to send.
+    utilised_before_wait: Option<u64>,
     /// On entering recovery one datagram may leave regardless (RFC 9002 §7.3.2).
     recovery_datagram: bool,
     episode: Episode,
@@ -118,6 +120,7 @@ impl<F: Clone> Recovery<F> {
             bytes_in_flight: 0,
             settled: 0,
             utilised_until: 0,
+            utilised_before_wait: None,
             recovery_datagram: false,
             episode: Episode::default(),
             batch: LossBatch::default(),
@@ -288,7 +291,7 @@ impl<F: Clone> Recovery<F> {
             Err(at) => {
                 // The limit holds the sender back and not the path, so its rate says nothing of
                 // the path and its window is no larger than it needs.
-                self.on_app_limited();
+                self.on_rate_below_path();
                 return Permit::Wait(at);
             }
         }
@@ -312,11 +315,16 @@ impl<F: Clone> Recovery<F> {
             },
         };
         match paced {
-            Ok(bytes) => Permit::Send {
-                bytes: bytes.min(room),
-            },
+            Ok(bytes) => {
+                self.utilised_before_wait = None;
+                Permit::Send {
+                    bytes: bytes.min(room),
+                }
+            }
             Err(at) => {
+                let before = self.utilised_before_wait.unwrap_or(self.utilised_until);
                 self.on_utilised();
+                self.utilised_before_wait = Some(before);
                 Permit::Wait(at)
             }
         }
@@ -327,11 +335,14 @@ impl<F: Clone> Recovery<F> {
     pub fn held_until(&mut self, now: Time, size: u16) -> Option<Time> {
         self.touch(now);
         let datagram = u64::from(self.config.max_datagram_size);
-        self.throttle.exempt(now, u64::from(size), datagram)
+        let strict_rate = self.controller.strict_rate();
+        self.throttle
+            .exempt(now, u64::from(size), datagram, strict_rate)
     }
 
     /// There is something to send that `permit` told to wait: what a limit held back is wanted.
     pub fn on_held_back(&mut self) {
+        self.utilised_before_wait = None;
         self.throttle.on_held_back();
     }
 
@@ -339,6 +350,7 @@ impl<F: Clone> Recovery<F> {
     /// window. Kept as a byte count, so that neither several ACKs handled before the next send
     /// nor an application that stops after a full flight looks like an unused window.
     fn on_utilised(&mut self) {
+        self.utilised_before_wait = None;
         self.utilised_until = self.settled.saturating_add(self.bytes_in_flight);
     }
 
@@ -441,8 +453,19 @@ impl<F: Clone> Recovery<F> {
         )
     }
 
-    /// There is nothing more to send although `permit` allowed it.
+    /// There is nothing more to send although the window has room, whether `permit` allowed it or
+    /// told to wait: without a pacer the window would not have been filled either, so neither may
+    /// the rate count as the path's nor may the window grow (RFC 9002 §7.8).
     pub fn on_app_limited(&mut self) {
+        if let Some(before) = self.utilised_before_wait.take() {
+            self.utilised_until = before;
+        }
+        self.pacer.on_app_limited();
+        self.on_rate_below_path();
+    }
+
+    /// It is not the path that holds the sender back.
+    fn on_rate_below_path(&mut self) {
         self.sampler.on_app_limited(self.bytes_in_flight);
         self.controller
             .on_app_limited(self.now, self.bytes_in_flight);

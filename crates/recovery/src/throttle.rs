@@ -51,28 +51,42 @@ impl Throttle {
         datagram: u64,
         strict_rate: Option<NonZeroU64>,
     ) -> Result<u64, Time> {
+        self.pool_refused = false;
+        let Some((bucket, by_pool)) = self.bucket_at(now, datagram, strict_rate) else {
+            return Ok(u64::MAX);
+        };
+        bucket.permit(now, datagram).map_err(|at| {
+            self.pool_refused = by_pool;
+            self.ask_again(now, at)
+        })
+    }
+
+    /// The bucket with the rate that is in force now, and whether that is the pool's.
+    fn bucket_at(
+        &mut self,
+        now: Time,
+        datagram: u64,
+        strict_rate: Option<NonZeroU64>,
+    ) -> Option<(&mut RateLimit, bool)> {
         let own = self.limit.into_iter().chain(strict_rate).min();
         let most = own.map_or(u64::MAX, NonZeroU64::get);
         let share = self.pool.as_mut().map(|member| member.rate(now, most));
         let Some(rate) = own.into_iter().chain(share).min() else {
             self.bucket = None;
-            return Ok(u64::MAX);
+            return None;
         };
         let bucket = self
             .bucket
             .get_or_insert_with(|| Box::new(RateLimit::new(now, rate)));
         bucket.set_rate(now, rate, datagram);
-        let answer = bucket.permit(now, datagram);
-        self.pool_refused = false;
-        match (&mut self.pool, answer) {
-            (Some(member), Err(at)) => {
-                self.pool_refused = share == Some(rate);
-                // The share may have grown by then.
-                let question = member.next_question().filter(|question| *question > now);
-                Err(question.map_or(at, |question| question.min(at)))
-            }
-            _ => answer,
-        }
+        Some((bucket, share == Some(rate)))
+    }
+
+    /// Of a wait until `at`: the share may have grown before.
+    fn ask_again(&self, now: Time, at: Time) -> Time {
+        let question = self.pool.as_ref().and_then(|member| member.next_question());
+        let question = question.filter(|question| *question > now);
+        question.map_or(at, |question| question.min(at))
     }
 
     /// There was something to send when a permit was refused.
@@ -83,8 +97,18 @@ impl Throttle {
     }
 
     /// Before which time not even a packet that needs no permit may leave.
-    pub(crate) fn exempt(&mut self, now: Time, size: u64, datagram: u64) -> Option<Time> {
-        self.bucket.as_mut()?.exempt(now, size, datagram)
+    /// While the window is full this is all that is asked, so it follows changes of the rate too.
+    pub(crate) fn exempt(
+        &mut self,
+        now: Time,
+        size: u64,
+        datagram: u64,
+        strict_rate: Option<NonZeroU64>,
+    ) -> Option<Time> {
+        self.bucket.as_ref()?;
+        let (bucket, _) = self.bucket_at(now, datagram, strict_rate)?;
+        let at = bucket.exempt(now, size, datagram)?;
+        Some(self.ask_again(now, at))
     }
 
     /// Charges a packet of any kind.

@@ -227,3 +227,27 @@ fn connections_of_a_pool_share_it_and_take_over_what_one_leaves() {
     // Each member's bucket holds a burst of its own.
     assert_promise(&all, 4_000_000, 4.0 * 2400.0 + 4000.0);
 }
+
+#[test]
+fn a_limit_that_is_lifted_or_raised_while_the_window_is_full_holds_no_probe_back() {
+    for (limit, wait) in [(None, 0), (NonZeroU64::new(1_200_000), 2)] {
+        let mut recovery: Recovery<u64> = Recovery::new(Config {
+            rate_limit: NonZeroU64::new(10),
+            ..Config::new(Side::Server)
+        });
+        let now = at(1.0);
+        assert!(matches!(recovery.permit(now), Permit::Send { .. }));
+        let space = PacketNumberSpace::Application;
+        let kind = PacketKind::ACK_ELICITING;
+        while recovery.bytes_in_flight() < recovery.congestion_window() {
+            recovery.on_packet_sent(now, space, 1200, kind, &mut Vec::new());
+        }
+        assert_eq!(recovery.permit(now), Permit::Blocked);
+        let until = recovery.held_until(now, 1200).unwrap();
+        assert!(until > at(120.0), "{until:?}");
+        recovery.set_rate_limit(limit);
+        assert_eq!(recovery.permit(now), Permit::Blocked);
+        let latest = now + Duration::from_millis(wait);
+        assert!(recovery.held_until(now, 1200).is_none_or(|at| at <= latest));
+    }
+}

@@ -153,7 +153,8 @@ impl Connection {
             Some(at) if pending || grant.held => self.timers.set(Timer::Pacing, at),
             _ => self.timers.stop(Timer::Pacing),
         }
-        if grant.window_open && !pending {
+        let window_open = grant.window_open || (grant.paced_until.is_some() && !grant.held);
+        if window_open && !pending {
             self.recovery.on_app_limited();
         }
     }

@@ -43,6 +43,11 @@ const POLLS_PER_ROUND: u32 = 16;
 /// Who was silent for so long goes first, once.
 const SILENT: Duration = Duration::from_secs(1);
 
+/// Whoever heard nothing of its flight for so long, or three round trips if that is longer, does
+/// not keep the window from the others: a dead path would, until the connection times out.
+const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE_ROUNDS: u32 = 3;
+
 /// Windows remembered, eight per round trip.
 const HISTORY: usize = 32;
 
@@ -81,10 +86,11 @@ struct Turns {
     flight: f64,
 }
 
-/// The right to send `left` bytes once `start` bytes were served.
+/// The right to send `left` bytes once `start` bytes were served; who drew next starts at `end`.
 #[derive(Clone, Copy, Debug)]
 struct Ticket {
     start: f64,
+    end: f64,
     left: f64,
 }
 
@@ -140,6 +146,8 @@ impl HostController {
             delay: QueueDelay::default(),
             path_start: None,
             last_sent: None,
+            heard: Time::ZERO,
+            patience: PATIENCE,
             ticket: None,
             flight: 0,
             recheck: None,
@@ -219,7 +227,23 @@ impl Host {
     fn draw(&mut self, bytes: f64) -> Ticket {
         let start = self.turns.drawn;
         self.turns.drawn += bytes;
-        Ticket { start, left: bytes }
+        let end = self.turns.drawn;
+        let left = bytes;
+        Ticket { start, end, left }
+    }
+
+    /// What is left of a ticket will not be used: the others move up. What is sent still keeps to
+    /// the rate, since the bytes served too early are made up for by those that nobody sends.
+    fn give_back(&mut self, ticket: Option<Ticket>) {
+        let Some(Ticket { end, left, .. }) = ticket else {
+            return;
+        };
+        let turns = &mut self.turns;
+        match end == turns.drawn {
+            true => turns.drawn = end - left,
+            false => turns.served += left,
+        }
+        turns.served = turns.served.min(turns.drawn);
     }
 
     /// Each member weighs as much as it delivers: a window's worth replaces the old value.
@@ -261,6 +285,9 @@ pub struct HostMember {
     /// Fates of packets sent before it went another path are not the host's.
     path_start: Option<Time>,
     last_sent: Option<Time>,
+    /// Its flight began or was last acknowledged, and how long it may stay silent.
+    heard: Time,
+    patience: Duration,
     ticket: Option<Ticket>,
     /// Its bytes in flight, as counted in the common flight.
     flight: u64,
@@ -272,6 +299,17 @@ pub struct HostMember {
 impl HostMember {
     fn datagram(&self) -> f64 {
         f64::from(self.max_datagram_size)
+    }
+
+    /// What of its flight counts in the common one.
+    fn counted(&mut self, now: Time, bytes_in_flight: u64) -> u64 {
+        if bytes_in_flight == 0 {
+            self.heard = now;
+        }
+        match now.saturating_duration_since(self.heard) > self.patience {
+            true => 0,
+            false => bytes_in_flight,
+        }
     }
 }
 
@@ -285,6 +323,7 @@ impl Drop for HostMember {
     fn drop(&mut self) {
         let mut host = self.host.lock();
         set_flight(&mut host, &mut self.flight, 0);
+        host.give_back(self.ticket.take());
         host.members -= 1;
     }
 }
@@ -294,8 +333,11 @@ impl CongestionController for HostMember {
         self.last_sent = Some(sample.now);
         self.recheck = None;
         let bytes = sample.bytes as f64;
+        let flight = match self.counted(sample.now, sample.bytes_in_flight) {
+            0 if sample.bytes_in_flight > 0 => 0,
+            before => before + sample.bytes,
+        };
         let mut host = self.host.lock();
-        let flight = sample.bytes_in_flight + sample.bytes;
         set_flight(&mut host, &mut self.flight, flight);
         let ticket = self.ticket.take();
         let left = ticket.map_or(0.0, |ticket| ticket.left) - bytes;
@@ -312,6 +354,8 @@ impl CongestionController for HostMember {
         if let Some(rtt) = sample.adjusted_rtt {
             self.delay.on_sample(now, rtt, sample.smoothed_rtt);
         }
+        self.heard = now;
+        self.patience = PATIENCE.max(sample.smoothed_rtt.saturating_mul(PATIENCE_ROUNDS));
         let packets = sample.acked_bytes as f64 / PACKET;
         let mut host = self.host.lock();
         set_flight(&mut host, &mut self.flight, sample.bytes_in_flight);
@@ -382,16 +426,18 @@ impl CongestionController for HostMember {
         self.path_start = Some(handover.now);
     }
 
-    fn on_app_limited(&mut self, _now: Time, bytes_in_flight: u64) {
+    fn on_app_limited(&mut self, now: Time, bytes_in_flight: u64) {
         self.recheck = None;
-        self.ticket = None;
+        let flight = self.counted(now, bytes_in_flight);
         let mut host = self.host.lock();
-        set_flight(&mut host, &mut self.flight, bytes_in_flight);
+        set_flight(&mut host, &mut self.flight, flight);
+        host.give_back(self.ticket.take());
     }
 
     fn turn(&mut self, now: Time, bytes_in_flight: u64) -> Option<Result<u64, Time>> {
+        let flight = self.counted(now, bytes_in_flight);
         let mut host = self.host.lock();
-        set_flight(&mut host, &mut self.flight, bytes_in_flight);
+        set_flight(&mut host, &mut self.flight, flight);
         host.advance(now);
         self.view = host.view();
         let silent = self

@@ -193,3 +193,19 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_pause_in_which_nobody_waited_is_not_made_up_for() {
+    for waited in [true, false] {
+        let mut pacer = full();
+        let (_, until) = send_all(&mut pacer, at(0), 5_000_000);
+        if !waited {
+            pacer.on_app_limited();
+        }
+        let late = until + Duration::from_secs(1);
+        let (sent, _) = send_all(&mut pacer, late, 5_000_000);
+        // 10 ms of the rate, or the initial window.
+        let most = if waited { 50_000 } else { 12_000 };
+        assert!(sent <= most && sent + DATAGRAM > most, "{waited}: {sent}");
+    }
+}

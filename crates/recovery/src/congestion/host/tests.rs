@@ -206,3 +206,75 @@ fn extremes_do_not_overflow() {
     }
     assert!(host.window() >= 2 * DATAGRAM);
 }
+
+#[test]
+fn who_has_nothing_or_little_to_send_leaves_its_turn_to_the_others() {
+    let (_, mut members) = running(3, 100.0);
+    let (mut bulk, mut little, mut sent) = (0, 0, 0);
+    for millis in 200..270 {
+        // One only receives: it is asked whenever an acknowledgement of its own is due.
+        let _ = members[1].turn(at(millis), 0);
+        members[1].on_app_limited(at(millis), 0);
+        // One sends 100 bytes now and then, far less than its ticket is for.
+        if members[2]
+            .turn(at(millis), little)
+            .is_some_and(|turn| turn.is_ok())
+        {
+            members[2].on_sent(&SendSample {
+                bytes: 100,
+                ..self::sent(at(millis), little)
+            });
+            little += 100;
+            members[2].on_app_limited(at(millis), little);
+        }
+        sent += send(&mut members[0], at(millis), &mut bulk);
+    }
+    // 1.25 packets per ms.
+    assert!((76..=92).contains(&sent), "{sent} datagrams in 70 ms");
+    assert!(little >= 1000, "{little}");
+}
+
+#[test]
+fn a_dead_path_does_not_keep_the_window_for_itself() {
+    let (host, mut members) = running(2, 20.0);
+    let mut dead = 0;
+    for millis in 200..700 {
+        send(&mut members[0], at(millis), &mut dead);
+    }
+    assert!(dead >= 20 * DATAGRAM, "the window is full");
+    // Nothing comes back, and the probes that ask why find nothing out.
+    for millis in [1000, 2000] {
+        members[0].on_sent(&sent(at(millis), dead));
+        dead += DATAGRAM;
+    }
+    let (mut flight, mut count) = (0, 0);
+    for millis in 2000..2100 {
+        count += send(&mut members[1], at(millis), &mut flight);
+    }
+    assert!(count >= 15, "{count} datagrams in a round trip");
+    // It was not dead after all.
+    members[0].on_ack(&AckSample {
+        bytes_in_flight: dead,
+        ..ack(at(2200), DATAGRAM)
+    });
+    assert_eq!(host.lock().turns.flight, (dead + flight) as f64);
+}
+
+#[test]
+fn members_that_are_dropped_leave_their_turns() {
+    let (host, mut members) = running(40, 20.0);
+    {
+        let turns = &mut host.lock().turns;
+        turns.served = turns.drawn;
+    }
+    for member in &mut members {
+        let _ = member.turn(at(200), 0);
+    }
+    members.truncate(1);
+    let (mut flight, mut sent) = (0, 0);
+    for millis in 200..220 {
+        sent += send(&mut members[0], at(millis), &mut flight);
+    }
+    // A quarter of a packet per ms; the tickets of the others were for 78 packets.
+    assert!((4..=8).contains(&sent), "{sent}");
+}

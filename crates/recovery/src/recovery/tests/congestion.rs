@@ -351,3 +351,23 @@ fn tracked_packets_are_bounded_whatever_the_window() {
         .unwrap();
     assert!(matches!(recovery.permit(at(9)), Permit::Send { .. }));
 }
+
+#[test]
+fn an_application_that_never_fills_the_window_does_not_grow_it_by_using_up_the_pacers_burst() {
+    let mut bench = Bench::new(Config::new(Side::Server));
+    bench.recovery.set_handshake_confirmed();
+    bench.fill(0);
+    bench.ack(100, &[0..=9]);
+    assert_eq!(bench.recovery.congestion_window(), 24_000);
+    for round in 1..20 {
+        let first = bench.recovery.next_packet_number(Application);
+        assert_eq!(bench.fill(round * 100), 10, "the burst, and no more");
+        assert!(matches!(
+            bench.recovery.permit(at(round * 100)),
+            Permit::Wait(_)
+        ));
+        bench.recovery.on_app_limited();
+        bench.ack(round * 100 + 100, &[0..=first + 9]);
+        assert_eq!(bench.recovery.congestion_window(), 24_000);
+    }
+}
