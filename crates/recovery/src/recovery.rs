@@ -317,6 +317,7 @@ impl<F: Clone> Recovery<F> {
             },
             Err(at) => {
                 self.on_utilised();
+                self.throttle.on_held_elsewhere();
                 Permit::Wait(at)
             }
         }

@@ -82,6 +82,13 @@ impl Throttle {
         }
     }
 
+    /// A permit it gave was refused by the pacer or by whose turn it is.
+    pub(crate) fn on_held_elsewhere(&mut self) {
+        if let Some(bucket) = &mut self.bucket {
+            bucket.keep_waiting();
+        }
+    }
+
     /// Before which time not even a packet that needs no permit may leave.
     pub(crate) fn exempt(&mut self, now: Time, size: u64, datagram: u64) -> Option<Time> {
         self.bucket.as_mut()?.exempt(now, size, datagram)
