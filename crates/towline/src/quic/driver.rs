@@ -10,29 +10,20 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
-use tokio::time::{Instant, Sleep};
 use towline_wire::Time;
 
+use super::alarm::Alarm;
 use super::registry::Registry;
-use crate::io::{Change, FineTimer, Shard, Turn, UdpSocket, timer};
-
-/// Deadlines nearer than this get the fine timer: pacing, at any rate that needs it.
-const NEAR: Duration = Duration::from_millis(10);
+use crate::io::{Change, Shard, Turn, UdpSocket};
 
 pub(super) struct Driver {
     shard: Shard<UdpSocket, Registry>,
     /// A second descriptor of the shard's socket, known to tokio's reactor. Only its
     /// readiness is used; the shard makes the system calls.
     reactor: tokio::net::UdpSocket,
-    sleep: Pin<Box<Sleep>>,
-    /// For deadlines that are near; `None` where the system has none.
-    fine: Option<AsyncFd<FineTimer>>,
-    /// What the timers are set to, if they have not fired.
-    armed: Option<Time>,
+    alarm: Alarm,
     want_write: bool,
 }
 
@@ -43,9 +34,7 @@ impl Driver {
         Ok(Self {
             shard,
             reactor,
-            sleep: Box::pin(tokio::time::sleep_until(Instant::now())),
-            fine: timer::registered().ok(),
-            armed: None,
+            alarm: Alarm::new(),
             want_write: false,
         })
     }
@@ -105,49 +94,10 @@ impl Driver {
 
     /// Arms the timer for the shard's next timeout; true if that is already due.
     fn arm(&mut self, cx: &mut Context<'_>) -> bool {
-        let Some(next) = self.shard.next_timeout() else {
-            return false;
-        };
-        let clock = self.shard.clock();
-        let now = clock.now();
-        if next <= now {
-            return true;
+        match self.shard.next_timeout() {
+            Some(next) => self.alarm.poll(cx, &self.shard.clock(), next),
+            None => false,
         }
-        // A timer set too early costs one empty turn; setting it anew each time costs more.
-        if self.armed.is_none_or(|armed| next < armed) {
-            let near = next.saturating_duration_since(now);
-            let is_fine = near < NEAR
-                && self
-                    .fine
-                    .as_ref()
-                    .is_some_and(|fine| fine.get_ref().set(near).is_ok());
-            if !is_fine {
-                let Some(instant) = clock.instant(next) else {
-                    return false;
-                };
-                self.sleep.as_mut().reset(Instant::from_std(instant));
-            }
-            self.armed = Some(next);
-        }
-        let fired = self.poll_fine(cx) | self.sleep.as_mut().poll(cx).is_ready();
-        if fired {
-            self.armed = None;
-        }
-        fired
-    }
-
-    fn poll_fine(&mut self, cx: &mut Context<'_>) -> bool {
-        let Some(fine) = &self.fine else {
-            return false;
-        };
-        let mut fired = false;
-        while let Poll::Ready(Ok(mut ready)) = fine.poll_read_ready(cx) {
-            match fine.get_ref().acknowledge() {
-                true => fired = true,
-                false => ready.clear_ready(),
-            }
-        }
-        fired
     }
 
     fn poll_turns(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
