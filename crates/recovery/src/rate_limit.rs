@@ -43,7 +43,8 @@ pub(crate) struct RateLimit {
     slot: u64,
     /// Highest balance of all time before: a window that starts there must hold the promise.
     peak: i128,
-    /// It was refused when last asked, so what it missed since may be caught up on.
+    /// The sender was refused when it last asked, here or elsewhere, so what it missed since may be
+    /// caught up on.
     waiting: bool,
 }
 
@@ -88,6 +89,12 @@ impl RateLimit {
             return Ok(u64::try_from(available / BYTE).unwrap_or(u64::MAX));
         }
         Err(now + self.time_to_earn(burst - reserve - available))
+    }
+
+    /// What was permitted may not leave for another reason: short waits there, one for each train,
+    /// would else lower the rate.
+    pub(crate) fn keep_waiting(&mut self) {
+        self.waiting = true;
     }
 
     /// Before which time not even a packet of `size` bytes that needs no permit may leave.

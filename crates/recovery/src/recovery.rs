@@ -325,6 +325,7 @@ impl<F: Clone> Recovery<F> {
                 let before = self.utilised_before_wait.unwrap_or(self.utilised_until);
                 self.on_utilised();
                 self.utilised_before_wait = Some(before);
+                self.throttle.on_held_elsewhere();
                 Permit::Wait(at)
             }
         }

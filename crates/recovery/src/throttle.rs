@@ -96,6 +96,13 @@ impl Throttle {
         }
     }
 
+    /// A permit it gave was refused by the pacer or by whose turn it is.
+    pub(crate) fn on_held_elsewhere(&mut self) {
+        if let Some(bucket) = &mut self.bucket {
+            bucket.keep_waiting();
+        }
+    }
+
     /// Before which time not even a packet that needs no permit may leave.
     /// While the window is full this is all that is asked, so it follows changes of the rate too.
     pub(crate) fn exempt(

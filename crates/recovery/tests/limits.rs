@@ -6,7 +6,9 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
 use bottleneck::{Flow, Load, at, run, run_with};
-use towline_recovery::{Algorithm, Config, PacketKind, Permit, Pool, Recovery, TrafficClass};
+use towline_recovery::{
+    Algorithm, Config, Controller, HostController, PacketKind, Permit, Pool, Recovery, TrafficClass,
+};
 use towline_wire::{PacketNumberSpace, Side, Time};
 
 const RATE: u64 = 3_000_000;
@@ -54,6 +56,28 @@ fn sent_by(departures: &[(Time, u64)], bytes: u64) -> Duration {
         })
         .unwrap();
     last.saturating_duration_since(Time::ZERO)
+}
+
+#[test]
+fn a_limit_is_used_by_who_waits_for_turns_as_well() {
+    for (rate, rtt_micros) in [(1_000_000, 100), (RATE, 1000), (RATE, 30_000)] {
+        let host = HostController::new();
+        let config = Config {
+            rate_limit: NonZeroU64::new(rate),
+            ..Config::new(Side::Server)
+        };
+        let controller = Controller::Host(host.join(1200));
+        let recovery = Recovery::with_controller(config, controller);
+        let mut flow = Flow::new(recovery, Load::Bulk, at(0.0));
+        flow.departures = Some(Vec::new());
+        let rtt = Duration::from_micros(rtt_micros);
+        let outcome = run(vec![flow], 1_000_000_000, rtt, 1 << 20, 10.0);
+        let departures = outcome.flows[0].departures.as_ref().unwrap();
+        assert_promise(departures, rate, 3000.0);
+        // The start aside.
+        let used = outcome.flows[0].rate(5.0, 9.9) / rate as f64;
+        assert!(used >= 0.95, "{used} of {rate} B/s at {rtt:?}");
+    }
 }
 
 #[test]

@@ -10,18 +10,13 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
-use tokio::time::{Instant, Sleep};
 use towline_wire::Time;
 
+use super::alarm::Alarm;
 use super::registry::Registry;
-use crate::io::{Change, Clock, FineTimer, Shard, Turn, UdpSocket, timer};
-
-/// Deadlines nearer than this get the fine timer: pacing, at any rate that needs it.
-const NEAR: Duration = Duration::from_millis(10);
+use crate::io::{Change, Shard, Turn, UdpSocket};
 
 pub(super) struct Driver {
     shard: Shard<UdpSocket, Registry>,
@@ -30,78 +25,6 @@ pub(super) struct Driver {
     reactor: tokio::net::UdpSocket,
     alarm: Alarm,
     want_write: bool,
-}
-
-/// Wakes the driver for the shard's next timeout.
-struct Alarm {
-    sleep: Pin<Box<Sleep>>,
-    /// `sleep` was set and has not fired: one that has fired stays ready for ever.
-    sleeping: bool,
-    /// For deadlines that are near; `None` where the system has none.
-    fine: Option<AsyncFd<FineTimer>>,
-    /// What the timers are set to, if they have not fired.
-    armed: Option<Time>,
-}
-
-impl Alarm {
-    fn new() -> Self {
-        Self {
-            sleep: Box::pin(tokio::time::sleep_until(Instant::now())),
-            sleeping: false,
-            fine: timer::registered().ok(),
-            armed: None,
-        }
-    }
-
-    /// Arms for `next`; true if a timer fired or `next` is already due.
-    fn poll(&mut self, cx: &mut Context<'_>, clock: Clock, next: Time) -> bool {
-        let now = clock.now();
-        if next <= now {
-            return true;
-        }
-        // A timer set too early costs one empty turn; setting it anew each time costs more.
-        if self.armed.is_none_or(|armed| next < armed) {
-            let near = next.saturating_duration_since(now);
-            let is_fine = near < NEAR
-                && self
-                    .fine
-                    .as_ref()
-                    .is_some_and(|fine| fine.get_ref().set(near).is_ok());
-            if !is_fine {
-                let Some(instant) = clock.instant(next) else {
-                    return false;
-                };
-                self.sleep.as_mut().reset(Instant::from_std(instant));
-                self.sleeping = true;
-            }
-            self.armed = Some(next);
-        }
-        let fired = self.poll_fine(cx) | self.poll_sleep(cx);
-        if fired {
-            self.armed = None;
-        }
-        fired
-    }
-
-    fn poll_sleep(&mut self, cx: &mut Context<'_>) -> bool {
-        let fired = self.sleeping && self.sleep.as_mut().poll(cx).is_ready();
-        self.sleeping &= !fired;
-        fired
-    }
-
-    fn poll_fine(&mut self, cx: &mut Context<'_>) -> bool {
-        let Some(fine) = &self.fine else {
-            return false;
-        };
-        let mut fired = false;
-        while let Poll::Ready(Ok(mut ready)) = fine.poll_read_ready(cx) {
-            match fine.get_ref().acknowledge() {
-                true => fired = true,
-                false => ready.clear_ready(),
-            }
-        }
-        fired
-    }
 }
 
 impl Driver {
@@ -171,9 +94,8 @@ impl Driver {
 
     /// Arms the timer for the shard's next timeout; true if that is already due.
     fn arm(&mut self, cx: &mut Context<'_>) -> bool {
-        let clock = self.shard.clock();
         match self.shard.next_timeout() {
-            Some(next) => self.alarm.poll(cx, clock, next),
+            Some(next) => self.alarm.poll(cx, &self.shard.clock(), next),
             None => false,
         }
     }
@@ -219,41 +141,6 @@ impl Drop for Driver {
         });
         for waker in wake {
             waker.wake();
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::future::poll_fn;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn a_sleep_that_is_over_does_not_fire_for_the_deadlines_after_it() {
-        let clock = Clock::start();
-        let mut alarm = Alarm::new();
-        let far = clock.now() + NEAR * 2;
-        poll_fn(|cx| match alarm.poll(cx, clock, far) {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
-        })
-        .await;
-        for _ in 0..3 {
-            let near = clock.now() + NEAR * 9 / 10;
-            let mut early = 0;
-            poll_fn(|cx| {
-                while clock.now() < near {
-                    if !alarm.poll(cx, clock, near) {
-                        return Poll::Pending;
-                    }
-                    early += 1;
-                }
-                Poll::Ready(())
-            })
-            .await;
-            // The timer of before may fire once more.
-            assert!(early <= 2, "{early} turns for nothing");
         }
     }
 }

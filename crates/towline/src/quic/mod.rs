@@ -12,6 +12,7 @@
 //! `write_all`, `write_all_chunks`, `read_exact` and `read_to_end` do several steps,
 //! of which the done ones stay done.
 
+mod alarm;
 mod connection;
 mod driver;
 mod endpoint;
