@@ -55,6 +55,16 @@ fn wrong_usage_ends_with_code_2_and_an_explanation() {
         (&["perf", "server", "--shards", "65"], "--shards"),
         (&["perf", "client", url, "--fail-if", "rate>1"], "condition"),
         (
+            &[
+                "relay",
+                "127.0.0.1:0",
+                "127.0.0.1:1",
+                "--both",
+                "rate=0mbit",
+            ],
+            "--both: link setting",
+        ),
+        (
             &["relay", "127.0.0.1:0", "127.0.0.1:1", "--up", "speed=1"],
             "--up",
         ),

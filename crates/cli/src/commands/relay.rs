@@ -163,10 +163,13 @@ impl RelayArgs {
 
     /// The links up and down.
     fn links(&self) -> Result<(LinkConfig, LinkConfig), Failure> {
-        let both = self.both.as_deref();
+        if let Some(both) = &self.both {
+            let link = link("--both", Some(both))?;
+            return Ok((link.clone(), link));
+        }
         Ok((
-            link("--up", self.up.as_deref().or(both))?,
-            link("--down", self.down.as_deref().or(both))?,
+            link("--up", self.up.as_deref())?,
+            link("--down", self.down.as_deref())?,
         ))
     }
 
