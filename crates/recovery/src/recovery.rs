@@ -34,9 +34,11 @@ pub const MAX_TRACKED_PACKETS: usize = 131_072;
 /// The max_ack_delay of a peer that did not say (RFC 9000 §18.2).
 const DEFAULT_MAX_ACK_DELAY: Duration = Duration::from_millis(25);
 
-/// Pacing gains as fractions (RFC 9002 §7.7 names 1.25 as an example).
+/// Pacing gains as fractions (RFC 9002 §7.7 names 1.25 as an example). In slow start 1.39 is enough
+/// to double each round trip; with twice the window a flight of half the path's size queues already,
+/// and HyStart++ takes that for the path's own queue.
 const PACING_GAIN: (u64, u64) = (5, 4);
-const PACING_GAIN_SLOW_START: (u64, u64) = (2, 1);
+const PACING_GAIN_SLOW_START: (u64, u64) = (3, 2);
 
 /// Loss recovery, congestion control and pacing of one path. `F` is the caller's record of a sent
 /// frame, small and cheap to clone.

@@ -150,7 +150,7 @@ impl Trial {
     /// The first of this matrix's streams of random numbers; flow `n` has the `n`th.
     const STREAM: u64 = 7000;
 
-    /// A bulk flow of `controller`, with the product's defaults, from the start to the end.
+    /// A bulk flow of `controller`, with the product's defaults but for the row's ACKs, from the start to the end.
     fn bulk(&self, controller: &str) -> Result<Flow, Trouble> {
         let algorithm: Algorithm = controller
             .parse()

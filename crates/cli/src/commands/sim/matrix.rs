@@ -235,6 +235,9 @@ fn document(report: &Report) -> String {
         "# The good-neighbour matrix\n\n\
          What each congestion controller must reach, played by the real engine with the product's\n\
          defaults over simulated links, on virtual time: one seed gives one table on every machine.\n\
+         `ACKs all` is an acknowledgement of every second packet, `thinned` what the ACK-frequency\n\
+         extension makes of it by default. Where a row draws nothing at random, its seeds differ in\n\
+         the moment of the start only.\n\
          The median of the seeds must meet the mark and the worst may miss it by a tenth; `open`\n\
          rows are in [open-marks.md](open-marks.md). Written by `towline sim matrix --out\n\
          docs/matrix.md`, and compared with a fresh run by `cargo test -p towline-lab --test matrix`.\n\n\

@@ -187,7 +187,7 @@ pub(super) fn step() -> Row {
     const RTT: Duration = millis(40);
     let measures = vec![
         Measure::at_most(
-            "mean queue from 3 s after the fall ÷ 1 BDP of 10 Mbit/s",
+            "p95 of the queue from 3 s after the fall ÷ 1 BDP of 10 Mbit/s",
             1.0,
             Unit::Times,
         ),
@@ -212,7 +212,7 @@ pub(super) fn step() -> Row {
                 });
             }
             let outcome = trial.run(path.flow(trial.bulk(BBR)?))?;
-            let queue = mean(&outcome.queue_delays(seconds(23)..seconds(40)));
+            let queue = percentile(&outcome.queue_delays(seconds(23)..seconds(40)), 0.95);
             let used = outcome.utilisation(seconds(45)..seconds(60));
             Ok(vec![queue / RTT.as_secs_f64(), used])
         })],
