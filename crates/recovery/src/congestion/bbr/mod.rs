@@ -35,6 +35,8 @@ use super::{
 
 /// Pacing runs at this share of the bandwidth, so that queues shrink on average (§2.5).
 const PACING_SHARE: Hundredths = 99;
+/// Pace of a slow start by the window, as for the other controllers.
+const SLOW_START_PACING: Hundredths = 150;
 /// The least window of the model, in datagrams (§2.8).
 const MIN_PIPE_DATAGRAMS: u64 = 4;
 /// Rounds after which Drain ends even if the queue did not (§5.3.2).
@@ -433,18 +435,12 @@ impl Bbr {
         }
     }
 
-    /// Until a flight was measured that the application did not hold down, the nominal rate
-    /// follows the window: the handshake's few packets say nothing of the path (§5.6.2).
+    /// In Startup the pace never falls behind what any slow start would do: the first rates are
+    /// those of the handshake and of the pacing itself, and say nothing of the path.
     fn follow_window(&mut self, sample: &AckSample) {
-        if self.state == State::Startup
-            && !self.model.is_measured()
-            && !sample.smoothed_rtt.is_zero()
-        {
-            let nominal = scale(
-                rate(self.window, sample.smoothed_rtt),
-                State::Startup.pacing_gain(),
-            );
-            self.pacing_rate = self.pacing_rate.max(nominal);
+        if self.state == State::Startup && !sample.smoothed_rtt.is_zero() {
+            let slow_start = scale(rate(self.window, sample.smoothed_rtt), SLOW_START_PACING);
+            self.pacing_rate = self.pacing_rate.max(slow_start);
         }
     }
 
@@ -464,7 +460,7 @@ impl Bbr {
         let delivered_here = self.delivered - self.delivered_before_path;
         if self.full_pipe.reached {
             self.window = grown.min(max_inflight);
-        } else if sample.app_limited && !sample.cwnd_limited {
+        } else if !self.model.is_measured() && !sample.cwnd_limited {
             // A handshake must not widen the first flight of data (RFC 9002 §7.8).
         } else if self.window < max_inflight
             || delivered_here < initial_window(self.max_datagram_size)

@@ -37,14 +37,14 @@ fn pacing_holds_back_what_the_window_would_allow() {
     let newest = bench.recovery.next_packet_number(Application) - 1;
     now += 100;
     bench.ack(now, &[0..=newest]);
-    // 24 kB over 100 ms at gain 2: the bucket holds 12 kB.
+    // 24 kB over 100 ms at gain 1.5: the bucket holds 12 kB.
     assert_eq!(bench.fill(now), 10);
     let Permit::Wait(until) = bench.recovery.permit(at(now)) else {
         panic!("not paced")
     };
-    let two_datagrams = Duration::from_millis(5);
+    let two_datagrams = Duration::from_nanos(6_666_667);
     assert_eq!(until, at(now) + two_datagrams);
-    assert_eq!(bench.recovery.stats().pacing_rate, Some(480_000));
+    assert_eq!(bench.recovery.stats().pacing_rate, Some(360_000));
 }
 
 #[test]
