@@ -190,7 +190,8 @@ fn one_ack_a_packet_gains_nothing_and_replays_change_nothing() {
             let mut known = 0;
             for _ in 0..7 {
                 sender.write();
-                sender.evil.pair.run_for(ms(20));
+                // Long enough for the pacer to let all of a flight go.
+                sender.evil.pair.run_for(ms(40));
                 sender.write();
                 let flight: Vec<u64> = sender.sent.borrow()[known..].to_vec();
                 known += flight.len();
