@@ -51,6 +51,10 @@ impl Throttle {
         datagram: u64,
         strict_rate: Option<NonZeroU64>,
     ) -> Result<u64, Time> {
+        // Most connections have no limit, and are asked about it for every train.
+        if strict_rate.is_none() && self.is_absent() {
+            return Ok(u64::MAX);
+        }
         self.pool_refused = false;
         let Some((bucket, by_pool)) = self.bucket_at(now, datagram, strict_rate) else {
             return Ok(u64::MAX);
@@ -59,6 +63,10 @@ impl Throttle {
             self.pool_refused = by_pool;
             self.ask_again(now, at)
         })
+    }
+
+    fn is_absent(&self) -> bool {
+        self.limit.is_none() && self.pool.is_none() && self.bucket.is_none()
     }
 
     /// The bucket with the rate that is in force now, and whether that is the pool's.
