@@ -3,6 +3,9 @@
 //! Owned and driven by `Endpoint`. Contract: one mutation (a datagram, a timeout, a public
 //! method), then drain `poll_transmit`, `poll_event` and `next_timeout`. Nothing here reads a
 //! clock or draws randomness.
+//!
+//! One file because it is one list: what an application may ask of a connection and what its
+//! timers and its end set off. Each entry finds the component that owns the state and lets it act.
 
 pub(crate) mod acks;
 pub(crate) mod assemble;
