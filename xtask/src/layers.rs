@@ -38,6 +38,7 @@ const IDENTITY: &str = "towline-identity";
 const SIM: &str = "towline-sim";
 const TESTKIT: &str = "towline-testkit";
 const QUIC: &str = "towline-quic";
+const STCP: &str = "towline-stcp";
 const LAB: &str = "towline-lab";
 const TOWLINE: &str = "towline";
 
@@ -78,11 +79,17 @@ const ROOMS: &[Room] = &[
         imports: &[WIRE, RECOVERY, IDENTITY],
         test_imports: &[SIM, TESTKIT],
     },
+    Room {
+        package: STCP,
+        layer: Layer::Protocol,
+        imports: &[WIRE, IDENTITY],
+        test_imports: &[TESTKIT],
+    },
     // `sim` is an import and not only a test's: `relay` drives its link model with the real clock.
     Room {
         package: TOWLINE,
         layer: Layer::Driver,
-        imports: &[WIRE, RECOVERY, IDENTITY, SIM, QUIC],
+        imports: &[WIRE, RECOVERY, IDENTITY, SIM, QUIC, STCP],
         test_imports: &[],
     },
     Room {
@@ -94,7 +101,7 @@ const ROOMS: &[Room] = &[
     Room {
         package: "towline-cli",
         layer: Layer::Program,
-        imports: &[WIRE, RECOVERY, IDENTITY, SIM, QUIC, TOWLINE, LAB],
+        imports: &[WIRE, RECOVERY, IDENTITY, SIM, QUIC, STCP, TOWLINE, LAB],
         test_imports: &[],
     },
     Room {

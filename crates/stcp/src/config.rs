@@ -1,0 +1,159 @@
+//! What a side brings to a session: identity, trust and ciphers, over `identity`'s configurations.
+
+use std::sync::Arc;
+
+use rustls::CipherSuite;
+use rustls::crypto::CryptoProvider;
+use towline_identity::{ClientAuth, ConfigError, Identity, TlsSettings, Trust};
+
+/// The application protocol of secure TCP (RFC 7301).
+pub const ALPN: &[u8] = b"stcp/1";
+
+/// Whether the application protocol is named.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Alpn {
+    /// `stcp/1` is offered; a peer that names nothing is accepted as well.
+    #[default]
+    Stcp,
+    /// Nothing is named, for foreign peers that refuse what they don't know.
+    None,
+}
+
+impl Alpn {
+    fn protocols(self) -> Vec<Vec<u8>> {
+        match self {
+            Alpn::Stcp => vec![ALPN.to_vec()],
+            Alpn::None => Vec::new(),
+        }
+    }
+}
+
+/// Who counts what a key protects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Records {
+    /// We do, as every byte passes through us: any cipher will do.
+    #[default]
+    Counted,
+    /// Nobody: the kernel makes the records and the program writes past us. Only
+    /// ChaCha20-Poly1305 is offered, which needs no counting (RFC 8446 §5.5).
+    Uncounted,
+}
+
+/// How sure we are of the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Authentication {
+    /// A chain to a trusted root; for servers with the right name.
+    Certificate,
+    /// A pinned certificate or key.
+    Pinned,
+    /// The peer proved a key that nobody vouches for: the caller has to judge it.
+    KeyShown,
+    /// Not at all.
+    Anonymous,
+}
+
+impl Authentication {
+    fn of_server(trust: &Trust) -> Self {
+        match trust {
+            Trust::Roots(_) | Trust::SystemRoots(_) => Self::Certificate,
+            Trust::Pinned(_) | Trust::RawKeys(_) => Self::Pinned,
+            _ => Self::KeyShown,
+        }
+    }
+
+    fn of_client(auth: &ClientAuth) -> Self {
+        match auth {
+            ClientAuth::Roots(_) => Self::Certificate,
+            ClientAuth::Pinned(_) | ClientAuth::RawKeys(_) => Self::Pinned,
+            ClientAuth::AnyRawKey => Self::KeyShown,
+            _ => Self::Anonymous,
+        }
+    }
+}
+
+/// A client's side.
+#[derive(Clone, Debug)]
+pub struct ClientConfig {
+    pub(crate) tls: Arc<rustls::ClientConfig>,
+    pub(crate) authentication: Authentication,
+}
+
+impl ClientConfig {
+    /// A client that believes servers by `trust` and shows `identity` to those that ask.
+    /// `settings` gives provider, clock and resumption; its ALPN is not used.
+    pub fn new(
+        trust: &Trust,
+        identity: Option<&Identity>,
+        alpn: Alpn,
+        records: Records,
+        settings: &TlsSettings,
+    ) -> Result<Self, ConfigError> {
+        let settings = session_settings(alpn, records, settings);
+        let mut tls = towline_identity::client_config(trust, identity, &settings)?;
+        tls.enable_secret_extraction = true;
+        Ok(Self {
+            tls: Arc::new(tls),
+            authentication: Authentication::of_server(trust),
+        })
+    }
+
+    /// How a server that it believes is known.
+    pub fn authentication(&self) -> Authentication {
+        self.authentication
+    }
+}
+
+/// A server's side.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    pub(crate) tls: Arc<rustls::ServerConfig>,
+    pub(crate) authentication: Authentication,
+}
+
+impl ServerConfig {
+    /// A server that shows `identity` and believes clients by `client_auth`.
+    /// `settings` gives provider, clock and resumption; its ALPN is not used.
+    pub fn new(
+        identity: &Identity,
+        client_auth: &ClientAuth,
+        alpn: Alpn,
+        records: Records,
+        settings: &TlsSettings,
+    ) -> Result<Self, ConfigError> {
+        let settings = session_settings(alpn, records, settings);
+        let mut tls = towline_identity::server_config(identity, client_auth, &settings)?;
+        tls.enable_secret_extraction = true;
+        Ok(Self {
+            tls: Arc::new(tls),
+            authentication: Authentication::of_client(client_auth),
+        })
+    }
+
+    /// How a client that it believes is known.
+    pub fn authentication(&self) -> Authentication {
+        self.authentication
+    }
+}
+
+fn session_settings(alpn: Alpn, records: Records, settings: &TlsSettings) -> TlsSettings {
+    let mut settings = settings.clone();
+    settings.alpn = alpn.protocols();
+    // 0-RTT has no place here: a socket's first write may be anything.
+    settings.early_data = false;
+    if records == Records::Uncounted {
+        settings.provider = Arc::new(only_uncounted(&settings.provider));
+    }
+    settings
+}
+
+fn only_uncounted(provider: &CryptoProvider) -> CryptoProvider {
+    let mut provider = provider.clone();
+    let wanted = CipherSuite::TLS13_CHACHA20_POLY1305_SHA256;
+    if !provider.cipher_suites.iter().any(|s| s.suite() == wanted) {
+        provider
+            .cipher_suites
+            .push(rustls::crypto::aws_lc_rs::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256);
+    }
+    provider.cipher_suites.retain(|s| s.suite() == wanted);
+    provider
+}

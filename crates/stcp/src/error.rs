@@ -1,0 +1,100 @@
+//! What can go wrong with a session, and what a socket's user is told.
+
+use std::io;
+
+use rustls::AlertDescription;
+use towline_identity::PeerRejected;
+
+/// Why a session ended, other than by close_notify.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SessionError {
+    /// The peer's bytes are no TLS: it speaks in clear, or something else.
+    #[error(
+        "the peer does not speak TLS (it began with {shown}): \
+         it must use secure TCP as well, or the port is wrong"
+    )]
+    NotTls {
+        /// Its first bytes, printable.
+        shown: String,
+    },
+    /// The peer's identity was not believed; we told it so.
+    #[error("the peer is not who it should be: {0}")]
+    PeerRejected(PeerRejected),
+    /// The handshake failed on our side; we told the peer.
+    #[error("the TLS handshake failed: {0}")]
+    Handshake(rustls::Error),
+    /// The peer said why it gives up.
+    #[error("the peer refused: TLS alert {}", alert_name(*.0))]
+    Alert(AlertDescription),
+    /// The stream ended inside the handshake.
+    #[error("the peer closed the connection during the handshake")]
+    ClosedInHandshake,
+    /// The stream ended without close_notify: data may be missing (RFC 8446 §6.1).
+    #[error("the connection was cut off: the stream ended without close_notify")]
+    Truncated,
+    /// A record that was not made with our keys.
+    #[error("a record failed authentication: it was damaged or forged on the way")]
+    BadRecord,
+    /// The peer broke the protocol.
+    #[error("the peer broke TLS: {what}")]
+    PeerMisbehaved {
+        /// The rule.
+        what: &'static str,
+        /// The alert that we send.
+        alert: AlertDescription,
+    },
+    /// As much was encrypted under one key as is safe, and it could not be changed.
+    #[error("the key's limit is reached and the connection must end; open a new one")]
+    KeyExhausted,
+    /// Written to after the end was declared.
+    #[error("written to after the end of the stream was declared")]
+    WriteAfterClose,
+}
+
+impl SessionError {
+    pub(crate) const fn peer(what: &'static str, alert: AlertDescription) -> Self {
+        Self::PeerMisbehaved { what, alert }
+    }
+
+    pub(crate) fn from_handshake(error: rustls::Error) -> Self {
+        if let Some(why) = PeerRejected::from_error(&error) {
+            return Self::PeerRejected(why);
+        }
+        match error {
+            rustls::Error::AlertReceived(alert) => Self::Alert(alert),
+            error => Self::Handshake(error),
+        }
+    }
+
+    /// The alert the peer is sent, if any.
+    pub(crate) fn alert(&self) -> Option<AlertDescription> {
+        match self {
+            Self::PeerMisbehaved { alert, .. } => Some(*alert),
+            Self::BadRecord => Some(AlertDescription::BadRecordMac),
+            Self::KeyExhausted => Some(AlertDescription::InternalError),
+            _ => None,
+        }
+    }
+
+    /// The kind of `io::Error` a TCP socket would answer with: `ConnectionReset` where a stream
+    /// was cut off, `BrokenPipe` for writing after the end, `InvalidData` (EPROTO) otherwise.
+    pub fn io_kind(&self) -> io::ErrorKind {
+        match self {
+            Self::Truncated | Self::ClosedInHandshake => io::ErrorKind::ConnectionReset,
+            Self::WriteAfterClose => io::ErrorKind::BrokenPipe,
+            Self::PeerRejected(_) => io::ErrorKind::PermissionDenied,
+            _ => io::ErrorKind::InvalidData,
+        }
+    }
+}
+
+impl From<SessionError> for io::Error {
+    fn from(error: SessionError) -> Self {
+        io::Error::new(error.io_kind(), error)
+    }
+}
+
+fn alert_name(alert: AlertDescription) -> String {
+    format!("{alert:?} ({})", u8::from(alert))
+}

@@ -1,0 +1,514 @@
+use std::sync::Arc;
+
+use rustls::pki_types::ServerName;
+use towline_identity::{
+    Cipher, CipherPreference, ClientAuth, Identity, KeyExchangePreference, Resumption, TlsSettings,
+    Trust, provider,
+};
+use towline_testkit::FixedTime;
+
+use super::*;
+use crate::{Alpn, Authentication, ClientConfig, Established, Handshake, Records, ServerConfig};
+
+/// A client and a server that trust each other.
+struct Sides {
+    client: ClientConfig,
+    server: ServerConfig,
+}
+
+fn settings(cipher: Cipher) -> TlsSettings {
+    let provider = provider(
+        &CipherPreference::only(cipher),
+        &KeyExchangePreference::default(),
+    );
+    TlsSettings::new(Arc::new(provider), Arc::new(FixedTime::new(1_767_225_600)))
+}
+
+fn sides(cipher: Cipher, records: Records) -> Sides {
+    let settings = settings(cipher);
+    let server = Identity::generate_raw_key().unwrap();
+    let client = Identity::generate_raw_key().unwrap();
+    Sides {
+        client: ClientConfig::new(
+            &Trust::RawKeys(vec![server.key_pin()]),
+            Some(&client),
+            Alpn::Stcp,
+            records,
+            &settings,
+        )
+        .unwrap(),
+        server: ServerConfig::new(
+            &server,
+            &ClientAuth::RawKeys(vec![client.key_pin()]),
+            Alpn::Stcp,
+            records,
+            &settings,
+        )
+        .unwrap(),
+    }
+}
+
+fn name() -> ServerName<'static> {
+    ServerName::try_from("boat.example").unwrap()
+}
+
+/// Moves bytes until both sides are done; `most` bytes at a time.
+fn shake(sides: &Sides, most: usize) -> Result<(Established, Established), SessionError> {
+    let mut client = Handshake::client(&sides.client, name())?;
+    let mut server = Handshake::server(&sides.server)?;
+    for _ in 0..10_000 {
+        let mut moved = false;
+        for (from, to) in [(0, 1), (1, 0)] {
+            let (from, to) = match (from, to) {
+                (0, _) => (&mut client, &mut server),
+                _ => (&mut server, &mut client),
+            };
+            let len = from.output().len().min(most);
+            if len > 0 {
+                moved = true;
+                to.handle_input(&from.output()[..len])?;
+                from.on_sent(len);
+            }
+        }
+        if !moved {
+            return Ok((client.finish()?, server.finish()?));
+        }
+    }
+    panic!("the handshake does not end");
+}
+
+fn sessions(cipher: Cipher) -> (Session, Session) {
+    let (client, server) = shake(&sides(cipher, Records::Counted), usize::MAX).unwrap();
+    (
+        client.into_session().unwrap(),
+        server.into_session().unwrap(),
+    )
+}
+
+/// Moves all output across.
+fn carry(from: &mut Session, to: &mut Session) {
+    let output = from.output().to_vec();
+    to.receive_buffer().extend_from_slice(&output);
+    from.on_sent(output.len());
+}
+
+/// Reads until more is wanted or the stream ends; the bytes, and whether it ended.
+fn read_all(session: &mut Session, piece: usize) -> Result<(Vec<u8>, bool), SessionError> {
+    let mut all = Vec::new();
+    let mut out = vec![0; piece];
+    loop {
+        match session.read(&mut out)? {
+            Read::Data(len) => all.extend_from_slice(&out[..len]),
+            Read::End => return Ok((all, true)),
+            Read::Wanting => return Ok((all, false)),
+        }
+    }
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at * 31 % 251) as u8).collect()
+}
+
+const CIPHERS: [Cipher; 3] = [Cipher::Aes128Gcm, Cipher::Aes256Gcm, Cipher::ChaCha20];
+
+#[test]
+fn data_arrives_whole_with_every_cipher_and_any_size_of_read() {
+    for cipher in CIPHERS {
+        for piece in [1, 5, 100, 16_384, 16_385, 100_000] {
+            let (mut client, mut server) = sessions(cipher);
+            let sent = pattern(200_000);
+            let mut taken = 0;
+            let mut got = Vec::new();
+            while taken < sent.len() {
+                taken += client.write(&sent[taken..]).unwrap();
+                carry(&mut client, &mut server);
+                got.extend(read_all(&mut server, piece).unwrap().0);
+            }
+            assert!(got == sent, "{cipher}, reads of {piece}");
+        }
+    }
+}
+
+#[test]
+fn a_handshake_survives_any_cut_of_the_stream() {
+    for most in [1, 2, 3, 7, 100, 1000] {
+        let (client, server) = shake(&sides(Cipher::Aes128Gcm, Records::Counted), most).unwrap();
+        assert_eq!(client.authentication(), Authentication::Pinned);
+        assert_eq!(server.authentication(), Authentication::Pinned);
+        assert_eq!(client.alpn(), Some(crate::ALPN));
+        assert!(server.peer().is_some());
+    }
+}
+
+#[test]
+fn what_is_wanted_takes_no_byte_beyond_the_handshake() {
+    let sides = sides(Cipher::Aes128Gcm, Records::Uncounted);
+    let mut client = Handshake::client(&sides.client, name()).unwrap();
+    let mut server = Handshake::server(&sides.server).unwrap();
+    let mut to_server: Vec<u8> = Vec::new();
+    let mut to_client: Vec<u8> = Vec::new();
+    while !(client.is_complete() && server.is_complete()) {
+        to_server.extend_from_slice(client.output());
+        client.on_sent(client.output().len());
+        to_client.extend_from_slice(server.output());
+        server.on_sent(server.output().len());
+        for (side, stream) in [(&mut server, &mut to_server), (&mut client, &mut to_client)] {
+            while !side.is_complete() && !stream.is_empty() {
+                let len = side.wanted().min(stream.len());
+                let bytes: Vec<u8> = stream.drain(..len).collect();
+                side.handle_input(&bytes).unwrap();
+            }
+        }
+    }
+    // The server's tickets are for the kernel's side of the client.
+    server.on_sent(server.output().len());
+    let (keys, _) = client
+        .finish()
+        .unwrap()
+        .into_kernel()
+        .expect("nothing left over");
+    let (peer, _) = server
+        .finish()
+        .unwrap()
+        .into_kernel()
+        .expect("nothing left over");
+    assert!(matches!(
+        (&keys.transmit.0, &peer.receive.0),
+        (
+            crate::CipherKeys::ChaCha20Poly1305 { key: ours, .. },
+            crate::CipherKeys::ChaCha20Poly1305 { key: theirs, .. }
+        ) if ours == theirs
+    ));
+    assert_eq!(keys.transmit.1, peer.receive.1);
+}
+
+#[test]
+fn uncounted_records_are_chacha20_whatever_is_preferred() {
+    let (client, _) = shake(&sides(Cipher::Aes128Gcm, Records::Uncounted), usize::MAX).unwrap();
+    assert_eq!(
+        client.cipher_suite(),
+        rustls::CipherSuite::TLS13_CHACHA20_POLY1305_SHA256
+    );
+}
+
+#[test]
+fn bytes_that_follow_the_handshake_at_once_reach_the_session() {
+    let sides = sides(Cipher::Aes128Gcm, Records::Counted);
+    let mut client = Handshake::client(&sides.client, name()).unwrap();
+    let mut server = Handshake::server(&sides.server).unwrap();
+    server.handle_input(client.output()).unwrap();
+    client.on_sent(client.output().len());
+    client.handle_input(server.output()).unwrap();
+    server.on_sent(server.output().len());
+    let last_flight = client.output().to_vec();
+    client.on_sent(last_flight.len());
+    let mut client = client.finish().unwrap().into_session().unwrap();
+    client.write(b"early bird").unwrap();
+    let mut stream = last_flight;
+    stream.extend_from_slice(client.output());
+    server.handle_input(&stream).unwrap();
+    let mut server = server.finish().unwrap().into_session().unwrap();
+    assert_eq!(
+        read_all(&mut server, 100).unwrap(),
+        (b"early bird".to_vec(), false)
+    );
+}
+
+#[test]
+fn a_session_is_resumed_by_a_ticket_and_keeps_the_identity() {
+    let sides = sides(Cipher::Aes128Gcm, Records::Counted);
+    let (client, server) = shake(&sides, usize::MAX).unwrap();
+    assert!(!client.is_resumed());
+    let mut client = client.into_session().unwrap();
+    let mut server = server.into_session().unwrap();
+    carry(&mut server, &mut client);
+    assert_eq!(read_all(&mut client, 100).unwrap(), (Vec::new(), false));
+    let (client, server) = shake(&sides, usize::MAX).unwrap();
+    assert!(client.is_resumed() && server.is_resumed());
+    assert!(client.peer().is_some() && server.peer().is_some());
+    assert_eq!(server.authentication(), Authentication::Pinned);
+}
+
+#[test]
+fn close_notify_ends_one_direction_and_a_missing_one_is_a_truncation() {
+    let (mut client, mut server) = sessions(Cipher::Aes128Gcm);
+    client.write(b"last words").unwrap();
+    client.close_write();
+    assert!(matches!(
+        client.write(b"more"),
+        Err(SessionError::WriteAfterClose)
+    ));
+    carry(&mut client, &mut server);
+    assert_eq!(
+        read_all(&mut server, 100).unwrap(),
+        (b"last words".to_vec(), true)
+    );
+    server.handle_eof().unwrap();
+    server.write(b"answer").unwrap();
+    carry(&mut server, &mut client);
+    assert_eq!(
+        read_all(&mut client, 100).unwrap(),
+        (b"answer".to_vec(), false)
+    );
+    let error = client.handle_eof().unwrap_err();
+    assert!(matches!(error, SessionError::Truncated));
+    assert_eq!(error.io_kind(), std::io::ErrorKind::ConnectionReset);
+    assert!(client.read(&mut [0; 10]).is_err(), "and it stays so");
+}
+
+#[test]
+fn a_changed_byte_anywhere_in_a_record_is_noticed() {
+    for at in 0..60 {
+        let (mut client, mut server) = sessions(Cipher::Aes128Gcm);
+        carry(&mut server, &mut client);
+        client.write(&pattern(40)).unwrap();
+        let mut output = client.output().to_vec();
+        output[at] ^= 0x40;
+        server.receive_buffer().extend_from_slice(&output);
+        let result = read_all(&mut server, 100);
+        // A longer length makes the record wait for bytes that never come, and then a truncation.
+        let noticed = match result {
+            Ok((bytes, false)) => bytes.is_empty() && server.handle_eof().is_err(),
+            Ok(_) => false,
+            Err(_) => !server.output().is_empty(),
+        };
+        assert!(noticed, "byte {at}");
+    }
+}
+
+#[test]
+fn keys_are_updated_from_either_side_and_on_request() {
+    let (mut client, mut server) = sessions(Cipher::ChaCha20);
+    for round in 0..20_u8 {
+        client.request_key_update(round % 2 == 0).unwrap();
+        client.write(&[round; 100]).unwrap();
+        carry(&mut client, &mut server);
+        assert_eq!(read_all(&mut server, 64).unwrap().0, [round; 100]);
+        server.write(&[round; 50]).unwrap();
+        carry(&mut server, &mut client);
+        assert_eq!(read_all(&mut client, 64).unwrap().0, [round; 50]);
+    }
+}
+
+#[test]
+fn an_answer_to_a_key_update_needs_no_data() {
+    let (mut client, mut server) = sessions(Cipher::Aes128Gcm);
+    client.request_key_update(true).unwrap();
+    carry(&mut client, &mut server);
+    read_all(&mut server, 64).unwrap();
+    assert!(!server.output().is_empty());
+}
+
+#[test]
+fn a_used_up_key_is_replaced_before_it_is_unsafe_and_never_used_beyond() {
+    let (mut client, mut server) = sessions(Cipher::Aes128Gcm);
+    client.spend(1 << 34);
+    client.write(b"with a new key").unwrap();
+    assert_eq!(client.sealer.verdict(), Verdict::Fine);
+    carry(&mut client, &mut server);
+    assert_eq!(read_all(&mut server, 64).unwrap().0, b"with a new key");
+    client.spend(1 << 35);
+    assert!(matches!(
+        client.write(b"no"),
+        Err(SessionError::KeyExhausted)
+    ));
+}
+
+#[test]
+fn a_peer_that_overuses_its_key_is_asked_for_a_new_one() {
+    let (mut client, mut server) = sessions(Cipher::Aes128Gcm);
+    server.opener.spend(1 << 34);
+    client.write(b"one").unwrap();
+    carry(&mut client, &mut server);
+    read_all(&mut server, 64).unwrap();
+    carry(&mut server, &mut client);
+    read_all(&mut client, 64).unwrap();
+    client.write(b"two").unwrap();
+    carry(&mut client, &mut server);
+    assert_eq!(read_all(&mut server, 64).unwrap().0, b"two");
+    assert_eq!(server.opener.verdict(), Verdict::Fine);
+}
+
+#[test]
+fn records_without_data_are_a_game_that_ends() {
+    for content in [ContentType::ApplicationData, ContentType::Alert] {
+        let (mut client, mut server) = sessions(Cipher::Aes128Gcm);
+        let nothing: &[u8] = match content {
+            ContentType::Alert => &[1, 90],
+            _ => &[],
+        };
+        for _ in 0..=MAX_RECORDS_WITHOUT_DATA {
+            client.seal(content, nothing).unwrap();
+        }
+        carry(&mut client, &mut server);
+        assert!(matches!(
+            read_all(&mut server, 100),
+            Err(SessionError::PeerMisbehaved { .. })
+        ));
+    }
+}
+
+#[test]
+fn messages_that_have_no_place_after_the_handshake_end_the_session() {
+    let forged: [&[u8]; 6] = [
+        // ClientHello, an endless message, a key update with a tail, one with a strange body, an
+        // empty record, a ticket for a server.
+        &[1, 0, 0, 1, 0],
+        &[4, 0xff, 0xff, 0xff],
+        &[24, 0, 0, 1, 0, 24],
+        &[24, 0, 0, 1, 7],
+        &[],
+        &[4, 0, 0, 1, 0],
+    ];
+    for bytes in forged {
+        let (mut client, mut server) = sessions(Cipher::Aes128Gcm);
+        client.seal(ContentType::Handshake, bytes).unwrap();
+        carry(&mut client, &mut server);
+        assert!(
+            matches!(
+                read_all(&mut server, 100),
+                Err(SessionError::PeerMisbehaved { .. })
+            ),
+            "{bytes:?}"
+        );
+    }
+}
+
+#[test]
+fn data_inside_a_handshake_message_is_refused() {
+    let (mut client, mut server) = sessions(Cipher::Aes128Gcm);
+    client.seal(ContentType::Handshake, &[24, 0, 0]).unwrap();
+    client.seal(ContentType::ApplicationData, b"no").unwrap();
+    carry(&mut client, &mut server);
+    assert!(matches!(
+        read_all(&mut server, 100),
+        Err(SessionError::PeerMisbehaved { .. })
+    ));
+}
+
+#[test]
+fn a_peer_that_speaks_in_clear_is_named() {
+    let sides = sides(Cipher::Aes128Gcm, Records::Counted);
+    for bytes in [
+        &b"GET / HTTP/1.1\r\n"[..],
+        b"*1\r\n$4\r\nPING\r\n",
+        b"\x16\x01",
+    ] {
+        let mut server = Handshake::server(&sides.server).unwrap();
+        let error = server.handle_input(bytes).unwrap_err();
+        assert!(matches!(error, SessionError::NotTls { .. }), "{error}");
+        assert!(server.output().is_empty());
+    }
+    let mut client = Handshake::client(&sides.client, name()).unwrap();
+    let error = client.handle_input(b"220 mail\r\n").unwrap_err();
+    assert!(error.to_string().contains("220 mail"), "{error}");
+}
+
+#[test]
+fn a_wrong_key_is_refused_on_both_sides_with_a_reason() {
+    let ours = sides(Cipher::Aes128Gcm, Records::Counted);
+    let theirs = sides(Cipher::Aes128Gcm, Records::Counted);
+    let mut client = Handshake::client(&ours.client, name()).unwrap();
+    let mut server = Handshake::server(&theirs.server).unwrap();
+    server.handle_input(client.output()).unwrap();
+    client.on_sent(client.output().len());
+    let error = client.handle_input(server.output()).unwrap_err();
+    assert!(matches!(error, SessionError::PeerRejected(_)), "{error}");
+    let error = server.handle_input(client.output()).unwrap_err();
+    assert!(matches!(error, SessionError::Alert(_)), "{error}");
+}
+
+#[test]
+fn an_anonymous_client_shows_as_one() {
+    let settings = settings(Cipher::Aes128Gcm);
+    let server = Identity::generate_raw_key().unwrap();
+    let sides = Sides {
+        client: ClientConfig::new(
+            &Trust::InsecureAcceptAnyRawKey,
+            None,
+            Alpn::None,
+            Records::Counted,
+            &settings,
+        )
+        .unwrap(),
+        server: ServerConfig::new(
+            &server,
+            &ClientAuth::None,
+            Alpn::Stcp,
+            Records::Counted,
+            &settings,
+        )
+        .unwrap(),
+    };
+    let (client, server) = shake(&sides, usize::MAX).unwrap();
+    assert_eq!(client.authentication(), Authentication::KeyShown);
+    assert_eq!(server.authentication(), Authentication::Anonymous);
+    assert_eq!(server.alpn(), None);
+}
+
+#[test]
+fn an_idle_session_keeps_no_buffers() {
+    let (mut client, mut server) = sessions(Cipher::Aes128Gcm);
+    carry(&mut server, &mut client);
+    client.write(&pattern(60_000)).unwrap();
+    carry(&mut client, &mut server);
+    read_all(&mut server, 1000).unwrap();
+    read_all(&mut client, 1000).unwrap();
+    for session in [&mut client, &mut server] {
+        session.trim();
+        let held = session.inbox.capacity() + session.plaintext.capacity();
+        assert_eq!(held + session.outbox.capacity(), 0);
+    }
+    server.receive_buffer().extend_from_slice(&[23, 3, 3]);
+    server.trim();
+    assert!(server.inbox.capacity() < 100, "a header begun");
+}
+
+#[test]
+fn the_output_is_bounded_while_nobody_sends_it() {
+    let (mut client, _) = sessions(Cipher::Aes128Gcm);
+    let data = vec![0; 1 << 20];
+    let mut taken = 0;
+    loop {
+        let len = client.write(&data).unwrap();
+        taken += len;
+        if len == 0 {
+            break;
+        }
+    }
+    assert!(taken <= MAX_OUTPUT, "{taken}");
+    assert!(client.output().len() <= MAX_OUTPUT + MAX_PLAINTEXT + OVERHEAD);
+}
+
+#[test]
+fn resumption_can_be_switched_off() {
+    let mut settings = settings(Cipher::Aes128Gcm);
+    settings.resumption = Resumption::Disabled;
+    let server = Identity::generate_raw_key().unwrap();
+    let sides = Sides {
+        client: ClientConfig::new(
+            &Trust::RawKeys(vec![server.key_pin()]),
+            None,
+            Alpn::Stcp,
+            Records::Counted,
+            &settings,
+        )
+        .unwrap(),
+        server: ServerConfig::new(
+            &server,
+            &ClientAuth::None,
+            Alpn::Stcp,
+            Records::Counted,
+            &settings,
+        )
+        .unwrap(),
+    };
+    for _ in 0..2 {
+        let (client, server) = shake(&sides, usize::MAX).unwrap();
+        assert!(!client.is_resumed());
+        let mut client = client.into_session().unwrap();
+        let mut server = server.into_session().unwrap();
+        carry(&mut server, &mut client);
+        read_all(&mut client, 100).unwrap();
+    }
+}
