@@ -166,6 +166,33 @@ fn flags_describe_a_path_where_there_is_no_file() {
 }
 
 #[test]
+fn a_connection_that_breaks_is_named_and_ends_the_command_with_a_failure() {
+    let scratch = Scratch::new();
+    let dark = TWO_FLOWS
+        .replace("duration = \"6s\"", "duration = \"20s\"")
+        .replace(
+            "queue = \"1bdp\"",
+            "queue = \"1bdp\"\nblackout = \"0s+20s\"",
+        );
+    let dark = scenario(&scratch, "dark.toml", &dark);
+    let good = scenario(&scratch, "good.toml", &TWO_FLOWS.replace("two", "good"));
+    scratch.run(["sim", "run", &dark, &good]).expect(
+        1,
+        &[
+            "good: ",
+            "two: flow open ended: ",
+            "two: flow fixed ended: ",
+        ],
+    );
+    let ended = scratch.run(["sim", "run", &dark, "--json"]).expect(1, &[]);
+    let flows = &ended.record("towline.sim/1")["flows"];
+    assert!(flows[0]["failure"].is_string(), "{flows}");
+    scratch
+        .run(["sim", "compare", "--cc", "cubic,bbr", &dark])
+        .expect(1, &["cubic: flow open ended: ", "bbr: flow open ended: "]);
+}
+
+#[test]
 fn mistakes_name_the_file_the_line_and_what_to_do() {
     let scratch = Scratch::new();
     let broken = TWO_FLOWS.replace("10mbit", "10mbits");
