@@ -239,3 +239,20 @@ fn ctrl_c_ends_a_long_run_and_shows_what_was_seen() {
     running.signal(Signal::INT);
     running.wait().expect(130, &["two: ", "bottleneck"]);
 }
+
+#[test]
+fn ctrl_c_ends_the_matrix_and_leaves_no_empty_table() {
+    let scratch = Scratch::new();
+    let out = scratch.path("matrix.md");
+    let args = ["sim", "matrix", "--row", "utilisation", "--out"];
+    let running =
+        Running::start(scratch.towline(args.into_iter().chain([out.to_str().expect("a path")])));
+    std::thread::sleep(Duration::from_secs(1));
+    running.signal(Signal::INT);
+    let ended = running.wait().expect(130, &["interrupted after", "runs"]);
+    assert!(ended.took < Duration::from_secs(10), "{ended:?}");
+    assert!(!out.exists());
+    scratch
+        .run(["sim", "matrix", "--out", "/proc/nowhere/x.md"])
+        .expect(1, &["cannot write /proc/nowhere/x.md"]);
+}
