@@ -154,11 +154,11 @@ pub enum TunError {
         /// The name given.
         name: String,
     },
-    /// It is there, but was to be made.
-    #[error("the network namespace `{name}` is there already")]
-    NamespaceExists {
-        /// The name given.
-        name: String,
+    /// They are there, but were to be made: another relay has them, or one that was killed left them.
+    #[error("network namespaces that are there already: {}", names.join(", "))]
+    NamespacesExist {
+        /// Those of the names given that are there.
+        names: Vec<String>,
     },
     /// Another relay has its device there.
     #[error("another relay has the device {DEVICE_NAME} in namespace `{namespace}`")]
@@ -232,10 +232,17 @@ impl TunRelay {
                 name: client.clone(),
             });
         }
-        let mut made = Vec::new();
         for name in [client, server] {
             namespace::check_name(name)?;
-            if config.create {
+        }
+        let mut made = Vec::new();
+        if config.create {
+            let mut names = vec![client.clone(), server.clone()];
+            names.retain(|name| namespace::exists(name));
+            if !names.is_empty() {
+                return Err(TunError::NamespacesExist { names });
+            }
+            for name in [client, server] {
                 made.push(Namespace::create(name)?);
             }
         }
