@@ -264,8 +264,8 @@ fn document(report: &Report) -> String {
          `ACKs all` is an acknowledgement of every second packet, `thinned` what the ACK-frequency\n\
          extension makes of it by default. Where a row draws nothing at random, its seeds differ in\n\
          the moment of the start only.\n\
-         The median of the seeds must meet the mark and the worst may miss it by a tenth; `open`\n\
-         rows are in [open-marks.md](open-marks.md). Written by `towline sim matrix --out\n\
+         The median of the seeds must meet the mark and the worst may miss it by a tenth, but no mark of\n\
+         one value (`=`); `open` rows are in [open-marks.md](open-marks.md). Written by `towline sim matrix --out\n\
          docs/matrix.md`, and compared with a fresh run by `cargo test -p towline-lab --test matrix`.\n\n\
          {}.\n\n{}",
         report.verdict_text(),
