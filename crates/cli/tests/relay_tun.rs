@@ -1,6 +1,10 @@
 //! `towline relay --tun` with real programs in both namespaces. Skipped by name where the system
 //! does not permit it (not root, no `ip`, no TUN devices).
 #![cfg(target_os = "linux")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests of real programs wait in real time"
+)]
 
 mod common;
 
@@ -9,6 +13,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use common::{Running, Scratch, Server};
 use rustix::process::Signal;
@@ -115,9 +120,11 @@ fn a_closed_terminal_ends_it_well_and_what_a_killed_one_left_is_named() {
     let Some(tun) = Tun::start(&scratch, &[]) else {
         return;
     };
-    // The shell passes on what the kernel sends.
-    tun.relay.signal(Signal::HUP);
-    tun.relay.signal(Signal::HUP);
+    // The shell passes on what the kernel sends, at a moment of its own.
+    for _ in 0..10 {
+        tun.relay.signal(Signal::HUP);
+        std::thread::sleep(Duration::from_millis(5));
+    }
     tun.relay.wait().expect(130, &["stopping"]);
     for namespace in [&tun.client, &tun.server] {
         assert!(!Path::new("/var/run/netns").join(namespace).exists());
