@@ -29,6 +29,11 @@ fn wrong_usage_ends_with_code_2_and_an_explanation() {
             &["send", "/etc/hostname", url, "--limit", "fast"],
             "not a rate",
         ),
+        (
+            &["send", "/etc/hostname", url, "--limit", "999"],
+            "the least is 1000 bytes a second",
+        ),
+        (&["serve", "--limit", "1"], "too low for a handshake"),
         (&["send", "/etc/hostname", url, "-P", "99"], "99"),
         (
             &["echo", url, "--insecure", "--pin", PIN],

@@ -1,18 +1,15 @@
 //! Messages over real sockets on the loopback interface, some through a relay that loses,
 //! reorders and slows down.
 
+mod common;
+
 use std::future::Future;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use bytes::Bytes;
+use common::{SECOND, configs, loopback, options, within};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use towline::config::{
-    self, ClientAuth, ClientConfig, Identity, KeyLogging, Options, ServerConfig, Trust,
-};
-use towline::identity::Pin;
 use towline::message::{
     CODE_HEADER_TIMEOUT, CODE_MALFORMED, CODE_RELAY_LOST, FragmentReader, IncomingMessage,
     MAX_MESSAGE_BUFFER, MAX_MESSAGE_METADATA, MAX_MESSAGES_AT_ONCE, MessageError,
@@ -22,27 +19,6 @@ use towline::message::{
 use towline::relay::{Relay, RelayConfig};
 use towline::{Connection, Endpoint, SendStream};
 use towline_wire::{MAX_VARINT, MessageHeader, emit_varint};
-
-const SECOND: Duration = Duration::from_secs(1);
-
-fn options() -> Options {
-    let mut options = Options::new("test");
-    options.key_log = KeyLogging::Off;
-    options
-}
-
-fn configs(options: &Options) -> (ClientConfig, ServerConfig) {
-    let identity = Identity::generate_dev(&["localhost"], config::unix_now()).unwrap();
-    let trust = Trust::Pinned(vec![Pin::Key(identity.key_pin())]);
-    (
-        config::client(&trust, None, options).unwrap(),
-        config::server(&identity, &ClientAuth::None, options).unwrap(),
-    )
-}
-
-fn loopback() -> SocketAddr {
-    SocketAddr::from(([127, 0, 0, 1], 0))
-}
 
 /// A connection and what must live as long.
 struct Pair {
@@ -115,13 +91,6 @@ impl Drop for Pair {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
     }
-}
-
-/// Fails a test that hangs instead of letting it hang.
-async fn within<F: Future>(future: F) -> F::Output {
-    tokio::time::timeout(30 * SECOND, future)
-        .await
-        .expect("nothing happened for 30 s")
 }
 
 /// True if nothing comes of it for a while.
