@@ -379,6 +379,14 @@ impl<F: Clone> Recovery<F> {
         self.marking
     }
 
+    /// An ack-eliciting packet arrived, `marked` ECN-capable or not: a peer that stops marking is
+    /// answered without marks if nothing of ours in flight can tell what became of them.
+    pub fn on_ack_eliciting_received(&mut self, marked: bool) {
+        let spaces = &self.spaces;
+        let may_probe = || spaces.iter().any(|space| space.ack_eliciting_in_flight > 0);
+        self.ecn.on_received(marked, may_probe);
+    }
+
     /// Leaves a number out, so that a peer acknowledging what it did not receive gives itself
     /// away (RFC 9000 §21.4).
     pub fn skip_packet_number(&mut self, space: PacketNumberSpace) {
