@@ -251,7 +251,7 @@ impl<F: Clone> Recovery<F> {
 
     /// A strict limit in bytes per second over every packet, those that need no permit included;
     /// `None` lifts it. Any window of 100 ms or more carries at most rate x window + what the rate
-    /// earns in 1 ms, or two datagrams if that is more.
+    /// earns in 1 ms, or two datagrams if that is more; a CONNECTION_CLOSE is charged but never waits.
     pub fn set_rate_limit(&mut self, limit: Option<NonZeroU64>) {
         self.config.rate_limit = limit;
         self.throttle.set_limit(limit);
