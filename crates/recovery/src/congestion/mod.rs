@@ -469,6 +469,15 @@ pub fn minimum_window(max_datagram_size: u16) -> u64 {
     2 * u64::from(max_datagram_size)
 }
 
+/// The window after a change of the datagram size: the same in bytes, unless the size was lowered to
+/// get the handshake through (RFC 9002 §7.2).
+fn resized_window(window: u64, old: u16, new: u16, during_handshake: bool) -> u64 {
+    match during_handshake && new < old {
+        true => initial_window(new),
+        false => window.max(minimum_window(new)),
+    }
+}
+
 /// Whether a loss or mark of a packet sent at `sent` opens a new recovery period.
 fn opens_recovery(recovery_start: Option<Time>, sent: Time) -> bool {
     recovery_start.is_none_or(|start| sent > start)
