@@ -3,6 +3,7 @@
 use std::io;
 
 use towline_quic::ConnectionError;
+use towline_quic::message::LengthError;
 use towline_wire::MAX_MESSAGE_METADATA;
 
 use crate::quic::{ReadError, WriteError, kind_of};
@@ -65,6 +66,15 @@ impl From<ReadError> for MessageError {
             // Messages are read by unordered reads alone.
             ReadError::ClosedStream | ReadError::IllegalOrderedRead => Self::Stopped,
             ReadError::ConnectionLost(error) => Self::ConnectionLost(error),
+        }
+    }
+}
+
+impl From<LengthError> for MessageError {
+    fn from(error: LengthError) -> Self {
+        match error {
+            LengthError::TooLong { declared } => Self::TooLong { declared },
+            LengthError::TooShort { declared, received } => Self::TooShort { declared, received },
         }
     }
 }

@@ -48,23 +48,21 @@
 //! loses nothing. `open`, `send` and `pipe_to` abort their message when dropped. `write_all`,
 //! `write_chunk` and `read_to_end` do several steps, of which the done ones stay done.
 
-mod buffer;
 mod error;
 mod fan;
 mod incoming;
 mod pipe;
-mod ranges;
 mod reader;
 mod receive;
 mod send;
 mod shared;
 
-pub use buffer::MAX_MESSAGE_BUFFER;
 pub use error::{MessageError, PipeError, SendMessageError};
 pub use incoming::IncomingMessage;
 pub use reader::{Fragment, FragmentReader, MessageReader};
 pub use receive::{HEADER_TIMEOUT, MAX_MESSAGES_AT_ONCE, MessageReceiver, Refusal};
 pub use send::{MessageOptions, MessageSender, MessageWriter};
+pub use towline_quic::message::MAX_MESSAGE_BUFFER;
 pub use towline_wire::{MAX_MESSAGE_METADATA, MessageHeaderError};
 
 /// Code of STOP_SENDING and RESET_STREAM: the message breaks the format or its own declaration.
