@@ -17,8 +17,9 @@ pub const MAX_MESSAGE_BUFFER: u64 = 1 << 20;
 /// Cap: buffered pieces of one message that may keep a whole receive block (64 KiB) in memory.
 pub const MAX_LOOSE_PIECES: usize = 16;
 
-/// Cap: buffered pieces of one message. The engine bounds the gaps between them at half of that;
-/// with more pieces than that, neighbours are joined.
+/// Cap: buffered pieces of one message. The engine bounds the gaps between what arrived at half of
+/// that; with more pieces than that, neighbours are joined. Readers that left out more than they
+/// took make gaps of their own: at the cap nothing more is taken out of the stream.
 pub const MAX_MESSAGE_PIECES: usize = 1024;
 
 /// A piece of at least this size may keep its block: half of it is data.
@@ -41,6 +42,11 @@ pub(super) struct Buffer {
 }
 
 impl Buffer {
+    /// No more pieces are taken.
+    pub(super) fn is_full(&self) -> bool {
+        self.pieces.len() >= MAX_MESSAGE_PIECES
+    }
+
     /// Pieces here, and the bytes in them.
     pub(super) fn held(&self) -> (usize, usize) {
         let bytes = self.pieces.values().map(|piece| piece.data.len()).sum();

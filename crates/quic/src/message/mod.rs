@@ -2,7 +2,7 @@
 //!
 //! A message is one unidirectional stream. Its owner reads the stream and hands what came first to
 //! [`HeadReader`], then to [`Payload`], which says what may be read next. Called by
-//! `towline::message`; never touches a stream, a connection or a waker.
+//! `towline::message` and by the fuzzers; never touches a stream, a connection or a waker.
 
 mod buffer;
 mod head;
@@ -127,8 +127,12 @@ impl Payload {
     }
 
     /// The offset below which bytes may be handed in now, for a reader that wants those below
-    /// `below`: within [`MAX_MESSAGE_BUFFER`] of the slowest reader.
+    /// `below`: within [`MAX_MESSAGE_BUFFER`] of the slowest reader, and none while there are
+    /// [`MAX_MESSAGE_PIECES`]. Then some reader has left out what is here, and can have it.
     pub fn room_below(&self, below: u64) -> u64 {
+        if self.buffer.is_full() {
+            return 0;
+        }
         below.min(self.floor().saturating_add(MAX_MESSAGE_BUFFER))
     }
 
@@ -215,12 +219,12 @@ impl Payload {
     /// `reader` has had `range`, or does not need it. Returns whether that made room, for which
     /// others may have waited.
     pub fn on_had(&mut self, reader: ReaderId, range: Range<u64>) -> bool {
-        let floor = self.floor();
+        let (floor, full) = (self.floor(), self.buffer.is_full());
         if let Some(reader) = self.readers.iter_mut().find(|known| known.id == reader) {
             reader.seen.insert(range.clone());
         }
         self.release(range);
-        self.floor() > floor
+        self.floor() > floor || (full && !self.buffer.is_full())
     }
 
     /// Pieces buffered, and the bytes in them.

@@ -28,8 +28,8 @@
 //! An [`IncomingMessage`] is a reader that has not read yet; a clone of it is another one, with a
 //! position of its own. [`MessageReader`] reads in order, [`FragmentReader`] takes what arrives as
 //! it arrives, [`IncomingMessage::pipe_to`] forwards it to another connection. What one reader
-//! still needs is kept, up to [`MAX_MESSAGE_BUFFER`] bytes from the slowest reader on; beyond, the
-//! sender is held back by flow control. **A reader that is kept and not read stops the others**
+//! still needs is kept, up to [`MAX_MESSAGE_BUFFER`] bytes from the slowest reader on, in at most
+//! 1024 pieces; beyond, the sender is held back by flow control. **A reader that is kept and not read stops the others**
 //! once they are that far ahead: drop what you do not read. Dropping the last one asks the sender
 //! to stop.
 //!
