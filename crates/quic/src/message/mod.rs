@@ -219,12 +219,12 @@ impl Payload {
     /// `reader` has had `range`, or does not need it. Returns whether that made room, for which
     /// others may have waited.
     pub fn on_had(&mut self, reader: ReaderId, range: Range<u64>) -> bool {
-        let (floor, full) = (self.floor(), self.buffer.is_full());
+        let room = self.room_below(u64::MAX);
         if let Some(reader) = self.readers.iter_mut().find(|known| known.id == reader) {
             reader.seen.insert(range.clone());
         }
         self.release(range);
-        self.floor() > floor || (full && !self.buffer.is_full())
+        self.room_below(u64::MAX) > room
     }
 
     /// Pieces buffered, and the bytes in them.
