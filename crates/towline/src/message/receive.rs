@@ -38,14 +38,19 @@ pub enum Refusal {
     #[error(transparent)]
     Header(#[from] MessageHeaderError),
     /// It ended inside its header: the peer's fault.
-    #[error("the peer ended the stream inside the header of a message")]
+    #[error(
+        "the peer ended a stream inside the header of a message; the stream is dropped, no other"
+    )]
     EndsInHeader,
     /// Its header took longer than [`HEADER_TIMEOUT`]. It was stopped with
     /// [`CODE_HEADER_TIMEOUT`](super::CODE_HEADER_TIMEOUT).
-    #[error("the header of a message did not arrive within {} s", HEADER_TIMEOUT.as_secs())]
+    #[error(
+        "the peer did not send the header of a message within {} s; its stream was stopped",
+        HEADER_TIMEOUT.as_secs()
+    )]
     TimedOut,
     /// The peer gave the message up before its header had arrived.
-    #[error("the peer aborted the message with code {0:#x} before its header arrived")]
+    #[error("the peer aborted a message with code {0:#x} before its header arrived")]
     Aborted(u64),
 }
 
