@@ -201,7 +201,8 @@ async fn the_senders_own_mistakes_are_told_and_harm_nothing() {
     assert_eq!(error, SendMessageError::MetadataTooLong { len: 65_537 });
     let endless = MessageOptions::new("").length(u64::MAX);
     let error = pair.sender.open(endless).await.unwrap_err();
-    assert_eq!(error, SendMessageError::TooLong { declared: u64::MAX });
+    let declared = u64::MAX;
+    assert_eq!(error, SendMessageError::ImpossibleLength { declared });
 
     let mut writer = pair.open(MessageOptions::new("").length(4)).await;
     writer.write_all(b"abc").await.unwrap();
@@ -353,7 +354,8 @@ async fn hostile_lengths_allocate_nothing() {
         assert_eq!(message.length(), Some(declared));
         let limit = 1 << 20;
         let refused = message.clone().read_to_end(limit).await;
-        assert_eq!(refused, Err(MessageError::OverLimit { limit }));
+        let declared = Some(declared);
+        assert_eq!(refused, Err(MessageError::OverLimit { declared, limit }));
         let mut reader = message.into_reader();
         assert_eq!(
             within(reader.next_chunk()).await.unwrap().unwrap(),
