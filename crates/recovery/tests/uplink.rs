@@ -153,16 +153,13 @@ fn the_host_makes_way_for_cubic_and_comes_back() {
 
 #[test]
 fn the_host_fills_other_paths_too() {
-    for (mbit, rtt) in [(1, 50), (10, 200), (100, 10), (50, 200), (2, 600)] {
+    // Paths on which the first two packets of each member are a queue already need handshakes that
+    // come before them: `lab/tests/scenarios.rs`.
+    for (mbit, rtt) in [(1, 50), (10, 200), (100, 10), (50, 200)] {
         let host = HostController::new();
         let flows = members(&host, 5, 0.0);
         let buffer = mbit * 125 * (4 * rtt).max(200);
-        // Members that look for their turn only at events of their own reach 0.39 of 50 Mbit/s
-        // with 200 ms.
-        let path = Path {
-            all_at_once: true,
-            ..Path::new(mbit * 1_000_000, Duration::from_millis(rtt), buffer)
-        };
+        let path = Path::new(mbit * 1_000_000, Duration::from_millis(rtt), buffer);
         let outcome = run_on(&path, flows, 60.0, |_, _| {});
         let used = outcome.utilisation(10.0, 60.0);
         assert!(used >= 0.8, "{mbit} Mbit/s, {rtt} ms: {used:.3}");

@@ -135,7 +135,7 @@ pub struct AckSample {
     pub bytes_in_flight: u64,
     /// This ACK's round-trip sample as measured; `None` if it yields none.
     pub rtt: Option<Duration>,
-    /// The same less the peer's ACK delay.
+    /// The same less the peer's ACK delay, but not below min_rtt.
     pub adjusted_rtt: Option<Duration>,
     /// smoothed_rtt.
     pub smoothed_rtt: Duration,
