@@ -417,5 +417,7 @@ fn a_server_stops_at_ctrl_c_and_tells_its_clients() {
     std::thread::sleep(std::time::Duration::from_millis(400));
     server.signal(Signal::INT);
     server.wait().expect(130, &[]);
-    client.wait().expect(7, &["the server was interrupted and is stopping"]);
+    client
+        .wait()
+        .expect(7, &["the server was interrupted and is stopping"]);
 }
