@@ -9,6 +9,8 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
 
+use serde_json::Value;
+
 use crate::Outcome;
 
 /// The workspace's root folder.
@@ -27,6 +29,18 @@ where
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(root());
     command
+}
+
+/// What cargo says of the workspace itself.
+pub(crate) fn metadata() -> Outcome<Value> {
+    let said = capture(&mut cargo([
+        "metadata",
+        "--format-version",
+        "1",
+        "--no-deps",
+        "--locked",
+    ]))?;
+    serde_json::from_str(&said).map_err(|error| format!("cargo metadata: {error}"))
 }
 
 /// Any other program, in the workspace's root.

@@ -12,7 +12,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::Outcome;
-use crate::exec::{capture, cargo, files_under, relative, root, run};
+use crate::exec::{capture, cargo, files_under, metadata, relative, root, run};
 use crate::source::named_paths;
 
 /// One crate: its layer, what it may import, and what its tests may import besides.
@@ -142,16 +142,7 @@ const UPPER_FLOORS: &[&str] = &[
 
 /// Runs all four questions and fails with every broken rule at once.
 pub(crate) fn layers() -> Outcome {
-    let metadata = capture(&mut cargo([
-        "metadata",
-        "--format-version",
-        "1",
-        "--no-deps",
-        "--locked",
-    ]))?;
-    let metadata: Value =
-        serde_json::from_str(&metadata).map_err(|error| format!("cargo metadata: {error}"))?;
-    let mut broken = broken_imports(&metadata);
+    let mut broken = broken_imports(&metadata()?);
     broken.extend(unsafe_allowed());
     let (files, broken_components) = broken_components(&root().join("crates/quic/src/connection"));
     broken.extend(broken_components);

@@ -5,7 +5,15 @@ use std::num::NonZeroU64;
 use towline::config::{BandwidthShare, TransportConfig};
 use towline::engine::{Algorithm, HostController, Pool};
 
+use crate::net::HANDSHAKE_TIMEOUT;
 use crate::units::parse_rate;
+
+/// What an end sends in a handshake with a long certificate chain and a lost flight, bytes; in a
+/// plain one it is about 4,000.
+const LONG_HANDSHAKE: u64 = 10_000;
+
+/// Least `--limit`, bytes a second: below it a connection may be given up before it is there.
+const MIN_LIMIT: u64 = LONG_HANDSHAKE.div_ceil(HANDSHAKE_TIMEOUT.as_secs());
 
 /// How fast this process sends.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -19,8 +27,8 @@ pub(crate) struct CongestionArgs {
     #[arg(long, conflicts_with = "cc")]
     pub(crate) background: bool,
     /// Send no faster than this, all connections together, every packet counted: 500k, 2M, 2MiB
-    /// (bytes a second), 16Mbit
-    #[arg(long, value_name = "RATE", value_parser = parse_rate)]
+    /// (bytes a second), 16Mbit; at least 1k
+    #[arg(long, value_name = "RATE", value_parser = parse_limit)]
     pub(crate) limit: Option<u64>,
 }
 
@@ -41,5 +49,15 @@ impl CongestionArgs {
             true => "background".to_owned(),
             false => self.cc.to_string(),
         }
+    }
+}
+
+fn parse_limit(text: &str) -> Result<u64, String> {
+    match parse_rate(text)? {
+        limit if limit < MIN_LIMIT => Err(format!(
+            "too low for a handshake to finish within {} s; the least is {MIN_LIMIT} bytes a second",
+            HANDSHAKE_TIMEOUT.as_secs()
+        )),
+        limit => Ok(limit),
     }
 }

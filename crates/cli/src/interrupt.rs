@@ -1,8 +1,12 @@
 //! Ctrl-C: the first one asks the command to end well, the second ends the process at once.
 //!
-//! SIGTERM counts as a Ctrl-C. A command that never looks here is still ended by the second.
+//! SIGTERM counts as a Ctrl-C, and so does the SIGHUP of a terminal that closes, but as a first one
+//! only: a shell that ends passes on what its terminal has sent already. A command that never
+//! looks here is still ended by the second.
 
-use tokio::signal::unix::{SignalKind, signal};
+use std::{fs, io};
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::exit::Exit;
@@ -17,24 +21,25 @@ impl Interrupt {
     pub(crate) fn install(printer: Printer) -> Self {
         let (sender, receiver) = watch::channel(false);
         let signals = signal(SignalKind::interrupt())
-            .and_then(|int| Ok((int, signal(SignalKind::terminate())?)));
+            .and_then(|int| Ok((int, signal(SignalKind::terminate())?, hangup()?)));
         tokio::spawn(async move {
-            let Ok((mut int, mut term)) = signals else {
+            let Ok((mut int, mut term, mut hangup)) = signals else {
                 tracing::warn!("signals cannot be caught; Ctrl-C ends the command at once");
                 // Keep the channel open: a closed one would read as an interrupt.
                 return std::future::pending().await;
             };
-            for count in 0.. {
-                tokio::select! {
-                    _ = int.recv() => {}
-                    _ = term.recv() => {}
-                }
-                if count > 0 {
+            loop {
+                let counts = tokio::select! {
+                    _ = int.recv() => true,
+                    _ = term.recv() => true,
+                    () = received(&mut hangup) => false,
+                };
+                if !sender.send_replace(true) {
+                    printer.note("towline: stopping; once more stops at once");
+                } else if counts {
                     printer.note("towline: stopped at once");
                     std::process::exit(Exit::Interrupted.code().into());
                 }
-                sender.send_replace(true);
-                printer.note("towline: stopping; once more stops at once");
             }
         });
         Self(receiver)
@@ -55,5 +60,31 @@ impl Interrupt {
     /// For code that watches the flag itself.
     pub(crate) fn flag(&self) -> watch::Receiver<bool> {
         self.0.clone()
+    }
+}
+
+/// SIGHUP, unless whoever started the process has it ignored, as `nohup` does.
+fn hangup() -> io::Result<Option<Signal>> {
+    match is_hangup_ignored() {
+        true => Ok(None),
+        false => signal(SignalKind::hangup()).map(Some),
+    }
+}
+
+/// Where the system does not tell, it keeps its default.
+fn is_hangup_ignored() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    // SIGHUP is number 1, the lowest bit.
+    ignored.is_none_or(|mask| mask & 1 != 0)
+}
+
+async fn received(signal: &mut Option<Signal>) {
+    match signal {
+        Some(signal) => drop(signal.recv().await),
+        None => std::future::pending().await,
     }
 }

@@ -25,7 +25,7 @@ use crate::url::{Url, parse_pin};
 /// Silence after which a connection is given up, unless `--idle-timeout` says otherwise.
 const IDLE_TIMEOUT: &str = "15s";
 /// How long an answer to the first packet may take.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// A second address is tried when the first has not answered for this long.
 const NEXT_ADDRESS_AFTER: Duration = Duration::from_millis(250);
 /// How long a closing notice may take to leave.

@@ -324,14 +324,14 @@ pub(crate) async fn run_until_interrupted(
         }
     };
     let _ = tokio::time::timeout(GOODBYE, sessions).await;
-    endpoint.close(
-        if last.is_some() {
-            0
-        } else {
-            Reason::Interrupted.code()
-        },
-        b"the server is stopping",
-    );
+    // On a busy machine the connection's last word can arrive before the session's: both say why.
+    match last {
+        Some(_) => endpoint.close(0, b"the server is stopping"),
+        None => endpoint.close(
+            Reason::Interrupted.code(),
+            b"the server was interrupted and is stopping",
+        ),
+    }
     let _ = tokio::time::timeout(GOODBYE, endpoint.wait_idle()).await;
     serving.abort();
     if let Some(store) = &service.store {

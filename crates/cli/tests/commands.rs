@@ -29,6 +29,11 @@ fn wrong_usage_ends_with_code_2_and_an_explanation() {
             &["send", "/etc/hostname", url, "--limit", "fast"],
             "not a rate",
         ),
+        (
+            &["send", "/etc/hostname", url, "--limit", "999"],
+            "the least is 1000 bytes a second",
+        ),
+        (&["serve", "--limit", "1"], "too low for a handshake"),
         (&["send", "/etc/hostname", url, "-P", "99"], "99"),
         (
             &["echo", url, "--insecure", "--pin", PIN],
@@ -412,5 +417,7 @@ fn a_server_stops_at_ctrl_c_and_tells_its_clients() {
     std::thread::sleep(std::time::Duration::from_millis(400));
     server.signal(Signal::INT);
     server.wait().expect(130, &[]);
-    client.wait().expect(7, &["the server is stopping"]);
+    client
+        .wait()
+        .expect(7, &["the server was interrupted and is stopping"]);
 }

@@ -1,6 +1,10 @@
 //! `towline relay --tun` with real programs in both namespaces. Skipped by name where the system
 //! does not permit it (not root, no `ip`, no TUN devices).
 #![cfg(target_os = "linux")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests of real programs wait in real time"
+)]
 
 mod common;
 
@@ -8,13 +12,15 @@ use std::ffi::OsStr;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use common::{Running, Scratch, Server};
 use rustix::process::Signal;
 
 const ADDRESS: &str = "10.77.2.2:4433";
 
-/// A relay that made its namespaces, called after this process.
+/// A relay that made its namespaces, called after this process and a number.
 struct Tun {
     relay: Server,
     client: String,
@@ -23,7 +29,9 @@ struct Tun {
 
 impl Tun {
     fn start(scratch: &Scratch, link: &[&str]) -> Option<Self> {
-        let name = |end| format!("towline-e2e-{}-{end}", std::process::id());
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = |end| format!("towline-e2e-{}-{number}-{end}", std::process::id());
         let (client, server) = (name("client"), name("server"));
         let args = ["relay", "--tun", "--create"]
             .into_iter()
@@ -104,4 +112,37 @@ fn two_programs_meet_through_namespaces_that_go_with_ctrl_c() {
     for namespace in [tun.client, tun.server] {
         assert!(!Path::new("/var/run/netns").join(namespace).exists());
     }
+}
+
+#[test]
+fn a_closed_terminal_ends_it_well_and_what_a_killed_one_left_is_named() {
+    let scratch = Scratch::new();
+    let Some(tun) = Tun::start(&scratch, &[]) else {
+        return;
+    };
+    // The shell passes on what the kernel sends, at a moment of its own.
+    for _ in 0..10 {
+        tun.relay.signal(Signal::HUP);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    tun.relay.wait().expect(130, &["stopping"]);
+    for namespace in [&tun.client, &tun.server] {
+        assert!(!Path::new("/var/run/netns").join(namespace).exists());
+    }
+
+    let Some(tun) = Tun::start(&scratch, &[]) else {
+        return;
+    };
+    tun.relay.kill();
+    let names = ["--client-ns", &tun.client, "--server-ns", &tun.server];
+    let args = ["relay", "--tun", "--create"];
+    let remove = format!("`ip netns del {}; ip netns del {}`", tun.client, tun.server);
+    scratch
+        .run(args.into_iter().chain(names))
+        .expect(2, &[&remove]);
+    let removing = Command::new("sh")
+        .arg("-c")
+        .arg(remove.trim_matches('`'))
+        .status();
+    assert!(removing.expect("sh starts").success());
 }

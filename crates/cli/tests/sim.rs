@@ -166,6 +166,33 @@ fn flags_describe_a_path_where_there_is_no_file() {
 }
 
 #[test]
+fn a_connection_that_breaks_is_named_and_ends_the_command_with_a_failure() {
+    let scratch = Scratch::new();
+    let dark = TWO_FLOWS
+        .replace("duration = \"6s\"", "duration = \"20s\"")
+        .replace(
+            "queue = \"1bdp\"",
+            "queue = \"1bdp\"\nblackout = \"0s+20s\"",
+        );
+    let dark = scenario(&scratch, "dark.toml", &dark);
+    let good = scenario(&scratch, "good.toml", &TWO_FLOWS.replace("two", "good"));
+    scratch.run(["sim", "run", &dark, &good]).expect(
+        1,
+        &[
+            "good: ",
+            "two: flow open ended: ",
+            "two: flow fixed ended: ",
+        ],
+    );
+    let ended = scratch.run(["sim", "run", &dark, "--json"]).expect(1, &[]);
+    let flows = &ended.record("towline.sim/1")["flows"];
+    assert!(flows[0]["failure"].is_string(), "{flows}");
+    scratch
+        .run(["sim", "compare", "--cc", "cubic,bbr", &dark])
+        .expect(1, &["cubic: flow open ended: ", "bbr: flow open ended: "]);
+}
+
+#[test]
 fn mistakes_name_the_file_the_line_and_what_to_do() {
     let scratch = Scratch::new();
     let broken = TWO_FLOWS.replace("10mbit", "10mbits");
@@ -211,4 +238,21 @@ fn ctrl_c_ends_a_long_run_and_shows_what_was_seen() {
     std::thread::sleep(Duration::from_secs(2));
     running.signal(Signal::INT);
     running.wait().expect(130, &["two: ", "bottleneck"]);
+}
+
+#[test]
+fn ctrl_c_ends_the_matrix_and_leaves_no_empty_table() {
+    let scratch = Scratch::new();
+    let out = scratch.path("matrix.md");
+    let args = ["sim", "matrix", "--row", "utilisation", "--out"];
+    let running =
+        Running::start(scratch.towline(args.into_iter().chain([out.to_str().expect("a path")])));
+    std::thread::sleep(Duration::from_secs(1));
+    running.signal(Signal::INT);
+    let ended = running.wait().expect(130, &["interrupted after", "runs"]);
+    assert!(ended.took < Duration::from_secs(10), "{ended:?}");
+    assert!(!out.exists());
+    scratch
+        .run(["sim", "matrix", "--out", "/proc/nowhere/x.md"])
+        .expect(1, &["cannot write /proc/nowhere/x.md"]);
 }

@@ -39,6 +39,11 @@ fn frame_corpus_is_harmless() {
     replay(TARGETS.iter().find(|t| t.name == "frame").unwrap());
 }
 
+#[test]
+fn message_corpus_is_harmless() {
+    replay(TARGETS.iter().find(|t| t.name == "message").unwrap());
+}
+
 #[cfg(debug_assertions)]
 #[test]
 fn connection_corpus_is_harmless() {

@@ -38,3 +38,25 @@ fn every_example_is_read_and_moves_data() {
         }
     }
 }
+
+/// A peer delays the ACK of a single packet: that is no queue, and must not end slow start.
+#[test]
+fn a_background_transfer_alone_fills_a_long_path() {
+    for (rate, rtt, count) in [
+        ("50mbit", "200ms", 1),
+        ("50mbit", "200ms", 5),
+        ("2mbit", "600ms", 5),
+    ] {
+        let text = format!(
+            "[scenario]\nduration = \"60s\"\nwarmup = \"20s\"\n\
+             [path]\nrate = \"{rate}\"\nrtt = \"{rtt}\"\nqueue = \"800ms\"\n\
+             [[flow]]\ncc = \"background\"\ncount = {count}\n"
+        );
+        let read =
+            ScenarioText::parse(&text, &|_| Err("no traces here".to_owned())).expect("a scenario");
+        let outcome = run(&read.scenario).expect("a run");
+        let summary = Summary::new(&read.scenario, &outcome, Duration::from_secs(1));
+        let used = summary.utilisation.expect("a bottleneck with a rate");
+        assert!(used >= 0.8, "{count} flows, {rate}, {rtt}: {used:.3}");
+    }
+}

@@ -16,6 +16,7 @@ mod connection;
 mod crypto;
 mod endpoint;
 mod error;
+pub mod message;
 
 pub use config::{
     BandwidthShare, CidGenerator, ClientConfig, EndpointConfig, RetryPolicy, ServerConfig,

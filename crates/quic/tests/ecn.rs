@@ -247,6 +247,28 @@ fn a_path_that_begins_to_drop_marked_packets_does_not_end_the_connection() {
 }
 
 #[test]
+fn a_receiver_of_marked_packets_that_vanish_both_ways_answers_unmarked_probes_unmarked() {
+    // With nothing of its own in flight it has no probe timeout that would tell.
+    for one_way in [false, true] {
+        for congestion in ALGORITHMS {
+            for seed in 1..=3 {
+                let what = format!("{congestion}, seed {seed}, acknowledgements only: {one_way}");
+                let mut pair = Pair::connected(options(seed, delay(20), congestion, true));
+                pair.transfer(CLIENT, 500_000, secs(20));
+                assert!(pair.server().stats().ecn_capable, "{what}");
+                pair.ecn_tap = Some(Box::new(move |from, ecn| {
+                    (one_way && from == CLIENT) || ecn.is_none()
+                }));
+                let took = pair.transfer(CLIENT, 500_000, secs(29));
+                assert!(took < secs(20), "{what}: {took:?}");
+                let took = pair.transfer(CLIENT, 10_000_000, secs(60));
+                assert!(took < secs(20), "{what}: {took:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_blackout_does_not_cost_the_marks() {
     let mut pair = Pair::connected(options(1, delay(20), Algorithm::Cubic, true));
     pair.transfer(CLIENT, 500_000, secs(20));

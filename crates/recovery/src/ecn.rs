@@ -37,6 +37,8 @@ pub(crate) struct Validation {
     only_ce: Option<u64>,
     /// Whether marks were suspended and no marked packet was acknowledged since.
     suspected: bool,
+    /// Whether a packet of the peer's arrived marked.
+    peer_marks: bool,
 }
 
 /// What is known of one packet number space; counts outlive the path.
@@ -58,6 +60,7 @@ impl Validation {
             lost: 0,
             only_ce: Some(0),
             suspected: false,
+            peer_marks: false,
         }
     }
 
@@ -93,15 +96,28 @@ impl Validation {
     pub(crate) fn on_probe_timeout(&mut self, in_a_row: u32) {
         match self.state {
             State::Testing(_) => self.state = State::Unknown,
-            State::Capable if in_a_row >= SUSPICIOUS_TIMEOUTS => {
-                self.state = match self.suspected {
-                    true => State::Failed,
-                    false => State::Suspended,
-                };
-                self.suspected = true;
-            }
+            State::Capable if in_a_row >= SUSPICIOUS_TIMEOUTS => self.suspect(),
             _ => {}
         }
+    }
+
+    /// An ack-eliciting packet arrived. `may_probe` tells whether a probe timeout of our own will
+    /// find out if nothing is heard any more; without one, a peer that stops marking may be
+    /// probing because our marked acknowledgements vanish: it gets unmarked ones.
+    pub(crate) fn on_received(&mut self, marked: bool, may_probe: impl FnOnce() -> bool) {
+        if marked {
+            self.peer_marks = true;
+        } else if self.peer_marks && self.state == State::Capable && !may_probe() {
+            self.suspect();
+        }
+    }
+
+    fn suspect(&mut self) {
+        self.state = match self.suspected {
+            true => State::Failed,
+            false => State::Suspended,
+        };
+        self.suspected = true;
     }
 
     /// Marked packets were lost.

@@ -251,7 +251,7 @@ impl<F: Clone> Recovery<F> {
 
     /// A strict limit in bytes per second over every packet, those that need no permit included;
     /// `None` lifts it. Any window of 100 ms or more carries at most rate x window + what the rate
-    /// earns in 1 ms, or two datagrams if that is more.
+    /// earns in 1 ms, or two datagrams if that is more; a CONNECTION_CLOSE is charged but never waits.
     pub fn set_rate_limit(&mut self, limit: Option<NonZeroU64>) {
         self.config.rate_limit = limit;
         self.throttle.set_limit(limit);
@@ -377,6 +377,14 @@ impl<F: Clone> Recovery<F> {
     /// Whether the train being built is marked.
     pub fn is_train_marked(&self) -> bool {
         self.marking
+    }
+
+    /// An ack-eliciting packet arrived, `marked` ECN-capable or not: a peer that stops marking is
+    /// answered without marks if nothing of ours in flight can tell what became of them.
+    pub fn on_ack_eliciting_received(&mut self, marked: bool) {
+        let spaces = &self.spaces;
+        let may_probe = || spaces.iter().any(|space| space.ack_eliciting_in_flight > 0);
+        self.ecn.on_received(marked, may_probe);
     }
 
     /// Leaves a number out, so that a peer acknowledging what it did not receive gives itself

@@ -71,7 +71,7 @@ impl RttEstimator {
     }
 
     /// The latest sample less `ack_delay`, unless that would fall below min_rtt (RFC 9002 §5.3).
-    pub(crate) fn adjusted(&self, ack_delay: Duration) -> u64 {
+    fn adjusted(&self, ack_delay: Duration) -> u64 {
         let delay = nanos(ack_delay);
         let min = self.min.unwrap_or(0);
         if self.latest >= min.saturating_add(delay) {
@@ -79,6 +79,14 @@ impl RttEstimator {
         } else {
             self.latest
         }
+    }
+
+    /// The latest sample less as much of `ack_delay` as leaves min_rtt: what a controller that
+    /// listens to delays is told. By the rule of `adjusted` a jitter of microseconds below min_rtt
+    /// would show it a queue as long as the whole ACK delay.
+    pub(crate) fn without_ack_delay(&self, ack_delay: Duration) -> u64 {
+        let less = self.latest.saturating_sub(nanos(ack_delay));
+        less.max(self.min.unwrap_or(0)).min(self.latest)
     }
 
     /// After persistent congestion min_rtt restarts at the newest sample (RFC 9002 §5.2).

@@ -5,7 +5,7 @@ mod bottleneck;
 
 use std::time::Duration;
 
-use bottleneck::{Flow, Load, Outcome, at, run};
+use bottleneck::{Flow, Load, Outcome, Path, at, run, run_on};
 use towline_recovery::{Algorithm, Config, Controller, HostController, Recovery};
 use towline_wire::Side;
 
@@ -153,12 +153,14 @@ fn the_host_makes_way_for_cubic_and_comes_back() {
 
 #[test]
 fn the_host_fills_other_paths_too() {
-    for (mbit, rtt) in [(1, 50), (10, 200), (100, 10), (50, 200), (2, 600)] {
+    // Paths on which the first two packets of each member are a queue already need handshakes that
+    // come before them: `lab/tests/scenarios.rs`.
+    for (mbit, rtt) in [(1, 50), (10, 200), (100, 10), (50, 200)] {
         let host = HostController::new();
         let flows = members(&host, 5, 0.0);
         let buffer = mbit * 125 * (4 * rtt).max(200);
-        let rate = mbit * 1_000_000;
-        let outcome = run(flows, rate, Duration::from_millis(rtt), buffer, 60.0);
+        let path = Path::new(mbit * 1_000_000, Duration::from_millis(rtt), buffer);
+        let outcome = run_on(&path, flows, 60.0, |_, _| {});
         let used = outcome.utilisation(10.0, 60.0);
         assert!(used >= 0.8, "{mbit} Mbit/s, {rtt} ms: {used:.3}");
         assert!(outcome.jain(10.0, 60.0) >= 0.95);

@@ -1,5 +1,7 @@
 //! The tokio API over real sockets on the loopback interface.
 
+mod common;
+
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -8,40 +10,18 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
+use common::{SECOND, configs, loopback, options, within};
 use rustls::KeyLog;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use towline::config::{
-    self, ClientAuth, ClientConfig, Identity, KeyExchange, KeyExchangePreference, KeyLogging,
-    Options, Resumption, ServerConfig, Trust,
+    self, ClientConfig, KeyExchange, KeyExchangePreference, KeyLogging, Options, Resumption,
 };
 use towline::engine::{Close, TimeoutReason};
-use towline::identity::Pin;
 use towline::quic::MAX_ACCEPT_QUEUE;
 use towline::{
     ConnectError, Connection, ConnectionError, Endpoint, ReadError, ReadExactError, ReadToEndError,
     SendDatagramError, WriteError,
 };
-
-const SECOND: Duration = Duration::from_secs(1);
-
-fn options() -> Options {
-    let mut options = Options::new("test");
-    options.key_log = KeyLogging::Off;
-    options
-}
-
-fn configs(options: &Options) -> (ClientConfig, ServerConfig) {
-    let identity = Identity::generate_dev(&["localhost"], config::unix_now()).unwrap();
-    let trust = Trust::Pinned(vec![Pin::Key(identity.key_pin())]);
-    (
-        config::client(&trust, None, options).unwrap(),
-        config::server(&identity, &ClientAuth::None, options).unwrap(),
-    )
-}
-
-fn loopback() -> SocketAddr {
-    SocketAddr::from(([127, 0, 0, 1], 0))
-}
 
 /// A client and a server endpoint with one connection between them.
 struct Pair {
@@ -71,13 +51,6 @@ impl Pair {
             config,
         }
     }
-}
-
-/// Fails a test that hangs instead of letting it hang.
-async fn within<F: Future>(future: F) -> F::Output {
-    tokio::time::timeout(20 * SECOND, future)
-        .await
-        .expect("nothing happened for 20 s")
 }
 
 fn pattern(len: usize) -> Vec<u8> {

@@ -1,5 +1,7 @@
 //! Two shards without a runtime, on sockets that live in memory and fail on demand.
 
+mod common;
+
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
@@ -7,9 +9,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use towline::config::{self, ClientAuth, ClientConfig, Identity, Options, ServerConfig, Trust};
+use common::{configs, options};
 use towline::engine::{ConnectionHandle, EndpointConfig, Event, ReadError, WriteError};
-use towline::identity::Pin;
 use towline::io::{
     Change, DATAGRAMS_PER_TURN, Incoming, MAX_TRAIN_BYTES, MAX_TRAIN_SEGMENTS, Outgoing,
     ReceiveBatch, Shard, Socket, SocketInfo,
@@ -114,16 +115,6 @@ fn address(port: u16) -> SocketAddr {
     SocketAddr::from(([192, 0, 2, 1], port))
 }
 
-fn configs() -> (ClientConfig, ServerConfig) {
-    let identity = Identity::generate_dev(&["localhost"], config::unix_now()).unwrap();
-    let options = Options::new("test");
-    let trust = Trust::Pinned(vec![Pin::Key(identity.key_pin())]);
-    (
-        config::client(&trust, None, &options).unwrap(),
-        config::server(&identity, &ClientAuth::None, &options).unwrap(),
-    )
-}
-
 struct World {
     now: Time,
     client: Shard<Memory>,
@@ -135,7 +126,7 @@ struct World {
 
 impl World {
     fn new(client_faults: Faults, server_faults: Faults) -> Self {
-        let (client_config, server_config) = configs();
+        let (client_config, server_config) = configs(&options());
         let (up, down) = (Pipe::default(), Pipe::default());
         let memory = |port, inbox: &Pipe, outbox: &Pipe, faults| Memory {
             own: address(port),

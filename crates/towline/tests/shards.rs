@@ -1,31 +1,21 @@
 //! Endpoints of two shards on real sockets, driven by a runtime of two threads.
 
+mod common;
+
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use common::{SECOND, configs, loopback, options};
 use tokio::task::JoinSet;
-use towline::config::{self, ClientAuth, ClientConfig, Identity, Options, ServerConfig, Trust};
-use towline::identity::Pin;
+use towline::config::{ClientConfig, ServerConfig};
 use towline::io::SocketOptions;
 use towline::{Connection, Endpoint, ShardStats};
 
-const SECOND: Duration = Duration::from_secs(1);
-
-fn configs() -> (ClientConfig, ServerConfig) {
-    let identity = Identity::generate_dev(&["localhost"], config::unix_now()).unwrap();
-    let trust = Trust::Pinned(vec![Pin::Key(identity.key_pin())]);
-    let options = Options::new("test");
-    (
-        config::client(&trust, None, &options).unwrap(),
-        config::server(&identity, &ClientAuth::None, &options).unwrap(),
-    )
-}
-
 /// An echo server of two shards.
 fn serve(config: ServerConfig, options: SocketOptions) -> Endpoint {
-    let address = SocketAddr::from(([127, 0, 0, 1], 0));
+    let address = loopback();
     let endpoint = Endpoint::builder()
         .server(config)
         .socket(options)
@@ -71,7 +61,7 @@ async fn connect_all(server: &Endpoint, config: &ClientConfig, count: usize) -> 
     for _ in 0..count {
         let (config, remote) = (config.clone(), server.local_addr());
         attempts.spawn(async move {
-            let client = Endpoint::client(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+            let client = Endpoint::client(loopback()).unwrap();
             client.connect(remote, "localhost", &config).await.unwrap()
         });
     }
@@ -95,7 +85,7 @@ fn connections(stats: &[ShardStats]) -> Vec<usize> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_shards_share_the_connections_and_each_keeps_its_own() {
-    let (client, server) = configs();
+    let (client, server) = configs(&options());
     let server = serve(server, SocketOptions::default());
     let all = connect_all(&server, &client, 64).await;
     round_trips(&all, 100_000).await;
@@ -135,7 +125,7 @@ async fn two_shards_share_the_connections_and_each_keeps_its_own() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_steering_shards_hand_datagrams_over_and_nothing_is_lost() {
-    let (client, server) = configs();
+    let (client, server) = configs(&options());
     let mut options = SocketOptions::default();
     options.steer = false;
     let server = serve(server, options);
@@ -212,14 +202,14 @@ impl Drop for Nat {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_behind_a_nat_that_rebinds_stays_with_its_shard() {
     const PORTS: usize = 12;
-    let (client_config, server) = configs();
+    let (client_config, server) = configs(&options());
     let server = serve(server, SocketOptions::default());
     if server.socket_info().steering_refused {
         // Nothing to see where the kernel cannot steer; handing over has its own test.
         return;
     }
     let nat = Nat::new(server.local_addr(), PORTS);
-    let client = Endpoint::client(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let client = Endpoint::client(loopback()).unwrap();
     let connection = client
         .connect(nat.address, "localhost", &client_config)
         .await
@@ -262,12 +252,9 @@ async fn a_client_behind_a_nat_that_rebinds_stays_with_its_shard() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_endpoint_of_two_shards_connects_from_both() {
-    let (client_config, server_config) = configs();
+    let (client_config, server_config) = configs(&options());
     let server = serve(server_config, SocketOptions::default());
-    let client = Endpoint::builder()
-        .shards(2)
-        .bind(SocketAddr::from(([127, 0, 0, 1], 0)))
-        .unwrap();
+    let client = Endpoint::builder().shards(2).bind(loopback()).unwrap();
     let mut all = Vec::new();
     for _ in 0..4 {
         let connect = client.connect(server.local_addr(), "localhost", &client_config);
@@ -279,12 +266,12 @@ async fn an_endpoint_of_two_shards_connects_from_both() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_proxy_that_accepts_and_connects_in_turn_connects_from_both_shards() {
-    let (client_config, server_config) = configs();
+    let (client_config, server_config) = configs(&options());
     let upstream = serve(server_config.clone(), SocketOptions::default());
     let proxy = Endpoint::builder()
         .server(server_config)
         .shards(2)
-        .bind(SocketAddr::from(([127, 0, 0, 1], 0)))
+        .bind(loopback())
         .unwrap();
     let clients = connect_all(&proxy, &client_config, 16).await;
     let before = connections(&proxy.shard_stats());
@@ -301,11 +288,11 @@ async fn a_proxy_that_accepts_and_connects_in_turn_connects_from_both_shards() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dropped_accept_leaves_no_waker_and_takes_no_connection() {
-    let (client_config, server_config) = configs();
+    let (client_config, server_config) = configs(&options());
     let server = Endpoint::builder()
         .server(server_config)
         .shards(2)
-        .bind(SocketAddr::from(([127, 0, 0, 1], 0)))
+        .bind(loopback())
         .unwrap();
     for _ in 0..20 {
         let accept = tokio::time::timeout(Duration::from_millis(1), server.accept());
@@ -326,11 +313,7 @@ async fn one_socket_cannot_be_two_shards() {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let error = Endpoint::builder().shards(2).on_socket(socket).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
-    let bind = |shards| {
-        Endpoint::builder()
-            .shards(shards)
-            .bind(SocketAddr::from(([127, 0, 0, 1], 0)))
-    };
+    let bind = |shards| Endpoint::builder().shards(shards).bind(loopback());
     assert_eq!(
         bind(0).unwrap_err().kind(),
         std::io::ErrorKind::InvalidInput

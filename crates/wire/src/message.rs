@@ -60,7 +60,8 @@ impl fmt::Display for MessageHeaderError {
             ),
             Self::MetadataTooLong(len) => write!(
                 f,
-                "the peer declares {len} bytes of metadata; at most {MAX_MESSAGE_METADATA} are taken"
+                "the peer declares {len} bytes of metadata; at most {MAX_MESSAGE_METADATA} are taken, \
+                 more belongs into the payload"
             ),
         }
     }

@@ -3,17 +3,20 @@
 //!
 //! Each returns a signature of what happened, by which the stable mutator tells new behaviour; a
 //! broken promise is a panic. `packet` needs no keys, `frame` no engine, `connection` is a whole
-//! connected pair behind the null AEAD, so that mutated bytes reach the frame handlers.
+//! connected pair behind the null AEAD, so that mutated bytes reach the frame handlers, `message` one
+//! message with its readers, against a model.
 
 #[cfg(debug_assertions)]
 mod connection;
 mod frame;
+mod message;
 mod mutate;
 mod packet;
 
 #[cfg(debug_assertions)]
 pub use connection::connection;
 pub use frame::frame;
+pub use message::message;
 pub use mutate::{Mutator, TARGETS, Target, target};
 pub use packet::packet;
 

@@ -45,6 +45,13 @@ pub const TARGETS: &[Target] = &[
         seeds: Vec::new,
         tokens: FRAME_TOKENS,
     },
+    Target {
+        name: "message",
+        run: super::message::run,
+        max_len: 1_000,
+        seeds: Vec::new,
+        tokens: MESSAGE_TOKENS,
+    },
 ];
 
 /// The target of this name.
@@ -128,6 +135,42 @@ const FRAME_TOKENS: &[&[u8]] = &[
     b"\xff\x0f",
     b"\xff\x11",
     b"\xff\x12",
+];
+
+/// Heads, and steps of each kind.
+const MESSAGE_TOKENS: &[&[u8]] = &[
+    b"\x03\x09\x6d\x4c\x00",
+    b"\x04\x09\x6d\x4d\x00\x0a",
+    b"\x0b\x01\x6d\x4d\x00\xff\xff\xff\xff\xff\xff\xff\xff",
+    b"\x00\x00\x80\x01\x00\x00",
+    b"\x00\x80\x0f\xff\xff\x80\x01\x00\x00",
+    b"\x00\x80\x10\x00\x00\x01",
+    b"\x00\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+    b"\x01\x44\x00\x01\x02\xff",
+    b"\x01\x44\x01\x01\x02\xff",
+    b"\x01\x80\x01\x00\x00\x02\x28\xff",
+    b"\x02\x00",
+    b"\xf3",
+    b"\x04\x01",
+    b"\x04\x80\x00\x80\x00",
+    b"\x05",
+    b"\x06",
+    b"\x07",
+    b"\x17",
+    b"\x18",
+    b"\x08",
+    b"\x09\x01",
+    b"\x09\x80\x0f\xff\xff",
+    b"\x09\xff\xff\xff\xff\xff\xff\xff\xff",
+    b"\x0a\x05\x09",
+    b"\x1a\x80\x10\x00\x00\x00",
+    b"\x0b\x01",
+    b"\x1c\x7f\xff",
+    b"\x0d\x01",
+    b"\x1d\x05",
+    b"\x0f\x01",
+    b"\x1f\x7f\xff",
+    b"\x2f\x01",
 ];
 
 /// Makes inputs and remembers which were worth keeping.

@@ -1,5 +1,5 @@
 //! Marks, and how values are held against them: the median must meet the mark, and the worst
-//! seed may miss it by a tenth.
+//! seed may miss it by a tenth, unless only one value is right.
 
 use std::fmt;
 
@@ -79,6 +79,13 @@ pub struct Mark {
 impl Mark {
     /// How far `value` is on the good side, as a share of the nearer bound; negative on the bad.
     pub fn margin(&self, value: f64) -> f64 {
+        if self.is_exact() {
+            // Another value is wrong, however near.
+            return match Some(value) == self.low {
+                true => 0.0,
+                false => f64::NEG_INFINITY,
+            };
+        }
         let low = self.low.map(|low| (value - low) / low);
         let high = self.high.map(|high| match high > 0.0 {
             true => (high - value) / high,
@@ -93,8 +100,13 @@ impl Mark {
         }
     }
 
+    fn is_exact(&self) -> bool {
+        self.low.is_some() && self.low == self.high
+    }
+
     fn show(&self, unit: Unit) -> String {
         match (self.low, self.high) {
+            (Some(only), _) if self.is_exact() => format!("= {}", unit.show(only)),
             (Some(low), Some(high)) => format!("{} – {}", unit.show(low), unit.show(high)),
             (Some(low), None) => format!("≥ {}", unit.show(low)),
             (None, Some(high)) => format!("≤ {}", unit.show(high)),
@@ -140,6 +152,11 @@ impl Measure {
             high: Some(high),
         };
         Self { name, unit, mark }
+    }
+
+    /// It must be `value` with every seed.
+    pub(super) const fn exactly(name: &'static str, value: f64, unit: Unit) -> Self {
+        Self::between(name, value, value, unit)
     }
 
     /// Its mark in words.

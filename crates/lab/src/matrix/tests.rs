@@ -35,6 +35,16 @@ fn the_median_meets_the_mark_and_the_worst_may_miss_it_by_a_tenth() {
 }
 
 #[test]
+fn a_mark_of_one_value_allows_no_other_with_any_seed() {
+    let window = Measure::exactly("initial window", 12_000.0, Unit::Bytes);
+    assert_eq!(window.mark_text(), "= 12000 B");
+    assert!(line(window, &[12_000.0; 3]).reaches());
+    assert!(!line(window, &[12_000.0, 12_000.0, 12_001.0]).reaches());
+    assert!(!line(window, &[12_000.0, 12_000.0, 11_999.0]).reaches());
+    assert!(!line(window, &[12_000.0, f64::NAN, 12_000.0]).reaches());
+}
+
+#[test]
 fn a_mark_of_none_allows_none_and_no_value_reaches_no_mark() {
     let none = Measure::at_most("timeouts", 0.0, Unit::Count);
     assert!(line(none, &[0.0, 0.0, 0.0]).reaches());

@@ -278,6 +278,9 @@ impl Connection {
         if !contents.closed {
             self.acks
                 .on_received(now, space, number, contents.ack_eliciting, ecn);
+            if contents.ack_eliciting {
+                self.recovery.on_ack_eliciting_received(ecn.is_some());
+            }
         }
         if !self.lifecycle.is_open() {
             return;

@@ -24,7 +24,7 @@ mod input;
 pub(crate) mod output;
 mod paths;
 mod protect;
-mod range_set;
+pub(crate) mod range_set;
 mod schedule;
 mod send_buffer;
 pub(crate) mod state;

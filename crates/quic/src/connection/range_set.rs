@@ -1,8 +1,8 @@
 //! A small sorted set of half-open `u64` ranges.
 //!
-//! Owned by the send buffer (acknowledged and lost bytes) and by the acknowledgement
-//! component (packet numbers received). The common case is one range that grows at
-//! its end, which touches no other element. It never merges what does not touch.
+//! Owned by the send buffer (acknowledged and lost bytes), by the acknowledgement component (packet
+//! numbers received) and by the readers of a message (bytes they have had). The common case is one
+//! range that grows at its end, which touches no other element. It never merges what does not touch.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -48,6 +48,18 @@ impl RangeSet {
             .range(first..)
             .take_while(move |r| r.start < range.end)
             .cloned()
+    }
+
+    /// The first part of `range` that has no members.
+    pub(crate) fn first_missing(&self, range: Range<u64>) -> Option<Range<u64>> {
+        let mut start = range.start;
+        for had in self.within(range.clone()) {
+            if had.start > start {
+                return Some(start..had.start);
+            }
+            start = had.end;
+        }
+        (start < range.end).then_some(start..range.end)
     }
 
     /// Adds `range`; returns whether any member is new.
@@ -166,6 +178,13 @@ mod tests {
                 assert_eq!(members, model.iter().copied().collect::<Vec<_>>());
                 assert_eq!(set.max(), model.last().copied());
                 assert!((0..75).all(|v| set.contains(v) == model.contains(&v)));
+                let (from, to) = (next(75), next(75));
+                let first = (from..to).find(|v| !model.contains(v));
+                let missing = first.map(|first| {
+                    let had = (first..to).find(|v| model.contains(v));
+                    first..had.unwrap_or(to)
+                });
+                assert_eq!(set.first_missing(from..to), missing);
             }
         }
     }

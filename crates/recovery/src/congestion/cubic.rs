@@ -11,7 +11,7 @@ use towline_wire::Time;
 use super::hystart::{HyStart, N_RTT_SAMPLE};
 use super::{
     AckSample, CongestionController, Handover, LEAST_ACKS_OTHERWISE, LeastAckRate, LossSample,
-    SendSample, initial_window, minimum_window, opens_recovery,
+    SendSample, initial_window, minimum_window, opens_recovery, resized_window,
 };
 
 /// Multiplicative decrease (§4.6).
@@ -260,15 +260,9 @@ impl CongestionController for Cubic {
     }
 
     fn on_max_datagram_size(&mut self, max_datagram_size: u16, during_handshake: bool) {
-        let lowered = max_datagram_size < self.max_datagram_size;
+        let (old, window) = (self.max_datagram_size, self.window());
         self.max_datagram_size = max_datagram_size;
-        self.curve.window = match during_handshake && lowered {
-            true => initial_window(max_datagram_size) as f64,
-            false => self
-                .curve
-                .window
-                .max(minimum_window(max_datagram_size) as f64),
-        };
+        self.curve.window = resized_window(window, old, max_datagram_size, during_handshake) as f64;
     }
 
     fn on_path_change(&mut self, now: Time, max_datagram_size: u16) {

@@ -461,7 +461,10 @@ impl CongestionController for HostMember {
         let paced = Duration::try_from_secs_f64(ahead.max(0.0) / host.rate()).unwrap_or(SILENT);
         // With a full window it is an acknowledgement that counts, perhaps another member's.
         let poll = host.smoothed_rtt.unwrap_or_default() / POLLS_PER_ROUND;
-        let wait = paced.max(poll.clamp(GRANULARITY, RECHECK_FAST));
+        let wait = match host.is_open() {
+            true => paced.max(Duration::from_nanos(1)),
+            false => paced.max(poll.clamp(GRANULARITY, RECHECK_FAST)),
+        };
         let recheck = match host.core.in_slow_start() {
             true => RECHECK_FAST,
             false => RECHECK_SLOW,

@@ -135,7 +135,7 @@ pub struct AckSample {
     pub bytes_in_flight: u64,
     /// This ACK's round-trip sample as measured; `None` if it yields none.
     pub rtt: Option<Duration>,
-    /// The same less the peer's ACK delay.
+    /// The same less the peer's ACK delay, but not below min_rtt.
     pub adjusted_rtt: Option<Duration>,
     /// smoothed_rtt.
     pub smoothed_rtt: Duration,
@@ -467,6 +467,15 @@ pub fn initial_window(max_datagram_size: u16) -> u64 {
 /// The least window after a loss: two datagrams (RFC 9002 §7.2).
 pub fn minimum_window(max_datagram_size: u16) -> u64 {
     2 * u64::from(max_datagram_size)
+}
+
+/// The window after a change of the datagram size: the same in bytes, unless the size was lowered to
+/// get the handshake through (RFC 9002 §7.2).
+fn resized_window(window: u64, old: u16, new: u16, during_handshake: bool) -> u64 {
+    match during_handshake && new < old {
+        true => initial_window(new),
+        false => window.max(minimum_window(new)),
+    }
 }
 
 /// Whether a loss or mark of a packet sent at `sent` opens a new recovery period.

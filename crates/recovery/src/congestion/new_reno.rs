@@ -8,7 +8,7 @@ use towline_wire::Time;
 use super::hystart::{HyStart, N_RTT_SAMPLE};
 use super::{
     AckSample, CongestionController, Handover, LEAST_ACKS_OTHERWISE, LeastAckRate, LossSample,
-    initial_window, minimum_window, opens_recovery,
+    initial_window, minimum_window, opens_recovery, resized_window,
 };
 
 /// RFC 9002's `kLossReductionFactor`, 0.5.
@@ -96,12 +96,9 @@ impl CongestionController for NewReno {
     }
 
     fn on_max_datagram_size(&mut self, max_datagram_size: u16, during_handshake: bool) {
-        let lowered = max_datagram_size < self.max_datagram_size;
+        let old = self.max_datagram_size;
         self.max_datagram_size = max_datagram_size;
-        self.window = match during_handshake && lowered {
-            true => initial_window(max_datagram_size),
-            false => self.window.max(minimum_window(max_datagram_size)),
-        };
+        self.window = resized_window(self.window, old, max_datagram_size, during_handshake);
     }
 
     fn on_path_change(&mut self, now: Time, max_datagram_size: u16) {

@@ -138,6 +138,25 @@ fn a_silence_suspends_marks_and_two_in_a_row_end_them() {
 }
 
 #[test]
+fn a_peer_that_stops_marking_is_answered_unmarked_where_no_probe_of_ours_can_tell() {
+    let (mut validation, mut space) = sent(10);
+    validation.on_ack(&mut space, counts(10, 0, 0), 10);
+    validation.on_received(false, || false);
+    assert!(validation.marks(), "a peer that never marked");
+    validation.on_received(true, || false);
+    validation.on_received(false, || true);
+    assert!(validation.marks(), "a probe timeout of ours will tell");
+    validation.on_received(false, || false);
+    assert!(!validation.marks());
+    // Marks are tried again once anything of ours was acknowledged, and once only.
+    validation.on_ack(&mut space, counts(10, 0, 0), 0);
+    assert!(validation.marks());
+    validation.on_received(false, || false);
+    validation.on_ack(&mut space, counts(10, 0, 0), 0);
+    assert!(!validation.marks());
+}
+
+#[test]
 fn silences_far_apart_do_not_add_up() {
     let (mut validation, mut space) = sent(10);
     validation.on_ack(&mut space, counts(10, 0, 0), 10);

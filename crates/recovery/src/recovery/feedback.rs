@@ -281,7 +281,10 @@ impl<F: Clone> Recovery<F> {
             _ => ack_delay,
         };
         self.rtt.update(now, latest, ack_delay);
-        (latest, Duration::from_nanos(self.rtt.adjusted(ack_delay)))
+        (
+            latest,
+            Duration::from_nanos(self.rtt.without_ack_delay(ack_delay)),
+        )
     }
 
     fn on_late_acks(&mut self, now: Time, acked: &Acked) {

@@ -57,6 +57,18 @@ fn ack_delay_is_subtracted_only_down_to_min_rtt() {
 }
 
 #[test]
+fn a_jitter_below_min_rtt_does_not_show_the_whole_ack_delay_as_a_queue() {
+    let mut rtt = RttEstimator::new(INITIAL_RTT);
+    rtt.update(at(0), ms(200), ms(0));
+    rtt.update(at(0), ms(224), ms(25));
+    assert_eq!(rtt.without_ack_delay(ms(25)), nanos(ms(200)));
+    rtt.update(at(0), ms(240), ms(25));
+    assert_eq!(rtt.without_ack_delay(ms(25)), nanos(ms(215)));
+    rtt.update(at(0), ms(190), ms(25));
+    assert_eq!(rtt.without_ack_delay(ms(25)), nanos(ms(190)));
+}
+
+#[test]
 fn min_rtt_ignores_the_ack_delay() {
     let mut rtt = RttEstimator::new(INITIAL_RTT);
     rtt.update(at(0), ms(100), ms(0));

@@ -3,8 +3,10 @@
 use std::io;
 
 use towline_quic::ConnectionError;
-use towline_wire::MAX_MESSAGE_METADATA;
+use towline_quic::message::LengthError;
+use towline_wire::{MAX_MESSAGE_METADATA, MAX_VARINT};
 
+use super::{CODE_HEADER_TIMEOUT, CODE_MALFORMED, CODE_RELAY_LOST};
 use crate::quic::{ReadError, WriteError, kind_of};
 
 /// Why a message cannot be read (on).
@@ -12,16 +14,21 @@ use crate::quic::{ReadError, WriteError, kind_of};
 #[non_exhaustive]
 pub enum MessageError {
     /// The sender gave the message up, with this code.
-    #[error("the sender aborted the message with code {0:#x}")]
+    #[error("the sender aborted the message with code {0:#x}{why}", why = meaning(*.0))]
     Aborted(u64),
     /// The sender sent more than it had declared: its fault.
-    #[error("the sender declared {declared} bytes and sent more; the message is worthless")]
+    #[error(
+        "the sender declared {declared} bytes and sent more: its fault, throw away what was read"
+    )]
     TooLong {
         /// Bytes of payload it had declared.
         declared: u64,
     },
     /// The sender ended the message before all it had declared: its fault.
-    #[error("the sender declared {declared} bytes and ended the message after {received}")]
+    #[error(
+        "the sender declared {declared} bytes and ended the message after {received}: its fault, \
+         throw away what was read"
+    )]
     TooShort {
         /// Bytes of payload it had declared.
         declared: u64,
@@ -29,8 +36,10 @@ pub enum MessageError {
         received: u64,
     },
     /// The message is larger than the caller's limit.
-    #[error("the message is longer than {limit} bytes, the most its reader takes")]
+    #[error("{}; read it in parts, or raise the limit", over(*declared, *limit))]
     OverLimit {
+        /// Bytes of payload the sender declared, if it did.
+        declared: Option<u64>,
         /// What the caller gave.
         limit: usize,
     },
@@ -69,6 +78,15 @@ impl From<ReadError> for MessageError {
     }
 }
 
+impl From<LengthError> for MessageError {
+    fn from(error: LengthError) -> Self {
+        match error {
+            LengthError::TooLong { declared } => Self::TooLong { declared },
+            LengthError::TooShort { declared, received } => Self::TooShort { declared, received },
+        }
+    }
+}
+
 impl From<MessageError> for io::Error {
     fn from(error: MessageError) -> Self {
         let kind = match &error {
@@ -97,7 +115,13 @@ pub enum SendMessageError {
         /// Bytes given.
         len: usize,
     },
-    /// The write goes beyond the declared length, or that is beyond 2^62-1; nothing was written.
+    /// The length to declare is beyond 2^62-1; nothing was begun.
+    #[error("{declared} bytes were to be declared; a message has at most {MAX_VARINT}")]
+    ImpossibleLength {
+        /// Bytes of payload to declare.
+        declared: u64,
+    },
+    /// The write goes beyond the declared length; nothing was written.
     #[error("this write would go beyond the {declared} bytes declared")]
     TooLong {
         /// Bytes of payload declared.
@@ -112,7 +136,7 @@ pub enum SendMessageError {
         written: u64,
     },
     /// The receiver does not want (more of) the message, with this code.
-    #[error("the receiver stopped the message with code {0:#x}")]
+    #[error("the receiver stopped the message with code {0:#x}{why}", why = meaning(*.0))]
     Stopped(u64),
     /// This side has finished or aborted the message.
     #[error("the message is already finished or aborted")]
@@ -137,6 +161,7 @@ impl From<SendMessageError> for io::Error {
     fn from(error: SendMessageError) -> Self {
         let kind = match &error {
             SendMessageError::MetadataTooLong { .. }
+            | SendMessageError::ImpossibleLength { .. }
             | SendMessageError::TooLong { .. }
             | SendMessageError::TooShort { .. } => io::ErrorKind::InvalidInput,
             SendMessageError::Stopped(_) => io::ErrorKind::BrokenPipe,
@@ -157,3 +182,25 @@ pub enum PipeError {
     #[error("the message could not be passed on: {0}")]
     Outgoing(#[source] SendMessageError),
 }
+
+/// What a code says that messages give themselves; others are the application's.
+fn meaning(code: u64) -> &'static str {
+    match code {
+        CODE_MALFORMED => ": it breaks the format or its own declaration",
+        CODE_HEADER_TIMEOUT => ": its header took too long",
+        CODE_RELAY_LOST => ": a relay lost its other connection",
+        _ => "",
+    }
+}
+
+fn over(declared: Option<u64>, limit: usize) -> String {
+    match declared {
+        Some(declared) => {
+            format!("the sender declares {declared} bytes, this reader takes at most {limit}")
+        }
+        None => format!("the sender sends more than the {limit} bytes this reader takes"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -5,18 +5,20 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
 
+use towline_quic::message::ReaderId;
+
 #[derive(Debug, Default)]
 pub(super) struct Fan {
-    waiting: Mutex<Vec<(u64, Waker)>>,
+    waiting: Mutex<Vec<(ReaderId, Waker)>>,
 }
 
 impl Fan {
-    fn lock(&self) -> MutexGuard<'_, Vec<(u64, Waker)>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<(ReaderId, Waker)>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Wakes `waker` for reader `key` when something arrives; replaces its former one.
-    pub(super) fn register(&self, key: u64, waker: &Waker) {
+    pub(super) fn register(&self, key: ReaderId, waker: &Waker) {
         let mut waiting = self.lock();
         let old = match waiting.iter_mut().find(|(known, _)| *known == key) {
             Some((_, old)) if old.will_wake(waker) => None,
@@ -32,7 +34,7 @@ impl Fan {
     }
 
     /// Forgets reader `key`.
-    pub(super) fn remove(&self, key: u64) {
+    pub(super) fn remove(&self, key: ReaderId) {
         let mut waiting = self.lock();
         let at = waiting.iter().position(|(known, _)| *known == key);
         let old = at.map(|at| waiting.swap_remove(at));
@@ -41,7 +43,7 @@ impl Fan {
     }
 
     /// Takes the wakers of all readers but `key`, to be woken when no lock is held.
-    pub(super) fn take_others(&self, key: u64) -> Vec<Waker> {
+    pub(super) fn take_others(&self, key: ReaderId) -> Vec<Waker> {
         let mut waiting = self.lock();
         let others = waiting.extract_if(.., |(known, _)| *known != key);
         others.map(|(_, waker)| waker).collect()

@@ -27,7 +27,7 @@ impl IncomingMessage {
 
     /// The stream that carries it.
     pub fn id(&self) -> StreamId {
-        self.handle.head().id
+        self.handle.id()
     }
 
     /// What the sender says about it.

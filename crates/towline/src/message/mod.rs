@@ -28,8 +28,8 @@
 //! An [`IncomingMessage`] is a reader that has not read yet; a clone of it is another one, with a
 //! position of its own. [`MessageReader`] reads in order, [`FragmentReader`] takes what arrives as
 //! it arrives, [`IncomingMessage::pipe_to`] forwards it to another connection. What one reader
-//! still needs is kept, up to [`MAX_MESSAGE_BUFFER`] bytes from the slowest reader on; beyond, the
-//! sender is held back by flow control. **A reader that is kept and not read stops the others**
+//! still needs is kept, up to [`MAX_MESSAGE_BUFFER`] bytes from the slowest reader on, in at most
+//! 1024 pieces; beyond, the sender is held back by flow control. **A reader that is kept and not read stops the others**
 //! once they are that far ahead: drop what you do not read. Dropping the last one asks the sender
 //! to stop.
 //!
@@ -48,23 +48,21 @@
 //! loses nothing. `open`, `send` and `pipe_to` abort their message when dropped. `write_all`,
 //! `write_chunk` and `read_to_end` do several steps, of which the done ones stay done.
 
-mod buffer;
 mod error;
 mod fan;
 mod incoming;
 mod pipe;
-mod ranges;
 mod reader;
 mod receive;
 mod send;
 mod shared;
 
-pub use buffer::MAX_MESSAGE_BUFFER;
 pub use error::{MessageError, PipeError, SendMessageError};
 pub use incoming::IncomingMessage;
 pub use reader::{Fragment, FragmentReader, MessageReader};
 pub use receive::{HEADER_TIMEOUT, MAX_MESSAGES_AT_ONCE, MessageReceiver, Refusal};
 pub use send::{MessageOptions, MessageSender, MessageWriter};
+pub use towline_quic::message::MAX_MESSAGE_BUFFER;
 pub use towline_wire::{MAX_MESSAGE_METADATA, MessageHeaderError};
 
 /// Code of STOP_SENDING and RESET_STREAM: the message breaks the format or its own declaration.

@@ -69,8 +69,9 @@ impl MessageReader {
     /// # Errors
     /// At once when more is declared; otherwise as [`next_chunk`](Self::next_chunk).
     pub async fn read_to_end(&mut self, limit: usize) -> Result<Vec<u8>, MessageError> {
-        let over = MessageError::OverLimit { limit };
-        let left = self.length().map(|l| l.saturating_sub(self.position()));
+        let declared = self.length();
+        let over = MessageError::OverLimit { declared, limit };
+        let left = declared.map(|l| l.saturating_sub(self.position()));
         if left.is_some_and(|left| left > limit as u64) {
             return Err(over);
         }

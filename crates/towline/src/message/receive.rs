@@ -10,14 +10,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
 use towline_quic::ConnectionError;
-use towline_wire::{MessageHeader, MessageHeaderError, StreamId};
+use towline_quic::message::HeadReader;
+use towline_wire::{MessageHeaderError, StreamId};
 
 use super::incoming::IncomingMessage;
-use super::shared::{Handle, Head};
+use super::shared::Handle;
 use super::{CODE_HEADER_TIMEOUT, CODE_MALFORMED};
 use crate::quic::{Connection, ReadError, RecvStream};
 
@@ -38,14 +38,19 @@ pub enum Refusal {
     #[error(transparent)]
     Header(#[from] MessageHeaderError),
     /// It ended inside its header: the peer's fault.
-    #[error("the peer ended the stream inside the header of a message")]
+    #[error(
+        "the peer ended a stream inside the header of a message; the stream is dropped, no other"
+    )]
     EndsInHeader,
     /// Its header took longer than [`HEADER_TIMEOUT`]. It was stopped with
     /// [`CODE_HEADER_TIMEOUT`](super::CODE_HEADER_TIMEOUT).
-    #[error("the header of a message did not arrive within {} s", HEADER_TIMEOUT.as_secs())]
+    #[error(
+        "the peer did not send the header of a message within {} s; its stream was stopped",
+        HEADER_TIMEOUT.as_secs()
+    )]
     TimedOut,
     /// The peer gave the message up before its header had arrived.
-    #[error("the peer aborted the message with code {0:#x} before its header arrived")]
+    #[error("the peer aborted a message with code {0:#x} before its header arrived")]
     Aborted(u64),
 }
 
@@ -155,30 +160,23 @@ fn poll_opening(opening: &mut Vec<Opening>, cx: &mut Context<'_>) -> Poll<(Strea
             let Opening {
                 mut stream,
                 permit,
-                header,
-                bytes,
+                head,
                 ..
             } = opening.remove(i);
             let id = stream.id();
-            let message = match (result, header) {
-                (Err(Some(refusal)), _) => {
+            let message = match result {
+                Err(Some(refusal)) => {
                     stream.stop(match refusal {
                         Refusal::TimedOut => CODE_HEADER_TIMEOUT,
                         _ => CODE_MALFORMED,
                     });
                     Err(refusal)
                 }
-                (Err(None), _) | (Ok(()), None) => Ok(None),
-                (Ok(()), Some((header, fields))) => {
-                    let head = Head {
-                        id,
-                        len: bytes.len() as u64,
-                        metadata: Bytes::from(bytes).slice(fields..),
-                        length: header.length,
-                    };
+                Err(None) => Ok(None),
+                Ok(()) => Ok(head.finish().map(|head| {
                     let handle = Handle::new(head, stream, permit);
-                    Ok(Some(IncomingMessage::new(handle)))
-                }
+                    IncomingMessage::new(handle)
+                })),
             };
             return Poll::Ready((id, message));
         }
@@ -191,10 +189,7 @@ struct Opening {
     stream: RecvStream,
     permit: OwnedSemaphorePermit,
     deadline: Pin<Box<Sleep>>,
-    /// Header and metadata as far as they have arrived; nothing beyond.
-    bytes: Vec<u8>,
-    /// The fields before the metadata, and their length.
-    header: Option<(MessageHeader, usize)>,
+    head: HeadReader,
 }
 
 impl Opening {
@@ -203,8 +198,7 @@ impl Opening {
             stream,
             permit,
             deadline: Box::pin(tokio::time::sleep(HEADER_TIMEOUT)),
-            bytes: Vec::new(),
-            header: None,
+            head: HeadReader::default(),
         }
     }
 
@@ -212,22 +206,15 @@ impl Opening {
     /// when the connection is lost.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Option<Refusal>>> {
         loop {
-            if self.header.is_none() {
-                match MessageHeader::parse(&self.bytes) {
-                    Ok(header) => self.header = header,
-                    Err(error) => return Poll::Ready(Err(Some(error.into()))),
-                }
-            }
-            let missing = match &self.header {
-                Some((header, fields)) => fields + header.metadata_len - self.bytes.len(),
-                // Not a byte of the payload may be read in order.
-                None => 1,
+            let missing = match self.head.missing() {
+                Ok(missing) => missing,
+                Err(error) => return Poll::Ready(Err(Some(error.into()))),
             };
             if missing == 0 {
                 return Poll::Ready(Ok(()));
             }
             match self.stream.poll_read_chunk(cx, missing) {
-                Poll::Ready(Ok(Some(chunk))) => self.bytes.extend_from_slice(&chunk),
+                Poll::Ready(Ok(Some(chunk))) => self.head.handle_data(&chunk),
                 Poll::Ready(Ok(None)) => return Poll::Ready(Err(Some(Refusal::EndsInHeader))),
                 Poll::Ready(Err(ReadError::Reset(code))) => {
                     return Poll::Ready(Err(Some(Refusal::Aborted(code))));

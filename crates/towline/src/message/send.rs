@@ -78,7 +78,7 @@ impl MessageSender {
             return Err(SendMessageError::MetadataTooLong { len });
         }
         if let Some(declared) = length.filter(|length| *length > MAX_VARINT) {
-            return Err(SendMessageError::TooLong { declared });
+            return Err(SendMessageError::ImpossibleLength { declared });
         }
         let mut stream = self.connection.open_uni().await?;
         if priority != 0 {

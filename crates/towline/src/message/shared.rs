@@ -1,4 +1,4 @@
-//! One incoming message: its stream, what is buffered of it, and who still needs what.
+//! One incoming message: its stream, and its [`Payload`] for all readers.
 //!
 //! Every reader holds a [`Handle`]. Whoever finds too little in the buffer pulls from the stream
 //! under the lock and wakes the others; nothing runs in between. Only what lies within
@@ -10,49 +10,27 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use tokio::sync::OwnedSemaphorePermit;
+use towline_quic::message::{Found, Head, LengthError, MAX_MESSAGE_BUFFER, Payload, ReaderId};
 use towline_wire::StreamId;
 
 use super::CODE_MALFORMED;
-use super::buffer::{Buffer, MAX_MESSAGE_BUFFER};
 use super::error::MessageError;
 use super::fan::Fan;
-use super::ranges::Ranges;
 use crate::quic::RecvStream;
 
 /// Most bytes taken from the stream at once.
 const CHUNK: usize = 64 << 10;
 
-/// What came before the payload.
-#[derive(Debug)]
-pub(super) struct Head {
-    pub(super) id: StreamId,
-    pub(super) metadata: Bytes,
-    pub(super) length: Option<u64>,
-    /// Bytes of the stream before the payload.
-    pub(super) len: u64,
-}
-
-struct Reader {
-    key: u64,
-    /// What it has had.
-    seen: Ranges,
-}
-
 struct State {
     stream: RecvStream,
-    buffer: Buffer,
-    readers: Vec<Reader>,
-    next_key: u64,
-    /// Bytes of payload pulled.
-    received: u64,
-    /// The payload's length, once all of it was pulled.
-    end: Option<u64>,
+    payload: Payload,
     fault: Option<MessageError>,
     /// The place among the messages accepted at once.
     _permit: OwnedSemaphorePermit,
 }
 
 struct Shared {
+    id: StreamId,
     head: Head,
     fan: Arc<Fan>,
     /// `fan` as the stream knows it.
@@ -63,27 +41,23 @@ struct Shared {
 /// One reader's share in a message.
 pub(super) struct Handle {
     shared: Arc<Shared>,
-    key: u64,
+    key: ReaderId,
 }
 
 impl Handle {
     /// The first reader of a message whose header was read from `stream`, in order.
     pub(super) fn new(head: Head, stream: RecvStream, permit: OwnedSemaphorePermit) -> Self {
         let fan = Arc::new(Fan::default());
+        let (payload, key) = Payload::new(head.length);
+        let id = stream.id();
         let state = State {
             stream,
-            buffer: Buffer::default(),
-            readers: vec![Reader {
-                key: 0,
-                seen: Ranges::default(),
-            }],
-            next_key: 1,
-            received: 0,
-            end: None,
+            payload,
             fault: None,
             _permit: permit,
         };
         let shared = Shared {
+            id,
             head,
             waker: Waker::from(Arc::clone(&fan)),
             fan,
@@ -91,8 +65,12 @@ impl Handle {
         };
         Self {
             shared: Arc::new(shared),
-            key: 0,
+            key,
         }
+    }
+
+    pub(super) fn id(&self) -> StreamId {
+        self.shared.id
     }
 
     pub(super) fn head(&self) -> &Head {
@@ -106,7 +84,7 @@ impl Handle {
 
     /// The first byte this reader has not had.
     pub(super) fn position(&self) -> u64 {
-        self.lock().seen(self.key).first_gap()
+        self.lock().payload.position(self.key)
     }
 
     /// The next bytes in order, at most `max`; `None` at the end.
@@ -115,15 +93,8 @@ impl Handle {
         cx: &mut Context<'_>,
         max: usize,
     ) -> Poll<Result<Option<Bytes>, MessageError>> {
-        self.poll_pulling(cx, |state, key| {
-            let position = state.seen(key).first_gap();
-            if let Some(mut chunk) = state.buffer.at(position) {
-                chunk.truncate(max);
-                return Found::This(Some((position, chunk)));
-            }
-            state.end_or_more(position)
-        })
-        .map_ok(|found| {
+        let found = self.poll_pulling(cx, |payload, key| payload.find_next(key, max));
+        found.map_ok(|found| {
             let (position, chunk) = found?;
             self.consume(position, chunk.len());
             Some(chunk)
@@ -141,13 +112,7 @@ impl Handle {
         if offset < position {
             return Poll::Ready(Err(MessageError::Released { offset, position }));
         }
-        let found = self.poll_pulling(cx, |state, _| {
-            if let Some(mut chunk) = state.buffer.at(offset) {
-                chunk.truncate(max);
-                return Found::This(Some(chunk));
-            }
-            state.end_or_more(offset)
-        });
+        let found = self.poll_pulling(cx, |payload, _| payload.find_at(offset, max));
         if found.is_pending() && offset - position >= MAX_MESSAGE_BUFFER {
             return Poll::Ready(Err(MessageError::OutOfReach { offset, position }));
         }
@@ -159,36 +124,17 @@ impl Handle {
         &self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Option<(u64, Bytes)>, MessageError>> {
-        self.poll_pulling(cx, |state, key| {
-            let seen = state.seen(key);
-            let position = seen.first_gap();
-            let unseen = state
-                .buffer
-                .ranges(position)
-                .find_map(|piece| seen.first_missing(piece));
-            let Some(unseen) = unseen else {
-                return state.end_or_more(position);
-            };
-            let Some(mut data) = state.buffer.at(unseen.start) else {
-                return Found::More { below: u64::MAX };
-            };
-            data.truncate(usize::try_from(unseen.end - unseen.start).unwrap_or(usize::MAX));
-            let fragment = Some((unseen.start, data));
-            if unseen.start == position || state.end.is_some() {
-                return Found::This(fragment);
-            }
-            Found::Unless {
-                below: unseen.start,
-                otherwise: fragment,
-            }
-        })
+        self.poll_pulling(cx, Payload::find_fragment)
     }
 
     /// Ready when the message can no longer be read; otherwise the task is woken then.
     pub(super) fn poll_fault(&self, cx: &mut Context<'_>) -> Poll<MessageError> {
-        let watched = self.poll_pulling(cx, |state, _| match state.end {
-            Some(_) => Found::This(()),
-            None => Found::More { below: 0 },
+        let watched = self.poll_pulling(cx, |payload, _| {
+            if payload.is_ended() {
+                Found::This(())
+            } else {
+                Found::More { below: 0 }
+            }
         });
         match watched {
             Poll::Ready(Err(fault)) => Poll::Ready(fault),
@@ -200,7 +146,7 @@ impl Handle {
     fn poll_pulling<T>(
         &self,
         cx: &mut Context<'_>,
-        mut find: impl FnMut(&State, u64) -> Found<T>,
+        find: impl Fn(&Payload, ReaderId) -> Found<T>,
     ) -> Poll<Result<T, MessageError>> {
         let fan = &self.shared.fan;
         let mut registered = false;
@@ -210,7 +156,7 @@ impl Handle {
             if let Some(fault) = &state.fault {
                 break Poll::Ready(Err(fault.clone()));
             }
-            let (below, otherwise) = match find(&state, self.key) {
+            let (below, otherwise) = match find(&state.payload, self.key) {
                 Found::This(found) => break Poll::Ready(Ok(found)),
                 Found::More { below } => (below, None),
                 Found::Unless { below, otherwise } => (below, Some(otherwise)),
@@ -251,17 +197,8 @@ impl Handle {
 
     /// This reader does not need the bytes from `start` to `end`.
     pub(super) fn skip(&self, start: u64, end: u64) {
-        let mut state = self.lock();
-        let floor = state.floor();
-        let key = self.key;
-        if let Some(reader) = state.readers.iter_mut().find(|reader| reader.key == key) {
-            reader.seen.insert(start..end);
-        }
-        state.release(start, end);
-        let moved = state.floor() > floor;
-        drop(state);
-        if moved {
-            // They may have waited for room.
+        let made_room = self.lock().payload.on_had(self.key, start..end);
+        if made_room {
             self.wake_others();
         }
     }
@@ -269,103 +206,42 @@ impl Handle {
     /// Asks the sender to stop with `code`, unless others read the message too.
     pub(super) fn leave(&self, code: u64) {
         let mut state = self.lock();
-        if state.readers.len() == 1 && state.end.is_none() && state.fault.is_none() {
+        if state.payload.readers() == 1 && !state.payload.is_ended() && state.fault.is_none() {
             state.stream.stop(code);
             state.fault = Some(MessageError::Stopped);
         }
     }
 }
 
-/// What a reader found in the buffer.
-enum Found<T> {
-    This(T),
-    /// Nothing; what lies below may help.
-    More {
-        below: u64,
-    },
-    /// Something, but what lies below would be better.
-    Unless {
-        below: u64,
-        otherwise: T,
-    },
-}
-
 impl State {
-    fn seen(&self, key: u64) -> &Ranges {
-        let reader = self.readers.iter().find(|reader| reader.key == key);
-        &reader
-            .expect("a reader is listed while its handle lives")
-            .seen
-    }
-
-    /// The position of the slowest reader.
-    fn floor(&self) -> u64 {
-        let positions = self.readers.iter().map(|reader| reader.seen.first_gap());
-        positions.min().unwrap_or(u64::MAX)
-    }
-
-    /// For a reader that finds nothing at `position`.
-    fn end_or_more<T>(&self, position: u64) -> Found<Option<T>> {
-        match self.end {
-            Some(end) if position >= end => Found::This(None),
-            _ => Found::More { below: u64::MAX },
-        }
-    }
-
     /// Takes a chunk from below payload offset `below`, the end, or a fault; `false` for nothing.
     fn pull(&mut self, shared: &Shared, below: u64) -> bool {
-        if self.end.is_some() {
+        if self.payload.is_ended() {
             return false;
         }
-        let reach = self.floor().saturating_add(MAX_MESSAGE_BUFFER);
-        let below = below.min(reach).saturating_add(shared.head.len);
+        let below = self.payload.room_below(below);
+        let below = below.saturating_add(shared.head.len);
         let mut cx = Context::from_waker(&shared.waker);
-        match self.stream.poll_read_unordered(&mut cx, below, CHUNK) {
+        let taken = match self.stream.poll_read_unordered(&mut cx, below, CHUNK) {
             Poll::Pending => return false,
             Poll::Ready(Ok(Some(chunk))) => {
                 let offset = chunk.offset.saturating_sub(shared.head.len);
-                self.take(&shared.head, offset, chunk.data);
+                self.payload.handle_data(offset, chunk.data)
             }
-            Poll::Ready(Ok(None)) => {
-                self.end = Some(self.received);
-                if let Some(declared) = shared.head.length
-                    && self.received < declared
-                {
-                    self.fault = Some(MessageError::TooShort {
-                        declared,
-                        received: self.received,
-                    });
-                }
+            Poll::Ready(Ok(None)) => self.payload.handle_end(),
+            Poll::Ready(Err(error)) => {
+                self.payload.clear();
+                self.fault = Some(error.into());
+                return true;
             }
-            Poll::Ready(Err(error)) => self.fault = Some(error.into()),
-        }
-        if self.fault.is_some() {
-            self.buffer = Buffer::default();
+        };
+        if let Err(error) = taken {
+            if let LengthError::TooLong { .. } = error {
+                self.stream.stop(CODE_MALFORMED);
+            }
+            self.fault = Some(error.into());
         }
         true
-    }
-
-    fn take(&mut self, head: &Head, offset: u64, data: Bytes) {
-        let end = offset + data.len() as u64;
-        self.received += data.len() as u64;
-        if let Some(declared) = head.length.filter(|declared| end > *declared) {
-            self.fault = Some(MessageError::TooLong { declared });
-            self.stream.stop(CODE_MALFORMED);
-            return;
-        }
-        self.buffer.insert(offset, data);
-        // A reader may have skipped what had not arrived.
-        self.release(offset, end);
-    }
-
-    /// Drops what no reader needs of the pieces between `start` and `end`.
-    fn release(&mut self, start: u64, end: u64) {
-        let readers = &self.readers;
-        self.buffer.release(start..end, |piece| {
-            readers
-                .iter()
-                .any(|reader| reader.seen.first_missing(piece.clone()).is_some())
-        });
     }
 }
 
@@ -373,10 +249,7 @@ impl Clone for Handle {
     /// A reader that has had as much as this one.
     fn clone(&self) -> Self {
         let mut state = self.lock();
-        let key = state.next_key;
-        state.next_key += 1;
-        let seen = state.seen(self.key).clone();
-        state.readers.push(Reader { key, seen });
+        let key = state.payload.join(self.key);
         drop(state);
         Self {
             shared: Arc::clone(&self.shared),
@@ -389,9 +262,8 @@ impl Drop for Handle {
     fn drop(&mut self) {
         self.shared.fan.remove(self.key);
         let mut state = self.lock();
-        state.readers.retain(|reader| reader.key != self.key);
         // Of the last one the stream goes with `shared`, and the sender is told to stop.
-        state.release(0, u64::MAX);
+        state.payload.leave(self.key);
         drop(state);
         self.wake_others();
     }
@@ -400,7 +272,7 @@ impl Drop for Handle {
 impl fmt::Debug for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Handle")
-            .field("id", &self.shared.head.id)
+            .field("id", &self.shared.id)
             .field("length", &self.shared.head.length)
             .finish_non_exhaustive()
     }

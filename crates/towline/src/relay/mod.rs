@@ -58,8 +58,7 @@ pub struct Relay {
     to_upstream: Link,
     to_client: Link,
     clients: BTreeMap<SocketAddr, Client>,
-    /// Relay time is the time since the first `run`.
-    epoch: Option<Epoch>,
+    epoch: Epoch,
     wait_set: WaitSet,
     /// Clients in the order of `wait_set`, after the listener.
     waiting: Vec<SocketAddr>,
@@ -67,7 +66,7 @@ pub struct Relay {
     next_housekeeping: Time,
     buffer: Vec<u8>,
     counters: RelayCounters,
-    published: Arc<Mutex<RelayCounters>>,
+    published: RelayMonitor,
 }
 
 struct Client {
@@ -76,24 +75,34 @@ struct Client {
     last_active: Time,
 }
 
-/// A clock whose zero is its start.
-struct Epoch {
-    clock: Clock,
-    start: Time,
-}
+/// Relay time: the time since the first `run`, zero before.
+#[derive(Default)]
+struct Epoch(Option<(Clock, Time)>);
 
 impl Epoch {
-    fn start() -> Self {
-        let clock = Clock::start();
-        Self {
-            start: clock.now(),
-            clock,
-        }
+    /// Only the first call counts.
+    fn start(&mut self) {
+        self.0.get_or_insert_with(|| {
+            let clock = Clock::start();
+            let start = clock.now();
+            (clock, start)
+        });
     }
 
     fn now(&self) -> Time {
-        Time::ZERO + self.clock.now().saturating_duration_since(self.start)
+        self.0.as_ref().map_or(Time::ZERO, |(clock, start)| {
+            Time::ZERO + clock.now().saturating_duration_since(*start)
+        })
     }
+}
+
+/// How long the loop may sleep before a link has something to release or the stop flag is due.
+fn longest_sleep(links: [&Link; 2], now: Time) -> Duration {
+    links
+        .into_iter()
+        .filter_map(Link::next_timeout)
+        .map(|due| due.saturating_duration_since(now))
+        .fold(STOP_CHECK, Duration::min)
 }
 
 impl Relay {
@@ -128,14 +137,14 @@ impl Relay {
             to_upstream,
             to_client,
             clients: BTreeMap::new(),
-            epoch: None,
+            epoch: Epoch::default(),
             wait_set: WaitSet::default(),
             waiting: Vec::new(),
             clients_changed: true,
             next_housekeeping: Time::ZERO,
             buffer: vec![0; RECEIVE_BUFFER_BYTES],
             counters: RelayCounters::default(),
-            published: Arc::default(),
+            published: RelayMonitor::default(),
         })
     }
 
@@ -146,12 +155,12 @@ impl Relay {
 
     /// A view of the counters for other threads while `run` has the relay.
     pub fn monitor(&self) -> RelayMonitor {
-        RelayMonitor(Arc::clone(&self.published))
+        self.published.clone()
     }
 
     /// The counters now.
     pub fn counters(&self) -> RelayCounters {
-        let now = self.now();
+        let now = self.epoch.now();
         RelayCounters {
             clients: self.clients.len(),
             to_upstream: self.to_upstream.stats(),
@@ -169,7 +178,7 @@ impl Relay {
     /// The listening socket or the system's wait failed for good. Errors of a single datagram
     /// or client are counted instead.
     pub fn run(&mut self, stop: &AtomicBool) -> io::Result<()> {
-        self.epoch.get_or_insert_with(Epoch::start);
+        self.epoch.start();
         let result = self.run_until(stop);
         self.publish();
         result
@@ -185,13 +194,9 @@ impl Relay {
         Ok(())
     }
 
-    fn now(&self) -> Time {
-        self.epoch.as_ref().map_or(Time::ZERO, Epoch::now)
-    }
-
     /// Sends what the links release.
     fn deliver(&mut self) {
-        let now = self.now();
+        let now = self.epoch.now();
         while let Some(datagram) = self.to_upstream.poll(now) {
             match self.clients.get(&datagram.source) {
                 Some(client) => {
@@ -210,7 +215,7 @@ impl Relay {
     }
 
     fn keep_house(&mut self) {
-        let now = self.now();
+        let now = self.epoch.now();
         if now < self.next_housekeeping {
             return;
         }
@@ -236,18 +241,9 @@ impl Relay {
                 self.waiting.push(*address);
             }
         }
-        let now = self.now();
-        let due = [
-            self.to_upstream.next_timeout(),
-            self.to_client.next_timeout(),
-        ]
-        .into_iter()
-        .flatten()
-        .min();
-        let timeout = due.map_or(STOP_CHECK, |due| {
-            due.saturating_duration_since(now).min(STOP_CHECK)
-        });
-        self.wait_set.wait(timeout)
+        let now = self.epoch.now();
+        let links = [&self.to_upstream, &self.to_client];
+        self.wait_set.wait(longest_sleep(links, now))
     }
 
     fn take_in(&mut self) -> io::Result<()> {
@@ -274,7 +270,7 @@ impl Relay {
                 }
                 Err(error) => return Err(error),
             };
-            let now = self.now();
+            let now = self.epoch.now();
             if !self.admit(source, now) {
                 self.counters.datagrams_refused += 1;
                 continue;
@@ -287,7 +283,7 @@ impl Relay {
     }
 
     fn take_from_upstream(&mut self, address: SocketAddr) {
-        let now = self.now();
+        let now = self.epoch.now();
         let Some(client) = self.clients.get_mut(&address) else {
             return;
         };
@@ -339,24 +335,31 @@ impl Relay {
     }
 
     fn publish(&self) {
-        *lock(&self.published) = self.counters();
+        self.published.publish(self.counters());
     }
 }
 
 /// Reads a running relay's counters from another thread; at most 100 ms old.
-#[derive(Clone, Debug)]
-pub struct RelayMonitor(Arc<Mutex<RelayCounters>>);
+#[derive(Clone, Debug, Default)]
+pub struct Monitor<C>(Arc<Mutex<C>>);
 
-impl RelayMonitor {
+/// That of a [`Relay`].
+pub type RelayMonitor = Monitor<RelayCounters>;
+
+impl<C: Copy> Monitor<C> {
     /// The counters as last published.
-    pub fn counters(&self) -> RelayCounters {
-        *lock(&self.0)
+    pub fn counters(&self) -> C {
+        *self.lock()
     }
-}
 
-/// The counters are plain numbers, whole whatever the thread that panicked was doing.
-fn lock(counters: &Mutex<RelayCounters>) -> MutexGuard<'_, RelayCounters> {
-    counters.lock().unwrap_or_else(PoisonError::into_inner)
+    fn publish(&self, counters: C) {
+        *self.lock() = counters;
+    }
+
+    /// The counters are plain numbers, whole whatever the thread that panicked was doing.
+    fn lock(&self) -> MutexGuard<'_, C> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 fn listen(address: SocketAddr) -> io::Result<(UdpSocket, SocketAddr)> {

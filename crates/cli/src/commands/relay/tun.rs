@@ -109,10 +109,16 @@ fn failure(error: &TunError) -> Failure {
             Exit::Usage,
             format!("make it with `ip netns add {name}`, or let the relay make both with --create"),
         ),
-        TunError::NamespaceExists { name } => (
-            Exit::Usage,
-            format!("use it without --create, or remove it with `ip netns del {name}`"),
-        ),
+        TunError::NamespacesExist { names } => {
+            let remove: Vec<String> = names.iter().map(|n| format!("ip netns del {n}")).collect();
+            (
+                Exit::Usage,
+                format!(
+                    "if a killed relay left them, remove them with `{}`; or use them without --create",
+                    remove.join("; "),
+                ),
+            )
+        }
         TunError::DeviceExists { .. } => (
             Exit::Usage,
             "end the other relay, or name other namespaces with --client-ns and --server-ns"

@@ -95,7 +95,7 @@ impl CompareArgs {
             }
         }
         let Some(first) = runs.first() else {
-            return Ok(played.exit());
+            return played.exit([]);
         };
         printer.line(head(first.scenario, &first.summary));
         let rows: Vec<Row> = runs.iter().map(|run| Row::new(run, &text)).collect();
@@ -120,7 +120,7 @@ impl CompareArgs {
             let path = target.save(0, &chart)?;
             printer.line(format_args!("plot   {}", path.display()));
         }
-        Ok(played.exit())
+        played.exit(runs.iter().map(|run| (run.cc.as_str(), &run.summary)))
     }
 
     /// The scenario that the flags describe.
@@ -286,14 +286,4 @@ fn show(rows: &[Row], printer: Printer) {
         ]);
     }
     table.print(printer);
-    for row in rows {
-        for seen in &row.summary.flows {
-            if let Some(failure) = &seen.failure {
-                printer.line(format_args!(
-                    "{}: flow {} ended: {failure}",
-                    row.cc, seen.name
-                ));
-            }
-        }
-    }
 }

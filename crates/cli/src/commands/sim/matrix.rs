@@ -2,8 +2,9 @@
 //!
 //! The rows and their marks are the lab's; this file chooses, shows progress and prints.
 
-use std::fs;
-use std::path::PathBuf;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use serde_json::{Value, json};
 use towline_lab::matrix::{Line, Options, Plan, Report, Thinning, Verdict};
 
 use crate::exit::{Exit, Failure};
+use crate::interrupt::Interrupt;
 use crate::printer::Printer;
 
 const SCHEMA: &str = "towline.matrix/1";
@@ -79,19 +81,32 @@ impl MatrixArgs {
         }
         // Minutes of work are not lost to a path that cannot be written.
         if let Some(path) = &self.out {
-            let opened = fs::OpenOptions::new().create(true).append(true).open(path);
-            opened.map_err(|error| unwritable(path, &error))?;
+            check_writable(path).map_err(|error| unwritable(path, &error))?;
         }
+        let mut interrupt = Interrupt::install(printer);
         let jobs = self.jobs.map_or_else(cores, usize::from);
-        let playing = tokio::task::spawn_blocking(move || {
-            let bar = bar(&plan, printer);
-            let report = plan.play(jobs, &|| bar.inc(1));
-            bar.finish_and_clear();
-            report
-        });
-        let report = playing.await.map_err(|error| {
-            Failure::new(Exit::Other, format!("a run ended by a defect: {error}"))
-        })?;
+        let (bar, total) = (bar(&plan, printer), plan.len());
+        let shown = bar.clone();
+        let playing = tokio::task::spawn_blocking(move || plan.play(jobs, &|| shown.inc(1)));
+        let played = tokio::select! {
+            played = playing => Some(played),
+            // The threads end with the process.
+            () = interrupt.wait() => None,
+        };
+        let done = bar.position();
+        bar.finish_and_clear();
+        let report = match played {
+            Some(played) => played.map_err(|error| {
+                Failure::new(Exit::Other, format!("a run ended by a defect: {error}"))
+            })?,
+            None => {
+                return Err(Failure::new(
+                    Exit::Interrupted,
+                    format!("interrupted after {done} of {total} runs; a table needs all of them"),
+                )
+                .next("choose less with --row, --cc, --case or --seeds"));
+            }
+        };
         self.print(&report, printer);
         if let Some(path) = &self.out {
             fs::write(path, document(&report)).map_err(|error| unwritable(path, &error))?;
@@ -136,7 +151,18 @@ impl MatrixArgs {
     }
 }
 
-fn unwritable(path: &std::path::Path, error: &std::io::Error) -> Failure {
+/// Leaves nothing behind: the run may be broken off.
+fn check_writable(path: &Path) -> io::Result<()> {
+    match File::create_new(path) {
+        Ok(_) => fs::remove_file(path),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            OpenOptions::new().append(true).open(path).map(drop)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn unwritable(path: &Path, error: &io::Error) -> Failure {
     Failure::new(
         Exit::Other,
         format!("cannot write {}: {error}", path.display()),
@@ -238,8 +264,8 @@ fn document(report: &Report) -> String {
          `ACKs all` is an acknowledgement of every second packet, `thinned` what the ACK-frequency\n\
          extension makes of it by default. Where a row draws nothing at random, its seeds differ in\n\
          the moment of the start only.\n\
-         The median of the seeds must meet the mark and the worst may miss it by a tenth; `open`\n\
-         rows are in [open-marks.md](open-marks.md). Written by `towline sim matrix --out\n\
+         The median of the seeds must meet the mark and the worst may miss it by a tenth, but no mark of\n\
+         one value (`=`); `open` rows are in [open-marks.md](open-marks.md). Written by `towline sim matrix --out\n\
          docs/matrix.md`, and compared with a fresh run by `cargo test -p towline-lab --test matrix`.\n\n\
          {}.\n\n{}",
         report.verdict_text(),

@@ -7,7 +7,7 @@ use std::thread::available_parallelism;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use towline_lab::scenario::{Outcome, RunError, Scenario, run_with};
+use towline_lab::scenario::{Outcome, RunError, Scenario, Summary, run_with};
 
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
@@ -23,12 +23,31 @@ pub(super) struct Played {
 }
 
 impl Played {
-    /// How the command ends that shows them.
-    pub(super) fn exit(&self) -> Exit {
-        match self.interrupted {
+    /// How the command ends that showed these, each with its name: not well if a connection broke.
+    pub(super) fn exit<'s>(
+        &self,
+        shown: impl IntoIterator<Item = (&'s str, &'s Summary)>,
+    ) -> Result<Exit, Failure> {
+        let exit = match self.interrupted {
             true => Exit::Interrupted,
             false => Exit::Ok,
+        };
+        let mut broken = String::new();
+        for (name, summary) in shown {
+            for flow in &summary.flows {
+                if let Some(why) = &flow.failure {
+                    broken.push_str(&format!("\n  {name}: flow {} ended: {why}", flow.name));
+                }
+            }
         }
+        if broken.is_empty() {
+            return Ok(exit);
+        }
+        let exit = match exit {
+            Exit::Ok => Exit::Other,
+            interrupted => interrupted,
+        };
+        Err(Failure::new(exit, format!("a connection broke:{broken}")))
     }
 }
 

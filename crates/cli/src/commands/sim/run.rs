@@ -46,6 +46,7 @@ impl RunArgs {
         let target = self.svg.map(|path| Target::new(path, &stems)).transpose()?;
         let scenarios = inputs.iter().map(|input| input.text.scenario.clone());
         let played = play::play(scenarios.collect(), printer).await?;
+        let mut shown: Vec<(&str, Summary)> = Vec::new();
         for (place, (input, outcome)) in inputs.iter().zip(&played.outcomes).enumerate() {
             let Some(outcome) = outcome else { continue };
             let scenario = &input.text.scenario;
@@ -66,8 +67,9 @@ impl RunArgs {
                 let path = target.save(place, &chart)?;
                 printer.line(format_args!("plot   {}", path.display()));
             }
+            shown.push((&scenario.name, summary));
         }
-        Ok(played.exit())
+        played.exit(shown.iter().map(|(name, summary)| (*name, summary)))
     }
 }
 
@@ -115,11 +117,6 @@ fn show(scenario: &Scenario, outcome: &Outcome, summary: &Summary, printer: Prin
         },
         fairness.unwrap_or_default(),
     ));
-    for seen in &summary.flows {
-        if let Some(failure) = &seen.failure {
-            printer.line(format_args!("flow {} ended: {failure}", seen.name));
-        }
-    }
 }
 
 /// What was played, in one line.

@@ -100,7 +100,7 @@ pub(super) fn seed_streams() -> Row {
         for (kilobytes, rounds) in [(4, 0.6), (16, 1.7), (64, 3.0)] {
             let measures = vec![
                 Measure::at_most("after the handshake", rounds, Unit::Rtts),
-                Measure::between("initial window", WINDOW, WINDOW, Unit::Bytes),
+                Measure::exactly("initial window", WINDOW, Unit::Bytes),
             ];
             let what = format!("{kilobytes} KB");
             cases.push(Case::new(controller, what, measures, move |trial| {

@@ -30,7 +30,7 @@ use self::state::State;
 use self::units::{Hundredths, carried, rate, scale};
 use super::{
     AckSample, CongestionController, Handover, LEAST_ACKS_OTHERWISE, LeastAckRate, LossSample,
-    SendSample, initial_window, minimum_window, opens_recovery,
+    SendSample, initial_window, minimum_window, opens_recovery, resized_window,
 };
 
 /// Pacing runs at this share of the bandwidth, so that queues shrink on average (§2.5).
@@ -649,12 +649,9 @@ impl CongestionController for Bbr {
     }
 
     fn on_max_datagram_size(&mut self, max_datagram_size: u16, during_handshake: bool) {
-        let lowered = max_datagram_size < self.max_datagram_size;
+        let old = self.max_datagram_size;
         self.max_datagram_size = max_datagram_size;
-        self.window = match during_handshake && lowered {
-            true => initial_window(max_datagram_size),
-            false => self.window.max(minimum_window(max_datagram_size)),
-        };
+        self.window = resized_window(self.window, old, max_datagram_size, during_handshake);
     }
 
     fn on_path_change(&mut self, now: Time, max_datagram_size: u16) {

@@ -1,6 +1,7 @@
 //! The program `ip` of iproute2, which makes namespaces and sets addresses and routes.
 
 use std::io::ErrorKind;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use super::TunError;
@@ -10,6 +11,8 @@ pub(super) fn ip(arguments: &[&str]) -> Result<(), TunError> {
     let output = Command::new("ip")
         .args(arguments)
         .stdin(Stdio::null())
+        // A Ctrl-C or a hangup is for the relay: what removes its namespaces must outlive it.
+        .process_group(0)
         .output()
         .map_err(|error| match error.kind() {
             ErrorKind::NotFound => TunError::NoIpProgram,

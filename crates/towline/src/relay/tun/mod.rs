@@ -3,9 +3,10 @@
 //!
 //! Owns a TUN device in each namespace, the two [`Link`]s, and the namespaces it made itself.
 //! `towline relay --tun` and tests run it on a thread of its own ([`TunRelay::run`] blocks).
-//! It is a wire, not a router: it touches a packet's ECN bits and, by corruption, its payload, and
-//! leaves the TTL alone. A corrupted packet usually fails a checksum at the receiving kernel, so
-//! that programs see a loss. Links count whole IP packets: `overhead` is for what is below IP.
+//! It is a wire, not a router: it marks a packet's ECN bits and leaves the TTL alone. Corruption flips
+//! any bit of the packet, its headers included, and truncation cuts its end; both usually fail a check
+//! of the receiving kernel, so that programs see a loss. Links count whole IP packets: `overhead` is
+//! for what is below IP.
 
 mod device;
 mod ip;
@@ -15,7 +16,6 @@ mod packet;
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use towline_sim::{Datagram, Link, LinkConfig, LinkConfigError, LinkStats};
 use towline_wire::Time;
@@ -23,7 +23,7 @@ use towline_wire::Time;
 pub use namespace::in_namespace;
 
 use super::wait::WaitSet;
-use super::{Epoch, HOUSEKEEPING, RECEIVE_BUFFER_BYTES, RelayDirection, STOP_CHECK};
+use super::{Epoch, HOUSEKEEPING, Monitor, RECEIVE_BUFFER_BYTES, RelayDirection, longest_sleep};
 use device::Device;
 use namespace::Namespace;
 
@@ -154,11 +154,11 @@ pub enum TunError {
         /// The name given.
         name: String,
     },
-    /// It is there, but was to be made.
-    #[error("the network namespace `{name}` is there already")]
-    NamespaceExists {
-        /// The name given.
-        name: String,
+    /// They are there, but were to be made: another relay has them, or one that was killed left them.
+    #[error("network namespaces that are there already: {}", names.join(", "))]
+    NamespacesExist {
+        /// Those of the names given that are there.
+        names: Vec<String>,
     },
     /// Another relay has its device there.
     #[error("another relay has the device {DEVICE_NAME} in namespace `{namespace}`")]
@@ -202,13 +202,12 @@ pub struct TunRelay {
     server: Device,
     to_server: Link,
     to_client: Link,
-    /// Relay time is the time since the first `run`.
-    epoch: Option<Epoch>,
+    epoch: Epoch,
     wait_set: WaitSet,
     next_housekeeping: Time,
     buffer: Vec<u8>,
     counters: TunCounters,
-    published: Arc<Mutex<TunCounters>>,
+    published: TunMonitor,
     /// Last, so that the devices are closed before their namespaces go.
     _made: Vec<Namespace>,
 }
@@ -232,10 +231,17 @@ impl TunRelay {
                 name: client.clone(),
             });
         }
-        let mut made = Vec::new();
         for name in [client, server] {
             namespace::check_name(name)?;
-            if config.create {
+        }
+        let mut made = Vec::new();
+        if config.create {
+            let mut names = vec![client.clone(), server.clone()];
+            names.retain(|name| namespace::exists(name));
+            if !names.is_empty() {
+                return Err(TunError::NamespacesExist { names });
+            }
+            for name in [client, server] {
                 made.push(Namespace::create(name)?);
             }
         }
@@ -249,24 +255,24 @@ impl TunRelay {
             server,
             to_server,
             to_client,
-            epoch: None,
+            epoch: Epoch::default(),
             wait_set,
             next_housekeeping: Time::ZERO,
             buffer: vec![0; RECEIVE_BUFFER_BYTES],
             counters: TunCounters::default(),
-            published: Arc::default(),
+            published: TunMonitor::default(),
             _made: made,
         })
     }
 
     /// A view of the counters for other threads while `run` has the relay.
     pub fn monitor(&self) -> TunMonitor {
-        TunMonitor(Arc::clone(&self.published))
+        self.published.clone()
     }
 
     /// The counters now.
     pub fn counters(&self) -> TunCounters {
-        let now = self.now();
+        let now = self.epoch.now();
         TunCounters {
             to_server: self.to_server.stats(),
             to_client: self.to_client.stats(),
@@ -283,7 +289,7 @@ impl TunRelay {
     /// A device or the system's wait failed for good, such as by removal of the device. Errors of
     /// a single packet are counted instead.
     pub fn run(&mut self, stop: &AtomicBool) -> io::Result<()> {
-        self.epoch.get_or_insert_with(Epoch::start);
+        self.epoch.start();
         let result = self.run_until(stop);
         self.counters.lost_before_link = self.client.lost() + self.server.lost();
         self.publish();
@@ -293,7 +299,7 @@ impl TunRelay {
     fn run_until(&mut self, stop: &AtomicBool) -> io::Result<()> {
         while !stop.load(Ordering::Relaxed) {
             self.deliver();
-            let now = self.now();
+            let now = self.epoch.now();
             if now >= self.next_housekeeping {
                 self.next_housekeeping = now + HOUSEKEEPING;
                 self.publish();
@@ -304,13 +310,9 @@ impl TunRelay {
         Ok(())
     }
 
-    fn now(&self) -> Time {
-        self.epoch.as_ref().map_or(Time::ZERO, Epoch::now)
-    }
-
     /// Writes what the links release.
     fn deliver(&mut self) {
-        let now = self.now();
+        let now = self.epoch.now();
         for (link, device) in [
             (&mut self.to_server, &self.server),
             (&mut self.to_client, &self.client),
@@ -326,13 +328,9 @@ impl TunRelay {
     }
 
     fn wait(&mut self) -> io::Result<()> {
-        let now = self.now();
-        let timeout = [self.to_server.next_timeout(), self.to_client.next_timeout()]
-            .into_iter()
-            .flatten()
-            .map(|due| due.saturating_duration_since(now))
-            .fold(STOP_CHECK, std::time::Duration::min);
-        self.wait_set.wait(timeout)
+        let now = self.epoch.now();
+        let links = [&self.to_server, &self.to_client];
+        self.wait_set.wait(longest_sleep(links, now))
     }
 
     fn take_in(&mut self) -> io::Result<()> {
@@ -358,7 +356,7 @@ impl TunRelay {
                     self.counters.not_forwarded += 1;
                     continue;
                 };
-                let now = self.epoch.as_ref().map_or(Time::ZERO, Epoch::now);
+                let now = self.epoch.now();
                 link.push(
                     now,
                     Datagram {
@@ -374,20 +372,9 @@ impl TunRelay {
     }
 
     fn publish(&self) {
-        *self
-            .published
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = self.counters();
+        self.published.publish(self.counters());
     }
 }
 
-/// Reads a running relay's counters from another thread; at most 100 ms old.
-#[derive(Clone, Debug)]
-pub struct TunMonitor(Arc<Mutex<TunCounters>>);
-
-impl TunMonitor {
-    /// The counters as last published.
-    pub fn counters(&self) -> TunCounters {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+/// Reads the counters of a running [`TunRelay`].
+pub type TunMonitor = Monitor<TunCounters>;

@@ -17,11 +17,6 @@ pub(super) struct Namespace(String);
 
 impl Namespace {
     pub(super) fn create(name: &str) -> Result<Self, TunError> {
-        if path(name).exists() {
-            return Err(TunError::NamespaceExists {
-                name: name.to_owned(),
-            });
-        }
         ip(&["netns", "add", name])?;
         let made = Self(name.to_owned());
         ip(&["-n", name, "link", "set", "lo", "up"])?;
@@ -78,6 +73,10 @@ pub(super) fn check_name(name: &str) -> Result<(), TunError> {
             name: name.to_owned(),
         })
     }
+}
+
+pub(super) fn exists(name: &str) -> bool {
+    path(name).exists()
 }
 
 fn path(name: &str) -> PathBuf {

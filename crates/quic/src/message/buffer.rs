@@ -1,6 +1,6 @@
 //! The pieces of a message that some reader still needs.
 //!
-//! Filled by `shared` with what the stream gives, by offset; knows neither stream nor readers. A
+//! Filled by `Payload` with what the stream gives, by offset; knows neither stream nor readers. A
 //! piece as it comes may be a small part of a large receive block, which it keeps from being used
 //! again: a few may, then they are copied to what they need. Many small neighbours are joined, so
 //! that a peer that sends byte by byte costs no more memory than one that does not.
@@ -15,11 +15,12 @@ use bytes::{Bytes, BytesMut};
 pub const MAX_MESSAGE_BUFFER: u64 = 1 << 20;
 
 /// Cap: buffered pieces of one message that may keep a whole receive block (64 KiB) in memory.
-pub(super) const MAX_LOOSE_PIECES: usize = 16;
+pub const MAX_LOOSE_PIECES: usize = 16;
 
-/// Cap: buffered pieces of one message. The engine bounds the gaps between them at half of that;
-/// with more pieces than that, neighbours are joined.
-pub(super) const MAX_MESSAGE_PIECES: usize = 1024;
+/// Cap: buffered pieces of one message. The engine bounds the gaps between what arrived at half of
+/// that; with more pieces than that, neighbours are joined. Readers that left out more than they
+/// took make gaps of their own: at the cap nothing more is taken out of the stream.
+pub const MAX_MESSAGE_PIECES: usize = 1024;
 
 /// A piece of at least this size may keep its block: half of it is data.
 const LARGE: usize = 32 << 10;
@@ -41,6 +42,17 @@ pub(super) struct Buffer {
 }
 
 impl Buffer {
+    /// No more pieces are taken.
+    pub(super) fn is_full(&self) -> bool {
+        self.pieces.len() >= MAX_MESSAGE_PIECES
+    }
+
+    /// Pieces here, and the bytes in them.
+    pub(super) fn held(&self) -> (usize, usize) {
+        let bytes = self.pieces.values().map(|piece| piece.data.len()).sum();
+        (self.pieces.len(), bytes)
+    }
+
     /// Adds bytes that are not here yet.
     pub(super) fn insert(&mut self, offset: u64, data: Bytes) {
         let loose = data.len() < LARGE;
