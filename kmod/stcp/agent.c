@@ -48,8 +48,8 @@ int stcp_submit(struct stcp *st)
 		return 0;
 	}
 	stcp_count(STCP_NO_AGENT);
-	pr_warn_ratelimited(open ? "the agent is overloaded: connections fail\n" :
-			    "no agent has /dev/stcp open (is `towline stcpd` running?): connections fail\n");
+	pr_warn_ratelimited("connections fail: %s\n", open ? "the agent is overloaded" :
+			    "no agent has /dev/stcp open (is `towline stcpd` running?)");
 	return -EPROTO;
 }
 
@@ -229,7 +229,7 @@ static struct file *stcp_take(struct stcp *st, struct stcp_request *request)
 	return file;
 }
 
-static ssize_t dev_read(struct file *dev, char __user *to, size_t len, loff_t *pos)
+static ssize_t queue_read(struct file *dev, char __user *to, size_t len, loff_t *pos)
 {
 	struct stcp_request request = {};
 	struct file *file = NULL;
@@ -263,13 +263,13 @@ static ssize_t dev_read(struct file *dev, char __user *to, size_t len, loff_t *p
 	return sizeof(request);
 }
 
-static __poll_t dev_poll(struct file *dev, poll_table *wait)
+static __poll_t queue_poll(struct file *dev, poll_table *wait)
 {
 	poll_wait(dev, &queue_wait, wait);
 	return list_empty_careful(&queue) ? 0 : EPOLLIN | EPOLLRDNORM;
 }
 
-static int dev_open(struct inode *inode, struct file *dev)
+static int queue_open(struct inode *inode, struct file *dev)
 {
 	bool busy;
 
@@ -280,7 +280,7 @@ static int dev_open(struct inode *inode, struct file *dev)
 	return busy ? -EBUSY : stream_open(inode, dev);
 }
 
-static int dev_release(struct inode *inode, struct file *dev)
+static int queue_release(struct inode *inode, struct file *dev)
 {
 	struct stcp *st;
 
@@ -294,12 +294,12 @@ static int dev_release(struct inode *inode, struct file *dev)
 	return 0;
 }
 
-static const struct file_operations dev_fops = {
+static const struct file_operations queue_fops = {
 	.owner = THIS_MODULE,
-	.open = dev_open,
-	.read = dev_read,
-	.poll = dev_poll,
-	.release = dev_release,
+	.open = queue_open,
+	.read = queue_read,
+	.poll = queue_poll,
+	.release = queue_release,
 };
 
 /* ---- counters: /sys/class/misc/stcp/ ---- */
@@ -343,7 +343,7 @@ ATTRIBUTE_GROUPS(stcp);
 static struct miscdevice device = {
 	.minor = MISC_DYNAMIC_MINOR,
 	.name = "stcp",
-	.fops = &dev_fops,
+	.fops = &queue_fops,
 	.mode = 0600,
 	.groups = stcp_groups,
 };

@@ -187,7 +187,6 @@ void stcp_finish(struct stcp *st, int err)
 		smp_store_release(&st->state, STCP_FAILED);
 		tcp_abort(sk, -err);
 	} else {
-		st->received_before = tcp_sk(sk)->bytes_received;
 		stcp_count(STCP_OK);
 		smp_store_release(&st->state, STCP_KEYED);
 	}

@@ -11,15 +11,15 @@
 
 #include "stcp.h"
 
-enum { RECORD_ALERT = 21, RECORD_HANDSHAKE = 22 };
+enum { RECORD_ALERT = 21, RECORD_HANDSHAKE = 22, RECORD_DATA = 23 };
 enum { ALERT_CLOSE_NOTIFY = 0, ALERT_BAD_RECORD_MAC = 20, ALERT_USER_CANCELED = 90 };
 enum { MESSAGE_TICKET = 4, MESSAGE_KEY_UPDATE = 24 };
 
 #define CMSG_ROOM CMSG_SPACE(sizeof(u8))
 
-/* What kTLS sends no flag with, or TCP ignores. MSG_SPLICE_PAGES and the like stay. */
-#define FLAGS_IGNORED (MSG_EOR | MSG_DONTROUTE | MSG_CONFIRM | MSG_WAITALL | MSG_TRUNC | \
-		       MSG_CTRUNC | MSG_PEEK | MSG_PROBE | MSG_ERRQUEUE | MSG_BATCH)
+#ifndef MSG_SPLICE_PAGES		/* before 6.5 */
+#define MSG_SPLICE_PAGES 0
+#endif
 
 static void stcp_send_alert(struct stcp *st, u8 level, u8 description)
 {
@@ -60,7 +60,7 @@ static u64 stcp_blocks(size_t len)
 /* A record of p bytes has p+22 on the wire and takes p/16+2 blocks at most: 3/32 bounds both. */
 static u64 stcp_received_blocks(const struct stcp *st)
 {
-	return (READ_ONCE(tcp_sk(st->sock->sk)->bytes_received) - st->received_before) / 32 * 3;
+	return READ_ONCE(tcp_sk(st->sock->sk)->bytes_received) / 32 * 3;
 }
 
 static void stcp_say_limit(struct stcp *st)
@@ -84,7 +84,8 @@ int stcp_send(struct stcp *st, struct msghdr *m, size_t len)
 	}
 	if (READ_ONCE(st->close_sent))
 		return sk_stream_error(sk, m->msg_flags, -EPIPE);
-	m->msg_flags &= ~FLAGS_IGNORED;
+	/* kTLS refuses what TCP ignores. */
+	m->msg_flags &= MSG_MORE | MSG_DONTWAIT | MSG_NOSIGNAL | MSG_SPLICE_PAGES;
 	m->msg_controllen = 0;		/* a program must not choose the type of its records */
 	n = st->base->sendmsg(st->sock, m, len);
 	if (n < (ssize_t)len)
@@ -122,9 +123,10 @@ static bool stcp_control_byte(struct stcp *st, u8 type, u8 byte)
 		st->message_left = st->message[1] << 16 | st->message[2] << 8 | st->message[3];
 		if (st->message[0] == MESSAGE_TICKET && !st->server)
 			return true;
-		pr_info_ratelimited(st->message[0] == MESSAGE_KEY_UPDATE ?
-				    "the peer of pid %u wants new keys, which this kernel can't change: the connection ends\n" :
-				    "the peer of pid %u sent a handshake message that is not allowed\n", st->pid);
+		pr_info_ratelimited("the peer of pid %u %s: the connection ends\n", st->pid,
+				    st->message[0] == MESSAGE_KEY_UPDATE ?
+				    "wants new keys, which this kernel can't change" :
+				    "sent a handshake message that is not allowed");
 	}
 	WRITE_ONCE(st->read_err, -EPROTO);
 	return false;
@@ -153,7 +155,7 @@ static int stcp_take_control(struct stcp *st)
 
 	mutex_lock(&st->control);
 	n = stcp_read_own(st, buf, 1, MSG_PEEK, &type);
-	if (n > 0 && type == TLS_RECORD_TYPE_DATA)
+	if (n > 0 && type == RECORD_DATA)
 		n = 0;
 	if (n > 0)
 		n = stcp_read_own(st, buf, sizeof(buf), 0, &again);
@@ -189,6 +191,7 @@ static int stcp_why(struct stcp *st, int n)
 	case -EINVAL:
 	case -EIO:
 		pr_info_ratelimited("pid %u received a record that is damaged or forged: the connection ends\n", st->pid);
+		sock_error(st->sock->sk);	/* kTLS left one, and sends nothing until it is gone */
 		stcp_send_alert(st, 2, ALERT_BAD_RECORD_MAC);
 		stcp_break(st, -EPROTO);
 		return -EPROTO;

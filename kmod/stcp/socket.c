@@ -155,7 +155,7 @@ static __poll_t stcp_poll(struct file *file, struct socket *sock, poll_table *wa
 		return mask;
 	if (state != STCP_KEYED)
 		return mask & (EPOLLERR | EPOLLHUP);
-	if (mask & EPOLLIN && stcp_peek(st, 1) == -EAGAIN)
+	if (mask & EPOLLIN && !(mask & EPOLLERR) && stcp_peek(st, 1) == -EAGAIN)
 		mask &= ~(EPOLLIN | EPOLLRDNORM);
 	if (READ_ONCE(st->eof))
 		mask |= EPOLLIN | EPOLLRDNORM | EPOLLRDHUP;

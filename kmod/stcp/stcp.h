@@ -69,7 +69,6 @@ struct stcp {
 	/* Records, once keyed. */
 	struct mutex control;		/* one reader of control records at a time */
 	atomic64_t sent_blocks;
-	u64 received_before;
 	int read_err;
 	bool eof, read_shut, close_sent;
 	u8 alert[2], message[4], alert_len, message_len;
