@@ -180,8 +180,11 @@ void stcp_finish(struct stcp *st, int err)
 		stcp_put(st);
 	if (err) {
 		/* Where TCP's connection ended first, its reason is the one. */
-		if (READ_ONCE(sk->sk_state) == TCP_CLOSE && READ_ONCE(sk->sk_err))
+		if (READ_ONCE(sk->sk_state) == TCP_CLOSE && READ_ONCE(sk->sk_err)) {
+			if (sk->sk_err == EPIPE)	/* RST after FIN */
+				WRITE_ONCE(sk->sk_err, ECONNRESET);
 			err = -READ_ONCE(sk->sk_err);
+		}
 		st->err = err;
 		stcp_count(err == -ETIMEDOUT ? STCP_TIMED_OUT : STCP_FAIL);
 		smp_store_release(&st->state, STCP_FAILED);

@@ -168,14 +168,18 @@ static int stcp_shutdown(struct socket *sock, int how)
 {
 	struct stcp *st = stcp_of(sock);
 	const struct proto_ops *base = stcp_tcp_ops(sock->sk);
+	bool gave_up;
 
 	if (st) {
 		mutex_lock(&st->lock);
 		if (how != SHUT_WR)
 			stcp_stop_listening(st);
-		if (st->state == STCP_QUEUED || st->state == STCP_TAKEN)
+		gave_up = st->state == STCP_QUEUED || st->state == STCP_TAKEN;
+		if (gave_up)
 			stcp_finish(st, -ECONNABORTED);
 		mutex_unlock(&st->lock);
+		if (gave_up)
+			return 0;
 		if (stcp_state(st) == STCP_KEYED) {
 			if (how != SHUT_RD)
 				stcp_send_close(st);

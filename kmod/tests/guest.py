@@ -6,6 +6,7 @@ the real one (the default), or none, where the test plays the agent itself.
 
 import errno
 import fcntl
+import gc
 import os
 import select
 import signal
@@ -253,7 +254,7 @@ def a_connection_is_writable_when_it_is_keyed_and_not_before():
         fails(errno.EAGAIN, s.recv, 1)
         fails(errno.ENOTCONN, s.getsockopt, PROTOCOL, STCP_PEER, 36)
         epoll = select.epoll()
-        epoll.register(s, select.EPOLLIN | select.EPOLLOUT | select.EPOLLET)
+        epoll.register(s, select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EPOLLET)
         assert epoll.poll(0.1) == []
         AGENT.send(signal.SIGCONT)
         assert epoll.poll(5) == [(s.fileno(), select.EPOLLOUT)]
@@ -301,7 +302,7 @@ def an_interrupted_connect_goes_on():
         code = ("import socket,signal,sys; signal.signal(signal.SIGALRM, lambda *_: None); "
                 "signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1); "
                 "s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, int(sys.argv[2])); "
-                "s.connect(('127.0.0.1', int(sys.argv[1]))); s.sendall(b'done')")
+                "s.connect(('127.0.0.1', int(sys.argv[1]))); signal.setitimer(signal.ITIMER_REAL, 0); s.sendall(b'done')")
         child = subprocess.Popen([sys.executable, "-c", code, str(l.getsockname()[1]), str(PROTOCOL)])
         until("the child waits for the agent", lambda: counter("pending") >= 1, 20)
         time.sleep(0.5)
@@ -866,7 +867,7 @@ def openssl(*arguments, **more):
 @test()
 def openssl_s_server_serves_a_client_of_ours():
     for tickets in ("0", "2"):
-        server = openssl("s_server", "-quiet", "-tls1_3", "-num_tickets", tickets, "-cert", "/t/cert.pem",
+        server = openssl("s_server", "-quiet", "-4", "-tls1_3", "-num_tickets", tickets, "-cert", "/t/cert.pem",
                          "-key", "/t/key.pem", "-port", "4433", "-naccept", "1", "-rev")
         until("it listens", lambda: is_listening(4433), 30)
         s = new()
@@ -1119,6 +1120,7 @@ def main():
             failed.append(name)
             word = "FAILED"
         signal.alarm(0)
+        gc.collect()
         print(f"{word:6} {time.monotonic() - began:6.1f} s  {name}", flush=True)
         if AGENT:
             AGENT.stop()
