@@ -342,7 +342,8 @@ def a_peer_in_clear_is_refused():
     with listener(protocol=0) as l, new() as s:
         s.setblocking(False)
         fails(errno.EINPROGRESS, s.connect, l.getsockname())
-        l.accept()[0].sendall(b"x" * 100)
+        peer, _ = l.accept()
+        peer.sendall(b"x" * 100)
         assert wait_for(s, select.POLLOUT) & select.POLLERR
         assert s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.EPROTO
 
@@ -930,14 +931,14 @@ def pythons_socket_and_asyncio_change_only_the_protocol():
 def a_request_costs_as_many_system_calls_as_with_tcp():
     counts = {}
     for protocol in (0, PROTOCOL):
-        run_echo("sockets", protocol, 200, ["strace", "-f", "-c", "-o", "/tmp/strace"])
+        run_echo("sockets", protocol, 100, ["strace", "-f", "-c", "-o", "/tmp/strace"])
         with open("/tmp/strace") as file:
             rows = [line.split() for line in file]
         counts[protocol] = sum(int(row[3]) for row in rows if row and row[-1] in ("recvfrom", "sendto", "read", "write", "poll"))
         SNIFFER.reset() if protocol == 0 else None
     ratio = counts[PROTOCOL] / counts[0]
     print(f"  {counts[0]} with TCP, {counts[PROTOCOL]} with ours: ratio {ratio:.3f}")
-    assert counts[0] > 500 and abs(ratio - 1) < 0.02
+    assert counts[0] > 250 and abs(ratio - 1) < 0.02
 
 
 # The module itself.

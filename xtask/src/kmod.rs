@@ -26,11 +26,19 @@ pub(crate) const PACKAGES: &[(&str, &str, &str)] = &[
         "qemu-system-x86_64",
         "runs the guest of the kernel module's tests",
     ),
-    ("seabios", "/usr/share/seabios/bios-256k.bin", "its firmware"),
+    (
+        "seabios",
+        "/usr/share/seabios/bios-256k.bin",
+        "its firmware",
+    ),
     ("busybox-static", "busybox", "the guest's shell"),
     ("cpio", "cpio", "packs the guest's files"),
     ("kmod", "/sbin/depmod", "depmod for the guest's modules"),
-    ("libelf-dev", "/usr/include/libelf.h", "objtool, as the module is built"),
+    (
+        "libelf-dev",
+        "/usr/include/libelf.h",
+        "objtool, as the module is built",
+    ),
     ("gcc", "gcc", "builds the module and the guest's programs"),
     ("make", "make", "the same"),
     ("xz-utils", "xz", "unpacks the guest's modules"),
@@ -69,7 +77,9 @@ pub(crate) fn kmod_test(arguments: &[String]) -> Outcome {
             other => match other.strip_prefix("--kernel=") {
                 Some(named) => version = named,
                 None if other.starts_with('-') => {
-                    return Err(format!("unknown argument `{other}`: [--kernel=6.12|6.1] [TEST…]"));
+                    return Err(format!(
+                        "unknown argument `{other}`: [--kernel=6.12|6.1] [TEST…]"
+                    ));
                 }
                 None => tests.push(other.to_owned()),
             },
@@ -89,7 +99,10 @@ pub(crate) fn suite(skips: &mut Skips) -> Outcome<String> {
     }
     // No network is not this suite's failure; a wrong module is.
     if let Err(why) = Kernel::fetch("6.12", &cache()) {
-        skips.add("kernel module", &format!("Linux 6.12 could not be fetched: {why}"));
+        skips.add(
+            "kernel module",
+            &format!("Linux 6.12 could not be fetched: {why}"),
+        );
         return Ok("skipped".to_owned());
     }
     test_on("6.12", &[])
@@ -101,7 +114,9 @@ fn missing() -> Option<String> {
         return Some("the guest is x86-64 Linux, this machine is not".to_owned());
     }
     if which("apt-get").is_none() {
-        return Some("the guest's kernel comes from Debian with apt-get, which is not here".to_owned());
+        return Some(
+            "the guest's kernel comes from Debian with apt-get, which is not here".to_owned(),
+        );
     }
     let missing: Vec<&str> = PACKAGES
         .iter()
@@ -180,7 +195,11 @@ fn stage(image: &Image, kernel: &Kernel, module: &Path, build: &Path, tests: &[S
          -addext subjectAltName=DNS:localhost,IP:127.0.0.1"
             .split_whitespace(),
     );
-    openssl.arg("-keyout").arg(&key).arg("-out").arg(&certificate);
+    openssl
+        .arg("-keyout")
+        .arg(&key)
+        .arg("-out")
+        .arg(&certificate);
     capture(openssl.stderr(std::process::Stdio::null()))?;
     image.add(&certificate, "t/cert.pem")?;
     image.add(&key, "t/key.pem")?;
@@ -224,7 +243,10 @@ fn boot(kernel: &Kernel, initrd: &Path) -> Option<Outcome<String>> {
         .arg("-initrd")
         .arg(initrd)
         // slub_debug: freed memory is poisoned, so that its use is an oops.
-        .args(["-append", "console=ttyS0 quiet panic=-1 oops=panic mitigations=off nokaslr slub_debug=FZP"]);
+        .args([
+            "-append",
+            "console=ttyS0 quiet panic=-1 oops=panic mitigations=off nokaslr slub_debug=FZP",
+        ]);
     let mut status = None;
     let mut closing = None;
     // QEMU's own status says nothing about the tests.

@@ -23,7 +23,11 @@ impl Image {
         }
         // Programs and the kernel look for their tools in several places.
         fs::create_dir(folder.join("usr")).map_err(io("usr"))?;
-        for (link, to) in [("sbin", "bin"), ("usr/bin", "../bin"), ("usr/sbin", "../bin")] {
+        for (link, to) in [
+            ("sbin", "bin"),
+            ("usr/bin", "../bin"),
+            ("usr/sbin", "../bin"),
+        ] {
             symlink(to, folder.join(link)).map_err(io(link))?;
         }
         Ok(Self(folder.to_path_buf()))

@@ -77,14 +77,16 @@ impl Kernel {
     pub(super) fn stage_modules(&self, image: &Image, names: &[&str]) -> Outcome {
         let base = format!("lib/modules/{}", self.release);
         let folder = self.folder.join(&base);
-        let table =
-            fs::read_to_string(folder.join("modules.dep")).map_err(io("modules.dep"))?;
+        let table = fs::read_to_string(folder.join("modules.dep")).map_err(io("modules.dep"))?;
         let mut wanted = BTreeSet::new();
         for line in table.lines() {
             let Some((file, needs)) = line.split_once(':') else {
                 continue;
             };
-            let stem = file.rsplit('/').next().and_then(|name| name.split('.').next());
+            let stem = file
+                .rsplit('/')
+                .next()
+                .and_then(|name| name.split('.').next());
             let stem = stem.unwrap_or_default().replace('_', "-");
             if names.iter().any(|name| name.replace('_', "-") == stem) {
                 wanted.insert(file);
@@ -139,7 +141,9 @@ impl Apt {
             ("Dir::Cache", ""),
         ] {
             let path = self.folder.join(value);
-            command.arg("-o").arg(format!("{option}={}", path.display()));
+            command
+                .arg("-o")
+                .arg(format!("{option}={}", path.display()));
         }
         command.args(["-o", "APT::Sandbox::User="]);
         command
@@ -158,10 +162,7 @@ impl Apt {
     fn download(&self, packages: &[&str]) -> Outcome<Vec<PathBuf>> {
         let folder = self.folder.join("debs");
         let mut command = self.command("apt-get");
-        run(command
-            .arg("download")
-            .args(packages)
-            .current_dir(&folder))?;
+        run(command.arg("download").args(packages).current_dir(&folder))?;
         Ok(files_under(&folder, "deb"))
     }
 }

@@ -27,10 +27,14 @@ fn main() {
         Some("chacha") => Cipher::ChaCha20,
         _ => Cipher::Aes128Gcm,
     };
-    let provider = provider(&CipherPreference::only(cipher), &KeyExchangePreference::default());
+    let provider = provider(
+        &CipherPreference::only(cipher),
+        &KeyExchangePreference::default(),
+    );
     let settings = TlsSettings::new(Arc::new(provider), Arc::new(DefaultTimeProvider));
     let read = |path: &String| std::fs::read(path).expect("a file");
-    let identity = Identity::from_pem(&read(&arguments[1]), &read(&arguments[2])).expect("identity");
+    let identity =
+        Identity::from_pem(&read(&arguments[1]), &read(&arguments[2])).expect("identity");
     let pin = identity.certificate_pin().expect("a certificate");
     let client = ClientConfig::new(
         &Trust::Pinned(vec![Pin::Certificate(pin)]),
@@ -101,7 +105,9 @@ fn serve(file: &mut File, mut handshake: Handshake) -> Result<(u8, [u8; 32]), St
             break;
         }
         let wanted = handshake.wanted().min(buffer.len());
-        let len = file.read(&mut buffer[..wanted]).map_err(|e| e.to_string())?;
+        let len = file
+            .read(&mut buffer[..wanted])
+            .map_err(|e| e.to_string())?;
         if len == 0 {
             return Err(handshake.handle_eof().to_string());
         }
@@ -120,7 +126,9 @@ fn serve(file: &mut File, mut handshake: Handshake) -> Result<(u8, [u8; 32]), St
     let pin = established
         .peer()
         .map_or([0; 32], |peer| *peer.key_pin().as_bytes());
-    let (keys, _) = established.into_kernel().ok_or("bytes beyond the handshake")?;
+    let (keys, _) = established
+        .into_kernel()
+        .ok_or("bytes beyond the handshake")?;
     install(file, 1, &keys.transmit)?;
     install(file, 2, &keys.receive)?;
     Ok((authentication, pin))
