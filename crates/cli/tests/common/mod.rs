@@ -261,6 +261,10 @@ impl Server {
         }
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// The URL with a path.
     pub(crate) fn url_of(&self, path: &str) -> String {
         self.url.replacen("/#", &format!("/{path}#"), 1)
