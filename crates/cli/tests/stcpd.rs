@@ -4,7 +4,9 @@
 
 mod common;
 
+use std::fs::Permissions;
 use std::io::Write as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -25,6 +27,8 @@ impl Daemon {
         let notify = scratch.path("notify.sock");
         let _ = std::fs::remove_file(&notify);
         let manager = UnixDatagram::bind(&notify).unwrap();
+        // As systemd's: for every user.
+        std::fs::set_permissions(&notify, Permissions::from_mode(0o777)).unwrap();
         manager
             .set_read_timeout(Some(Duration::from_secs(20)))
             .unwrap();
@@ -159,6 +163,15 @@ fn it_gives_up_root_for_good() {
     ] {
         assert!(status.contains(line), "{line}: {status}");
     }
+    // What was made at the first use is the user's, so that it can be read again.
+    let key = scratch.path("home/stcp-key.pem");
+    assert_eq!(std::fs::metadata(key).unwrap().uid(), 65534);
+    daemon.agent.signal(Signal::HUP);
+    assert!(daemon.told().starts_with("RELOADING=1"));
+    assert_eq!(daemon.told(), "READY=1");
+    daemon.agent.signal(Signal::TERM);
+    let ended = daemon.agent.wait();
+    assert!(!ended.stderr.contains("stays in force"), "{ended:?}");
 }
 
 #[test]

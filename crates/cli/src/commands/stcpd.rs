@@ -8,6 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::process::{Resource, getrlimit, setrlimit};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use towline::stcp::agent::{Agent, ModuleDevice, PreloadListener, drop_privileges};
@@ -47,6 +48,26 @@ impl PolicyArgs {
     }
 }
 
+/// What was made at the first use is to be the user's, who reads and writes it from now on.
+fn hand_over(policy: &Policy, (uid, gid): (u32, u32)) -> io::Result<()> {
+    for path in policy.first_use_files() {
+        match std::os::unix::fs::lchown(path, Some(uid), Some(gid)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Each connection under way takes a descriptor, so as many as we may have.
+pub(crate) fn raise_descriptor_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!("the limit of descriptors cannot be raised: {error}");
+    }
+}
+
 /// Flags of `stcpd`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct StcpdArgs {
@@ -66,6 +87,7 @@ pub(crate) struct StcpdArgs {
 impl StcpdArgs {
     /// Serves until SIGTERM or Ctrl-C.
     pub(crate) async fn run(self, printer: Printer) -> Result<Exit, Failure> {
+        raise_descriptor_limit();
         let policy = self.policy.load()?;
         let user = self.user.as_deref().map(user).transpose()?;
         // Asking has root load the module `tls`.
@@ -76,10 +98,12 @@ impl StcpdArgs {
         let mut terminate = signal(SignalKind::terminate()).map_err(cannot)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
         let mut hang_up = signal(SignalKind::hangup()).map_err(cannot)?;
-        if let Some((uid, gid)) = user {
-            drop_privileges(uid, gid).map_err(|error| {
-                Failure::new(Exit::Other, format!("root could not be given up: {error}"))
-            })?;
+        if let Some(user) = user {
+            hand_over(&policy, user)
+                .and_then(|()| drop_privileges(user.0, user.1))
+                .map_err(|error| {
+                    Failure::new(Exit::Other, format!("root could not be given up: {error}"))
+                })?;
         }
         describe(&policy, &self.socket, device.is_some(), &ktls, printer);
         let agent = Agent::new(policy);

@@ -24,7 +24,7 @@ use super::cgroup::Cgroup;
 use super::redirect::Redirect;
 use super::status::{left_over_commands, warn_of_left_overs};
 use super::tiers::{Tier, module_protocol};
-use crate::commands::stcpd::PolicyArgs;
+use crate::commands::stcpd::{PolicyArgs, raise_descriptor_limit};
 use crate::exit::{Exit, Failure};
 use crate::printer::Printer;
 
@@ -87,6 +87,7 @@ impl RunArgs {
     }
 
     async fn run_relayed(self, printer: Printer) -> Result<Exit, Failure> {
+        raise_descriptor_limit();
         let agent = Agent::new(self.policy.load()?);
         let relay = Relay::open().map_err(|error| cannot(format!("the relay's ports: {error}")))?;
         let ports = relay.ports();

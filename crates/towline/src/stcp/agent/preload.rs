@@ -21,7 +21,7 @@ use super::{Agent, Asker, Failure};
 use crate::stcp::ktls;
 
 /// Cap: programs connected to the agent's socket at once. More wait in the socket's backlog.
-const MAX_PRELOAD_CLIENTS: usize = 256;
+pub(super) const MAX_PRELOAD_CLIENTS: usize = 256;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 128;

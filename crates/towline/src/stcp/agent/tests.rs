@@ -7,6 +7,7 @@ use tokio::net::{TcpListener, TcpStream};
 use towline_stcp::Authentication;
 use towline_wire::{AgentRequest, Carrier, Side};
 
+use super::preload::MAX_PRELOAD_CLIENTS;
 use super::{Agent, Asker, Failure, PreloadListener};
 use crate::stcp::policy::tests::Folder;
 use crate::stcp::policy::{Admitted, Policy, Refusal};
@@ -67,7 +68,8 @@ async fn a_server_with_another_key_is_refused_with_what_to_do() {
     let folder = Folder::new();
     let (client, server) = (agent(&folder, "client"), agent(&folder, "server"));
     let impostor = agent(&folder, "impostor");
-    meet(&client, &server).await.map(Result::unwrap);
+    let [near, far] = meet(&client, &server).await;
+    assert!(near.is_ok() && far.is_ok());
     let [refused, _] = meet(&client, &impostor).await;
     let error = refused.unwrap_err();
     assert!(matches!(
@@ -190,4 +192,35 @@ async fn a_socket_handed_over_is_keyed_or_shut_down() {
         }
     }
     assert_eq!(client.stats().pending + server.stats().pending, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_too_many_waits_until_another_has_gone() {
+    let folder = Folder::new();
+    let agent = agent(&folder, "agent");
+    let path = folder.0.join("agent.sock");
+    let listener = PreloadListener::bind(&path).unwrap();
+    tokio::spawn(async move { agent.serve_preload(&listener).await });
+    let work = move || {
+        let connect = |_| {
+            let kind = socket2::Type::SEQPACKET;
+            let socket = socket2::Socket::new(socket2::Domain::UNIX, kind, None).unwrap();
+            socket
+                .connect(&socket2::SockAddr::unix(&path).unwrap())
+                .unwrap();
+            socket
+        };
+        let mut programs: Vec<_> = (0..MAX_PRELOAD_CLIENTS).map(connect).collect();
+        let mut last = connect(0);
+        // What is no request is answered with the end.
+        last.send(b"?").unwrap();
+        last.set_read_timeout(Some(Duration::from_millis(200)))
+            .unwrap();
+        let early = std::io::Read::read(&mut last, &mut [0]);
+        assert!(early.is_err(), "{early:?}");
+        programs.pop();
+        last.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        assert_eq!(std::io::Read::read(&mut last, &mut [0]).unwrap(), 0);
+    };
+    tokio::task::spawn_blocking(work).await.unwrap();
 }

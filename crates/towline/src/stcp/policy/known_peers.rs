@@ -107,7 +107,7 @@ fn lock(path: &Path) -> io::Result<File> {
         .create(true)
         .truncate(false)
         .mode(0o600)
-        .open(beside(path, ".lock"))?;
+        .open(lock_file(path))?;
     file.lock()?;
     Ok(file)
 }
@@ -127,6 +127,11 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty());
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+/// The file that is locked for the list at `path`.
+pub(super) fn lock_file(path: &Path) -> PathBuf {
+    beside(path, ".lock")
 }
 
 fn beside(path: &Path, ending: &str) -> PathBuf {

@@ -307,6 +307,22 @@ impl Policy {
         &self.source
     }
 
+    /// Folder and files of the first use, whether or not they are there by now; none of a policy
+    /// file.
+    pub fn first_use_files(&self) -> Vec<PathBuf> {
+        if !self.source.is_dir() {
+            return Vec::new();
+        }
+        let file = |name: &str| self.source.join(name);
+        let known_peers = file(KNOWN_PEERS_FILE);
+        vec![
+            self.source.clone(),
+            file(OWN_KEY_FILE),
+            known_peers::lock_file(&known_peers),
+            known_peers,
+        ]
+    }
+
     /// The pins of our own keys, by the side that shows them.
     pub fn own_keys(&self) -> &[(Side, KeyPin)] {
         &self.own_keys

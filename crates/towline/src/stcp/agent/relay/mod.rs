@@ -16,15 +16,11 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use towline_wire::{Carrier, Side};
 
 use super::handshake::Wire;
 use super::{Agent, Asker, Failure};
-
-/// Cap: connections relayed at once, each door.
-const MAX_RELAYED: usize = 16_384;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 4096;
@@ -132,7 +128,8 @@ impl Relay {
 }
 
 impl Agent {
-    /// Relays for ever. `probe` is a destination at which nobody is: whoever connects to it is
+    /// Relays for ever, as many connections as the process may have descriptors for: those without a
+    /// handshake are bounded, and the others' peers are known. `probe` is a destination at which nobody is: whoever connects to it is
     /// answered with its port as a decimal line, which shows that the redirect works.
     pub async fn serve_relay(self: Arc<Self>, relay: Relay, probe: SocketAddr) {
         let inner = Arc::clone(&self).serve_door(&relay.inner, Side::Client, Some(probe));
@@ -141,7 +138,6 @@ impl Agent {
     }
 
     async fn serve_door(self: Arc<Self>, door: &Door, side: Side, probe: Option<SocketAddr>) {
-        let places = Arc::new(Semaphore::new(MAX_RELAYED));
         loop {
             let (stream, from) = match door.accept().await {
                 Ok(accepted) => accepted,
@@ -152,16 +148,8 @@ impl Agent {
                     continue;
                 }
             };
-            let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
-                tracing::warn!(%from, "refused: {MAX_RELAYED} connections are relayed already");
-                reset(&stream);
-                continue;
-            };
             let agent = Arc::clone(&self);
-            tokio::spawn(async move {
-                agent.relay_connection(stream, from, side, probe).await;
-                drop(place);
-            });
+            tokio::spawn(async move { agent.relay_connection(stream, from, side, probe).await });
         }
     }
 
