@@ -22,6 +22,14 @@ const PACKAGES: &[(&str, &str)] = &[
         "iproute2",
         "network namespaces for the relay's TUN form (as root)",
     ),
+    ("nftables", "the redirect of towline stcp run (as root)"),
+    (
+        "redis-server",
+        "an unmodified program under towline stcp run",
+    ),
+    ("nginx-light", "another one"),
+    ("curl", "its client"),
+    ("busybox-static", "static programs under towline stcp run"),
     ("valgrind", "counts instructions for make counts"),
     ("cmake", "aws-lc on targets without a prepared build"),
 ];

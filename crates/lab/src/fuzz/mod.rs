@@ -2,15 +2,17 @@
 //! `cargo test` alike.
 //!
 //! Each returns a signature of what happened, by which the stable mutator tells new behaviour; a
-//! broken promise is a panic. `packet` needs no keys, `frame` no engine, `connection` is a whole
+//! broken promise is a panic. `agent` is a request to the agent of secure TCP; `packet` needs no keys, `frame` no engine, `connection` is a whole
 //! connected pair behind the null AEAD, so that mutated bytes reach the frame handlers.
 
+mod agent;
 #[cfg(debug_assertions)]
 mod connection;
 mod frame;
 mod mutate;
 mod packet;
 
+pub use agent::agent;
 #[cfg(debug_assertions)]
 pub use connection::connection;
 pub use frame::frame;

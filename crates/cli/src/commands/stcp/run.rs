@@ -1,0 +1,362 @@
+//! `towline stcp run CMD…`: an unmodified program whose TCP connections are encrypted.
+//!
+//! The program runs in a cgroup of its own. In the relay tier: relay, cgroup, guard, redirect, a probe
+//! from inside the cgroup, the program. In the module tier the change of `socket()` takes the place
+//! of guard and redirect. Nothing is started unless all before it is in force. At the end the other
+//! way round: every process of the cgroup has ended before the rest goes. If this process is
+//! killed, all of it stays, and connections are refused or encrypted still.
+
+use std::ffi::OsString;
+use std::io::IsTerminal as _;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+use socket2::{Domain, Socket, Type};
+use tokio::process::{Child, Command};
+use tokio::signal::unix::{SignalKind, signal};
+use towline::stcp::agent::{Agent, Relay, RelayPorts, Upgrade, guard_cgroup, upgrade_cgroup};
+
+use super::cgroup::Cgroup;
+use super::redirect::Redirect;
+use super::status::{left_over_commands, warn_of_left_overs};
+use super::tiers::{Tier, module_protocol};
+use crate::commands::stcpd::{PolicyArgs, raise_descriptor_limit};
+use crate::exit::{Exit, Failure};
+use crate::printer::Printer;
+
+/// How long the program's processes have after SIGTERM.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// How often is looked whether the cgroup is empty by now.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// How often is looked whether the redirect is still there. Meanwhile the guard holds.
+const CHECK: Duration = Duration::from_secs(5);
+
+/// Flags of `run`.
+#[derive(clap::Args)]
+pub(crate) struct RunArgs {
+    /// Which tier; without it the best that works here
+    #[arg(long, value_enum)]
+    tier: Option<Tier>,
+    #[command(flatten)]
+    policy: PolicyArgs,
+    /// The program and its arguments
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        required = true,
+        value_name = "CMD"
+    )]
+    command: Vec<OsString>,
+}
+
+impl RunArgs {
+    /// Runs the program to its end; its exit code is ours.
+    pub(crate) async fn run(self, printer: Printer) -> Result<Exit, Failure> {
+        let tier = self.tier()?;
+        warn_of_left_overs(&left_over_commands(), printer);
+        match tier {
+            Tier::Relay => self.run_relayed(printer).await,
+            Tier::Module => self.run_upgraded(printer).await,
+            Tier::Ktls => Err(cannot("`stcp run` has no preload shim yet")),
+        }
+    }
+
+    fn tier(&self) -> Result<Tier, Failure> {
+        let tried: Vec<_> = match self.tier {
+            Some(tier) => vec![tier.status()],
+            None => Tier::ALL.map(Tier::status).into(),
+        };
+        if let Some(status) = tried.iter().find(|status| status.state.is_ok()) {
+            return Ok(status.tier);
+        }
+        let why: Vec<_> = tried
+            .iter()
+            .filter_map(|status| {
+                let why = status.state.as_ref().err()?;
+                Some(format!("{}: {why}", status.tier.name()))
+            })
+            .collect();
+        Err(cannot(format!("no tier works here ({})", why.join("; ")))
+            .next("see `towline stcp status`"))
+    }
+
+    async fn run_relayed(self, printer: Printer) -> Result<Exit, Failure> {
+        raise_descriptor_limit();
+        let agent = Agent::new(self.policy.load()?);
+        let relay = Relay::open().map_err(|error| cannot(format!("the relay's ports: {error}")))?;
+        let ports = relay.ports();
+        // Nobody listens there as long as the socket is held.
+        let (_reserved, probe) =
+            probe_address().map_err(|error| cannot(format!("an address to probe: {error}")))?;
+        // In a task of its own: whatever this function waits for, the relay goes on.
+        let serving = tokio::spawn(std::sync::Arc::clone(&agent).serve_relay(relay, probe));
+        let ended = self
+            .run_in_cgroup(Tier::Relay, printer, |cgroup| {
+                redirect(cgroup, ports, probe)
+            })
+            .await;
+        serving.abort();
+        ended
+    }
+
+    async fn run_upgraded(self, printer: Printer) -> Result<Exit, Failure> {
+        let protocol = module_protocol().map_err(cannot)?;
+        self.run_in_cgroup(Tier::Module, printer, |cgroup| upgrade(cgroup, protocol))
+            .await
+    }
+
+    /// `force` puts in force what the tier needs and says how to probe it.
+    async fn run_in_cgroup(
+        &self,
+        tier: Tier,
+        printer: Printer,
+        force: impl FnOnce(&Cgroup) -> Result<(Force, Vec<String>), String>,
+    ) -> Result<Exit, Failure> {
+        let signals = Signals::install()?;
+        let cgroup = Cgroup::create().map_err(cannot)?;
+        let (force, probe) = match force(&cgroup) {
+            Ok(in_force) => in_force,
+            Err(why) => {
+                take_down(cgroup, None).await?;
+                return Err(cannot(why));
+            }
+        };
+        let child = match self.start(&cgroup, probe).await {
+            Ok(child) => child,
+            Err(failure) => {
+                take_down(cgroup, Some(force)).await?;
+                return Err(failure);
+            }
+        };
+        printer.record(&json!({
+            "schema": "towline.stcp.run/1",
+            "tier": tier.name(),
+            "pid": child.id(),
+            "cgroup": cgroup.path(),
+        }));
+        let ended = wait(child, signals, &cgroup, &force, printer).await;
+        take_down(cgroup, Some(force)).await?;
+        ended
+    }
+
+    /// The probe, then the program.
+    async fn start(&self, cgroup: &Cgroup, probe: Vec<String>) -> Result<Child, Failure> {
+        let mut command = vec![OsString::from("/proc/self/exe"), "stcp".into()];
+        command.extend(probe.into_iter().map(OsString::from));
+        let probed = enter(cgroup, &command).stdin(Stdio::null()).output().await;
+        let why = match probed {
+            Ok(ended) if ended.status.success() => None,
+            Ok(ended) => Some(String::from_utf8_lossy(&ended.stderr).trim().to_owned()),
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(why) = why {
+            return Err(cannot(format!("a trial connection failed ({why})")));
+        }
+        enter(cgroup, &self.command)
+            .spawn()
+            .map_err(|error| cannot(error.to_string()))
+    }
+}
+
+/// What a tier has put in force.
+enum Force {
+    Redirect(Redirect),
+    Upgrade(Upgrade),
+}
+
+impl Force {
+    fn is_there(&self) -> bool {
+        match self {
+            Self::Redirect(redirect) => redirect.is_there(),
+            Self::Upgrade(_) => true,
+        }
+    }
+
+    fn remove(self) -> Result<(), String> {
+        match self {
+            // If somebody flushed it, it is gone already.
+            Self::Redirect(redirect) if !redirect.is_there() => Ok(()),
+            Self::Redirect(redirect) => redirect.remove(),
+            Self::Upgrade(upgrade) => {
+                drop(upgrade);
+                Ok(())
+            }
+        }
+    }
+}
+
+fn redirect(
+    cgroup: &Cgroup,
+    ports: RelayPorts,
+    probe: SocketAddr,
+) -> Result<(Force, Vec<String>), String> {
+    guard_cgroup(cgroup.path())
+        .map_err(|error| format!("the guard (cgroup BPF) cannot be put up: {error}"))?;
+    let redirect = Redirect::install(cgroup, ports, probe)?;
+    let probe = ["probe", "--address", &probe.to_string()].map(str::to_owned);
+    Ok((Force::Redirect(redirect), probe.into()))
+}
+
+fn upgrade(cgroup: &Cgroup, protocol: u16) -> Result<(Force, Vec<String>), String> {
+    let pin = super::cgroup::pin_path();
+    let upgrade = upgrade_cgroup(cgroup.path(), protocol, pin.clone()).map_err(|error| {
+        format!(
+            "`socket()` cannot be changed: {error} (is {} mounted? mount -t bpf bpf /sys/fs/bpf)",
+            pin.parent().unwrap_or(&pin).display()
+        )
+    })?;
+    let probe = ["probe", "--protocol", &protocol.to_string()].map(str::to_owned);
+    Ok((Force::Upgrade(upgrade), probe.into()))
+}
+
+fn cannot(why: impl Into<String>) -> Failure {
+    let why = why.into();
+    Failure::new(
+        Exit::Other,
+        format!("the program was not started, it would not be encrypted: {why}"),
+    )
+}
+
+/// An address of this machine at which nobody listens, held as long as the socket is.
+fn probe_address() -> std::io::Result<(Socket, SocketAddr)> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into())?;
+    let address = socket
+        .local_addr()?
+        .as_socket()
+        .ok_or(std::io::ErrorKind::AddrNotAvailable)?;
+    Ok((socket, address))
+}
+
+/// A program inside the cgroup.
+fn enter(cgroup: &Cgroup, command: &[OsString]) -> Command {
+    let mut entering = Command::new("/proc/self/exe");
+    entering
+        .args(["stcp", "enter", "--cgroup"])
+        .arg(cgroup.path())
+        .arg("--")
+        .args(command);
+    entering
+}
+
+/// Every process ends, then what is in force goes, then the cgroup with its guard.
+async fn take_down(cgroup: Cgroup, force: Option<Force>) -> Result<(), Failure> {
+    let wrong = |why| Failure::new(Exit::Other, why).next("see `towline stcp status`");
+    cgroup.end_all().await.map_err(wrong)?;
+    if let Some(force) = force {
+        force.remove().map_err(wrong)?;
+    }
+    cgroup.remove().map_err(wrong)
+}
+
+/// The signals that are passed on.
+struct Signals {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+    hang_up: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    fn install() -> Result<Self, Failure> {
+        let catch = |kind| {
+            signal(kind).map_err(|error| Failure::new(Exit::Other, format!("signals: {error}")))
+        };
+        Ok(Self {
+            interrupt: catch(SignalKind::interrupt())?,
+            terminate: catch(SignalKind::terminate())?,
+            hang_up: catch(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) -> Signal {
+        tokio::select! {
+            _ = self.interrupt.recv() => Signal::INT,
+            _ = self.terminate.recv() => Signal::TERM,
+            _ = self.hang_up.recv() => Signal::HUP,
+        }
+    }
+}
+
+/// Until the program and every process it left have ended, or have to.
+async fn wait(
+    mut child: Child,
+    mut signals: Signals,
+    cgroup: &Cgroup,
+    force: &Force,
+    printer: Printer,
+) -> Result<Exit, Failure> {
+    let pid = child.id().and_then(|pid| Pid::from_raw(pid as i32));
+    let mut look = tokio::time::interval(LOOK);
+    let mut check = tokio::time::interval(CHECK);
+    let mut status: Option<ExitStatus> = None;
+    let mut deadline = None;
+    loop {
+        tokio::select! {
+            ended = child.wait(), if status.is_none() => {
+                let ended = ended.map_err(|error| Failure::new(Exit::Other, error.to_string()))?;
+                status = Some(ended);
+                if cgroup.is_populated() {
+                    printer.note("towline: the program has ended; the processes that it left keep their encryption until they end");
+                }
+            }
+            signal = signals.next() => {
+                if deadline.is_some() {
+                    printer.note("towline: everything is ended at once");
+                    break;
+                }
+                // The terminal has told the program of Ctrl-C itself.
+                let is_told = signal == Signal::INT && std::io::stdin().is_terminal();
+                match (pid, status) {
+                    (Some(pid), None) if !is_told => { let _ = kill_process(pid, signal); }
+                    (_, Some(_)) => { let _ = cgroup.signal_all(signal); }
+                    _ => {}
+                }
+                if signal != Signal::INT || status.is_some() {
+                    deadline = Some(tokio::time::Instant::now() + GRACE);
+                }
+            }
+            () = expired(deadline) => {
+                printer.note("towline: the program does not end; it is killed");
+                break;
+            }
+            _ = look.tick(), if status.is_some() => {}
+            _ = check.tick() => {
+                if !force.is_there() {
+                    return Err(Failure::new(
+                        Exit::Other,
+                        "somebody removed the redirect (`nft flush ruleset`?): the program was ended; \
+                         the guard let no clear byte out",
+                    ));
+                }
+            }
+        }
+        if status.is_some() && !cgroup.is_populated() {
+            break;
+        }
+    }
+    Ok(match status {
+        Some(status) => exit_of(status),
+        None => Exit::Program(128 + Signal::TERM.as_raw() as u8),
+    })
+}
+
+async fn expired(deadline: Option<tokio::time::Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// As a shell says it.
+fn exit_of(status: ExitStatus) -> Exit {
+    let code = status
+        .code()
+        .or_else(|| status.signal().map(|signal| 128 + signal));
+    Exit::Program(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
+}
