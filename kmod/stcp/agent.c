@@ -137,10 +137,10 @@ static __poll_t raw_poll(struct file *file, poll_table *wait)
 	return mask;
 }
 
+/* The agent says how it went. Called with lock held. */
 static int raw_done(struct stcp *st, const struct stcp_done *done)
 {
-	if (done->status > 0 || (!done->status && st->keys != (STCP_TX | STCP_RX)) ||
-	    done->status < -MAX_ERRNO)
+	if (!IS_ERR_VALUE((long)done->status) && (done->status || st->keys != (STCP_TX | STCP_RX)))
 		return -EINVAL;
 	st->peer.authentication = done->authentication;
 	memcpy(st->peer.key_pin, done->key_pin, sizeof(st->peer.key_pin));

@@ -22,33 +22,29 @@ struct stcp_listener {
 
 int stcp_listen(struct socket *sock, int backlog)
 {
-	struct stcp *st = stcp_of(sock);
+	struct stcp *st = stcp_ensure(sock);
 	struct stcp_listener *listener;
-	int rc = -EINVAL;
+	int rc;
 
+	if (!st)
+		return -ENOMEM;
 	mutex_lock(&st->lock);
-	if (st->state > STCP_LISTENING)
-		goto out;
-	rc = -ENOMEM;
 	listener = st->listener ?: kzalloc(sizeof(*listener), GFP_KERNEL);
-	if (!listener)
-		goto out;
-	if (!st->listener) {
+	if (listener && !st->listener) {
 		spin_lock_init(&listener->lock);
 		INIT_LIST_HEAD(&listener->pending);
 		INIT_LIST_HEAD(&listener->ready);
 		st->listener = listener;
 	}
-	rc = st->base->listen(sock, backlog);
-	if (rc)
-		goto out;
-	spin_lock_bh(&listener->lock);
-	listener->sk = sock->sk;
-	spin_unlock_bh(&listener->lock);
-	smp_store_release(&st->state, STCP_LISTENING);
-	stcp_watch(st);
-	stcp_look_later(st);
-out:
+	rc = !listener ? -ENOMEM : st->state > STCP_LISTENING ? -EINVAL : st->base->listen(sock, backlog);
+	if (!rc) {
+		spin_lock_bh(&listener->lock);
+		listener->sk = sock->sk;
+		spin_unlock_bh(&listener->lock);
+		smp_store_release(&st->state, STCP_LISTENING);
+		stcp_watch(st);
+		stcp_look_later(st);
+	}
 	mutex_unlock(&st->lock);
 	return rc;
 }
@@ -76,8 +72,10 @@ static struct stcp *stcp_first(struct stcp_listener *listener, bool ready)
 	child = list_first_entry_or_null(list, struct stcp, sibling);
 	if (child) {
 		list_del_init(&child->sibling);
-		WRITE_ONCE(*(ready ? &listener->ready_len : &listener->pending_len),
-			   ready ? listener->ready_len - 1 : listener->pending_len - 1);
+		if (ready)
+			WRITE_ONCE(listener->ready_len, listener->ready_len - 1);
+		else
+			listener->pending_len--;
 	}
 	spin_unlock_bh(&listener->lock);
 	return child;
@@ -177,7 +175,7 @@ void stcp_child_done(struct stcp *child)
 	spin_lock_bh(&listener->lock);
 	listed = !list_empty(&child->sibling);
 	if (listed) {
-		WRITE_ONCE(listener->pending_len, listener->pending_len - 1);
+		listener->pending_len--;
 		list_del_init(&child->sibling);
 	}
 	if (listed && keyed) {

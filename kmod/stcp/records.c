@@ -46,28 +46,25 @@ static void stcp_send_alert(struct stcp *st, u8 level, u8 description)
 	st->base->sendmsg(st->sock, &m, sizeof(alert));
 }
 
-static bool stcp_has_limit(const struct stcp *st)
-{
-	return st->peer.cipher != TLS_CIPHER_CHACHA20_POLY1305;
-}
-
 /* Blocks of AES for so many bytes in one call: at least one record, none larger than 16 KiB. */
 static u64 stcp_blocks(size_t len)
 {
 	return len / 16 + 1 + 2 * (len / TLS_MAX_PAYLOAD_SIZE + 1);
 }
 
-/* A record of p bytes has p+22 on the wire and takes p/16+2 blocks at most: 3/32 bounds both. */
-static u64 stcp_received_blocks(const struct stcp *st)
+/* Ends our direction if that many blocks are too many for a key. */
+static bool stcp_is_beyond(struct stcp *st, u64 blocks)
 {
-	return READ_ONCE(tcp_sk(st->sock->sk)->bytes_received) / 32 * 3;
-}
-
-static void stcp_say_limit(struct stcp *st)
-{
-	stcp_count(STCP_LIMIT_REACHED);
-	pr_warn_ratelimited("a connection of pid %u has reached the limit of its AES-GCM key and ends; ChaCha20-Poly1305 has none\n",
-			    st->pid);
+	if (st->peer.cipher == TLS_CIPHER_CHACHA20_POLY1305 || blocks <= READ_ONCE(stcp_gcm_blocks))
+		return false;
+	if (!READ_ONCE(st->close_sent)) {
+		stcp_count(STCP_LIMIT_REACHED);
+		pr_warn_ratelimited("a connection of pid %u has reached the limit of its AES-GCM key and ends\n",
+				    st->pid);
+		stcp_send_close(st);
+		st->base->shutdown(st->sock, SHUT_WR);
+	}
+	return true;
 }
 
 int stcp_send(struct stcp *st, struct msghdr *m, size_t len)
@@ -76,13 +73,8 @@ int stcp_send(struct stcp *st, struct msghdr *m, size_t len)
 	u64 blocks = stcp_blocks(len);
 	int n;
 
-	if (stcp_has_limit(st) && !READ_ONCE(st->close_sent) &&
-	    atomic64_add_return(blocks, &st->sent_blocks) > READ_ONCE(stcp_gcm_blocks)) {
-		stcp_say_limit(st);
-		stcp_send_close(st);
-		st->base->shutdown(st->sock, SHUT_WR);
-	}
-	if (READ_ONCE(st->close_sent))
+	if (stcp_is_beyond(st, atomic64_add_return(blocks, &st->sent_blocks)) ||
+	    READ_ONCE(st->close_sent))
 		return sk_stream_error(sk, m->msg_flags, -EPIPE);
 	/* kTLS refuses what TCP ignores. */
 	m->msg_flags &= MSG_MORE | MSG_DONTWAIT | MSG_NOSIGNAL | MSG_SPLICE_PAGES;
@@ -225,12 +217,9 @@ int stcp_receive(struct stcp *st, struct msghdr *m, size_t len, int flags)
 			break;
 		taken = stcp_take_control(st);	/* 0: another thread was faster */
 	} while (taken >= 0 && (taken || tries++ < 1000));
-	if (n > 0 && stcp_has_limit(st) && stcp_received_blocks(st) > READ_ONCE(stcp_gcm_blocks) &&
-	    !READ_ONCE(st->read_err)) {
-		stcp_say_limit(st);
+	/* A record of p bytes has p+22 on the wire and takes p/16+2 blocks at most: 3/32 bounds both. */
+	if (n > 0 && stcp_is_beyond(st, READ_ONCE(tcp_sk(st->sock->sk)->bytes_received) / 32 * 3))
 		WRITE_ONCE(st->read_err, -EPROTO);
-		stcp_send_close(st);
-	}
 	return n > 0 || !len ? n : stcp_why(st, taken < 0 ? taken : n);
 }
 

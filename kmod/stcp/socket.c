@@ -16,7 +16,7 @@
 #include "stcp.h"
 
 /* The socket's object, made when it first connects or listens; NULL without memory. */
-static struct stcp *stcp_ensure(struct socket *sock)
+struct stcp *stcp_ensure(struct socket *sock)
 {
 	struct sock *sk = sock->sk;
 	struct stcp *st = stcp_of(sock), *made;
@@ -76,11 +76,6 @@ static int stcp_connect(struct socket *sock, struct sockaddr *addr, int len, int
 	else
 		st->told = true;
 	return rc;
-}
-
-static int stcp_listen_op(struct socket *sock, int backlog)
-{
-	return stcp_ensure(sock) ? stcp_listen(sock, backlog) : -ENOMEM;
 }
 
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 10, 0)
@@ -284,7 +279,7 @@ void stcp_wrap_ops(struct proto_ops *ops)
 	ops->owner = THIS_MODULE;
 	ops->release = stcp_release;
 	ops->connect = stcp_connect;
-	ops->listen = stcp_listen_op;
+	ops->listen = stcp_listen;
 	ops->accept = stcp_accept;
 	ops->sendmsg = stcp_sendmsg;
 	ops->recvmsg = stcp_recvmsg;

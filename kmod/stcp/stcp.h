@@ -77,8 +77,8 @@ struct stcp {
 
 /* main.c */
 enum stcp_counter {
-	STCP_OK, STCP_FAIL, STCP_TIMED_OUT, STCP_NO_AGENT, STCP_DROPPED, STCP_PENDING, STCP_SOCKETS,
-	STCP_LIMIT_REACHED, STCP_COUNTERS,
+	STCP_OK, STCP_FAIL, STCP_TIMED_OUT, STCP_NO_AGENT, STCP_DROPPED, STCP_PENDING,
+	STCP_SOCKETS, STCP_LIMIT_REACHED, STCP_COUNTERS,
 };
 extern atomic_long_t stcp_counters[STCP_COUNTERS];
 extern int stcp_protocol;
@@ -94,6 +94,7 @@ static inline void stcp_count(enum stcp_counter which)
 }
 
 /* socket.c */
+struct stcp *stcp_ensure(struct socket *sock);
 void stcp_wrap_ops(struct proto_ops *ops);
 
 static inline struct stcp *stcp_of(const struct socket *sock)

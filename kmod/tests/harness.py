@@ -19,6 +19,7 @@ MARK = b"PLAINTEXT-MARKER-0123456789."
 SOL_TLS, TLS_TX, TLS_RX, TLS_SET_RECORD_TYPE, TLS_GET_RECORD_TYPE = 282, 1, 2, 1, 2
 TCP_ULP = 31
 ALERT, HANDSHAKE, DATA = 21, 22, 23
+AES128, AES256, CHACHA = 51, 52, 54
 STCP_PEER = 1
 PROTOCOL = 261
 
@@ -154,13 +155,40 @@ def wait_for(s, events, seconds=5):
 
 # Agents.
 
-class Agent:
-    """The real agent, as a process."""
+X509 = """
+[server]
+certificate = "/t/cert.pem"
+key = "/t/key.pem"
+unauthenticated = "any-client"
+[client]
+roots = "/t/cert.pem"
+"""
+RAW_KEYS = """
+[server]
+key = "/t/server-key.pem"
+known_peers = "/tmp/known-clients"
+[client]
+key = "/t/client-key.pem"
+known_peers = "/tmp/known-servers"
+"""
 
-    def __init__(self, cipher="aes128"):
-        command = ["/t/stcp-test-agent", "/t/cert.pem", "/t/key.pem", cipher]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE)
-        assert self.process.stdout.readline() == b"ready\n"
+
+class Agent:
+    """`towline stcpd`, as a process."""
+
+    def __init__(self, policy=X509):
+        with open("/tmp/stcp.toml", "w") as file:
+            file.write(policy)
+        if os.path.exists("/tmp/stcpd.sock"):
+            os.unlink("/tmp/stcpd.sock")
+        command = ["/t/towline", "stcpd", "--policy", "/tmp/stcp.toml", "--socket", "/tmp/stcpd.sock"]
+        environment = dict(os.environ, NO_COLOR="1")
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment)
+        for line in self.process.stdout:
+            if line.startswith(b"preload"):     # its last line; the device is open by then
+                break
+        else:
+            raise AssertionError("the agent did not start")
 
     def send(self, number):
         self.process.send_signal(number)
@@ -203,15 +231,15 @@ class Request:
     def __init__(self, fd, side, raw):
         self.fd, self.side, self.raw = fd, side, raw
 
-    def key(self, which, sequence=0):
-        fcntl.ioctl(self.fd, Puppet.TX if which == TLS_TX else Puppet.RX, crypto_info(self.side, which, sequence))
+    def key(self, which, cipher=AES128):
+        fcntl.ioctl(self.fd, Puppet.TX if which == TLS_TX else Puppet.RX, crypto_info(self.side, which, cipher))
 
     def done(self, status=0, authentication=0, pin=bytes(32)):
         fcntl.ioctl(self.fd, Puppet.DONE, struct.pack("=iB3x32s", status, authentication, pin))
 
-    def finish(self):
-        self.key(TLS_TX)
-        self.key(TLS_RX)
+    def finish(self, cipher=AES128):
+        self.key(TLS_TX, cipher)
+        self.key(TLS_RX, cipher)
         self.done()
         self.close()
 
@@ -219,17 +247,20 @@ class Request:
         os.close(self.fd)
 
 
-def crypto_info(side, which, sequence=0):
-    """tls12_crypto_info_aes_gcm_128 for TLS 1.3; what a client sends with, a server receives with."""
+def crypto_info(side, which, cipher=AES128):
+    """tls12_crypto_info_* for TLS 1.3; what a client sends with, a server receives with."""
     seed = 1 if (side == 0) == (which == TLS_TX) else 2
-    return struct.pack("=HH8s16s4s", 0x304, 51, bytes([seed] * 8), bytes([seed + 9] * 16), bytes([seed] * 4)) + struct.pack(">Q", sequence)
+    key = bytes([seed + 9] * (16 if cipher == AES128 else 32))
+    iv, salt = bytes([seed] * 8), bytes([seed] * 4)
+    body = iv + salt + key if cipher == CHACHA else iv + key + salt
+    return struct.pack("=HH", 0x304, cipher) + body + bytes(8)
 
 
-def ktls(s, side):
+def ktls(s, side, cipher=AES128):
     """kTLS of its own on a plain TCP socket, with the puppet's keys."""
     s.setsockopt(socket.IPPROTO_TCP, TCP_ULP, b"tls")
-    s.setsockopt(SOL_TLS, TLS_TX, crypto_info(side, TLS_TX))
-    s.setsockopt(SOL_TLS, TLS_RX, crypto_info(side, TLS_RX))
+    s.setsockopt(SOL_TLS, TLS_TX, crypto_info(side, TLS_TX, cipher))
+    s.setsockopt(SOL_TLS, TLS_RX, crypto_info(side, TLS_RX, cipher))
 
 
 def record(s, kind, content):
@@ -243,16 +274,16 @@ def next_record(s):
     return (control[0][2][0] if control else None), content
 
 
-def puppet_client(family=socket.AF_INET, raw=False):
+def puppet_client(family=socket.AF_INET, raw=False, cipher=AES128):
     """(program's keyed client socket, its peer): the peer is a plain TCP socket, with kTLS unless raw."""
     with listener(family, 0) as l, Puppet() as puppet:
         client = new(family)
         connecting = Background(client.connect, l.getsockname()[:2])
-        puppet.take().finish()
+        puppet.take().finish(cipher)
         peer, _ = l.accept()
         connecting.result()
     if not raw:
-        ktls(peer, 1)
+        ktls(peer, 1, cipher)
     return client, peer
 
 
@@ -260,9 +291,7 @@ def puppet_server(family=socket.AF_INET):
     """(program's keyed server socket, its peer with kTLS)."""
     with listener(family) as l, Puppet() as puppet:
         peer = connect(l, family, 0)
-        peer.setsockopt(socket.IPPROTO_TCP, TCP_ULP, b"tls")
-        peer.setsockopt(SOL_TLS, TLS_TX, crypto_info(0, TLS_TX))
-        peer.setsockopt(SOL_TLS, TLS_RX, crypto_info(0, TLS_RX))
+        ktls(peer, 0)
         peer.send(MARK)     # the module waits for a client's first byte
         puppet.take().finish()
         server, _ = l.accept()

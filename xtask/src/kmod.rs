@@ -1,7 +1,7 @@
 //! `make kmod-test`: the kernel module in a virtual machine with a Debian kernel.
 //!
 //! 1. The kernel and its headers, fetched with apt into `.cache/kmod`, unpacked, never installed.
-//! 2. The module, the test agent and the guest's programs, built here.
+//! 2. The module, `towline` for its agent and the guest's programs, built here.
 //! 3. An initramfs with all of it and Python, booted under QEMU's software CPU.
 //! 4. The last line that `guest.py` prints is the suite's closing line.
 //!
@@ -39,6 +39,7 @@ pub(crate) const PACKAGES: &[(&str, &str, &str)] = &[
         "/usr/include/libelf.h",
         "objtool, as the module is built",
     ),
+    ("binutils", "strip", "makes the agent small"),
     ("gcc", "gcc", "builds the module and the guest's programs"),
     ("make", "make", "the same"),
     ("xz-utils", "xz", "unpacks the guest's modules"),
@@ -187,23 +188,8 @@ fn stage(image: &Image, kernel: &Kernel, module: &Path, build: &Path, tests: &[S
     run(gcc.arg(&calls).arg("kmod/tests/calls.c"))?;
     image.add(&calls, "t/calls")?;
 
-    image.add_program(&build_agent()?, "t/stcp-test-agent")?;
-    let (certificate, key) = (build.join("cert.pem"), build.join("key.pem"));
-    let mut openssl = program(
-        "openssl",
-        "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj /CN=localhost \
-         -addext subjectAltName=DNS:localhost,IP:127.0.0.1"
-            .split_whitespace(),
-    );
-    openssl
-        .arg("-keyout")
-        .arg(&key)
-        .arg("-out")
-        .arg(&certificate);
-    capture(openssl.stderr(std::process::Stdio::null()))?;
-    image.add(&certificate, "t/cert.pem")?;
-    image.add(&key, "t/key.pem")?;
-
+    image.add_program(&build_towline(build)?, "t/towline")?;
+    make_keys(image, build)?;
     for name in ["openssl", "strace"] {
         let path = which(name).ok_or_else(|| format!("{name} is gone"))?;
         image.add_program(&path, &format!("bin/{name}"))?;
@@ -214,21 +200,43 @@ fn stage(image: &Image, kernel: &Kernel, module: &Path, build: &Path, tests: &[S
     )
 }
 
-fn build_agent() -> Outcome<PathBuf> {
-    let manifest = "kmod/tests/agent/Cargo.toml";
+/// `towline`, without what only a debugger reads.
+fn build_towline(build: &Path) -> Outcome<PathBuf> {
     let lines = capture(&mut cargo([
         "build",
         "--quiet",
         "--locked",
         "--message-format=json",
-        "--manifest-path",
-        manifest,
+        "--package=towline-cli",
     ]))?;
-    lines
+    let built = lines
         .lines()
         .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
         .find_map(|message| message["executable"].as_str().map(PathBuf::from))
-        .ok_or_else(|| format!("{manifest} made no program"))
+        .ok_or("cargo made no program of towline-cli")?;
+    let stripped = build.join("towline");
+    run(program("strip", ["-o"]).arg(&stripped).arg(&built))?;
+    Ok(stripped)
+}
+
+/// A key of ours, and a certificate for loopback where OpenSSL is to know us.
+fn make_keys(image: &Image, build: &Path) -> Outcome {
+    let openssl = |line: &str| {
+        let mut command = Command::new("openssl");
+        command.args(line.split_whitespace()).current_dir(build);
+        capture(command.stderr(std::process::Stdio::null()))
+    };
+    openssl(
+        "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj /CN=localhost \
+         -addext subjectAltName=IP:127.0.0.1,IP:::1 -addext basicConstraints=critical,CA:FALSE \
+         -keyout key.pem -out cert.pem",
+    )?;
+    openssl("genpkey -algorithm ed25519 -out server-key.pem")?;
+    openssl("genpkey -algorithm ed25519 -out client-key.pem")?;
+    for file in ["cert.pem", "key.pem", "server-key.pem", "client-key.pem"] {
+        image.add(&build.join(file), &format!("t/{file}"))?;
+    }
+    Ok(())
 }
 
 /// One run of the guest; `None` if it died before it could say how it went.
