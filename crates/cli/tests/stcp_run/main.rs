@@ -227,7 +227,7 @@ fn a_hundred_silent_clients_do_not_delay_a_good_one() {
 /// A client that connects in vain or not, again and again, and says how it went.
 fn restless(net: &Net) -> Command {
     let script = format!(
-        "while :; do redis-cli -h {SERVER} echo {MARKER} >> {0} 2>&1; echo next >> {0}; done",
+        "while :; do timeout 0.5 redis-cli -h {SERVER} echo {MARKER} >> {0} 2>&1; echo next >> {0}; done",
         net.scratch.path("said").display()
     );
     upgraded(net, &net.client, &["sh", "-c", &script])
@@ -280,7 +280,10 @@ fn a_flushed_redirect_lets_nothing_out_and_ends_the_program() {
         .program(&net.client, ["nft", "flush", "ruleset"])
         .status();
     assert!(flushed.unwrap().success());
+    let tries = || said(&net).matches("next").count();
+    let before = tries();
     let ended = client.wait();
+    assert!(tries() > before + 3, "{}", said(&net));
     assert_encrypted(sniffer, 1000);
     let ended = ended.expect(1, &["somebody removed the redirect"]);
     assert!(ended.took < Duration::from_secs(20), "{ended:?}");
