@@ -6,6 +6,7 @@
     reason = "tests of real programs wait in real time"
 )]
 
+mod chaos;
 #[path = "../common/mod.rs"]
 mod common;
 mod net;
@@ -328,6 +329,46 @@ fn without_a_redirect_the_program_is_not_started() {
     command.env("PATH", &folder);
     run(command).expect(1, &["not started", "nft is not installed"]);
     assert!(!Path::new(&mark).exists());
+}
+
+/// This program again: one test of it, which plays its part.
+fn chaotic(net: &Net, host: &str, part: &str) -> Command {
+    let program = std::env::current_exe().unwrap();
+    let program = program.to_str().unwrap();
+    let test = "a_thousand_connections_at_random_leave_nothing_behind";
+    let mut command = upgraded(net, host, &[program, "--exact", test, "--nocapture"]);
+    command.env(chaos::PART, part);
+    command
+}
+
+fn descriptors(pid: u32) -> usize {
+    std::fs::read_dir(format!("/proc/{pid}/fd"))
+        .unwrap()
+        .count()
+}
+
+#[test]
+fn a_thousand_connections_at_random_leave_nothing_behind() {
+    if chaos::play() {
+        return;
+    }
+    let Some(net) = Net::new(&[]) else {
+        return;
+    };
+    let server = Upgraded::start(chaotic(&net, &net.server, "server"));
+    wait_for_port(&net, chaos::PORT);
+    let pid = server.0.as_ref().unwrap().pid();
+    let before = descriptors(pid);
+    let sniffer = net.sniff(MARKER);
+    let client = run(chaotic(&net, &net.client, "client")).expect(0, &["1 passed"]);
+    assert_encrypted(sniffer, 10_000_000);
+    let _ = writeln!(
+        std::io::stderr(),
+        "{} connections at random took {:?}",
+        chaos::CONNECTIONS,
+        client.took
+    );
+    wait_until("the relay's descriptors", || descriptors(pid) <= before);
 }
 
 #[test]
