@@ -23,9 +23,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use towline::stcp::agent::{Agent, Relay, RelayPorts, Upgrade, guard_cgroup, upgrade_cgroup};
 
 use super::cgroup::Cgroup;
+use super::program::is_static;
 use super::redirect::Redirect;
 use super::status::{left_over_commands, warn_of_left_overs};
-use super::tiers::{Tier, can_change_sockets, module_protocol, shim};
+use super::tiers::{Tier, TierStatus, can_change_sockets, module_protocol, shim};
 use crate::commands::stcpd::{PolicyArgs, raise_descriptor_limit};
 use crate::exit::{Exit, Failure};
 use crate::printer::Printer;
@@ -70,10 +71,22 @@ impl RunArgs {
     }
 
     fn tier(&self) -> Result<Tier, Failure> {
-        let tried: Vec<_> = match self.tier {
+        let mut tried: Vec<_> = match self.tier {
             Some(tier) => vec![tier.status()],
             None => Tier::ALL.map(Tier::status).into(),
         };
+        // Without the change of `socket()` the module's tier is the shim.
+        let past_shim = self.command.first().is_some_and(|name| is_static(name));
+        if past_shim && let Err(why) = can_change_sockets() {
+            let module = tried.iter_mut().find(|status| status.tier == Tier::Module);
+            if let Some(TierStatus {
+                state: state @ Ok(()),
+                ..
+            }) = module
+            {
+                *state = Err(format!("the program is static, and {why}"));
+            }
+        }
         if let Some(status) = tried.iter().find(|status| status.state.is_ok()) {
             return Ok(status.tier);
         }
