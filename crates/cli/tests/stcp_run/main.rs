@@ -68,10 +68,22 @@ fn serve(net: &Net, port: u16, command: &[&str]) -> Upgraded {
     server
 }
 
+/// Without a connection: some servers take only one.
 fn wait_for_port(net: &Net, port: u16) {
+    /// Its number in the table of sockets.
+    const LISTEN: &str = "0A";
     wait_until("the server", || {
-        let connect = move || TcpStream::connect(("127.0.0.1", port)).is_ok();
-        net.within(&net.server, connect).join().unwrap()
+        let look = move || {
+            ["tcp", "tcp6"].iter().any(|name| {
+                let table = std::fs::read_to_string(format!("/proc/thread-self/net/{name}"));
+                table.unwrap_or_default().lines().any(|line| {
+                    let mut words = line.split_whitespace().skip(1);
+                    let local = words.next().unwrap_or_default();
+                    local.ends_with(&format!(":{port:04X}")) && words.nth(1) == Some(LISTEN)
+                })
+            })
+        };
+        net.within(&net.server, look).join().unwrap()
     });
 }
 
@@ -223,6 +235,27 @@ fn a_hundred_silent_clients_do_not_delay_a_good_one() {
         "{beside:?}, alone {alone:?}"
     );
     drop(silent);
+}
+
+#[test]
+fn a_program_that_writes_and_ends_at_once_loses_nothing() {
+    let Some(net) = Net::new(&["busybox", "bash"]) else {
+        return;
+    };
+    let data = net.scratch.write("data", 3_000_000);
+    for port in [7101, 7102, 7103] {
+        let port_text = port.to_string();
+        let listen = ["busybox", "nc", "-l", "-p", &port_text];
+        let mut server = serve(&net, port, &listen);
+        let script = format!("cat {} > /dev/tcp/{SERVER}/{port}", data.display());
+        run(upgraded(&net, &net.client, &["bash", "-c", &script])).expect(0, &[]);
+        let came = server.0.take().unwrap().wait_bytes();
+        assert!(
+            came == std::fs::read(&data).unwrap(),
+            "{} bytes",
+            came.len()
+        );
+    }
 }
 
 /// A client that connects in vain or not, again and again, and says how it went.

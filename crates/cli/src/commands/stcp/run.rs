@@ -13,6 +13,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -33,6 +34,9 @@ use crate::printer::Printer;
 
 /// How long the program's processes have after SIGTERM.
 const GRACE: Duration = Duration::from_secs(10);
+
+/// How long the relay may go on for programs that have ended.
+const LINGER: Duration = Duration::from_secs(30);
 
 /// How often is looked whether the cgroup is empty by now.
 const LOOK: Duration = Duration::from_millis(200);
@@ -110,10 +114,10 @@ impl RunArgs {
         let (_reserved, probe) =
             probe_address().map_err(|error| cannot(format!("an address to probe: {error}")))?;
         // In a task of its own: whatever this function waits for, the relay goes on.
-        let serving = tokio::spawn(std::sync::Arc::clone(&agent).serve_relay(relay, probe));
+        let serving = tokio::spawn(Arc::clone(&agent).serve_relay(relay, probe));
         let ended = self
             .run_in_cgroup(Tier::Relay, printer, |cgroup| {
-                redirect(cgroup, ports, probe)
+                redirect(cgroup, &agent, ports, probe)
             })
             .await;
         serving.abort();
@@ -216,7 +220,11 @@ enum Place {
 
 /// What a tier has put in force.
 enum Force {
-    Redirect(Redirect),
+    Redirect {
+        redirect: Redirect,
+        agent: Arc<Agent>,
+        ports: RelayPorts,
+    },
     Upgrade(Upgrade),
 }
 
@@ -253,7 +261,7 @@ impl Place {
     fn is_in_force(&self) -> bool {
         match self {
             Self::Cgroup {
-                force: Force::Redirect(redirect),
+                force: Force::Redirect { redirect, .. },
                 ..
             } => redirect.is_there(),
             _ => true,
@@ -268,9 +276,23 @@ impl Place {
         let wrong = |why| Failure::new(Exit::Other, why).next("see `towline stcp status`");
         cgroup.end_all().await.map_err(wrong)?;
         match force {
-            // If somebody flushed it, it is gone already.
-            Force::Redirect(redirect) if !redirect.is_there() => {}
-            Force::Redirect(redirect) => redirect.remove().map_err(wrong)?,
+            Force::Redirect {
+                redirect,
+                agent,
+                ports,
+            } => {
+                // The kernel would send what an ended program wrote; so does the relay. Connections
+                // need the redirect as long as they last.
+                let mut signals = Signals::install()?;
+                tokio::select! {
+                    _ = tokio::time::timeout(LINGER, agent.drain_relay(ports)) => {}
+                    _ = signals.next() => {}
+                }
+                // If somebody flushed it, it is gone already.
+                if redirect.is_there() {
+                    redirect.remove().map_err(wrong)?;
+                }
+            }
             Force::Upgrade(upgrade) => drop(upgrade),
         }
         cgroup.remove().map_err(wrong)
@@ -279,6 +301,7 @@ impl Place {
 
 fn redirect(
     cgroup: &Cgroup,
+    agent: &Arc<Agent>,
     ports: RelayPorts,
     probe: SocketAddr,
 ) -> Result<(Force, Vec<String>), String> {
@@ -286,7 +309,12 @@ fn redirect(
         .map_err(|error| format!("the guard (cgroup BPF) cannot be put up: {error}"))?;
     let redirect = Redirect::install(cgroup, ports, probe)?;
     let probe = ["probe", "--address", &probe.to_string()].map(str::to_owned);
-    Ok((Force::Redirect(redirect), probe.into()))
+    let force = Force::Redirect {
+        redirect,
+        agent: Arc::clone(agent),
+        ports,
+    };
+    Ok((force, probe.into()))
 }
 
 fn upgrade(cgroup: &Cgroup, protocol: u16) -> Result<(Force, Vec<String>), String> {
