@@ -156,6 +156,18 @@ impl Running {
         self.child.wait().unwrap();
     }
 
+    /// Waits, for a program whose output is no text.
+    pub(crate) fn wait_bytes(mut self) -> Vec<u8> {
+        let stderr = drain(self.child.stderr.take());
+        let mut bytes = Vec::new();
+        if let Some(mut stdout) = self.child.stdout.take() {
+            let _ = stdout.read_to_end(&mut bytes);
+        }
+        wait_for(&mut self.child);
+        let _ = stderr.join();
+        bytes
+    }
+
     pub(crate) fn wait(mut self) -> Ended {
         let stdout = drain(self.child.stdout.take());
         let stderr = drain(self.child.stderr.take());

@@ -6,6 +6,7 @@
     reason = "tests of real programs wait in real time"
 )]
 
+mod chaos;
 #[path = "../common/mod.rs"]
 mod common;
 mod net;
@@ -67,10 +68,22 @@ fn serve(net: &Net, port: u16, command: &[&str]) -> Upgraded {
     server
 }
 
+/// Without a connection: some servers take only one.
 fn wait_for_port(net: &Net, port: u16) {
+    /// Its number in the table of sockets.
+    const LISTEN: &str = "0A";
     wait_until("the server", || {
-        let connect = move || TcpStream::connect(("127.0.0.1", port)).is_ok();
-        net.within(&net.server, connect).join().unwrap()
+        let look = move || {
+            ["tcp", "tcp6"].iter().any(|name| {
+                let table = std::fs::read_to_string(format!("/proc/thread-self/net/{name}"));
+                table.unwrap_or_default().lines().any(|line| {
+                    let mut words = line.split_whitespace().skip(1);
+                    let local = words.next().unwrap_or_default();
+                    local.ends_with(&format!(":{port:04X}")) && words.nth(1) == Some(LISTEN)
+                })
+            })
+        };
+        net.within(&net.server, look).join().unwrap()
     });
 }
 
@@ -224,10 +237,31 @@ fn a_hundred_silent_clients_do_not_delay_a_good_one() {
     drop(silent);
 }
 
+#[test]
+fn a_program_that_writes_and_ends_at_once_loses_nothing() {
+    let Some(net) = Net::new(&["busybox", "bash"]) else {
+        return;
+    };
+    let data = net.scratch.write("data", 3_000_000);
+    for port in [7101, 7102, 7103] {
+        let port_text = port.to_string();
+        let listen = ["busybox", "nc", "-l", "-p", &port_text];
+        let mut server = serve(&net, port, &listen);
+        let script = format!("cat {} > /dev/tcp/{SERVER}/{port}", data.display());
+        run(upgraded(&net, &net.client, &["bash", "-c", &script])).expect(0, &[]);
+        let came = server.0.take().unwrap().wait_bytes();
+        assert!(
+            came == std::fs::read(&data).unwrap(),
+            "{} bytes",
+            came.len()
+        );
+    }
+}
+
 /// A client that connects in vain or not, again and again, and says how it went.
 fn restless(net: &Net) -> Command {
     let script = format!(
-        "while :; do redis-cli -h {SERVER} echo {MARKER} >> {0} 2>&1; echo next >> {0}; done",
+        "while :; do timeout 0.5 redis-cli -h {SERVER} echo {MARKER} >> {0} 2>&1; echo next >> {0}; done",
         net.scratch.path("said").display()
     );
     upgraded(net, &net.client, &["sh", "-c", &script])
@@ -280,7 +314,10 @@ fn a_flushed_redirect_lets_nothing_out_and_ends_the_program() {
         .program(&net.client, ["nft", "flush", "ruleset"])
         .status();
     assert!(flushed.unwrap().success());
+    let tries = || said(&net).matches("next").count();
+    let before = tries();
     let ended = client.wait();
+    assert!(tries() > before + 3, "{}", said(&net));
     assert_encrypted(sniffer, 1000);
     let ended = ended.expect(1, &["somebody removed the redirect"]);
     assert!(ended.took < Duration::from_secs(20), "{ended:?}");
@@ -325,6 +362,117 @@ fn without_a_redirect_the_program_is_not_started() {
     command.env("PATH", &folder);
     run(command).expect(1, &["not started", "nft is not installed"]);
     assert!(!Path::new(&mark).exists());
+}
+
+/// This program again: one test of it, which plays its part.
+fn chaotic(net: &Net, host: &str, part: &str) -> Command {
+    let program = std::env::current_exe().unwrap();
+    let program = program.to_str().unwrap();
+    let test = "a_thousand_connections_at_random_leave_nothing_behind";
+    let mut command = upgraded(net, host, &[program, "--exact", test, "--nocapture"]);
+    command.env(chaos::PART, part);
+    command
+}
+
+fn descriptors(pid: u32) -> usize {
+    std::fs::read_dir(format!("/proc/{pid}/fd"))
+        .unwrap()
+        .count()
+}
+
+#[test]
+fn a_thousand_connections_at_random_leave_nothing_behind() {
+    if chaos::play() {
+        return;
+    }
+    let Some(net) = Net::new(&[]) else {
+        return;
+    };
+    let server = Upgraded::start(chaotic(&net, &net.server, "server"));
+    wait_for_port(&net, chaos::PORT);
+    let pid = server.0.as_ref().unwrap().pid();
+    let before = descriptors(pid);
+    let sniffer = net.sniff(MARKER);
+    let client = run(chaotic(&net, &net.client, "client")).expect(0, &["1 passed"]);
+    assert_encrypted(sniffer, 10_000_000);
+    let _ = writeln!(
+        std::io::stderr(),
+        "{} connections at random took {:?}",
+        chaos::CONNECTIONS,
+        client.took
+    );
+    wait_until("the relay's descriptors", || descriptors(pid) <= before);
+}
+
+/// `stcp run` with a policy of this text, written beside the keys.
+fn with_policy(net: &Net, host: &str, text: &str, command: &[&str]) -> Command {
+    let file = net.home(host).join("policy.toml");
+    std::fs::create_dir_all(net.home(host)).unwrap();
+    std::fs::write(&file, text).unwrap();
+    let file = file.to_str().unwrap();
+    let flags = ["stcp", "run", "--tier", "relay", "--policy", file, "--"];
+    net.towline(host, flags.iter().chain(command))
+}
+
+/// What a host's `stcp status` says of its own key.
+fn own_pin(net: &Net, host: &str) -> String {
+    let status = run(net.towline(host, ["stcp", "status", "--json"]));
+    let status = status.record("towline.stcp.status/1");
+    status["keys"][0]["pin"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn pinned_keys_let_in_the_pinned_and_nobody_else() {
+    let Some(net) = Net::new(&["redis-server", "redis-cli"]) else {
+        return;
+    };
+    let [server_pin, client_pin] = [&net.server, &net.client].map(|host| own_pin(&net, host));
+    let policy = format!("[server]\nkey = \"stcp-key.pem\"\npins = [\"{client_pin}\"]\n");
+    let _server = Upgraded::start(with_policy(&net, &net.server, &policy, REDIS));
+    wait_for_port(&net, 6379);
+    let ping = |pin: &str| {
+        let policy = format!("[client]\nkey = \"stcp-key.pem\"\npins = [\"{pin}\"]\n");
+        let command = ["redis-cli", "-h", SERVER, "ping"];
+        run(with_policy(&net, &net.client, &policy, &command))
+    };
+    ping(&server_pin).expect(0, &["PONG"]);
+    let refused = ping(&client_pin);
+    assert!(!refused.stdout.contains("PONG"), "{refused:?}");
+    let words = "none of our pins names it";
+    assert!(refused.stderr.contains(words), "{refused:?}");
+    // Another client's key.
+    std::fs::remove_file(net.home(&net.client).join("stcp-key.pem")).unwrap();
+    own_pin(&net, &net.client);
+    let refused = ping(&server_pin);
+    assert!(!refused.stdout.contains("PONG"), "{refused:?}");
+}
+
+#[test]
+fn a_certificate_is_checked_with_its_name_and_clients_may_stay_anonymous() {
+    let Some(net) = Net::new(&["redis-server", "redis-cli"]) else {
+        return;
+    };
+    let now = towline::config::unix_now();
+    let identity = towline_identity::Identity::generate_dev(&[SERVER], now).unwrap();
+    for host in [&net.server, &net.client] {
+        std::fs::create_dir_all(net.home(host)).unwrap();
+        let certificate = identity.certificate_pem().unwrap();
+        std::fs::write(net.home(host).join("cert.pem"), certificate).unwrap();
+    }
+    let key = net.home(&net.server).join("key.pem");
+    std::fs::write(key, identity.private_key_pem()).unwrap();
+    let policy = "[server]\ncertificate = \"cert.pem\"\nkey = \"key.pem\"\nunauthenticated = \"any-client\"\n";
+    let _server = Upgraded::start(with_policy(&net, &net.server, policy, REDIS));
+    wait_for_port(&net, 6379);
+    let ping = |rest: &str| {
+        let policy = format!("[client]\nroots = \"cert.pem\"\n{rest}");
+        let command = ["redis-cli", "-h", SERVER, "ping"];
+        run(with_policy(&net, &net.client, &policy, &command))
+    };
+    ping("").expect(0, &["PONG"]);
+    let refused = ping("name = \"other.example\"\n");
+    assert!(!refused.stdout.contains("PONG"), "{refused:?}");
+    assert!(refused.stderr.contains("refused: "), "{refused:?}");
 }
 
 #[test]

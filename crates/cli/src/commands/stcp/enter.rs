@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use towline::stcp::agent::{inherited_sockets, is_upgraded};
+use towline::stcp::agent::{forbid_clear_tcp, inherited_sockets, is_upgraded};
 
 use crate::exit::{Exit, Failure};
 
@@ -25,7 +25,13 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) struct EnterArgs {
     /// The cgroup's folder
     #[arg(long)]
-    cgroup: PathBuf,
+    cgroup: Option<PathBuf>,
+    /// The preload shim, where there is no cgroup
+    #[arg(long, requires = "protocol")]
+    shim: Option<PathBuf>,
+    /// The protocol of the module, for the shim
+    #[arg(long)]
+    protocol: Option<u16>,
     /// The program and its arguments
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
     command: Vec<OsString>,
@@ -42,14 +48,27 @@ impl EnterArgs {
             ))
             .next("start the program without inherited sockets (no socket activation)"));
         }
-        let procs = self.cgroup.join("cgroup.procs");
-        // 0 is the process that writes.
-        std::fs::write(&procs, "0")
-            .map_err(|error| Failure::new(Exit::Other, format!("{}: {error}", procs.display())))?;
         let Some((program, arguments)) = self.command.split_first() else {
             return Err(Failure::usage("the program is missing"));
         };
-        let error = Command::new(program).args(arguments).exec();
+        let mut command = Command::new(program);
+        command.args(arguments);
+        if let Some(cgroup) = &self.cgroup {
+            let procs = cgroup.join("cgroup.procs");
+            // 0 is the process that writes.
+            std::fs::write(&procs, "0").map_err(|error| {
+                Failure::new(Exit::Other, format!("{}: {error}", procs.display()))
+            })?;
+        }
+        if let (Some(shim), Some(protocol)) = (&self.shim, self.protocol) {
+            forbid_clear_tcp(protocol).map_err(|error| {
+                Failure::new(Exit::Other, format!("the filter (seccomp): {error}"))
+            })?;
+            command
+                .env("LD_PRELOAD", shim)
+                .env("TOWLINE_STCP_PROTOCOL", protocol.to_string());
+        }
+        let error = command.exec();
         let exit = match error.kind() {
             std::io::ErrorKind::NotFound => NOT_FOUND,
             _ => CANNOT_EXECUTE,

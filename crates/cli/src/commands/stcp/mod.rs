@@ -2,6 +2,7 @@
 
 mod cgroup;
 mod enter;
+mod program;
 mod redirect;
 mod run;
 mod status;

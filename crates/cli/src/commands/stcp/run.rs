@@ -2,7 +2,8 @@
 //!
 //! The program runs in a cgroup of its own. In the relay tier: relay, cgroup, guard, redirect, a probe
 //! from inside the cgroup, the program. In the module tier the change of `socket()` takes the place
-//! of guard and redirect. Nothing is started unless all before it is in force. At the end the other
+//! of guard and redirect; where that cannot be had (Linux before 6.6, or no root), the preload shim
+//! and a filter without a cgroup. Nothing is started unless all before it is in force. At the end the other
 //! way round: every process of the cgroup has ended before the rest goes. If this process is
 //! killed, all of it stays, and connections are refused or encrypted still.
 
@@ -10,7 +11,9 @@ use std::ffi::OsString;
 use std::io::IsTerminal as _;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -21,15 +24,19 @@ use tokio::signal::unix::{SignalKind, signal};
 use towline::stcp::agent::{Agent, Relay, RelayPorts, Upgrade, guard_cgroup, upgrade_cgroup};
 
 use super::cgroup::Cgroup;
+use super::program::is_static;
 use super::redirect::Redirect;
 use super::status::{left_over_commands, warn_of_left_overs};
-use super::tiers::{Tier, module_protocol};
+use super::tiers::{Tier, TierStatus, can_change_sockets, module_protocol, shim};
 use crate::commands::stcpd::{PolicyArgs, raise_descriptor_limit};
 use crate::exit::{Exit, Failure};
 use crate::printer::Printer;
 
 /// How long the program's processes have after SIGTERM.
 const GRACE: Duration = Duration::from_secs(10);
+
+/// How long the relay may go on for programs that have ended.
+const LINGER: Duration = Duration::from_secs(30);
 
 /// How often is looked whether the cgroup is empty by now.
 const LOOK: Duration = Duration::from_millis(200);
@@ -68,10 +75,22 @@ impl RunArgs {
     }
 
     fn tier(&self) -> Result<Tier, Failure> {
-        let tried: Vec<_> = match self.tier {
+        let mut tried: Vec<_> = match self.tier {
             Some(tier) => vec![tier.status()],
             None => Tier::ALL.map(Tier::status).into(),
         };
+        // Without the change of `socket()` the module's tier is the shim.
+        let past_shim = self.command.first().is_some_and(|name| is_static(name));
+        if past_shim && let Err(why) = can_change_sockets() {
+            let module = tried.iter_mut().find(|status| status.tier == Tier::Module);
+            if let Some(TierStatus {
+                state: state @ Ok(()),
+                ..
+            }) = module
+            {
+                *state = Err(format!("the program is static, and {why}"));
+            }
+        }
         if let Some(status) = tried.iter().find(|status| status.state.is_ok()) {
             return Ok(status.tier);
         }
@@ -95,10 +114,10 @@ impl RunArgs {
         let (_reserved, probe) =
             probe_address().map_err(|error| cannot(format!("an address to probe: {error}")))?;
         // In a task of its own: whatever this function waits for, the relay goes on.
-        let serving = tokio::spawn(std::sync::Arc::clone(&agent).serve_relay(relay, probe));
+        let serving = tokio::spawn(Arc::clone(&agent).serve_relay(relay, probe));
         let ended = self
             .run_in_cgroup(Tier::Relay, printer, |cgroup| {
-                redirect(cgroup, ports, probe)
+                redirect(cgroup, &agent, ports, probe)
             })
             .await;
         serving.abort();
@@ -107,7 +126,17 @@ impl RunArgs {
 
     async fn run_upgraded(self, printer: Printer) -> Result<Exit, Failure> {
         let protocol = module_protocol().map_err(cannot)?;
-        self.run_in_cgroup(Tier::Module, printer, |cgroup| upgrade(cgroup, protocol))
+        if can_change_sockets().is_ok() {
+            return self
+                .run_in_cgroup(Tier::Module, printer, |cgroup| upgrade(cgroup, protocol))
+                .await;
+        }
+        let shim = Place::Shim {
+            library: shim().map_err(cannot)?,
+            protocol,
+        };
+        let probe = probe_for(protocol);
+        self.run_to_the_end(Tier::Module, shim, probe, printer)
             .await
     }
 
@@ -118,38 +147,43 @@ impl RunArgs {
         printer: Printer,
         force: impl FnOnce(&Cgroup) -> Result<(Force, Vec<String>), String>,
     ) -> Result<Exit, Failure> {
-        let signals = Signals::install()?;
         let cgroup = Cgroup::create().map_err(cannot)?;
-        let (force, probe) = match force(&cgroup) {
-            Ok(in_force) => in_force,
+        match force(&cgroup) {
+            Ok((force, probe)) => {
+                let place = Place::Cgroup { cgroup, force };
+                self.run_to_the_end(tier, place, probe, printer).await
+            }
             Err(why) => {
-                take_down(cgroup, None).await?;
-                return Err(cannot(why));
+                cgroup.remove().map_err(cannot)?;
+                Err(cannot(why))
             }
-        };
-        let child = match self.start(&cgroup, probe).await {
-            Ok(child) => child,
-            Err(failure) => {
-                take_down(cgroup, Some(force)).await?;
-                return Err(failure);
-            }
-        };
-        printer.record(&json!({
-            "schema": "towline.stcp.run/1",
-            "tier": tier.name(),
-            "pid": child.id(),
-            "cgroup": cgroup.path(),
-        }));
-        let ended = wait(child, signals, &cgroup, &force, printer).await;
-        take_down(cgroup, Some(force)).await?;
+        }
+    }
+
+    /// The probe, the program, and everything down again.
+    async fn run_to_the_end(
+        &self,
+        tier: Tier,
+        place: Place,
+        probe: Vec<String>,
+        printer: Printer,
+    ) -> Result<Exit, Failure> {
+        let ended = self.run_at(tier, &place, probe, printer).await;
+        place.take_down().await?;
         ended
     }
 
-    /// The probe, then the program.
-    async fn start(&self, cgroup: &Cgroup, probe: Vec<String>) -> Result<Child, Failure> {
+    async fn run_at(
+        &self,
+        tier: Tier,
+        place: &Place,
+        probe: Vec<String>,
+        printer: Printer,
+    ) -> Result<Exit, Failure> {
+        let signals = Signals::install()?;
         let mut command = vec![OsString::from("/proc/self/exe"), "stcp".into()];
         command.extend(probe.into_iter().map(OsString::from));
-        let probed = enter(cgroup, &command).stdin(Stdio::null()).output().await;
+        let probed = place.enter(&command).stdin(Stdio::null()).output().await;
         let why = match probed {
             Ok(ended) if ended.status.success() => None,
             Ok(ended) => Some(String::from_utf8_lossy(&ended.stderr).trim().to_owned()),
@@ -158,41 +192,116 @@ impl RunArgs {
         if let Some(why) = why {
             return Err(cannot(format!("a trial connection failed ({why})")));
         }
-        enter(cgroup, &self.command)
+        let child = place
+            .enter(&self.command)
             .spawn()
-            .map_err(|error| cannot(error.to_string()))
+            .map_err(|error| cannot(error.to_string()))?;
+        printer.record(&json!({
+            "schema": "towline.stcp.run/1",
+            "tier": tier.name(),
+            "pid": child.id(),
+        }));
+        wait(child, signals, place, printer).await
     }
+}
+
+/// Where the program runs, and what is in force there.
+enum Place {
+    Cgroup {
+        cgroup: Cgroup,
+        force: Force,
+    },
+    /// The preload shim, and a filter that refuses what goes past it. Both last by themselves.
+    Shim {
+        library: PathBuf,
+        protocol: u16,
+    },
 }
 
 /// What a tier has put in force.
 enum Force {
-    Redirect(Redirect),
+    Redirect {
+        redirect: Redirect,
+        agent: Arc<Agent>,
+        ports: RelayPorts,
+    },
     Upgrade(Upgrade),
 }
 
-impl Force {
-    fn is_there(&self) -> bool {
+impl Place {
+    /// A program here.
+    fn enter(&self, command: &[OsString]) -> Command {
+        let mut entering = Command::new("/proc/self/exe");
+        entering.args(["stcp", "enter"]);
         match self {
-            Self::Redirect(redirect) => redirect.is_there(),
-            Self::Upgrade(_) => true,
+            Self::Cgroup { cgroup, .. } => entering.arg("--cgroup").arg(cgroup.path()),
+            Self::Shim { library, protocol } => entering
+                .arg("--shim")
+                .arg(library)
+                .args(["--protocol", &protocol.to_string()]),
+        };
+        entering.arg("--").args(command);
+        entering
+    }
+
+    /// Whether processes are left that must not be without what is in force.
+    fn is_populated(&self) -> bool {
+        match self {
+            Self::Cgroup { cgroup, .. } => cgroup.is_populated(),
+            Self::Shim { .. } => false,
         }
     }
 
-    fn remove(self) -> Result<(), String> {
-        match self {
-            // If somebody flushed it, it is gone already.
-            Self::Redirect(redirect) if !redirect.is_there() => Ok(()),
-            Self::Redirect(redirect) => redirect.remove(),
-            Self::Upgrade(upgrade) => {
-                drop(upgrade);
-                Ok(())
-            }
+    fn signal_all(&self, signal: Signal) {
+        if let Self::Cgroup { cgroup, .. } = self {
+            let _ = cgroup.signal_all(signal);
         }
+    }
+
+    fn is_in_force(&self) -> bool {
+        match self {
+            Self::Cgroup {
+                force: Force::Redirect { redirect, .. },
+                ..
+            } => redirect.is_there(),
+            _ => true,
+        }
+    }
+
+    /// Every process ends, then what is in force goes, then the cgroup with its guard.
+    async fn take_down(self) -> Result<(), Failure> {
+        let Self::Cgroup { cgroup, force } = self else {
+            return Ok(());
+        };
+        let wrong = |why| Failure::new(Exit::Other, why).next("see `towline stcp status`");
+        cgroup.end_all().await.map_err(wrong)?;
+        match force {
+            Force::Redirect {
+                redirect,
+                agent,
+                ports,
+            } => {
+                // The kernel would send what an ended program wrote; so does the relay. Connections
+                // need the redirect as long as they last.
+                let mut signals = Signals::install()?;
+                tokio::select! {
+                    _ = tokio::time::timeout(LINGER, agent.drain_relay(ports)) => {}
+                    _ = signals.next() => {}
+                }
+                // If somebody flushed it, it is gone already.
+                if redirect.is_there() {
+                    redirect.remove().map_err(wrong)?;
+                }
+            }
+            Force::Upgrade(upgrade) => drop(upgrade),
+        }
+        cgroup.remove().map_err(wrong)
     }
 }
 
 fn redirect(
     cgroup: &Cgroup,
+    agent: &Arc<Agent>,
     ports: RelayPorts,
     probe: SocketAddr,
 ) -> Result<(Force, Vec<String>), String> {
@@ -200,7 +309,12 @@ fn redirect(
         .map_err(|error| format!("the guard (cgroup BPF) cannot be put up: {error}"))?;
     let redirect = Redirect::install(cgroup, ports, probe)?;
     let probe = ["probe", "--address", &probe.to_string()].map(str::to_owned);
-    Ok((Force::Redirect(redirect), probe.into()))
+    let force = Force::Redirect {
+        redirect,
+        agent: Arc::clone(agent),
+        ports,
+    };
+    Ok((force, probe.into()))
 }
 
 fn upgrade(cgroup: &Cgroup, protocol: u16) -> Result<(Force, Vec<String>), String> {
@@ -211,8 +325,13 @@ fn upgrade(cgroup: &Cgroup, protocol: u16) -> Result<(Force, Vec<String>), Strin
             pin.parent().unwrap_or(&pin).display()
         )
     })?;
-    let probe = ["probe", "--protocol", &protocol.to_string()].map(str::to_owned);
-    Ok((Force::Upgrade(upgrade), probe.into()))
+    Ok((Force::Upgrade(upgrade), probe_for(protocol)))
+}
+
+fn probe_for(protocol: u16) -> Vec<String> {
+    ["probe", "--protocol", &protocol.to_string()]
+        .map(str::to_owned)
+        .into()
 }
 
 fn cannot(why: impl Into<String>) -> Failure {
@@ -232,27 +351,6 @@ fn probe_address() -> std::io::Result<(Socket, SocketAddr)> {
         .as_socket()
         .ok_or(std::io::ErrorKind::AddrNotAvailable)?;
     Ok((socket, address))
-}
-
-/// A program inside the cgroup.
-fn enter(cgroup: &Cgroup, command: &[OsString]) -> Command {
-    let mut entering = Command::new("/proc/self/exe");
-    entering
-        .args(["stcp", "enter", "--cgroup"])
-        .arg(cgroup.path())
-        .arg("--")
-        .args(command);
-    entering
-}
-
-/// Every process ends, then what is in force goes, then the cgroup with its guard.
-async fn take_down(cgroup: Cgroup, force: Option<Force>) -> Result<(), Failure> {
-    let wrong = |why| Failure::new(Exit::Other, why).next("see `towline stcp status`");
-    cgroup.end_all().await.map_err(wrong)?;
-    if let Some(force) = force {
-        force.remove().map_err(wrong)?;
-    }
-    cgroup.remove().map_err(wrong)
 }
 
 /// The signals that are passed on.
@@ -287,8 +385,7 @@ impl Signals {
 async fn wait(
     mut child: Child,
     mut signals: Signals,
-    cgroup: &Cgroup,
-    force: &Force,
+    place: &Place,
     printer: Printer,
 ) -> Result<Exit, Failure> {
     let pid = child.id().and_then(|pid| Pid::from_raw(pid as i32));
@@ -301,7 +398,7 @@ async fn wait(
             ended = child.wait(), if status.is_none() => {
                 let ended = ended.map_err(|error| Failure::new(Exit::Other, error.to_string()))?;
                 status = Some(ended);
-                if cgroup.is_populated() {
+                if place.is_populated() {
                     printer.note("towline: the program has ended; the processes that it left keep their encryption until they end");
                 }
             }
@@ -314,7 +411,7 @@ async fn wait(
                 let is_told = signal == Signal::INT && std::io::stdin().is_terminal();
                 match (pid, status) {
                     (Some(pid), None) if !is_told => { let _ = kill_process(pid, signal); }
-                    (_, Some(_)) => { let _ = cgroup.signal_all(signal); }
+                    (_, Some(_)) => { place.signal_all(signal); }
                     _ => {}
                 }
                 if signal != Signal::INT || status.is_some() {
@@ -327,7 +424,7 @@ async fn wait(
             }
             _ = look.tick(), if status.is_some() => {}
             _ = check.tick() => {
-                if !force.is_there() {
+                if !place.is_in_force() {
                     return Err(Failure::new(
                         Exit::Other,
                         "somebody removed the redirect (`nft flush ruleset`?): the program was ended; \
@@ -336,7 +433,7 @@ async fn wait(
                 }
             }
         }
-        if status.is_some() && !cgroup.is_populated() {
+        if status.is_some() && !place.is_populated() {
             break;
         }
     }

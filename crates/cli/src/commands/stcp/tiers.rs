@@ -1,6 +1,6 @@
 //! The tiers of secure TCP for unmodified programs: which are there on this machine, and why not.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use towline::stcp::agent::upgrade_is_available;
 use towline::stcp::ktls;
@@ -44,7 +44,7 @@ impl Tier {
     /// The oldest kernel that has what it needs.
     pub(crate) fn kernel_floor(self) -> &'static str {
         match self {
-            Self::Module => "6.6 (the module itself: 6.1)",
+            Self::Module => "6.1; static programs 6.6",
             Self::Ktls => "5.11 with CONFIG_TLS",
             Self::Relay => "5.13 with nftables and cgroup version 2",
         }
@@ -56,6 +56,7 @@ impl Tier {
             Self::Module => &[
                 "peers that do not speak TLS 1.3",
                 "MSG_FASTOPEN, TCP_FASTOPEN_CONNECT, TCP_REPAIR, a TCP_ULP of the program's own",
+                "before Linux 6.6 or without root: static programs",
             ],
             Self::Ktls => &[
                 "peers that do not speak TLS 1.3",
@@ -82,11 +83,43 @@ impl Tier {
 
 fn module() -> Result<(), String> {
     module_protocol()?;
+    let Err(no_change) = can_change_sockets() else {
+        return Ok(());
+    };
+    shim()
+        .map(drop)
+        .map_err(|no_shim| format!("{no_change}; {no_shim}"))
+}
+
+/// Whether `socket()` can be changed for a cgroup.
+pub(crate) fn can_change_sockets() -> Result<(), String> {
     if !rustix::process::geteuid().is_root() {
-        return Err("`stcp run` needs root to change `socket()` of a cgroup".to_owned());
+        return Err("`socket()` cannot be changed without root".to_owned());
     }
     cgroup::mount()?;
     upgrade_is_available().map_err(|error| format!("`socket()` cannot be changed: {error}"))
+}
+
+/// The preload shim: beside this program, or where packages put libraries.
+pub(crate) fn shim() -> Result<PathBuf, String> {
+    const NAME: &str = "libtowline_preload.so";
+    let beside = std::env::current_exe().ok();
+    let beside = beside.as_deref().and_then(Path::parent);
+    let folders = [
+        beside,
+        Some(Path::new("/usr/lib/towline")),
+        Some(Path::new("/usr/local/lib/towline")),
+    ];
+    folders
+        .into_iter()
+        .flatten()
+        .map(|folder| folder.join(NAME))
+        .find(|file| file.exists())
+        .ok_or_else(|| {
+            format!(
+                "the preload shim {NAME} is neither beside this program nor in /usr/lib/towline"
+            )
+        })
 }
 
 /// The module's protocol number.

@@ -56,6 +56,8 @@ pub struct Agent {
     handshake_timeout: Duration,
     counters: Counters,
     logged: Mutex<Logged>,
+    /// Connections that the relay carries.
+    relayed: tokio::sync::watch::Sender<usize>,
 }
 
 #[derive(Debug, Default)]
@@ -146,6 +148,7 @@ impl Agent {
                 lines: 0,
                 left_out: 0,
             }),
+            relayed: tokio::sync::watch::Sender::new(0),
         })
     }
 

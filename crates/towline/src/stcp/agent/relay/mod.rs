@@ -10,12 +10,13 @@ mod original;
 mod splice;
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::time::timeout;
 use towline_wire::{Carrier, Side};
 
@@ -137,6 +138,21 @@ impl Agent {
         tokio::join!(inner, outer);
     }
 
+    /// Waits until nothing is on its way any more, for programs that have ended: what they wrote
+    /// last shall arrive.
+    pub async fn drain_relay(&self, ports: RelayPorts) {
+        // Connections are accepted in turn: when ours has been, all before it have.
+        for address in [
+            IpAddr::from(Ipv4Addr::LOCALHOST),
+            Ipv6Addr::LOCALHOST.into(),
+        ] {
+            if let Ok(stream) = TcpStream::connect((address, ports.inner)).await {
+                let _ = stream.readable().await;
+            }
+        }
+        let _ = self.relayed.subscribe().wait_for(|count| *count == 0).await;
+    }
+
     async fn serve_door(self: Arc<Self>, door: &Door, side: Side, probe: Option<SocketAddr>) {
         loop {
             let (stream, from) = match door.accept().await {
@@ -149,7 +165,12 @@ impl Agent {
                 }
             };
             let agent = Arc::clone(&self);
-            tokio::spawn(async move { agent.relay_connection(stream, from, side, probe).await });
+            let relaying = (side == Side::Client).then(|| Relaying::new(&self));
+            tokio::spawn(async move {
+                agent
+                    .relay_connection(stream, from, side, probe, relaying)
+                    .await;
+            });
         }
     }
 
@@ -160,11 +181,12 @@ impl Agent {
         from: SocketAddr,
         side: Side,
         probe: Option<SocketAddr>,
+        relaying: Option<Relaying>,
     ) {
         let to = match original::destination(&stream) {
             Ok(to) => to,
             Err(error) => {
-                tracing::warn!(%from, "refused: this connection was not redirected: {error}");
+                tracing::debug!(%from, "refused: this connection was not redirected: {error}");
                 return reset(&stream);
             }
         };
@@ -193,6 +215,7 @@ impl Agent {
                 return reset(&stream);
             }
         };
+        let _relaying = relaying.unwrap_or_else(|| Relaying::new(self));
         let (clear, secure) = match side {
             Side::Client => (stream, other),
             Side::Server => (other, stream),
@@ -238,6 +261,22 @@ impl Agent {
         let (established, admitted) = self.establish(stream, asker).await?;
         self.on_established(asker, &admitted);
         Ok(established.into_session()?)
+    }
+}
+
+/// A connection under way: a program's own from the first moment on, a peer's once it is joined.
+struct Relaying(watch::Sender<usize>);
+
+impl Relaying {
+    fn new(agent: &Agent) -> Self {
+        agent.relayed.send_modify(|count| *count += 1);
+        Self(agent.relayed.clone())
+    }
+}
+
+impl Drop for Relaying {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
     }
 }
 
