@@ -13,7 +13,7 @@ use crate::exec::{cargo, program, root, run, which};
 use crate::report::Report;
 
 /// Every fuzz target.
-pub(crate) const TARGETS: &[&str] = &["packet", "frame", "connection", "message"];
+pub(crate) const TARGETS: &[&str] = &["packet", "frame", "connection", "message", "agent"];
 
 const SEEDS: &str = "fuzz/seeds.txt";
 const DEFAULT_SECONDS: u64 = 600;

@@ -99,6 +99,12 @@ const ROOMS: &[Room] = &[
         test_imports: &[],
     },
     Room {
+        package: "towline-preload",
+        layer: Layer::Program,
+        imports: &[],
+        test_imports: &[],
+    },
+    Room {
         package: "towline-cli",
         layer: Layer::Program,
         imports: &[WIRE, RECOVERY, IDENTITY, SIM, QUIC, STCP, TOWLINE, LAB],

@@ -22,6 +22,7 @@ mod deny;
 mod exec;
 mod flame;
 mod fuzz;
+mod kmod;
 mod layers;
 mod report;
 mod setup;
@@ -46,6 +47,7 @@ cargo xtask COMMAND
   interop [ARG…] the whole interop table (ARGs go to the runner)
   sim [ARG…]     the random swarm (ARGs go to it, for example --seeds 20000)
   capture        tshark decrypts a capture with our key log (also part of test)
+  kmod-test [--kernel 6.12|6.1] [TEST…]   the kernel module in QEMU (6.12 also part of test)
   fuzz [TARGET…] [--seconds N]   each fuzz target for N seconds (600)
   fuzz-seeds     rewrites the generated part of fuzz/corpus
   flame NAME [--binary PATH]     flame graphs of a bulk transfer into docs/evidence
@@ -73,6 +75,7 @@ fn main() -> ExitCode {
         "interop" => suites::interop(rest),
         "sim" => suites::sim(rest),
         "capture" => capture::capture(&mut report::Skips::default()).map(drop),
+        "kmod-test" => kmod::kmod_test(rest),
         "fuzz" => fuzz::fuzz(rest),
         "fuzz-seeds" => fuzz::write_seeds(),
         "bench-quic" => bench::bench_quic(rest),

@@ -22,6 +22,14 @@ const PACKAGES: &[(&str, &str)] = &[
         "iproute2",
         "network namespaces for the relay's TUN form (as root)",
     ),
+    ("nftables", "the redirect of towline stcp run (as root)"),
+    (
+        "redis-server",
+        "an unmodified program under towline stcp run",
+    ),
+    ("nginx-light", "another one"),
+    ("curl", "its client"),
+    ("busybox-static", "static programs under towline stcp run"),
     ("valgrind", "counts instructions for make counts"),
     ("cmake", "aws-lc on targets without a prepared build"),
 ];
@@ -35,13 +43,13 @@ pub(crate) fn setup_system(arguments: &[String]) -> Outcome {
         [flag] if flag == "--print" => true,
         _ => return Err("it takes no argument but --print".to_owned()),
     };
-    for (package, use_of) in PACKAGES {
+    for (package, use_of) in packages() {
         println!("{package:24} {use_of}");
     }
     let mut steps = Vec::new();
     steps.push(apt(&["update"]));
     let mut install = apt(&["install", "--yes", "--no-install-recommends"]);
-    install.args(PACKAGES.iter().map(|(package, _)| *package));
+    install.args(packages().map(|(package, _)| package));
     steps.push(install);
     if which("rustup").is_some() {
         steps.push(program("rustup", ["target", "add", CROSS_TARGET]));
@@ -67,6 +75,14 @@ pub(crate) fn setup_system(arguments: &[String]) -> Outcome {
     } else {
         Err(failed.join("; "))
     }
+}
+
+/// Ours, and those of the kernel module's guest.
+fn packages() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let of_guest = crate::kmod::PACKAGES
+        .iter()
+        .map(|&(package, _, use_of)| (package, use_of));
+    PACKAGES.iter().copied().chain(of_guest)
 }
 
 fn apt(arguments: &[&str]) -> Command {

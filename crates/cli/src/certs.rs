@@ -72,7 +72,8 @@ pub(crate) fn pin_of(identity: &Identity) -> CertificatePin {
         .unwrap_or_else(|| CertificatePin::from_bytes(*identity.key_pin().as_bytes()))
 }
 
-fn home() -> Result<PathBuf, Failure> {
+/// Where keys are kept.
+pub(crate) fn home() -> Result<PathBuf, Failure> {
     let set = |name: &str| {
         std::env::var_os(name)
             .filter(|value| !value.is_empty())

@@ -37,6 +37,8 @@ pub(crate) enum Exit {
     Threshold,
     /// Ctrl-C.
     Interrupted,
+    /// The code of a program that was run.
+    Program(u8),
 }
 
 impl Exit {
@@ -53,6 +55,7 @@ impl Exit {
             Self::Partial => 7,
             Self::Threshold => 8,
             Self::Interrupted => 130,
+            Self::Program(code) => code,
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Log output on stderr, for people: from flags, or as `RUST_LOG` says.
 
+use std::io::IsTerminal as _;
+
 use tracing_subscriber::EnvFilter;
 
 /// Starts logging: warnings by default, more with each `-v`, nothing with `--quiet`.
@@ -15,6 +17,8 @@ pub(crate) fn start(verbose: u8, quiet: bool) {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        // A log file or a journal is no place for colours.
+        .with_ansi(std::io::stderr().is_terminal())
         .without_time()
         .init();
 }

@@ -11,6 +11,8 @@ mod logging;
 mod net;
 mod printer;
 mod service;
+#[cfg(target_os = "linux")]
+mod service_manager;
 mod stats;
 mod streams;
 mod summary;

@@ -1,9 +1,9 @@
 //! Who the peer is, and who we are.
 //!
-//! Owns identities (an X.509 chain or a raw public key, with the private key), pins, the rules by
-//! which a peer is believed, and the rustls configurations made of them: TLS 1.3 only, aws-lc
-//! only. `quic`, `stcp` and `towline` call it; the command line uses its names for ciphers and
-//! groups.
+//! Owns identities (an X.509 chain or a raw public key, with the private key), pins, lists of
+//! known peers, the rules by which a peer is believed, and the rustls configurations made of them:
+//! TLS 1.3 only, aws-lc only. `quic`, `stcp` and `towline` call it; the command line uses its names
+//! for ciphers and groups.
 //!
 //! It takes and returns bytes: files are `towline`'s. It reads no clock: dates come in as
 //! [`UnixTime`], and rustls gets the `TimeProvider` it is given. Keys are drawn from aws-lc's
@@ -14,6 +14,7 @@ mod config;
 mod error;
 mod generate;
 mod identity;
+mod known_peers;
 mod peer;
 mod pin;
 mod provider;
@@ -29,6 +30,7 @@ pub use error::{
 };
 pub use generate::{BACKDATED_BY, DEV_LIFETIME};
 pub use identity::{Identity, IdentityKind, certificates_from_pem};
+pub use known_peers::{Day, KnownPeer, KnownPeers, KnownPeersError, Lookup, MAX_KNOWN_PEERS};
 pub use peer::PeerIdentity;
 pub use pin::{CertificatePin, KeyPin, Pin};
 pub use provider::{

@@ -49,3 +49,8 @@ fn message_corpus_is_harmless() {
 fn connection_corpus_is_harmless() {
     replay(TARGETS.iter().find(|t| t.name == "connection").unwrap());
 }
+
+#[test]
+fn agent_corpus_is_harmless() {
+    replay(TARGETS.iter().find(|t| t.name == "agent").unwrap());
+}

@@ -14,6 +14,8 @@ pub mod message;
 pub mod quic;
 pub mod relay;
 pub mod stats;
+#[cfg(feature = "tokio")]
+pub mod stcp;
 
 pub use towline_identity as identity;
 pub use towline_quic as engine;

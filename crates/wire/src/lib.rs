@@ -2,13 +2,14 @@
 //!
 //! Owns parsing and emitting of QUIC v1: variable-length integers, identifiers, packet headers
 //! (RFC 8999, RFC 9000 §17), frames (RFC 9000 §19, RFC 9221) and transport parameters
-//! (RFC 9000 §18), and the header of Towline's messages. Called by every other crate; holds no
+//! (RFC 9000 §18), the header of Towline's messages and what the agent of secure TCP is asked. Called by every other crate; holds no
 //! state of its own.
 //!
 //! Never does: cryptography, I/O, policy. No function here panics on input, and parsing borrows
 //! from the datagram instead of allocating.
 #![forbid(unsafe_code)]
 
+mod agent;
 mod cursor;
 mod error_code;
 mod frame;
@@ -18,6 +19,7 @@ mod packet;
 mod parameters;
 mod time;
 
+pub use agent::{AGENT_REQUEST_LEN, AgentRequest, AgentRequestError, Carrier};
 pub use cursor::{MAX_VARINT, Reader, UnexpectedEnd, Writer, emit_varint, varint_len};
 pub use error_code::TransportErrorCode;
 pub use frame::*;

@@ -8,6 +8,8 @@ pub(crate) mod relay;
 pub(crate) mod send;
 pub(crate) mod serve;
 pub(crate) mod sim;
+pub(crate) mod stcp;
+pub(crate) mod stcpd;
 
 use crate::exit::{Exit, Failure};
 use crate::printer::Printer;
@@ -29,6 +31,10 @@ pub(crate) enum Command {
     Relay(relay::RelayArgs),
     /// Play scenarios on the simulator and compare congestion controllers
     Sim(sim::SimArgs),
+    /// Secure TCP: TLS 1.3 for programs that speak TCP
+    Stcp(stcp::StcpArgs),
+    /// The agent of secure TCP: handshakes for the kernel module and the preload shim
+    Stcpd(stcpd::StcpdArgs),
     /// Certificates and pins
     Cert(cert::CertCommandArgs),
 }
@@ -44,6 +50,8 @@ impl Command {
             Self::Perf(args) => args.run(*printer).await,
             Self::Relay(args) => args.run(*printer).await,
             Self::Sim(args) => args.run(*printer).await,
+            Self::Stcp(args) => args.run(*printer).await,
+            Self::Stcpd(args) => args.run(*printer).await,
             Self::Cert(args) => args.run(*printer),
         }
     }

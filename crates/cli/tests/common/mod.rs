@@ -142,6 +142,10 @@ impl Running {
         }
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
@@ -150,6 +154,18 @@ impl Running {
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+    }
+
+    /// Waits, for a program whose output is no text.
+    pub(crate) fn wait_bytes(mut self) -> Vec<u8> {
+        let stderr = drain(self.child.stderr.take());
+        let mut bytes = Vec::new();
+        if let Some(mut stdout) = self.child.stdout.take() {
+            let _ = stdout.read_to_end(&mut bytes);
+        }
+        wait_for(&mut self.child);
+        let _ = stderr.join();
+        bytes
     }
 
     pub(crate) fn wait(mut self) -> Ended {
@@ -259,6 +275,10 @@ impl Server {
                 _ => {}
             }
         }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// The URL with a path.

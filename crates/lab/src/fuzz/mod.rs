@@ -4,8 +4,9 @@
 //! Each returns a signature of what happened, by which the stable mutator tells new behaviour; a
 //! broken promise is a panic. `packet` needs no keys, `frame` no engine, `connection` is a whole
 //! connected pair behind the null AEAD, so that mutated bytes reach the frame handlers, `message` one
-//! message with its readers, against a model.
+//! message with its readers, against a model, `agent` a request to the agent of secure TCP.
 
+mod agent;
 #[cfg(debug_assertions)]
 mod connection;
 mod frame;
@@ -13,6 +14,7 @@ mod message;
 mod mutate;
 mod packet;
 
+pub use agent::agent;
 #[cfg(debug_assertions)]
 pub use connection::connection;
 pub use frame::frame;

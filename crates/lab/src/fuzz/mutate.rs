@@ -24,6 +24,13 @@ pub struct Target {
 /// Every target.
 pub const TARGETS: &[Target] = &[
     Target {
+        name: "agent",
+        run: super::agent::run,
+        max_len: 200,
+        seeds: super::agent::seeds,
+        tokens: &[],
+    },
+    Target {
         name: "packet",
         run: super::packet::run,
         max_len: 2_000,

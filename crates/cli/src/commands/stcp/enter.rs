@@ -1,0 +1,117 @@
+//! What `stcp run` executes itself as, inside the cgroup: the way to the program, and the probe.
+
+use std::ffi::OsString;
+use std::io::Read as _;
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use towline::stcp::agent::{forbid_clear_tcp, inherited_sockets, is_upgraded};
+
+use crate::exit::{Exit, Failure};
+
+/// What a shell says for a program that is there and cannot be executed.
+const CANNOT_EXECUTE: u8 = 126;
+/// What a shell says for a program that is not there.
+const NOT_FOUND: u8 = 127;
+
+/// How long the relay may take to answer the probe.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Flags of `enter`.
+#[derive(clap::Args)]
+pub(crate) struct EnterArgs {
+    /// The cgroup's folder
+    #[arg(long)]
+    cgroup: Option<PathBuf>,
+    /// The preload shim, where there is no cgroup
+    #[arg(long, requires = "protocol")]
+    shim: Option<PathBuf>,
+    /// The protocol of the module, for the shim
+    #[arg(long)]
+    protocol: Option<u16>,
+    /// The program and its arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+    command: Vec<OsString>,
+}
+
+impl EnterArgs {
+    /// Becomes the program.
+    pub(crate) fn run(self) -> Result<Exit, Failure> {
+        let sockets = inherited_sockets()
+            .map_err(|error| Failure::new(Exit::Other, format!("/proc/self/fd: {error}")))?;
+        if let Some(descriptor) = sockets.first() {
+            return Err(Failure::usage(format!(
+                "descriptor {descriptor} is an internet socket from outside: it would not be encrypted"
+            ))
+            .next("start the program without inherited sockets (no socket activation)"));
+        }
+        let Some((program, arguments)) = self.command.split_first() else {
+            return Err(Failure::usage("the program is missing"));
+        };
+        let mut command = Command::new(program);
+        command.args(arguments);
+        if let Some(cgroup) = &self.cgroup {
+            let procs = cgroup.join("cgroup.procs");
+            // 0 is the process that writes.
+            std::fs::write(&procs, "0").map_err(|error| {
+                Failure::new(Exit::Other, format!("{}: {error}", procs.display()))
+            })?;
+        }
+        if let (Some(shim), Some(protocol)) = (&self.shim, self.protocol) {
+            forbid_clear_tcp(protocol).map_err(|error| {
+                Failure::new(Exit::Other, format!("the filter (seccomp): {error}"))
+            })?;
+            command
+                .env("LD_PRELOAD", shim)
+                .env("TOWLINE_STCP_PROTOCOL", protocol.to_string());
+        }
+        let error = command.exec();
+        let exit = match error.kind() {
+            std::io::ErrorKind::NotFound => NOT_FOUND,
+            _ => CANNOT_EXECUTE,
+        };
+        Err(Failure::new(
+            Exit::Program(exit),
+            format!("{}: {error}", program.display()),
+        ))
+    }
+}
+
+/// Flags of `probe`: one of them.
+#[derive(clap::Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct ProbeArgs {
+    /// Where nobody is: the relay shall answer
+    #[arg(long)]
+    address: Option<SocketAddr>,
+    /// The module's protocol: a TCP socket shall be one of it
+    #[arg(long)]
+    protocol: Option<u16>,
+}
+
+impl ProbeArgs {
+    /// Ends well if a connection made here and now would be encrypted.
+    pub(crate) fn run(self) -> Result<Exit, Failure> {
+        let is_good = match (self.address, self.protocol) {
+            (Some(address), _) => is_relayed(address),
+            (None, Some(protocol)) => is_upgraded(protocol),
+            (None, None) => Ok(false),
+        };
+        match is_good {
+            Ok(true) => Ok(Exit::Ok),
+            Ok(false) => Err(Failure::new(Exit::Other, "it would have been in clear")),
+            Err(error) => Err(Failure::new(Exit::Other, error.to_string())),
+        }
+    }
+}
+
+fn is_relayed(address: SocketAddr) -> std::io::Result<bool> {
+    let mut stream = TcpStream::connect_timeout(&address, PROBE_TIMEOUT)?;
+    stream.set_read_timeout(Some(PROBE_TIMEOUT))?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    Ok(text.trim() == address.port().to_string())
+}

@@ -1,0 +1,45 @@
+//! `towline stcp`: secure TCP for programs that are not changed.
+
+mod cgroup;
+mod enter;
+mod program;
+mod redirect;
+mod run;
+mod status;
+mod tiers;
+
+use crate::exit::{Exit, Failure};
+use crate::printer::Printer;
+
+/// Flags of `stcp`.
+#[derive(clap::Args)]
+pub(crate) struct StcpArgs {
+    #[command(subcommand)]
+    command: StcpCommand,
+}
+
+#[derive(clap::Subcommand)]
+enum StcpCommand {
+    /// Run an unmodified program with its TCP connections encrypted
+    Run(run::RunArgs),
+    /// Show what this machine can do, and what it refuses
+    Status(status::StatusArgs),
+    /// Join a cgroup and execute a program; `run` calls it
+    #[command(hide = true)]
+    Enter(enter::EnterArgs),
+    /// Connect and expect the relay's answer; `run` calls it
+    #[command(hide = true)]
+    Probe(enter::ProbeArgs),
+}
+
+impl StcpArgs {
+    /// Runs the subcommand.
+    pub(crate) async fn run(self, printer: Printer) -> Result<Exit, Failure> {
+        match self.command {
+            StcpCommand::Run(args) => args.run(printer).await,
+            StcpCommand::Status(args) => args.run(printer),
+            StcpCommand::Enter(args) => args.run(),
+            StcpCommand::Probe(args) => args.run(),
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! `towline stcp status`: which tiers this machine has, why not the others, what each refuses,
+//! the module's counters, and what killed runs left behind.
+
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use super::tiers::Tier;
+use super::{cgroup, redirect};
+use crate::commands::stcpd::{PolicyArgs, SOCKET};
+use crate::exit::{Exit, Failure};
+use crate::printer::Printer;
+
+/// The module's counters, one value a file.
+const COUNTERS: &str = "/sys/class/misc/stcp";
+
+/// Flags of `status`.
+#[derive(clap::Args)]
+pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    policy: PolicyArgs,
+}
+
+impl StatusArgs {
+    /// Prints it.
+    pub(crate) fn run(self, printer: Printer) -> Result<Exit, Failure> {
+        let policy = self.policy.load()?;
+        let tiers = Tier::ALL.map(Tier::status);
+        let chosen = tiers.iter().find(|status| status.state.is_ok());
+        match chosen {
+            Some(status) => printer.line(format_args!(
+                "tier     {}: the best that works here",
+                status.tier.name()
+            )),
+            None => printer.line("tier     none works here"),
+        }
+        for status in &tiers {
+            let tier = status.tier;
+            let state = match &status.state {
+                Ok(()) => "works",
+                Err(why) => why,
+            };
+            printer.line(format_args!("{:<8} {state}", tier.name()));
+            printer.line(format_args!("         from Linux {}", tier.kernel_floor()));
+            for refused in tier.refuses() {
+                printer.line(format_args!("         refuses {refused}"));
+            }
+        }
+        let agent = is_agent_there();
+        printer.line(format_args!(
+            "agent    {}",
+            if agent {
+                SOCKET
+            } else {
+                "not running (towline stcpd)"
+            }
+        ));
+        printer.line(format_args!("policy   {}", policy.source().display()));
+        for (side, key) in policy.own_keys() {
+            printer.line(format_args!("our key  {key} (as {side:?})"));
+        }
+        let counters = counters();
+        for (name, value) in &counters {
+            printer.line(format_args!("module   {name} {value}"));
+        }
+        let left = left_over_commands();
+        warn_of_left_overs(&left, printer);
+        printer.record(&json!({
+            "schema": "towline.stcp.status/1",
+            "tier": chosen.map(|status| status.tier.name()),
+            "tiers": tiers.iter().map(|status| json!({
+                "tier": status.tier.name(),
+                "works": status.state.is_ok(),
+                "why_not": status.state.as_ref().err(),
+                "kernel_floor": status.tier.kernel_floor(),
+                "refuses": status.tier.refuses(),
+            })).collect::<Vec<_>>(),
+            "agent": agent,
+            "policy": policy.source(),
+            "keys": policy.own_keys().iter().map(|(side, key)| json!({
+                "side": format!("{side:?}").to_lowercase(),
+                "pin": key.to_string(),
+            })).collect::<Vec<_>>(),
+            "module": counters,
+            "left_over": left,
+        }));
+        Ok(Exit::Ok)
+    }
+}
+
+/// The commands that remove what killed runs left. It is closed, not open: connections of their
+/// programs are refused.
+pub(crate) fn left_over_commands() -> Vec<String> {
+    let tables = redirect::left_over()
+        .into_iter()
+        .map(|table| format!("nft delete table inet {table}"));
+    let cgroups = cgroup::left_over().into_iter().map(|path| {
+        format!(
+            "echo 1 > {0}/cgroup.kill; sleep 1; rmdir {0}",
+            path.display()
+        )
+    });
+    let pins = cgroup::left_over_pins()
+        .into_iter()
+        .map(|pin| format!("rm {}", pin.display()));
+    // Programs first, or they would go on without the rest.
+    cgroups.chain(tables).chain(pins).collect()
+}
+
+/// Names what is left over.
+pub(crate) fn warn_of_left_overs(commands: &[String], printer: Printer) {
+    if !commands.is_empty() {
+        printer.note("towline: an earlier `stcp run` was killed; this removes what it left:");
+    }
+    for command in commands {
+        printer.note(format_args!("  {command}"));
+    }
+}
+
+fn is_agent_there() -> bool {
+    let Ok(address) = socket2::SockAddr::unix(SOCKET) else {
+        return false;
+    };
+    socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::SEQPACKET, None)
+        .is_ok_and(|socket| socket.connect(&address).is_ok())
+}
+
+fn counters() -> Map<String, Value> {
+    let mut found = Map::new();
+    let Ok(entries) = std::fs::read_dir(Path::new(COUNTERS)) else {
+        return found;
+    };
+    for entry in entries.flatten() {
+        let number = std::fs::read_to_string(entry.path())
+            .ok()
+            .and_then(|text| text.trim().parse::<u64>().ok());
+        if let (Some(number), Ok(name)) = (number, entry.file_name().into_string()) {
+            found.insert(name, number.into());
+        }
+    }
+    found
+}

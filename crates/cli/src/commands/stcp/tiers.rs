@@ -1,0 +1,152 @@
+//! The tiers of secure TCP for unmodified programs: which are there on this machine, and why not.
+
+use std::path::{Path, PathBuf};
+
+use towline::stcp::agent::upgrade_is_available;
+use towline::stcp::ktls;
+
+use super::{cgroup, redirect};
+use crate::commands::stcpd::DEVICE;
+
+/// Where the module says its protocol.
+const PROTOCOL: &str = "/sys/class/misc/stcp/protocol";
+
+/// The tiers, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Tier {
+    /// The kernel module: sockets of its own protocol
+    Module,
+    /// Records by the kernel, handshakes through the preload shim
+    Ktls,
+    /// Everything by the relay, to which connections are redirected
+    Relay,
+}
+
+/// What there is to say of a tier.
+#[derive(Clone, Debug)]
+pub(crate) struct TierStatus {
+    pub(crate) tier: Tier,
+    /// `Err` says what is missing.
+    pub(crate) state: Result<(), String>,
+}
+
+impl Tier {
+    pub(crate) const ALL: [Self; 3] = [Self::Module, Self::Ktls, Self::Relay];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Module => "module",
+            Self::Ktls => "ktls",
+            Self::Relay => "relay",
+        }
+    }
+
+    /// The oldest kernel that has what it needs.
+    pub(crate) fn kernel_floor(self) -> &'static str {
+        match self {
+            Self::Module => "6.1; static programs 6.6",
+            Self::Ktls => "5.11 with CONFIG_TLS",
+            Self::Relay => "5.13 with nftables and cgroup version 2",
+        }
+    }
+
+    /// What it does not do.
+    pub(crate) fn refuses(self) -> &'static [&'static str] {
+        match self {
+            Self::Module => &[
+                "peers that do not speak TLS 1.3",
+                "MSG_FASTOPEN, TCP_FASTOPEN_CONNECT, TCP_REPAIR, a TCP_ULP of the program's own",
+                "before Linux 6.6 or without root: static programs",
+            ],
+            Self::Ktls => &[
+                "peers that do not speak TLS 1.3",
+                "static programs and those that make system calls themselves (Go)",
+            ],
+            Self::Relay => &[
+                "peers that do not speak TLS 1.3",
+                "protocols other than TCP, UDP and ICMP; UDP and ICMP pass as they are",
+                "programs with an internet socket inherited from outside",
+            ],
+        }
+    }
+
+    /// Whether it can be used here and now.
+    pub(crate) fn status(self) -> TierStatus {
+        let state = match self {
+            Self::Module => module(),
+            Self::Ktls => with_ktls(),
+            Self::Relay => relay(),
+        };
+        TierStatus { tier: self, state }
+    }
+}
+
+fn module() -> Result<(), String> {
+    module_protocol()?;
+    let Err(no_change) = can_change_sockets() else {
+        return Ok(());
+    };
+    shim()
+        .map(drop)
+        .map_err(|no_shim| format!("{no_change}; {no_shim}"))
+}
+
+/// Whether `socket()` can be changed for a cgroup.
+pub(crate) fn can_change_sockets() -> Result<(), String> {
+    if !rustix::process::geteuid().is_root() {
+        return Err("`socket()` cannot be changed without root".to_owned());
+    }
+    cgroup::mount()?;
+    upgrade_is_available().map_err(|error| format!("`socket()` cannot be changed: {error}"))
+}
+
+/// The preload shim: beside this program, or where packages put libraries.
+pub(crate) fn shim() -> Result<PathBuf, String> {
+    const NAME: &str = "libtowline_preload.so";
+    let beside = std::env::current_exe().ok();
+    let beside = beside.as_deref().and_then(Path::parent);
+    let folders = [
+        beside,
+        Some(Path::new("/usr/lib/towline")),
+        Some(Path::new("/usr/local/lib/towline")),
+    ];
+    folders
+        .into_iter()
+        .flatten()
+        .map(|folder| folder.join(NAME))
+        .find(|file| file.exists())
+        .ok_or_else(|| {
+            format!(
+                "the preload shim {NAME} is neither beside this program nor in /usr/lib/towline"
+            )
+        })
+}
+
+/// The module's protocol number.
+pub(crate) fn module_protocol() -> Result<u16, String> {
+    if !Path::new(DEVICE).exists() {
+        return Err(format!(
+            "the kernel module is not loaded ({DEVICE} is missing)"
+        ));
+    }
+    std::fs::read_to_string(PROTOCOL)
+        .ok()
+        .and_then(|text| text.trim().parse().ok())
+        .ok_or_else(|| format!("the module does not say its protocol in {PROTOCOL}"))
+}
+
+fn with_ktls() -> Result<(), String> {
+    ktls::is_available().map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => "this kernel has no kTLS (module `tls`)".to_owned(),
+        _ => format!("kTLS: {error}"),
+    })?;
+    Err("`stcp run` has no preload shim yet; the library and the module use kTLS".to_owned())
+}
+
+fn relay() -> Result<(), String> {
+    if !rustix::process::geteuid().is_root() {
+        return Err("it needs root, for the redirect".to_owned());
+    }
+    cgroup::mount()?;
+    redirect::is_available()
+}

@@ -1,0 +1,251 @@
+//! `towline stcpd`: the agent of secure TCP, for the kernel module and the preload shim.
+//!
+//! In order: the policy with its keys, the device, the socket, the privileges given up, READY to
+//! the service manager; then it serves until SIGTERM. SIGHUP reads the policy again; a policy that
+//! is wrong leaves the old one in force.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::process::{Resource, getrlimit, setrlimit};
+use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
+use towline::stcp::agent::{Agent, ModuleDevice, PreloadListener, drop_privileges};
+use towline::stcp::policy::Policy;
+
+use crate::exit::{Exit, Failure};
+use crate::printer::Printer;
+use crate::service_manager::ServiceManager;
+
+/// Where the policy is looked for.
+pub(crate) const POLICY_FILE: &str = "/etc/towline/stcp.toml";
+/// Where the preload shim looks for the agent.
+pub(crate) const SOCKET: &str = "/run/towline/stcpd.sock";
+/// The kernel module's device.
+pub(crate) const DEVICE: &str = "/dev/stcp";
+
+/// Which policy.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct PolicyArgs {
+    /// The policy, TOML [default: /etc/towline/stcp.toml if it is there, else a key of our own and
+    /// known peers in $TOWLINE_HOME]
+    #[arg(long, value_name = "FILE")]
+    policy: Option<PathBuf>,
+}
+
+impl PolicyArgs {
+    /// Reads it.
+    pub(crate) fn load(&self) -> Result<Policy, Failure> {
+        let wrong = |error: towline::stcp::policy::PolicyError| Failure::usage(error.to_string());
+        match &self.policy {
+            Some(file) => Policy::load(file).map_err(wrong),
+            None if Path::new(POLICY_FILE).exists() => {
+                Policy::load(Path::new(POLICY_FILE)).map_err(wrong)
+            }
+            None => Policy::first_use(&crate::certs::home()?).map_err(wrong),
+        }
+    }
+}
+
+/// What was made at the first use is to be the user's, who reads and writes it from now on.
+fn hand_over(policy: &Policy, (uid, gid): (u32, u32)) -> io::Result<()> {
+    for path in policy.first_use_files() {
+        match std::os::unix::fs::lchown(path, Some(uid), Some(gid)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Each connection under way takes a descriptor, so as many as we may have.
+pub(crate) fn raise_descriptor_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!("the limit of descriptors cannot be raised: {error}");
+    }
+}
+
+/// Flags of `stcpd`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct StcpdArgs {
+    #[command(flatten)]
+    policy: PolicyArgs,
+    /// The Unix socket for programs with the preload shim
+    #[arg(long, value_name = "PATH", default_value = SOCKET)]
+    socket: PathBuf,
+    /// The kernel module's device; if not given, /dev/stcp is served where it is there
+    #[arg(long, value_name = "PATH")]
+    device: Option<PathBuf>,
+    /// Give up root for this user once everything is open
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+}
+
+impl StcpdArgs {
+    /// Serves until SIGTERM or Ctrl-C.
+    pub(crate) async fn run(self, printer: Printer) -> Result<Exit, Failure> {
+        raise_descriptor_limit();
+        let policy = self.policy.load()?;
+        let user = self.user.as_deref().map(user).transpose()?;
+        // Asking has root load the module `tls`.
+        let ktls = towline::stcp::ktls::is_available();
+        let device = self.device()?;
+        let listener = self.listener()?;
+        let cannot = |error| Failure::new(Exit::Other, format!("signals: {error}"));
+        let mut terminate = signal(SignalKind::terminate()).map_err(cannot)?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
+        let mut hang_up = signal(SignalKind::hangup()).map_err(cannot)?;
+        if let Some(user) = user {
+            hand_over(&policy, user)
+                .and_then(|()| drop_privileges(user.0, user.1))
+                .map_err(|error| {
+                    Failure::new(Exit::Other, format!("root could not be given up: {error}"))
+                })?;
+        }
+        describe(&policy, &self.socket, device.is_some(), &ktls, printer);
+        let agent = Agent::new(policy);
+        let manager = ServiceManager::from_environment();
+        manager.ready();
+        let module = async {
+            match &device {
+                Some(device) => Arc::clone(&agent).serve_module(device).await,
+                None => std::future::pending().await,
+            }
+        };
+        let preload = Arc::clone(&agent).serve_preload(&listener);
+        let reload = async {
+            loop {
+                let _ = hang_up.recv().await;
+                manager.reloading();
+                match self.policy.load() {
+                    Ok(policy) => {
+                        agent.replace_policy(policy);
+                        printer.note("towline stcpd: the policy was read again");
+                    }
+                    Err(failure) => {
+                        tracing::error!("the old policy stays in force: {failure}");
+                    }
+                }
+                manager.ready();
+            }
+        };
+        let ended = tokio::select! {
+            ended = module => ended,
+            () = preload => Ok(()),
+            () = reload => Ok(()),
+            () = manager.keep_alive() => Ok(()),
+            _ = terminate.recv() => Ok(()),
+            _ = interrupt.recv() => Ok(()),
+        };
+        manager.stopping();
+        let stats = agent.stats();
+        printer.line(format_args!(
+            "{} connections secured, {} refused",
+            stats.established, stats.refused
+        ));
+        printer.record(&json!({
+            "schema": "towline.stcpd.ended/1",
+            "established": stats.established,
+            "refused": stats.refused,
+        }));
+        ended.map(|()| Exit::Ok).map_err(|error| {
+            Failure::new(
+                Exit::Other,
+                format!("the kernel module's device failed: {error}"),
+            )
+            .next("is the module of the same release as this program, and still loaded?")
+        })
+    }
+
+    fn device(&self) -> Result<Option<ModuleDevice>, Failure> {
+        let path = self.device.as_deref().unwrap_or(Path::new(DEVICE));
+        match ModuleDevice::open(path) {
+            Ok(device) => Ok(Some(device)),
+            Err(error) if self.device.is_none() && error.kind() == io::ErrorKind::NotFound => {
+                tracing::info!("the kernel module is not loaded: {DEVICE} is missing");
+                Ok(None)
+            }
+            Err(error) => {
+                let failure = Failure::new(Exit::Other, format!("{}: {error}", path.display()));
+                Err(match error.kind() {
+                    io::ErrorKind::ResourceBusy => failure.next("stop the agent that has it open"),
+                    io::ErrorKind::NotFound => failure.next("load the module: modprobe stcp"),
+                    _ => failure.next("run it as root; --user gives that up afterwards"),
+                })
+            }
+        }
+    }
+
+    fn listener(&self) -> Result<PreloadListener, Failure> {
+        if self.socket == Path::new(SOCKET)
+            && let Some(folder) = self.socket.parent()
+        {
+            let _ = std::fs::create_dir_all(folder);
+        }
+        PreloadListener::bind(&self.socket).map_err(|error| {
+            let failure = Failure::new(Exit::Other, format!("{}: {error}", self.socket.display()));
+            match error.kind() {
+                io::ErrorKind::AddrInUse => failure.next("another agent serves there: stop it"),
+                _ => failure.next("give a path that can be written with --socket"),
+            }
+        })
+    }
+}
+
+fn describe(policy: &Policy, socket: &Path, module: bool, ktls: &io::Result<()>, printer: Printer) {
+    printer.line(format_args!("policy   {}", policy.source().display()));
+    for (side, key) in policy.own_keys() {
+        printer.line(format_args!("our key  {key} (as {side:?})"));
+    }
+    let module_text = if module { DEVICE } else { "not loaded" };
+    printer.line(format_args!("module   {module_text}"));
+    match ktls {
+        Ok(()) => printer.line(format_args!("preload  {}", socket.display())),
+        Err(error) => printer.line(format_args!(
+            "preload  {} (of no use: this kernel has no kTLS, {error})",
+            socket.display()
+        )),
+    }
+    printer.record(&json!({
+        "schema": "towline.stcpd/1",
+        "policy": policy.source(),
+        "socket": socket,
+        "module": module,
+        "ktls": ktls.is_ok(),
+        "keys": policy.own_keys().iter().map(|(side, key)| json!({
+            "side": format!("{side:?}").to_lowercase(),
+            "pin": key.to_string(),
+        })).collect::<Vec<_>>(),
+    }));
+}
+
+/// User and group numbers of a name in /etc/passwd.
+fn user(name: &str) -> Result<(u32, u32), Failure> {
+    const PASSWD: &str = "/etc/passwd";
+    let text = std::fs::read_to_string(PASSWD)
+        .map_err(|error| Failure::usage(format!("{PASSWD}: {error}")))?;
+    text.lines()
+        .find_map(|line| {
+            let mut fields = line.split(':');
+            (fields.next() == Some(name)).then_some(())?;
+            let uid = fields.nth(1)?.parse().ok()?;
+            Some((uid, fields.next()?.parse().ok()?))
+        })
+        .ok_or_else(|| {
+            Failure::usage(format!("there is no user `{name}` in {PASSWD}")).next(format!(
+                "make one: useradd --system --no-create-home {name}"
+            ))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_user_is_found_by_its_whole_name() {
+        assert_eq!(super::user("root").unwrap(), (0, 0));
+        assert!(super::user("roo").is_err());
+    }
+}

@@ -1,0 +1,501 @@
+//! `towline stcp run` with real, unmodified programs on two hosts (network namespaces), and a
+//! reader on the cable between them. Skipped by name where root, nft or a program is missing.
+#![cfg(target_os = "linux")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests of real programs wait in real time"
+)]
+
+mod chaos;
+#[path = "../common/mod.rs"]
+mod common;
+mod net;
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{Ended, Running, wait_until};
+use net::{Net, SERVER, SERVER_V6, Sniffer};
+use rustix::process::Signal;
+
+const MARKER: &str = "the-marker-that-must-not-be-seen";
+
+/// `towline stcp run` of a program on a host.
+fn upgraded(net: &Net, host: &str, command: &[&str]) -> Command {
+    net.towline(
+        host,
+        ["stcp", "run", "--tier", "relay", "--"]
+            .iter()
+            .chain(command),
+    )
+}
+
+fn run(command: Command) -> Ended {
+    Running::start(command).wait()
+}
+
+/// A `stcp run` under way. When dropped it is ended, not killed, so that nothing is left over.
+struct Upgraded(Option<Running>);
+
+impl Upgraded {
+    fn start(command: Command) -> Self {
+        Self(Some(Running::start(command)))
+    }
+
+    fn end(mut self) -> Ended {
+        let running = self.0.take().unwrap();
+        running.signal(Signal::TERM);
+        running.wait()
+    }
+}
+
+impl Drop for Upgraded {
+    fn drop(&mut self) {
+        if let Some(running) = self.0.take() {
+            running.signal(Signal::TERM);
+            running.wait();
+        }
+    }
+}
+
+/// A server whose port answers on its own host.
+fn serve(net: &Net, port: u16, command: &[&str]) -> Upgraded {
+    let server = Upgraded::start(upgraded(net, &net.server, command));
+    wait_for_port(net, port);
+    server
+}
+
+/// Without a connection: some servers take only one.
+fn wait_for_port(net: &Net, port: u16) {
+    /// Its number in the table of sockets.
+    const LISTEN: &str = "0A";
+    wait_until("the server", || {
+        let look = move || {
+            ["tcp", "tcp6"].iter().any(|name| {
+                let table = std::fs::read_to_string(format!("/proc/thread-self/net/{name}"));
+                table.unwrap_or_default().lines().any(|line| {
+                    let mut words = line.split_whitespace().skip(1);
+                    let local = words.next().unwrap_or_default();
+                    local.ends_with(&format!(":{port:04X}")) && words.nth(1) == Some(LISTEN)
+                })
+            })
+        };
+        net.within(&net.server, look).join().unwrap()
+    });
+}
+
+/// Nothing was in clear, and something was there at all.
+fn assert_encrypted(sniffer: Sniffer, at_least: u64) {
+    let seen = sniffer.stop();
+    assert_eq!(seen.marked, 0, "{seen:?}");
+    assert!(seen.bytes > at_least, "the cable was not read: {seen:?}");
+}
+
+const REDIS: &[&str] = &[
+    "redis-server",
+    "--bind",
+    "0.0.0.0",
+    "--protected-mode",
+    "no",
+    "--save",
+    "",
+    "--port",
+    "6379",
+];
+
+#[test]
+fn redis_is_upgraded_and_a_plaintext_client_refused() {
+    let Some(net) = Net::new(&["redis-server", "redis-cli"]) else {
+        return;
+    };
+    let server = serve(&net, 6379, REDIS);
+    let sniffer = net.sniff(MARKER);
+    let client = |command: &[&str]| {
+        let command = [&["redis-cli", "-h", SERVER], command].concat();
+        run(upgraded(&net, &net.client, &command))
+    };
+    client(&["set", "key", MARKER]).expect(0, &["OK"]);
+    client(&["get", "key"]).expect(0, &[MARKER]);
+    assert_encrypted(sniffer, 2000);
+
+    // The same client, not upgraded: the sniffer sees that it speaks in clear, the server does not.
+    let sniffer = net.sniff(MARKER);
+    let plain = run(net.program(
+        &net.client,
+        ["redis-cli", "-h", SERVER, "set", "key", MARKER],
+    ));
+    assert_ne!(plain.stdout.trim(), "OK", "{plain:?}");
+    assert!(sniffer.stop().marked > 0, "the sniffer is blind");
+
+    let ended = server.end().expect(0, &[]);
+    assert!(ended.stderr.contains("does not speak TLS"), "{ended:?}");
+    assert_eq!(net.tables(&net.server), "");
+    assert_eq!(net.tables(&net.client), "");
+}
+
+#[test]
+fn nginx_and_curl_are_upgraded_over_ipv4_and_ipv6() {
+    let Some(net) = Net::new(&["nginx", "curl"]) else {
+        return;
+    };
+    let root = net.scratch.path("www");
+    std::fs::create_dir_all(&root).unwrap();
+    let text = format!("{MARKER}\n").repeat(100_000);
+    std::fs::write(root.join("file"), &text).unwrap();
+    let config = net.scratch.path("nginx.conf");
+    let folder = root.display();
+    let config_text = format!(
+        "daemon off; user root; pid {folder}/pid; error_log {folder}/error.log; events {{}}
+        http {{ access_log off; server {{ listen 80; listen [::]:80; root {folder}; }} }}"
+    );
+    std::fs::write(&config, config_text).unwrap();
+    let server = serve(&net, 80, &["nginx", "-c", config.to_str().unwrap()]);
+    let sniffer = net.sniff(MARKER);
+    for host in [SERVER.to_owned(), format!("[{SERVER_V6}]")] {
+        let url = format!("http://{host}/file");
+        let ended = run(upgraded(&net, &net.client, &["curl", "-sS", &url])).expect(0, &[]);
+        assert!(ended.stdout == text, "{} bytes", ended.stdout.len());
+    }
+    assert_encrypted(sniffer, 2 * text.len() as u64);
+
+    let url = format!("http://{SERVER}/file");
+    let plain = run(net.program(&net.client, ["curl", "-sS", "--max-time", "5", &url]));
+    assert_ne!(plain.code, Some(0), "{plain:?}");
+    assert_eq!(plain.stdout, "");
+    server.end().expect(0, &[]);
+}
+
+#[test]
+fn static_programs_are_upgraded() {
+    let Some(net) = Net::new(&["busybox"]) else {
+        return;
+    };
+    let root = net.scratch.path("www");
+    std::fs::create_dir_all(&root).unwrap();
+    std::fs::write(root.join("file"), MARKER).unwrap();
+    let folder = root.to_str().unwrap();
+    let server = serve(
+        &net,
+        8080,
+        &["busybox", "httpd", "-f", "-p", "8080", "-h", folder],
+    );
+    let sniffer = net.sniff(MARKER);
+    let url = format!("http://{SERVER}:8080/file");
+    let client = ["busybox", "wget", "-q", "-O", "-", &url];
+    run(upgraded(&net, &net.client, &client)).expect(0, &[MARKER]);
+    assert_encrypted(sniffer, 1000);
+    server.end();
+}
+
+#[test]
+fn a_hundred_silent_clients_do_not_delay_a_good_one() {
+    let Some(net) = Net::new(&["redis-server", "redis-cli"]) else {
+        return;
+    };
+    let _server = serve(&net, 6379, REDIS);
+    // The time of one round, without the start of `stcp run`.
+    let script = format!(
+        "read go; for i in 1 2 3 4 5 6 7 8 9 10; do redis-cli -h {SERVER} ping || exit 1; done; echo done"
+    );
+    let round = || {
+        let mut command = upgraded(&net, &net.client, &["sh", "-c", &script]);
+        let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(500));
+        let started = Instant::now();
+        child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        let mut said = String::new();
+        let mut stdout = child.stdout.take().unwrap();
+        while !said.contains("done") {
+            let mut chunk = [0; 256];
+            let len = stdout.read(&mut chunk).unwrap();
+            assert_ne!(len, 0, "{said}");
+            said.push_str(&String::from_utf8_lossy(&chunk[..len]));
+        }
+        let took = started.elapsed() / 10;
+        child.wait().unwrap();
+        took
+    };
+    let alone = round();
+    let silent = net.within(&net.client, || {
+        let connect = |_| TcpStream::connect((SERVER, 6379)).unwrap();
+        (0..100).map(connect).collect::<Vec<_>>()
+    });
+    let silent = silent.join().unwrap();
+    let beside = round();
+    // The print macros would be captured.
+    let _ = writeln!(
+        std::io::stderr(),
+        "a PING took {alone:?} alone and {beside:?} beside 100 silent clients"
+    );
+    assert!(
+        beside < alone + Duration::from_millis(100),
+        "{beside:?}, alone {alone:?}"
+    );
+    drop(silent);
+}
+
+#[test]
+fn a_program_that_writes_and_ends_at_once_loses_nothing() {
+    let Some(net) = Net::new(&["busybox", "bash"]) else {
+        return;
+    };
+    let data = net.scratch.write("data", 3_000_000);
+    for port in [7101, 7102, 7103] {
+        let port_text = port.to_string();
+        let listen = ["busybox", "nc", "-l", "-p", &port_text];
+        let mut server = serve(&net, port, &listen);
+        let script = format!("cat {} > /dev/tcp/{SERVER}/{port}", data.display());
+        run(upgraded(&net, &net.client, &["bash", "-c", &script])).expect(0, &[]);
+        let came = server.0.take().unwrap().wait_bytes();
+        assert!(
+            came == std::fs::read(&data).unwrap(),
+            "{} bytes",
+            came.len()
+        );
+    }
+}
+
+/// A client that connects in vain or not, again and again, and says how it went.
+fn restless(net: &Net) -> Command {
+    let script = format!(
+        "while :; do timeout 0.5 redis-cli -h {SERVER} echo {MARKER} >> {0} 2>&1; echo next >> {0}; done",
+        net.scratch.path("said").display()
+    );
+    upgraded(net, &net.client, &["sh", "-c", &script])
+}
+
+fn said(net: &Net) -> String {
+    std::fs::read_to_string(net.scratch.path("said")).unwrap_or_default()
+}
+
+#[test]
+fn a_killed_run_leaves_its_program_refused_and_says_how_to_clean_up() {
+    let Some(net) = Net::new(&["redis-server", "redis-cli"]) else {
+        return;
+    };
+    let _server = serve(&net, 6379, REDIS);
+    let sniffer = net.sniff(MARKER);
+    let client = Running::start(restless(&net));
+    wait_until("the client's first word", || said(&net).contains(MARKER));
+    let killed = client.pid();
+    client.kill();
+    std::fs::write(net.scratch.path("said"), "").unwrap();
+    wait_until("refusals", || said(&net).matches("refused").count() > 3);
+    assert_encrypted(sniffer, 1000);
+    assert!(
+        !said(&net).contains(&format!("\"{MARKER}")),
+        "{}",
+        said(&net)
+    );
+
+    let commands = net.left_over(&net.client, killed);
+    assert_eq!(commands.len(), 2, "{commands:?}");
+    for command in &commands {
+        let cleaned = net.program(&net.client, ["sh", "-c", command]).status();
+        assert!(cleaned.unwrap().success(), "{command}");
+    }
+    assert_eq!(net.left_over(&net.client, killed), Vec::<String>::new());
+}
+
+#[test]
+fn a_flushed_redirect_lets_nothing_out_and_ends_the_program() {
+    let Some(net) = Net::new(&["redis-server", "redis-cli"]) else {
+        return;
+    };
+    let _server = serve(&net, 6379, REDIS);
+    let sniffer = net.sniff(MARKER);
+    let client = Running::start(restless(&net));
+    wait_until("the client's first word", || said(&net).contains(MARKER));
+    let pid = client.pid();
+    let flushed = net
+        .program(&net.client, ["nft", "flush", "ruleset"])
+        .status();
+    assert!(flushed.unwrap().success());
+    let tries = || said(&net).matches("next").count();
+    let before = tries();
+    let ended = client.wait();
+    assert!(tries() > before + 3, "{}", said(&net));
+    assert_encrypted(sniffer, 1000);
+    let ended = ended.expect(1, &["somebody removed the redirect"]);
+    assert!(ended.took < Duration::from_secs(20), "{ended:?}");
+    assert_eq!(net.left_over(&net.client, pid), Vec::<String>::new());
+}
+
+#[test]
+fn sigterm_takes_everything_down_with_the_programs_own_code() {
+    let Some(net) = Net::new(&[]) else {
+        return;
+    };
+    let script = "trap 'exit 42' TERM; echo ready; while :; do sleep 0.1; done";
+    let program = Running::start(upgraded(&net, &net.client, &["sh", "-c", script]));
+    wait_until("the table", || {
+        net.tables(&net.client).contains("towline-stcp-")
+    });
+    // The trap has to be set.
+    std::thread::sleep(Duration::from_millis(500));
+    let pid = program.pid();
+    program.signal(Signal::TERM);
+    program.wait().expect(42, &[]);
+    assert_eq!(net.tables(&net.client), "");
+    run(upgraded(&net, &net.client, &["false"])).expect(1, &[]);
+    run(upgraded(&net, &net.client, &["/no/such/program"])).expect(127, &["No such file"]);
+    assert_eq!(net.tables(&net.client), "");
+    assert_eq!(net.left_over(&net.client, pid), Vec::<String>::new());
+}
+
+#[test]
+fn without_a_redirect_the_program_is_not_started() {
+    let Some(net) = Net::new(&[]) else {
+        return;
+    };
+    let mark = net.scratch.path("started");
+    let script = format!("touch {}", mark.display());
+    let mut command = upgraded(&net, &net.client, &["/bin/sh", "-c", &script]);
+    // nsenter itself must be found.
+    let folder = net.scratch.path("bin");
+    std::fs::create_dir_all(&folder).unwrap();
+    let nsenter = net::which("nsenter").unwrap();
+    std::os::unix::fs::symlink(nsenter, folder.join("nsenter")).unwrap();
+    command.env("PATH", &folder);
+    run(command).expect(1, &["not started", "nft is not installed"]);
+    assert!(!Path::new(&mark).exists());
+}
+
+/// This program again: one test of it, which plays its part.
+fn chaotic(net: &Net, host: &str, part: &str) -> Command {
+    let program = std::env::current_exe().unwrap();
+    let program = program.to_str().unwrap();
+    let test = "a_thousand_connections_at_random_leave_nothing_behind";
+    let mut command = upgraded(net, host, &[program, "--exact", test, "--nocapture"]);
+    command.env(chaos::PART, part);
+    command
+}
+
+fn descriptors(pid: u32) -> usize {
+    std::fs::read_dir(format!("/proc/{pid}/fd"))
+        .unwrap()
+        .count()
+}
+
+#[test]
+fn a_thousand_connections_at_random_leave_nothing_behind() {
+    if chaos::play() {
+        return;
+    }
+    let Some(net) = Net::new(&[]) else {
+        return;
+    };
+    let server = Upgraded::start(chaotic(&net, &net.server, "server"));
+    wait_for_port(&net, chaos::PORT);
+    let pid = server.0.as_ref().unwrap().pid();
+    let before = descriptors(pid);
+    let sniffer = net.sniff(MARKER);
+    let client = run(chaotic(&net, &net.client, "client")).expect(0, &["1 passed"]);
+    assert_encrypted(sniffer, 10_000_000);
+    let _ = writeln!(
+        std::io::stderr(),
+        "{} connections at random took {:?}",
+        chaos::CONNECTIONS,
+        client.took
+    );
+    wait_until("the relay's descriptors", || descriptors(pid) <= before);
+}
+
+/// `stcp run` with a policy of this text, written beside the keys.
+fn with_policy(net: &Net, host: &str, text: &str, command: &[&str]) -> Command {
+    let file = net.home(host).join("policy.toml");
+    std::fs::create_dir_all(net.home(host)).unwrap();
+    std::fs::write(&file, text).unwrap();
+    let file = file.to_str().unwrap();
+    let flags = ["stcp", "run", "--tier", "relay", "--policy", file, "--"];
+    net.towline(host, flags.iter().chain(command))
+}
+
+/// What a host's `stcp status` says of its own key.
+fn own_pin(net: &Net, host: &str) -> String {
+    let status = run(net.towline(host, ["stcp", "status", "--json"]));
+    let status = status.record("towline.stcp.status/1");
+    status["keys"][0]["pin"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn pinned_keys_let_in_the_pinned_and_nobody_else() {
+    let Some(net) = Net::new(&["redis-server", "redis-cli"]) else {
+        return;
+    };
+    let [server_pin, client_pin] = [&net.server, &net.client].map(|host| own_pin(&net, host));
+    let policy = format!("[server]\nkey = \"stcp-key.pem\"\npins = [\"{client_pin}\"]\n");
+    let _server = Upgraded::start(with_policy(&net, &net.server, &policy, REDIS));
+    wait_for_port(&net, 6379);
+    let ping = |pin: &str| {
+        let policy = format!("[client]\nkey = \"stcp-key.pem\"\npins = [\"{pin}\"]\n");
+        let command = ["redis-cli", "-h", SERVER, "ping"];
+        run(with_policy(&net, &net.client, &policy, &command))
+    };
+    ping(&server_pin).expect(0, &["PONG"]);
+    let refused = ping(&client_pin);
+    assert!(!refused.stdout.contains("PONG"), "{refused:?}");
+    let words = "none of our pins names it";
+    assert!(refused.stderr.contains(words), "{refused:?}");
+    // Another client's key.
+    std::fs::remove_file(net.home(&net.client).join("stcp-key.pem")).unwrap();
+    own_pin(&net, &net.client);
+    let refused = ping(&server_pin);
+    assert!(!refused.stdout.contains("PONG"), "{refused:?}");
+}
+
+#[test]
+fn a_certificate_is_checked_with_its_name_and_clients_may_stay_anonymous() {
+    let Some(net) = Net::new(&["redis-server", "redis-cli"]) else {
+        return;
+    };
+    let now = towline::config::unix_now();
+    let identity = towline_identity::Identity::generate_dev(&[SERVER], now).unwrap();
+    for host in [&net.server, &net.client] {
+        std::fs::create_dir_all(net.home(host)).unwrap();
+        let certificate = identity.certificate_pem().unwrap();
+        std::fs::write(net.home(host).join("cert.pem"), certificate).unwrap();
+    }
+    let key = net.home(&net.server).join("key.pem");
+    std::fs::write(key, identity.private_key_pem()).unwrap();
+    let policy = "[server]\ncertificate = \"cert.pem\"\nkey = \"key.pem\"\nunauthenticated = \"any-client\"\n";
+    let _server = Upgraded::start(with_policy(&net, &net.server, policy, REDIS));
+    wait_for_port(&net, 6379);
+    let ping = |rest: &str| {
+        let policy = format!("[client]\nroots = \"cert.pem\"\n{rest}");
+        let command = ["redis-cli", "-h", SERVER, "ping"];
+        run(with_policy(&net, &net.client, &policy, &command))
+    };
+    ping("").expect(0, &["PONG"]);
+    let refused = ping("name = \"other.example\"\n");
+    assert!(!refused.stdout.contains("PONG"), "{refused:?}");
+    assert!(refused.stderr.contains("refused: "), "{refused:?}");
+}
+
+#[test]
+fn a_changed_key_is_refused_with_what_to_do() {
+    let Some(net) = Net::new(&["redis-server", "redis-cli"]) else {
+        return;
+    };
+    let server = serve(&net, 6379, REDIS);
+    let ping = || {
+        run(upgraded(
+            &net,
+            &net.client,
+            &["redis-cli", "-h", SERVER, "ping"],
+        ))
+    };
+    ping().expect(0, &["PONG", "met for the first time"]);
+    server.end();
+    // Somebody else's machine under the same address.
+    std::fs::remove_file(net.home(&net.server).join("stcp-key.pem")).unwrap();
+    let _server = serve(&net, 6379, REDIS);
+    let refused = ping();
+    assert!(!refused.stdout.contains("PONG"), "{refused:?}");
+    for words in ["shows another key", "remove the line of 10.78.2.2:6379"] {
+        assert!(refused.stderr.contains(words), "{refused:?}");
+    }
+}

@@ -1,0 +1,251 @@
+//! The agent of secure TCP: handshakes for programs that know nothing of them.
+//!
+//! Connections come over three carriers, each a file here: the kernel module's device (`module`),
+//! the preload shim's Unix socket (`preload`), and redirected TCP connections (`relay`). For each
+//! the agent makes the handshake by the [`Policy`] and gives the keys to whoever makes the records.
+//! The keys never leave this process otherwise. Whatever goes wrong, the connection ends: there is
+//! no way here in which it goes on in clear.
+
+mod bpf;
+mod guard;
+mod handshake;
+mod module;
+mod preload;
+mod privileges;
+mod relay;
+mod seccomp;
+mod slots;
+mod upgrade;
+
+#[cfg(test)]
+mod tests;
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout};
+use towline_stcp::{Established, SessionError};
+use towline_wire::{Carrier, Side};
+
+use super::policy::{Admitted, Policy, Refusal};
+pub use guard::{guard_cgroup, inherited_sockets};
+pub use module::ModuleDevice;
+pub use preload::PreloadListener;
+pub use privileges::drop_privileges;
+pub use relay::{Relay, RelayPorts};
+pub use seccomp::forbid_clear_tcp;
+pub use upgrade::{Upgrade, is_upgraded, upgrade_cgroup, upgrade_is_available};
+
+use handshake::{Wire, shake_hands};
+use slots::Slots;
+
+/// A handshake that takes longer is given up.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Log lines about refused connections in a second; strangers can cause them.
+const REFUSALS_LOGGED: u32 = 20;
+
+/// The agent. One for each process, shared by its carriers.
+#[derive(Debug)]
+pub struct Agent {
+    policy: RwLock<Arc<Policy>>,
+    clients: Slots,
+    servers: Slots,
+    handshake_timeout: Duration,
+    counters: Counters,
+    logged: Mutex<Logged>,
+    /// Connections that the relay carries.
+    relayed: tokio::sync::watch::Sender<usize>,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    established: AtomicU64,
+    refused: AtomicU64,
+}
+
+/// What an agent has done since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AgentStats {
+    /// Handshakes that ended well.
+    pub established: u64,
+    /// Connections that were refused.
+    pub refused: u64,
+    /// Handshakes under way.
+    pub pending: u64,
+}
+
+#[derive(Debug)]
+struct Logged {
+    since: Instant,
+    lines: u32,
+    left_out: u64,
+}
+
+/// Who wants what; for the log.
+#[derive(Clone, Copy, Debug)]
+struct Asker {
+    side: Side,
+    carrier: Carrier,
+    peer: SocketAddr,
+    pid: u32,
+    uid: u32,
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    #[error("the peer did not finish the handshake within {HANDSHAKE_TIMEOUT:?}")]
+    TimedOut,
+    #[error("too many unfinished handshakes: this was the oldest")]
+    Crowded,
+    #[error("the peer sent data that the kernel cannot take over")]
+    NotForTheKernel,
+}
+
+impl From<SessionError> for Failure {
+    fn from(error: SessionError) -> Self {
+        Self::Refused(Refusal::Session(error))
+    }
+}
+
+impl Failure {
+    /// What a program sees as errno: what TCP would say, or EPROTO.
+    fn errno(&self) -> i32 {
+        match self {
+            Self::Io(error) => error.raw_os_error().unwrap_or(libc::EIO),
+            Self::TimedOut => libc::ETIMEDOUT,
+            Self::Crowded
+            | Self::Refused(Refusal::Session(
+                SessionError::ClosedInHandshake | SessionError::Truncated,
+            )) => libc::ECONNRESET,
+            Self::Refused(_) | Self::NotForTheKernel => libc::EPROTO,
+        }
+    }
+}
+
+impl Agent {
+    /// An agent that acts by `policy`.
+    pub fn new(policy: Policy) -> Arc<Self> {
+        Self::with_timeout(policy, HANDSHAKE_TIMEOUT)
+    }
+
+    fn with_timeout(policy: Policy, handshake_timeout: Duration) -> Arc<Self> {
+        Arc::new(Self {
+            policy: RwLock::new(Arc::new(policy)),
+            clients: Slots::default(),
+            servers: Slots::default(),
+            handshake_timeout,
+            counters: Counters::default(),
+            logged: Mutex::new(Logged {
+                since: Instant::now(),
+                lines: 0,
+                left_out: 0,
+            }),
+            relayed: tokio::sync::watch::Sender::new(0),
+        })
+    }
+
+    /// The policy for handshakes from now on; those under way keep theirs.
+    pub fn replace_policy(&self, policy: Policy) {
+        *self.policy.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
+    }
+
+    /// The policy in force.
+    pub fn policy(&self) -> Arc<Policy> {
+        Arc::clone(&self.policy.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What was done so far.
+    pub fn stats(&self) -> AgentStats {
+        AgentStats {
+            established: self.counters.established.load(Ordering::Relaxed),
+            refused: self.counters.refused.load(Ordering::Relaxed),
+            pending: (self.clients.len() + self.servers.len()) as u64,
+        }
+    }
+
+    /// Makes the handshake over `wire` and has the peer judged.
+    async fn establish(
+        &self,
+        wire: &impl Wire,
+        asker: &Asker,
+    ) -> Result<(Established, Admitted), Failure> {
+        let slots = match asker.side {
+            Side::Client => &self.clients,
+            Side::Server => &self.servers,
+        };
+        let (_slot, evicted) = slots.enter();
+        let policy = self.policy();
+        let work = async {
+            let (handshake, judge) = policy.handshake(asker.side, asker.carrier, asker.peer)?;
+            // Relayed records are ours: what follows the handshake may be taken along.
+            let exact = asker.carrier != Carrier::Relay;
+            let established = shake_hands(wire, handshake, exact).await?;
+            // Its file may be slow.
+            let judged = tokio::task::spawn_blocking(move || {
+                let admitted = judge.judge(&established);
+                (established, admitted)
+            });
+            let (established, admitted) = judged.await.map_err(std::io::Error::other)?;
+            Ok((established, admitted?))
+        };
+        tokio::select! {
+            ended = timeout(self.handshake_timeout, work) => ended.unwrap_or(Err(Failure::TimedOut)),
+            () = evicted => Err(Failure::Crowded),
+        }
+    }
+
+    fn on_established(&self, asker: &Asker, admitted: &Admitted) {
+        self.counters.established.fetch_add(1, Ordering::Relaxed);
+        let Asker {
+            side,
+            carrier,
+            peer,
+            pid,
+            uid,
+        } = asker;
+        tracing::info!(
+            %peer, ?side, ?carrier, pid, uid,
+            authentication = ?admitted.authentication,
+            key = admitted.key.map(tracing::field::display),
+            "connected"
+        );
+    }
+
+    /// Says why, but not more often than a log can bear.
+    fn on_refused(&self, asker: &Asker, why: &Failure) {
+        self.counters.refused.fetch_add(1, Ordering::Relaxed);
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        if logged.since.elapsed() >= Duration::from_secs(1) {
+            if logged.left_out > 0 {
+                tracing::warn!("{} more connections were refused", logged.left_out);
+            }
+            *logged = Logged {
+                since: Instant::now(),
+                lines: 0,
+                left_out: 0,
+            };
+        }
+        if logged.lines == REFUSALS_LOGGED {
+            logged.left_out += 1;
+            return;
+        }
+        logged.lines += 1;
+        drop(logged);
+        let Asker {
+            side,
+            carrier,
+            peer,
+            pid,
+            uid,
+        } = asker;
+        tracing::warn!(%peer, ?side, ?carrier, pid, uid, "refused: {why}");
+    }
+}

@@ -1,0 +1,223 @@
+//! The carrier of the kernel module: its device, and one descriptor for each connection.
+//!
+//! A read of the device is a request with a new descriptor in it, which moves the connection's raw
+//! bytes, takes both keys, and is told how the handshake ended. Closing it without that word fails
+//! the program's socket, so a killed agent lets nothing through. `kmod/stcp/uapi.h` is the other
+//! side.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use towline_stcp::{Authentication, Established, KernelKeys};
+use towline_wire::{AGENT_REQUEST_LEN, AgentRequest, Carrier};
+
+use super::handshake::{Wire, registered};
+use super::{Agent, Asker, Failure};
+use crate::stcp::ktls::CryptoInfo;
+use crate::stcp::policy::Admitted;
+
+/// The module's letter among ioctls.
+const IOC_LETTER: u32 = b'S' as u32;
+/// `_IOW('S', 1, struct tls_crypto_info)`: the key to send with; the whole struct follows.
+const STCP_IOC_TX: u32 = write_ioctl(1, 4);
+/// `_IOW('S', 2, struct tls_crypto_info)`: the key to receive with.
+const STCP_IOC_RX: u32 = write_ioctl(2, 4);
+/// `_IOW('S', 3, struct stcp_done)`: the handshake's end.
+const STCP_IOC_DONE: u32 = write_ioctl(3, DONE_LEN as u32);
+/// Bytes of a `struct stcp_done`.
+const DONE_LEN: usize = 40;
+
+const fn write_ioctl(number: u32, size: u32) -> u32 {
+    1 << 30 | size << 16 | IOC_LETTER << 8 | number
+}
+
+/// The module's device, open. The module lets one process have it.
+#[derive(Debug)]
+pub struct ModuleDevice(AsyncFd<File>);
+
+impl ModuleDevice {
+    /// Opens the device, usually `/dev/stcp`. Within a tokio runtime.
+    ///
+    /// # Errors
+    /// `NotFound` where the module is not loaded, `ResourceBusy` where an agent runs already.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(path)?;
+        Ok(Self(registered(file)?))
+    }
+
+    async fn next(&self) -> io::Result<[u8; AGENT_REQUEST_LEN]> {
+        let mut bytes = [0; AGENT_REQUEST_LEN];
+        let read = self
+            .0
+            .async_io(Interest::READABLE, |mut file| file.read(&mut bytes))
+            .await?;
+        if read == AGENT_REQUEST_LEN {
+            Ok(bytes)
+        } else {
+            Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!(
+                    "the module's request has {read} bytes; module and agent must come from one release"
+                ),
+            ))
+        }
+    }
+}
+
+impl Agent {
+    /// Answers the module's requests until the device fails.
+    ///
+    /// # Errors
+    /// What the device said, or that its requests are those of another release.
+    pub async fn serve_module(self: Arc<Self>, device: &ModuleDevice) -> io::Result<()> {
+        loop {
+            let bytes = device.next().await?;
+            let request = AgentRequest::parse(&bytes)
+                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+            if request.fd < 0 {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    "a request of the module without a descriptor",
+                ));
+            }
+            // SAFETY: the module put this descriptor into our table for this request, and nothing
+            // else here knows its number.
+            let file = unsafe { OwnedFd::from_raw_fd(request.fd) };
+            let agent = Arc::clone(&self);
+            tokio::spawn(async move { agent.serve_module_connection(file, &request).await });
+        }
+    }
+
+    async fn serve_module_connection(&self, file: OwnedFd, request: &AgentRequest) {
+        let asker = Asker {
+            side: request.side,
+            carrier: Carrier::Module,
+            peer: request.peer,
+            pid: request.pid,
+            uid: request.uid,
+        };
+        let connection = match Connection::new(file) {
+            Ok(connection) => connection,
+            Err(error) => return self.on_refused(&asker, &error.into()),
+        };
+        let ended = match self.establish(&connection, &asker).await {
+            Ok((established, admitted)) => {
+                connection.finish(established, &admitted).map(|()| admitted)
+            }
+            Err(why) => Err(why),
+        };
+        match ended {
+            Ok(admitted) => self.on_established(&asker, &admitted),
+            Err(why) => {
+                self.on_refused(&asker, &why);
+                // If even this fails, closing the descriptor fails the socket.
+                let _ = connection.done(-why.errno(), None);
+            }
+        }
+    }
+}
+
+/// A connection's descriptor.
+struct Connection(AsyncFd<File>);
+
+impl Connection {
+    fn new(file: OwnedFd) -> io::Result<Self> {
+        set_nonblocking(&file)?;
+        Ok(Self(registered(File::from(file))?))
+    }
+
+    /// Gives the kernel its keys, and the connection to the program.
+    fn finish(&self, established: Established, admitted: &Admitted) -> Result<(), Failure> {
+        let (KernelKeys { transmit, receive }, _) =
+            established.into_kernel().ok_or(Failure::NotForTheKernel)?;
+        self.ioctl(
+            STCP_IOC_TX,
+            CryptoInfo::new(&transmit.0, transmit.1).as_bytes(),
+        )?;
+        self.ioctl(
+            STCP_IOC_RX,
+            CryptoInfo::new(&receive.0, receive.1).as_bytes(),
+        )?;
+        self.done(0, Some(admitted))?;
+        Ok(())
+    }
+
+    fn done(&self, status: i32, admitted: Option<&Admitted>) -> io::Result<()> {
+        let mut done = [0; DONE_LEN];
+        done[..4].copy_from_slice(&status.to_ne_bytes());
+        if let Some(admitted) = admitted {
+            done[4] = authentication_code(admitted.authentication);
+            if let Some(key) = &admitted.key {
+                done[8..].copy_from_slice(key.as_bytes());
+            }
+        }
+        self.ioctl(STCP_IOC_DONE, &done)
+    }
+
+    fn ioctl(&self, request: u32, argument: &[u8]) -> io::Result<()> {
+        // SAFETY: the descriptor is open; the module reads at most the struct that the request
+        // names (for keys: that their own header names), which `argument` holds whole.
+        let result = unsafe {
+            libc::ioctl(
+                self.0.as_raw_fd(),
+                request as libc::Ioctl,
+                argument.as_ptr(),
+            )
+        };
+        if result == 0 {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
+        }
+    }
+}
+
+/// As `STCP_PEER` shows it.
+fn authentication_code(authentication: Authentication) -> u8 {
+    match authentication {
+        Authentication::Anonymous => 0,
+        Authentication::KeyShown => 1,
+        Authentication::Pinned => 2,
+        Authentication::Certificate => 3,
+    }
+}
+
+impl Wire for Connection {
+    async fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0
+            .async_io(Interest::READABLE, |mut file| file.read(buffer))
+            .await
+    }
+
+    async fn send(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.0
+            .async_io(Interest::WRITABLE, |mut file| file.write(bytes))
+            .await
+    }
+}
+
+fn set_nonblocking(file: &OwnedFd) -> io::Result<()> {
+    // SAFETY: an open descriptor, and commands that take and return integers.
+    let result = unsafe {
+        let flags = libc::fcntl(file.as_raw_fd(), libc::F_GETFL);
+        if flags < 0 {
+            flags
+        } else {
+            libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK)
+        }
+    };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}

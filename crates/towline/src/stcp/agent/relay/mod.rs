@@ -1,0 +1,316 @@
+//! The carrier that every kernel has: connections redirected to the agent, which makes the records.
+//!
+//! Two doors. Programs' own connections arrive at the inner one, on loopback; the agent reads where
+//! they wanted to go (SO_ORIGINAL_DST), speaks TLS to that place and copies. Connections from other
+//! hosts to programs' ports arrive at the outer one; they get no further than the handshake unless
+//! it succeeds, and are then copied to the program over loopback. The redirect itself is the
+//! caller's. Without this process nobody listens at the doors, so connections are refused.
+
+mod original;
+mod splice;
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::time::timeout;
+use towline_wire::{Carrier, Side};
+
+use super::handshake::Wire;
+use super::{Agent, Asker, Failure};
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 4096;
+
+/// How long the way to a program or a server may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The two doors.
+#[derive(Debug)]
+pub struct Relay {
+    inner: Door,
+    outer: Door,
+}
+
+/// The ports of the doors, to which connections are redirected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RelayPorts {
+    /// For programs' own connections, on loopback.
+    pub inner: u16,
+    /// For connections from other hosts.
+    pub outer: u16,
+}
+
+#[derive(Debug)]
+struct Door {
+    v4: TcpListener,
+    /// `None` where the kernel has no IPv6.
+    v6: Option<TcpListener>,
+    port: u16,
+}
+
+impl Door {
+    fn open(v4: Ipv4Addr, v6: Ipv6Addr) -> io::Result<Self> {
+        let listener = listen(SocketAddr::from((v4, 0)))?;
+        let port = listener.local_addr()?.port();
+        let v6 = match listen(SocketAddr::from((v6, port))) {
+            Ok(listener) => Some(listener),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Err(error),
+            Err(error) => {
+                tracing::info!("no IPv6 here ({error}): such connections will be refused");
+                None
+            }
+        };
+        Ok(Self {
+            v4: listener,
+            v6,
+            port,
+        })
+    }
+
+    async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        match &self.v6 {
+            None => self.v4.accept().await,
+            Some(v6) => tokio::select! {
+                accepted = self.v4.accept() => accepted,
+                accepted = v6.accept() => accepted,
+            },
+        }
+    }
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    TcpListener::from_std(socket.into())
+}
+
+impl Relay {
+    /// Opens both doors at ports that the system chooses. Within a tokio runtime.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn open() -> io::Result<Self> {
+        // The port that IPv4 got may be taken in IPv6.
+        let open = |v4, v6| {
+            (0..8)
+                .find_map(|_| match Door::open(v4, v6) {
+                    Err(error) if error.kind() == io::ErrorKind::AddrInUse => None,
+                    result => Some(result),
+                })
+                .unwrap_or_else(|| Err(io::ErrorKind::AddrInUse.into()))
+        };
+        Ok(Self {
+            inner: open(Ipv4Addr::LOCALHOST, Ipv6Addr::LOCALHOST)?,
+            outer: open(Ipv4Addr::UNSPECIFIED, Ipv6Addr::UNSPECIFIED)?,
+        })
+    }
+
+    /// Where to redirect connections to.
+    pub fn ports(&self) -> RelayPorts {
+        RelayPorts {
+            inner: self.inner.port,
+            outer: self.outer.port,
+        }
+    }
+}
+
+impl Agent {
+    /// Relays for ever, as many connections as the process may have descriptors for: those without a
+    /// handshake are bounded, and the others' peers are known. `probe` is a destination at which nobody is: whoever connects to it is
+    /// answered with its port as a decimal line, which shows that the redirect works.
+    pub async fn serve_relay(self: Arc<Self>, relay: Relay, probe: SocketAddr) {
+        let inner = Arc::clone(&self).serve_door(&relay.inner, Side::Client, Some(probe));
+        let outer = self.serve_door(&relay.outer, Side::Server, None);
+        tokio::join!(inner, outer);
+    }
+
+    /// Waits until nothing is on its way any more, for programs that have ended: what they wrote
+    /// last shall arrive.
+    pub async fn drain_relay(&self, ports: RelayPorts) {
+        // Connections are accepted in turn: when ours has been, all before it have.
+        for address in [
+            IpAddr::from(Ipv4Addr::LOCALHOST),
+            Ipv6Addr::LOCALHOST.into(),
+        ] {
+            if let Ok(stream) = TcpStream::connect((address, ports.inner)).await {
+                let _ = stream.readable().await;
+            }
+        }
+        let _ = self.relayed.subscribe().wait_for(|count| *count == 0).await;
+    }
+
+    async fn serve_door(self: Arc<Self>, door: &Door, side: Side, probe: Option<SocketAddr>) {
+        loop {
+            let (stream, from) = match door.accept().await {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    // No descriptors left, most likely: others have to be given back first.
+                    tracing::warn!("a redirected connection could not be accepted: {error}");
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                    continue;
+                }
+            };
+            let agent = Arc::clone(&self);
+            let relaying = (side == Side::Client).then(|| Relaying::new(&self));
+            tokio::spawn(async move {
+                agent
+                    .relay_connection(stream, from, side, probe, relaying)
+                    .await;
+            });
+        }
+    }
+
+    /// One redirected connection, to its end.
+    async fn relay_connection(
+        &self,
+        stream: TcpStream,
+        from: SocketAddr,
+        side: Side,
+        probe: Option<SocketAddr>,
+        relaying: Option<Relaying>,
+    ) {
+        let to = match original::destination(&stream) {
+            Ok(to) => to,
+            Err(error) => {
+                tracing::debug!(%from, "refused: this connection was not redirected: {error}");
+                return reset(&stream);
+            }
+        };
+        if probe == Some(to) {
+            let _ = stream.try_write(format!("{}\n", to.port()).as_bytes());
+            return;
+        }
+        let asker = Asker {
+            side,
+            carrier: Carrier::Relay,
+            peer: match side {
+                Side::Client => to,
+                Side::Server => from,
+            },
+            pid: 0,
+            uid: 0,
+        };
+        let joined = match side {
+            Side::Client => self.join_client(to, &asker).await,
+            Side::Server => self.join_server(&stream, to, &asker).await,
+        };
+        let (other, session) = match joined {
+            Ok(joined) => joined,
+            Err(why) => {
+                self.on_refused(&asker, &why);
+                return reset(&stream);
+            }
+        };
+        let _relaying = relaying.unwrap_or_else(|| Relaying::new(self));
+        let (clear, secure) = match side {
+            Side::Client => (stream, other),
+            Side::Server => (other, stream),
+        };
+        if let Err(error) = splice::splice(&clear, &secure, session).await {
+            tracing::info!(peer = %asker.peer, "cut off: {error}");
+            // Both ends must see that something is missing.
+            reset(&clear);
+            reset(&secure);
+        }
+    }
+
+    /// A program wants to go `to`: the TLS connection there.
+    async fn join_client(
+        &self,
+        to: SocketAddr,
+        asker: &Asker,
+    ) -> Result<(TcpStream, towline_stcp::Session), Failure> {
+        let secure = connect(to).await?;
+        let session = self.secure(&secure, asker).await?;
+        Ok((secure, session))
+    }
+
+    /// A peer wants to reach a program here: its handshake first, then the way to the program.
+    async fn join_server(
+        &self,
+        peer: &TcpStream,
+        to: SocketAddr,
+        asker: &Asker,
+    ) -> Result<(TcpStream, towline_stcp::Session), Failure> {
+        let session = self.secure(peer, asker).await?;
+        Ok((connect(to).await?, session))
+    }
+
+    async fn secure(
+        &self,
+        stream: &TcpStream,
+        asker: &Asker,
+    ) -> Result<towline_stcp::Session, Failure> {
+        stream.set_nodelay(true)?;
+        // A peer that is gone without a word must not be waited for for ever.
+        SockRef::from(stream).set_keepalive(true)?;
+        let (established, admitted) = self.establish(stream, asker).await?;
+        self.on_established(asker, &admitted);
+        Ok(established.into_session()?)
+    }
+}
+
+/// A connection under way: a program's own from the first moment on, a peer's once it is joined.
+struct Relaying(watch::Sender<usize>);
+
+impl Relaying {
+    fn new(agent: &Agent) -> Self {
+        agent.relayed.send_modify(|count| *count += 1);
+        Self(agent.relayed.clone())
+    }
+}
+
+impl Drop for Relaying {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
+    }
+}
+
+async fn connect(to: SocketAddr) -> Result<TcpStream, Failure> {
+    let stream = timeout(CONNECT_TIMEOUT, TcpStream::connect(to))
+        .await
+        .map_err(|_| io::Error::from_raw_os_error(libc::ETIMEDOUT))??;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// The other end shall see ECONNRESET.
+fn reset(stream: &TcpStream) {
+    let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
+}
+
+impl Wire for TcpStream {
+    async fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            self.readable().await?;
+            match self.try_read(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => return result,
+            }
+        }
+    }
+
+    async fn send(&self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
+            self.writable().await?;
+            match self.try_write(bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => return result,
+            }
+        }
+    }
+}

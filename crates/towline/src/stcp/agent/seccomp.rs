@@ -1,0 +1,110 @@
+//! No TCP sockets but the module's: a seccomp filter for programs that the preload shim upgrades.
+//!
+//! The shim reaches dynamic programs only. Whatever goes past it, a static child say, asks the
+//! kernel for plain TCP, and that is what the filter answers with EPROTONOSUPPORT. It needs no
+//! root, lasts through fork and exec, and cannot be taken off.
+
+use std::io;
+
+#[cfg(target_arch = "x86_64")]
+const ARCHITECTURE: u32 = 0xc000_003e;
+#[cfg(target_arch = "aarch64")]
+const ARCHITECTURE: u32 = 0xc000_00b7;
+/// No filter is known for others; [`forbid_clear_tcp`] refuses there.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+const ARCHITECTURE: u32 = 0;
+
+/// x86-64 numbers its x32 calls from here.
+const X32: u32 = 0x4000_0000;
+
+// Offsets in `struct seccomp_data`; arguments are 64 bits, lower half first.
+const NUMBER: u32 = 0;
+const ARCH: u32 = 4;
+const ARGUMENT: [u32; 3] = [16, 24, 32];
+
+const fn load(offset: u32) -> libc::sock_filter {
+    statement(0x20, offset)
+}
+const fn and(value: u32) -> libc::sock_filter {
+    statement(0x54, value)
+}
+const fn answer(value: u32) -> libc::sock_filter {
+    statement(0x06, value)
+}
+const fn statement(code: u16, k: u32) -> libc::sock_filter {
+    libc::sock_filter {
+        code,
+        jt: 0,
+        jf: 0,
+        k,
+    }
+}
+/// Jumps over `yes` instructions if equal, else over `no`.
+const fn if_equal(k: u32, yes: u8, no: u8) -> libc::sock_filter {
+    libc::sock_filter {
+        code: 0x15,
+        jt: yes,
+        jf: no,
+        k,
+    }
+}
+const fn if_at_least(k: u32, yes: u8, no: u8) -> libc::sock_filter {
+    libc::sock_filter {
+        code: 0x35,
+        jt: yes,
+        jf: no,
+        k,
+    }
+}
+
+/// Forbids this process, and what comes of it, internet stream sockets of other protocols than
+/// `protocol`; io_uring as well, which would make sockets unseen.
+///
+/// # Errors
+/// When the kernel has no seccomp filters.
+pub fn forbid_clear_tcp(protocol: u16) -> io::Result<()> {
+    if ARCHITECTURE == 0 {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    let filter = [
+        load(ARCH),
+        if_equal(ARCHITECTURE, 0, 14),
+        load(NUMBER),
+        if_at_least(X32, 12, 0),
+        if_equal(libc::SYS_io_uring_setup as u32, 11, 0),
+        if_equal(libc::SYS_socket as u32, 0, 8),
+        load(ARGUMENT[0]),
+        if_equal(libc::AF_INET as u32, 1, 0),
+        if_equal(libc::AF_INET6 as u32, 0, 5),
+        load(ARGUMENT[1]),
+        // Without SOCK_NONBLOCK and SOCK_CLOEXEC.
+        and(15),
+        if_equal(libc::SOCK_STREAM as u32, 0, 2),
+        load(ARGUMENT[2]),
+        if_equal(protocol.into(), 0, 1),
+        answer(libc::SECCOMP_RET_ALLOW),
+        answer(libc::SECCOMP_RET_ERRNO | libc::EPROTONOSUPPORT as u32),
+        answer(libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32),
+    ];
+    let program = libc::sock_fprog {
+        len: filter.len() as u16,
+        filter: filter.as_ptr().cast_mut(),
+    };
+    // SAFETY: the kernel copies the program, whose pointer and length are those of one array that
+    // outlives the call; the other arguments are integers.
+    let result = unsafe {
+        match libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) {
+            0 => libc::prctl(
+                libc::PR_SET_SECCOMP,
+                libc::SECCOMP_MODE_FILTER,
+                &raw const program,
+            ),
+            failed => failed,
+        }
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}

@@ -1,0 +1,466 @@
+//! The policy of secure TCP on this machine: who we are, whom we believe, for which destination.
+//!
+//! Read from a TOML file (`text`), or made up at the first use: a raw key of our own and a file of
+//! known peers (`known_peers`). The agent asks it twice for each connection: for a handshake, and
+//! then whether the peer may be talked to. Nothing is unauthenticated unless the file says so.
+
+mod known_peers;
+mod text;
+
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::fs;
+use std::io::Write as _;
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::time_provider::DefaultTimeProvider;
+use towline_identity::{
+    self as identity, CipherPreference, ClientAuth, Identity, IdentityKind, KeyExchangePreference,
+    KeyPin, Pin, Resumption, TlsSettings, Trust,
+};
+use towline_stcp::{
+    Alpn, Authentication, ClientConfig, Established, Handshake, Records, ServerConfig, SessionError,
+};
+use towline_wire::{Carrier, Side};
+
+pub use known_peers::KnownPeersFileError;
+use known_peers::Meeting;
+
+/// Our key, in the folder of the first use.
+const OWN_KEY_FILE: &str = "stcp-key.pem";
+/// The known peers, in the same folder.
+const KNOWN_PEERS_FILE: &str = "known-peers";
+
+/// What is wrong with a policy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}{}: {problem}", file.display(), line.map(|line| format!(", line {line}")).unwrap_or_default())]
+pub struct PolicyError {
+    /// The file at fault.
+    pub file: PathBuf,
+    /// Its line, from 1.
+    pub line: Option<usize>,
+    /// What is wrong and what to write instead.
+    pub problem: String,
+}
+
+/// Why a connection is refused before or after its handshake.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The policy does not speak of this side.
+    #[error("the policy has no [{}] table: add one to allow such connections", side_name(*.0))]
+    NoRule(Side),
+    /// TLS could not begin.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// A peer whose key differs from the one it showed first.
+    #[error(
+        "{name} shows another key than at first: {shown}, but {} has {expected}. Either it has a \
+         new key or somebody sits on the path. Ask its owner; if the new key is right, remove the \
+         line of {name} from that file", file.display()
+    )]
+    KeyChanged {
+        /// The peer's name in the file.
+        name: String,
+        /// The key in the file.
+        expected: KeyPin,
+        /// The key that it shows now.
+        shown: KeyPin,
+        /// The file.
+        file: PathBuf,
+    },
+    /// The peer is new and could not be written down, or the file cannot be read.
+    #[error("the known peers cannot be consulted: {0}")]
+    KnownPeers(#[from] KnownPeersFileError),
+    /// A peer without a key where one is needed.
+    #[error("the peer showed no key")]
+    NoKey,
+}
+
+fn side_name(side: Side) -> &'static str {
+    match side {
+        Side::Client => "client",
+        Side::Server => "server",
+    }
+}
+
+/// Who is let through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Admitted {
+    /// How sure that is. A peer met for the first time is `KeyShown`, a known one `Pinned`.
+    pub authentication: Authentication,
+    /// The pin of its key; `None` for an anonymous client.
+    pub key: Option<KeyPin>,
+}
+
+/// The policy.
+#[derive(Debug)]
+pub struct Policy {
+    /// Where it comes from.
+    source: PathBuf,
+    client: Option<Arc<Rule<ClientConfig>>>,
+    server: Option<Arc<Rule<ServerConfig>>>,
+    /// The first that matches takes the place of `client`.
+    destinations: Vec<(Destination, Arc<Rule<ClientConfig>>)>,
+    own_keys: Vec<(Side, KeyPin)>,
+}
+
+/// One side's rule.
+#[derive(Debug)]
+struct Rule<Config> {
+    /// The records are the module's: counted there, and nobody to take a ticket.
+    module: Config,
+    /// The kernel's, and nobody counts.
+    preload: Config,
+    /// Ours.
+    relay: Config,
+    /// The server's name, where it is not its address.
+    name: Option<ServerName<'static>>,
+    known_peers: Option<PathBuf>,
+}
+
+impl<Config> Rule<Config> {
+    fn new<Error>(
+        make: impl Fn(Records, &TlsSettings) -> Result<Config, Error>,
+        name: Option<ServerName<'static>>,
+        known_peers: Option<PathBuf>,
+    ) -> Result<Self, Error> {
+        let provider = identity::provider(
+            &CipherPreference::product(identity::cpu_has_aes()),
+            &KeyExchangePreference::default(),
+        );
+        let relay = TlsSettings::new(Arc::new(provider), Arc::new(DefaultTimeProvider));
+        let mut kernel = relay.clone();
+        kernel.resumption = Resumption::Disabled;
+        Ok(Self {
+            module: make(Records::Counted, &kernel)?,
+            preload: make(Records::Uncounted, &kernel)?,
+            relay: make(Records::Counted, &relay)?,
+            name,
+            known_peers,
+        })
+    }
+
+    fn config(&self, carrier: Carrier) -> &Config {
+        match carrier {
+            Carrier::Module => &self.module,
+            Carrier::Preload => &self.preload,
+            Carrier::Relay => &self.relay,
+        }
+    }
+}
+
+/// Whom one side believes.
+#[derive(Clone, Debug)]
+enum Belief {
+    Pins(Vec<KeyPin>),
+    CertificatePins(Vec<Pin>),
+    KnownPeers(PathBuf),
+    Roots(Vec<CertificateDer<'static>>),
+    AnyKey,
+    AnyCertificate,
+    AnyClient,
+}
+
+impl Belief {
+    fn known_peers(&self) -> Option<PathBuf> {
+        match self {
+            Self::KnownPeers(path) => Some(path.clone()),
+            _ => None,
+        }
+    }
+
+    /// As a client's; `None` if it makes sense for servers only.
+    fn of_servers(&self) -> Option<Trust> {
+        Some(match self {
+            Self::Pins(pins) => Trust::RawKeys(pins.clone()),
+            Self::CertificatePins(pins) => Trust::Pinned(pins.clone()),
+            Self::Roots(roots) => Trust::Roots(roots.clone()),
+            // The judge looks at the key.
+            Self::KnownPeers(_) | Self::AnyKey => Trust::InsecureAcceptAnyRawKey,
+            Self::AnyCertificate => Trust::InsecureAcceptAnyCertificate,
+            Self::AnyClient => return None,
+        })
+    }
+
+    /// As a server's; `None` if it makes sense for clients only.
+    fn of_clients(&self) -> Option<ClientAuth> {
+        Some(match self {
+            Self::Pins(pins) => ClientAuth::RawKeys(pins.clone()),
+            Self::CertificatePins(pins) => ClientAuth::Pinned(pins.clone()),
+            Self::Roots(roots) => ClientAuth::Roots(roots.clone()),
+            Self::KnownPeers(_) | Self::AnyKey => ClientAuth::AnyRawKey,
+            Self::AnyClient => ClientAuth::None,
+            Self::AnyCertificate => return None,
+        })
+    }
+}
+
+/// Addresses that a rule is for: a network, and perhaps one port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Destination {
+    network: IpAddr,
+    prefix: u8,
+    port: Option<u16>,
+}
+
+impl Destination {
+    fn parse(text: &str) -> Option<Self> {
+        let (host, port) = match text.parse::<SocketAddr>() {
+            Ok(address) => (address.ip().to_string(), Some(address.port())),
+            Err(_) => match text.rsplit_once(':') {
+                // A colon after the prefix, or in an IPv4 network, is a port's.
+                Some((host, port)) if host.contains('/') || !host.contains(':') => {
+                    (host.to_owned(), Some(port.parse().ok()?))
+                }
+                _ => (text.to_owned(), None),
+            },
+        };
+        let (network, prefix) = match host.split_once('/') {
+            Some((network, prefix)) => (network, Some(prefix.parse().ok()?)),
+            None => (host.as_str(), None),
+        };
+        let network = network
+            .trim_start_matches('[')
+            .trim_end_matches(']')
+            .parse::<IpAddr>()
+            .ok()?;
+        let longest = if network.is_ipv4() { 32 } else { 128 };
+        let prefix = prefix.unwrap_or(longest);
+        (prefix <= longest).then_some(Self {
+            network,
+            prefix,
+            port,
+        })
+    }
+
+    fn contains(&self, address: SocketAddr) -> bool {
+        if self.port.is_some_and(|port| port != address.port()) {
+            return false;
+        }
+        let bits = |ip: IpAddr| match ip {
+            IpAddr::V4(v4) => (u128::from(v4.to_bits()) << 96, true),
+            IpAddr::V6(v6) => (v6.to_bits(), false),
+        };
+        let (network, address) = (bits(self.network), bits(address.ip().to_canonical()));
+        let mask = u128::MAX
+            .checked_shl(128 - u32::from(self.prefix))
+            .unwrap_or(0);
+        network.1 == address.1 && network.0 & mask == address.0 & mask
+    }
+}
+
+impl Policy {
+    /// Reads a policy file. Files that it names lie beside it, unless their paths are absolute.
+    ///
+    /// # Errors
+    /// When a file cannot be read or says something wrong; file and line are named.
+    pub fn load(path: &Path) -> Result<Self, PolicyError> {
+        text::load(path)
+    }
+
+    /// The policy of somebody who wrote none: a raw key of our own, made now if there is none, and
+    /// known peers on both sides. Both files are in `home`.
+    ///
+    /// # Errors
+    /// When the key can be neither read nor made.
+    pub fn first_use(home: &Path) -> Result<Self, PolicyError> {
+        let key_file = home.join(OWN_KEY_FILE);
+        let wrong = |problem: String| PolicyError {
+            file: key_file.clone(),
+            line: None,
+            problem,
+        };
+        let identity = match fs::read(&key_file) {
+            Ok(pem) => {
+                Identity::raw_key_from_pem(&pem).map_err(|error| wrong(error.to_string()))?
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let identity =
+                    Identity::generate_raw_key().map_err(|error| wrong(error.to_string()))?;
+                keep_key(home, &key_file, &identity)
+                    .map_err(|error| wrong(format!("our key cannot be kept: {error}")))?;
+                identity
+            }
+            Err(error) => return Err(wrong(error.to_string())),
+        };
+        let belief = Belief::KnownPeers(home.join(KNOWN_PEERS_FILE));
+        Ok(Self {
+            source: home.to_owned(),
+            own_keys: vec![
+                (Side::Client, identity.key_pin()),
+                (Side::Server, identity.key_pin()),
+            ],
+            client: Some(client_rule(&belief, Some(&identity), None).map_err(wrong)?),
+            server: Some(server_rule(&belief, &identity).map_err(wrong)?),
+            destinations: Vec::new(),
+        })
+    }
+
+    /// The policy file, or the folder of the first use.
+    pub fn source(&self) -> &Path {
+        &self.source
+    }
+
+    /// Folder and files of the first use, whether or not they are there by now; none of a policy
+    /// file.
+    pub fn first_use_files(&self) -> Vec<PathBuf> {
+        if !self.source.is_dir() {
+            return Vec::new();
+        }
+        let file = |name: &str| self.source.join(name);
+        let known_peers = file(KNOWN_PEERS_FILE);
+        vec![
+            self.source.clone(),
+            file(OWN_KEY_FILE),
+            known_peers::lock_file(&known_peers),
+            known_peers,
+        ]
+    }
+
+    /// The pins of our own keys, by the side that shows them.
+    pub fn own_keys(&self) -> &[(Side, KeyPin)] {
+        &self.own_keys
+    }
+
+    /// A handshake with `peer` where we play `side`, and the judge of its outcome.
+    ///
+    /// # Errors
+    /// When the policy allows none.
+    pub fn handshake(
+        &self,
+        side: Side,
+        carrier: Carrier,
+        peer: SocketAddr,
+    ) -> Result<(Handshake, Judge), Refusal> {
+        match side {
+            Side::Client => {
+                let rule = self
+                    .destinations
+                    .iter()
+                    .find_map(|(to, rule)| to.contains(peer).then_some(rule))
+                    .or(self.client.as_ref())
+                    .ok_or(Refusal::NoRule(side))?;
+                let name = rule
+                    .name
+                    .clone()
+                    .unwrap_or_else(|| ServerName::IpAddress(peer.ip().to_canonical().into()));
+                let judge = Judge {
+                    known_peers: rule.known_peers.clone(),
+                    name: SocketAddr::new(peer.ip().to_canonical(), peer.port()).to_string(),
+                };
+                Ok((Handshake::client(rule.config(carrier), name)?, judge))
+            }
+            Side::Server => {
+                let rule = self.server.as_ref().ok_or(Refusal::NoRule(side))?;
+                let judge = Judge {
+                    known_peers: rule.known_peers.clone(),
+                    // A client's port means nothing.
+                    name: peer.ip().to_canonical().to_string(),
+                };
+                Ok((Handshake::server(rule.config(carrier))?, judge))
+            }
+        }
+    }
+}
+
+/// Decides on a peer whose handshake is finished. Its file may have to be waited for.
+#[derive(Clone, Debug)]
+pub struct Judge {
+    known_peers: Option<PathBuf>,
+    name: String,
+}
+
+impl Judge {
+    /// Lets the peer through or not; a new one is on disk before this returns.
+    ///
+    /// # Errors
+    /// When it is not who it was, or that cannot be told.
+    pub fn judge(&self, established: &Established) -> Result<Admitted, Refusal> {
+        let key = established.peer().map(|peer| peer.key_pin());
+        let mut authentication = established.authentication();
+        if let Some(file) = &self.known_peers {
+            let key = key.ok_or(Refusal::NoKey)?;
+            authentication = match known_peers::meet(file, &self.name, key)? {
+                Meeting::Known => Authentication::Pinned,
+                Meeting::First => {
+                    tracing::warn!(
+                        peer = self.name, %key, file = %file.display(),
+                        "met for the first time: its key is believed from now on; compare it with its owner's"
+                    );
+                    Authentication::KeyShown
+                }
+                Meeting::Changed { expected } => {
+                    return Err(Refusal::KeyChanged {
+                        name: self.name.clone(),
+                        expected,
+                        shown: key,
+                        file: file.clone(),
+                    });
+                }
+            };
+        }
+        Ok(Admitted {
+            authentication,
+            key,
+        })
+    }
+}
+
+fn client_rule(
+    belief: &Belief,
+    identity: Option<&Identity>,
+    name: Option<ServerName<'static>>,
+) -> Result<Arc<Rule<ClientConfig>>, String> {
+    let Some(trust) = belief.of_servers() else {
+        return Err(
+            "a client needs `unauthenticated = \"any-key\"` or `\"any-certificate\"`".into(),
+        );
+    };
+    Rule::new(
+        |records, settings| ClientConfig::new(&trust, identity, Alpn::Stcp, records, settings),
+        name,
+        belief.known_peers(),
+    )
+    .map(Arc::new)
+    .map_err(|error| error.to_string())
+}
+
+fn server_rule(belief: &Belief, identity: &Identity) -> Result<Arc<Rule<ServerConfig>>, String> {
+    let Some(client_auth) = belief.of_clients() else {
+        return Err("a server needs `unauthenticated = \"any-client\"` or `\"any-key\"`".into());
+    };
+    if client_auth.kind() == Some(IdentityKind::RawKey) && identity.kind() == IdentityKind::X509 {
+        return Err(
+            "a server with a certificate believes clients by `roots` or `certificate_pins`; \
+             `pins` and `known_peers` need a server with a raw key (leave `certificate` out)"
+                .into(),
+        );
+    }
+    Rule::new(
+        |records, settings| {
+            ServerConfig::new(identity, &client_auth, Alpn::Stcp, records, settings)
+        },
+        None,
+        belief.known_peers(),
+    )
+    .map(Arc::new)
+    .map_err(|error| error.to_string())
+}
+
+/// Writes a new key for its owner only. Whoever comes second finds the file there and fails.
+fn keep_key(home: &Path, file: &Path, identity: &Identity) -> std::io::Result<()> {
+    fs::create_dir_all(home)?;
+    let mut out = fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(file)?;
+    out.write_all(identity.private_key_pem().as_bytes())?;
+    out.sync_all()
+}

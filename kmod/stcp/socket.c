@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The operations of the program's socket: TCP's, gated.
+ *
+ * Before both keys are in, nothing that moves data reaches TCP: it waits, or answers EAGAIN.
+ * Whatever could take the socket out of our hands (another ULP, repair, IPV6_ADDRFORM, fast
+ * open) is refused.
+ */
+#include <linux/module.h>
+#include <linux/poll.h>
+#include <linux/sockios.h>
+#include <linux/splice.h>
+#include <linux/uaccess.h>
+#include <asm/ioctls.h>
+
+#include "stcp.h"
+
+/* The socket's object, made when it first connects or listens; NULL without memory. */
+struct stcp *stcp_ensure(struct socket *sock)
+{
+	struct sock *sk = sock->sk;
+	struct stcp *st = stcp_of(sock), *made;
+
+	if (st)
+		return st;
+	made = stcp_new(sock, false);
+	if (!made)
+		return NULL;
+	stcp_forget_proto(sk);
+	clear_bit(SOCK_SUPPORT_ZC, &sock->flags);	/* io_uring's zero copy: kTLS can't */
+	lock_sock(sk);
+	st = stcp_of(sock);
+	if (!st)
+		__rcu_assign_sk_user_data_with_flags(sk, made, SK_USER_DATA_NOCOPY);
+	release_sock(sk);
+	if (!st)
+		return made;
+	stcp_put(made);
+	return st;
+}
+
+static int stcp_connect(struct socket *sock, struct sockaddr *addr, int len, int flags)
+{
+	struct stcp *st = stcp_ensure(sock);
+	long timeo = sock_sndtimeo(sock->sk, flags & O_NONBLOCK);
+	enum stcp_state state;
+	int rc;
+
+	if (!st)
+		return -ENOMEM;
+	state = stcp_state(st);
+	if (state == STCP_FRESH) {
+		mutex_lock(&st->lock);
+		st->uid = from_kuid(&init_user_ns, current_uid());
+		st->pid = task_tgid_nr(current);
+		stcp_watch(st);
+		mutex_unlock(&st->lock);
+		rc = st->base->connect(sock, addr, len, flags);
+		if (rc)
+			return rc;
+		mutex_lock(&st->lock);
+		stcp_look(st);
+		mutex_unlock(&st->lock);
+	} else if (len >= (int)sizeof(addr->sa_family) && addr->sa_family == AF_UNSPEC) {
+		return -EOPNOTSUPP;	/* the keys are this connection's */
+	} else if (state == STCP_LISTENING || st->told) {
+		return -EISCONN;
+	} else if (!timeo && state < STCP_KEYED) {
+		return -EALREADY;
+	}
+	rc = stcp_await(st, timeo);
+	if (rc == -EAGAIN)
+		return -EINPROGRESS;
+	if (rc)
+		sock_error(sock->sk);	/* told: SO_ERROR need not tell it again */
+	else
+		st->told = true;
+	return rc;
+}
+
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 10, 0)
+static int stcp_accept(struct socket *sock, struct socket *newsock, struct proto_accept_arg *arg)
+{
+	return stcp_take_child(sock, newsock, arg->flags);
+}
+#else
+static int stcp_accept(struct socket *sock, struct socket *newsock, int flags, bool kern)
+{
+	return stcp_take_child(sock, newsock, flags);
+}
+#endif
+
+static int stcp_sendmsg(struct socket *sock, struct msghdr *m, size_t len)
+{
+	struct stcp *st = stcp_of(sock);
+	int rc = -ENOTCONN;
+
+	if (m->msg_flags & (MSG_FASTOPEN | MSG_OOB | MSG_ZEROCOPY))
+		return -EOPNOTSUPP;
+	if (st)
+		rc = stcp_await(st, sock_sndtimeo(sock->sk, m->msg_flags & MSG_DONTWAIT));
+	if (rc == -ENOTCONN)
+		return sk_stream_error(sock->sk, m->msg_flags, -EPIPE);
+	return rc ?: stcp_send(st, m, len);
+}
+
+static int stcp_recvmsg(struct socket *sock, struct msghdr *m, size_t len, int flags)
+{
+	struct stcp *st = stcp_of(sock);
+	int rc = -ENOTCONN;
+
+	if (flags & MSG_ERRQUEUE)	/* no data there */
+		return stcp_tcp_ops(sock->sk)->recvmsg(sock, m, len, flags);
+	if (st)
+		rc = stcp_await(st, sock_rcvtimeo(sock->sk, flags & MSG_DONTWAIT));
+	return rc ?: stcp_receive(st, m, len, flags);
+}
+
+/* By way of recvmsg: kTLS's own refuses control records, and loses what a full pipe can't take. */
+static ssize_t stcp_splice_read(struct socket *sock, loff_t *pos, struct pipe_inode_info *pipe,
+				size_t len, unsigned int flags)
+{
+	struct stcp *st = stcp_of(sock);
+	int rc = st && flags & SPLICE_F_NONBLOCK ? stcp_await(st, 0) : 0;
+
+	if (rc)
+		return rc;
+	if (st && flags & SPLICE_F_NONBLOCK && stcp_peek(st, 1) == -EAGAIN)
+		return -EAGAIN;
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 5, 0)
+	return copy_splice_read(sock->file, pos, pipe, len, flags);
+#else
+	return generic_file_splice_read(sock->file, pos, pipe, len, flags);
+#endif
+}
+
+static __poll_t stcp_poll(struct file *file, struct socket *sock, poll_table *wait)
+{
+	struct stcp *st = stcp_of(sock);
+	enum stcp_state state = st ? stcp_state(st) : STCP_FRESH;
+	__poll_t mask;
+
+	if (state == STCP_LISTENING)
+		return stcp_poll_listener(st, file, wait);
+	mask = (st ? READ_ONCE(st->base) : stcp_tcp_ops(sock->sk))->poll(file, sock, wait);
+	/* TCP may have come up, and the keys in, while it looked. */
+	if (st)
+		state = stcp_state(st);
+	if (state == STCP_FAILED || READ_ONCE(sock->sk->sk_state) == TCP_CLOSE)
+		return mask;
+	if (state != STCP_KEYED)
+		return mask & (EPOLLERR | EPOLLHUP);
+	if (mask & EPOLLIN && !(mask & EPOLLERR) && stcp_peek(st, 1) == -EAGAIN)
+		mask &= ~(EPOLLIN | EPOLLRDNORM);
+	if (READ_ONCE(st->eof))
+		mask |= EPOLLIN | EPOLLRDNORM | EPOLLRDHUP;
+	if (READ_ONCE(st->read_err))
+		mask |= EPOLLIN | EPOLLRDNORM;
+	return mask;
+}
+
+static int stcp_shutdown(struct socket *sock, int how)
+{
+	struct stcp *st = stcp_of(sock);
+	const struct proto_ops *base = stcp_tcp_ops(sock->sk);
+	bool gave_up;
+
+	if (st) {
+		mutex_lock(&st->lock);
+		if (how != SHUT_WR)
+			stcp_stop_listening(st);
+		gave_up = st->state == STCP_QUEUED || st->state == STCP_TAKEN;
+		if (gave_up)
+			stcp_finish(st, -ECONNABORTED);
+		mutex_unlock(&st->lock);
+		if (gave_up)
+			return 0;
+		if (stcp_state(st) == STCP_KEYED) {
+			if (how != SHUT_RD)
+				stcp_send_close(st);
+			if (how != SHUT_WR)
+				WRITE_ONCE(st->read_shut, true);
+		}
+		base = READ_ONCE(st->base);
+	}
+	return base->shutdown(sock, how);
+}
+
+static int stcp_ioctl(struct socket *sock, unsigned int cmd, unsigned long arg)
+{
+	struct stcp *st = stcp_of(sock);
+
+	/* TCP would count the bytes of records, and of the handshake. */
+	if (cmd == SIOCINQ && st && stcp_state(st) >= STCP_QUEUED)
+		return put_user(stcp_state(st) == STCP_KEYED ? max(stcp_peek(st, SZ_1M), 0) : 0,
+				(int __user *)arg);
+	return stcp_tcp_ops(sock->sk)->ioctl(sock, cmd, arg);
+}
+
+static bool stcp_refuses(int level, int name, bool set)
+{
+	switch (level) {
+	case SOL_TLS:
+		return true;
+	case SOL_TCP:
+		return name == TCP_ZEROCOPY_RECEIVE ||
+		       (set && (name == TCP_ULP || name == TCP_REPAIR || name == TCP_FASTOPEN ||
+				name == TCP_FASTOPEN_CONNECT));
+	case SOL_IPV6:
+		return set && name == IPV6_ADDRFORM;	/* it would put TCP's operations back */
+	default:
+		return false;
+	}
+}
+
+static int stcp_setsockopt(struct socket *sock, int level, int name, sockptr_t value,
+			   unsigned int len)
+{
+	if (stcp_refuses(level, name, true))
+		return -EOPNOTSUPP;
+	if (level == stcp_protocol)
+		return -ENOPROTOOPT;
+	return sock_common_setsockopt(sock, level, name, value, len);
+}
+
+static int stcp_getsockopt(struct socket *sock, int level, int name, char __user *value,
+			   int __user *optlen)
+{
+	struct stcp *st = stcp_of(sock);
+	int len;
+
+	if (stcp_refuses(level, name, false))
+		return -EOPNOTSUPP;
+	if (level != stcp_protocol)
+		return sock_common_getsockopt(sock, level, name, value, optlen);
+	if (name != STCP_PEER)
+		return -ENOPROTOOPT;
+	if (!st || stcp_state(st) != STCP_KEYED)
+		return -ENOTCONN;
+	if (get_user(len, optlen))
+		return -EFAULT;
+	if (len < 0)
+		return -EINVAL;
+	len = min_t(int, len, sizeof(st->peer));
+	return put_user(len, optlen) || copy_to_user(value, &st->peer, len) ? -EFAULT : 0;
+}
+
+static int stcp_release(struct socket *sock)
+{
+	struct sock *sk = sock->sk;
+	const struct proto_ops *base;
+	struct stcp *st;
+
+	if (!sk)
+		return 0;
+	base = stcp_tcp_ops(sk);
+	st = stcp_of(sock);
+	stcp_forget_proto(sk);
+	if (st) {
+		if (stcp_state(st) == STCP_KEYED)
+			stcp_send_close(st);
+		mutex_lock(&st->lock);
+		stcp_stop_listening(st);
+		if (st->state == STCP_QUEUED || st->state == STCP_TAKEN)
+			stcp_finish(st, -ECONNABORTED);
+		stcp_unwatch(st);
+		base = st->base;
+		st->sock = NULL;
+		sk->sk_user_data = NULL;
+		mutex_unlock(&st->lock);
+		stcp_put(st);
+	}
+	return base->release(sock);
+}
+
+/* `ops` are TCP's and become ours. read_sock stays: kTLS calls it through the socket. */
+void stcp_wrap_ops(struct proto_ops *ops)
+{
+	ops->owner = THIS_MODULE;
+	ops->release = stcp_release;
+	ops->connect = stcp_connect;
+	ops->listen = stcp_listen;
+	ops->accept = stcp_accept;
+	ops->sendmsg = stcp_sendmsg;
+	ops->recvmsg = stcp_recvmsg;
+	ops->splice_read = stcp_splice_read;
+	ops->poll = stcp_poll;
+	ops->shutdown = stcp_shutdown;
+	ops->ioctl = stcp_ioctl;
+	ops->setsockopt = stcp_setsockopt;
+	ops->getsockopt = stcp_getsockopt;
+	ops->mmap = sock_no_mmap;
+	ops->read_skb = NULL;
+	ops->sendmsg_locked = NULL;
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 5, 0)
+	ops->sendpage = sock_no_sendpage;	/* it comes back as sendmsg */
+	ops->sendpage_locked = NULL;
+#endif
+}

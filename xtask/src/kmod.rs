@@ -1,0 +1,295 @@
+//! `make kmod-test`: the kernel module in a virtual machine with a Debian kernel.
+//!
+//! 1. The kernel and its headers, fetched with apt into `.cache/kmod`, unpacked, never installed.
+//! 2. The module, `towline` for its agent and the guest's programs, built here.
+//! 3. An initramfs with all of it and Python, booted under QEMU's software CPU.
+//! 4. The last line that `guest.py` prints is the suite's closing line.
+//!
+//! Never KVM: hosts that emulate parts of it stop in the kernel's decompressor.
+
+mod image;
+mod kernel;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::Outcome;
+use crate::exec::{capture, cargo, program, root, run, run_reading, which};
+use crate::report::Skips;
+use image::Image;
+use kernel::Kernel;
+
+/// Debian package, what proves that it is there, and what uses it.
+pub(crate) const PACKAGES: &[(&str, &str, &str)] = &[
+    (
+        "qemu-system-x86",
+        "qemu-system-x86_64",
+        "runs the guest of the kernel module's tests",
+    ),
+    (
+        "seabios",
+        "/usr/share/seabios/bios-256k.bin",
+        "its firmware",
+    ),
+    ("busybox-static", "busybox", "the guest's shell"),
+    ("cpio", "cpio", "packs the guest's files"),
+    ("kmod", "/sbin/depmod", "depmod for the guest's modules"),
+    (
+        "libelf-dev",
+        "/usr/include/libelf.h",
+        "objtool, as the module is built",
+    ),
+    ("binutils", "strip", "makes the agent small"),
+    ("gcc", "gcc", "builds the module and the guest's programs"),
+    ("make", "make", "the same"),
+    ("xz-utils", "xz", "unpacks the guest's modules"),
+    ("openssl", "openssl", "the foreign peer in the guest"),
+    ("python3", "/usr/bin/python3", "runs the guest's tests"),
+    ("strace", "strace", "counts system calls in the guest"),
+];
+
+/// Debian's cloud kernels, and how the guest's CPU must be: without these two features early boot
+/// fails now and then under QEMU 7.2.
+const CPU: &str = "max,-cx16,-la57";
+
+/// Kernel modules that kTLS and its ciphers need.
+const MODULES: &[&str] = &[
+    "tls",
+    "gcm",
+    "ccm",
+    "aesni-intel",
+    "ghash-clmulni-intel",
+    "chacha20poly1305",
+    "chacha-x86_64",
+    "poly1305-x86_64",
+];
+
+/// Seconds until a guest that says nothing is stopped.
+const GUEST_TIMEOUT: &str = "900";
+
+/// `cargo xtask kmod-test [--kernel 6.12|6.1] [TEST…]`.
+pub(crate) fn kmod_test(arguments: &[String]) -> Outcome {
+    let mut version = "6.12";
+    let mut tests = Vec::new();
+    let mut rest = arguments.iter();
+    while let Some(argument) = rest.next() {
+        match argument.as_str() {
+            "--kernel" => version = rest.next().ok_or("--kernel needs 6.12 or 6.1")?,
+            other => match other.strip_prefix("--kernel=") {
+                Some(named) => version = named,
+                None if other.starts_with('-') => {
+                    return Err(format!(
+                        "unknown argument `{other}`: [--kernel=6.12|6.1] [TEST…]"
+                    ));
+                }
+                None => tests.push(other.to_owned()),
+            },
+        }
+    }
+    if let Some(why) = missing() {
+        return Err(why);
+    }
+    test_on(version, &tests).map(drop)
+}
+
+/// The part of `make test`: the newer kernel, or a skip.
+pub(crate) fn suite(skips: &mut Skips) -> Outcome<String> {
+    if let Some(why) = missing() {
+        skips.add("kernel module", &why);
+        return Ok("skipped".to_owned());
+    }
+    // No network is not this suite's failure; a wrong module is.
+    if let Err(why) = Kernel::fetch("6.12", &cache()) {
+        skips.add(
+            "kernel module",
+            &format!("Linux 6.12 could not be fetched: {why}"),
+        );
+        return Ok("skipped".to_owned());
+    }
+    test_on("6.12", &[])
+}
+
+/// What this machine lacks, with the line that installs it.
+fn missing() -> Option<String> {
+    if cfg!(not(all(target_os = "linux", target_arch = "x86_64"))) {
+        return Some("the guest is x86-64 Linux, this machine is not".to_owned());
+    }
+    if which("apt-get").is_none() {
+        return Some(
+            "the guest's kernel comes from Debian with apt-get, which is not here".to_owned(),
+        );
+    }
+    let missing: Vec<&str> = PACKAGES
+        .iter()
+        .filter(|(_, proof, _)| which(proof).is_none() && !Path::new(proof).exists())
+        .map(|(package, _, _)| *package)
+        .collect();
+    if missing.is_empty() {
+        return None;
+    }
+    Some(format!(
+        "missing here; as root: apt-get install --yes --no-install-recommends {}",
+        missing.join(" ")
+    ))
+}
+
+fn test_on(version: &str, tests: &[String]) -> Outcome<String> {
+    let kernel = Kernel::fetch(version, &cache())?;
+    let build = cache().join(format!("build-{version}"));
+    let module = build_module(&kernel, &build)?;
+    let image = Image::new(&build.join("root"))?;
+    stage(&image, &kernel, &module, &build, tests)?;
+    let initrd = build.join("initrd");
+    image.pack(&initrd)?;
+    // QEMU 7.2 loses a guest in early boot now and then: no status line at all means once more.
+    for _ in 0..2 {
+        if let Some(outcome) = boot(&kernel, &initrd) {
+            return outcome;
+        }
+        println!("the guest died without a word");
+    }
+    Err("the guest died twice without a status line".to_owned())
+}
+
+fn cache() -> PathBuf {
+    root().join(".cache/kmod")
+}
+
+fn build_module(kernel: &Kernel, build: &Path) -> Outcome<PathBuf> {
+    let folder = build.join("stcp");
+    remake(&folder)?;
+    for entry in std::fs::read_dir(root().join("kmod/stcp")).map_err(io("kmod/stcp"))? {
+        let path = entry.map_err(io("kmod/stcp"))?.path();
+        let name = path.file_name().unwrap_or_default();
+        std::fs::copy(&path, folder.join(name)).map_err(io(&path.display().to_string()))?;
+    }
+    let mut make = program("make", ["-s", "-C"]);
+    make.arg(kernel.headers())
+        .arg(format!("M={}", folder.display()))
+        // Without pahole the BTF step would fail the build.
+        .args(["CONFIG_DEBUG_INFO_BTF_MODULES=", "modules"]);
+    run(&mut make)?;
+    Ok(folder.join("stcp.ko"))
+}
+
+/// Everything that the guest has.
+fn stage(image: &Image, kernel: &Kernel, module: &Path, build: &Path, tests: &[String]) -> Outcome {
+    image.busybox()?;
+    kernel.stage_modules(image, MODULES)?;
+    for file in ["guest.py", "harness.py", "echo.py"] {
+        image.add(&root().join("kmod/tests").join(file), &format!("t/{file}"))?;
+    }
+    image.add(&root().join("kmod/tests/init"), "init")?;
+    image.add(module, "t/stcp.ko")?;
+    image.write("t/tests", &tests.join(" "))?;
+
+    let calls = build.join("calls");
+    let mut gcc = program("gcc", ["-O1", "-Wall", "-Werror", "-static", "-o"]);
+    run(gcc.arg(&calls).arg("kmod/tests/calls.c"))?;
+    image.add(&calls, "t/calls")?;
+
+    image.add_program(&build_towline(build)?, "t/towline")?;
+    make_keys(image, build)?;
+    for name in ["openssl", "strace"] {
+        let path = which(name).ok_or_else(|| format!("{name} is gone"))?;
+        image.add_program(&path, &format!("bin/{name}"))?;
+    }
+    image.python(
+        "asyncio, ctypes, errno, fcntl, os, random, select, signal, socket, ssl, struct, subprocess, \
+         sys, threading, time, traceback",
+    )
+}
+
+/// `towline`, without what only a debugger reads.
+fn build_towline(build: &Path) -> Outcome<PathBuf> {
+    let lines = capture(&mut cargo([
+        "build",
+        "--quiet",
+        "--locked",
+        "--message-format=json",
+        "--package=towline-cli",
+    ]))?;
+    let built = lines
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .find_map(|message| message["executable"].as_str().map(PathBuf::from))
+        .ok_or("cargo made no program of towline-cli")?;
+    let stripped = build.join("towline");
+    run(program("strip", ["-o"]).arg(&stripped).arg(&built))?;
+    Ok(stripped)
+}
+
+/// A key of ours, and a certificate for loopback where OpenSSL is to know us.
+fn make_keys(image: &Image, build: &Path) -> Outcome {
+    let openssl = |line: &str| {
+        let mut command = Command::new("openssl");
+        command.args(line.split_whitespace()).current_dir(build);
+        capture(command.stderr(std::process::Stdio::null()))
+    };
+    openssl(
+        "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj /CN=localhost \
+         -addext subjectAltName=IP:127.0.0.1,IP:::1 -addext basicConstraints=critical,CA:FALSE \
+         -keyout key.pem -out cert.pem",
+    )?;
+    openssl("genpkey -algorithm ed25519 -out server-key.pem")?;
+    openssl("genpkey -algorithm ed25519 -out client-key.pem")?;
+    for file in ["cert.pem", "key.pem", "server-key.pem", "client-key.pem"] {
+        image.add(&build.join(file), &format!("t/{file}"))?;
+    }
+    Ok(())
+}
+
+/// One run of the guest; `None` if it died before it could say how it went.
+fn boot(kernel: &Kernel, initrd: &Path) -> Option<Outcome<String>> {
+    let mut qemu = Command::new("timeout");
+    qemu.args([GUEST_TIMEOUT, "qemu-system-x86_64"])
+        .args(["-accel", "tcg,thread=multi", "-cpu", CPU])
+        .args(["-smp", "2", "-m", "1536", "-nodefaults", "-display", "none"])
+        .args(["-serial", "stdio", "-monitor", "none", "-no-reboot"])
+        .args(["-nic", "none", "-kernel"])
+        .arg(kernel.image())
+        .arg("-initrd")
+        .arg(initrd)
+        // slub_debug: freed memory is poisoned, so that its use is an oops.
+        .args([
+            "-append",
+            "console=ttyS0 quiet panic=-1 oops=panic mitigations=off nokaslr slub_debug=FZP",
+        ]);
+    let mut status = None;
+    let mut closing = None;
+    // QEMU's own status says nothing about the tests.
+    let _ = run_reading(&mut qemu, |line| {
+        let line = line.trim();
+        if let Some(number) = line.strip_prefix("GUEST-EXIT-STATUS=") {
+            status = Some(number.to_owned());
+        }
+        if line.ends_with(" failed") && line.contains(" passed, ") {
+            closing = Some(line.to_owned());
+        }
+    });
+    let status = status?;
+    Some(match (status.as_str(), closing) {
+        ("0", Some(closing)) => Ok(format!("{closing} on Linux {}", kernel.release())),
+        ("99", closing) => Err(format!(
+            "the kernel complained, see above ({})",
+            closing.unwrap_or_default()
+        )),
+        (status, closing) => Err(format!(
+            "the guest ended with status {status} ({})",
+            closing.as_deref().unwrap_or("no closing line")
+        )),
+    })
+}
+
+/// An empty folder at `path`.
+fn remake(path: &Path) -> Outcome {
+    if path.exists() {
+        std::fs::remove_dir_all(path).map_err(io(&path.display().to_string()))?;
+    }
+    std::fs::create_dir_all(path).map_err(io(&path.display().to_string()))
+}
+
+fn io(what: &str) -> impl FnOnce(std::io::Error) -> String {
+    let what = what.to_owned();
+    move |error| format!("{what}: {error}")
+}

@@ -1,0 +1,168 @@
+//! A Debian kernel and its headers, unpacked in the cache.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::image::Image;
+use super::{io, remake};
+use crate::Outcome;
+use crate::exec::{capture, files_under, program, run};
+
+const FLAVOUR: &str = "cloud-amd64";
+const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+/// An unpacked kernel.
+pub(super) struct Kernel {
+    folder: PathBuf,
+    release: String,
+}
+
+impl Kernel {
+    /// The kernel of this version, from the cache or from Debian.
+    pub(super) fn fetch(version: &str, cache: &Path) -> Outcome<Self> {
+        let source = match version {
+            "6.12" => "http://deb.debian.org/debian bookworm-backports main",
+            "6.1" => "http://deb.debian.org/debian-security bookworm-security main",
+            other => return Err(format!("kernel {other} is not known: 6.12 or 6.1")),
+        };
+        let folder = cache.join(version);
+        // Written last: a fetch that was cut off begins again.
+        let ready = folder.join("ready");
+        if let Ok(release) = fs::read_to_string(&ready) {
+            let release = release.trim().to_owned();
+            return Ok(Self { folder, release });
+        }
+        println!("fetching Linux {version} from Debian");
+        remake(&folder)?;
+        let apt = Apt::new(&folder, source)?;
+        let image = apt.first_dependency(&format!("linux-image-{FLAVOUR}"), "linux-image-")?;
+        let release = image["linux-image-".len()..].to_owned();
+        let headers = format!("linux-headers-{release}");
+        let kbuild = apt.first_dependency(&headers, "linux-kbuild-")?;
+        let common = headers.replace(&format!("-{FLAVOUR}"), "-common");
+        for deb in apt.download(&[&image, &headers, &common, &kbuild])? {
+            run(program("dpkg-deb", ["-x"]).arg(deb).arg(&folder))?;
+        }
+        fs::remove_dir_all(&apt.folder).map_err(io("apt's folder"))?;
+        let kernel = Self { folder, release };
+        // The headers name each other by absolute paths.
+        let makefile = kernel.headers().join("Makefile");
+        let text = fs::read_to_string(&makefile).map_err(io("the headers' Makefile"))?;
+        let here = format!("include {}/usr/src/", kernel.folder.display());
+        fs::write(&makefile, text.replace("include /usr/src/", &here))
+            .map_err(io("the headers' Makefile"))?;
+        run(program("/sbin/depmod", ["-b"])
+            .arg(&kernel.folder)
+            .arg(&kernel.release))?;
+        fs::write(&ready, &kernel.release).map_err(io("ready"))?;
+        Ok(kernel)
+    }
+
+    pub(super) fn release(&self) -> &str {
+        &self.release
+    }
+
+    pub(super) fn image(&self) -> PathBuf {
+        self.folder.join(format!("boot/vmlinuz-{}", self.release))
+    }
+
+    pub(super) fn headers(&self) -> PathBuf {
+        self.folder
+            .join(format!("usr/src/linux-headers-{}", self.release))
+    }
+
+    /// Puts modules and what they need into the image; what is no module is built in.
+    pub(super) fn stage_modules(&self, image: &Image, names: &[&str]) -> Outcome {
+        let base = format!("lib/modules/{}", self.release);
+        let folder = self.folder.join(&base);
+        let table = fs::read_to_string(folder.join("modules.dep")).map_err(io("modules.dep"))?;
+        let mut wanted = BTreeSet::new();
+        for line in table.lines() {
+            let Some((file, needs)) = line.split_once(':') else {
+                continue;
+            };
+            let stem = file
+                .rsplit('/')
+                .next()
+                .and_then(|name| name.split('.').next());
+            let stem = stem.unwrap_or_default().replace('_', "-");
+            if names.iter().any(|name| name.replace('_', "-") == stem) {
+                wanted.insert(file);
+                wanted.extend(needs.split_whitespace());
+            }
+        }
+        for file in wanted {
+            let plain = file.trim_end_matches(".xz");
+            if plain == file {
+                image.add(&folder.join(file), &format!("{base}/{file}"))?;
+            } else {
+                let mut xz = Command::new("xz");
+                let bytes = xz.arg("-dc").arg(folder.join(file)).output();
+                let bytes = bytes.map_err(io("xz"))?.stdout;
+                image.write_bytes(&format!("{base}/{plain}"), &bytes)?;
+            }
+        }
+        run(program("/sbin/depmod", ["-b"])
+            .arg(image.root())
+            .arg(&self.release)
+            .stderr(std::process::Stdio::null()))
+    }
+}
+
+/// apt with lists and archives of its own: the system's are neither read nor written.
+struct Apt {
+    folder: PathBuf,
+}
+
+impl Apt {
+    fn new(beside: &Path, source: &str) -> Outcome<Self> {
+        let folder = beside.join("apt");
+        for part in ["lists/partial", "archives/partial", "debs"] {
+            fs::create_dir_all(folder.join(part)).map_err(io("apt's folder"))?;
+        }
+        fs::write(
+            folder.join("sources"),
+            format!("deb [signed-by={KEYRING}] {source}\n"),
+        )
+        .map_err(io("apt's sources"))?;
+        let apt = Self { folder };
+        run(apt.command("apt-get").arg("update"))?;
+        Ok(apt)
+    }
+
+    fn command(&self, name: &str) -> Command {
+        let mut command = program(name, ["-qq"]);
+        for (option, value) in [
+            ("Dir::Etc::sourcelist", "sources"),
+            ("Dir::Etc::sourceparts", "none"),
+            ("Dir::State::lists", "lists"),
+            ("Dir::Cache", ""),
+        ] {
+            let path = self.folder.join(value);
+            command
+                .arg("-o")
+                .arg(format!("{option}={}", path.display()));
+        }
+        command.args(["-o", "APT::Sandbox::User="]);
+        command
+    }
+
+    /// The first package that `package` depends on and whose name begins so.
+    fn first_dependency(&self, package: &str, prefix: &str) -> Outcome<String> {
+        let text = capture(self.command("apt-cache").args(["depends", package]))?;
+        text.lines()
+            .filter_map(|line| line.trim().strip_prefix("Depends: "))
+            .find(|name| name.starts_with(prefix))
+            .map(str::to_owned)
+            .ok_or_else(|| format!("{package} depends on no {prefix}…"))
+    }
+
+    fn download(&self, packages: &[&str]) -> Outcome<Vec<PathBuf>> {
+        let folder = self.folder.join("debs");
+        let mut command = self.command("apt-get");
+        run(command.arg("download").args(packages).current_dir(&folder))?;
+        Ok(files_under(&folder, "deb"))
+    }
+}
