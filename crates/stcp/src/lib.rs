@@ -10,6 +10,7 @@
 //! the AEADs. Plain TLS on the wire: any TLS 1.3 peer will do. No socket, no clock, no file.
 #![forbid(unsafe_code)]
 
+mod buffers;
 mod config;
 mod error;
 mod handshake;
@@ -19,6 +20,7 @@ mod post_handshake;
 mod record;
 mod session;
 
+pub use buffers::Buffers;
 pub use config::{ALPN, Alpn, Authentication, ClientConfig, Records, ServerConfig};
 pub use error::SessionError;
 pub use handshake::{Established, Handshake};
