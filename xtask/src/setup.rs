@@ -22,6 +22,8 @@ const PACKAGES: &[(&str, &str)] = &[
         "iproute2",
         "network namespaces for the relay's TUN form (as root)",
     ),
+    ("openssl", "secure TCP beside its s_client and s_server"),
+    ("stunnel4", "the peer of the proxy in make bench-stcp"),
     ("valgrind", "counts instructions for make counts"),
     ("cmake", "aws-lc on targets without a prepared build"),
 ];

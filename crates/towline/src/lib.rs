@@ -3,7 +3,8 @@
 //! The crate a Rust user adds. [`io`] has sockets and endpoint shards without a
 //! runtime; over it, with the default feature `tokio`, stand [`Endpoint`],
 //! [`Connection`] and the streams; an endpoint may use several cores
-//! ([`EndpointBuilder::shards`]); [`message`] sends messages over its streams. [`config`] makes ready configurations, [`engine`]
+//! ([`EndpointBuilder::shards`]); [`message`] sends messages over its streams. [`stcp`] is
+//! secure TCP: streams as TCP's, encrypted. [`config`] makes ready configurations, [`engine`]
 //! is the QUIC engine below, for its types. Protocol rules live in the engine, not here.
 
 pub mod config;
@@ -14,6 +15,8 @@ pub mod message;
 pub mod quic;
 pub mod relay;
 pub mod stats;
+#[cfg(feature = "tokio")]
+pub mod stcp;
 
 pub use towline_identity as identity;
 pub use towline_quic as engine;

@@ -8,6 +8,7 @@ pub(crate) mod relay;
 pub(crate) mod send;
 pub(crate) mod serve;
 pub(crate) mod sim;
+pub(crate) mod stcp;
 
 use crate::exit::{Exit, Failure};
 use crate::printer::Printer;
@@ -29,6 +30,8 @@ pub(crate) enum Command {
     Relay(relay::RelayArgs),
     /// Play scenarios on the simulator and compare congestion controllers
     Sim(sim::SimArgs),
+    /// Secure TCP: TLS 1.3 for programs that speak TCP
+    Stcp(stcp::StcpArgs),
     /// Certificates and pins
     Cert(cert::CertCommandArgs),
 }
@@ -44,6 +47,7 @@ impl Command {
             Self::Perf(args) => args.run(*printer).await,
             Self::Relay(args) => args.run(*printer).await,
             Self::Sim(args) => args.run(*printer).await,
+            Self::Stcp(args) => args.run(*printer).await,
             Self::Cert(args) => args.run(*printer),
         }
     }

@@ -121,7 +121,13 @@ fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 31 % 251) as u8).collect()
 }
 
-const CIPHERS: [Cipher; 3] = [Cipher::Aes128Gcm, Cipher::Aes256Gcm, Cipher::ChaCha20];
+/// A server's keys, for the kernel.
+pub(crate) fn kernel_keys(cipher: Cipher) -> (crate::KernelKeys, crate::KeySchedule) {
+    let (_, server) = shake(&sides(cipher, Records::Counted), usize::MAX).unwrap();
+    server.into_kernel().expect("nothing left over")
+}
+
+pub(crate) const CIPHERS: [Cipher; 3] = [Cipher::Aes128Gcm, Cipher::Aes256Gcm, Cipher::ChaCha20];
 
 #[test]
 fn data_arrives_whole_with_every_cipher_and_any_size_of_read() {

@@ -1,0 +1,33 @@
+//! Secure TCP: TCP streams that are TLS 1.3 on the wire.
+//!
+//! [`connect`] and [`listen`] are used as tokio's are. A [`Stream`] behaves as a TCP stream does,
+//! with the errors that TCP has: what the peer did not end in order is `ConnectionReset`. Nothing
+//! is ever sent in clear, and a [`Listener`] hands out only peers whose handshake is finished.
+//!
+//! [`config`](client_config) says who we are and whom we believe; `towline-stcp` has the protocol.
+
+mod config;
+mod connect;
+pub mod echo;
+mod error;
+mod handshake;
+#[cfg(target_os = "linux")]
+mod kernel;
+#[cfg(target_os = "linux")]
+pub mod ktls;
+mod listener;
+mod records;
+mod refusals;
+mod splice;
+mod stream;
+mod user;
+
+pub use config::{Options, client_config, server_config};
+pub use connect::{connect, connect_over};
+pub use error::ConnectError;
+pub use listener::{Limits, Listener, ListenerCounters, listen};
+pub use splice::{SpliceError, Spliced, splice};
+pub use stream::{ReadHalf, Stream, WriteHalf};
+pub use towline_stcp::{
+    ALPN, Alpn, Authentication, ClientConfig, Records, ServerConfig, SessionError,
+};
