@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use rcgen::{
-    BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, PKCS_ECDSA_P256_SHA256,
 };
 
@@ -19,6 +19,10 @@ pub fn make_material(folder: &Path) -> Outcome {
     let failed = |error: rcgen::Error| format!("no certificate could be made: {error}");
     let key = || KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(failed);
     let mut authority = CertificateParams::default();
+    // OpenSSL takes a certificate whose subject is its issuer's for self-signed.
+    authority
+        .distinguished_name
+        .push(DnType::CommonName, "bench authority");
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     let authority_key = key()?;

@@ -149,7 +149,7 @@ fn a_load_between_two_machines_that_know_each_others_keys() {
     server.signal(Signal::TERM);
     server.wait().expect(
         130,
-        &["towline.stcp.echo-server/1", "is not one of the pinned"],
+        &["towline.stcp.echo-server/1", "none of our pins names it"],
     );
 }
 

@@ -44,7 +44,9 @@ fn panel<B: DrawingBackend>(
 ) -> Result<(), DrawingAreaErrorKind<B::ErrorType>> {
     let style = TextStyle::from(("sans-serif", 18).into_font());
     area.draw(&Text::new(title.to_owned(), (10, 10), style))?;
-    let largest = bars.iter().fold(f64::MIN_POSITIVE, |most, bar| most.max(bar.1));
+    let largest = bars
+        .iter()
+        .fold(f64::MIN_POSITIVE, |most, bar| most.max(bar.1));
     let widest = f64::from(PANEL.0 as i32 - NAME_WIDTH - NUMBER_WIDTH - 20);
     let small = TextStyle::from(("sans-serif", 15).into_font());
     let right = small.pos(Pos::new(HPos::Right, VPos::Center));
@@ -58,12 +60,20 @@ fn panel<B: DrawingBackend>(
             Stack::Plain => RGBColor(0xc8, 0xc8, 0xc8),
             Stack::Rustls | Stack::Stunnel => RGBColor(0x8f, 0xa8, 0xb8),
         };
-        area.draw(&Text::new(stack.name(), (NAME_WIDTH - 8, middle), right.clone()))?;
+        area.draw(&Text::new(
+            stack.name(),
+            (NAME_WIDTH - 8, middle),
+            right.clone(),
+        ))?;
         area.draw(&Rectangle::new(
             [(NAME_WIDTH, top), (end, top + BAR_HEIGHT)],
             colour.filled(),
         ))?;
-        area.draw(&Text::new(format!("{rate:.0}"), (end + 6, middle), left.clone()))?;
+        area.draw(&Text::new(
+            format!("{rate:.0}"),
+            (end + 6, middle),
+            left.clone(),
+        ))?;
         top += BAR_DISTANCE;
     }
     Ok(())

@@ -29,7 +29,8 @@ impl Entry {
     }
 
     pub(crate) fn errors(&self) -> f64 {
-        self.samples.iter().map(|sample| sample.errors).sum()
+        let each = self.samples.iter().map(|sample| sample.errors);
+        each.fold(0.0, |sum, errors| sum + errors)
     }
 }
 
@@ -72,7 +73,10 @@ impl Figures {
     pub(crate) fn cells(&self) -> Vec<&Cell> {
         let mut cells: Vec<&Cell> = Vec::new();
         for entry in &self.entries {
-            if !cells.iter().any(|cell| cell.measure() == entry.cell.measure()) {
+            if !cells
+                .iter()
+                .any(|cell| cell.measure() == entry.cell.measure())
+            {
                 cells.push(&entry.cell);
             }
         }
@@ -132,35 +136,49 @@ pub(crate) struct Verdict {
     is_whole: bool,
 }
 
-/// Ours and theirs, mark and goal.
-const RATIOS: [(&str, Stack, Stack, Option<f64>, Option<f64>); 3] = [
-    ("library ÷ rustls", Stack::Towline, Stack::Rustls, Some(0.95), Some(1.05)),
-    ("library ÷ plain TCP", Stack::Towline, Stack::Plain, None, None),
-    ("proxy ÷ stunnel", Stack::Proxy, Stack::Stunnel, Some(1.0), Some(2.0)),
+/// What is shown, ours and theirs, mark and goal.
+type Ratio = (&'static str, Stack, Stack, Option<(f64, f64)>);
+const RATIOS: [Ratio; 3] = [
+    (
+        "library ÷ rustls",
+        Stack::Towline,
+        Stack::Rustls,
+        Some((0.95, 1.05)),
+    ),
+    ("library ÷ plain TCP", Stack::Towline, Stack::Plain, None),
+    (
+        "proxy ÷ stunnel",
+        Stack::Proxy,
+        Stack::Stunnel,
+        Some((1.0, 2.0)),
+    ),
 ];
 
 impl Verdict {
     pub(crate) fn of(figures: &Figures, is_whole: bool) -> Self {
         let mut judgements = Vec::new();
         for cell in figures.cells() {
-            for (what, ours, theirs, first, goal) in RATIOS {
+            for (what, ours, theirs, marks) in RATIOS {
                 if !(cell.stacks.contains(&ours) && cell.stacks.contains(&theirs)) {
                     continue;
                 }
                 let measure = cell.measure();
                 // What the link decides is only shown.
-                let judged = cell.route == Route::Loopback;
+                let marks = marks.filter(|_| cell.route == Route::Loopback);
                 judgements.push(Judgement {
                     value: figures.ratio(&measure, ours, theirs),
                     measure,
                     what,
                     is_limit: false,
-                    first: first.filter(|_| judged),
-                    goal: goal.filter(|_| judged),
+                    first: marks.map(|marks| marks.0),
+                    goal: marks.map(|marks| marks.1),
                 });
             }
         }
-        let idle = figures.idle.iter().find(|(stack, _)| *stack == Stack::Towline);
+        let idle = figures
+            .idle
+            .iter()
+            .find(|(stack, _)| *stack == Stack::Towline);
         judgements.push(Judgement {
             measure: "idle_kib".to_owned(),
             what: "KiB of an idle connection",
@@ -174,8 +192,7 @@ impl Verdict {
             let entries = figures.entries.iter();
             entries
                 .filter(|entry| is_ours(entry.stack) == ours)
-                .map(Entry::errors)
-                .sum()
+                .fold(0.0, |sum, entry| sum + entry.errors())
         };
         let failed = figures.entries.iter().find(|entry| {
             !entry.failures.is_empty() && matches!(entry.stack, Stack::Plain | Stack::Rustls)

@@ -37,14 +37,18 @@ pub(crate) fn tables(figures: &Figures, verdict: &Verdict) -> String {
         let _ = writeln!(text, "| {} |", row(entry).join(" | "));
     }
     for (stack, kib) in &figures.idle {
-        let _ = writeln!(text, "\nAn idle connection of a server, {stack}: {kib:.1} KiB resident");
+        let _ = writeln!(
+            text,
+            "\nAn idle connection of a server, {stack}: {kib:.1} KiB resident"
+        );
     }
     text.push_str(
         "\n### Ours against the marks\n\n\
          | measure | what | measured | mark | | goal |\n|---|---|---|---|---|---|\n",
     );
     for row in &verdict.judgements {
-        let number = |value: Option<f64>| value.map_or("–".to_owned(), |value| format!("{value:.2}"));
+        let number =
+            |value: Option<f64>| value.map_or("–".to_owned(), |value| format!("{value:.2}"));
         let outcome = match (row.first, row.is_missed()) {
             (None, _) => "–",
             (_, false) => "pass",
@@ -58,7 +62,11 @@ pub(crate) fn tables(figures: &Figures, verdict: &Verdict) -> String {
             number(row.value),
             number(row.first),
             number(row.goal),
-            if row.is_goal_reached() { " (reached)" } else { "" },
+            if row.is_goal_reached() {
+                " (reached)"
+            } else {
+                ""
+            },
         );
     }
     let _ = writeln!(
@@ -70,7 +78,11 @@ pub(crate) fn tables(figures: &Figures, verdict: &Verdict) -> String {
     for entry in &figures.entries {
         for why in &entry.failures {
             let why = why.split_whitespace().collect::<Vec<_>>().join(" ");
-            let _ = writeln!(text, "\nNOT MEASURED {}, {}: {why}", entry.cell, entry.stack);
+            let _ = writeln!(
+                text,
+                "\nNOT MEASURED {}, {}: {why}",
+                entry.cell, entry.stack
+            );
         }
     }
     text
@@ -113,7 +125,11 @@ pub(crate) fn results(figures: &Figures, verdict: &Verdict) -> Outcome<String> {
                 add(format!("{}{name}", entry.cell.measure()), value, unit);
             }
         }
-        add(format!("{}_errors", entry.cell.measure()), entry.errors(), "1");
+        add(
+            format!("{}_errors", entry.cell.measure()),
+            entry.errors(),
+            "1",
+        );
     }
     for (stack, kib) in &figures.idle {
         rows.push(json!({

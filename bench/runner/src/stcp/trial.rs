@@ -24,6 +24,8 @@ const IDLE: u64 = 800;
 const IDLE_BEFORE: u64 = 100;
 /// The server's address in its namespace.
 const TUN_SERVER: [u8; 4] = [10, 77, 2, 2];
+const CLIENT_NAMESPACE: &str = "bench-stcp-client";
+const SERVER_NAMESPACE: &str = "bench-stcp-server";
 /// The link of the row over namespaces, each way.
 const TUN_LINK: &str = "rate=100mbit,delay=10ms,queue=250kb";
 
@@ -53,14 +55,16 @@ pub(crate) fn run(cell: &Cell, stack: Stack, seconds: u32, programs: &Programs) 
             Route::Tun => TUN_SERVER,
         },
     };
-    let _link = match cell.route {
-        Route::Loopback => None,
-        Route::Tun => Some(link(programs)?),
-    };
-    let (servers, address) = slice.servers(stack)?;
-    let (relays, address) = slice.client_relays(stack, address)?;
-    let load = slice.load(stack, address)?;
-    slice.sample(load, servers, relays)
+    match cell.route {
+        Route::Loopback => slice.run(stack),
+        Route::Tun => {
+            let link = link(programs)?;
+            let result = slice.run(stack);
+            // Killed it would leave its namespaces.
+            link.interrupt(PATIENCE)?;
+            result
+        }
+    }
 }
 
 /// Resident memory of an echo server for each connection that was used once and waits, KiB.
@@ -76,7 +80,13 @@ pub(crate) fn idle(stack: Stack, programs: &Programs) -> Outcome<f64> {
         }
         _ => {
             let mut command = programs.towline("server");
-            command.args(["echo-server", "--listen", &any, "--anonymous-clients", "--cert"]);
+            command.args([
+                "echo-server",
+                "--listen",
+                &any,
+                "--anonymous-clients",
+                "--cert",
+            ]);
             command.arg(material("cert.pem")).arg("--key");
             command.arg(material("key.pem"));
             command
@@ -86,7 +96,13 @@ pub(crate) fn idle(stack: Stack, programs: &Programs) -> Outcome<f64> {
     let address = server.find(PATIENCE, listening)?;
     let hold = |connections: u64| -> Outcome<Process> {
         let mut command = Command::new(&programs.peer);
-        command.args(["client", "--hold", "--addr", &address.to_string(), "--material"]);
+        command.args([
+            "client",
+            "--hold",
+            "--addr",
+            &address.to_string(),
+            "--material",
+        ]);
         command.arg(&programs.material);
         command.args(["--connections", &connections.to_string()]);
         if stack == Stack::Towline {
@@ -109,6 +125,12 @@ pub(crate) fn idle(stack: Stack, programs: &Programs) -> Outcome<f64> {
 fn link(programs: &Programs) -> Outcome<Process> {
     let mut command = Command::new(&programs.towline);
     command.args(["relay", "--tun", "--create", "--json", "--both", TUN_LINK]);
+    command.args([
+        "--client-ns",
+        CLIENT_NAMESPACE,
+        "--server-ns",
+        SERVER_NAMESPACE,
+    ]);
     let mut relay = Process::start("the relay", command, None)?;
     relay.find(PATIENCE, |line| line.contains("towline.").then_some(()))?;
     Ok(relay)
@@ -122,6 +144,13 @@ struct Slice<'s> {
 }
 
 impl Slice<'_> {
+    fn run(&self, stack: Stack) -> Outcome<Sample> {
+        let (servers, address) = self.servers(stack)?;
+        let (relays, address) = self.client_relays(stack, address)?;
+        let load = self.load(stack, address)?;
+        self.sample(load, servers, relays)
+    }
+
     fn any_port(&self) -> String {
         SocketAddr::from((self.ip, 0)).to_string()
     }
@@ -136,7 +165,12 @@ impl Slice<'_> {
                 command.arg("--plain");
             }
             Stack::Towline => {
-                command.args(["--client-pin", &programs.client_pin, "--cipher", "aes128gcm"]);
+                command.args([
+                    "--client-pin",
+                    &programs.client_pin,
+                    "--cipher",
+                    "aes128gcm",
+                ]);
             }
             Stack::Rustls => {
                 command = Command::new(&programs.peer);
@@ -151,7 +185,12 @@ impl Slice<'_> {
                 let mut command = programs.towline("server");
                 command.args(["proxy", "server", "--listen", &self.any_port()]);
                 command.args(["--connect", &address.to_string()]);
-                command.args(["--client-pin", &programs.client_pin, "--cipher", "aes128gcm"]);
+                command.args([
+                    "--client-pin",
+                    &programs.client_pin,
+                    "--cipher",
+                    "aes128gcm",
+                ]);
                 let mut relay = self.start("the server's proxy", command, SERVER_CORE)?;
                 let address = relay.find(PATIENCE, listening)?;
                 (relay, address)
@@ -192,7 +231,8 @@ impl Slice<'_> {
         connect: SocketAddr,
         core: usize,
     ) -> Outcome<(Process, SocketAddr)> {
-        let free = TcpListener::bind((self.ip, 0)).and_then(|listener| listener.local_addr());
+        let free = TcpListener::bind(SocketAddr::from((self.ip, 0)))
+            .and_then(|listener| listener.local_addr());
         let accept = free.map_err(|error| format!("no free port: {error}"))?;
         let file = |name: &str| self.programs.material.join(name).display().to_string();
         let identity = match side {
@@ -249,8 +289,8 @@ impl Slice<'_> {
     fn start(&self, name: &str, command: Command, core: usize) -> Outcome<Process> {
         let command = match (self.cell.route, core) {
             (Route::Loopback, _) => command,
-            (Route::Tun, SERVER_CORE) => within("towline-server", &command),
-            (Route::Tun, _) => within("towline-client", &command),
+            (Route::Tun, SERVER_CORE) => within(SERVER_NAMESPACE, &command),
+            (Route::Tun, _) => within(CLIENT_NAMESPACE, &command),
         };
         Process::start(name, command, Some(core))
     }
@@ -279,7 +319,11 @@ impl Slice<'_> {
             let value = record[name].as_f64();
             value.ok_or_else(|| format!("the load told no {name}"))
         };
-        let gigabytes = number("requests")? * 2.0 * self.cell.size as f64 / 1e9;
+        let requests = number("requests")?;
+        if requests == 0.0 {
+            return Err("no request was answered".to_owned());
+        }
+        let gigabytes = requests * 2.0 * self.cell.size as f64 / 1e9;
         let worse = (client.user + client.system).max(server.user + server.system);
         Ok(Sample {
             requests_per_s: number("requests_per_s")?,
@@ -289,7 +333,7 @@ impl Slice<'_> {
             p95_ms: number("p95_ms")?,
             p99_ms: number("p99_ms")?,
             errors: number("errors")? + number("connect_errors")?,
-            worse_s_per_gb: worse / gigabytes.max(f64::MIN_POSITIVE),
+            worse_s_per_gb: worse / gigabytes,
         })
     }
 }

@@ -46,13 +46,22 @@ fn ratios_are_of_medians_and_judged_only_on_loopback() {
     assert!((value("echo_256", "library ÷ rustls") - 1.1).abs() < 1e-9);
     assert!((value("echo_65536", "library ÷ plain TCP") - 0.55).abs() < 1e-9);
     assert!((value("echo_4096", "proxy ÷ stunnel") - 2.5).abs() < 1e-9);
-    let tun = verdict.judgements.iter().filter(|row| row.measure.ends_with("tun"));
+    let tun = verdict
+        .judgements
+        .iter()
+        .filter(|row| row.measure.ends_with("tun"));
     assert!(tun.clone().count() == 2 && tun.clone().all(|row| row.first.is_none()));
 }
 
 #[test]
 fn a_slow_library_misses_a_mark_in_every_cell_and_errors_miss_one() {
-    let slow = |stack| if stack == Stack::Towline { 94.0 } else { usual(stack) };
+    let slow = |stack| {
+        if stack == Stack::Towline {
+            94.0
+        } else {
+            usual(stack)
+        }
+    };
     assert_eq!(Verdict::of(&figures(slow, 0.0), true).missed(), 4);
     let verdict = Verdict::of(&figures(usual, 1.0), true);
     assert_eq!(verdict.missed(), 1);
@@ -62,7 +71,9 @@ fn a_slow_library_misses_a_mark_in_every_cell_and_errors_miss_one() {
 #[test]
 fn a_missing_peer_is_a_missed_mark_and_a_part_is_not_judged() {
     let mut figures = figures(usual, 0.0);
-    figures.entries.retain(|entry| entry.stack != Stack::Stunnel);
+    figures
+        .entries
+        .retain(|entry| entry.stack != Stack::Stunnel);
     assert_eq!(Verdict::of(&figures, true).missed(), 4);
     figures.idle = vec![(Stack::Towline, 65.0)];
     assert_eq!(Verdict::of(&figures, true).missed(), 5);

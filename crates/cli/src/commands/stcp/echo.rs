@@ -255,6 +255,8 @@ impl EchoLoadArgs {
             Failure::new(Exit::Tls, format!("{}: {error}", self.server))
                 .next("a server that lets in only known clients needs our pin: `towline stcp key`")
         })?;
+        // How it ends says nothing more.
+        let _ = first.finish().await;
         Ok((self.load(client).await, about))
     }
 
