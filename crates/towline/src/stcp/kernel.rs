@@ -203,3 +203,6 @@ fn send_alert(tcp: &TcpStream, alert: &[u8]) -> io::Result<()> {
         _ => Err(io::Error::last_os_error()),
     }
 }
+
+#[cfg(test)]
+mod tests;
