@@ -1,5 +1,5 @@
 # Every target is one `cargo xtask` command; `cargo xtask help` lists them with their arguments.
-.PHONY: help run test check setup-system interop sim kmod-test fuzz bench-quic bench-neighbour bench-seed bench-compare counts
+.PHONY: help run test check setup-system interop sim kmod-test fuzz bench-quic bench-stcp bench-neighbour bench-seed bench-compare counts
 
 help:
 	@echo "make run            the demonstration: 1 GiB of real files between two processes, every hash checked"
@@ -11,6 +11,7 @@ help:
 	@echo "make kmod-test [ARGS=--kernel=6.1] the kernel module in QEMU, with Debian's 6.12 or 6.1"
 	@echo "make fuzz [TIME=s] [TARGET=t] each fuzz target for s seconds (600)"
 	@echo "make bench-quic [ARGS=--quick] speed beside quinn, s2n-quic and quic-go; the machine must be idle"
+	@echo "make bench-stcp [ARGS=--quick] secure TCP beside plain TCP, rustls and stunnel; the machine must be idle"
 	@echo "make bench-neighbour [ARGS=--seconds=20] Linux TCP beside Towline on one bottleneck; needs root"
 	@echo "make bench-seed [ARGS=--quick] Freenet's published tables beside ours, into docs/benchmarks.md"
 	@echo "make bench-compare BASE=rev|name [ARGS=--virtual] criterion benches against a revision or a saved base"
@@ -46,6 +47,9 @@ fuzz:
 
 bench-quic:
 	@cargo xtask bench-quic $(ARGS)
+
+bench-stcp:
+	@cargo xtask bench-stcp $(ARGS)
 
 bench-neighbour:
 	@cargo xtask bench-neighbour $(ARGS)

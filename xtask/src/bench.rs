@@ -1,5 +1,5 @@
-//! `make bench-quic`, `make bench-neighbour` and `make bench-seed`: the comparisons with other QUIC
-//! stacks, with Linux TCP and with Freenet's tables, a workspace of its own under `bench/`.
+//! `make bench-quic`, `bench-stcp`, `bench-neighbour` and `bench-seed`: the comparisons with other
+//! QUIC and TLS stacks, with Linux TCP and with Freenet's tables, a workspace of its own in `bench/`.
 
 use std::os::unix::process::CommandExt as _;
 
@@ -11,6 +11,11 @@ const BENCH: &str = "bench/Cargo.toml";
 /// `cargo xtask bench-quic ARG…`.
 pub(crate) fn bench_quic(arguments: &[String]) -> Outcome {
     become_runner("bench-quic", arguments)
+}
+
+/// `cargo xtask bench-stcp ARG…`.
+pub(crate) fn bench_stcp(arguments: &[String]) -> Outcome {
+    become_runner("bench-stcp", arguments)
 }
 
 /// `cargo xtask bench-neighbour ARG…`.

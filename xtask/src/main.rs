@@ -52,6 +52,7 @@ cargo xtask COMMAND
   fuzz-seeds     rewrites the generated part of fuzz/corpus
   flame NAME [--binary PATH]     flame graphs of a bulk transfer into docs/evidence
   bench-quic [ARG…]   speed beside other QUIC stacks (--help for ARGs)
+  bench-stcp [ARG…]   secure TCP beside plain TCP, rustls and stunnel (--help for ARGs)
   bench-neighbour [ARG…]   Linux TCP beside Towline on one bottleneck, as root (--help for ARGs)
   bench-seed [ARG…]   Freenet's published tables beside Towline's (--help for ARGs)
   bench-compare BASE [--virtual]   the benches of Freenet's shapes against a revision or a saved base
@@ -79,6 +80,7 @@ fn main() -> ExitCode {
         "fuzz" => fuzz::fuzz(rest),
         "fuzz-seeds" => fuzz::write_seeds(),
         "bench-quic" => bench::bench_quic(rest),
+        "bench-stcp" => bench::bench_stcp(rest),
         "bench-neighbour" => bench::bench_neighbour(rest),
         "bench-seed" => bench::bench_seed(rest),
         "bench-compare" => compare::bench_compare(rest),

@@ -30,6 +30,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("nginx-light", "another one"),
     ("curl", "its client"),
     ("busybox-static", "static programs under towline stcp run"),
+    ("openssl", "secure TCP beside its s_client and s_server"),
+    ("stunnel4", "the peer of the proxy in make bench-stcp"),
     ("valgrind", "counts instructions for make counts"),
     ("cmake", "aws-lc on targets without a prepared build"),
 ];

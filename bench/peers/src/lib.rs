@@ -2,8 +2,8 @@
 //!
 //! [`stack`] says what a measurement needs of a stack, [`measures`] has the measurements, and
 //! one module a stack stands behind the traits. The floor program and TLS over TCP are no QUIC
-//! stacks and run by themselves. Two binaries: `bench-peer`, and `bench-peer-counting` with an
-//! allocator that counts.
+//! stacks and run by themselves. Three binaries: `bench-peer`, `bench-peer-counting` with an
+//! allocator that counts, and `bench-stcp-peer`, the framed echo of secure TCP.
 
 pub mod alloc;
 mod floor;
@@ -13,6 +13,7 @@ mod meter;
 mod quinn;
 mod s2n;
 mod stack;
+pub mod stcp;
 mod tls;
 mod towline;
 

@@ -5,6 +5,9 @@ use std::process::{Command, Stdio};
 
 use crate::Outcome;
 
+/// The peers' versions are those of the lock file.
+const LOCK: &str = include_str!("../../Cargo.lock");
+
 /// The repository's root folder.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -59,4 +62,14 @@ pub fn target_folder(workspace: &Path) -> Outcome<PathBuf> {
     Ok(folder
         .ok_or("`cargo metadata` names no target folder")?
         .into())
+}
+
+/// A package's version in the peers' lock file.
+pub fn locked(package: &str) -> String {
+    let mut lines = LOCK.lines();
+    lines.find(|line| *line == format!("name = \"{package}\""));
+    let version = lines
+        .next()
+        .and_then(|line| line.strip_prefix("version = "));
+    version.unwrap_or("unknown").trim_matches('"').to_owned()
 }

@@ -1,10 +1,12 @@
 //! What the comparisons share: building our programs, running them, describing the machine.
 //!
-//! Used by `bench-quic` (other QUIC stacks) and `bench-neighbour` (Linux TCP on one bottleneck).
+//! Used by `bench-quic` (other QUIC stacks), `bench-stcp` (other TLS stacks) and `bench-neighbour`
+//! (Linux TCP on one bottleneck).
 //! It measures and judges nothing itself.
 
 pub mod build;
 pub mod machine;
+pub mod material;
 pub mod process;
 
 /// What went wrong, as a sentence.

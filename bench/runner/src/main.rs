@@ -24,7 +24,7 @@ mod table;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use bench_runner::build::{self, root};
+use bench_runner::build::root;
 use bench_runner::machine::{self, Machine};
 use bench_runner::{Outcome, process};
 use clap::Parser;

@@ -122,6 +122,28 @@ impl Process {
         }
     }
 
+    /// Waits for a process that ends by itself, however it ends, and takes what it spent.
+    ///
+    /// # Errors
+    /// It took too long.
+    pub fn finish_anyhow(mut self, patience: Duration) -> Outcome<Usage> {
+        let deadline = Instant::now() + patience;
+        while self.next_line(deadline)?.is_some() {}
+        Ok(self.reap()?.1)
+    }
+
+    /// What it has in memory now, KiB.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn resident_kib(&self) -> Outcome<u64> {
+        let path = format!("/proc/{}/status", self.child.id());
+        let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
+        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+        number.ok_or_else(|| format!("{path} tells no VmRSS"))
+    }
+
     /// Ends a process that would stay.
     ///
     /// # Errors

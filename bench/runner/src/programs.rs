@@ -1,20 +1,14 @@
 //! The programs: built from the registries, and found where cargo and go put them.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use rcgen::{
-    BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256,
-};
-
 use crate::Outcome;
-use crate::build::{cargo, run, target_folder};
+use bench_runner::build::{cargo, locked, run, target_folder};
+use bench_runner::material::make_material;
+
 use crate::plan::{Case, Stack, Way};
 
-/// The peers' versions are those of the lock file.
-const LOCK: &str = include_str!("../../Cargo.lock");
 const GO_MODULES: &str = include_str!("../../quic-go/go.mod");
 
 /// Where everything is.
@@ -101,16 +95,6 @@ impl Programs {
     }
 }
 
-/// A package's version in the lock file.
-fn locked(package: &str) -> String {
-    let mut lines = LOCK.lines();
-    lines.find(|line| *line == format!("name = \"{package}\""));
-    let version = lines
-        .next()
-        .and_then(|line| line.strip_prefix("version = "));
-    version.unwrap_or("unknown").trim_matches('"').to_owned()
-}
-
 /// A module's version in the Go driver's list.
 fn required(module: &str) -> String {
     let line = GO_MODULES.lines().find_map(|line| {
@@ -140,30 +124,4 @@ fn quic_go(bench: &Path, target: &Path, build: bool) -> Outcome<PathBuf> {
     } else {
         Err("its driver was not built".to_owned())
     }
-}
-
-/// An authority and a P-256 certificate for `localhost`, made anew for each run.
-fn make_material(folder: &Path) -> Outcome {
-    let failed = |error: rcgen::Error| format!("no certificate could be made: {error}");
-    let key = || KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(failed);
-    let mut authority = CertificateParams::default();
-    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    let authority_key = key()?;
-    let root = authority.self_signed(&authority_key).map_err(failed)?;
-    let issuer = Issuer::new(authority, authority_key);
-    let mut leaf =
-        CertificateParams::new(vec![bench_contract::SERVER_NAME.to_owned()]).map_err(failed)?;
-    leaf.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    leaf.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-    let leaf_key = key()?;
-    let leaf = leaf.signed_by(&leaf_key, &issuer).map_err(failed)?;
-    let write = |name: &str, text: String| {
-        let path = folder.join(name);
-        fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
-    };
-    fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    write("ca.pem", root.pem())?;
-    write("cert.pem", leaf.pem())?;
-    write("key.pem", leaf_key.serialize_pem())
 }

@@ -17,6 +17,8 @@ use crate::exit::{Exit, Failure};
 
 const CERTIFICATE_FILE: &str = "dev-cert.pem";
 const KEY_FILE: &str = "dev-key.pem";
+/// The raw key of secure TCP, which never expires.
+const RAW_KEY_FILE: &str = "stcp-key.pem";
 /// A line before the PEM section, which PEM readers skip.
 const EXPIRY_LINE: &str = "towline development certificate, expires at unix time ";
 const RENEW_BEFORE: Duration = Duration::from_secs(86_400);
@@ -128,6 +130,31 @@ pub(crate) fn development(anew: bool, names: &[String]) -> Result<DevCertificate
         expires,
         new: true,
     })
+}
+
+/// Loads this machine's raw key, or makes it at the first use.
+pub(crate) fn raw_key() -> Result<Identity, Failure> {
+    let folder = home()?;
+    let file = folder.join(RAW_KEY_FILE);
+    match fs::read(&file) {
+        Ok(pem) => Identity::raw_key_from_pem(&pem)
+            // A new one would have another pin, which somebody may have been given.
+            .map_err(|error| Failure::new(Exit::Tls, format!("{}: {error}", file.display()))),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let identity = Identity::generate_raw_key()
+                .map_err(|error| Failure::new(Exit::Other, error.to_string()))?;
+            fs::create_dir_all(&folder)
+                .and_then(|()| write_private(&file, &identity.private_key_pem(), 0o600))
+                .map_err(|error| {
+                    let what = format!("the key cannot be kept in {}: {error}", folder.display());
+                    Failure::new(Exit::Other, what).next(
+                        "set TOWLINE_HOME to a folder that can be written, or give --key FILE",
+                    )
+                })?;
+            Ok(identity)
+        }
+        Err(error) => Err(Failure::usage(format!("{}: {error}", file.display()))),
+    }
 }
 
 fn generate(names: &[String], now: UnixTime) -> Result<Identity, Failure> {

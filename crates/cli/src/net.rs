@@ -287,14 +287,9 @@ pub(crate) fn bind_failure(address: SocketAddr, error: &io::Error) -> Failure {
 impl Listening {
     /// The URL for clients, with the pin; `path` as it is to appear.
     pub(crate) fn url(&self) -> Url {
-        let address = self.endpoint.local_addr();
-        let host = if address.ip().is_unspecified() {
-            reachable_ip(address.ip())
-        } else {
-            address.ip()
-        };
+        let address = reachable(self.endpoint.local_addr());
         Url {
-            host: host.to_string(),
+            host: address.ip().to_string(),
             port: address.port(),
             path: None,
             pins: vec![self.pin],
@@ -310,6 +305,14 @@ impl Listening {
             ));
         }
     }
+}
+
+/// Where others reach a listener.
+pub(crate) fn reachable(mut address: SocketAddr) -> SocketAddr {
+    if address.ip().is_unspecified() {
+        address.set_ip(reachable_ip(address.ip()));
+    }
+    address
 }
 
 /// The address this machine uses towards others; connecting a UDP socket sends nothing.

@@ -320,7 +320,7 @@ impl Established {
 
     /// Records of our own from here on.
     pub fn into_session(self) -> Result<Session, SessionError> {
-        Session::new(self.keys, self.schedule, self.inbox, self.outbox)
+        Session::new(self.keys, self.schedule, &self.inbox, &self.outbox)
     }
 
     /// Keys for the kernel's records, and what later keys come from. `None` if bytes beyond the

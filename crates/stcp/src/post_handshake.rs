@@ -17,7 +17,7 @@ pub(crate) enum Message {
 }
 
 /// Joins messages from the records that carry them.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Messages(BytesMut);
 
 impl Messages {

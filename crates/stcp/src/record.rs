@@ -2,7 +2,6 @@
 //! the caller's slice straight into the output and opened in place or into the caller's buffer.
 
 use aws_lc_rs::aead::{Aad, LessSafeKey, Nonce};
-use bytes::BytesMut;
 use rustls::{AlertDescription, ContentType};
 
 use crate::error::SessionError;
@@ -82,22 +81,23 @@ impl Sealer {
         self.0.budget.verdict()
     }
 
-    /// Appends one record of at most [`MAX_PLAINTEXT`] bytes to `out`.
+    /// Writes one record of at most [`MAX_PLAINTEXT`] bytes into `out`, which has room for it and
+    /// its [`OVERHEAD`]; the record's length.
     pub(crate) fn seal(
         &mut self,
         content: ContentType,
         plaintext: &[u8],
-        out: &mut BytesMut,
-    ) -> Result<(), SessionError> {
+        out: &mut [u8],
+    ) -> Result<usize, SessionError> {
         debug_assert!(plaintext.len() <= MAX_PLAINTEXT, "one record's worth");
         let nonce = self.0.nonce()?;
         let body = plaintext.len() + 1 + TAG_LEN;
         let [high, low] = (body as u16).to_be_bytes();
         let header = [u8::from(ContentType::ApplicationData), 3, 3, high, low];
-        let start = out.len();
-        out.extend_from_slice(&header);
-        out.resize(start + HEADER_LEN + body, 0);
-        let (sealed, rest) = out[start + HEADER_LEN..].split_at_mut(plaintext.len());
+        let record = &mut out[..HEADER_LEN + body];
+        let (place, sealed) = record.split_at_mut(HEADER_LEN);
+        place.copy_from_slice(&header);
+        let (sealed, rest) = sealed.split_at_mut(plaintext.len());
         self.0
             .key
             .seal_out_of_place_scatter(
@@ -111,7 +111,7 @@ impl Sealer {
             .map_err(|_| SessionError::KeyExhausted)?;
         self.0.sequence += 1;
         self.0.budget.charge(plaintext.len());
-        Ok(())
+        Ok(HEADER_LEN + body)
     }
 
     #[cfg(test)]

@@ -1,31 +1,31 @@
 //! A session whose records are ours.
 //!
 //! 1. The driver receives into [`receive_buffer`](Session::receive_buffer);
-//! 2. [`read`](Session::read) opens the next record into the caller's buffer, and deals with what
+//! 2. [`read`](Session::read) opens the next records into the caller's buffer, and deals with what
 //!    is not data: alerts, tickets, key updates;
 //! 3. [`write`](Session::write) seals the caller's bytes into the output;
-//! 4. the driver sends [`output`](Session::output).
+//! 4. the driver sends [`output`](Session::output), and then
+//! 5. [`release`](Session::release)s the room that is empty, or [`trim`](Session::trim)s it before
+//!    it waits.
 //!
-//! Memory: at most one record and one `RECEIVE_ROOM` in, `MAX_OUTPUT` and one record out; both
-//! buffers are given back when they are empty and the session idles.
+//! Memory: five records in and five out at most, in buffers of [`Buffers`]; none while it idles.
 
-use bytes::{Buf, BytesMut};
+use std::ops::Range;
+
 use rustls::{AlertDescription, ContentType};
 
+use crate::buffers::{Buffers, CONTROL_ROOM, Queue};
 use crate::error::SessionError;
 use crate::keys::{KernelKeys, KeySchedule};
 use crate::limits::Verdict;
 use crate::post_handshake::{Message, Messages, key_update};
 use crate::record::{MAX_PLAINTEXT, OVERHEAD, Opener, Sealer, record_len};
 
-/// What is received at once at most: four records.
-const RECEIVE_ROOM: usize = 4 * (MAX_PLAINTEXT + OVERHEAD);
-
-/// Output that makes [`Session::write`] wait.
-const MAX_OUTPUT: usize = 64 * 1024;
-
 /// Records in a row that carry no data, before the peer is taken to play games.
 const MAX_RECORDS_WITHOUT_DATA: u8 = 32;
+
+/// Least room for which a key update is written; an alert must still fit after it.
+const KEY_UPDATE_ROOM: usize = 128;
 
 /// What a read came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,10 +43,10 @@ pub struct Session {
     sealer: Sealer,
     opener: Opener,
     schedule: KeySchedule,
-    inbox: BytesMut,
-    /// Opened and not yet read.
-    plaintext: BytesMut,
-    outbox: BytesMut,
+    inbox: Queue,
+    /// Opened in the inbox, before what is next there, and not yet read.
+    plaintext: Range<usize>,
+    outbox: Queue,
     messages: Messages,
     records_without_data: u8,
     /// A KeyUpdate must go before the next data; whether it asks the peer for one.
@@ -72,16 +72,16 @@ impl Session {
     pub(crate) fn new(
         keys: KernelKeys,
         schedule: KeySchedule,
-        inbox: BytesMut,
-        outbox: BytesMut,
+        inbox: &[u8],
+        outbox: &[u8],
     ) -> Result<Self, SessionError> {
         Ok(Self {
             sealer: Sealer::new(&keys.transmit.0, keys.transmit.1)?,
             opener: Opener::new(&keys.receive.0, keys.receive.1)?,
             schedule,
-            inbox,
-            plaintext: BytesMut::new(),
-            outbox,
+            inbox: Queue::of(inbox),
+            plaintext: 0..0,
+            outbox: Queue::of(outbox),
             messages: Messages::default(),
             records_without_data: 0,
             key_update_due: None,
@@ -92,11 +92,19 @@ impl Session {
         })
     }
 
-    /// Where to append bytes of the stream: room for several records. Only after
-    /// [`Read::Wanting`], so that it cannot grow without bound.
-    pub fn receive_buffer(&mut self) -> &mut BytesMut {
-        self.inbox.reserve(RECEIVE_ROOM);
-        &mut self.inbox
+    /// Where to put bytes of the stream: room for a record at least. Only after
+    /// [`Read::Wanting`]; empty while there is still something to read.
+    pub fn receive_buffer(&mut self, buffers: &mut Buffers) -> &mut [u8] {
+        if !self.plaintext.is_empty() {
+            return &mut [];
+        }
+        self.inbox.lend(buffers);
+        self.inbox.room()
+    }
+
+    /// So many bytes were put there.
+    pub fn on_received(&mut self, len: usize) {
+        self.inbox.on_written(len);
     }
 
     /// The stream has ended. In order only after close_notify.
@@ -107,45 +115,72 @@ impl Session {
         Err(self.fail(SessionError::Truncated))
     }
 
-    /// The next bytes for the application, into `out`.
+    /// The next bytes for the application, into `out`. Quickest if that has room for a record and
+    /// a byte more ([`MAX_PLAINTEXT`]` + 1`).
     pub fn read(&mut self, out: &mut [u8]) -> Result<Read, SessionError> {
-        if out.is_empty() {
-            return Ok(Read::Data(0));
-        }
-        loop {
+        let mut done = 0;
+        while done < out.len() {
             if !self.plaintext.is_empty() {
-                let len = self.plaintext.len().min(out.len());
-                self.plaintext.copy_to_slice(&mut out[..len]);
-                if self.plaintext.is_empty() {
-                    // Gives the buffer back to the inbox.
-                    self.plaintext = BytesMut::new();
-                }
-                return Ok(Read::Data(len));
+                done += self.read_plaintext(&mut out[done..]);
+                continue;
             }
             if self.read_closed {
-                return Ok(Read::End);
+                break;
             }
-            self.alive()?;
-            match self.read_record(out) {
-                Ok(Some(0)) => {}
-                Ok(Some(len)) => return Ok(Read::Data(len)),
+            if let Err(error) = self.alive() {
+                return if done > 0 {
+                    Ok(Read::Data(done))
+                } else {
+                    Err(error)
+                };
+            }
+            match self.read_record(&mut out[done..], done > 0) {
+                Ok(Some(len)) => done += len,
+                Ok(None) if done > 0 => break,
                 Ok(None) => return Ok(Read::Wanting),
-                Err(error) => return Err(self.fail(error)),
+                // What came before it is good; the next read tells.
+                Err(error) => {
+                    let error = self.fail(error);
+                    return if done > 0 {
+                        Ok(Read::Data(done))
+                    } else {
+                        Err(error)
+                    };
+                }
             }
+        }
+        match done {
+            0 if !out.is_empty() => Ok(Read::End),
+            done => Ok(Read::Data(done)),
         }
     }
 
+    fn read_plaintext(&mut self, out: &mut [u8]) -> usize {
+        let len = self.plaintext.len().min(out.len());
+        let from = self.plaintext.start;
+        out[..len].copy_from_slice(self.inbox.taken(from..from + len));
+        self.plaintext.start += len;
+        len
+    }
+
     /// Opens the next record: `None` if it is not whole yet, or the bytes that it put into `out`.
-    fn read_record(&mut self, out: &mut [u8]) -> Result<Option<usize>, SessionError> {
-        let Some(len) = record_len(&self.inbox)?.filter(|len| *len <= self.inbox.len()) else {
-            return Ok(None);
+    /// With `only_direct`, also `None` if it does not fit there.
+    fn read_record(
+        &mut self,
+        out: &mut [u8],
+        only_direct: bool,
+    ) -> Result<Option<usize>, SessionError> {
+        let record = self.inbox.filled_mut();
+        let len = match record_len(record)? {
+            Some(len) if len <= record.len() => len,
+            _ => return Ok(None),
         };
         if self.opener.verdict() == Verdict::Exhausted {
             return Err(SessionError::KeyExhausted);
         }
         // A large buffer gets the record opened straight into it.
-        if let Some((content, opened)) = self.opener.open_into(&mut self.inbox[..len], out)? {
-            self.inbox.advance(len);
+        if let Some((content, opened)) = self.opener.open_into(&mut record[..len], out)? {
+            self.inbox.consume(len);
             if content == ContentType::ApplicationData && !self.messages.is_inside() {
                 self.on_data(opened)?;
                 return Ok(Some(opened));
@@ -153,15 +188,18 @@ impl Session {
             self.handle_content(content, &out[..opened])?;
             return Ok(Some(0));
         }
-        let mut record = self.inbox.split_to(len);
-        let (content, range) = self.opener.open_in_place(&mut record)?;
+        if only_direct {
+            return Ok(None);
+        }
+        let (content, range) = self.opener.open_in_place(&mut record[..len])?;
         if content == ContentType::ApplicationData && !self.messages.is_inside() {
             self.on_data(range.len())?;
-            record.truncate(range.end);
-            record.advance(range.start);
-            self.plaintext = record;
+            let at = self.inbox.consume(len);
+            self.plaintext = at + range.start..at + range.end;
         } else {
-            self.handle_content(content, &record[range])?;
+            let bytes = record[range].to_vec();
+            self.inbox.consume(len);
+            self.handle_content(content, &bytes)?;
         }
         Ok(Some(0))
     }
@@ -245,14 +283,19 @@ impl Session {
     }
 
     /// Seals as much of `data` as the output has room for; 0 means that it must be sent first.
-    pub fn write(&mut self, data: &[u8]) -> Result<usize, SessionError> {
+    pub fn write(&mut self, data: &[u8], buffers: &mut Buffers) -> Result<usize, SessionError> {
         self.alive()?;
         if self.write_closed {
             return Err(SessionError::WriteAfterClose);
         }
+        self.outbox.lend(buffers);
         let mut taken = 0;
-        while taken < data.len() && self.outbox.len() < MAX_OUTPUT {
+        while taken < data.len() {
+            let room = self.outbox.room().len().saturating_sub(CONTROL_ROOM);
             let len = (data.len() - taken).min(MAX_PLAINTEXT);
+            if room < len + OVERHEAD {
+                break;
+            }
             let sealed = self
                 .before_data()
                 .and_then(|()| self.seal(ContentType::ApplicationData, &data[taken..taken + len]));
@@ -288,7 +331,10 @@ impl Session {
     }
 
     fn seal(&mut self, content: ContentType, bytes: &[u8]) -> Result<(), SessionError> {
-        self.sealer.seal(content, bytes, &mut self.outbox)
+        self.outbox.grow(bytes.len() + OVERHEAD);
+        let len = self.sealer.seal(content, bytes, self.outbox.room())?;
+        self.outbox.on_written(len);
+        Ok(())
     }
 
     /// A new key to send with now, and one from the peer if `request`.
@@ -310,32 +356,37 @@ impl Session {
 
     /// Bytes to send. An answer the peer waits for is among them.
     pub fn output(&mut self) -> &[u8] {
-        let may = self.failed.is_none() && !self.write_closed && self.outbox.len() < MAX_OUTPUT;
+        let may = self.failed.is_none() && !self.write_closed;
+        // A peer that asks again and again and does not read gets no more of them.
         if may
+            && self.outbox.len() < crate::buffers::BUFFER_LEN - KEY_UPDATE_ROOM
             && let Some(request) = self.key_update_due.take()
             && let Err(error) = self.update_key(request)
         {
             self.fail(error);
         }
-        &self.outbox
+        self.outbox.filled()
     }
 
     /// So many bytes of the output were sent.
     pub fn on_sent(&mut self, len: usize) {
-        self.outbox.advance(len);
-        if self.outbox.is_empty() && self.outbox.capacity() > MAX_OUTPUT {
-            self.outbox = BytesMut::new();
-        }
+        self.outbox.consume(len);
     }
 
-    /// Gives back what the buffers hold for nothing; for a session that waits.
-    pub fn trim(&mut self) {
-        for buffer in [&mut self.inbox, &mut self.plaintext, &mut self.outbox] {
-            // A few bytes of a record must not hold room for four.
-            if buffer.len() < buffer.capacity() / 4 || buffer.is_empty() {
-                *buffer = BytesMut::from(&buffer[..]);
-            }
+    /// Gives back buffers that are empty.
+    pub fn release(&mut self, buffers: &mut Buffers) {
+        if self.plaintext.is_empty() {
+            self.inbox.release(buffers);
         }
+        self.outbox.release(buffers);
+    }
+
+    /// Gives back all that the buffers hold for nothing; for a session that waits.
+    pub fn trim(&mut self, buffers: &mut Buffers) {
+        if self.plaintext.is_empty() {
+            self.inbox.trim(buffers);
+        }
+        self.outbox.trim(buffers);
     }
 
     /// Whether the peer ended its stream with close_notify.
@@ -377,4 +428,4 @@ impl Session {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

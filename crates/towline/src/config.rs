@@ -59,17 +59,45 @@ impl Options {
     }
 
     fn tls(&self) -> identity::TlsSettings {
-        let provider = identity::provider(&self.ciphers, &self.key_exchanges);
-        let mut settings =
-            identity::TlsSettings::new(Arc::new(provider), Arc::new(DefaultTimeProvider));
+        let mut settings = tls_settings(
+            &self.ciphers,
+            &self.key_exchanges,
+            self.resumption,
+            &self.key_log,
+        );
         settings.alpn.clone_from(&self.alpn);
-        settings.resumption = self.resumption;
-        settings.key_log = match &self.key_log {
-            KeyLogging::Off => Arc::new(NoKeyLog),
-            KeyLogging::To(log) => Arc::clone(log),
-            KeyLogging::FromEnvironment => environment_key_log(),
-        };
         settings
+    }
+}
+
+/// TLS settings with the wall clock, and with the environment's key log if that is asked for.
+pub(crate) fn tls_settings(
+    ciphers: &CipherPreference,
+    key_exchanges: &KeyExchangePreference,
+    resumption: Resumption,
+    key_log: &KeyLogging,
+) -> identity::TlsSettings {
+    let provider = identity::provider(ciphers, key_exchanges);
+    let mut settings =
+        identity::TlsSettings::new(Arc::new(provider), Arc::new(DefaultTimeProvider));
+    settings.resumption = resumption;
+    settings.key_log = match key_log {
+        KeyLogging::Off => Arc::new(NoKeyLog),
+        KeyLogging::To(log) => Arc::clone(log),
+        KeyLogging::FromEnvironment => environment_key_log(),
+    };
+    settings
+}
+
+/// Says so where servers are believed without proof.
+pub(crate) fn warn_of_blind_trust(trust: &Trust) {
+    if matches!(
+        trust,
+        Trust::InsecureAcceptAnyCertificate | Trust::InsecureAcceptAnyRawKey
+    ) {
+        tracing::warn!(
+            "servers are believed without proof: whoever sits on the path can read and change everything"
+        );
     }
 }
 
@@ -82,14 +110,7 @@ pub fn client(
     identity: Option<&Identity>,
     options: &Options,
 ) -> Result<ClientConfig, ConfigError> {
-    if matches!(
-        trust,
-        Trust::InsecureAcceptAnyCertificate | Trust::InsecureAcceptAnyRawKey
-    ) {
-        tracing::warn!(
-            "servers are believed without proof: whoever sits on the path can read and change everything"
-        );
-    }
+    warn_of_blind_trust(trust);
     let tls = identity::client_config(trust, identity, &options.tls())?;
     let mut config = ClientConfig::new(Arc::new(tls));
     config.transport = Arc::new(options.transport.clone());

@@ -3,7 +3,8 @@
 //! The crate a Rust user adds. [`io`] has sockets and endpoint shards without a
 //! runtime; over it, with the default feature `tokio`, stand [`Endpoint`],
 //! [`Connection`] and the streams; an endpoint may use several cores
-//! ([`EndpointBuilder::shards`]); [`message`] sends messages over its streams. [`config`] makes ready configurations, [`engine`]
+//! ([`EndpointBuilder::shards`]); [`message`] sends messages over its streams. [`stcp`] is
+//! secure TCP: streams as TCP's, encrypted. [`config`] makes ready configurations, [`engine`]
 //! is the QUIC engine below, for its types. Protocol rules live in the engine, not here.
 
 pub mod config;

@@ -1,8 +1,12 @@
-//! `towline stcp`: secure TCP for programs that are not changed.
+//! `towline stcp`: secure TCP for programs that are not changed, and what it achieves.
 
 mod cgroup;
+mod echo;
 mod enter;
+mod flags;
+mod key;
 mod program;
+mod proxy;
 mod redirect;
 mod run;
 mod status;
@@ -30,6 +34,14 @@ enum StcpCommand {
     /// Connect and expect the relay's answer; `run` calls it
     #[command(hide = true)]
     Probe(enter::ProbeArgs),
+    /// Encrypt the connections of unchanged programs, as stunnel does
+    Proxy(proxy::ProxyArgs),
+    /// Show the pin of this machine's key, making one if there is none
+    Key(key::KeyArgs),
+    /// Send back what echo-load sends
+    EchoServer(echo::EchoServerArgs),
+    /// Measure request and response with an echo-server
+    EchoLoad(echo::EchoLoadArgs),
 }
 
 impl StcpArgs {
@@ -40,6 +52,10 @@ impl StcpArgs {
             StcpCommand::Status(args) => args.run(printer),
             StcpCommand::Enter(args) => args.run(),
             StcpCommand::Probe(args) => args.run(),
+            StcpCommand::Proxy(args) => args.run(printer).await,
+            StcpCommand::Key(args) => args.run(printer),
+            StcpCommand::EchoServer(args) => args.run(printer).await,
+            StcpCommand::EchoLoad(args) => args.run(printer).await,
         }
     }
 }

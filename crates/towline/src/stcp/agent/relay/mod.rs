@@ -7,7 +7,6 @@
 //! caller's. Without this process nobody listens at the doors, so connections are refused.
 
 mod original;
-mod splice;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -18,8 +17,11 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::timeout;
+use towline_stcp::Established;
 use towline_wire::{Carrier, Side};
 
+use super::super::splice::splice;
+use super::super::stream::Stream;
 use super::handshake::Wire;
 use super::{Agent, Asker, Failure};
 
@@ -208,7 +210,7 @@ impl Agent {
             Side::Client => self.join_client(to, &asker).await,
             Side::Server => self.join_server(&stream, to, &asker).await,
         };
-        let (other, session) = match joined {
+        let (other, established) = match joined {
             Ok(joined) => joined,
             Err(why) => {
                 self.on_refused(&asker, &why);
@@ -220,11 +222,12 @@ impl Agent {
             Side::Client => (stream, other),
             Side::Server => (other, stream),
         };
-        if let Err(error) = splice::splice(&clear, &secure, session).await {
+        let spliced = match Stream::new(secure, established, false) {
+            Ok(secure) => splice(clear, secure).await.map_err(|broken| broken.error),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = spliced {
             tracing::info!(peer = %asker.peer, "cut off: {error}");
-            // Both ends must see that something is missing.
-            reset(&clear);
-            reset(&secure);
         }
     }
 
@@ -233,10 +236,10 @@ impl Agent {
         &self,
         to: SocketAddr,
         asker: &Asker,
-    ) -> Result<(TcpStream, towline_stcp::Session), Failure> {
+    ) -> Result<(TcpStream, Established), Failure> {
         let secure = connect(to).await?;
-        let session = self.secure(&secure, asker).await?;
-        Ok((secure, session))
+        let established = self.secure(&secure, asker).await?;
+        Ok((secure, established))
     }
 
     /// A peer wants to reach a program here: its handshake first, then the way to the program.
@@ -245,22 +248,18 @@ impl Agent {
         peer: &TcpStream,
         to: SocketAddr,
         asker: &Asker,
-    ) -> Result<(TcpStream, towline_stcp::Session), Failure> {
-        let session = self.secure(peer, asker).await?;
-        Ok((connect(to).await?, session))
+    ) -> Result<(TcpStream, Established), Failure> {
+        let established = self.secure(peer, asker).await?;
+        Ok((connect(to).await?, established))
     }
 
-    async fn secure(
-        &self,
-        stream: &TcpStream,
-        asker: &Asker,
-    ) -> Result<towline_stcp::Session, Failure> {
+    async fn secure(&self, stream: &TcpStream, asker: &Asker) -> Result<Established, Failure> {
         stream.set_nodelay(true)?;
         // A peer that is gone without a word must not be waited for for ever.
         SockRef::from(stream).set_keepalive(true)?;
         let (established, admitted) = self.establish(stream, asker).await?;
         self.on_established(asker, &admitted);
-        Ok(established.into_session()?)
+        Ok(established)
     }
 }
 

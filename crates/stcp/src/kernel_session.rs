@@ -1,0 +1,139 @@
+//! A session whose records the kernel makes (kTLS): what remains for user space.
+//!
+//! 1. Before data is written: [`before_write`](KernelSession::before_write) counts it;
+//! 2. of what the kernel hands up, data goes to [`on_data`](KernelSession::on_data), anything else
+//!    to [`handle_record`](KernelSession::handle_record);
+//! 3. [`CLOSE_NOTIFY`] is the content of the alert record that ends our stream.
+//!
+//! The kernel keeps one key for each direction to the end: a peer that changes its key, or a key
+//! that is used up, ends the connection.
+
+use rustls::{AlertDescription, ContentType};
+
+use crate::error::SessionError;
+use crate::keys::{KernelKeys, KeySchedule};
+use crate::limits::BlockBudget;
+use crate::post_handshake::{Message, Messages};
+
+/// The content of the alert that ends a stream: level warning, close_notify.
+pub const CLOSE_NOTIFY: [u8; 2] = [1, 0];
+
+/// What is left of a session beside the kernel's records.
+#[derive(Debug)]
+pub struct KernelSession {
+    schedule: KeySchedule,
+    messages: Messages,
+    transmit: BlockBudget,
+    receive: BlockBudget,
+    read_closed: bool,
+    write_closed: bool,
+}
+
+impl KernelSession {
+    /// Beside a socket that has these keys.
+    pub fn new(keys: &KernelKeys, schedule: KeySchedule) -> Self {
+        Self {
+            schedule,
+            messages: Messages::default(),
+            transmit: keys.transmit.0.budget(),
+            receive: keys.receive.0.budget(),
+            read_closed: false,
+            write_closed: false,
+        }
+    }
+
+    /// Whether so many bytes may be written in one call.
+    ///
+    /// # Errors
+    /// The end was declared, or the key is used up: then close_notify is due.
+    pub fn before_write(&mut self, len: u64) -> Result<(), SessionError> {
+        if self.write_closed {
+            return Err(SessionError::WriteAfterClose);
+        }
+        if self.transmit.is_exhausted() {
+            return Err(SessionError::KeyExhausted);
+        }
+        self.transmit.charge_stream(len);
+        Ok(())
+    }
+
+    /// So many bytes of data came.
+    ///
+    /// # Errors
+    /// The peer's key is used up, or data came where none may.
+    pub fn on_data(&mut self, len: u64) -> Result<(), SessionError> {
+        self.receive.charge_stream(len);
+        if self.receive.is_exhausted() {
+            return Err(SessionError::KeyExhausted);
+        }
+        if self.messages.is_inside() {
+            return Err(SessionError::peer(
+                "a record inside a handshake message",
+                AlertDescription::UnexpectedMessage,
+            ));
+        }
+        Ok(())
+    }
+
+    /// A record that is not data; afterwards [`is_read_closed`](Self::is_read_closed) may be true.
+    ///
+    /// # Errors
+    /// An alert of the peer's, a key update, or what may not be sent.
+    pub fn handle_record(&mut self, content: u8, bytes: &[u8]) -> Result<(), SessionError> {
+        match (ContentType::from(content), bytes) {
+            (ContentType::Alert, &[_, description]) => match AlertDescription::from(description) {
+                AlertDescription::CloseNotify => {
+                    self.read_closed = true;
+                    Ok(())
+                }
+                AlertDescription::UserCanceled => Ok(()),
+                alert => Err(SessionError::Alert(alert)),
+            },
+            (ContentType::Handshake, bytes) => self.handle_messages(bytes),
+            _ => Err(SessionError::peer(
+                "a record of an unknown type",
+                AlertDescription::UnexpectedMessage,
+            )),
+        }
+    }
+
+    fn handle_messages(&mut self, bytes: &[u8]) -> Result<(), SessionError> {
+        self.messages.handle_record(bytes)?;
+        while let Some(message) = self.messages.next()? {
+            match message {
+                Message::Ticket(body) => self.schedule.on_ticket(&body)?,
+                Message::KeyUpdate { .. } => return Err(SessionError::KeyExhausted),
+            }
+        }
+        Ok(())
+    }
+
+    /// The stream has ended. In order only after close_notify.
+    ///
+    /// # Errors
+    /// It was cut off.
+    pub fn handle_eof(&self) -> Result<(), SessionError> {
+        match self.read_closed {
+            true => Ok(()),
+            false => Err(SessionError::Truncated),
+        }
+    }
+
+    /// The end of our stream was declared.
+    pub fn on_write_closed(&mut self) {
+        self.write_closed = true;
+    }
+
+    /// Whether the end of our stream was declared.
+    pub fn is_write_closed(&self) -> bool {
+        self.write_closed
+    }
+
+    /// Whether the peer ended its stream with close_notify.
+    pub fn is_read_closed(&self) -> bool {
+        self.read_closed
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,69 @@
+use super::*;
+use crate::session::tests::{CIPHERS, kernel_keys};
+use towline_identity::Cipher;
+
+const ALERT: u8 = 21;
+const HANDSHAKE: u8 = 22;
+
+fn session(cipher: Cipher) -> KernelSession {
+    let (keys, schedule) = kernel_keys(cipher);
+    KernelSession::new(&keys, schedule)
+}
+
+#[test]
+fn close_notify_is_the_end_and_anything_else_is_not() {
+    for cipher in CIPHERS {
+        let mut it = session(cipher);
+        assert!(matches!(it.handle_eof(), Err(SessionError::Truncated)));
+        it.handle_record(ALERT, &CLOSE_NOTIFY).unwrap();
+        assert!(it.is_read_closed());
+        it.handle_eof().unwrap();
+    }
+    let error = session(Cipher::Aes128Gcm).handle_record(ALERT, &[2, 20]);
+    assert!(matches!(
+        error,
+        Err(SessionError::Alert(AlertDescription::BadRecordMac))
+    ));
+    for (content, bytes) in [(ALERT, &[1][..]), (20, &[1]), (HANDSHAKE, &[])] {
+        let error = session(Cipher::Aes128Gcm).handle_record(content, bytes);
+        assert!(matches!(error, Err(SessionError::PeerMisbehaved { .. })));
+    }
+}
+
+#[test]
+fn a_new_key_of_the_peers_cannot_be_followed() {
+    let mut it = session(Cipher::ChaCha20);
+    let error = it.handle_record(HANDSHAKE, &[24, 0, 0, 1, 0]);
+    assert!(matches!(error, Err(SessionError::KeyExhausted)));
+}
+
+#[test]
+fn a_message_in_pieces_is_joined_and_no_data_comes_between() {
+    let mut it = session(Cipher::Aes128Gcm);
+    it.handle_record(HANDSHAKE, &[4, 0, 0]).unwrap();
+    assert!(it.on_data(10).is_err());
+}
+
+#[test]
+fn a_key_is_counted_in_both_directions_and_never_used_beyond() {
+    let mut it = session(Cipher::Aes128Gcm);
+    it.before_write(1000).unwrap();
+    it.before_write(400 << 30).unwrap();
+    assert!(matches!(
+        it.before_write(1),
+        Err(SessionError::KeyExhausted)
+    ));
+    it.on_data(1000).unwrap();
+    assert!(matches!(
+        it.on_data(400 << 30),
+        Err(SessionError::KeyExhausted)
+    ));
+    let mut free = session(Cipher::ChaCha20);
+    free.before_write(400 << 30).unwrap();
+    free.before_write(1).unwrap();
+    free.on_write_closed();
+    assert!(matches!(
+        free.before_write(1),
+        Err(SessionError::WriteAfterClose)
+    ));
+}

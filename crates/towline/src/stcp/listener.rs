@@ -1,0 +1,183 @@
+//! The server's side: handshakes in parallel, and only finished ones are handed out.
+//!
+//! A peer that says nothing costs a task and a descriptor until its time is over or until so many
+//! others wait that it is the oldest; it never stands before one that does speak. TCP connections
+//! are taken from the kernel while [`accept`](Listener::accept) is awaited, as TCP's backlog has it.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream, ToSocketAddrs};
+use tokio::task::{AbortHandle, JoinError, JoinSet};
+use towline_stcp::{Handshake, ServerConfig};
+
+use super::error::ConnectError;
+use super::handshake::{TIMEOUT, shake_hands};
+use super::refusals::RefusalLog;
+use super::stream::Stream;
+
+/// Cap: handshakes under way, unless [`Limits`] say otherwise; the oldest goes for a new one.
+const MAX_UNFINISHED_HANDSHAKES: usize = 1024;
+
+/// What a listener grants to peers it does not know yet.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Handshakes under way at once; for one more the oldest is dropped.
+    pub unfinished_handshakes: usize,
+    /// How long a handshake may take.
+    pub handshake_timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            unfinished_handshakes: MAX_UNFINISHED_HANDSHAKES,
+            handshake_timeout: TIMEOUT,
+        }
+    }
+}
+
+/// What became of the peers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ListenerCounters {
+    /// Handed out.
+    pub accepted: u64,
+    /// Not TLS, not believed, or gone during the handshake.
+    pub refused: u64,
+    /// Without an end of the handshake in time.
+    pub timed_out: u64,
+    /// The oldest when too many were under way.
+    pub dropped: u64,
+}
+
+/// Accepts connections. Dropped, it drops the handshakes under way as well.
+pub struct Listener {
+    tcp: TcpListener,
+    config: ServerConfig,
+    limits: Limits,
+    handshakes: JoinSet<Outcome>,
+    /// The tasks of `handshakes`, oldest first; finished ones may still be among them.
+    order: VecDeque<AbortHandle>,
+    counters: ListenerCounters,
+    log: RefusalLog,
+}
+
+type Outcome = (SocketAddr, Result<Stream, ConnectError>);
+
+/// Listens on `address`.
+///
+/// # Errors
+/// The address cannot be listened on.
+pub async fn listen(address: impl ToSocketAddrs, config: ServerConfig) -> io::Result<Listener> {
+    Ok(Listener::new(TcpListener::bind(address).await?, config))
+}
+
+impl Listener {
+    /// Over a TCP listener that is there already.
+    pub fn new(tcp: TcpListener, config: ServerConfig) -> Self {
+        Self {
+            tcp,
+            config,
+            limits: Limits::default(),
+            handshakes: JoinSet::new(),
+            order: VecDeque::new(),
+            counters: ListenerCounters::default(),
+            log: RefusalLog::new(),
+        }
+    }
+
+    /// Other limits than the default ones.
+    #[must_use]
+    pub fn with_limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Another configuration for the handshakes that begin from now on.
+    pub fn set_config(&mut self, config: ServerConfig) {
+        self.config = config;
+    }
+
+    /// The address listened on.
+    ///
+    /// # Errors
+    /// The system does not tell.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.tcp.local_addr()
+    }
+
+    /// What became of the peers so far.
+    pub fn counters(&self) -> ListenerCounters {
+        self.counters
+    }
+
+    /// Handshakes under way.
+    pub fn unfinished(&self) -> usize {
+        self.handshakes.len()
+    }
+
+    /// The next peer whose handshake is finished. Peers that fail are logged and counted, and never
+    /// end the wait. May be dropped and called again without losing anybody.
+    ///
+    /// # Errors
+    /// Those of TCP's accept, such as too many open files; the next call may do better.
+    pub async fn accept(&mut self) -> io::Result<(Stream, SocketAddr)> {
+        loop {
+            tokio::select! {
+                biased;
+                Some(ended) = self.handshakes.join_next() => {
+                    if let Some(accepted) = self.on_ended(ended) {
+                        return Ok(accepted);
+                    }
+                }
+                accepted = self.tcp.accept() => match accepted {
+                    Ok((tcp, peer)) => self.on_connection(tcp, peer),
+                    // The peer was gone before we looked.
+                    Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                    Err(error) => return Err(error),
+                },
+            }
+        }
+    }
+
+    fn on_connection(&mut self, tcp: TcpStream, peer: SocketAddr) {
+        self.order.retain(|task| !task.is_finished());
+        while self.order.len() >= self.limits.unfinished_handshakes.max(1) {
+            if let Some(oldest) = self.order.pop_front() {
+                oldest.abort();
+            }
+        }
+        let (config, patience) = (self.config.clone(), self.limits.handshake_timeout);
+        let task = self.handshakes.spawn(async move {
+            let shaken = tokio::time::timeout(patience, serve_over(tcp, &config)).await;
+            let result = shaken.unwrap_or(Err(ConnectError::TimedOut(patience)));
+            (peer, result)
+        });
+        self.order.push_back(task);
+    }
+
+    fn on_ended(&mut self, ended: Result<Outcome, JoinError>) -> Option<(Stream, SocketAddr)> {
+        match ended {
+            Ok((peer, Ok(stream))) => {
+                self.counters.accepted += 1;
+                return Some((stream, peer));
+            }
+            Ok((peer, Err(why))) => {
+                match why {
+                    ConnectError::TimedOut(_) => self.counters.timed_out += 1,
+                    _ => self.counters.refused += 1,
+                }
+                self.log.say(peer, why);
+            }
+            Err(_) => self.counters.dropped += 1,
+        }
+        None
+    }
+}
+
+async fn serve_over(tcp: TcpStream, config: &ServerConfig) -> Result<Stream, ConnectError> {
+    tcp.set_nodelay(true)?;
+    shake_hands(tcp, Handshake::server(config)?).await
+}

@@ -1,0 +1,214 @@
+//! Joins a clear TCP connection and a secure one: what a proxy does.
+//!
+//! One task, both ways, no allocation while bytes flow. A side that does not read stops the other:
+//! at most one batch of records waits in each direction. Ends are carried through as what they are:
+//! FIN and close_notify stand for each other, and a cut is a RST on the other side.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf, BytesMut};
+use socket2::SockRef;
+use tokio::io::copy_bidirectional_with_sizes;
+use tokio::net::TcpStream;
+use towline_stcp::{Buffers, Read, Session};
+
+use super::stream::Stream;
+use super::user::{BUFFERS, end_of_writing, poll_receive, poll_send, try_send};
+
+/// What is moved at once: four records, and the byte more that opening one takes.
+const ROOM: usize = 64 * 1024 + 64;
+
+thread_local! {
+    static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; ROOM].into());
+}
+
+/// What went through.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spliced {
+    /// Bytes from the clear side to the secure one.
+    pub sealed: u64,
+    /// Bytes from the secure side to the clear one.
+    pub opened: u64,
+}
+
+/// A splice that did not end in order: both connections were reset.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct SpliceError {
+    /// What went through before.
+    pub spliced: Spliced,
+    /// Why it ended.
+    #[source]
+    pub error: io::Error,
+}
+
+/// Copies until both directions have ended in order.
+///
+/// # Errors
+/// Either connection was cut off or broke; the other one is reset.
+pub async fn splice(clear: TcpStream, secure: Stream) -> Result<Spliced, SpliceError> {
+    let (tcp, records) = match secure.into_parts() {
+        Ok(parts) => parts,
+        Err(secure) => return copy(clear, secure).await,
+    };
+    let mut splice = Splice {
+        clear: &clear,
+        secure: &tcp,
+        session: records.into_session(),
+        unsent: BytesMut::new(),
+        clear_ended: false,
+        sealed_all: false,
+        secure_ended: false,
+        opened_all: false,
+        spliced: Spliced::default(),
+    };
+    let result = poll_fn(|cx| splice.poll(cx)).await;
+    let spliced = splice.spliced;
+    result.map(|()| spliced).map_err(|error| {
+        reset(&clear);
+        reset(&tcp);
+        SpliceError { spliced, error }
+    })
+}
+
+/// The same where the kernel makes the records.
+async fn copy(mut clear: TcpStream, mut secure: Stream) -> Result<Spliced, SpliceError> {
+    match copy_bidirectional_with_sizes(&mut clear, &mut secure, ROOM, ROOM).await {
+        Ok((sealed, opened)) => Ok(Spliced { sealed, opened }),
+        Err(error) => {
+            reset(&clear);
+            reset(secure.tcp());
+            let spliced = Spliced::default();
+            Err(SpliceError { spliced, error })
+        }
+    }
+}
+
+/// The next close is a RST.
+fn reset(tcp: &TcpStream) {
+    // A socket that is gone is reset enough.
+    let _ = SockRef::from(tcp).set_linger(Some(Duration::ZERO));
+}
+
+struct Splice<'s> {
+    clear: &'s TcpStream,
+    secure: &'s TcpStream,
+    session: Session,
+    /// Opened, and not taken by the clear side yet.
+    unsent: BytesMut,
+    /// The clear side ended its stream.
+    clear_ended: bool,
+    /// And the secure side was told.
+    sealed_all: bool,
+    /// The secure side ended its stream.
+    secure_ended: bool,
+    /// And the clear side was told.
+    opened_all: bool,
+    spliced: Spliced,
+}
+
+impl Splice<'_> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        BUFFERS.with_borrow_mut(|buffers| {
+            SCRATCH.with_borrow_mut(|scratch| {
+                let result = self.poll_both(cx, scratch, buffers);
+                if let Poll::Ready(Err(_)) = result {
+                    // An alert, if there is one.
+                    let _ = try_send(self.secure, self.session.output());
+                }
+                self.session.trim(buffers);
+                result
+            })
+        })
+    }
+
+    fn poll_both(
+        &mut self,
+        cx: &mut Context<'_>,
+        scratch: &mut [u8],
+        buffers: &mut Buffers,
+    ) -> Poll<io::Result<()>> {
+        if !self.opened_all {
+            self.opened_all = self.poll_open(cx, scratch, buffers)?.is_ready();
+        }
+        // After it, for opening may have made an answer to send.
+        if !self.sealed_all {
+            self.sealed_all = self.poll_seal(cx, scratch, buffers)?.is_ready();
+        }
+        match self.opened_all && self.sealed_all {
+            true => Poll::Ready(Ok(())),
+            false => Poll::Pending,
+        }
+    }
+
+    /// From the clear side to the secure one, to its end.
+    fn poll_seal(
+        &mut self,
+        cx: &mut Context<'_>,
+        scratch: &mut [u8],
+        buffers: &mut Buffers,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            while !self.session.output().is_empty() {
+                let len = ready!(poll_send(self.secure, cx, self.session.output()))?;
+                self.session.on_sent(len);
+            }
+            if self.clear_ended {
+                return Poll::Ready(end_of_writing(self.secure));
+            }
+            match ready!(poll_receive(self.clear, cx, scratch))? {
+                0 => {
+                    self.clear_ended = true;
+                    self.session.close_write();
+                }
+                len => {
+                    // The output was empty, so there is room for all of it.
+                    let taken = self.session.write(&scratch[..len], buffers)?;
+                    debug_assert_eq!(taken, len);
+                    self.spliced.sealed += len as u64;
+                }
+            }
+        }
+    }
+
+    /// From the secure side to the clear one, to its end.
+    fn poll_open(
+        &mut self,
+        cx: &mut Context<'_>,
+        scratch: &mut [u8],
+        buffers: &mut Buffers,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            while !self.unsent.is_empty() {
+                let len = ready!(poll_send(self.clear, cx, &self.unsent))?;
+                self.unsent.advance(len);
+            }
+            self.unsent = BytesMut::new();
+            if self.secure_ended {
+                return Poll::Ready(end_of_writing(self.clear));
+            }
+            match self.session.read(scratch)? {
+                Read::Data(len) => {
+                    self.spliced.opened += len as u64;
+                    let sent = match try_send(self.clear, &scratch[..len]) {
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+                        sent => sent?,
+                    };
+                    self.unsent.extend_from_slice(&scratch[sent..len]);
+                }
+                Read::End => self.secure_ended = true,
+                Read::Wanting => {
+                    let room = self.session.receive_buffer(buffers);
+                    match ready!(poll_receive(self.secure, cx, room))? {
+                        0 => self.session.handle_eof()?,
+                        len => self.session.on_received(len),
+                    }
+                }
+            }
+        }
+    }
+}

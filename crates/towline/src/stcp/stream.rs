@@ -1,0 +1,274 @@
+//! A connection: what the application reads and writes.
+
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use rustls::{CipherSuite, NamedGroup};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use towline_identity::PeerIdentity;
+use towline_stcp::{Authentication, Established};
+
+#[cfg(target_os = "linux")]
+use super::kernel::KernelRecords;
+use super::records::Records;
+use super::user::{UserRecords, end_of_writing};
+
+/// A secure-TCP connection, used as tokio's `TcpStream`.
+///
+/// A write sends at once. `shutdown` ends the stream in order, and reading goes on after it; a stream
+/// that is dropped without it is cut off, and the peer reads `ConnectionReset`. Before waiting for
+/// anything but this stream, `flush`: a write returns when the bytes are encrypted, and those that
+/// the socket had no room for leave with the next call.
+pub struct Stream {
+    tcp: TcpStream,
+    records: Records,
+    about: Box<About>,
+}
+
+/// What the handshake found out.
+struct About {
+    peer: Option<PeerIdentity>,
+    authentication: Authentication,
+    alpn: Option<Vec<u8>>,
+    cipher_suite: CipherSuite,
+    key_exchange: Option<NamedGroup>,
+    is_resumed: bool,
+}
+
+impl Stream {
+    pub(super) fn new(
+        tcp: TcpStream,
+        established: Established,
+        in_kernel: bool,
+    ) -> io::Result<Self> {
+        let about = Box::new(About {
+            peer: established.peer().cloned(),
+            authentication: established.authentication(),
+            alpn: established.alpn().map(<[u8]>::to_vec),
+            cipher_suite: established.cipher_suite(),
+            key_exchange: established.key_exchange(),
+            is_resumed: established.is_resumed(),
+        });
+        let records = match in_kernel {
+            #[cfg(target_os = "linux")]
+            true => Records::Kernel(Box::new(KernelRecords::install(established, &tcp)?)),
+            _ => Records::User(Box::new(UserRecords::new(
+                established.into_session()?,
+                &tcp,
+            )?)),
+        };
+        Ok(Self {
+            tcp,
+            records,
+            about,
+        })
+    }
+
+    /// Who the peer proved to be; `None` for an anonymous client.
+    pub fn peer(&self) -> Option<&PeerIdentity> {
+        self.about.peer.as_ref()
+    }
+
+    /// How sure that is. Below [`Pinned`](Authentication::Pinned) the application has to judge.
+    pub fn authentication(&self) -> Authentication {
+        self.about.authentication
+    }
+
+    /// The application protocol agreed on, if any.
+    pub fn alpn(&self) -> Option<&[u8]> {
+        self.about.alpn.as_deref()
+    }
+
+    /// The cipher suite agreed on.
+    pub fn cipher_suite(&self) -> CipherSuite {
+        self.about.cipher_suite
+    }
+
+    /// The key exchange group; `None` in a resumption without one.
+    pub fn key_exchange(&self) -> Option<NamedGroup> {
+        self.about.key_exchange
+    }
+
+    /// Whether an earlier session was resumed: the peer is the one verified then.
+    pub fn is_resumed(&self) -> bool {
+        self.about.is_resumed
+    }
+
+    /// Whether the kernel makes the records (kTLS): then the descriptor of [`tcp`](Self::tcp) may be
+    /// given to `sendfile`.
+    pub fn is_in_kernel(&self) -> bool {
+        !matches!(self.records, Records::User(_))
+    }
+
+    /// The peer's address.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.tcp.peer_addr()
+    }
+
+    /// Our own address.
+    ///
+    /// # Errors
+    /// The system does not tell.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.tcp.local_addr()
+    }
+
+    /// Small writes leave at once (the default), or wait for company.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
+        self.tcp.set_nodelay(nodelay)
+    }
+
+    /// The socket below, for its options. Whoever reads or writes there breaks the stream, unless
+    /// it [is in the kernel](Self::is_in_kernel).
+    pub fn tcp(&self) -> &TcpStream {
+        &self.tcp
+    }
+
+    /// Socket and records, for the splice, if the records are made in user space.
+    pub(super) fn into_parts(self) -> Result<(TcpStream, Box<UserRecords>), Self> {
+        match self.records {
+            Records::User(records) => Ok((self.tcp, records)),
+            #[cfg(target_os = "linux")]
+            records => Err(Self { records, ..self }),
+        }
+    }
+
+    /// Two halves, for two tasks.
+    pub fn into_split(self) -> (ReadHalf, WriteHalf) {
+        let shared = Arc::new(Shared {
+            tcp: self.tcp,
+            records: Mutex::new(self.records),
+        });
+        (ReadHalf(Arc::clone(&shared)), WriteHalf(shared))
+    }
+}
+
+impl std::fmt::Debug for Stream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stream")
+            .field("tcp", &self.tcp)
+            .field("peer", &self.about.peer)
+            .field("authentication", &self.about.authentication)
+            .finish_non_exhaustive()
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        this.records.poll_read(&this.tcp, cx, buffer)
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(data)])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        this.records.poll_write(&this.tcp, cx, data)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        this.records.poll_flush(&this.tcp, cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        this.records.poll_shutdown(&this.tcp, cx)
+    }
+}
+
+struct Shared {
+    tcp: TcpStream,
+    records: Mutex<Records>,
+}
+
+impl Shared {
+    fn records(&self) -> MutexGuard<'_, Records> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The reading half of a [`Stream`].
+pub struct ReadHalf(Arc<Shared>);
+
+impl AsyncRead for ReadHalf {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.0.records().poll_read(&self.0.tcp, cx, buffer)
+    }
+}
+
+/// The writing half of a [`Stream`]. Dropped without `shutdown` it cuts its direction off.
+pub struct WriteHalf(Arc<Shared>);
+
+impl AsyncWrite for WriteHalf {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(data)])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.0.records().poll_write(&self.0.tcp, cx, data)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.records().poll_flush(&self.0.tcp, cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.records().poll_shutdown(&self.0.tcp, cx)
+    }
+}
+
+impl Drop for WriteHalf {
+    fn drop(&mut self) {
+        // A FIN without close_notify: the peer must not wait for more, nor take this for the end.
+        if !self.0.records().is_shut_down() {
+            let _ = end_of_writing(&self.0.tcp);
+        }
+    }
+}

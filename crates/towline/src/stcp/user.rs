@@ -1,0 +1,290 @@
+//! Records made in user space: a session between a socket and the application.
+//!
+//! Reading: one receive, then as many records as the caller has room for, opened straight into
+//! its buffer. Writing: sealed and sent at once in one call, up to 80 KiB. Buffers belong to the
+//! thread and go back before a stream waits, so a quiet stream holds none.
+//!
+//! Output that the socket had no room for leaves with whatever is polled next, reading too: a task
+//! that only waits for the answer to its last write must get that write out. Reader and writer may
+//! be two tasks, and a socket remembers one waker for writing; [`Waiting`] makes it wake both.
+
+use std::cell::RefCell;
+use std::io::{self, ErrorKind, IoSlice, Read as _};
+use std::net::Shutdown;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker, ready};
+
+use socket2::SockRef;
+use tokio::io::{Interest, ReadBuf};
+use tokio::net::TcpStream;
+use towline_stcp::{Buffers, Read, Session};
+
+thread_local! {
+    /// Of all streams of this thread.
+    pub(super) static BUFFERS: RefCell<Buffers> = const { RefCell::new(Buffers::new()) };
+}
+
+/// The records of one stream.
+pub(super) struct UserRecords {
+    session: Session,
+    waiting: Waiting,
+    /// FIN is sent.
+    is_shut_down: bool,
+}
+
+impl UserRecords {
+    /// Sends at once what the handshake left, as far as it goes.
+    pub(super) fn new(session: Session, tcp: &TcpStream) -> io::Result<Self> {
+        let mut records = Self {
+            session,
+            waiting: Waiting::default(),
+            is_shut_down: false,
+        };
+        records.send(tcp)?;
+        BUFFERS.with_borrow_mut(|buffers| records.session.trim(buffers));
+        Ok(records)
+    }
+
+    pub(super) fn poll_read(
+        &mut self,
+        tcp: &TcpStream,
+        cx: &mut Context<'_>,
+        out: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        BUFFERS.with_borrow_mut(|buffers| match self.poll_receive(tcp, cx, out, buffers) {
+            Poll::Ready(result) => {
+                // An answer to the peer or an alert. What goes wrong here the writer is told.
+                let _ = self.send(tcp);
+                self.session.release(buffers);
+                Poll::Ready(result)
+            }
+            Poll::Pending => {
+                let _ = self.poll_send(tcp, Side::Reader, cx);
+                self.session.trim(buffers);
+                Poll::Pending
+            }
+        })
+    }
+
+    fn poll_receive(
+        &mut self,
+        tcp: &TcpStream,
+        cx: &mut Context<'_>,
+        out: &mut ReadBuf<'_>,
+        buffers: &mut Buffers,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            match self.session.read(out.initialize_unfilled())? {
+                Read::Data(len) => {
+                    out.advance(len);
+                    return Poll::Ready(Ok(()));
+                }
+                Read::End => return Poll::Ready(Ok(())),
+                Read::Wanting => {}
+            }
+            match ready!(poll_receive(tcp, cx, self.session.receive_buffer(buffers)))? {
+                0 => self.session.handle_eof()?,
+                len => self.session.on_received(len),
+            }
+        }
+    }
+
+    pub(super) fn poll_write(
+        &mut self,
+        tcp: &TcpStream,
+        cx: &mut Context<'_>,
+        data: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        // At most one call's records wait for the socket.
+        ready!(self.poll_send(tcp, Side::Writer, cx))?;
+        BUFFERS.with_borrow_mut(|buffers| {
+            let mut taken = 0;
+            for slice in data {
+                let len = self.session.write(slice, buffers)?;
+                taken += len;
+                if len < slice.len() {
+                    break;
+                }
+            }
+            self.send(tcp)?;
+            self.session.release(buffers);
+            Poll::Ready(Ok(taken))
+        })
+    }
+
+    pub(super) fn poll_flush(
+        &mut self,
+        tcp: &TcpStream,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        ready!(self.poll_send(tcp, Side::Writer, cx))?;
+        BUFFERS.with_borrow_mut(|buffers| self.session.release(buffers));
+        Poll::Ready(Ok(()))
+    }
+
+    pub(super) fn poll_shutdown(
+        &mut self,
+        tcp: &TcpStream,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.session.close_write();
+        ready!(self.poll_flush(tcp, cx))?;
+        self.is_shut_down = true;
+        Poll::Ready(end_of_writing(tcp))
+    }
+
+    /// The session alone, for who drives it otherwise.
+    pub(super) fn into_session(self) -> Session {
+        self.session
+    }
+
+    /// Whether the end of writing was declared.
+    pub(super) fn is_shut_down(&self) -> bool {
+        self.is_shut_down
+    }
+
+    /// Sends what the socket takes now.
+    fn send(&mut self, tcp: &TcpStream) -> io::Result<()> {
+        while !self.session.output().is_empty() {
+            match try_send(tcp, self.session.output()) {
+                Ok(len) => self.session.on_sent(len),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends everything, or waits for the socket on behalf of `side`.
+    fn poll_send(
+        &mut self,
+        tcp: &TcpStream,
+        side: Side,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            self.send(tcp)?;
+            if self.session.output().is_empty() {
+                self.waiting.forget(side);
+                return Poll::Ready(Ok(()));
+            }
+            let waker = self.waiting.waker(side, cx.waker());
+            ready!(tcp.poll_write_ready(&mut Context::from_waker(&waker)))?;
+        }
+    }
+}
+
+/// Receives what there is. A short receive empties the socket, which saves asking once more.
+pub(super) fn poll_receive(
+    tcp: &TcpStream,
+    cx: &mut Context<'_>,
+    room: &mut [u8],
+) -> Poll<io::Result<usize>> {
+    loop {
+        ready!(tcp.poll_read_ready(cx))?;
+        let mut received = 0;
+        let result = tcp.try_io(Interest::READABLE, || {
+            received = (&*SockRef::from(tcp)).read(room)?;
+            match received {
+                len if len == 0 || len == room.len() => Ok(()),
+                // Has tokio wait for the next event; whatever comes from now on is one.
+                _ => Err(ErrorKind::WouldBlock.into()),
+            }
+        });
+        match result {
+            Ok(()) => return Poll::Ready(Ok(received)),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                if received > 0 {
+                    return Poll::Ready(Ok(received));
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Poll::Ready(Err(error)),
+        }
+    }
+}
+
+/// Sends what fits, and waits where nothing does.
+pub(super) fn poll_send(
+    tcp: &TcpStream,
+    cx: &mut Context<'_>,
+    bytes: &[u8],
+) -> Poll<io::Result<usize>> {
+    loop {
+        match try_send(tcp, bytes) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            result => return Poll::Ready(result),
+        }
+        ready!(tcp.poll_write_ready(cx))?;
+    }
+}
+
+/// Sends what fits. A short send fills the socket.
+pub(super) fn try_send(tcp: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
+    let mut sent = 0;
+    let result = tcp.try_io(Interest::WRITABLE, || {
+        sent = SockRef::from(tcp).send_with_flags(bytes, libc::MSG_NOSIGNAL)?;
+        match sent {
+            len if len == bytes.len() => Ok(()),
+            _ => Err(ErrorKind::WouldBlock.into()),
+        }
+    });
+    match result {
+        Err(error) if sent == 0 => Err(error),
+        _ => Ok(sent),
+    }
+}
+
+/// FIN. A connection that is gone needs none.
+pub(super) fn end_of_writing(tcp: &TcpStream) -> io::Result<()> {
+    match SockRef::from(tcp).shutdown(Shutdown::Write) {
+        Err(error) if error.kind() == ErrorKind::NotConnected => Ok(()),
+        result => result,
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Side {
+    Reader,
+    Writer,
+}
+
+/// Which tasks wait for the socket to take more.
+#[derive(Default)]
+struct Waiting {
+    reader: Option<Waker>,
+    writer: Option<Waker>,
+}
+
+impl Waiting {
+    /// The waker to leave with the socket: of everybody who waits, `side` among them.
+    fn waker(&mut self, side: Side, waker: &Waker) -> Waker {
+        let (own, other) = match side {
+            Side::Reader => (&mut self.reader, &self.writer),
+            Side::Writer => (&mut self.writer, &self.reader),
+        };
+        own.get_or_insert_with(|| waker.clone()).clone_from(waker);
+        match other {
+            Some(other) if !other.will_wake(waker) => {
+                Waker::from(Arc::new(Both(waker.clone(), other.clone())))
+            }
+            _ => waker.clone(),
+        }
+    }
+
+    fn forget(&mut self, side: Side) {
+        match side {
+            Side::Reader => self.reader = None,
+            Side::Writer => self.writer = None,
+        }
+    }
+}
+
+struct Both(Waker, Waker);
+
+impl Wake for Both {
+    fn wake(self: Arc<Self>) {
+        self.0.wake_by_ref();
+        self.1.wake_by_ref();
+    }
+}

@@ -1,0 +1,144 @@
+//! Two sides that know each other, and raw sockets that misbehave.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use towline::config::{Cipher, CipherPreference, ClientAuth, Identity, KeyLogging, Trust};
+use towline::stcp::{
+    ClientConfig, Listener, Options, ServerConfig, Stream, client_config, connect, listen,
+    server_config,
+};
+
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+pub(crate) const NAME: &str = "localhost";
+
+/// Fails a test that hangs instead of letting it hang.
+pub(crate) async fn within<F: Future>(future: F) -> F::Output {
+    tokio::time::timeout(30 * SECOND, future)
+        .await
+        .expect("nothing happened for 30 s")
+}
+
+pub(crate) fn loopback() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 0))
+}
+
+pub(crate) fn options() -> Options {
+    Options {
+        key_log: KeyLogging::Off,
+        ..Options::default()
+    }
+}
+
+/// Two sides that pin each other's raw keys.
+#[derive(Clone)]
+pub(crate) struct Sides {
+    pub(crate) client: ClientConfig,
+    pub(crate) server: ServerConfig,
+}
+
+impl Sides {
+    pub(crate) fn new() -> Self {
+        Self::with(&options())
+    }
+
+    pub(crate) fn with_cipher(cipher: Cipher) -> Self {
+        Self::with(&Options {
+            ciphers: CipherPreference::only(cipher),
+            ..options()
+        })
+    }
+
+    pub(crate) fn with(options: &Options) -> Self {
+        let server = Identity::generate_raw_key().unwrap();
+        let client = Identity::generate_raw_key().unwrap();
+        let trust = Trust::RawKeys(vec![server.key_pin()]);
+        let auth = ClientAuth::RawKeys(vec![client.key_pin()]);
+        Self {
+            client: client_config(&trust, Some(&client), options).unwrap(),
+            server: server_config(&server, &auth, options).unwrap(),
+        }
+    }
+
+    pub(crate) async fn listen(&self) -> (Listener, SocketAddr) {
+        let listener = listen(loopback(), self.server.clone()).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        (listener, address)
+    }
+
+    /// A client's and a server's stream.
+    pub(crate) async fn streams(&self) -> (Stream, Stream) {
+        let (mut listener, address) = self.listen().await;
+        let (near, far) =
+            within(async { tokio::join!(connect(address, NAME, &self.client), listener.accept()) })
+                .await;
+        (near.unwrap(), far.unwrap().0)
+    }
+}
+
+/// A stream, and the TCP connection of its peer beneath a relay that passes records on until the
+/// test takes over.
+pub(crate) async fn streams_through_relay(sides: &Sides) -> (Stream, Stream, Relay) {
+    let (mut listener, address) = sides.listen().await;
+    let front = TcpListener::bind(loopback()).await.unwrap();
+    let at = front.local_addr().unwrap();
+    let relay = async move {
+        let near = front.accept().await.unwrap().0;
+        let far = TcpStream::connect(address).await.unwrap();
+        near.set_nodelay(true).unwrap();
+        far.set_nodelay(true).unwrap();
+        (near, far)
+    };
+    let (relay_sender, relay_receiver) = tokio::sync::oneshot::channel();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    tokio::spawn(async move {
+        let (mut near, mut far) = relay.await;
+        tokio::select! {
+            _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
+            _ = stopped => {}
+        }
+        let _ = relay_sender.send((near, far));
+    });
+    let (near, far) =
+        within(async { tokio::join!(connect(at, NAME, &sides.client), listener.accept()) }).await;
+    let (mut near, mut far) = (near.unwrap(), far.unwrap().0);
+    // The tickets pass before the relay is stopped.
+    let mut one = [0];
+    far.write_all(b"!").await.unwrap();
+    within(near.read_exact(&mut one)).await.unwrap();
+    let _ = stop.send(());
+    let (to_client, to_server) = within(relay_receiver).await.unwrap();
+    let relay = Relay {
+        to_client,
+        to_server,
+    };
+    (near, far, relay)
+}
+
+/// The middle of a connection, in the test's hands.
+pub(crate) struct Relay {
+    pub(crate) to_client: TcpStream,
+    pub(crate) to_server: TcpStream,
+}
+
+/// Closes with a RST.
+pub(crate) fn reset(tcp: TcpStream) {
+    let socket = socket2::SockRef::from(&tcp);
+    socket.set_linger(Some(Duration::ZERO)).unwrap();
+}
+
+/// Reads to the end; what came, and how it ended.
+pub(crate) async fn read_all(
+    stream: &mut (impl tokio::io::AsyncRead + Unpin),
+) -> (Vec<u8>, std::io::Result<()>) {
+    let mut all = Vec::new();
+    let end = within(stream.read_to_end(&mut all)).await.map(drop);
+    (all, end)
+}
+
+pub(crate) fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at * 31 % 251) as u8).collect()
+}
