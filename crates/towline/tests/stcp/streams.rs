@@ -299,3 +299,21 @@ async fn a_server_that_ends_before_the_handshake_is_a_reset() {
     assert_eq!(error.io_kind(), ErrorKind::ConnectionReset);
     let _ = within(server).await;
 }
+
+#[tokio::test]
+async fn who_only_sends_and_goes_is_heard_to_the_end() {
+    let (mut near, mut far) = Sides::new().streams().await;
+    // The server's tickets are there, and nobody reads them.
+    tokio::time::sleep(SECOND / 10).await;
+    let data = pattern(4 << 20);
+    let sent = data.clone();
+    let sending = tokio::spawn(async move {
+        near.write_all(&sent).await.unwrap();
+        near.shutdown().await.unwrap();
+    });
+    tokio::time::sleep(SECOND / 5).await;
+    let (got, end) = read_all(&mut far).await;
+    end.unwrap();
+    assert!(got == data, "{} bytes came", got.len());
+    within(sending).await.unwrap();
+}
