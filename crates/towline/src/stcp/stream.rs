@@ -20,7 +20,8 @@ use super::user::{UserRecords, end_of_writing};
 /// A secure-TCP connection, used as tokio's `TcpStream`.
 ///
 /// A write sends at once. `shutdown` ends the stream in order, and reading goes on after it; a stream
-/// that is dropped without it is cut off, and the peer reads `ConnectionReset`. Before waiting for
+/// that is dropped without it is cut off, and the peer reads `ConnectionReset`. Whoever drops one
+/// before the peer's end was read may cut off its own last bytes, as with TCP. Before waiting for
 /// anything but this stream, `flush`: a write returns when the bytes are encrypted, and those that
 /// the socket had no room for leave with the next call.
 pub struct Stream {

@@ -130,7 +130,23 @@ impl UserRecords {
         self.session.close_write();
         ready!(self.poll_flush(tcp, cx))?;
         self.is_shut_down = true;
+        self.take_in(tcp);
         Poll::Ready(end_of_writing(tcp))
+    }
+
+    /// Takes in what has come: a socket closed over unread bytes, such as session tickets, is reset
+    /// by the kernel, and what it had still to send is lost.
+    fn take_in(&mut self, tcp: &TcpStream) {
+        BUFFERS.with_borrow_mut(|buffers| {
+            let room = self.session.receive_buffer(buffers);
+            // The next read tells what is wrong, if anything is.
+            if !room.is_empty()
+                && let Ok(len) = tcp.try_read(room)
+            {
+                self.session.on_received(len);
+            }
+            self.session.trim(buffers);
+        });
     }
 
     /// The session alone, for who drives it otherwise.

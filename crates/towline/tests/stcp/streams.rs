@@ -299,3 +299,26 @@ async fn a_server_that_ends_before_the_handshake_is_a_reset() {
     assert_eq!(error.io_kind(), ErrorKind::ConnectionReset);
     let _ = within(server).await;
 }
+
+#[tokio::test]
+async fn who_only_sends_and_goes_is_heard_to_the_end() {
+    let (mut near, mut far) = Sides::new().streams().await;
+    // All of it waits in the sender's socket when that is closed.
+    let socket = socket2::SockRef::from(near.tcp());
+    socket.set_send_buffer_size(4 << 20).unwrap();
+    let socket = socket2::SockRef::from(far.tcp());
+    socket.set_recv_buffer_size(96 * 1024).unwrap();
+    // The server's tickets are there, and nobody reads them.
+    tokio::time::sleep(SECOND / 10).await;
+    let data = pattern(1 << 19);
+    let sent = data.clone();
+    let sending = tokio::spawn(async move {
+        near.write_all(&sent).await.unwrap();
+        near.shutdown().await.unwrap();
+    });
+    tokio::time::sleep(SECOND / 5).await;
+    let (got, end) = read_all(&mut far).await;
+    end.unwrap();
+    assert!(got == data, "{} bytes came", got.len());
+    within(sending).await.unwrap();
+}
