@@ -187,8 +187,9 @@ void stcp_finish(struct stcp *st, int err)
 		}
 		st->err = err;
 		stcp_count(err == -ETIMEDOUT ? STCP_TIMED_OUT : STCP_FAIL);
-		smp_store_release(&st->state, STCP_FAILED);
+		/* TCP first: poll() must never see a failed handshake on a living connection. */
 		tcp_abort(sk, -err);
+		smp_store_release(&st->state, STCP_FAILED);
 	} else {
 		stcp_count(STCP_OK);
 		smp_store_release(&st->state, STCP_KEYED);
@@ -209,8 +210,8 @@ void stcp_break(struct stcp *st, int err)
 	mutex_lock(&st->lock);
 	if (st->state == STCP_KEYED) {
 		st->err = err;
-		smp_store_release(&st->state, STCP_FAILED);
 		tcp_abort(st->sock->sk, -err);
+		smp_store_release(&st->state, STCP_FAILED);
 	}
 	mutex_unlock(&st->lock);
 }

@@ -181,7 +181,7 @@ class Agent:
             file.write(policy)
         if os.path.exists("/tmp/stcpd.sock"):
             os.unlink("/tmp/stcpd.sock")
-        command = ["/t/towline", "stcpd", "--policy", "/tmp/stcp.toml", "--socket", "/tmp/stcpd.sock"]
+        command = ["towline", "stcpd", "--policy", "/tmp/stcp.toml", "--socket", "/tmp/stcpd.sock"]
         environment = dict(os.environ, NO_COLOR="1")
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment)
         for line in self.process.stdout:

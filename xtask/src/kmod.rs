@@ -3,7 +3,7 @@
 //! 1. The kernel and its headers, fetched with apt into `.cache/kmod`, unpacked, never installed.
 //! 2. The module, `towline` for its agent and the guest's programs, built here.
 //! 3. An initramfs with all of it and Python, booted under QEMU's software CPU.
-//! 4. The last line that `guest.py` prints is the suite's closing line.
+//! 4. `guest.py` and `run.py` there print their counts; the sum is the suite's closing line.
 //!
 //! Never KVM: hosts that emulate parts of it stop in the kernel's decompressor.
 
@@ -176,7 +176,7 @@ fn build_module(kernel: &Kernel, build: &Path) -> Outcome<PathBuf> {
 fn stage(image: &Image, kernel: &Kernel, module: &Path, build: &Path, tests: &[String]) -> Outcome {
     image.busybox()?;
     kernel.stage_modules(image, MODULES)?;
-    for file in ["guest.py", "harness.py", "echo.py"] {
+    for file in ["guest.py", "harness.py", "echo.py", "run.py"] {
         image.add(&root().join("kmod/tests").join(file), &format!("t/{file}"))?;
     }
     image.add(&root().join("kmod/tests/init"), "init")?;
@@ -188,9 +188,11 @@ fn stage(image: &Image, kernel: &Kernel, module: &Path, build: &Path, tests: &[S
     run(gcc.arg(&calls).arg("kmod/tests/calls.c"))?;
     image.add(&calls, "t/calls")?;
 
-    image.add_program(&build_towline(build)?, "t/towline")?;
+    let [towline, shim] = build_programs(build)?;
+    image.add_program(&towline, "bin/towline")?;
+    image.add_program(&shim, "bin/libtowline_preload.so")?;
     make_keys(image, build)?;
-    for name in ["openssl", "strace"] {
+    for name in ["openssl", "strace", "bash"] {
         let path = which(name).ok_or_else(|| format!("{name} is gone"))?;
         image.add_program(&path, &format!("bin/{name}"))?;
     }
@@ -200,23 +202,31 @@ fn stage(image: &Image, kernel: &Kernel, module: &Path, build: &Path, tests: &[S
     )
 }
 
-/// `towline`, without what only a debugger reads.
-fn build_towline(build: &Path) -> Outcome<PathBuf> {
+/// `towline` and the preload shim, without what only a debugger reads.
+fn build_programs(build: &Path) -> Outcome<[PathBuf; 2]> {
     let lines = capture(&mut cargo([
         "build",
         "--quiet",
         "--locked",
         "--message-format=json",
         "--package=towline-cli",
+        "--package=towline-preload",
     ]))?;
-    let built = lines
+    let built: Vec<PathBuf> = lines
         .lines()
         .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
-        .find_map(|message| message["executable"].as_str().map(PathBuf::from))
-        .ok_or("cargo made no program of towline-cli")?;
-    let stripped = build.join("towline");
-    run(program("strip", ["-o"]).arg(&stripped).arg(&built))?;
-    Ok(stripped)
+        .filter_map(|message| message["filenames"].as_array().cloned())
+        .flatten()
+        .filter_map(|name| name.as_str().map(PathBuf::from))
+        .collect();
+    let strip = |name: &str| {
+        let made = built.iter().find(|path| path.ends_with(name));
+        let made = made.ok_or_else(|| format!("cargo made no {name}"))?;
+        let stripped = build.join(name);
+        run(program("strip", ["-o"]).arg(&stripped).arg(made))?;
+        Ok::<PathBuf, String>(stripped)
+    };
+    Ok([strip("towline")?, strip("libtowline_preload.so")?])
 }
 
 /// A key of ours, and a certificate for loopback where OpenSSL is to know us.
@@ -256,18 +266,20 @@ fn boot(kernel: &Kernel, initrd: &Path) -> Option<Outcome<String>> {
             "console=ttyS0 quiet panic=-1 oops=panic mitigations=off nokaslr slub_debug=FZP",
         ]);
     let mut status = None;
-    let mut closing = None;
+    let mut counts: Option<(u32, u32)> = None;
     // QEMU's own status says nothing about the tests.
     let _ = run_reading(&mut qemu, |line| {
         let line = line.trim();
         if let Some(number) = line.strip_prefix("GUEST-EXIT-STATUS=") {
             status = Some(number.to_owned());
         }
-        if line.ends_with(" failed") && line.contains(" passed, ") {
-            closing = Some(line.to_owned());
+        if let Some((passed, failed)) = closing_line(line) {
+            let (all_passed, all_failed) = counts.unwrap_or_default();
+            counts = Some((all_passed + passed, all_failed + failed));
         }
     });
     let status = status?;
+    let closing = counts.map(|(passed, failed)| format!("{passed} passed, {failed} failed"));
     Some(match (status.as_str(), closing) {
         ("0", Some(closing)) => Ok(format!("{closing} on Linux {}", kernel.release())),
         ("99", closing) => Err(format!(
@@ -279,6 +291,12 @@ fn boot(kernel: &Kernel, initrd: &Path) -> Option<Outcome<String>> {
             closing.as_deref().unwrap_or("no closing line")
         )),
     })
+}
+
+/// The counts of `N passed, N failed`.
+fn closing_line(line: &str) -> Option<(u32, u32)> {
+    let (passed, failed) = line.strip_suffix(" failed")?.split_once(" passed, ")?;
+    Some((passed.parse().ok()?, failed.parse().ok()?))
 }
 
 /// An empty folder at `path`.
