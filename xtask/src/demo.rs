@@ -106,7 +106,8 @@ fn show(towline: &Path, folder: &Path, sitter: &mut Sitter) -> Outcome {
     println!("checked   {compared} files, every BLAKE3 hash equal, nothing else in the inbox");
     println!();
     measure(towline, folder, pin.trim(), sitter)?;
-    neighbours(towline, folder)
+    neighbours(towline, folder)?;
+    secure_tcp(towline, folder, sitter)
 }
 
 /// What the transport carries when no disk is in the way.
@@ -135,6 +136,29 @@ fn neighbours(towline: &Path, folder: &Path) -> Outcome {
     command.arg(root().join("scenarios/uplink.toml"));
     command.arg("--svg").arg(&plot);
     run_command(&mut command)
+}
+
+/// Encrypted TCP beside plain TCP.
+fn secure_tcp(towline: &Path, folder: &Path, sitter: &mut Sitter) -> Outcome {
+    println!();
+    println!("towline stcp: requests and answers of 4 KiB over TCP, encrypted and in clear");
+    let pin = capture(ours(towline, folder).args(["stcp", "key"]))?;
+    for (server_flags, client_flags) in [
+        (["--anonymous-clients"], vec!["--pin", pin.trim()]),
+        (["--plain"], vec!["--plain"]),
+    ] {
+        let mut command = ours(towline, folder);
+        command.args(["stcp", "echo-server", "--listen", "127.0.0.1:0"]);
+        command.args(server_flags);
+        let (server, address) = serve(command, folder, sitter)?;
+        let mut load = ours(towline, folder);
+        load.args(["stcp", "echo-load", &address, "-t", "2s", "-c", "10"]);
+        load.args(["-s", "4k"]).args(client_flags);
+        let measured = run_command(&mut load);
+        let stopped = stop(server, sitter);
+        measured.and(stopped)?;
+    }
+    Ok(())
 }
 
 /// The binary, with a home of its own for the development certificate.

@@ -154,6 +154,20 @@ fn a_load_between_two_machines_that_know_each_others_keys() {
 }
 
 #[test]
+fn a_server_that_lets_in_everybody_takes_clients_with_keys_of_their_own() {
+    let two = Two::new();
+    let listen = ["stcp", "echo-server", "--listen", "127.0.0.1:0"];
+    let server = two
+        .server
+        .listen(listen.into_iter().chain(["--anonymous-clients"]));
+    let pin = two.server.run(["stcp", "key"]).stdout;
+    let load = ["stcp", "echo-load", &server.address, "-t", "200ms"];
+    two.client
+        .run(load.into_iter().chain(["--json", "--pin", pin.trim()]))
+        .expect(0, &["\"errors\":0"]);
+}
+
+#[test]
 fn certificates_of_a_development_authority_do_as_well() {
     let two = Two::new();
     let record = two
@@ -316,6 +330,8 @@ fn a_plaintext_client_gets_no_further_than_the_handshake() {
     clear.write_all(b"PING in clear\r\n").unwrap();
     let (heard, _) = read_all(&mut clear);
     assert_eq!(heard, b"", "no answer in clear");
+    // It says why just after it has closed the connection.
+    std::thread::sleep(Duration::from_millis(300));
     program.set_nonblocking(true).unwrap();
     assert_eq!(program.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
     server.signal(Signal::TERM);
