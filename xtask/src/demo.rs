@@ -141,7 +141,7 @@ fn neighbours(towline: &Path, folder: &Path) -> Outcome {
 /// Encrypted TCP beside plain TCP.
 fn secure_tcp(towline: &Path, folder: &Path, sitter: &mut Sitter) -> Outcome {
     println!();
-    println!("towline stcp: requests and answers of 4 KiB over TCP, encrypted and in clear");
+    println!("towline stcp: requests and answers of 4 kB over TCP, encrypted and in clear");
     let pin = capture(ours(towline, folder).args(["stcp", "key"]))?;
     for (server_flags, client_flags) in [
         (["--anonymous-clients"], vec!["--pin", pin.trim()]),
