@@ -156,6 +156,11 @@ impl Agent {
                 let _ = stream.readable().await;
             }
         }
+        self.drain().await;
+    }
+
+    /// Waits until no connection is relayed any more.
+    pub async fn drain(&self) {
         let _ = self.relayed.subscribe().wait_for(|count| *count == 0).await;
     }
 
@@ -216,7 +221,7 @@ impl Agent {
             uid: 0,
         };
         let joined = match side {
-            Side::Client => self.join_client(to, &asker).await,
+            Side::Client => self.join_client(unspecified(to.ip()), to, &asker).await,
             Side::Server => self.join_server(&stream, to, &asker).await,
         };
         let (other, established) = match joined {
@@ -231,33 +236,29 @@ impl Agent {
             Side::Client => (stream, other),
             Side::Server => (other, stream),
         };
-        let spliced = match Stream::new(secure, established, false) {
-            Ok(secure) => splice(clear, secure).await.map_err(|broken| broken.error),
-            Err(error) => Err(error),
-        };
-        if let Err(error) = spliced {
-            tracing::info!(peer = %asker.peer, "cut off: {error}");
-        }
+        carry(clear, secure, established, asker.peer).await;
     }
 
-    /// A program wants to go `to`: the TLS connection there.
-    async fn join_client(
+    /// A program wants to go `to`: the TLS connection there, `from` this address of ours.
+    pub(super) async fn join_client(
         &self,
+        from: IpAddr,
         to: SocketAddr,
         asker: &Asker,
     ) -> Result<(TcpStream, Established), Failure> {
         for _ in 1..OWN_TRIES {
-            match self.try_client(to, asker).await {
+            match self.try_client(from, to, asker).await {
                 // A port that came back to us was reset by us: another one will do.
                 Err(Failure::Io(error)) if error.kind() == io::ErrorKind::ConnectionReset => {}
                 result => return result,
             }
         }
-        self.try_client(to, asker).await
+        self.try_client(from, to, asker).await
     }
 
     async fn try_client(
         &self,
+        from: IpAddr,
         to: SocketAddr,
         asker: &Asker,
     ) -> Result<(TcpStream, Established), Failure> {
@@ -265,11 +266,7 @@ impl Agent {
             SocketAddr::V4(_) => TcpSocket::new_v4()?,
             SocketAddr::V6(_) => TcpSocket::new_v6()?,
         };
-        let any = match to {
-            SocketAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
-            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-        };
-        socket.bind((any, 0).into())?;
+        socket.bind((from, 0).into())?;
         let _own = OwnPort::new(self, socket.local_addr()?.port());
         let secure = timeout(CONNECT_TIMEOUT, socket.connect(to))
             .await
@@ -296,7 +293,11 @@ impl Agent {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn secure(&self, stream: &TcpStream, asker: &Asker) -> Result<Established, Failure> {
+    pub(super) async fn secure(
+        &self,
+        stream: &TcpStream,
+        asker: &Asker,
+    ) -> Result<Established, Failure> {
         stream.set_nodelay(true)?;
         // A peer that is gone without a word must not be waited for for ever.
         SockRef::from(stream).set_keepalive(true)?;
@@ -323,10 +324,10 @@ impl Drop for OwnPort<'_> {
 }
 
 /// A connection under way: a program's own from the first moment on, a peer's once it is joined.
-struct Relaying(watch::Sender<usize>);
+pub(super) struct Relaying(watch::Sender<usize>);
 
 impl Relaying {
-    fn new(agent: &Agent) -> Self {
+    pub(super) fn new(agent: &Agent) -> Self {
         agent.relayed.send_modify(|count| *count += 1);
         Self(agent.relayed.clone())
     }
@@ -338,7 +339,32 @@ impl Drop for Relaying {
     }
 }
 
-async fn connect(to: SocketAddr) -> Result<TcpStream, Failure> {
+/// No address, of the family of `ip`.
+pub(super) fn unspecified(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    }
+}
+
+/// Copies between a program and its peer, to the end.
+pub(super) async fn carry(
+    clear: TcpStream,
+    secure: TcpStream,
+    established: Established,
+    peer: SocketAddr,
+) {
+    let spliced = match Stream::new(secure, established, false) {
+        Ok(secure) => splice(clear, secure).await.map_err(|broken| broken.error),
+        Err(error) => Err(error),
+    };
+    if let Err(error) = spliced {
+        tracing::info!(%peer, "cut off: {error}");
+    }
+}
+
+/// A plain connection.
+pub(super) async fn connect(to: SocketAddr) -> Result<TcpStream, Failure> {
     let stream = timeout(CONNECT_TIMEOUT, TcpStream::connect(to))
         .await
         .map_err(|_| io::Error::from_raw_os_error(libc::ETIMEDOUT))??;
@@ -347,7 +373,7 @@ async fn connect(to: SocketAddr) -> Result<TcpStream, Failure> {
 }
 
 /// The other end shall see ECONNRESET.
-fn reset(stream: &TcpStream) {
+pub(super) fn reset(stream: &TcpStream) {
     let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
 }
 
