@@ -3,7 +3,8 @@
 //! The program runs in a cgroup of its own. In the relay tier: relay, cgroup, guard, redirect, a probe
 //! from inside the cgroup, the program. In the module tier the change of `socket()` takes the place
 //! of guard and redirect; where that cannot be had (Linux before 6.6, or no root), the preload shim
-//! and a filter without a cgroup. Nothing is started unless all before it is in force. At the end the other
+//! and a filter without a cgroup. Without root and module the same shim and filter, and an agent here
+//! that makes all TCP sockets and relays. Nothing is started unless all before it is in force. At the end the other
 //! way round: every process of the cgroup has ended before the rest goes. If this process is
 //! killed, all of it stays, and connections are refused or encrypted still.
 
@@ -21,13 +22,16 @@ use serde_json::json;
 use socket2::{Domain, Socket, Type};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
-use towline::stcp::agent::{Agent, Relay, RelayPorts, Upgrade, guard_cgroup, upgrade_cgroup};
+use towline::stcp::agent::{
+    Agent, Programs, Relay, RelayPorts, Upgrade, guard_cgroup, upgrade_cgroup,
+};
 
 use super::cgroup::Cgroup;
+use super::family;
 use super::program::is_static;
 use super::redirect::Redirect;
 use super::status::{left_over_commands, warn_of_left_overs};
-use super::tiers::{Tier, TierStatus, can_change_sockets, module_protocol, shim};
+use super::tiers::{Tier, can_change_sockets, module_protocol, shim};
 use crate::commands::stcpd::{PolicyArgs, raise_descriptor_limit};
 use crate::exit::{Exit, Failure};
 use crate::printer::Printer;
@@ -70,6 +74,7 @@ impl RunArgs {
         match tier {
             Tier::Relay => self.run_relayed(printer).await,
             Tier::Module => self.run_upgraded(printer).await,
+            Tier::UserRelay => self.run_by_agent(printer).await,
             Tier::Ktls => Err(cannot("`stcp run` has no preload shim yet")),
         }
     }
@@ -79,16 +84,13 @@ impl RunArgs {
             Some(tier) => vec![tier.status()],
             None => Tier::ALL.map(Tier::status).into(),
         };
-        // Without the change of `socket()` the module's tier is the shim.
-        let past_shim = self.command.first().is_some_and(|name| is_static(name));
-        if past_shim && let Err(why) = can_change_sockets() {
-            let module = tried.iter_mut().find(|status| status.tier == Tier::Module);
-            if let Some(TierStatus {
-                state: state @ Ok(()),
-                ..
-            }) = module
-            {
-                *state = Err(format!("the program is static, and {why}"));
+        if self.command.first().is_some_and(|name| is_static(name)) {
+            for status in &mut tried {
+                let reached = status.tier.reaches_static();
+                let state = std::mem::replace(&mut status.state, Ok(()));
+                status.state = state.and_then(|()| {
+                    reached.map_err(|why| format!("the program is static, and {why}"))
+                });
             }
         }
         if let Some(status) = tried.iter().find(|status| status.state.is_ok()) {
@@ -110,9 +112,7 @@ impl RunArgs {
         let agent = Agent::new(self.policy.load()?);
         let relay = Relay::open().map_err(|error| cannot(format!("the relay's ports: {error}")))?;
         let ports = relay.ports();
-        // Nobody listens there as long as the socket is held.
-        let (_reserved, probe) =
-            probe_address().map_err(|error| cannot(format!("an address to probe: {error}")))?;
+        let (_reserved, probe) = reserve()?;
         // In a task of its own: whatever this function waits for, the relay goes on.
         let serving = tokio::spawn(Arc::clone(&agent).serve_relay(relay, probe));
         let ended = self
@@ -138,6 +138,28 @@ impl RunArgs {
         let probe = probe_for(protocol);
         self.run_to_the_end(Tier::Module, shim, probe, printer)
             .await
+    }
+
+    async fn run_by_agent(self, printer: Printer) -> Result<Exit, Failure> {
+        raise_descriptor_limit();
+        let library = shim().map_err(cannot)?;
+        family::adopt_orphans().map_err(cannot)?;
+        let agent = Agent::new(self.policy.load()?);
+        let (_reserved, probe) = reserve()?;
+        let programs = Programs::open(Arc::clone(&agent), probe)
+            .map_err(|error| cannot(format!("the agent's socket: {error}")))?;
+        let programs = Arc::new(programs);
+        let place = Place::Agent {
+            library,
+            agent,
+            environment: programs.environment(),
+        };
+        let serving = tokio::spawn(programs.serve());
+        let ended = self
+            .run_to_the_end(Tier::UserRelay, place, probe_at(probe), printer)
+            .await;
+        serving.abort();
+        ended
     }
 
     /// `force` puts in force what the tier needs and says how to probe it.
@@ -216,6 +238,12 @@ enum Place {
         library: PathBuf,
         protocol: u16,
     },
+    /// The same with an agent, in this process, that makes all TCP sockets.
+    Agent {
+        library: PathBuf,
+        agent: Arc<Agent>,
+        environment: String,
+    },
 }
 
 /// What a tier has put in force.
@@ -239,6 +267,14 @@ impl Place {
                 .arg("--shim")
                 .arg(library)
                 .args(["--protocol", &protocol.to_string()]),
+            Self::Agent {
+                library,
+                environment,
+                ..
+            } => entering
+                .arg("--shim")
+                .arg(library)
+                .env("TOWLINE_STCP_AGENT", environment),
         };
         entering.arg("--").args(command);
         entering
@@ -249,12 +285,23 @@ impl Place {
         match self {
             Self::Cgroup { cgroup, .. } => cgroup.is_populated(),
             Self::Shim { .. } => false,
+            Self::Agent { .. } => family::is_there(None),
         }
     }
 
     fn signal_all(&self, signal: Signal) {
-        if let Self::Cgroup { cgroup, .. } = self {
-            let _ = cgroup.signal_all(signal);
+        match self {
+            Self::Cgroup { cgroup, .. } => drop(cgroup.signal_all(signal)),
+            Self::Shim { .. } => {}
+            Self::Agent { .. } => family::signal_all(signal),
+        }
+    }
+
+    /// What is to be done now and then while `program` runs.
+    fn look_after(&self, program: Option<Pid>) {
+        if let Self::Agent { .. } = self {
+            // Buries orphans.
+            family::is_there(program);
         }
     }
 
@@ -270,10 +317,15 @@ impl Place {
 
     /// Every process ends, then what is in force goes, then the cgroup with its guard.
     async fn take_down(self) -> Result<(), Failure> {
-        let Self::Cgroup { cgroup, force } = self else {
-            return Ok(());
-        };
         let wrong = |why| Failure::new(Exit::Other, why).next("see `towline stcp status`");
+        let (cgroup, force) = match self {
+            Self::Cgroup { cgroup, force } => (cgroup, force),
+            Self::Shim { .. } => return Ok(()),
+            Self::Agent { agent, .. } => {
+                family::end_all().await.map_err(wrong)?;
+                return linger(agent.drain()).await;
+            }
+        };
         cgroup.end_all().await.map_err(wrong)?;
         match force {
             Force::Redirect {
@@ -281,13 +333,8 @@ impl Place {
                 agent,
                 ports,
             } => {
-                // The kernel would send what an ended program wrote; so does the relay. Connections
-                // need the redirect as long as they last.
-                let mut signals = Signals::install()?;
-                tokio::select! {
-                    _ = tokio::time::timeout(LINGER, agent.drain_relay(ports)) => {}
-                    _ = signals.next() => {}
-                }
+                // Connections need the redirect as long as they last.
+                linger(agent.drain_relay(ports)).await?;
                 // If somebody flushed it, it is gone already.
                 if redirect.is_there() {
                     redirect.remove().map_err(wrong)?;
@@ -299,6 +346,16 @@ impl Place {
     }
 }
 
+/// The kernel would send what an ended program wrote; so does the relay.
+async fn linger(drain: impl Future<Output = ()>) -> Result<(), Failure> {
+    let mut signals = Signals::install()?;
+    tokio::select! {
+        _ = tokio::time::timeout(LINGER, drain) => {}
+        _ = signals.next() => {}
+    }
+    Ok(())
+}
+
 fn redirect(
     cgroup: &Cgroup,
     agent: &Arc<Agent>,
@@ -308,13 +365,12 @@ fn redirect(
     guard_cgroup(cgroup.path())
         .map_err(|error| format!("the guard (cgroup BPF) cannot be put up: {error}"))?;
     let redirect = Redirect::install(cgroup, ports, probe)?;
-    let probe = ["probe", "--address", &probe.to_string()].map(str::to_owned);
     let force = Force::Redirect {
         redirect,
         agent: Arc::clone(agent),
         ports,
     };
-    Ok((force, probe.into()))
+    Ok((force, probe_at(probe)))
 }
 
 fn upgrade(cgroup: &Cgroup, protocol: u16) -> Result<(Force, Vec<String>), String> {
@@ -326,6 +382,12 @@ fn upgrade(cgroup: &Cgroup, protocol: u16) -> Result<(Force, Vec<String>), Strin
         )
     })?;
     Ok((Force::Upgrade(upgrade), probe_for(protocol)))
+}
+
+fn probe_at(address: SocketAddr) -> Vec<String> {
+    ["probe", "--address", &address.to_string()]
+        .map(str::to_owned)
+        .into()
 }
 
 fn probe_for(protocol: u16) -> Vec<String> {
@@ -342,15 +404,18 @@ fn cannot(why: impl Into<String>) -> Failure {
     )
 }
 
-/// An address of this machine at which nobody listens, held as long as the socket is.
-fn probe_address() -> std::io::Result<(Socket, SocketAddr)> {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-    socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into())?;
-    let address = socket
-        .local_addr()?
-        .as_socket()
-        .ok_or(std::io::ErrorKind::AddrNotAvailable)?;
-    Ok((socket, address))
+/// An address to probe: at this machine, and nobody listens there as long as the socket is held.
+fn reserve() -> Result<(Socket, SocketAddr), Failure> {
+    let reserved = || {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into())?;
+        let address = socket
+            .local_addr()?
+            .as_socket()
+            .ok_or(std::io::ErrorKind::AddrNotAvailable)?;
+        Ok((socket, address))
+    };
+    reserved().map_err(|error: std::io::Error| cannot(format!("an address to probe: {error}")))
 }
 
 /// The signals that are passed on.
@@ -424,6 +489,7 @@ async fn wait(
             }
             _ = look.tick(), if status.is_some() => {}
             _ = check.tick() => {
+                place.look_after(pid);
                 if !place.is_in_force() {
                     return Err(Failure::new(
                         Exit::Other,
