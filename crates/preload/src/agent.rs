@@ -55,10 +55,14 @@ pub(crate) fn ask(
     if question.operation != Operation::Connect {
         be_patient_at_most(&connection, PATIENCE);
     }
-    let (answer, descriptor) = receive(connection.0, 0).map_err(|error| match error {
-        libc::EAGAIN => libc::ETIMEDOUT,
-        error => error,
-    })?;
+    let (answer, descriptor) = loop {
+        match receive(connection.0, 0) {
+            // What was asked for would be done all the same, and the program not know.
+            Err(libc::EINTR) => {}
+            Err(libc::EAGAIN) => return Err(libc::ETIMEDOUT),
+            received => break received?,
+        }
+    };
     match (answer.status, &descriptor) {
         // One that is under way may come with another socket.
         (AgentStatus::Failed(error), None) => Err(error),
@@ -176,7 +180,15 @@ fn send(connection: &Descriptor, bytes: &[u8], socket: Option<c_int>) -> Result<
         }
     }
     // SAFETY: the message points at `bytes`, which are only read, and at `control`; both outlive it.
-    match unsafe { libc::sendmsg(connection.0, &raw const message, libc::MSG_NOSIGNAL) } {
+    let sent = unsafe {
+        libc::syscall(
+            libc::SYS_sendmsg,
+            connection.0,
+            &raw const message,
+            libc::MSG_NOSIGNAL,
+        )
+    };
+    match sent {
         0.. => Ok(()),
         _ => Err(match errno() {
             libc::EPIPE | libc::ECONNRESET => libc::ENETDOWN,
@@ -204,7 +216,7 @@ pub(crate) fn receive(
     message.msg_control = control.as_mut_ptr().cast();
     message.msg_controllen = size_of::<Control>() as _;
     // SAFETY: the message points at `bytes` and `control`, which outlive the call.
-    let received = unsafe { libc::recvmsg(socket, &raw mut message, flags) };
+    let received = unsafe { libc::syscall(libc::SYS_recvmsg, socket, &raw mut message, flags) };
     if received < 0 {
         return Err(match errno() {
             libc::ECONNRESET => libc::ENETDOWN,

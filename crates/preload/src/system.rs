@@ -1,4 +1,5 @@
-//! The kernel's own calls, past the functions that this library takes the place of.
+//! The kernel's own calls, past the functions that this library takes the place of. Those of the C
+//! library may be points of cancellation, and a thread must not be unwound in here.
 
 use core::ffi::{c_int, c_void};
 use core::mem::size_of;
@@ -25,7 +26,7 @@ impl Descriptor {
 impl Drop for Descriptor {
     fn drop(&mut self) {
         // SAFETY: it is ours, and nobody else has it.
-        unsafe { libc::close(self.0) };
+        unsafe { libc::syscall(libc::SYS_close, self.0) };
     }
 }
 

@@ -109,6 +109,13 @@ def connect(host, port, free):
         select.select([stream], [], [], 10)
         stream.setblocking(True)
         fails((errno.ECONNRESET,), stream.recv, 1)
+    # There is no way: an event loop is told so at once, and tries the next address.
+    with socket.socket() as stream:
+        stream.setblocking(False)
+        assert stream.connect_ex(("198.18.0.1", port)) == errno.EINPROGRESS
+    with socket.socket(socket.AF_INET6) as stream:
+        stream.setblocking(False)
+        assert stream.connect_ex(("fe80::1", port)) == errno.EINVAL
     # What stays on this machine: loopback, and its own address.
     for address in ("127.0.0.1", own):
         with socket.create_server((address, 0)) as listening:

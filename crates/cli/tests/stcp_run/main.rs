@@ -294,7 +294,7 @@ fn everything_arrives(net: &Net, start: Start, listen: &[&str]) {
 /// there is a place for it.
 fn restless(net: &Net, start: Start) -> Command {
     let script = format!(
-        "while [ -d {1} ]; do timeout 0.5 redis-cli -h {SERVER} echo {MARKER} >> {0} 2>&1; echo next >> {0}; done",
+        "trap '' TERM; while [ -d {1} ]; do timeout 0.5 redis-cli -h {SERVER} echo {MARKER} >> {0} 2>&1; echo next >> {0}; done",
         net.scratch.path("said").display(),
         net.scratch.path("").display()
     );

@@ -169,6 +169,21 @@ fn without_root_a_program_whose_run_is_killed_reaches_nobody() {
 }
 
 #[test]
+fn without_root_a_server_whose_run_is_killed_ends_with_it() {
+    let Some(net) = Net::new(&["setpriv", "redis-server"]) else {
+        return;
+    };
+    let server = Running::start(by_user(&net, &net.server, REDIS));
+    crate::wait_for_port(&net, 6379);
+    let child = format!("/proc/{0}/task/{0}/children", server.pid());
+    let child = std::fs::read_to_string(child).unwrap();
+    let child = PathBuf::from(format!("/proc/{}", child.trim()));
+    assert!(child.exists(), "{child:?}");
+    server.kill();
+    wait_until("the server's end", || !child.exists());
+}
+
+#[test]
 fn without_root_a_program_in_the_background_stays_encrypted_until_it_ends() {
     let Some(net) = Net::new(&["setpriv", "redis-server", "redis-cli"]) else {
         return;

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+use rustix::process::{Signal, set_parent_process_death_signal};
 use towline::stcp::agent::{forbid_clear_tcp, inherited_sockets, is_upgraded};
 
 use crate::exit::{Exit, Failure};
@@ -65,8 +66,17 @@ impl EnterArgs {
                 Failure::new(Exit::Other, format!("the filter (seccomp): {error}"))
             })?;
             command.env("LD_PRELOAD", shim);
-            if let Some(protocol) = self.protocol {
-                command.env("TOWLINE_STCP_PROTOCOL", protocol.to_string());
+            match self.protocol {
+                Some(protocol) => {
+                    command.env("TOWLINE_STCP_PROTOCOL", protocol.to_string());
+                }
+                // Without its agent the program would be deaf, and perhaps never rest.
+                None => set_parent_process_death_signal(Some(Signal::TERM)).map_err(|error| {
+                    Failure::new(
+                        Exit::Other,
+                        format!("the signal at the agent's end: {error}"),
+                    )
+                })?,
             }
         }
         let error = command.exec();

@@ -1,5 +1,6 @@
 //! Which connections stay on this machine.
 
+use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use super::super::relay::unspecified;
@@ -16,15 +17,21 @@ pub(super) enum Place {
 }
 
 /// Where a connection `to` there would go.
-pub(super) fn place(to: SocketAddr) -> Place {
+///
+/// # Errors
+/// What a program would be told at once: there is no way.
+pub(super) fn place(to: SocketAddr) -> io::Result<Place> {
     // Linux takes "no address" for loopback.
     if to.ip().is_loopback() || to.ip().is_unspecified() {
-        return Place::Loopback;
+        return Ok(Place::Loopback);
     }
-    match is_own(to) {
+    let socket = UdpSocket::bind((unspecified(to.ip()), 0))?;
+    socket.connect(to)?;
+    // Linux chooses the destination for the source exactly where it is our own.
+    Ok(match socket.local_addr()?.ip() == to.ip() {
         true => Place::Own,
         false => Place::Away,
-    }
+    })
 }
 
 /// Whether a connection with these ends stays here. The kernel lets nobody else come from our
@@ -32,16 +39,6 @@ pub(super) fn place(to: SocketAddr) -> Place {
 pub(super) fn stays_here(local: SocketAddr, peer: SocketAddr) -> bool {
     let [local, peer] = [local, peer].map(|address| address.ip().to_canonical());
     local == peer || (local.is_loopback() && peer.is_loopback())
-}
-
-/// Linux chooses the destination for the source exactly where it is our own.
-fn is_own(to: SocketAddr) -> bool {
-    let source = || {
-        let socket = UdpSocket::bind((unspecified(to.ip()), 0))?;
-        socket.connect(to)?;
-        socket.local_addr()
-    };
-    source().is_ok_and(|source| source.ip() == to.ip())
 }
 
 /// An IPv4 address as such, also where a socket of IPv6 has it.
