@@ -85,7 +85,7 @@ def the_sniffer_sees_plain_programs():
 @test
 def status_names_the_module_as_the_best_tier():
     code, said = sh("towline stcp status")
-    assert code == 0 and said.split()[:2] == ["tier", "module"], said
+    assert code == 0 and said.split()[:2] == ["tier", "module:"], said
     assert "handshakes_ok" in said, said
 
 
