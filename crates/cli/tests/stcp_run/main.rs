@@ -239,6 +239,46 @@ fn a_hundred_silent_clients_do_not_delay_a_good_one() {
 }
 
 #[test]
+fn programs_and_relay_may_have_the_same_ports() {
+    let Some(net) = Net::new(&["redis-server", "python3"]) else {
+        return;
+    };
+    let _server = serve(&net, 6379, REDIS);
+    // Connections that connection tracking holds for alive, as their resets were lost; then the
+    // relay gets no other ports than theirs.
+    let script = "
+import socket, struct, subprocess
+def nft(*words):
+    subprocess.run(['nft', *words], check=True)
+def dial(port):
+    s = socket.socket()
+    s.bind(('', port))
+    s.connect(('SERVER', 6379))
+    s.sendall(b'PING\\r\\n')
+    assert s.recv(9) == b'+PONG\\r\\n'
+    return s
+def ports(first, last):
+    with open('/proc/sys/net/ipv4/ip_local_port_range', 'w') as file:
+        file.write(f'{first} {last}')
+ports(50000, 60000)
+nft('add table inet lost')
+nft('add chain inet lost out { type filter hook output priority -400; }')
+nft('add rule inet lost out tcp flags rst drop')
+for port in range(40000, 40010):
+    s = dial(port)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))
+    s.close()
+nft('delete table inet lost')
+ports(40000, 40009)
+s = dial(30001)
+s.sendall(b'CLIENT KILL TYPE normal SKIPME yes\\r\\n')
+assert s.recv(5) == b':10\\r\\n'
+";
+    let script = script.replace("SERVER", SERVER);
+    run(upgraded(&net, &net.client, &["python3", "-c", &script])).expect(0, &[]);
+}
+
+#[test]
 fn a_program_that_writes_and_ends_at_once_loses_nothing() {
     let Some(net) = Net::new(&["busybox", "bash"]) else {
         return;

@@ -148,8 +148,7 @@ impl ServerSide {
             )
             .await;
         // Nobody new is heard from now on.
-        let handshakes = listener.counters();
-        drop(listener);
+        let handshakes = listener.close().await;
         Ok(proxy.finish(Some(handshakes), printer).await)
     }
 }

@@ -58,8 +58,6 @@ pub struct Agent {
     logged: Mutex<Logged>,
     /// Connections that the relay carries.
     relayed: tokio::sync::watch::Sender<usize>,
-    /// Ports of the relay's own connections to servers.
-    own_ports: Mutex<std::collections::BTreeSet<u16>>,
 }
 
 #[derive(Debug, Default)]
@@ -151,7 +149,6 @@ impl Agent {
                 left_out: 0,
             }),
             relayed: tokio::sync::watch::Sender::new(0),
-            own_ports: Mutex::default(),
         })
     }
 

@@ -5,15 +5,13 @@
 //! then whether the peer may be talked to. Nothing is unauthenticated unless the file says so.
 
 mod known_peers;
+mod own_key;
 mod text;
 
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::fs;
-use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -30,6 +28,7 @@ use towline_wire::{Carrier, Side};
 
 pub use known_peers::KnownPeersFileError;
 use known_peers::Meeting;
+pub use own_key::own_key;
 
 /// Our key, in the folder of the first use.
 const OWN_KEY_FILE: &str = "stcp-key.pem";
@@ -271,23 +270,11 @@ impl Policy {
     /// When the key can be neither read nor made.
     pub fn first_use(home: &Path) -> Result<Self, PolicyError> {
         let key_file = home.join(OWN_KEY_FILE);
+        let identity = own_key(&key_file)?;
         let wrong = |problem: String| PolicyError {
             file: key_file.clone(),
             line: None,
             problem,
-        };
-        let identity = match fs::read(&key_file) {
-            Ok(pem) => {
-                Identity::raw_key_from_pem(&pem).map_err(|error| wrong(error.to_string()))?
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                let identity =
-                    Identity::generate_raw_key().map_err(|error| wrong(error.to_string()))?;
-                keep_key(home, &key_file, &identity)
-                    .map_err(|error| wrong(format!("our key cannot be kept: {error}")))?;
-                identity
-            }
-            Err(error) => return Err(wrong(error.to_string())),
         };
         let belief = Belief::KnownPeers(home.join(KNOWN_PEERS_FILE));
         Ok(Self {
@@ -451,16 +438,4 @@ fn server_rule(belief: &Belief, identity: &Identity) -> Result<Arc<Rule<ServerCo
     )
     .map(Arc::new)
     .map_err(|error| error.to_string())
-}
-
-/// Writes a new key for its owner only. Whoever comes second finds the file there and fails.
-fn keep_key(home: &Path, file: &Path, identity: &Identity) -> std::io::Result<()> {
-    fs::create_dir_all(home)?;
-    let mut out = fs::OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(file)?;
-    out.write_all(identity.private_key_pem().as_bytes())?;
-    out.sync_all()
 }

@@ -7,7 +7,7 @@ use towline_identity::{Identity, KeyPin, KnownPeers};
 use towline_wire::{Carrier, Side};
 
 use super::known_peers::{Meeting, meet};
-use super::{Destination, Policy, Refusal};
+use super::{Destination, Policy, Refusal, own_key};
 
 /// A folder that is removed when dropped.
 pub(crate) struct Folder(pub(crate) PathBuf);
@@ -199,6 +199,23 @@ fn the_first_use_makes_a_key_once() {
     );
     fs::write(home.join("stcp-key.pem"), "damaged").unwrap();
     assert!(Policy::first_use(&home).is_err(), "not made anew");
+}
+
+#[test]
+fn all_who_come_first_at_once_get_one_key() {
+    let folder = Folder::new();
+    let file = folder.0.join("new/key.pem");
+    let begin = std::sync::Barrier::new(8);
+    let pins: Vec<_> = std::thread::scope(|scope| {
+        let one = || {
+            begin.wait();
+            own_key(&file).unwrap().key_pin()
+        };
+        let all: Vec<_> = (0..8).map(|_| scope.spawn(one)).collect();
+        all.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    assert!(pins.iter().all(|pin| *pin == pins[0]), "{pins:?}");
+    assert_eq!(fs::read_dir(folder.0.join("new")).unwrap().count(), 1);
 }
 
 #[test]

@@ -8,14 +8,13 @@
 
 mod original;
 
-use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::timeout;
 use towline_stcp::Established;
@@ -28,9 +27,6 @@ use super::{Agent, Asker, Failure};
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 4096;
-
-/// Ports tried for a connection to a server, where one was redirected back to the relay.
-const OWN_TRIES: u32 = 3;
 
 /// How long the way to a program or a server may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -200,11 +196,6 @@ impl Agent {
             let _ = stream.try_write(format!("{}\n", to.port()).as_bytes());
             return;
         }
-        if side == Side::Client && self.lock_own_ports().contains(&from.port()) {
-            // The system remembers the redirect of a program's connection that had this port.
-            tracing::debug!(%from, "one of our own connections came back to us");
-            return reset(&stream);
-        }
         let asker = Asker {
             side,
             carrier: Carrier::Relay,
@@ -246,34 +237,7 @@ impl Agent {
         to: SocketAddr,
         asker: &Asker,
     ) -> Result<(TcpStream, Established), Failure> {
-        for _ in 1..OWN_TRIES {
-            match self.try_client(to, asker).await {
-                // A port that came back to us was reset by us: another one will do.
-                Err(Failure::Io(error)) if error.kind() == io::ErrorKind::ConnectionReset => {}
-                result => return result,
-            }
-        }
-        self.try_client(to, asker).await
-    }
-
-    async fn try_client(
-        &self,
-        to: SocketAddr,
-        asker: &Asker,
-    ) -> Result<(TcpStream, Established), Failure> {
-        let socket = match to {
-            SocketAddr::V4(_) => TcpSocket::new_v4()?,
-            SocketAddr::V6(_) => TcpSocket::new_v6()?,
-        };
-        let any = match to {
-            SocketAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
-            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-        };
-        socket.bind((any, 0).into())?;
-        let _own = OwnPort::new(self, socket.local_addr()?.port());
-        let secure = timeout(CONNECT_TIMEOUT, socket.connect(to))
-            .await
-            .map_err(|_| io::Error::from_raw_os_error(libc::ETIMEDOUT))??;
+        let secure = connect(to).await?;
         let established = self.secure(&secure, asker).await?;
         Ok((secure, established))
     }
@@ -289,13 +253,6 @@ impl Agent {
         Ok((connect(to).await?, established))
     }
 
-    fn lock_own_ports(&self) -> MutexGuard<'_, BTreeSet<u16>> {
-        // Nothing is half done while it is locked.
-        self.own_ports
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
     async fn secure(&self, stream: &TcpStream, asker: &Asker) -> Result<Established, Failure> {
         stream.set_nodelay(true)?;
         // A peer that is gone without a word must not be waited for for ever.
@@ -303,22 +260,6 @@ impl Agent {
         let (established, admitted) = self.establish(stream, asker).await?;
         self.on_established(asker, &admitted);
         Ok(established)
-    }
-}
-
-/// A port that one of the relay's own handshakes uses.
-struct OwnPort<'a>(&'a Agent, u16);
-
-impl<'a> OwnPort<'a> {
-    fn new(agent: &'a Agent, port: u16) -> Self {
-        agent.lock_own_ports().insert(port);
-        Self(agent, port)
-    }
-}
-
-impl Drop for OwnPort<'_> {
-    fn drop(&mut self) {
-        self.0.lock_own_ports().remove(&self.1);
     }
 }
 
