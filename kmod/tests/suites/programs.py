@@ -69,6 +69,45 @@ def a_dynamic_program_is_upgraded():
     transfer(RUN, ACCEPT, CONNECT)
 
 
+# As Go's listeners do from 1.24 on.
+MPTCP = "socket.socket(socket.{}, socket.SOCK_STREAM, 262)"
+ACCEPT_MPTCP = ACCEPT.replace("socket.socket()", MPTCP.format("AF_INET6")).replace("127.0.0.1", "::1")
+CONNECT_MPTCP = ("python3 -S -c 'import socket, sys; s = " + MPTCP + "; s.connect((\"{}\", {{}})); "
+                 "s.sendall(sys.stdin.buffer.read())'")
+
+
+@test(agent=OWN_KEY)
+def multipath_tcp_and_ipv6_are_upgraded_too():
+    for run in (RUN, SHIM):
+        transfer(run, ACCEPT_MPTCP, CONNECT_MPTCP.format("AF_INET6", "::1"))
+        transfer(run, ACCEPT.replace("127.0.0.1", "0.0.0.0"), CONNECT_MPTCP.format("AF_INET", "127.0.0.1"))
+
+
+def made(run, family, kind, protocol, by="made"):
+    """What a static program gets when it asks for such a socket."""
+    return sh(f"{run} /t/calls {by} {PROTOCOL} {family} {kind} {protocol}")[1].strip()
+
+
+@test(agent=OWN_KEY)
+def a_static_program_has_no_stream_past_the_module():
+    inet, inet6, smc, unix = 2, 10, 43, 1
+    stream, nonblocking, datagram, packets = 1, 1 | os.O_NONBLOCK, 2, 5
+    tcp, udp, sctp, mptcp = 6, 17, 132, 262
+    assert made("", inet, stream, 0) == "other"
+    for family in (inet, inet6):
+        for kind, protocol in ((stream, 0), (nonblocking, tcp), (stream, mptcp), (stream, PROTOCOL)):
+            if HAS_HOOK:
+                assert made(RUN, family, kind, protocol) == "module", (family, kind, protocol)
+        for protocol in (0, tcp, mptcp):
+            assert made(SHIM, family, stream, protocol) == "Protocol not supported", (family, protocol)
+    if HAS_HOOK:
+        for what in ((inet, stream, sctp), (inet6, stream, 256), (inet, packets, sctp)):
+            assert made(RUN, *what) == "Invalid argument", what
+        assert made(RUN, smc, stream, 0) in ("Invalid argument", "Address family not supported by protocol")
+        for what in ((inet, datagram, 0), (inet6, datagram, udp), (unix, stream, 0)):
+            assert made(RUN, *what) == "other", what
+
+
 @test(agent=OWN_KEY)
 def a_dynamic_program_is_upgraded_by_the_shim_without_root():
     transfer(SHIM, ACCEPT, CONNECT)

@@ -2,7 +2,8 @@
 //! as they are made.
 //!
 //! Linux 6.6 and later ask `update_socket_protocol` which protocol `socket()` is to use. A program
-//! there answers with the module's number for TCP sockets of one cgroup, whatever is linked how.
+//! there answers with the module's number for TCP and MPTCP sockets of one cgroup, whatever is linked
+//! how, and with no protocol's number for what would be a stream past the module (SCTP, SMC).
 //! The link is pinned: should we be killed, new sockets are upgraded still.
 
 use std::fs;
@@ -11,8 +12,10 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use socket2::{Domain, Protocol, Socket, Type};
+
 use super::bpf::{
-    self, EXIT, Kind, and, call, copy, copy_word, jump_if, jump_unless, jump_unless_same,
+    self, EXIT, Kind, and, call, copy, copy_word, jump, jump_if, jump_unless, jump_unless_same,
     load_double, set, set_double,
 };
 
@@ -23,6 +26,11 @@ const FUNCTION: &str = "update_socket_protocol";
 const BPF_PROG_TYPE_TRACING: u32 = 26;
 const BPF_MODIFY_RETURN: u32 = 26;
 const BPF_FUNC_GET_CURRENT_ANCESTOR_CGROUP_ID: i32 = 123;
+
+/// SMC's address family; it goes back to TCP where the peer has no SMC.
+const AF_SMC: i32 = 43;
+/// No protocol: such a socket cannot be made.
+const NO_PROTOCOL: i32 = -1;
 
 /// `getsockopt` of the module: who the peer is.
 const STCP_PEER: libc::c_int = 1;
@@ -43,7 +51,7 @@ pub fn upgrade_is_available() -> io::Result<()> {
 }
 
 /// Has `socket()` make sockets of `protocol` where processes of `cgroup` (a child of the root)
-/// ask for TCP. `pin` is a path in the BPF file system, which must not be there yet.
+/// ask for TCP or MPTCP, and fail for other streams. `pin` is a path in the BPF file system, which must not be there yet.
 ///
 /// # Errors
 /// Where the kernel has no such hook, or the caller is not root.
@@ -64,17 +72,24 @@ pub fn upgrade_cgroup(cgroup: &Path, protocol: u16, pin: PathBuf) -> io::Result<
         id_too,
         load_double(7, 6, 16),
         copy_word(7, 7),
-        jump_unless_same(0, 1, 10),
+        jump_unless_same(0, 1, 17),
         load_double(2, 6, 0),
         copy_word(2, 2),
+        jump_if(2, AF_SMC, 11),
         jump_if(2, libc::AF_INET, 1),
-        jump_unless(2, libc::AF_INET6, 6),
+        jump_unless(2, libc::AF_INET6, 12),
         load_double(3, 6, 8),
         // Without SOCK_NONBLOCK and SOCK_CLOEXEC.
         and(3, 15),
-        jump_unless(3, libc::SOCK_STREAM, 3),
-        jump_if(7, 0, 1),
-        jump_unless(7, libc::IPPROTO_TCP, 1),
+        jump_if(3, libc::SOCK_DGRAM, 9),
+        jump_if(3, libc::SOCK_RAW, 8),
+        jump_unless(3, libc::SOCK_STREAM, 4),
+        jump_if(7, 0, 5),
+        jump_if(7, libc::IPPROTO_TCP, 4),
+        jump_if(7, libc::IPPROTO_MPTCP, 3),
+        jump_if(7, i32::from(protocol), 2),
+        set(7, NO_PROTOCOL),
+        jump(1),
         set(7, i32::from(protocol)),
         copy(0, 7),
         EXIT,
@@ -90,12 +105,31 @@ impl Drop for Upgrade {
     }
 }
 
-/// Whether a TCP socket that this process makes is one of the module.
+/// Whether each TCP socket that this process can make is one of the module.
 ///
 /// # Errors
-/// When no socket could be made: the module is gone, for example.
+/// When no socket could be made for IPv4: the module is gone, for example.
 pub fn is_upgraded(protocol: u16) -> io::Result<bool> {
-    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
+    if !is_of_module(&Socket::new(Domain::IPV4, Type::STREAM, None)?, protocol)? {
+        return Ok(false);
+    }
+    let others = [
+        (Domain::IPV4, Protocol::MPTCP),
+        (Domain::IPV6, Protocol::TCP),
+        (Domain::IPV6, Protocol::MPTCP),
+    ];
+    for (domain, asked) in others {
+        // One that cannot be made sends nothing.
+        if let Ok(socket) = Socket::new(domain, Type::STREAM, Some(asked))
+            && !is_of_module(&socket, protocol)?
+        {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn is_of_module(socket: &Socket, protocol: u16) -> io::Result<bool> {
     let mut value = [0_u8; 36];
     let mut len = value.len() as libc::socklen_t;
     // SAFETY: the descriptor is open; the kernel writes at most `len` bytes of the buffer.
