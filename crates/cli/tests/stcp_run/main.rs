@@ -70,6 +70,10 @@ fn serve(net: &Net, port: u16, command: &[&str]) -> Upgraded {
 
 /// Without a connection: some servers take only one.
 fn wait_for_port(net: &Net, port: u16) {
+    wait_for_port_at(net, &net.server, port);
+}
+
+fn wait_for_port_at(net: &Net, host: &str, port: u16) {
     /// Its number in the table of sockets.
     const LISTEN: &str = "0A";
     wait_until("the server", || {
@@ -83,7 +87,7 @@ fn wait_for_port(net: &Net, port: u16) {
                 })
             })
         };
-        net.within(&net.server, look).join().unwrap()
+        net.within(host, look).join().unwrap()
     });
 }
 
@@ -297,6 +301,28 @@ fn a_program_that_writes_and_ends_at_once_loses_nothing() {
             came.len()
         );
     }
+}
+
+#[test]
+fn what_a_router_only_forwards_is_left_alone() {
+    let Some(net) = Net::new(&["busybox"]) else {
+        return;
+    };
+    // The router has the same port, at every address.
+    let wanted = ["busybox", "nc", "-l", "-p", "7200", "-e", "echo"];
+    let router = Upgraded::start(upgraded(
+        &net,
+        &net.cable,
+        &[&wanted[..], &["router"]].concat(),
+    ));
+    wait_for_port_at(&net, &net.cable, 7200);
+    let server = Running::start(net.program(&net.server, [&wanted[..], &[MARKER]].concat()));
+    wait_for_port(&net, 7200);
+    let plain = ["busybox", "nc", SERVER, "7200"];
+    run(net.program(&net.client, plain)).expect(0, &[MARKER]);
+    server.wait();
+    let ended = router.end();
+    assert!(!ended.stderr.contains("refused"), "{ended:?}");
 }
 
 /// A client that connects in vain or not, again and again, and says how it went.

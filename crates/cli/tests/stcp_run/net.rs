@@ -26,7 +26,7 @@ const ETH_P_ALL: i32 = 0x0300;
 pub(crate) struct Net {
     pub(crate) client: String,
     pub(crate) server: String,
-    cable: String,
+    pub(crate) cable: String,
     pub(crate) scratch: Scratch,
 }
 

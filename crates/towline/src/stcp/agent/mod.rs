@@ -107,6 +107,8 @@ enum Failure {
     Crowded,
     #[error("the peer sent data that the kernel cannot take over")]
     NotForTheKernel,
+    #[error("it was for {0}, which is another machine")]
+    Elsewhere(SocketAddr),
 }
 
 impl From<SessionError> for Failure {
@@ -125,7 +127,7 @@ impl Failure {
             | Self::Refused(Refusal::Session(
                 SessionError::ClosedInHandshake | SessionError::Truncated,
             )) => libc::ECONNRESET,
-            Self::Refused(_) | Self::NotForTheKernel => libc::EPROTO,
+            Self::Refused(_) | Self::NotForTheKernel | Self::Elsewhere(_) => libc::EPROTO,
         }
     }
 }

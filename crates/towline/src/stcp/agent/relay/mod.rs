@@ -6,6 +6,7 @@
 //! it succeeds, and are then copied to the program over loopback. The redirect itself is the
 //! caller's. Without this process nobody listens at the doors, so connections are refused.
 
+mod local;
 mod original;
 
 use std::io;
@@ -249,6 +250,10 @@ impl Agent {
         to: SocketAddr,
         asker: &Asker,
     ) -> Result<(TcpStream, Established), Failure> {
+        // A connection that this machine only forwards; the way on is not for clear bytes.
+        if !local::is_local(to.ip())? {
+            return Err(Failure::Elsewhere(to));
+        }
         let established = self.secure(peer, asker).await?;
         Ok((connect(to).await?, established))
     }
