@@ -101,9 +101,14 @@ def a_static_program_has_no_stream_past_the_module():
         for protocol in (0, tcp, mptcp):
             assert made(SHIM, family, stream, protocol) == "Protocol not supported", (family, protocol)
     if HAS_HOOK:
-        for what in ((inet, stream, sctp), (inet6, stream, 256), (inet, packets, sctp)):
-            assert made(RUN, *what) == "Invalid argument", what
-        assert made(RUN, smc, stream, 0) in ("Invalid argument", "Address family not supported by protocol")
+        for what in ((inet, stream, sctp), (inet6, stream, 256), (inet, packets, sctp), (smc, stream, 0)):
+            assert made(RUN, *what) == "Protocol not supported", what
+        # io_uring does not ask what `socket()` asks.
+        for family in (inet, inet6):
+            assert made("", family, stream, 0, "uring_made") == "other"
+            assert made(RUN, family, stream, 0, "uring_made") == "Protocol not supported"
+            assert made(RUN, family, stream, PROTOCOL, "uring_made") == "module"
+            assert made(RUN, family, datagram, 0, "uring_made") == "other"
         for what in ((inet, datagram, 0), (inet6, datagram, udp), (unix, stream, 0)):
             assert made(RUN, *what) == "other", what
 
