@@ -340,7 +340,7 @@ fn said(net: &Net) -> String {
 
 #[test]
 fn a_killed_run_leaves_its_program_refused_and_says_how_to_clean_up() {
-    let Some(net) = Net::new(&["redis-server", "redis-cli"]) else {
+    let Some(net) = Net::new(&["redis-server", "redis-cli", "busybox", "setpriv"]) else {
         return;
     };
     let _server = serve(&net, 6379, REDIS);
@@ -348,10 +348,33 @@ fn a_killed_run_leaves_its_program_refused_and_says_how_to_clean_up() {
     let client = Running::start(restless(&net));
     wait_until("the client's first word", || said(&net).contains(MARKER));
     let killed = client.pid();
+    let rules = net
+        .program(&net.client, ["nft", "list", "ruleset"])
+        .output();
+    let rules = String::from_utf8(rules.unwrap().stdout).unwrap();
     client.kill();
     std::fs::write(net.scratch.path("said"), "").unwrap();
     wait_until("refusals", || said(&net).matches("refused").count() > 3);
     assert_encrypted(sniffer, 1000);
+    // Nobody else can take the relay's place.
+    let doors: Vec<u16> = rules
+        .split("redirect to :")
+        .skip(1)
+        .filter_map(|rest| rest.split_whitespace().next()?.parse().ok())
+        .collect();
+    assert_eq!(doors.len(), 3, "{rules}");
+    for door in doors {
+        let listen = format!("exec busybox nc -l -p {door}");
+        let nobody = [
+            "setpriv",
+            "--reuid=65534",
+            "--clear-groups",
+            "sh",
+            "-c",
+            &listen,
+        ];
+        run(net.program(&net.client, nobody)).expect(1, &["Permission denied"]);
+    }
     assert!(
         !said(&net).contains(&format!("\"{MARKER}")),
         "{}",

@@ -32,6 +32,10 @@ const BACKLOG: i32 = 4096;
 /// How long the way to a program or a server may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Where the doors are, if the system lets us: programs may outlive us, redirected there still, and
+/// no other user shall listen in our place.
+const PRIVILEGED: std::ops::Range<u16> = 512..1024;
+
 /// The two doors.
 #[derive(Debug)]
 pub struct Relay {
@@ -57,8 +61,20 @@ struct Door {
 }
 
 impl Door {
-    fn open(v4: Ipv4Addr, v6: Ipv6Addr) -> io::Result<Self> {
-        let listener = listen(SocketAddr::from((v4, 0)))?;
+    /// At the first of `ports` that is free. 0 is one that the system chooses; others are taken even
+    /// if old connections linger there.
+    fn open(v4: Ipv4Addr, v6: Ipv6Addr, ports: impl IntoIterator<Item = u16>) -> io::Result<Self> {
+        ports
+            .into_iter()
+            .find_map(|port| match Self::open_at(v4, v6, port) {
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => None,
+                result => Some(result),
+            })
+            .unwrap_or_else(|| Err(io::ErrorKind::AddrInUse.into()))
+    }
+
+    fn open_at(v4: Ipv4Addr, v6: Ipv6Addr, port: u16) -> io::Result<Self> {
+        let listener = listen(SocketAddr::from((v4, port)))?;
         let port = listener.local_addr()?.port();
         let v6 = match listen(SocketAddr::from((v6, port))) {
             Ok(listener) => Some(listener),
@@ -95,6 +111,7 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
     }
+    socket.set_reuse_address(address.port() != 0)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     socket.set_nonblocking(true)?;
@@ -102,23 +119,22 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 impl Relay {
-    /// Opens both doors at ports that the system chooses. Within a tokio runtime.
+    /// Opens both doors, at ports below 1024 where the system lets us. Within a tokio runtime.
     ///
     /// # Errors
     /// What the system said.
     pub fn open() -> io::Result<Self> {
-        // The port that IPv4 got may be taken in IPv6.
-        let open = |v4, v6| {
-            (0..8)
-                .find_map(|_| match Door::open(v4, v6) {
-                    Err(error) if error.kind() == io::ErrorKind::AddrInUse => None,
-                    result => Some(result),
-                })
-                .unwrap_or_else(|| Err(io::ErrorKind::AddrInUse.into()))
-        };
+        Self::open_at(|| PRIVILEGED.rev()).or_else(|error| match error.kind() {
+            // The port that IPv4 got may be taken in IPv6.
+            io::ErrorKind::PermissionDenied => Self::open_at(|| std::iter::repeat_n(0, 8)),
+            _ => Err(error),
+        })
+    }
+
+    fn open_at<P: IntoIterator<Item = u16>>(ports: impl Fn() -> P) -> io::Result<Self> {
         Ok(Self {
-            inner: open(Ipv4Addr::LOCALHOST, Ipv6Addr::LOCALHOST)?,
-            outer: open(Ipv4Addr::UNSPECIFIED, Ipv6Addr::UNSPECIFIED)?,
+            inner: Door::open(Ipv4Addr::LOCALHOST, Ipv6Addr::LOCALHOST, ports())?,
+            outer: Door::open(Ipv4Addr::UNSPECIFIED, Ipv6Addr::UNSPECIFIED, ports())?,
         })
     }
 
