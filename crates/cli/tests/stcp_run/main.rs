@@ -18,7 +18,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{Ended, Running, wait_until};
-use net::{Net, SERVER, SERVER_V6, Sniffer};
+use net::{CLIENT, Net, SERVER, SERVER_V6, Sniffer};
 use rustix::process::Signal;
 
 const MARKER: &str = "the-marker-that-must-not-be-seen";
@@ -323,6 +323,54 @@ fn what_a_router_only_forwards_is_left_alone() {
     server.wait();
     let ended = router.end();
     assert!(!ended.stderr.contains("refused"), "{ended:?}");
+}
+
+#[test]
+fn connections_from_outside_leave_descriptors_for_the_programs_own() {
+    let Some(net) = Net::new(&["python3", "prlimit"]) else {
+        return;
+    };
+    // The server greets whoever comes; when nobody comes any more, it goes to the client itself.
+    let server = format!(
+        "
+import socket
+door = socket.create_server(('0.0.0.0', 7300), backlog=200)
+door.settimeout(3)
+met = []
+try:
+    while True:
+        met.append(door.accept()[0])
+        met[-1].sendall(b'!')
+except TimeoutError:
+    pass
+print('met', len(met), socket.create_connection(('{CLIENT}', 7301)).recv(100).decode())
+"
+    );
+    let client = format!(
+        "
+import socket
+back = socket.create_server(('0.0.0.0', 7301))
+def greeted():
+    s = socket.create_connection(('{SERVER}', 7300))
+    try:
+        return s if s.recv(1) else None
+    except ConnectionResetError:
+        return None
+friends = [greeted() for _ in range(100)]
+print('greeted', len(friends) - friends.count(None))
+back.accept()[0].sendall(b'welcome')
+"
+    );
+    let towline = env!("CARGO_BIN_EXE_towline");
+    let limited = ["prlimit", "--nofile=256:256", towline];
+    let run_relayed = ["stcp", "run", "--tier", "relay", "--", "python3", "-c"];
+    let server = [&limited[..], &run_relayed, &[&server]].concat();
+    let mut server = Upgraded::start(net.program(&net.server, server));
+    wait_for_port(&net, 7300);
+    let client = upgraded(&net, &net.client, &["python3", "-c", &client]);
+    run(client).expect(0, &["greeted 64"]);
+    let ended = server.0.take().unwrap().wait();
+    ended.expect(0, &["met 64 welcome", "too many connections from outside"]);
 }
 
 /// A client that connects in vain or not, again and again, and says how it went.

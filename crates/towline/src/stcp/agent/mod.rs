@@ -25,6 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 use towline_stcp::{Established, SessionError};
 use towline_wire::{Carrier, Side};
@@ -58,6 +59,8 @@ pub struct Agent {
     logged: Mutex<Logged>,
     /// Connections that the relay carries.
     relayed: tokio::sync::watch::Sender<usize>,
+    /// Places for those of them that come from outside.
+    outside: Semaphore,
 }
 
 #[derive(Debug, Default)]
@@ -107,6 +110,8 @@ enum Failure {
     Crowded,
     #[error("the peer sent data that the kernel cannot take over")]
     NotForTheKernel,
+    #[error("too many connections from outside are open")]
+    Full,
     #[error("it was for {0}, which is another machine")]
     Elsewhere(SocketAddr),
 }
@@ -124,6 +129,7 @@ impl Failure {
             Self::Io(error) => error.raw_os_error().unwrap_or(libc::EIO),
             Self::TimedOut => libc::ETIMEDOUT,
             Self::Crowded
+            | Self::Full
             | Self::Refused(Refusal::Session(
                 SessionError::ClosedInHandshake | SessionError::Truncated,
             )) => libc::ECONNRESET,
@@ -133,16 +139,18 @@ impl Failure {
 }
 
 impl Agent {
-    /// An agent that acts by `policy`.
+    /// An agent that acts by `policy`. How many strangers it bears goes by the limit of descriptors
+    /// that is in force now.
     pub fn new(policy: Policy) -> Arc<Self> {
         Self::with_timeout(policy, HANDSHAKE_TIMEOUT)
     }
 
     fn with_timeout(policy: Policy, handshake_timeout: Duration) -> Arc<Self> {
+        let descriptors = descriptor_limit();
         Arc::new(Self {
             policy: RwLock::new(Arc::new(policy)),
             clients: Slots::default(),
-            servers: Slots::default(),
+            servers: Slots::for_strangers(descriptors),
             handshake_timeout,
             counters: Counters::default(),
             logged: Mutex::new(Logged {
@@ -151,6 +159,7 @@ impl Agent {
                 left_out: 0,
             }),
             relayed: tokio::sync::watch::Sender::new(0),
+            outside: Semaphore::new(relay::most_from_outside(descriptors)),
         })
     }
 
@@ -250,4 +259,15 @@ impl Agent {
         } = asker;
         tracing::warn!(%peer, ?side, ?carrier, pid, uid, "refused: {why}");
     }
+}
+
+/// How many descriptors this process may have.
+fn descriptor_limit() -> usize {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the kernel writes one `rlimit`, which `limit` is; if it fails, nothing is written.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX)
 }
