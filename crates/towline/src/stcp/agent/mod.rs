@@ -48,6 +48,21 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Log lines about refused connections in a second; strangers can cause them.
 const REFUSALS_LOGGED: u32 = 20;
 
+/// What TCP itself tells a program of its peer or of the way there. Other errors are the agent's own:
+/// that it lacks a file or a descriptor is not the program's to know.
+const TCP_ERRORS: [i32; 10] = [
+    libc::ECONNREFUSED,
+    libc::ECONNRESET,
+    libc::ECONNABORTED,
+    libc::ETIMEDOUT,
+    libc::EHOSTUNREACH,
+    libc::EHOSTDOWN,
+    libc::ENETUNREACH,
+    libc::ENETDOWN,
+    libc::EADDRNOTAVAIL,
+    libc::EPIPE,
+];
+
 /// The agent. One for each process, shared by its carriers.
 #[derive(Debug)]
 pub struct Agent {
@@ -126,7 +141,10 @@ impl Failure {
     /// What a program sees as errno: what TCP would say, or EPROTO.
     fn errno(&self) -> i32 {
         match self {
-            Self::Io(error) => error.raw_os_error().unwrap_or(libc::EIO),
+            Self::Io(error) => match error.raw_os_error() {
+                Some(number) if TCP_ERRORS.contains(&number) => number,
+                _ => libc::EPROTO,
+            },
             Self::TimedOut => libc::ETIMEDOUT,
             Self::Crowded
             | Self::Full
