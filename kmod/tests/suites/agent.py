@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import resource
 import select
 import signal
 import socket
@@ -158,6 +159,24 @@ def the_agents_file_is_its_own_and_ends_with_the_handshake():
         request.done(-errno.EACCES)
         fails(errno.EACCES, connecting.result)
         request.close()
+
+
+@test()
+def an_agent_without_descriptors_answers_when_it_has_some(agent):
+    def limit(soft):
+        resource.prlimit(agent.process.pid, resource.RLIMIT_NOFILE, (soft, hard))
+    soft, hard = resource.prlimit(agent.process.pid, resource.RLIMIT_NOFILE)
+    taken = [int(name) for name in os.listdir(f"/proc/{agent.process.pid}/fd")]
+    limit(next(number for number in range(1000) if number not in taken))
+    with listener() as l:
+        connecting = Background(connect, l)
+        until("it waits", lambda: counter("pending") > 0)
+        time.sleep(0.5)
+        assert agent.process.poll() is None, "the agent ended"
+        limit(soft)
+        client = connecting.result()
+        server, _ = l.accept()
+    exchange(client, server)
 
 
 @test(agent=None)

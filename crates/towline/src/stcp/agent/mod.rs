@@ -45,7 +45,10 @@ use slots::Slots;
 /// A handshake that takes longer is given up.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Log lines about refused connections in a second; strangers can cause them.
+/// Over so long the lines of the log are limited; strangers can cause them.
+const LOGGED: Duration = Duration::from_secs(1);
+
+/// Such lines about refused connections.
 const REFUSALS_LOGGED: u32 = 20;
 
 /// What TCP itself tells a program of its peer or of the way there. Other errors are the agent's own:
@@ -100,6 +103,20 @@ struct Logged {
     since: Instant,
     lines: u32,
     left_out: u64,
+}
+
+/// What goes wrong again and again is logged once a second.
+#[derive(Debug, Default)]
+struct Complaint(Option<Instant>);
+
+impl Complaint {
+    fn is_due(&mut self) -> bool {
+        let is_due = self.0.is_none_or(|last| last.elapsed() >= LOGGED);
+        if is_due {
+            self.0 = Some(Instant::now());
+        }
+        is_due
+    }
 }
 
 /// Who wants what; for the log.
@@ -252,7 +269,7 @@ impl Agent {
     fn on_refused(&self, asker: &Asker, why: &Failure) {
         self.counters.refused.fetch_add(1, Ordering::Relaxed);
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
-        if logged.since.elapsed() >= Duration::from_secs(1) {
+        if logged.since.elapsed() >= LOGGED {
             if logged.left_out > 0 {
                 tracing::warn!("{} more connections were refused", logged.left_out);
             }

@@ -123,6 +123,17 @@ fn programs_are_told_of_tcps_errors_and_not_of_the_agents_own() {
     assert_eq!(Failure::from(other).errno(), libc::EPROTO);
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_goes_on_is_complained_of_once_a_second() {
+    let mut complaint = super::Complaint::default();
+    let mut due = 0;
+    for _ in 0..100 {
+        due += u32::from(complaint.is_due());
+        tokio::time::advance(Duration::from_millis(50)).await;
+    }
+    assert_eq!(due, 5);
+}
+
 /// A program's side of the preload carrier.
 fn hand_over(path: &std::path::Path, stream: &std::net::TcpStream, side: Side) -> i32 {
     let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::SEQPACKET, None);

@@ -17,14 +17,14 @@ use std::time::Duration;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 use towline_stcp::Established;
 use towline_wire::{Carrier, Side};
 
 use super::super::splice::splice;
 use super::super::stream::Stream;
 use super::handshake::Wire;
-use super::{Agent, Asker, Failure};
+use super::{Agent, Asker, Complaint, Failure};
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 4096;
@@ -39,9 +39,6 @@ const PRIVILEGED: std::ops::Range<u16> = 512..1024;
 /// Cap: of so many descriptors that the process may have, one relayed connection from outside. Each
 /// takes two, so half of them are left for what programs open.
 const DESCRIPTORS_EACH: usize = 4;
-
-/// Between two lines of the log about connections that could not be accepted.
-const COMPLAINT: Duration = Duration::from_secs(1);
 
 /// The two doors.
 #[derive(Debug)]
@@ -181,14 +178,13 @@ impl Agent {
     }
 
     async fn serve_door(self: Arc<Self>, door: &Door, side: Side, probe: Option<SocketAddr>) {
-        let mut complained: Option<Instant> = None;
+        let mut complaint = Complaint::default();
         loop {
             let (stream, from) = match door.accept().await {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     // No descriptors left, most likely: others have to be given back first.
-                    if complained.is_none_or(|then| then.elapsed() >= COMPLAINT) {
-                        complained = Some(Instant::now());
+                    if complaint.is_due() {
                         tracing::warn!("redirected connections cannot be accepted: {error}");
                     }
                     tokio::time::sleep(Duration::from_millis(20)).await;
