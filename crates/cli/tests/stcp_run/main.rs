@@ -502,6 +502,36 @@ fn without_a_redirect_the_program_is_not_started() {
     assert!(!Path::new(&mark).exists());
 }
 
+#[test]
+fn who_leaves_the_cgroup_is_ended_and_the_run_with_it() {
+    let Some(net) = Net::new(&[]) else {
+        return;
+    };
+    for orphan in [false, true] {
+        let file = net.scratch.path("pid");
+        let _ = std::fs::remove_file(&file);
+        let leave = format!("sleep 600 & echo $! > {}", file.display());
+        let script = match orphan {
+            true => format!("({leave}); sleep 600"),
+            false => format!("{leave}; wait"),
+        };
+        let program = Running::start(upgraded(&net, &net.client, &["sh", "-c", &script]));
+        let pid = || std::fs::read_to_string(&file).unwrap_or_default();
+        wait_until("the child", || pid().ends_with('\n'));
+        // As PID 1 does with a new session.
+        let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let mount = table.lines().find(|line| line.contains(" - cgroup2 "));
+        let mount = mount.and_then(|line| line.split(' ').nth(4)).unwrap();
+        std::fs::write(Path::new(mount).join("cgroup.procs"), pid()).unwrap();
+        let words = format!("{} (sleep) left the run's cgroup", pid().trim());
+        let ended = program.wait().expect(1, &[&words]);
+        assert!(ended.took < Duration::from_secs(10), "{ended:?}");
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid().trim()));
+        assert!(stat.as_ref().is_ok_and(|stat| stat.contains(") Z")) || stat.is_err());
+        assert_eq!(net.tables(&net.client), "");
+    }
+}
+
 /// This program again: one test of it, which plays its part.
 fn chaotic(net: &Net, host: &str, part: &str) -> Command {
     let program = std::env::current_exe().unwrap();

@@ -27,6 +27,7 @@ use super::cgroup::Cgroup;
 use super::program::is_static;
 use super::redirect::Redirect;
 use super::status::{left_over_commands, warn_of_left_overs};
+use super::strays::Family;
 use super::tiers::{Tier, TierStatus, can_change_sockets, module_protocol, shim};
 use crate::commands::stcpd::{PolicyArgs, raise_descriptor_limit};
 use crate::exit::{Exit, Failure};
@@ -43,6 +44,9 @@ const LOOK: Duration = Duration::from_millis(200);
 
 /// How often is looked whether the redirect is still there. Meanwhile the guard holds.
 const CHECK: Duration = Duration::from_secs(5);
+
+/// How often is looked whether somebody has left.
+const HEADCOUNT: Duration = Duration::from_secs(1);
 
 /// Flags of `run`.
 #[derive(clap::Args)]
@@ -147,10 +151,16 @@ impl RunArgs {
         printer: Printer,
         force: impl FnOnce(&Cgroup) -> Result<(Force, Vec<String>), String>,
     ) -> Result<Exit, Failure> {
+        let family = Family::adopt()
+            .map_err(|error| cannot(format!("orphans cannot be adopted: {error}")))?;
         let cgroup = Cgroup::create().map_err(cannot)?;
         match force(&cgroup) {
             Ok((force, probe)) => {
-                let place = Place::Cgroup { cgroup, force };
+                let place = Place::Cgroup {
+                    cgroup,
+                    force,
+                    family,
+                };
                 self.run_to_the_end(tier, place, probe, printer).await
             }
             Err(why) => {
@@ -210,12 +220,10 @@ enum Place {
     Cgroup {
         cgroup: Cgroup,
         force: Force,
+        family: Family,
     },
     /// The preload shim, and a filter that refuses what goes past it. Both last by themselves.
-    Shim {
-        library: PathBuf,
-        protocol: u16,
-    },
+    Shim { library: PathBuf, protocol: u16 },
 }
 
 /// What a tier has put in force.
@@ -268,9 +276,28 @@ impl Place {
         }
     }
 
+    /// Ends what came of the run and is not here any more; an error if there was any.
+    async fn end_strays(&self, program: Option<Pid>) -> Result<(), Failure> {
+        let Self::Cgroup { family, .. } = self else {
+            return Ok(());
+        };
+        let strays = family.end_strays(program).await;
+        if strays.is_empty() {
+            return Ok(());
+        }
+        Err(Failure::new(
+            Exit::Other,
+            format!(
+                "{} left the run's cgroup and could go on in clear: everything was ended",
+                strays.join(", ")
+            ),
+        )
+        .next("start no sessions in the program (`su -l`, `login` and `sshd` do under systemd)"))
+    }
+
     /// Every process ends, then what is in force goes, then the cgroup with its guard.
     async fn take_down(self) -> Result<(), Failure> {
-        let Self::Cgroup { cgroup, force } = self else {
+        let Self::Cgroup { cgroup, force, .. } = self else {
             return Ok(());
         };
         let wrong = |why| Failure::new(Exit::Other, why).next("see `towline stcp status`");
@@ -393,6 +420,7 @@ async fn wait(
     let pid = child.id().and_then(|pid| Pid::from_raw(pid as i32));
     let mut look = tokio::time::interval(LOOK);
     let mut check = tokio::time::interval(CHECK);
+    let mut headcount = tokio::time::interval(HEADCOUNT);
     let mut status: Option<ExitStatus> = None;
     let mut deadline = None;
     loop {
@@ -425,6 +453,7 @@ async fn wait(
                 break;
             }
             _ = look.tick(), if status.is_some() => {}
+            _ = headcount.tick() => place.end_strays(pid.filter(|_| status.is_none())).await?,
             _ = check.tick() => {
                 if !place.is_in_force() {
                     return Err(Failure::new(
@@ -436,6 +465,7 @@ async fn wait(
             }
         }
         if status.is_some() && !place.is_populated() {
+            place.end_strays(None).await?;
             break;
         }
     }
