@@ -18,7 +18,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{Ended, Running, wait_until};
-use net::{Net, SERVER, SERVER_V6, Sniffer};
+use net::{CLIENT, Net, SERVER, SERVER_V6, Sniffer};
 use rustix::process::Signal;
 
 const MARKER: &str = "the-marker-that-must-not-be-seen";
@@ -70,6 +70,10 @@ fn serve(net: &Net, port: u16, command: &[&str]) -> Upgraded {
 
 /// Without a connection: some servers take only one.
 fn wait_for_port(net: &Net, port: u16) {
+    wait_for_port_at(net, &net.server, port);
+}
+
+fn wait_for_port_at(net: &Net, host: &str, port: u16) {
     /// Its number in the table of sockets.
     const LISTEN: &str = "0A";
     wait_until("the server", || {
@@ -83,7 +87,7 @@ fn wait_for_port(net: &Net, port: u16) {
                 })
             })
         };
-        net.within(&net.server, look).join().unwrap()
+        net.within(host, look).join().unwrap()
     });
 }
 
@@ -299,6 +303,76 @@ fn a_program_that_writes_and_ends_at_once_loses_nothing() {
     }
 }
 
+#[test]
+fn what_a_router_only_forwards_is_left_alone() {
+    let Some(net) = Net::new(&["busybox"]) else {
+        return;
+    };
+    // The router has the same port, at every address.
+    let wanted = ["busybox", "nc", "-l", "-p", "7200", "-e", "echo"];
+    let router = Upgraded::start(upgraded(
+        &net,
+        &net.cable,
+        &[&wanted[..], &["router"]].concat(),
+    ));
+    wait_for_port_at(&net, &net.cable, 7200);
+    let server = Running::start(net.program(&net.server, [&wanted[..], &[MARKER]].concat()));
+    wait_for_port(&net, 7200);
+    let plain = ["busybox", "nc", SERVER, "7200"];
+    run(net.program(&net.client, plain)).expect(0, &[MARKER]);
+    server.wait();
+    let ended = router.end();
+    assert!(!ended.stderr.contains("refused"), "{ended:?}");
+}
+
+#[test]
+fn connections_from_outside_leave_descriptors_for_the_programs_own() {
+    let Some(net) = Net::new(&["python3", "prlimit"]) else {
+        return;
+    };
+    // The server greets whoever comes; when nobody comes any more, it goes to the client itself.
+    let server = format!(
+        "
+import socket
+door = socket.create_server(('0.0.0.0', 7300), backlog=200)
+door.settimeout(3)
+met = []
+try:
+    while True:
+        met.append(door.accept()[0])
+        met[-1].sendall(b'!')
+except TimeoutError:
+    pass
+print('met', len(met), socket.create_connection(('{CLIENT}', 7301)).recv(100).decode())
+"
+    );
+    let client = format!(
+        "
+import socket
+back = socket.create_server(('0.0.0.0', 7301))
+def greeted():
+    s = socket.create_connection(('{SERVER}', 7300))
+    try:
+        return s if s.recv(1) else None
+    except ConnectionResetError:
+        return None
+friends = [greeted() for _ in range(100)]
+print('greeted', len(friends) - friends.count(None))
+back.accept()[0].sendall(b'welcome')
+"
+    );
+    let towline = env!("CARGO_BIN_EXE_towline");
+    let limited = ["prlimit", "--nofile=256:256", towline];
+    let run_relayed = ["stcp", "run", "--tier", "relay", "--", "python3", "-c"];
+    let server = [&limited[..], &run_relayed, &[&server]].concat();
+    let mut server = Upgraded::start(net.program(&net.server, server));
+    wait_for_port(&net, 7300);
+    let client = upgraded(&net, &net.client, &["python3", "-c", &client]);
+    run(client).expect(0, &["greeted 64"]);
+    let ended = server.0.take().unwrap().wait();
+    ended.expect(0, &["met 64 welcome", "too many connections from outside"]);
+}
+
 /// A client that connects in vain or not, again and again, and says how it went.
 fn restless(net: &Net) -> Command {
     let script = format!(
@@ -314,7 +388,7 @@ fn said(net: &Net) -> String {
 
 #[test]
 fn a_killed_run_leaves_its_program_refused_and_says_how_to_clean_up() {
-    let Some(net) = Net::new(&["redis-server", "redis-cli"]) else {
+    let Some(net) = Net::new(&["redis-server", "redis-cli", "busybox", "setpriv"]) else {
         return;
     };
     let _server = serve(&net, 6379, REDIS);
@@ -322,10 +396,33 @@ fn a_killed_run_leaves_its_program_refused_and_says_how_to_clean_up() {
     let client = Running::start(restless(&net));
     wait_until("the client's first word", || said(&net).contains(MARKER));
     let killed = client.pid();
+    let rules = net
+        .program(&net.client, ["nft", "list", "ruleset"])
+        .output();
+    let rules = String::from_utf8(rules.unwrap().stdout).unwrap();
     client.kill();
     std::fs::write(net.scratch.path("said"), "").unwrap();
     wait_until("refusals", || said(&net).matches("refused").count() > 3);
     assert_encrypted(sniffer, 1000);
+    // Nobody else can take the relay's place.
+    let doors: Vec<u16> = rules
+        .split("redirect to :")
+        .skip(1)
+        .filter_map(|rest| rest.split_whitespace().next()?.parse().ok())
+        .collect();
+    assert_eq!(doors.len(), 3, "{rules}");
+    for door in doors {
+        let listen = format!("exec busybox nc -l -p {door}");
+        let nobody = [
+            "setpriv",
+            "--reuid=65534",
+            "--clear-groups",
+            "sh",
+            "-c",
+            &listen,
+        ];
+        run(net.program(&net.client, nobody)).expect(1, &["Permission denied"]);
+    }
     assert!(
         !said(&net).contains(&format!("\"{MARKER}")),
         "{}",

@@ -2,7 +2,7 @@
 //!
 //! `out` and `in` redirect the connections of the cgroup's sockets to the relay's doors;
 //! `guard_out` and `guard_in` answer with a reset to what was not redirected and yet would cross
-//! the machine's edge. What stays on this machine stays as it is.
+//! the machine's edge. What stays on this machine stays as it is, and so does what a router forwards.
 //!
 //! `zone` has connection tracking remember programs' connections apart from all others: the relay's
 //! own, to the same place and by chance from the same port, would else be taken for one of those
@@ -68,7 +68,7 @@ fn rules(table: &str, cgroup: &str, ports: RelayPorts, probe: SocketAddr) -> Str
   }}
   chain in {{
     type nat hook prerouting priority -100; policy accept;
-    iifname != \"lo\" {ours} redirect to :{outer}
+    iifname != \"lo\" fib daddr type local {ours} redirect to :{outer}
   }}
   chain guard_out {{
     type filter hook output priority 0; policy accept;
@@ -153,5 +153,8 @@ mod tests {
         let all = "level 1 \"unified/x\" redirect to :1001";
         assert!(place("fib daddr type local accept") < place(all));
         assert!(place(all) < place("redirect to :1002"));
+        // To a socket that listens at every address, what is only forwarded would seem to be for it.
+        let arriving = "iifname != \"lo\" fib daddr type local meta l4proto tcp socket";
+        assert!(place(arriving) < place("redirect to :1002"));
     }
 }

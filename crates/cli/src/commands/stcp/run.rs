@@ -293,7 +293,9 @@ impl Place {
                     redirect.remove().map_err(wrong)?;
                 }
             }
-            Force::Upgrade(upgrade) => drop(upgrade),
+            Force::Upgrade(upgrade) => {
+                upgrade.remove().map_err(|error| wrong(error.to_string()))?;
+            }
         }
         cgroup.remove().map_err(wrong)
     }

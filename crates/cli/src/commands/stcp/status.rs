@@ -102,7 +102,7 @@ pub(crate) fn left_over_commands() -> Vec<String> {
     });
     let pins = cgroup::left_over_pins()
         .into_iter()
-        .map(|pin| format!("rm {}", pin.display()));
+        .map(|pin| format!("rm -r {}", pin.display()));
     // Programs first, or they would go on without the rest.
     cgroups.chain(tables).chain(pins).collect()
 }

@@ -51,6 +51,21 @@ const MAX_JUDGING: usize = 4;
 /// Log lines about refused connections in a second; strangers can cause them.
 const REFUSALS_LOGGED: u32 = 20;
 
+/// What TCP itself tells a program of its peer or of the way there. Other errors are the agent's own:
+/// that it lacks a file or a descriptor is not the program's to know.
+const TCP_ERRORS: [i32; 10] = [
+    libc::ECONNREFUSED,
+    libc::ECONNRESET,
+    libc::ECONNABORTED,
+    libc::ETIMEDOUT,
+    libc::EHOSTUNREACH,
+    libc::EHOSTDOWN,
+    libc::ENETUNREACH,
+    libc::ENETDOWN,
+    libc::EADDRNOTAVAIL,
+    libc::EPIPE,
+];
+
 /// The agent. One for each process, shared by its carriers.
 #[derive(Debug)]
 pub struct Agent {
@@ -63,6 +78,8 @@ pub struct Agent {
     judging: Semaphore,
     /// Connections that the relay carries.
     relayed: tokio::sync::watch::Sender<usize>,
+    /// Places for those of them that come from outside.
+    outside: Semaphore,
 }
 
 #[derive(Debug, Default)]
@@ -112,6 +129,10 @@ enum Failure {
     Crowded,
     #[error("the peer sent data that the kernel cannot take over")]
     NotForTheKernel,
+    #[error("too many connections from outside are open")]
+    Full,
+    #[error("it was for {0}, which is another machine")]
+    Elsewhere(SocketAddr),
 }
 
 impl From<SessionError> for Failure {
@@ -124,28 +145,34 @@ impl Failure {
     /// What a program sees as errno: what TCP would say, or EPROTO.
     fn errno(&self) -> i32 {
         match self {
-            Self::Io(error) => error.raw_os_error().unwrap_or(libc::EIO),
+            Self::Io(error) => match error.raw_os_error() {
+                Some(number) if TCP_ERRORS.contains(&number) => number,
+                _ => libc::EPROTO,
+            },
             Self::TimedOut => libc::ETIMEDOUT,
             Self::Crowded
+            | Self::Full
             | Self::Refused(Refusal::Session(
                 SessionError::ClosedInHandshake | SessionError::Truncated,
             )) => libc::ECONNRESET,
-            Self::Refused(_) | Self::NotForTheKernel => libc::EPROTO,
+            Self::Refused(_) | Self::NotForTheKernel | Self::Elsewhere(_) => libc::EPROTO,
         }
     }
 }
 
 impl Agent {
-    /// An agent that acts by `policy`.
+    /// An agent that acts by `policy`. How many strangers it bears goes by the limit of descriptors
+    /// that is in force now.
     pub fn new(policy: Policy) -> Arc<Self> {
         Self::with_timeout(policy, HANDSHAKE_TIMEOUT)
     }
 
     fn with_timeout(policy: Policy, handshake_timeout: Duration) -> Arc<Self> {
+        let descriptors = descriptor_limit();
         Arc::new(Self {
             policy: RwLock::new(Arc::new(policy)),
             clients: Slots::default(),
-            servers: Slots::default(),
+            servers: Slots::for_strangers(descriptors),
             handshake_timeout,
             counters: Counters::default(),
             logged: Mutex::new(Logged {
@@ -155,6 +182,7 @@ impl Agent {
             }),
             judging: Semaphore::new(MAX_JUDGING),
             relayed: tokio::sync::watch::Sender::new(0),
+            outside: Semaphore::new(relay::most_from_outside(descriptors)),
         })
     }
 
@@ -259,4 +287,15 @@ impl Agent {
         } = asker;
         tracing::warn!(%peer, ?side, ?carrier, pid, uid, "refused: {why}");
     }
+}
+
+/// How many descriptors this process may have.
+fn descriptor_limit() -> usize {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the kernel writes one `rlimit`, which `limit` is; if it fails, nothing is written.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX)
 }

@@ -110,6 +110,19 @@ async fn a_peer_in_clear_is_told_apart_at_its_first_bytes() {
     );
 }
 
+#[test]
+fn programs_are_told_of_tcps_errors_and_not_of_the_agents_own() {
+    let told = |number| Failure::from(std::io::Error::from_raw_os_error(number)).errno();
+    for number in [libc::ECONNREFUSED, libc::EHOSTUNREACH, libc::ETIMEDOUT] {
+        assert_eq!(told(number), number);
+    }
+    for number in [libc::ENOENT, libc::EMFILE, libc::ENOSPC, libc::EAGAIN] {
+        assert_eq!(told(number), libc::EPROTO);
+    }
+    let other = std::io::Error::other("the judge is gone");
+    assert_eq!(Failure::from(other).errno(), libc::EPROTO);
+}
+
 /// A program's side of the preload carrier.
 fn hand_over(path: &std::path::Path, stream: &std::net::TcpStream, side: Side) -> i32 {
     let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::SEQPACKET, None);
