@@ -34,7 +34,7 @@ use super::policy::{Admitted, Policy, Refusal};
 pub use guard::{guard_cgroup, inherited_sockets};
 pub use module::ModuleDevice;
 pub use preload::PreloadListener;
-pub use privileges::drop_privileges;
+pub use privileges::{drop_privileges, forbid_new_privileges};
 pub use relay::{Relay, RelayPorts};
 pub use seccomp::forbid_clear_tcp;
 pub use upgrade::{Upgrade, is_upgraded, upgrade_cgroup, upgrade_is_available};
@@ -44,6 +44,9 @@ use slots::Slots;
 
 /// A handshake that takes longer is given up.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Cap: peers looked up in files at once; the others wait, as part of their handshake.
+const MAX_JUDGING: usize = 4;
 
 /// Over so long the lines of the log are limited; strangers can cause them.
 const LOGGED: Duration = Duration::from_secs(1);
@@ -75,6 +78,7 @@ pub struct Agent {
     handshake_timeout: Duration,
     counters: Counters,
     logged: Mutex<Logged>,
+    judging: Semaphore,
     /// Connections that the relay carries.
     relayed: tokio::sync::watch::Sender<usize>,
     /// Places for those of them that come from outside.
@@ -193,6 +197,7 @@ impl Agent {
                 lines: 0,
                 left_out: 0,
             }),
+            judging: Semaphore::new(MAX_JUDGING),
             relayed: tokio::sync::watch::Sender::new(0),
             outside: Semaphore::new(relay::most_from_outside(descriptors)),
         })
@@ -234,7 +239,12 @@ impl Agent {
             // Relayed records are ours: what follows the handshake may be taken along.
             let exact = asker.carrier != Carrier::Relay;
             let established = shake_hands(wire, handshake, exact).await?;
-            // Its file may be slow.
+            // Its file may be slow, and long lists in memory are not to be many.
+            let _judging = self
+                .judging
+                .acquire()
+                .await
+                .map_err(std::io::Error::other)?;
             let judged = tokio::task::spawn_blocking(move || {
                 let admitted = judge.judge(&established);
                 (established, admitted)

@@ -180,6 +180,9 @@ fn destinations_match_by_network_and_port() {
     assert!(matches("[2001:db8::]/32:5", "[2001:db8:1::1]:5"));
     assert!(!matches("2001:db8::/32", "[2001:db9::1]:5"));
     assert!(matches("[::1]:5", "[::1]:5"));
+    assert!(matches("::ffff:10.0.0.1", "10.0.0.1:5"));
+    assert!(matches("::ffff:10.0.0.0/104", "10.9.0.1:5"));
+    assert!(!matches("::ffff:10.0.0.0/104", "11.9.0.1:5"));
     for text in ["", "a.example", "10.0.0.1/33", "10.0.0.1:x", "::/129"] {
         assert_eq!(Destination::parse(text), None, "{text}");
     }
