@@ -256,12 +256,7 @@ impl ListenArgs {
             printer.note(
                 "towline: note: --anonymous-clients lets in everybody who can reach the port",
             );
-            return Ok(match kind {
-                IdentityKind::X509 => ClientAuth::None,
-                // Who speaks raw keys shows one, and TLS as rustls has it refuses a client that
-                // offers one to a server that wants none (RFC 7250 §4.2).
-                IdentityKind::RawKey => ClientAuth::AnyRawKey,
-            });
+            return Ok(ClientAuth::None);
         }
         if let Some(file) = &self.client_ca {
             return ClientAuth::roots_from_pem(&certs::read(file)?)
