@@ -31,8 +31,8 @@ impl Alpn {
 /// Who makes the records, and who counts what a key protects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Records {
-    /// The kernel where it has kTLS, so that `sendfile` works, and user space otherwise. Every byte
-    /// passes through us and is counted: any cipher will do.
+    /// The kernel where it has kTLS, so that `sendfile` works, and user space otherwise. Every byte is
+    /// counted as it passes: any cipher will do.
     #[default]
     Counted,
     /// User space, whatever the kernel has.
