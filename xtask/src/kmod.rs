@@ -1,7 +1,7 @@
 //! `make kmod-test`: the kernel module in a virtual machine with a Debian kernel.
 //!
 //! 1. The kernel and its headers, fetched with apt into `.cache/kmod`, unpacked, never installed.
-//! 2. The module, `towline` for its agent and the guest's programs, built here.
+//! 2. The module, `towline` for its agent, the library's tests and the guest's programs, built here.
 //! 3. An initramfs with all of it and Python, booted under QEMU's software CPU.
 //! 4. `guest.py` there runs the files of `kmod/tests/suites` and prints the suite's closing line.
 //!
@@ -198,9 +198,27 @@ fn stage(image: &Image, kernel: &Kernel, module: &Path, build: &Path, tests: &[S
     run(gcc.arg(&calls).arg("kmod/tests/calls.c"))?;
     image.add(&calls, "t/calls")?;
 
-    let [towline, shim] = build_programs(build)?;
-    image.add_program(&towline, "bin/towline")?;
-    image.add_program(&shim, "bin/libtowline_preload.so")?;
+    let made = ["towline", "libtowline_preload.so"];
+    let packages = [
+        "build",
+        "--package=towline-cli",
+        "--package=towline-preload",
+    ];
+    for (path, name) in build_programs(build, &packages, made)?.iter().zip(made) {
+        image.add_program(path, &format!("bin/{name}"))?;
+    }
+    // The library's own tests, for records made by the kernel.
+    let made = ["stcp", "stcp_chaos"];
+    let tests = [
+        "test",
+        "--no-run",
+        "--package=towline",
+        "--test=stcp",
+        "--test=stcp_chaos",
+    ];
+    for (path, name) in build_programs(build, &tests, made)?.iter().zip(made) {
+        image.add_program(path, &format!("t/library/{name}"))?;
+    }
     make_keys(image, build)?;
     for name in ["openssl", "strace", "bash"] {
         let path = which(name).ok_or_else(|| format!("{name} is gone"))?;
@@ -209,31 +227,37 @@ fn stage(image: &Image, kernel: &Kernel, module: &Path, build: &Path, tests: &[S
     Ok(())
 }
 
-/// `towline` and the preload shim, without what only a debugger reads.
-fn build_programs(build: &Path) -> Outcome<[PathBuf; 2]> {
-    let lines = capture(&mut cargo([
-        "build",
-        "--quiet",
-        "--locked",
-        "--message-format=json",
-        "--package=towline-cli",
-        "--package=towline-preload",
-    ]))?;
-    let built: Vec<PathBuf> = lines
+/// Builds with cargo, and takes from what it made the files with these names, without what only a
+/// debugger reads.
+fn build_programs<const N: usize>(
+    build: &Path,
+    arguments: &[&str],
+    names: [&str; N],
+) -> Outcome<[PathBuf; N]> {
+    let mut cargo = cargo(arguments.iter().copied());
+    let lines = capture(cargo.args(["--quiet", "--locked", "--message-format=json"]))?;
+    let built: Vec<serde_json::Value> = lines
         .lines()
-        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
-        .filter_map(|message| message["filenames"].as_array().cloned())
-        .flatten()
-        .filter_map(|name| name.as_str().map(PathBuf::from))
+        .filter_map(|line| serde_json::from_str(line).ok())
         .collect();
-    let strip = |name: &str| {
-        let made = built.iter().find(|path| path.ends_with(name));
+    let folder = build.join("programs");
+    std::fs::create_dir_all(&folder).map_err(io("programs"))?;
+    let mut stripped = names.map(|name| folder.join(name));
+    for (name, stripped) in names.iter().zip(&mut stripped) {
+        let made = built.iter().find_map(|message| made_as(message, name));
         let made = made.ok_or_else(|| format!("cargo made no {name}"))?;
-        let stripped = build.join(name);
-        run(program("strip", ["-o"]).arg(&stripped).arg(made))?;
-        Ok::<PathBuf, String>(stripped)
-    };
-    Ok([strip("towline")?, strip("libtowline_preload.so")?])
+        run(program("strip", ["-o"]).arg(stripped).arg(made))?;
+    }
+    Ok(stripped)
+}
+
+/// The file called `name`, or the program of the target called so, if cargo's message is of it.
+fn made_as<'m>(message: &'m serde_json::Value, name: &str) -> Option<&'m str> {
+    let files = message["filenames"].as_array()?;
+    let is_target = message["target"]["name"] == *name;
+    let program = message["executable"].as_str().filter(|_| is_target);
+    let mut files = files.iter().filter_map(serde_json::Value::as_str);
+    program.or_else(|| files.find(|file| Path::new(file).ends_with(name)))
 }
 
 /// A key of ours, and a certificate for loopback where OpenSSL is to know us.

@@ -192,5 +192,5 @@ impl Listener {
 
 async fn serve_over(tcp: TcpStream, config: &ServerConfig) -> Result<Stream, ConnectError> {
     tcp.set_nodelay(true)?;
-    shake_hands(tcp, Handshake::server(config)?).await
+    shake_hands(tcp, Handshake::server(config)?, config.records()).await
 }
