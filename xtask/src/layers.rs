@@ -39,6 +39,7 @@ const SIM: &str = "towline-sim";
 const TESTKIT: &str = "towline-testkit";
 const QUIC: &str = "towline-quic";
 const STCP: &str = "towline-stcp";
+const PRELOAD: &str = "towline-preload";
 const LAB: &str = "towline-lab";
 const TOWLINE: &str = "towline";
 
@@ -99,16 +100,16 @@ const ROOMS: &[Room] = &[
         test_imports: &[],
     },
     Room {
-        package: "towline-preload",
+        package: PRELOAD,
         layer: Layer::Program,
-        imports: &[],
+        imports: &[WIRE],
         test_imports: &[],
     },
     Room {
         package: "towline-cli",
         layer: Layer::Program,
         imports: &[WIRE, RECOVERY, IDENTITY, SIM, QUIC, STCP, TOWLINE, LAB],
-        test_imports: &[],
+        test_imports: &[PRELOAD],
     },
     Room {
         package: "xtask",

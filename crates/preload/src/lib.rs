@@ -1,24 +1,35 @@
-//! The preload shim: `socket()` of a dynamic program, answered with sockets of the kernel module.
+//! The preload shim: TCP of a dynamic program, by the kernel module or by the agent.
 //!
-//! `towline stcp run` sets `LD_PRELOAD` to this library and `TOWLINE_STCP_PROTOCOL` to the module's
-//! number, and forbids the kernel to make other TCP sockets, so that a program which goes past this
-//! library gets an error and not a clear connection. It holds no keys and no state, allocates
-//! nothing, and calls only what a signal handler may.
+//! `towline stcp run` sets `LD_PRELOAD` to this library and says in the environment who makes TCP
+//! sockets (`environment`): the module, which needs no more than another protocol in `socket()`, or
+//! the agent (`tcp`). It forbids the kernel to make other TCP sockets, so that a program which goes
+//! past this library gets an error and not a clear connection. The library holds no keys and no state
+//! but what it read at the start, allocates nothing, and calls only what a signal handler may. Its
+//! functions pass on what is not TCP; they are no points of cancellation of threads.
 
-use core::ffi::{c_char, c_int};
+mod agent;
+mod environment;
+mod system;
+mod tcp;
 
-/// Set by `towline stcp run`.
-const VARIABLE: &[u8] = b"TOWLINE_STCP_PROTOCOL=";
+use core::ffi::{c_int, c_void};
+
+use libc::{sockaddr, socklen_t};
+
+use environment::{Agent, Maker, maker};
+use system::{fail, read_address, write_address};
 
 /// The type's lower bits; the others are SOCK_NONBLOCK and SOCK_CLOEXEC.
 const TYPE_MASK: c_int = 15;
 
-unsafe extern "C" {
-    /// The environment, as the C library keeps it.
-    static environ: *const *const c_char;
+fn agent() -> Option<&'static Agent> {
+    match maker() {
+        Maker::Agent(agent) => Some(agent),
+        Maker::Kernel | Maker::Module(_) => None,
+    }
 }
 
-/// As socket(2); TCP becomes the module's protocol.
+/// As socket(2).
 ///
 /// # Safety
 /// That of the C library's function: any arguments will do.
@@ -28,58 +39,182 @@ pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> 
     let is_tcp = is_internet
         && kind & TYPE_MASK == libc::SOCK_STREAM
         && [0, libc::IPPROTO_TCP, libc::IPPROTO_MPTCP].contains(&protocol);
-    let protocol = match wanted_protocol() {
-        Some(wanted) if is_tcp => wanted,
+    let protocol = match maker() {
+        Maker::Agent(agent) if is_tcp => {
+            return tcp::socket(agent, domain, kind & !TYPE_MASK).unwrap_or_else(fail);
+        }
+        Maker::Module(wanted) if is_tcp => *wanted,
         _ => protocol,
     };
     // SAFETY: integers only; the C library sets errno.
     unsafe { libc::syscall(libc::SYS_socket, domain, kind, protocol) as c_int }
 }
 
-/// The variable's number. Read each time: the environment belongs to the program.
-fn wanted_protocol() -> Option<c_int> {
-    // SAFETY: `environ` is null or an array of C strings that ends with a null pointer. A program
-    // that changes it while another thread makes a socket breaks getenv in the same way.
-    unsafe {
-        let mut entry = environ;
-        while !entry.is_null() && !(*entry).is_null() {
-            if let Some(value) = after_name(*entry) {
-                return number(value);
+/// As connect(2).
+///
+/// # Safety
+/// That of the C library's function: `len` bytes can be read at `address`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn connect(socket: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
+    if let Some(agent) = agent() {
+        // SAFETY: the caller's promise.
+        let to = unsafe { read_address(address, len) };
+        match to.map_or(Ok(false), |to| tcp::connect(agent, socket, to)) {
+            Ok(true) => return 0,
+            Ok(false) => {}
+            Err(error) => return fail(error),
+        }
+    }
+    // SAFETY: the caller's promise; the C library sets errno.
+    unsafe { libc::syscall(libc::SYS_connect, socket, address, len) as c_int }
+}
+
+/// As listen(2).
+///
+/// # Safety
+/// That of the C library's function: any arguments will do.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn listen(socket: c_int, backlog: c_int) -> c_int {
+    if let Some(agent) = agent() {
+        match tcp::listen(agent, socket) {
+            Ok(true) => return 0,
+            Ok(false) => {}
+            Err(error) => return fail(error),
+        }
+    }
+    // SAFETY: integers only; the C library sets errno.
+    unsafe { libc::syscall(libc::SYS_listen, socket, backlog) as c_int }
+}
+
+/// As accept(2).
+///
+/// # Safety
+/// That of the C library's function: `address` is null, or `*len` bytes can be written there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accept(
+    socket: c_int,
+    address: *mut sockaddr,
+    len: *mut socklen_t,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { accept4(socket, address, len, 0) }
+}
+
+/// As accept4(2).
+///
+/// # Safety
+/// That of the C library's function: `address` is null, or `*len` bytes can be written there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accept4(
+    socket: c_int,
+    address: *mut sockaddr,
+    len: *mut socklen_t,
+    flags: c_int,
+) -> c_int {
+    if agent().is_some() && tcp::is_listening(socket).is_some() {
+        return match tcp::accept(socket, flags) {
+            Ok((accepted, peer)) => {
+                // SAFETY: the caller's promise.
+                unsafe { write_address(peer, address, len) };
+                accepted
             }
-            entry = entry.add(1);
-        }
+            Err(error) => fail(error),
+        };
     }
-    None
+    // SAFETY: the caller's promise; the C library sets errno.
+    unsafe { libc::syscall(libc::SYS_accept4, socket, address, len, flags) as c_int }
 }
 
-/// What follows `VARIABLE`, if the string begins so.
+/// As getsockname(2).
 ///
 /// # Safety
-/// `text` is a C string.
-unsafe fn after_name(text: *const c_char) -> Option<*const c_char> {
-    for (at, expected) in VARIABLE.iter().enumerate() {
-        // SAFETY: the bytes before were not zero, so this one belongs to the string.
-        if unsafe { *text.add(at) } as u8 != *expected {
-            return None;
-        }
+/// That of the C library's function: `*len` bytes can be written at `address`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getsockname(
+    socket: c_int,
+    address: *mut sockaddr,
+    len: *mut socklen_t,
+) -> c_int {
+    let real = agent().and_then(|agent| {
+        tcp::is_listening(socket).or_else(|| Some(tcp::real_names(agent, socket)?.0))
+    });
+    if let Some(real) = real {
+        // SAFETY: the caller's promise.
+        unsafe { write_address(real, address, len) };
+        return 0;
     }
-    // SAFETY: the string has at least its final zero after the name.
-    Some(unsafe { text.add(VARIABLE.len()) })
+    // SAFETY: the caller's promise; the C library sets errno.
+    unsafe { libc::syscall(libc::SYS_getsockname, socket, address, len) as c_int }
 }
 
-/// A decimal number of at most five digits.
+/// As getpeername(2).
 ///
 /// # Safety
-/// `text` is a C string.
-unsafe fn number(text: *const c_char) -> Option<c_int> {
-    let mut value = 0;
-    for at in 0..6 {
-        // SAFETY: the bytes before were digits, so this one belongs to the string.
-        match unsafe { *text.add(at) } as u8 {
-            0 if at > 0 => return Some(value),
-            digit @ b'0'..=b'9' => value = value * 10 + c_int::from(digit - b'0'),
-            _ => return None,
-        }
+/// That of the C library's function: `*len` bytes can be written at `address`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getpeername(
+    socket: c_int,
+    address: *mut sockaddr,
+    len: *mut socklen_t,
+) -> c_int {
+    if let Some((_, real)) = agent().and_then(|agent| tcp::real_names(agent, socket)) {
+        // SAFETY: the caller's promise.
+        unsafe { write_address(real, address, len) };
+        return 0;
     }
-    None
+    if agent().is_some() && tcp::is_listening(socket).is_some() {
+        return fail(libc::ENOTCONN);
+    }
+    // SAFETY: the caller's promise; the C library sets errno.
+    unsafe { libc::syscall(libc::SYS_getpeername, socket, address, len) as c_int }
+}
+
+/// As getsockopt(2).
+///
+/// # Safety
+/// That of the C library's function: `*len` bytes can be written at `value`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getsockopt(
+    socket: c_int,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: *mut socklen_t,
+) -> c_int {
+    if agent().is_some()
+        && level == libc::SOL_SOCKET
+        && let Some(address) = tcp::is_listening(socket)
+        && let Some(answer) = tcp::listening_option(address, name)
+        && !value.is_null()
+        && !len.is_null()
+    {
+        let bytes = answer.to_ne_bytes();
+        // SAFETY: the caller's promise; no more is written than both have.
+        unsafe {
+            *len = (*len).min(bytes.len() as socklen_t);
+            core::ptr::copy_nonoverlapping(bytes.as_ptr(), value.cast(), *len as usize);
+        }
+        return 0;
+    }
+    // SAFETY: the caller's promise; the C library sets errno.
+    unsafe { libc::syscall(libc::SYS_getsockopt, socket, level, name, value, len) as c_int }
+}
+
+/// As setsockopt(2). What is set of TCP or IP on a listening socket has no effect.
+///
+/// # Safety
+/// That of the C library's function: `len` bytes can be read at `value`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn setsockopt(
+    socket: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: socklen_t,
+) -> c_int {
+    if agent().is_some() && level != libc::SOL_SOCKET && tcp::is_listening(socket).is_some() {
+        return 0;
+    }
+    // SAFETY: the caller's promise; the C library sets errno.
+    unsafe { libc::syscall(libc::SYS_setsockopt, socket, level, name, value, len) as c_int }
 }

@@ -1,8 +1,8 @@
-//! What the agent of secure TCP is asked: one request of 96 bytes for each connection.
+//! What the agent of secure TCP is asked, one request of 96 bytes each time, and what it answers.
 //!
-//! The kernel module writes it to `/dev/stcp`, the preload shim to the agent's Unix socket; both
+//! The kernel module writes requests to `/dev/stcp`, the preload shim to the agent's Unix socket; both
 //! are on this machine, so integers are in host byte order. Socket addresses are `sockaddr_in` or
-//! `sockaddr_in6` of Linux, padded to 28 bytes. `kmod/stcp/uapi.h` says the same in C.
+//! `sockaddr_in6` of Linux, padded to 28 bytes. `kmod/stcp/uapi.h` says the module's part in C.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
@@ -18,8 +18,17 @@ pub const AGENT_REQUEST_LEN: usize = 96;
 /// The version of the request's form.
 const VERSION: u16 = 1;
 
+/// Bytes of an answer.
+pub const AGENT_ANSWER_LEN: usize = 60;
+
 /// Bytes of a socket address: a `sockaddr_in6`.
-const ADDRESS_LEN: usize = 28;
+pub const AGENT_ADDRESS_LEN: usize = 28;
+
+/// Bytes of the name that [`listening_name`] makes.
+pub const LISTENING_NAME_LEN: usize = LISTENING_PREFIX.len() + 8 + AGENT_ADDRESS_LEN;
+
+/// How it begins; the zero makes it one of Linux's abstract names.
+const LISTENING_PREFIX: &[u8] = b"\0towline-stcp-listen/";
 
 // As Linux numbers them.
 const AF_INET: u16 = 2;
@@ -36,7 +45,22 @@ pub enum Carrier {
     Relay,
 }
 
-/// A connection that needs a handshake.
+/// What is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Operation {
+    /// A handshake on the connected TCP socket beside the request.
+    Handshake,
+    /// A TCP socket of the family of `local`.
+    Socket,
+    /// To connect the socket beside the request to `peer`.
+    Connect,
+    /// To listen at the address of the socket beside the request.
+    Listen,
+    /// The real addresses of a program's socket whose own are `local` and `peer`.
+    Names,
+}
+
+/// A connection that needs a handshake, or what else the preload shim asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AgentRequest {
     /// Chosen by the one who asks; for logs.
@@ -47,6 +71,8 @@ pub struct AgentRequest {
     pub side: Side,
     /// Who asks.
     pub carrier: Carrier,
+    /// What is asked for; the module asks for handshakes only.
+    pub operation: Operation,
     /// The program's user.
     pub uid: u32,
     /// The program's process.
@@ -57,6 +83,30 @@ pub struct AgentRequest {
     pub local: SocketAddr,
     /// The connection's address there.
     pub peer: SocketAddr,
+    /// Shows that the program belongs to the agent's run; 0 where nobody asks for it.
+    pub token: u64,
+}
+
+/// What the preload shim is answered, and what comes with each accepted connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AgentAnswer {
+    /// What came of it.
+    pub status: AgentStatus,
+    /// An address here.
+    pub local: SocketAddr,
+    /// An address there.
+    pub peer: SocketAddr,
+}
+
+/// What came of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AgentStatus {
+    /// It is done.
+    Done,
+    /// The connection stays on this machine, in clear: the program may make it itself.
+    StaysHere,
+    /// An error, as Linux numbers them.
+    Failed(i32),
 }
 
 /// Why bytes are no request.
@@ -70,6 +120,8 @@ pub enum AgentRequestError {
     UnknownSide(u8),
     /// A carrier that is not in the list.
     UnknownCarrier(u8),
+    /// An operation that is not in the list.
+    UnknownOperation(u8),
     /// A socket address that is neither IPv4 nor IPv6.
     UnknownFamily(u16),
 }
@@ -77,7 +129,10 @@ pub enum AgentRequestError {
 impl core::fmt::Display for AgentRequestError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
-            Self::WrongSize => write!(f, "a request has {AGENT_REQUEST_LEN} bytes"),
+            Self::WrongSize => write!(
+                f,
+                "a request has {AGENT_REQUEST_LEN} bytes, an answer {AGENT_ANSWER_LEN}"
+            ),
             Self::UnknownVersion(version) => write!(
                 f,
                 "version {version} of the request is unknown (this is version {VERSION}): \
@@ -85,6 +140,7 @@ impl core::fmt::Display for AgentRequestError {
             ),
             Self::UnknownSide(side) => write!(f, "side {side} is neither client nor server"),
             Self::UnknownCarrier(carrier) => write!(f, "carrier {carrier} is unknown"),
+            Self::UnknownOperation(operation) => write!(f, "operation {operation} is unknown"),
             Self::UnknownFamily(family) => {
                 write!(f, "address family {family} is neither IPv4 nor IPv6")
             }
@@ -131,17 +187,27 @@ impl AgentRequest {
             2 => Carrier::Relay,
             other => return Err(AgentRequestError::UnknownCarrier(other)),
         };
-        r.bytes(2)?;
+        let operation = match r.u8()? {
+            0 => Operation::Handshake,
+            1 => Operation::Socket,
+            2 => Operation::Connect,
+            3 => Operation::Listen,
+            4 => Operation::Names,
+            other => return Err(AgentRequestError::UnknownOperation(other)),
+        };
+        r.bytes(1)?;
         Ok(Self {
             id,
             fd,
             side,
             carrier,
+            operation,
             uid: u32::from_ne_bytes(r.array()?),
             pid: u32::from_ne_bytes(r.array()?),
             netns: u64::from_ne_bytes(r.array()?),
-            local: parse_address(&mut r)?,
-            peer: parse_address(&mut r)?,
+            local: parse_address(&r.array()?)?,
+            peer: parse_address(&r.array()?)?,
+            token: u64::from_ne_bytes(r.array()?),
         })
     }
 
@@ -161,18 +227,83 @@ impl AgentRequest {
             Carrier::Preload => 1,
             Carrier::Relay => 2,
         };
+        out[14] = match self.operation {
+            Operation::Handshake => 0,
+            Operation::Socket => 1,
+            Operation::Connect => 2,
+            Operation::Listen => 3,
+            Operation::Names => 4,
+        };
         out[16..20].copy_from_slice(&self.uid.to_ne_bytes());
         out[20..24].copy_from_slice(&self.pid.to_ne_bytes());
         out[24..32].copy_from_slice(&self.netns.to_ne_bytes());
         out[32..60].copy_from_slice(&emit_address(self.local));
         out[60..88].copy_from_slice(&emit_address(self.peer));
+        out[88..].copy_from_slice(&self.token.to_ne_bytes());
         out
     }
 }
 
+impl AgentAnswer {
+    /// Reads an answer, which must fill `bytes`.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn parse(bytes: &[u8]) -> Result<Self, AgentRequestError> {
+        if bytes.len() != AGENT_ANSWER_LEN {
+            return Err(AgentRequestError::WrongSize);
+        }
+        let mut r = Reader::new(bytes);
+        let status = match i32::from_ne_bytes(r.array()?) {
+            0 => AgentStatus::Done,
+            1 => AgentStatus::StaysHere,
+            other => AgentStatus::Failed(other.saturating_neg()),
+        };
+        Ok(Self {
+            status,
+            local: parse_address(&r.array()?)?,
+            peer: parse_address(&r.array()?)?,
+        })
+    }
+
+    /// The answer as bytes.
+    pub fn emit(&self) -> [u8; AGENT_ANSWER_LEN] {
+        let status = match self.status {
+            AgentStatus::Done => 0,
+            AgentStatus::StaysHere => 1,
+            AgentStatus::Failed(error) => error.saturating_neg(),
+        };
+        let mut out = [0; AGENT_ANSWER_LEN];
+        out[..4].copy_from_slice(&status.to_ne_bytes());
+        out[4..32].copy_from_slice(&emit_address(self.local));
+        out[32..].copy_from_slice(&emit_address(self.peer));
+        out
+    }
+}
+
+/// The name of a program's listening socket, which stands for TCP at `address`. `unique` tells apart
+/// those that share one.
+pub fn listening_name(unique: u64, address: SocketAddr) -> [u8; LISTENING_NAME_LEN] {
+    let mut out = [0; LISTENING_NAME_LEN];
+    let (prefix, rest) = out.split_at_mut(LISTENING_PREFIX.len());
+    prefix.copy_from_slice(LISTENING_PREFIX);
+    rest[..8].copy_from_slice(&unique.to_ne_bytes());
+    rest[8..].copy_from_slice(&emit_address(address));
+    out
+}
+
+/// The address in a name of [`listening_name`]; `None` if it is another one.
+pub fn listening_address(name: &[u8]) -> Option<SocketAddr> {
+    let rest = name.strip_prefix(LISTENING_PREFIX)?.get(8..)?;
+    parse_address(rest.try_into().ok()?).ok()
+}
+
 /// Reads a `sockaddr_in` or `sockaddr_in6` of 28 bytes.
-fn parse_address(r: &mut Reader<'_>) -> Result<SocketAddr, AgentRequestError> {
-    let mut r = Reader::new(r.bytes(ADDRESS_LEN)?);
+///
+/// # Errors
+/// When it is of another family.
+pub fn parse_address(bytes: &[u8; AGENT_ADDRESS_LEN]) -> Result<SocketAddr, AgentRequestError> {
+    let mut r = Reader::new(bytes);
     let family = u16::from_ne_bytes(r.array()?);
     let port = r.u16()?;
     match family {
@@ -190,8 +321,9 @@ fn parse_address(r: &mut Reader<'_>) -> Result<SocketAddr, AgentRequestError> {
     }
 }
 
-fn emit_address(address: SocketAddr) -> [u8; ADDRESS_LEN] {
-    let mut out = [0; ADDRESS_LEN];
+/// The address as a `sockaddr_in` or `sockaddr_in6`, padded with zeroes.
+pub fn emit_address(address: SocketAddr) -> [u8; AGENT_ADDRESS_LEN] {
+    let mut out = [0; AGENT_ADDRESS_LEN];
     out[2..4].copy_from_slice(&address.port().to_be_bytes());
     match address {
         SocketAddr::V4(v4) => {

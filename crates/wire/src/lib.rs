@@ -19,7 +19,11 @@ mod packet;
 mod parameters;
 mod time;
 
-pub use agent::{AGENT_REQUEST_LEN, AgentRequest, AgentRequestError, Carrier};
+pub use agent::{
+    AGENT_ADDRESS_LEN, AGENT_ANSWER_LEN, AGENT_REQUEST_LEN, AgentAnswer, AgentRequest,
+    AgentRequestError, AgentStatus, Carrier, LISTENING_NAME_LEN, Operation, emit_address,
+    listening_address, listening_name, parse_address,
+};
 pub use cursor::{MAX_VARINT, Reader, UnexpectedEnd, Writer, emit_varint, varint_len};
 pub use error_code::TransportErrorCode;
 pub use frame::*;

@@ -54,8 +54,8 @@ def the_sniffer_sees_plain_programs():
 @test(agent=OWN_KEY)
 def status_names_the_module_as_the_best_tier():
     code, said = sh("towline stcp status")
-    assert code == 0 and said.startswith("tier     module"), said
-    assert "module   handshakes_ok" in said, said
+    assert code == 0 and said.split()[:2] == ["tier", "module"], said
+    assert "handshakes_ok" in said, said
 
 
 # bash connects by itself, python accepts by itself.

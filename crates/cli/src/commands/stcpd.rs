@@ -35,6 +35,11 @@ pub(crate) struct PolicyArgs {
 }
 
 impl PolicyArgs {
+    /// Whether one was asked for.
+    pub(crate) fn is_given(&self) -> bool {
+        self.policy.is_some()
+    }
+
     /// Reads it.
     pub(crate) fn load(&self) -> Result<Policy, Failure> {
         let file = match &self.policy {
@@ -233,11 +238,11 @@ impl StcpdArgs {
 fn describe(policy: &Policy, socket: &Path, module: bool, ktls: &io::Result<()>, printer: Printer) {
     describe_policy(policy, printer);
     let module_text = if module { DEVICE } else { "not loaded" };
-    printer.line(format_args!("module   {module_text}"));
+    printer.line(format_args!("module     {module_text}"));
     match ktls {
-        Ok(()) => printer.line(format_args!("preload  {}", socket.display())),
+        Ok(()) => printer.line(format_args!("preload    {}", socket.display())),
         Err(error) => printer.line(format_args!(
-            "preload  {} (of no use: this kernel has no kTLS, {error})",
+            "preload    {} (of no use: this kernel has no kTLS, {error})",
             socket.display()
         )),
     }
@@ -254,12 +259,12 @@ fn describe(policy: &Policy, socket: &Path, module: bool, ktls: &io::Result<()>,
 
 /// Where it is, our keys, and whom it believes.
 pub(crate) fn describe_policy(policy: &Policy, printer: Printer) {
-    printer.line(format_args!("policy   {}", policy.source().display()));
+    printer.line(format_args!("policy     {}", policy.source().display()));
     for (side, key) in policy.own_keys() {
-        printer.line(format_args!("our key  {key} (as {side:?})"));
+        printer.line(format_args!("our key    {key} (as {side:?})"));
     }
     for (table, belief) in policy.tables() {
-        printer.line(format_args!("believes {table}: {belief}"));
+        printer.line(format_args!("believes   {table}: {belief}"));
     }
 }
 

@@ -10,6 +10,7 @@ mod chaos;
 #[path = "../common/mod.rs"]
 mod common;
 mod net;
+mod preload;
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -23,7 +24,10 @@ use rustix::process::Signal;
 
 const MARKER: &str = "the-marker-that-must-not-be-seen";
 
-/// `towline stcp run` of a program on a host.
+/// `towline stcp run` of a program on a host, one way or another.
+type Start = fn(&Net, &str, &[&str]) -> Command;
+
+/// By the redirect, as root.
 fn upgraded(net: &Net, host: &str, command: &[&str]) -> Command {
     net.towline(
         host,
@@ -63,7 +67,11 @@ impl Drop for Upgraded {
 
 /// A server whose port answers on its own host.
 fn serve(net: &Net, port: u16, command: &[&str]) -> Upgraded {
-    let server = Upgraded::start(upgraded(net, &net.server, command));
+    serve_by(upgraded, net, port, command)
+}
+
+fn serve_by(start: Start, net: &Net, port: u16, command: &[&str]) -> Upgraded {
+    let server = Upgraded::start(start(net, &net.server, command));
     wait_for_port(net, port);
     server
 }
@@ -115,11 +123,17 @@ fn redis_is_upgraded_and_a_plaintext_client_refused() {
     let Some(net) = Net::new(&["redis-server", "redis-cli"]) else {
         return;
     };
-    let server = serve(&net, 6379, REDIS);
+    redis_refuses_plaintext(&net, upgraded);
+    assert_eq!(net.tables(&net.server), "");
+    assert_eq!(net.tables(&net.client), "");
+}
+
+fn redis_refuses_plaintext(net: &Net, start: Start) {
+    let server = serve_by(start, net, 6379, REDIS);
     let sniffer = net.sniff(MARKER);
     let client = |command: &[&str]| {
         let command = [&["redis-cli", "-h", SERVER], command].concat();
-        run(upgraded(&net, &net.client, &command))
+        run(start(net, &net.client, &command))
     };
     client(&["set", "key", MARKER]).expect(0, &["OK"]);
     client(&["get", "key"]).expect(0, &[MARKER]);
@@ -136,8 +150,6 @@ fn redis_is_upgraded_and_a_plaintext_client_refused() {
 
     let ended = server.end().expect(0, &[]);
     assert!(ended.stderr.contains("does not speak TLS"), "{ended:?}");
-    assert_eq!(net.tables(&net.server), "");
-    assert_eq!(net.tables(&net.client), "");
 }
 
 #[test]
@@ -145,27 +157,36 @@ fn nginx_and_curl_are_upgraded_over_ipv4_and_ipv6() {
     let Some(net) = Net::new(&["nginx", "curl"]) else {
         return;
     };
-    let root = net.scratch.path("www");
+    nginx_and_curl_are_encrypted(&net, upgraded, "user root;");
+}
+
+/// `user` is whose nginx's processes are.
+fn nginx_and_curl_are_encrypted(net: &Net, start: Start, user: &str) {
+    let root = net.home(&net.server).join("www");
     std::fs::create_dir_all(&root).unwrap();
     let text = format!("{MARKER}\n").repeat(100_000);
     std::fs::write(root.join("file"), &text).unwrap();
     let config = net.scratch.path("nginx.conf");
     let folder = root.display();
     let config_text = format!(
-        "daemon off; user root; pid {folder}/pid; error_log {folder}/error.log; events {{}}
-        http {{ access_log off; server {{ listen 80; listen [::]:80; root {folder}; }} }}"
+        "daemon off; {user} pid {home}/pid; error_log {home}/error.log; events {{}}
+        http {{ access_log off; client_body_temp_path {home}/a; proxy_temp_path {home}/b;
+        fastcgi_temp_path {home}/c; uwsgi_temp_path {home}/d; scgi_temp_path {home}/e;
+        server {{ listen 8080 deferred; listen [::]:8080 ipv6only=on; root {folder};
+        location /me {{ return 200 \"$remote_addr at $server_addr:$server_port\"; }} }} }}",
+        home = net.home(&net.server).display(),
     );
     std::fs::write(&config, config_text).unwrap();
-    let server = serve(&net, 80, &["nginx", "-c", config.to_str().unwrap()]);
+    let server = serve_by(start, net, 8080, &["nginx", "-c", config.to_str().unwrap()]);
     let sniffer = net.sniff(MARKER);
     for host in [SERVER.to_owned(), format!("[{SERVER_V6}]")] {
-        let url = format!("http://{host}/file");
-        let ended = run(upgraded(&net, &net.client, &["curl", "-sS", &url])).expect(0, &[]);
+        let url = format!("http://{host}:8080/file");
+        let ended = run(start(net, &net.client, &["curl", "-sS", &url])).expect(0, &[]);
         assert!(ended.stdout == text, "{} bytes", ended.stdout.len());
     }
     assert_encrypted(sniffer, 2 * text.len() as u64);
 
-    let url = format!("http://{SERVER}/file");
+    let url = format!("http://{SERVER}:8080/file");
     let plain = run(net.program(&net.client, ["curl", "-sS", "--max-time", "5", &url]));
     assert_ne!(plain.code, Some(0), "{plain:?}");
     assert_eq!(plain.stdout, "");
@@ -199,13 +220,17 @@ fn a_hundred_silent_clients_do_not_delay_a_good_one() {
     let Some(net) = Net::new(&["redis-server", "redis-cli"]) else {
         return;
     };
-    let _server = serve(&net, 6379, REDIS);
+    silent_clients_do_not_delay(&net, upgraded);
+}
+
+fn silent_clients_do_not_delay(net: &Net, start: Start) {
+    let _server = serve_by(start, net, 6379, REDIS);
     // The time of one round, without the start of `stcp run`.
     let script = format!(
         "read go; for i in 1 2 3 4 5 6 7 8 9 10; do redis-cli -h {SERVER} ping || exit 1; done; echo done"
     );
     let round = || {
-        let mut command = upgraded(&net, &net.client, &["sh", "-c", &script]);
+        let mut command = start(net, &net.client, &["sh", "-c", &script]);
         let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(500));
         let started = Instant::now();
@@ -287,14 +312,20 @@ fn a_program_that_writes_and_ends_at_once_loses_nothing() {
     let Some(net) = Net::new(&["busybox", "bash"]) else {
         return;
     };
+    everything_arrives(&net, upgraded, &["busybox", "nc", "-l", "-p"]);
+}
+
+/// `listen` with a port is a server that puts out what comes.
+fn everything_arrives(net: &Net, start: Start, listen: &[&str]) {
     let data = net.scratch.write("data", 3_000_000);
     for port in [7101, 7102, 7103] {
         let port_text = port.to_string();
-        let listen = ["busybox", "nc", "-l", "-p", &port_text];
-        let mut server = serve(&net, port, &listen);
+        let mut server = serve_by(start, net, port, &[listen, &[&port_text]].concat());
+        let server = server.0.take().unwrap();
+        let receiving = std::thread::spawn(|| server.wait_bytes());
         let script = format!("cat {} > /dev/tcp/{SERVER}/{port}", data.display());
-        run(upgraded(&net, &net.client, &["bash", "-c", &script])).expect(0, &[]);
-        let came = server.0.take().unwrap().wait_bytes();
+        run(start(net, &net.client, &["bash", "-c", &script])).expect(0, &[]);
+        let came = receiving.join().unwrap();
         assert!(
             came == std::fs::read(&data).unwrap(),
             "{} bytes",
@@ -373,13 +404,15 @@ back.accept()[0].sendall(b'welcome')
     ended.expect(0, &["met 64 welcome", "too many connections from outside"]);
 }
 
-/// A client that connects in vain or not, again and again, and says how it went.
-fn restless(net: &Net) -> Command {
+/// A client that connects in vain or not, again and again, and says how it went, as long as
+/// there is a place for it.
+fn restless(net: &Net, start: Start) -> Command {
     let script = format!(
-        "while :; do timeout 0.5 redis-cli -h {SERVER} echo {MARKER} >> {0} 2>&1; echo next >> {0}; done",
-        net.scratch.path("said").display()
+        "while [ -d {1} ]; do timeout 0.5 redis-cli -h {SERVER} echo {MARKER} >> {0} 2>&1; echo next >> {0}; done",
+        net.scratch.path("said").display(),
+        net.scratch.path("").display()
     );
-    upgraded(net, &net.client, &["sh", "-c", &script])
+    start(net, &net.client, &["sh", "-c", &script])
 }
 
 fn said(net: &Net) -> String {
@@ -393,7 +426,7 @@ fn a_killed_run_leaves_its_program_refused_and_says_how_to_clean_up() {
     };
     let _server = serve(&net, 6379, REDIS);
     let sniffer = net.sniff(MARKER);
-    let client = Running::start(restless(&net));
+    let client = Running::start(restless(&net, upgraded));
     wait_until("the client's first word", || said(&net).contains(MARKER));
     let killed = client.pid();
     let rules = net
@@ -445,7 +478,7 @@ fn a_flushed_redirect_lets_nothing_out_and_ends_the_program() {
     };
     let _server = serve(&net, 6379, REDIS);
     let sniffer = net.sniff(MARKER);
-    let client = Running::start(restless(&net));
+    let client = Running::start(restless(&net, upgraded));
     wait_until("the client's first word", || said(&net).contains(MARKER));
     let pid = client.pid();
     let flushed = net
@@ -533,11 +566,11 @@ fn who_leaves_the_cgroup_is_ended_and_the_run_with_it() {
 }
 
 /// This program again: one test of it, which plays its part.
-fn chaotic(net: &Net, host: &str, part: &str) -> Command {
+fn chaotic(net: &Net, start: Start, host: &str, part: &str) -> Command {
     let program = std::env::current_exe().unwrap();
     let program = program.to_str().unwrap();
     let test = "a_thousand_connections_at_random_leave_nothing_behind";
-    let mut command = upgraded(net, host, &[program, "--exact", test, "--nocapture"]);
+    let mut command = start(net, host, &[program, "--exact", test, "--nocapture"]);
     command.env(chaos::PART, part);
     command
 }
@@ -553,15 +586,18 @@ fn a_thousand_connections_at_random_leave_nothing_behind() {
     if chaos::play() {
         return;
     }
-    let Some(net) = Net::new(&[]) else {
-        return;
-    };
-    let server = Upgraded::start(chaotic(&net, &net.server, "server"));
-    wait_for_port(&net, chaos::PORT);
+    if let Some(net) = Net::new(&[]) {
+        a_thousand_connections_leave_nothing(&net, upgraded);
+    }
+}
+
+fn a_thousand_connections_leave_nothing(net: &Net, start: Start) {
+    let server = Upgraded::start(chaotic(net, start, &net.server, "server"));
+    wait_for_port(net, chaos::PORT);
     let pid = server.0.as_ref().unwrap().pid();
     let before = descriptors(pid);
     let sniffer = net.sniff(MARKER);
-    let client = run(chaotic(&net, &net.client, "client")).expect(0, &["1 passed"]);
+    let client = run(chaotic(net, start, &net.client, "client")).expect(0, &["1 passed"]);
     assert_encrypted(sniffer, 10_000_000);
     let _ = writeln!(
         std::io::stderr(),
@@ -569,7 +605,7 @@ fn a_thousand_connections_at_random_leave_nothing_behind() {
         chaos::CONNECTIONS,
         client.took
     );
-    wait_until("the relay's descriptors", || descriptors(pid) <= before);
+    wait_until("the agent's descriptors", || descriptors(pid) <= before);
 }
 
 /// `stcp run` with a policy of this text, written beside the keys.

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use towline_wire::{AgentRequest, Carrier, Side};
+use towline_wire::{AgentAnswer, AgentRequest, Carrier, Operation, Side, listening_address};
 
 /// Parses `input` as one request.
 ///
@@ -14,6 +14,14 @@ pub fn agent(input: &[u8]) {
 
 /// As [`agent`]; returns what it saw, as a hash.
 pub(super) fn run(input: &[u8]) -> u64 {
+    if let Ok(answer) = AgentAnswer::parse(input) {
+        assert_eq!(
+            AgentAnswer::parse(&answer.emit()),
+            Ok(answer),
+            "{input:02x?}"
+        );
+    }
+    let _ = listening_address(input);
     match AgentRequest::parse(input) {
         Ok(request) => {
             assert_eq!(
@@ -39,11 +47,13 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
         fd: 5,
         side: Side::Client,
         carrier: Carrier::Module,
+        operation: Operation::Handshake,
         uid: 1000,
         pid: 4711,
         netns: 1,
         local: SocketAddr::from(([10, 0, 0, 1], 6379)),
         peer: SocketAddr::from(([192, 0, 2, 9], 40_000)),
+        token: 0,
     };
     vec![request.emit().to_vec()]
 }

@@ -27,10 +27,10 @@ pub(crate) struct EnterArgs {
     #[arg(long)]
     cgroup: Option<PathBuf>,
     /// The preload shim, where there is no cgroup
-    #[arg(long, requires = "protocol")]
-    shim: Option<PathBuf>,
-    /// The protocol of the module, for the shim
     #[arg(long)]
+    shim: Option<PathBuf>,
+    /// The protocol of the module, for the shim; without it, the environment says where the agent is
+    #[arg(long, requires = "shim")]
     protocol: Option<u16>,
     /// The program and its arguments
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
@@ -60,13 +60,14 @@ impl EnterArgs {
                 Failure::new(Exit::Other, format!("{}: {error}", procs.display()))
             })?;
         }
-        if let (Some(shim), Some(protocol)) = (&self.shim, self.protocol) {
-            forbid_clear_tcp(protocol).map_err(|error| {
+        if let Some(shim) = &self.shim {
+            forbid_clear_tcp(self.protocol).map_err(|error| {
                 Failure::new(Exit::Other, format!("the filter (seccomp): {error}"))
             })?;
-            command
-                .env("LD_PRELOAD", shim)
-                .env("TOWLINE_STCP_PROTOCOL", protocol.to_string());
+            command.env("LD_PRELOAD", shim);
+            if let Some(protocol) = self.protocol {
+                command.env("TOWLINE_STCP_PROTOCOL", protocol.to_string());
+            }
         }
         let error = command.exec();
         let exit = match error.kind() {

@@ -3,6 +3,7 @@
 mod cgroup;
 mod echo;
 mod enter;
+mod family;
 mod flags;
 mod key;
 mod program;

@@ -3,7 +3,8 @@
 //! The program runs in a cgroup of its own. In the relay tier: relay, cgroup, guard, redirect, a probe
 //! from inside the cgroup, the program. In the module tier the change of `socket()` takes the place
 //! of guard and redirect; where that cannot be had (Linux before 6.6, or no root), the preload shim
-//! and a filter without a cgroup. Nothing is started unless all before it is in force. At the end the other
+//! and a filter without a cgroup. Without root and module the same shim and filter, and an agent here
+//! that makes all TCP sockets and relays. Nothing is started unless all before it is in force. At the end the other
 //! way round: every process of the cgroup has ended before the rest goes. If this process is
 //! killed, all of it stays, and connections are refused or encrypted still.
 
@@ -21,14 +22,17 @@ use serde_json::json;
 use socket2::{Domain, Socket, Type};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
-use towline::stcp::agent::{Agent, Relay, RelayPorts, Upgrade, guard_cgroup, upgrade_cgroup};
+use towline::stcp::agent::{
+    Agent, Programs, Relay, RelayPorts, Upgrade, guard_cgroup, upgrade_cgroup,
+};
 
 use super::cgroup::Cgroup;
+use super::family::Family;
 use super::program::is_static;
 use super::redirect::Redirect;
 use super::status::{left_over_commands, warn_of_left_overs};
-use super::strays::Family;
-use super::tiers::{Tier, TierStatus, can_change_sockets, module_protocol, shim};
+use super::strays::end_strays;
+use super::tiers::{Tier, can_change_sockets, module_protocol, shim};
 use crate::commands::stcpd::{PolicyArgs, raise_descriptor_limit};
 use crate::exit::{Exit, Failure};
 use crate::printer::Printer;
@@ -74,6 +78,7 @@ impl RunArgs {
         match tier {
             Tier::Relay => self.run_relayed(printer).await,
             Tier::Module => self.run_upgraded(printer).await,
+            Tier::UserRelay => self.run_by_agent(printer).await,
             Tier::Ktls => Err(cannot("`stcp run` has no preload shim yet")),
         }
     }
@@ -83,16 +88,13 @@ impl RunArgs {
             Some(tier) => vec![tier.status()],
             None => Tier::ALL.map(Tier::status).into(),
         };
-        // Without the change of `socket()` the module's tier is the shim.
-        let past_shim = self.command.first().is_some_and(|name| is_static(name));
-        if past_shim && let Err(why) = can_change_sockets() {
-            let module = tried.iter_mut().find(|status| status.tier == Tier::Module);
-            if let Some(TierStatus {
-                state: state @ Ok(()),
-                ..
-            }) = module
-            {
-                *state = Err(format!("the program is static, and {why}"));
+        if self.command.first().is_some_and(|name| is_static(name)) {
+            for status in &mut tried {
+                let reached = status.tier.reaches_static();
+                let state = std::mem::replace(&mut status.state, Ok(()));
+                status.state = state.and_then(|()| {
+                    reached.map_err(|why| format!("the program is static, and {why}"))
+                });
             }
         }
         if let Some(status) = tried.iter().find(|status| status.state.is_ok()) {
@@ -114,9 +116,7 @@ impl RunArgs {
         let agent = Agent::new(self.policy.load()?);
         let relay = Relay::open().map_err(|error| cannot(format!("the relay's ports: {error}")))?;
         let ports = relay.ports();
-        // Nobody listens there as long as the socket is held.
-        let (_reserved, probe) =
-            probe_address().map_err(|error| cannot(format!("an address to probe: {error}")))?;
+        let (_reserved, probe) = reserve()?;
         // In a task of its own: whatever this function waits for, the relay goes on.
         let serving = tokio::spawn(Arc::clone(&agent).serve_relay(relay, probe));
         let ended = self
@@ -129,6 +129,10 @@ impl RunArgs {
     }
 
     async fn run_upgraded(self, printer: Printer) -> Result<Exit, Failure> {
+        if self.policy.is_given() {
+            return Err(cannot("in this tier handshakes are by the agent's policy")
+                .next("give --policy to `towline stcpd`, or take --tier relay"));
+        }
         let protocol = module_protocol().map_err(cannot)?;
         if can_change_sockets().is_ok() {
             return self
@@ -144,6 +148,27 @@ impl RunArgs {
             .await
     }
 
+    async fn run_by_agent(self, printer: Printer) -> Result<Exit, Failure> {
+        raise_descriptor_limit();
+        let library = shim().map_err(cannot)?;
+        let agent = Agent::new(self.policy.load()?);
+        let (_reserved, probe) = reserve()?;
+        let programs = Programs::open(Arc::clone(&agent), probe)
+            .map_err(|error| cannot(format!("the agent's socket: {error}")))?;
+        let programs = Arc::new(programs);
+        let place = Place::Agent {
+            library,
+            agent,
+            environment: programs.environment(),
+        };
+        let serving = tokio::spawn(programs.serve());
+        let ended = self
+            .run_to_the_end(Tier::UserRelay, place, probe_at(probe), printer)
+            .await;
+        serving.abort();
+        ended
+    }
+
     /// `force` puts in force what the tier needs and says how to probe it.
     async fn run_in_cgroup(
         &self,
@@ -151,16 +176,10 @@ impl RunArgs {
         printer: Printer,
         force: impl FnOnce(&Cgroup) -> Result<(Force, Vec<String>), String>,
     ) -> Result<Exit, Failure> {
-        let family = Family::adopt()
-            .map_err(|error| cannot(format!("orphans cannot be adopted: {error}")))?;
         let cgroup = Cgroup::create().map_err(cannot)?;
         match force(&cgroup) {
             Ok((force, probe)) => {
-                let place = Place::Cgroup {
-                    cgroup,
-                    force,
-                    family,
-                };
+                let place = Place::Cgroup { cgroup, force };
                 self.run_to_the_end(tier, place, probe, printer).await
             }
             Err(why) => {
@@ -178,8 +197,10 @@ impl RunArgs {
         probe: Vec<String>,
         printer: Printer,
     ) -> Result<Exit, Failure> {
-        let ended = self.run_at(tier, &place, probe, printer).await;
-        place.take_down().await?;
+        let family = Family::adopt()
+            .map_err(|error| cannot(format!("orphans cannot be adopted: {error}")))?;
+        let ended = self.run_at(tier, &place, &family, probe, printer).await;
+        place.take_down(&family).await?;
         ended
     }
 
@@ -187,6 +208,7 @@ impl RunArgs {
         &self,
         tier: Tier,
         place: &Place,
+        family: &Family,
         probe: Vec<String>,
         printer: Printer,
     ) -> Result<Exit, Failure> {
@@ -211,7 +233,7 @@ impl RunArgs {
             "tier": tier.name(),
             "pid": child.id(),
         }));
-        wait(child, signals, place, printer).await
+        wait(child, signals, place, family, printer).await
     }
 }
 
@@ -220,10 +242,18 @@ enum Place {
     Cgroup {
         cgroup: Cgroup,
         force: Force,
-        family: Family,
     },
     /// The preload shim, and a filter that refuses what goes past it. Both last by themselves.
-    Shim { library: PathBuf, protocol: u16 },
+    Shim {
+        library: PathBuf,
+        protocol: u16,
+    },
+    /// The same with an agent, in this process, that makes all TCP sockets.
+    Agent {
+        library: PathBuf,
+        agent: Arc<Agent>,
+        environment: String,
+    },
 }
 
 /// What a tier has put in force.
@@ -247,23 +277,47 @@ impl Place {
                 .arg("--shim")
                 .arg(library)
                 .args(["--protocol", &protocol.to_string()]),
+            Self::Agent {
+                library,
+                environment,
+                ..
+            } => entering
+                .arg("--shim")
+                .arg(library)
+                .env("TOWLINE_STCP_AGENT", environment),
         };
         entering.arg("--").args(command);
         entering
     }
 
     /// Whether processes are left that must not be without what is in force.
-    fn is_populated(&self) -> bool {
+    fn is_populated(&self, family: &Family) -> bool {
         match self {
             Self::Cgroup { cgroup, .. } => cgroup.is_populated(),
             Self::Shim { .. } => false,
+            Self::Agent { .. } => family.is_there(),
         }
     }
 
-    fn signal_all(&self, signal: Signal) {
-        if let Self::Cgroup { cgroup, .. } = self {
-            let _ = cgroup.signal_all(signal);
+    fn signal_all(&self, family: &Family, signal: Signal) {
+        match self {
+            Self::Cgroup { cgroup, .. } => drop(cgroup.signal_all(signal)),
+            Self::Shim { .. } | Self::Agent { .. } => family.signal_all(signal),
         }
+    }
+
+    /// What is to be done now and then while `program` runs.
+    async fn look_after(&self, family: &Family, program: Option<Pid>) -> Result<(), Failure> {
+        if let Self::Cgroup { .. } = self {
+            return end_strays(family, program).await.map_err(|why| {
+                Failure::new(Exit::Other, why).next(
+                    "start no sessions in the program (`su -l`, `login` and `sshd` do under systemd)",
+                )
+            });
+        }
+        // Buries orphans.
+        family.members(program);
+        Ok(())
     }
 
     fn is_in_force(&self) -> bool {
@@ -276,31 +330,17 @@ impl Place {
         }
     }
 
-    /// Ends what came of the run and is not here any more; an error if there was any.
-    async fn end_strays(&self, program: Option<Pid>) -> Result<(), Failure> {
-        let Self::Cgroup { family, .. } = self else {
-            return Ok(());
-        };
-        let strays = family.end_strays(program).await;
-        if strays.is_empty() {
-            return Ok(());
-        }
-        Err(Failure::new(
-            Exit::Other,
-            format!(
-                "{} left the run's cgroup and could go on in clear: everything was ended",
-                strays.join(", ")
-            ),
-        )
-        .next("start no sessions in the program (`su -l`, `login` and `sshd` do under systemd)"))
-    }
-
     /// Every process ends, then what is in force goes, then the cgroup with its guard.
-    async fn take_down(self) -> Result<(), Failure> {
-        let Self::Cgroup { cgroup, force, .. } = self else {
-            return Ok(());
-        };
+    async fn take_down(self, family: &Family) -> Result<(), Failure> {
         let wrong = |why| Failure::new(Exit::Other, why).next("see `towline stcp status`");
+        let (cgroup, force) = match self {
+            Self::Cgroup { cgroup, force } => (cgroup, force),
+            Self::Shim { .. } => return Ok(()),
+            Self::Agent { agent, .. } => {
+                family.end_all().await.map_err(wrong)?;
+                return linger(agent.drain()).await;
+            }
+        };
         cgroup.end_all().await.map_err(wrong)?;
         match force {
             Force::Redirect {
@@ -308,13 +348,8 @@ impl Place {
                 agent,
                 ports,
             } => {
-                // The kernel would send what an ended program wrote; so does the relay. Connections
-                // need the redirect as long as they last.
-                let mut signals = Signals::install()?;
-                tokio::select! {
-                    _ = tokio::time::timeout(LINGER, agent.drain_relay(ports)) => {}
-                    _ = signals.next() => {}
-                }
+                // Connections need the redirect as long as they last.
+                linger(agent.drain_relay(ports)).await?;
                 // If somebody flushed it, it is gone already.
                 if redirect.is_there() {
                     redirect.remove().map_err(wrong)?;
@@ -328,6 +363,16 @@ impl Place {
     }
 }
 
+/// The kernel would send what an ended program wrote; so does the relay.
+async fn linger(drain: impl Future<Output = ()>) -> Result<(), Failure> {
+    let mut signals = Signals::install()?;
+    tokio::select! {
+        _ = tokio::time::timeout(LINGER, drain) => {}
+        _ = signals.next() => {}
+    }
+    Ok(())
+}
+
 fn redirect(
     cgroup: &Cgroup,
     agent: &Arc<Agent>,
@@ -337,13 +382,12 @@ fn redirect(
     guard_cgroup(cgroup.path())
         .map_err(|error| format!("the guard (cgroup BPF) cannot be put up: {error}"))?;
     let redirect = Redirect::install(cgroup, ports, probe)?;
-    let probe = ["probe", "--address", &probe.to_string()].map(str::to_owned);
     let force = Force::Redirect {
         redirect,
         agent: Arc::clone(agent),
         ports,
     };
-    Ok((force, probe.into()))
+    Ok((force, probe_at(probe)))
 }
 
 fn upgrade(cgroup: &Cgroup, protocol: u16) -> Result<(Force, Vec<String>), String> {
@@ -355,6 +399,12 @@ fn upgrade(cgroup: &Cgroup, protocol: u16) -> Result<(Force, Vec<String>), Strin
         )
     })?;
     Ok((Force::Upgrade(upgrade), probe_for(protocol)))
+}
+
+fn probe_at(address: SocketAddr) -> Vec<String> {
+    ["probe", "--address", &address.to_string()]
+        .map(str::to_owned)
+        .into()
 }
 
 fn probe_for(protocol: u16) -> Vec<String> {
@@ -371,15 +421,18 @@ fn cannot(why: impl Into<String>) -> Failure {
     )
 }
 
-/// An address of this machine at which nobody listens, held as long as the socket is.
-fn probe_address() -> std::io::Result<(Socket, SocketAddr)> {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-    socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into())?;
-    let address = socket
-        .local_addr()?
-        .as_socket()
-        .ok_or(std::io::ErrorKind::AddrNotAvailable)?;
-    Ok((socket, address))
+/// An address to probe: at this machine, and nobody listens there as long as the socket is held.
+fn reserve() -> Result<(Socket, SocketAddr), Failure> {
+    let reserved = || {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into())?;
+        let address = socket
+            .local_addr()?
+            .as_socket()
+            .ok_or(std::io::ErrorKind::AddrNotAvailable)?;
+        Ok((socket, address))
+    };
+    reserved().map_err(|error: std::io::Error| cannot(format!("an address to probe: {error}")))
 }
 
 /// The signals that are passed on.
@@ -415,6 +468,7 @@ async fn wait(
     mut child: Child,
     mut signals: Signals,
     place: &Place,
+    family: &Family,
     printer: Printer,
 ) -> Result<Exit, Failure> {
     let pid = child.id().and_then(|pid| Pid::from_raw(pid as i32));
@@ -428,20 +482,21 @@ async fn wait(
             ended = child.wait(), if status.is_none() => {
                 let ended = ended.map_err(|error| Failure::new(Exit::Other, error.to_string()))?;
                 status = Some(ended);
-                if place.is_populated() {
+                if place.is_populated(family) {
                     printer.note("towline: the program has ended; the processes that it left keep their encryption until they end");
                 }
             }
             signal = signals.next() => {
                 if deadline.is_some() {
                     printer.note("towline: everything is ended at once");
+                    family.signal_all(Signal::KILL);
                     break;
                 }
                 // The terminal has told the program of Ctrl-C itself.
                 let is_told = signal == Signal::INT && std::io::stdin().is_terminal();
                 match (pid, status) {
                     (Some(pid), None) if !is_told => { let _ = kill_process(pid, signal); }
-                    (_, Some(_)) => { place.signal_all(signal); }
+                    (_, Some(_)) => { place.signal_all(family, signal); }
                     _ => {}
                 }
                 if signal != Signal::INT || status.is_some() {
@@ -450,10 +505,13 @@ async fn wait(
             }
             () = expired(deadline) => {
                 printer.note("towline: the program does not end; it is killed");
+                family.signal_all(Signal::KILL);
                 break;
             }
             _ = look.tick(), if status.is_some() => {}
-            _ = headcount.tick() => place.end_strays(pid.filter(|_| status.is_none())).await?,
+            _ = headcount.tick() => {
+                place.look_after(family, pid.filter(|_| status.is_none())).await?;
+            }
             _ = check.tick() => {
                 if !place.is_in_force() {
                     return Err(Failure::new(
@@ -464,8 +522,7 @@ async fn wait(
                 }
             }
         }
-        if status.is_some() && !place.is_populated() {
-            place.end_strays(None).await?;
+        if status.is_some() && !place.is_populated(family) {
             break;
         }
     }

@@ -31,10 +31,10 @@ impl StatusArgs {
         let chosen = tiers.iter().find(|status| status.state.is_ok());
         match chosen {
             Some(status) => printer.line(format_args!(
-                "tier     {}: the best that works here",
+                "tier       {}: the best that works here",
                 status.tier.name()
             )),
-            None => printer.line("tier     none works here"),
+            None => printer.line("tier       none works here"),
         }
         for status in &tiers {
             let tier = status.tier;
@@ -42,15 +42,18 @@ impl StatusArgs {
                 Ok(()) => "works",
                 Err(why) => why,
             };
-            printer.line(format_args!("{:<8} {state}", tier.name()));
-            printer.line(format_args!("         from Linux {}", tier.kernel_floor()));
+            printer.line(format_args!("{:<10} {state}", tier.name()));
+            printer.line(format_args!(
+                "           from Linux {}",
+                tier.kernel_floor()
+            ));
             for refused in tier.refuses() {
-                printer.line(format_args!("         refuses {refused}"));
+                printer.line(format_args!("           refuses {refused}"));
             }
         }
         let agent = is_agent_there();
         printer.line(format_args!(
-            "agent    {}",
+            "agent      {}",
             if agent {
                 SOCKET
             } else {
@@ -59,11 +62,11 @@ impl StatusArgs {
         ));
         match &policy {
             Ok(policy) => describe_policy(policy, printer),
-            Err(failure) => printer.line(format_args!("policy   {failure}")),
+            Err(failure) => printer.line(format_args!("policy     {failure}")),
         }
         let counters = counters();
         for (name, value) in &counters {
-            printer.line(format_args!("module   {name} {value}"));
+            printer.line(format_args!("module     {name} {value}"));
         }
         let left = left_over_commands();
         warn_of_left_overs(&left, printer);

@@ -20,6 +20,8 @@ pub(crate) enum Tier {
     Ktls,
     /// Everything by the relay, to which connections are redirected
     Relay,
+    /// Everything by the relay, to which the preload shim connects
+    UserRelay,
 }
 
 /// What there is to say of a tier.
@@ -31,13 +33,24 @@ pub(crate) struct TierStatus {
 }
 
 impl Tier {
-    pub(crate) const ALL: [Self; 3] = [Self::Module, Self::Ktls, Self::Relay];
+    pub(crate) const ALL: [Self; 4] = [Self::Module, Self::Ktls, Self::Relay, Self::UserRelay];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Module => "module",
             Self::Ktls => "ktls",
             Self::Relay => "relay",
+            Self::UserRelay => "user-relay",
+        }
+    }
+
+    /// Whether it reaches static programs.
+    pub(crate) fn reaches_static(self) -> Result<(), String> {
+        match self {
+            // Without the change of `socket()` the module's tier is the shim.
+            Self::Module => can_change_sockets(),
+            Self::Relay => Ok(()),
+            Self::Ktls | Self::UserRelay => Err("it goes past the preload shim".to_owned()),
         }
     }
 
@@ -47,6 +60,7 @@ impl Tier {
             Self::Module => "6.1; static programs 6.6",
             Self::Ktls => "5.11 with CONFIG_TLS",
             Self::Relay => "5.13 with nftables and cgroup version 2",
+            Self::UserRelay => "5.7 with seccomp",
         }
     }
 
@@ -67,6 +81,13 @@ impl Tier {
                 "protocols other than TCP, UDP and ICMP; UDP and ICMP pass as they are",
                 "programs with an internet socket inherited from outside",
             ],
+            Self::UserRelay => &[
+                "peers that do not speak TLS 1.3",
+                "static programs and those that make system calls themselves (Go)",
+                "protocols other than TCP, UDP and ICMP; UDP and ICMP pass as they are",
+                "MSG_FASTOPEN, io_uring, and programs that gain privileges (sudo)",
+                "programs with an internet socket inherited from outside",
+            ],
         }
     }
 
@@ -76,6 +97,7 @@ impl Tier {
             Self::Module => module(),
             Self::Ktls => with_ktls(),
             Self::Relay => relay(),
+            Self::UserRelay => shim().map(drop),
         };
         TierStatus { tier: self, state }
     }

@@ -1,7 +1,8 @@
 //! The agent of secure TCP: handshakes for programs that know nothing of them.
 //!
-//! Connections come over three carriers, each a file here: the kernel module's device (`module`),
-//! the preload shim's Unix socket (`preload`), and redirected TCP connections (`relay`). For each
+//! Connections come over four carriers, each a file here: the kernel module's device (`module`),
+//! the preload shim's Unix socket (`preload`), redirected TCP connections (`relay`), and those that
+//! the shim has made here (`programs`). For each
 //! the agent makes the handshake by the [`Policy`] and gives the keys to whoever makes the records.
 //! The keys never leave this process otherwise. Whatever goes wrong, the connection ends: there is
 //! no way here in which it goes on in clear.
@@ -12,6 +13,7 @@ mod handshake;
 mod module;
 mod preload;
 mod privileges;
+mod programs;
 mod relay;
 mod seccomp;
 mod slots;
@@ -35,6 +37,7 @@ pub use guard::{guard_cgroup, inherited_sockets};
 pub use module::ModuleDevice;
 pub use preload::PreloadListener;
 pub use privileges::{drop_privileges, forbid_new_privileges};
+pub use programs::Programs;
 pub use relay::{Relay, RelayPorts};
 pub use seccomp::forbid_clear_tcp;
 pub use upgrade::{Upgrade, is_upgraded, upgrade_cgroup, upgrade_is_available};

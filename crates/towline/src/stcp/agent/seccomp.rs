@@ -1,4 +1,4 @@
-//! No TCP sockets but the module's: a seccomp filter for programs that the preload shim upgrades.
+//! No TCP sockets but the module's, or none at all: a seccomp filter for programs with the preload shim.
 //!
 //! The shim reaches dynamic programs only. Whatever goes past it, a static child say, asks the
 //! kernel for plain TCP, and that is what the filter answers with EPROTONOSUPPORT. It needs no
@@ -20,7 +20,12 @@ const X32: u32 = 0x4000_0000;
 // Offsets in `struct seccomp_data`; arguments are 64 bits, lower half first.
 const NUMBER: u32 = 0;
 const ARCH: u32 = 4;
-const ARGUMENT: [u32; 3] = [16, 24, 32];
+const ARGUMENT: [u32; 4] = [16, 24, 32, 40];
+
+/// SMC goes back to TCP where the peer has none.
+const AF_SMC: u32 = 43;
+/// No socket's protocol.
+const NO_PROTOCOL: u32 = u32::MAX;
 
 const fn load(offset: u32) -> libc::sock_filter {
     statement(0x20, offset)
@@ -48,6 +53,18 @@ const fn if_equal(k: u32, yes: u8, no: u8) -> libc::sock_filter {
         k,
     }
 }
+/// Jumps over `yes` instructions if a bit of `k` is set, else over `no`.
+const fn if_any(k: u32, yes: u8, no: u8) -> libc::sock_filter {
+    libc::sock_filter {
+        code: 0x45,
+        jt: yes,
+        jf: no,
+        k,
+    }
+}
+const fn jump(over: u32) -> libc::sock_filter {
+    statement(0x05, over)
+}
 const fn if_at_least(k: u32, yes: u8, no: u8) -> libc::sock_filter {
     libc::sock_filter {
         code: 0x35,
@@ -57,33 +74,44 @@ const fn if_at_least(k: u32, yes: u8, no: u8) -> libc::sock_filter {
     }
 }
 
-/// Forbids this process, and what comes of it, internet stream sockets of other protocols than
-/// `protocol`; io_uring as well, which would make sockets unseen.
+/// Forbids this process, and what comes of it, internet sockets other than UDP's and raw ones; but of
+/// `protocol` they are allowed. MSG_FASTOPEN as well, and io_uring, which would make sockets unseen.
 ///
 /// # Errors
 /// When the kernel has no seccomp filters.
-pub fn forbid_clear_tcp(protocol: u16) -> io::Result<()> {
+pub fn forbid_clear_tcp(protocol: Option<u16>) -> io::Result<()> {
     if ARCHITECTURE == 0 {
         return Err(io::ErrorKind::Unsupported.into());
     }
     let filter = [
         load(ARCH),
-        if_equal(ARCHITECTURE, 0, 14),
+        if_equal(ARCHITECTURE, 0, 24),
         load(NUMBER),
-        if_at_least(X32, 12, 0),
-        if_equal(libc::SYS_io_uring_setup as u32, 11, 0),
-        if_equal(libc::SYS_socket as u32, 0, 8),
+        if_at_least(X32, 22, 0),
+        if_equal(libc::SYS_io_uring_setup as u32, 21, 0),
+        if_equal(libc::SYS_sendto as u32, 13, 0),
+        if_equal(libc::SYS_sendmmsg as u32, 12, 0),
+        if_equal(libc::SYS_sendmsg as u32, 13, 0),
+        if_equal(libc::SYS_socket as u32, 0, 14),
         load(ARGUMENT[0]),
+        if_equal(AF_SMC, 13, 0),
         if_equal(libc::AF_INET as u32, 1, 0),
-        if_equal(libc::AF_INET6 as u32, 0, 5),
+        if_equal(libc::AF_INET6 as u32, 0, 10),
         load(ARGUMENT[1]),
         // Without SOCK_NONBLOCK and SOCK_CLOEXEC.
         and(15),
-        if_equal(libc::SOCK_STREAM as u32, 0, 2),
+        if_equal(libc::SOCK_DGRAM as u32, 7, 0),
+        if_equal(libc::SOCK_RAW as u32, 6, 0),
         load(ARGUMENT[2]),
-        if_equal(protocol.into(), 0, 1),
+        if_equal(protocol.map_or(NO_PROTOCOL, u32::from), 4, 5),
+        // The flags of sendto and sendmmsg, and of sendmsg.
+        load(ARGUMENT[3]),
+        jump(1),
+        load(ARGUMENT[2]),
+        if_any(libc::MSG_FASTOPEN as u32, 2, 0),
         answer(libc::SECCOMP_RET_ALLOW),
         answer(libc::SECCOMP_RET_ERRNO | libc::EPROTONOSUPPORT as u32),
+        answer(libc::SECCOMP_RET_ERRNO | libc::EOPNOTSUPP as u32),
         answer(libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32),
     ];
     let program = libc::sock_fprog {

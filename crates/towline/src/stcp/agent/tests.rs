@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 use towline_stcp::Authentication;
-use towline_wire::{AgentRequest, Carrier, Side};
+use towline_wire::{AgentRequest, Carrier, Operation, Side};
 
 use super::preload::MAX_PRELOAD_CLIENTS;
 use super::{Agent, Asker, Failure, PreloadListener};
 use crate::stcp::policy::tests::Folder;
 use crate::stcp::policy::{Admitted, Policy, Refusal};
 
-fn agent(folder: &Folder, name: &str) -> Arc<Agent> {
+pub(super) fn agent(folder: &Folder, name: &str) -> Arc<Agent> {
     let policy = Policy::first_use(&folder.0.join(name)).unwrap();
     Agent::with_timeout(policy, Duration::from_secs(5))
 }
@@ -146,11 +146,13 @@ fn hand_over(path: &std::path::Path, stream: &std::net::TcpStream, side: Side) -
         fd: -1,
         side,
         carrier: Carrier::Preload,
+        operation: Operation::Handshake,
         uid: 0,
         pid: std::process::id(),
         netns: 0,
         local: stream.local_addr().unwrap(),
         peer: stream.peer_addr().unwrap(),
+        token: 0,
     };
     send_with_descriptor(&socket, &request.emit(), stream.as_raw_fd());
     let mut status = [0; 4];
@@ -158,7 +160,7 @@ fn hand_over(path: &std::path::Path, stream: &std::net::TcpStream, side: Side) -
     i32::from_ne_bytes(status)
 }
 
-fn send_with_descriptor(socket: &socket2::Socket, bytes: &[u8], descriptor: i32) {
+pub(super) fn send_with_descriptor(socket: &socket2::Socket, bytes: &[u8], descriptor: i32) {
     let mut slice = std::io::IoSlice::new(bytes);
     let mut control = [0_u64; 8];
     // SAFETY: a zeroed msghdr is valid; its pointers outlive the call, and the control buffer has

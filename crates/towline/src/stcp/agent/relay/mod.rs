@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::time::timeout;
 use towline_stcp::Established;
@@ -174,6 +174,11 @@ impl Agent {
                 let _ = stream.readable().await;
             }
         }
+        self.drain().await;
+    }
+
+    /// Waits until no connection is relayed any more.
+    pub async fn drain(&self) {
         let _ = self.relayed.subscribe().wait_for(|count| *count == 0).await;
     }
 
@@ -233,7 +238,7 @@ impl Agent {
         };
         let mut place = None;
         let joined = match side {
-            Side::Client => self.join_client(to, &asker).await,
+            Side::Client => self.join_client(unspecified(to.ip()), to, &asker).await,
             Side::Server => self.join_server(&stream, to, &asker, &mut place).await,
         };
         let (other, established) = match joined {
@@ -248,23 +253,28 @@ impl Agent {
             Side::Client => (stream, other),
             Side::Server => (other, stream),
         };
-        let spliced = match Stream::new(secure, established, false) {
-            Ok(secure) => splice(clear, secure).await.map_err(|broken| broken.error),
-            Err(error) => Err(error),
-        };
-        if let Err(error) = spliced {
-            tracing::info!(peer = %asker.peer, "cut off: {error}");
-        }
+        carry(clear, secure, established, asker.peer).await;
         drop(place);
     }
 
-    /// A program wants to go `to`: the TLS connection there.
-    async fn join_client(
+    /// A program wants to go `to`: the TLS connection there, `from` this address of ours.
+    pub(super) async fn join_client(
         &self,
+        from: IpAddr,
         to: SocketAddr,
         asker: &Asker,
     ) -> Result<(TcpStream, Established), Failure> {
-        let secure = connect(to).await?;
+        let socket = match to {
+            SocketAddr::V4(_) => TcpSocket::new_v4()?,
+            SocketAddr::V6(_) => TcpSocket::new_v6()?,
+        };
+        // To bind takes a port from all destinations.
+        if !from.is_unspecified() {
+            socket.bind((from, 0).into())?;
+        }
+        let secure = timeout(CONNECT_TIMEOUT, socket.connect(to))
+            .await
+            .map_err(|_| io::Error::from_raw_os_error(libc::ETIMEDOUT))??;
         let established = self.secure(&secure, asker).await?;
         Ok((secure, established))
     }
@@ -287,7 +297,11 @@ impl Agent {
         Ok((connect(to).await?, established))
     }
 
-    async fn secure(&self, stream: &TcpStream, asker: &Asker) -> Result<Established, Failure> {
+    pub(super) async fn secure(
+        &self,
+        stream: &TcpStream,
+        asker: &Asker,
+    ) -> Result<Established, Failure> {
         stream.set_nodelay(true)?;
         // A peer that is gone without a word must not be waited for for ever.
         SockRef::from(stream).set_keepalive(true)?;
@@ -298,10 +312,10 @@ impl Agent {
 }
 
 /// A connection under way: a program's own from the first moment on, a peer's once it is joined.
-struct Relaying(watch::Sender<usize>);
+pub(super) struct Relaying(watch::Sender<usize>);
 
 impl Relaying {
-    fn new(agent: &Agent) -> Self {
+    pub(super) fn new(agent: &Agent) -> Self {
         agent.relayed.send_modify(|count| *count += 1);
         Self(agent.relayed.clone())
     }
@@ -313,7 +327,32 @@ impl Drop for Relaying {
     }
 }
 
-async fn connect(to: SocketAddr) -> Result<TcpStream, Failure> {
+/// No address, of the family of `ip`.
+pub(super) fn unspecified(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    }
+}
+
+/// Copies between a program and its peer, to the end.
+pub(super) async fn carry(
+    clear: TcpStream,
+    secure: TcpStream,
+    established: Established,
+    peer: SocketAddr,
+) {
+    let spliced = match Stream::new(secure, established, false) {
+        Ok(secure) => splice(clear, secure).await.map_err(|broken| broken.error),
+        Err(error) => Err(error),
+    };
+    if let Err(error) = spliced {
+        tracing::info!(%peer, "cut off: {error}");
+    }
+}
+
+/// A plain connection.
+pub(super) async fn connect(to: SocketAddr) -> Result<TcpStream, Failure> {
     let stream = timeout(CONNECT_TIMEOUT, TcpStream::connect(to))
         .await
         .map_err(|_| io::Error::from_raw_os_error(libc::ETIMEDOUT))??;
@@ -327,7 +366,7 @@ pub(super) fn most_from_outside(descriptors: usize) -> usize {
 }
 
 /// The other end shall see ECONNRESET.
-fn reset(stream: &TcpStream) {
+pub(super) fn reset(stream: &TcpStream) {
     let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
 }
 

@@ -4,8 +4,10 @@
 //! no byte too many, hands the keys to the kernel and answers with 0, or with a negative errno after
 //! it has shut the socket down, so that the program cannot go on in clear even if it ignores that.
 
-use std::io::{self, IoSliceMut};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+mod messages;
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,11 +16,12 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Semaphore;
 use towline_stcp::Established;
-use towline_wire::{AGENT_REQUEST_LEN, AgentRequest, Carrier};
+use towline_wire::{AgentRequest, Carrier, Operation};
 
 use super::handshake::{Wire, registered};
 use super::{Agent, Asker, Failure};
 use crate::stcp::ktls;
+pub(super) use messages::{receive_request, send_answer};
 
 /// Cap: programs connected to the agent's socket at once. More wait in the socket's backlog.
 pub(super) const MAX_PRELOAD_CLIENTS: usize = 256;
@@ -30,7 +33,8 @@ const BACKLOG: i32 = 128;
 #[derive(Debug)]
 pub struct PreloadListener {
     socket: AsyncFd<Socket>,
-    path: PathBuf,
+    /// `None` of an abstract name.
+    path: Option<PathBuf>,
 }
 
 impl PreloadListener {
@@ -52,27 +56,54 @@ impl PreloadListener {
         socket.bind(&address)?;
         // Whoever may open TCP connections may have them encrypted.
         std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o666))?;
+        Self::listening(socket, Some(path.to_owned()))
+    }
+
+    /// Listens at an abstract name, which no file system and no change of root hides.
+    pub(super) fn bind_abstract(name: &str) -> io::Result<Self> {
+        let socket = Socket::new(Domain::UNIX, Type::SEQPACKET, None)?;
+        socket.bind(&SockAddr::unix(format!("\0{name}"))?)?;
+        Self::listening(socket, None)
+    }
+
+    fn listening(socket: Socket, path: Option<PathBuf>) -> io::Result<Self> {
         socket.listen(BACKLOG)?;
         socket.set_nonblocking(true)?;
         Ok(Self {
             socket: registered(socket)?,
-            path: path.to_owned(),
+            path,
         })
     }
 
-    async fn accept(&self) -> io::Result<Socket> {
+    async fn accept(&self) -> io::Result<AsyncFd<Socket>> {
         let accepted = self
             .socket
             .async_io(Interest::READABLE, |socket| socket.accept())
             .await?;
         accepted.0.set_nonblocking(true)?;
-        Ok(accepted.0)
+        registered(accepted.0)
+    }
+
+    /// The next program.
+    pub(super) async fn next(&self) -> AsyncFd<Socket> {
+        loop {
+            match self.accept().await {
+                Ok(client) => return client,
+                Err(error) => {
+                    // No descriptors left, most likely: others have to be given back first.
+                    tracing::warn!("a program could not be accepted: {error}");
+                    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                }
+            }
+        }
     }
 }
 
 impl Drop for PreloadListener {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
+        if let Some(path) = &self.path {
+            let _ = std::fs::remove_file(path);
+        }
     }
 }
 
@@ -84,15 +115,7 @@ impl Agent {
             let Ok(place) = Arc::clone(&places).acquire_owned().await else {
                 return;
             };
-            let client = match listener.accept().await.and_then(registered) {
-                Ok(client) => client,
-                Err(error) => {
-                    // No descriptors left, most likely: others have to be given back first.
-                    tracing::warn!("a program could not be accepted: {error}");
-                    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-                    continue;
-                }
-            };
+            let client = listener.next().await;
             let agent = Arc::clone(&self);
             tokio::spawn(async move {
                 if let Err(error) = agent.serve_preload_client(&client).await {
@@ -105,23 +128,13 @@ impl Agent {
 
     /// One program: requests until it closes.
     async fn serve_preload_client(&self, client: &AsyncFd<Socket>) -> io::Result<()> {
-        loop {
-            let mut bytes = [0; AGENT_REQUEST_LEN];
-            let received = client.async_io(Interest::READABLE, |socket| {
-                receive_request(socket, &mut bytes)
-            });
-            let (len, socket) = received.await?;
-            if len == 0 {
-                return Ok(());
-            }
-            let request = AgentRequest::parse(&bytes[..len])
-                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-            let socket = socket.ok_or_else(|| {
-                io::Error::new(
+        while let Some((request, socket)) = receive_request(client).await? {
+            let (Operation::Handshake, Some(socket)) = (request.operation, socket) else {
+                return Err(io::Error::new(
                     io::ErrorKind::InvalidData,
-                    "no socket came with the request",
-                )
-            })?;
+                    "it is none for a handshake, or no socket came with it",
+                ));
+            };
             let status = self.serve_preload_request(&request, socket).await;
             client
                 .async_io(Interest::WRITABLE, |client| {
@@ -129,6 +142,7 @@ impl Agent {
                 })
                 .await?;
         }
+        Ok(())
     }
 
     async fn serve_preload_request(&self, request: &AgentRequest, socket: Socket) -> i32 {
@@ -221,47 +235,4 @@ impl Wire for Connected {
             })
             .await
     }
-}
-
-/// Room for the one descriptor of a message.
-#[repr(C, align(8))]
-struct ControlBuffer([u8; 64]);
-
-/// One message and the descriptor beside it; of several only the first is kept.
-fn receive_request(client: &Socket, bytes: &mut [u8]) -> io::Result<(usize, Option<Socket>)> {
-    let mut slice = IoSliceMut::new(bytes);
-    let mut control = ControlBuffer([0; 64]);
-    // SAFETY: all-zero is a valid msghdr: integers and null pointers.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = (&raw mut slice).cast();
-    message.msg_iovlen = 1;
-    message.msg_control = control.0.as_mut_ptr().cast();
-    message.msg_controllen = control.0.len() as _;
-    // SAFETY: the message points to one slice (IoSliceMut is an iovec) and one buffer, which
-    // outlive the call.
-    let received = unsafe {
-        libc::recvmsg(
-            client.as_raw_fd(),
-            &raw mut message,
-            libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC,
-        )
-    };
-    let received = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
-    let mut descriptors = Vec::new();
-    // SAFETY: the kernel filled `control` and its length into the message; the macros walk it, and
-    // each SCM_RIGHTS header is followed by as many descriptors as its length says, which are ours.
-    unsafe {
-        let mut header = libc::CMSG_FIRSTHDR(&raw const message);
-        while !header.is_null() {
-            if (*header).cmsg_level == libc::SOL_SOCKET && (*header).cmsg_type == libc::SCM_RIGHTS {
-                let data = libc::CMSG_DATA(header).cast::<i32>();
-                let bytes = (*header).cmsg_len as usize - libc::CMSG_LEN(0) as usize;
-                for index in 0..bytes / size_of::<i32>() {
-                    descriptors.push(OwnedFd::from_raw_fd(data.add(index).read_unaligned()));
-                }
-            }
-            header = libc::CMSG_NXTHDR(&raw const message, header);
-        }
-    }
-    Ok((received, descriptors.into_iter().next().map(Socket::from)))
 }

@@ -1,0 +1,207 @@
+//! Without root: programs of an unprivileged user, whose TCP sockets the shim has made by the agent.
+
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::process::Signal;
+
+use crate::common::{Running, wait_until};
+use crate::net::{Net, SERVER};
+use crate::{
+    MARKER, REDIS, Upgraded, a_thousand_connections_leave_nothing, assert_encrypted,
+    everything_arrives, nginx_and_curl_are_encrypted, redis_refuses_plaintext, restless, run, said,
+    serve_by, silent_clients_do_not_delay,
+};
+
+/// Nobody in particular.
+const USER: u32 = 65534;
+
+/// The distribution's: others may be in folders that are not everybody's.
+const PYTHON: &str = "/usr/bin/python3";
+
+/// `towline` and the shim beside it, where every user may read them.
+fn installed(net: &Net) -> PathBuf {
+    let folder = net.scratch.path("bin");
+    let towline = folder.join("towline");
+    if !towline.exists() {
+        std::fs::create_dir_all(&folder).unwrap();
+        let built = std::env::current_exe().unwrap();
+        let shim = built.with_file_name("libtowline_preload.so");
+        std::fs::copy(shim, folder.join("libtowline_preload.so")).unwrap();
+        std::fs::copy(env!("CARGO_BIN_EXE_towline"), &towline).unwrap();
+    }
+    towline
+}
+
+fn run_by(net: &Net, host: &str, before: &[&str], command: &[&str]) -> Command {
+    let towline = installed(net);
+    let run = ["stcp", "run", "--tier", "user-relay", "--"];
+    let words = before.iter().copied().chain(towline.to_str());
+    net.program(host, words.chain(run).chain(command.iter().copied()))
+}
+
+/// By the agent, as a user without rights.
+fn by_user(net: &Net, host: &str, command: &[&str]) -> Command {
+    let home = net.home(host);
+    std::fs::create_dir_all(&home).unwrap();
+    for entry in std::fs::read_dir(&home).unwrap() {
+        give(&entry.unwrap().path());
+    }
+    give(&home);
+    let user = format!("--reuid={USER}");
+    let group = format!("--regid={USER}");
+    let before = ["setpriv", &user, &group, "--clear-groups"];
+    run_by(net, host, &before, command)
+}
+
+fn give(path: &Path) {
+    chown(path, Some(USER), Some(USER)).unwrap();
+}
+
+/// By the agent, as root.
+fn by_root(net: &Net, host: &str, command: &[&str]) -> Command {
+    run_by(net, host, &[], command)
+}
+
+#[test]
+fn without_root_redis_is_upgraded_and_a_plaintext_client_refused() {
+    if let Some(net) = Net::new(&["setpriv", "redis-server", "redis-cli"]) {
+        redis_refuses_plaintext(&net, by_user);
+    }
+}
+
+#[test]
+fn without_root_nginx_and_curl_are_upgraded_and_see_real_addresses() {
+    let Some(net) = Net::new(&["setpriv", "nginx", "curl"]) else {
+        return;
+    };
+    nginx_and_curl_are_encrypted(&net, by_user, "");
+    let config = net.scratch.path("nginx.conf");
+    let _server = serve_by(
+        by_user,
+        &net,
+        8080,
+        &["nginx", "-c", config.to_str().unwrap()],
+    );
+    let url = format!("http://{SERVER}:8080/me");
+    run(by_user(&net, &net.client, &["curl", "-sS", &url]))
+        .expect(0, &["10.78.1.2 at 10.78.2.2:8080"]);
+}
+
+#[test]
+fn without_root_silent_clients_do_not_delay_a_good_one() {
+    if let Some(net) = Net::new(&["setpriv", "redis-server", "redis-cli"]) {
+        silent_clients_do_not_delay(&net, by_user);
+    }
+}
+
+#[test]
+fn without_root_a_program_that_writes_and_ends_at_once_loses_nothing() {
+    const ACCEPT: &str = "import socket, sys; l = socket.create_server(('', int(sys.argv[1]))); \
+        s = l.accept()[0]; [sys.stdout.buffer.write(d) for d in iter(lambda: s.recv(65536), b'')]";
+    if let Some(net) = Net::new(&["setpriv", "bash", PYTHON]) {
+        everything_arrives(&net, by_user, &[PYTHON, "-c", ACCEPT]);
+    }
+}
+
+#[test]
+fn without_root_the_calls_of_sockets_do_as_they_should() {
+    let Some(net) = Net::new(&["setpriv", PYTHON]) else {
+        return;
+    };
+    let script = net.scratch.path("calls.py");
+    std::fs::write(&script, include_str!("calls.py")).unwrap();
+    let script = script.to_str().unwrap();
+    let _server = serve_by(by_user, &net, 7300, &[PYTHON, script, "server", "7300"]);
+    let sniffer = net.sniff("to the end");
+    let client = [PYTHON, script, "client", SERVER, "7300", "7301"];
+    run(by_user(&net, &net.client, &client)).expect(0, &["every call did as it should"]);
+    assert_encrypted(sniffer, 1000);
+}
+
+#[test]
+fn without_root_a_static_program_is_refused_and_a_static_child_as_well() {
+    let Some(net) = Net::new(&["setpriv", "busybox", "redis-server"]) else {
+        return;
+    };
+    let _server = serve_by(by_user, &net, 6379, REDIS);
+    let sniffer = net.sniff(MARKER);
+    let client = |command: &[&str]| run(by_user(&net, &net.client, command));
+    let refused = client(&["busybox", "nc", SERVER, "6379"]);
+    refused.expect(1, &["not started", "the program is static"]);
+    let script = format!("echo {MARKER} | busybox nc {SERVER} 6379; echo ended $?");
+    let child = client(&["sh", "-c", &script]).expect(0, &["Protocol not supported"]);
+    assert!(!child.stdout.contains("ended 0"), "{child:?}");
+    // And one that goes on with the shim's socket by itself: it reaches nobody.
+    let past = format!(
+        "import ctypes, socket, struct; s = socket.socket(); s.settimeout(2)\n\
+         to = struct.pack('=H', 2) + struct.pack('!H', 6379) + socket.inet_aton('{SERVER}') + bytes(8)\n\
+         print(ctypes.CDLL(None).syscall(42, s.fileno(), to, 16))\n\
+         try: print(s.send(b'{MARKER}'))\n\
+         except OSError as error: print(error)"
+    );
+    if cfg!(target_arch = "x86_64") && PathBuf::from(PYTHON).exists() {
+        let past = client(&[PYTHON, "-c", &past]).expect(0, &["-1"]);
+        assert!(!past.stdout.contains(&MARKER.len().to_string()), "{past:?}");
+    }
+    let seen = sniffer.stop();
+    assert_eq!(seen.marked, 0, "{seen:?}");
+}
+
+#[test]
+fn without_root_a_program_whose_run_is_killed_reaches_nobody() {
+    let Some(net) = Net::new(&["setpriv", "redis-server", "redis-cli"]) else {
+        return;
+    };
+    let _server = serve_by(by_user, &net, 6379, REDIS);
+    std::fs::write(net.scratch.path("said"), "").unwrap();
+    give(&net.scratch.path("said"));
+    let sniffer = net.sniff(MARKER);
+    let client = Running::start(restless(&net, by_user));
+    wait_until("the client's first word", || said(&net).contains(MARKER));
+    client.kill();
+    std::fs::write(net.scratch.path("said"), "").unwrap();
+    wait_until("refusals", || {
+        said(&net).matches("Network is down").count() > 3
+    });
+    assert_encrypted(sniffer, 1000);
+}
+
+#[test]
+fn without_root_a_program_in_the_background_stays_encrypted_until_it_ends() {
+    let Some(net) = Net::new(&["setpriv", "redis-server", "redis-cli"]) else {
+        return;
+    };
+    let script = format!(
+        "{} > /dev/null & exit 0",
+        REDIS.join(" ").replace("  ", " '' ")
+    );
+    let server = Upgraded::start(by_user(&net, &net.server, &["sh", "-c", &script]));
+    crate::wait_for_port(&net, 6379);
+    let ping = ["redis-cli", "-h", SERVER, "ping"];
+    run(by_user(&net, &net.client, &ping)).expect(0, &["PONG"]);
+    let ended = server.end();
+    ended.expect(0, &["the program has ended"]);
+}
+
+#[test]
+fn without_root_the_programs_own_code_comes_back_and_sigterm_goes_on() {
+    let Some(net) = Net::new(&["setpriv"]) else {
+        return;
+    };
+    let script = "trap 'exit 42' TERM; echo ready; while :; do sleep 0.1; done";
+    let program = Running::start(by_user(&net, &net.client, &["sh", "-c", script]));
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    program.signal(Signal::TERM);
+    program.wait().expect(42, &[]);
+    run(by_user(&net, &net.client, &["false"])).expect(1, &[]);
+    run(by_user(&net, &net.client, &["/no/such/program"])).expect(127, &["No such file"]);
+}
+
+#[test]
+fn by_the_agent_a_thousand_connections_at_random_leave_nothing_behind() {
+    if let Some(net) = Net::new(&[]) {
+        a_thousand_connections_leave_nothing(&net, by_root);
+    }
+}

@@ -1,0 +1,83 @@
+//! A program's socket connected to this process.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use socket2::{Domain, Socket};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+
+use super::Names;
+use super::places::canonical;
+
+/// Loopback answers at once.
+const JOIN_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Linux: the next `connect()` waits for data. It must not.
+const TCP_FASTOPEN_CONNECT: libc::c_int = 30;
+
+/// Connects a program's socket to this process, over IPv6 if `v6`; returns our end of it, and what
+/// the program would see of it.
+pub(super) async fn join(socket: &Socket, v6: bool) -> io::Result<(TcpStream, Names)> {
+    let loopback = match v6 {
+        true => IpAddr::from(Ipv6Addr::LOCALHOST),
+        false => Ipv4Addr::LOCALHOST.into(),
+    };
+    let door = TcpListener::bind((loopback, 0)).await?;
+    let mut to = door.local_addr()?;
+    if let (Domain::IPV6, IpAddr::V4(ip)) = (socket.domain()?, to.ip()) {
+        to.set_ip(ip.to_ipv6_mapped().into());
+    }
+    do_not_wait_for_data(socket);
+    // Its flags are the program's as well, so they are as before afterwards.
+    let waits = !socket.nonblocking()?;
+    socket.set_nonblocking(true)?;
+    let connecting = socket.connect(&to.into());
+    let joined = async {
+        match connecting {
+            Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => return Err(error),
+            _ => {}
+        }
+        let local = bound_to(socket)?;
+        loop {
+            let (ours, from) = door.accept().await?;
+            // Whoever else came is let go.
+            if canonical(from) == canonical(local) {
+                ours.set_nodelay(true)?;
+                return Ok((ours, Names { local, peer: to }));
+            }
+        }
+    };
+    let joined = timeout(JOIN_TIMEOUT, joined).await;
+    if waits {
+        socket.set_nonblocking(false)?;
+        // The second call is the one that says so; the program's next is one too many.
+        let _ = socket.connect(&to.into());
+    }
+    joined.map_err(|_| io::Error::from_raw_os_error(libc::ENETUNREACH))?
+}
+
+/// The socket's own address.
+pub(super) fn bound_to(socket: &Socket) -> io::Result<SocketAddr> {
+    socket
+        .local_addr()?
+        .as_socket()
+        .ok_or_else(|| io::ErrorKind::InvalidInput.into())
+}
+
+fn do_not_wait_for_data(socket: &Socket) {
+    let off: libc::c_int = 0;
+    // SAFETY: the descriptor is open; pointer and length are those of one integer, which is only
+    // read. A kernel that does not know the option cannot have it on.
+    unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            TCP_FASTOPEN_CONNECT,
+            (&raw const off).cast(),
+            size_of_val(&off) as libc::socklen_t,
+        );
+    }
+}

@@ -1,0 +1,167 @@
+use std::io::{ErrorKind, Read};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use socket2::{Domain, SockAddr, Socket, Type};
+use towline_wire::{AgentAnswer, AgentRequest, AgentStatus, Carrier, Operation, Side};
+
+use super::super::tests::{agent, send_with_descriptor};
+use super::listen::MAX_UNTAKEN;
+use super::places::{Place, place, stays_here};
+use super::{NONE, Programs};
+use crate::stcp::policy::tests::Folder;
+
+/// The shim's part. A descriptor that comes along is closed.
+fn ask(
+    programs: &Programs,
+    token: u64,
+    operation: Operation,
+    socket: Option<&Socket>,
+) -> (Socket, Option<AgentStatus>) {
+    let client = Socket::new(Domain::UNIX, Type::SEQPACKET, None).unwrap();
+    let name = format!("\0{}", programs.name);
+    client.connect(&SockAddr::unix(name).unwrap()).unwrap();
+    let request = AgentRequest {
+        id: 0,
+        fd: -1,
+        side: Side::Server,
+        carrier: Carrier::Preload,
+        operation,
+        uid: 0,
+        pid: 0,
+        netns: 0,
+        local: NONE,
+        peer: NONE,
+        token,
+    };
+    match socket {
+        Some(socket) => send_with_descriptor(&client, &request.emit(), socket.as_raw_fd()),
+        None => drop(client.send(&request.emit()).unwrap()),
+    }
+    let mut bytes = [0; 200];
+    let len = Read::read(&mut &client, &mut bytes).unwrap();
+    let answer = AgentAnswer::parse(&bytes[..len]).ok();
+    (client, answer.map(|answer| answer.status))
+}
+
+fn programs(folder: &Folder) -> Arc<Programs> {
+    let programs = Arc::new(Programs::open(agent(folder, "agent"), NONE).unwrap());
+    tokio::spawn(Arc::clone(&programs).serve());
+    programs
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stranger_without_the_token_gets_nothing() {
+    let folder = Folder::new();
+    let programs = programs(&folder);
+    let work = move || {
+        let token = programs.token;
+        let refused = ask(&programs, token ^ 1, Operation::Socket, None);
+        assert_eq!(refused.1, None);
+        let served = ask(&programs, token, Operation::Socket, None);
+        assert_eq!(served.1, Some(AgentStatus::Done));
+        // What is none of its sockets is refused.
+        let datagrams = Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap();
+        for operation in [Operation::Connect, Operation::Listen, Operation::Names] {
+            let refused = ask(&programs, token, operation, Some(&datagrams));
+            assert_eq!(refused.1, Some(AgentStatus::Failed(libc::EINVAL)));
+        }
+        let refused = ask(&programs, token, Operation::Handshake, None);
+        assert_eq!(refused.1, Some(AgentStatus::Failed(libc::EINVAL)));
+    };
+    tokio::task::spawn_blocking(work).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_that_a_program_does_not_accept_are_bounded() {
+    const MORE: usize = 60;
+    let folder = Folder::new();
+    let programs = programs(&folder);
+    // They come from this machine, so that they need no handshakes.
+    let bound = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    bound
+        .bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into())
+        .unwrap();
+    let request = AgentRequest {
+        id: 0,
+        fd: -1,
+        side: Side::Server,
+        carrier: Carrier::Preload,
+        operation: Operation::Listen,
+        uid: 0,
+        pid: 0,
+        netns: 0,
+        local: NONE,
+        peer: NONE,
+        token: 0,
+    };
+    let channel = programs.listen(&request, &bound).unwrap();
+    let address = bound.local_addr().unwrap().as_socket().unwrap();
+    let work = move || {
+        let connect = |_| TcpStream::connect(address).unwrap();
+        let clients: Vec<_> = (0..MAX_UNTAKEN + MORE).map(connect).collect();
+        let is_gone = |mut client: &TcpStream| {
+            client
+                .set_read_timeout(Some(Duration::from_millis(1)))
+                .unwrap();
+            !matches!(client.read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)
+        };
+        let mut gone = 0;
+        for _ in 0..200 {
+            gone = clients.iter().filter(|client| is_gone(client)).count();
+            // A few are in the channel.
+            if gone > MORE - 20 {
+                break;
+            }
+        }
+        assert!((MORE - 20..=MORE).contains(&gone), "{gone}");
+        // The others are all there to be accepted.
+        let channel = Socket::from(channel);
+        channel
+            .set_read_timeout(Some(Duration::from_secs(1)))
+            .unwrap();
+        let mut taken = 0;
+        while let Ok(1..) = Read::read(&mut &channel, &mut [0; 200]) {
+            taken += 1;
+        }
+        assert_eq!(taken, clients.len() - gone);
+        // Closed, and nobody listens any more.
+        drop(channel);
+        for _ in 0..1000 {
+            if TcpStream::connect(address).is_err() {
+                return;
+            }
+            std::thread::yield_now();
+        }
+        panic!("it listens still");
+    };
+    tokio::task::spawn_blocking(work).await.unwrap();
+}
+
+#[test]
+fn only_what_stays_on_this_machine_is_its_own() {
+    let address = |text: &str| text.parse::<SocketAddr>().unwrap();
+    for here in [
+        "127.0.0.1:1",
+        "127.9.9.9:1",
+        "0.0.0.0:1",
+        "[::1]:1",
+        "[::]:1",
+    ] {
+        assert_eq!(place(address(here)), Place::Loopback, "{here}");
+    }
+    // Documentation addresses are nobody's, and TcpListener may bind to our own only.
+    for there in ["192.0.2.200:1", "203.0.113.9:1", "[2001:db8::9]:1"] {
+        if TcpListener::bind((address(there).ip(), 0)).is_err() {
+            assert_eq!(place(address(there)), Place::Away, "{there}");
+        }
+    }
+    let ends = |local, peer| stays_here(address(local), address(peer));
+    assert!(ends("10.0.0.1:1", "10.0.0.1:2"));
+    assert!(ends("10.0.0.1:1", "[::ffff:10.0.0.1]:2"));
+    assert!(ends("127.0.0.1:1", "127.0.0.2:2"));
+    assert!(!ends("10.0.0.1:1", "10.0.0.2:2"));
+    assert!(!ends("127.0.0.1:1", "10.0.0.2:2"));
+}
