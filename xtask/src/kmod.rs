@@ -9,6 +9,8 @@
 
 mod image;
 mod kernel;
+#[cfg(test)]
+mod tests;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -164,10 +166,8 @@ fn build_module(kernel: &Kernel, build: &Path) -> Outcome<PathBuf> {
         std::fs::copy(&path, folder.join(name)).map_err(io(&path.display().to_string()))?;
     }
     let mut make = program("make", ["-s", "-C"]);
-    make.arg(kernel.headers())
-        .arg(format!("M={}", folder.display()))
-        // Without pahole the BTF step would fail the build.
-        .args(["CONFIG_DEBUG_INFO_BTF_MODULES=", "modules"]);
+    make.arg(&folder)
+        .arg(format!("KDIR={}", kernel.headers().display()));
     run(&mut make)?;
     Ok(folder.join("stcp.ko"))
 }

@@ -195,6 +195,9 @@ def accept_waits_times_out_and_ends_with_its_listener():
         accepting = Background(l.accept)
         time.sleep(0.1)
         unaccepted = None
+        l.shutdown(socket.SHUT_WR)          # no end for a listener
+        fails(errno.EINVAL, l.shutdown, 3)
+        assert accepting.thread.is_alive()
         l.shutdown(socket.SHUT_RD)
         fails(errno.EINVAL, accepting.result)
         l.listen()

@@ -44,6 +44,27 @@ def close_after_a_write_that_did_not_wait_loses_nothing():
         server.close()
 
 
+@test()
+def shutdown_does_not_wait_for_a_sender_whose_peer_does_not_read():
+    client, server = pair()
+    sending = Background(client.sendall, payload(32 << 20))
+    time.sleep(1)
+    assert sending.thread.is_alive()
+    began = time.monotonic()
+    client.shutdown(socket.SHUT_RDWR)
+    assert time.monotonic() - began < 1
+    fails(errno.EPIPE, sending.result, 3)
+    # What was under way is cut off, and the peer is told so.
+    server.settimeout(5)
+    got = 0
+    try:
+        while part := server.recv(1 << 20):
+            got += len(part)
+        raise AssertionError("a clean end")
+    except ConnectionResetError:
+        assert 0 < got < 32 << 20
+
+
 @test(agent=None)
 def a_stream_cut_off_is_a_reset():
     client, peer = puppet_client()
