@@ -10,7 +10,6 @@
 #include <linux/file.h>
 #include <linux/fs.h>
 #include <linux/miscdevice.h>
-#include <linux/module.h>
 #include <linux/poll.h>
 #include <linux/uaccess.h>
 #include <linux/uio.h>
@@ -30,65 +29,53 @@ static DECLARE_WAIT_QUEUE_HEAD(queue_wait);
 /* Asks the agent for a handshake. Called with lock held. */
 int stcp_submit(struct stcp *st)
 {
-	bool taken = false, open;
+	bool taken, open;
 
-	spin_lock_bh(&queue_lock);
+	spin_lock(&queue_lock);
 	open = is_open;
-	if (open && queue_len < STCP_QUEUE_MAX) {
-		taken = true;
+	taken = open && queue_len < STCP_QUEUE_MAX;
+	if (taken) {
 		kref_get(&st->ref);
 		list_add_tail(&st->queued, &queue);
 		queue_len++;
 		st->id = ++last_id;
 		smp_store_release(&st->state, STCP_QUEUED);
 	}
-	spin_unlock_bh(&queue_lock);
+	spin_unlock(&queue_lock);
 	if (taken) {
 		wake_up_interruptible(&queue_wait);
 		return 0;
 	}
-	stcp_count(STCP_NO_AGENT);
+	atomic_long_inc(&stcp_counters.handshakes_without_agent);
 	pr_warn_ratelimited("connections fail: %s\n", open ? "the agent is overloaded" :
 			    "no agent has /dev/stcp open (is `towline stcpd` running?)");
 	return -EPROTO;
 }
 
-void stcp_unsubmit(struct stcp *st)
+/* Takes a request off the queue, NULL: the oldest. The caller gets the queue's reference. */
+struct stcp *stcp_dequeue(struct stcp *st)
 {
-	bool was_queued;
-
-	spin_lock_bh(&queue_lock);
-	was_queued = !list_empty(&st->queued);
-	if (was_queued) {
-		list_del_init(&st->queued);
-		queue_len--;
-	}
-	spin_unlock_bh(&queue_lock);
-	if (was_queued)
-		stcp_put(st);
-}
-
-/* The oldest request; the caller gets the queue's reference. */
-static struct stcp *queue_pop(void)
-{
-	struct stcp *st;
-
-	spin_lock_bh(&queue_lock);
-	st = list_first_entry_or_null(&queue, struct stcp, queued);
+	spin_lock(&queue_lock);
+	if (!st)
+		st = list_first_entry_or_null(&queue, struct stcp, queued);
+	else if (list_empty(&st->queued))
+		st = NULL;
 	if (st) {
 		list_del_init(&st->queued);
 		queue_len--;
 	}
-	spin_unlock_bh(&queue_lock);
+	spin_unlock(&queue_lock);
 	return st;
 }
 
-static void stcp_fail(struct stcp *st, enum stcp_state in, int err)
+/* The agent has dropped it. Takes the reference. */
+static void stcp_drop(struct stcp *st)
 {
 	mutex_lock(&st->lock);
-	if (st->sock && st->state == in)
-		stcp_finish(st, err);
+	if (st->sock)
+		stcp_finish(st, -EPROTO);
 	mutex_unlock(&st->lock);
+	stcp_put(st);
 }
 
 /* ---- the file of one handshake ---- */
@@ -170,10 +157,7 @@ static long raw_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 
 static int raw_release(struct inode *inode, struct file *file)
 {
-	struct stcp *st = file->private_data;
-
-	stcp_fail(st, STCP_TAKEN, -EPROTO);
-	stcp_put(st);
+	stcp_drop(file->private_data);
 	return 0;
 }
 
@@ -189,24 +173,6 @@ static const struct file_operations raw_fops = {
 
 /* ---- the device ---- */
 
-static void describe(struct stcp *st, struct stcp_request *request)
-{
-	struct sockaddr_storage address = {};
-
-	request->version = STCP_VERSION;
-	request->size = sizeof(*request);
-	request->id = st->id;
-	request->side = st->server;
-	request->uid = st->uid;
-	request->pid = st->pid;
-	request->netns = sock_net(st->sock->sk)->ns.inum;
-	st->base->getname(st->sock, (struct sockaddr *)&address, 0);
-	memcpy(request->local, &address, sizeof(request->local));
-	memset(&address, 0, sizeof(address));
-	st->base->getname(st->sock, (struct sockaddr *)&address, 1);
-	memcpy(request->peer, &address, sizeof(request->peer));
-}
-
 /* A file for the request, or NULL if it is over by now. Takes the reference. */
 static struct file *stcp_take(struct stcp *st, struct stcp_request *request)
 {
@@ -219,7 +185,14 @@ static struct file *stcp_take(struct stcp *st, struct stcp_request *request)
 			stcp_finish(st, PTR_ERR(file));
 		} else {
 			stream_open(NULL, file);
-			describe(st, request);
+			request->id = st->id;
+			request->side = st->server;
+			request->uid = st->uid;
+			request->pid = st->pid;
+			request->netns = sock_net(st->sock->sk)->ns.inum;
+			/* Each has room for IPv6's. */
+			st->base->getname(st->sock, (struct sockaddr *)request->local, 0);
+			st->base->getname(st->sock, (struct sockaddr *)request->peer, 1);
 			smp_store_release(&st->state, STCP_TAKEN);
 		}
 	}
@@ -231,7 +204,7 @@ static struct file *stcp_take(struct stcp *st, struct stcp_request *request)
 
 static ssize_t queue_read(struct file *dev, char __user *to, size_t len, loff_t *pos)
 {
-	struct stcp_request request = {};
+	struct stcp_request request = { .version = STCP_VERSION, .size = sizeof(request) };
 	struct file *file = NULL;
 	struct stcp *st;
 	int rc;
@@ -242,7 +215,7 @@ static ssize_t queue_read(struct file *dev, char __user *to, size_t len, loff_t 
 	if (request.fd < 0)
 		return request.fd;
 	while (!file) {
-		st = queue_pop();
+		st = stcp_dequeue(NULL);
 		if (st)
 			file = stcp_take(st, &request);
 		else if (dev->f_flags & O_NONBLOCK)
@@ -273,10 +246,10 @@ static int queue_open(struct inode *inode, struct file *dev)
 {
 	bool busy;
 
-	spin_lock_bh(&queue_lock);
+	spin_lock(&queue_lock);
 	busy = is_open;
 	is_open = true;
-	spin_unlock_bh(&queue_lock);
+	spin_unlock(&queue_lock);
 	return busy ? -EBUSY : stream_open(inode, dev);
 }
 
@@ -284,13 +257,11 @@ static int queue_release(struct inode *inode, struct file *dev)
 {
 	struct stcp *st;
 
-	spin_lock_bh(&queue_lock);
+	spin_lock(&queue_lock);
 	is_open = false;
-	spin_unlock_bh(&queue_lock);
-	while ((st = queue_pop())) {
-		stcp_fail(st, STCP_QUEUED, -EPROTO);
-		stcp_put(st);
-	}
+	spin_unlock(&queue_lock);
+	while ((st = stcp_dequeue(NULL)))
+		stcp_drop(st);
 	return 0;
 }
 
@@ -304,39 +275,19 @@ static const struct file_operations queue_fops = {
 
 /* ---- counters: /sys/class/misc/stcp/ ---- */
 
-static ssize_t show_counter(struct device *d, struct device_attribute *a, char *buf)
-{
-	struct dev_ext_attribute *counter = container_of(a, struct dev_ext_attribute, attr);
+#define STCP_FILE(name, format, value)							\
+	static ssize_t name##_show(struct device *d, struct device_attribute *a, char *buf)	\
+	{											\
+		return sysfs_emit(buf, format, value);						\
+	}											\
+	static DEVICE_ATTR_RO(name);
+#define STCP_COUNTER_FILE(name) STCP_FILE(name, "%ld\n", atomic_long_read(&stcp_counters.name))
+#define STCP_ATTRIBUTE(name) &dev_attr_##name.attr,
 
-	return sysfs_emit(buf, "%ld\n", atomic_long_read((atomic_long_t *)counter->var));
-}
-
-static ssize_t protocol_show(struct device *d, struct device_attribute *a, char *buf)
-{
-	return sysfs_emit(buf, "%d\n", stcp_protocol);
-}
-static DEVICE_ATTR_RO(protocol);
-
-#define COUNTER(name, which)						\
-	static struct dev_ext_attribute name = {			\
-		.attr = __ATTR(name, 0444, show_counter, NULL),		\
-		.var = &stcp_counters[which],				\
-	}
-
-COUNTER(handshakes_ok, STCP_OK);
-COUNTER(handshakes_failed, STCP_FAIL);
-COUNTER(handshakes_timed_out, STCP_TIMED_OUT);
-COUNTER(handshakes_without_agent, STCP_NO_AGENT);
-COUNTER(handshakes_dropped, STCP_DROPPED);
-COUNTER(key_limits_reached, STCP_LIMIT_REACHED);
-COUNTER(pending, STCP_PENDING);
-COUNTER(sockets, STCP_SOCKETS);
-
+STCP_FILE(protocol, "%d\n", stcp_protocol)
+STCP_COUNTERS(STCP_COUNTER_FILE)
 static struct attribute *stcp_attrs[] = {
-	&dev_attr_protocol.attr, &handshakes_ok.attr.attr, &handshakes_failed.attr.attr,
-	&handshakes_timed_out.attr.attr, &handshakes_without_agent.attr.attr,
-	&handshakes_dropped.attr.attr, &key_limits_reached.attr.attr, &pending.attr.attr,
-	&sockets.attr.attr, NULL,
+	STCP_ATTRIBUTE(protocol) STCP_COUNTERS(STCP_ATTRIBUTE) NULL
 };
 ATTRIBUTE_GROUPS(stcp);
 

@@ -5,7 +5,6 @@
  * Nothing of TCP is hooked: a wait queue entry on the socket hears what TCP tells the program,
  * and a worker then looks. All steps but that are taken under the object's mutex.
  */
-#include <linux/module.h>
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
 
@@ -19,14 +18,58 @@ static void stcp_free(struct kref *ref)
 		st->lent->ops = NULL;
 		sock_release(st->lent);
 	}
-	kfree(st->listener);
-	atomic_long_dec(&stcp_counters[STCP_SOCKETS]);
+	atomic_long_dec(&stcp_counters.sockets);
 	kfree_sensitive(st);
 }
 
 void stcp_put(struct stcp *st)
 {
 	kref_put(&st->ref, stcp_free);
+}
+
+/* Has the worker look at once. Any context. */
+void stcp_look_now(struct stcp *st)
+{
+	kref_get(&st->ref);
+	if (mod_delayed_work(stcp_wq, &st->look, 0))
+		stcp_put(st);		/* what was due has one */
+}
+
+/* At the deadline, unless it looks before. */
+static void stcp_look_then(struct stcp *st)
+{
+	kref_get(&st->ref);
+	if (!queue_delayed_work(stcp_wq, &st->look, max(0L, (long)(st->deadline - jiffies))))
+		stcp_put(st);
+}
+
+void stcp_start_timer(struct stcp *st)
+{
+	atomic_long_inc(&stcp_counters.pending);
+	st->deadline = jiffies + msecs_to_jiffies(READ_ONCE(stcp_handshake_ms)) ?: 1;
+	stcp_look_then(st);
+}
+
+static void stcp_look_work(struct work_struct *work)
+{
+	struct stcp *st = container_of(to_delayed_work(work), struct stcp, look);
+
+	mutex_lock(&st->lock);
+	if (st->sock && st->deadline && time_after_eq(jiffies, st->deadline))
+		stcp_finish(st, -ETIMEDOUT);
+	else if (st->sock)
+		stcp_look(st);
+	if (st->deadline)
+		stcp_look_then(st);
+	mutex_unlock(&st->lock);
+	stcp_put(st);
+}
+
+/* A peer that sends FIN at once puts us into CLOSE_WAIT before anyone looked: that is up as well. */
+static bool stcp_is_up(const struct sock *sk)
+{
+	return !((1 << READ_ONCE(sk->sk_state)) & (TCPF_CLOSE | TCPF_LISTEN | TCPF_SYN_SENT |
+						   TCPF_SYN_RECV | TCPF_NEW_SYN_RECV));
 }
 
 /* Called by TCP with the socket's wait queue locked, from any context. */
@@ -39,86 +82,53 @@ static int stcp_on_wake(wait_queue_entry_t *entry, unsigned int mode, int flags,
 	atomic_inc(&st->wakes);
 	if (state == STCP_LISTENING || (state == STCP_FRESH && (st->parent || stcp_is_up(sk))) ||
 	    (state > STCP_LISTENING && READ_ONCE(sk->sk_state) == TCP_CLOSE))
-		stcp_look_later(st);
+		stcp_look_now(st);
 	__wake_up(&st->changed, TASK_NORMAL, 0, key);
 	return 0;
 }
 
-static void stcp_look_work(struct work_struct *work)
+/* The object of `sock`, not yet watching. EBUSY: somebody else has laid hands on the socket. */
+struct stcp *stcp_new(struct socket *sock, struct stcp *parent)
 {
-	struct stcp *st = container_of(work, struct stcp, look);
-
-	mutex_lock(&st->lock);
-	if (st->sock)
-		stcp_look(st);
-	mutex_unlock(&st->lock);
-	stcp_put(st);
-}
-
-static void stcp_timeout_work(struct work_struct *work)
-{
-	struct stcp *st = container_of(to_delayed_work(work), struct stcp, timeout);
-
-	mutex_lock(&st->lock);
-	if (st->sock)
-		stcp_finish(st, -ETIMEDOUT);
-	mutex_unlock(&st->lock);
-	stcp_put(st);
-}
-
-/* An object for `sock`, with one reference. */
-struct stcp *stcp_new(struct socket *sock, bool server)
-{
-	struct stcp *st = kzalloc(sizeof(*st), GFP_KERNEL);
+	struct stcp *st = kzalloc(sizeof(*st), GFP_KERNEL_ACCOUNT);
+	struct sock *sk = sock->sk;
+	bool is_free;
 
 	if (!st)
-		return NULL;
+		return ERR_PTR(-ENOMEM);
 	kref_init(&st->ref);
 	mutex_init(&st->lock);
 	mutex_init(&st->control);
 	st->sock = sock;
-	st->base = stcp_tcp_ops(sock->sk);
-	st->server = server;
-	st->uid = from_kuid(&init_user_ns, current_uid());
-	st->pid = task_tgid_nr(current);
+	st->base = stcp_tcp_ops(sk);
+	st->server = parent;
+	st->parent = parent;
 	init_waitqueue_head(&st->changed);
 	init_waitqueue_func_entry(&st->watch, stcp_on_wake);
-	INIT_WORK(&st->look, stcp_look_work);
-	INIT_DELAYED_WORK(&st->timeout, stcp_timeout_work);
+	INIT_DELAYED_WORK(&st->look, stcp_look_work);
 	INIT_LIST_HEAD(&st->queued);
 	INIT_LIST_HEAD(&st->sibling);
-	stcp_count(STCP_SOCKETS);
-	return st;
-}
+	spin_lock_init(&st->children_lock);
+	INIT_LIST_HEAD(&st->children[0]);
+	INIT_LIST_HEAD(&st->children[1]);
+	atomic_long_inc(&stcp_counters.sockets);
 
-void stcp_watch(struct stcp *st)
-{
-	if (!st->watching)
-		add_wait_queue(&st->sock->wq.wait, &st->watch);
-	st->watching = true;
-}
-
-void stcp_unwatch(struct stcp *st)
-{
-	if (st->watching)
-		remove_wait_queue(&st->sock->wq.wait, &st->watch);
-	st->watching = false;
-}
-
-/* Any context. */
-void stcp_look_later(struct stcp *st)
-{
-	kref_get(&st->ref);
-	if (!queue_work(stcp_wq, &st->look))
+	/* Another thread, or BPF that has put an accepted connection into a sockmap. */
+	write_lock_bh(&sk->sk_callback_lock);
+	is_free = !sk->sk_user_data;
+	if (is_free)
+		__rcu_assign_sk_user_data_with_flags(sk, st, SK_USER_DATA_NOCOPY);
+	write_unlock_bh(&sk->sk_callback_lock);
+	if (!is_free) {
 		stcp_put(st);
-}
-
-void stcp_start_timer(struct stcp *st)
-{
-	stcp_count(STCP_PENDING);
-	st->pending = true;
-	kref_get(&st->ref);
-	queue_delayed_work(stcp_wq, &st->timeout, msecs_to_jiffies(READ_ONCE(stcp_handshake_ms)));
+		return ERR_PTR(-EBUSY);
+	}
+	if (parent)
+		kref_get(&parent->ref);
+	else
+		stcp_forget_proto(sk);
+	clear_bit(SOCK_SUPPORT_ZC, &sock->flags);	/* io_uring's zero copy: kTLS can't */
+	return st;
 }
 
 /* Does what TCP's state asks for. Called with lock held and the socket there. */
@@ -128,37 +138,25 @@ void stcp_look(struct stcp *st)
 	bool gone = READ_ONCE(sk->sk_state) == TCP_CLOSE;
 	int err;
 
-	switch (st->state) {
-	case STCP_LISTENING:
+	if (st->state == STCP_LISTENING)
 		stcp_pull(st);
+	else if (gone && (st->state != STCP_FRESH || st->parent))
+		stcp_finish(st, -ECONNRESET);
+	if (st->state != STCP_FRESH || !stcp_is_up(sk))
 		return;
-	case STCP_FRESH:
-		if (gone && st->parent)
-			stcp_finish(st, -ECONNRESET);
-		if (gone || !stcp_is_up(sk))
+	/* While TCP is ESTABLISHED: kTLS takes no socket that has seen the peer's FIN. */
+	err = stcp_ktls_attach(st);
+	if (!err && st->server && skb_queue_empty_lockless(&sk->sk_receive_queue)) {
+		/* A client that says nothing costs the agent nothing. */
+		if (!(READ_ONCE(sk->sk_shutdown) & RCV_SHUTDOWN))
 			return;
-		/* While TCP is ESTABLISHED: kTLS takes no socket that has seen the peer's FIN. */
-		err = stcp_ktls_attach(st);
-		if (!err && st->server && skb_queue_empty_lockless(&sk->sk_receive_queue)) {
-			/* A client that says nothing costs the agent nothing. */
-			if (!(READ_ONCE(sk->sk_shutdown) & RCV_SHUTDOWN))
-				return;
-			err = -ECONNRESET;
-		}
-		if (!st->server && !err)
-			stcp_start_timer(st);
-		err = err ?: stcp_submit(st);
-		if (err)
-			stcp_finish(st, err);
-		return;
-	case STCP_QUEUED:
-	case STCP_TAKEN:
-		if (gone)
-			stcp_finish(st, -ECONNRESET);
-		return;
-	default:
-		return;
+		err = -ECONNRESET;
 	}
+	if (!st->server && !err)
+		stcp_start_timer(st);
+	err = err ?: stcp_submit(st);
+	if (err)
+		stcp_finish(st, err);
 }
 
 /*
@@ -171,12 +169,13 @@ void stcp_finish(struct stcp *st, int err)
 
 	if (st->state >= STCP_KEYED || st->state == STCP_LISTENING)
 		return;
-	stcp_unwatch(st);
-	stcp_unsubmit(st);
-	if (st->pending)
-		atomic_long_dec(&stcp_counters[STCP_PENDING]);
-	st->pending = false;
-	if (cancel_delayed_work(&st->timeout))
+	remove_wait_queue(&st->sock->wq.wait, &st->watch);
+	if (stcp_dequeue(st))
+		stcp_put(st);
+	if (st->deadline)
+		atomic_long_dec(&stcp_counters.pending);
+	st->deadline = 0;
+	if (cancel_delayed_work(&st->look))
 		stcp_put(st);
 	if (err) {
 		/* Where TCP's connection ended first, its reason is the one. */
@@ -186,12 +185,13 @@ void stcp_finish(struct stcp *st, int err)
 			err = -READ_ONCE(sk->sk_err);
 		}
 		st->err = err;
-		stcp_count(err == -ETIMEDOUT ? STCP_TIMED_OUT : STCP_FAIL);
+		atomic_long_inc(err == -ETIMEDOUT ? &stcp_counters.handshakes_timed_out :
+				&stcp_counters.handshakes_failed);
 		/* TCP first: poll() must never see a failed handshake on a living connection. */
 		tcp_abort(sk, -err);
 		smp_store_release(&st->state, STCP_FAILED);
 	} else {
-		stcp_count(STCP_OK);
+		atomic_long_inc(&stcp_counters.handshakes_ok);
 		smp_store_release(&st->state, STCP_KEYED);
 	}
 	atomic_inc(&st->wakes);
@@ -204,16 +204,14 @@ void stcp_finish(struct stcp *st, int err)
 	}
 }
 
-/* The records are broken: nothing passes any more. Called by the program's own calls. */
-void stcp_break(struct stcp *st, int err)
+/* The program goes: stops what goes on with others, if anything does. Called with lock held. */
+bool stcp_give_up(struct stcp *st)
 {
-	mutex_lock(&st->lock);
-	if (st->state == STCP_KEYED) {
-		st->err = err;
-		tcp_abort(st->sock->sk, -err);
-		smp_store_release(&st->state, STCP_FAILED);
-	}
-	mutex_unlock(&st->lock);
+	stcp_stop_listening(st);
+	if (st->state != STCP_QUEUED && st->state != STCP_TAKEN)
+		return false;
+	stcp_finish(st, -ECONNABORTED);
+	return true;
 }
 
 /* 0 once keyed; waits for it as long as it may. The errno is TCP's or the handshake's. */

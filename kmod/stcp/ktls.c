@@ -7,7 +7,6 @@
  * child's own struct socket has them; a program's socket is kept out of sight behind a lent one,
  * so that ours stay on top in every instant.
  */
-#include <linux/module.h>
 #include <linux/uaccess.h>
 #include <net/tls.h>
 
@@ -41,7 +40,7 @@ int stcp_ktls_attach(struct stcp *st)
 {
 	int rc;
 
-	if (st->attached)
+	if (inet_csk(st->sock->sk)->icsk_ulp_ops)
 		return 0;
 	if (!st->parent && !st->lent) {
 		rc = sock_create_lite(st->base->family, SOCK_STREAM, IPPROTO_TCP, &st->lent);
@@ -53,12 +52,9 @@ int stcp_ktls_attach(struct stcp *st)
 	rc = stcp_setsockopt_beneath(st, SOL_TCP, TCP_ULP, KERNEL_SOCKPTR("tls"), 4);
 	if (rc == -ENOTCONN)
 		return -EPROTO;		/* the peer's FIN is here already */
-	if (rc) {
+	if (rc)
 		pr_err_ratelimited("kTLS can't be attached (error %d): is the module `tls` loaded?\n", rc);
-		return -EPROTO;
-	}
-	st->attached = true;
-	return 0;
+	return rc ? -EPROTO : 0;
 }
 
 /* Copies one direction's key from the agent into kTLS. Called with lock held. */
@@ -88,6 +84,8 @@ int stcp_ktls_install(struct stcp *st, int direction, const void __user *info)
 	default:
 		return -EINVAL;
 	}
+	if (st->keys && key.info.cipher_type != st->peer.cipher)
+		return -EINVAL;
 	st->peer.cipher = key.info.cipher_type;
 	rc = copy_from_user(&key, info, len) ? -EFAULT : 0;
 	if (!rc && (key.info.version != TLS_1_3_VERSION || key.info.cipher_type != st->peer.cipher))

@@ -5,7 +5,6 @@
  * A struct proto of ours lives only as long as socket() runs: its init turns the new sock into
  * TCP's, as the number would else stand in the IP header and kTLS must always see TCP's proto.
  */
-#include <linux/module.h>
 #include <net/protocol.h>
 #include <net/transp_v6.h>
 
@@ -28,7 +27,7 @@ unsigned long stcp_gcm_blocks = 24296004000UL;
 module_param_named(gcm_blocks, stcp_gcm_blocks, ulong, 0644);
 MODULE_PARM_DESC(gcm_blocks, "blocks that one AES-GCM key may protect");
 
-atomic_long_t stcp_counters[STCP_COUNTERS];
+struct stcp_counters stcp_counters;
 struct workqueue_struct *stcp_wq;
 
 static struct proto proto4, proto6;
@@ -47,20 +46,13 @@ static struct proto *tcp_proto(const struct sock *sk)
 }
 
 /*
- * From here on nothing of the sock is ours, and what remains of it after close() (TIME_WAIT)
- * doesn't hold the module. The open file does.
+ * Once, before it connects or listens: nothing of the sock is ours from here on, and what remains
+ * of it after close() (TIME_WAIT) doesn't hold the module. The open file does.
  */
 void stcp_forget_proto(struct sock *sk)
 {
-	bool ours;
-
-	lock_sock(sk);
-	ours = sk->sk_prot_creator == &proto4 || sk->sk_prot_creator == &proto6;
-	if (ours)
-		sk->sk_prot_creator = tcp_proto(sk);
-	release_sock(sk);
-	if (ours)
-		module_put(THIS_MODULE);
+	sk->sk_prot_creator = tcp_proto(sk);
+	module_put(THIS_MODULE);
 }
 
 static int become_tcp(struct sock *sk)
@@ -78,32 +70,24 @@ static struct inet_protosw protosw6 = {
 };
 
 /* It shares TCP's slabs and is never registered: proto_register() would make new ones for TCP. */
-static void make_ours(struct inet_protosw *sw, struct proto *proto, const struct proto *tcp,
-		      struct proto_ops *ops, const struct proto_ops *tcp_ops)
+static void make_ours(struct inet_protosw *sw, const struct proto *tcp,
+		      const struct proto_ops *tcp_ops)
 {
-	*proto = *tcp;
-	strscpy(proto->name, "STCP", sizeof(proto->name));
-	proto->owner = THIS_MODULE;
-	proto->init = become_tcp;
-	INIT_LIST_HEAD(&proto->node);
+	struct proto_ops *ops = (struct proto_ops *)sw->ops;
+
+	*sw->prot = *tcp;
+	strscpy(sw->prot->name, "STCP", sizeof(sw->prot->name));
+	sw->prot->owner = THIS_MODULE;
+	sw->prot->init = become_tcp;
+	INIT_LIST_HEAD(&sw->prot->node);
 	*ops = *tcp_ops;
 	stcp_wrap_ops(ops);
 	sw->protocol = stcp_protocol;
 }
 
-/* TCP's operations for IPv6 are not exported: a socket of the kernel's shows them. */
-static void find_tcp_ops6(void)
-{
-	struct socket *sock;
-
-	if (sock_create_kern(&init_net, AF_INET6, SOCK_STREAM, IPPROTO_TCP, &sock))
-		return;
-	tcp_ops6 = sock->ops;
-	sock_release(sock);
-}
-
 static int __init stcp_init(void)
 {
+	struct socket *shown;
 	int rc;
 
 	if (stcp_protocol < 257 || stcp_protocol > 261) {
@@ -119,11 +103,13 @@ static int __init stcp_init(void)
 		destroy_workqueue(stcp_wq);
 		return rc;
 	}
-	make_ours(&protosw4, &proto4, &tcp_prot, &ops4, &inet_stream_ops);
+	make_ours(&protosw4, &tcp_prot, &inet_stream_ops);
 	inet_register_protosw(&protosw4);
-	find_tcp_ops6();
-	if (tcp_ops6) {
-		make_ours(&protosw6, &proto6, &tcpv6_prot, &ops6, tcp_ops6);
+	/* TCP's operations for IPv6 are not exported: a socket of the kernel's shows them. */
+	if (!sock_create_kern(&init_net, AF_INET6, SOCK_STREAM, IPPROTO_TCP, &shown)) {
+		tcp_ops6 = shown->ops;
+		sock_release(shown);
+		make_ours(&protosw6, &tcpv6_prot, tcp_ops6);
 		if (inet6_register_protosw(&protosw6))
 			tcp_ops6 = NULL;
 	}
@@ -138,7 +124,7 @@ static void __exit stcp_exit(void)
 	inet_unregister_protosw(&protosw4);
 	stcp_agent_exit();
 	destroy_workqueue(stcp_wq);
-	synchronize_rcu();	/* a last wake-up of a socket may still run */
+	synchronize_rcu();	/* a last wake-up may still run */
 }
 
 module_init(stcp_init);

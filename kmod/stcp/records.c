@@ -6,7 +6,7 @@
  * kernels we run on can't change keys), close_notify is sent before FIN, FIN without it is a
  * truncation, and no AES-GCM key protects more than it may (RFC 8446 §5.5).
  */
-#include <linux/module.h>
+#include <linux/delay.h>
 #include <net/tls.h>
 
 #include "stcp.h"
@@ -32,7 +32,13 @@ static void stcp_send_alert(struct stcp *st, u8 level, u8 description)
 	};
 	struct cmsghdr *c = (struct cmsghdr *)room;
 	struct kvec v = { .iov_base = alert, .iov_len = sizeof(alert) };
+	struct mutex *sending = &tls_get_ctx(sk)->tx_lock;
 
+	/* A sender that waits for the peer to read holds it: that cuts the stream off anyway. */
+	for (; !mutex_trylock(sending); usleep_range(100, 1000))
+		if (READ_ONCE(sk->sk_write_pending) || signal_pending(current))
+			return;
+	mutex_unlock(sending);
 	/* Room for it, and for a record that kTLS could send only in part: close() can't wait. */
 	lock_sock(sk);
 	sk->sk_userlocks |= SOCK_SNDBUF_LOCK;
@@ -58,7 +64,7 @@ static bool stcp_is_beyond(struct stcp *st, u64 blocks)
 	if (st->peer.cipher == TLS_CIPHER_CHACHA20_POLY1305 || blocks <= READ_ONCE(stcp_gcm_blocks))
 		return false;
 	if (!READ_ONCE(st->close_sent)) {
-		stcp_count(STCP_LIMIT_REACHED);
+		atomic_long_inc(&stcp_counters.key_limits_reached);
 		pr_warn_ratelimited("a connection of pid %u has reached the limit of its AES-GCM key and ends\n",
 				    st->pid);
 		stcp_send_close(st);
@@ -85,42 +91,41 @@ int stcp_send(struct stcp *st, struct msghdr *m, size_t len)
 	return n;
 }
 
-/* One byte of a control record. False: the connection is over, read_err or eof says how. */
+/* One byte of a control record. False: the connection is over, `end` says how. */
 static bool stcp_control_byte(struct stcp *st, u8 type, u8 byte)
 {
-	if (type == RECORD_ALERT) {
-		st->alert[st->alert_len++] = byte;
-		if (st->alert_len < sizeof(st->alert))
+	const char *what = "sent a record that is not allowed";
+
+	if (type == RECORD_HANDSHAKE && st->message_left) {
+		st->message_left--;
+		return true;
+	}
+	if (type == RECORD_ALERT || type == RECORD_HANDSHAKE) {
+		st->head[st->head_len++] = byte;
+		if (st->head_len < (type == RECORD_ALERT ? 2 : sizeof(st->head)))
 			return true;
-		st->alert_len = 0;
+		st->head_len = 0;
+	}
+	if (type == RECORD_ALERT) {
 		if (byte == ALERT_USER_CANCELED)
 			return true;
 		if (byte == ALERT_CLOSE_NOTIFY) {
-			WRITE_ONCE(st->eof, true);
-		} else {
-			pr_info_ratelimited("the peer of pid %u ended the connection with TLS alert %u\n", st->pid, byte);
-			WRITE_ONCE(st->read_err, -EPROTO);
+			WRITE_ONCE(st->end, 1);
+			return false;
 		}
+		pr_info_ratelimited("the peer of pid %u ended the connection with TLS alert %u\n", st->pid, byte);
+		WRITE_ONCE(st->end, -EPROTO);
 		return false;
 	}
 	if (type == RECORD_HANDSHAKE) {
-		if (st->message_left) {
-			st->message_left--;
+		st->message_left = st->head[1] << 16 | st->head[2] << 8 | st->head[3];
+		if (st->head[0] == MESSAGE_TICKET && !st->server)
 			return true;
-		}
-		st->message[st->message_len++] = byte;
-		if (st->message_len < sizeof(st->message))
-			return true;
-		st->message_len = 0;
-		st->message_left = st->message[1] << 16 | st->message[2] << 8 | st->message[3];
-		if (st->message[0] == MESSAGE_TICKET && !st->server)
-			return true;
-		pr_info_ratelimited("the peer of pid %u %s: the connection ends\n", st->pid,
-				    st->message[0] == MESSAGE_KEY_UPDATE ?
-				    "wants new keys, which this kernel can't change" :
-				    "sent a handshake message that is not allowed");
+		if (st->head[0] == MESSAGE_KEY_UPDATE)
+			what = "wants new keys, which this kernel can't change";
 	}
-	WRITE_ONCE(st->read_err, -EPROTO);
+	pr_info_ratelimited("the peer of pid %u %s: the connection ends\n", st->pid, what);
+	WRITE_ONCE(st->end, -EPROTO);
 	return false;
 }
 
@@ -154,38 +159,36 @@ static int stcp_take_control(struct stcp *st)
 	for (i = 0; i < n && stcp_control_byte(st, type, buf[i]); i++)
 		;
 	mutex_unlock(&st->control);
-	if (READ_ONCE(st->read_err) && !READ_ONCE(st->close_sent))
+	if (READ_ONCE(st->end) < 0)
 		stcp_send_close(st);
 	return n > 0 ? 1 : n == -EAGAIN ? 0 : n;
-}
-
-static bool stcp_is_over(const struct stcp *st)
-{
-	return READ_ONCE(st->eof) || READ_ONCE(st->read_err);
 }
 
 /* What a read that moved nothing means to the program. */
 static int stcp_why(struct stcp *st, int n)
 {
-	if (READ_ONCE(st->read_err))
-		return READ_ONCE(st->read_err);
-	if (READ_ONCE(st->eof))
-		return 0;
+	struct sock *sk = st->sock->sk;
+	int end = READ_ONCE(st->end);
+
+	if (end)
+		return min(end, 0);
 	switch (n) {
 	case 0:
 		if (READ_ONCE(st->read_shut))
 			return 0;
 		/* FIN without close_notify: data may be missing. */
-		WRITE_ONCE(st->read_err, -ECONNRESET);
+		WRITE_ONCE(st->end, -ECONNRESET);
 		return -ECONNRESET;
 	case -EBADMSG:
 	case -EMSGSIZE:
 	case -EINVAL:
 	case -EIO:
 		pr_info_ratelimited("pid %u received a record that is damaged or forged: the connection ends\n", st->pid);
-		sock_error(st->sock->sk);	/* kTLS left one, and sends nothing until it is gone */
-		stcp_send_alert(st, 2, ALERT_BAD_RECORD_MAC);
-		stcp_break(st, -EPROTO);
+		WRITE_ONCE(st->end, -EPROTO);
+		sock_error(sk);		/* kTLS left one, and sends nothing until it is gone */
+		if (!xchg(&st->close_sent, true))
+			stcp_send_alert(st, 2, ALERT_BAD_RECORD_MAC);
+		tcp_abort(sk, EPROTO);
 		return -EPROTO;
 	default:
 		return n;
@@ -204,7 +207,7 @@ int stcp_receive(struct stcp *st, struct msghdr *m, size_t len, int flags)
 	if (flags & MSG_TRUNC && !(flags & MSG_PEEK))
 		iov_iter_discard(&m->msg_iter, ITER_DEST, len);
 	do {
-		if (stcp_is_over(st))
+		if (READ_ONCE(st->end))
 			return len ? stcp_why(st, 0) : 0;
 		/* Without room for a control message kTLS keeps a control record and answers EIO. */
 		m->msg_control = NULL;
@@ -219,7 +222,7 @@ int stcp_receive(struct stcp *st, struct msghdr *m, size_t len, int flags)
 	} while (taken >= 0 && (taken || tries++ < 1000));
 	/* A record of p bytes has p+22 on the wire and takes p/16+2 blocks at most: 3/32 bounds both. */
 	if (n > 0 && stcp_is_beyond(st, READ_ONCE(tcp_sk(st->sock->sk)->bytes_received) / 32 * 3))
-		WRITE_ONCE(st->read_err, -EPROTO);
+		WRITE_ONCE(st->end, -EPROTO);
 	return n > 0 || !len ? n : stcp_why(st, taken < 0 ? taken : n);
 }
 
@@ -233,7 +236,7 @@ int stcp_peek(struct stcp *st, size_t len)
 	int n;
 
 	do {
-		if (stcp_is_over(st))
+		if (READ_ONCE(st->end))
 			return 0;
 		iov_iter_discard(&m.msg_iter, ITER_DEST, len);
 		n = st->base->recvmsg(st->sock, &m, len, MSG_PEEK | MSG_DONTWAIT);

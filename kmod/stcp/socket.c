@@ -6,7 +6,6 @@
  * Whatever could take the socket out of our hands (another ULP, repair, IPV6_ADDRFORM, fast
  * open) is refused.
  */
-#include <linux/module.h>
 #include <linux/poll.h>
 #include <linux/sockios.h>
 #include <linux/splice.h>
@@ -15,28 +14,25 @@
 
 #include "stcp.h"
 
-/* The socket's object, made when it first connects or listens; NULL without memory. */
+/* The socket's object, made when it first connects or listens. */
 struct stcp *stcp_ensure(struct socket *sock)
 {
-	struct sock *sk = sock->sk;
-	struct stcp *st = stcp_of(sock), *made;
+	struct stcp *st = stcp_of(sock);
 
 	if (st)
 		return st;
-	made = stcp_new(sock, false);
-	if (!made)
-		return NULL;
-	stcp_forget_proto(sk);
-	clear_bit(SOCK_SUPPORT_ZC, &sock->flags);	/* io_uring's zero copy: kTLS can't */
-	lock_sock(sk);
-	st = stcp_of(sock);
-	if (!st)
-		__rcu_assign_sk_user_data_with_flags(sk, made, SK_USER_DATA_NOCOPY);
-	release_sock(sk);
-	if (!st)
-		return made;
-	stcp_put(made);
-	return st;
+	st = stcp_new(sock, NULL);
+	if (!IS_ERR(st))
+		add_wait_queue(&sock->wq.wait, &st->watch);
+	return st == ERR_PTR(-EBUSY) ? stcp_of(sock) : st;	/* another thread's */
+}
+
+/* The operations beneath ours. */
+static const struct proto_ops *stcp_base(const struct socket *sock)
+{
+	struct stcp *st = stcp_of(sock);
+
+	return st ? READ_ONCE(st->base) : stcp_tcp_ops(sock->sk);
 }
 
 static int stcp_connect(struct socket *sock, struct sockaddr *addr, int len, int flags)
@@ -46,14 +42,13 @@ static int stcp_connect(struct socket *sock, struct sockaddr *addr, int len, int
 	enum stcp_state state;
 	int rc;
 
-	if (!st)
-		return -ENOMEM;
+	if (IS_ERR(st))
+		return PTR_ERR(st);
 	state = stcp_state(st);
 	if (state == STCP_FRESH) {
 		mutex_lock(&st->lock);
 		st->uid = from_kuid(&init_user_ns, current_uid());
 		st->pid = task_tgid_nr(current);
-		stcp_watch(st);
 		mutex_unlock(&st->lock);
 		rc = st->base->connect(sock, addr, len, flags);
 		if (rc)
@@ -110,7 +105,7 @@ static int stcp_recvmsg(struct socket *sock, struct msghdr *m, size_t len, int f
 	int rc = -ENOTCONN;
 
 	if (flags & MSG_ERRQUEUE)	/* no data there */
-		return stcp_tcp_ops(sock->sk)->recvmsg(sock, m, len, flags);
+		return stcp_base(sock)->recvmsg(sock, m, len, flags);
 	if (st)
 		rc = stcp_await(st, sock_rcvtimeo(sock->sk, flags & MSG_DONTWAIT));
 	return rc ?: stcp_receive(st, m, len, flags);
@@ -140,9 +135,9 @@ static __poll_t stcp_poll(struct file *file, struct socket *sock, poll_table *wa
 	enum stcp_state state = st ? stcp_state(st) : STCP_FRESH;
 	__poll_t mask;
 
-	if (state == STCP_LISTENING)
-		return stcp_poll_listener(st, file, wait);
-	mask = (st ? READ_ONCE(st->base) : stcp_tcp_ops(sock->sk))->poll(file, sock, wait);
+	mask = stcp_base(sock)->poll(file, sock, wait);
+	if (state == STCP_LISTENING && READ_ONCE(sock->sk->sk_state) == TCP_LISTEN)
+		return READ_ONCE(st->children_len[1]) ? EPOLLIN | EPOLLRDNORM : 0;
 	/* TCP may have come up, and the keys in, while it looked. */
 	if (st)
 		state = stcp_state(st);
@@ -152,26 +147,22 @@ static __poll_t stcp_poll(struct file *file, struct socket *sock, poll_table *wa
 		return mask & (EPOLLERR | EPOLLHUP);
 	if (mask & EPOLLIN && !(mask & EPOLLERR) && stcp_peek(st, 1) == -EAGAIN)
 		mask &= ~(EPOLLIN | EPOLLRDNORM);
-	if (READ_ONCE(st->eof))
-		mask |= EPOLLIN | EPOLLRDNORM | EPOLLRDHUP;
-	if (READ_ONCE(st->read_err))
+	if (READ_ONCE(st->end))
 		mask |= EPOLLIN | EPOLLRDNORM;
-	return mask;
+	return READ_ONCE(st->end) > 0 ? mask | EPOLLRDHUP : mask;
 }
 
 static int stcp_shutdown(struct socket *sock, int how)
 {
 	struct stcp *st = stcp_of(sock);
-	const struct proto_ops *base = stcp_tcp_ops(sock->sk);
 	bool gave_up;
 
+	if (how < SHUT_RD || how > SHUT_RDWR)
+		return -EINVAL;
 	if (st) {
 		mutex_lock(&st->lock);
-		if (how != SHUT_WR)
-			stcp_stop_listening(st);
-		gave_up = st->state == STCP_QUEUED || st->state == STCP_TAKEN;
-		if (gave_up)
-			stcp_finish(st, -ECONNABORTED);
+		/* As with TCP, a listener does not end by SHUT_WR. */
+		gave_up = (how != SHUT_WR || st->state != STCP_LISTENING) && stcp_give_up(st);
 		mutex_unlock(&st->lock);
 		if (gave_up)
 			return 0;
@@ -181,9 +172,8 @@ static int stcp_shutdown(struct socket *sock, int how)
 			if (how != SHUT_WR)
 				WRITE_ONCE(st->read_shut, true);
 		}
-		base = READ_ONCE(st->base);
 	}
-	return base->shutdown(sock, how);
+	return stcp_base(sock)->shutdown(sock, how);
 }
 
 static int stcp_ioctl(struct socket *sock, unsigned int cmd, unsigned long arg)
@@ -194,7 +184,7 @@ static int stcp_ioctl(struct socket *sock, unsigned int cmd, unsigned long arg)
 	if (cmd == SIOCINQ && st && stcp_state(st) >= STCP_QUEUED)
 		return put_user(stcp_state(st) == STCP_KEYED ? max(stcp_peek(st, SZ_1M), 0) : 0,
 				(int __user *)arg);
-	return stcp_tcp_ops(sock->sk)->ioctl(sock, cmd, arg);
+	return stcp_base(sock)->ioctl(sock, cmd, arg);
 }
 
 static bool stcp_refuses(int level, int name, bool set)
@@ -247,26 +237,19 @@ static int stcp_getsockopt(struct socket *sock, int level, int name, char __user
 
 static int stcp_release(struct socket *sock)
 {
-	struct sock *sk = sock->sk;
-	const struct proto_ops *base;
-	struct stcp *st;
+	struct stcp *st = sock->sk ? stcp_of(sock) : NULL;
+	const struct proto_ops *base = sock->sk ? stcp_base(sock) : &inet_stream_ops;
 
-	if (!sk)
-		return 0;
-	base = stcp_tcp_ops(sk);
-	st = stcp_of(sock);
-	stcp_forget_proto(sk);
 	if (st) {
 		if (stcp_state(st) == STCP_KEYED)
 			stcp_send_close(st);
 		mutex_lock(&st->lock);
-		stcp_stop_listening(st);
-		if (st->state == STCP_QUEUED || st->state == STCP_TAKEN)
-			stcp_finish(st, -ECONNABORTED);
-		stcp_unwatch(st);
+		stcp_give_up(st);
+		if (st->state == STCP_FRESH)
+			remove_wait_queue(&sock->wq.wait, &st->watch);
 		base = st->base;
 		st->sock = NULL;
-		sk->sk_user_data = NULL;
+		sock->sk->sk_user_data = NULL;
 		mutex_unlock(&st->lock);
 		stcp_put(st);
 	}

@@ -10,6 +10,7 @@
 #define STCP_H
 
 #include <linux/kref.h>
+#include <linux/module.h>
 #include <linux/mutex.h>
 #include <linux/net.h>
 #include <linux/version.h>
@@ -36,62 +37,60 @@ enum stcp_state {
 
 enum { STCP_TX = 1, STCP_RX = 2 };	/* bits of `keys` */
 
-struct stcp_listener;
-
 /*
- * One socket. Its references: the socket (for a child not yet accepted, the listener's list), the
- * agent's queue or file, a running look, a running timer.
+ * One socket. Its references: the socket (for a child not yet accepted, the listener's list), a
+ * child's `parent`, the agent's queue or file, a due look.
  */
 struct stcp {
 	struct kref ref;
-	struct mutex lock;		/* agent, timer, look and close take turns */
+	struct mutex lock;		/* agent, look and close take turns */
 	struct socket *sock;		/* NULL once closed */
 	const struct proto_ops *base;	/* the operations beneath: TCP's, then kTLS's */
 	struct socket *lent;		/* what kTLS sees instead of `sock` */
 	enum stcp_state state;		/* stored with release, under lock */
 	int err;
-	bool server, attached, watching, pending, told;
+	bool server, told;
 	u8 keys;
 	u32 id, uid, pid;
 	struct stcp_peer peer;
 
 	wait_queue_head_t changed;	/* whoever waits for the handshake: program and agent */
 	atomic_t wakes;
-	wait_queue_entry_t watch;	/* hears what TCP tells the program */
-	struct work_struct look;
-	struct delayed_work timeout;
+	wait_queue_entry_t watch;	/* until it ends, hears what TCP tells the program */
+	struct delayed_work look;
+	unsigned long deadline;		/* in jiffies; 0: none runs */
 	struct list_head queued;
 
-	struct stcp_listener *listener;	/* of a listening socket */
+	/* Of a listener: children that shake hands [0], and those that are done [1]. */
+	spinlock_t children_lock;
+	struct list_head children[2];
+	unsigned int children_len[2];
 	struct stcp *parent;		/* of a child not yet accepted */
 	struct list_head sibling;
 
 	/* Records, once keyed. */
 	struct mutex control;		/* one reader of control records at a time */
 	atomic64_t sent_blocks;
-	int read_err;
-	bool eof, read_shut, close_sent;
-	u8 alert[2], message[4], alert_len, message_len;
+	int end;			/* of what comes in: 1 at close_notify, or an errno */
+	bool read_shut, close_sent;
+	u8 head[4], head_len;		/* of an alert or a handshake message */
 	u32 message_left;
 };
 
-/* main.c */
-enum stcp_counter {
-	STCP_OK, STCP_FAIL, STCP_TIMED_OUT, STCP_NO_AGENT, STCP_DROPPED, STCP_PENDING,
-	STCP_SOCKETS, STCP_LIMIT_REACHED, STCP_COUNTERS,
-};
-extern atomic_long_t stcp_counters[STCP_COUNTERS];
+/* main.c; the files of /sys/class/misc/stcp have the counters' names. */
+#define STCP_COUNTERS(X)						\
+	X(handshakes_ok) X(handshakes_failed) X(handshakes_timed_out)	\
+	X(handshakes_without_agent) X(handshakes_dropped)		\
+	X(key_limits_reached) X(pending) X(sockets)
+#define STCP_COUNTER(name) atomic_long_t name;
+
+extern struct stcp_counters { STCP_COUNTERS(STCP_COUNTER) } stcp_counters;
 extern int stcp_protocol;
 extern unsigned int stcp_handshake_ms, stcp_pending_max;
 extern unsigned long stcp_gcm_blocks;
 extern struct workqueue_struct *stcp_wq;
 const struct proto_ops *stcp_tcp_ops(const struct sock *sk);
 void stcp_forget_proto(struct sock *sk);
-
-static inline void stcp_count(enum stcp_counter which)
-{
-	atomic_long_inc(&stcp_counters[which]);
-}
 
 /* socket.c */
 struct stcp *stcp_ensure(struct socket *sock);
@@ -103,15 +102,13 @@ static inline struct stcp *stcp_of(const struct socket *sock)
 }
 
 /* handshake.c */
-struct stcp *stcp_new(struct socket *sock, bool server);
+struct stcp *stcp_new(struct socket *sock, struct stcp *parent);
 void stcp_put(struct stcp *st);
-void stcp_watch(struct stcp *st);
-void stcp_unwatch(struct stcp *st);
 void stcp_look(struct stcp *st);
-void stcp_look_later(struct stcp *st);
+void stcp_look_now(struct stcp *st);
 void stcp_start_timer(struct stcp *st);
 void stcp_finish(struct stcp *st, int err);
-void stcp_break(struct stcp *st, int err);
+bool stcp_give_up(struct stcp *st);
 int stcp_await(struct stcp *st, long timeo);
 
 static inline enum stcp_state stcp_state(const struct stcp *st)
@@ -119,26 +116,18 @@ static inline enum stcp_state stcp_state(const struct stcp *st)
 	return smp_load_acquire(&st->state);
 }
 
-/* A peer that sends FIN at once puts us into CLOSE_WAIT before anyone looked: that is up as well. */
-static inline bool stcp_is_up(const struct sock *sk)
-{
-	return !((1 << READ_ONCE(sk->sk_state)) & (TCPF_CLOSE | TCPF_LISTEN | TCPF_SYN_SENT |
-						   TCPF_SYN_RECV | TCPF_NEW_SYN_RECV));
-}
-
 /* listener.c */
 int stcp_listen(struct socket *sock, int backlog);
 int stcp_take_child(struct socket *sock, struct socket *newsock, int flags);
-__poll_t stcp_poll_listener(struct stcp *st, struct file *file, poll_table *wait);
 void stcp_pull(struct stcp *st);
 void stcp_stop_listening(struct stcp *st);
-void stcp_child_done(struct stcp *st);
+void stcp_child_done(struct stcp *child);
 
 /* agent.c */
 int stcp_agent_init(void);
 void stcp_agent_exit(void);
 int stcp_submit(struct stcp *st);
-void stcp_unsubmit(struct stcp *st);
+struct stcp *stcp_dequeue(struct stcp *st);
 
 /* ktls.c */
 int stcp_ktls_attach(struct stcp *st);

@@ -3,8 +3,7 @@
  * What user space sees: the agent's device, and the one socket option.
  *
  * The agent reads requests from /dev/stcp. Each comes with a file of its own for the raw bytes of
- * one connection; the traffic keys and the outcome go in through it. `crates/wire/src/agent.rs`
- * holds the same layout.
+ * one connection, its keys and its outcome. `crates/wire/src/agent.rs` holds the same layout.
  */
 #ifndef STCP_UAPI_H
 #define STCP_UAPI_H
@@ -17,18 +16,15 @@
 #define STCP_VERSION 1
 
 struct stcp_request {
-	__u16 version;
-	__u16 size;
+	__u16 version, size;
 	__u32 id;
 	__s32 fd;
 	__u8 side;			/* 0 client, 1 server */
 	__u8 carrier;			/* 0: this module */
 	__u16 reserved;
-	__u32 uid;			/* of connect() or listen() */
-	__u32 pid;
+	__u32 uid, pid;			/* of connect() or listen() */
 	__u64 netns;			/* inode number */
-	__u8 local[28];			/* struct sockaddr_in or sockaddr_in6 */
-	__u8 peer[28];
+	__u8 local[28], peer[28];	/* struct sockaddr_in or sockaddr_in6 */
 	__u8 reserved2[8];
 };
 
@@ -44,8 +40,7 @@ struct stcp_done {
 #define STCP_IOC_RX _IOW('S', 2, struct tls_crypto_info)
 #define STCP_IOC_DONE _IOW('S', 3, struct stcp_done)
 
-/* getsockopt(fd, protocol, STCP_PEER) */
-#define STCP_PEER 1
+#define STCP_PEER 1			/* getsockopt(fd, protocol, STCP_PEER) */
 
 struct stcp_peer {
 	__u8 authentication;

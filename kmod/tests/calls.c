@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Calls that Python has no words for: calls uring|mmsg|fastopen PROTOCOL
+ * Calls that Python has no words for: calls uring|mmsg|fastopen PROTOCOL, or made|uring_made PROTOCOL FAMILY TYPE ASKED
  *
  * uring: connect, accept, send and receive through io_uring. mmsg: sendmmsg and recvmmsg.
- * fastopen: data in the SYN must be refused, and nothing leave.
+ * fastopen: data in the SYN must be refused, and nothing leave. made: whose socket is made by socket(),
+ * or through io_uring.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -17,6 +18,8 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#define STCP_PEER 1
 
 static const char MARK[] = "PLAINTEXT-MARKER-0123456789.";
 
@@ -162,10 +165,34 @@ static int fastopen(int protocol)
 	return 0;
 }
 
+/* Says "module" of a socket of the module, "other" of any other, or what is wrong. */
+static int made(int protocol, int family, int type, int asked, int by_uring)
+{
+	char peer[36];
+	socklen_t len = sizeof(peer);
+	int s;
+
+	if (by_uring) {
+		ring_open();
+		s = ring_do(IORING_OP_SOCKET, family, 0, asked, type);
+		if (s < 0)
+			errno = -s;
+	} else {
+		s = socket(family, type, asked);
+	}
+	if (s < 0)
+		puts(strerror(errno));
+	else
+		puts(getsockopt(s, protocol, STCP_PEER, peer, &len) < 0 && errno != ENOTCONN ? "other" : "module");
+	return 0;
+}
+
 int main(int count, char **v)
 {
-	CHECK(count == 3);
 	alarm(60);
+	if (count == 6)
+		return made(atoi(v[2]), atoi(v[3]), atoi(v[4]), atoi(v[5]), !strcmp(v[1], "uring_made"));
+	CHECK(count == 3);
 	if (!strcmp(v[1], "uring"))
 		return uring(atoi(v[2]));
 	if (!strcmp(v[1], "mmsg"))

@@ -75,9 +75,11 @@ async def asyncio_server(port, protocol):
 
 
 async def asyncio_client(port, protocol, count):
-    s = make(protocol)
-    # Not sock_connect(): it asks getaddrinfo(), which knows no number but TCP's.
-    s.connect((HOST, port))
+    # What Python remembers of the protocol goes to getaddrinfo(), which knows no number but TCP's;
+    # the socket itself says TCP.
+    s = socket.socket(fileno=make(protocol).detach())
+    s.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(s, (HOST, port))
     reader, writer = await asyncio.open_connection(sock=s)
     for _ in range(count):
         writer.write(FRAME)

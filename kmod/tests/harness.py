@@ -1,6 +1,7 @@
 """What the guest's tests share: sockets, the agents, the sniffer, keys that a test knows.
 
-Every test runs under a sniffer on `lo`: MARK may never pass in clear, and every packet is TCP's.
+A test is a function of `suites/*.py` under `@test()`, whose name says what happens. Every test
+runs under a sniffer on `lo`: MARK may never pass in clear, and every packet is TCP's.
 """
 
 import errno
@@ -117,10 +118,10 @@ def connect(to, family=socket.AF_INET, protocol=PROTOCOL):
     return s
 
 
-def pair(family=socket.AF_INET):
-    """Both ends of a connection, keyed by the running agent."""
-    with listener(family) as l:
-        client = connect(l, family)
+def pair(family=socket.AF_INET, protocol=PROTOCOL):
+    """Both ends of a connection; of ours, keyed by the running agent."""
+    with listener(family, protocol) as l:
+        client = connect(l, family, protocol)
         server, _ = l.accept()
     return client, server
 
@@ -153,8 +154,22 @@ def wait_for(s, events, seconds=5):
     return ready[0][1] if ready else 0
 
 
+def is_listening(port):
+    for name in ("tcp", "tcp6"):
+        with open("/proc/net/" + name) as file:
+            rows = [line.split() for line in file]
+        if any(row[1].endswith(f":{port:04X}") and row[3] == "0A" for row in rows[1:]):
+            return True
+    return False
+
+
+def busybox(*command):
+    return subprocess.run(["/bin/busybox", *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
 # Agents.
 
+OWN_KEY = ""        # no policy: a key of its own, and peers known from first use
 X509 = """
 [server]
 certificate = "/t/cert.pem"
@@ -176,12 +191,16 @@ known_peers = "/tmp/known-servers"
 class Agent:
     """`towline stcpd`, as a process."""
 
+    SOCKET = "/tmp/stcpd.sock"
+
     def __init__(self, policy=X509):
-        with open("/tmp/stcp.toml", "w") as file:
-            file.write(policy)
-        if os.path.exists("/tmp/stcpd.sock"):
-            os.unlink("/tmp/stcpd.sock")
-        command = ["towline", "stcpd", "--policy", "/tmp/stcp.toml", "--socket", "/tmp/stcpd.sock"]
+        if os.path.exists(self.SOCKET):
+            os.unlink(self.SOCKET)
+        command = ["towline", "stcpd", "--socket", self.SOCKET]
+        if policy:
+            with open("/tmp/stcp.toml", "w") as file:
+                file.write(policy)
+            command += ["--policy", "/tmp/stcp.toml"]
         environment = dict(os.environ, NO_COLOR="1")
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment)
         for line in self.process.stdout:
@@ -263,6 +282,14 @@ def ktls(s, side, cipher=AES128):
     s.setsockopt(SOL_TLS, TLS_RX, crypto_info(side, TLS_RX, cipher))
 
 
+def ktls_pair(family=socket.AF_INET):
+    """Both ends of a plain TCP connection, with kTLS of their own."""
+    client, server = pair(family, 0)
+    ktls(client, 0)
+    ktls(server, 1)
+    return client, server
+
+
 def record(s, kind, content):
     """Sends a record of this type from a plain kTLS socket."""
     s.sendmsg([content], [(SOL_TLS, TLS_SET_RECORD_TYPE, bytes([kind]))])
@@ -342,6 +369,9 @@ class Sniffer:
         assert not self.marked, f"{self.marked} packets with clear bytes"
 
 
+SNIFFER = Sniffer()
+
+
 class KernelLog:
     """What the kernel says from here on."""
 
@@ -360,3 +390,16 @@ class KernelLog:
     def close(self):
         os.close(self.fd)
 
+
+# The tests.
+
+TESTS = []
+
+
+def test(agent=X509):
+    """With the agent's policy; None: no agent runs but what the test itself starts. A function
+    with a parameter is given the agent."""
+    def add(function):
+        TESTS.append((function, agent))
+        return function
+    return add

@@ -1,14 +1,16 @@
 //! `make kmod-test`: the kernel module in a virtual machine with a Debian kernel.
 //!
 //! 1. The kernel and its headers, fetched with apt into `.cache/kmod`, unpacked, never installed.
-//! 2. The module, `towline` for its agent and the guest's programs, built here.
+//! 2. The module, `towline` for its agent, the library's tests and the guest's programs, built here.
 //! 3. An initramfs with all of it and Python, booted under QEMU's software CPU.
-//! 4. `guest.py` and `run.py` there print their counts; the sum is the suite's closing line.
+//! 4. `guest.py` there runs the files of `kmod/tests/suites` and prints the suite's closing line.
 //!
 //! Never KVM: hosts that emulate parts of it stop in the kernel's decompressor.
 
 mod image;
 mod kernel;
+#[cfg(test)]
+mod tests;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -164,10 +166,8 @@ fn build_module(kernel: &Kernel, build: &Path) -> Outcome<PathBuf> {
         std::fs::copy(&path, folder.join(name)).map_err(io(&path.display().to_string()))?;
     }
     let mut make = program("make", ["-s", "-C"]);
-    make.arg(kernel.headers())
-        .arg(format!("M={}", folder.display()))
-        // Without pahole the BTF step would fail the build.
-        .args(["CONFIG_DEBUG_INFO_BTF_MODULES=", "modules"]);
+    make.arg(&folder)
+        .arg(format!("KDIR={}", kernel.headers().display()));
     run(&mut make)?;
     Ok(folder.join("stcp.ko"))
 }
@@ -176,10 +176,20 @@ fn build_module(kernel: &Kernel, build: &Path) -> Outcome<PathBuf> {
 fn stage(image: &Image, kernel: &Kernel, module: &Path, build: &Path, tests: &[String]) -> Outcome {
     image.busybox()?;
     kernel.stage_modules(image, MODULES)?;
-    for file in ["guest.py", "harness.py", "echo.py", "run.py"] {
-        image.add(&root().join("kmod/tests").join(file), &format!("t/{file}"))?;
+    let folder = root().join("kmod/tests");
+    image.add(&folder.join("init"), "init")?;
+    let mut scripts = Vec::new();
+    for place in ["", "suites/"] {
+        for entry in std::fs::read_dir(folder.join(place)).map_err(io("kmod/tests"))? {
+            let path = entry.map_err(io("kmod/tests"))?.path();
+            if path.extension().is_some_and(|kind| kind == "py") {
+                let name = path.file_name().unwrap_or_default().to_string_lossy();
+                image.add(&path, &format!("t/{place}{name}"))?;
+                scripts.push(path);
+            }
+        }
     }
-    image.add(&root().join("kmod/tests/init"), "init")?;
+    image.python(&scripts)?;
     image.add(module, "t/stcp.ko")?;
     image.write("t/tests", &tests.join(" "))?;
 
@@ -188,45 +198,66 @@ fn stage(image: &Image, kernel: &Kernel, module: &Path, build: &Path, tests: &[S
     run(gcc.arg(&calls).arg("kmod/tests/calls.c"))?;
     image.add(&calls, "t/calls")?;
 
-    let [towline, shim] = build_programs(build)?;
-    image.add_program(&towline, "bin/towline")?;
-    image.add_program(&shim, "bin/libtowline_preload.so")?;
+    let made = ["towline", "libtowline_preload.so"];
+    let packages = [
+        "build",
+        "--package=towline-cli",
+        "--package=towline-preload",
+    ];
+    for (path, name) in build_programs(build, &packages, made)?.iter().zip(made) {
+        image.add_program(path, &format!("bin/{name}"))?;
+    }
+    // The library's own tests, for records made by the kernel.
+    let made = ["stcp", "stcp_chaos"];
+    let tests = [
+        "test",
+        "--no-run",
+        "--package=towline",
+        "--test=stcp",
+        "--test=stcp_chaos",
+    ];
+    for (path, name) in build_programs(build, &tests, made)?.iter().zip(made) {
+        image.add_program(path, &format!("t/library/{name}"))?;
+    }
     make_keys(image, build)?;
     for name in ["openssl", "strace", "bash"] {
         let path = which(name).ok_or_else(|| format!("{name} is gone"))?;
         image.add_program(&path, &format!("bin/{name}"))?;
     }
-    image.python(
-        "asyncio, ctypes, errno, fcntl, os, random, select, signal, socket, ssl, struct, subprocess, \
-         sys, threading, time, traceback",
-    )
+    Ok(())
 }
 
-/// `towline` and the preload shim, without what only a debugger reads.
-fn build_programs(build: &Path) -> Outcome<[PathBuf; 2]> {
-    let lines = capture(&mut cargo([
-        "build",
-        "--quiet",
-        "--locked",
-        "--message-format=json",
-        "--package=towline-cli",
-        "--package=towline-preload",
-    ]))?;
-    let built: Vec<PathBuf> = lines
+/// Builds with cargo, and takes from what it made the files with these names, without what only a
+/// debugger reads.
+fn build_programs<const N: usize>(
+    build: &Path,
+    arguments: &[&str],
+    names: [&str; N],
+) -> Outcome<[PathBuf; N]> {
+    let mut cargo = cargo(arguments.iter().copied());
+    let lines = capture(cargo.args(["--quiet", "--locked", "--message-format=json"]))?;
+    let built: Vec<serde_json::Value> = lines
         .lines()
-        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
-        .filter_map(|message| message["filenames"].as_array().cloned())
-        .flatten()
-        .filter_map(|name| name.as_str().map(PathBuf::from))
+        .filter_map(|line| serde_json::from_str(line).ok())
         .collect();
-    let strip = |name: &str| {
-        let made = built.iter().find(|path| path.ends_with(name));
+    let folder = build.join("programs");
+    std::fs::create_dir_all(&folder).map_err(io("programs"))?;
+    let mut stripped = names.map(|name| folder.join(name));
+    for (name, stripped) in names.iter().zip(&mut stripped) {
+        let made = built.iter().find_map(|message| made_as(message, name));
         let made = made.ok_or_else(|| format!("cargo made no {name}"))?;
-        let stripped = build.join(name);
-        run(program("strip", ["-o"]).arg(&stripped).arg(made))?;
-        Ok::<PathBuf, String>(stripped)
-    };
-    Ok([strip("towline")?, strip("libtowline_preload.so")?])
+        run(program("strip", ["-o"]).arg(stripped).arg(made))?;
+    }
+    Ok(stripped)
+}
+
+/// The file called `name`, or the program of the target called so, if cargo's message is of it.
+fn made_as<'m>(message: &'m serde_json::Value, name: &str) -> Option<&'m str> {
+    let files = message["filenames"].as_array()?;
+    let is_target = message["target"]["name"] == *name;
+    let program = message["executable"].as_str().filter(|_| is_target);
+    let mut files = files.iter().filter_map(serde_json::Value::as_str);
+    program.or_else(|| files.find(|file| Path::new(file).ends_with(name)))
 }
 
 /// A key of ours, and a certificate for loopback where OpenSSL is to know us.
@@ -266,20 +297,18 @@ fn boot(kernel: &Kernel, initrd: &Path) -> Option<Outcome<String>> {
             "console=ttyS0 quiet panic=-1 oops=panic mitigations=off nokaslr slub_debug=FZP",
         ]);
     let mut status = None;
-    let mut counts: Option<(u32, u32)> = None;
+    let mut closing = None;
     // QEMU's own status says nothing about the tests.
     let _ = run_reading(&mut qemu, |line| {
         let line = line.trim();
         if let Some(number) = line.strip_prefix("GUEST-EXIT-STATUS=") {
             status = Some(number.to_owned());
         }
-        if let Some((passed, failed)) = closing_line(line) {
-            let (all_passed, all_failed) = counts.unwrap_or_default();
-            counts = Some((all_passed + passed, all_failed + failed));
+        if line.ends_with(" failed") && line.contains(" passed, ") {
+            closing = Some(line.to_owned());
         }
     });
     let status = status?;
-    let closing = counts.map(|(passed, failed)| format!("{passed} passed, {failed} failed"));
     Some(match (status.as_str(), closing) {
         ("0", Some(closing)) => Ok(format!("{closing} on Linux {}", kernel.release())),
         ("99", closing) => Err(format!(
@@ -291,12 +320,6 @@ fn boot(kernel: &Kernel, initrd: &Path) -> Option<Outcome<String>> {
             closing.as_deref().unwrap_or("no closing line")
         )),
     })
-}
-
-/// The counts of `N passed, N failed`.
-fn closing_line(line: &str) -> Option<(u32, u32)> {
-    let (passed, failed) = line.strip_suffix(" failed")?.split_once(" passed, ")?;
-    Some((passed.parse().ok()?, failed.parse().ok()?))
 }
 
 /// An empty folder at `path`.

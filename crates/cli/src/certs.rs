@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use towline::config::{Identity, UnixTime};
+use towline::stcp::policy::own_key;
 use towline_identity::{BACKDATED_BY, CertificatePin, DEV_LIFETIME};
 
 use crate::exit::{Exit, Failure};
@@ -135,26 +136,10 @@ pub(crate) fn development(anew: bool, names: &[String]) -> Result<DevCertificate
 /// Loads this machine's raw key, or makes it at the first use.
 pub(crate) fn raw_key() -> Result<Identity, Failure> {
     let folder = home()?;
-    let file = folder.join(RAW_KEY_FILE);
-    match fs::read(&file) {
-        Ok(pem) => Identity::raw_key_from_pem(&pem)
-            // A new one would have another pin, which somebody may have been given.
-            .map_err(|error| Failure::new(Exit::Tls, format!("{}: {error}", file.display()))),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let identity = Identity::generate_raw_key()
-                .map_err(|error| Failure::new(Exit::Other, error.to_string()))?;
-            fs::create_dir_all(&folder)
-                .and_then(|()| write_private(&file, &identity.private_key_pem(), 0o600))
-                .map_err(|error| {
-                    let what = format!("the key cannot be kept in {}: {error}", folder.display());
-                    Failure::new(Exit::Other, what).next(
-                        "set TOWLINE_HOME to a folder that can be written, or give --key FILE",
-                    )
-                })?;
-            Ok(identity)
-        }
-        Err(error) => Err(Failure::usage(format!("{}: {error}", file.display()))),
-    }
+    own_key(&folder.join(RAW_KEY_FILE)).map_err(|error| {
+        Failure::new(Exit::Tls, error.to_string())
+            .next("set TOWLINE_HOME to a folder that can be written, or give --key FILE")
+    })
 }
 
 fn generate(names: &[String], now: UnixTime) -> Result<Identity, Failure> {

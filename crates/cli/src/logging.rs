@@ -17,8 +17,14 @@ pub(crate) fn start(verbose: u8, quiet: bool) {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        // A log file or a journal is no place for colours.
-        .with_ansi(std::io::stderr().is_terminal())
+        .with_ansi(has_colours())
         .without_time()
         .init();
+}
+
+/// A log file or a journal is no place for colours, nor is a terminal whose user said so
+/// (no-color.org).
+fn has_colours() -> bool {
+    let is_unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    std::io::stderr().is_terminal() && !is_unwanted
 }

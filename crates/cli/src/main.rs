@@ -59,6 +59,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     logging::start(cli.global.verbose, cli.global.quiet);
     let printer = Printer::new(cli.global.json, cli.global.quiet, !cli.global.no_progress);
+    cli.command.prepare();
     let result = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

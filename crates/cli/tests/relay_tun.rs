@@ -120,6 +120,14 @@ fn a_closed_terminal_ends_it_well_and_what_a_killed_one_left_is_named() {
     let Some(tun) = Tun::start(&scratch, &[]) else {
         return;
     };
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux has it");
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = u64::from_str_radix(ignored.expect("a line").trim(), 16).expect("a mask");
+    if ignored & 1 != 0 {
+        let why = "SKIPPED a closed terminal: SIGHUP is ignored (nohup)";
+        let _ = writeln!(std::io::stderr(), "{why}");
+        return;
+    }
     // The shell passes on what the kernel sends, at a moment of its own.
     for _ in 0..10 {
         tun.relay.signal(Signal::HUP);

@@ -152,16 +152,18 @@ fn it_gives_up_root_for_good() {
     let scratch = Scratch::new();
     let daemon = Daemon::start(&scratch, &["--user", "nobody"]).unwrap();
     assert_eq!(daemon.told(), "READY=1");
-    let status = format!("/proc/{}/status", daemon.agent.pid());
-    let status = std::fs::read_to_string(status).unwrap();
-    for line in [
-        "Uid:\t65534\t65534\t65534\t65534",
-        "Gid:\t65534\t65534\t65534\t65534",
-        "Groups:\t",
-        "CapPrm:\t0000000000000000",
-        "NoNewPrivs:\t1",
-    ] {
-        assert!(status.contains(line), "{line}: {status}");
+    let threads = format!("/proc/{}/task", daemon.agent.pid());
+    for thread in std::fs::read_dir(threads).unwrap() {
+        let status = std::fs::read_to_string(thread.unwrap().path().join("status")).unwrap();
+        for line in [
+            "Uid:\t65534\t65534\t65534\t65534",
+            "Gid:\t65534\t65534\t65534\t65534",
+            "Groups:\t",
+            "CapPrm:\t0000000000000000",
+            "NoNewPrivs:\t1",
+        ] {
+            assert!(status.contains(line), "{line}: {status}");
+        }
     }
     // What was made at the first use is the user's, so that it can be read again.
     let key = scratch.path("home/stcp-key.pem");
@@ -172,6 +174,47 @@ fn it_gives_up_root_for_good() {
     daemon.agent.signal(Signal::TERM);
     let ended = daemon.agent.wait();
     assert!(!ended.stderr.contains("stays in force"), "{ended:?}");
+}
+
+#[test]
+fn a_policy_that_its_user_could_not_use_is_named_at_the_start() {
+    if !rustix::process::geteuid().is_root() {
+        // The print macros would be captured.
+        let _ = writeln!(std::io::stderr(), "SKIPPED stcpd --user: it needs root");
+        return;
+    }
+    let scratch = Scratch::new();
+    let folder = scratch.path("policy");
+    std::fs::create_dir_all(&folder).unwrap();
+    let policy = folder.join("stcp.toml");
+    std::fs::write(&policy, "[client]\nknown_peers = \"known\"\n").unwrap();
+    let socket = scratch.path("s");
+    let flags = [
+        "stcpd",
+        "--socket",
+        socket.to_str().unwrap(),
+        "--user",
+        "nobody",
+        "--policy",
+        policy.to_str().unwrap(),
+    ];
+    let words = ["new peers cannot be added", "let the agent's user write"];
+    scratch.run(flags).expect(2, &words);
+    let own = |path: &std::path::Path, uid| std::os::unix::fs::chown(path, Some(uid), None);
+    own(&folder, 65534).unwrap();
+    std::fs::set_permissions(&policy, Permissions::from_mode(0o600)).unwrap();
+    scratch.run(flags).expect(2, &["SIGHUP would not be able"]);
+    own(&policy, 65534).unwrap();
+    let daemon = Daemon::start(&scratch, &flags[3..]).unwrap();
+    assert_eq!(daemon.told(), "READY=1");
+    // Gone, or out of sight, it is not taken for one that was never there.
+    std::fs::remove_file(&policy).unwrap();
+    daemon.agent.signal(Signal::HUP);
+    assert!(daemon.told().starts_with("RELOADING=1"));
+    assert_eq!(daemon.told(), "READY=1");
+    daemon.agent.signal(Signal::TERM);
+    let words = ["the old policy stays in force"];
+    daemon.agent.wait().expect(0, &words);
 }
 
 #[test]

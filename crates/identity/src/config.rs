@@ -12,14 +12,15 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::CertificateDer;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{
-    AlwaysResolvesServerRawPublicKeys, NoServerSessionStorage, ServerSessionMemoryCache,
-    WebPkiClientVerifier,
+    AlwaysResolvesServerRawPublicKeys, NoServerSessionStorage, ResolvesServerCert,
+    ServerSessionMemoryCache, WebPkiClientVerifier,
 };
 use rustls::sign::SingleCertAndKey;
 use rustls::time_provider::TimeProvider;
 use rustls::version::TLS13;
 use rustls::{ClientConfig, KeyLog, NoKeyLog, RootCertStore, ServerConfig};
 
+use crate::anonymous::{NothingAsked, OfferReader};
 use crate::error::ConfigError;
 use crate::identity::{Identity, IdentityKind};
 use crate::trust::{ClientAuth, Trust};
@@ -160,14 +161,16 @@ pub fn server_config(
             .with_protocol_versions(&[&TLS13])
             .map_err(ConfigError::Provider)?
             .with_client_cert_verifier(verifier);
-    let mut config = match identity.kind() {
-        IdentityKind::X509 => {
-            builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(identity.certified())))
+    let mut resolver: Arc<dyn ResolvesServerCert> = match identity.kind() {
+        IdentityKind::X509 => Arc::new(SingleCertAndKey::from(identity.certified())),
+        IdentityKind::RawKey => {
+            Arc::new(AlwaysResolvesServerRawPublicKeys::new(identity.certified()))
         }
-        IdentityKind::RawKey => builder.with_cert_resolver(Arc::new(
-            AlwaysResolvesServerRawPublicKeys::new(identity.certified()),
-        )),
     };
+    if matches!(client_auth, ClientAuth::None) {
+        resolver = Arc::new(OfferReader(resolver));
+    }
+    let mut config = builder.with_cert_resolver(resolver);
     config.alpn_protocols = settings.alpn.clone();
     config.key_log = settings.key_log.clone();
     match settings.resumption {
@@ -215,7 +218,7 @@ fn client_verifier(
     settings: &TlsSettings,
 ) -> Result<Arc<dyn ClientCertVerifier>, ConfigError> {
     let policy = match client_auth {
-        ClientAuth::None => return Ok(WebPkiClientVerifier::no_client_auth()),
+        ClientAuth::None => return Ok(Arc::new(NothingAsked)),
         ClientAuth::Roots(roots) => {
             let roots = Arc::new(strict_roots(roots)?);
             return WebPkiClientVerifier::builder_with_provider(roots, settings.provider.clone())

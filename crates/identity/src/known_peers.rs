@@ -5,6 +5,7 @@
 //! [`KnownPeers::lookup`] and writes the text back after [`KnownPeers::add`].
 
 use std::fmt::Write as _;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use rustls::pki_types::UnixTime;
@@ -222,7 +223,7 @@ fn parse_line(text: &str, line: usize) -> Result<KnownPeer, KnownPeersError> {
         return Err(KnownPeersError::BadName(name.escape_debug().to_string()));
     }
     Ok(KnownPeer {
-        name: name.to_owned(),
+        name: spelt(name),
         key: pin
             .parse()
             .map_err(|why| KnownPeersError::Pin { line, why })?,
@@ -231,6 +232,18 @@ fn parse_line(text: &str, line: usize) -> Result<KnownPeer, KnownPeersError> {
             text: day.escape_debug().to_string(),
         })?,
     })
+}
+
+/// An address in the one spelling that lookups use, however somebody wrote it; other names as they
+/// are.
+fn spelt(name: &str) -> String {
+    if let Ok(address) = name.parse::<SocketAddr>() {
+        address.to_string()
+    } else if let Ok(ip) = name.parse::<IpAddr>() {
+        ip.to_string()
+    } else {
+        name.to_owned()
+    }
 }
 
 impl Day {

@@ -10,6 +10,7 @@
 //! generator unless the caller brings a seed. A listener has one kind, raw keys or X.509.
 #![forbid(unsafe_code)]
 
+mod anonymous;
 mod config;
 mod error;
 mod generate;

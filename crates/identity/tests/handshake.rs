@@ -461,6 +461,30 @@ fn a_client_with_an_unknown_raw_key_is_refused_by_the_server() {
 }
 
 #[test]
+fn clients_stay_anonymous_where_nobody_asks_whatever_they_have() {
+    let world = World::new();
+    let raw = Identity::generate_raw_key().unwrap();
+    let raw_client = Identity::generate_raw_key().unwrap();
+    let raw_trust = Trust::RawKeys(vec![raw.key_pin()]);
+    let (x509, x509_client) = (world.dev(), world.dev());
+    let x509_trust = pinned(&x509);
+    // In turns: what one offered says nothing of the next.
+    for _ in 0..2 {
+        for (trust, client, server) in [
+            (&raw_trust, Some(&raw_client), &raw),
+            (&raw_trust, None, &raw),
+            (&x509_trust, Some(&x509_client), &x509),
+            (&x509_trust, None, &x509),
+        ] {
+            let met = world.meet(trust.clone(), client, server, ClientAuth::None);
+            let met = met.unwrap();
+            assert_eq!(met.server.unwrap().key_pin(), server.key_pin());
+            assert!(met.client.is_none());
+        }
+    }
+}
+
+#[test]
 fn a_client_without_a_key_is_refused_where_one_is_asked() {
     let world = World::new();
     let server = Identity::generate_raw_key().unwrap();

@@ -38,7 +38,7 @@ pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> 
     let is_internet = domain == libc::AF_INET || domain == libc::AF_INET6;
     let is_tcp = is_internet
         && kind & TYPE_MASK == libc::SOCK_STREAM
-        && (protocol == 0 || protocol == libc::IPPROTO_TCP);
+        && [0, libc::IPPROTO_TCP, libc::IPPROTO_MPTCP].contains(&protocol);
     let protocol = match maker() {
         Maker::Agent(agent) if is_tcp => {
             return tcp::socket(agent, domain, kind & !TYPE_MASK).unwrap_or_else(fail);

@@ -28,14 +28,17 @@ impl Alpn {
     }
 }
 
-/// Who counts what a key protects.
+/// Who makes the records, and who counts what a key protects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Records {
-    /// We do, as every byte passes through us: any cipher will do.
+    /// The kernel where it has kTLS, so that `sendfile` works, and user space otherwise. Every byte is
+    /// counted as it passes: any cipher will do.
     #[default]
     Counted,
-    /// Nobody: the kernel makes the records and the program writes past us. Only
-    /// ChaCha20-Poly1305 is offered, which needs no counting (RFC 8446 §5.5).
+    /// User space, whatever the kernel has.
+    UserSpace,
+    /// The kernel, and nobody counts, for the program writes past us. Only ChaCha20-Poly1305 is
+    /// offered, which needs no counting (RFC 8446 §5.5).
     Uncounted,
 }
 
@@ -76,6 +79,7 @@ impl Authentication {
 pub struct ClientConfig {
     pub(crate) tls: Arc<rustls::ClientConfig>,
     pub(crate) authentication: Authentication,
+    records: Records,
 }
 
 impl ClientConfig {
@@ -94,7 +98,13 @@ impl ClientConfig {
         Ok(Self {
             tls: Arc::new(tls),
             authentication: Authentication::of_server(trust),
+            records,
         })
+    }
+
+    /// Who shall make the records.
+    pub fn records(&self) -> Records {
+        self.records
     }
 
     /// How a server that it believes is known.
@@ -108,6 +118,7 @@ impl ClientConfig {
 pub struct ServerConfig {
     pub(crate) tls: Arc<rustls::ServerConfig>,
     pub(crate) authentication: Authentication,
+    records: Records,
 }
 
 impl ServerConfig {
@@ -126,7 +137,13 @@ impl ServerConfig {
         Ok(Self {
             tls: Arc::new(tls),
             authentication: Authentication::of_client(client_auth),
+            records,
         })
+    }
+
+    /// Who shall make the records.
+    pub fn records(&self) -> Records {
+        self.records
     }
 
     /// How a client that it believes is known.

@@ -78,12 +78,16 @@ impl SessionError {
     }
 
     /// The kind of `io::Error` a TCP socket would answer with: `ConnectionReset` where a stream
-    /// was cut off, `BrokenPipe` for writing after the end, `InvalidData` (EPROTO) otherwise.
+    /// was cut off, `BrokenPipe` for writing after the end, `PermissionDenied` for a peer that is not
+    /// believed, `InvalidData` (EPROTO) otherwise.
     pub fn io_kind(&self) -> io::ErrorKind {
         match self {
             Self::Truncated | Self::ClosedInHandshake => io::ErrorKind::ConnectionReset,
             Self::WriteAfterClose => io::ErrorKind::BrokenPipe,
-            Self::PeerRejected(_) => io::ErrorKind::PermissionDenied,
+            Self::PeerRejected(_)
+            | Self::Handshake(
+                rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented,
+            ) => io::ErrorKind::PermissionDenied,
             _ => io::ErrorKind::InvalidData,
         }
     }

@@ -17,12 +17,16 @@ use towline_identity::PeerIdentity;
 
 use crate::config::{Authentication, ClientConfig, ServerConfig};
 use crate::error::SessionError;
+use crate::kernel_session::KernelSession;
 use crate::keys::{KernelKeys, KeySchedule};
 use crate::record::{HEADER_LEN, record_len};
 use crate::session::Session;
 
 /// Most that one flight of the peer may hold: rustls joins handshake messages up to 64 KiB.
 const MAX_FLIGHT: usize = 128 * 1024;
+
+/// What is shown of a peer that does not speak TLS.
+const FIRST_LOOK: usize = 16;
 
 /// Most steps that one record can cause; beyond it something goes round in circles.
 const MAX_STEPS: usize = 64;
@@ -35,6 +39,8 @@ pub struct Handshake {
     inbox: BytesMut,
     /// Shown to rustls and not yet done with.
     shown: Vec<u8>,
+    /// A whole record has come.
+    has_begun: bool,
     outbox: BytesMut,
 }
 
@@ -74,6 +80,7 @@ impl Handshake {
             authentication,
             inbox: BytesMut::new(),
             shown: Vec::new(),
+            has_begun: false,
             outbox: BytesMut::new(),
         }
     }
@@ -81,10 +88,13 @@ impl Handshake {
     /// How many bytes of the stream complete the record that the handshake waits for, or its
     /// header: taking no more leaves what follows the handshake in the socket.
     pub fn wanted(&self) -> usize {
-        match record_len(&self.inbox) {
-            Ok(Some(len)) => len.saturating_sub(self.inbox.len()).max(1),
-            _ => HEADER_LEN.saturating_sub(self.inbox.len()).max(1),
-        }
+        let len = match record_len(&self.inbox) {
+            Ok(Some(len)) => len,
+            // Every hello is longer, and a peer that speaks in clear shows more of itself.
+            _ if !self.has_begun => FIRST_LOOK,
+            _ => HEADER_LEN,
+        };
+        len.saturating_sub(self.inbox.len()).max(1)
     }
 
     /// Bytes of the stream, in order. Bytes beyond the handshake are kept for the session.
@@ -102,6 +112,7 @@ impl Handshake {
                 ));
             }
             let record = self.inbox.split_to(len);
+            self.has_begun = true;
             self.shown.extend_from_slice(&record);
             self.drive()?;
         }
@@ -195,7 +206,7 @@ impl Handshake {
         if known.into_iter().any(|kind| u8::from(kind) == first) && major {
             return Ok(());
         }
-        let first = &self.inbox[..self.inbox.len().min(16)];
+        let first = &self.inbox[..self.inbox.len().min(FIRST_LOOK)];
         Err(SessionError::NotTls {
             shown: format!("\"{}\"", first.escape_ascii()),
         })
@@ -323,10 +334,21 @@ impl Established {
         Session::new(self.keys, self.schedule, &self.inbox, &self.outbox)
     }
 
-    /// Keys for the kernel's records, and what later keys come from. `None` if bytes beyond the
-    /// handshake were taken from the stream or output is left: the kernel must see all of them.
+    /// Keys for the kernel's records. `None` if bytes beyond the handshake were taken from the stream
+    /// or output is left: the kernel must see all of them.
+    pub fn kernel_keys(&self) -> Option<&KernelKeys> {
+        let is_clean = self.inbox.is_empty() && self.outbox.is_empty();
+        is_clean.then_some(&self.keys)
+    }
+
+    /// What is left for us beside the kernel that has the keys.
+    pub fn into_kernel_session(self) -> KernelSession {
+        KernelSession::new(&self.keys, self.schedule)
+    }
+
+    /// The keys for good, and what later ones come from; as for [`kernel_keys`](Self::kernel_keys).
     pub fn into_kernel(self) -> Option<(KernelKeys, KeySchedule)> {
-        let clean = self.inbox.is_empty() && self.outbox.is_empty();
-        clean.then_some((self.keys, self.schedule))
+        self.kernel_keys()?;
+        Some((self.keys, self.schedule))
     }
 }

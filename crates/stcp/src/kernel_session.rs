@@ -1,9 +1,11 @@
 //! A session whose records the kernel makes (kTLS): what remains for user space.
 //!
-//! 1. Before data is written: [`before_write`](KernelSession::before_write) counts it;
+//! 1. [`may_write`](KernelSession::may_write) before data is written, and
+//!    [`on_written`](KernelSession::on_written) after it;
 //! 2. of what the kernel hands up, data goes to [`on_data`](KernelSession::on_data), anything else
 //!    to [`handle_record`](KernelSession::handle_record);
-//! 3. [`CLOSE_NOTIFY`] is the content of the alert record that ends our stream.
+//! 3. [`CLOSE_NOTIFY`] is the content of the alert record that ends our stream, and after a failure
+//!    [`last_words`](KernelSession::last_words) that of the alert that says why.
 //!
 //! The kernel keeps one key for each direction to the end: a peer that changes its key, or a key
 //! that is used up, ends the connection.
@@ -27,6 +29,7 @@ pub struct KernelSession {
     receive: BlockBudget,
     read_closed: bool,
     write_closed: bool,
+    failed: Option<SessionError>,
 }
 
 impl KernelSession {
@@ -39,22 +42,37 @@ impl KernelSession {
             receive: keys.receive.0.budget(),
             read_closed: false,
             write_closed: false,
+            failed: None,
         }
     }
 
-    /// Whether so many bytes may be written in one call.
+    /// Whether more may be written.
     ///
     /// # Errors
-    /// The end was declared, or the key is used up: then close_notify is due.
-    pub fn before_write(&mut self, len: u64) -> Result<(), SessionError> {
+    /// The end was declared, the session has failed, or the key is used up: then close_notify is
+    /// due.
+    pub fn may_write(&self) -> Result<(), SessionError> {
+        self.alive()?;
         if self.write_closed {
             return Err(SessionError::WriteAfterClose);
         }
-        if self.transmit.is_exhausted() {
-            return Err(SessionError::KeyExhausted);
+        match self.transmit.is_exhausted() {
+            true => Err(SessionError::KeyExhausted),
+            false => Ok(()),
         }
+    }
+
+    /// So many bytes were written in one call.
+    pub fn on_written(&mut self, len: u64) {
         self.transmit.charge_stream(len);
-        Ok(())
+    }
+
+    /// Whether anything may still be read: what failed once fails ever after.
+    ///
+    /// # Errors
+    /// Why the session failed.
+    pub fn alive(&self) -> Result<(), SessionError> {
+        self.failed.clone().map_or(Ok(()), Err)
     }
 
     /// So many bytes of data came.
@@ -64,13 +82,13 @@ impl KernelSession {
     pub fn on_data(&mut self, len: u64) -> Result<(), SessionError> {
         self.receive.charge_stream(len);
         if self.receive.is_exhausted() {
-            return Err(SessionError::KeyExhausted);
+            return Err(self.fail(SessionError::KeyExhausted));
         }
         if self.messages.is_inside() {
-            return Err(SessionError::peer(
+            return Err(self.fail(SessionError::peer(
                 "a record inside a handshake message",
                 AlertDescription::UnexpectedMessage,
-            ));
+            )));
         }
         Ok(())
     }
@@ -80,7 +98,7 @@ impl KernelSession {
     /// # Errors
     /// An alert of the peer's, a key update, or what may not be sent.
     pub fn handle_record(&mut self, content: u8, bytes: &[u8]) -> Result<(), SessionError> {
-        match (ContentType::from(content), bytes) {
+        let handled = match (ContentType::from(content), bytes) {
             (ContentType::Alert, &[_, description]) => match AlertDescription::from(description) {
                 AlertDescription::CloseNotify => {
                     self.read_closed = true;
@@ -94,7 +112,13 @@ impl KernelSession {
                 "a record of an unknown type",
                 AlertDescription::UnexpectedMessage,
             )),
-        }
+        };
+        handled.map_err(|error| self.fail(error))
+    }
+
+    /// A record came that the kernel could not open.
+    pub fn on_bad_record(&mut self) -> SessionError {
+        self.fail(SessionError::BadRecord)
     }
 
     fn handle_messages(&mut self, bytes: &[u8]) -> Result<(), SessionError> {
@@ -124,14 +148,23 @@ impl KernelSession {
         self.write_closed = true;
     }
 
-    /// Whether the end of our stream was declared.
-    pub fn is_write_closed(&self) -> bool {
-        self.write_closed
+    /// The content of the alert that tells the peer of our failure. Where only a key is at its end,
+    /// the stream ends in order.
+    pub fn last_words(&self) -> Option<[u8; 2]> {
+        match self.failed.as_ref().filter(|_| !self.write_closed)? {
+            SessionError::KeyExhausted => Some(CLOSE_NOTIFY),
+            error => error.alert().map(|alert| [2, u8::from(alert)]),
+        }
     }
 
     /// Whether the peer ended its stream with close_notify.
     pub fn is_read_closed(&self) -> bool {
         self.read_closed
+    }
+
+    fn fail(&mut self, error: SessionError) -> SessionError {
+        tracing::debug!(%error, "session failed");
+        self.failed.get_or_insert(error).clone()
     }
 }
 

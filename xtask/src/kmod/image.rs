@@ -13,6 +13,25 @@ use crate::exec::{capture, program, which};
 /// The system's Python: one that a version manager built may need files from anywhere.
 const PYTHON: &str = "/usr/bin/python3";
 
+/// Prints the files of all modules that the scripts named as arguments import, but the scripts' own.
+const LIST_IMPORTED: &str = "
+import ast, importlib, sys
+import encodings.idna, encodings.utf_8, encodings.ascii, encodings.latin_1
+own = {path.rsplit('/', 1)[-1][:-3] for path in sys.argv[1:]}
+for path in sys.argv[1:]:
+    with open(path) as file:
+        tree = ast.parse(file.read())
+    for node in ast.walk(tree):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else \
+            [node.module] if isinstance(node, ast.ImportFrom) else []
+        for name in names:
+            if name not in own:
+                importlib.import_module(name)
+for module in list(sys.modules.values()):
+    if path := getattr(module, '__file__', None):
+        print(path)
+";
+
 pub(super) struct Image(PathBuf);
 
 impl Image {
@@ -95,18 +114,11 @@ impl Image {
         Ok(())
     }
 
-    /// Python with exactly the files that importing `modules` opens.
-    pub(super) fn python(&self, modules: &str) -> Outcome {
-        let script = format!(
-            "import encodings.idna, encodings.utf_8, encodings.ascii, encodings.latin_1\n\
-             import {modules}\n\
-             import sys\n\
-             for module in list(sys.modules.values()):\n    \
-                 path = getattr(module, '__file__', None)\n    \
-                 if path: print(path)\n"
-        );
+    /// Python with exactly the files that it opens for what `scripts` import.
+    pub(super) fn python(&self, scripts: &[PathBuf]) -> Outcome {
         let mut python = Command::new(PYTHON);
-        let files = capture(python.args(["-S", "-E", "-c", &script]))?;
+        python.args(["-S", "-E", "-c", LIST_IMPORTED]).args(scripts);
+        let files = capture(&mut python)?;
         let mut libraries = vec![PathBuf::from(PYTHON)];
         for file in files.lines() {
             self.add(Path::new(file), &file[1..])?;

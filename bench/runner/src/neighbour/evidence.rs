@@ -1,11 +1,9 @@
 //! The page that stays: what was run, where, and what came out.
 
-use std::fmt::Write as _;
-use std::fs;
 use std::path::Path;
 
-use bench_runner::Outcome;
 use bench_runner::machine::Machine;
+use bench_runner::{Outcome, page};
 
 use crate::chart;
 use crate::figures::Figures;
@@ -19,19 +17,11 @@ pub(crate) fn write(
     setting: &Setting,
     table: &str,
 ) -> Outcome<String> {
-    let name = format!("{}-neighbour", machine.date);
-    let folder = root.join("docs/evidence");
-    let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
-    fs::create_dir_all(&folder).map_err(failed)?;
-    chart::draw(&folder.join(format!("{name}.svg")), figures, setting)?;
-    let mut page =
-        "# Towline beside Linux TCP on one bottleneck\n\n`make bench-neighbour`\n\n".to_owned();
-    for (name, text) in machine.lines() {
-        let _ = writeln!(page, "- {name}: {text}");
-    }
-    let _ = write!(
-        page,
-        "\n`towline relay --tun` between two network namespaces, fresh for every run, in real time; \
+    let title = "Towline beside Linux TCP on one bottleneck";
+    let draw = |path: &Path| chart::draw(path, figures, setting);
+    page::write(root, machine, "bench-neighbour", title, draw, |chart| {
+        format!(
+            "`towline relay --tun` between two network namespaces, fresh for every run, in real time; \
          senders in one, receivers in the other, all flows start together. `towline-NAME` is \
          `towline perf` with `--cc NAME`, `linux-NAME` a TCP socket of this kernel with \
          TCP_CONGESTION; Linux's `bbr` is BBR version 1, Towline's is version 3. Goodput is \
@@ -39,10 +29,8 @@ pub(crate) fn write(
          per packet are those of full IP packets. Queue delay is what packets waited for the \
          bottleneck in each tenth of a second, its mean over time and its 95th percentile (a full \
          queue is {:.0} ms); loss is what found the queue full. Rows with `linux` on both sides \
-         show what is usual.\n\n![goodput and queue delay over time]({name}.svg)\n\n{table}",
-        setting.full_queue() * 1e3,
-    );
-    let path = folder.join(format!("{name}.md"));
-    fs::write(&path, page).map_err(failed)?;
-    Ok(format!("docs/evidence/{name}.md"))
+         show what is usual.\n\n![goodput and queue delay over time]({chart})\n\n{table}",
+            setting.full_queue() * 1e3,
+        )
+    })
 }

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use bench_runner::Outcome;
 use bench_runner::machine::Machine;
+use bench_runner::{Outcome, page};
 use serde_json::{Value, json};
 
 use crate::chart;
@@ -165,27 +165,18 @@ pub(crate) fn evidence(
     verdict: &Verdict,
     tables: &str,
 ) -> Outcome<String> {
-    let name = format!("{}-bench-stcp", machine.date);
-    let folder = root.join("docs/evidence");
-    let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
-    fs::create_dir_all(&folder).map_err(failed)?;
-    chart::draw(&folder.join(format!("{name}.svg")), figures)?;
-    let mut page = "# Secure TCP beside others\n\n`make bench-stcp`\n\n".to_owned();
-    for (name, text) in machine.lines() {
-        let _ = writeln!(page, "- {name}: {text}");
-    }
-    let _ = write!(
-        page,
-        "\nThe framed echo: four bytes of length and a payload, which comes back and is compared; each \
+    let title = "Secure TCP beside others";
+    let draw = |path: &Path| chart::draw(path, figures);
+    page::write(root, machine, "bench-stcp", title, draw, |chart| {
+        format!(
+            "The framed echo: four bytes of length and a payload, which comes back and is compared; each \
          client has one connection and one request under way. MB are 10^6 bytes of payload, there and \
          back. Everything of the server's side is on one core, everything of the client's on the other: \
          program, and proxy or stunnel. TCP_NODELAY everywhere, AES-128-GCM, one runtime with one \
          thread for plain TCP, Towline and rustls, and the same code but for the stream. The last cell \
          goes over `towline relay --tun` (100 Mbit/s, 20 ms round trip), where the link decides.\n\n\
-         ![requests a second]({name}.svg)\n\n{tables}\n{}\n",
-        verdict.line()
-    );
-    let path = folder.join(format!("{name}.md"));
-    fs::write(&path, page).map_err(failed)?;
-    Ok(format!("docs/evidence/{name}.md"))
+         ![requests a second]({chart})\n\n{tables}\n{}\n",
+            verdict.line()
+        )
+    })
 }

@@ -40,6 +40,16 @@ pub(crate) enum Command {
 }
 
 impl Command {
+    /// What comes before the first thread.
+    pub(crate) fn prepare(&self) {
+        #[cfg(target_os = "linux")]
+        if let Self::Stcpd(_) = self
+            && let Err(error) = towline::stcp::agent::forbid_new_privileges()
+        {
+            tracing::warn!("NO_NEW_PRIVS: {error}");
+        }
+    }
+
     /// Runs it to its end.
     pub(crate) async fn run(self, printer: &Printer) -> Result<Exit, Failure> {
         match self {

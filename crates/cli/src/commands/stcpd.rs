@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 use towline::stcp::agent::{Agent, ModuleDevice, PreloadListener, drop_privileges};
 use towline::stcp::policy::Policy;
@@ -35,17 +35,56 @@ pub(crate) struct PolicyArgs {
 }
 
 impl PolicyArgs {
+    /// Whether one was asked for.
+    pub(crate) fn is_given(&self) -> bool {
+        self.policy.is_some()
+    }
+
     /// Reads it.
     pub(crate) fn load(&self) -> Result<Policy, Failure> {
-        let wrong = |error: towline::stcp::policy::PolicyError| Failure::usage(error.to_string());
-        match &self.policy {
-            Some(file) => Policy::load(file).map_err(wrong),
-            None if Path::new(POLICY_FILE).exists() => {
-                Policy::load(Path::new(POLICY_FILE)).map_err(wrong)
+        let file = match &self.policy {
+            Some(file) => Some(file.as_path()),
+            // A file that cannot be seen must not count as one that is not there.
+            None => match Path::new(POLICY_FILE).try_exists() {
+                Ok(true) => Some(Path::new(POLICY_FILE)),
+                Ok(false) => None,
+                Err(error) => {
+                    return Err(Failure::usage(format!("{POLICY_FILE}: {error}")).next(
+                        "have somebody who may read it let you, or give a policy with --policy",
+                    ));
+                }
+            },
+        };
+        match file {
+            Some(file) => Policy::load(file),
+            None => Policy::first_use(&crate::certs::home()?),
+        }
+        .map_err(|error| Failure::usage(error.to_string()))
+    }
+
+    /// Reads it again. One that was written is never replaced by one that nobody wrote.
+    fn reload(&self, in_force: &Policy) -> Result<Policy, Failure> {
+        match in_force.is_first_use() {
+            true => self.load(),
+            false => {
+                Policy::load(in_force.source()).map_err(|error| Failure::usage(error.to_string()))
             }
-            None => Policy::first_use(&crate::certs::home()?).map_err(wrong),
         }
     }
+}
+
+/// Whether all that the policy needs while running can be had by who we are now.
+fn check_access(policy: &Policy, args: &PolicyArgs) -> Result<(), Failure> {
+    for list in policy.known_peers() {
+        let folder = list.parent().unwrap_or(Path::new("."));
+        rustix::fs::access(folder, rustix::fs::Access::WRITE_OK).map_err(|error| {
+            let what = format!("new peers cannot be added to {}: {error}", list.display());
+            Failure::usage(what).next("let the agent's user write in that folder")
+        })?;
+    }
+    args.reload(policy).map(drop).map_err(|failure| {
+        failure.next("SIGHUP would not be able to read it again: let the agent's user read it")
+    })
 }
 
 /// What was made at the first use is to be the user's, who reads and writes it from now on.
@@ -105,6 +144,7 @@ impl StcpdArgs {
                     Failure::new(Exit::Other, format!("root could not be given up: {error}"))
                 })?;
         }
+        check_access(&policy, &self.policy)?;
         describe(&policy, &self.socket, device.is_some(), &ktls, printer);
         let agent = Agent::new(policy);
         let manager = ServiceManager::from_environment();
@@ -120,7 +160,7 @@ impl StcpdArgs {
             loop {
                 let _ = hang_up.recv().await;
                 manager.reloading();
-                match self.policy.load() {
+                match self.policy.reload(&agent.policy()) {
                     Ok(policy) => {
                         agent.replace_policy(policy);
                         printer.note("towline stcpd: the policy was read again");
@@ -196,16 +236,13 @@ impl StcpdArgs {
 }
 
 fn describe(policy: &Policy, socket: &Path, module: bool, ktls: &io::Result<()>, printer: Printer) {
-    printer.line(format_args!("policy   {}", policy.source().display()));
-    for (side, key) in policy.own_keys() {
-        printer.line(format_args!("our key  {key} (as {side:?})"));
-    }
+    describe_policy(policy, printer);
     let module_text = if module { DEVICE } else { "not loaded" };
-    printer.line(format_args!("module   {module_text}"));
+    printer.line(format_args!("module     {module_text}"));
     match ktls {
-        Ok(()) => printer.line(format_args!("preload  {}", socket.display())),
+        Ok(()) => printer.line(format_args!("preload    {}", socket.display())),
         Err(error) => printer.line(format_args!(
-            "preload  {} (of no use: this kernel has no kTLS, {error})",
+            "preload    {} (of no use: this kernel has no kTLS, {error})",
             socket.display()
         )),
     }
@@ -215,11 +252,34 @@ fn describe(policy: &Policy, socket: &Path, module: bool, ktls: &io::Result<()>,
         "socket": socket,
         "module": module,
         "ktls": ktls.is_ok(),
-        "keys": policy.own_keys().iter().map(|(side, key)| json!({
-            "side": format!("{side:?}").to_lowercase(),
-            "pin": key.to_string(),
-        })).collect::<Vec<_>>(),
+        "keys": keys(policy),
+        "believes": believes(policy),
     }));
+}
+
+/// Where it is, our keys, and whom it believes.
+pub(crate) fn describe_policy(policy: &Policy, printer: Printer) {
+    printer.line(format_args!("policy     {}", policy.source().display()));
+    for (side, key) in policy.own_keys() {
+        printer.line(format_args!("our key    {key} (as {side:?})"));
+    }
+    for (table, belief) in policy.tables() {
+        printer.line(format_args!("believes   {table}: {belief}"));
+    }
+}
+
+/// Our keys, for a record.
+pub(crate) fn keys(policy: &Policy) -> Value {
+    let key = |(side, key): &(_, _)| json!({ "side": format!("{side:?}").to_lowercase(), "pin": format!("{key}") });
+    policy.own_keys().iter().map(key).collect()
+}
+
+/// Whom it believes, for a record.
+pub(crate) fn believes(policy: &Policy) -> Value {
+    let tables = policy.tables();
+    tables
+        .map(|(table, belief)| json!({ "table": table, "belief": belief }))
+        .collect()
 }
 
 /// User and group numbers of a name in /etc/passwd.

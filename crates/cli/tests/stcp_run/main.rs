@@ -19,7 +19,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{Ended, Running, wait_until};
-use net::{Net, SERVER, SERVER_V6, Sniffer};
+use net::{CLIENT, Net, SERVER, SERVER_V6, Sniffer};
 use rustix::process::Signal;
 
 const MARKER: &str = "the-marker-that-must-not-be-seen";
@@ -78,6 +78,10 @@ fn serve_by(start: Start, net: &Net, port: u16, command: &[&str]) -> Upgraded {
 
 /// Without a connection: some servers take only one.
 fn wait_for_port(net: &Net, port: u16) {
+    wait_for_port_at(net, &net.server, port);
+}
+
+fn wait_for_port_at(net: &Net, host: &str, port: u16) {
     /// Its number in the table of sockets.
     const LISTEN: &str = "0A";
     wait_until("the server", || {
@@ -91,7 +95,7 @@ fn wait_for_port(net: &Net, port: u16) {
                 })
             })
         };
-        net.within(&net.server, look).join().unwrap()
+        net.within(host, look).join().unwrap()
     });
 }
 
@@ -264,6 +268,46 @@ fn silent_clients_do_not_delay(net: &Net, start: Start) {
 }
 
 #[test]
+fn programs_and_relay_may_have_the_same_ports() {
+    let Some(net) = Net::new(&["redis-server", "python3"]) else {
+        return;
+    };
+    let _server = serve(&net, 6379, REDIS);
+    // Connections that connection tracking holds for alive, as their resets were lost; then the
+    // relay gets no other ports than theirs.
+    let script = "
+import socket, struct, subprocess
+def nft(*words):
+    subprocess.run(['nft', *words], check=True)
+def dial(port):
+    s = socket.socket()
+    s.bind(('', port))
+    s.connect(('SERVER', 6379))
+    s.sendall(b'PING\\r\\n')
+    assert s.recv(9) == b'+PONG\\r\\n'
+    return s
+def ports(first, last):
+    with open('/proc/sys/net/ipv4/ip_local_port_range', 'w') as file:
+        file.write(f'{first} {last}')
+ports(50000, 60000)
+nft('add table inet lost')
+nft('add chain inet lost out { type filter hook output priority -400; }')
+nft('add rule inet lost out tcp flags rst drop')
+for port in range(40000, 40010):
+    s = dial(port)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))
+    s.close()
+nft('delete table inet lost')
+ports(40000, 40009)
+s = dial(30001)
+s.sendall(b'CLIENT KILL TYPE normal SKIPME yes\\r\\n')
+assert s.recv(5) == b':10\\r\\n'
+";
+    let script = script.replace("SERVER", SERVER);
+    run(upgraded(&net, &net.client, &["python3", "-c", &script])).expect(0, &[]);
+}
+
+#[test]
 fn a_program_that_writes_and_ends_at_once_loses_nothing() {
     let Some(net) = Net::new(&["busybox", "bash"]) else {
         return;
@@ -290,6 +334,76 @@ fn everything_arrives(net: &Net, start: Start, listen: &[&str]) {
     }
 }
 
+#[test]
+fn what_a_router_only_forwards_is_left_alone() {
+    let Some(net) = Net::new(&["busybox"]) else {
+        return;
+    };
+    // The router has the same port, at every address.
+    let wanted = ["busybox", "nc", "-l", "-p", "7200", "-e", "echo"];
+    let router = Upgraded::start(upgraded(
+        &net,
+        &net.cable,
+        &[&wanted[..], &["router"]].concat(),
+    ));
+    wait_for_port_at(&net, &net.cable, 7200);
+    let server = Running::start(net.program(&net.server, [&wanted[..], &[MARKER]].concat()));
+    wait_for_port(&net, 7200);
+    let plain = ["busybox", "nc", SERVER, "7200"];
+    run(net.program(&net.client, plain)).expect(0, &[MARKER]);
+    server.wait();
+    let ended = router.end();
+    assert!(!ended.stderr.contains("refused"), "{ended:?}");
+}
+
+#[test]
+fn connections_from_outside_leave_descriptors_for_the_programs_own() {
+    let Some(net) = Net::new(&["python3", "prlimit"]) else {
+        return;
+    };
+    // The server greets whoever comes; when nobody comes any more, it goes to the client itself.
+    let server = format!(
+        "
+import socket
+door = socket.create_server(('0.0.0.0', 7300), backlog=200)
+door.settimeout(3)
+met = []
+try:
+    while True:
+        met.append(door.accept()[0])
+        met[-1].sendall(b'!')
+except TimeoutError:
+    pass
+print('met', len(met), socket.create_connection(('{CLIENT}', 7301)).recv(100).decode())
+"
+    );
+    let client = format!(
+        "
+import socket
+back = socket.create_server(('0.0.0.0', 7301))
+def greeted():
+    s = socket.create_connection(('{SERVER}', 7300))
+    try:
+        return s if s.recv(1) else None
+    except ConnectionResetError:
+        return None
+friends = [greeted() for _ in range(100)]
+print('greeted', len(friends) - friends.count(None))
+back.accept()[0].sendall(b'welcome')
+"
+    );
+    let towline = env!("CARGO_BIN_EXE_towline");
+    let limited = ["prlimit", "--nofile=256:256", towline];
+    let run_relayed = ["stcp", "run", "--tier", "relay", "--", "python3", "-c"];
+    let server = [&limited[..], &run_relayed, &[&server]].concat();
+    let mut server = Upgraded::start(net.program(&net.server, server));
+    wait_for_port(&net, 7300);
+    let client = upgraded(&net, &net.client, &["python3", "-c", &client]);
+    run(client).expect(0, &["greeted 64"]);
+    let ended = server.0.take().unwrap().wait();
+    ended.expect(0, &["met 64 welcome", "too many connections from outside"]);
+}
+
 /// A client that connects in vain or not, again and again, and says how it went, as long as
 /// there is a place for it.
 fn restless(net: &Net, start: Start) -> Command {
@@ -307,7 +421,7 @@ fn said(net: &Net) -> String {
 
 #[test]
 fn a_killed_run_leaves_its_program_refused_and_says_how_to_clean_up() {
-    let Some(net) = Net::new(&["redis-server", "redis-cli"]) else {
+    let Some(net) = Net::new(&["redis-server", "redis-cli", "busybox", "setpriv"]) else {
         return;
     };
     let _server = serve(&net, 6379, REDIS);
@@ -315,10 +429,33 @@ fn a_killed_run_leaves_its_program_refused_and_says_how_to_clean_up() {
     let client = Running::start(restless(&net, upgraded));
     wait_until("the client's first word", || said(&net).contains(MARKER));
     let killed = client.pid();
+    let rules = net
+        .program(&net.client, ["nft", "list", "ruleset"])
+        .output();
+    let rules = String::from_utf8(rules.unwrap().stdout).unwrap();
     client.kill();
     std::fs::write(net.scratch.path("said"), "").unwrap();
     wait_until("refusals", || said(&net).matches("refused").count() > 3);
     assert_encrypted(sniffer, 1000);
+    // Nobody else can take the relay's place.
+    let doors: Vec<u16> = rules
+        .split("redirect to :")
+        .skip(1)
+        .filter_map(|rest| rest.split_whitespace().next()?.parse().ok())
+        .collect();
+    assert_eq!(doors.len(), 3, "{rules}");
+    for door in doors {
+        let listen = format!("exec busybox nc -l -p {door}");
+        let nobody = [
+            "setpriv",
+            "--reuid=65534",
+            "--clear-groups",
+            "sh",
+            "-c",
+            &listen,
+        ];
+        run(net.program(&net.client, nobody)).expect(1, &["Permission denied"]);
+    }
     assert!(
         !said(&net).contains(&format!("\"{MARKER}")),
         "{}",
@@ -396,6 +533,36 @@ fn without_a_redirect_the_program_is_not_started() {
     command.env("PATH", &folder);
     run(command).expect(1, &["not started", "nft is not installed"]);
     assert!(!Path::new(&mark).exists());
+}
+
+#[test]
+fn who_leaves_the_cgroup_is_ended_and_the_run_with_it() {
+    let Some(net) = Net::new(&[]) else {
+        return;
+    };
+    for orphan in [false, true] {
+        let file = net.scratch.path("pid");
+        let _ = std::fs::remove_file(&file);
+        let leave = format!("sleep 600 & echo $! > {}", file.display());
+        let script = match orphan {
+            true => format!("({leave}); sleep 600"),
+            false => format!("{leave}; wait"),
+        };
+        let program = Running::start(upgraded(&net, &net.client, &["sh", "-c", &script]));
+        let pid = || std::fs::read_to_string(&file).unwrap_or_default();
+        wait_until("the child", || pid().ends_with('\n'));
+        // As PID 1 does with a new session.
+        let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let mount = table.lines().find(|line| line.contains(" - cgroup2 "));
+        let mount = mount.and_then(|line| line.split(' ').nth(4)).unwrap();
+        std::fs::write(Path::new(mount).join("cgroup.procs"), pid()).unwrap();
+        let words = format!("{} (sleep) left the run's cgroup", pid().trim());
+        let ended = program.wait().expect(1, &[&words]);
+        assert!(ended.took < Duration::from_secs(10), "{ended:?}");
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid().trim()));
+        assert!(stat.as_ref().is_ok_and(|stat| stat.contains(") Z")) || stat.is_err());
+        assert_eq!(net.tables(&net.client), "");
+    }
 }
 
 /// This program again: one test of it, which plays its part.

@@ -15,6 +15,8 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::common::Scratch;
 
+/// The client's address.
+pub(crate) const CLIENT: &str = "10.78.1.2";
 /// The server's addresses.
 pub(crate) const SERVER: &str = "10.78.2.2";
 pub(crate) const SERVER_V6: &str = "fd78:2::2";
@@ -26,7 +28,7 @@ const ETH_P_ALL: i32 = 0x0300;
 pub(crate) struct Net {
     pub(crate) client: String,
     pub(crate) server: String,
-    cable: String,
+    pub(crate) cable: String,
     pub(crate) scratch: Scratch,
 }
 
@@ -64,7 +66,7 @@ impl Net {
             ip -n {cable} link add c type veth peer name eth0 netns {client}
             ip -n {cable} link add s type veth peer name eth0 netns {server}
             address() {{ ip -n $1 addr add $2 dev $3; ip -n $1 addr add $4 dev $3 nodad; ip -n $1 link set $3 up; }}
-            address {client} 10.78.1.2/24 eth0 fd78:1::2/64
+            address {client} {CLIENT}/24 eth0 fd78:1::2/64
             address {server} {SERVER}/24 eth0 {SERVER_V6}/64
             address {cable} 10.78.1.1/24 c fd78:1::1/64
             address {cable} 10.78.2.1/24 s fd78:2::1/64

@@ -32,6 +32,21 @@ fn a_new_peer_is_added_once_known_then_and_refused_with_another_key() {
 }
 
 #[test]
+fn an_address_may_be_written_in_any_way() {
+    let text = format!(
+        "[2001:DB8:0::1]:80 {0} 2026-01-02\nFE80::1 {0} 2026-01-02\n",
+        key(1)
+    );
+    let list = KnownPeers::parse(text.as_bytes()).unwrap();
+    for name in ["[2001:db8::1]:80", "fe80::1"] {
+        assert_eq!(list.lookup(name, &key(1)), Lookup::Known);
+    }
+    let twice = format!("::1 {0} 2026-01-02\n0::1 {0} 2026-01-02\n", key(1));
+    let error = KnownPeers::parse(twice.as_bytes()).unwrap_err();
+    assert!(matches!(error, KnownPeersError::Twice { .. }), "{error}");
+}
+
+#[test]
 fn comments_and_empty_lines_survive_an_addition() {
     let text = format!("# mine\n\n10.0.0.1:80 {} 2026-01-02\n# end\n", key(1));
     let mut list = KnownPeers::parse(text.as_bytes()).unwrap();

@@ -31,10 +31,27 @@ fn close_notify_is_the_end_and_anything_else_is_not() {
 }
 
 #[test]
-fn a_new_key_of_the_peers_cannot_be_followed() {
+fn a_new_key_of_the_peers_cannot_be_followed_and_ends_the_stream_in_order() {
     let mut it = session(Cipher::ChaCha20);
+    assert_eq!(it.last_words(), None);
     let error = it.handle_record(HANDSHAKE, &[24, 0, 0, 1, 0]);
     assert!(matches!(error, Err(SessionError::KeyExhausted)));
+    assert!(matches!(it.alive(), Err(SessionError::KeyExhausted)));
+    assert!(matches!(it.may_write(), Err(SessionError::KeyExhausted)));
+    assert_eq!(it.last_words(), Some(CLOSE_NOTIFY));
+    it.on_write_closed();
+    assert_eq!(it.last_words(), None, "nothing after our end");
+}
+
+#[test]
+fn the_peer_is_told_what_it_did_wrong() {
+    let mut it = session(Cipher::Aes128Gcm);
+    assert!(matches!(it.on_bad_record(), SessionError::BadRecord));
+    assert_eq!(it.last_words(), Some([2, 20]));
+    assert!(matches!(it.may_write(), Err(SessionError::BadRecord)));
+    let mut it = session(Cipher::Aes128Gcm);
+    it.handle_record(ALERT, &[2, 20]).unwrap_err();
+    assert_eq!(it.last_words(), None, "it knows");
 }
 
 #[test]
@@ -47,23 +64,21 @@ fn a_message_in_pieces_is_joined_and_no_data_comes_between() {
 #[test]
 fn a_key_is_counted_in_both_directions_and_never_used_beyond() {
     let mut it = session(Cipher::Aes128Gcm);
-    it.before_write(1000).unwrap();
-    it.before_write(400 << 30).unwrap();
-    assert!(matches!(
-        it.before_write(1),
-        Err(SessionError::KeyExhausted)
-    ));
+    it.on_written(1000);
+    it.may_write().unwrap();
+    it.on_written(400 << 30);
+    assert!(matches!(it.may_write(), Err(SessionError::KeyExhausted)));
     it.on_data(1000).unwrap();
     assert!(matches!(
         it.on_data(400 << 30),
         Err(SessionError::KeyExhausted)
     ));
     let mut free = session(Cipher::ChaCha20);
-    free.before_write(400 << 30).unwrap();
-    free.before_write(1).unwrap();
+    free.on_written(400 << 30);
+    free.may_write().unwrap();
     free.on_write_closed();
     assert!(matches!(
-        free.before_write(1),
+        free.may_write(),
         Err(SessionError::WriteAfterClose)
     ));
 }

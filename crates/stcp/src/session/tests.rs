@@ -2,8 +2,8 @@ use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
 use towline_identity::{
-    Cipher, CipherPreference, ClientAuth, Identity, KeyExchangePreference, Resumption, TlsSettings,
-    Trust, provider,
+    Cipher, CipherPreference, ClientAuth, Identity, KeyExchange, KeyExchangePreference, Resumption,
+    TlsSettings, Trust, provider,
 };
 use towline_testkit::FixedTime;
 
@@ -439,31 +439,44 @@ fn a_wrong_key_is_refused_on_both_sides_with_a_reason() {
 }
 
 #[test]
-fn an_anonymous_client_shows_as_one() {
+fn a_client_is_anonymous_where_nobody_asks_with_a_key_of_its_own_too() {
     let settings = settings(Cipher::Aes128Gcm);
     let server = Identity::generate_raw_key().unwrap();
-    let sides = Sides {
-        client: ClientConfig::new(
-            &Trust::InsecureAcceptAnyRawKey,
-            None,
-            Alpn::None,
-            Records::Counted,
-            &settings,
-        )
-        .unwrap(),
-        server: ServerConfig::new(
-            &server,
-            &ClientAuth::None,
-            Alpn::Stcp,
-            Records::Counted,
-            &settings,
-        )
-        .unwrap(),
-    };
-    let (client, server) = shake(&sides, usize::MAX).unwrap();
-    assert_eq!(client.authentication(), Authentication::KeyShown);
-    assert_eq!(server.authentication(), Authentication::Anonymous);
-    assert_eq!(server.alpn(), None);
+    let key = Identity::generate_raw_key().unwrap();
+    let records = Records::Counted;
+    // The server wants another key share, so the client says hello twice.
+    let mut elsewhere = settings.clone();
+    elsewhere.provider = Arc::new(provider(
+        &CipherPreference::only(Cipher::Aes128Gcm),
+        &KeyExchangePreference::only(KeyExchange::P256),
+    ));
+    for server_settings in [&settings, &elsewhere] {
+        let auth = ClientAuth::None;
+        let server = ServerConfig::new(&server, &auth, Alpn::Stcp, records, server_settings);
+        let server = server.unwrap();
+        for identity in [None, Some(&key), None] {
+            let trust = Trust::InsecureAcceptAnyRawKey;
+            let client = ClientConfig::new(&trust, identity, Alpn::None, records, &settings);
+            let sides = Sides {
+                client: client.unwrap(),
+                server: server.clone(),
+            };
+            for is_resumed in [false, true] {
+                let (client, server) = shake(&sides, usize::MAX).unwrap();
+                assert_eq!(client.is_resumed(), is_resumed);
+                assert_eq!(server.authentication(), Authentication::Anonymous);
+                assert!(server.peer().is_none());
+                assert_eq!(server.alpn(), None);
+                if !is_resumed {
+                    assert_eq!(client.authentication(), Authentication::KeyShown);
+                }
+                // The tickets.
+                let mut client = client.into_session().unwrap();
+                carry(&mut server.into_session().unwrap(), &mut client);
+                read_all(&mut client, 100).unwrap();
+            }
+        }
+    }
 }
 
 #[test]

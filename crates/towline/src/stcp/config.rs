@@ -21,7 +21,7 @@ pub struct Options {
     pub key_log: KeyLogging,
     /// Whether the application protocol is named.
     pub alpn: Alpn,
-    /// Who counts what a key protects; streams of this library count it.
+    /// Who makes the records; whoever it is, streams of this library count them.
     pub records: Records,
 }
 

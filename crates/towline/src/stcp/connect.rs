@@ -37,7 +37,7 @@ pub async fn connect_over(
         ServerName::try_from(name.to_owned()).map_err(|_| ConnectError::Name(name.to_owned()))?;
     tcp.set_nodelay(true)?;
     let handshake = Handshake::client(config, server)?;
-    tokio::time::timeout(TIMEOUT, shake_hands(tcp, handshake))
+    tokio::time::timeout(TIMEOUT, shake_hands(tcp, handshake, config.records()))
         .await
         .unwrap_or(Err(ConnectError::TimedOut(TIMEOUT)))
 }

@@ -1,21 +1,16 @@
 //! Drives a handshake over a TCP socket.
 
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use towline_stcp::Handshake;
+use towline_stcp::{Handshake, Records};
 
 use super::error::ConnectError;
 use super::stream::Stream;
 
 /// How long a handshake may take.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
-
-/// With the value 1: records by the kernel, where it has kTLS.
-#[cfg(target_os = "linux")]
-const KERNEL_RECORDS_VARIABLE: &str = "TOWLINE_KTLS";
 
 /// Received at once; a flight with a chain of certificates is a few of these.
 const CHUNK: usize = 4096;
@@ -24,8 +19,9 @@ const CHUNK: usize = 4096;
 pub(super) async fn shake_hands(
     mut tcp: TcpStream,
     mut handshake: Handshake,
+    records: Records,
 ) -> Result<Stream, ConnectError> {
-    let in_kernel = records_in_kernel();
+    let in_kernel = records != Records::UserSpace && kernel_makes_records();
     match drive(&mut tcp, &mut handshake, in_kernel).await {
         Ok(()) => Ok(Stream::new(tcp, handshake.finish()?, in_kernel)?),
         Err(error) => {
@@ -36,23 +32,15 @@ pub(super) async fn shake_hands(
     }
 }
 
-/// Where records shall be made. The kernel's stay an experiment until they are tested with every
-/// kernel that has them.
-fn records_in_kernel() -> bool {
-    static ANSWER: OnceLock<bool> = OnceLock::new();
-    *ANSWER.get_or_init(|| {
-        #[cfg(target_os = "linux")]
-        if std::env::var_os(KERNEL_RECORDS_VARIABLE).is_some_and(|value| value == "1") {
-            return match super::ktls::is_available() {
-                Ok(()) => true,
-                Err(error) => {
-                    tracing::warn!("this kernel has no kTLS ({error}): records in user space");
-                    false
-                }
-            };
-        }
-        false
-    })
+/// Whether this kernel has kTLS; asked once.
+fn kernel_makes_records() -> bool {
+    #[cfg(target_os = "linux")]
+    {
+        static ANSWER: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+        *ANSWER.get_or_init(|| super::ktls::is_available().is_ok())
+    }
+    #[cfg(not(target_os = "linux"))]
+    false
 }
 
 /// The kernel must see every byte after the handshake, and user space none: then no byte too many

@@ -82,10 +82,20 @@ pub fn is_available() -> io::Result<()> {
 /// # Errors
 /// When the kernel refuses; the socket is then of no use and must be shut down.
 pub fn install(socket: BorrowedFd<'_>, keys: &KernelKeys) -> io::Result<()> {
+    install_transmit(socket, keys)?;
+    install_receive(socket, keys)
+}
+
+/// The first half of [`install`]. A socket that the kernel refuses passes bytes through as before.
+pub(super) fn install_transmit(socket: BorrowedFd<'_>, keys: &KernelKeys) -> io::Result<()> {
     attach(socket)?;
     let transmit = CryptoInfo::new(&keys.transmit.0, keys.transmit.1);
+    set(socket, SOL_TLS, TLS_TX, transmit.as_bytes())
+}
+
+/// The second half, with the first one's errors: by now the socket is of no use without it.
+pub(super) fn install_receive(socket: BorrowedFd<'_>, keys: &KernelKeys) -> io::Result<()> {
     let receive = CryptoInfo::new(&keys.receive.0, keys.receive.1);
-    set(socket, SOL_TLS, TLS_TX, transmit.as_bytes())?;
     set(socket, SOL_TLS, TLS_RX, receive.as_bytes())
 }
 

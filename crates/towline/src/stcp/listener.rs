@@ -48,7 +48,7 @@ pub struct ListenerCounters {
     pub refused: u64,
     /// Without an end of the handshake in time.
     pub timed_out: u64,
-    /// The oldest when too many were under way.
+    /// The oldest when too many were under way, and those that the end of the listener met.
     pub dropped: u64,
 }
 
@@ -142,6 +142,19 @@ impl Listener {
         }
     }
 
+    /// Ends listening and tells what became of all peers.
+    pub async fn close(mut self) -> ListenerCounters {
+        self.handshakes.abort_all();
+        while let Some(ended) = self.handshakes.join_next().await {
+            // One that had failed before still has its reason.
+            if self.on_ended(ended).is_some() {
+                self.counters.accepted -= 1;
+                self.counters.dropped += 1;
+            }
+        }
+        self.counters
+    }
+
     fn on_connection(&mut self, tcp: TcpStream, peer: SocketAddr) {
         self.order.retain(|task| !task.is_finished());
         while self.order.len() >= self.limits.unfinished_handshakes.max(1) {
@@ -179,5 +192,5 @@ impl Listener {
 
 async fn serve_over(tcp: TcpStream, config: &ServerConfig) -> Result<Stream, ConnectError> {
     tcp.set_nodelay(true)?;
-    shake_hands(tcp, Handshake::server(config)?).await
+    shake_hands(tcp, Handshake::server(config)?, config.records()).await
 }

@@ -4,27 +4,20 @@
 //! at most one batch of records waits in each direction. Ends are carried through as what they are:
 //! FIN and close_notify stand for each other, and a cut is a RST on the other side.
 
-use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
+use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use socket2::SockRef;
-use tokio::io::copy_bidirectional_with_sizes;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional_with_sizes};
 use tokio::net::TcpStream;
 use towline_stcp::{Buffers, Read, Session};
 
 use super::stream::Stream;
-use super::user::{BUFFERS, end_of_writing, poll_receive, poll_send, try_send};
-
-/// What is moved at once: four records, and the byte more that opening one takes.
-const ROOM: usize = 64 * 1024 + 64;
-
-thread_local! {
-    static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; ROOM].into());
-}
+use super::user::{BUFFERS, ROOM, SCRATCH, end_of_writing, poll_receive, poll_send, try_send};
 
 /// What went through.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,15 +69,50 @@ pub async fn splice(clear: TcpStream, secure: Stream) -> Result<Spliced, SpliceE
 }
 
 /// The same where the kernel makes the records.
-async fn copy(mut clear: TcpStream, mut secure: Stream) -> Result<Spliced, SpliceError> {
-    match copy_bidirectional_with_sizes(&mut clear, &mut secure, ROOM, ROOM).await {
-        Ok((sealed, opened)) => Ok(Spliced { sealed, opened }),
-        Err(error) => {
-            reset(&clear);
-            reset(secure.tcp());
-            let spliced = Spliced::default();
-            Err(SpliceError { spliced, error })
-        }
+async fn copy(clear: TcpStream, secure: Stream) -> Result<Spliced, SpliceError> {
+    let (mut clear, mut secure) = (Counted(clear, 0), Counted(secure, 0));
+    let result = copy_bidirectional_with_sizes(&mut clear, &mut secure, ROOM, ROOM).await;
+    let spliced = Spliced {
+        sealed: secure.1,
+        opened: clear.1,
+    };
+    result.map(|_| spliced).map_err(|error| {
+        reset(&clear.0);
+        reset(secure.0.tcp());
+        SpliceError { spliced, error }
+    })
+}
+
+/// A stream, and how much was written to it.
+struct Counted<S>(S, u64);
+
+impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let len = ready!(Pin::new(&mut self.0).poll_write(cx, data))?;
+        self.1 += len as u64;
+        Poll::Ready(Ok(len))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
     }
 }
 

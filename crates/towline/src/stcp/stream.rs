@@ -1,5 +1,7 @@
 //! A connection: what the application reads and writes.
 
+use std::fs::File;
+use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -12,8 +14,6 @@ use tokio::net::TcpStream;
 use towline_identity::PeerIdentity;
 use towline_stcp::{Authentication, Established};
 
-#[cfg(target_os = "linux")]
-use super::kernel::KernelRecords;
 use super::records::Records;
 use super::user::{UserRecords, end_of_writing};
 
@@ -56,11 +56,8 @@ impl Stream {
         });
         let records = match in_kernel {
             #[cfg(target_os = "linux")]
-            true => Records::Kernel(Box::new(KernelRecords::install(established, &tcp)?)),
-            _ => Records::User(Box::new(UserRecords::new(
-                established.into_session()?,
-                &tcp,
-            )?)),
+            true => Records::in_kernel(established, &tcp)?,
+            _ => Records::in_user_space(established, &tcp)?,
         };
         Ok(Self {
             tcp,
@@ -99,8 +96,7 @@ impl Stream {
         self.about.is_resumed
     }
 
-    /// Whether the kernel makes the records (kTLS): then the descriptor of [`tcp`](Self::tcp) may be
-    /// given to `sendfile`.
+    /// Whether the kernel makes the records (kTLS).
     pub fn is_in_kernel(&self) -> bool {
         !matches!(self.records, Records::User(_))
     }
@@ -129,10 +125,23 @@ impl Stream {
         self.tcp.set_nodelay(nodelay)
     }
 
-    /// The socket below, for its options. Whoever reads or writes there breaks the stream, unless
-    /// it [is in the kernel](Self::is_in_kernel).
+    /// The socket below, for its options. Whoever reads or writes there breaks the stream.
     pub fn tcp(&self) -> &TcpStream {
         &self.tcp
+    }
+
+    /// Writes up to `len` bytes of the file, beginning at `offset`: fewer only if the file ends
+    /// before; how many. By `sendfile` where the [kernel makes the records](Self::is_in_kernel), which
+    /// copies nothing through user space. As with every file, waiting for the disk blocks the thread.
+    ///
+    /// # Errors
+    /// The file's or the stream's. How much was sent before is not told, nor if the future is dropped.
+    pub async fn send_file(&mut self, file: &File, offset: u64, len: u64) -> io::Result<u64> {
+        send_file(file, offset, len, |cx, offset, len| {
+            self.records
+                .poll_send_file(&self.tcp, cx, file, offset, len)
+        })
+        .await
     }
 
     /// Socket and records, for the splice, if the records are made in user space.
@@ -234,6 +243,43 @@ impl AsyncRead for ReadHalf {
 
 /// The writing half of a [`Stream`]. Dropped without `shutdown` it cuts its direction off.
 pub struct WriteHalf(Arc<Shared>);
+
+impl WriteHalf {
+    /// As [`Stream::send_file`].
+    ///
+    /// # Errors
+    /// Those of [`Stream::send_file`].
+    pub async fn send_file(&mut self, file: &File, offset: u64, len: u64) -> io::Result<u64> {
+        send_file(file, offset, len, |cx, offset, len| {
+            let mut records = self.0.records();
+            records.poll_send_file(&self.0.tcp, cx, file, offset, len)
+        })
+        .await
+    }
+}
+
+/// Sends by pieces, each of which `poll` is asked for by offset and most bytes.
+async fn send_file(
+    file: &File,
+    offset: u64,
+    len: u64,
+    mut poll: impl FnMut(&mut Context<'_>, u64, u64) -> Poll<io::Result<usize>>,
+) -> io::Result<u64> {
+    let about = file.metadata()?;
+    // Beyond the end of a file the kernel would wait for more with a record begun.
+    let len = match about.is_file() {
+        true => len.min(about.len().saturating_sub(offset)),
+        false => len,
+    };
+    let mut sent = 0;
+    while sent < len {
+        match poll_fn(|cx| poll(cx, offset + sent, len - sent)).await? {
+            0 => break,
+            piece => sent += piece as u64,
+        }
+    }
+    Ok(sent)
+}
 
 impl AsyncWrite for WriteHalf {
     fn poll_write(

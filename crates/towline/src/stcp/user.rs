@@ -9,8 +9,10 @@
 //! be two tasks, and a socket remembers one waker for writing; [`Waiting`] makes it wake both.
 
 use std::cell::RefCell;
+use std::fs::File;
 use std::io::{self, ErrorKind, IoSlice, Read as _};
 use std::net::Shutdown;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker, ready};
 
@@ -22,7 +24,13 @@ use towline_stcp::{Buffers, Read, Session};
 thread_local! {
     /// Of all streams of this thread.
     pub(super) static BUFFERS: RefCell<Buffers> = const { RefCell::new(Buffers::new()) };
+
+    /// For clear bytes on their way through.
+    pub(super) static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; ROOM].into());
 }
+
+/// What is moved at once: four records, and the byte more that opening one takes.
+pub(super) const ROOM: usize = 64 * 1024 + 64;
 
 /// The records of one stream.
 pub(super) struct UserRecords {
@@ -109,6 +117,31 @@ impl UserRecords {
             self.send(tcp)?;
             self.session.release(buffers);
             Poll::Ready(Ok(taken))
+        })
+    }
+
+    /// A piece of the file, read and written.
+    pub(super) fn poll_send_file(
+        &mut self,
+        tcp: &TcpStream,
+        cx: &mut Context<'_>,
+        file: &File,
+        offset: u64,
+        len: u64,
+    ) -> Poll<io::Result<usize>> {
+        // Before the file is read: what is read then is taken to the last byte.
+        ready!(self.poll_send(tcp, Side::Writer, cx))?;
+        SCRATCH.with_borrow_mut(|scratch| {
+            let most = scratch
+                .len()
+                .min(usize::try_from(len).unwrap_or(usize::MAX));
+            let len = loop {
+                match file.read_at(&mut scratch[..most], offset) {
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    len => break len?,
+                }
+            };
+            self.poll_write(tcp, cx, &[IoSlice::new(&scratch[..len])])
         })
     }
 

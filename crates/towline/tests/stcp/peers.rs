@@ -53,13 +53,18 @@ impl Sides {
     }
 
     pub(crate) fn with(options: &Options) -> Self {
+        Self::with_each(options, options)
+    }
+
+    /// With options for the client and others for the server.
+    pub(crate) fn with_each(client_options: &Options, server_options: &Options) -> Self {
         let server = Identity::generate_raw_key().unwrap();
         let client = Identity::generate_raw_key().unwrap();
         let trust = Trust::RawKeys(vec![server.key_pin()]);
         let auth = ClientAuth::RawKeys(vec![client.key_pin()]);
         Self {
-            client: client_config(&trust, Some(&client), options).unwrap(),
-            server: server_config(&server, &auth, options).unwrap(),
+            client: client_config(&trust, Some(&client), client_options).unwrap(),
+            server: server_config(&server, &auth, server_options).unwrap(),
         }
     }
 

@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use towline::stcp::echo::{self, Connect, Load, Plan};
-use towline::stcp::{Stream, listen};
+use towline::stcp::{Records, Stream, listen};
 
 use super::flags::{
     Client, ConnectArgs, ListenArgs, assurance, connect_failure, listen_failure, resolve,
@@ -72,7 +72,7 @@ impl EchoServerArgs {
             })
             .await);
         }
-        let server = self.peers.server(printer)?;
+        let server = self.peers.server(Records::Counted, printer)?;
         let flags = server.client_flags.clone();
         let pin = server.pin();
         let mut listener = listen(self.listen, server.config).await.map_err(unbound)?;
@@ -166,6 +166,8 @@ struct About {
     authentication: Option<&'static str>,
     cipher_suite: Option<&'static str>,
     key_exchange: Option<&'static str>,
+    /// Who makes them.
+    records: Option<&'static str>,
 }
 
 #[derive(Serialize)]
@@ -241,7 +243,10 @@ impl EchoLoadArgs {
             tried.map_err(|error| connect_failure(&error.into(), &self.server))?;
             return Ok((self.load(connect).await, About::default()));
         }
-        let client = self.peers.client(&self.server, printer).await?;
+        let client = self
+            .peers
+            .client(&self.server, Records::Counted, printer)
+            .await?;
         // One to see whether it works at all, and with whom.
         let stream = client.open().await;
         let stream = stream.map_err(|error| connect_failure(&error, &self.server))?;
@@ -249,6 +254,10 @@ impl EchoLoadArgs {
             authentication: Some(assurance(stream.authentication())),
             cipher_suite: stream.cipher_suite().as_str(),
             key_exchange: stream.key_exchange().and_then(|group| group.as_str()),
+            records: Some(match stream.is_in_kernel() {
+                true => "kernel",
+                false => "user space",
+            }),
         };
         let mut first = echo::Client::new(stream, 8);
         first.exchange().await.map_err(|error| {

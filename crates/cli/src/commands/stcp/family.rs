@@ -1,65 +1,111 @@
-//! The processes that come of this one, where no cgroup holds them: it is the parent of those whose
-//! own parent has gone, so as long as there are any, one is its child.
+//! The processes that come of a run: found by who is whose child, orphans too, whose parent this
+//! process becomes.
 
 use std::fs;
+use std::io;
 use std::time::Duration;
 
 use rustix::process::{
     Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid,
 };
 
-/// Has this process become the parent of orphans.
-pub(crate) fn adopt_orphans() -> Result<(), String> {
-    set_child_subreaper(Some(getpid()))
-        .map_err(|error| format!("orphans cannot be adopted: {error}"))
+/// How often all are looked at again until the last has ended: 5 s.
+const ROUNDS: u32 = 500;
+const ROUND: Duration = Duration::from_millis(10);
+
+/// What there was before the run is not of it: a shell that became this program may have left some.
+#[derive(Debug)]
+pub(crate) struct Family {
+    before: Vec<Pid>,
 }
 
-/// Whether any is left, besides `program`, for which somebody else waits. Buries the dead.
-pub(crate) fn is_there(program: Option<Pid>) -> bool {
-    let mut found = false;
-    for process in processes() {
-        if process.parent == getpid() && Some(process.pid) != program {
-            match process.is_dead {
-                true => drop(waitpid(Some(process.pid), WaitOptions::NOHANG)),
-                false => found = true,
-            }
-        }
-    }
-    found
-}
-
-/// A signal to each.
-pub(crate) fn signal_all(signal: Signal) {
-    let processes = processes();
-    let mut family = vec![getpid()];
-    let mut at = 0;
-    while let Some(parent) = family.get(at).copied() {
-        let children = processes.iter().filter(|process| process.parent == parent);
-        family.extend(children.map(|process| process.pid));
-        at += 1;
-    }
-    for pid in &family[1..] {
-        let _ = kill_process(*pid, signal);
-    }
-}
-
-/// Ends all of them.
-pub(crate) async fn end_all() -> Result<(), String> {
-    for _ in 0..500 {
-        if !is_there(None) {
-            return Ok(());
-        }
-        // Whatever forks meanwhile is met in the next round.
-        signal_all(Signal::KILL);
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    Err("processes of the program do not end".to_owned())
-}
-
-struct Process {
-    pid: Pid,
+/// One of them.
+#[derive(Debug)]
+pub(super) struct Process {
+    pub(super) pid: Pid,
+    pub(super) name: String,
     parent: Pid,
     is_dead: bool,
+}
+
+impl Family {
+    /// From now on this process is the parent of the orphans among those that come of it.
+    pub(crate) fn adopt() -> io::Result<Self> {
+        set_child_subreaper(Some(getpid()))?;
+        let family = Self { before: Vec::new() };
+        let before = family.members(None).into_iter().map(|member| member.pid);
+        Ok(Self {
+            before: before.collect(),
+        })
+    }
+
+    /// All that live, parents first. Buries the dead but `program`, for which somebody else waits.
+    pub(super) fn members(&self, program: Option<Pid>) -> Vec<Process> {
+        let mut others = processes();
+        others.retain(|process| !self.before.contains(&process.pid));
+        let mut members: Vec<Process> = Vec::new();
+        let mut parent = getpid();
+        for next in 0.. {
+            let (children, rest): (Vec<_>, _) =
+                others.into_iter().partition(|one| one.parent == parent);
+            others = rest;
+            members.extend(children);
+            match members.get(next) {
+                Some(member) => parent = member.pid,
+                None => break,
+            }
+        }
+        members.retain(|member| {
+            if member.is_dead && member.parent == getpid() && Some(member.pid) != program {
+                let _ = waitpid(Some(member.pid), WaitOptions::NOHANG);
+            }
+            !member.is_dead
+        });
+        members
+    }
+
+    /// Whether any lives.
+    pub(crate) fn is_there(&self) -> bool {
+        !self.members(None).is_empty()
+    }
+
+    /// A signal to each.
+    pub(crate) fn signal_all(&self, signal: Signal) {
+        for member in self.members(None) {
+            let _ = kill_process(member.pid, signal);
+        }
+    }
+
+    /// Ends those that `is_meant` says; what they were, or an error with it if they do not end.
+    pub(super) async fn end(
+        &self,
+        program: Option<Pid>,
+        is_meant: impl Fn(&Process) -> bool,
+    ) -> Result<Vec<String>, String> {
+        let mut ended: Vec<String> = Vec::new();
+        // What one starts meanwhile is met in the next round.
+        for _ in 0..ROUNDS {
+            let mut left = self.members(program);
+            left.retain(&is_meant);
+            if left.is_empty() {
+                return Ok(ended);
+            }
+            for member in left {
+                let _ = kill_process(member.pid, Signal::KILL);
+                let what = format!("{} ({})", member.pid, member.name);
+                if !ended.contains(&what) {
+                    ended.push(what);
+                }
+            }
+            tokio::time::sleep(ROUND).await;
+        }
+        Err(format!("processes do not end: {}", ended.join(", ")))
+    }
+
+    /// Ends all of them.
+    pub(crate) async fn end_all(&self) -> Result<(), String> {
+        self.end(None, |_| true).await.map(drop)
+    }
 }
 
 fn processes() -> Vec<Process> {
@@ -67,10 +113,12 @@ fn processes() -> Vec<Process> {
     let stat = |entry: fs::DirEntry| {
         let pid = entry.file_name().to_str()?.parse().ok()?;
         let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
-        // Its name, in brackets, may have anything in it.
-        let mut words = stat.rsplit_once(')')?.1.split_whitespace();
+        // The name, in brackets, may have anything in it.
+        let (before, after) = stat.rsplit_once(')')?;
+        let mut words = after.split_whitespace();
         Some(Process {
             pid: Pid::from_raw(pid)?,
+            name: before.split_once('(')?.1.to_owned(),
             is_dead: matches!(words.next()?, "Z" | "X"),
             parent: Pid::from_raw(words.next()?.parse().ok()?)?,
         })

@@ -15,8 +15,8 @@ use towline::config::{
 };
 use towline::identity::{IdentityKind, KeyPin, Pin};
 use towline::stcp::{
-    Alpn, Authentication, ClientConfig, ConnectError, Options, ServerConfig, SessionError, Stream,
-    client_config, server_config,
+    Alpn, Authentication, ClientConfig, ConnectError, Options, Records, ServerConfig, SessionError,
+    Stream, client_config, server_config,
 };
 
 use crate::certs;
@@ -62,8 +62,11 @@ struct TlsArgs {
 }
 
 impl TlsArgs {
-    fn options(&self) -> Options {
-        let mut options = Options::default();
+    fn options(&self, records: Records) -> Options {
+        let mut options = Options {
+            records,
+            ..Options::default()
+        };
         if let Some(cipher) = self.cipher {
             options.ciphers = CipherPreference::only(cipher);
         }
@@ -144,14 +147,19 @@ impl ConnectArgs {
     }
 
     /// Reads what is needed to connect to `server` (HOST:PORT).
-    pub(crate) async fn client(&self, server: &str, printer: Printer) -> Result<Client, Failure> {
+    pub(crate) async fn client(
+        &self,
+        server: &str,
+        records: Records,
+        printer: Printer,
+    ) -> Result<Client, Failure> {
         let trust = self.trust(printer)?;
         let identity = match (trust.kind(), &self.identity.cert) {
             // Without a certificate of ours there is none to show.
             (IdentityKind::X509, None) => None,
             _ => Some(self.identity.load()?),
         };
-        let config = client_config(&trust, identity.as_ref(), &self.tls.options())
+        let config = client_config(&trust, identity.as_ref(), &self.tls.options(records))
             .map_err(|error| Failure::usage(error.to_string()))?;
         let host = server
             .rsplit_once(':')
@@ -226,10 +234,10 @@ pub(crate) struct Server {
 
 impl ListenArgs {
     /// Reads what is needed to listen.
-    pub(crate) fn server(&self, printer: Printer) -> Result<Server, Failure> {
+    pub(crate) fn server(&self, records: Records, printer: Printer) -> Result<Server, Failure> {
         let identity = self.identity.load()?;
         let auth = self.client_auth(identity.kind(), printer)?;
-        let config = server_config(&identity, &auth, &self.tls.options())
+        let config = server_config(&identity, &auth, &self.tls.options(records))
             .map_err(|error| Failure::new(Exit::Tls, error.to_string()))?;
         let pin = identity.key_pin();
         let x509 = match identity.kind() {
@@ -248,12 +256,7 @@ impl ListenArgs {
             printer.note(
                 "towline: note: --anonymous-clients lets in everybody who can reach the port",
             );
-            return Ok(match kind {
-                IdentityKind::X509 => ClientAuth::None,
-                // Who speaks raw keys shows one, and TLS as rustls has it refuses a client that
-                // offers one to a server that wants none (RFC 7250 §4.2).
-                IdentityKind::RawKey => ClientAuth::AnyRawKey,
-            });
+            return Ok(ClientAuth::None);
         }
         if let Some(file) = &self.client_ca {
             return ClientAuth::roots_from_pem(&certs::read(file)?)

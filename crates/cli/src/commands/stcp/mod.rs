@@ -11,6 +11,7 @@ mod proxy;
 mod redirect;
 mod run;
 mod status;
+mod strays;
 mod tiers;
 
 use crate::exit::{Exit, Failure};

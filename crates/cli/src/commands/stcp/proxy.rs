@@ -13,7 +13,9 @@ use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
-use towline::stcp::{ConnectError, ListenerCounters, SpliceError, Spliced, Stream, listen, splice};
+use towline::stcp::{
+    ConnectError, ListenerCounters, Records, SpliceError, Spliced, Stream, listen, splice,
+};
 
 use super::flags::{Client, ConnectArgs, ListenArgs, assurance, listen_failure, resolve};
 use crate::exit::{Exit, Failure};
@@ -22,6 +24,8 @@ use crate::net::reachable;
 use crate::printer::Printer;
 use crate::units::{Bytes, counted, parse_duration};
 
+/// Every byte passes through us anyway, and these records can follow a peer's new key.
+const RECORDS: Records = Records::UserSpace;
 /// Pause after an accept that failed.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long the way to the other program may take.
@@ -89,7 +93,7 @@ impl ProxyArgs {
 impl ClientSide {
     async fn run(self, interrupt: Interrupt, printer: Printer) -> Result<Exit, Failure> {
         let common = &self.common;
-        let client = self.peers.client(&common.connect, printer).await?;
+        let client = self.peers.client(&common.connect, RECORDS, printer).await?;
         let unbound = |error| listen_failure(common.listen, &error);
         let listener = TcpListener::bind(common.listen).await.map_err(unbound)?;
         let address = listener.local_addr().map_err(unbound)?;
@@ -120,7 +124,7 @@ impl ClientSide {
 impl ServerSide {
     async fn run(self, interrupt: Interrupt, printer: Printer) -> Result<Exit, Failure> {
         let common = &self.common;
-        let server = self.peers.server(printer)?;
+        let server = self.peers.server(RECORDS, printer)?;
         let (flags, pin) = (server.client_flags.clone(), server.pin());
         let program: Arc<[SocketAddr]> = resolve(&common.connect).await?.into();
         let unbound = |error| listen_failure(common.listen, &error);
@@ -148,8 +152,7 @@ impl ServerSide {
             )
             .await;
         // Nobody new is heard from now on.
-        let handshakes = listener.counters();
-        drop(listener);
+        let handshakes = listener.close().await;
         Ok(proxy.finish(Some(handshakes), printer).await)
     }
 }

@@ -2,7 +2,11 @@
 //!
 //! `out` and `in` redirect the connections of the cgroup's sockets to the relay's doors;
 //! `guard_out` and `guard_in` answer with a reset to what was not redirected and yet would cross
-//! the machine's edge. What stays on this machine stays as it is.
+//! the machine's edge. What stays on this machine stays as it is, and so does what a router forwards.
+//!
+//! `zone` has connection tracking remember programs' connections apart from all others: the relay's
+//! own, to the same place and by chance from the same port, would else be taken for one of those
+//! and redirected back to it.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -11,6 +15,9 @@ use std::process::{Command, Stdio};
 use towline::stcp::agent::RelayPorts;
 
 use super::cgroup::{self, Cgroup, PREFIX};
+
+/// The zone of programs' connections; any that nobody else uses.
+const ZONE: u16 = 0x5c7c;
 
 /// A table that is in force.
 #[derive(Debug)]
@@ -49,6 +56,10 @@ fn rules(table: &str, cgroup: &str, ports: RelayPorts, probe: SocketAddr) -> Str
     let ours = format!("meta l4proto tcp socket cgroupv2 level 1 \"{cgroup}\"");
     format!(
         "table inet {table} {{
+  chain zone {{
+    type filter hook output priority -300; policy accept;
+    {ours} fib daddr type != local ct original zone set {ZONE}
+  }}
   chain out {{
     type nat hook output priority -100; policy accept;
     {ours} ip daddr {} tcp dport {} redirect to :{inner}
@@ -57,7 +68,7 @@ fn rules(table: &str, cgroup: &str, ports: RelayPorts, probe: SocketAddr) -> Str
   }}
   chain in {{
     type nat hook prerouting priority -100; policy accept;
-    iifname != \"lo\" {ours} redirect to :{outer}
+    iifname != \"lo\" fib daddr type local {ours} redirect to :{outer}
   }}
   chain guard_out {{
     type filter hook output priority 0; policy accept;
@@ -142,5 +153,8 @@ mod tests {
         let all = "level 1 \"unified/x\" redirect to :1001";
         assert!(place("fib daddr type local accept") < place(all));
         assert!(place(all) < place("redirect to :1002"));
+        // To a socket that listens at every address, what is only forwarded would seem to be for it.
+        let arriving = "iifname != \"lo\" fib daddr type local meta l4proto tcp socket";
+        assert!(place(arriving) < place("redirect to :1002"));
     }
 }

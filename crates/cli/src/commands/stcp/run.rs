@@ -27,10 +27,11 @@ use towline::stcp::agent::{
 };
 
 use super::cgroup::Cgroup;
-use super::family;
+use super::family::Family;
 use super::program::is_static;
 use super::redirect::Redirect;
 use super::status::{left_over_commands, warn_of_left_overs};
+use super::strays::end_strays;
 use super::tiers::{Tier, can_change_sockets, module_protocol, shim};
 use crate::commands::stcpd::{PolicyArgs, raise_descriptor_limit};
 use crate::exit::{Exit, Failure};
@@ -47,6 +48,9 @@ const LOOK: Duration = Duration::from_millis(200);
 
 /// How often is looked whether the redirect is still there. Meanwhile the guard holds.
 const CHECK: Duration = Duration::from_secs(5);
+
+/// How often is looked whether somebody has left.
+const HEADCOUNT: Duration = Duration::from_secs(1);
 
 /// Flags of `run`.
 #[derive(clap::Args)]
@@ -125,6 +129,10 @@ impl RunArgs {
     }
 
     async fn run_upgraded(self, printer: Printer) -> Result<Exit, Failure> {
+        if self.policy.is_given() {
+            return Err(cannot("in this tier handshakes are by the agent's policy")
+                .next("give --policy to `towline stcpd`, or take --tier relay"));
+        }
         let protocol = module_protocol().map_err(cannot)?;
         if can_change_sockets().is_ok() {
             return self
@@ -143,7 +151,6 @@ impl RunArgs {
     async fn run_by_agent(self, printer: Printer) -> Result<Exit, Failure> {
         raise_descriptor_limit();
         let library = shim().map_err(cannot)?;
-        family::adopt_orphans().map_err(cannot)?;
         let agent = Agent::new(self.policy.load()?);
         let (_reserved, probe) = reserve()?;
         let programs = Programs::open(Arc::clone(&agent), probe)
@@ -190,8 +197,10 @@ impl RunArgs {
         probe: Vec<String>,
         printer: Printer,
     ) -> Result<Exit, Failure> {
-        let ended = self.run_at(tier, &place, probe, printer).await;
-        place.take_down().await?;
+        let family = Family::adopt()
+            .map_err(|error| cannot(format!("orphans cannot be adopted: {error}")))?;
+        let ended = self.run_at(tier, &place, &family, probe, printer).await;
+        place.take_down(&family).await?;
         ended
     }
 
@@ -199,6 +208,7 @@ impl RunArgs {
         &self,
         tier: Tier,
         place: &Place,
+        family: &Family,
         probe: Vec<String>,
         printer: Printer,
     ) -> Result<Exit, Failure> {
@@ -223,7 +233,7 @@ impl RunArgs {
             "tier": tier.name(),
             "pid": child.id(),
         }));
-        wait(child, signals, place, printer).await
+        wait(child, signals, place, family, printer).await
     }
 }
 
@@ -281,28 +291,33 @@ impl Place {
     }
 
     /// Whether processes are left that must not be without what is in force.
-    fn is_populated(&self) -> bool {
+    fn is_populated(&self, family: &Family) -> bool {
         match self {
             Self::Cgroup { cgroup, .. } => cgroup.is_populated(),
             Self::Shim { .. } => false,
-            Self::Agent { .. } => family::is_there(None),
+            Self::Agent { .. } => family.is_there(),
         }
     }
 
-    fn signal_all(&self, signal: Signal) {
+    fn signal_all(&self, family: &Family, signal: Signal) {
         match self {
             Self::Cgroup { cgroup, .. } => drop(cgroup.signal_all(signal)),
-            Self::Shim { .. } => {}
-            Self::Agent { .. } => family::signal_all(signal),
+            Self::Shim { .. } | Self::Agent { .. } => family.signal_all(signal),
         }
     }
 
     /// What is to be done now and then while `program` runs.
-    fn look_after(&self, program: Option<Pid>) {
-        if let Self::Agent { .. } = self {
-            // Buries orphans.
-            family::is_there(program);
+    async fn look_after(&self, family: &Family, program: Option<Pid>) -> Result<(), Failure> {
+        if let Self::Cgroup { .. } = self {
+            return end_strays(family, program).await.map_err(|why| {
+                Failure::new(Exit::Other, why).next(
+                    "start no sessions in the program (`su -l`, `login` and `sshd` do under systemd)",
+                )
+            });
         }
+        // Buries orphans.
+        family.members(program);
+        Ok(())
     }
 
     fn is_in_force(&self) -> bool {
@@ -316,13 +331,13 @@ impl Place {
     }
 
     /// Every process ends, then what is in force goes, then the cgroup with its guard.
-    async fn take_down(self) -> Result<(), Failure> {
+    async fn take_down(self, family: &Family) -> Result<(), Failure> {
         let wrong = |why| Failure::new(Exit::Other, why).next("see `towline stcp status`");
         let (cgroup, force) = match self {
             Self::Cgroup { cgroup, force } => (cgroup, force),
             Self::Shim { .. } => return Ok(()),
             Self::Agent { agent, .. } => {
-                family::end_all().await.map_err(wrong)?;
+                family.end_all().await.map_err(wrong)?;
                 return linger(agent.drain()).await;
             }
         };
@@ -340,7 +355,9 @@ impl Place {
                     redirect.remove().map_err(wrong)?;
                 }
             }
-            Force::Upgrade(upgrade) => drop(upgrade),
+            Force::Upgrade(upgrade) => {
+                upgrade.remove().map_err(|error| wrong(error.to_string()))?;
+            }
         }
         cgroup.remove().map_err(wrong)
     }
@@ -451,11 +468,13 @@ async fn wait(
     mut child: Child,
     mut signals: Signals,
     place: &Place,
+    family: &Family,
     printer: Printer,
 ) -> Result<Exit, Failure> {
     let pid = child.id().and_then(|pid| Pid::from_raw(pid as i32));
     let mut look = tokio::time::interval(LOOK);
     let mut check = tokio::time::interval(CHECK);
+    let mut headcount = tokio::time::interval(HEADCOUNT);
     let mut status: Option<ExitStatus> = None;
     let mut deadline = None;
     loop {
@@ -463,20 +482,21 @@ async fn wait(
             ended = child.wait(), if status.is_none() => {
                 let ended = ended.map_err(|error| Failure::new(Exit::Other, error.to_string()))?;
                 status = Some(ended);
-                if place.is_populated() {
+                if place.is_populated(family) {
                     printer.note("towline: the program has ended; the processes that it left keep their encryption until they end");
                 }
             }
             signal = signals.next() => {
                 if deadline.is_some() {
                     printer.note("towline: everything is ended at once");
+                    family.signal_all(Signal::KILL);
                     break;
                 }
                 // The terminal has told the program of Ctrl-C itself.
                 let is_told = signal == Signal::INT && std::io::stdin().is_terminal();
                 match (pid, status) {
                     (Some(pid), None) if !is_told => { let _ = kill_process(pid, signal); }
-                    (_, Some(_)) => { place.signal_all(signal); }
+                    (_, Some(_)) => { place.signal_all(family, signal); }
                     _ => {}
                 }
                 if signal != Signal::INT || status.is_some() {
@@ -485,11 +505,14 @@ async fn wait(
             }
             () = expired(deadline) => {
                 printer.note("towline: the program does not end; it is killed");
+                family.signal_all(Signal::KILL);
                 break;
             }
             _ = look.tick(), if status.is_some() => {}
+            _ = headcount.tick() => {
+                place.look_after(family, pid.filter(|_| status.is_none())).await?;
+            }
             _ = check.tick() => {
-                place.look_after(pid);
                 if !place.is_in_force() {
                     return Err(Failure::new(
                         Exit::Other,
@@ -499,7 +522,7 @@ async fn wait(
                 }
             }
         }
-        if status.is_some() && !place.is_populated() {
+        if status.is_some() && !place.is_populated(family) {
             break;
         }
     }

@@ -4,10 +4,11 @@
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
+use towline::stcp::policy::Policy;
 
 use super::tiers::Tier;
 use super::{cgroup, redirect};
-use crate::commands::stcpd::{PolicyArgs, SOCKET};
+use crate::commands::stcpd::{PolicyArgs, SOCKET, believes, describe_policy, keys};
 use crate::exit::{Exit, Failure};
 use crate::printer::Printer;
 
@@ -24,7 +25,8 @@ pub(crate) struct StatusArgs {
 impl StatusArgs {
     /// Prints it.
     pub(crate) fn run(self, printer: Printer) -> Result<Exit, Failure> {
-        let policy = self.policy.load()?;
+        // The tiers are worth knowing even so.
+        let policy = self.policy.load();
         let tiers = Tier::ALL.map(Tier::status);
         let chosen = tiers.iter().find(|status| status.state.is_ok());
         match chosen {
@@ -58,9 +60,9 @@ impl StatusArgs {
                 "not running (towline stcpd)"
             }
         ));
-        printer.line(format_args!("policy     {}", policy.source().display()));
-        for (side, key) in policy.own_keys() {
-            printer.line(format_args!("our key    {key} (as {side:?})"));
+        match &policy {
+            Ok(policy) => describe_policy(policy, printer),
+            Err(failure) => printer.line(format_args!("policy     {failure}")),
         }
         let counters = counters();
         for (name, value) in &counters {
@@ -79,15 +81,13 @@ impl StatusArgs {
                 "refuses": status.tier.refuses(),
             })).collect::<Vec<_>>(),
             "agent": agent,
-            "policy": policy.source(),
-            "keys": policy.own_keys().iter().map(|(side, key)| json!({
-                "side": format!("{side:?}").to_lowercase(),
-                "pin": key.to_string(),
-            })).collect::<Vec<_>>(),
+            "policy": policy.as_ref().ok().map(Policy::source),
+            "keys": policy.as_ref().map_or(json!([]), keys),
+            "believes": policy.as_ref().map_or(json!([]), believes),
             "module": counters,
             "left_over": left,
         }));
-        Ok(Exit::Ok)
+        policy.map(|_| Exit::Ok)
     }
 }
 
@@ -105,7 +105,7 @@ pub(crate) fn left_over_commands() -> Vec<String> {
     });
     let pins = cgroup::left_over_pins()
         .into_iter()
-        .map(|pin| format!("rm {}", pin.display()));
+        .map(|pin| format!("rm -r {}", pin.display()));
     // Programs first, or they would go on without the rest.
     cgroups.chain(tables).chain(pins).collect()
 }

@@ -27,6 +27,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 use towline_stcp::{Established, SessionError};
 use towline_wire::{Carrier, Side};
@@ -35,7 +36,7 @@ use super::policy::{Admitted, Policy, Refusal};
 pub use guard::{guard_cgroup, inherited_sockets};
 pub use module::ModuleDevice;
 pub use preload::PreloadListener;
-pub use privileges::drop_privileges;
+pub use privileges::{drop_privileges, forbid_new_privileges};
 pub use programs::Programs;
 pub use relay::{Relay, RelayPorts};
 pub use seccomp::forbid_clear_tcp;
@@ -47,8 +48,29 @@ use slots::Slots;
 /// A handshake that takes longer is given up.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Log lines about refused connections in a second; strangers can cause them.
+/// Cap: peers looked up in files at once; the others wait, as part of their handshake.
+const MAX_JUDGING: usize = 4;
+
+/// Over so long the lines of the log are limited; strangers can cause them.
+const LOGGED: Duration = Duration::from_secs(1);
+
+/// Such lines about refused connections.
 const REFUSALS_LOGGED: u32 = 20;
+
+/// What TCP itself tells a program of its peer or of the way there. Other errors are the agent's own:
+/// that it lacks a file or a descriptor is not the program's to know.
+const TCP_ERRORS: [i32; 10] = [
+    libc::ECONNREFUSED,
+    libc::ECONNRESET,
+    libc::ECONNABORTED,
+    libc::ETIMEDOUT,
+    libc::EHOSTUNREACH,
+    libc::EHOSTDOWN,
+    libc::ENETUNREACH,
+    libc::ENETDOWN,
+    libc::EADDRNOTAVAIL,
+    libc::EPIPE,
+];
 
 /// The agent. One for each process, shared by its carriers.
 #[derive(Debug)]
@@ -59,10 +81,11 @@ pub struct Agent {
     handshake_timeout: Duration,
     counters: Counters,
     logged: Mutex<Logged>,
+    judging: Semaphore,
     /// Connections that the relay carries.
     relayed: tokio::sync::watch::Sender<usize>,
-    /// Ports of the relay's own connections to servers.
-    own_ports: Mutex<std::collections::BTreeSet<u16>>,
+    /// Places for those of them that come from outside.
+    outside: Semaphore,
 }
 
 #[derive(Debug, Default)]
@@ -89,6 +112,20 @@ struct Logged {
     left_out: u64,
 }
 
+/// What goes wrong again and again is logged once a second.
+#[derive(Debug, Default)]
+struct Complaint(Option<Instant>);
+
+impl Complaint {
+    fn is_due(&mut self) -> bool {
+        let is_due = self.0.is_none_or(|last| last.elapsed() >= LOGGED);
+        if is_due {
+            self.0 = Some(Instant::now());
+        }
+        is_due
+    }
+}
+
 /// Who wants what; for the log.
 #[derive(Clone, Copy, Debug)]
 struct Asker {
@@ -112,6 +149,10 @@ enum Failure {
     Crowded,
     #[error("the peer sent data that the kernel cannot take over")]
     NotForTheKernel,
+    #[error("too many connections from outside are open")]
+    Full,
+    #[error("it was for {0}, which is another machine")]
+    Elsewhere(SocketAddr),
 }
 
 impl From<SessionError> for Failure {
@@ -124,28 +165,34 @@ impl Failure {
     /// What a program sees as errno: what TCP would say, or EPROTO.
     fn errno(&self) -> i32 {
         match self {
-            Self::Io(error) => error.raw_os_error().unwrap_or(libc::EIO),
+            Self::Io(error) => match error.raw_os_error() {
+                Some(number) if TCP_ERRORS.contains(&number) => number,
+                _ => libc::EPROTO,
+            },
             Self::TimedOut => libc::ETIMEDOUT,
             Self::Crowded
+            | Self::Full
             | Self::Refused(Refusal::Session(
                 SessionError::ClosedInHandshake | SessionError::Truncated,
             )) => libc::ECONNRESET,
-            Self::Refused(_) | Self::NotForTheKernel => libc::EPROTO,
+            Self::Refused(_) | Self::NotForTheKernel | Self::Elsewhere(_) => libc::EPROTO,
         }
     }
 }
 
 impl Agent {
-    /// An agent that acts by `policy`.
+    /// An agent that acts by `policy`. How many strangers it bears goes by the limit of descriptors
+    /// that is in force now.
     pub fn new(policy: Policy) -> Arc<Self> {
         Self::with_timeout(policy, HANDSHAKE_TIMEOUT)
     }
 
     fn with_timeout(policy: Policy, handshake_timeout: Duration) -> Arc<Self> {
+        let descriptors = descriptor_limit();
         Arc::new(Self {
             policy: RwLock::new(Arc::new(policy)),
             clients: Slots::default(),
-            servers: Slots::default(),
+            servers: Slots::for_strangers(descriptors),
             handshake_timeout,
             counters: Counters::default(),
             logged: Mutex::new(Logged {
@@ -153,8 +200,9 @@ impl Agent {
                 lines: 0,
                 left_out: 0,
             }),
+            judging: Semaphore::new(MAX_JUDGING),
             relayed: tokio::sync::watch::Sender::new(0),
-            own_ports: Mutex::default(),
+            outside: Semaphore::new(relay::most_from_outside(descriptors)),
         })
     }
 
@@ -194,7 +242,12 @@ impl Agent {
             // Relayed records are ours: what follows the handshake may be taken along.
             let exact = asker.carrier != Carrier::Relay;
             let established = shake_hands(wire, handshake, exact).await?;
-            // Its file may be slow.
+            // Its file may be slow, and long lists in memory are not to be many.
+            let _judging = self
+                .judging
+                .acquire()
+                .await
+                .map_err(std::io::Error::other)?;
             let judged = tokio::task::spawn_blocking(move || {
                 let admitted = judge.judge(&established);
                 (established, admitted)
@@ -229,7 +282,7 @@ impl Agent {
     fn on_refused(&self, asker: &Asker, why: &Failure) {
         self.counters.refused.fetch_add(1, Ordering::Relaxed);
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
-        if logged.since.elapsed() >= Duration::from_secs(1) {
+        if logged.since.elapsed() >= LOGGED {
             if logged.left_out > 0 {
                 tracing::warn!("{} more connections were refused", logged.left_out);
             }
@@ -254,4 +307,15 @@ impl Agent {
         } = asker;
         tracing::warn!(%peer, ?side, ?carrier, pid, uid, "refused: {why}");
     }
+}
+
+/// How many descriptors this process may have.
+fn descriptor_limit() -> usize {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the kernel writes one `rlimit`, which `limit` is; if it fails, nothing is written.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX)
 }

@@ -11,6 +11,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -18,7 +19,7 @@ use towline_stcp::{Authentication, Established, KernelKeys};
 use towline_wire::{AGENT_REQUEST_LEN, AgentRequest, Carrier};
 
 use super::handshake::{Wire, registered};
-use super::{Agent, Asker, Failure};
+use super::{Agent, Asker, Complaint, Failure};
 use crate::stcp::ktls::CryptoInfo;
 use crate::stcp::policy::Admitted;
 
@@ -32,6 +33,12 @@ const STCP_IOC_RX: u32 = write_ioctl(2, 4);
 const STCP_IOC_DONE: u32 = write_ioctl(3, DONE_LEN as u32);
 /// Bytes of a `struct stcp_done`.
 const DONE_LEN: usize = 40;
+
+/// What passes: too few descriptors, or too little memory, for the moment.
+const SHORTAGES: [i32; 3] = [libc::EMFILE, libc::ENFILE, libc::ENOMEM];
+
+/// How long a shortage is given to pass.
+const PAUSE: Duration = Duration::from_millis(50);
 
 const fn write_ioctl(number: u32, size: u32) -> u32 {
     1 << 30 | size << 16 | IOC_LETTER << 8 | number
@@ -80,8 +87,20 @@ impl Agent {
     /// # Errors
     /// What the device said, or that its requests are those of another release.
     pub async fn serve_module(self: Arc<Self>, device: &ModuleDevice) -> io::Result<()> {
+        let mut complaint = Complaint::default();
         loop {
-            let bytes = device.next().await?;
+            let bytes = match device.next().await {
+                Ok(bytes) => bytes,
+                // Requests wait in the module's queue until others have given back theirs.
+                Err(error) if SHORTAGES.map(Some).contains(&error.raw_os_error()) => {
+                    if complaint.is_due() {
+                        tracing::warn!("the module's requests have to wait: {error}");
+                    }
+                    tokio::time::sleep(PAUSE).await;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
             let request = AgentRequest::parse(&bytes)
                 .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
             if request.fd < 0 {

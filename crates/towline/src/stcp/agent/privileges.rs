@@ -15,11 +15,23 @@ pub fn drop_privileges(uid: u32, gid: u32) -> io::Result<()> {
             libc::setgroups(0, std::ptr::null()),
             libc::setresgid(gid, gid, gid),
             libc::setresuid(uid, uid, uid),
-            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0),
         ]
     };
     if results.iter().any(|result| *result != 0) {
         return Err(io::Error::last_os_error());
     }
     Ok(())
+}
+
+/// Programs that this one starts get no more than it has. It holds for this thread and those that
+/// it makes from now on, so it comes before all others.
+///
+/// # Errors
+/// When the system refuses.
+pub fn forbid_new_privileges() -> io::Result<()> {
+    // SAFETY: the call takes integers.
+    match unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }

@@ -10,8 +10,23 @@ use tokio::sync::oneshot;
 /// Cap: handshakes under way, each side.
 const MAX_HANDSHAKES: usize = 1024;
 
-#[derive(Clone, Debug, Default)]
-pub(super) struct Slots(Arc<Mutex<Pending>>);
+/// With few descriptors, strangers' handshakes may have one of so many.
+const DESCRIPTORS_EACH: usize = 8;
+
+#[derive(Clone, Debug)]
+pub(super) struct Slots {
+    most: usize,
+    pending: Arc<Mutex<Pending>>,
+}
+
+impl Default for Slots {
+    fn default() -> Self {
+        Self {
+            most: MAX_HANDSHAKES,
+            pending: Arc::default(),
+        }
+    }
+}
 
 #[derive(Debug, Default)]
 struct Pending {
@@ -28,11 +43,19 @@ pub(super) struct Slot {
 }
 
 impl Slots {
+    /// For whoever comes, in a process that may have so many descriptors.
+    pub(super) fn for_strangers(descriptors: usize) -> Self {
+        Self {
+            most: (descriptors / DESCRIPTORS_EACH).clamp(1, MAX_HANDSHAKES),
+            ..Self::default()
+        }
+    }
+
     /// Takes a place; the future ends when it is needed for another.
     pub(super) fn enter(&self) -> (Slot, impl Future<Output = ()> + Send + use<>) {
         let (sender, receiver) = oneshot::channel();
         let mut pending = self.lock();
-        if pending.by_age.len() >= MAX_HANDSHAKES {
+        if pending.by_age.len() >= self.most {
             pending.by_age.pop_first();
         }
         let number = pending.next;
@@ -52,7 +75,7 @@ impl Slots {
     }
 
     fn lock(&self) -> MutexGuard<'_, Pending> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -84,5 +107,14 @@ mod tests {
         places.clear();
         // The second, and the one too many.
         assert_eq!(slots.len(), 2);
+    }
+
+    #[test]
+    fn strangers_have_an_eighth_of_few_descriptors() {
+        for (descriptors, most) in [(80, 10), (3, 1), (1 << 20, MAX_HANDSHAKES)] {
+            let slots = Slots::for_strangers(descriptors);
+            let _places: Vec<_> = (0..2 * MAX_HANDSHAKES).map(|_| slots.enter()).collect();
+            assert_eq!(slots.len(), most, "of {descriptors}");
+        }
     }
 }

@@ -110,6 +110,30 @@ async fn a_peer_in_clear_is_told_apart_at_its_first_bytes() {
     );
 }
 
+#[test]
+fn programs_are_told_of_tcps_errors_and_not_of_the_agents_own() {
+    let told = |number| Failure::from(std::io::Error::from_raw_os_error(number)).errno();
+    for number in [libc::ECONNREFUSED, libc::EHOSTUNREACH, libc::ETIMEDOUT] {
+        assert_eq!(told(number), number);
+    }
+    for number in [libc::ENOENT, libc::EMFILE, libc::ENOSPC, libc::EAGAIN] {
+        assert_eq!(told(number), libc::EPROTO);
+    }
+    let other = std::io::Error::other("the judge is gone");
+    assert_eq!(Failure::from(other).errno(), libc::EPROTO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_goes_on_is_complained_of_once_a_second() {
+    let mut complaint = super::Complaint::default();
+    let mut due = 0;
+    for _ in 0..100 {
+        due += u32::from(complaint.is_due());
+        tokio::time::advance(Duration::from_millis(50)).await;
+    }
+    assert_eq!(due, 5);
+}
+
 /// A program's side of the preload carrier.
 fn hand_over(path: &std::path::Path, stream: &std::net::TcpStream, side: Side) -> i32 {
     let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::SEQPACKET, None);
@@ -180,17 +204,31 @@ async fn a_socket_handed_over_is_keyed_or_shut_down() {
                 far.join().unwrap(),
             ]
         });
-        // In clear nothing may get through, whatever the status was.
-        let _ = std::io::Write::write(&mut &near, b"clear");
-        (statuses, near, far)
+        let written = std::io::Write::write(&mut &near, b"a word").map_err(|error| error.kind());
+        drop(near);
+        far.set_nonblocking(false).unwrap();
+        far.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let mut heard = [0; 100];
+        let heard = std::io::Read::read(&mut &far, &mut heard).map(|len| heard[..len].to_vec());
+        (statuses, written, heard)
     });
-    let (statuses, near, _far) = statuses.await.unwrap();
+    let (statuses, written, heard) = statuses.await.unwrap();
+    let [client_did, server_did] = [&client, &server].map(|agent| {
+        let did = agent.stats();
+        (did.established, did.refused)
+    });
     match crate::stcp::ktls::is_available() {
-        Ok(()) => assert_eq!(statuses, [0, 0]),
+        Ok(()) => {
+            assert_eq!(statuses, [0, 0]);
+            assert_eq!((client_did, server_did), ((1, 0), (1, 0)));
+            assert_eq!((written, heard.unwrap()), (Ok(6), b"a word".to_vec()));
+        }
+        // In clear nothing gets through, even if the program goes on.
         Err(_) => {
             assert!(statuses.iter().all(|status| *status < 0), "{statuses:?}");
-            let broken = std::io::Write::write(&mut &near, b"clear").unwrap_err();
-            assert_eq!(broken.kind(), std::io::ErrorKind::BrokenPipe);
+            assert_eq!((client_did, server_did), ((0, 1), (0, 1)));
+            assert_eq!(written, Err(std::io::ErrorKind::BrokenPipe));
+            assert!(heard.as_ref().is_ok_and(Vec::is_empty), "{heard:?}");
         }
     }
     assert_eq!(client.stats().pending + server.stats().pending, 0);

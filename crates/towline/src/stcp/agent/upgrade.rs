@@ -2,8 +2,10 @@
 //! as they are made.
 //!
 //! Linux 6.6 and later ask `update_socket_protocol` which protocol `socket()` is to use. A program
-//! there answers with the module's number for TCP sockets of one cgroup, whatever is linked how.
-//! The link is pinned: should we be killed, new sockets are upgraded still.
+//! there answers with the module's number for TCP and MPTCP sockets of one cgroup, whatever is linked
+//! how. io_uring makes sockets without that question, and other streams (SCTP, SMC) would go past the
+//! module, so a second program has the cgroup's other streams refused as they are made.
+//! Both links are pinned: should we be killed, new sockets are upgraded still.
 
 use std::fs;
 use std::io;
@@ -11,52 +13,102 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use socket2::{Domain, Protocol, Socket, Type};
+
 use super::bpf::{
-    self, EXIT, Kind, and, call, copy, copy_word, jump_if, jump_unless, jump_unless_same,
-    load_double, set, set_double,
+    self, EXIT, Instruction, Kind, and, call, copy, copy_word, jump_if, jump_unless,
+    jump_unless_same, load_double, set, set_double,
 };
 
 /// The kernel's own type information.
 const KERNEL_TYPES: &str = "/sys/kernel/btf/vmlinux";
-const FUNCTION: &str = "update_socket_protocol";
+/// `int (int family, int type, int protocol)`: the protocol for `socket()`.
+const QUESTION: &str = "update_socket_protocol";
+/// `int (int family, int type, int protocol, int kern)`: whether a socket may be made, by whom ever.
+const PERMISSION: &str = "security_socket_create";
 
 const BPF_PROG_TYPE_TRACING: u32 = 26;
 const BPF_MODIFY_RETURN: u32 = 26;
 const BPF_FUNC_GET_CURRENT_ANCESTOR_CGROUP_ID: i32 = 123;
 
+/// SMC's address family; it goes back to TCP where the peer has no SMC.
+const AF_SMC: i32 = 43;
 /// `getsockopt` of the module: who the peer is.
 const STCP_PEER: libc::c_int = 1;
 
-/// An upgrade in force. It ends when this is dropped.
+/// An upgrade in force. It lasts until it is removed, even if this is dropped: programs without it
+/// would go on in clear.
 #[derive(Debug)]
+#[must_use]
 pub struct Upgrade {
-    pin: PathBuf,
-    _link: OwnedFd,
+    pins: PathBuf,
+    links: [OwnedFd; 2],
 }
 
-/// Whether the kernel has the hook.
+/// Whether the kernel has the hooks.
 ///
 /// # Errors
 /// Why it has not.
 pub fn upgrade_is_available() -> io::Result<()> {
-    function_id().map(drop)
+    function_ids().map(drop)
 }
 
 /// Has `socket()` make sockets of `protocol` where processes of `cgroup` (a child of the root)
-/// ask for TCP. `pin` is a path in the BPF file system, which must not be there yet.
+/// ask for TCP or MPTCP, and other streams fail. `pins` is a path in the BPF file system, which must
+/// not be there yet.
 ///
 /// # Errors
-/// Where the kernel has no such hook, or the caller is not root.
-pub fn upgrade_cgroup(cgroup: &Path, protocol: u16, pin: PathBuf) -> io::Result<Upgrade> {
+/// Where the kernel has no such hooks, or the caller is not root.
+pub fn upgrade_cgroup(cgroup: &Path, protocol: u16, pins: PathBuf) -> io::Result<Upgrade> {
+    let [question, permission] = function_ids()?;
+    // A cgroup's number is that of its folder.
+    let id = fs::metadata(cgroup)?.ino();
+    let protocol = i32::from(protocol);
+    let links = [
+        link(question, &answer(id, protocol))?,
+        link(permission, &refusal(id, protocol))?,
+    ];
+    fs::create_dir(&pins)?;
+    let upgrade = Upgrade { pins, links };
+    match upgrade.pin() {
+        Ok(()) => Ok(upgrade),
+        Err(error) => {
+            let _ = upgrade.remove();
+            Err(error)
+        }
+    }
+}
+
+impl Upgrade {
+    fn pin(&self) -> io::Result<()> {
+        ["protocol", "refusal"]
+            .iter()
+            .zip(&self.links)
+            .try_for_each(|(name, link)| bpf::pin(link, &self.pins.join(name)))
+    }
+
+    /// Ends it. Nothing may be left in the cgroup.
+    ///
+    /// # Errors
+    /// What the file system said.
+    pub fn remove(self) -> io::Result<()> {
+        fs::remove_dir_all(&self.pins)
+    }
+}
+
+fn link(function: u32, program: &[Instruction]) -> io::Result<OwnedFd> {
     let kind = Kind {
         program_type: BPF_PROG_TYPE_TRACING,
         attach_type: BPF_MODIFY_RETURN,
-        function: function_id()?,
+        function,
     };
-    // A cgroup's number is that of its folder.
-    let [id, id_too] = set_double(1, fs::metadata(cgroup)?.ino());
-    // The context holds the function's arguments: family, type and protocol.
-    let program = [
+    bpf::link(&bpf::load(kind, program)?)
+}
+
+/// Answers `QUESTION`. The context holds the function's arguments.
+fn answer(cgroup: u64, protocol: i32) -> [Instruction; 21] {
+    let [id, id_too] = set_double(1, cgroup);
+    [
         copy(6, 1),
         set(1, 1),
         call(BPF_FUNC_GET_CURRENT_ANCESTOR_CGROUP_ID),
@@ -64,38 +116,81 @@ pub fn upgrade_cgroup(cgroup: &Path, protocol: u16, pin: PathBuf) -> io::Result<
         id_too,
         load_double(7, 6, 16),
         copy_word(7, 7),
-        jump_unless_same(0, 1, 10),
+        jump_unless_same(0, 1, 11),
         load_double(2, 6, 0),
         copy_word(2, 2),
         jump_if(2, libc::AF_INET, 1),
-        jump_unless(2, libc::AF_INET6, 6),
+        jump_unless(2, libc::AF_INET6, 7),
         load_double(3, 6, 8),
         // Without SOCK_NONBLOCK and SOCK_CLOEXEC.
         and(3, 15),
-        jump_unless(3, libc::SOCK_STREAM, 3),
-        jump_if(7, 0, 1),
-        jump_unless(7, libc::IPPROTO_TCP, 1),
-        set(7, i32::from(protocol)),
+        jump_unless(3, libc::SOCK_STREAM, 4),
+        jump_if(7, 0, 2),
+        jump_if(7, libc::IPPROTO_TCP, 1),
+        jump_unless(7, libc::IPPROTO_MPTCP, 1),
+        set(7, protocol),
         copy(0, 7),
         EXIT,
-    ];
-    let link = bpf::link(&bpf::load(kind, &program)?)?;
-    bpf::pin(&link, &pin)?;
-    Ok(Upgrade { pin, _link: link })
+    ]
 }
 
-impl Drop for Upgrade {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.pin);
-    }
+/// Answers `PERMISSION`: internet sockets are of `protocol`, or UDP or raw, or the kernel's own.
+fn refusal(cgroup: u64, protocol: i32) -> [Instruction; 25] {
+    let [id, id_too] = set_double(1, cgroup);
+    [
+        copy(6, 1),
+        set(1, 1),
+        call(BPF_FUNC_GET_CURRENT_ANCESTOR_CGROUP_ID),
+        id,
+        id_too,
+        jump_unless_same(0, 1, 15),
+        load_double(2, 6, 24),
+        copy_word(2, 2),
+        jump_unless(2, 0, 12),
+        load_double(2, 6, 0),
+        copy_word(2, 2),
+        jump_if(2, AF_SMC, 11),
+        jump_if(2, libc::AF_INET, 1),
+        jump_unless(2, libc::AF_INET6, 7),
+        load_double(3, 6, 8),
+        and(3, 15),
+        jump_if(3, libc::SOCK_DGRAM, 4),
+        jump_if(3, libc::SOCK_RAW, 3),
+        load_double(3, 6, 16),
+        copy_word(3, 3),
+        jump_unless(3, protocol, 2),
+        set(0, 0),
+        EXIT,
+        set(0, -libc::EPROTONOSUPPORT),
+        EXIT,
+    ]
 }
 
-/// Whether a TCP socket that this process makes is one of the module.
+/// Whether each TCP socket that this process can make is one of the module.
 ///
 /// # Errors
-/// When no socket could be made: the module is gone, for example.
+/// When no socket could be made for IPv4: the module is gone, for example.
 pub fn is_upgraded(protocol: u16) -> io::Result<bool> {
-    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
+    if !is_of_module(&Socket::new(Domain::IPV4, Type::STREAM, None)?, protocol)? {
+        return Ok(false);
+    }
+    let others = [
+        (Domain::IPV4, Protocol::MPTCP),
+        (Domain::IPV6, Protocol::TCP),
+        (Domain::IPV6, Protocol::MPTCP),
+    ];
+    for (domain, asked) in others {
+        // One that cannot be made sends nothing.
+        if let Ok(socket) = Socket::new(domain, Type::STREAM, Some(asked))
+            && !is_of_module(&socket, protocol)?
+        {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn is_of_module(socket: &Socket, protocol: u16) -> io::Result<bool> {
     let mut value = [0_u8; 36];
     let mut len = value.len() as libc::socklen_t;
     // SAFETY: the descriptor is open; the kernel writes at most `len` bytes of the buffer.
@@ -113,15 +208,21 @@ pub fn is_upgraded(protocol: u16) -> io::Result<bool> {
     Ok(result == 0 || error == Some(libc::ENOTCONN))
 }
 
-/// The number of the hook in the kernel's type information.
-fn function_id() -> io::Result<u32> {
+/// The numbers of `QUESTION` and `PERMISSION` in the kernel's type information.
+fn function_ids() -> io::Result<[u32; 2]> {
     let types = fs::read(KERNEL_TYPES)?;
-    find_function(&types, FUNCTION).ok_or_else(|| {
-        io::Error::new(
-            io::ErrorKind::Unsupported,
-            format!("the kernel has no `{FUNCTION}` (Linux 6.6 and later do)"),
-        )
-    })
+    let find = |name, who| {
+        find_function(&types, name).ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::Unsupported,
+                format!("the kernel has no `{name}` ({who} do)"),
+            )
+        })
+    };
+    Ok([
+        find(QUESTION, "Linux 6.6 and later")?,
+        find(PERMISSION, "those with CONFIG_SECURITY_NETWORK")?,
+    ])
 }
 
 /// Walks the types (Documentation/bpf/btf.rst); they are numbered from 1.

@@ -30,12 +30,11 @@ async fn records() -> (KernelRecords, TcpStream, TcpStream) {
     }
     let tickets = server.output().len();
     server.on_sent(tickets);
-    let (keys, schedule) = server.finish().unwrap().into_kernel().unwrap();
+    let session = server.finish().unwrap().into_kernel_session();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let near = TcpStream::connect(listener.local_addr().unwrap());
     let (near, far) = tokio::join!(near, listener.accept());
-    let records = KernelRecords::new(KernelSession::new(&keys, schedule));
-    (records, near.unwrap(), far.unwrap().0)
+    (KernelRecords::new(session), near.unwrap(), far.unwrap().0)
 }
 
 async fn read(records: &mut KernelRecords, tcp: &TcpStream, room: usize) -> io::Result<Vec<u8>> {
@@ -76,4 +75,36 @@ async fn after_the_end_nothing_is_written() {
         got, CLOSE_NOTIFY,
         "a plain socket sends the alert's content"
     );
+}
+
+#[tokio::test]
+async fn a_used_up_key_ends_the_stream_in_order() {
+    let (mut records, tcp, mut far) = records().await;
+    far.write_all(b"still to be read").await.unwrap();
+    records.session.on_written(400 << 30);
+    let sent = poll_fn(|cx| records.poll_write(&tcp, cx, &[IoSlice::new(b"more")])).await;
+    assert_eq!(sent.unwrap_err().kind(), ErrorKind::InvalidData);
+    let mut got = Vec::new();
+    far.read_to_end(&mut got).await.unwrap();
+    assert_eq!(got, CLOSE_NOTIFY);
+    // What came before is there, though the socket was emptied at our end.
+    assert_eq!(read(&mut records, &tcp, 5).await.unwrap(), b"still");
+    assert_eq!(read(&mut records, &tcp, 30).await.unwrap(), b" to be read");
+}
+
+#[tokio::test]
+async fn a_file_is_counted_as_what_is_written() {
+    let (mut records, tcp, mut far) = records().await;
+    let path = std::env::temp_dir().join(format!("towline-kernel-{}", std::process::id()));
+    std::fs::write(&path, b"0123456789").unwrap();
+    let file = File::open(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let sent = poll_fn(|cx| records.poll_send_file(&tcp, cx, &file, 2, 5)).await;
+    assert_eq!(sent.unwrap(), 5);
+    let mut got = [0; 5];
+    far.read_exact(&mut got).await.unwrap();
+    assert_eq!(&got, b"23456");
+    records.session.on_written(400 << 30);
+    let sent = poll_fn(|cx| records.poll_send_file(&tcp, cx, &file, 0, 5)).await;
+    assert_eq!(sent.unwrap_err().kind(), ErrorKind::InvalidData);
 }

@@ -5,15 +5,13 @@
 //! then whether the peer may be talked to. Nothing is unauthenticated unless the file says so.
 
 mod known_peers;
+mod own_key;
 mod text;
 
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::fs;
-use std::io::Write as _;
-use std::net::{IpAddr, SocketAddr};
-use std::os::unix::fs::OpenOptionsExt;
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -30,11 +28,14 @@ use towline_wire::{Carrier, Side};
 
 pub use known_peers::KnownPeersFileError;
 use known_peers::Meeting;
+pub use own_key::own_key;
 
 /// Our key, in the folder of the first use.
 const OWN_KEY_FILE: &str = "stcp-key.pem";
-/// The known peers, in the same folder.
+/// The servers we know, in the same folder.
 const KNOWN_PEERS_FILE: &str = "known-peers";
+/// The clients, apart: whoever comes may fill this list.
+const KNOWN_CLIENTS_FILE: &str = "known-clients";
 
 /// What is wrong with a policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -101,13 +102,20 @@ pub struct Admitted {
 /// The policy.
 #[derive(Debug)]
 pub struct Policy {
-    /// Where it comes from.
-    source: PathBuf,
+    source: Source,
     client: Option<Arc<Rule<ClientConfig>>>,
     server: Option<Arc<Rule<ServerConfig>>>,
     /// The first that matches takes the place of `client`.
     destinations: Vec<(Destination, Arc<Rule<ClientConfig>>)>,
     own_keys: Vec<(Side, KeyPin)>,
+}
+
+/// Where a policy comes from.
+#[derive(Debug)]
+enum Source {
+    File(PathBuf),
+    /// The folder of the first use.
+    FirstUse(PathBuf),
 }
 
 /// One side's rule.
@@ -121,14 +129,14 @@ struct Rule<Config> {
     relay: Config,
     /// The server's name, where it is not its address.
     name: Option<ServerName<'static>>,
-    known_peers: Option<PathBuf>,
+    belief: Belief,
 }
 
 impl<Config> Rule<Config> {
     fn new<Error>(
         make: impl Fn(Records, &TlsSettings) -> Result<Config, Error>,
         name: Option<ServerName<'static>>,
-        known_peers: Option<PathBuf>,
+        belief: &Belief,
     ) -> Result<Self, Error> {
         let provider = identity::provider(
             &CipherPreference::product(identity::cpu_has_aes()),
@@ -142,7 +150,7 @@ impl<Config> Rule<Config> {
             preload: make(Records::Uncounted, &kernel)?,
             relay: make(Records::Counted, &relay)?,
             name,
-            known_peers,
+            belief: belief.clone(),
         })
     }
 
@@ -167,10 +175,24 @@ enum Belief {
     AnyClient,
 }
 
-impl Belief {
-    fn known_peers(&self) -> Option<PathBuf> {
+impl std::fmt::Display for Belief {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::KnownPeers(path) => Some(path.clone()),
+            Self::Pins(pins) => write!(f, "{} pinned keys", pins.len()),
+            Self::CertificatePins(pins) => write!(f, "{} pins of certificates", pins.len()),
+            Self::KnownPeers(file) => write!(f, "first use, then {}", file.display()),
+            Self::Roots(roots) => write!(f, "certificates of {} roots", roots.len()),
+            Self::AnyKey => f.write_str("UNAUTHENTICATED: any key"),
+            Self::AnyCertificate => f.write_str("UNAUTHENTICATED: any certificate"),
+            Self::AnyClient => f.write_str("UNAUTHENTICATED: any client"),
+        }
+    }
+}
+
+impl Belief {
+    fn known_peers(&self) -> Option<&Path> {
+        match self {
+            Self::KnownPeers(path) => Some(path),
             _ => None,
         }
     }
@@ -231,8 +253,17 @@ impl Destination {
             .parse::<IpAddr>()
             .ok()?;
         let longest = if network.is_ipv4() { 32 } else { 128 };
-        let prefix = prefix.unwrap_or(longest);
-        (prefix <= longest).then_some(Self {
+        let prefix: u8 = prefix.unwrap_or(longest);
+        if prefix > longest {
+            return None;
+        }
+        // An IPv4 network in IPv6's clothes, as peers are compared without them.
+        let canonical = network.to_canonical();
+        let (network, prefix) = match prefix.checked_sub(96) {
+            Some(prefix) if network.is_ipv6() && canonical.is_ipv4() => (canonical, prefix),
+            _ => (network, prefix),
+        };
+        Some(Self {
             network,
             prefix,
             port,
@@ -255,6 +286,16 @@ impl Destination {
     }
 }
 
+impl std::fmt::Display for Destination {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.network, self.prefix)?;
+        match self.port {
+            Some(port) => write!(f, ":{port}"),
+            None => Ok(()),
+        }
+    }
+}
+
 impl Policy {
     /// Reads a policy file. Files that it names lie beside it, unless their paths are absolute.
     ///
@@ -271,56 +312,75 @@ impl Policy {
     /// When the key can be neither read nor made.
     pub fn first_use(home: &Path) -> Result<Self, PolicyError> {
         let key_file = home.join(OWN_KEY_FILE);
+        let identity = own_key(&key_file)?;
         let wrong = |problem: String| PolicyError {
             file: key_file.clone(),
             line: None,
             problem,
         };
-        let identity = match fs::read(&key_file) {
-            Ok(pem) => {
-                Identity::raw_key_from_pem(&pem).map_err(|error| wrong(error.to_string()))?
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                let identity =
-                    Identity::generate_raw_key().map_err(|error| wrong(error.to_string()))?;
-                keep_key(home, &key_file, &identity)
-                    .map_err(|error| wrong(format!("our key cannot be kept: {error}")))?;
-                identity
-            }
-            Err(error) => return Err(wrong(error.to_string())),
-        };
-        let belief = Belief::KnownPeers(home.join(KNOWN_PEERS_FILE));
+        let servers = Belief::KnownPeers(home.join(KNOWN_PEERS_FILE));
+        let clients = Belief::KnownPeers(home.join(KNOWN_CLIENTS_FILE));
         Ok(Self {
-            source: home.to_owned(),
+            source: Source::FirstUse(home.to_owned()),
             own_keys: vec![
                 (Side::Client, identity.key_pin()),
                 (Side::Server, identity.key_pin()),
             ],
-            client: Some(client_rule(&belief, Some(&identity), None).map_err(wrong)?),
-            server: Some(server_rule(&belief, &identity).map_err(wrong)?),
+            client: Some(client_rule(&servers, Some(&identity), None).map_err(wrong)?),
+            server: Some(server_rule(&clients, &identity).map_err(wrong)?),
             destinations: Vec::new(),
         })
     }
 
     /// The policy file, or the folder of the first use.
     pub fn source(&self) -> &Path {
-        &self.source
+        match &self.source {
+            Source::File(path) | Source::FirstUse(path) => path,
+        }
+    }
+
+    /// Whether nobody wrote it.
+    pub fn is_first_use(&self) -> bool {
+        matches!(self.source, Source::FirstUse(_))
     }
 
     /// Folder and files of the first use, whether or not they are there by now; none of a policy
     /// file.
     pub fn first_use_files(&self) -> Vec<PathBuf> {
-        if !self.source.is_dir() {
+        let Source::FirstUse(home) = &self.source else {
             return Vec::new();
+        };
+        let mut files = vec![home.clone(), home.join(OWN_KEY_FILE)];
+        for list in self.known_peers() {
+            files.extend([list.to_owned(), known_peers::lock_file(list)]);
         }
-        let file = |name: &str| self.source.join(name);
-        let known_peers = file(KNOWN_PEERS_FILE);
-        vec![
-            self.source.clone(),
-            file(OWN_KEY_FILE),
-            known_peers::lock_file(&known_peers),
-            known_peers,
-        ]
+        files
+    }
+
+    /// The files to which new peers are added. Each folder has to be writable.
+    pub fn known_peers(&self) -> impl Iterator<Item = &Path> {
+        self.beliefs()
+            .filter_map(|(_, belief)| belief.known_peers())
+    }
+
+    /// Each table of the policy, and whom it believes.
+    pub fn tables(&self) -> impl Iterator<Item = (String, String)> {
+        self.beliefs()
+            .map(|(table, belief)| (table, belief.to_string()))
+    }
+
+    fn beliefs(&self) -> impl Iterator<Item = (String, &Belief)> {
+        let server = self
+            .server
+            .iter()
+            .map(|rule| ("server".to_owned(), &rule.belief));
+        let client = self
+            .client
+            .iter()
+            .map(|rule| ("client".to_owned(), &rule.belief));
+        let destinations = self.destinations.iter();
+        let destinations = destinations.map(|(to, rule)| (to.to_string(), &rule.belief));
+        server.chain(destinations).chain(client)
     }
 
     /// The pins of our own keys, by the side that shows them.
@@ -350,22 +410,32 @@ impl Policy {
                     .name
                     .clone()
                     .unwrap_or_else(|| ServerName::IpAddress(peer.ip().to_canonical().into()));
-                let judge = Judge {
-                    known_peers: rule.known_peers.clone(),
-                    name: SocketAddr::new(peer.ip().to_canonical(), peer.port()).to_string(),
-                };
+                let judge = Judge::new(&rule.belief, name_of(peer).to_string());
                 Ok((Handshake::client(rule.config(carrier), name)?, judge))
             }
             Side::Server => {
                 let rule = self.server.as_ref().ok_or(Refusal::NoRule(side))?;
-                let judge = Judge {
-                    known_peers: rule.known_peers.clone(),
-                    // A client's port means nothing.
-                    name: peer.ip().to_canonical().to_string(),
+                // A client's port means nothing.
+                let name = match name_of(peer) {
+                    SocketAddr::V6(v6) if v6.scope_id() != 0 => {
+                        format!("{}%{}", v6.ip(), v6.scope_id())
+                    }
+                    address => address.ip().to_string(),
                 };
+                let judge = Judge::new(&rule.belief, name);
                 Ok((Handshake::server(rule.config(carrier))?, judge))
             }
         }
+    }
+}
+
+/// The address that a peer is known by. The network of a link-local one is part of it.
+fn name_of(peer: SocketAddr) -> SocketAddr {
+    match (peer, peer.ip().to_canonical()) {
+        (SocketAddr::V6(v6), IpAddr::V6(ip)) => {
+            SocketAddrV6::new(ip, v6.port(), 0, v6.scope_id()).into()
+        }
+        (_, ip) => (ip, peer.port()).into(),
     }
 }
 
@@ -377,6 +447,13 @@ pub struct Judge {
 }
 
 impl Judge {
+    fn new(belief: &Belief, name: String) -> Self {
+        Self {
+            known_peers: belief.known_peers().map(Path::to_owned),
+            name,
+        }
+    }
+
     /// Lets the peer through or not; a new one is on disk before this returns.
     ///
     /// # Errors
@@ -425,7 +502,7 @@ fn client_rule(
     Rule::new(
         |records, settings| ClientConfig::new(&trust, identity, Alpn::Stcp, records, settings),
         name,
-        belief.known_peers(),
+        belief,
     )
     .map(Arc::new)
     .map_err(|error| error.to_string())
@@ -447,20 +524,8 @@ fn server_rule(belief: &Belief, identity: &Identity) -> Result<Arc<Rule<ServerCo
             ServerConfig::new(identity, &client_auth, Alpn::Stcp, records, settings)
         },
         None,
-        belief.known_peers(),
+        belief,
     )
     .map(Arc::new)
     .map_err(|error| error.to_string())
-}
-
-/// Writes a new key for its owner only. Whoever comes second finds the file there and fails.
-fn keep_key(home: &Path, file: &Path, identity: &Identity) -> std::io::Result<()> {
-    fs::create_dir_all(home)?;
-    let mut out = fs::OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(file)?;
-    out.write_all(identity.private_key_pem().as_bytes())?;
-    out.sync_all()
 }

@@ -7,7 +7,7 @@ use towline_identity::{Identity, KeyPin, KnownPeers};
 use towline_wire::{Carrier, Side};
 
 use super::known_peers::{Meeting, meet};
-use super::{Destination, Policy, Refusal};
+use super::{Destination, Policy, Refusal, own_key};
 
 /// A folder that is removed when dropped.
 pub(crate) struct Folder(pub(crate) PathBuf);
@@ -180,6 +180,9 @@ fn destinations_match_by_network_and_port() {
     assert!(matches("[2001:db8::]/32:5", "[2001:db8:1::1]:5"));
     assert!(!matches("2001:db8::/32", "[2001:db9::1]:5"));
     assert!(matches("[::1]:5", "[::1]:5"));
+    assert!(matches("::ffff:10.0.0.1", "10.0.0.1:5"));
+    assert!(matches("::ffff:10.0.0.0/104", "10.9.0.1:5"));
+    assert!(!matches("::ffff:10.0.0.0/104", "11.9.0.1:5"));
     for text in ["", "a.example", "10.0.0.1/33", "10.0.0.1:x", "::/129"] {
         assert_eq!(Destination::parse(text), None, "{text}");
     }
@@ -199,6 +202,23 @@ fn the_first_use_makes_a_key_once() {
     );
     fs::write(home.join("stcp-key.pem"), "damaged").unwrap();
     assert!(Policy::first_use(&home).is_err(), "not made anew");
+}
+
+#[test]
+fn all_who_come_first_at_once_get_one_key() {
+    let folder = Folder::new();
+    let file = folder.0.join("new/key.pem");
+    let begin = std::sync::Barrier::new(8);
+    let pins: Vec<_> = std::thread::scope(|scope| {
+        let one = || {
+            begin.wait();
+            own_key(&file).unwrap().key_pin()
+        };
+        let all: Vec<_> = (0..8).map(|_| scope.spawn(one)).collect();
+        all.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    assert!(pins.iter().all(|pin| *pin == pins[0]), "{pins:?}");
+    assert_eq!(fs::read_dir(folder.0.join("new")).unwrap().count(), 1);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use towline_identity::{Identity, KeyPin, Pin, certificates_from_pem};
 use towline_stcp::ClientConfig;
 use towline_wire::Side;
 
-use super::{Belief, Destination, Policy, PolicyError, Rule, client_rule, server_rule};
+use super::{Belief, Destination, Policy, PolicyError, Rule, Source, client_rule, server_rule};
 
 /// The ways to believe a peer; a table names exactly one.
 const BELIEFS: &str = "`pins`, `certificate_pins`, `known_peers`, `roots` or `unauthenticated`";
@@ -56,7 +56,7 @@ impl<'t> Document<'t> {
             self.error(at, format!("this is not TOML: {}", error.message()))
         })?;
         let mut policy = Policy {
-            source: self.path.to_owned(),
+            source: Source::File(self.path.to_owned()),
             client: None,
             server: None,
             destinations: Vec::new(),
@@ -125,6 +125,14 @@ impl<'t> Document<'t> {
             }
             let rule = table.client(own.as_ref().or(client_identity.as_ref()))?;
             policy.destinations.push((destination, rule));
+        }
+        for (table, belief) in policy.beliefs() {
+            if matches!(belief, Belief::AnyKey | Belief::AnyCertificate) {
+                tracing::warn!(
+                    file = %self.path.display(), table,
+                    "{belief}: whoever sits on the path can pose as the other side"
+                );
+            }
         }
         Ok(policy)
     }

@@ -6,17 +6,17 @@
 //! it succeeds, and are then copied to the program over loopback. The redirect itself is the
 //! caller's. Without this process nobody listens at the doors, so connections are refused.
 
+mod local;
 mod original;
 
-use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::time::timeout;
 use towline_stcp::Established;
 use towline_wire::{Carrier, Side};
@@ -24,16 +24,21 @@ use towline_wire::{Carrier, Side};
 use super::super::splice::splice;
 use super::super::stream::Stream;
 use super::handshake::Wire;
-use super::{Agent, Asker, Failure};
+use super::{Agent, Asker, Complaint, Failure};
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 4096;
 
-/// Ports tried for a connection to a server, where one was redirected back to the relay.
-const OWN_TRIES: u32 = 3;
-
 /// How long the way to a program or a server may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Where the doors are, if the system lets us: programs may outlive us, redirected there still, and
+/// no other user shall listen in our place.
+const PRIVILEGED: std::ops::Range<u16> = 512..1024;
+
+/// Cap: of so many descriptors that the process may have, one relayed connection from outside. Each
+/// takes two, so half of them are left for what programs open.
+const DESCRIPTORS_EACH: usize = 4;
 
 /// The two doors.
 #[derive(Debug)]
@@ -60,8 +65,20 @@ struct Door {
 }
 
 impl Door {
-    fn open(v4: Ipv4Addr, v6: Ipv6Addr) -> io::Result<Self> {
-        let listener = listen(SocketAddr::from((v4, 0)))?;
+    /// At the first of `ports` that is free. 0 is one that the system chooses; others are taken even
+    /// if old connections linger there.
+    fn open(v4: Ipv4Addr, v6: Ipv6Addr, ports: impl IntoIterator<Item = u16>) -> io::Result<Self> {
+        ports
+            .into_iter()
+            .find_map(|port| match Self::open_at(v4, v6, port) {
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => None,
+                result => Some(result),
+            })
+            .unwrap_or_else(|| Err(io::ErrorKind::AddrInUse.into()))
+    }
+
+    fn open_at(v4: Ipv4Addr, v6: Ipv6Addr, port: u16) -> io::Result<Self> {
+        let listener = listen(SocketAddr::from((v4, port)))?;
         let port = listener.local_addr()?.port();
         let v6 = match listen(SocketAddr::from((v6, port))) {
             Ok(listener) => Some(listener),
@@ -98,6 +115,7 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
     }
+    socket.set_reuse_address(address.port() != 0)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     socket.set_nonblocking(true)?;
@@ -105,23 +123,22 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 impl Relay {
-    /// Opens both doors at ports that the system chooses. Within a tokio runtime.
+    /// Opens both doors, at ports below 1024 where the system lets us. Within a tokio runtime.
     ///
     /// # Errors
     /// What the system said.
     pub fn open() -> io::Result<Self> {
-        // The port that IPv4 got may be taken in IPv6.
-        let open = |v4, v6| {
-            (0..8)
-                .find_map(|_| match Door::open(v4, v6) {
-                    Err(error) if error.kind() == io::ErrorKind::AddrInUse => None,
-                    result => Some(result),
-                })
-                .unwrap_or_else(|| Err(io::ErrorKind::AddrInUse.into()))
-        };
+        Self::open_at(|| PRIVILEGED.rev()).or_else(|error| match error.kind() {
+            // The port that IPv4 got may be taken in IPv6.
+            io::ErrorKind::PermissionDenied => Self::open_at(|| std::iter::repeat_n(0, 8)),
+            _ => Err(error),
+        })
+    }
+
+    fn open_at<P: IntoIterator<Item = u16>>(ports: impl Fn() -> P) -> io::Result<Self> {
         Ok(Self {
-            inner: open(Ipv4Addr::LOCALHOST, Ipv6Addr::LOCALHOST)?,
-            outer: open(Ipv4Addr::UNSPECIFIED, Ipv6Addr::UNSPECIFIED)?,
+            inner: Door::open(Ipv4Addr::LOCALHOST, Ipv6Addr::LOCALHOST, ports())?,
+            outer: Door::open(Ipv4Addr::UNSPECIFIED, Ipv6Addr::UNSPECIFIED, ports())?,
         })
     }
 
@@ -135,9 +152,10 @@ impl Relay {
 }
 
 impl Agent {
-    /// Relays for ever, as many connections as the process may have descriptors for: those without a
-    /// handshake are bounded, and the others' peers are known. `probe` is a destination at which nobody is: whoever connects to it is
-    /// answered with its port as a decimal line, which shows that the redirect works.
+    /// Relays for ever: programs' own connections, as many as the process has descriptors for, and
+    /// from outside as many as leave half of the descriptors to those. `probe` is a destination at
+    /// which nobody is: whoever connects to it is answered with its port as a decimal line, which
+    /// shows that the redirect works.
     pub async fn serve_relay(self: Arc<Self>, relay: Relay, probe: SocketAddr) {
         let inner = Arc::clone(&self).serve_door(&relay.inner, Side::Client, Some(probe));
         let outer = self.serve_door(&relay.outer, Side::Server, None);
@@ -165,12 +183,15 @@ impl Agent {
     }
 
     async fn serve_door(self: Arc<Self>, door: &Door, side: Side, probe: Option<SocketAddr>) {
+        let mut complaint = Complaint::default();
         loop {
             let (stream, from) = match door.accept().await {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     // No descriptors left, most likely: others have to be given back first.
-                    tracing::warn!("a redirected connection could not be accepted: {error}");
+                    if complaint.is_due() {
+                        tracing::warn!("redirected connections cannot be accepted: {error}");
+                    }
                     tokio::time::sleep(Duration::from_millis(20)).await;
                     continue;
                 }
@@ -205,11 +226,6 @@ impl Agent {
             let _ = stream.try_write(format!("{}\n", to.port()).as_bytes());
             return;
         }
-        if side == Side::Client && self.lock_own_ports().contains(&from.port()) {
-            // The system remembers the redirect of a program's connection that had this port.
-            tracing::debug!(%from, "one of our own connections came back to us");
-            return reset(&stream);
-        }
         let asker = Asker {
             side,
             carrier: Carrier::Relay,
@@ -220,9 +236,10 @@ impl Agent {
             pid: 0,
             uid: 0,
         };
+        let mut place = None;
         let joined = match side {
             Side::Client => self.join_client(unspecified(to.ip()), to, &asker).await,
-            Side::Server => self.join_server(&stream, to, &asker).await,
+            Side::Server => self.join_server(&stream, to, &asker, &mut place).await,
         };
         let (other, established) = match joined {
             Ok(joined) => joined,
@@ -237,6 +254,7 @@ impl Agent {
             Side::Server => (other, stream),
         };
         carry(clear, secure, established, asker.peer).await;
+        drop(place);
     }
 
     /// A program wants to go `to`: the TLS connection there, `from` this address of ours.
@@ -246,28 +264,14 @@ impl Agent {
         to: SocketAddr,
         asker: &Asker,
     ) -> Result<(TcpStream, Established), Failure> {
-        for _ in 1..OWN_TRIES {
-            match self.try_client(from, to, asker).await {
-                // A port that came back to us was reset by us: another one will do.
-                Err(Failure::Io(error)) if error.kind() == io::ErrorKind::ConnectionReset => {}
-                result => return result,
-            }
-        }
-        self.try_client(from, to, asker).await
-    }
-
-    async fn try_client(
-        &self,
-        from: IpAddr,
-        to: SocketAddr,
-        asker: &Asker,
-    ) -> Result<(TcpStream, Established), Failure> {
         let socket = match to {
             SocketAddr::V4(_) => TcpSocket::new_v4()?,
             SocketAddr::V6(_) => TcpSocket::new_v6()?,
         };
-        socket.bind((from, 0).into())?;
-        let _own = OwnPort::new(self, socket.local_addr()?.port());
+        // To bind takes a port from all destinations.
+        if !from.is_unspecified() {
+            socket.bind((from, 0).into())?;
+        }
         let secure = timeout(CONNECT_TIMEOUT, socket.connect(to))
             .await
             .map_err(|_| io::Error::from_raw_os_error(libc::ETIMEDOUT))??;
@@ -275,22 +279,22 @@ impl Agent {
         Ok((secure, established))
     }
 
-    /// A peer wants to reach a program here: its handshake first, then the way to the program.
-    async fn join_server(
-        &self,
+    /// A peer wants to reach a program here: its handshake first, then a place among those from
+    /// outside and the way to the program.
+    async fn join_server<'a>(
+        &'a self,
         peer: &TcpStream,
         to: SocketAddr,
         asker: &Asker,
+        place: &mut Option<SemaphorePermit<'a>>,
     ) -> Result<(TcpStream, Established), Failure> {
+        // A connection that this machine only forwards; the way on is not for clear bytes.
+        if !local::is_local(to.ip())? {
+            return Err(Failure::Elsewhere(to));
+        }
         let established = self.secure(peer, asker).await?;
+        *place = Some(self.outside.try_acquire().map_err(|_| Failure::Full)?);
         Ok((connect(to).await?, established))
-    }
-
-    fn lock_own_ports(&self) -> MutexGuard<'_, BTreeSet<u16>> {
-        // Nothing is half done while it is locked.
-        self.own_ports
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) async fn secure(
@@ -304,22 +308,6 @@ impl Agent {
         let (established, admitted) = self.establish(stream, asker).await?;
         self.on_established(asker, &admitted);
         Ok(established)
-    }
-}
-
-/// A port that one of the relay's own handshakes uses.
-struct OwnPort<'a>(&'a Agent, u16);
-
-impl<'a> OwnPort<'a> {
-    fn new(agent: &'a Agent, port: u16) -> Self {
-        agent.lock_own_ports().insert(port);
-        Self(agent, port)
-    }
-}
-
-impl Drop for OwnPort<'_> {
-    fn drop(&mut self) {
-        self.0.lock_own_ports().remove(&self.1);
     }
 }
 
@@ -370,6 +358,11 @@ pub(super) async fn connect(to: SocketAddr) -> Result<TcpStream, Failure> {
         .map_err(|_| io::Error::from_raw_os_error(libc::ETIMEDOUT))??;
     stream.set_nodelay(true)?;
     Ok(stream)
+}
+
+/// How many connections from outside there may be at once.
+pub(super) fn most_from_outside(descriptors: usize) -> usize {
+    (descriptors / DESCRIPTORS_EACH).min(Semaphore::MAX_PERMITS)
 }
 
 /// The other end shall see ECONNRESET.

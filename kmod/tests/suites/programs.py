@@ -1,50 +1,23 @@
-"""`towline stcpd` and `towline stcp run` in the guest: run.py, as root, the module loaded.
+"""`towline stcpd` and `towline stcp run`, with programs that know nothing of it.
 
-Besides what guest.py needs: `towline` with its libraries and libtowline_preload.so in /bin, bash.
 On Linux 6.6 and later `socket()` is changed by BPF, before that by the preload shim.
 """
 
+import errno
 import os
 import signal
 import socket
 import struct
 import subprocess
-import sys
 import time
 
-MARK = b"the-marker-that-must-not-be-seen"
-DATA = MARK * 1000
-PROTOCOL = open("/sys/class/misc/stcp/protocol").read().strip()
+from harness import *
+
+TEXT = payload(30000)
 SHIM = f"towline stcp enter --shim /bin/libtowline_preload.so --protocol {PROTOCOL} --"
 RUN = "towline stcp run --tier module --"
-HAS_HOOK = " update_socket_protocol\n" in open("/proc/kallsyms").read()
-
-TESTS = []
-
-
-def test(function):
-    TESTS.append(function)
-    return function
-
-
-class Sniffer:
-    """Everything on loopback."""
-
-    def __init__(self):
-        self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(3))
-        self.socket.setsockopt(socket.SOL_SOCKET, 33, 128 << 20)    # SO_RCVBUFFORCE
-        self.socket.setblocking(False)
-
-    def marked(self):
-        frames = marked = 0
-        try:
-            while True:
-                frame = self.socket.recv(70000)
-                frames += 1
-                marked += MARK in frame
-        except BlockingIOError:
-            assert frames > 3, "the sniffer saw nothing"
-            return marked
+with open("/proc/kallsyms") as symbols:
+    HAS_HOOK = " update_socket_protocol\n" in symbols.read()
 
 
 def sh(command, **more):
@@ -52,37 +25,33 @@ def sh(command, **more):
     return ended.returncode, (ended.stdout + ended.stderr).decode()
 
 
-def wait_for_port(port):
-    for _ in range(200):
-        if any(f":{port:04X} " in open(f"/proc/net/{name}").read() for name in ("tcp", "tcp6")):
-            return
-        time.sleep(0.1)
-    raise AssertionError(f"nobody listens on {port}")
-
-
 LAST_PORT = 7000
 
 
 def transfer(run, server="busybox nc -l -p {}", client="busybox nc 127.0.0.1 {}"):
-    """DATA from client to server, each started by `run`: (what came, marked frames)."""
+    """TEXT from client to server, each started by `run`, under the sniffer's eyes."""
     global LAST_PORT
     LAST_PORT += 1
-    sniffer = Sniffer()
+    seen = SNIFFER.packets
     with open("/tmp/came", "wb") as came:
         listening = subprocess.Popen(f"{run} {server.format(LAST_PORT)}", shell=True, stdout=came)
-    wait_for_port(LAST_PORT)
-    sh(f"{run} {client.format(LAST_PORT)}", input=DATA)
+    until(f"somebody listens on {LAST_PORT}", lambda: is_listening(LAST_PORT), 20)
+    sh(f"{run} {client.format(LAST_PORT)}", input=TEXT)
     listening.wait(20)
-    return open("/tmp/came", "rb").read(), sniffer.marked()
+    with open("/tmp/came", "rb") as came:
+        assert came.read() == TEXT
+    SNIFFER.drain()
+    assert SNIFFER.packets > seen + 3, "the sniffer saw nothing"
 
 
-@test
+@test(agent=OWN_KEY)
 def the_sniffer_sees_plain_programs():
-    came, marked = transfer("")
-    assert came == DATA and marked > 0
+    transfer("")
+    assert SNIFFER.marked > 0
+    SNIFFER.reset()
 
 
-@test
+@test(agent=OWN_KEY)
 def status_names_the_module_as_the_best_tier():
     code, said = sh("towline stcp status")
     assert code == 0 and said.split()[:2] == ["tier", "module:"], said
@@ -95,22 +64,66 @@ ACCEPT = ("python3 -S -c 'import socket, sys; l = socket.socket(); l.bind((\"127
 CONNECT = "bash -c 'cat > /dev/tcp/127.0.0.1/{}'"
 
 
-@test
+@test(agent=OWN_KEY)
 def a_dynamic_program_is_upgraded():
-    assert transfer(RUN, ACCEPT, CONNECT) == (DATA, 0)
+    transfer(RUN, ACCEPT, CONNECT)
 
 
-@test
+# As Go's listeners do from 1.24 on.
+MPTCP = "socket.socket(socket.{}, socket.SOCK_STREAM, 262)"
+ACCEPT_MPTCP = ACCEPT.replace("socket.socket()", MPTCP.format("AF_INET6")).replace("127.0.0.1", "::1")
+CONNECT_MPTCP = ("python3 -S -c 'import socket, sys; s = " + MPTCP + "; s.connect((\"{}\", {{}})); "
+                 "s.sendall(sys.stdin.buffer.read())'")
+
+
+@test(agent=OWN_KEY)
+def multipath_tcp_and_ipv6_are_upgraded_too():
+    for run in (RUN, SHIM):
+        transfer(run, ACCEPT_MPTCP, CONNECT_MPTCP.format("AF_INET6", "::1"))
+        transfer(run, ACCEPT.replace("127.0.0.1", "0.0.0.0"), CONNECT_MPTCP.format("AF_INET", "127.0.0.1"))
+
+
+def made(run, family, kind, protocol, by="made"):
+    """What a static program gets when it asks for such a socket."""
+    return sh(f"{run} /t/calls {by} {PROTOCOL} {family} {kind} {protocol}")[1].strip()
+
+
+@test(agent=OWN_KEY)
+def a_static_program_has_no_stream_past_the_module():
+    inet, inet6, smc, unix = 2, 10, 43, 1
+    stream, nonblocking, datagram, packets = 1, 1 | os.O_NONBLOCK, 2, 5
+    tcp, udp, sctp, mptcp = 6, 17, 132, 262
+    assert made("", inet, stream, 0) == "other"
+    for family in (inet, inet6):
+        for kind, protocol in ((stream, 0), (nonblocking, tcp), (stream, mptcp), (stream, PROTOCOL)):
+            if HAS_HOOK:
+                assert made(RUN, family, kind, protocol) == "module", (family, kind, protocol)
+        for protocol in (0, tcp, mptcp):
+            assert made(SHIM, family, stream, protocol) == "Protocol not supported", (family, protocol)
+    if HAS_HOOK:
+        for what in ((inet, stream, sctp), (inet6, stream, 256), (inet, packets, sctp), (smc, stream, 0)):
+            assert made(RUN, *what) == "Protocol not supported", what
+        # io_uring does not ask what `socket()` asks.
+        for family in (inet, inet6):
+            assert made("", family, stream, 0, "uring_made") == "other"
+            assert made(RUN, family, stream, 0, "uring_made") == "Protocol not supported"
+            assert made(RUN, family, stream, PROTOCOL, "uring_made") == "module"
+            assert made(RUN, family, datagram, 0, "uring_made") == "other"
+        for what in ((inet, datagram, 0), (inet6, datagram, udp), (unix, stream, 0)):
+            assert made(RUN, *what) == "other", what
+
+
+@test(agent=OWN_KEY)
 def a_dynamic_program_is_upgraded_by_the_shim_without_root():
-    assert transfer(SHIM, ACCEPT, CONNECT) == (DATA, 0)
+    transfer(SHIM, ACCEPT, CONNECT)
     said = sh(f"busybox su -s /bin/sh nobody -c \"TOWLINE_HOME=/tmp/nobody {RUN} {CONNECT.format(9)}\"")[1]
     assert "Connection refused" in said, said
 
 
-@test
+@test(agent=OWN_KEY)
 def a_static_program_is_upgraded_or_refused():
     if HAS_HOOK:
-        assert transfer(RUN) == (DATA, 0)
+        transfer(RUN)
     else:
         said = sh(f"{RUN} busybox nc 127.0.0.1 9")[1]
         assert "not started" in said and "the program is static" in said, said
@@ -119,13 +132,13 @@ def a_static_program_is_upgraded_or_refused():
     assert "Protocol not supported" in said, said
 
 
-@test
+@test(agent=OWN_KEY)
 def a_finished_run_leaves_nothing():
     left = os.listdir("/sys/fs/bpf") + [n for n in os.listdir("/sys/fs/cgroup") if n.startswith("towline")]
     assert not left, left
 
 
-@test
+@test(agent=OWN_KEY)
 def a_killed_run_goes_on_encrypting_until_it_is_cleaned_up():
     if not HAS_HOOK:
         return      # the shim's filter is the program's own
@@ -136,7 +149,7 @@ def a_killed_run_goes_on_encrypting_until_it_is_cleaned_up():
     run.wait()
     cgroup = open(f"/proc/{open('/tmp/pid').read().strip()}/cgroup").read().strip().split("::")[1]
     inside = f"sh -c 'echo 0 > /sys/fs/cgroup{cgroup}/cgroup.procs; exec \"$@\"' sh"
-    assert transfer(inside) == (DATA, 0)
+    transfer(inside)
     said = sh("towline stcp status")[1]
     commands = [line.strip() for line in said.splitlines() if "towline-stcp-" in line]
     assert len(commands) == 2, said
@@ -150,65 +163,30 @@ def hand_over(sock, side):
     def address(a):
         return struct.pack("=H", 2) + struct.pack("!H", a[1]) + socket.inet_aton(a[0]) + bytes(20)
     agent = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    agent.connect("/tmp/stcpd.sock")
+    agent.connect(Agent.SOCKET)
     request = struct.pack("=HHIiBBHIIQ", 1, 96, 1, -1, side, 1, 0, 0, os.getpid(), 0)
     request += address(sock.getsockname()) + address(sock.getpeername()) + bytes(8)
     socket.send_fds(agent, [request], [sock.fileno()])
     return agent
 
 
-@test
+@test(agent=OWN_KEY)
 def a_socket_handed_to_the_agent_has_ktls_afterwards():
-    listener = socket.create_server(("127.0.0.1", 0))
-    client = socket.create_connection(listener.getsockname())
-    server, _ = listener.accept()
-    sniffer = Sniffer()
+    client, server = pair(protocol=0)
     agents = [hand_over(client, 0), hand_over(server, 1)]
     assert [struct.unpack("=i", agent.recv(4))[0] for agent in agents] == [0, 0]
-    for sender, receiver in ((client, server), (server, client)):
-        sender.sendall(DATA)
-        came = b""
-        while len(came) < len(DATA):
-            came += receiver.recv(65536)
-        assert came == DATA
-    assert sniffer.marked() == 0
+    exchange(client, server, 30000)
 
 
-@test
+@test(agent=OWN_KEY)
 def a_socket_whose_peer_speaks_in_clear_is_shut_down():
-    listener = socket.create_server(("127.0.0.1", 0))
-    client = socket.create_connection(listener.getsockname())
-    server, _ = listener.accept()
+    client, server = pair(protocol=0)
     client.sendall(b"GET / HTTP/1.0\r\n\r\n")
-    assert struct.unpack("=i", hand_over(server, 1).recv(4))[0] == -71     # EPROTO
-    try:
-        server.send(MARK)
-        raise AssertionError("it can still be written to")
-    except BrokenPipeError:
-        pass
+    assert struct.unpack("=i", hand_over(server, 1).recv(4))[0] == -errno.EPROTO
+    fails(errno.EPIPE, server.send, MARK)
 
 
-def main():
-    os.environ["TOWLINE_HOME"] = "/tmp/home"
-    for kind, path in (("cgroup2", "/sys/fs/cgroup"), ("bpf", "/sys/fs/bpf")):
-        subprocess.run(["mount", "-t", kind, kind, path], check=True)
-    with open("/etc/passwd", "w") as passwd:
-        passwd.write("root:x:0:0:::/bin/sh\nnobody:x:65534:65534:::/bin/sh\n")
-    agent = subprocess.Popen(["towline", "stcpd", "--socket", "/tmp/stcpd.sock"], stdout=subprocess.DEVNULL)
-    while not os.path.exists("/tmp/stcpd.sock"):
-        time.sleep(0.1)
-    failed = 0
-    for function in TESTS:
-        try:
-            function()
-            print("ok  ", function.__name__, flush=True)
-        except Exception as error:
-            failed += 1
-            print("FAIL", function.__name__, type(error).__name__, str(error)[:500], flush=True)
-    agent.send_signal(signal.SIGTERM)
-    failed += agent.wait(10) != 0
-    print(f"{len(TESTS) - failed} passed, {failed} failed")
-    return failed != 0
-
-
-sys.exit(main())
+@test(agent=OWN_KEY)
+def the_agent_ends_well_when_it_is_asked_to(agent):
+    agent.send(signal.SIGTERM)
+    assert agent.process.wait(10) == 0

@@ -1,0 +1,96 @@
+//! A chart of panels, each with a bar for every stack.
+
+use std::path::Path;
+
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use crate::Outcome;
+
+const PANEL: (i32, i32) = (460, 190);
+/// Left and right of a bar: the stack's name and the number.
+const NAME_WIDTH: i32 = 110;
+const NUMBER_WIDTH: i32 = 80;
+const TITLE_HEIGHT: i32 = 38;
+const BAR_HEIGHT: i32 = 20;
+const BAR_DISTANCE: i32 = 28;
+
+/// Whose bar it is, by colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shade {
+    /// Ours.
+    Ours,
+    /// What nobody can beat, or does less.
+    Floor,
+    /// A peer's.
+    Peer,
+}
+
+/// One bar.
+#[derive(Clone, Debug)]
+pub struct Bar {
+    /// The stack.
+    pub name: &'static str,
+    /// Its length.
+    pub value: f64,
+    /// What stands behind it.
+    pub text: String,
+    /// Its colour.
+    pub shade: Shade,
+}
+
+/// Draws panels with their titles, so many beside each other, as SVG.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn draw(path: &Path, columns: usize, panels: &[(String, Vec<Bar>)]) -> Outcome {
+    let rows = panels.len().div_ceil(columns).max(1);
+    let pixels = |count: usize, each: i32| u32::try_from(count).unwrap_or(1) * each.unsigned_abs();
+    let size = (pixels(columns, PANEL.0), pixels(rows, PANEL.1));
+    let area = SVGBackend::new(path, size).into_drawing_area();
+    let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    area.fill(&WHITE).map_err(|error| failed(&error))?;
+    for ((title, bars), area) in panels.iter().zip(area.split_evenly((rows, columns))) {
+        panel(&area, title, bars).map_err(|error| failed(&error))?;
+    }
+    area.present().map_err(|error| failed(&error))
+}
+
+fn panel<B: DrawingBackend>(
+    area: &DrawingArea<B, Shift>,
+    title: &str,
+    bars: &[Bar],
+) -> Result<(), DrawingAreaErrorKind<B::ErrorType>> {
+    let style = TextStyle::from(("sans-serif", 18).into_font());
+    area.draw(&Text::new(title.to_owned(), (10, 10), style))?;
+    let values = bars.iter().map(|bar| bar.value);
+    let largest = values.fold(f64::MIN_POSITIVE, f64::max);
+    let widest = f64::from(PANEL.0 - NAME_WIDTH - NUMBER_WIDTH - 20);
+    let small = TextStyle::from(("sans-serif", 15).into_font());
+    let right = small.pos(Pos::new(HPos::Right, VPos::Center));
+    let left = small.pos(Pos::new(HPos::Left, VPos::Center));
+    for (place, bar) in (0..).zip(bars) {
+        let top = TITLE_HEIGHT + place * BAR_DISTANCE;
+        let middle = top + BAR_HEIGHT / 2;
+        let end = NAME_WIDTH + (bar.value / largest * widest) as i32;
+        let colour = match bar.shade {
+            Shade::Ours => RGBColor(0x1b, 0x6c, 0xa8),
+            Shade::Floor => RGBColor(0xc8, 0xc8, 0xc8),
+            Shade::Peer => RGBColor(0x8f, 0xa8, 0xb8),
+        };
+        area.draw(&Text::new(
+            bar.name,
+            (NAME_WIDTH - 8, middle),
+            right.clone(),
+        ))?;
+        let corners = [(NAME_WIDTH, top), (end, top + BAR_HEIGHT)];
+        area.draw(&Rectangle::new(corners, colour.filled()))?;
+        area.draw(&Text::new(
+            bar.text.clone(),
+            (end + 6, middle),
+            left.clone(),
+        ))?;
+    }
+    Ok(())
+}
