@@ -90,6 +90,13 @@ def connect(host, port, free):
         stream.setblocking(True)
         with stream.makefile() as said:
             assert said.readline().split()[0] == "::ffff:" + own
+    # Two are bound to one address, and only one can listen.
+    with socket.socket() as first, socket.socket() as second:
+        for stream in (first, second):
+            stream.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            stream.bind(("127.0.0.1", free))
+        first.listen()
+        fails((errno.EADDRINUSE,), second.listen)
     # With an address of its own, and one of IPv4 on a socket of IPv6.
     for waits in (True, False):
         with socket.socket() as stream:

@@ -408,7 +408,7 @@ back.accept()[0].sendall(b'welcome')
 /// there is a place for it.
 fn restless(net: &Net, start: Start) -> Command {
     let script = format!(
-        "trap '' TERM; while [ -d {1} ]; do timeout 0.5 redis-cli -h {SERVER} echo {MARKER} >> {0} 2>&1; echo next >> {0}; done",
+        "while [ -d {1} ]; do timeout 0.5 redis-cli -h {SERVER} echo {MARKER} >> {0} 2>&1; echo next >> {0}; done",
         net.scratch.path("said").display(),
         net.scratch.path("").display()
     );

@@ -55,6 +55,12 @@ fn by_user(net: &Net, host: &str, command: &[&str]) -> Command {
     run_by(net, host, &before, command)
 }
 
+/// The same, of a program that takes no notice of SIGTERM.
+fn by_user_unmoved(net: &Net, host: &str, command: &[&str]) -> Command {
+    let shell = ["sh", "-c", "trap '' TERM; exec \"$@\"", "sh"];
+    by_user(net, host, &[&shell, command].concat())
+}
+
 fn give(path: &Path) {
     chown(path, Some(USER), Some(USER)).unwrap();
 }
@@ -158,7 +164,7 @@ fn without_root_a_program_whose_run_is_killed_reaches_nobody() {
     std::fs::write(net.scratch.path("said"), "").unwrap();
     give(&net.scratch.path("said"));
     let sniffer = net.sniff(MARKER);
-    let client = Running::start(restless(&net, by_user));
+    let client = Running::start(restless(&net, by_user_unmoved));
     wait_until("the client's first word", || said(&net).contains(MARKER));
     client.kill();
     std::fs::write(net.scratch.path("said"), "").unwrap();
