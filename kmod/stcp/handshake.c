@@ -226,8 +226,15 @@ int stcp_await(struct stcp *st, long timeo)
 			return -ENOTCONN;
 		if (was == STCP_FRESH && READ_ONCE(sk->sk_state) == TCP_CLOSE)
 			return sock_error(sk) ?: -ENOTCONN;
-		if (!timeo)
+		if (!timeo && READ_ONCE(sk->sk_state) != TCP_CLOSE)
 			return -EAGAIN;
+		if (!timeo) {
+			/* Its end is seen by poll() already, so nobody is told to try again. */
+			mutex_lock(&st->lock);
+			stcp_look(st);
+			mutex_unlock(&st->lock);
+			continue;
+		}
 		left = wait_event_interruptible_timeout(st->changed,
 			stcp_state(st) != was ||
 			(was == STCP_FRESH && READ_ONCE(sk->sk_state) == TCP_CLOSE), timeo);

@@ -60,6 +60,17 @@ def a_hung_agent_times_out():
             until("it waits", lambda: counter("pending") == 1)
             peer.close()
             fails(errno.ECONNRESET, connecting.result, 3)
+        # Nor is anybody told to wait who knows of it from poll().
+        with listener(protocol=0) as l:
+            for _ in range(20):
+                with new() as s:
+                    s.setblocking(False)
+                    fails(errno.EINPROGRESS, s.connect, l.getsockname())
+                    peer, _ = l.accept()
+                    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    peer.close()
+                    assert wait_for(s, select.POLLOUT) & select.POLLERR
+                    fails(errno.ECONNRESET, s.recv, 1)
 
 
 @test(agent=None)

@@ -70,6 +70,7 @@ impl Tier {
             Self::Module => &[
                 "peers that do not speak TLS 1.3",
                 "MSG_FASTOPEN, TCP_FASTOPEN_CONNECT, TCP_REPAIR, a TCP_ULP of the program's own",
+                "streams other than TCP and MPTCP: SCTP, SMC",
                 "before Linux 6.6 or without root: static programs",
             ],
             Self::Ktls => &[

@@ -143,6 +143,9 @@ enum Failure {
     Refused(#[from] Refusal),
     #[error("{0}")]
     Io(#[from] std::io::Error),
+    /// A call that the program made, and that failed as its own would have.
+    #[error("{0}")]
+    Call(std::io::Error),
     #[error("the peer did not finish the handshake within {HANDSHAKE_TIMEOUT:?}")]
     TimedOut,
     #[error("too many unfinished handshakes: this was the oldest")]
@@ -169,6 +172,7 @@ impl Failure {
                 Some(number) if TCP_ERRORS.contains(&number) => number,
                 _ => libc::EPROTO,
             },
+            Self::Call(error) => error.raw_os_error().unwrap_or(libc::EIO),
             Self::TimedOut => libc::ETIMEDOUT,
             Self::Crowded
             | Self::Full

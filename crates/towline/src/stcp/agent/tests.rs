@@ -8,7 +8,7 @@ use towline_stcp::Authentication;
 use towline_wire::{AgentRequest, Carrier, Operation, Side};
 
 use super::preload::MAX_PRELOAD_CLIENTS;
-use super::{Agent, Asker, Failure, PreloadListener};
+use super::{Agent, Asker, Failure, MAX_JUDGING, PreloadListener};
 use crate::stcp::policy::tests::Folder;
 use crate::stcp::policy::{Admitted, Policy, Refusal};
 
@@ -61,6 +61,30 @@ async fn agents_know_each_other_from_the_second_time_on() {
             assert_eq!(admitted.key, Some(other.policy().own_keys()[0].1));
         }
     }
+}
+
+#[tokio::test]
+async fn few_peers_are_looked_up_at_once_and_the_others_wait() {
+    let folder = Folder::new();
+    let (client, server) = (agent(&folder, "client"), agent(&folder, "server"));
+    // New peers have to wait for whoever writes.
+    let lock = std::fs::File::create(folder.0.join("client/known-peers.lock")).unwrap();
+    lock.lock().unwrap();
+    let many: Vec<_> = (0..2 * MAX_JUDGING)
+        .map(|_| {
+            let (client, server) = (Arc::clone(&client), Arc::clone(&server));
+            tokio::spawn(async move { meet(&client, &server).await })
+        })
+        .collect();
+    while client.judging.available_permits() > 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    lock.unlock().unwrap();
+    for meeting in many {
+        let [near, far] = meeting.await.unwrap();
+        assert!(near.is_ok() && far.is_ok());
+    }
+    assert_eq!(client.judging.available_permits(), MAX_JUDGING);
 }
 
 #[tokio::test]

@@ -48,7 +48,7 @@ impl Programs {
         self: &Arc<Self>,
         request: &AgentRequest,
         socket: &Socket,
-    ) -> Result<OwnedFd, Failure> {
+    ) -> io::Result<OwnedFd> {
         let listener = listen_in_place_of(socket)?;
         let address = bound_to(&listener)?;
         let (theirs, ours) = Socket::pair(Domain::UNIX, Type::SEQPACKET, None)?;

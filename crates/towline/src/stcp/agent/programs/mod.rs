@@ -126,13 +126,16 @@ impl Programs {
         Ok(match (request.operation, socket) {
             (Operation::Socket, None) => {
                 let domain = Domain::for_address(request.local);
-                (done, Some(confined(domain)?.into()))
+                (done, Some(confined(domain).map_err(Failure::Call)?.into()))
             }
             (Operation::Connect, Some(socket)) => {
                 let (connected, instead) = self.connect(request, socket).await?;
                 (status(connected), instead.map(OwnedFd::from))
             }
-            (Operation::Listen, Some(socket)) => (done, Some(self.listen(request, &socket)?)),
+            (Operation::Listen, Some(socket)) => {
+                let channel = self.listen(request, &socket).map_err(Failure::Call)?;
+                (done, Some(channel))
+            }
             (Operation::Names, None) => {
                 let names = Names {
                     local: request.local,
@@ -217,7 +220,7 @@ fn errno_of(why: &Failure) -> i32 {
 }
 
 fn errno(number: i32) -> Failure {
-    io::Error::from_raw_os_error(number).into()
+    Failure::Call(io::Error::from_raw_os_error(number))
 }
 
 fn is_tcp(socket: &Socket) -> bool {
