@@ -33,7 +33,7 @@ impl Programs {
             return Ok((AgentStatus::Done, None));
         }
         let from = canonical(bound_to(&socket)?).ip();
-        let place = place(to)?;
+        let place = place(to).map_err(Failure::Call)?;
         if from.is_unspecified() || from.is_loopback() {
             let status = match place {
                 Place::Loopback => AgentStatus::StaysHere,

@@ -108,7 +108,7 @@ impl Programs {
         }
         let (answer, descriptor) = match self.answer(&request, socket).await {
             Ok(answered) => answered,
-            Err(why) => (status(AgentStatus::Failed(errno_of(&why))), None),
+            Err(why) => (status(AgentStatus::Failed(why.errno())), None),
         };
         let descriptor = descriptor.as_ref().map(AsFd::as_fd);
         send_answer(client, &answer, descriptor).await
@@ -204,19 +204,6 @@ fn random() -> io::Result<u64> {
     let mut bytes = [0; 8];
     bytes.copy_from_slice(&random_seed()?[..8]);
     Ok(u64::from_ne_bytes(bytes))
-}
-
-/// What a call fails with. Unlike the module's, ours are about the program's own sockets, addresses
-/// in use among them; only that this process has no descriptors left is not the program's.
-fn errno_of(why: &Failure) -> i32 {
-    match why {
-        Failure::Io(error) => match error.raw_os_error() {
-            Some(libc::EMFILE | libc::ENFILE) => libc::ENOBUFS,
-            Some(number) => number,
-            None => libc::EIO,
-        },
-        _ => why.errno(),
-    }
 }
 
 fn errno(number: i32) -> Failure {
