@@ -5,11 +5,12 @@ socket(), and the only thing that changes for secure TCP.
 """
 
 import asyncio
+import os
 import socket
 import struct
 import sys
 
-HOST = "127.0.0.1"
+HOST = os.environ.get("ECHO_HOST", "127.0.0.1")
 BODY = b"PLAINTEXT-MARKER-0123456789." * 10
 FRAME = struct.pack(">I", len(BODY)) + BODY
 

@@ -331,9 +331,9 @@ def puppet_server(family=socket.AF_INET):
 class Sniffer:
     ETH_P_ALL, ETH_P_IP, ETH_P_IPV6 = 3, 0x0800, 0x86DD
 
-    def __init__(self):
+    def __init__(self, device="lo"):
         self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(self.ETH_P_ALL))
-        self.socket.bind(("lo", self.ETH_P_ALL))
+        self.socket.bind((device, self.ETH_P_ALL))
         self.socket.setsockopt(socket.SOL_SOCKET, 33, 128 << 20)   # SO_RCVBUFFORCE
         self.socket.setblocking(False)
         self.reset()

@@ -48,13 +48,14 @@ pub(crate) const PACKAGES: &[(&str, &str, &str)] = &[
     ("openssl", "openssl", "the foreign peer in the guest"),
     ("python3", "/usr/bin/python3", "runs the guest's tests"),
     ("strace", "strace", "counts system calls in the guest"),
+    ("iproute2", "ip", "makes network namespaces in the guest"),
 ];
 
 /// Debian's cloud kernels, and how the guest's CPU must be: without these two features early boot
 /// fails now and then under QEMU 7.2.
 const CPU: &str = "max,-cx16,-la57";
 
-/// Kernel modules that kTLS and its ciphers need.
+/// Kernel modules that kTLS and its ciphers need, and a wire between network namespaces.
 const MODULES: &[&str] = &[
     "tls",
     "gcm",
@@ -64,6 +65,7 @@ const MODULES: &[&str] = &[
     "chacha20poly1305",
     "chacha-x86_64",
     "poly1305-x86_64",
+    "veth",
 ];
 
 /// Seconds until a guest that says nothing is stopped.
@@ -224,7 +226,9 @@ fn stage(image: &Image, kernel: &Kernel, module: &Path, build: &Path, tests: &[S
         let path = which(name).ok_or_else(|| format!("{name} is gone"))?;
         image.add_program(&path, &format!("bin/{name}"))?;
     }
-    Ok(())
+    // Not in the place of busybox's.
+    let ip = which("ip").ok_or("ip is gone")?;
+    image.add_program(&ip, "t/ip")
 }
 
 /// Builds with cargo, and takes from what it made the files with these names, without what only a

@@ -32,7 +32,39 @@ pub(crate) fn ask(
     agent: &Agent,
     question: &Question,
 ) -> Result<(AgentAnswer, Option<Descriptor>), c_int> {
-    let connection = connect(agent)?;
+    let connection = put(agent, question, 0)?;
+    if question.operation != Operation::Connect {
+        be_patient_at_most(&connection, PATIENCE);
+    }
+    let (answer, descriptor) = loop {
+        match receive(connection.0, 0) {
+            // What was asked for would be done all the same, and the program not know.
+            Err(libc::EINTR) => {}
+            Err(libc::EAGAIN) => return Err(libc::ETIMEDOUT),
+            received => break received?,
+        }
+    };
+    match (answer.status, &descriptor) {
+        // One that is under way may come with another socket.
+        (AgentStatus::Failed(error), None) => Err(error),
+        _ => Ok((answer, descriptor)),
+    }
+}
+
+/// Says something that needs no answer, if it can be said at once.
+pub(crate) fn tell(agent: &Agent, operation: Operation) {
+    let question = Question {
+        operation,
+        socket: None,
+        local: NONE,
+        peer: NONE,
+    };
+    let _ = put(agent, &question, libc::SOCK_NONBLOCK);
+}
+
+/// Sends a question; the answer comes over the connection that it returns.
+fn put(agent: &Agent, question: &Question, flags: c_int) -> Result<Descriptor, c_int> {
+    let connection = connect(agent, flags)?;
     // SAFETY: these calls cannot fail and have no arguments.
     let (uid, pid) = unsafe { (libc::geteuid(), libc::getpid()) };
     let request = AgentRequest {
@@ -52,32 +84,17 @@ pub(crate) fn ask(
         token: agent.token,
     };
     send(&connection, &request.emit(), question.socket)?;
-    if question.operation != Operation::Connect {
-        be_patient_at_most(&connection, PATIENCE);
-    }
-    let (answer, descriptor) = loop {
-        match receive(connection.0, 0) {
-            // What was asked for would be done all the same, and the program not know.
-            Err(libc::EINTR) => {}
-            Err(libc::EAGAIN) => return Err(libc::ETIMEDOUT),
-            received => break received?,
-        }
-    };
-    match (answer.status, &descriptor) {
-        // One that is under way may come with another socket.
-        (AgentStatus::Failed(error), None) => Err(error),
-        _ => Ok((answer, descriptor)),
-    }
+    Ok(connection)
 }
 
-/// To the agent; one that is gone is the network that is down.
-fn connect(agent: &Agent) -> Result<Descriptor, c_int> {
+/// To the agent, over a socket with these flags; one that is gone is the network that is down.
+fn connect(agent: &Agent, flags: c_int) -> Result<Descriptor, c_int> {
     // SAFETY: integers only.
     let socket = unsafe {
         libc::syscall(
             libc::SYS_socket,
             libc::AF_UNIX,
-            libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC,
+            libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | flags,
             0,
         )
     };

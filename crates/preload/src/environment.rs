@@ -4,6 +4,8 @@
 use core::ffi::{CStr, c_char, c_int};
 use std::sync::OnceLock;
 
+use crate::next::next;
+
 /// The kernel module's protocol, a decimal number.
 const PROTOCOL: &[u8] = b"TOWLINE_STCP_PROTOCOL=";
 
@@ -50,6 +52,7 @@ unsafe extern "C" {
 static AT_LOAD: extern "C" fn() = {
     extern "C" fn read() {
         maker();
+        next();
     }
     read
 };

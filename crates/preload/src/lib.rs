@@ -5,10 +5,14 @@
 //! the agent (`tcp`). It forbids the kernel to make other TCP sockets, so that a program which goes
 //! past this library gets an error and not a clear connection. The library holds no keys and no state
 //! but what it read at the start, allocates nothing, and calls only what a signal handler may. Its
-//! functions pass on what is not TCP; they are no points of cancellation of threads.
+//! functions pass on what is not TCP; but for those of `reads` they are no points of cancellation of
+//! threads.
 
 mod agent;
 mod environment;
+mod ktls;
+mod next;
+pub mod reads;
 mod system;
 mod tcp;
 

@@ -243,7 +243,7 @@ impl KernelRecords {
     }
 }
 
-/// The next bytes of one record, and its type.
+/// [`receive`], when there is something.
 fn poll_receive(
     tcp: &TcpStream,
     cx: &mut Context<'_>,
@@ -266,7 +266,8 @@ fn poll_receive(
 /// Room for one control message with one byte, aligned as its header must be.
 type Control = [u64; 4];
 
-fn receive(tcp: &TcpStream, room: &mut [u8]) -> io::Result<(usize, u8)> {
+/// The next bytes of one record, and its type. It never waits.
+pub(super) fn receive(tcp: &impl AsRawFd, room: &mut [u8]) -> io::Result<(usize, u8)> {
     let mut control: Control = [0; 4];
     let mut vector = libc::iovec {
         iov_base: room.as_mut_ptr().cast(),
@@ -279,7 +280,7 @@ fn receive(tcp: &TcpStream, room: &mut [u8]) -> io::Result<(usize, u8)> {
     message.msg_control = control.as_mut_ptr().cast();
     message.msg_controllen = size_of::<Control>() as _;
     // SAFETY: the message points at `room` and `control`, which outlive the call, with their lengths.
-    let len = unsafe { libc::recvmsg(tcp.as_raw_fd(), &raw mut message, 0) };
+    let len = unsafe { libc::recvmsg(tcp.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) };
     let len = usize::try_from(len).map_err(|_| io::Error::last_os_error())?;
     // SAFETY: the kernel filled the control buffer; the macro looks at its length.
     let header = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
@@ -295,8 +296,8 @@ fn receive(tcp: &TcpStream, room: &mut [u8]) -> io::Result<(usize, u8)> {
     Ok((len, kind.unwrap_or(APPLICATION_DATA)))
 }
 
-/// Ends our stream once all that was written before it has room in the socket.
-fn send_close_notify(tcp: &TcpStream) -> io::Result<()> {
+/// Ends our stream once all that was written before it has room in the socket. It never waits.
+pub(super) fn send_close_notify(tcp: &(impl AsFd + AsRawFd)) -> io::Result<()> {
     let socket = SockRef::from(tcp);
     if socket.send_buffer_size()? < LAST_SEND_BUFFER {
         // The kernel doubles what it is given.
@@ -309,7 +310,7 @@ fn send_close_notify(tcp: &TcpStream) -> io::Result<()> {
 }
 
 /// Whether a third of the send buffer is free. If not, the kernel will tell when it is.
-fn is_writable(tcp: &TcpStream) -> io::Result<bool> {
+fn is_writable(tcp: &impl AsRawFd) -> io::Result<bool> {
     let mut poll = libc::pollfd {
         fd: tcp.as_raw_fd(),
         events: libc::POLLOUT,
@@ -330,7 +331,7 @@ fn send_file(tcp: &TcpStream, file: &File, offset: u64, len: usize) -> io::Resul
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
-fn send_alert(tcp: &TcpStream, alert: [u8; 2]) -> io::Result<()> {
+fn send_alert(tcp: &impl AsRawFd, alert: [u8; 2]) -> io::Result<()> {
     let mut control: Control = [0; 4];
     let mut vector = libc::iovec {
         iov_base: alert.as_ptr().cast_mut().cast(),
@@ -350,8 +351,9 @@ fn send_alert(tcp: &TcpStream, alert: [u8; 2]) -> io::Result<()> {
         (*header).cmsg_len = libc::CMSG_LEN(1) as _;
         *libc::CMSG_DATA(header) = ALERT;
     }
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     // SAFETY: the message points at `alert`, which is only read, and at `control`; both outlive it.
-    let sent = unsafe { libc::sendmsg(tcp.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
+    let sent = unsafe { libc::sendmsg(tcp.as_raw_fd(), &raw const message, flags) };
     match sent {
         0.. => Ok(()),
         _ => Err(io::Error::last_os_error()),

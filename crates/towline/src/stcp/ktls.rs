@@ -99,6 +99,24 @@ pub(super) fn install_receive(socket: BorrowedFd<'_>, keys: &KernelKeys) -> io::
     set(socket, SOL_TLS, TLS_RX, receive.as_bytes())
 }
 
+/// Whether it is over the socket's TCP.
+pub(super) fn is_attached(socket: BorrowedFd<'_>) -> bool {
+    let mut name = [0_u8; 16];
+    let mut len = name.len() as libc::socklen_t;
+    // SAFETY: the descriptor is open as long as it is borrowed; the kernel writes at most `len` bytes
+    // of the buffer.
+    let asked = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_ULP,
+            name.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    };
+    asked == 0 && name.starts_with(b"tls\0")
+}
+
 /// Puts kTLS over the socket's TCP; without keys it still passes bytes through.
 fn attach(socket: BorrowedFd<'_>) -> io::Result<()> {
     set(socket, libc::IPPROTO_TCP, libc::TCP_ULP, b"tls")

@@ -77,7 +77,7 @@ fn what_is_no_request_is_refused_by_name() {
     assert_eq!(with(2, 95), Err(AgentRequestError::WrongSize));
     assert_eq!(with(12, 2), Err(AgentRequestError::UnknownSide(2)));
     assert_eq!(with(13, 3), Err(AgentRequestError::UnknownCarrier(3)));
-    assert_eq!(with(14, 5), Err(AgentRequestError::UnknownOperation(5)));
+    assert_eq!(with(14, 7), Err(AgentRequestError::UnknownOperation(7)));
     let family = u16::from_ne_bytes([1, good[61]]);
     assert_eq!(with(60, 1), Err(AgentRequestError::UnknownFamily(family)));
 }

@@ -41,6 +41,25 @@ impl Family {
 
     /// All that live, parents first. Buries the dead but `program`, for which somebody else waits.
     pub(super) fn members(&self, program: Option<Pid>) -> Vec<Process> {
+        let mut members = self.all();
+        members.retain(|member| {
+            if member.is_dead && member.parent == getpid() && Some(member.pid) != program {
+                let _ = waitpid(Some(member.pid), WaitOptions::NOHANG);
+            }
+            !member.is_dead
+        });
+        members
+    }
+
+    /// The numbers of those that live. Buries nobody.
+    pub(super) fn living(&self) -> Vec<i32> {
+        let mut members = self.all();
+        members.retain(|member| !member.is_dead);
+        let numbers = members.iter().map(|member| member.pid.as_raw_nonzero());
+        numbers.map(i32::from).collect()
+    }
+
+    fn all(&self) -> Vec<Process> {
         let mut others = processes();
         others.retain(|process| !self.before.contains(&process.pid));
         let mut members: Vec<Process> = Vec::new();
@@ -55,12 +74,6 @@ impl Family {
                 None => break,
             }
         }
-        members.retain(|member| {
-            if member.is_dead && member.parent == getpid() && Some(member.pid) != program {
-                let _ = waitpid(Some(member.pid), WaitOptions::NOHANG);
-            }
-            !member.is_dead
-        });
         members
     }
 
@@ -108,6 +121,9 @@ impl Family {
     }
 }
 
+/// The words of /proc/PID/stat between the parent and the number of threads.
+const THREADS: usize = 15;
+
 fn processes() -> Vec<Process> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let stat = |entry: fs::DirEntry| {
@@ -116,11 +132,15 @@ fn processes() -> Vec<Process> {
         // The name, in brackets, may have anything in it.
         let (before, after) = stat.rsplit_once(')')?;
         let mut words = after.split_whitespace();
+        let has_ended = matches!(words.next()?, "Z" | "X");
+        let parent = Pid::from_raw(words.next()?.parse().ok()?)?;
+        // That may be its first thread alone.
+        let threads: u32 = words.nth(THREADS)?.parse().ok()?;
         Some(Process {
             pid: Pid::from_raw(pid)?,
             name: before.split_once('(')?.1.to_owned(),
-            is_dead: matches!(words.next()?, "Z" | "X"),
-            parent: Pid::from_raw(words.next()?.parse().ok()?)?,
+            is_dead: has_ended && threads < 2,
+            parent,
         })
     };
     entries.filter_map(stat).collect()

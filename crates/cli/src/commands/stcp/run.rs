@@ -3,10 +3,11 @@
 //! The program runs in a cgroup of its own. In the relay tier: relay, cgroup, guard, redirect, a probe
 //! from inside the cgroup, the program. In the module tier the change of `socket()` takes the place
 //! of guard and redirect; where that cannot be had (Linux before 6.6, or no root), the preload shim
-//! and a filter without a cgroup. Without root and module the same shim and filter, and an agent here
-//! that makes all TCP sockets and relays. Nothing is started unless all before it is in force. At the end the other
-//! way round: every process of the cgroup has ended before the rest goes. If this process is
-//! killed, all of it stays, and connections are refused or encrypted still.
+//! and a filter without a cgroup. In the tiers ktls and user-relay the same shim and filter, and an agent
+//! here that makes all TCP sockets: real ones with their keys, or its own, which it relays. Nothing is
+//! started unless all before it is in force. At the end the other way round: every process of the run
+//! has ended before the rest goes. If this process is killed, all of it stays, and connections are
+//! refused or encrypted still.
 
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
@@ -23,7 +24,7 @@ use socket2::{Domain, Socket, Type};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use towline::stcp::agent::{
-    Agent, Programs, Relay, RelayPorts, Upgrade, guard_cgroup, upgrade_cgroup,
+    Agent, Members, Programs, Relay, RelayPorts, Upgrade, guard_cgroup, upgrade_cgroup,
 };
 
 use super::cgroup::Cgroup;
@@ -75,11 +76,19 @@ impl RunArgs {
     pub(crate) async fn run(self, printer: Printer) -> Result<Exit, Failure> {
         let tier = self.tier()?;
         warn_of_left_overs(&left_over_commands(), printer);
+        let family = Family::adopt()
+            .map_err(|error| cannot(format!("orphans cannot be adopted: {error}")))?;
+        let family = Arc::new(family);
         match tier {
-            Tier::Relay => self.run_relayed(printer).await,
-            Tier::Module => self.run_upgraded(printer).await,
-            Tier::UserRelay => self.run_by_agent(printer).await,
-            Tier::Ktls => Err(cannot("`stcp run` has no preload shim yet")),
+            Tier::Relay => self.run_relayed(&family, printer).await,
+            Tier::Module => self.run_upgraded(&family, printer).await,
+            Tier::UserRelay => self.run_by_agent(tier, None, &family, printer).await,
+            Tier::Ktls => {
+                let living = Arc::clone(&family);
+                let members: Members = Box::new(move || living.living());
+                self.run_by_agent(tier, Some(members), &family, printer)
+                    .await
+            }
         }
     }
 
@@ -111,7 +120,7 @@ impl RunArgs {
             .next("see `towline stcp status`"))
     }
 
-    async fn run_relayed(self, printer: Printer) -> Result<Exit, Failure> {
+    async fn run_relayed(self, family: &Family, printer: Printer) -> Result<Exit, Failure> {
         raise_descriptor_limit();
         let agent = Agent::new(self.policy.load()?);
         let relay = Relay::open().map_err(|error| cannot(format!("the relay's ports: {error}")))?;
@@ -120,7 +129,7 @@ impl RunArgs {
         // In a task of its own: whatever this function waits for, the relay goes on.
         let serving = tokio::spawn(Arc::clone(&agent).serve_relay(relay, probe));
         let ended = self
-            .run_in_cgroup(Tier::Relay, printer, |cgroup| {
+            .run_in_cgroup(Tier::Relay, family, printer, |cgroup| {
                 redirect(cgroup, &agent, ports, probe)
             })
             .await;
@@ -128,7 +137,7 @@ impl RunArgs {
         ended
     }
 
-    async fn run_upgraded(self, printer: Printer) -> Result<Exit, Failure> {
+    async fn run_upgraded(self, family: &Family, printer: Printer) -> Result<Exit, Failure> {
         if self.policy.is_given() {
             return Err(cannot("in this tier handshakes are by the agent's policy")
                 .next("give --policy to `towline stcpd`, or take --tier relay"));
@@ -136,7 +145,9 @@ impl RunArgs {
         let protocol = module_protocol().map_err(cannot)?;
         if can_change_sockets().is_ok() {
             return self
-                .run_in_cgroup(Tier::Module, printer, |cgroup| upgrade(cgroup, protocol))
+                .run_in_cgroup(Tier::Module, family, printer, |cgroup| {
+                    upgrade(cgroup, protocol)
+                })
                 .await;
         }
         let shim = Place::Shim {
@@ -144,26 +155,33 @@ impl RunArgs {
             protocol,
         };
         let probe = probe_for(protocol);
-        self.run_to_the_end(Tier::Module, shim, probe, printer)
+        self.run_to_the_end(Tier::Module, shim, family, probe, printer)
             .await
     }
 
-    async fn run_by_agent(self, printer: Printer) -> Result<Exit, Failure> {
+    /// With `members` the kernel makes the records.
+    async fn run_by_agent(
+        self,
+        tier: Tier,
+        members: Option<Members>,
+        family: &Family,
+        printer: Printer,
+    ) -> Result<Exit, Failure> {
         raise_descriptor_limit();
         let library = shim().map_err(cannot)?;
         let agent = Agent::new(self.policy.load()?);
         let (_reserved, probe) = reserve()?;
-        let programs = Programs::open(Arc::clone(&agent), probe)
+        let programs = Programs::open(agent, probe, members)
             .map_err(|error| cannot(format!("the agent's socket: {error}")))?;
         let programs = Arc::new(programs);
         let place = Place::Agent {
             library,
-            agent,
             environment: programs.environment(),
+            programs: Arc::clone(&programs),
         };
         let serving = tokio::spawn(programs.serve());
         let ended = self
-            .run_to_the_end(Tier::UserRelay, place, probe_at(probe), printer)
+            .run_to_the_end(tier, place, family, probe_at(probe), printer)
             .await;
         serving.abort();
         ended
@@ -173,6 +191,7 @@ impl RunArgs {
     async fn run_in_cgroup(
         &self,
         tier: Tier,
+        family: &Family,
         printer: Printer,
         force: impl FnOnce(&Cgroup) -> Result<(Force, Vec<String>), String>,
     ) -> Result<Exit, Failure> {
@@ -180,7 +199,8 @@ impl RunArgs {
         match force(&cgroup) {
             Ok((force, probe)) => {
                 let place = Place::Cgroup { cgroup, force };
-                self.run_to_the_end(tier, place, probe, printer).await
+                self.run_to_the_end(tier, place, family, probe, printer)
+                    .await
             }
             Err(why) => {
                 cgroup.remove().map_err(cannot)?;
@@ -194,13 +214,12 @@ impl RunArgs {
         &self,
         tier: Tier,
         place: Place,
+        family: &Family,
         probe: Vec<String>,
         printer: Printer,
     ) -> Result<Exit, Failure> {
-        let family = Family::adopt()
-            .map_err(|error| cannot(format!("orphans cannot be adopted: {error}")))?;
-        let ended = self.run_at(tier, &place, &family, probe, printer).await;
-        place.take_down(&family).await?;
+        let ended = self.run_at(tier, &place, family, probe, printer).await;
+        place.take_down(family).await?;
         ended
     }
 
@@ -251,7 +270,7 @@ enum Place {
     /// The same with an agent, in this process, that makes all TCP sockets.
     Agent {
         library: PathBuf,
-        agent: Arc<Agent>,
+        programs: Arc<Programs>,
         environment: String,
     },
 }
@@ -336,9 +355,9 @@ impl Place {
         let (cgroup, force) = match self {
             Self::Cgroup { cgroup, force } => (cgroup, force),
             Self::Shim { .. } => return Ok(()),
-            Self::Agent { agent, .. } => {
+            Self::Agent { programs, .. } => {
                 family.end_all().await.map_err(wrong)?;
-                return linger(agent.drain()).await;
+                return linger(programs.drain()).await;
             }
         };
         cgroup.end_all().await.map_err(wrong)?;

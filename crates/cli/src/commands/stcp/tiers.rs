@@ -74,8 +74,11 @@ impl Tier {
                 "before Linux 6.6 or without root: static programs",
             ],
             Self::Ktls => &[
-                "peers that do not speak TLS 1.3",
+                "peers that do not speak TLS 1.3, and those that renew their keys (KeyUpdate)",
                 "static programs and those that make system calls themselves (Go)",
+                "protocols other than TCP, UDP and ICMP; UDP and ICMP pass as they are",
+                "MSG_FASTOPEN, MSG_OOB, io_uring, and programs that gain privileges (sudo)",
+                "programs with an internet socket inherited from outside",
             ],
             Self::Relay => &[
                 "peers that do not speak TLS 1.3",
@@ -96,7 +99,7 @@ impl Tier {
     pub(crate) fn status(self) -> TierStatus {
         let state = match self {
             Self::Module => module(),
-            Self::Ktls => with_ktls(),
+            Self::Ktls => with_ktls().and_then(|()| shim().map(drop)),
             Self::Relay => relay(),
             Self::UserRelay => shim().map(drop),
         };
@@ -162,8 +165,7 @@ fn with_ktls() -> Result<(), String> {
     ktls::is_available().map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => "this kernel has no kTLS (module `tls`)".to_owned(),
         _ => format!("kTLS: {error}"),
-    })?;
-    Err("`stcp run` has no preload shim yet; the library and the module use kTLS".to_owned())
+    })
 }
 
 fn relay() -> Result<(), String> {

@@ -37,7 +37,7 @@ pub use guard::{guard_cgroup, inherited_sockets};
 pub use module::ModuleDevice;
 pub use preload::PreloadListener;
 pub use privileges::{drop_privileges, forbid_new_privileges};
-pub use programs::Programs;
+pub use programs::{Members, Programs};
 pub use relay::{Relay, RelayPorts};
 pub use seccomp::forbid_clear_tcp;
 pub use upgrade::{Upgrade, is_upgraded, upgrade_cgroup, upgrade_is_available};

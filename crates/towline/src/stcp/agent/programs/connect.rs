@@ -3,7 +3,8 @@
 //! A socket that blocks is connected when the handshake is finished, and the program sees why if it
 //! is not. An event loop must not be held up: one that does not block is connected to us at once,
 //! and what cannot be connected or secured is reset. Loopback cannot be reached from other addresses
-//! of ours, so a program whose socket is bound to one gets another socket in its place.
+//! of ours, so a program whose socket is bound to one gets another socket in its place. So does one
+//! whose records the kernel makes (`keyed`); it waits in any case.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -18,7 +19,7 @@ use super::super::relay::{Relaying, carry, connect as connect_to, reset, unspeci
 use super::super::{Asker, Failure};
 use super::join::{bound_to, join};
 use super::places::{Place, canonical, place, stays_here};
-use super::{Names, Programs, asker, confined, errno};
+use super::{Names, Programs, confined, errno};
 
 impl Programs {
     pub(super) async fn connect(
@@ -34,12 +35,17 @@ impl Programs {
         }
         let from = canonical(bound_to(&socket)?).ip();
         let place = place(to).map_err(Failure::Call)?;
+        if let (Place::Away, Some(held)) = (place, &self.held) {
+            let asker = self.asker(request, Side::Client, to);
+            let keyed = self.connect_keyed(held, &socket, from, to, &asker).await?;
+            return Ok((AgentStatus::Done, Some(keyed)));
+        }
         if from.is_unspecified() || from.is_loopback() {
             let status = match place {
                 Place::Loopback => AgentStatus::StaysHere,
                 Place::Own => self.connect_here(&socket, to).await?,
                 Place::Away => {
-                    let asker = asker(request, Side::Client, to);
+                    let asker = self.asker(request, Side::Client, to);
                     self.connect_away(&socket, unspecified(to.ip()), to, asker)
                         .await?
                 }
@@ -51,7 +57,7 @@ impl Programs {
         let status = match place {
             Place::Loopback | Place::Own => self.connect_here(&instead, to).await?,
             Place::Away => {
-                let asker = asker(request, Side::Client, to);
+                let asker = self.asker(request, Side::Client, to);
                 self.connect_away(&instead, from, to, asker).await?
             }
         };

@@ -4,12 +4,17 @@
 //! Unix socket. What is handed out is bound to loopback's device, so whoever goes past the shim gets
 //! nowhere with it. `connect()` is answered with a connection to this
 //! process, and the bytes are relayed over TLS as the redirect's relay does; `listen()` with the
-//! end of a channel on which finished connections arrive (`listen`). Without this process no call
-//! succeeds. What stays on the machine stays in clear (`places`).
+//! end of a channel on which finished connections arrive (`listen`). Where the kernel makes the
+//! records, the program gets the real connection instead, once it has its keys (`keyed`), and this
+//! process ends it in order (`held`). Without this process no call succeeds. What stays on the machine
+//! stays in clear (`places`).
 
 mod connect;
+mod held;
 mod join;
+mod keyed;
 mod listen;
+mod open;
 mod places;
 
 #[cfg(test)]
@@ -27,9 +32,14 @@ use tokio::io::unix::AsyncFd;
 use tokio::time::timeout;
 use towline_wire::{AgentAnswer, AgentRequest, AgentStatus, Carrier, Operation, Side};
 
+pub use held::Members;
+use held::Held;
+use open::inode;
+
 use super::preload::{PreloadListener, receive_request, send_answer};
 use super::{Agent, Asker, Failure};
 use crate::io::random_seed;
+use crate::stcp::ktls;
 
 /// The shim asks at once; whoever does not is somebody else.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -48,6 +58,8 @@ pub struct Programs {
     name: String,
     token: u64,
     probe: SocketAddr,
+    /// Where the kernel makes the records.
+    held: Option<Arc<Held>>,
     /// The real addresses of relayed connections, by those that the programs' sockets have.
     names: Mutex<HashMap<Names, Names>>,
 }
@@ -61,11 +73,16 @@ struct Names {
 
 impl Programs {
     /// Listens for the shim. `probe` is a destination at which nobody is: whoever connects to it is
-    /// answered with its port as a decimal line. Within a tokio runtime.
+    /// answered with its port as a decimal line. With `members` the kernel makes the records, without
+    /// this process, which relays. Within a tokio runtime.
     ///
     /// # Errors
     /// What the system said.
-    pub fn open(agent: Arc<Agent>, probe: SocketAddr) -> io::Result<Self> {
+    pub fn open(
+        agent: Arc<Agent>,
+        probe: SocketAddr,
+        members: Option<Members>,
+    ) -> io::Result<Self> {
         let token = random()?;
         let name = format!("towline-stcp-{:016x}", random()?);
         Ok(Self {
@@ -74,6 +91,7 @@ impl Programs {
             name,
             token,
             probe,
+            held: members.map(|members| Arc::new(Held::new(members))),
             names: Mutex::default(),
         })
     }
@@ -86,9 +104,25 @@ impl Programs {
 
     /// Answers the programs, for ever.
     pub async fn serve(self: Arc<Self>) {
+        let end_closed = async {
+            match &self.held {
+                Some(held) => self.end_closed(held).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::join!(self.serve_clients(), end_closed);
+    }
+
+    /// Waits until what programs that have ended wrote last has left.
+    pub async fn drain(&self) {
+        self.end_all_held();
+        self.agent.drain().await;
+    }
+
+    async fn serve_clients(self: &Arc<Self>) {
         loop {
             let client = self.listener.next().await;
-            let programs = Arc::clone(&self);
+            let programs = Arc::clone(self);
             tokio::spawn(async move {
                 if let Err(error) = programs.serve_client(&client).await {
                     tracing::warn!("a program's request was dropped: {error}");
@@ -106,12 +140,21 @@ impl Programs {
         if request.token != self.token {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
+        if request.operation == Operation::Closed {
+            self.held.iter().for_each(|held| held.hint());
+            return Ok(());
+        }
         let (answer, descriptor) = match self.answer(&request, socket).await {
             Ok(answered) => answered,
             Err(why) => (status(AgentStatus::Failed(why.errno())), None),
         };
-        let descriptor = descriptor.as_ref().map(AsFd::as_fd);
-        send_answer(client, &answer, descriptor).await
+        let sent = send_answer(client, &answer, descriptor.as_ref().map(AsFd::as_fd)).await;
+        if let (Some(held), Some(descriptor)) = (&self.held, &descriptor) {
+            // When it closes, it has it.
+            let _ = timeout(REQUEST_TIMEOUT, receive_request(client)).await;
+            held.on_arrived(inode(descriptor)?);
+        }
+        sent
     }
 
     async fn answer(
@@ -120,7 +163,11 @@ impl Programs {
         socket: Option<Socket>,
     ) -> Result<(AgentAnswer, Option<OwnedFd>), Failure> {
         let done = status(AgentStatus::Done);
-        if socket.as_ref().is_some_and(|socket| !is_tcp(socket)) {
+        let is_fit = |socket: &Socket| match request.operation {
+            Operation::Shutdown => ktls::is_attached(socket.as_fd()),
+            _ => is_tcp(socket),
+        };
+        if socket.as_ref().is_some_and(|socket| !is_fit(socket)) {
             return Err(errno(libc::EINVAL));
         }
         Ok(match (request.operation, socket) {
@@ -151,8 +198,25 @@ impl Programs {
                 };
                 (answer, None)
             }
+            (Operation::Shutdown, Some(socket)) => {
+                self.shut_down(socket).await.map_err(Failure::Call)?;
+                (done, None)
+            }
             _ => return Err(errno(libc::EINVAL)),
         })
+    }
+
+    fn asker(&self, request: &AgentRequest, side: Side, peer: SocketAddr) -> Asker {
+        Asker {
+            side,
+            carrier: match self.held {
+                Some(_) => Carrier::Preload,
+                None => Carrier::Relay,
+            },
+            peer,
+            pid: request.pid,
+            uid: request.uid,
+        }
     }
 
     fn lock_names(&self) -> MutexGuard<'_, HashMap<Names, Names>> {
@@ -179,16 +243,6 @@ impl Named {
 impl Drop for Named {
     fn drop(&mut self) {
         self.0.lock_names().remove(&self.1);
-    }
-}
-
-fn asker(request: &AgentRequest, side: Side, peer: SocketAddr) -> Asker {
-    Asker {
-        side,
-        carrier: Carrier::Relay,
-        peer,
-        pid: request.pid,
-        uid: request.uid,
     }
 }
 

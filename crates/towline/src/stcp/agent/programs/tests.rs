@@ -1,6 +1,7 @@
 use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,9 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use towline_wire::{AgentAnswer, AgentRequest, AgentStatus, Carrier, Operation, Side};
 
 use super::super::tests::{agent, send_with_descriptor};
+use super::held::{Held, Way};
 use super::listen::MAX_UNTAKEN;
+use super::open::inode;
 use super::places::{Place, place, stays_here};
 use super::{NONE, Programs};
 use crate::stcp::policy::tests::Folder;
@@ -47,7 +50,7 @@ fn ask(
 }
 
 fn programs(folder: &Folder) -> Arc<Programs> {
-    let programs = Arc::new(Programs::open(agent(folder, "agent"), NONE).unwrap());
+    let programs = Arc::new(Programs::open(agent(folder, "agent"), NONE, None).unwrap());
     tokio::spawn(Arc::clone(&programs).serve());
     programs
 }
@@ -64,10 +67,20 @@ async fn a_stranger_without_the_token_gets_nothing() {
         assert_eq!(served.1, Some(AgentStatus::Done));
         // What is none of its sockets is refused.
         let datagrams = Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap();
-        for operation in [Operation::Connect, Operation::Listen, Operation::Names] {
+        for operation in [
+            Operation::Connect,
+            Operation::Listen,
+            Operation::Names,
+            Operation::Shutdown,
+        ] {
             let refused = ask(&programs, token, operation, Some(&datagrams));
             assert_eq!(refused.1, Some(AgentStatus::Failed(libc::EINVAL)));
         }
+        // An alert would be two clear bytes.
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let clear = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let refused = ask(&programs, token, Operation::Shutdown, Some(&clear.into()));
+        assert_eq!(refused.1, Some(AgentStatus::Failed(libc::EINVAL)));
         let refused = ask(&programs, token, Operation::Handshake, None);
         assert_eq!(refused.1, Some(AgentStatus::Failed(libc::EINVAL)));
     };
@@ -138,6 +151,56 @@ async fn connections_that_a_program_does_not_accept_are_bounded() {
         panic!("it listens still");
     };
     tokio::task::spawn_blocking(work).await.unwrap();
+}
+
+/// A process that has this and does nothing with it.
+fn holder(descriptor: impl Into<OwnedFd>) -> Child {
+    let mut sleep = Command::new("sleep");
+    let sleep = sleep.arg("60").stdin(descriptor.into());
+    sleep.spawn().unwrap()
+}
+
+fn look(held: &Held) -> (usize, bool) {
+    let (gone, again) = held.look();
+    (gone.len(), again)
+}
+
+fn end(mut child: Child) {
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_socket_is_gone_when_no_process_of_the_run_has_it_twice_in_a_row() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let number = inode(&stream).unwrap();
+    let copy = stream.try_clone().unwrap();
+    let program = holder(stream);
+    let pid = program.id() as i32;
+    let held = Held::new(Box::new(move || vec![pid]));
+    held.keep(copy.into(), number, Way::Answer);
+    assert_eq!([look(&held), look(&held)], [(0, false); 2], "it has it");
+    end(program);
+    assert_eq!([look(&held), look(&held)], [(0, false); 2], "on its way");
+    held.on_arrived(number);
+    let looks = [look(&held), look(&held), look(&held)];
+    assert_eq!(looks, [(0, true), (1, false), (0, false)]);
+}
+
+#[test]
+fn a_socket_on_its_way_from_one_process_to_another_is_not_gone() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (from, to) = Socket::pair(Domain::UNIX, Type::STREAM, None).unwrap();
+    send_with_descriptor(&from, b"x", stream.as_raw_fd());
+    let program = holder(to);
+    let pid = program.id() as i32;
+    let held = Held::new(Box::new(move || vec![pid]));
+    held.keep(stream.try_clone().unwrap().into(), inode(&stream).unwrap(), Way::Past);
+    assert_eq!([look(&held), look(&held)], [(0, false); 2]);
+    end(program);
+    assert_eq!([look(&held), look(&held)], [(0, true), (1, false)]);
 }
 
 #[test]

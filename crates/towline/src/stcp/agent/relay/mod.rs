@@ -30,7 +30,7 @@ use super::{Agent, Asker, Complaint, Failure};
 const BACKLOG: i32 = 4096;
 
 /// How long the way to a program or a server may take.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Where the doors are, if the system lets us: programs may outlive us, redirected there still, and
 /// no other user shall listen in our place.

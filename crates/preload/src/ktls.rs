@@ -1,0 +1,185 @@
+//! Connections whose records the kernel makes (kTLS): the ends of their streams.
+//!
+//! A call that reads gets data as ever; before any other record it fails with EIO until somebody takes
+//! that. What the library has to remember, that a stream has ended in order, it keeps in the socket.
+
+use core::ffi::c_int;
+use core::mem::{size_of, zeroed};
+
+use libc::ssize_t;
+use towline_wire::Operation;
+
+use crate::agent::{NONE, Question, ask};
+use crate::environment::Agent;
+use crate::system::{errno, fail, option};
+
+const TCP_ULP: c_int = 31;
+/// An option of listening sockets, TCP_SAVE_SYN. On a connected one it does nothing; that it is set
+/// says that no more is to be read.
+const ENDED: c_int = 27;
+
+const SOL_TLS: c_int = 282;
+const TLS_GET_RECORD_TYPE: c_int = 2;
+const ALERT: u8 = 21;
+const HANDSHAKE: u8 = 22;
+const CLOSE_NOTIFY: u8 = 0;
+const USER_CANCELED: u8 = 90;
+const NEW_SESSION_TICKET: u8 = 4;
+
+/// A record is received whole: its first bytes, and the others over each other.
+const HEAD: usize = 64;
+const PIECE: usize = 1024;
+const PIECES: usize = 16;
+
+/// What a call that reads has come to.
+pub(crate) enum Reading {
+    /// It is as the kernel says.
+    AsSaid,
+    /// The call is to be made again.
+    Again,
+    /// The stream has ended, in order.
+    End,
+    /// An errno.
+    Failed(c_int),
+}
+
+/// Whether the kernel makes the records of this socket. Leaves errno as it is.
+pub(crate) fn is_keyed(socket: c_int) -> bool {
+    let before = errno();
+    let name = option(socket, libc::IPPROTO_TCP, TCP_ULP);
+    fail(before);
+    name == Some(c_int::from_ne_bytes(*b"tls\0"))
+}
+
+/// What to make of what a call said that had room for data.
+pub(crate) fn judge(socket: c_int, said: ssize_t) -> Reading {
+    match said {
+        // The end of TCP's stream, and nobody said that it is TLS's.
+        0 if is_keyed(socket) && option(socket, libc::IPPROTO_TCP, ENDED) != Some(1) => {
+            Reading::Failed(libc::ECONNRESET)
+        }
+        -1 if errno() == libc::EIO && is_keyed(socket) => take_record(socket),
+        _ => Reading::AsSaid,
+    }
+}
+
+/// Takes the record before which a call has failed.
+fn take_record(socket: c_int) -> Reading {
+    let mut head = [u8::MAX; HEAD];
+    let kind = match receive(socket, &mut head) {
+        Ok(kind) => kind,
+        // Another thread has taken it.
+        Err(libc::EAGAIN | libc::EINTR) => return Reading::Again,
+        Err(error) => return Reading::Failed(error),
+    };
+    match (kind, head) {
+        (ALERT, [_, CLOSE_NOTIFY, ..]) => {
+            end_reading(socket);
+            Reading::End
+        }
+        (ALERT, [_, USER_CANCELED, ..]) | (HANDSHAKE, [NEW_SESSION_TICKET, ..]) => Reading::Again,
+        (ALERT, _) => Reading::Failed(libc::ECONNRESET),
+        // New keys, which the kernel could not be told of.
+        (HANDSHAKE, _) => Reading::Failed(libc::EPROTO),
+        // Data after all: two threads read at once. It is lost, so the stream is.
+        _ => {
+            native_shutdown(socket, libc::SHUT_RD);
+            Reading::Failed(libc::EIO)
+        }
+    }
+}
+
+/// The next record: its type, and how it begins.
+fn receive(socket: c_int, head: &mut [u8; HEAD]) -> Result<u8, c_int> {
+    let mut rest = [0_u8; PIECE];
+    let mut control = [0_u64; 4];
+    let piece = libc::iovec {
+        iov_base: rest.as_mut_ptr().cast(),
+        iov_len: PIECE,
+    };
+    let mut vectors = [piece; PIECES + 1];
+    vectors[0] = libc::iovec {
+        iov_base: head.as_mut_ptr().cast(),
+        iov_len: HEAD,
+    };
+    // SAFETY: all-zero is a valid msghdr: integers and null pointers.
+    let mut message: libc::msghdr = unsafe { zeroed() };
+    message.msg_iov = vectors.as_mut_ptr();
+    message.msg_iovlen = vectors.len() as _;
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = size_of::<[u64; 4]>() as _;
+    // SAFETY: the message points at `head`, `rest` and `control`, which outlive the call, with their
+    // lengths.
+    let received = unsafe {
+        libc::syscall(
+            libc::SYS_recvmsg,
+            socket,
+            &raw mut message,
+            libc::MSG_DONTWAIT,
+        )
+    };
+    if received < 0 {
+        return Err(errno());
+    }
+    // SAFETY: the kernel filled the control buffer; the macro looks at its length, and a TLS record
+    // type has one byte of data behind its header.
+    let kind = unsafe {
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        let is_kind = !header.is_null()
+            && (*header).cmsg_level == SOL_TLS
+            && (*header).cmsg_type == TLS_GET_RECORD_TYPE;
+        is_kind.then(|| *libc::CMSG_DATA(header))
+    };
+    match (kind, received) {
+        (Some(kind), 1..) => Ok(kind),
+        // A FIN, which the call itself meets.
+        _ => Err(libc::EAGAIN),
+    }
+}
+
+/// As shutdown(2). The agent sends close_notify first, and waits for room for it if need be.
+pub(crate) fn shutdown(agent: &Agent, socket: c_int, how: c_int) -> Result<(), c_int> {
+    let reads = how == libc::SHUT_RD || how == libc::SHUT_RDWR;
+    let writes = how == libc::SHUT_WR || how == libc::SHUT_RDWR;
+    if writes {
+        let question = Question {
+            operation: Operation::Shutdown,
+            socket: Some(socket),
+            local: NONE,
+            peer: NONE,
+        };
+        // Without an agent the peer takes it for a cut.
+        if ask(agent, &question).is_err() && native_shutdown(socket, libc::SHUT_WR) != 0 {
+            return Err(errno());
+        }
+    }
+    if reads {
+        end_reading(socket);
+    }
+    match reads || writes {
+        true => Ok(()),
+        false => Err(libc::EINVAL),
+    }
+}
+
+/// From now on every call that reads says that the stream has ended.
+fn end_reading(socket: c_int) {
+    let on: c_int = 1;
+    // SAFETY: pointer and length are those of one integer, which is only read.
+    unsafe {
+        libc::syscall(
+            libc::SYS_setsockopt,
+            socket,
+            libc::IPPROTO_TCP,
+            ENDED,
+            &raw const on,
+            size_of::<c_int>(),
+        );
+    }
+    native_shutdown(socket, libc::SHUT_RD);
+}
+
+fn native_shutdown(socket: c_int, how: c_int) -> libc::c_long {
+    // SAFETY: integers only.
+    unsafe { libc::syscall(libc::SYS_shutdown, socket, how) }
+}
