@@ -285,9 +285,10 @@ static const struct file_operations queue_fops = {
 #define STCP_ATTRIBUTE(name) &dev_attr_##name.attr,
 
 STCP_FILE(protocol, "%d\n", stcp_protocol)
+STCP_FILE(agent, "%d\n", READ_ONCE(is_open))
 STCP_COUNTERS(STCP_COUNTER_FILE)
 static struct attribute *stcp_attrs[] = {
-	STCP_ATTRIBUTE(protocol) STCP_COUNTERS(STCP_ATTRIBUTE) NULL
+	STCP_ATTRIBUTE(protocol) STCP_ATTRIBUTE(agent) STCP_COUNTERS(STCP_ATTRIBUTE) NULL
 };
 ATTRIBUTE_GROUPS(stcp);
 

@@ -191,12 +191,8 @@ known_peers = "/tmp/known-servers"
 class Agent:
     """`towline stcpd`, as a process."""
 
-    SOCKET = "/tmp/stcpd.sock"
-
     def __init__(self, policy=X509):
-        if os.path.exists(self.SOCKET):
-            os.unlink(self.SOCKET)
-        command = ["towline", "stcpd", "--socket", self.SOCKET]
+        command = ["towline", "stcpd"]
         if policy:
             with open("/tmp/stcp.toml", "w") as file:
                 file.write(policy)
@@ -204,7 +200,7 @@ class Agent:
         environment = dict(os.environ, NO_COLOR="1")
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment)
         for line in self.process.stdout:
-            if line.startswith(b"preload"):     # its last line; the device is open by then
+            if line.startswith(b"module"):      # its last line; the device is open by then
                 break
         else:
             raise AssertionError("the agent did not start")

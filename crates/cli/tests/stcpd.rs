@@ -19,7 +19,15 @@ use rustix::process::Signal;
 struct Daemon {
     agent: Server,
     manager: UnixDatagram,
-    socket: PathBuf,
+}
+
+/// What stands for the module's device: no request ever comes.
+fn device(scratch: &Scratch) -> PathBuf {
+    let pipe = scratch.path("device");
+    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+    // It may be there from before.
+    assert!(made.success() || pipe.exists());
+    pipe
 }
 
 impl Daemon {
@@ -32,19 +40,14 @@ impl Daemon {
         manager
             .set_read_timeout(Some(Duration::from_secs(20)))
             .unwrap();
-        let socket = scratch.path("stcpd.sock");
-        let mut command = scratch.towline(["stcpd", "--json", "--socket"]);
+        let mut command = scratch.towline(["stcpd", "--json", "--device"]);
         command
-            .arg(&socket)
+            .arg(device(scratch))
             .args(arguments)
             .env("NOTIFY_SOCKET", &notify)
             .env("WATCHDOG_USEC", "200000");
         let (agent, _) = Server::start_saying(command, "towline.stcpd/1")?;
-        Ok(Self {
-            agent,
-            manager,
-            socket,
-        })
+        Ok(Self { agent, manager })
     }
 
     /// The manager's next word, other than that the agent lives.
@@ -68,19 +71,6 @@ fn it_is_ready_reloads_and_ends_well() {
     let flags = ["--policy", policy.to_str().unwrap()];
     let daemon = Daemon::start(&scratch, &flags).unwrap();
     assert_eq!(daemon.told(), "READY=1");
-    assert!(daemon.socket.exists());
-
-    // One agent for each socket.
-    let why = Daemon::start(&scratch, &flags).err().unwrap();
-    assert!(why.contains("another agent serves there"), "{why}");
-    let daemon = Daemon {
-        manager: {
-            let notify = scratch.path("notify.sock");
-            let _ = std::fs::remove_file(&notify);
-            UnixDatagram::bind(&notify).unwrap()
-        },
-        ..daemon
-    };
 
     for text in ["[client]\nknown_peers = \"other\"\n", "damaged"] {
         std::fs::write(&policy, text).unwrap();
@@ -92,17 +82,6 @@ fn it_is_ready_reloads_and_ends_well() {
     assert_eq!(daemon.told(), "STOPPING=1");
     let words = ["the policy was read again", "the old policy stays in force"];
     daemon.agent.wait().expect(0, &words);
-    assert!(!daemon.socket.exists());
-}
-
-#[test]
-fn a_killed_agent_is_replaced() {
-    let scratch = Scratch::new();
-    let daemon = Daemon::start(&scratch, &[]).unwrap();
-    daemon.agent.kill();
-    assert!(daemon.socket.exists(), "a killed one cannot tidy up");
-    let daemon = Daemon::start(&scratch, &[]).unwrap();
-    assert_eq!(daemon.told(), "READY=1");
 }
 
 #[test]
@@ -122,24 +101,15 @@ fn a_wrong_policy_or_user_is_named_before_anything_is_open() {
     let scratch = Scratch::new();
     let policy = scratch.path("stcp.toml");
     std::fs::write(&policy, "[client]\npin = \"x\"\n").unwrap();
-    let socket = scratch.path("s");
-    let socket = socket.to_str().unwrap();
     let policy = policy.to_str().unwrap();
-    let flags = ["stcpd", "--socket", socket, "--policy", policy];
+    let flags = ["stcpd", "--policy", policy];
     scratch.run(flags).expect(2, &["stcp.toml, line 1"]);
-    let flags = ["stcpd", "--socket", socket, "--user", "no-such-user"];
+    let flags = ["stcpd", "--user", "no-such-user"];
     scratch
         .run(flags)
         .expect(2, &["there is no user", "useradd"]);
-    let flags = [
-        "stcpd",
-        "--socket",
-        socket,
-        "--device",
-        "/dev/no-such-device",
-    ];
+    let flags = ["stcpd", "--device", "/dev/no-such-device"];
     scratch.run(flags).expect(1, &["modprobe stcp"]);
-    assert!(!std::path::Path::new(socket).exists());
 }
 
 #[test]
@@ -188,11 +158,11 @@ fn a_policy_that_its_user_could_not_use_is_named_at_the_start() {
     std::fs::create_dir_all(&folder).unwrap();
     let policy = folder.join("stcp.toml");
     std::fs::write(&policy, "[client]\nknown_peers = \"known\"\n").unwrap();
-    let socket = scratch.path("s");
+    let device = device(&scratch);
     let flags = [
         "stcpd",
-        "--socket",
-        socket.to_str().unwrap(),
+        "--device",
+        device.to_str().unwrap(),
         "--user",
         "nobody",
         "--policy",

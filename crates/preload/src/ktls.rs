@@ -59,6 +59,8 @@ pub(crate) fn judge(socket: c_int, said: ssize_t) -> Reading {
             Reading::Failed(libc::ECONNRESET)
         }
         -1 if errno() == libc::EIO && is_keyed(socket) => take_record(socket),
+        // A reset after TCP's end; no call that reads says so.
+        -1 if errno() == libc::EPIPE && is_keyed(socket) => Reading::Failed(libc::ECONNRESET),
         _ => Reading::AsSaid,
     }
 }

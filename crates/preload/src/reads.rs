@@ -117,7 +117,7 @@ pub unsafe extern "C-unwind" fn recvmsg(
     }
     // SAFETY: the caller's promise; it is not null.
     let (has_room, has_control) = unsafe {
-        let has_room = have_room((*message).msg_iov, (*message).msg_iovlen as usize);
+        let has_room = have_room((*message).msg_iov, (*message).msg_iovlen);
         (has_room, (*message).msg_controllen > 0)
     };
     // With room for control messages every record would be handed up as if it were data.

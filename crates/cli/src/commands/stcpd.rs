@@ -1,6 +1,6 @@
-//! `towline stcpd`: the agent of secure TCP, for the kernel module and the preload shim.
+//! `towline stcpd`: the agent of secure TCP for the kernel module.
 //!
-//! In order: the policy with its keys, the device, the socket, the privileges given up, READY to
+//! In order: the policy with its keys, the device, the privileges given up, READY to
 //! the service manager; then it serves until SIGTERM. SIGHUP reads the policy again; a policy that
 //! is wrong leaves the old one in force.
 
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
-use towline::stcp::agent::{Agent, ModuleDevice, PreloadListener, drop_privileges};
+use towline::stcp::agent::{Agent, ModuleDevice, drop_privileges};
 use towline::stcp::policy::Policy;
 
 use crate::exit::{Exit, Failure};
@@ -20,8 +20,6 @@ use crate::service_manager::ServiceManager;
 
 /// Where the policy is looked for.
 pub(crate) const POLICY_FILE: &str = "/etc/towline/stcp.toml";
-/// Where the preload shim looks for the agent.
-pub(crate) const SOCKET: &str = "/run/towline/stcpd.sock";
 /// The kernel module's device.
 pub(crate) const DEVICE: &str = "/dev/stcp";
 
@@ -112,12 +110,9 @@ pub(crate) fn raise_descriptor_limit() {
 pub(crate) struct StcpdArgs {
     #[command(flatten)]
     policy: PolicyArgs,
-    /// The Unix socket for programs with the preload shim
-    #[arg(long, value_name = "PATH", default_value = SOCKET)]
-    socket: PathBuf,
-    /// The kernel module's device; if not given, /dev/stcp is served where it is there
-    #[arg(long, value_name = "PATH")]
-    device: Option<PathBuf>,
+    /// The kernel module's device
+    #[arg(long, value_name = "PATH", default_value = DEVICE)]
+    device: PathBuf,
     /// Give up root for this user once everything is open
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
@@ -132,7 +127,6 @@ impl StcpdArgs {
         // Asking has root load the module `tls`.
         let ktls = towline::stcp::ktls::is_available();
         let device = self.device()?;
-        let listener = self.listener()?;
         let cannot = |error| Failure::new(Exit::Other, format!("signals: {error}"));
         let mut terminate = signal(SignalKind::terminate()).map_err(cannot)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
@@ -145,17 +139,11 @@ impl StcpdArgs {
                 })?;
         }
         check_access(&policy, &self.policy)?;
-        describe(&policy, &self.socket, device.is_some(), &ktls, printer);
+        describe(&policy, &self.device, &ktls, printer);
         let agent = Agent::new(policy);
         let manager = ServiceManager::from_environment();
         manager.ready();
-        let module = async {
-            match &device {
-                Some(device) => Arc::clone(&agent).serve_module(device).await,
-                None => std::future::pending().await,
-            }
-        };
-        let preload = Arc::clone(&agent).serve_preload(&listener);
+        let module = Arc::clone(&agent).serve_module(&device);
         let reload = async {
             loop {
                 let _ = hang_up.recv().await;
@@ -174,7 +162,6 @@ impl StcpdArgs {
         };
         let ended = tokio::select! {
             ended = module => ended,
-            () = preload => Ok(()),
             () = reload => Ok(()),
             () = manager.keep_alive() => Ok(()),
             _ = terminate.recv() => Ok(()),
@@ -200,57 +187,31 @@ impl StcpdArgs {
         })
     }
 
-    fn device(&self) -> Result<Option<ModuleDevice>, Failure> {
-        let path = self.device.as_deref().unwrap_or(Path::new(DEVICE));
-        match ModuleDevice::open(path) {
-            Ok(device) => Ok(Some(device)),
-            Err(error) if self.device.is_none() && error.kind() == io::ErrorKind::NotFound => {
-                tracing::info!("the kernel module is not loaded: {DEVICE} is missing");
-                Ok(None)
-            }
-            Err(error) => {
-                let failure = Failure::new(Exit::Other, format!("{}: {error}", path.display()));
-                Err(match error.kind() {
-                    io::ErrorKind::ResourceBusy => failure.next("stop the agent that has it open"),
-                    io::ErrorKind::NotFound => failure.next("load the module: modprobe stcp"),
-                    _ => failure.next("run it as root; --user gives that up afterwards"),
-                })
-            }
-        }
-    }
-
-    fn listener(&self) -> Result<PreloadListener, Failure> {
-        if self.socket == Path::new(SOCKET)
-            && let Some(folder) = self.socket.parent()
-        {
-            let _ = std::fs::create_dir_all(folder);
-        }
-        PreloadListener::bind(&self.socket).map_err(|error| {
-            let failure = Failure::new(Exit::Other, format!("{}: {error}", self.socket.display()));
+    fn device(&self) -> Result<ModuleDevice, Failure> {
+        ModuleDevice::open(&self.device).map_err(|error| {
+            let what = format!("{}: {error}", self.device.display());
+            let failure = Failure::new(Exit::Other, what);
             match error.kind() {
-                io::ErrorKind::AddrInUse => failure.next("another agent serves there: stop it"),
-                _ => failure.next("give a path that can be written with --socket"),
+                io::ErrorKind::ResourceBusy => failure.next("stop the agent that has it open"),
+                io::ErrorKind::NotFound => failure.next("load the module: modprobe stcp"),
+                _ => failure.next("run it as root; --user gives that up afterwards"),
             }
         })
     }
 }
 
-fn describe(policy: &Policy, socket: &Path, module: bool, ktls: &io::Result<()>, printer: Printer) {
+fn describe(policy: &Policy, device: &Path, ktls: &io::Result<()>, printer: Printer) {
     describe_policy(policy, printer);
-    let module_text = if module { DEVICE } else { "not loaded" };
-    printer.line(format_args!("module     {module_text}"));
-    match ktls {
-        Ok(()) => printer.line(format_args!("preload    {}", socket.display())),
-        Err(error) => printer.line(format_args!(
-            "preload    {} (of no use: this kernel has no kTLS, {error})",
-            socket.display()
-        )),
+    printer.line(format_args!("module     {}", device.display()));
+    if let Err(error) = ktls {
+        printer.note(format_args!(
+            "towline stcpd: this kernel has no kTLS ({error}): connections will fail"
+        ));
     }
     printer.record(&json!({
         "schema": "towline.stcpd/1",
         "policy": policy.source(),
-        "socket": socket,
-        "module": module,
+        "device": device,
         "ktls": ktls.is_ok(),
         "keys": keys(policy),
         "believes": believes(policy),

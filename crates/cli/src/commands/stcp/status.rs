@@ -8,12 +8,14 @@ use towline::stcp::policy::Policy;
 
 use super::tiers::Tier;
 use super::{cgroup, redirect};
-use crate::commands::stcpd::{PolicyArgs, SOCKET, believes, describe_policy, keys};
+use crate::commands::stcpd::{PolicyArgs, believes, describe_policy, keys};
 use crate::exit::{Exit, Failure};
 use crate::printer::Printer;
 
 /// The module's counters, one value a file.
 const COUNTERS: &str = "/sys/class/misc/stcp";
+/// Among them: whether an agent serves the module.
+const AGENT: &str = "agent";
 
 /// Flags of `status`.
 #[derive(clap::Args)]
@@ -51,20 +53,19 @@ impl StatusArgs {
                 printer.line(format_args!("           refuses {refused}"));
             }
         }
-        let agent = is_agent_there();
-        printer.line(format_args!(
-            "agent      {}",
-            if agent {
-                SOCKET
-            } else {
-                "not running (towline stcpd)"
-            }
-        ));
         match &policy {
             Ok(policy) => describe_policy(policy, printer),
             Err(failure) => printer.line(format_args!("policy     {failure}")),
         }
         let counters = counters();
+        // The other tiers have their own.
+        let agent = counters.get(AGENT).map(|there| there == 1);
+        if let Some(agent) = agent {
+            printer.line(match agent {
+                true => "agent      running (towline stcpd)",
+                false => "agent      not running (towline stcpd): the module's connections fail",
+            });
+        }
         for (name, value) in &counters {
             printer.line(format_args!("module     {name} {value}"));
         }
@@ -118,14 +119,6 @@ pub(crate) fn warn_of_left_overs(commands: &[String], printer: Printer) {
     for command in commands {
         printer.note(format_args!("  {command}"));
     }
-}
-
-fn is_agent_there() -> bool {
-    let Ok(address) = socket2::SockAddr::unix(SOCKET) else {
-        return false;
-    };
-    socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::SEQPACKET, None)
-        .is_ok_and(|socket| socket.connect(&address).is_ok())
 }
 
 fn counters() -> Map<String, Value> {

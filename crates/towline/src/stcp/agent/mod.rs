@@ -1,9 +1,8 @@
 //! The agent of secure TCP: handshakes for programs that know nothing of them.
 //!
-//! Connections come over four carriers, each a file here: the kernel module's device (`module`),
-//! the preload shim's Unix socket (`preload`), redirected TCP connections (`relay`), and those that
-//! the shim has made here (`programs`). For each
-//! the agent makes the handshake by the [`Policy`] and gives the keys to whoever makes the records.
+//! Connections come over three carriers, each a file here: the kernel module's device (`module`),
+//! redirected TCP connections (`relay`), and those that the preload shim has made here (`programs`, over
+//! the Unix socket of `preload`). For each the agent makes the handshake by the [`Policy`] and gives the keys to whoever makes the records.
 //! The keys never leave this process otherwise. Whatever goes wrong, the connection ends: there is
 //! no way here in which it goes on in clear.
 
@@ -35,7 +34,6 @@ use towline_wire::{Carrier, Side};
 use super::policy::{Admitted, Policy, Refusal};
 pub use guard::{guard_cgroup, inherited_sockets};
 pub use module::ModuleDevice;
-pub use preload::PreloadListener;
 pub use privileges::{drop_privileges, forbid_new_privileges};
 pub use programs::{Members, Programs};
 pub use relay::{Relay, RelayPorts};

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 use towline_stcp::Authentication;
-use towline_wire::{AgentRequest, Carrier, Operation, Side};
+use towline_wire::{Carrier, Side};
 
-use super::preload::MAX_PRELOAD_CLIENTS;
-use super::{Agent, Asker, Failure, MAX_JUDGING, PreloadListener};
+use super::{Agent, Asker, Failure, MAX_JUDGING};
 use crate::stcp::policy::tests::Folder;
 use crate::stcp::policy::{Admitted, Policy, Refusal};
 
@@ -158,32 +157,6 @@ async fn what_goes_on_is_complained_of_once_a_second() {
     assert_eq!(due, 5);
 }
 
-/// A program's side of the preload carrier.
-fn hand_over(path: &std::path::Path, stream: &std::net::TcpStream, side: Side) -> i32 {
-    let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::SEQPACKET, None);
-    let socket = socket.unwrap();
-    socket
-        .connect(&socket2::SockAddr::unix(path).unwrap())
-        .unwrap();
-    let request = AgentRequest {
-        id: 1,
-        fd: -1,
-        side,
-        carrier: Carrier::Preload,
-        operation: Operation::Handshake,
-        uid: 0,
-        pid: std::process::id(),
-        netns: 0,
-        local: stream.local_addr().unwrap(),
-        peer: stream.peer_addr().unwrap(),
-        token: 0,
-    };
-    send_with_descriptor(&socket, &request.emit(), stream.as_raw_fd());
-    let mut status = [0; 4];
-    std::io::Read::read_exact(&mut &socket, &mut status).unwrap();
-    i32::from_ne_bytes(status)
-}
-
 pub(super) fn send_with_descriptor(socket: &socket2::Socket, bytes: &[u8], descriptor: i32) {
     let mut slice = std::io::IoSlice::new(bytes);
     let mut control = [0_u64; 8];
@@ -205,86 +178,4 @@ pub(super) fn send_with_descriptor(socket: &socket2::Socket, bytes: &[u8], descr
         libc::sendmsg(socket.as_raw_fd(), &raw const message, 0)
     };
     assert_eq!(sent, bytes.len() as isize);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_socket_handed_over_is_keyed_or_shut_down() {
-    let folder = Folder::new();
-    let (client, server) = (agent(&folder, "client"), agent(&folder, "server"));
-    let paths = ["client.sock", "server.sock"].map(|name| folder.0.join(name));
-    for (agent, path) in [(&client, &paths[0]), (&server, &paths[1])] {
-        let listener = PreloadListener::bind(path).unwrap();
-        assert!(PreloadListener::bind(path).is_err(), "an agent is there");
-        let agent = Arc::clone(agent);
-        tokio::spawn(async move { agent.serve_preload(&listener).await });
-    }
-    let (near, far) = connected().await;
-    let (near, far) = (near.into_std().unwrap(), far.into_std().unwrap());
-    let statuses = tokio::task::spawn_blocking(move || {
-        let statuses = std::thread::scope(|scope| {
-            let far = scope.spawn(|| hand_over(&paths[1], &far, Side::Server));
-            [
-                hand_over(&paths[0], &near, Side::Client),
-                far.join().unwrap(),
-            ]
-        });
-        let written = std::io::Write::write(&mut &near, b"a word").map_err(|error| error.kind());
-        drop(near);
-        far.set_nonblocking(false).unwrap();
-        far.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-        let mut heard = [0; 100];
-        let heard = std::io::Read::read(&mut &far, &mut heard).map(|len| heard[..len].to_vec());
-        (statuses, written, heard)
-    });
-    let (statuses, written, heard) = statuses.await.unwrap();
-    let [client_did, server_did] = [&client, &server].map(|agent| {
-        let did = agent.stats();
-        (did.established, did.refused)
-    });
-    match crate::stcp::ktls::is_available() {
-        Ok(()) => {
-            assert_eq!(statuses, [0, 0]);
-            assert_eq!((client_did, server_did), ((1, 0), (1, 0)));
-            assert_eq!((written, heard.unwrap()), (Ok(6), b"a word".to_vec()));
-        }
-        // In clear nothing gets through, even if the program goes on.
-        Err(_) => {
-            assert!(statuses.iter().all(|status| *status < 0), "{statuses:?}");
-            assert_eq!((client_did, server_did), ((0, 1), (0, 1)));
-            assert_eq!(written, Err(std::io::ErrorKind::BrokenPipe));
-            assert!(heard.as_ref().is_ok_and(Vec::is_empty), "{heard:?}");
-        }
-    }
-    assert_eq!(client.stats().pending + server.stats().pending, 0);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_program_too_many_waits_until_another_has_gone() {
-    let folder = Folder::new();
-    let agent = agent(&folder, "agent");
-    let path = folder.0.join("agent.sock");
-    let listener = PreloadListener::bind(&path).unwrap();
-    tokio::spawn(async move { agent.serve_preload(&listener).await });
-    let work = move || {
-        let connect = |_| {
-            let kind = socket2::Type::SEQPACKET;
-            let socket = socket2::Socket::new(socket2::Domain::UNIX, kind, None).unwrap();
-            socket
-                .connect(&socket2::SockAddr::unix(&path).unwrap())
-                .unwrap();
-            socket
-        };
-        let mut programs: Vec<_> = (0..MAX_PRELOAD_CLIENTS).map(connect).collect();
-        let mut last = connect(0);
-        // What is no request is answered with the end.
-        last.send(b"?").unwrap();
-        last.set_read_timeout(Some(Duration::from_millis(200)))
-            .unwrap();
-        let early = std::io::Read::read(&mut last, &mut [0]);
-        assert!(early.is_err(), "{early:?}");
-        programs.pop();
-        last.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-        assert_eq!(std::io::Read::read(&mut last, &mut [0]).unwrap(), 0);
-    };
-    tokio::task::spawn_blocking(work).await.unwrap();
 }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use socket2::Socket;
 use tokio::io::copy_bidirectional;
 use tokio::net::TcpStream;
+use towline_stcp::Established;
 use towline_wire::{AgentRequest, AgentStatus, Side};
 
 use super::super::relay::{Relaying, carry, connect as connect_to, reset, unspecified};
@@ -101,15 +102,10 @@ impl Programs {
         let relaying = Relaying::new(&self.agent);
         if !socket.nonblocking()? {
             let dialled = self.agent.join_client(from, to, &asker).await;
-            let (secure, established) = dialled.inspect_err(|why| {
+            let secured = dialled.inspect_err(|why| {
                 self.agent.on_refused(&asker, why);
             })?;
-            let (ours, shown) = join(socket, to.is_ipv6()).await?;
-            let named = self.named(shown, real(&secure, to)?);
-            tokio::spawn(async move {
-                carry(ours, secure, established, to).await;
-                drop((named, relaying));
-            });
+            self.relay(socket, secured, to, relaying).await?;
             return Ok(AgentStatus::Done);
         }
         let (ours, shown) = join(socket, to.is_ipv6()).await?;
@@ -132,6 +128,23 @@ impl Programs {
             drop((named, relaying));
         });
         Ok(AgentStatus::Failed(libc::EINPROGRESS))
+    }
+
+    /// Connects a program's `socket` to a connection that is secured, by way of this process.
+    pub(super) async fn relay(
+        self: &Arc<Self>,
+        socket: &Socket,
+        (secure, established): (TcpStream, Established),
+        to: SocketAddr,
+        relaying: Relaying,
+    ) -> Result<(), Failure> {
+        let (ours, shown) = join(socket, to.is_ipv6()).await?;
+        let named = self.named(shown, real(&secure, to)?);
+        tokio::spawn(async move {
+            carry(ours, secure, established, to).await;
+            drop((named, relaying));
+        });
+        Ok(())
     }
 }
 

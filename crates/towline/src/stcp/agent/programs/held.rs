@@ -147,7 +147,10 @@ impl Held {
             if kept.sockets.is_empty() {
                 return (Vec::new(), false);
             }
-            (kept.sockets.keys().copied().collect(), kept.channels.clone())
+            (
+                kept.sockets.keys().copied().collect(),
+                kept.channels.clone(),
+            )
         };
         let is_known = |inode| held.contains(&inode) || channels.contains(&inode);
         let open = match open_sockets(&(self.members)(), is_known) {
@@ -304,7 +307,8 @@ impl<'a> Patience<'a> {
             self.since = Instant::now();
         }
         self.left = left;
-        self.since.elapsed() < STALLED
+        // One that was reset has no peer.
+        self.socket.get_ref().peer_addr().is_ok() && self.since.elapsed() < STALLED
     }
 }
 

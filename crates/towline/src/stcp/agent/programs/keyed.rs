@@ -2,6 +2,7 @@
 //! kernel has its keys, and never before.
 //!
 //! A program's own socket will not do: another of its threads could write before the keys are there.
+//! What the kernel does not take is relayed.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -11,12 +12,13 @@ use std::sync::Arc;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
+use towline_stcp::Established;
 
-use super::super::relay::{CONNECT_TIMEOUT, reset};
+use super::super::relay::{CONNECT_TIMEOUT, Relaying, reset};
 use super::super::{Asker, Failure};
-use super::Programs;
 use super::held::{Held, Way};
 use super::open::inode;
+use super::{Programs, confined};
 use crate::stcp::ktls;
 
 /// What programs set before they connect or listen.
@@ -36,6 +38,14 @@ const INHERITED: &[(libc::c_int, libc::c_int)] = &[
     (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
 ];
 
+/// A connection after its handshake.
+pub(super) enum Keyed {
+    /// The kernel has its keys. The socket waits, as a new one does.
+    Kernel(Socket),
+    /// The kernel does not take it: the peer has closed its part already. Its records are ours to make.
+    Here(TcpStream, Box<Established>),
+}
+
 impl Programs {
     /// A connection in the place of the program's `socket`.
     pub(super) async fn connect_keyed(
@@ -46,34 +56,49 @@ impl Programs {
         to: SocketAddr,
         asker: &Asker,
     ) -> Result<Socket, Failure> {
+        let relaying = Relaying::new(&self.agent);
         let connected = match dial(socket, from, to).await {
             Ok(stream) => self.keyed(stream, asker).await,
             Err(error) => Err(error.into()),
         };
-        let connected = connected.inspect_err(|why| self.agent.on_refused(asker, why))?;
-        held.keep(connected.try_clone()?, inode(&connected)?, Way::Answer);
-        Ok(connected)
+        match connected.inspect_err(|why| self.agent.on_refused(asker, why))? {
+            Keyed::Kernel(connected) => {
+                held.keep(connected.try_clone()?, inode(&connected)?, Way::Answer);
+                Ok(connected)
+            }
+            Keyed::Here(secure, established) => {
+                let instead = confined(socket.domain()?)?;
+                self.relay(&instead, (secure, *established), to, relaying)
+                    .await?;
+                Ok(instead)
+            }
+        }
     }
 
-    /// The handshake, and the keys to the kernel. The socket waits, as a new one does.
-    pub(super) async fn keyed(&self, stream: TcpStream, asker: &Asker) -> Result<Socket, Failure> {
+    /// The handshake, and the keys to the kernel.
+    pub(super) async fn keyed(&self, stream: TcpStream, asker: &Asker) -> Result<Keyed, Failure> {
         let keying = async {
             let (established, admitted) = self.agent.establish(&stream, asker).await?;
-            let (keys, _) = established.into_kernel().ok_or(Failure::NotForTheKernel)?;
-            ktls::install(stream.as_fd(), &keys)?;
-            Ok::<_, Failure>(admitted)
+            let keys = established.kernel_keys().ok_or(Failure::NotForTheKernel)?;
+            let is_taken = ktls::install_transmit(stream.as_fd(), keys).is_ok();
+            if is_taken {
+                ktls::install_receive(stream.as_fd(), keys)?;
+            }
+            self.agent.on_established(asker, &admitted);
+            Ok::<_, Failure>((established, is_taken))
         };
-        let admitted = match keying.await {
-            Ok(admitted) => admitted,
+        match keying.await {
+            Ok((_, true)) => {
+                let stream = stream.into_std()?;
+                stream.set_nonblocking(false)?;
+                Ok(Keyed::Kernel(stream.into()))
+            }
+            Ok((established, false)) => Ok(Keyed::Here(stream, Box::new(established))),
             Err(why) => {
                 reset(&stream);
-                return Err(why);
+                Err(why)
             }
-        };
-        self.agent.on_established(asker, &admitted);
-        let stream = stream.into_std()?;
-        stream.set_nonblocking(false)?;
-        Ok(stream.into())
+        }
     }
 }
 

@@ -28,7 +28,7 @@ use super::super::relay::{Relaying, carry, reset};
 use super::super::{Asker, Failure};
 use super::held::{Way, unsent};
 use super::join::{bound_to, join};
-use super::keyed::inherit;
+use super::keyed::{Keyed, inherit};
 use super::open::inode;
 use super::places::{canonical, stays_here};
 use super::{Names, Programs, random};
@@ -151,17 +151,25 @@ impl Programs {
             listening.deliver(&stream, real).await?;
             return Ok(());
         }
-        if let Some(held) = &self.held {
-            let keyed = self.keyed(stream, asker).await?;
-            // Before the program can close it.
-            let (copy, number) = (keyed.try_clone()?, inode(&keyed)?);
-            let message = listening.deliver(&keyed, real).await?;
-            let way = Way::Channel(Arc::downgrade(listening), message);
-            held.keep(copy, number, way);
-            return Ok(());
-        }
+        let (stream, established) = match &self.held {
+            None => {
+                let established = self.agent.secure(&stream, asker).await;
+                (stream, established)
+            }
+            Some(held) => match self.keyed(stream, asker).await? {
+                Keyed::Here(stream, established) => (stream, Ok(*established)),
+                Keyed::Kernel(keyed) => {
+                    // Before the program can close it.
+                    let (copy, number) = (keyed.try_clone()?, inode(&keyed)?);
+                    let message = listening.deliver(&keyed, real).await?;
+                    let way = Way::Channel(Arc::downgrade(listening), message);
+                    held.keep(copy, number, way);
+                    return Ok(());
+                }
+            },
+        };
         let secured = async {
-            let established = self.agent.secure(&stream, asker).await?;
+            let established = established?;
             let near = Socket::new(listening.domain, Type::STREAM, Some(Protocol::TCP))?;
             let (ours, shown) = join(&near, asker.peer.is_ipv6()).await?;
             let named = self.named(shown, real);

@@ -32,8 +32,8 @@ use tokio::io::unix::AsyncFd;
 use tokio::time::timeout;
 use towline_wire::{AgentAnswer, AgentRequest, AgentStatus, Carrier, Operation, Side};
 
-pub use held::Members;
 use held::Held;
+pub use held::Members;
 use open::inode;
 
 use super::preload::{PreloadListener, receive_request, send_answer};
@@ -87,7 +87,7 @@ impl Programs {
         let name = format!("towline-stcp-{:016x}", random()?);
         Ok(Self {
             agent,
-            listener: PreloadListener::bind_abstract(&name)?,
+            listener: PreloadListener::bind(&name)?,
             name,
             token,
             probe,

@@ -155,9 +155,9 @@ async fn connections_that_a_program_does_not_accept_are_bounded() {
 
 /// A process that has this and does nothing with it.
 fn holder(descriptor: impl Into<OwnedFd>) -> Child {
+    let descriptor: OwnedFd = descriptor.into();
     let mut sleep = Command::new("sleep");
-    let sleep = sleep.arg("60").stdin(descriptor.into());
-    sleep.spawn().unwrap()
+    sleep.arg("60").stdin(descriptor).spawn().unwrap()
 }
 
 fn look(held: &Held) -> (usize, bool) {
@@ -173,19 +173,27 @@ fn end(mut child: Child) {
 #[test]
 fn a_socket_is_gone_when_no_process_of_the_run_has_it_twice_in_a_row() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let number = inode(&stream).unwrap();
+    let connect = || {
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let number = inode(&stream).unwrap();
+        (stream, number)
+    };
+    let (stream, number) = connect();
     let copy = stream.try_clone().unwrap();
     let program = holder(stream);
     let pid = program.id() as i32;
     let held = Held::new(Box::new(move || vec![pid]));
-    held.keep(copy.into(), number, Way::Answer);
+    held.keep(copy.into(), number, Way::Past);
     assert_eq!([look(&held), look(&held)], [(0, false); 2], "it has it");
     end(program);
-    assert_eq!([look(&held), look(&held)], [(0, false); 2], "on its way");
-    held.on_arrived(number);
     let looks = [look(&held), look(&held), look(&held)];
     assert_eq!(looks, [(0, true), (1, false), (0, false)]);
+
+    let (stream, number) = connect();
+    held.keep(stream.into(), number, Way::Answer);
+    assert_eq!([look(&held), look(&held)], [(0, false); 2], "on its way");
+    held.on_arrived(number);
+    assert_eq!([look(&held), look(&held)], [(0, true), (1, false)]);
 }
 
 #[test]
@@ -197,7 +205,11 @@ fn a_socket_on_its_way_from_one_process_to_another_is_not_gone() {
     let program = holder(to);
     let pid = program.id() as i32;
     let held = Held::new(Box::new(move || vec![pid]));
-    held.keep(stream.try_clone().unwrap().into(), inode(&stream).unwrap(), Way::Past);
+    held.keep(
+        stream.try_clone().unwrap().into(),
+        inode(&stream).unwrap(),
+        Way::Past,
+    );
     assert_eq!([look(&held), look(&held)], [(0, false); 2]);
     end(program);
     assert_eq!([look(&held), look(&held)], [(0, true), (1, false)]);
