@@ -24,9 +24,10 @@ struct Daemon {
 /// What stands for the module's device: no request ever comes.
 fn device(scratch: &Scratch) -> PathBuf {
     let pipe = scratch.path("device");
-    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
-    // It may be there from before.
-    assert!(made.success() || pipe.exists());
+    if !pipe.exists() {
+        let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+        assert!(made.success());
+    }
     pipe
 }
 

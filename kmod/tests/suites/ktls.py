@@ -52,6 +52,7 @@ def wired(function):
         WIRE.drain()
         WIRE.strange.discard((hex(0x0806), None))   # ARP
         WIRE.verdict()
+        SNIFFER.reset()     # what the kernel takes no keys for is relayed over loopback
     run.__name__ = function.__name__
     test(agent=None)(run)
     return function
@@ -259,7 +260,7 @@ print("heard")
 address = s.getpeername()
 for _ in range(29):
     s.sendall(MARK)
-    s.close()
+    s.shutdown(socket.SHUT_WR)
     s = socket.create_connection(address)
 s.sendall(MARK)
 """)
@@ -357,6 +358,14 @@ def openssl_server(*more):
     return server, port
 
 
+def reader_far(port, text):
+    """A program far that is connected to openssl, once it says that it is ready."""
+    program = under_ktls(*python(CONNECT.format(port) + text), far=True, policy=ANY_CERTIFICATE)
+    reader = subprocess.Popen(program, stdout=subprocess.PIPE, env=environment(True))
+    assert reader.stdout.readline() == b"ready\n"
+    return reader
+
+
 @wired
 def openssls_tickets_are_left_out():
     for tickets in ("0", "2", "50"):
@@ -381,7 +390,7 @@ print(s.recv(9))
 @wired
 def a_stream_that_is_cut_is_reset():
     server, port = openssl_server("-rev", "-quiet")
-    program = under_ktls(*python(CONNECT.format(port) + """
+    reader = reader_far(port, """
 s.sendall(b"desrever\\n")
 assert s.recv(9) == b"reversed\\n"
 print("ready", flush=True)
@@ -390,9 +399,7 @@ for _ in range(2):
         print(s.recv(9))
     except ConnectionResetError:
         print("reset")
-"""), far=True, policy=ANY_CERTIFICATE)
-    reader = subprocess.Popen(program, stdout=subprocess.PIPE, env=environment(True))
-    assert reader.stdout.readline() == b"ready\n"
+""")
     server.kill()       # FIN, and no close_notify
     server.communicate()
     assert ended(reader).split() == ["reset", "reset"]
@@ -401,15 +408,13 @@ for _ in range(2):
 @wired
 def new_keys_end_the_stream():
     server, port = openssl_server()
-    program = under_ktls(*python(CONNECT.format(port) + """
+    reader = reader_far(port, """
 print("ready", flush=True)
 try:
     print(s.recv(9))
 except OSError as error:
     print(errno.errorcode[error.errno])
-"""), far=True, policy=ANY_CERTIFICATE)
-    reader = subprocess.Popen(program, stdout=subprocess.PIPE, env=environment(True))
-    assert reader.stdout.readline() == b"ready\n"
+""")
     server.stdin.write(b"k\n")      # a command of s_server: key update
     server.stdin.flush()
     assert ended(reader).split() == ["EPROTO"]
