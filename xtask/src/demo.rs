@@ -187,7 +187,8 @@ fn serve(mut command: Command, folder: &Path, sitter: &mut Sitter) -> Outcome<(C
         let address = said
             .split_inclusive('\n')
             .find_map(|line| line.strip_prefix("listening ")?.strip_suffix('\n'));
-        if let Some(address) = address {
+        // What comes behind it is for people.
+        if let Some(address) = address.and_then(|said| said.split(',').next()) {
             return Ok((server, address.to_owned()));
         }
         if let Ok(Some(status)) = server.try_wait() {
