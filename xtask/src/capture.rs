@@ -12,7 +12,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::Outcome;
-use crate::exec::{capture as output_of, cargo, program, root, run, which};
+use crate::exec::{capture as output_of, cargo, program, run, target, which};
 use crate::report::Skips;
 
 /// Bytes of the file that crosses; a few thousand packets.
@@ -45,7 +45,7 @@ pub(crate) fn capture(skips: &mut Skips) -> Outcome<String> {
         "-p",
         "towline-cli",
     ]))?;
-    let folder = root().join("target").join("capture");
+    let folder = target()?.join("capture");
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(folder.join("root")).map_err(|e| format!("{}: {e}", folder.display()))?;
     let port = record(&folder)?;
@@ -57,7 +57,7 @@ pub(crate) fn capture(skips: &mut Skips) -> Outcome<String> {
 
 /// Sends the file past tshark; returns the port of the captured hop.
 fn record(folder: &Path) -> Outcome<String> {
-    let towline = root().join("target/debug/towline");
+    let towline = target()?.join("debug/towline");
     let content: Vec<u8> = (0..FILE_BYTES as u32)
         .map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8)
         .collect();

@@ -15,7 +15,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::Outcome;
-use crate::exec::{capture, cargo, metadata, program, root, run, shown};
+use crate::exec::{capture, cargo, program, root, run, shown, target};
 
 /// How much longer a transfer on virtual time may take than in the base, percent.
 const TOLERANCE: f64 = 10.0;
@@ -232,11 +232,7 @@ impl Row {
 
 impl Store {
     fn find() -> Outcome<Self> {
-        let metadata = metadata()?;
-        let target = metadata["target_directory"]
-            .as_str()
-            .ok_or("cargo metadata names no target directory")?;
-        Ok(Self::at(Path::new(target)))
+        Ok(Self::at(&target()?))
     }
 
     fn at(target: &Path) -> Self {

@@ -21,7 +21,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::Outcome;
-use crate::exec::{capture, cargo, program, relative, root, run as run_command};
+use crate::exec::{capture, cargo, program, relative, root, run as run_command, target};
 
 /// Least to send, bytes.
 const WANTED: u64 = 1 << 30;
@@ -42,10 +42,9 @@ pub(crate) fn run() -> Outcome {
         "-p",
         "towline-cli",
     ]))?;
-    let towline = root().join("target/release/towline");
-    let folder = root()
-        .join("target")
-        .join(format!("demo-{}", std::process::id()));
+    let target = target()?;
+    let towline = target.join("release/towline");
+    let folder = target.join(format!("demo-{}", std::process::id()));
     fs::create_dir_all(folder.join("inbox")).map_err(|error| at(&folder, &error))?;
     let mut sitter = Sitter::start(&folder)?;
     let outcome = show(&towline, &folder, &mut sitter);
@@ -130,7 +129,7 @@ fn neighbours(towline: &Path, folder: &Path) -> Outcome {
     println!(
         "towline sim compare: ten uploads beside a ping, a minute of 10 Mbit/s for each controller"
     );
-    let plot = root().join("target/uplink.svg");
+    let plot = target()?.join("uplink.svg");
     let mut command = ours(towline, folder);
     command.args(["sim", "compare", "--cc", "cubic,bbr,ledbat++,background"]);
     command.arg(root().join("scenarios/uplink.toml"));

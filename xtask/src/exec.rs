@@ -43,6 +43,14 @@ pub(crate) fn metadata() -> Outcome<Value> {
     serde_json::from_str(&said).map_err(|error| format!("cargo metadata: {error}"))
 }
 
+/// Where cargo puts what it builds: `target/`, unless the environment or a config says otherwise.
+pub(crate) fn target() -> Outcome<PathBuf> {
+    metadata()?["target_directory"]
+        .as_str()
+        .map(PathBuf::from)
+        .ok_or_else(|| "cargo metadata names no target directory".to_owned())
+}
+
 /// Any other program, in the workspace's root.
 pub(crate) fn program<I, S>(name: &str, arguments: I) -> Command
 where

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::Outcome;
-use crate::exec::{capture, cargo, program, root, run, which};
+use crate::exec::{capture, cargo, program, root, run, target, which};
 
 /// The programs it needs, and how they are installed.
 const NEEDED: [(&str, &str); 3] = [
@@ -83,10 +83,10 @@ pub(crate) fn flame(arguments: &[String]) -> Outcome {
                 "-p",
                 "towline-cli",
             ]))?;
-            root().join("target/release/towline")
+            target()?.join("release/towline")
         }
     };
-    let folder = root().join("target/flame");
+    let folder = target()?.join("flame");
     fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     record(&binary, &folder)?;
     for end in ["sender", "receiver"] {

@@ -1,4 +1,4 @@
-"""Sockets as programs use them, under `towline stcp run`: calls.py server PORT | client HOST PORT FREE."""
+"""Sockets as programs use them, under `towline stcp run`: calls.py server PORT | client HOST PORT FREE ANOTHER."""
 
 import errno
 import os
@@ -76,7 +76,7 @@ def connected(stream, host, port):
     assert b"".join(iter(lambda: stream.recv(4), b"")) == b"to the end"
 
 
-def connect(host, port, free):
+def connect(host, port, free, another):
     with socket.create_connection((host, port)) as stream:
         own = stream.getsockname()[0]
         fails((errno.EISCONN,), stream.connect, (host, port))
@@ -123,19 +123,28 @@ def connect(host, port, free):
     with socket.socket(socket.AF_INET6) as stream:
         stream.setblocking(False)
         assert stream.connect_ex(("fe80::1", port)) == errno.EINVAL
-    # What stays on this machine: loopback, and its own address.
-    for address in ("127.0.0.1", own):
-        with socket.create_server((address, 0)) as listening:
+    # One address that is many hosts.
+    with socket.socket() as stream:
+        fails((errno.ENETUNREACH,), stream.connect, ("224.0.0.1", port))
+    # What stays on this machine: loopback, and its own addresses.
+    link_local = "fe80::78%eth0"
+    for address in ("127.0.0.1", own, another, "fd78:1::2", link_local):
+        family, *_, at = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family) as listening:
+            listening.bind(at)
+            listening.listen()
             to = listening.getsockname()
-            assert to[0] == address
-            with socket.create_connection(to) as near:
+            assert to[0] == at[0] and to[2:] == at[2:], to
+            with socket.socket(family) as near:
+                near.connect(to)
                 far, peer = listening.accept()
                 assert peer == near.getsockname() and near.getpeername() == to
                 near.sendall(b"here")
                 assert far.recv(9) == b"here"
                 far.close()
                 assert near.recv(9) == b""
-        fails((errno.ECONNREFUSED,), socket.create_connection, to)
+        with socket.socket(family) as refused:
+            fails((errno.ECONNREFUSED,), refused.connect, to)
     # What would go past the agent.
     fails((errno.EOPNOTSUPP,), socket.socket().sendto, b"x", socket.MSG_FASTOPEN, (host, port))
     fails((errno.EPROTONOSUPPORT,), socket.socket, socket.AF_INET, socket.SOCK_SEQPACKET, 132)
@@ -153,4 +162,4 @@ def connect(host, port, free):
 if sys.argv[1] == "server":
     serve(int(sys.argv[2]))
 else:
-    connect(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    connect(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5])

@@ -394,14 +394,16 @@ back.accept()[0].sendall(b'welcome')
     );
     let towline = env!("CARGO_BIN_EXE_towline");
     let limited = ["prlimit", "--nofile=256:256", towline];
-    let run_relayed = ["stcp", "run", "--tier", "relay", "--", "python3", "-c"];
-    let server = [&limited[..], &run_relayed, &[&server]].concat();
-    let mut server = Upgraded::start(net.program(&net.server, server));
-    wait_for_port(&net, 7300);
-    let client = upgraded(&net, &net.client, &["python3", "-c", &client]);
-    run(client).expect(0, &["greeted 64"]);
-    let ended = server.0.take().unwrap().wait();
-    ended.expect(0, &["met 64 welcome", "too many connections from outside"]);
+    for tier in ["relay", "user-relay"] {
+        let run_relayed = ["stcp", "run", "--tier", tier, "--", "python3", "-c"];
+        let server = [&limited[..], &run_relayed, &[&server]].concat();
+        let mut server = Upgraded::start(net.program(&net.server, server));
+        wait_for_port(&net, 7300);
+        let client = upgraded(&net, &net.client, &["python3", "-c", &client]);
+        run(client).expect(0, &["greeted 64"]);
+        let ended = server.0.take().unwrap().wait();
+        ended.expect(0, &["met 64 welcome", "too many connections from outside"]);
+    }
 }
 
 /// A client that connects in vain or not, again and again, and says how it went, as long as

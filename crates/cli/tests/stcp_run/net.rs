@@ -17,6 +17,8 @@ use crate::common::Scratch;
 
 /// The client's address.
 pub(crate) const CLIENT: &str = "10.78.1.2";
+/// Another of its addresses, which Linux reaches from the first.
+pub(crate) const CLIENT_SECOND: &str = "10.78.1.3";
 /// The server's addresses.
 pub(crate) const SERVER: &str = "10.78.2.2";
 pub(crate) const SERVER_V6: &str = "fd78:2::2";
@@ -67,6 +69,8 @@ impl Net {
             ip -n {cable} link add s type veth peer name eth0 netns {server}
             address() {{ ip -n $1 addr add $2 dev $3; ip -n $1 addr add $4 dev $3 nodad; ip -n $1 link set $3 up; }}
             address {client} {CLIENT}/24 eth0 fd78:1::2/64
+            ip -n {client} addr add {CLIENT_SECOND}/24 dev eth0
+            ip -n {client} addr add fe80::78/64 dev eth0 nodad
             address {server} {SERVER}/24 eth0 {SERVER_V6}/64
             address {cable} 10.78.1.1/24 c fd78:1::1/64
             address {cable} 10.78.2.1/24 s fd78:2::1/64

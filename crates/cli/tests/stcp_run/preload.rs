@@ -7,7 +7,7 @@ use std::process::Command;
 use rustix::process::Signal;
 
 use crate::common::{Running, wait_until};
-use crate::net::{Net, SERVER};
+use crate::net::{CLIENT_SECOND, Net, SERVER};
 use crate::{
     MARKER, REDIS, Upgraded, a_thousand_connections_leave_nothing, assert_encrypted,
     everything_arrives, nginx_and_curl_are_encrypted, redis_refuses_plaintext, restless, run, said,
@@ -121,8 +121,19 @@ fn without_root_the_calls_of_sockets_do_as_they_should() {
     let script = script.to_str().unwrap();
     let _server = serve_by(by_user, &net, 7300, &[PYTHON, script, "server", "7300"]);
     let sniffer = net.sniff("to the end");
-    let client = [PYTHON, script, "client", SERVER, "7300", "7301"];
-    run(by_user(&net, &net.client, &client)).expect(0, &["every call did as it should"]);
+    let client = [
+        PYTHON,
+        script,
+        "client",
+        SERVER,
+        "7300",
+        "7301",
+        CLIENT_SECOND,
+    ];
+    let ended = run(by_user(&net, &net.client, &client));
+    let ended = ended.expect(0, &["every call did as it should"]);
+    // What stays here is not secured.
+    assert!(!ended.stderr.contains(CLIENT_SECOND), "{ended:?}");
     assert_encrypted(sniffer, 1000);
 }
 

@@ -10,6 +10,7 @@ mod bpf;
 mod guard;
 mod handshake;
 mod module;
+mod places;
 mod preload;
 mod privileges;
 mod programs;
@@ -26,7 +27,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
 use towline_stcp::{Established, SessionError};
 use towline_wire::{Carrier, Side};
@@ -48,6 +49,10 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Cap: peers looked up in files at once; the others wait, as part of their handshake.
 const MAX_JUDGING: usize = 4;
+
+/// Cap: of so many descriptors that the process may have, one connection from outside. Each takes two
+/// at most, so half of them are left for what programs open.
+const DESCRIPTORS_EACH: usize = 4;
 
 /// Over so long the lines of the log are limited; strangers can cause them.
 const LOGGED: Duration = Duration::from_secs(1);
@@ -80,10 +85,10 @@ pub struct Agent {
     counters: Counters,
     logged: Mutex<Logged>,
     judging: Semaphore,
-    /// Connections that the relay carries.
+    /// Connections that go through this process.
     relayed: tokio::sync::watch::Sender<usize>,
-    /// Places for those of them that come from outside.
-    outside: Semaphore,
+    /// Places for those that come from outside and take descriptors here.
+    outside: Arc<Semaphore>,
 }
 
 #[derive(Debug, Default)]
@@ -204,7 +209,7 @@ impl Agent {
             }),
             judging: Semaphore::new(MAX_JUDGING),
             relayed: tokio::sync::watch::Sender::new(0),
-            outside: Semaphore::new(relay::most_from_outside(descriptors)),
+            outside: Arc::new(Semaphore::new(most_from_outside(descriptors))),
         })
     }
 
@@ -263,6 +268,12 @@ impl Agent {
         }
     }
 
+    /// A place for a connection from outside, after its handshake, until the result is dropped.
+    fn place_from_outside(&self) -> Result<OwnedSemaphorePermit, Failure> {
+        let outside = Arc::clone(&self.outside);
+        outside.try_acquire_owned().map_err(|_| Failure::Full)
+    }
+
     fn on_established(&self, asker: &Asker, admitted: &Admitted) {
         self.counters.established.fetch_add(1, Ordering::Relaxed);
         let Asker {
@@ -309,6 +320,11 @@ impl Agent {
         } = asker;
         tracing::warn!(%peer, ?side, ?carrier, pid, uid, "refused: {why}");
     }
+}
+
+/// How many connections from outside there may be at once.
+fn most_from_outside(descriptors: usize) -> usize {
+    (descriptors / DESCRIPTORS_EACH).min(Semaphore::MAX_PERMITS)
 }
 
 /// How many descriptors this process may have.

@@ -16,10 +16,10 @@ use tokio::net::TcpStream;
 use towline_stcp::Established;
 use towline_wire::{AgentRequest, AgentStatus, Side};
 
+use super::super::places::{Place, canonical, place, stays_here};
 use super::super::relay::{Relaying, carry, connect as connect_to, reset, unspecified};
 use super::super::{Asker, Failure};
 use super::join::{bound_to, join};
-use super::places::{Place, canonical, place, stays_here};
 use super::{Names, Programs, confined, errno};
 
 impl Programs {

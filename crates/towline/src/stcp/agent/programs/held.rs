@@ -16,7 +16,7 @@ use std::time::Duration;
 use socket2::Socket;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::super::handshake::registered;
@@ -63,11 +63,13 @@ struct Kept {
     channels: HashSet<u64>,
 }
 
-struct HeldSocket {
+pub(super) struct HeldSocket {
     socket: Socket,
     way: Way,
     /// Nobody had it at the last look.
     was_missed: bool,
+    /// Of one that came from outside.
+    place: Option<OwnedSemaphorePermit>,
 }
 
 /// How it comes to a program. Meanwhile nobody has it, and it is not to be missed.
@@ -108,11 +110,18 @@ impl Held {
     }
 
     /// Keeps `copy`, of a socket that is given to a program.
-    pub(super) fn keep(&self, copy: Socket, inode: u64, way: Way) {
+    pub(super) fn keep(
+        &self,
+        copy: Socket,
+        inode: u64,
+        way: Way,
+        place: Option<OwnedSemaphorePermit>,
+    ) {
         let held = HeldSocket {
             socket: copy,
             way,
             was_missed: false,
+            place,
         };
         self.lock().sockets.insert(inode, held);
     }
@@ -141,7 +150,7 @@ impl Held {
     }
 
     /// What nobody has any more, at the second look, and whether another look is due soon.
-    pub(super) fn look(&self) -> (Vec<Socket>, bool) {
+    pub(super) fn look(&self) -> (Vec<HeldSocket>, bool) {
         let (held, channels): (HashSet<u64>, _) = {
             let kept = self.lock();
             if kept.sockets.is_empty() {
@@ -181,7 +190,7 @@ impl Held {
             again |= is_missed && !was_missed;
             is_missed && was_missed
         });
-        let gone = gone.map(|(_, held)| held.socket).collect();
+        let gone = gone.map(|(_, held)| held).collect();
         (gone, again)
     }
 
@@ -199,9 +208,7 @@ impl Programs {
             let looking = Arc::clone(held);
             let looked = tokio::task::spawn_blocking(move || looking.look()).await;
             let (gone, again) = looked.unwrap_or_default();
-            for socket in gone {
-                self.end(socket);
-            }
+            gone.into_iter().for_each(|held| self.end(held));
             sleep((began.elapsed() * REST).max(PAUSE)).await;
             if !again {
                 let _ = timeout(LOOK, held.hint.notified()).await;
@@ -214,15 +221,15 @@ impl Programs {
         if let Some(held) = &self.held {
             let kept = std::mem::take(&mut *held.lock());
             let sockets = kept.sockets.into_values();
-            sockets.for_each(|held| self.end(held.socket));
+            sockets.for_each(|held| self.end(held));
         }
     }
 
-    fn end(&self, socket: Socket) {
+    fn end(&self, held: HeldSocket) {
         let relaying = Relaying::new(&self.agent);
         tokio::spawn(async move {
-            end(socket).await;
-            drop(relaying);
+            end(held.socket).await;
+            drop((held.place, relaying));
         });
     }
 

@@ -9,8 +9,8 @@ use socket2::{Domain, Socket};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
+use super::super::places::canonical;
 use super::Names;
-use super::places::canonical;
 
 /// Loopback answers at once.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(2);

@@ -63,7 +63,12 @@ impl Programs {
         };
         match connected.inspect_err(|why| self.agent.on_refused(asker, why))? {
             Keyed::Kernel(connected) => {
-                held.keep(connected.try_clone()?, inode(&connected)?, Way::Answer);
+                held.keep(
+                    connected.try_clone()?,
+                    inode(&connected)?,
+                    Way::Answer,
+                    None,
+                );
                 Ok(connected)
             }
             Keyed::Here(secure, established) => {

@@ -23,14 +23,14 @@ use tokio::sync::{Mutex, Semaphore};
 use towline_wire::{AgentAnswer, AgentRequest, AgentStatus, Side, listening_name};
 
 use super::super::handshake::registered;
+use super::super::places::{canonical, stays_here};
 use super::super::preload::send_answer;
 use super::super::relay::{Relaying, carry, reset};
-use super::super::{Asker, Failure};
-use super::held::{Way, unsent};
+use super::super::{Asker, Complaint, Failure};
+use super::held::{Held, Way, unsent};
 use super::join::{bound_to, join};
 use super::keyed::{Keyed, inherit};
 use super::open::inode;
-use super::places::{canonical, stays_here};
 use super::{Names, Programs, random};
 
 /// Cap: connections that a program has not accepted, besides a few in the channel. One more is reset.
@@ -93,6 +93,7 @@ impl Programs {
     }
 
     async fn serve_listening(self: Arc<Self>, listener: TcpListener, listening: Arc<Listening>) {
+        let mut complaint = Complaint::default();
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
@@ -111,7 +112,9 @@ impl Programs {
                 }
                 Err(error) => {
                     // No descriptors left, most likely: others have to be given back first.
-                    tracing::warn!("a connection could not be accepted: {error}");
+                    if complaint.is_due() {
+                        tracing::warn!("a connection could not be accepted: {error}");
+                    }
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
             }
@@ -159,28 +162,25 @@ impl Programs {
             Some(held) => match self.keyed(stream, asker).await? {
                 Keyed::Here(stream, established) => (stream, Ok(*established)),
                 Keyed::Kernel(keyed) => {
-                    // Before the program can close it.
-                    let (copy, number) = (keyed.try_clone()?, inode(&keyed)?);
-                    let message = listening.deliver(&keyed, real).await?;
-                    let way = Way::Channel(Arc::downgrade(listening), message);
-                    held.keep(copy, number, way);
-                    return Ok(());
+                    let given = self.give_keyed(held, &keyed, real, listening).await;
+                    return given.inspect_err(|_| reset(&keyed));
                 }
             },
         };
         let secured = async {
             let established = established?;
+            let place = self.agent.place_from_outside()?;
             let near = Socket::new(listening.domain, Type::STREAM, Some(Protocol::TCP))?;
             let (ours, shown) = join(&near, asker.peer.is_ipv6()).await?;
             let named = self.named(shown, real);
             listening.deliver(&near, real).await?;
-            Ok((established, ours, named))
+            Ok((established, ours, (named, place)))
         };
         match secured.await {
-            Ok((established, ours, named)) => {
+            Ok((established, ours, kept)) => {
                 let relaying = Relaying::new(&self.agent);
                 carry(ours, stream, established, asker.peer).await;
-                drop((named, relaying));
+                drop((kept, relaying));
                 Ok(())
             }
             Err(why) => {
@@ -188,6 +188,23 @@ impl Programs {
                 Err(why)
             }
         }
+    }
+
+    /// Gives the program a connection whose records the kernel makes.
+    async fn give_keyed(
+        &self,
+        held: &Held,
+        keyed: &Socket,
+        real: Names,
+        listening: &Arc<Listening>,
+    ) -> Result<(), Failure> {
+        let place = self.agent.place_from_outside()?;
+        // Before the program can close it.
+        let (copy, number) = (keyed.try_clone()?, inode(keyed)?);
+        let message = listening.deliver(keyed, real).await?;
+        let way = Way::Channel(Arc::downgrade(listening), message);
+        held.keep(copy, number, way, Some(place));
+        Ok(())
     }
 }
 

@@ -15,7 +15,6 @@ mod join;
 mod keyed;
 mod listen;
 mod open;
-mod places;
 
 #[cfg(test)]
 mod tests;
@@ -37,7 +36,7 @@ pub use held::Members;
 use open::inode;
 
 use super::preload::{PreloadListener, receive_request, send_answer};
-use super::{Agent, Asker, Failure};
+use super::{Agent, Asker, Complaint, Failure};
 use crate::io::random_seed;
 use crate::stcp::ktls;
 
@@ -120,11 +119,17 @@ impl Programs {
     }
 
     async fn serve_clients(self: &Arc<Self>) {
+        // Strangers can cause such lines.
+        let complaint = Arc::new(Mutex::new(Complaint::default()));
         loop {
             let client = self.listener.next().await;
-            let programs = Arc::clone(self);
+            let (programs, complaint) = (Arc::clone(self), Arc::clone(&complaint));
             tokio::spawn(async move {
-                if let Err(error) = programs.serve_client(&client).await {
+                let Err(error) = programs.serve_client(&client).await else {
+                    return;
+                };
+                let mut complaint = complaint.lock().unwrap_or_else(PoisonError::into_inner);
+                if complaint.is_due() {
                     tracing::warn!("a program's request was dropped: {error}");
                 }
             });

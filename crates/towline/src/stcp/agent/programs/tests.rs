@@ -12,7 +12,6 @@ use super::super::tests::{agent, send_with_descriptor};
 use super::held::{Held, Way};
 use super::listen::MAX_UNTAKEN;
 use super::open::inode;
-use super::places::{Place, place, stays_here};
 use super::{NONE, Programs};
 use crate::stcp::policy::tests::Folder;
 
@@ -183,14 +182,14 @@ fn a_socket_is_gone_when_no_process_of_the_run_has_it_twice_in_a_row() {
     let program = holder(stream);
     let pid = program.id() as i32;
     let held = Held::new(Box::new(move || vec![pid]));
-    held.keep(copy.into(), number, Way::Past);
+    held.keep(copy.into(), number, Way::Past, None);
     assert_eq!([look(&held), look(&held)], [(0, false); 2], "it has it");
     end(program);
     let looks = [look(&held), look(&held), look(&held)];
     assert_eq!(looks, [(0, true), (1, false), (0, false)]);
 
     let (stream, number) = connect();
-    held.keep(stream.into(), number, Way::Answer);
+    held.keep(stream.into(), number, Way::Answer, None);
     assert_eq!([look(&held), look(&held)], [(0, false); 2], "on its way");
     held.on_arrived(number);
     assert_eq!([look(&held), look(&held)], [(0, true), (1, false)]);
@@ -209,36 +208,9 @@ fn a_socket_on_its_way_from_one_process_to_another_is_not_gone() {
         stream.try_clone().unwrap().into(),
         inode(&stream).unwrap(),
         Way::Past,
+        None,
     );
     assert_eq!([look(&held), look(&held)], [(0, false); 2]);
     end(program);
     assert_eq!([look(&held), look(&held)], [(0, true), (1, false)]);
-}
-
-#[test]
-fn only_what_stays_on_this_machine_is_its_own() {
-    let address = |text: &str| text.parse::<SocketAddr>().unwrap();
-    for here in [
-        "127.0.0.1:1",
-        "127.9.9.9:1",
-        "0.0.0.0:1",
-        "[::1]:1",
-        "[::]:1",
-    ] {
-        assert_eq!(place(address(here)).ok(), Some(Place::Loopback), "{here}");
-    }
-    // Documentation addresses are nobody's, and TcpListener may bind to our own only.
-    for there in ["192.0.2.200:1", "203.0.113.9:1", "[2001:db8::9]:1"] {
-        if TcpListener::bind((address(there).ip(), 0)).is_err() {
-            // There may be no way at all.
-            let found = place(address(there)).unwrap_or(Place::Away);
-            assert_eq!(found, Place::Away, "{there}");
-        }
-    }
-    let ends = |local, peer| stays_here(address(local), address(peer));
-    assert!(ends("10.0.0.1:1", "10.0.0.1:2"));
-    assert!(ends("10.0.0.1:1", "[::ffff:10.0.0.1]:2"));
-    assert!(ends("127.0.0.1:1", "127.0.0.2:2"));
-    assert!(!ends("10.0.0.1:1", "10.0.0.2:2"));
-    assert!(!ends("127.0.0.1:1", "10.0.0.2:2"));
 }

@@ -6,17 +6,17 @@
 //! it succeeds, and are then copied to the program over loopback. The redirect itself is the
 //! caller's. Without this process nobody listens at the doors, so connections are refused.
 
-mod local;
 mod original;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::{Semaphore, SemaphorePermit, watch};
+use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::timeout;
 use towline_stcp::Established;
 use towline_wire::{Carrier, Side};
@@ -24,6 +24,7 @@ use towline_wire::{Carrier, Side};
 use super::super::splice::splice;
 use super::super::stream::Stream;
 use super::handshake::Wire;
+use super::places::{self, Place};
 use super::{Agent, Asker, Complaint, Failure};
 
 /// Connections that wait to be accepted.
@@ -35,10 +36,6 @@ pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Where the doors are, if the system lets us: programs may outlive us, redirected there still, and
 /// no other user shall listen in our place.
 const PRIVILEGED: std::ops::Range<u16> = 512..1024;
-
-/// Cap: of so many descriptors that the process may have, one relayed connection from outside. Each
-/// takes two, so half of them are left for what programs open.
-const DESCRIPTORS_EACH: usize = 4;
 
 /// The two doors.
 #[derive(Debug)]
@@ -281,19 +278,19 @@ impl Agent {
 
     /// A peer wants to reach a program here: its handshake first, then a place among those from
     /// outside and the way to the program.
-    async fn join_server<'a>(
-        &'a self,
+    async fn join_server(
+        &self,
         peer: &TcpStream,
         to: SocketAddr,
         asker: &Asker,
-        place: &mut Option<SemaphorePermit<'a>>,
+        place: &mut Option<OwnedSemaphorePermit>,
     ) -> Result<(TcpStream, Established), Failure> {
         // A connection that this machine only forwards; the way on is not for clear bytes.
-        if !local::is_local(to.ip())? {
+        if places::place(to)? == Place::Away {
             return Err(Failure::Elsewhere(to));
         }
         let established = self.secure(peer, asker).await?;
-        *place = Some(self.outside.try_acquire().map_err(|_| Failure::Full)?);
+        *place = Some(self.place_from_outside()?);
         Ok((connect(to).await?, established))
     }
 
@@ -360,13 +357,8 @@ pub(super) async fn connect(to: SocketAddr) -> Result<TcpStream, Failure> {
     Ok(stream)
 }
 
-/// How many connections from outside there may be at once.
-pub(super) fn most_from_outside(descriptors: usize) -> usize {
-    (descriptors / DESCRIPTORS_EACH).min(Semaphore::MAX_PERMITS)
-}
-
 /// The other end shall see ECONNRESET.
-pub(super) fn reset(stream: &TcpStream) {
+pub(super) fn reset(stream: &impl AsFd) {
     let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
 }
 
