@@ -148,7 +148,11 @@ def connect(host, port, free, another):
     # What would go past the agent.
     fails((errno.EOPNOTSUPP,), socket.socket().sendto, b"x", socket.MSG_FASTOPEN, (host, port))
     fails((errno.EPROTONOSUPPORT,), socket.socket, socket.AF_INET, socket.SOCK_SEQPACKET, 132)
+    fails((errno.EPROTONOSUPPORT,), socket.socket, 21, socket.SOCK_SEQPACKET)
+    fails((errno.EPROTONOSUPPORT,), socket.socket, socket.AF_INET, socket.SOCK_RAW, 6)
+    fails((errno.EPROTONOSUPPORT,), socket.socket, socket.AF_INET6, socket.SOCK_RAW, 255)
     fails((errno.EPERM,), socket.socket().setsockopt, socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"eth0")
+    fails((errno.EPERM,), socket.socket().setsockopt, socket.SOL_SOCKET, 62, 2)
     # Others are left alone.
     here, there = socket.socketpair()
     here.sendall(b"unix")

@@ -7,11 +7,11 @@ use std::process::Command;
 use rustix::process::Signal;
 
 use crate::common::{Running, wait_until};
-use crate::net::{CLIENT_SECOND, Net, SERVER};
+use crate::net::{CLIENT, CLIENT_SECOND, Net, SERVER};
 use crate::{
     MARKER, REDIS, Upgraded, a_thousand_connections_leave_nothing, assert_encrypted,
     everything_arrives, nginx_and_curl_are_encrypted, redis_refuses_plaintext, restless, run, said,
-    serve_by, silent_clients_do_not_delay,
+    serve_by, silent_clients_do_not_delay, wait_for_port_at,
 };
 
 /// Nobody in particular.
@@ -150,20 +150,82 @@ fn without_root_a_static_program_is_refused_and_a_static_child_as_well() {
     let script = format!("echo {MARKER} | busybox nc {SERVER} 6379; echo ended $?");
     let child = client(&["sh", "-c", &script]).expect(0, &["Protocol not supported"]);
     assert!(!child.stdout.contains("ended 0"), "{child:?}");
-    // And one that goes on with the shim's socket by itself: it reaches nobody.
-    let past = format!(
-        "import ctypes, socket, struct; s = socket.socket(); s.settimeout(2)\n\
-         to = struct.pack('=H', 2) + struct.pack('!H', 6379) + socket.inet_aton('{SERVER}') + bytes(8)\n\
-         print(ctypes.CDLL(None).syscall(42, s.fileno(), to, 16))\n\
-         try: print(s.send(b'{MARKER}'))\n\
-         except OSError as error: print(error)"
-    );
-    if cfg!(target_arch = "x86_64") && PathBuf::from(PYTHON).exists() {
-        let past = client(&[PYTHON, "-c", &past]).expect(0, &["-1"]);
-        assert!(!past.stdout.contains(&MARKER.len().to_string()), "{past:?}");
-    }
     let seen = sniffer.stop();
     assert_eq!(seen.marked, 0, "{seen:?}");
+}
+
+/// At the server's host, for whoever comes in clear.
+fn plain_echo(net: &Net, port: u16) -> Running {
+    let script = format!(
+        "import socketserver as s\n\
+         class Echo(s.StreamRequestHandler):\n\
+         \x20def handle(self): self.wfile.write(b'plain\\n'); self.wfile.writelines(self.rfile)\n\
+         s.ThreadingTCPServer(('', {port}), Echo).serve_forever()"
+    );
+    let running = Running::start(net.program(&net.server, [PYTHON, "-c", &script]));
+    crate::wait_for_port(net, port);
+    running
+}
+
+#[test]
+fn without_root_no_socket_leads_past_the_agent() {
+    let Some(net) = Net::new(&["setpriv", PYTHON]) else {
+        return;
+    };
+    if !cfg!(target_arch = "x86_64") {
+        return println!("SKIPPED: it makes system calls by their numbers of x86-64");
+    }
+    let _plain = plain_echo(&net, 7400);
+    let script = net.scratch.path("past.py");
+    std::fs::write(&script, include_str!("past.py")).unwrap();
+    let sniffer = net.sniff(MARKER);
+    let client = [
+        PYTHON,
+        script.to_str().unwrap(),
+        SERVER,
+        "7400",
+        "7401",
+        MARKER,
+    ];
+    let mut client = Upgraded::start(by_user(&net, &net.client, &client));
+    wait_for_port_at(&net, &net.client, 7401);
+    let come = format!("import socket; socket.create_connection(('{CLIENT}', 7401)).recv(1)");
+    run(by_user(&net, &net.server, &[PYTHON, "-c", &come]));
+    let ended = client.0.take().unwrap().wait();
+    let ended = ended.expect(
+        0,
+        &["stopped one from outside", "stopped one from 127.0.0.1"],
+    );
+    assert!(!ended.stdout.contains("reached"), "{ended:?}");
+    assert_eq!(ended.stdout.matches("stopped").count(), 7, "{ended:?}");
+    let seen = sniffer.stop();
+    assert_eq!(seen.marked, 0, "{seen:?}");
+}
+
+#[test]
+fn without_root_an_own_address_that_leads_elsewhere_is_secured() {
+    let Some(net) = Net::new(&["setpriv", PYTHON, "redis-server", "redis-cli"]) else {
+        return;
+    };
+    let _server = serve_by(by_user, &net, 6379, REDIS);
+    let _plain = plain_echo(&net, 7400);
+    // As a cluster's ports on each of its hosts.
+    let rules = format!(
+        "table ip elsewhere {{ chain out {{ type nat hook output priority -100; \
+         ip daddr {CLIENT} tcp dport 30080 dnat to {SERVER}:6379; \
+         ip daddr {CLIENT} tcp dport 30081 dnat to {SERVER}:7400; }}; }}"
+    );
+    run(net.program(&net.client, ["nft", &rules])).expect(0, &[]);
+    let sniffer = net.sniff(MARKER);
+    let echo = |port| {
+        let echo = ["redis-cli", "-h", CLIENT, "-p", port, "echo", MARKER];
+        run(by_user(&net, &net.client, &echo))
+    };
+    echo("30080").expect(0, &[MARKER]);
+    let refused = echo("30081");
+    assert!(!refused.stdout.contains(MARKER), "{refused:?}");
+    assert!(refused.stderr.contains("does not speak TLS"), "{refused:?}");
+    assert_encrypted(sniffer, 1000);
 }
 
 #[test]

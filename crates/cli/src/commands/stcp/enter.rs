@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::Read as _;
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -65,7 +65,7 @@ impl EnterArgs {
             forbid_clear_tcp(self.protocol).map_err(|error| {
                 Failure::new(Exit::Other, format!("the filter (seccomp): {error}"))
             })?;
-            command.env("LD_PRELOAD", shim);
+            command.env("LD_PRELOAD", before_others(shim));
             match self.protocol {
                 Some(protocol) => {
                     command.env("TOWLINE_STCP_PROTOCOL", protocol.to_string());
@@ -89,6 +89,16 @@ impl EnterArgs {
             format!("{}: {error}", program.display()),
         ))
     }
+}
+
+/// The shim before what else is preloaded: a memory allocator, say.
+fn before_others(shim: &Path) -> OsString {
+    let mut all = shim.as_os_str().to_owned();
+    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        all.push(":");
+        all.push(others);
+    }
+    all
 }
 
 /// Flags of `probe`: one of them.

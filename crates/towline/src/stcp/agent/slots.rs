@@ -51,6 +51,14 @@ impl Slots {
         }
     }
 
+    /// As many places, for something else.
+    pub(super) fn like(&self) -> Self {
+        Self {
+            most: self.most,
+            ..Self::default()
+        }
+    }
+
     /// Takes a place; the future ends when it is needed for another.
     pub(super) fn enter(&self) -> (Slot, impl Future<Output = ()> + Send + use<>) {
         let (sender, receiver) = oneshot::channel();
@@ -68,6 +76,11 @@ impl Slots {
         (slot, async {
             let _ = receiver.await;
         })
+    }
+
+    #[cfg(test)]
+    pub(super) fn most(&self) -> usize {
+        self.most
     }
 
     pub(super) fn len(&self) -> usize {

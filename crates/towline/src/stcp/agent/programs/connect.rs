@@ -7,20 +7,25 @@
 //! whose records the kernel makes (`keyed`); it waits in any case.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use socket2::Socket;
-use tokio::io::copy_bidirectional;
 use tokio::net::TcpStream;
+use tokio::time::sleep;
 use towline_stcp::Established;
 use towline_wire::{AgentRequest, AgentStatus, Side};
 
 use super::super::places::{Place, canonical, place, stays_here};
-use super::super::relay::{Relaying, carry, connect as connect_to, reset, unspecified};
+use super::super::relay::{Relaying, carry, dial, reset, unspecified};
 use super::super::{Asker, Failure};
-use super::join::{bound_to, join};
-use super::{Names, Programs, confined, errno};
+use super::join::{bound_to, copy, join};
+use super::{Names, Programs, confined};
+
+/// At a connection that stays here, before it counts as one that does not.
+const LOOKS: u32 = 3;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
 
 impl Programs {
     pub(super) async fn connect(
@@ -34,59 +39,57 @@ impl Programs {
             let _ = ours.try_write(format!("{}\n", to.port()).as_bytes());
             return Ok((AgentStatus::Done, None));
         }
-        let from = canonical(bound_to(&socket)?).ip();
+        let from = canonical(bound_to(&socket)?);
+        // Loopback cannot be reached from other addresses of ours, nor can other machines from it.
+        let is_elsewhere = !from.ip().is_unspecified() && !from.ip().is_loopback();
         let place = place(to).map_err(Failure::Call)?;
-        if let (Place::Away, Some(held)) = (place, &self.held) {
-            let asker = self.asker(request, Side::Client, to);
+        if place == Place::Loopback && !is_elsewhere {
+            return Ok((AgentStatus::StaysHere, None));
+        }
+        let from = match is_elsewhere {
+            true => from,
+            false => SocketAddr::new(unspecified(to.ip()), from.port()),
+        };
+        if from.port() != 0 {
+            // Of both sockets, or the address could not be had twice.
+            socket.set_reuse_address(true)?;
+        }
+        let near = match place {
+            Place::Away => None,
+            Place::Loopback | Place::Own => dial_here(from, to).await?,
+        };
+        let asker = self.asker(request, Side::Client, to);
+        if let (None, Some(held)) = (&near, &self.held) {
             let keyed = self.connect_keyed(held, &socket, from, to, &asker).await?;
             return Ok((AgentStatus::Done, Some(keyed)));
         }
-        if from.is_unspecified() || from.is_loopback() {
-            let status = match place {
-                Place::Loopback => AgentStatus::StaysHere,
-                Place::Own => self.connect_here(&socket, to).await?,
-                Place::Away => {
-                    let asker = self.asker(request, Side::Client, to);
-                    self.connect_away(&socket, unspecified(to.ip()), to, asker)
-                        .await?
-                }
-            };
-            return Ok((status, None));
-        }
-        let instead = confined(socket.domain()?)?;
-        instead.set_nonblocking(socket.nonblocking()?)?;
-        let status = match place {
-            Place::Loopback | Place::Own => self.connect_here(&instead, to).await?,
-            Place::Away => {
-                let asker = self.asker(request, Side::Client, to);
-                self.connect_away(&instead, from, to, asker).await?
-            }
+        let instead = match is_elsewhere {
+            true => Some(confined(socket.domain()?)?),
+            false => None,
         };
-        Ok((status, Some(instead)))
+        if let Some(instead) = &instead {
+            instead.set_nonblocking(socket.nonblocking()?)?;
+        }
+        let joining = instead.as_ref().unwrap_or(&socket);
+        let status = match near {
+            Some(near) => self.connect_here(joining, near, to).await?,
+            None => self.connect_away(joining, from, to, asker).await?,
+        };
+        Ok((status, instead))
     }
 
     /// To an address of this machine: bytes are copied as they are.
     async fn connect_here(
         self: &Arc<Self>,
         socket: &Socket,
+        near: TcpStream,
         to: SocketAddr,
     ) -> Result<AgentStatus, Failure> {
-        let mut other = connect_to(to).await?;
-        let real = Names {
-            local: other.local_addr()?,
-            peer: other.peer_addr()?,
-        };
-        if !stays_here(real.local, real.peer) {
-            return Err(errno(libc::ENETUNREACH));
-        }
-        let (mut ours, shown) = join(socket, to.is_ipv6()).await?;
-        let named = self.named(shown, real);
+        let (ours, shown) = join(socket, to.is_ipv6()).await?;
+        let named = self.named(shown, real(&near, to)?);
         let relaying = Relaying::new(&self.agent);
         tokio::spawn(async move {
-            if copy_bidirectional(&mut ours, &mut other).await.is_err() {
-                reset(&ours);
-                reset(&other);
-            }
+            copy(ours, near).await;
             drop((named, relaying));
         });
         Ok(AgentStatus::Done)
@@ -95,7 +98,7 @@ impl Programs {
     async fn connect_away(
         self: &Arc<Self>,
         socket: &Socket,
-        from: IpAddr,
+        from: SocketAddr,
         to: SocketAddr,
         asker: Asker,
     ) -> Result<AgentStatus, Failure> {
@@ -146,6 +149,21 @@ impl Programs {
         });
         Ok(())
     }
+}
+
+/// A connection to an address of this machine; `None` if a firewall has sent it elsewhere.
+async fn dial_here(from: SocketAddr, to: SocketAddr) -> Result<Option<TcpStream>, Failure> {
+    let near = dial(from, to).await?;
+    let local = near.local_addr()?;
+    // The kernel may need a moment to make the other end.
+    for _ in 0..LOOKS {
+        if stays_here(local, to) {
+            return Ok(Some(near));
+        }
+        sleep(BETWEEN_LOOKS).await;
+    }
+    tracing::info!(%to, "an address of this machine, but no socket here has this connection: it is secured");
+    Ok(None)
 }
 
 fn real(secure: &TcpStream, to: SocketAddr) -> io::Result<Names> {

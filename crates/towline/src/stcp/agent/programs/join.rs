@@ -6,10 +6,12 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use socket2::{Domain, Socket};
+use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
 use super::super::places::canonical;
+use super::super::relay::reset;
 use super::Names;
 
 /// Loopback answers at once.
@@ -52,11 +54,19 @@ pub(super) async fn join(socket: &Socket, v6: bool) -> io::Result<(TcpStream, Na
     };
     let joined = timeout(JOIN_TIMEOUT, joined).await;
     if waits {
-        socket.set_nonblocking(false)?;
         // The second call is the one that says so; the program's next is one too many.
         let _ = socket.connect(&to.into());
+        socket.set_nonblocking(false)?;
     }
     joined.map_err(|_| io::Error::from_raw_os_error(libc::ENETUNREACH))?
+}
+
+/// Copies between a program and its peer on this machine, to the end.
+pub(super) async fn copy(mut ours: TcpStream, mut near: TcpStream) {
+    if copy_bidirectional(&mut ours, &mut near).await.is_err() {
+        reset(&ours);
+        reset(&near);
+    }
 }
 
 /// The socket's own address.

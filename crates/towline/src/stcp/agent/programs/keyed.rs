@@ -52,7 +52,7 @@ impl Programs {
         self: &Arc<Self>,
         held: &Held,
         socket: &Socket,
-        from: IpAddr,
+        from: SocketAddr,
         to: SocketAddr,
         asker: &Asker,
     ) -> Result<Socket, Failure> {
@@ -108,13 +108,11 @@ impl Programs {
 }
 
 /// A connection with the family, the address and the options of the program's socket.
-async fn dial(like: &Socket, from: IpAddr, to: SocketAddr) -> io::Result<TcpStream> {
+async fn dial(like: &Socket, from: SocketAddr, to: SocketAddr) -> io::Result<TcpStream> {
     let domain = like.domain()?;
     let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
     inherit(like, &socket);
-    if !from.is_unspecified() {
-        // Both, or the address could not be had twice.
-        like.set_reuse_address(true)?;
+    if from.port() != 0 {
         socket.set_reuse_address(true)?;
         socket.bind(&like.local_addr()?)?;
     }

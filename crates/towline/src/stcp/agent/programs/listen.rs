@@ -19,7 +19,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use towline_wire::{AgentAnswer, AgentRequest, AgentStatus, Side, listening_name};
 
 use super::super::handshake::registered;
@@ -28,10 +28,10 @@ use super::super::preload::send_answer;
 use super::super::relay::{Relaying, carry, reset};
 use super::super::{Asker, Complaint, Failure};
 use super::held::{Held, Way, unsent};
-use super::join::{bound_to, join};
+use super::join::{bound_to, copy, join};
 use super::keyed::{Keyed, inherit};
 use super::open::inode;
-use super::{Names, Programs, random};
+use super::{LOOPBACK, Named, Names, Programs, confined, random};
 
 /// Cap: connections that a program has not accepted, besides a few in the channel. One more is reset.
 pub(super) const MAX_UNTAKEN: usize = 128;
@@ -149,10 +149,15 @@ impl Programs {
             peer: from,
         };
         if stays_here(real.local, from) {
-            let stream = stream.into_std()?;
-            stream.set_nonblocking(false)?;
-            listening.deliver(&stream, real).await?;
-            return Ok(());
+            let given = self.give_clear(&stream, real, listening).await;
+            return match given.inspect_err(|_| reset(&stream))? {
+                None => Ok(()),
+                Some((ours, kept)) => {
+                    copy(ours, stream).await;
+                    drop(kept);
+                    Ok(())
+                }
+            };
         }
         let (stream, established) = match &self.held {
             None => {
@@ -170,10 +175,7 @@ impl Programs {
         let secured = async {
             let established = established?;
             let place = self.agent.place_from_outside()?;
-            let near = Socket::new(listening.domain, Type::STREAM, Some(Protocol::TCP))?;
-            let (ours, shown) = join(&near, asker.peer.is_ipv6()).await?;
-            let named = self.named(shown, real);
-            listening.deliver(&near, real).await?;
+            let (ours, named) = self.give_joined(real, listening).await?;
             Ok((established, ours, (named, place)))
         };
         match secured.await {
@@ -188,6 +190,39 @@ impl Programs {
                 Err(why)
             }
         }
+    }
+
+    /// Gives the program a connection that stays here: itself, or from another address of ours, which
+    /// cannot be confined, one to this process in its place.
+    async fn give_clear(
+        self: &Arc<Self>,
+        stream: &TcpStream,
+        real: Names,
+        listening: &Listening,
+    ) -> Result<Option<(TcpStream, (Named, OwnedSemaphorePermit))>, Failure> {
+        if canonical(real.local).ip().is_loopback() {
+            let socket = Socket::from(stream.as_fd().try_clone_to_owned()?);
+            socket.bind_device(Some(LOOPBACK))?;
+            socket.set_nonblocking(false)?;
+            listening.deliver(&socket, real).await?;
+            return Ok(None);
+        }
+        let place = self.agent.place_from_outside()?;
+        let (ours, named) = self.give_joined(real, listening).await?;
+        Ok(Some((ours, (named, place))))
+    }
+
+    /// Gives the program a connection to this process, in the place of the `real` one.
+    async fn give_joined(
+        self: &Arc<Self>,
+        real: Names,
+        listening: &Listening,
+    ) -> Result<(TcpStream, Named), Failure> {
+        let near = confined(listening.domain)?;
+        let (ours, shown) = join(&near, canonical(real.peer).is_ipv6()).await?;
+        let named = self.named(shown, real);
+        listening.deliver(&near, real).await?;
+        Ok((ours, named))
     }
 
     /// Gives the program a connection whose records the kernel makes.

@@ -36,6 +36,7 @@ pub use held::Members;
 use open::inode;
 
 use super::preload::{PreloadListener, receive_request, send_answer};
+use super::slots::Slots;
 use super::{Agent, Asker, Complaint, Failure};
 use crate::io::random_seed;
 use crate::stcp::ktls;
@@ -57,6 +58,8 @@ pub struct Programs {
     name: String,
     token: u64,
     probe: SocketAddr,
+    /// Who has connected and not yet shown the token.
+    strangers: Slots,
     /// Where the kernel makes the records.
     held: Option<Arc<Held>>,
     /// The real addresses of relayed connections, by those that the programs' sockets have.
@@ -82,6 +85,7 @@ impl Programs {
         probe: SocketAddr,
         members: Option<Members>,
     ) -> io::Result<Self> {
+        let strangers = agent.servers.like();
         let token = random()?;
         let name = format!("towline-stcp-{:016x}", random()?);
         Ok(Self {
@@ -90,6 +94,7 @@ impl Programs {
             name,
             token,
             probe,
+            strangers,
             held: members.map(|members| Arc::new(Held::new(members))),
             names: Mutex::default(),
         })
@@ -138,10 +143,15 @@ impl Programs {
 
     /// One request.
     async fn serve_client(self: &Arc<Self>, client: &AsyncFd<Socket>) -> io::Result<()> {
-        let received = timeout(REQUEST_TIMEOUT, receive_request(client)).await;
+        let (slot, evicted) = self.strangers.enter();
+        let received = tokio::select! {
+            received = timeout(REQUEST_TIMEOUT, receive_request(client)) => received,
+            () = evicted => return Err(io::Error::other("too many ask nothing: this was the oldest")),
+        };
         let Some((request, socket)) = received.map_err(|_| io::ErrorKind::TimedOut)?? else {
             return Ok(());
         };
+        drop(slot);
         if request.token != self.token {
             return Err(io::ErrorKind::PermissionDenied.into());
         }

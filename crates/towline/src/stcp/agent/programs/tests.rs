@@ -12,7 +12,7 @@ use super::super::tests::{agent, send_with_descriptor};
 use super::held::{Held, Way};
 use super::listen::MAX_UNTAKEN;
 use super::open::inode;
-use super::{NONE, Programs};
+use super::{NONE, Programs, REQUEST_TIMEOUT};
 use crate::stcp::policy::tests::Folder;
 
 /// The shim's part. A descriptor that comes along is closed.
@@ -82,6 +82,30 @@ async fn a_stranger_without_the_token_gets_nothing() {
         assert_eq!(refused.1, Some(AgentStatus::Failed(libc::EINVAL)));
         let refused = ask(&programs, token, Operation::Handshake, None);
         assert_eq!(refused.1, Some(AgentStatus::Failed(libc::EINVAL)));
+    };
+    tokio::task::spawn_blocking(work).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn strangers_who_ask_nothing_leave_room_for_the_programs() {
+    let folder = Folder::new();
+    let programs = programs(&folder);
+    let work = move || {
+        let most = programs.strangers.most();
+        let silent = || {
+            let silent = Socket::new(Domain::UNIX, Type::SEQPACKET, None).unwrap();
+            let name = format!("\0{}", programs.name);
+            silent.connect(&SockAddr::unix(name).unwrap()).unwrap();
+            silent
+        };
+        let first = silent();
+        let _others: Vec<_> = (0..most).map(|_| silent()).collect();
+        // Sooner than for want of a request.
+        first.set_read_timeout(Some(REQUEST_TIMEOUT / 2)).unwrap();
+        assert_eq!(Read::read(&mut &first, &mut [0]).unwrap(), 0);
+        let served = ask(&programs, programs.token, Operation::Socket, None);
+        assert_eq!(served.1, Some(AgentStatus::Done));
+        assert!(programs.strangers.len() <= most);
     };
     tokio::task::spawn_blocking(work).await.unwrap();
 }

@@ -235,7 +235,7 @@ impl Agent {
         };
         let mut place = None;
         let joined = match side {
-            Side::Client => self.join_client(unspecified(to.ip()), to, &asker).await,
+            Side::Client => self.join_client(anywhere(to), to, &asker).await,
             Side::Server => self.join_server(&stream, to, &asker, &mut place).await,
         };
         let (other, established) = match joined {
@@ -257,21 +257,11 @@ impl Agent {
     /// A program wants to go `to`: the TLS connection there, `from` this address of ours.
     pub(super) async fn join_client(
         &self,
-        from: IpAddr,
+        from: SocketAddr,
         to: SocketAddr,
         asker: &Asker,
     ) -> Result<(TcpStream, Established), Failure> {
-        let socket = match to {
-            SocketAddr::V4(_) => TcpSocket::new_v4()?,
-            SocketAddr::V6(_) => TcpSocket::new_v6()?,
-        };
-        // To bind takes a port from all destinations.
-        if !from.is_unspecified() {
-            socket.bind((from, 0).into())?;
-        }
-        let secure = timeout(CONNECT_TIMEOUT, socket.connect(to))
-            .await
-            .map_err(|_| io::Error::from_raw_os_error(libc::ETIMEDOUT))??;
+        let secure = dial(from, to).await?;
         let established = self.secure(&secure, asker).await?;
         Ok((secure, established))
     }
@@ -291,7 +281,7 @@ impl Agent {
         }
         let established = self.secure(peer, asker).await?;
         *place = Some(self.place_from_outside()?);
-        Ok((connect(to).await?, established))
+        Ok((dial(anywhere(to), to).await?, established))
     }
 
     pub(super) async fn secure(
@@ -348,13 +338,27 @@ pub(super) async fn carry(
     }
 }
 
-/// A plain connection.
-pub(super) async fn connect(to: SocketAddr) -> Result<TcpStream, Failure> {
-    let stream = timeout(CONNECT_TIMEOUT, TcpStream::connect(to))
+/// A plain connection, `from` this address of ours.
+pub(super) async fn dial(from: SocketAddr, to: SocketAddr) -> io::Result<TcpStream> {
+    let socket = match to {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    // To bind takes a port from all destinations.
+    if from != anywhere(to) {
+        socket.set_reuseaddr(true)?;
+        socket.bind(from)?;
+    }
+    let stream = timeout(CONNECT_TIMEOUT, socket.connect(to))
         .await
         .map_err(|_| io::Error::from_raw_os_error(libc::ETIMEDOUT))??;
     stream.set_nodelay(true)?;
     Ok(stream)
+}
+
+/// No address and no port, of the family of `to`.
+fn anywhere(to: SocketAddr) -> SocketAddr {
+    SocketAddr::new(unspecified(to.ip()), 0)
 }
 
 /// The other end shall see ECONNRESET.
