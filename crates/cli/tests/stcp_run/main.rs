@@ -406,6 +406,54 @@ back.accept()[0].sendall(b'welcome')
     }
 }
 
+#[test]
+fn a_peer_that_stays_does_not_hold_what_a_program_has_closed() {
+    let Some(net) = Net::new(&["python3", "prlimit"]) else {
+        return;
+    };
+    // The kernel forgets sooner what a program has closed.
+    let sooner = "echo 1 > /proc/sys/net/ipv4/tcp_fin_timeout";
+    run(net.program(&net.server, ["sh", "-c", sooner])).expect(0, &[]);
+    let server = "
+import socket
+door = socket.create_server(('0.0.0.0', 7300), backlog=200)
+while True:
+    visitor = door.accept()[0]
+    visitor.sendall(b'!')
+    visitor.close()
+";
+    let client = format!(
+        "
+import socket, time
+def greeted():
+    s = socket.create_connection(('{SERVER}', 7300))
+    try:
+        return s if s.recv(1) else None
+    except ConnectionResetError:
+        return None
+stay = [greeted() for _ in range(64)]
+assert None not in stay
+print('full' if not greeted() else 'never full')
+end = time.monotonic() + 30
+while not greeted():
+    assert time.monotonic() < end
+    time.sleep(1)
+print('room again')
+"
+    );
+    let towline = env!("CARGO_BIN_EXE_towline");
+    for tier in ["relay", "user-relay"] {
+        let limited = ["prlimit", "--nofile=256:256", towline, "stcp", "run"];
+        let server = ["--tier", tier, "--", "python3", "-c", server];
+        let server = [&limited[..], &server].concat();
+        let server = Upgraded::start(net.program(&net.server, server));
+        wait_for_port(&net, 7300);
+        let client = upgraded(&net, &net.client, &["python3", "-c", &client]);
+        run(client).expect(0, &["full", "room again"]);
+        server.end();
+    }
+}
+
 /// A client that connects in vain or not, again and again, and says how it went, as long as
 /// there is a place for it.
 fn restless(net: &Net, start: Start) -> Command {

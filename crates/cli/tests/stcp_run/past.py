@@ -3,11 +3,12 @@
 import ctypes
 import errno
 import os
+import platform
 import socket
 import struct
 import sys
 
-CONNECT = 42
+CONNECT = {"x86_64": 42, "aarch64": 203}[platform.machine()]
 libc = ctypes.CDLL(None, use_errno=True)
 
 

@@ -5,19 +5,24 @@
 //! FIN and close_notify stand for each other, and a cut is a RST on the other side.
 
 use std::future::poll_fn;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
-use socket2::SockRef;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional_with_sizes};
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, copy_bidirectional_with_sizes};
 use tokio::net::TcpStream;
 use towline_stcp::{Buffers, Read, Session};
 
 use super::stream::Stream;
 use super::user::{BUFFERS, ROOM, SCRATCH, end_of_writing, poll_receive, poll_send, try_send};
+
+/// How long the clear side may be silent before it is asked whether it is there. A program that has
+/// closed is forgotten by its kernel after a minute (tcp_fin_timeout), and a peer that goes on must
+/// not hold us longer.
+const SILENCE: Duration = Duration::from_secs(10);
 
 /// What went through.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,6 +49,11 @@ pub struct SpliceError {
 /// # Errors
 /// Either connection was cut off or broke; the other one is reset.
 pub async fn splice(clear: TcpStream, secure: Stream) -> Result<Spliced, SpliceError> {
+    let often = TcpKeepalive::new()
+        .with_time(SILENCE)
+        .with_interval(SILENCE);
+    // One that is gone already says so at the first read.
+    let _ = SockRef::from(&clear).set_tcp_keepalive(&often);
     let (tcp, records) = match secure.into_parts() {
         Ok(parts) => parts,
         Err(secure) => return copy(clear, secure).await,
@@ -59,7 +69,11 @@ pub async fn splice(clear: TcpStream, secure: Stream) -> Result<Spliced, SpliceE
         opened_all: false,
         spliced: Spliced::default(),
     };
-    let result = poll_fn(|cx| splice.poll(cx)).await;
+    let result = tokio::select! {
+        biased;
+        result = poll_fn(|cx| splice.poll(cx)) => result,
+        error = broken(&clear) => Err(error),
+    };
     let spliced = splice.spliced;
     result.map(|()| spliced).map_err(|error| {
         reset(&clear);
@@ -70,17 +84,54 @@ pub async fn splice(clear: TcpStream, secure: Stream) -> Result<Spliced, SpliceE
 
 /// The same where the kernel makes the records.
 async fn copy(clear: TcpStream, secure: Stream) -> Result<Spliced, SpliceError> {
-    let (mut clear, mut secure) = (Counted(clear, 0), Counted(secure, 0));
-    let result = copy_bidirectional_with_sizes(&mut clear, &mut secure, ROOM, ROOM).await;
+    let (mut near, mut secure) = (Counted(Clear(&clear), 0), Counted(secure, 0));
+    let result = tokio::select! {
+        biased;
+        result = copy_bidirectional_with_sizes(&mut near, &mut secure, ROOM, ROOM) => result,
+        error = broken(&clear) => Err(error),
+    };
     let spliced = Spliced {
         sealed: secure.1,
-        opened: clear.1,
+        opened: near.1,
     };
     result.map(|_| spliced).map_err(|error| {
-        reset(&clear.0);
+        reset(&clear);
         reset(secure.0.tcp());
         SpliceError { spliced, error }
     })
+}
+
+/// The clear side, while somebody else watches it.
+struct Clear<'s>(&'s TcpStream);
+
+impl AsyncRead for Clear<'_> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let received = ready!(poll_receive(self.0, cx, buffer.initialize_unfilled()))?;
+        buffer.advance(received);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Clear<'_> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        poll_send(self.0, cx, data)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(end_of_writing(self.0))
+    }
 }
 
 /// A stream, and how much was written to it.
@@ -113,6 +164,14 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+/// When a connection is gone: one that has ended its stream tells it to nobody who reads.
+async fn broken(tcp: &TcpStream) -> io::Error {
+    match tcp.ready(Interest::ERROR).await {
+        Ok(_) => ErrorKind::ConnectionReset.into(),
+        Err(error) => error,
     }
 }
 
