@@ -78,7 +78,6 @@ impl Slots {
         })
     }
 
-    #[cfg(test)]
     pub(super) fn most(&self) -> usize {
         self.most
     }

@@ -1,6 +1,7 @@
 //! Messages of Unix sockets with a descriptor beside them.
 
 use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use socket2::Socket;
@@ -10,6 +11,26 @@ use towline_wire::{AGENT_REQUEST_LEN, AgentAnswer, AgentRequest};
 
 /// Room for the one descriptor of a message, aligned as its header must be.
 type Control = [u64; 8];
+
+/// The next request, which stays to be received; `None` once the program has closed.
+///
+/// # Errors
+/// When it is no request.
+pub(in super::super) async fn peek_request(
+    client: &AsyncFd<Socket>,
+) -> io::Result<Option<AgentRequest>> {
+    let mut bytes = [MaybeUninit::uninit(); AGENT_REQUEST_LEN];
+    let peek = |client: &Socket| client.peek(&mut bytes);
+    let len = client.async_io(Interest::READABLE, peek).await?;
+    if len == 0 {
+        return Ok(None);
+    }
+    // SAFETY: so many were written.
+    let bytes = unsafe { bytes[..len].assume_init_ref() };
+    let request = AgentRequest::parse(bytes)
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    Ok(Some(request))
+}
 
 /// The next request and the socket beside it; `None` once the program has closed.
 ///

@@ -10,7 +10,7 @@ use tokio::io::unix::AsyncFd;
 
 use super::Complaint;
 use super::handshake::registered;
-pub(super) use messages::{receive_request, send_answer};
+pub(super) use messages::{peek_request, receive_request, send_answer};
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 128;

@@ -20,7 +20,7 @@ use towline_wire::{AgentRequest, AgentStatus, Side};
 use super::super::places::{Place, canonical, place, stays_here};
 use super::super::relay::{Relaying, carry, dial, reset, unspecified};
 use super::super::{Asker, Failure};
-use super::join::{bound_to, copy, join};
+use super::join::{bound_to, join};
 use super::{Names, Programs, confined};
 
 /// At a connection that stays here, before it counts as one that does not.
@@ -56,7 +56,13 @@ impl Programs {
         }
         let near = match place {
             Place::Away => None,
-            Place::Loopback | Place::Own => dial_here(from, to).await?,
+            // From there too: without that address the kernel sends nothing.
+            Place::Own if !is_elsewhere => {
+                let mut there = to;
+                there.set_port(from.port());
+                dial_here(there, to).await?
+            }
+            Place::Own | Place::Loopback => dial_here(from, to).await?,
         };
         let asker = self.asker(request, Side::Client, to);
         if let (None, Some(held)) = (&near, &self.held) {
@@ -86,10 +92,12 @@ impl Programs {
         to: SocketAddr,
     ) -> Result<AgentStatus, Failure> {
         let (ours, shown) = join(socket, to.is_ipv6()).await?;
-        let named = self.named(shown, real(&near, to)?);
+        let real = real(&near, to)?;
+        let named = self.named(shown, real);
         let relaying = Relaying::new(&self.agent);
+        let programs = Arc::clone(self);
         tokio::spawn(async move {
-            copy(ours, near).await;
+            programs.copy(ours, near, real).await;
             drop((named, relaying));
         });
         Ok(AgentStatus::Done)

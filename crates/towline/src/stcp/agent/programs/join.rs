@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::super::places::canonical;
 use super::super::relay::reset;
-use super::Names;
+use super::{Names, Programs};
 
 /// Loopback answers at once.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(2);
@@ -61,11 +61,18 @@ pub(super) async fn join(socket: &Socket, v6: bool) -> io::Result<(TcpStream, Na
     joined.map_err(|_| io::Error::from_raw_os_error(libc::ENETUNREACH))?
 }
 
-/// Copies between a program and its peer on this machine, to the end.
-pub(super) async fn copy(mut ours: TcpStream, mut near: TcpStream) {
-    if copy_bidirectional(&mut ours, &mut near).await.is_err() {
-        reset(&ours);
-        reset(&near);
+impl Programs {
+    /// Copies between a program and its peer on this machine, to the end, as long as the `real` ends
+    /// are here.
+    pub(super) async fn copy(&self, mut ours: TcpStream, mut near: TcpStream, real: Names) {
+        let is_whole = tokio::select! {
+            copied = copy_bidirectional(&mut ours, &mut near) => copied.is_ok(),
+            () = self.addresses.until_gone([real.local, real.peer]) => false,
+        };
+        if !is_whole {
+            reset(&ours);
+            reset(&near);
+        }
     }
 }
 

@@ -28,7 +28,7 @@ use super::super::preload::send_answer;
 use super::super::relay::{Relaying, carry, reset};
 use super::super::{Asker, Complaint, Failure};
 use super::held::{Held, Way, unsent};
-use super::join::{bound_to, copy, join};
+use super::join::{bound_to, join};
 use super::keyed::{Keyed, inherit};
 use super::open::inode;
 use super::{LOOPBACK, Named, Names, Programs, confined, random};
@@ -153,7 +153,7 @@ impl Programs {
             return match given.inspect_err(|_| reset(&stream))? {
                 None => Ok(()),
                 Some((ours, kept)) => {
-                    copy(ours, stream).await;
+                    self.copy(ours, stream, real).await;
                     drop(kept);
                     Ok(())
                 }

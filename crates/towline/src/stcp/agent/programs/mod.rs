@@ -14,7 +14,9 @@ mod held;
 mod join;
 mod keyed;
 mod listen;
+mod moved;
 mod open;
+mod strangers;
 
 #[cfg(test)]
 mod tests;
@@ -28,15 +30,17 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::unix::AsyncFd;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 use towline_wire::{AgentAnswer, AgentRequest, AgentStatus, Carrier, Operation, Side};
 
 use held::Held;
 pub use held::Members;
+use moved::Addresses;
 use open::inode;
+use strangers::Strangers;
 
 use super::preload::{PreloadListener, receive_request, send_answer};
-use super::slots::Slots;
 use super::{Agent, Asker, Complaint, Failure};
 use crate::io::random_seed;
 use crate::stcp::ktls;
@@ -58,8 +62,8 @@ pub struct Programs {
     name: String,
     token: u64,
     probe: SocketAddr,
-    /// Who has connected and not yet shown the token.
-    strangers: Slots,
+    strangers: Strangers,
+    addresses: Addresses,
     /// Where the kernel makes the records.
     held: Option<Arc<Held>>,
     /// The real addresses of relayed connections, by those that the programs' sockets have.
@@ -85,7 +89,7 @@ impl Programs {
         probe: SocketAddr,
         members: Option<Members>,
     ) -> io::Result<Self> {
-        let strangers = agent.servers.like();
+        let strangers = Strangers::new(agent.servers.like())?;
         let token = random()?;
         let name = format!("towline-stcp-{:016x}", random()?);
         Ok(Self {
@@ -95,6 +99,7 @@ impl Programs {
             token,
             probe,
             strangers,
+            addresses: Addresses::new(),
             held: members.map(|members| Arc::new(Held::new(members))),
             names: Mutex::default(),
         })
@@ -114,7 +119,7 @@ impl Programs {
                 None => std::future::pending().await,
             }
         };
-        tokio::join!(self.serve_clients(), end_closed);
+        tokio::join!(self.serve_clients(), end_closed, self.addresses.watch());
     }
 
     /// Waits until what programs that have ended wrote last has left.
@@ -127,10 +132,11 @@ impl Programs {
         // Strangers can cause such lines.
         let complaint = Arc::new(Mutex::new(Complaint::default()));
         loop {
+            let place = self.strangers.place().await;
             let client = self.listener.next().await;
             let (programs, complaint) = (Arc::clone(self), Arc::clone(&complaint));
             tokio::spawn(async move {
-                let Err(error) = programs.serve_client(&client).await else {
+                let Err(error) = programs.serve_client(client, place).await else {
                     return;
                 };
                 let mut complaint = complaint.lock().unwrap_or_else(PoisonError::into_inner);
@@ -142,19 +148,20 @@ impl Programs {
     }
 
     /// One request.
-    async fn serve_client(self: &Arc<Self>, client: &AsyncFd<Socket>) -> io::Result<()> {
-        let (slot, evicted) = self.strangers.enter();
-        let received = tokio::select! {
-            received = timeout(REQUEST_TIMEOUT, receive_request(client)) => received,
-            () = evicted => return Err(io::Error::other("too many ask nothing: this was the oldest")),
-        };
-        let Some((request, socket)) = received.map_err(|_| io::ErrorKind::TimedOut)?? else {
+    async fn serve_client(
+        self: &Arc<Self>,
+        client: AsyncFd<Socket>,
+        place: OwnedSemaphorePermit,
+    ) -> io::Result<()> {
+        if let Err(error) = self.strangers.meet(&client, self.token).await {
+            self.strangers.dismiss(client, place);
+            return Err(error);
+        }
+        drop(place);
+        let client = &client;
+        let Some((request, socket)) = receive_request(client).await? else {
             return Ok(());
         };
-        drop(slot);
-        if request.token != self.token {
-            return Err(io::ErrorKind::PermissionDenied.into());
-        }
         if request.operation == Operation::Closed {
             self.held.iter().for_each(|held| held.hint());
             return Ok(());

@@ -3,7 +3,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::{Child, Command};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use socket2::{Domain, SockAddr, Socket, Type};
 use towline_wire::{AgentAnswer, AgentRequest, AgentStatus, Carrier, Operation, Side};
@@ -43,7 +43,8 @@ fn ask(
         None => drop(client.send(&request.emit()).unwrap()),
     }
     let mut bytes = [0; 200];
-    let len = Read::read(&mut &client, &mut bytes).unwrap();
+    // Reset, if it was not even read.
+    let len = Read::read(&mut &client, &mut bytes).unwrap_or_default();
     let answer = AgentAnswer::parse(&bytes[..len]).ok();
     (client, answer.map(|answer| answer.status))
 }
@@ -91,21 +92,58 @@ async fn strangers_who_ask_nothing_leave_room_for_the_programs() {
     let folder = Folder::new();
     let programs = programs(&folder);
     let work = move || {
-        let most = programs.strangers.most();
+        let most = programs.strangers.most_silent();
         let silent = || {
             let silent = Socket::new(Domain::UNIX, Type::SEQPACKET, None).unwrap();
             let name = format!("\0{}", programs.name);
             silent.connect(&SockAddr::unix(name).unwrap()).unwrap();
             silent
         };
-        let first = silent();
-        let _others: Vec<_> = (0..most).map(|_| silent()).collect();
+        let began = Instant::now();
+        let all: Vec<_> = (0..=most).map(|_| silent()).collect();
+        let is_gone = |mut silent: &Socket| {
+            silent.set_nonblocking(true).unwrap();
+            silent.read(&mut [0]).is_ok()
+        };
+        while !all.iter().any(is_gone) {
+            std::thread::yield_now();
+        }
         // Sooner than for want of a request.
-        first.set_read_timeout(Some(REQUEST_TIMEOUT / 2)).unwrap();
-        assert_eq!(Read::read(&mut &first, &mut [0]).unwrap(), 0);
+        assert!(began.elapsed() < REQUEST_TIMEOUT);
         let served = ask(&programs, programs.token, Operation::Socket, None);
         assert_eq!(served.1, Some(AgentStatus::Done));
-        assert!(programs.strangers.len() <= most);
+        assert!(programs.strangers.silent() <= most);
+    };
+    tokio::task::spawn_blocking(work).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn what_a_stranger_sends_along_is_closed_without_the_programs() {
+    const LINGER: Duration = Duration::from_secs(30);
+    let folder = Folder::new();
+    let programs = programs(&folder);
+    let work = move || {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        for token in [programs.token ^ 1, 0] {
+            // To close it takes long: nobody takes what was written.
+            let slow = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            slow.set_nonblocking(true).unwrap();
+            while std::io::Write::write(&mut &slow, &[0; 65536]).is_ok() {}
+            slow.set_nonblocking(false).unwrap();
+            let slow = Socket::from(slow);
+            slow.set_linger(Some(LINGER)).unwrap();
+            std::thread::scope(|scope| {
+                let answer = scope.spawn(|| ask(&programs, token, Operation::Connect, Some(&slow)));
+                assert_eq!(answer.join().unwrap().1, None);
+            });
+            // The agent's is the last.
+            let closing = std::thread::spawn(move || drop(slow));
+            let began = Instant::now();
+            let served = ask(&programs, programs.token, Operation::Socket, None);
+            assert_eq!(served.1, Some(AgentStatus::Done));
+            assert!(began.elapsed() < LINGER / 2);
+            drop(closing);
+        }
     };
     tokio::task::spawn_blocking(work).await.unwrap();
 }

@@ -346,7 +346,7 @@ pub(super) async fn dial(from: SocketAddr, to: SocketAddr) -> io::Result<TcpStre
     };
     // To bind takes a port from all destinations.
     if from != anywhere(to) {
-        socket.set_reuseaddr(true)?;
+        socket.set_reuseaddr(from.port() != 0)?;
         socket.bind(from)?;
     }
     let stream = timeout(CONNECT_TIMEOUT, socket.connect(to))
