@@ -139,13 +139,18 @@ pub unsafe extern "C" fn getsockname(
     address: *mut sockaddr,
     len: *mut socklen_t,
 ) -> c_int {
-    let real = agent().and_then(|agent| {
-        tcp::is_listening(socket).or_else(|| Some(tcp::real_names(agent, socket)?.0))
+    let real = agent().map_or(Ok(None), |agent| match tcp::is_listening(socket) {
+        Some(listening) => Ok(Some(listening)),
+        None => tcp::real_names(agent, socket).map(|names| names.map(|(local, _)| local)),
     });
-    if let Some(real) = real {
-        // SAFETY: the caller's promise.
-        unsafe { write_address(real, address, len) };
-        return 0;
+    match real {
+        Ok(Some(real)) => {
+            // SAFETY: the caller's promise.
+            unsafe { write_address(real, address, len) };
+            return 0;
+        }
+        Ok(None) => {}
+        Err(error) => return fail(error),
     }
     // SAFETY: the caller's promise; the C library sets errno.
     unsafe { libc::syscall(libc::SYS_getsockname, socket, address, len) as c_int }
@@ -161,10 +166,14 @@ pub unsafe extern "C" fn getpeername(
     address: *mut sockaddr,
     len: *mut socklen_t,
 ) -> c_int {
-    if let Some((_, real)) = agent().and_then(|agent| tcp::real_names(agent, socket)) {
-        // SAFETY: the caller's promise.
-        unsafe { write_address(real, address, len) };
-        return 0;
+    match agent().map_or(Ok(None), |agent| tcp::real_names(agent, socket)) {
+        Ok(Some((_, real))) => {
+            // SAFETY: the caller's promise.
+            unsafe { write_address(real, address, len) };
+            return 0;
+        }
+        Ok(None) => {}
+        Err(error) => return fail(error),
     }
     if agent().is_some() && tcp::is_listening(socket).is_some() {
         return fail(libc::ENOTCONN);

@@ -116,24 +116,34 @@ pub(crate) fn listening_option(address: SocketAddr, name: c_int) -> Option<c_int
     })
 }
 
-/// The real addresses, own and peer's, of a socket that is connected to the agent in their place.
-pub(crate) fn real_names(agent: &Agent, socket: c_int) -> Option<(SocketAddr, SocketAddr)> {
+/// The real addresses, own and peer's, of a socket that is connected to the agent in their place;
+/// `None` if it has those that it shows. Whoever cannot be asked must not be taken for this machine.
+pub(crate) fn real_names(
+    agent: &Agent,
+    socket: c_int,
+) -> Result<Option<(SocketAddr, SocketAddr)>, c_int> {
     let name = |peer| {
         let (address, _): (Address, _) = name_of(socket, peer)?;
         internet(&address)
     };
-    let peer = name(true)?;
+    let (Some(local), Some(peer)) = (name(false), name(true)) else {
+        return Ok(None);
+    };
     if !peer.ip().to_canonical().is_loopback() {
-        return None;
+        return Ok(None);
     }
     let question = Question {
         operation: Operation::Names,
         socket: None,
-        local: name(false)?,
+        local,
         peer,
     };
-    let (answer, _) = ask(agent, &question).ok()?;
-    Some((answer.local, answer.peer))
+    match ask(agent, &question) {
+        Ok((answer, _)) => Ok(Some((answer.local, answer.peer))),
+        Err(libc::ENOENT) => Ok(None),
+        // Both calls may fail so (POSIX).
+        Err(_) => Err(libc::ENOBUFS),
+    }
 }
 
 /// Puts `other` in the place of `socket`, with its flags.

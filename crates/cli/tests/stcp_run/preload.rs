@@ -226,6 +226,61 @@ fn without_root_an_own_address_that_leads_elsewhere_is_secured() {
 }
 
 #[test]
+fn without_root_a_connection_ends_with_its_address() {
+    let Some(net) = Net::new(&["setpriv", PYTHON]) else {
+        return;
+    };
+    let go = net.scratch.path("go");
+    let script = format!(
+        "
+import os, socket, time
+ends = []
+for address in ('{CLIENT_SECOND}', 'fd78:1::9'):
+    family = socket.getaddrinfo(address, 1)[0][0]
+    listening = socket.create_server((address, 7400), family=family)
+    ends.append(socket.create_connection((address, 7400)))
+    ends.append(listening.accept()[0])
+ready = socket.create_server(('127.0.0.1', 7401))
+while not os.path.exists('{}'):
+    time.sleep(0.01)
+for end in ends:
+    try:
+        for _ in range(20):
+            end.sendall(b'{MARKER}')
+            time.sleep(0.01)
+        print('sent')
+    except ConnectionError:
+        print('over')
+",
+        go.display()
+    );
+    let address = |what: &str, host: &str, device: &str| {
+        for address in [&format!("{CLIENT_SECOND}/24"), "fd78:1::9/64"] {
+            let nodad: &[&str] = if address.contains("::") {
+                &["nodad"]
+            } else {
+                &[]
+            };
+            let command = [&["ip", "addr", what, address, "dev", device], nodad].concat();
+            run(net.program(host, command)).expect(0, &[]);
+        }
+    };
+    let only_v6 = ["ip", "addr", "add", "fd78:1::9/64", "dev", "eth0", "nodad"];
+    run(net.program(&net.client, only_v6)).expect(0, &[]);
+    let mut client = Upgraded::start(by_user(&net, &net.client, &[PYTHON, "-c", &script]));
+    wait_for_port_at(&net, &net.client, 7401);
+    let sniffer = net.sniff(MARKER);
+    address("del", &net.client, "eth0");
+    address("add", &net.cable, "c");
+    std::fs::write(&go, "").unwrap();
+    let ended = client.0.take().unwrap().wait();
+    let ended = ended.expect(0, &["over"]);
+    assert_eq!(ended.stdout.matches("over").count(), 4, "{ended:?}");
+    let seen = sniffer.stop();
+    assert_eq!(seen.marked, 0, "{seen:?}");
+}
+
+#[test]
 fn without_root_a_program_whose_run_is_killed_reaches_nobody() {
     let Some(net) = Net::new(&["setpriv", "redis-server", "redis-cli"]) else {
         return;

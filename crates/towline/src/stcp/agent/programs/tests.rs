@@ -15,13 +15,8 @@ use super::open::inode;
 use super::{NONE, Programs, REQUEST_TIMEOUT};
 use crate::stcp::policy::tests::Folder;
 
-/// The shim's part. A descriptor that comes along is closed.
-fn ask(
-    programs: &Programs,
-    token: u64,
-    operation: Operation,
-    socket: Option<&Socket>,
-) -> (Socket, Option<AgentStatus>) {
+/// The question of the shim.
+fn put(programs: &Programs, token: u64, operation: Operation, socket: Option<&Socket>) -> Socket {
     let client = Socket::new(Domain::UNIX, Type::SEQPACKET, None).unwrap();
     let name = format!("\0{}", programs.name);
     client.connect(&SockAddr::unix(name).unwrap()).unwrap();
@@ -42,6 +37,17 @@ fn ask(
         Some(socket) => send_with_descriptor(&client, &request.emit(), socket.as_raw_fd()),
         None => drop(client.send(&request.emit()).unwrap()),
     }
+    client
+}
+
+/// The shim's part. A descriptor that comes along is closed.
+fn ask(
+    programs: &Programs,
+    token: u64,
+    operation: Operation,
+    socket: Option<&Socket>,
+) -> (Socket, Option<AgentStatus>) {
+    let client = put(programs, token, operation, socket);
     let mut bytes = [0; 200];
     // Reset, if it was not even read.
     let len = Read::read(&mut &client, &mut bytes).unwrap_or_default();
@@ -122,6 +128,7 @@ async fn what_a_stranger_sends_along_is_closed_without_the_programs() {
     const LINGER: Duration = Duration::from_secs(30);
     let folder = Folder::new();
     let programs = programs(&folder);
+    let runtime = tokio::runtime::Handle::current();
     let work = move || {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         for token in [programs.token ^ 1, 0] {
@@ -132,17 +139,16 @@ async fn what_a_stranger_sends_along_is_closed_without_the_programs() {
             slow.set_nonblocking(false).unwrap();
             let slow = Socket::from(slow);
             slow.set_linger(Some(LINGER)).unwrap();
-            std::thread::scope(|scope| {
-                let answer = scope.spawn(|| ask(&programs, token, Operation::Connect, Some(&slow)));
-                assert_eq!(answer.join().unwrap().1, None);
-            });
-            // The agent's is the last.
-            let closing = std::thread::spawn(move || drop(slow));
+            // The agent's becomes the last, for it has not yet looked.
+            let (go, wait) = std::sync::mpsc::channel::<()>();
+            runtime.spawn(async move { wait.recv() });
+            let _stranger = put(&programs, token, Operation::Connect, Some(&slow));
+            drop(slow);
+            go.send(()).unwrap();
             let began = Instant::now();
             let served = ask(&programs, programs.token, Operation::Socket, None);
             assert_eq!(served.1, Some(AgentStatus::Done));
             assert!(began.elapsed() < LINGER / 2);
-            drop(closing);
         }
     };
     tokio::task::spawn_blocking(work).await.unwrap();
