@@ -441,7 +441,7 @@ for _ in range(3):
 FREED = """
 def work():
     try:
-        s.sendall(bytes(64 << 20))
+        s.sendall(bytes(32 << 20))
         print("sent")
     except BrokenPipeError:
         print("freed", flush=True)
@@ -453,7 +453,7 @@ signal.signal(signal.SIGPIPE, signal.SIG_IGN)
 def a_writer_that_waits_is_freed_by_the_end_of_its_half():
     for how in ("SHUT_WR", "SHUT_RDWR"):
         server, port = serve("""
-time.sleep(10)
+time.sleep(6)
 try:
     while s.recv(1 << 16):
         pass
