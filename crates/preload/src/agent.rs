@@ -37,7 +37,7 @@ pub(crate) fn ask(
         be_patient_at_most(&connection, PATIENCE);
     }
     let (answer, descriptor) = loop {
-        match receive(connection.0, 0) {
+        match receive(connection.0) {
             // What was asked for would be done all the same, and the program not know.
             Err(libc::EINTR) => {}
             Err(libc::EAGAIN) => return Err(libc::ETIMEDOUT),
@@ -60,6 +60,11 @@ pub(crate) fn tell(agent: &Agent, operation: Operation) {
         peer: NONE,
     };
     let _ = put(agent, &question, libc::SOCK_NONBLOCK);
+}
+
+/// Whether the agent is still there.
+pub(crate) fn is_there(agent: &Agent) -> bool {
+    connect(agent, 0).is_ok()
 }
 
 /// Sends a question; the answer comes over the connection that it returns.
@@ -172,6 +177,14 @@ fn be_patient_at_most(connection: &Descriptor, seconds: libc::time_t) {
 /// Room for one descriptor beside a message, aligned as its header must be.
 type Control = [u64; 4];
 
+/// What the kernel is told of that room: with more it would take several descriptors.
+const ROOM_FOR_ONE: usize = {
+    // SAFETY: it only computes.
+    let len = unsafe { libc::CMSG_LEN(size_of::<c_int>() as u32) } as usize;
+    assert!(len <= size_of::<Control>());
+    len
+};
+
 fn send(connection: &Descriptor, bytes: &[u8], socket: Option<c_int>) -> Result<(), c_int> {
     let mut control: Control = [0; 4];
     let mut vector = libc::iovec {
@@ -214,12 +227,9 @@ fn send(connection: &Descriptor, bytes: &[u8], socket: Option<c_int>) -> Result<
     }
 }
 
-/// An answer and the descriptor beside it. `flags` may have MSG_CMSG_CLOEXEC. The error is an errno;
-/// the end of an agent is the network that is down.
-pub(crate) fn receive(
-    socket: c_int,
-    flags: c_int,
-) -> Result<(AgentAnswer, Option<Descriptor>), c_int> {
+/// An answer and the descriptor beside it, which ends at exec: another thread may fork meanwhile. The
+/// error is an errno; the end of an agent is the network that is down.
+pub(crate) fn receive(socket: c_int) -> Result<(AgentAnswer, Option<Descriptor>), c_int> {
     let mut bytes = [0; AGENT_ANSWER_LEN];
     let mut control: Control = [0; 4];
     let mut vector = libc::iovec {
@@ -231,9 +241,16 @@ pub(crate) fn receive(
     message.msg_iov = &raw mut vector;
     message.msg_iovlen = 1;
     message.msg_control = control.as_mut_ptr().cast();
-    message.msg_controllen = size_of::<Control>() as _;
+    message.msg_controllen = ROOM_FOR_ONE as _;
     // SAFETY: the message points at `bytes` and `control`, which outlive the call.
-    let received = unsafe { libc::syscall(libc::SYS_recvmsg, socket, &raw mut message, flags) };
+    let received = unsafe {
+        libc::syscall(
+            libc::SYS_recvmsg,
+            socket,
+            &raw mut message,
+            libc::MSG_CMSG_CLOEXEC,
+        )
+    };
     if received < 0 {
         return Err(match errno() {
             libc::ECONNRESET => libc::ENETDOWN,

@@ -14,9 +14,13 @@ use crate::environment::Agent;
 use crate::system::{errno, fail, option};
 
 const TCP_ULP: c_int = 31;
-/// An option of listening sockets, TCP_SAVE_SYN. On a connected one it does nothing; that it is set
-/// says that no more is to be read.
-const ENDED: c_int = 27;
+/// An option of listening sockets, TCP_SAVE_SYN, with three values. On a connected one it does nothing
+/// and says what has become of it; kTLS of the program's own is left alone.
+const MARK: c_int = 27;
+/// The agent has made it.
+const OURS: c_int = 1;
+/// No more is to be read of it.
+const ENDED: c_int = 2;
 
 const SOL_TLS: c_int = 282;
 const TLS_GET_RECORD_TYPE: c_int = 2;
@@ -43,25 +47,58 @@ pub(crate) enum Reading {
     Failed(c_int),
 }
 
-/// Whether the kernel makes the records of this socket. Leaves errno as it is.
+/// Whether the kernel makes the records of this socket with the agent's keys. Leaves errno as it is.
 pub(crate) fn is_keyed(socket: c_int) -> bool {
+    if !crate::agent().is_some_and(|agent| agent.has_keyed) {
+        return false;
+    }
     let before = errno();
-    let name = option(socket, libc::IPPROTO_TCP, TCP_ULP);
+    let mark = option(socket, libc::IPPROTO_TCP, MARK);
+    let is_keyed = matches!(mark, Some(OURS | ENDED))
+        && option(socket, libc::IPPROTO_TCP, TCP_ULP) == Some(c_int::from_ne_bytes(*b"tls\0"));
     fail(before);
-    name == Some(c_int::from_ne_bytes(*b"tls\0"))
+    is_keyed
+}
+
+/// What setting this option of such a socket says: it has its keys. Whoever hears it makes the records
+/// of a TLS of its own itself. The numbers are those of Linux, which would take new keys since 6.14.
+pub(crate) fn refusal(level: c_int, name: c_int) -> Option<c_int> {
+    match (level, name) {
+        (libc::IPPROTO_TCP, TCP_ULP) => Some(libc::EEXIST),
+        (libc::IPPROTO_TCP, MARK) => Some(libc::EINVAL),
+        (SOL_TLS, _) => Some(libc::EBUSY),
+        _ => None,
+    }
 }
 
 /// What to make of what a call said that had room for data.
 pub(crate) fn judge(socket: c_int, said: ssize_t) -> Reading {
     match said {
         // The end of TCP's stream, and nobody said that it is TLS's.
-        0 if is_keyed(socket) && option(socket, libc::IPPROTO_TCP, ENDED) != Some(1) => {
+        0 if is_keyed(socket) && option(socket, libc::IPPROTO_TCP, MARK) != Some(ENDED) => {
             Reading::Failed(libc::ECONNRESET)
         }
-        -1 if errno() == libc::EIO && is_keyed(socket) => take_record(socket),
-        // A reset after TCP's end; no call that reads says so.
-        -1 if errno() == libc::EPIPE && is_keyed(socket) => Reading::Failed(libc::ECONNRESET),
+        -1 => match errno() {
+            libc::EIO if is_keyed(socket) => take_record(socket),
+            error => explain(socket, error).map_or(Reading::AsSaid, Reading::Failed),
+        },
         _ => Reading::AsSaid,
+    }
+}
+
+/// The error of a call that reads, if such a socket has no such error.
+fn explain(socket: c_int, error: c_int) -> Option<c_int> {
+    match error {
+        // A reset after TCP's end; no call that reads says so.
+        libc::EPIPE if is_keyed(socket) => Some(libc::ECONNRESET),
+        // A record that could not be opened.
+        libc::EBADMSG if is_keyed(socket) => Some(libc::EPROTO),
+        // No record at all. The kernel says so once, and then that nothing has come.
+        libc::EMSGSIZE | libc::EINVAL if is_keyed(socket) => {
+            native_shutdown(socket, libc::SHUT_RD);
+            Some(libc::EPROTO)
+        }
+        _ => None,
     }
 }
 
@@ -72,7 +109,7 @@ fn take_record(socket: c_int) -> Reading {
         Ok(kind) => kind,
         // Another thread has taken it.
         Err(libc::EAGAIN | libc::EINTR) => return Reading::Again,
-        Err(error) => return Reading::Failed(error),
+        Err(error) => return Reading::Failed(explain(socket, error).unwrap_or(error)),
     };
     match (kind, head) {
         (ALERT, [_, CLOSE_NOTIFY, ..]) => {
@@ -166,15 +203,15 @@ pub(crate) fn shutdown(agent: &Agent, socket: c_int, how: c_int) -> Result<(), c
 
 /// From now on every call that reads says that the stream has ended.
 fn end_reading(socket: c_int) {
-    let on: c_int = 1;
+    let ended = ENDED;
     // SAFETY: pointer and length are those of one integer, which is only read.
     unsafe {
         libc::syscall(
             libc::SYS_setsockopt,
             socket,
             libc::IPPROTO_TCP,
-            ENDED,
-            &raw const on,
+            MARK,
+            &raw const ended,
             size_of::<c_int>(),
         );
     }

@@ -115,8 +115,10 @@ pub unsafe extern "C" fn accept4(
     len: *mut socklen_t,
     flags: c_int,
 ) -> c_int {
-    if agent().is_some() && tcp::is_listening(socket).is_some() {
-        return match tcp::accept(socket, flags) {
+    if let Some(agent) = agent()
+        && tcp::is_listening(socket).is_some()
+    {
+        return match tcp::accept(agent, socket, flags) {
             Ok((accepted, peer)) => {
                 // SAFETY: the caller's promise.
                 unsafe { write_address(peer, address, len) };
@@ -213,7 +215,8 @@ pub unsafe extern "C" fn getsockopt(
     unsafe { libc::syscall(libc::SYS_getsockopt, socket, level, name, value, len) as c_int }
 }
 
-/// As setsockopt(2). What is set of TCP or IP on a listening socket has no effect.
+/// As setsockopt(2). What is set of TCP or IP on a listening socket has no effect; a socket whose
+/// records the kernel makes already takes no keys of the program.
 ///
 /// # Safety
 /// That of the C library's function: `len` bytes can be read at `value`.
@@ -227,6 +230,9 @@ pub unsafe extern "C" fn setsockopt(
 ) -> c_int {
     if agent().is_some() && level != libc::SOL_SOCKET && tcp::is_listening(socket).is_some() {
         return 0;
+    }
+    if let Some(error) = ktls::refusal(level, name).filter(|_| ktls::is_keyed(socket)) {
+        return fail(error);
     }
     // SAFETY: the caller's promise; the C library sets errno.
     unsafe { libc::syscall(libc::SYS_setsockopt, socket, level, name, value, len) as c_int }

@@ -11,6 +11,10 @@ use crate::agent::tell;
 use crate::ktls::{self, Reading, judge};
 use crate::next::next;
 use crate::system::{errno, fail};
+use crate::tcp;
+
+/// Linux takes no more in a call (UIO_MAXIOV).
+const MOST_VECTORS: usize = 1024;
 
 /// Makes a call that reads until it has data, an end or an error. Without room 0 is no end.
 fn reading(socket: c_int, has_room: bool, call: impl Fn() -> Option<ssize_t>) -> ssize_t {
@@ -121,7 +125,7 @@ pub unsafe extern "C-unwind" fn recvmsg(
         (has_room, (*message).msg_controllen > 0)
     };
     // With room for control messages every record would be handed up as if it were data.
-    if has_control && crate::agent().is_some() && ktls::is_keyed(socket) {
+    if has_control && ktls::is_keyed(socket) {
         let call = || {
             // SAFETY: the caller's promise; what the kernel changes is a copy.
             unsafe {
@@ -150,8 +154,10 @@ pub unsafe extern "C-unwind" fn recvmsg(
 /// # Safety
 /// There are `count` of them.
 unsafe fn have_room(vectors: *const iovec, count: usize) -> bool {
+    // More of them are an error of the call, not of the stream.
+    let are_fit = !vectors.is_null() && count <= MOST_VECTORS;
     // SAFETY: the caller's promise.
-    !vectors.is_null() && (0..count).any(|at| unsafe { (*vectors.add(at)).iov_len > 0 })
+    are_fit && (0..count).any(|at| unsafe { (*vectors.add(at)).iov_len > 0 })
 }
 
 /// As glibc's `read` of programs that were built with checks.
@@ -220,13 +226,16 @@ fn check(len: size_t, room: size_t) {
 /// That of the C library's function: any arguments will do.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shutdown(socket: c_int, how: c_int) -> c_int {
-    if let Some(agent) = crate::agent()
-        && ktls::is_keyed(socket)
-    {
-        return match ktls::shutdown(agent, socket, how) {
-            Ok(()) => 0,
-            Err(error) => fail(error),
+    if let Some(agent) = crate::agent() {
+        let ended = match ktls::is_keyed(socket) {
+            true => Some(ktls::shutdown(agent, socket, how)),
+            false => tcp::is_listening(socket).map(|_| tcp::stop_listening(socket, how)),
         };
+        match ended {
+            Some(Ok(())) => return 0,
+            Some(Err(error)) => return fail(error),
+            None => {}
+        }
     }
     // SAFETY: integers only; the C library sets errno.
     unsafe { libc::syscall(libc::SYS_shutdown, socket, how) as c_int }

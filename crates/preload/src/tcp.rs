@@ -8,7 +8,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use towline_wire::{AgentStatus, Operation, listening_address};
 
-use crate::agent::{NONE, Question, ask, receive};
+use crate::agent::{NONE, Question, ask, is_there, receive};
 use crate::environment::Agent;
 use crate::system::{Address, Descriptor, errno, internet, is_tcp, name_of};
 
@@ -26,13 +26,7 @@ pub(crate) fn socket(agent: &Agent, domain: c_int, flags: c_int) -> Result<c_int
     };
     let (_, socket) = ask(agent, &question)?;
     let socket = socket.ok_or(libc::ENETDOWN)?;
-    if flags & libc::SOCK_CLOEXEC != 0 {
-        control(socket.0, libc::F_SETFD, libc::FD_CLOEXEC)?;
-    }
-    if flags & libc::SOCK_NONBLOCK != 0 {
-        add_flag(socket.0, libc::O_NONBLOCK)?;
-    }
-    Ok(socket.into_raw())
+    give(socket, flags)
 }
 
 /// Connects a TCP socket; `false` if the program is to do it itself.
@@ -79,17 +73,50 @@ pub(crate) fn listen(agent: &Agent, socket: c_int) -> Result<bool, c_int> {
 }
 
 /// The next connection of a listening socket and its peer; `flags` as those of accept4(2).
-pub(crate) fn accept(listening: c_int, flags: c_int) -> Result<(c_int, SocketAddr), c_int> {
-    let at_exec = match flags & libc::SOCK_CLOEXEC {
-        0 => 0,
-        _ => libc::MSG_CMSG_CLOEXEC,
-    };
-    let (answer, socket) = receive(listening, at_exec)?;
-    let socket: Descriptor = socket.ok_or(libc::ENETDOWN)?;
+pub(crate) fn accept(
+    agent: &Agent,
+    listening: c_int,
+    flags: c_int,
+) -> Result<(c_int, SocketAddr), c_int> {
+    // What is received without a number for it is lost; Linux leaves it in the queue.
+    drop(Descriptor(control(listening, libc::F_DUPFD_CLOEXEC, 0)?));
+    match receive(listening) {
+        Ok((answer, socket)) => {
+            let socket = socket.ok_or(libc::ENETDOWN)?;
+            Ok((give(socket, flags)?, answer.peer))
+        }
+        // The channel has ended while the agent goes on: somebody has called shutdown().
+        Err(libc::ENETDOWN) if is_there(agent) => Err(libc::EINVAL),
+        Err(error) => Err(error),
+    }
+}
+
+/// Gives a descriptor to the program, with SOCK_NONBLOCK and SOCK_CLOEXEC if `flags` have them.
+fn give(socket: Descriptor, flags: c_int) -> Result<c_int, c_int> {
     if flags & libc::SOCK_NONBLOCK != 0 {
         add_flag(socket.0, libc::O_NONBLOCK)?;
     }
-    Ok((socket.into_raw(), answer.peer))
+    if flags & libc::SOCK_CLOEXEC == 0 {
+        control(socket.0, libc::F_SETFD, 0)?;
+    }
+    Ok(socket.into_raw())
+}
+
+/// As shutdown(2) of a listening socket.
+pub(crate) fn stop_listening(listening: c_int, how: c_int) -> Result<(), c_int> {
+    match how {
+        // The agent is to see it, and every accept() that waits.
+        libc::SHUT_RD | libc::SHUT_RDWR => {
+            // SAFETY: integers only.
+            match unsafe { libc::syscall(libc::SYS_shutdown, listening, libc::SHUT_RDWR) } {
+                0 => Ok(()),
+                _ => Err(errno()),
+            }
+        }
+        // It writes nothing.
+        libc::SHUT_WR => Ok(()),
+        _ => Err(libc::EINVAL),
+    }
 }
 
 /// The address that a program's listening socket stands for; `None` if it is another one.

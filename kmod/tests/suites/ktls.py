@@ -7,6 +7,7 @@ import errno
 import os
 import signal
 import subprocess
+import threading
 import time
 
 from harness import *
@@ -58,7 +59,7 @@ def wired(function):
     return function
 
 
-PRELUDE = f"import errno, os, select, signal, socket, struct, sys, time\nMARK = {MARK!r}\n"
+PRELUDE = f"import errno, os, select, signal, socket, struct, sys, threading, time\nMARK = {MARK!r}\n"
 SERVE = """
 l = socket.create_server(("0.0.0.0", {}))
 print("ready", flush=True)
@@ -358,10 +359,10 @@ def openssl_server(*more):
     return server, port
 
 
-def reader_far(port, text):
+def reader_far(port, text, **more):
     """A program far that is connected to openssl, once it says that it is ready."""
     program = under_ktls(*python(CONNECT.format(port) + text), far=True, policy=ANY_CERTIFICATE)
-    reader = subprocess.Popen(program, stdout=subprocess.PIPE, env=environment(True))
+    reader = subprocess.Popen(program, stdout=subprocess.PIPE, env=environment(True), **more)
     assert reader.stdout.readline() == b"ready\n"
     return reader
 
@@ -420,6 +421,198 @@ except OSError as error:
     assert ended(reader).split() == ["EPROTO"]
     server.kill()
     server.communicate()
+
+
+@wired
+def a_second_end_of_a_half_does_no_harm():
+    server, port = serve("""
+assert b"".join(iter(lambda: s.recv(99), b"")) == MARK
+s.sendall(MARK)
+""")
+    said = client(port, """
+s.sendall(MARK)
+for _ in range(3):
+    s.shutdown(socket.SHUT_WR)
+""" + READ_ALL + "print(data == MARK)")
+    assert said == "True", said
+    ended(server)
+
+
+FREED = """
+def work():
+    try:
+        s.sendall(bytes(32 << 20))
+        print("sent")
+    except BrokenPipeError:
+        print("freed", flush=True)
+signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+"""
+
+
+@wired
+def a_writer_that_waits_is_freed_by_the_end_of_its_half():
+    for how in ("SHUT_WR", "SHUT_RDWR"):
+        server, port = serve("""
+time.sleep(6)
+try:
+    while s.recv(1 << 16):
+        pass
+    print("in order")
+except ConnectionResetError:
+    print("cut")
+""")
+        said = client(port, FREED + f"""
+writer = threading.Thread(target=work)
+writer.start()
+time.sleep(2)
+s.shutdown(socket.{how})
+writer.join(20)
+""")
+        assert said == "freed", said
+        assert ended(server).split() == ["cut"]
+
+
+@wired
+def writers_that_wait_hold_up_nobody_else():
+    server, port = serve("""
+def slowly(s):
+    try:
+        while s.recv(1 << 15):
+            time.sleep(0.02)
+    except ConnectionResetError:
+        pass
+threads = []
+for _ in range(6):
+    s, _ = l.accept()
+    threads.append(threading.Thread(target=slowly, args=[s]))
+    threads[-1].start()
+s, _ = l.accept()
+s.sendall(MARK)
+s.close()
+[thread.join() for thread in threads]
+""", SERVE)
+    said = client(port, FREED + """
+address = s.getpeername()
+all = [s] + [socket.create_connection(address) for _ in range(5)]
+threads = []
+for s in all:
+    threads.append(threading.Thread(target=lambda s=s: s.sendall(bytes(64 << 20))))
+threading.excepthook = lambda _: None
+[thread.start() for thread in threads]
+time.sleep(2)
+began = time.monotonic()
+for s in all:
+    threading.Thread(target=s.shutdown, args=[socket.SHUT_RDWR]).start()
+s = socket.create_connection(address)
+""" + READ_ALL + """
+print(data == MARK, time.monotonic() - began < 10)
+[thread.join(20) for thread in threads]
+print(any(thread.is_alive() for thread in threads))
+""")
+    assert said.split() == ["True", "True", "False"], said
+    ended(server)
+
+
+@wired
+def a_program_may_have_ktls_of_its_own():
+    keys = {side: (crypto_info(side, TLS_TX).hex(), crypto_info(side, TLS_RX).hex()) for side in (0, 1)}
+    server, port = serve("s.sendall(MARK)")
+    said = client(port, f"""
+keys = {keys}
+l = socket.create_server(("127.0.0.1", 0))
+near = socket.create_connection(l.getsockname())
+far, _ = l.accept()
+for side, own in ((0, near), (1, far)):
+    own.setsockopt(socket.IPPROTO_TCP, 31, b"tls")
+    for name, key in zip((1, 2), keys[side]):
+        own.setsockopt(282, name, bytes.fromhex(key))
+near.sendall(MARK)
+assert far.recv(99) == MARK
+near.sendmsg([bytes([1, 0])], [(282, 1, bytes([21]))])      # its own close_notify
+assert far.recvmsg(99, 99)[:2] == (bytes([1, 0]), [(282, 2, bytes([21]))])
+near.shutdown(socket.SHUT_WR)
+assert far.recv(9) == b""
+# What is ours takes no keys of the program.
+for level, name, value in ((socket.IPPROTO_TCP, 31, b"tls"), (282, 1, bytes.fromhex(keys[0][0])),
+                           (socket.IPPROTO_TCP, 27, struct.pack("i", 0))):
+    try:
+        s.setsockopt(level, name, value)
+        print("taken")
+    except OSError as error:
+        print(errno.errorcode[error.errno])
+""" + READ_ALL + "print(data == MARK)")
+    assert said.split() == ["EEXIST", "EBUSY", "EINVAL", "True"], said
+    ended(server)
+
+
+class Meddler:
+    """Between a client and a server, and can write into what the server says."""
+
+    def __init__(self, to):
+        self.listening = socket.create_server((NEAR, 0))
+        self.port = self.listening.getsockname()[1]
+        self.to = to
+        self.change = None
+        threading.Thread(target=self.work, daemon=True).start()
+
+    def work(self):
+        self.client, _ = self.listening.accept()
+        self.listening.close()
+        self.server = socket.create_connection(("127.0.0.1", self.to))
+        threading.Thread(target=self.copy, args=(self.client, self.server, False), daemon=True).start()
+        self.copy(self.server, self.client, True)
+
+    def copy(self, source, sink, may_change):
+        try:
+            while data := source.recv(1 << 16):
+                if may_change and self.change:
+                    data = self.change(data)
+                sink.sendall(data)
+        except OSError:
+            pass
+
+
+@wired
+def a_record_that_cannot_be_opened_is_an_error_of_the_protocol():
+    for change in (
+        lambda data: data[:-1] + bytes([data[-1] ^ 1]),     # its tag
+        lambda data: b"\x17\x03\x03\xff\xff" + data[5:],    # too long
+        lambda data: b"\x17\x09" + data[2:],                # no version
+    ):
+        server, port = openssl_server("-rev", "-quiet")
+        meddler = Meddler(port)
+        reader = reader_far(meddler.port, """
+s.sendall(b"desrever\\n")
+assert s.recv(9) == b"reversed\\n"
+print("ready", flush=True)
+sys.stdin.readline()
+s.sendall(b"desrever\\n")
+for call in (lambda: s.recv(9), lambda: s.recvmsg(99, 99)):
+    try:
+        print(call())
+    except OSError as error:
+        print(errno.errorcode[error.errno])
+""", stdin=subprocess.PIPE)
+        meddler.change = change
+        reader.stdin.write(b"\n")
+        reader.stdin.close()
+        said = ended(reader).split()
+        assert said[0] == "EPROTO" and said[1] in ("EPROTO", "ECONNRESET"), said
+        server.kill()
+        server.communicate()
+
+
+@wired
+def sockets_from_the_agent_end_at_exec_from_the_first_moment_on():
+    server, port = serve("s.sendall(MARK)\ns.close()\ns, _ = l.accept()\ns.sendall(MARK)")
+    assert client(port, READ_ALL + "print(data == MARK)") == "True"
+    traced = ["strace", "-f", "-o", "/tmp/traced", "-e", "trace=recvmsg"]
+    said = run_far(*traced, *python(CONNECT.format(port) + READ_ALL + "print(data == MARK)"))
+    assert said.strip() == "True", said
+    ended(server)
+    with open("/tmp/traced") as file:
+        given = [line for line in file if "SCM_RIGHTS" in line]
+    assert len(given) == 2 and all("MSG_CMSG_CLOEXEC" in line for line in given), given
 
 
 @wired

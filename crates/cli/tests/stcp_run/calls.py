@@ -1,7 +1,9 @@
 """Sockets as programs use them, under `towline stcp run`: calls.py server PORT | client HOST PORT FREE ANOTHER."""
 
+import ctypes
 import errno
 import os
+import resource
 import select
 import signal
 import socket
@@ -145,6 +147,7 @@ def connect(host, port, free, another):
                 assert near.recv(9) == b""
         with socket.socket(family) as refused:
             fails((errno.ECONNREFUSED,), refused.connect, to)
+    accept_as_linux()
     # What would go past the agent.
     fails((errno.EOPNOTSUPP,), socket.socket().sendto, b"x", socket.MSG_FASTOPEN, (host, port))
     fails((errno.EPROTONOSUPPORT,), socket.socket, socket.AF_INET, socket.SOCK_SEQPACKET, 132)
@@ -161,6 +164,45 @@ def connect(host, port, free, another):
         datagrams.connect((host, port))
         assert datagrams.getpeername() == (host, port)
     print("every call did as it should")
+
+
+def accept_as_linux():
+    """Flags, no room for a descriptor, and the end of the listening."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        library = ctypes.CDLL(None)
+        with socket.create_connection(listening.getsockname()):
+            accepted = library.accept(listening.fileno(), None, None)
+            made = library.socket(socket.AF_INET, socket.SOCK_STREAM, 0)
+            ends = library.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC, 0)
+            inherited = [os.get_inheritable(number) for number in (accepted, made, ends)]
+            assert inherited == [True, True, False], inherited
+            for number in (accepted, made, ends):
+                os.close(number)
+        listening.settimeout(20)
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        with socket.create_connection(listening.getsockname()) as near:
+            assert select.select([listening], [], [], 20)[0]
+            free = os.dup(0)
+            os.close(free)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (free, limits[1]))
+            fails((errno.EMFILE,), listening.accept)
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+            far, _ = listening.accept()
+            with far:
+                near.sendall(b"it waited")
+                assert far.recv(9) == b"it waited"
+        listening.shutdown(socket.SHUT_WR)
+        with socket.create_connection(listening.getsockname()):
+            listening.accept()[0].close()
+        listening.settimeout(None)
+        waiting = threading.Thread(target=fails, args=((errno.EINVAL,), listening.accept))
+        waiting.start()
+        listening.shutdown(socket.SHUT_RDWR)
+        waiting.join(20)
+        assert not waiting.is_alive()
+        fails((errno.EINVAL,), listening.accept)
 
 
 if sys.argv[1] == "server":

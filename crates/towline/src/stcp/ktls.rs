@@ -99,6 +99,39 @@ pub(super) fn install_receive(socket: BorrowedFd<'_>, keys: &KernelKeys) -> io::
     set(socket, SOL_TLS, TLS_RX, receive.as_bytes())
 }
 
+/// Marks a connected socket as one of ours, for the preload shim: a program may have kTLS of its own.
+/// The option, of listening sockets, does nothing here.
+pub(super) fn mark(socket: BorrowedFd<'_>) -> io::Result<()> {
+    let ours: libc::c_int = 1;
+    set(
+        socket,
+        libc::IPPROTO_TCP,
+        libc::TCP_SAVE_SYN,
+        &ours.to_ne_bytes(),
+    )
+}
+
+/// Whether our stream over this socket's TCP has not ended.
+pub(super) fn is_open_for_writing(socket: BorrowedFd<'_>) -> bool {
+    const ESTABLISHED: u8 = 1;
+    const CLOSE_WAIT: u8 = 8;
+    // The first byte of `struct tcp_info`.
+    let mut state = [0_u8; 8];
+    let mut len = state.len() as libc::socklen_t;
+    // SAFETY: the descriptor is open as long as it is borrowed; the kernel writes at most `len` bytes
+    // of the buffer.
+    let asked = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            state.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    };
+    asked == 0 && [ESTABLISHED, CLOSE_WAIT].contains(&state[0])
+}
+
 /// Whether it is over the socket's TCP.
 pub(super) fn is_attached(socket: BorrowedFd<'_>) -> bool {
     let mut name = [0_u8; 16];

@@ -1,7 +1,6 @@
 //! Messages of Unix sockets with a descriptor beside them.
 
 use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use socket2::Socket;
@@ -19,15 +18,19 @@ type Control = [u64; 8];
 pub(in super::super) async fn peek_request(
     client: &AsyncFd<Socket>,
 ) -> io::Result<Option<AgentRequest>> {
-    let mut bytes = [MaybeUninit::uninit(); AGENT_REQUEST_LEN];
-    let peek = |client: &Socket| client.peek(&mut bytes);
+    let mut bytes = [0; AGENT_REQUEST_LEN];
+    let peek = |client: &Socket| {
+        let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+        let (room, at) = (bytes.len(), bytes.as_mut_ptr());
+        // SAFETY: the kernel writes at most `room` bytes, all of them of `bytes`.
+        let len = unsafe { libc::recv(client.as_raw_fd(), at.cast(), room, flags) };
+        usize::try_from(len).map_err(|_| io::Error::last_os_error())
+    };
     let len = client.async_io(Interest::READABLE, peek).await?;
     if len == 0 {
         return Ok(None);
     }
-    // SAFETY: so many were written.
-    let bytes = unsafe { bytes[..len].assume_init_ref() };
-    let request = AgentRequest::parse(bytes)
+    let request = AgentRequest::parse(&bytes[..len])
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
     Ok(Some(request))
 }

@@ -7,24 +7,21 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::io::{self, ErrorKind};
-use std::net::Shutdown;
-use std::os::fd::AsRawFd;
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use socket2::Socket;
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
-use tokio::sync::{Notify, OwnedSemaphorePermit};
+use tokio::sync::{Notify, OwnedSemaphorePermit, watch};
 use tokio::time::{Instant, sleep, timeout};
 
+use super::super::Complaint;
 use super::super::handshake::registered;
 use super::super::relay::Relaying;
 use super::Programs;
+use super::finish::Tellers;
 use super::listen::Listening;
-use super::open::open_sockets;
-use crate::stcp::kernel::{receive, send_close_notify};
+use super::open::{inode, open_sockets};
 
 /// Between looks at most.
 const LOOK: Duration = Duration::from_secs(1);
@@ -38,12 +35,6 @@ const REST: u32 = 4;
 /// Where there is room, the end of a stream needs no longer.
 const AT_ONCE: Duration = Duration::from_millis(100);
 
-/// How long a peer may take nothing of what was sent to it before the end.
-const STALLED: Duration = Duration::from_secs(30);
-
-/// Reads in a row, of what a program did not want to read.
-const READS: u32 = 64;
-
 /// Says which processes there are of the run.
 pub type Members = Box<dyn Fn() -> Vec<i32> + Send + Sync>;
 
@@ -53,6 +44,8 @@ pub(super) struct Held {
     kept: Mutex<Kept>,
     /// A program may have closed.
     hint: Notify,
+    complaint: Mutex<Complaint>,
+    pub(super) tellers: Tellers,
 }
 
 #[derive(Default)]
@@ -61,6 +54,9 @@ struct Kept {
     sockets: HashMap<u64, HeldSocket>,
     /// The programs' ends of channels.
     channels: HashSet<u64>,
+    /// Sockets whose stream is being ended while a program has them. What is watched never changes, and
+    /// goes with the task.
+    finishing: HashMap<u64, watch::Receiver<()>>,
 }
 
 pub(super) struct HeldSocket {
@@ -106,6 +102,8 @@ impl Held {
             members,
             kept: Mutex::default(),
             hint: Notify::new(),
+            complaint: Mutex::default(),
+            tellers: Tellers::default(),
         }
     }
 
@@ -164,8 +162,20 @@ impl Held {
         let is_known = |inode| held.contains(&inode) || channels.contains(&inode);
         let open = match open_sockets(&(self.members)(), is_known) {
             Ok(open) => open,
-            Err(error) => {
-                tracing::debug!("a program's descriptors cannot be seen: {error}");
+            Err((process, error)) => {
+                // It may have any of them.
+                let mut complaint = self
+                    .complaint
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner);
+                if complaint.is_due() {
+                    tracing::warn!(
+                        "the descriptors of process {process} cannot be seen ({error}): until it ends, \
+                         peers are not told that connections of this run have ended"
+                    );
+                }
+                drop(complaint);
+                self.forget_reset();
                 return (Vec::new(), false);
             }
         };
@@ -194,9 +204,67 @@ impl Held {
         (gone, again)
     }
 
+    /// Gives up what has no peer any more: there is nothing to end, whoever has it.
+    fn forget_reset(&self) {
+        let has_peer = |held: &HeldSocket| held.socket.peer_addr().is_ok();
+        self.lock().sockets.retain(|_, held| has_peer(held));
+    }
+
+    /// To end a stream while a program has the socket with this number, unless that is under way.
+    fn begin_finishing(self: &Arc<Self>, number: u64) -> (watch::Receiver<()>, Option<Finishing>) {
+        let mut kept = self.lock();
+        if let Some(before) = kept.finishing.get(&number) {
+            return (before.clone(), None);
+        }
+        let (sender, receiver) = watch::channel(());
+        kept.finishing.insert(number, receiver.clone());
+        let finishing = Finishing {
+            held: Arc::clone(self),
+            number,
+            _done: sender,
+        };
+        (receiver, Some(finishing))
+    }
+
+    /// Ends what nobody has any more.
+    async fn end(&self, socket: Socket) -> io::Result<()> {
+        // The last close resets it.
+        if socket.linger()? == Some(Duration::ZERO) {
+            return Ok(());
+        }
+        let finishing = self.lock().finishing.get(&inode(&socket)?).cloned();
+        if let Some(mut finishing) = finishing {
+            // It sees that nobody has it.
+            let _ = finishing.changed().await;
+        }
+        let socket = Arc::new(registered(socket)?);
+        self.tellers.end(&socket).await;
+        // The last close would wait.
+        socket.get_ref().set_linger(None)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Kept> {
         // Nothing is half done while it is locked.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The one task that ends the stream of a socket that a program has.
+struct Finishing {
+    held: Arc<Held>,
+    number: u64,
+    _done: watch::Sender<()>,
+}
+
+impl Finishing {
+    fn is_had(&self) -> bool {
+        self.held.lock().sockets.contains_key(&self.number)
+    }
+}
+
+impl Drop for Finishing {
+    fn drop(&mut self) {
+        self.held.lock().finishing.remove(&self.number);
     }
 }
 
@@ -208,7 +276,7 @@ impl Programs {
             let looking = Arc::clone(held);
             let looked = tokio::task::spawn_blocking(move || looking.look()).await;
             let (gone, again) = looked.unwrap_or_default();
-            gone.into_iter().for_each(|held| self.end(held));
+            gone.into_iter().for_each(|gone| self.end(held, gone));
             sleep((began.elapsed() * REST).max(PAUSE)).await;
             if !again {
                 let _ = timeout(LOOK, held.hint.notified()).await;
@@ -221,111 +289,34 @@ impl Programs {
         if let Some(held) = &self.held {
             let kept = std::mem::take(&mut *held.lock());
             let sockets = kept.sockets.into_values();
-            sockets.for_each(|held| self.end(held));
+            sockets.for_each(|gone| self.end(held, gone));
         }
     }
 
-    fn end(&self, held: HeldSocket) {
+    fn end(&self, held: &Arc<Held>, gone: HeldSocket) {
         let relaying = Relaying::new(&self.agent);
+        let held = Arc::clone(held);
         tokio::spawn(async move {
-            end(held.socket).await;
-            drop((held.place, relaying));
+            // A socket that cannot be asked is gone.
+            let _ = held.end(gone.socket).await;
+            drop((gone.place, relaying));
         });
     }
 
     /// The program sends no more. What it wrote may take long to leave, and it need not wait for that.
-    pub(super) async fn shut_down(&self, socket: Socket) -> io::Result<()> {
-        let socket = registered(socket)?;
-        let relaying = Relaying::new(&self.agent);
-        let shutting = tokio::spawn(async move {
-            finish_writing(&socket).await;
-            drop(relaying);
-        });
-        let _ = timeout(AT_ONCE, shutting).await;
+    pub(super) async fn shut_down(&self, held: &Arc<Held>, socket: Socket) -> io::Result<()> {
+        let (mut done, finishing) = held.begin_finishing(inode(&socket)?);
+        if let Some(finishing) = finishing {
+            let socket = Arc::new(registered(socket)?);
+            let relaying = Relaying::new(&self.agent);
+            tokio::spawn(async move {
+                // However long the peer takes nothing, as TCP.
+                let tellers = &finishing.held.tellers;
+                tellers.finish(&socket, || finishing.is_had()).await;
+                drop((finishing, relaying));
+            });
+        }
+        let _ = timeout(AT_ONCE, done.changed()).await;
         Ok(())
-    }
-}
-
-/// As the kernel would when a program is gone: what was written last still leaves.
-async fn end(socket: Socket) {
-    // The last close resets it.
-    if (socket.linger()).is_ok_and(|linger| linger == Some(Duration::ZERO)) {
-        return;
-    }
-    let Ok(socket) = registered(socket) else {
-        return;
-    };
-    finish_writing(&socket).await;
-    let mut patience = Patience::new(&socket);
-    // What comes meanwhile, session tickets say, would have the kernel reset the connection.
-    while drain(socket.get_ref()) && patience.lasts() && patience.left > 0 {
-        sleep(PAUSE).await;
-    }
-}
-
-/// Sends close_notify and FIN, once all that was written before has room.
-async fn finish_writing(socket: &AsyncFd<Socket>) {
-    let mut patience = Patience::new(socket);
-    let tell = |socket: &Socket| {
-        send_close_notify(socket)?;
-        socket.shutdown(Shutdown::Write)
-    };
-    // One that was told already, or is gone, is an error.
-    while timeout(AT_ONCE, socket.async_io(Interest::WRITABLE, tell))
-        .await
-        .is_err()
-        && patience.lasts()
-    {}
-}
-
-/// Takes what has come; whether there is still a connection.
-fn drain(socket: &Socket) -> bool {
-    let mut room = [0; 4096];
-    for _ in 0..READS {
-        match receive(socket, &mut room) {
-            Ok((1.., _)) => {}
-            Ok((0, _)) => return true,
-            Err(error) => return error.kind() == ErrorKind::WouldBlock,
-        }
-    }
-    true
-}
-
-/// With a peer that takes what it is sent, be it slowly.
-struct Patience<'a> {
-    socket: &'a AsyncFd<Socket>,
-    /// Bytes that it has not taken.
-    left: u64,
-    since: Instant,
-}
-
-impl<'a> Patience<'a> {
-    fn new(socket: &'a AsyncFd<Socket>) -> Self {
-        Self {
-            socket,
-            left: u64::MAX,
-            since: Instant::now(),
-        }
-    }
-
-    fn lasts(&mut self) -> bool {
-        let left = unsent(self.socket.get_ref());
-        if left < self.left {
-            self.since = Instant::now();
-        }
-        self.left = left;
-        // One that was reset has no peer.
-        self.socket.get_ref().peer_addr().is_ok() && self.since.elapsed() < STALLED
-    }
-}
-
-/// Bytes that were sent over a socket and that the other end has not taken.
-pub(super) fn unsent(socket: &impl AsRawFd) -> u64 {
-    let mut bytes: libc::c_int = 0;
-    // SAFETY: the descriptor is open; the kernel writes one integer.
-    let asked = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
-    match asked {
-        0 => u64::try_from(bytes).unwrap_or_default(),
-        _ => 0,
     }
 }

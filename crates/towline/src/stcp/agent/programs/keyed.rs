@@ -88,6 +88,7 @@ impl Programs {
             let is_taken = ktls::install_transmit(stream.as_fd(), keys).is_ok();
             if is_taken {
                 ktls::install_receive(stream.as_fd(), keys)?;
+                ktls::mark(stream.as_fd())?;
             }
             self.agent.on_established(asker, &admitted);
             Ok::<_, Failure>((established, is_taken))

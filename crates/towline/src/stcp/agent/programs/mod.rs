@@ -10,6 +10,7 @@
 //! stays in clear (`places`).
 
 mod connect;
+mod finish;
 mod held;
 mod join;
 mod keyed;
@@ -105,10 +106,11 @@ impl Programs {
         })
     }
 
-    /// What the shim has to find in `TOWLINE_STCP_AGENT`: the token as 16 hexadecimal digits, then
-    /// the abstract name of the socket.
+    /// What the shim has to find in `TOWLINE_STCP_AGENT`: the token as 16 hexadecimal digits, `k` where
+    /// the kernel makes the records and `r` where they are relayed, then the abstract name of the socket.
     pub fn environment(&self) -> String {
-        format!("{:016x}{}", self.token, self.name)
+        let tier = if self.held.is_some() { 'k' } else { 'r' };
+        format!("{:016x}{tier}{}", self.token, self.name)
     }
 
     /// Answers the programs, for ever.
@@ -155,7 +157,11 @@ impl Programs {
     ) -> io::Result<()> {
         if let Err(error) = self.strangers.meet(&client, self.token).await {
             self.strangers.dismiss(client, place);
-            return Err(error);
+            return match error.kind() {
+                // It only wanted to know whether we are here.
+                io::ErrorKind::UnexpectedEof => Ok(()),
+                _ => Err(error),
+            };
         }
         drop(place);
         let client = &client;
@@ -221,7 +227,8 @@ impl Programs {
                 (answer, None)
             }
             (Operation::Shutdown, Some(socket)) => {
-                self.shut_down(socket).await.map_err(Failure::Call)?;
+                let held = self.held.as_ref().ok_or_else(|| errno(libc::EINVAL))?;
+                self.shut_down(held, socket).await.map_err(Failure::Call)?;
                 (done, None)
             }
             _ => return Err(errno(libc::EINVAL)),

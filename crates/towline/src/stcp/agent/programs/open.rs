@@ -33,26 +33,32 @@ pub(super) fn inode(socket: &impl AsFd) -> io::Result<u64> {
     Ok(fs::metadata(path)?.ino())
 }
 
-/// The sockets that these processes have open. An error if one does not let us look.
+/// The sockets that these processes have open. An error if one, which it names, does not let us look.
 pub(super) fn open_sockets(
     processes: &[i32],
     is_known: impl Fn(u64) -> bool,
-) -> io::Result<OpenSockets> {
+) -> Result<OpenSockets, (i32, io::Error)> {
     let mut open = OpenSockets::default();
     for process in processes {
-        let folder = PathBuf::from(format!("/proc/{process}"));
-        if open.add(&folder, &is_known)? {
-            continue;
-        }
-        // Its first thread may have ended, and others go on.
-        for thread in entries(&folder.join("task"))? {
-            open.add(&thread, &is_known)?;
-        }
+        open.add_process(*process, &is_known)
+            .map_err(|error| (*process, error))?;
     }
     Ok(open)
 }
 
 impl OpenSockets {
+    fn add_process(&mut self, process: i32, is_known: impl Fn(u64) -> bool) -> io::Result<()> {
+        let folder = PathBuf::from(format!("/proc/{process}"));
+        if self.add(&folder, &is_known)? {
+            return Ok(());
+        }
+        // Its first thread may have ended, and others go on.
+        for thread in entries(&folder.join("task"))? {
+            self.add(&thread, &is_known)?;
+        }
+        Ok(())
+    }
+
     /// Adds those of the process or thread of this folder; whether it has any descriptors.
     fn add(&mut self, folder: &Path, is_known: impl Fn(u64) -> bool) -> io::Result<bool> {
         let descriptors = entries(&folder.join("fd"))?;
