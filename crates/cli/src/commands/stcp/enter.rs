@@ -130,7 +130,7 @@ impl ProbeArgs {
         match is_good {
             Ok(true) => Ok(Exit::Ok),
             Ok(false) => Err(Failure::new(Exit::Other, "it would have been in clear")),
-            Err(error) if error.kind() == std::io::ErrorKind::NetworkUnreachable => {
+            Err(error) if is_lost(error.kind()) => {
                 // Masqueraded, a packet of loopback's has an address that cannot be there.
                 let why =
                     format!("{error}: does a firewall rule rewrite the addresses of loopback?");
@@ -140,6 +140,12 @@ impl ProbeArgs {
             Err(error) => Err(Failure::new(Exit::Other, error.to_string())),
         }
     }
+}
+
+/// Whether a packet did not come to where it was sent.
+fn is_lost(kind: std::io::ErrorKind) -> bool {
+    use std::io::ErrorKind::{HostUnreachable, NetworkUnreachable, TimedOut};
+    [HostUnreachable, NetworkUnreachable, TimedOut].contains(&kind)
 }
 
 fn is_relayed(address: SocketAddr) -> std::io::Result<bool> {

@@ -269,14 +269,19 @@ impl RunArgs {
         place: Place,
         family: &Family,
         probe: Vec<String>,
-        signals: Signals,
+        mut signals: Signals,
         printer: Printer,
     ) -> Result<Exit, Failure> {
-        let ended = self
-            .run_at(tier, &place, family, probe, signals, printer)
-            .await;
+        let (has_begun, ended) = match place.probe(probe, &mut signals, printer).await {
+            Ok(None) => (
+                true,
+                self.run_at(tier, &place, family, signals, printer).await,
+            ),
+            Ok(Some(exit)) => (false, Ok(exit)),
+            Err(failure) => (false, Err(failure)),
+        };
         // What came of the program matters more.
-        if let Err(failure) = place.take_down(family, printer).await {
+        if let Err(failure) = place.take_down(family, has_begun, printer).await {
             printer.note(format_args!("towline: {failure}"));
         }
         ended
@@ -287,30 +292,9 @@ impl RunArgs {
         tier: Tier,
         place: &Place,
         family: &Family,
-        probe: Vec<String>,
-        mut signals: Signals,
+        signals: Signals,
         printer: Printer,
     ) -> Result<Exit, Failure> {
-        let mut command = vec![OsString::from("/proc/self/exe"), "stcp".into()];
-        command.extend(probe.into_iter().map(OsString::from));
-        let mut probe = place.enter(&command);
-        probe.stdin(Stdio::null()).kill_on_drop(true);
-        let probed = tokio::select! {
-            biased;
-            signal = signals.next() => {
-                printer.note("towline: a signal came before the program was started");
-                return Ok(Exit::Program(128 + signal.as_raw() as u8));
-            }
-            probed = probe.output() => probed,
-        };
-        let why = match probed {
-            Ok(ended) if ended.status.success() => None,
-            Ok(ended) => Some(String::from_utf8_lossy(&ended.stderr).trim().to_owned()),
-            Err(error) => Some(error.to_string()),
-        };
-        if let Some(why) = why {
-            return Err(cannot(format!("a trial connection failed ({why})")));
-        }
         let child = place
             .enter(&self.command)
             .spawn()
@@ -377,6 +361,33 @@ impl Place {
         entering
     }
 
+    /// A connection made here; an exit, if a signal came meanwhile.
+    async fn probe(
+        &self,
+        probe: Vec<String>,
+        signals: &mut Signals,
+        printer: Printer,
+    ) -> Result<Option<Exit>, Failure> {
+        let mut command = vec![OsString::from("/proc/self/exe"), "stcp".into()];
+        command.extend(probe.into_iter().map(OsString::from));
+        let mut probe = self.enter(&command);
+        probe.stdin(Stdio::null()).kill_on_drop(true);
+        let probed = tokio::select! {
+            biased;
+            signal = signals.next() => {
+                printer.note("towline: a signal came before the program was started");
+                return Ok(Some(Exit::Program(128 + signal.as_raw() as u8)));
+            }
+            probed = probe.output() => probed,
+        };
+        let why = match probed {
+            Ok(ended) if ended.status.success() => return Ok(None),
+            Ok(ended) => String::from_utf8_lossy(&ended.stderr).trim().to_owned(),
+            Err(error) => error.to_string(),
+        };
+        Err(cannot(format!("a trial connection failed ({why})")))
+    }
+
     /// Whether processes are left that must not be without what is in force.
     fn is_populated(&self, family: &Family) -> bool {
         match self {
@@ -418,15 +429,23 @@ impl Place {
         }
     }
 
-    /// Every process ends, then what is in force goes, then the cgroup with its guard.
-    async fn take_down(self, family: &Family, printer: Printer) -> Result<(), Failure> {
+    /// Every process ends, then what the program wrote has left, then what is in force goes, then the cgroup with its guard.
+    async fn take_down(
+        self,
+        family: &Family,
+        has_begun: bool,
+        printer: Printer,
+    ) -> Result<(), Failure> {
         let wrong = |why| Failure::new(Exit::Other, why).next("see `towline stcp status`");
         let (cgroup, force) = match self {
             Self::Cgroup { cgroup, force } => (cgroup, force),
             Self::Shim { .. } => return Ok(()),
             Self::Agent { programs, .. } => {
                 family.end_all().await.map_err(wrong)?;
-                return linger(programs.drain(), printer).await;
+                if has_begun {
+                    linger(programs.drain(), printer).await?;
+                }
+                return Ok(());
             }
         };
         cgroup.end_all().await.map_err(wrong)?;
@@ -437,7 +456,9 @@ impl Place {
                 ports,
             } => {
                 // Connections need the redirect as long as they last.
-                linger(agent.drain_relay(ports), printer).await?;
+                if has_begun {
+                    linger(agent.drain_relay(ports), printer).await?;
+                }
                 redirect.remove().map_err(wrong)?;
             }
             Force::Upgrade(upgrade) => {
