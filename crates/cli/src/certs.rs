@@ -75,8 +75,8 @@ pub(crate) fn pin_of(identity: &Identity) -> CertificatePin {
         .unwrap_or_else(|| CertificatePin::from_bytes(*identity.key_pin().as_bytes()))
 }
 
-/// Where keys are kept.
-pub(crate) fn home() -> Result<PathBuf, Failure> {
+/// Where keys are kept; `what` is looked for there.
+pub(crate) fn home(what: &str) -> Result<PathBuf, Failure> {
     let set = |name: &str| {
         std::env::var_os(name)
             .filter(|value| !value.is_empty())
@@ -86,15 +86,14 @@ pub(crate) fn home() -> Result<PathBuf, Failure> {
         .or_else(|| set("XDG_DATA_HOME").map(|data| data.join("towline")))
         .or_else(|| set("HOME").map(|home| home.join(".local/share/towline")))
         .ok_or_else(|| {
-            Failure::usage("no place for the development certificate")
-                .next("set TOWLINE_HOME to a folder")
+            Failure::usage(format!("no place for {what}")).next("set TOWLINE_HOME to a folder")
         })
 }
 
 /// Loads the development certificate, or makes one: when there is none, when it is about to
 /// expire, when `anew` asks for it.
 pub(crate) fn development(anew: bool, names: &[String]) -> Result<DevCertificate, Failure> {
-    let folder = home()?;
+    let folder = home("the development certificate")?;
     let certificate_file = folder.join(CERTIFICATE_FILE);
     let key_file = folder.join(KEY_FILE);
     let now = towline::config::unix_now();
@@ -135,7 +134,7 @@ pub(crate) fn development(anew: bool, names: &[String]) -> Result<DevCertificate
 
 /// Loads this machine's raw key, or makes it at the first use.
 pub(crate) fn raw_key() -> Result<Identity, Failure> {
-    let folder = home()?;
+    let folder = home("our key")?;
     own_key(&folder.join(RAW_KEY_FILE)).map_err(|error| {
         Failure::new(Exit::Tls, error.to_string())
             .next("set TOWLINE_HOME to a folder that can be written, or give --key FILE")

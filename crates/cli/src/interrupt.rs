@@ -65,21 +65,21 @@ impl Interrupt {
 
 /// SIGHUP, unless whoever started the process has it ignored, as `nohup` does.
 fn hangup() -> io::Result<Option<Signal>> {
-    match is_hangup_ignored() {
+    match is_ignored(SignalKind::hangup()) {
         true => Ok(None),
         false => signal(SignalKind::hangup()).map(Some),
     }
 }
 
-/// Where the system does not tell, it keeps its default.
-fn is_hangup_ignored() -> bool {
+/// Whether this process ignores a signal. Where the system does not tell, it keeps its default.
+pub(crate) fn is_ignored(kind: SignalKind) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status
         .lines()
         .find_map(|line| line.strip_prefix("SigIgn:"))
         .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    // SIGHUP is number 1, the lowest bit.
-    ignored.is_none_or(|mask| mask & 1 != 0)
+    // Number 1 is the lowest bit.
+    ignored.is_none_or(|mask| mask >> (kind.as_raw_value() - 1) & 1 != 0)
 }
 
 async fn received(signal: &mut Option<Signal>) {

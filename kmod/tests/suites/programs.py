@@ -159,3 +159,6 @@ def a_killed_run_goes_on_encrypting_until_it_is_cleaned_up():
 def the_agent_ends_well_when_it_is_asked_to(agent):
     agent.send(signal.SIGTERM)
     assert agent.process.wait(10) == 0
+    # Nobody would make the handshakes.
+    code, said = sh(f"{RUN} busybox true")
+    assert code == 1 and "no agent serves the kernel module: start `towline stcpd`" in said, said

@@ -55,7 +55,7 @@ impl PolicyArgs {
         };
         match file {
             Some(file) => Policy::load(file),
-            None => Policy::first_use(&crate::certs::home()?),
+            None => Policy::first_use(&crate::certs::home("our key")?),
         }
         .map_err(|error| Failure::usage(error.to_string()))
     }

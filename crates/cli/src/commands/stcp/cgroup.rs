@@ -53,11 +53,24 @@ fn find_mount(mountinfo: &str) -> Option<PathBuf> {
 }
 
 impl Cgroup {
-    /// Makes a cgroup with the number of this process in its name.
+    /// Makes a cgroup with the number of this process in its name, in the place of one that a killed
+    /// run with the same number left.
     pub(crate) fn create() -> Result<Self, String> {
         let mount = mount()?;
         let path = mount.join(format!("{PREFIX}{}", std::process::id()));
-        fs::create_dir(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let made = match fs::create_dir(&path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                if is_populated(&path) {
+                    return Err(format!(
+                        "programs of another run with our number are there; if it was killed, end them: {}",
+                        removal(&path)
+                    ));
+                }
+                remove_tree(&path).and_then(|()| fs::create_dir(&path))
+            }
+            made => made,
+        };
+        made.map_err(|error| format!("{}: {error}", path.display()))?;
         let nft_path = path
             .strip_prefix(SYSFS)
             .unwrap_or(&path)
@@ -74,10 +87,9 @@ impl Cgroup {
         &self.nft_path
     }
 
-    /// How many processes are in it, or in cgroups below it.
+    /// Whether processes are in it, or in cgroups below it.
     pub(crate) fn is_populated(&self) -> bool {
-        fs::read_to_string(self.path.join("cgroup.events"))
-            .is_ok_and(|events| events.lines().any(|line| line == "populated 1"))
+        is_populated(&self.path)
     }
 
     /// A signal to every process in it, but not to those in cgroups below.
@@ -117,6 +129,20 @@ impl Cgroup {
     pub(crate) fn remove(self) -> Result<(), String> {
         remove_tree(&self.path).map_err(|error| format!("{}: {error}", self.path.display()))
     }
+}
+
+/// Where it cannot be told, for want of descriptors say, somebody may be there.
+fn is_populated(cgroup: &Path) -> bool {
+    match fs::read_to_string(cgroup.join("cgroup.events")) {
+        Ok(events) => events.lines().any(|line| line == "populated 1"),
+        Err(error) => error.kind() != io::ErrorKind::NotFound,
+    }
+}
+
+/// The command that ends what is in a cgroup, and removes it.
+pub(crate) fn removal(cgroup: &Path) -> String {
+    let path = cgroup.display();
+    format!("echo 1 > {path}/cgroup.kill; sleep 1; rmdir {path}")
 }
 
 /// A cgroup and those that a program made below it.

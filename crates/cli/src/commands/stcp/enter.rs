@@ -41,14 +41,7 @@ pub(crate) struct EnterArgs {
 impl EnterArgs {
     /// Becomes the program.
     pub(crate) fn run(self) -> Result<Exit, Failure> {
-        let sockets = inherited_sockets()
-            .map_err(|error| Failure::new(Exit::Other, format!("/proc/self/fd: {error}")))?;
-        if let Some(descriptor) = sockets.first() {
-            return Err(Failure::usage(format!(
-                "descriptor {descriptor} is an internet socket from outside: it would not be encrypted"
-            ))
-            .next("start the program without inherited sockets (no socket activation)"));
-        }
+        refuse_inherited_sockets()?;
         let Some((program, arguments)) = self.command.split_first() else {
             return Err(Failure::usage("the program is missing"));
         };
@@ -91,6 +84,19 @@ impl EnterArgs {
     }
 }
 
+/// An internet socket that this process was started with would stay in clear.
+pub(crate) fn refuse_inherited_sockets() -> Result<(), Failure> {
+    let sockets = inherited_sockets()
+        .map_err(|error| Failure::new(Exit::Other, format!("/proc/self/fd: {error}")))?;
+    match sockets.first() {
+        None => Ok(()),
+        Some(descriptor) => Err(Failure::usage(format!(
+            "descriptor {descriptor} is an internet socket from outside: it would not be encrypted"
+        ))
+        .next("start the program without inherited sockets (no socket activation)")),
+    }
+}
+
 /// The shim before what else is preloaded: a memory allocator, say.
 fn before_others(shim: &Path) -> OsString {
     let mut all = shim.as_os_str().to_owned();
@@ -124,9 +130,22 @@ impl ProbeArgs {
         match is_good {
             Ok(true) => Ok(Exit::Ok),
             Ok(false) => Err(Failure::new(Exit::Other, "it would have been in clear")),
+            Err(error) if is_lost(error.kind()) => {
+                // Masqueraded, a packet of loopback's has an address that cannot be there.
+                let why =
+                    format!("{error}: does a firewall rule rewrite the addresses of loopback?");
+                Err(Failure::new(Exit::Other, why)
+                    .next("except the interface lo from it (`nft list ruleset`)"))
+            }
             Err(error) => Err(Failure::new(Exit::Other, error.to_string())),
         }
     }
+}
+
+/// Whether a packet did not come to where it was sent.
+fn is_lost(kind: std::io::ErrorKind) -> bool {
+    use std::io::ErrorKind::{HostUnreachable, NetworkUnreachable, TimedOut};
+    [HostUnreachable, NetworkUnreachable, TimedOut].contains(&kind)
 }
 
 fn is_relayed(address: SocketAddr) -> std::io::Result<bool> {

@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid,
 };
@@ -33,34 +34,35 @@ impl Family {
     pub(crate) fn adopt() -> io::Result<Self> {
         set_child_subreaper(Some(getpid()))?;
         let family = Self { before: Vec::new() };
-        let before = family.members(None).into_iter().map(|member| member.pid);
+        let before = family.members(None)?.into_iter().map(|member| member.pid);
         Ok(Self {
             before: before.collect(),
         })
     }
 
     /// All that live, parents first. Buries the dead but `program`, for which somebody else waits.
-    pub(super) fn members(&self, program: Option<Pid>) -> Vec<Process> {
-        let mut members = self.all();
+    /// An error, for want of descriptors say, tells nothing of them.
+    pub(super) fn members(&self, program: Option<Pid>) -> io::Result<Vec<Process>> {
+        let mut members = self.all()?;
         members.retain(|member| {
             if member.is_dead && member.parent == getpid() && Some(member.pid) != program {
                 let _ = waitpid(Some(member.pid), WaitOptions::NOHANG);
             }
             !member.is_dead
         });
-        members
+        Ok(members)
     }
 
     /// The numbers of those that live. Buries nobody.
     pub(super) fn living(&self) -> Vec<i32> {
-        let mut members = self.all();
+        let mut members = self.all().unwrap_or_default();
         members.retain(|member| !member.is_dead);
         let numbers = members.iter().map(|member| member.pid.as_raw_nonzero());
         numbers.map(i32::from).collect()
     }
 
-    fn all(&self) -> Vec<Process> {
-        let mut others = processes();
+    fn all(&self) -> io::Result<Vec<Process>> {
+        let mut others = processes()?;
         others.retain(|process| !self.before.contains(&process.pid));
         let mut members: Vec<Process> = Vec::new();
         let mut parent = getpid();
@@ -74,17 +76,18 @@ impl Family {
                 None => break,
             }
         }
-        members
+        Ok(members)
     }
 
-    /// Whether any lives.
+    /// Whether any lives, or may.
     pub(crate) fn is_there(&self) -> bool {
-        !self.members(None).is_empty()
+        self.members(None)
+            .map_or(true, |members| !members.is_empty())
     }
 
     /// A signal to each.
     pub(crate) fn signal_all(&self, signal: Signal) {
-        for member in self.members(None) {
+        for member in self.members(None).unwrap_or_default() {
             let _ = kill_process(member.pid, signal);
         }
     }
@@ -98,7 +101,10 @@ impl Family {
         let mut ended: Vec<String> = Vec::new();
         // What one starts meanwhile is met in the next round.
         for _ in 0..ROUNDS {
-            let mut left = self.members(program);
+            let Ok(mut left) = self.members(program) else {
+                tokio::time::sleep(ROUND).await;
+                continue;
+            };
             left.retain(&is_meant);
             if left.is_empty() {
                 return Ok(ended);
@@ -124,24 +130,47 @@ impl Family {
 /// The words of /proc/PID/stat between the parent and the number of threads.
 const THREADS: usize = 15;
 
-fn processes() -> Vec<Process> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let stat = |entry: fs::DirEntry| {
-        let pid = entry.file_name().to_str()?.parse().ok()?;
-        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
-        // The name, in brackets, may have anything in it.
-        let (before, after) = stat.rsplit_once(')')?;
-        let mut words = after.split_whitespace();
-        let has_ended = matches!(words.next()?, "Z" | "X");
-        let parent = Pid::from_raw(words.next()?.parse().ok()?)?;
-        // That may be its first thread alone.
-        let threads: u32 = words.nth(THREADS)?.parse().ok()?;
-        Some(Process {
-            pid: Pid::from_raw(pid)?,
-            name: before.split_once('(')?.1.to_owned(),
-            is_dead: has_ended && threads < 2,
-            parent,
-        })
-    };
-    entries.filter_map(stat).collect()
+fn processes() -> io::Result<Vec<Process>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let entry = entry?;
+        let Some(pid) = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok())
+        else {
+            continue;
+        };
+        match fs::read_to_string(entry.path().join("stat")) {
+            Ok(stat) => found.extend(process(pid, &stat)),
+            Err(error) if is_foreign(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
+/// Whether a process ended while it was looked at, or is another user's that /proc hides (hidepid).
+fn is_foreign(error: &io::Error) -> bool {
+    let number = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(
+        number,
+        Some(Errno::NOENT | Errno::SRCH | Errno::ACCESS | Errno::PERM)
+    )
+}
+
+fn process(pid: i32, stat: &str) -> Option<Process> {
+    // The name, in brackets, may have anything in it.
+    let (before, after) = stat.rsplit_once(')')?;
+    let mut words = after.split_whitespace();
+    let has_ended = matches!(words.next()?, "Z" | "X");
+    let parent = Pid::from_raw(words.next()?.parse().ok()?)?;
+    // That may be its first thread alone.
+    let threads: u32 = words.nth(THREADS)?.parse().ok()?;
+    Some(Process {
+        pid: Pid::from_raw(pid)?,
+        name: before.split_once('(')?.1.to_owned(),
+        is_dead: has_ended && threads < 2,
+        parent,
+    })
 }

@@ -10,6 +10,7 @@ mod program;
 mod proxy;
 mod redirect;
 mod run;
+mod signals;
 mod status;
 mod strays;
 mod tiers;

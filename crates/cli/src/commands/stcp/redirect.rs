@@ -33,22 +33,28 @@ impl Redirect {
         probe: SocketAddr,
     ) -> Result<Self, String> {
         let table = format!("{PREFIX}{}", std::process::id());
-        nft(
-            &["-f", "-"],
-            &rules(&table, cgroup.nft_path(), ports, probe),
-        )?;
+        let rules = rules(&table, cgroup.nft_path(), ports, probe);
+        // A killed run may have had the same number.
+        nft(&["-f", "-"], &format!("{}{rules}", without(&table)))?;
         Ok(Self { table })
     }
 
-    /// Whether it is still there: others may flush all tables.
-    pub(crate) fn is_there(&self) -> bool {
-        nft(&["list", "table", "inet", &self.table], "").is_ok()
+    /// Whether it is still there: others may flush all tables. An error says nothing of it.
+    pub(crate) fn is_there(&self) -> Result<bool, String> {
+        let table = format!("table inet {}", self.table);
+        let tables = nft(&["list", "tables"], "")?;
+        Ok(tables.lines().any(|line| line.trim() == table))
     }
 
-    /// Removes it.
+    /// Removes it, if it is there.
     pub(crate) fn remove(self) -> Result<(), String> {
-        nft(&["delete", "table", "inet", &self.table], "").map(drop)
+        nft(&["-f", "-"], &without(&self.table)).map(drop)
     }
+}
+
+/// Commands that remove a table, and are no error without it.
+fn without(table: &str) -> String {
+    format!("table inet {table}\ndelete table inet {table}\n")
 }
 
 fn rules(table: &str, cgroup: &str, ports: RelayPorts, probe: SocketAddr) -> String {

@@ -10,7 +10,6 @@
 //! refused or encrypted still.
 
 use std::ffi::OsString;
-use std::io::IsTerminal as _;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
@@ -22,18 +21,19 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use socket2::{Domain, Socket, Type};
 use tokio::process::{Child, Command};
-use tokio::signal::unix::{SignalKind, signal};
 use towline::stcp::agent::{
     Agent, Members, Programs, Relay, RelayPorts, Upgrade, guard_cgroup, upgrade_cgroup,
 };
 
 use super::cgroup::Cgroup;
+use super::enter::refuse_inherited_sockets;
 use super::family::Family;
-use super::program::is_static;
+use super::program::past_shim;
 use super::redirect::Redirect;
+use super::signals::{Signals, is_in_foreground, is_of_keys, is_programs_own};
 use super::status::{left_over_commands, warn_of_left_overs};
 use super::strays::end_strays;
-use super::tiers::{Tier, can_change_sockets, module_protocol, shim};
+use super::tiers::{Tier, TierStatus, can_change_sockets, module_protocol, shim};
 use crate::commands::stcpd::{PolicyArgs, raise_descriptor_limit};
 use crate::exit::{Exit, Failure};
 use crate::printer::Printer;
@@ -44,6 +44,9 @@ const GRACE: Duration = Duration::from_secs(10);
 /// How long the relay may go on for programs that have ended.
 const LINGER: Duration = Duration::from_secs(30);
 
+/// How long it does so without a word.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// How often is looked whether the cgroup is empty by now.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -53,8 +56,21 @@ const CHECK: Duration = Duration::from_secs(5);
 /// How often is looked whether somebody has left.
 const HEADCOUNT: Duration = Duration::from_secs(1);
 
+/// Shown at the end of `--help`.
+const HELP: &str = "\
+What follows CMD is CMD's own; `--` before it ends our options: towline stcp run --tier relay -- CMD -v
+
+Exit codes:
+    CMD's own once it has begun; 128+N if signal N ended it, or came before it was started
+    126  CMD cannot be executed      127  CMD is not there
+    1    CMD was not started, or had to be ended, as it would not have been encrypted
+    2    wrong usage or configuration: CMD was not started
+
+With --json a record of the tier and CMD's process comes on stdout, where CMD writes as well.";
+
 /// Flags of `run`.
 #[derive(clap::Args)]
+#[command(after_help = HELP)]
 pub(crate) struct RunArgs {
     /// Which tier; without it the best that works here
     #[arg(long, value_enum)]
@@ -74,53 +90,85 @@ pub(crate) struct RunArgs {
 impl RunArgs {
     /// Runs the program to its end; its exit code is ours.
     pub(crate) async fn run(self, printer: Printer) -> Result<Exit, Failure> {
+        refuse_inherited_sockets()?;
         let tier = self.tier()?;
+        // Before anything is put in force, which a signal would leave behind.
+        let signals = Signals::install()?;
         warn_of_left_overs(&left_over_commands(), printer);
         let family = Family::adopt()
             .map_err(|error| cannot(format!("orphans cannot be adopted: {error}")))?;
         let family = Arc::new(family);
         match tier {
-            Tier::Relay => self.run_relayed(&family, printer).await,
-            Tier::Module => self.run_upgraded(&family, printer).await,
-            Tier::UserRelay => self.run_by_agent(tier, None, &family, printer).await,
+            Tier::Relay => self.run_relayed(&family, signals, printer).await,
+            Tier::Module => self.run_upgraded(&family, signals, printer).await,
+            Tier::UserRelay => {
+                self.run_by_agent(tier, None, &family, signals, printer)
+                    .await
+            }
             Tier::Ktls => {
                 let living = Arc::clone(&family);
                 let members: Members = Box::new(move || living.living());
-                self.run_by_agent(tier, Some(members), &family, printer)
+                self.run_by_agent(tier, Some(members), &family, signals, printer)
                     .await
             }
         }
     }
 
     fn tier(&self) -> Result<Tier, Failure> {
-        let mut tried: Vec<_> = match self.tier {
-            Some(tier) => vec![tier.status()],
-            None => Tier::ALL.map(Tier::status).into(),
+        let past_shim = self.command.first().and_then(|name| past_shim(name));
+        let judge = |tier| self.judge(tier, past_shim);
+        let wanted: Vec<_> = match self.tier {
+            Some(tier) => vec![judge(tier)],
+            None => Tier::ALL.map(judge).into(),
         };
-        if self.command.first().is_some_and(|name| is_static(name)) {
-            for status in &mut tried {
-                let reached = status.tier.reaches_static();
-                let state = std::mem::replace(&mut status.state, Ok(()));
-                status.state = state.and_then(|()| {
-                    reached.map_err(|why| format!("the program is static, and {why}"))
-                });
-            }
-        }
-        if let Some(status) = tried.iter().find(|status| status.state.is_ok()) {
+        if let Some(status) = wanted.iter().find(|status| status.state.is_ok()) {
             return Ok(status.tier);
         }
-        let why: Vec<_> = tried
-            .iter()
-            .filter_map(|status| {
-                let why = status.state.as_ref().err()?;
-                Some(format!("{}: {why}", status.tier.name()))
-            })
-            .collect();
-        Err(cannot(format!("no tier works here ({})", why.join("; ")))
-            .next("see `towline stcp status`"))
+        let why = |status: TierStatus| {
+            let why = status.state.err()?;
+            Some(format!("{}: {why}", status.tier.name()))
+        };
+        let why: Vec<_> = wanted.into_iter().filter_map(why).collect();
+        let why = why.join("; ");
+        if self.tier.is_none() {
+            return Err(
+                cannot(format!("no tier works here ({why})")).next("see `towline stcp status`")
+            );
+        }
+        let other = Tier::ALL
+            .into_iter()
+            .find(|tier| judge(*tier).state.is_ok());
+        let next = match other {
+            Some(tier) => format!("leave out --tier: {} would do", tier.name()),
+            None => "see `towline stcp status`: no other tier works here either".to_owned(),
+        };
+        Err(cannot(format!("this tier does not work here ({why})")).next(next))
     }
 
-    async fn run_relayed(self, family: &Family, printer: Printer) -> Result<Exit, Failure> {
+    /// Whether a tier can be used for this program, which may go past the shim in some way.
+    fn judge(&self, tier: Tier, past_shim: Option<&str>) -> TierStatus {
+        let mut status = tier.status();
+        let judged = match (&status.state, past_shim) {
+            (Err(_), _) => return status,
+            (Ok(()), _) if tier == Tier::Module && self.policy.is_given() => Err(
+                "its handshakes are by the agent's policy (`towline stcpd --policy`), not by --policy"
+                    .to_owned(),
+            ),
+            (Ok(()), Some(how)) => tier
+                .reaches_past_shim()
+                .map_err(|why| format!("the program {how}, and {why}")),
+            (Ok(()), None) => Ok(()),
+        };
+        status.state = judged;
+        status
+    }
+
+    async fn run_relayed(
+        self,
+        family: &Family,
+        signals: Signals,
+        printer: Printer,
+    ) -> Result<Exit, Failure> {
         raise_descriptor_limit();
         let agent = Agent::new(self.policy.load()?);
         let relay = Relay::open().map_err(|error| cannot(format!("the relay's ports: {error}")))?;
@@ -129,7 +177,7 @@ impl RunArgs {
         // In a task of its own: whatever this function waits for, the relay goes on.
         let serving = tokio::spawn(Arc::clone(&agent).serve_relay(relay, probe));
         let ended = self
-            .run_in_cgroup(Tier::Relay, family, printer, |cgroup| {
+            .run_in_cgroup(Tier::Relay, family, signals, printer, |cgroup| {
                 redirect(cgroup, &agent, ports, probe)
             })
             .await;
@@ -137,15 +185,16 @@ impl RunArgs {
         ended
     }
 
-    async fn run_upgraded(self, family: &Family, printer: Printer) -> Result<Exit, Failure> {
-        if self.policy.is_given() {
-            return Err(cannot("in this tier handshakes are by the agent's policy")
-                .next("give --policy to `towline stcpd`, or take --tier relay"));
-        }
+    async fn run_upgraded(
+        self,
+        family: &Family,
+        signals: Signals,
+        printer: Printer,
+    ) -> Result<Exit, Failure> {
         let protocol = module_protocol().map_err(cannot)?;
         if can_change_sockets().is_ok() {
             return self
-                .run_in_cgroup(Tier::Module, family, printer, |cgroup| {
+                .run_in_cgroup(Tier::Module, family, signals, printer, |cgroup| {
                     upgrade(cgroup, protocol)
                 })
                 .await;
@@ -155,7 +204,7 @@ impl RunArgs {
             protocol,
         };
         let probe = probe_for(protocol);
-        self.run_to_the_end(Tier::Module, shim, family, probe, printer)
+        self.run_to_the_end(Tier::Module, shim, family, probe, signals, printer)
             .await
     }
 
@@ -165,6 +214,7 @@ impl RunArgs {
         tier: Tier,
         members: Option<Members>,
         family: &Family,
+        signals: Signals,
         printer: Printer,
     ) -> Result<Exit, Failure> {
         raise_descriptor_limit();
@@ -181,7 +231,7 @@ impl RunArgs {
         };
         let serving = tokio::spawn(programs.serve());
         let ended = self
-            .run_to_the_end(tier, place, family, probe_at(probe), printer)
+            .run_to_the_end(tier, place, family, probe_at(probe), signals, printer)
             .await;
         serving.abort();
         ended
@@ -192,6 +242,7 @@ impl RunArgs {
         &self,
         tier: Tier,
         family: &Family,
+        signals: Signals,
         printer: Printer,
         force: impl FnOnce(&Cgroup) -> Result<(Force, Vec<String>), String>,
     ) -> Result<Exit, Failure> {
@@ -199,11 +250,13 @@ impl RunArgs {
         match force(&cgroup) {
             Ok((force, probe)) => {
                 let place = Place::Cgroup { cgroup, force };
-                self.run_to_the_end(tier, place, family, probe, printer)
+                self.run_to_the_end(tier, place, family, probe, signals, printer)
                     .await
             }
             Err(why) => {
-                cgroup.remove().map_err(cannot)?;
+                if let Err(why) = cgroup.remove() {
+                    printer.note(format_args!("towline: {why}"));
+                }
                 Err(cannot(why))
             }
         }
@@ -216,10 +269,21 @@ impl RunArgs {
         place: Place,
         family: &Family,
         probe: Vec<String>,
+        mut signals: Signals,
         printer: Printer,
     ) -> Result<Exit, Failure> {
-        let ended = self.run_at(tier, &place, family, probe, printer).await;
-        place.take_down(family).await?;
+        let (has_begun, ended) = match place.probe(probe, &mut signals, printer).await {
+            Ok(None) => (
+                true,
+                self.run_at(tier, &place, family, signals, printer).await,
+            ),
+            Ok(Some(exit)) => (false, Ok(exit)),
+            Err(failure) => (false, Err(failure)),
+        };
+        // What came of the program matters more.
+        if let Err(failure) = place.take_down(family, has_begun, printer).await {
+            printer.note(format_args!("towline: {failure}"));
+        }
         ended
     }
 
@@ -228,21 +292,9 @@ impl RunArgs {
         tier: Tier,
         place: &Place,
         family: &Family,
-        probe: Vec<String>,
+        signals: Signals,
         printer: Printer,
     ) -> Result<Exit, Failure> {
-        let signals = Signals::install()?;
-        let mut command = vec![OsString::from("/proc/self/exe"), "stcp".into()];
-        command.extend(probe.into_iter().map(OsString::from));
-        let probed = place.enter(&command).stdin(Stdio::null()).output().await;
-        let why = match probed {
-            Ok(ended) if ended.status.success() => None,
-            Ok(ended) => Some(String::from_utf8_lossy(&ended.stderr).trim().to_owned()),
-            Err(error) => Some(error.to_string()),
-        };
-        if let Some(why) = why {
-            return Err(cannot(format!("a trial connection failed ({why})")));
-        }
         let child = place
             .enter(&self.command)
             .spawn()
@@ -309,6 +361,33 @@ impl Place {
         entering
     }
 
+    /// A connection made here; an exit, if a signal came meanwhile.
+    async fn probe(
+        &self,
+        probe: Vec<String>,
+        signals: &mut Signals,
+        printer: Printer,
+    ) -> Result<Option<Exit>, Failure> {
+        let mut command = vec![OsString::from("/proc/self/exe"), "stcp".into()];
+        command.extend(probe.into_iter().map(OsString::from));
+        let mut probe = self.enter(&command);
+        probe.stdin(Stdio::null()).kill_on_drop(true);
+        let probed = tokio::select! {
+            biased;
+            signal = signals.next() => {
+                printer.note("towline: a signal came before the program was started");
+                return Ok(Some(Exit::Program(128 + signal.as_raw() as u8)));
+            }
+            probed = probe.output() => probed,
+        };
+        let why = match probed {
+            Ok(ended) if ended.status.success() => return Ok(None),
+            Ok(ended) => String::from_utf8_lossy(&ended.stderr).trim().to_owned(),
+            Err(error) => error.to_string(),
+        };
+        Err(cannot(format!("a trial connection failed ({why})")))
+    }
+
     /// Whether processes are left that must not be without what is in force.
     fn is_populated(&self, family: &Family) -> bool {
         match self {
@@ -335,29 +414,38 @@ impl Place {
             });
         }
         // Buries orphans.
-        family.members(program);
+        let _ = family.members(program);
         Ok(())
     }
 
-    fn is_in_force(&self) -> bool {
+    /// An error says nothing of it: there was no way to look.
+    fn is_in_force(&self) -> Result<bool, String> {
         match self {
             Self::Cgroup {
                 force: Force::Redirect { redirect, .. },
                 ..
             } => redirect.is_there(),
-            _ => true,
+            _ => Ok(true),
         }
     }
 
-    /// Every process ends, then what is in force goes, then the cgroup with its guard.
-    async fn take_down(self, family: &Family) -> Result<(), Failure> {
+    /// Every process ends, then what the program wrote has left, then what is in force goes, then the cgroup with its guard.
+    async fn take_down(
+        self,
+        family: &Family,
+        has_begun: bool,
+        printer: Printer,
+    ) -> Result<(), Failure> {
         let wrong = |why| Failure::new(Exit::Other, why).next("see `towline stcp status`");
         let (cgroup, force) = match self {
             Self::Cgroup { cgroup, force } => (cgroup, force),
             Self::Shim { .. } => return Ok(()),
             Self::Agent { programs, .. } => {
                 family.end_all().await.map_err(wrong)?;
-                return linger(programs.drain()).await;
+                if has_begun {
+                    linger(programs.drain(), printer).await?;
+                }
+                return Ok(());
             }
         };
         cgroup.end_all().await.map_err(wrong)?;
@@ -368,11 +456,10 @@ impl Place {
                 ports,
             } => {
                 // Connections need the redirect as long as they last.
-                linger(agent.drain_relay(ports)).await?;
-                // If somebody flushed it, it is gone already.
-                if redirect.is_there() {
-                    redirect.remove().map_err(wrong)?;
+                if has_begun {
+                    linger(agent.drain_relay(ports), printer).await?;
                 }
+                redirect.remove().map_err(wrong)?;
             }
             Force::Upgrade(upgrade) => {
                 upgrade.remove().map_err(|error| wrong(error.to_string()))?;
@@ -383,11 +470,21 @@ impl Place {
 }
 
 /// The kernel would send what an ended program wrote; so does the relay.
-async fn linger(drain: impl Future<Output = ()>) -> Result<(), Failure> {
+async fn linger(drain: impl Future<Output = ()>, printer: Printer) -> Result<(), Failure> {
     let mut signals = Signals::install()?;
+    let drain = async {
+        tokio::pin!(drain);
+        if tokio::time::timeout(PATIENCE, &mut drain).await.is_err() {
+            printer.note(
+                "towline: all programs have ended; what they wrote last is on its way still, until its peers \
+                 have taken it and closed, or 30 s have passed (Ctrl-C gives it up)",
+            );
+            drain.await;
+        }
+    };
     tokio::select! {
         _ = tokio::time::timeout(LINGER, drain) => {}
-        _ = signals.next() => {}
+        _ = signals.next_end() => {}
     }
     Ok(())
 }
@@ -411,6 +508,8 @@ fn redirect(
 
 fn upgrade(cgroup: &Cgroup, protocol: u16) -> Result<(Force, Vec<String>), String> {
     let pin = super::cgroup::pin_path();
+    // Of a killed run with our number: no program of it lives, or there would be no cgroup for us.
+    let _ = std::fs::remove_dir_all(&pin);
     let upgrade = upgrade_cgroup(cgroup.path(), protocol, pin.clone()).map_err(|error| {
         format!(
             "`socket()` cannot be changed: {error} (is {} mounted? mount -t bpf bpf /sys/fs/bpf)",
@@ -454,34 +553,6 @@ fn reserve() -> Result<(Socket, SocketAddr), Failure> {
     reserved().map_err(|error: std::io::Error| cannot(format!("an address to probe: {error}")))
 }
 
-/// The signals that are passed on.
-struct Signals {
-    interrupt: tokio::signal::unix::Signal,
-    terminate: tokio::signal::unix::Signal,
-    hang_up: tokio::signal::unix::Signal,
-}
-
-impl Signals {
-    fn install() -> Result<Self, Failure> {
-        let catch = |kind| {
-            signal(kind).map_err(|error| Failure::new(Exit::Other, format!("signals: {error}")))
-        };
-        Ok(Self {
-            interrupt: catch(SignalKind::interrupt())?,
-            terminate: catch(SignalKind::terminate())?,
-            hang_up: catch(SignalKind::hangup())?,
-        })
-    }
-
-    async fn next(&mut self) -> Signal {
-        tokio::select! {
-            _ = self.interrupt.recv() => Signal::INT,
-            _ = self.terminate.recv() => Signal::TERM,
-            _ = self.hang_up.recv() => Signal::HUP,
-        }
-    }
-}
-
 /// Until the program and every process it left have ended, or have to.
 async fn wait(
     mut child: Child,
@@ -506,19 +577,25 @@ async fn wait(
                 }
             }
             signal = signals.next() => {
+                if is_programs_own(signal) {
+                    if let (Some(pid), None) = (pid, status) {
+                        let _ = kill_process(pid, signal);
+                    }
+                    continue;
+                }
                 if deadline.is_some() {
                     printer.note("towline: everything is ended at once");
                     family.signal_all(Signal::KILL);
                     break;
                 }
-                // The terminal has told the program of Ctrl-C itself.
-                let is_told = signal == Signal::INT && std::io::stdin().is_terminal();
+                // The terminal has told the program of its keys itself.
+                let is_told = is_of_keys(signal) && is_in_foreground();
                 match (pid, status) {
                     (Some(pid), None) if !is_told => { let _ = kill_process(pid, signal); }
                     (_, Some(_)) => { place.signal_all(family, signal); }
                     _ => {}
                 }
-                if signal != Signal::INT || status.is_some() {
+                if !is_of_keys(signal) || status.is_some() {
                     deadline = Some(tokio::time::Instant::now() + GRACE);
                 }
             }
@@ -532,7 +609,12 @@ async fn wait(
                 place.look_after(family, pid.filter(|_| status.is_none())).await?;
             }
             _ = check.tick() => {
-                if !place.is_in_force() {
+                // Where it cannot be told, the guard holds still.
+                let in_force = place.is_in_force().unwrap_or_else(|why| {
+                    tracing::warn!("whether the redirect is there cannot be told now: {why}");
+                    true
+                });
+                if !in_force {
                     return Err(Failure::new(
                         Exit::Other,
                         "somebody removed the redirect (`nft flush ruleset`?): the program was ended; \

@@ -98,12 +98,9 @@ pub(crate) fn left_over_commands() -> Vec<String> {
     let tables = redirect::left_over()
         .into_iter()
         .map(|table| format!("nft delete table inet {table}"));
-    let cgroups = cgroup::left_over().into_iter().map(|path| {
-        format!(
-            "echo 1 > {0}/cgroup.kill; sleep 1; rmdir {0}",
-            path.display()
-        )
-    });
+    let cgroups = cgroup::left_over()
+        .into_iter()
+        .map(|path| cgroup::removal(&path));
     let pins = cgroup::left_over_pins()
         .into_iter()
         .map(|pin| format!("rm -r {}", pin.display()));

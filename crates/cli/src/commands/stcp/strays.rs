@@ -14,6 +14,11 @@ use super::family::Family;
 /// Ends those that are in no run's cgroup; an error if there was any.
 pub(crate) async fn end_strays(family: &Family, program: Option<Pid>) -> Result<(), String> {
     let has_strayed = |pid| has_left(pid) && !(Some(pid) == program && is_on_its_way(pid));
+    // Without descriptors nobody can be looked for; the next time will do.
+    let members = family.members(program).unwrap_or_default();
+    if !members.iter().any(|member| has_strayed(member.pid)) {
+        return Ok(());
+    }
     let ended = family
         .end(program, |member| has_strayed(member.pid))
         .await?;

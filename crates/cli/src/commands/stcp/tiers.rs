@@ -11,6 +11,9 @@ use crate::commands::stcpd::DEVICE;
 /// Where the module says its protocol.
 const PROTOCOL: &str = "/sys/class/misc/stcp/protocol";
 
+/// Where it says whether an agent serves it.
+const AGENT: &str = "/sys/class/misc/stcp/agent";
+
 /// The tiers, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Tier {
@@ -44,8 +47,8 @@ impl Tier {
         }
     }
 
-    /// Whether it reaches static programs.
-    pub(crate) fn reaches_static(self) -> Result<(), String> {
+    /// Whether it reaches programs that go past the preload shim.
+    pub(crate) fn reaches_past_shim(self) -> Result<(), String> {
         match self {
             // Without the change of `socket()` the module's tier is the shim.
             Self::Module => can_change_sockets(),
@@ -109,6 +112,10 @@ impl Tier {
 
 fn module() -> Result<(), String> {
     module_protocol()?;
+    // Every connection would fail.
+    if std::fs::read_to_string(AGENT).is_ok_and(|agent| agent.trim() == "0") {
+        return Err("no agent serves the kernel module: start `towline stcpd`".to_owned());
+    }
     let Err(no_change) = can_change_sockets() else {
         return Ok(());
     };
