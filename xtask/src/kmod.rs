@@ -55,7 +55,8 @@ pub(crate) const PACKAGES: &[(&str, &str, &str)] = &[
 /// fails now and then under QEMU 7.2.
 const CPU: &str = "max,-cx16,-la57";
 
-/// Kernel modules that kTLS and its ciphers need, and a wire between network namespaces.
+/// Kernel modules that kTLS and its ciphers need, the agent to see which connections stay here, and a
+/// wire between network namespaces.
 const MODULES: &[&str] = &[
     "tls",
     "gcm",
@@ -65,6 +66,7 @@ const MODULES: &[&str] = &[
     "chacha20poly1305",
     "chacha-x86_64",
     "poly1305-x86_64",
+    "tcp_diag",
     "veth",
 ];
 

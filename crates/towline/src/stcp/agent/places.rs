@@ -6,7 +6,7 @@
 //! only if, its other end is a socket here.
 
 use std::io::{self, ErrorKind, Read as _};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -78,6 +78,13 @@ pub(super) fn stays_here(local: SocketAddr, peer: SocketAddr) -> bool {
             false
         }
     }
+}
+
+/// Whether the kernel answers such questions; asked the first time, Linux loads what it needs for it.
+pub(super) fn kernel_tells() -> io::Result<bool> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let near = TcpStream::connect(listener.local_addr()?)?;
+    Ok(stays_here(near.local_addr()?, near.peer_addr()?))
 }
 
 /// An IPv4 address as such, also where a socket of IPv6 has it.
@@ -180,9 +187,7 @@ fn ask(family: libc::c_int, kind: u16, body: &[u8]) -> io::Result<(u16, Vec<u8>)
 
 #[cfg(test)]
 mod tests {
-    use std::net::{SocketAddr, TcpListener, TcpStream};
-
-    use super::{Place, place, stays_here};
+    use super::*;
 
     #[test]
     fn only_what_stays_on_this_machine_is_its_own() {

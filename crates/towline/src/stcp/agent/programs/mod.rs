@@ -41,6 +41,7 @@ use moved::Addresses;
 use open::inode;
 use strangers::Strangers;
 
+use super::places::kernel_tells;
 use super::preload::{PreloadListener, receive_request, send_answer};
 use super::{Agent, Asker, Complaint, Failure};
 use crate::io::random_seed;
@@ -90,6 +91,12 @@ impl Programs {
         probe: SocketAddr,
         members: Option<Members>,
     ) -> io::Result<Self> {
+        if !kernel_tells()? {
+            tracing::warn!(
+                "this kernel does not tell which connections stay on this machine (sock_diag; as root: \
+                 `modprobe tcp_diag`): they have to be secured too"
+            );
+        }
         let strangers = Strangers::new(agent.servers.like())?;
         let token = random()?;
         let name = format!("towline-stcp-{:016x}", random()?);
