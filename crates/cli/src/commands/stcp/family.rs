@@ -54,11 +54,11 @@ impl Family {
     }
 
     /// The numbers of those that live. Buries nobody.
-    pub(super) fn living(&self) -> Vec<i32> {
-        let mut members = self.all().unwrap_or_default();
+    pub(super) fn living(&self) -> io::Result<Vec<i32>> {
+        let mut members = self.all()?;
         members.retain(|member| !member.is_dead);
         let numbers = members.iter().map(|member| member.pid.as_raw_nonzero());
-        numbers.map(i32::from).collect()
+        Ok(numbers.map(i32::from).collect())
     }
 
     fn all(&self) -> io::Result<Vec<Process>> {

@@ -35,8 +35,8 @@ const REST: u32 = 4;
 /// Where there is room, the end of a stream needs no longer.
 const AT_ONCE: Duration = Duration::from_millis(100);
 
-/// Says which processes there are of the run.
-pub type Members = Box<dyn Fn() -> Vec<i32> + Send + Sync>;
+/// Says which processes there are of the run; an error, that there was no way to look.
+pub type Members = Box<dyn Fn() -> io::Result<Vec<i32>> + Send + Sync>;
 
 /// Copies of sockets that programs have.
 pub(super) struct Held {
@@ -160,21 +160,23 @@ impl Held {
             )
         };
         let is_known = |inode| held.contains(&inode) || channels.contains(&inode);
-        let open = match open_sockets(&(self.members)(), is_known) {
+        let members = match (self.members)() {
+            Ok(members) => members,
+            Err(error) => {
+                self.complain(format_args!(
+                    "the processes of the run cannot be seen: {error}"
+                ));
+                return (Vec::new(), false);
+            }
+        };
+        let open = match open_sockets(&members, is_known) {
             Ok(open) => open,
             Err((process, error)) => {
                 // It may have any of them.
-                let mut complaint = self
-                    .complaint
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner);
-                if complaint.is_due() {
-                    tracing::warn!(
-                        "the descriptors of process {process} cannot be seen ({error}): until it ends, \
-                         peers are not told that connections of this run have ended"
-                    );
-                }
-                drop(complaint);
+                self.complain(format_args!(
+                    "the descriptors of process {process} cannot be seen ({error}): until it ends, \
+                     peers are not told that connections of this run have ended"
+                ));
                 self.forget_reset();
                 return (Vec::new(), false);
             }
@@ -202,6 +204,13 @@ impl Held {
         });
         let gone = gone.map(|(_, held)| held).collect();
         (gone, again)
+    }
+
+    fn complain(&self, why: fmt::Arguments<'_>) {
+        let complaint = self.complaint.lock();
+        if complaint.unwrap_or_else(PoisonError::into_inner).is_due() {
+            tracing::warn!("{why}");
+        }
     }
 
     /// Gives up what has no peer any more: there is nothing to end, whoever has it.

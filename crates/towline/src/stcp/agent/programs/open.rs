@@ -20,7 +20,11 @@ impl OpenSockets {
     /// Whether descriptors wait in a Unix socket to be received (Linux 5.6).
     pub(super) fn are_some_on_their_way(&self) -> bool {
         self.unknown.iter().any(|file| {
-            let text = fs::read_to_string(file).unwrap_or_default();
+            let text = match there(fs::read_to_string(file)) {
+                Ok(text) => text.unwrap_or_default(),
+                // There may be.
+                Err(_) => return true,
+            };
             let count = text.lines().find_map(|line| line.strip_prefix("scm_fds:"));
             count.is_some_and(|count| count.trim() != "0")
         })

@@ -252,7 +252,7 @@ fn a_socket_is_gone_when_no_process_of_the_run_has_it_twice_in_a_row() {
     let copy = stream.try_clone().unwrap();
     let program = holder(stream);
     let pid = program.id() as i32;
-    let held = Held::new(Box::new(move || vec![pid]));
+    let held = Held::new(Box::new(move || Ok(vec![pid])));
     held.keep(copy.into(), number, Way::Past, None);
     assert_eq!([look(&held), look(&held)], [(0, false); 2], "it has it");
     end(program);
@@ -274,7 +274,7 @@ fn a_socket_on_its_way_from_one_process_to_another_is_not_gone() {
     send_with_descriptor(&from, b"x", stream.as_raw_fd());
     let program = holder(to);
     let pid = program.id() as i32;
-    let held = Held::new(Box::new(move || vec![pid]));
+    let held = Held::new(Box::new(move || Ok(vec![pid])));
     held.keep(
         stream.try_clone().unwrap().into(),
         inode(&stream).unwrap(),
@@ -287,13 +287,23 @@ fn a_socket_on_its_way_from_one_process_to_another_is_not_gone() {
 }
 
 #[test]
+fn without_a_way_to_look_nothing_is_ended() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let number = inode(&stream).unwrap();
+    let held = Held::new(Box::new(|| Err(ErrorKind::Other.into())));
+    held.keep(stream.into(), number, Way::Past, None);
+    assert_eq!([look(&held), look(&held)], [(0, false); 2]);
+}
+
+#[test]
 fn a_process_that_lets_nobody_look_is_named() {
     // Root may look everywhere.
     if std::fs::read_dir("/proc/1/fd").is_ok() {
         return;
     }
-    let members = || vec![std::process::id() as i32, 1];
-    let (process, error) = open_sockets(&members(), |_| false).unwrap_err();
+    let members = || Ok(vec![std::process::id() as i32, 1]);
+    let (process, error) = open_sockets(&members().unwrap(), |_| false).unwrap_err();
     assert_eq!(process, 1);
     assert_eq!(error.kind(), ErrorKind::PermissionDenied);
     // It may have any socket, but what was reset is given up.
@@ -339,7 +349,7 @@ fn full(programs: &Programs) -> (Socket, TcpStream, usize) {
 /// Whose peers may take nothing for this long, once a program is gone.
 fn programs_with_keys(folder: &Folder, stalled: Duration) -> Programs {
     let own = std::process::id() as i32;
-    let members: super::Members = Box::new(move || vec![own]);
+    let members: super::Members = Box::new(move || Ok(vec![own]));
     let mut programs = Programs::open(agent(folder, "agent"), NONE, Some(members)).unwrap();
     let held = programs.held.as_mut().unwrap();
     Arc::get_mut(held).unwrap().tellers.stalled = stalled;
