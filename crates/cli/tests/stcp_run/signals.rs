@@ -43,6 +43,9 @@ with open(sys.argv[1]) as file:
 os.kill(pid, 15)
 ";
 
+/// The tests themselves may run in a script's background, where keys are ignored.
+const DEFAULTS: [&str; 2] = ["env", "--default-signal"];
+
 fn counting(net: &Net) -> (Vec<String>, std::path::PathBuf) {
     let file = net.scratch.path("signals");
     let words = ["python3", "-c", COUNTER, file.to_str().unwrap()];
@@ -52,7 +55,8 @@ fn counting(net: &Net) -> (Vec<String>, std::path::PathBuf) {
 fn in_new_session(net: &Net, shell: &str, command: &[String]) -> Command {
     let towline = env!("CARGO_BIN_EXE_towline");
     let run = ["setsid", "sh", "-c", shell, "sh", towline];
-    let run = run.iter().chain(&["stcp", "run", "--tier", "relay", "--"]);
+    let run = DEFAULTS.iter().chain(&run);
+    let run = run.chain(&["stcp", "run", "--tier", "relay", "--"]);
     let command = command.iter().map(String::as_str);
     net.program(&net.client, run.copied().chain(command))
 }
@@ -116,7 +120,8 @@ fn keys_of_a_terminal_come_once() {
         let _ = std::fs::remove_file(&file);
         let shell = format!("{shell} 2> {}", net.scratch.path("stderr").display());
         let file = file.to_str().unwrap();
-        let before = ["python3", "-c", TERMINAL, file, "sh", "-c", &shell, "sh"];
+        let terminal = ["python3", "-c", TERMINAL, file, "sh", "-c", &shell, "sh"];
+        let before = [&DEFAULTS[..], &terminal].concat();
         let run_relayed = [towline, "stcp", "run", "--tier", "relay", "--"];
         let command = command.iter().map(String::as_str);
         let words = before.into_iter().chain(run_relayed).chain(command);
