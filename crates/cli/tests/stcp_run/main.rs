@@ -393,7 +393,8 @@ print('greeted', len(friends) - friends.count(None))
 back.accept()[0].sendall(b'welcome')
 "
     );
-    let towline = env!("CARGO_BIN_EXE_towline");
+    let towline = preload::installed(&net);
+    let towline = towline.to_str().unwrap();
     let limited = ["prlimit", "--nofile=256:256", towline];
     for tier in ["relay", "user-relay"] {
         let run_relayed = ["stcp", "run", "--tier", tier, "--", "python3", "-c"];
@@ -442,7 +443,8 @@ while not greeted():
 print('room again')
 "
     );
-    let towline = env!("CARGO_BIN_EXE_towline");
+    let towline = preload::installed(&net);
+    let towline = towline.to_str().unwrap();
     for tier in ["relay", "user-relay"] {
         let limited = ["prlimit", "--nofile=256:256", towline, "stcp", "run"];
         let server = ["--tier", tier, "--", "python3", "-c", server];

@@ -21,7 +21,7 @@ const USER: u32 = 65534;
 const PYTHON: &str = "/usr/bin/python3";
 
 /// `towline` and the shim beside it, where every user may read them.
-fn installed(net: &Net) -> PathBuf {
+pub(crate) fn installed(net: &Net) -> PathBuf {
     let folder = net.scratch.path("bin");
     let towline = folder.join("towline");
     if !towline.exists() {
