@@ -71,7 +71,7 @@ const MODULES: &[&str] = &[
 ];
 
 /// Seconds until a guest that says nothing is stopped.
-const GUEST_TIMEOUT: &str = "900";
+const GUEST_TIMEOUT: &str = "1800";
 
 /// `cargo xtask kmod-test [--kernel 6.12|6.1] [TEST…]`.
 pub(crate) fn kmod_test(arguments: &[String]) -> Outcome {
