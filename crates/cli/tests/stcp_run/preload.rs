@@ -7,11 +7,12 @@ use std::process::Command;
 use rustix::process::Signal;
 
 use crate::common::{Running, wait_until};
+use crate::ends::{restless, said};
 use crate::net::{CLIENT, CLIENT_SECOND, Net, SERVER};
 use crate::{
     MARKER, REDIS, Upgraded, a_thousand_connections_leave_nothing, assert_encrypted,
-    everything_arrives, nginx_and_curl_are_encrypted, redis_refuses_plaintext, restless, run, said,
-    serve_by, silent_clients_do_not_delay, wait_for_port_at,
+    everything_arrives, nginx_and_curl_are_encrypted, redis_refuses_plaintext, run, serve_by,
+    silent_clients_do_not_delay, wait_for_port_at,
 };
 
 /// Nobody in particular.

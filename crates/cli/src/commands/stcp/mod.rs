@@ -6,6 +6,7 @@ mod enter;
 mod family;
 mod flags;
 mod key;
+mod place;
 mod program;
 mod proxy;
 mod redirect;
