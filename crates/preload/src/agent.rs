@@ -10,10 +10,13 @@ use towline_wire::{
 };
 
 use crate::environment::Agent;
-use crate::system::{Descriptor, errno};
+use crate::system::{Descriptor, errno, set_timeout, timeout};
 
-/// How long the agent may take where it need not wait for others, seconds.
-const PATIENCE: libc::time_t = 10;
+/// How long the agent may take where it need not wait for others.
+const PATIENCE: libc::timeval = libc::timeval {
+    tv_sec: 10,
+    tv_usec: 0,
+};
 
 /// What is asked, and what goes along.
 pub(crate) struct Question {
@@ -33,13 +36,20 @@ pub(crate) fn ask(
     question: &Question,
 ) -> Result<(AgentAnswer, Option<Descriptor>), c_int> {
     let connection = put(agent, question, 0)?;
-    if question.operation != Operation::Connect {
-        be_patient_at_most(&connection, PATIENCE);
+    let is_connect = question.operation == Operation::Connect;
+    let patience = match question.socket {
+        Some(socket) if is_connect => patience_of(socket),
+        _ => Some(PATIENCE),
+    };
+    if let Some(patience) = patience {
+        set_timeout(connection.0, libc::SO_RCVTIMEO, &patience);
     }
     let (answer, descriptor) = loop {
         match receive(connection.0) {
             // What was asked for would be done all the same, and the program not know.
             Err(libc::EINTR) => {}
+            // As TCP says it. The agent sees us go, and gives up.
+            Err(libc::EAGAIN) if is_connect => return Err(libc::EINPROGRESS),
             Err(libc::EAGAIN) => return Err(libc::ETIMEDOUT),
             received => break received?,
         }
@@ -156,22 +166,14 @@ fn is_ours(socket: &Descriptor) -> bool {
     peer.uid == 0 || peer.uid == own
 }
 
-fn be_patient_at_most(connection: &Descriptor, seconds: libc::time_t) {
-    let limit = libc::timeval {
-        tv_sec: seconds,
-        tv_usec: 0,
-    };
-    // SAFETY: pointer and length are those of one struct, which is only read.
-    unsafe {
-        libc::syscall(
-            libc::SYS_setsockopt,
-            connection.0,
-            libc::SOL_SOCKET,
-            libc::SO_RCVTIMEO,
-            &raw const limit,
-            size_of::<libc::timeval>(),
-        );
+/// How long a program wants connect() to wait; `None`: as long as it takes.
+fn patience_of(socket: c_int) -> Option<libc::timeval> {
+    // SAFETY: integers only.
+    let flags = unsafe { libc::fcntl(socket, libc::F_GETFL) };
+    if flags & libc::O_NONBLOCK != 0 {
+        return None;
     }
+    timeout(socket, libc::SO_SNDTIMEO)
 }
 
 /// Room for one descriptor beside a message, aligned as its header must be.

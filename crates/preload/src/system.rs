@@ -111,6 +111,42 @@ pub(crate) fn option(socket: c_int, level: c_int, name: c_int) -> Option<c_int> 
     (result == 0).then_some(value)
 }
 
+/// SO_RCVTIMEO or SO_SNDTIMEO of a socket, if it has one.
+pub(crate) fn timeout(socket: c_int, name: c_int) -> Option<libc::timeval> {
+    let mut value = libc::timeval {
+        tv_sec: 0,
+        tv_usec: 0,
+    };
+    let mut len = size_of::<libc::timeval>() as socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes, those of one struct.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_getsockopt,
+            socket,
+            libc::SOL_SOCKET,
+            name,
+            &raw mut value,
+            &raw mut len,
+        )
+    };
+    (result == 0 && (value.tv_sec, value.tv_usec) != (0, 0)).then_some(value)
+}
+
+/// Sets SO_RCVTIMEO or SO_SNDTIMEO of a socket of ours, which cannot fail.
+pub(crate) fn set_timeout(socket: c_int, name: c_int, value: &libc::timeval) {
+    // SAFETY: pointer and length are those of one struct, which is only read.
+    unsafe {
+        libc::syscall(
+            libc::SYS_setsockopt,
+            socket,
+            libc::SOL_SOCKET,
+            name,
+            core::ptr::from_ref(value),
+            size_of::<libc::timeval>(),
+        );
+    }
+}
+
 /// Whether it is a TCP socket of the kernel.
 pub(crate) fn is_tcp(socket: c_int) -> bool {
     option(socket, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Some(libc::IPPROTO_TCP)

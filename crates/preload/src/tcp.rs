@@ -10,7 +10,7 @@ use towline_wire::{AgentStatus, Operation, listening_address};
 
 use crate::agent::{NONE, Question, ask, is_there, receive};
 use crate::environment::Agent;
-use crate::system::{Address, Descriptor, errno, internet, is_tcp, name_of};
+use crate::system::{Address, Descriptor, errno, internet, is_tcp, name_of, set_timeout, timeout};
 
 /// A new socket; `flags` are SOCK_NONBLOCK and SOCK_CLOEXEC.
 pub(crate) fn socket(agent: &Agent, domain: c_int, flags: c_int) -> Result<c_int, c_int> {
@@ -69,6 +69,10 @@ pub(crate) fn listen(agent: &Agent, socket: c_int) -> Result<bool, c_int> {
     };
     let (_, channel) = ask(agent, &question)?;
     let channel = channel.ok_or(libc::ENETDOWN)?;
+    // How long accept() waits.
+    if let Some(limit) = timeout(socket, libc::SO_RCVTIMEO) {
+        set_timeout(channel.0, libc::SO_RCVTIMEO, &limit);
+    }
     replace(socket, &channel).map(|()| true)
 }
 

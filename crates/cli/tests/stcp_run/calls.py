@@ -7,8 +7,13 @@ import resource
 import select
 import signal
 import socket
+import struct
 import sys
 import threading
+
+
+# struct timeval
+HALF_A_SECOND = struct.pack("ll", 0, 500_000)
 
 
 def fails(numbers, call, *arguments):
@@ -118,6 +123,11 @@ def connect(host, port, free, another):
         select.select([stream], [], [], 10)
         stream.setblocking(True)
         fails((errno.ECONNRESET,), stream.recv, 1)
+    # Nobody answers, and the program waits no longer than it has said.
+    with socket.socket() as stream:
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, HALF_A_SECOND)
+        missing = host + "00"
+        fails((errno.EINPROGRESS,), stream.connect, (missing, port))
     # There is no way: an event loop is told so at once, and tries the next address.
     with socket.socket() as stream:
         stream.setblocking(False)
@@ -167,7 +177,11 @@ def connect(host, port, free, another):
 
 
 def accept_as_linux():
-    """Flags, no room for a descriptor, and the end of the listening."""
+    """Flags, no room for a descriptor, a time limit, and the end of the listening."""
+    with socket.socket() as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, HALF_A_SECOND)
+        listening.listen()
+        fails((errno.EAGAIN,), listening.accept)
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen()

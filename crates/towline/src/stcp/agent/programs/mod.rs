@@ -179,7 +179,16 @@ impl Programs {
             self.held.iter().for_each(|held| held.hint());
             return Ok(());
         }
-        let (answer, descriptor) = match self.answer(&request, socket).await {
+        let answering = self.answer(&request, socket);
+        let answered = match request.operation {
+            // A program that waits no longer, or has ended, must not hold up anything.
+            Operation::Connect => tokio::select! {
+                answered = answering => answered,
+                _ = receive_request(client) => return Ok(()),
+            },
+            _ => answering.await,
+        };
+        let (answer, descriptor) = match answered {
             Ok(answered) => answered,
             Err(why) => (status(AgentStatus::Failed(why.errno())), None),
         };
