@@ -12,9 +12,6 @@ from harness import *
 
 MODULE = False
 
-# What the library's tests and its echo send.
-PATTERN = bytes(at * 31 % 251 for at in range(251))[:40]
-
 
 def watched(*command, seconds=95, **more):
     """Its output and status, while the sniffer keeps up."""

@@ -3,11 +3,13 @@
 On Linux 6.6 and later `socket()` is changed by BPF, before that by the preload shim.
 """
 
+import json
 import os
 import signal
 import subprocess
 import time
 
+import harness
 from harness import *
 
 TEXT = payload(30000)
@@ -127,6 +129,41 @@ def a_static_program_is_upgraded_or_refused():
     # A child that goes past the shim.
     said = sh(f"{SHIM} busybox nc 127.0.0.1 9")[1]
     assert "Protocol not supported" in said, said
+
+
+@test(agent=OWN_KEY)
+def requests_beside_plain_tcp():
+    """The framed echo of `make bench-stcp`. On a software CPU a record costs a multiple of what it does elsewhere."""
+    for size, clients in ((256, 50), (4096, 20), (16384, 10), (65536, 5)):
+        tcp, ours = (requests_a_second(run, size, clients) for run in ("", SHIM))
+        print(f"  {size} B x {clients}: {tcp:.0f} requests/s with TCP, {ours:.0f} with ours: "
+              f"ratio {ours / tcp:.2f} (software CPU)")
+
+
+def requests_a_second(run, size, clients):
+    """Of programs for TCP, both started by `run`."""
+    global LAST_PORT
+    LAST_PORT += 1
+    done = counter("handshakes_ok")
+    harness.MARK = PATTERN
+    address = f"127.0.0.1:{LAST_PORT}"
+    server = subprocess.Popen(f"exec {run} towline stcp echo-server --plain --quiet --listen {address}", shell=True)
+    until(f"somebody listens on {LAST_PORT}", lambda: is_listening(LAST_PORT), 20)
+    code, said = sh(f"{run} towline stcp echo-load --plain --quiet --json -t 1s -c {clients} -s {size} {address}")
+    server.terminate()
+    server.wait(20)
+    assert code == 0, said
+    row = json.loads(next(line for line in said.splitlines() if line.startswith("{")))
+    assert row["requests"] > 0 and row["errors"] == 0 and row["connect_errors"] == 0, row
+    SNIFFER.drain()
+    harness.MARK = MARK
+    if run:
+        assert counter("handshakes_ok") - done >= 2 * clients
+        SNIFFER.verdict()
+    else:
+        assert SNIFFER.marked > 10
+        SNIFFER.reset()
+    return row["requests_per_s"]
 
 
 @test(agent=OWN_KEY)
