@@ -17,8 +17,8 @@ import time
 SYS = "/sys/class/misc/stcp/"
 PARAMETERS = "/sys/module/stcp/parameters/"
 MARK = b"PLAINTEXT-MARKER-0123456789."
-# What the library's tests and its echo send; the echo begins with a number.
-PATTERN = bytes(at * 31 % 251 for at in range(251))[100:140]
+# What the library's tests and its echo send. In the echo a number takes the place of the first bytes.
+PAYLOAD = bytes(at * 31 % 251 for at in range(251))
 SOL_TLS, TLS_TX, TLS_RX, TLS_SET_RECORD_TYPE, TLS_GET_RECORD_TYPE = 282, 1, 2, 1, 2
 TCP_ULP = 31
 ALERT, HANDSHAKE, DATA = 21, 22, 23

@@ -12,6 +12,8 @@ from harness import *
 
 MODULE = False
 
+PATTERN = PAYLOAD[:40]
+
 
 def watched(*command, seconds=95, **more):
     """Its output and status, while the sniffer keeps up."""
