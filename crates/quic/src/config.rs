@@ -245,6 +245,9 @@ pub enum RetryPolicy {
     Always,
 }
 
+/// Default of [`EndpointConfig::memory_limit`].
+const DEFAULT_MEMORY_LIMIT: u64 = 2 << 30;
+
 /// Settings of one endpoint shard. All secrets come from the caller.
 pub struct EndpointConfig {
     /// Seed of the shard's own generator (connection IDs, skipped packet numbers, challenges).
@@ -255,6 +258,10 @@ pub struct EndpointConfig {
     pub token_key: [u8; 32],
     /// Makes our connection IDs.
     pub cid_generator: Box<dyn CidGenerator>,
+    /// Bytes of memory that the shard's connections may hold together, as its account has it
+    /// (`EndpointStats::memory`). Near it no client is admitted; beyond it, connections that hold
+    /// much and do not move are ended. Default 2 GiB.
+    pub memory_limit: u64,
 }
 
 impl EndpointConfig {
@@ -267,6 +274,7 @@ impl EndpointConfig {
             reset_key: [0; 32],
             token_key: [0; 32],
             cid_generator: Box::new(ShardedCid::new(0)),
+            memory_limit: DEFAULT_MEMORY_LIMIT,
         };
         rng.fill_bytes(&mut config.seed);
         rng.fill_bytes(&mut config.reset_key);

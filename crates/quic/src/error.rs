@@ -45,6 +45,13 @@ pub enum ConnectionError {
     /// The peer speaks no QUIC version that this engine speaks.
     #[error("the peer does not speak QUIC version 1")]
     VersionMismatch,
+    /// The endpoint reached [`EndpointConfig::memory_limit`](crate::EndpointConfig::memory_limit),
+    /// and this connection held much that did not move. The peer sees INTERNAL_ERROR.
+    #[error(
+        "ended by this endpoint, which reached its memory limit: \
+         this connection held data that nobody read or acknowledged"
+    )]
+    Shed,
     /// An AEAD limit was reached (RFC 9001 §6.6).
     #[error("AEAD limit reached; connect again for fresh keys")]
     AeadLimitReached,

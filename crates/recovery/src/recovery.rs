@@ -16,7 +16,8 @@ pub use interface::{AckError, AckSummary, Config, Expired, FrameOwner, PacketKin
 
 use crate::bandwidth::RateSampler;
 use crate::congestion::{
-    Algorithm, CongestionController, Controller, Handover, LeastAckRate, SendSample, initial_window,
+    Algorithm, CongestionController, Controller, Handover, LeastAckRate, LostPacket, SendSample,
+    initial_window,
 };
 use crate::ecn;
 use crate::loss::{LossBatch, Space};
@@ -247,6 +248,23 @@ impl<F: Clone> Recovery<F> {
             space.lost.trim();
         }
         self.batch = LossBatch::default();
+    }
+
+    /// Bytes of memory held for packets sent and not yet forgotten.
+    pub fn held(&self) -> usize {
+        let spaces = self.spaces.iter();
+        let rings: usize = spaces.map(|s| s.ring.held() + s.lost.held()).sum();
+        rings + self.batch.packets.capacity() * size_of::<LostPacket>()
+    }
+
+    /// Forgets every packet, without telling anybody, and gives its memory back: the connection is
+    /// over.
+    pub fn clear(&mut self) {
+        for space in PacketNumberSpace::ALL {
+            let bytes = self.spaces[space.index()].clear(|_, _| ());
+            self.settle(bytes);
+        }
+        self.trim();
     }
 
     /// A strict limit in bytes per second over every packet, those that need no permit included;

@@ -240,6 +240,13 @@ impl<F> SentRing<F> {
         self.snapshots.shrink_to_fit();
     }
 
+    /// Bytes of memory it has reserved.
+    pub(crate) fn held(&self) -> usize {
+        self.entries.capacity() * size_of::<SentEntry>()
+            + self.frames.capacity() * size_of::<Option<F>>()
+            + self.snapshots.capacity() * size_of::<Snapshot>()
+    }
+
     /// All records from the lowest number up.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &SentEntry)> {
         (self.base..).zip(self.entries.iter())
@@ -358,6 +365,12 @@ impl<F> LostPackets<F> {
     pub(crate) fn trim(&mut self) {
         self.entries.shrink_to_fit();
         self.frames.shrink_to_fit();
+    }
+
+    /// Bytes of memory it has reserved.
+    pub(crate) fn held(&self) -> usize {
+        self.entries.capacity() * size_of::<LostEntry>()
+            + self.frames.capacity() * size_of::<Option<F>>()
     }
 
     fn pop_front(&mut self) {

@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use super::blocks::{BlockPool, MAX_BLOCK};
+use super::blocks::{Block, BlockPool, MAX_BLOCK};
 use super::range_set::RangeSet;
 
 /// Cap: pieces of out-of-order data one stream may hold (CVE-2026-25800 class), and the ranges
@@ -24,6 +24,9 @@ pub(crate) const MAX_STREAM_GAPS: usize = 512;
 /// overflows on a long path loses every second packet of thousands.
 const MIN_PIECE: usize = 512;
 
+/// What the allocator adds to a piece's own allocation, bytes.
+const PIECE_OVERHEAD: usize = 16;
+
 /// More gaps than [`MAX_STREAM_GAPS`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TooManyGaps;
@@ -33,8 +36,10 @@ pub(crate) struct Assembler {
     /// Stream offset of the next byte the reader gets.
     read_offset: u64,
     /// What the reader may have, oldest first; only the last block may have room or be empty.
-    ready: VecDeque<BytesMut>,
+    ready: VecDeque<Block>,
     ready_len: usize,
+    /// Bytes of memory of those blocks, what the reader took of them included.
+    ready_held: usize,
     /// Size of the next block: small streams stay small, large ones get full blocks.
     next_block: usize,
     /// Sorted, disjoint pieces beyond `read_offset + ready_len`.
@@ -165,7 +170,8 @@ impl Assembler {
             };
             if room == 0 {
                 let block = pool.take(data.len().max(self.next_block));
-                self.next_block = (2 * block.capacity()).min(MAX_BLOCK);
+                self.next_block = (2 * block.size()).min(MAX_BLOCK);
+                self.ready_held += block.size();
                 self.ready.push_back(block);
                 continue;
             }
@@ -323,14 +329,25 @@ impl Assembler {
         if self.ready.front().is_some_and(|block| block.is_empty())
             && let Some(block) = self.ready.pop_front()
         {
+            self.ready_held -= block.size();
             pool.give(block);
         }
+    }
+
+    /// Bytes of memory held, blocks of which the reader had a part included.
+    pub(crate) fn held(&self) -> usize {
+        self.ready_held
+            + self.ready.capacity() * size_of::<Block>()
+            + self.pending_len
+            + self.pending.capacity() * (size_of::<(u64, BytesMut)>() + PIECE_OVERHEAD)
+            + self.taken.as_ref().map_or(0, |taken| taken.held())
     }
 
     /// Drops everything held.
     pub(crate) fn clear(&mut self) {
         self.ready = VecDeque::new();
         self.ready_len = 0;
+        self.ready_held = 0;
         self.pending = VecDeque::new();
         self.pending_len = 0;
     }

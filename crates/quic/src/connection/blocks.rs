@@ -19,40 +19,86 @@ const MOST_TOO_LARGE: usize = 8;
 /// Cap: blocks kept for reuse, 4 MiB a connection.
 pub(crate) const MAX_SPARE_BLOCKS: usize = 64;
 
+/// A buffer that remembers how much memory it has: what is split off still is part of it.
+#[derive(Debug)]
+pub(crate) struct Block {
+    bytes: BytesMut,
+    size: usize,
+}
+
+impl Block {
+    fn new(size: usize) -> Self {
+        Self {
+            bytes: BytesMut::with_capacity(size),
+            size,
+        }
+    }
+
+    /// Bytes of memory it was made with.
+    pub(crate) fn size(&self) -> usize {
+        self.size
+    }
+}
+
+impl std::ops::Deref for Block {
+    type Target = BytesMut;
+
+    fn deref(&self) -> &BytesMut {
+        &self.bytes
+    }
+}
+
+impl std::ops::DerefMut for Block {
+    fn deref_mut(&mut self) -> &mut BytesMut {
+        &mut self.bytes
+    }
+}
+
 /// Blocks that wait to be used again.
 #[derive(Debug, Default)]
 pub(crate) struct BlockPool {
-    spare: Vec<BytesMut>,
+    spare: Vec<Block>,
+    /// Bytes of those.
+    held: usize,
 }
 
 impl BlockPool {
     /// An empty block with room for `wanted` bytes, or for [`MAX_BLOCK`] if that is less.
-    pub(crate) fn take(&mut self, wanted: usize) -> BytesMut {
+    pub(crate) fn take(&mut self, wanted: usize) -> Block {
         let size = wanted.clamp(MIN_BLOCK, MAX_BLOCK);
         // The newest first: its memory is likeliest to be in cache, and to be free again. A block
         // far larger than wanted would hold more memory than credit says.
         for i in (0..self.spare.len()).rev() {
             let block = &mut self.spare[i];
             if block.try_reclaim(size) && block.capacity() <= MOST_TOO_LARGE * size {
-                return self.spare.remove(i);
+                let block = self.spare.remove(i);
+                self.held -= block.size();
+                return block;
             }
         }
-        BytesMut::with_capacity(size.next_power_of_two())
+        Block::new(size.next_power_of_two())
     }
 
     /// Takes back a block whose bytes are no longer needed here; the application may hold some.
-    pub(crate) fn give(&mut self, mut block: BytesMut) {
+    pub(crate) fn give(&mut self, mut block: Block) {
         block.clear();
         if self.spare.len() >= MAX_SPARE_BLOCKS {
             // The oldest may be in the application's hands for ever.
-            self.spare.remove(0);
+            let oldest = self.spare.remove(0);
+            self.held -= oldest.size();
         }
+        self.held += block.size();
         self.spare.push(block);
+    }
+
+    /// Bytes of the blocks that wait.
+    pub(crate) fn held(&self) -> usize {
+        self.held + self.spare.capacity() * size_of::<Block>()
     }
 
     /// Frees what waits.
     pub(crate) fn trim(&mut self) {
-        self.spare = Vec::new();
+        *self = Self::default();
     }
 }
 
@@ -80,12 +126,13 @@ mod tests {
         assert_eq!(pool.take(64).capacity(), MIN_BLOCK);
         assert_eq!(pool.take(1 << 30).capacity(), MAX_BLOCK);
         for _ in 0..100 {
-            pool.give(BytesMut::with_capacity(MAX_BLOCK));
+            pool.give(Block::new(MAX_BLOCK));
         }
         assert_eq!(pool.spare.len(), MAX_SPARE_BLOCKS);
+        assert!(pool.held() >= MAX_SPARE_BLOCKS * MAX_BLOCK);
         assert_eq!(pool.take(64).capacity(), MIN_BLOCK, "not a large one");
         pool.trim();
-        assert_eq!(pool.spare.capacity(), 0);
+        assert_eq!((pool.spare.capacity(), pool.held()), (0, 0));
     }
 
     #[test]
@@ -93,14 +140,14 @@ mod tests {
         let mut pool = BlockPool::default();
         let mut pinned = Vec::new();
         for _ in 0..MAX_SPARE_BLOCKS {
-            let mut block = BytesMut::with_capacity(MAX_BLOCK);
+            let mut block = Block::new(MAX_BLOCK);
             block.extend_from_slice(b"x");
             pinned.push(block.split_to(1).freeze());
             pool.give(block);
         }
         let mut known = Vec::new();
         for _ in 0..200 {
-            let block = BytesMut::with_capacity(MAX_BLOCK);
+            let block = Block::new(MAX_BLOCK);
             known.push(block.as_ptr());
             pool.give(block);
         }

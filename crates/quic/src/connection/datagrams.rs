@@ -124,6 +124,21 @@ impl Datagrams {
         self.wake_refused(events);
     }
 
+    /// Bytes of memory held; those that the application sends count, since the queue takes no more.
+    pub(crate) fn held(&self) -> usize {
+        self.incoming_bytes
+            + self.outgoing_bytes
+            + self.block.capacity()
+            + (self.incoming.capacity() + self.outgoing.capacity()) * size_of::<Bytes>()
+    }
+
+    /// Drops what was received: nobody will have it.
+    pub(crate) fn drop_received(&mut self) {
+        self.incoming = VecDeque::new();
+        self.incoming_bytes = 0;
+        self.trim();
+    }
+
     /// Gives back the memory that busier times left behind.
     pub(crate) fn trim(&mut self) {
         self.block = BytesMut::new();

@@ -50,6 +50,12 @@ impl EarlyPackets {
         taken
     }
 
+    /// Bytes of memory held.
+    pub(crate) fn held(&self) -> usize {
+        let bytes: usize = self.packets.iter().map(|p| p.bytes.capacity()).sum();
+        bytes + self.packets.capacity() * size_of::<EarlyPacket>()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.packets.is_empty()
     }

@@ -64,6 +64,11 @@ impl Events {
         self.queue.is_empty()
     }
 
+    /// Bytes of memory it has reserved.
+    pub(crate) fn held(&self) -> usize {
+        self.queue.capacity() * size_of::<Event>()
+    }
+
     /// Gives back unused memory.
     pub(crate) fn trim(&mut self) {
         self.queue.shrink_to_fit();

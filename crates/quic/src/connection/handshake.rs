@@ -28,6 +28,9 @@ pub(crate) const MAX_CRYPTO_BUFFER: u64 = 65_536;
 /// Cap: CRYPTO bytes accepted after the handshake (session tickets; CVE-2024-1765 class).
 pub(crate) const MAX_POST_HANDSHAKE_CRYPTO: u64 = 262_144;
 
+/// Bytes of heap that a TLS session takes while the handshake runs, as measured.
+const TLS_SESSION: usize = 6 << 10;
+
 /// Type and length of a TLS handshake message (RFC 8446 §4).
 const HEADER_LEN: u8 = 4;
 /// Its type for session tickets.
@@ -334,6 +337,17 @@ impl Handshake {
         if !in_a_ticket {
             self.drop_tls();
         }
+    }
+
+    /// Bytes of memory held. What TLS itself has is an estimate: rustls does not say.
+    pub(crate) fn held(&self) -> usize {
+        let exchange = self.exchange.as_ref().map_or(0, |exchange| {
+            let crypto = exchange.crypto.iter();
+            let streams: usize = crypto.map(|c| c.send.held() + c.recv.held()).sum();
+            let tls = exchange.tls.as_ref().map_or(0, |_| TLS_SESSION);
+            size_of::<Exchange>() + streams + tls
+        });
+        exchange + self.early.held()
     }
 
     fn drop_tls(&mut self) {

@@ -67,6 +67,9 @@ use state::Lifecycle;
 use streams::{ReceivedChunk, Streams};
 use timers::{Timer, Timers};
 
+/// Bytes of heap that keys, tables and what is left of TLS take in a quiet connection, as measured.
+const KEYS: usize = 7 << 10;
+
 /// What the endpoint decides for a new connection.
 pub(crate) struct NewConnection {
     pub(crate) remote: SocketAddr,
@@ -685,6 +688,35 @@ impl Connection {
             let (recovery, mut owner) = self.split_for_delivery();
             recovery.on_timeout(now, &mut owner);
         }
+    }
+
+    /// Bytes of heap held, for the endpoint's account; the keys' part is an estimate.
+    pub(crate) fn held(&self) -> usize {
+        size_of::<Self>()
+            + KEYS
+            + self.recovery.held()
+            + self.streams.held()
+            + self.datagrams.held()
+            + self.events.held()
+            + self.handshake.held()
+            + self.token.capacity()
+    }
+
+    /// Grows while the connection is of use: data read by the application or acknowledged.
+    pub(crate) fn moved(&self) -> u64 {
+        self.streams.moved()
+    }
+
+    /// The endpoint is out of memory: the connection ends and lets go of all it can.
+    pub(crate) fn shed(&mut self, now: Time) {
+        let code = TransportErrorCode::INTERNAL_ERROR;
+        if self.lifecycle.close_with(code, ConnectionError::Shed) {
+            self.on_closing(now);
+        }
+        self.streams.drop_received();
+        self.datagrams.drop_received();
+        self.recovery.clear();
+        self.trim();
     }
 
     /// Gives back the memory that busier times left behind.

@@ -22,6 +22,11 @@ impl RangeSet {
         self.ranges.len()
     }
 
+    /// Bytes of memory it has reserved.
+    pub(crate) fn held(&self) -> usize {
+        self.ranges.capacity() * size_of::<Range<u64>>()
+    }
+
     /// The largest member.
     pub(crate) fn max(&self) -> Option<u64> {
         self.ranges.back().map(|r| r.end - 1)

@@ -9,16 +9,16 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 
-use super::blocks::BlockPool;
+use super::blocks::{Block, BlockPool};
 use super::range_set::RangeSet;
 
 /// Bytes that lie together in memory.
 #[derive(Debug)]
 enum Chunk {
     Shared(Bytes),
-    Owned(BytesMut),
+    Owned(Block),
 }
 
 impl std::ops::Deref for Chunk {
@@ -50,6 +50,8 @@ pub(crate) struct SendBuffer {
     lost: RangeSet,
     /// Left out below `end`, to be filled in.
     holes: RangeSet,
+    /// Bytes of the blocks that data was copied into.
+    blocks: usize,
 }
 
 impl SendBuffer {
@@ -71,6 +73,7 @@ impl SendBuffer {
             };
             if room == 0 {
                 let block = pool.take(data.len());
+                self.blocks += block.size();
                 self.chunks.push_back((self.end, Chunk::Owned(block)));
                 continue;
             }
@@ -160,6 +163,16 @@ impl SendBuffer {
     /// Bytes held in memory: written and not yet acknowledged from the front; holes count.
     pub(crate) fn retained(&self) -> u64 {
         self.end - self.base
+    }
+
+    /// Bytes of memory held here. The application's own `Bytes` are not among them: it decides how
+    /// many it hands over, `TransportConfig::send_buffer` bounds them, and others may share them.
+    pub(crate) fn held(&self) -> usize {
+        self.blocks
+            + self.chunks.capacity() * size_of::<(u64, Chunk)>()
+            + self.acked.held()
+            + self.lost.held()
+            + self.holes.held()
     }
 
     pub(crate) fn all_acked(&self) -> bool {
@@ -259,6 +272,7 @@ impl SendBuffer {
                 break;
             }
             if let Some((_, Chunk::Owned(block))) = self.chunks.pop_front() {
+                self.blocks -= block.size();
                 pool.give(block);
             }
             self.cursor = self.cursor.saturating_sub(1);
@@ -282,6 +296,7 @@ impl SendBuffer {
     pub(crate) fn clear(&mut self) -> u64 {
         let released = self.retained();
         self.chunks = VecDeque::new();
+        self.blocks = 0;
         self.cursor = 0;
         self.lost = RangeSet::default();
         self.acked = RangeSet::default();

@@ -110,6 +110,7 @@ impl Endpoint {
         }
         let retried = self.tokens.open_retry(now, meta.remote, &initial.token);
         if !self.accepting
+            || self.memory.refuses_new()
             || self.stats.connections >= server.max_connections
             || self.stats.handshakes >= server.max_handshakes
         {
@@ -142,8 +143,8 @@ impl Endpoint {
             return;
         }
         self.stats.admitted += 1;
-        let handle = self.insert(connection, new.local, Some(initial.dcid));
-        self.after(handle);
+        let handle = self.insert(now, connection, new.local, Some(initial.dcid));
+        self.after(now, handle);
     }
 
     fn must_retry(&self, server: &Arc<ServerConfig>) -> bool {

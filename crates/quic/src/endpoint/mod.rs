@@ -5,6 +5,7 @@
 //! robin. It opens no socket and reads no clock.
 
 mod admit;
+mod memory;
 mod reset;
 mod route;
 mod timers;
@@ -25,6 +26,7 @@ use crate::connection::output::Train;
 use crate::connection::{Connection, NewConnection};
 use crate::error::ConnectError;
 use admit::Tokens;
+use memory::{CANDIDATES, Held, LOOKS, Memory};
 use reset::Resets;
 use route::Routes;
 use timers::{DeadlineQueue, Expired};
@@ -92,6 +94,12 @@ pub struct EndpointStats {
     pub resets: u64,
     /// Datagrams that belonged to nothing.
     pub unroutable: u64,
+    /// Bytes that the connections hold, by the account that `EndpointConfig::memory_limit` bounds.
+    pub memory: u64,
+    /// The most they ever held.
+    pub memory_most: u64,
+    /// Connections ended because the limit was reached.
+    pub shed: u64,
 }
 
 #[derive(Default)]
@@ -106,6 +114,7 @@ struct Slot {
     /// Destination of the client's first Initials, routed while it may still be used.
     original: Option<ConnectionId>,
     reset_token: Option<[u8; 16]>,
+    held: Held,
 }
 
 /// One shard of an endpoint.
@@ -124,6 +133,7 @@ pub struct Endpoint {
     eventful: VecDeque<ConnectionHandle>,
     stateless: VecDeque<(SocketAddr, Option<IpAddr>, Vec<u8>)>,
     accepting: bool,
+    memory: Memory,
     stats: EndpointStats,
 }
 
@@ -155,6 +165,7 @@ impl Endpoint {
             ready: VecDeque::new(),
             eventful: VecDeque::new(),
             stateless: VecDeque::new(),
+            memory: Memory::new(config.memory_limit),
             stats: EndpointStats::default(),
         }
     }
@@ -182,8 +193,8 @@ impl Endpoint {
         let original = ConnectionId::new(&random).unwrap_or(ConnectionId::EMPTY);
         let new = self.prepare(remote, None, original);
         let connection = Connection::client(now, config, server_name, &new)?;
-        let handle = self.insert(connection, new.local, None);
-        self.after(handle);
+        let handle = self.insert(now, connection, new.local, None);
+        self.after(now, handle);
         Ok(handle)
     }
 
@@ -218,6 +229,7 @@ impl Endpoint {
 
     fn insert(
         &mut self,
+        now: Time,
         connection: Connection,
         local: ConnectionId,
         original: Option<ConnectionId>,
@@ -234,6 +246,7 @@ impl Endpoint {
         slot.connection = Some(Box::new(connection));
         slot.handshaking_server = original.is_some();
         slot.original = original;
+        slot.held = Held::new(now);
         self.routes.insert(local, handle);
         if let Some(original) = original {
             self.routes.insert(original, handle);
@@ -286,7 +299,7 @@ impl Endpoint {
             let run = run_length(rest, stride, &dcid, self.cid_len);
             let (datagrams, others) = rest.split_at_mut(run);
             connection.handle_datagrams(now, meta.remote, meta.ecn, &dcid, stride, datagrams);
-            self.after(handle);
+            self.after(now, handle);
             rest = others;
         }
     }
@@ -296,7 +309,7 @@ impl Endpoint {
             && let Some(connection) = self.slot(handle).and_then(|s| s.connection.as_mut())
         {
             connection.check_stateless_reset(now, datagram);
-            self.after(handle);
+            self.after(now, handle);
             return;
         }
         self.admit(now, meta, datagram);
@@ -329,10 +342,13 @@ impl Endpoint {
             match expired {
                 Expired::Due(_) => {
                     connection.handle_timeout(now);
-                    self.after(handle);
+                    self.after(now, handle);
                     self.deadlines.look_again(handle, now);
                 }
-                Expired::Quiet(_) => connection.trim(),
+                Expired::Quiet(_) => {
+                    connection.trim();
+                    self.note(now, handle);
+                }
             }
         }
     }
@@ -362,7 +378,7 @@ impl Endpoint {
             };
             let train = connection.poll_transmit(now, buf);
             // More may be waiting behind the end of this train.
-            self.after_transmit(handle, train.is_some());
+            self.after_transmit(now, handle, train.is_some());
             if let Some(train) = train {
                 let Train {
                     remote,
@@ -389,7 +405,8 @@ impl Endpoint {
     pub fn handle_datagram_too_big(&mut self, handle: ConnectionHandle, len: usize) {
         if let Some(connection) = self.slot(handle).and_then(|s| s.connection.as_mut()) {
             connection.handle_datagram_too_big(len);
-            self.after(handle);
+            self.mark_ready(handle);
+            self.mark_eventful(handle);
         }
     }
 
@@ -448,7 +465,11 @@ impl Endpoint {
 
     /// Counters.
     pub fn stats(&self) -> EndpointStats {
-        self.stats
+        EndpointStats {
+            memory: self.memory.total(),
+            memory_most: self.memory.most(),
+            ..self.stats
+        }
     }
 
     /// Length of our connection IDs, bytes.
@@ -479,21 +500,83 @@ impl Endpoint {
         }
     }
 
-    fn after(&mut self, handle: ConnectionHandle) {
+    fn after(&mut self, now: Time, handle: ConnectionHandle) {
         self.exchange_cids(handle);
         self.mark_ready(handle);
-        self.note(handle);
+        self.note(now, handle);
     }
 
-    fn after_transmit(&mut self, handle: ConnectionHandle, sent: bool) {
+    fn after_transmit(&mut self, now: Time, handle: ConnectionHandle, sent: bool) {
         if sent {
             self.mark_ready(handle);
         }
-        self.note(handle);
+        self.note(now, handle);
     }
 
-    /// Events and deadlines of a connection that may have changed.
-    fn note(&mut self, handle: ConnectionHandle) {
+    /// More is held than may be: the least useful of some connections is trimmed, and ended if
+    /// that does not do. At most one goes for each change, and each change asks.
+    #[cold]
+    fn relieve(&mut self, now: Time, grown: ConnectionHandle) {
+        let mut worst = None;
+        let mut candidates = 0;
+        let first = self.rng.next_u64() as usize;
+        let others = (0..self.slots.len().min(LOOKS)).map(|i| (first + i) % self.slots.len());
+        for index in std::iter::once(grown.index as usize).chain(others) {
+            let slot = &self.slots[index];
+            if slot.connection.as_ref().is_none_or(|c| c.is_closed()) {
+                continue;
+            }
+            let idle_bytes = slot.held.idle_bytes(now);
+            if worst.is_none_or(|(most, _)| idle_bytes > most) {
+                worst = Some((idle_bytes, index));
+            }
+            candidates += 1;
+            if candidates > CANDIDATES {
+                break;
+            }
+        }
+        let Some((_, index)) = worst else { return };
+        let handle = ConnectionHandle {
+            index: index as u32,
+            generation: self.slots[index].generation,
+        };
+        if let Some(connection) = self.slots[index].connection.as_mut() {
+            connection.trim();
+        }
+        self.account(now, handle);
+        if !self.memory.is_over() {
+            return;
+        }
+        if let Some(connection) = self.slots[index].connection.as_mut() {
+            connection.shed(now);
+            tracing::warn!(remote = %connection.remote(), "memory limit: connection ended");
+            self.stats.shed += 1;
+        }
+        self.mark_ready(handle);
+        self.file(now, handle);
+    }
+
+    /// What a connection holds may have changed.
+    fn account(&mut self, now: Time, handle: ConnectionHandle) {
+        if let Some(slot) = self.slots.get_mut(handle.index as usize)
+            && let Some(connection) = slot.connection.as_deref()
+        {
+            let (bytes, moved) = (connection.held(), connection.moved());
+            self.memory.update(now, &mut slot.held, bytes, moved);
+        }
+    }
+
+    /// Memory, events and deadlines of a connection that may have changed.
+    fn note(&mut self, now: Time, handle: ConnectionHandle) {
+        self.file(now, handle);
+        if self.memory.is_over() {
+            self.relieve(now, handle);
+        }
+    }
+
+    /// Files what [`Self::note`] looks at.
+    fn file(&mut self, now: Time, handle: ConnectionHandle) {
+        self.account(now, handle);
         let Some(slot) = self.slot(handle) else {
             return;
         };
@@ -555,6 +638,7 @@ impl Endpoint {
         let token = slot.reset_token.take();
         slot.ready = false;
         slot.eventful = false;
+        let mut held = std::mem::take(&mut slot.held);
         if std::mem::take(&mut slot.handshaking_server) {
             self.stats.handshakes -= 1;
         }
@@ -567,6 +651,7 @@ impl Endpoint {
         self.resets
             .replace(connection.remote(), token, None, handle);
         self.deadlines.set(handle, None);
+        self.memory.remove(&mut held);
         self.stats.connections -= 1;
         self.free.push(handle.index);
     }

@@ -78,6 +78,8 @@ pub struct Options {
     pub server: TransportConfig,
     pub tls: TlsOptions,
     pub retry: towline_quic::RetryPolicy,
+    /// The server's, instead of the default.
+    pub memory_limit: Option<u64>,
 }
 
 pub fn delay(ms: u64) -> LinkConfig {
@@ -97,6 +99,7 @@ impl Default for Options {
             server: TransportConfig::default(),
             tls: TlsOptions::default(),
             retry: towline_quic::RetryPolicy::Never,
+            memory_limit: None,
         }
     }
 }
@@ -134,7 +137,10 @@ impl Pair {
             captured: Vec::new(),
             captured_ecn: Vec::new(),
         };
-        let (client_seed, server_seed) = (seed(options.seed, 1), seed(options.seed, 2));
+        let (client_seed, mut server_seed) = (seed(options.seed, 1), seed(options.seed, 2));
+        if let Some(limit) = options.memory_limit {
+            server_seed.memory_limit = limit;
+        }
         Self {
             now: Time::from_nanos(1_000_000_000),
             net,

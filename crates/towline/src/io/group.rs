@@ -17,8 +17,8 @@ use super::steer::{MAX_SHARDS, shard_of};
 
 /// One shard for each of `sockets`, which are in the order of [`bind_shards`](super::bind_shards).
 ///
-/// All share the keys of `config`; the limits of `server` (connections, handshakes) are
-/// divided among them, rounded up. With more than one shard, connection IDs are those of
+/// All share the keys of `config`; its memory limit and the limits of `server` (connections,
+/// handshakes) are divided among them, those of `server` rounded up. With more than one shard, connection IDs are those of
 /// [`ShardedCid`], whatever generator `config` has. `dispatch` makes each shard's dispatcher.
 ///
 /// A stateless reset carries no connection ID: one that reaches another shard than its
@@ -43,6 +43,7 @@ pub fn shard_group<S: Socket, D: Dispatch>(
         reset_key,
         token_key,
         cid_generator,
+        memory_limit,
     } = config;
     let mut given = Some(cid_generator).filter(|_| count == 1);
     let mut shards: Vec<_> = sockets
@@ -56,6 +57,7 @@ pub fn shard_group<S: Socket, D: Dispatch>(
                 cid_generator: given
                     .take()
                     .unwrap_or_else(|| Box::new(ShardedCid::new(index as u8))),
+                memory_limit: memory_limit / count as u64,
             };
             Shard::new(socket, config, server.clone(), dispatch(index))
         })

@@ -23,7 +23,8 @@ use super::error::ConnectError;
 use super::registry::Registry;
 use super::waiters::{WaiterKey, Waiters};
 use crate::io::{
-    Change, Handle, SocketInfo, SocketOptions, SocketStats, UdpSocket, bind_shards, shard_group,
+    Change, Handle, SocketInfo, SocketOptions, SocketStats, UdpSocket, bind_shards, machine_memory,
+    shard_group,
 };
 
 /// A QUIC endpoint. Clones are the same endpoint.
@@ -331,6 +332,7 @@ pub struct EndpointBuilder {
     engine: Option<EndpointConfig>,
     socket: SocketOptions,
     shards: usize,
+    memory_limit: Option<u64>,
 }
 
 impl Default for EndpointBuilder {
@@ -340,6 +342,7 @@ impl Default for EndpointBuilder {
             engine: None,
             socket: SocketOptions::default(),
             shards: 1,
+            memory_limit: None,
         }
     }
 }
@@ -356,6 +359,15 @@ impl EndpointBuilder {
     /// With several [`shards`](Self::shards), its generator of connection IDs is ignored.
     pub fn engine(mut self, config: EndpointConfig) -> Self {
         self.engine = Some(config);
+        self
+    }
+
+    /// Bytes of memory that the endpoint's connections may hold together, all shards; beyond it
+    /// connections that hold much and do not move are ended
+    /// ([`ConnectionError::Shed`](towline_quic::ConnectionError::Shed)). Data that the application wrote as
+    /// `Bytes` does not count. Default: half of what the machine or container has.
+    pub fn memory_limit(mut self, bytes: u64) -> Self {
+        self.memory_limit = Some(bytes);
         self
     }
 
@@ -406,10 +418,16 @@ impl EndpointBuilder {
 
     fn start(self, sockets: Vec<UdpSocket>) -> io::Result<Endpoint> {
         let runtime = tokio::runtime::Handle::try_current().map_err(io::Error::other)?;
-        let engine = match self.engine {
-            Some(engine) => engine,
-            None => EndpointConfig::from_seed(crate::io::random_seed()?),
+        let (mut engine, half) = match self.engine {
+            Some(engine) => (engine, None),
+            None => (
+                EndpointConfig::from_seed(crate::io::random_seed()?),
+                machine_memory().map(|bytes| bytes / 2),
+            ),
         };
+        if let Some(limit) = self.memory_limit.or(half) {
+            engine.memory_limit = limit;
+        }
         let mut handles = Vec::with_capacity(sockets.len());
         let mut drivers = Vec::with_capacity(sockets.len());
         let mut local = None;

@@ -131,6 +131,7 @@ pub(crate) fn kind_of(error: &ConnectionError) -> io::ErrorKind {
         ConnectionError::ClosedLocally => io::ErrorKind::NotConnected,
         ConnectionError::PeerMisbehaved { .. } => io::ErrorKind::InvalidData,
         ConnectionError::Tls { .. } => io::ErrorKind::PermissionDenied,
+        ConnectionError::Shed => io::ErrorKind::OutOfMemory,
         _ => io::ErrorKind::Other,
     }
 }

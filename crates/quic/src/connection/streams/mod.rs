@@ -167,6 +167,8 @@ pub(crate) struct Streams {
     control: VecDeque<StreamId>,
     /// Written and unacknowledged bytes of all streams.
     retained: u64,
+    /// Bytes that were, until they were acknowledged or given up.
+    released: u64,
     retained_cap: u64,
     unsent_cap: u64,
     /// Writers refused because of the connection-wide cap, the highest priority woken first.
@@ -176,6 +178,8 @@ pub(crate) struct Streams {
     /// Stream bytes sent more than once.
     retransmitted: u64,
     pool: BlockPool,
+    /// Bytes of memory that the halves hold beyond their own records.
+    held: usize,
 }
 
 impl Streams {
@@ -200,13 +204,33 @@ impl Streams {
             waiting: VecDeque::new(),
             control: VecDeque::new(),
             retained: 0,
+            released: 0,
             retained_cap: config.send_buffer,
             unsent_cap: config.stream_send_buffer,
             starved: Turns::default(),
             open_receivers: 0,
             retransmitted: 0,
             pool: BlockPool::default(),
+            held: 0,
         }
+    }
+
+    /// Bytes of memory held for all streams.
+    pub(crate) fn held(&self) -> usize {
+        self.held
+            + self.pool.held()
+            + self.send.capacity() * size_of::<(StreamId, SendStream)>()
+            + self.recv.capacity() * size_of::<(StreamId, RecvStream)>()
+            + self.ready.held()
+            + self.starved.held()
+            + (self.waiting.capacity() + self.control.capacity()) * size_of::<StreamId>()
+            + self.remote.iter().map(|r| r.unborn.held()).sum::<usize>()
+    }
+
+    /// Bytes that the application read, or that the peer acknowledged: they grow while the streams
+    /// move.
+    pub(crate) fn moved(&self) -> u64 {
+        self.recv_credit.consumed() + self.released
     }
 
     pub(crate) fn retransmitted(&self) -> u64 {
@@ -384,6 +408,7 @@ impl Streams {
         if offset < end {
             // Room for these was reserved when the writer went past them.
             let n = s.fill_in(offset, data);
+            s.recount(&mut self.held);
             self.enqueue(id);
             return Ok(n);
         }
@@ -416,6 +441,9 @@ impl Streams {
 
     fn written(&mut self, id: StreamId, n: usize) {
         self.retained += n as u64;
+        if let Some(s) = self.send.get_mut(&id) {
+            s.recount(&mut self.held);
+        }
         self.enqueue(id);
     }
 
@@ -431,6 +459,7 @@ impl Streams {
             return;
         };
         if let Some(released) = s.reset(code) {
+            s.recount(&mut self.held);
             self.retained -= released;
             self.enqueue_control(id);
             self.wake_starved(events);
@@ -474,6 +503,7 @@ impl Streams {
     pub(crate) fn read(&mut self, id: StreamId, max: usize) -> Result<Option<Bytes>, ReadError> {
         let r = self.recv.get_mut(&id).ok_or(ReadError::ClosedStream)?;
         let result = r.read(max, &mut self.pool);
+        r.recount(&mut self.held);
         let n = match &result {
             Ok(Some(chunk)) => chunk.len(),
             _ => 0,
@@ -489,6 +519,7 @@ impl Streams {
     ) -> Result<Option<usize>, ReadError> {
         let r = self.recv.get_mut(&id).ok_or(ReadError::ClosedStream)?;
         let result = r.read_slice(out, &mut self.pool);
+        r.recount(&mut self.held);
         let n = match result {
             Ok(Some(n)) => n,
             _ => 0,
@@ -506,6 +537,7 @@ impl Streams {
     ) -> Result<Option<ReceivedChunk>, ReadError> {
         let r = self.recv.get_mut(&id).ok_or(ReadError::ClosedStream)?;
         let result = r.read_unordered(below, max, &mut self.pool);
+        r.recount(&mut self.held);
         let n = match &result {
             Ok(Some(chunk)) => chunk.data.len(),
             _ => 0,
@@ -553,6 +585,7 @@ impl Streams {
         };
         let was_open = r.is_open();
         let Some(unread) = r.stop(code) else { return };
+        r.recount(&mut self.held);
         if was_open {
             self.open_receivers -= 1;
         }
@@ -575,13 +608,21 @@ impl Streams {
     // ---- removal ----
 
     fn remove_recv(&mut self, id: StreamId) {
-        if self.recv.remove(&id).is_some() && !self.send.contains_key(&id) {
+        let Some(r) = self.recv.remove(&id) else {
+            return;
+        };
+        self.held -= r.counted;
+        if !self.send.contains_key(&id) {
             self.on_gone(id);
         }
     }
 
     fn remove_send(&mut self, id: StreamId) {
-        if self.send.remove(&id).is_some() && !self.recv.contains_key(&id) {
+        let Some(s) = self.send.remove(&id) else {
+            return;
+        };
+        self.held -= s.counted;
+        if !self.recv.contains_key(&id) {
             self.on_gone(id);
         }
     }
@@ -615,6 +656,7 @@ impl Streams {
         let was_open = r.is_open();
         let (offset, data, fin) = (frame.offset, frame.data, frame.fin);
         let accepted = r.on_data(now, offset, data, fin, left, &mut self.pool)?;
+        r.recount(&mut self.held);
         let over = (was_open && !r.is_open()) || r.is_done();
         if accepted.fresh > 0 {
             self.recv_credit.on_received(now);
@@ -647,6 +689,7 @@ impl Streams {
         };
         let was_open = r.is_open();
         let accepted = r.on_reset(code, final_size, left)?;
+        r.recount(&mut self.held);
         self.received += accepted.fresh;
         self.max_data_pending |= self.recv_credit.wants_update_beside_unread(self.received);
         if accepted.now_readable {
@@ -934,7 +977,10 @@ impl Streams {
         let Some(s) = self.send.get_mut(&id) else {
             return;
         };
-        self.retained -= s.on_acked(range, fin, &mut self.pool);
+        let released = s.on_acked(range, fin, &mut self.pool);
+        s.recount(&mut self.held);
+        self.retained -= released;
+        self.released += released;
         if s.is_finished() {
             events.push(Event::Finished(id));
             self.remove_send(id);
@@ -949,6 +995,7 @@ impl Streams {
     pub(crate) fn on_stream_lost(&mut self, id: StreamId, offset: u64, len: u32, fin: bool) {
         if let Some(s) = self.send.get_mut(&id) {
             s.on_lost(offset, len, fin);
+            s.recount(&mut self.held);
             self.enqueue(id);
         }
     }
@@ -1006,8 +1053,21 @@ impl Streams {
         self.local[dir.index()].reported = None;
     }
 
+    /// Drops what was received: nobody will have it.
+    pub(crate) fn drop_received(&mut self) {
+        #[expect(clippy::iter_over_hash_type, reason = "the order does not show")]
+        for r in self.recv.values_mut() {
+            r.drop_received();
+            r.recount(&mut self.held);
+        }
+    }
+
     /// Nothing more will be sent; what was received stays readable until the connection goes.
     pub(crate) fn on_connection_lost(&mut self) {
+        #[expect(clippy::iter_over_hash_type, reason = "a sum has no order")]
+        for s in self.send.values() {
+            self.held -= s.counted;
+        }
         self.send = StreamMap::default();
         self.ready = Turns::default();
         self.waiting = VecDeque::new();

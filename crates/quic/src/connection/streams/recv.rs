@@ -45,6 +45,8 @@ pub(crate) struct RecvStream {
     notify: bool,
     /// The application has seen the end or the reset, or asked to stop.
     released: bool,
+    /// Bytes of memory the connection counts for it.
+    pub(crate) counted: usize,
 }
 
 impl RecvStream {
@@ -61,6 +63,7 @@ impl RecvStream {
             control_queued: false,
             notify: true,
             released: false,
+            counted: 0,
         }
     }
 
@@ -214,6 +217,24 @@ impl RecvStream {
             return Err(ReadError::IllegalOrderedRead);
         }
         Ok(())
+    }
+
+    /// Brings what the connection counts for it up to date.
+    pub(crate) fn recount(&mut self, total: &mut usize) {
+        let held = self.held();
+        *total = *total + held - self.counted;
+        self.counted = held;
+    }
+
+    /// Bytes of memory held beyond its own record.
+    fn held(&self) -> usize {
+        self.assembler.held()
+    }
+
+    /// Drops what was not read: the connection is over, and so is the stream.
+    pub(crate) fn drop_received(&mut self) {
+        self.assembler = Assembler::default();
+        self.final_size = None;
     }
 
     pub(crate) fn final_size(&self) -> Option<u64> {

@@ -63,6 +63,8 @@ pub(crate) struct SendStream {
     pub(crate) control_queued: bool,
     /// Limit already reported by STREAM_DATA_BLOCKED.
     reported: Option<u64>,
+    /// Bytes of memory the connection counts for it.
+    pub(crate) counted: usize,
 }
 
 impl SendStream {
@@ -79,6 +81,7 @@ impl SendStream {
             waiting: false,
             control_queued: false,
             reported: None,
+            counted: 0,
         }
     }
 
@@ -111,6 +114,18 @@ impl SendStream {
     }
 
     /// The highest offset written.
+    /// Brings what the connection counts for it up to date.
+    pub(crate) fn recount(&mut self, total: &mut usize) {
+        let held = self.held();
+        *total = *total + held - self.counted;
+        self.counted = held;
+    }
+
+    /// Bytes of memory held beyond its own record.
+    fn held(&self) -> usize {
+        self.buffer.held()
+    }
+
     pub(crate) fn written_end(&self) -> u64 {
         self.buffer.end()
     }

@@ -96,6 +96,11 @@ impl Turns {
         true
     }
 
+    /// Bytes of memory reserved for the highest priority; the others are few where there are many.
+    pub(crate) fn held(&self) -> usize {
+        self.first.capacity() * size_of::<StreamId>()
+    }
+
     /// Gives back unused memory.
     pub(crate) fn trim(&mut self) {
         self.first.shrink_to_fit();

@@ -1,0 +1,100 @@
+//! The memory account: what each connection of the shard holds, and which go when it is too much.
+//!
+//! `Endpoint` tells it the new figure of a connection after each change, and asks it what to do
+//! before it goes on. A connection's worth is how its memory moves: what holds much that nobody
+//! has read or acknowledged for long goes first. Candidates are drawn at random, so that relief
+//! costs the same whatever the number of connections; that which just grew is always among them.
+
+use towline_wire::Time;
+
+/// Connections looked at to find one that can go.
+pub(super) const CANDIDATES: usize = 16;
+
+/// Slots looked at to find those candidates.
+pub(super) const LOOKS: usize = 4 * CANDIDATES;
+
+/// Of the limit, the last part (one in so many) is kept for connections that are there already.
+const RESERVE: u64 = 16;
+
+/// One connection in the account.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Held {
+    /// Bytes.
+    pub(super) bytes: u64,
+    /// What [`Connection::moved`](crate::Connection) said last, and when it last changed.
+    moved: u64,
+    moved_at: Time,
+}
+
+impl Held {
+    /// Of an admitted connection.
+    pub(super) fn new(now: Time) -> Self {
+        Self {
+            bytes: 0,
+            moved: 0,
+            moved_at: now,
+        }
+    }
+
+    /// How little use it is: byte-seconds of memory that does not move.
+    pub(super) fn idle_bytes(&self, now: Time) -> u128 {
+        let still = now.saturating_duration_since(self.moved_at);
+        u128::from(self.bytes) * (1 + still.as_millis())
+    }
+}
+
+/// What all connections of a shard hold.
+#[derive(Debug)]
+pub(super) struct Memory {
+    limit: u64,
+    total: u64,
+    most: u64,
+}
+
+impl Memory {
+    pub(super) fn new(limit: u64) -> Self {
+        Self {
+            limit,
+            total: 0,
+            most: 0,
+        }
+    }
+
+    /// Bytes held now.
+    pub(super) fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// The most there ever were.
+    pub(super) fn most(&self) -> u64 {
+        self.most
+    }
+
+    /// A connection holds `bytes` now, and moved so much in all.
+    pub(super) fn update(&mut self, now: Time, held: &mut Held, bytes: usize, moved: u64) {
+        let bytes = bytes as u64;
+        self.total = self.total - held.bytes + bytes;
+        self.most = self.most.max(self.total);
+        held.bytes = bytes;
+        if moved != held.moved {
+            held.moved = moved;
+            held.moved_at = now;
+        }
+    }
+
+    /// A connection is gone.
+    pub(super) fn remove(&mut self, held: &mut Held) {
+        self.total -= held.bytes;
+        *held = Held::default();
+    }
+
+    /// More is held than may be.
+    pub(super) fn is_over(&self) -> bool {
+        self.total > self.limit
+    }
+
+    /// What is left is for those that are there.
+    pub(super) fn refuses_new(&self) -> bool {
+        self.total >= self.limit - self.limit / RESERVE
+    }
+}
