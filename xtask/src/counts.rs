@@ -99,7 +99,60 @@ const ROWS: &[Row] = &[
         "a connection with nothing to send",
     ),
     row("timer", "timer", "expiry", "a keep-alive falls due"),
+    row("honest", "honest", "byte", "64-byte messages, one a packet"),
+    row(
+        "hostile-pings",
+        "hostile-pings",
+        "byte",
+        "1,150 PING frames a packet",
+    ),
+    row(
+        "hostile-streams",
+        "hostile-streams",
+        "byte",
+        "a new stream a frame, and its end",
+    ),
+    row(
+        "hostile-pieces",
+        "hostile-pieces",
+        "byte",
+        "every second byte, backwards",
+    ),
+    row(
+        "hostile-crypto",
+        "hostile-crypto",
+        "byte",
+        "the same of handshake data",
+    ),
+    row(
+        "hostile-resets",
+        "hostile-resets",
+        "byte",
+        "RESET_STREAM and STOP_SENDING",
+    ),
+    row(
+        "hostile-credit",
+        "hostile-credit",
+        "byte",
+        "credit in small steps",
+    ),
+    row(
+        "hostile-ids",
+        "hostile-ids",
+        "byte",
+        "one connection ID over and over",
+    ),
+    row("hostile-paths", "hostile-paths", "byte", "PATH_CHALLENGE"),
+    row(
+        "hostile-acks",
+        "hostile-acks",
+        "byte",
+        "ACK frames of 4,092 losses over and over",
+    ),
 ];
+
+/// How much more than an honest peer's a hostile byte may cost.
+const HOSTILE_FACTOR: f64 = 20.0;
 
 const fn row(
     name: &'static str,
@@ -146,7 +199,8 @@ pub(crate) fn counts(arguments: &[String]) -> Outcome {
         print_table(&key, &verdicts);
     }
     conclude(&mut stored, &key, record_now, &verdicts, record)?;
-    match Shares::of(&verdicts).and_then(|shares| shares.missed()) {
+    let missed = Shares::of(&verdicts).and_then(|shares| shares.missed());
+    match missed.or_else(|| too_hostile(&verdicts)) {
         Some(missed) => Err(missed),
         None => Ok(()),
     }
@@ -347,7 +401,7 @@ fn loudly(message: &str) {
 fn print_table(key: &str, verdicts: &[Verdict]) {
     println!("\ninstructions, {key}\n");
     println!(
-        "{:13} {:>9} {:>9} {:>8}  {:8}",
+        "{:15} {:>9} {:>9} {:>8}  {:8}",
         "workload", "now", "baseline", "change", "each"
     );
     for (row, verdict) in ROWS.iter().zip(verdicts) {
@@ -358,7 +412,7 @@ fn print_table(key: &str, verdicts: &[Verdict]) {
             .change
             .map_or("-".to_owned(), |change| format!("{change:+.1} %"));
         println!(
-            "{:13} {:>9.1} {baseline:>9} {change:>8}  {:8} {}{}",
+            "{:15} {:>9.1} {baseline:>9} {change:>8}  {:8} {}{}",
             row.name,
             verdict.now,
             row.unit,
@@ -369,6 +423,24 @@ fn print_table(key: &str, verdicts: &[Verdict]) {
     if let Some(shares) = Shares::of(verdicts) {
         println!("\n{shares}");
     }
+}
+
+/// Which kinds of hostile bytes cost too much beside honest ones.
+fn too_hostile(verdicts: &[Verdict]) -> Option<String> {
+    let honest = verdicts
+        .iter()
+        .find(|verdict| verdict.name == "honest")?
+        .now;
+    let dear: Vec<String> = verdicts
+        .iter()
+        .filter(|verdict| verdict.name.starts_with("hostile-"))
+        .map(|verdict| (&verdict.name, verdict.now / honest))
+        .filter(|(_, factor)| *factor > HOSTILE_FACTOR)
+        .map(|(name, factor)| {
+            format!("{name} costs {factor:.0} times an honest byte, the mark is {HOSTILE_FACTOR}")
+        })
+        .collect();
+    (!dear.is_empty()).then(|| dear.join(", "))
 }
 
 /// What a packet costs its sender in all, and the shares of recovery in it, percent.

@@ -7,6 +7,7 @@
 #![expect(clippy::print_stdout, reason = "a program: it talks to its user")]
 
 mod bulk;
+mod hostile;
 mod null_aead;
 mod parse;
 mod quiet;
@@ -39,6 +40,16 @@ const WORKLOADS: &[Workload] = &[
     ("rtt", recovery::rtt),
     ("deadline", quiet::deadline),
     ("timer", quiet::timer),
+    ("honest", hostile::honest),
+    ("hostile-pings", hostile::pings),
+    ("hostile-streams", hostile::streams),
+    ("hostile-pieces", hostile::pieces),
+    ("hostile-crypto", hostile::crypto),
+    ("hostile-resets", hostile::resets),
+    ("hostile-credit", hostile::credit),
+    ("hostile-ids", hostile::ids),
+    ("hostile-paths", hostile::challenges),
+    ("hostile-acks", hostile::acks),
 ];
 
 /// The one function whose instructions are counted; its name is what callgrind is told.

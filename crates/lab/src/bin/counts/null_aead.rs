@@ -11,7 +11,8 @@ use rustls::crypto::cipher::{AeadKey, Iv};
 use rustls::quic::{Algorithm, HeaderProtectionKey, PacketKey, Tag};
 use rustls::{Error, SupportedCipherSuite, Tls13CipherSuite};
 
-const TAG: [u8; 16] = *b"towline null tag";
+/// What stands where a packet's tag would.
+pub(crate) const TAG: [u8; 16] = *b"towline null tag";
 
 static SUITE: LazyLock<Tls13CipherSuite> = LazyLock::new(|| {
     let real = match TLS13_AES_128_GCM_SHA256 {

@@ -103,6 +103,18 @@ impl World {
         self.stride = self.train.segment_size();
     }
 
+    /// Puts a datagram of somebody else's on its way.
+    pub(crate) fn put(&mut self, datagram: Vec<u8>) {
+        self.stride = datagram.len();
+        self.wire = datagram;
+    }
+
+    /// Puts a train that was kept on its way.
+    pub(crate) fn put_train(&mut self, train: Vec<u8>, stride: usize) {
+        self.wire = train;
+        self.stride = stride;
+    }
+
     /// What is needed to hand the train to `to`.
     pub(crate) fn arrival(&mut self, to: usize) -> (Time, DatagramMeta, &mut Endpoint, &mut [u8]) {
         let meta = DatagramMeta {
