@@ -291,16 +291,6 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Writes `value` in the two-byte encoding, whatever its size; from 2^14 on it overflows.
-    #[inline]
-    pub fn varint_as_u16(&mut self, value: u64) {
-        if value < 1 << 14 {
-            self.array((value as u16 | 0x4000).to_be_bytes());
-        } else {
-            self.overflow();
-        }
-    }
-
     #[inline]
     pub(crate) fn array<const N: usize>(&mut self, value: [u8; N]) {
         match self.buf[self.len..].first_chunk_mut::<N>() {

@@ -98,20 +98,6 @@ fn a_value_without_an_encoding_overflows() {
     let mut w = Writer::new(&mut buf);
     w.varint(MAX_VARINT + 1);
     assert!(w.overflowed() && w.is_empty());
-    let mut w = Writer::new(&mut buf);
-    w.varint_as_u16(1 << 14);
-    assert!(w.overflowed() && w.is_empty());
-}
-
-#[test]
-fn two_byte_form_holds_any_value_below_2_to_the_14() {
-    for value in 0..1 << 14 {
-        let mut buf = [0; 2];
-        let mut w = Writer::new(&mut buf);
-        w.varint_as_u16(value);
-        assert!(!w.overflowed());
-        assert_eq!(Reader::new(&buf).varint(), Ok(value));
-    }
 }
 
 proptest! {

@@ -12,26 +12,52 @@ use crate::cursor::{Writer, varint_len};
 #[must_use = "a long header is invalid until its Length is patched"]
 pub struct LengthSlot {
     offset: usize,
+    /// Four bytes were set aside instead of two.
+    wide: bool,
 }
 
 impl LengthSlot {
-    /// The largest Length that fits the two bytes set aside.
-    pub const MAX_LENGTH: usize = (1 << 14) - 1;
+    /// The largest Length that fits two bytes.
+    const MAX_NARROW: usize = (1 << 14) - 1;
+    /// The largest Length that fits four bytes, the most that are ever set aside.
+    pub const MAX_LENGTH: usize = (1 << 30) - 1;
+
+    /// Two bytes, or four where `room`, all that may follow the field, is more than they can say.
+    #[inline]
+    const fn new(offset: usize, room: usize) -> Self {
+        let wide = room > Self::MAX_NARROW;
+        Self { offset, wide }
+    }
+
+    /// Bytes set aside.
+    #[inline]
+    const fn len(self) -> usize {
+        if self.wide { 4 } else { 2 }
+    }
 
     /// Where the packet number starts, from the start of the writer's buffer.
     #[inline]
     pub const fn pn_offset(self) -> usize {
-        self.offset + 2
+        self.offset + self.len()
     }
 
-    /// Writes `length` (packet number, payload and AEAD tag, in bytes; at most
-    /// [`MAX_LENGTH`](Self::MAX_LENGTH)) into `buf`, the buffer the header's writer was made of.
+    /// Writes `length` (packet number, payload and AEAD tag, in bytes; no more than was left in the
+    /// writer's buffer, nor than [`MAX_LENGTH`](Self::MAX_LENGTH)) into `buf`, the buffer the
+    /// header's writer was made of.
     #[inline]
     pub fn patch(self, buf: &mut [u8], length: usize) {
-        debug_assert!(length <= Self::MAX_LENGTH);
-        let value = (length & Self::MAX_LENGTH) as u16 | 0x4000;
-        if let Some(field) = buf.get_mut(self.offset..self.offset + 2) {
-            field.copy_from_slice(&value.to_be_bytes());
+        let most = if self.wide {
+            Self::MAX_LENGTH
+        } else {
+            Self::MAX_NARROW
+        };
+        debug_assert!(length <= most, "the packet grew beyond its writer's buffer");
+        let [.., a, b, c, d] = ((length & most) as u64).to_be_bytes();
+        let field = [a | 0x80, b, c, d];
+        let narrow = [c | 0x40, d];
+        let field = if self.wide { &field[..] } else { &narrow[..] };
+        if let Some(slot) = buf.get_mut(self.offset..self.pn_offset()) {
+            slot.copy_from_slice(field);
         }
     }
 }
@@ -62,8 +88,8 @@ pub fn write_short_header(
     pn_offset
 }
 
-/// Bytes of a long header, Length (two bytes) and packet number included. `token_len` counts
-/// for an Initial only.
+/// Bytes of a long header, Length (two bytes; four where more than 16,383 bytes of the buffer lie
+/// behind them) and packet number included. `token_len` counts for an Initial only.
 #[inline]
 pub const fn long_header_len(
     kind: LongType,
@@ -81,7 +107,8 @@ pub const fn long_header_len(
 
 /// Writes the header of an Initial, 0-RTT or Handshake packet (RFC 9000 §17.2), reserved bits
 /// 0, with a Length still to be patched. `token` is written for an Initial only; connection IDs
-/// have at most 20 bytes and `pn_len` is 1 to 4. Needs [`long_header_len`] bytes.
+/// have at most 20 bytes and `pn_len` is 1 to 4. Needs [`long_header_len`] bytes. Length gets two
+/// bytes, or four where `w` has room for a packet that needs them.
 #[inline]
 #[expect(
     clippy::too_many_arguments,
@@ -108,8 +135,8 @@ pub fn write_long_header(
         w.varint(token.len() as u64);
         w.bytes(token);
     }
-    let slot = LengthSlot { offset: w.len() };
-    w.varint_as_u16(0);
+    let slot = LengthSlot::new(w.len(), w.remaining());
+    w.zeros(slot.len());
     write_packet_number(w, pn, pn_len);
     slot
 }

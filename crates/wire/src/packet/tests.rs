@@ -206,6 +206,56 @@ mod emitting {
         assert_eq!(w.written(), hex("c1000000010008f067a5502a4262b50040750001"));
     }
 
+    /// A Handshake packet whose header is written into a buffer of `size` bytes, all of which
+    /// it fills: the Length field read back, and its bytes.
+    fn length_of_a_packet_that_fills(size: usize) -> (usize, usize) {
+        let mut buf = vec![0xee; size];
+        let mut w = Writer::new(&mut buf);
+        let slot = write_long_header(
+            &mut w,
+            LongType::Handshake,
+            QUIC_V1,
+            &[1; 8],
+            &[2; 8],
+            &[],
+            7,
+            2,
+        );
+        assert_eq!(slot.pn_offset() + 2, w.len());
+        slot.patch(&mut buf, size - slot.pn_offset());
+        let Ok(Header::Long { pn_offset, end, .. }) = parse_header(&buf, 8) else {
+            panic!("a long header");
+        };
+        assert_eq!((pn_offset, end), (slot.pn_offset(), size));
+        (size - pn_offset, pn_offset - (1 + 4 + 1 + 8 + 1 + 8))
+    }
+
+    #[test]
+    fn length_gets_as_many_bytes_as_the_buffer_may_need() {
+        for size in (60..2000).chain(16_300..16_500).chain(65_400..65_536) {
+            let (length, bytes) = length_of_a_packet_that_fills(size);
+            assert!(bytes == 2 || bytes == 4 && size > 16_383, "{size}");
+            assert!(length < 1 << 14 || bytes == 4, "{size}");
+        }
+        assert_eq!(length_of_a_packet_that_fills(1200).1, 2);
+    }
+
+    #[test]
+    fn a_patched_length_is_any_that_the_field_holds() {
+        for (size, bytes) in [(16_383, 2), (70_000, 4)] {
+            let mut buf = vec![0xee; size];
+            let mut w = Writer::new(&mut buf);
+            let slot = write_long_header(&mut w, LongType::Handshake, QUIC_V1, &[], &[], &[], 7, 1);
+            let most = if bytes == 2 { 1 << 14 } else { 1 << 17 };
+            for length in 0..most {
+                slot.patch(&mut buf, length);
+                let mut r = Reader::new(&buf[7..slot.pn_offset()]);
+                assert_eq!((r.varint(), r.remaining()), (Ok(length as u64), 0));
+            }
+            assert_eq!(slot.pn_offset(), 7 + bytes);
+        }
+    }
+
     #[test]
     fn short_header_equals_rfc_9001_appendix_a5() {
         let mut buf = [0; 8];
