@@ -16,6 +16,9 @@ use crate::error::SendDatagramError;
 /// Cap: datagrams queued in either direction, whatever their size.
 pub(crate) const MAX_QUEUED_DATAGRAMS: usize = 4096;
 
+/// The longest datagram whose length two bytes can say.
+const LONGEST_NARROW: usize = (1 << 14) - 1;
+
 /// Most bytes allocated at once for received datagrams that share them.
 const MAX_BLOCK: usize = 16 << 10;
 
@@ -24,6 +27,8 @@ pub(crate) struct Datagrams {
     outgoing: VecDeque<Bytes>,
     outgoing_bytes: usize,
     outgoing_cap: usize,
+    /// None in `outgoing` is longer.
+    outgoing_longest: usize,
     incoming: VecDeque<Bytes>,
     incoming_bytes: usize,
     incoming_cap: usize,
@@ -42,6 +47,7 @@ impl Datagrams {
             outgoing: VecDeque::new(),
             outgoing_bytes: 0,
             outgoing_cap,
+            outgoing_longest: 0,
             incoming: VecDeque::new(),
             incoming_bytes: 0,
             incoming_cap,
@@ -61,8 +67,12 @@ impl Datagrams {
         let limit = usize::try_from(self.peer_max)
             .unwrap_or(usize::MAX)
             .min(room);
-        // Type byte and a two-byte length; what can never be queued never fits.
-        (self.peer_max > 0).then(|| limit.saturating_sub(3).min(self.outgoing_cap))
+        // Type byte and a two-byte length, or a four-byte one; what can never be queued never fits.
+        let mut most = limit.saturating_sub(3);
+        if most > LONGEST_NARROW {
+            most = limit.saturating_sub(5).max(LONGEST_NARROW);
+        }
+        (self.peer_max > 0).then(|| most.min(self.outgoing_cap))
     }
 
     pub(crate) fn send(&mut self, data: Bytes, room: usize) -> Result<(), SendDatagramError> {
@@ -77,6 +87,7 @@ impl Datagrams {
             return Err(SendDatagramError::Full);
         }
         self.outgoing_bytes += data.len();
+        self.outgoing_longest = self.outgoing_longest.max(data.len());
         self.outgoing.push_back(data);
         Ok(())
     }
@@ -96,6 +107,9 @@ impl Datagrams {
             self.outgoing_bytes -= front.len();
             self.outgoing.pop_front();
         }
+        if self.outgoing.is_empty() {
+            self.outgoing_longest = 0;
+        }
         self.wake_refused(events);
     }
 
@@ -111,6 +125,11 @@ impl Datagrams {
         let Some(max) = self.max_len(room) else {
             return;
         };
+        // The peer can shorten the room by a byte at a time: no walk that would drop nothing.
+        if self.outgoing_longest <= max {
+            return;
+        }
+        self.outgoing_longest = max;
         let bytes = &mut self.outgoing_bytes;
         let dropped = &mut self.dropped;
         self.outgoing.retain(|d| {
@@ -222,6 +241,19 @@ mod tests {
             d.send(Bytes::from_static(b"123"), 1200),
             Err(SendDatagramError::Full)
         );
+    }
+
+    #[test]
+    fn the_longest_datagram_fits_every_room_with_its_header() {
+        let mut d = Datagrams::new(1 << 20, 0);
+        d.set_peer_max(u64::MAX);
+        for room in (0..20).chain(16_370..16_400).chain(65_400..65_535) {
+            let max = d.max_len(room).unwrap();
+            let whole = |len| datagram_frame_header_len(Some(len)) + len;
+            assert!(max == 0 || whole(max) <= room, "{room}: {max}");
+            // A byte may stay free where a short length would do, two where it is about to grow.
+            assert!(whole(max + 3) > room, "{room}: {max}");
+        }
     }
 
     #[test]
