@@ -2,13 +2,17 @@
 //!
 //! Used by the receiving half of streams and by the CRYPTO streams. In-order data is
 //! appended to blocks of a pool the reader takes slices from; data ahead of a gap
-//! waits in sorted pieces. The first copy of a byte wins (RFC 9000 §2.2). How many bytes
-//! may arrive is flow control's business; the number of gaps is bounded here.
+//! waits in pieces, from which the reader takes it once its turn has come. The first copy of a
+//! byte wins (RFC 9000 §2.2). How many bytes may arrive is flow control's business; the number of
+//! gaps is bounded here.
+//!
+//! The peer chooses the order of arrival, so no order may cost much: the pieces stand in a tree,
+//! none is moved when those before it arrive, and none grows beyond [`MAX_PIECE`].
 //!
 //! A reader that does not care for order takes pieces from behind gaps too; what it took there is
 //! remembered as ranges, so that each byte is handed out once.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -24,8 +28,16 @@ pub(crate) const MAX_STREAM_GAPS: usize = 512;
 /// overflows on a long path loses every second packet of thousands.
 const MIN_PIECE: usize = 512;
 
-/// What the allocator adds to a piece's own allocation, bytes.
-const PIECE_OVERHEAD: usize = 16;
+/// Bytes up to which a piece grows by what arrives behind it: most that one frame makes us copy
+/// beside its own data.
+const MAX_PIECE: usize = 16 << 10;
+
+/// Bytes of a piece that are worth copying so that there is one piece less.
+const TINY_PIECE: usize = 64;
+
+/// What a piece costs beside its capacity, bytes: its place in a tree whose nodes are two thirds
+/// full, and what the allocator adds.
+const PIECE_OVERHEAD: usize = size_of::<(u64, BytesMut)>() * 3 / 2 + 16;
 
 /// More gaps than [`MAX_STREAM_GAPS`].
 #[derive(Debug, PartialEq, Eq)]
@@ -42,12 +54,23 @@ pub(crate) struct Assembler {
     ready_held: usize,
     /// Size of the next block: small streams stay small, large ones get full blocks.
     next_block: usize,
-    /// Sorted, disjoint pieces beyond `read_offset + ready_len`.
-    pending: VecDeque<(u64, BytesMut)>,
+    /// Disjoint pieces by the offset of their first byte, none before the end of `ready`. The
+    /// first may follow on it: what has waited here is read from here.
+    pending: BTreeMap<u64, BytesMut>,
     /// Bytes in them.
     pending_len: usize,
-    /// Read from beyond `read_offset`; present once the reader gave up order.
-    taken: Option<Box<RangeSet>>,
+    /// Bytes of memory of those pieces.
+    pending_held: usize,
+    /// Present once the reader gave up order.
+    taken: Option<Box<Taken>>,
+}
+
+/// What was read from beyond `read_offset`.
+#[derive(Debug, Default)]
+struct Taken {
+    ranges: RangeSet,
+    /// Bytes in them.
+    len: u64,
 }
 
 impl Assembler {
@@ -63,101 +86,78 @@ impl Assembler {
 
     /// Bytes handed to the reader.
     pub(crate) fn consumed_len(&self) -> u64 {
-        self.read_offset + self.taken.as_ref().map_or(0, |taken| total(taken))
+        self.read_offset + self.taken.as_ref().map_or(0, |taken| taken.len)
     }
 
     /// Whether every byte below `size` has arrived.
     pub(crate) fn has_all(&self, size: u64) -> bool {
-        if self.taken.is_none() {
-            return self.contiguous_end() == size;
-        }
         self.consumed_len() + (self.ready_len + self.pending_len) as u64 == size
     }
 
-    /// First offset not yet received in order.
-    pub(crate) fn contiguous_end(&self) -> u64 {
+    /// End of the ready data. What follows without a gap may wait behind it.
+    pub(crate) fn ready_end(&self) -> u64 {
         self.read_offset + self.ready_len as u64
     }
 
     /// Whether the reader can have something now.
     pub(crate) fn has_ready(&self) -> bool {
-        self.ready_len > 0 || (self.taken.is_some() && !self.pending.is_empty())
+        let first = || self.pending.first_key_value().map(|(offset, _)| *offset);
+        self.ready_len > 0
+            || first().is_some_and(|first| self.is_unordered() || first == self.read_offset)
     }
 
-    /// Whether data is held that no reader can have yet because bytes before it are missing.
-    pub(crate) fn has_gap(&self) -> bool {
+    /// Whether data is held behind the ready data.
+    pub(crate) fn has_pending(&self) -> bool {
         !self.pending.is_empty()
     }
 
     /// Adds `data` at `offset`.
     pub(crate) fn insert(
         &mut self,
-        offset: u64,
-        data: &[u8],
+        mut offset: u64,
+        mut data: &[u8],
         pool: &mut BlockPool,
     ) -> Result<(), TooManyGaps> {
-        let Some(taken) = self.taken.take() else {
-            return self.insert_new(offset, data, pool);
-        };
-        let result = self.insert_untaken(offset, data, &taken, pool);
-        self.taken = Some(taken);
-        result
+        // Without what the reader has had already.
+        let end = offset + data.len() as u64;
+        while let Some(had) = self.first_taken(offset..end) {
+            let fresh = had.start.saturating_sub(offset) as usize;
+            let dealt = (had.end.min(end) - offset) as usize;
+            self.insert_new(offset, &data[..fresh], pool)?;
+            data = &data[dealt..];
+            offset += dealt as u64;
+        }
+        self.insert_new(offset, data, pool)
     }
 
-    /// Adds what of `data` no reader has had.
-    fn insert_untaken(
-        &mut self,
-        offset: u64,
-        data: &[u8],
-        taken: &RangeSet,
-        pool: &mut BlockPool,
-    ) -> Result<(), TooManyGaps> {
-        let room = MAX_STREAM_GAPS.saturating_sub(taken.len());
-        if self.is_crowded(room) && offset > self.contiguous_end() {
-            return Err(TooManyGaps);
-        }
-        let end = offset + data.len() as u64;
-        let part = |range: Range<u64>| &data[(range.start - offset) as usize..][..len(&range)];
-        let mut start = offset;
-        for had in taken.within(offset..end) {
-            if start < had.start {
-                self.insert_new(start, part(start..had.start), pool)?;
-            }
-            start = had.end;
-        }
-        if start < end {
-            self.insert_new(start, part(start..end), pool)?;
-        }
-        Ok(())
+    /// The first range that was read already of those with members in `range`.
+    fn first_taken(&self, range: Range<u64>) -> Option<Range<u64>> {
+        let taken = self.taken.as_ref().filter(|_| !range.is_empty())?;
+        taken.ranges.within(range).next()
     }
 
     fn insert_new(
         &mut self,
-        offset: u64,
-        data: &[u8],
+        mut offset: u64,
+        mut data: &[u8],
         pool: &mut BlockPool,
     ) -> Result<(), TooManyGaps> {
-        let (mut offset, mut data) = (offset, data);
-        loop {
-            let contiguous = self.contiguous_end();
-            if offset + data.len() as u64 <= contiguous {
-                return Ok(());
-            }
-            if offset > contiguous {
-                return self.insert_pending(offset, data);
-            }
-            data = &data[(contiguous - offset) as usize..];
-            let Some((piece, _)) = self.pending.front() else {
-                self.append(data, pool);
-                return Ok(());
-            };
-            // Up to the first piece held, which wins over what overlaps it.
-            let n = data.len().min((piece - contiguous) as usize);
-            self.append(&data[..n], pool);
-            offset = contiguous + n as u64;
-            data = &data[n..];
-            self.join(pool);
+        let ready = self.ready_end();
+        if offset + data.len() as u64 <= ready {
+            return Ok(());
         }
+        if offset <= ready {
+            data = &data[(ready - offset) as usize..];
+            // Up to the first piece held, which wins over what overlaps it.
+            let n = match self.pending.first_key_value() {
+                Some((piece, _)) => data.len().min((piece - ready) as usize),
+                None => data.len(),
+            };
+            self.append(&data[..n], pool);
+            data = &data[n..];
+            offset = ready + n as u64;
+        }
+        self.insert_pending(offset, data)
     }
 
     /// Appends to the ready data.
@@ -183,77 +183,126 @@ impl Assembler {
         }
     }
 
-    /// Moves pieces that have become contiguous behind the ready data.
-    fn join(&mut self, pool: &mut BlockPool) {
-        while let Some((offset, _)) = self.pending.front() {
-            let contiguous = self.contiguous_end();
-            if *offset > contiguous {
-                break;
-            }
-            if let Some((offset, piece)) = self.pending.pop_front() {
-                self.pending_len -= piece.len();
-                let skip = (contiguous - offset) as usize;
-                if skip < piece.len() {
-                    self.append(&piece[skip..], pool);
-                }
-            }
-        }
-    }
-
     fn insert_pending(&mut self, mut offset: u64, mut data: &[u8]) -> Result<(), TooManyGaps> {
-        let mut i = self
-            .pending
-            .partition_point(|(start, piece)| start + piece.len() as u64 <= offset);
         while !data.is_empty() {
-            let (next_start, next_end) = match self.pending.get(i) {
-                Some((start, piece)) => (*start, start + piece.len() as u64),
-                None => (u64::MAX, u64::MAX),
-            };
-            if offset >= next_start {
-                // Bytes already held win.
-                let held = (next_end - offset).min(data.len() as u64);
-                data = &data[held as usize..];
-                offset += held;
-                i += 1;
-                continue;
+            let mut before = self.pending.range_mut(..=offset).next_back();
+            let mut follows_full = false;
+            if let Some((start, piece)) = &mut before {
+                let end = **start + piece.len() as u64;
+                if end > offset {
+                    // Bytes already held win.
+                    let held = (end - offset).min(data.len() as u64);
+                    data = &data[held as usize..];
+                    offset += held;
+                    continue;
+                }
+                follows_full = end == offset && piece.len() >= MAX_PIECE / 2;
             }
-            let n = (next_start - offset).min(data.len() as u64) as usize;
+            let before = before.map(|(start, piece)| (*start, piece.len()));
+            let next = self.pending.range(offset..).next().map(|(start, _)| *start);
+            let room = next.map_or(u64::MAX, |next| next - offset);
+            let n = room.min(data.len() as u64) as usize;
             let (fresh, rest) = data.split_at(n);
-            match i.checked_sub(1).and_then(|p| self.pending.get_mut(p)) {
-                Some((start, piece)) if *start + piece.len() as u64 == offset => {
-                    piece.extend_from_slice(fresh);
-                }
-                _ => {
-                    if self.is_crowded(MAX_STREAM_GAPS) {
-                        return Err(TooManyGaps);
-                    }
-                    self.pending.insert(i, (offset, BytesMut::from(fresh)));
-                    i += 1;
-                }
-            }
+            let at = self.add_piece(before, offset, fresh, follows_full)?;
             self.pending_len += n;
             offset += n as u64;
             data = rest;
+            if next == Some(offset) {
+                self.merge(at, offset);
+            }
         }
         Ok(())
     }
 
-    /// Whether there are `room` pieces, and next to nothing in them.
-    fn is_crowded(&self, room: usize) -> bool {
+    /// Adds to the piece `before`, its offset and length, or begins one. Returns its offset.
+    fn add_piece(
+        &mut self,
+        before: Option<(u64, usize)>,
+        offset: u64,
+        fresh: &[u8],
+        follows_full: bool,
+    ) -> Result<u64, TooManyGaps> {
+        if let Some((start, len)) = before
+            && start + len as u64 == offset
+            && len + fresh.len() <= MAX_PIECE
+            && let Some(piece) = self.pending.get_mut(&start)
+        {
+            let before = piece.capacity();
+            piece.extend_from_slice(fresh);
+            self.pending_held += piece.capacity() - before;
+            return Ok(start);
+        }
+        if self.is_crowded() {
+            return Err(TooManyGaps);
+        }
+        // More of the same run is likely to come.
+        let capacity = if follows_full { MAX_PIECE } else { 0 };
+        let mut piece = BytesMut::with_capacity(capacity.max(fresh.len()));
+        piece.extend_from_slice(fresh);
+        self.pending_held += piece.capacity();
+        self.pending.insert(offset, piece);
+        Ok(offset)
+    }
+
+    /// Joins the piece at `next` to the one at `start`, which it follows, if it is the smaller one
+    /// or tiny. Small pieces would be walked over by every frame that covers them.
+    fn merge(&mut self, start: u64, next: u64) {
+        let len = |offset: u64| self.pending.get(&offset).map_or(0, BytesMut::len);
+        let (first, second) = (len(start), len(next));
+        if second > first.max(TINY_PIECE) || first + second > MAX_PIECE {
+            return;
+        }
+        if let Some(piece) = self.pending.remove(&next)
+            && let Some(joined) = self.pending.get_mut(&start)
+        {
+            let before = joined.capacity() + piece.capacity();
+            joined.extend_from_slice(&piece);
+            self.pending_held = self.pending_held + joined.capacity() - before;
+        }
+    }
+
+    /// Whether there are [`MAX_STREAM_GAPS`] pieces and ranges, and next to nothing in the pieces;
+    /// or as many ranges, of which nothing is held.
+    fn is_crowded(&self) -> bool {
+        let ranges = self.taken.as_ref().map_or(0, |taken| taken.ranges.len());
         let pieces = self.pending.len();
-        pieces >= room && self.pending_len <= pieces * MIN_PIECE
+        let small = self.pending_len <= pieces * MIN_PIECE;
+        ranges >= MAX_STREAM_GAPS || (pieces + ranges >= MAX_STREAM_GAPS && small)
     }
 
     /// Takes up to `max` contiguous bytes without copying, at most one block of them.
     pub(crate) fn read(&mut self, max: usize, pool: &mut BlockPool) -> Option<Bytes> {
-        if self.ready_len == 0 || max == 0 {
+        if max == 0 {
             return None;
+        }
+        if self.ready_len == 0 {
+            return self.read_piece(self.read_offset, max);
         }
         let front = self.ready.front_mut()?;
         let n = front.len().min(max);
-        let taken = front.split_to(n).freeze();
+        let chunk = front.split_to(n).freeze();
         self.consumed(n, pool);
-        Some(taken)
+        Some(chunk)
+    }
+
+    /// Takes up to `max` bytes of the first piece if it begins at `offset`. Nothing is ready.
+    fn read_piece(&mut self, offset: u64, max: usize) -> Option<Bytes> {
+        let mut first = self.pending.first_entry().filter(|p| *p.key() == offset)?;
+        self.pending_held -= first.get().capacity();
+        let chunk = if first.get().len() <= max {
+            first.remove().freeze()
+        } else {
+            let chunk = first.get_mut().split_to(max).freeze();
+            let rest = first.remove();
+            self.pending_held += rest.capacity();
+            self.pending.insert(offset + max as u64, rest);
+            chunk
+        };
+        self.pending_len -= chunk.len();
+        if offset == self.read_offset {
+            self.read_offset += chunk.len() as u64;
+        }
+        Some(chunk)
     }
 
     /// Takes up to `max` bytes from below offset `below` without copying, the lowest there are,
@@ -265,59 +314,53 @@ impl Assembler {
         pool: &mut BlockPool,
     ) -> Option<(u64, Bytes)> {
         self.taken.get_or_insert_default();
-        let room = |start: u64| {
-            let below = usize::try_from(below.saturating_sub(start)).unwrap_or(usize::MAX);
-            below.min(max)
+        let offset = match self.pending.first_key_value() {
+            _ if self.ready_len > 0 => self.read_offset,
+            Some((first, _)) => *first,
+            None => return None,
         };
-        if self.ready_len > 0 {
-            let offset = self.read_offset;
-            let chunk = self.read(room(offset), pool)?;
-            self.skip_taken(pool);
-            return Some((offset, chunk));
-        }
-        let (start, piece) = self.pending.front_mut()?;
-        let offset = *start;
-        let n = piece.len().min(room(offset));
-        if n == 0 {
+        let below = usize::try_from(below.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let max = below.min(max);
+        if max == 0 {
             return None;
         }
-        let chunk = piece.split_to(n).freeze();
-        self.pending_len -= n;
-        *start += n as u64;
-        if piece.is_empty() {
-            self.pending.pop_front();
-        }
-        if let Some(taken) = &mut self.taken {
-            taken.insert(offset..offset + n as u64);
+        let in_order = offset == self.read_offset;
+        let chunk = if in_order {
+            self.read(max, pool)?
+        } else {
+            self.read_piece(offset, max)?
+        };
+        let taken = self.taken.get_or_insert_default();
+        if !in_order {
+            taken.ranges.insert(offset..offset + chunk.len() as u64);
+            taken.len += chunk.len() as u64;
+        } else if self.ready_len == 0
+            && let Some(had) = taken.ranges.front().filter(|h| h.start <= self.read_offset)
+        {
+            // All before what was read out of order is read now.
+            self.read_offset = had.end;
+            taken.len -= had.end - had.start;
+            taken.ranges.pop_front();
         }
         Some((offset, chunk))
-    }
-
-    /// Moves the read offset over what was read before, once all before that is read.
-    fn skip_taken(&mut self, pool: &mut BlockPool) {
-        if self.ready_len > 0 {
-            return;
-        }
-        let read_offset = self.read_offset;
-        let Some(taken) = &mut self.taken else { return };
-        let Some(had) = taken.front().filter(|had| had.start <= read_offset) else {
-            return;
-        };
-        self.read_offset = had.end;
-        taken.pop_front();
-        self.join(pool);
     }
 
     /// Copies up to `out.len()` contiguous bytes; returns how many.
     pub(crate) fn read_slice(&mut self, out: &mut [u8], pool: &mut BlockPool) -> usize {
         let mut filled = 0;
-        while filled < out.len()
-            && let Some(front) = self.ready.front_mut().filter(|block| !block.is_empty())
-        {
-            let n = front.len().min(out.len() - filled);
-            front.copy_to_slice(&mut out[filled..filled + n]);
-            filled += n;
-            self.consumed(n, pool);
+        while filled < out.len() {
+            let room = &mut out[filled..];
+            if let Some(front) = self.ready.front_mut().filter(|block| !block.is_empty()) {
+                let n = front.len().min(room.len());
+                front.copy_to_slice(&mut room[..n]);
+                filled += n;
+                self.consumed(n, pool);
+            } else if let Some(chunk) = self.read_piece(self.read_offset, room.len()) {
+                room[..chunk.len()].copy_from_slice(&chunk);
+                filled += chunk.len();
+            } else {
+                break;
+            }
         }
         filled
     }
@@ -338,9 +381,9 @@ impl Assembler {
     pub(crate) fn held(&self) -> usize {
         self.ready_held
             + self.ready.capacity() * size_of::<Block>()
-            + self.pending_len
-            + self.pending.capacity() * (size_of::<(u64, BytesMut)>() + PIECE_OVERHEAD)
-            + self.taken.as_ref().map_or(0, |taken| taken.held())
+            + self.pending_held
+            + self.pending.len() * PIECE_OVERHEAD
+            + self.taken.as_ref().map_or(0, |taken| taken.ranges.held())
     }
 
     /// Drops everything held.
@@ -348,22 +391,27 @@ impl Assembler {
         self.ready = VecDeque::new();
         self.ready_len = 0;
         self.ready_held = 0;
-        self.pending = VecDeque::new();
+        self.pending = BTreeMap::new();
         self.pending_len = 0;
+        self.pending_held = 0;
     }
-}
-
-fn len(range: &Range<u64>) -> usize {
-    (range.end - range.start) as usize
-}
-
-fn total(set: &RangeSet) -> u64 {
-    set.iter_descending().map(|r| r.end - r.start).sum()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The first offset that has not arrived.
+    fn in_order_end(a: &Assembler) -> u64 {
+        let mut end = a.ready_end();
+        for (start, piece) in &a.pending {
+            if *start != end {
+                break;
+            }
+            end += piece.len() as u64;
+        }
+        end
+    }
 
     #[test]
     fn a_reader_without_order_gets_each_byte_once_wherever_it_arrives() {
@@ -421,8 +469,11 @@ mod tests {
             }
             assert_eq!(got, sent);
             assert_eq!(a.read_offset, len);
-            assert!(!a.has_ready() && !a.has_gap());
-            assert_eq!(a.taken.map(|taken| taken.len()).unwrap_or_default(), 0);
+            assert!(!a.has_ready() && !a.has_pending());
+            assert_eq!(
+                a.taken.map(|t| (t.ranges.len(), t.len)).unwrap_or_default(),
+                (0, 0)
+            );
         }
     }
 
@@ -470,12 +521,78 @@ mod tests {
                 {
                     read.extend_from_slice(&chunk);
                 }
+                if next(4) == 0 {
+                    let mut out = vec![0; next(30) as usize];
+                    let n = a.read_slice(&mut out, &mut pool);
+                    read.extend_from_slice(&out[..n]);
+                }
+                let in_order = model.iter().position(Option::is_none);
+                let in_order = in_order.unwrap_or(model.len());
+                assert_eq!(in_order_end(&a), in_order as u64);
+                assert_eq!(a.has_ready(), in_order > read.len());
+                assert_eq!(a.has_all(len), in_order == model.len());
             }
             while let Some(chunk) = a.read(usize::MAX, &mut pool) {
                 read.extend_from_slice(&chunk);
             }
             assert_eq!(read, model.into_iter().flatten().collect::<Vec<_>>());
-            assert!(!a.has_gap());
+            assert!(!a.has_pending());
+        }
+    }
+
+    #[test]
+    fn large_fragments_in_any_order_read_back_in_order_or_without() {
+        let mut state = 4u64;
+        let mut next = |n: u64| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (state >> 33) % n
+        };
+        for round in 0..12 {
+            let sent: Vec<u8> = (0..200_000 + next(100_000))
+                .map(|i| (i / 3 + round) as u8)
+                .collect();
+            let len = sent.len() as u64;
+            let (mut a, mut pool) = (Assembler::default(), BlockPool::default());
+            let mut got: Vec<Option<u8>> = vec![None; sent.len()];
+            let mut left = sent.len();
+            let mut put = |offset: u64, chunk: &[u8]| {
+                for (to, byte) in got[offset as usize..].iter_mut().zip(chunk) {
+                    assert_eq!(to.replace(*byte), None, "handed out twice");
+                }
+                left -= chunk.len();
+                left
+            };
+            let largest = 1 + [1500, 3000, 60_000][round as usize % 3];
+            loop {
+                let start = next(len);
+                let end = (start + 1 + next(largest)).min(len);
+                a.insert(start, &sent[start as usize..end as usize], &mut pool)
+                    .unwrap();
+                let max = 1 + next(2 * largest) as usize;
+                let at = a.read_offset();
+                let read = match (round % 4 < 2, next(3)) {
+                    (true, 0) => a.read(max, &mut pool).map(|chunk| (at, chunk)),
+                    (true, 1) => {
+                        let mut out = vec![0; max];
+                        let n = a.read_slice(&mut out, &mut pool);
+                        out.truncate(n);
+                        Some((at, out.into()))
+                    }
+                    (false, 0) => a.read_unordered(next(2 * len), max, &mut pool),
+                    _ => None,
+                };
+                let left = read.map(|(offset, chunk)| put(offset, &chunk));
+                let held: usize = a.pending.values().map(BytesMut::len).sum();
+                let reserved: usize = a.pending.values().map(BytesMut::capacity).sum();
+                assert_eq!((held, reserved), (a.pending_len, a.pending_held));
+                if left == Some(0) {
+                    break;
+                }
+            }
+            assert!(got.into_iter().map(Option::unwrap).eq(sent), "{round}");
+            assert_eq!((a.ready_len, a.pending.len()), (0, 0));
         }
     }
 
@@ -489,7 +606,72 @@ mod tests {
         assert_eq!(a.insert(5000, b"x", &mut pool), Err(TooManyGaps));
         // Filling a gap is still possible.
         a.insert(0, b"y", &mut pool).unwrap();
-        assert_eq!(a.contiguous_end(), 2);
+        assert_eq!(in_order_end(&a), 2);
+    }
+
+    #[test]
+    fn pieces_that_come_to_touch_are_joined() {
+        let mut a = Assembler::default();
+        let mut pool = BlockPool::default();
+        let frame = [7; 1000];
+        for i in 0..MAX_STREAM_GAPS as u64 {
+            a.insert(2 * i + 1, b"x", &mut pool).unwrap();
+        }
+        assert_eq!(a.pending.len(), MAX_STREAM_GAPS);
+        a.insert(1, &frame, &mut pool).unwrap();
+        let pieces = a.pending.range(..=1000).count();
+        assert!(pieces <= frame.len() / TINY_PIECE + 1, "{pieces}");
+        // From the other end, where the larger piece is behind.
+        let mut a = Assembler::default();
+        for i in (0..MAX_STREAM_GAPS as u64).rev() {
+            a.insert(2 * i + 1, b"xy", &mut pool).unwrap();
+        }
+        let pieces = a.pending.len();
+        assert!(pieces <= 2 * MAX_STREAM_GAPS / TINY_PIECE + 1, "{pieces}");
+    }
+
+    #[test]
+    fn what_waits_behind_a_gap_is_never_copied_again_as_a_whole() {
+        let mut a = Assembler::default();
+        let mut pool = BlockPool::default();
+        let sent: Vec<u8> = (0..1 << 20).map(|i: u32| (i / 7) as u8).collect();
+        for (i, packet) in sent.chunks(1200).enumerate().skip(1) {
+            a.insert(1200 * i as u64, packet, &mut pool).unwrap();
+        }
+        let longest = a.pending.values().map(|piece| piece.capacity()).max();
+        assert!(longest <= Some(2 * MAX_PIECE), "{longest:?}");
+        assert!(a.pending.len() <= sent.len() / (MAX_PIECE - 1200) + 1);
+        a.insert(0, &sent[..1200], &mut pool).unwrap();
+        assert_eq!(a.ready_len, 1200, "the rest is read where it is");
+        assert!(a.has_all(sent.len() as u64));
+        let mut out = vec![0; 5000];
+        let mut got = Vec::new();
+        loop {
+            // By turns in both ways.
+            let n = a.read_slice(&mut out, &mut pool);
+            got.extend_from_slice(&out[..n]);
+            match a.read(7000, &mut pool) {
+                Some(chunk) => got.extend_from_slice(&chunk),
+                None => break,
+            }
+        }
+        assert!(got == sent);
+        assert!(!a.has_pending() && a.pending_len == 0);
+    }
+
+    #[test]
+    fn data_that_is_left_unread_makes_no_room_for_ranges_without_end() {
+        let mut a = Assembler::default();
+        let mut pool = BlockPool::default();
+        let later = 1 << 20;
+        a.insert(later, &[7; 2000], &mut pool).unwrap();
+        let mut accepted = 0;
+        while a.insert(2 * accepted + 1, b"x", &mut pool).is_ok() {
+            a.read_unordered(later, 10, &mut pool).unwrap();
+            accepted += 1;
+            assert!(accepted < 10_000, "ranges without end");
+        }
+        assert_eq!(accepted, MAX_STREAM_GAPS as u64);
     }
 
     #[test]
@@ -504,8 +686,9 @@ mod tests {
         for i in 0..packets {
             a.insert(2000 * i, &packet, &mut pool).unwrap();
         }
-        assert_eq!(a.contiguous_end(), 2000 * packets);
-        // What was held then does not count for ever.
+        assert_eq!(in_order_end(&a), 2000 * packets);
+        // What was held then does not count once it is read.
+        while a.read(usize::MAX, &mut pool).is_some() {}
         for i in 0..MAX_STREAM_GAPS as u64 {
             let offset = 2000 * packets + 2 * i + 1;
             a.insert(offset, b"x", &mut pool).unwrap();

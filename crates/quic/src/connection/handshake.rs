@@ -229,7 +229,7 @@ impl Handshake {
             .get_or_insert_with(|| Box::new(Exchange::new(None, PacketNumberSpace::Application)));
         let stream = &mut exchange.crypto[space.index()].recv;
         let end = offset + data.len() as u64;
-        if end > stream.contiguous_end() && space.index() < exchange.read_level.index() {
+        if end > stream.ready_end() && space.index() < exchange.read_level.index() {
             return Err(Violation::protocol(
                 "new handshake data at an encryption level that is over",
             ));
@@ -300,7 +300,7 @@ impl Handshake {
             };
             if level.index() > read_level.index() {
                 let old = &crypto[read_level.index()].recv;
-                if old.has_ready() || old.has_gap() {
+                if old.has_ready() || old.has_pending() {
                     return Err(HandshakeError::Violation(Violation::protocol(
                         "handshake data left over when the encryption level changed",
                     )));
@@ -332,7 +332,7 @@ impl Handshake {
     pub(crate) fn trim(&mut self) {
         let in_a_ticket = self.exchange.as_ref().is_some_and(|exchange| {
             let tickets = &exchange.crypto[PacketNumberSpace::Application.index()];
-            tickets.recv.has_gap() || !exchange.messages.is_between()
+            tickets.recv.has_pending() || !exchange.messages.is_between()
         });
         if !in_a_ticket {
             self.drop_tls();
@@ -366,7 +366,7 @@ impl Handshake {
     fn drop_exchange(&mut self) {
         let over = self.exchange.as_ref().is_some_and(|exchange| {
             let tickets = &exchange.crypto[PacketNumberSpace::Application.index()];
-            exchange.tls.is_none() && tickets.send.all_acked() && !tickets.recv.has_gap()
+            exchange.tls.is_none() && tickets.send.all_acked() && !tickets.recv.has_pending()
         });
         let over = over && self.side.is_server();
         if over {

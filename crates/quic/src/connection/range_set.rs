@@ -1,58 +1,68 @@
-//! A small sorted set of half-open `u64` ranges.
+//! A sorted set of half-open `u64` ranges.
 //!
 //! Owned by the send buffer (acknowledged and lost bytes), by the acknowledgement component (packet
-//! numbers received) and by the readers of a message (bytes they have had). The common case is one
-//! range that grows at its end, which touches no other element. It never merges what does not touch.
+//! numbers received), by the streams (those opened by implication) and by readers without order
+//! (bytes they have had). The common case is one range that grows at its end, which touches no
+//! other element. The peer chooses where the others lie, so that they stand in a tree: no order of
+//! arrival moves more than a few of them. It never merges what does not touch.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Disjoint, non-adjacent, non-empty ranges in ascending order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RangeSet {
-    ranges: VecDeque<Range<u64>>,
+    /// The highest range; `0..0` while there is none.
+    last: Range<u64>,
+    /// The others: start and end.
+    lower: BTreeMap<u64, u64>,
 }
 
 impl RangeSet {
     pub(crate) fn is_empty(&self) -> bool {
-        self.ranges.is_empty()
+        self.last.is_empty()
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.ranges.len()
+        self.lower.len() + usize::from(!self.last.is_empty())
     }
 
-    /// Bytes of memory it has reserved.
+    /// Bytes of memory it has reserved, in a tree whose nodes are two thirds full.
     pub(crate) fn held(&self) -> usize {
-        self.ranges.capacity() * size_of::<Range<u64>>()
+        self.lower.len() * size_of::<Range<u64>>() * 3 / 2
     }
 
     /// The largest member.
     pub(crate) fn max(&self) -> Option<u64> {
-        self.ranges.back().map(|r| r.end - 1)
+        (!self.last.is_empty()).then(|| self.last.end - 1)
     }
 
     pub(crate) fn contains(&self, value: u64) -> bool {
         // Mostly asked about what is beyond all members.
-        if self.ranges.back().is_none_or(|last| value >= last.end) {
-            return false;
+        if value >= self.last.start {
+            return value < self.last.end;
         }
-        let i = self.ranges.partition_point(|r| r.end <= value);
-        self.ranges.get(i).is_some_and(|r| r.start <= value)
+        let at_or_below = self.lower.range(..=value).next_back();
+        at_or_below.is_some_and(|(_, end)| value < *end)
     }
 
     /// Ranges from the highest down.
     pub(crate) fn iter_descending(&self) -> impl Iterator<Item = Range<u64>> + '_ {
-        self.ranges.iter().rev().cloned()
+        let last = Some(self.last.clone()).filter(|last| !last.is_empty());
+        let lower = self.lower.iter().rev().map(|(start, end)| *start..*end);
+        last.into_iter().chain(lower)
     }
 
     /// The members of `range`, as ranges, without a walk over the others.
     pub(crate) fn within(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
-        let first = self.ranges.partition_point(|r| r.end <= range.start);
-        self.ranges
-            .range(first..)
-            .take_while(move |r| r.start < range.end)
-            .cloned()
+        // What begins before the range may reach into it.
+        let first = match self.lower.range(..range.start).next_back() {
+            Some((start, end)) if *end > range.start => *start,
+            _ => range.start,
+        };
+        let last = Some(self.last.clone()).filter(|last| last.end > range.start);
+        let lower = self.lower.range(first..).map(|(start, end)| *start..*end);
+        lower.chain(last).take_while(move |r| r.start < range.end)
     }
 
     /// The first part of `range` that has no members.
@@ -72,32 +82,51 @@ impl RangeSet {
         if range.is_empty() {
             return false;
         }
-        if let Some(last) = self.ranges.back_mut() {
-            if range.start == last.end {
-                last.end = range.end;
-                return true;
-            }
-            if range.start > last.end {
-                self.ranges.push_back(range);
-                return true;
-            }
-        } else {
-            self.ranges.push_back(range);
+        let last = &mut self.last;
+        if range.start == last.end {
+            last.end = range.end;
             return true;
         }
-        // First range that touches or follows `range`, and first that lies wholly behind it.
-        let first = self.ranges.partition_point(|r| r.end < range.start);
-        let behind = self.ranges.partition_point(|r| r.start <= range.end);
-        if first == behind {
-            self.ranges.insert(first, range);
+        if range.start > last.end {
+            let before = std::mem::replace(last, range);
+            if !before.is_empty() {
+                self.lower.insert(before.start, before.end);
+            }
             return true;
         }
-        let merged =
-            self.ranges[first].start.min(range.start)..self.ranges[behind - 1].end.max(range.end);
-        let unchanged = behind - first == 1 && self.ranges[first] == merged;
-        self.ranges[first] = merged;
-        self.ranges.drain(first + 1..behind);
-        !unchanged
+        if range.end < last.start {
+            return self.insert_lower(range);
+        }
+        if range.start >= last.start && range.end <= last.end {
+            return false;
+        }
+        *last = last.start.min(range.start)..last.end.max(range.end);
+        while let Some(below) = self.lower.last_entry()
+            && *below.get() >= last.start
+        {
+            last.start = last.start.min(below.remove_entry().0);
+        }
+        true
+    }
+
+    /// Adds a range that does not touch the highest.
+    fn insert_lower(&mut self, mut range: Range<u64>) -> bool {
+        if let Some((start, end)) = self.lower.range(..=range.start).next_back()
+            && *end >= range.start
+        {
+            if *end >= range.end {
+                return false;
+            }
+            range.start = *start;
+        }
+        // What begins inside it or right behind becomes part of it.
+        let behind = |range: &Range<u64>| range.start + 1..range.end + 1;
+        while let Some((&start, &end)) = self.lower.range(behind(&range)).next() {
+            self.lower.remove(&start);
+            range.end = range.end.max(end);
+        }
+        self.lower.insert(range.start, range.end);
+        true
     }
 
     /// Removes every member of `range`.
@@ -105,46 +134,73 @@ impl RangeSet {
         if range.is_empty() {
             return;
         }
-        let mut i = self.ranges.partition_point(|r| r.end <= range.start);
-        while let Some(current) = self.ranges.get_mut(i) {
-            if current.start >= range.end {
-                break;
+        self.remove_lower(&range);
+        let last = self.last.clone();
+        if last.start >= range.end || last.end <= range.start {
+            return;
+        }
+        match (last.start < range.start, range.end < last.end) {
+            (true, true) => {
+                self.lower.insert(last.start, range.start);
+                self.last.start = range.end;
             }
-            if current.start < range.start {
-                let tail = range.end..current.end;
-                current.end = range.start;
-                i += 1;
-                if !tail.is_empty() {
-                    self.ranges.insert(i, tail);
-                    break;
-                }
-            } else if current.end > range.end {
-                current.start = range.end;
-                break;
-            } else {
-                self.ranges.remove(i);
+            (true, false) => self.last.end = range.start,
+            (false, true) => self.last.start = range.end,
+            (false, false) => {
+                let next = self.lower.pop_last();
+                self.last = next.map_or(0..0, |(start, end)| start..end);
+            }
+        }
+    }
+
+    fn remove_lower(&mut self, range: &Range<u64>) {
+        if let Some((_, end)) = self.lower.range_mut(..range.start).next_back()
+            && *end > range.start
+        {
+            let tail = range.end..std::mem::replace(end, range.start);
+            if !tail.is_empty() {
+                self.lower.insert(tail.start, tail.end);
+                return;
+            }
+        }
+        while let Some((&start, &end)) = self.lower.range(range.clone()).next() {
+            self.lower.remove(&start);
+            if end > range.end {
+                self.lower.insert(range.end, end);
             }
         }
     }
 
     /// Removes and returns up to `max` leading members of the lowest range.
     pub(crate) fn take_front(&mut self, max: u64) -> Option<Range<u64>> {
-        let front = self.ranges.front_mut()?;
+        let front = self.front()?;
         if front.end - front.start <= max {
-            return self.ranges.pop_front();
+            return self.pop_front();
         }
         let taken = front.start..front.start + max;
-        front.start = taken.end;
+        match self.lower.pop_first() {
+            Some((_, end)) => {
+                self.lower.insert(taken.end, end);
+            }
+            None => self.last.start = taken.end,
+        }
         Some(taken)
     }
 
     /// Drops the lowest range.
     pub(crate) fn pop_front(&mut self) -> Option<Range<u64>> {
-        self.ranges.pop_front()
+        if let Some((start, end)) = self.lower.pop_first() {
+            return Some(start..end);
+        }
+        Some(std::mem::take(&mut self.last)).filter(|last| !last.is_empty())
     }
 
-    pub(crate) fn front(&self) -> Option<&Range<u64>> {
-        self.ranges.front()
+    /// The lowest range.
+    pub(crate) fn front(&self) -> Option<Range<u64>> {
+        match self.lower.first_key_value() {
+            Some((start, end)) => Some(*start..*end),
+            None => Some(self.last.clone()).filter(|last| !last.is_empty()),
+        }
     }
 }
 
@@ -183,7 +239,27 @@ mod tests {
                 assert_eq!(members, model.iter().copied().collect::<Vec<_>>());
                 assert_eq!(set.max(), model.last().copied());
                 assert!((0..75).all(|v| set.contains(v) == model.contains(&v)));
+                assert_eq!(set.len(), set.iter_descending().count());
+                assert_eq!(set.is_empty(), model.is_empty());
+                assert_eq!(set.front().map(|r| r.start), model.first().copied());
+                if next(8) == 0 {
+                    let max = 1 + next(6);
+                    let taken = set.take_front(max);
+                    for v in taken.clone().into_iter().flatten() {
+                        assert_eq!(model.pop_first(), Some(v));
+                    }
+                    let touches = |v: &u64| taken.as_ref().is_some_and(|t| t.end == *v);
+                    let more = model.first().is_some_and(touches);
+                    assert!(!more || taken.is_some_and(|t| t.end - t.start == max));
+                }
                 let (from, to) = (next(75), next(75));
+                let within: Vec<u64> = set
+                    .within(from..to)
+                    .flatten()
+                    .filter(|v| (from..to).contains(v))
+                    .collect();
+                let expected = (from..to).filter(|v| model.contains(v));
+                assert_eq!(within, expected.collect::<Vec<_>>());
                 let first = (from..to).find(|v| !model.contains(v));
                 let missing = first.map(|first| {
                     let had = (first..to).find(|v| model.contains(v));

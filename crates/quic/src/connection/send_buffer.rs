@@ -190,10 +190,7 @@ impl SendBuffer {
 
     /// Length of the next range, retransmissions first, new data only below `limit`.
     pub(crate) fn peek_next(&self, limit: u64) -> Option<Range<u64>> {
-        if let Some(lost) = self.lost.front() {
-            return Some(lost.clone());
-        }
-        self.fresh(limit)
+        self.lost.front().or_else(|| self.fresh(limit))
     }
 
     /// Takes up to `max` bytes of what [`Self::peek_next`] named.
