@@ -790,6 +790,101 @@ fn a_path_challenge_flood_is_answered_eight_times_in_full_sized_datagrams() {
 
 #[test]
 fn an_unasked_path_response_is_ignored() {
+/// Fills `s` with as many pieces as a stream may have.
+fn fill_with_holes(evil: &mut Evil, s: StreamId) {
+    for i in 0..512u64 {
+        evil.send(|w| {
+            write_stream_header(w, s, 2 * i + 1, Some(1), false);
+            w.bytes(b"x");
+        });
+    }
+}
+
+#[test]
+fn a_refused_packet_that_comes_again_is_not_taken_again() {
+    for victim in [CLIENT, SERVER] {
+        let mut evil = Evil::against(victim);
+        let s = id(side(1 - victim), UNI, 0);
+        fill_with_holes(&mut evil, s);
+        let number = evil.number;
+        let refused = evil.packet(&payload(|w| {
+            write_datagram_header(w, Some(4));
+            w.bytes(b"once");
+            write_new_connection_id(
+                w,
+                &NewConnectionIdFrame {
+                    sequence: 4,
+                    retire_prior_to: 4,
+                    cid: ConnectionId::new(&[7; 8]).unwrap(),
+                    reset_token: StatelessResetToken::new([7; 16]),
+                },
+            );
+            write_stream_header(w, s, 5_001, Some(1), false);
+            w.bytes(b"z");
+        }));
+        let before = evil.pair.conn(victim).stats().packets_received;
+        for _ in 0..20 {
+            evil.pair.deliver(victim, &refused);
+        }
+        let datagrams = std::iter::from_fn(|| evil.pair.conn(victim).recv_datagram());
+        assert_eq!(datagrams.count(), 1);
+        assert_eq!(evil.pair.conn(victim).stats().packets_received, before + 1);
+        evil.pair.run_for(ms(100));
+        evil.assert_open();
+        // It counts as lost: what it carried comes again under another number.
+        let mut acked = false;
+        evil.each_frame(|frame| {
+            if let Frame::Ack(ack) = frame {
+                acked |= ack.ranges().any(|range| range.contains(&number));
+            }
+        });
+        assert!(!acked);
+        evil.send(|w| {
+            write_stream_header(w, s, 0, Some(1024), false);
+            w.zeros(1024);
+        });
+        evil.send(|w| {
+            write_stream_header(w, s, 1024, Some(1024), false);
+            w.zeros(1024);
+        });
+        evil.send(|w| {
+            write_stream_header(w, s, 2048, Some(953), false);
+            w.zeros(953);
+        });
+        let mut got = Vec::new();
+        assert!(!evil.pair.read_available(victim, s, &mut got));
+        assert_eq!(got.len(), 3001);
+    }
+}
+
+#[test]
+fn numbers_of_refused_packets_are_remembered_within_bounds() {
+    let mut evil = Evil::against(SERVER);
+    let s = id(Side::Client, UNI, 0);
+    fill_with_holes(&mut evil, s);
+    let refused = payload(|w| {
+        write_datagram_header(w, Some(1));
+        w.bytes(b"x");
+        write_stream_header(w, s, 5_001, Some(1), false);
+        w.bytes(b"z");
+    });
+    let mut sent = Vec::new();
+    for _ in 0..1000 {
+        let packet = evil.packet(&refused);
+        evil.pair.deliver(SERVER, &packet);
+        sent.push(packet);
+        // An acceptable one between, so that each refused number is a range of its own.
+        evil.send(write_ping);
+    }
+    let count = |evil: &mut Evil| std::iter::from_fn(|| evil.pair.server().recv_datagram()).count();
+    assert_eq!(count(&mut evil), 1000);
+    for packet in &sent {
+        evil.pair.deliver(SERVER, packet);
+    }
+    assert_eq!(count(&mut evil), 0);
+    evil.assert_open();
+}
+
     let mut evil = Evil::against(SERVER);
     evil.send(|w| write_path_response(w, [7; 8]));
     evil.assert_open();

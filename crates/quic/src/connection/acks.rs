@@ -22,6 +22,9 @@ pub(crate) use request::{PathView, Request};
 /// Cap: ranges of received packet numbers remembered for each space.
 pub(crate) const MAX_ACK_RANGES: usize = 64;
 
+/// Cap: ranges of numbers of packets that were not taken as a whole. Older numbers count as received.
+pub(crate) const MAX_REFUSED_RANGES: usize = 64;
+
 /// Our `max_ack_delay` (RFC 9000 §18.2).
 pub(crate) const MAX_ACK_DELAY: Duration = Duration::from_millis(25);
 
@@ -99,6 +102,9 @@ impl Default for Wishes {
 pub(crate) struct Acks {
     spaces: [Received; 3],
     wishes: Wishes,
+    /// 1-RTT packets of which only the first frames were taken: they are not acknowledged, so that
+    /// the rest comes again, and not taken once more. Most connections never have one.
+    refused: Option<Box<RangeSet>>,
     /// How we want to be acknowledged ourselves.
     pub(crate) request: Request,
 }
@@ -107,7 +113,28 @@ impl Acks {
     /// Whether this number was received before, or is too old to tell.
     pub(crate) fn is_duplicate(&self, space: PacketNumberSpace, packet_number: u64) -> bool {
         let s = &self.spaces[space.index()];
-        packet_number < s.floor || s.numbers.contains(packet_number)
+        packet_number < s.floor
+            || s.numbers.contains(packet_number)
+            || (space == PacketNumberSpace::Application && self.was_refused(packet_number))
+    }
+
+    fn was_refused(&self, packet_number: u64) -> bool {
+        self.refused
+            .as_ref()
+            .is_some_and(|refused| refused.contains(packet_number))
+    }
+
+    /// Notes an authenticated 1-RTT packet that could not be taken as a whole. It looks lost to the
+    /// peer, which sends what it carried under another number.
+    pub(crate) fn on_refused(&mut self, packet_number: u64) {
+        let refused = self.refused.get_or_insert_default();
+        refused.insert(packet_number..packet_number + 1);
+        if refused.len() > MAX_REFUSED_RANGES
+            && let Some(dropped) = refused.pop_front()
+        {
+            let s = &mut self.spaces[PacketNumberSpace::Application.index()];
+            s.floor = s.floor.max(dropped.end);
+        }
     }
 
     pub(crate) fn largest(&self, space: PacketNumberSpace) -> Option<u64> {
@@ -132,7 +159,7 @@ impl Acks {
         if s.numbers.len() > MAX_ACK_RANGES
             && let Some(dropped) = s.numbers.pop_front()
         {
-            s.floor = dropped.end;
+            s.floor = s.floor.max(dropped.end);
         }
         if previous_largest.is_none_or(|l| packet_number > l) {
             s.largest_time = now;

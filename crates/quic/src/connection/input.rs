@@ -244,7 +244,7 @@ impl Connection {
             &packet[opened.payload.clone()],
         ) {
             Ok(contents) => contents,
-            Err(Refused::Overflow) => return,
+            Err(Refused::Overflow) => return self.acks.on_refused(opened.packet_number),
             Err(Refused::Violation(violation)) => return self.fail(now, &violation),
         };
         self.after_packet(now, space, ecn, &opened, &contents, arrivals);

@@ -45,7 +45,7 @@ const CONTROL_FRAME_ROOM: usize = RESET_STREAM_MAX_LEN;
 pub(crate) enum Refused {
     /// The peer broke a rule.
     Violation(Violation),
-    /// Memory limits: treat the packet as never received.
+    /// Memory limits, in a 1-RTT packet: its other frames are not taken, and it must look lost.
     Overflow,
 }
 
