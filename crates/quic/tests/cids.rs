@@ -187,6 +187,32 @@ fn a_repeated_new_connection_id_is_no_violation() {
 }
 
 #[test]
+fn a_repeated_new_connection_id_with_a_raised_retire_prior_to_is_obeyed() {
+    for victim in [CLIENT, SERVER] {
+        let mut evil = Evil::against(victim);
+        // Makes room and gives an ID; then the same frame asks for more (RFC 9000 §19.15).
+        evil.send(|w| write_new_connection_id(w, &new_id(4, 1, 0xab)));
+        evil.send(|w| write_new_connection_id(w, &new_id(4, 4, 0xab)));
+        evil.pair.run_for(ms(50));
+        evil.assert_open();
+        let mut retired = Vec::new();
+        evil.each_frame(|frame| {
+            if let Frame::RetireConnectionId { sequence } = frame {
+                retired.push(*sequence);
+            }
+        });
+        retired.sort_unstable();
+        retired.dedup();
+        assert_eq!(retired, [0, 1, 2, 3]);
+        let last = evil.pair.hosts[1 - victim].captured.last().unwrap();
+        assert_eq!(destination(last), [0xab; 8]);
+        // Repeated with a lower one: nothing moves back.
+        evil.send(|w| write_new_connection_id(w, &new_id(4, 0, 0xab)));
+        evil.assert_open();
+    }
+}
+
+#[test]
 fn a_sequence_number_with_another_id_is_a_protocol_violation() {
     let mut evil = Evil::against(SERVER);
     evil.send(|w| write_new_connection_id(w, &new_id(4, 1, 0xab)));

@@ -814,6 +814,12 @@ impl Connection {
             if let Some(token) = peer.stateless_reset_token {
                 self.remote_cids.set_initial_reset_token(token);
             }
+            if let Some(preferred) = &peer.preferred_address {
+                // It is not migrated to, but its ID is one of the server's.
+                let token = preferred.stateless_reset_token;
+                self.remote_cids
+                    .set_preferred(preferred.connection_id, token)?;
+            }
         }
         self.streams.set_peer_parameters(&peer, &mut self.events);
         self.datagrams.set_peer_max(peer.max_datagram_frame_size);

@@ -68,6 +68,28 @@ impl RemoteCids {
         }
     }
 
+    /// The ID that a server's preferred address brings, with sequence number 1 (RFC 9000 §5.1.1).
+    pub(crate) fn set_preferred(
+        &mut self,
+        cid: ConnectionId,
+        reset_token: StatelessResetToken,
+    ) -> Result<(), Violation> {
+        let error = |what| Violation::new(TransportErrorCode::TRANSPORT_PARAMETER_ERROR, what);
+        if self.current().is_empty() {
+            // RFC 9000 §18.2.
+            return Err(error("preferred address of a server without connection ID"));
+        }
+        if self.held.iter().any(|h| h.cid == cid) {
+            return Err(error("preferred address repeats a connection ID"));
+        }
+        self.held.push(Held {
+            sequence: 1,
+            cid,
+            reset_token: Some(reset_token),
+        });
+        Ok(())
+    }
+
     /// The stateless reset token that ends this connection, if the peer gave one.
     pub(crate) fn reset_token(&self) -> Option<StatelessResetToken> {
         self.held.first().and_then(|h| h.reset_token)
@@ -87,23 +109,24 @@ impl RemoteCids {
         cid: ConnectionId,
         reset_token: StatelessResetToken,
     ) -> Result<(), Violation> {
-        if let Some(known) = self.held.iter().find(|h| h.sequence == sequence) {
-            let same =
-                known.cid == cid && known.reset_token.as_ref().is_none_or(|t| *t == reset_token);
-            return if same {
-                Ok(())
-            } else {
-                Err(Violation::protocol(
-                    "NEW_CONNECTION_ID repeats a sequence number with other contents",
-                ))
-            };
+        if self.current().is_empty() {
+            // RFC 9000 §19.15.
+            return Err(Violation::protocol(
+                "NEW_CONNECTION_ID from a peer that has no connection ID",
+            ));
         }
-        if self.held.iter().any(|h| h.cid == cid) {
+        if let Some(known) = self.held.iter().find(|h| h.sequence == sequence) {
+            if known.cid != cid || known.reset_token.is_some_and(|t| t != reset_token) {
+                return Err(Violation::protocol(
+                    "NEW_CONNECTION_ID repeats a sequence number with other contents",
+                ));
+            }
+            // Sent again, but Retire Prior To may have risen since.
+        } else if self.held.iter().any(|h| h.cid == cid) {
             return Err(Violation::protocol(
                 "NEW_CONNECTION_ID repeats an ID under another sequence number",
             ));
-        }
-        if sequence < self.retire_prior_to {
+        } else if sequence < self.retire_prior_to {
             self.retire(sequence)?;
         } else {
             self.held.push(Held {
