@@ -19,7 +19,9 @@ use towline_quic::{
 };
 use towline_sim::{LinkConfig, LossModel};
 use towline_testkit::{NULL_TAG, TlsPair, tls_pair};
-use towline_wire::{PacketKind, write_crypto_header, write_ping};
+use towline_wire::{
+    Frame, PacketKind, Reader, Writer, write_crypto_header, write_ping, write_short_header,
+};
 
 /// A pair that has settled, so that an update is permitted.
 fn settled(options: Options) -> Pair {
@@ -172,6 +174,74 @@ fn an_update_of_the_peers_is_answered_under_the_new_keys() {
         .collect();
     assert_eq!(phases, [true], "the ACK");
     assert_eq!(evil.pair.server().stats().key_updates, 1);
+}
+
+#[test]
+fn an_update_by_a_client_that_was_told_nothing_yet_is_a_key_update_error() {
+    // RFC 9001 §6.1: a client is not confirmed before a 1-RTT packet of ours reached it.
+    let mut pair = Pair::new(readable());
+    let finished: Rc<RefCell<Vec<u8>>> = Rc::default();
+    let held = finished.clone();
+    pair.tap = Some(Box::new(move |from, datagram| {
+        let is_finished =
+            |p: &common::wire::Packet<'_>| p.kind == PacketKind::Handshake && has_crypto(p.payload);
+        if from == CLIENT
+            && let Some(p) = packets(datagram).into_iter().find(is_finished)
+        {
+            let end = p.payload_at + p.payload.len() + NULL_TAG.len();
+            *held.borrow_mut() = datagram[..end].to_vec();
+            return false;
+        }
+        true
+    }));
+    pair.connect();
+    pair.run_until(secs(1), |_| !finished.borrow().is_empty());
+    let mut datagram = finished.borrow().clone();
+    let dcid = common::wire::destination(&datagram);
+    let mut packet = vec![0; 64];
+    let mut w = Writer::new(&mut packet);
+    write_short_header(&mut w, &dcid, 50, 4, false, true);
+    write_ping(&mut w);
+    w.bytes(&NULL_TAG);
+    let len = w.len();
+    datagram.extend_from_slice(&packet[..len]);
+    pair.deliver(SERVER, &datagram);
+    let word = pair.last_word(SERVER);
+    let code = TransportErrorCode::KEY_UPDATE_ERROR;
+    assert!(
+        matches!(word, Some(ConnectionError::PeerMisbehaved { code: c, .. }) if c == code),
+        "{word:?}"
+    );
+}
+
+fn has_crypto(payload: &[u8]) -> bool {
+    let mut r = Reader::new(payload);
+    while !r.is_empty() {
+        let frame = Frame::parse(&mut r).expect("our own frames parse");
+        if matches!(frame, Frame::Crypto { .. }) {
+            return true;
+        }
+    }
+    false
+}
+
+#[test]
+fn a_client_follows_an_update_that_overtakes_handshake_done() {
+    // The server is confirmed before the client can know (RFC 9001 §4.1.2).
+    let mut pair = Pair::new(readable());
+    pair.drop_first(SERVER, u32::MAX, |f| matches!(f, Frame::HandshakeDone));
+    pair.connect();
+    pair.run_until(secs(1), |p| {
+        p.take_event(CLIENT, |e| *e == Event::Connected).is_some()
+    });
+    pair.run_for(ms(50));
+    assert!(!pair.client().is_confirmed());
+    let mut evil = Evil::take_over(pair, CLIENT);
+    evil.key_phase = true;
+    evil.send(write_ping);
+    evil.assert_open();
+    assert_eq!(evil.pair.client().stats().key_updates, 1);
+    assert!(!evil.pair.client().initiate_key_update(), "not confirmed");
 }
 
 #[test]

@@ -187,7 +187,7 @@ impl Connection {
             remote: None,
             retry: None,
         };
-        let protection = Protection::new(keys);
+        let protection = Protection::new(Side::Client, keys);
         let mut connection = Self::assemble(
             now,
             Side::Client,
@@ -226,7 +226,7 @@ impl Connection {
             remote: Some(first.client),
             retry: first.retry,
         };
-        let protection = Protection::new(keys);
+        let protection = Protection::new(Side::Server, keys);
         let validated = first.validated;
         Ok(Self::assemble(
             now,

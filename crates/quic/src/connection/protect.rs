@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use rustls::quic::{DirectionalKeys, HeaderProtectionKey, Keys, PacketKey, PacketKeySet, Secrets};
-use towline_wire::{PacketNumberSpace, Time, TransportErrorCode, decode_packet_number};
+use towline_wire::{PacketNumberSpace, Side, Time, TransportErrorCode, decode_packet_number};
 
 use crate::error::Violation;
 
@@ -73,6 +73,7 @@ struct OneRtt {
 
 /// All keys of a connection.
 pub(crate) struct Protection {
+    side: Side,
     initial: Option<Keys>,
     handshake: Option<Keys>,
     one_rtt: Option<Box<OneRtt>>,
@@ -80,8 +81,9 @@ pub(crate) struct Protection {
 }
 
 impl Protection {
-    pub(crate) fn new(initial: Keys) -> Self {
+    pub(crate) fn new(side: Side, initial: Keys) -> Self {
         Self {
+            side,
             initial: Some(initial),
             handshake: None,
             one_rtt: None,
@@ -274,11 +276,18 @@ impl Protection {
             }
             Which::Next => {
                 // RFC 9001 §6.2: the peer updates again only once it has our acknowledgement
-                // under the keys of its last update, so we have sent something with them.
-                if k.updates > 0 && k.first_sent.is_none() {
+                // under the keys of its last update, so we have sent something with them. And
+                // §6.1: a client updates only once it knows the handshake to be confirmed, of
+                // which a first 1-RTT packet told it. A server knows before it tells anybody.
+                let first = k.updates == 0;
+                if k.first_sent.is_none() && !(first && self.side.is_client()) {
                     return Err(OpenError::Violation(Violation::new(
                         TransportErrorCode::KEY_UPDATE_ERROR,
-                        "key update before the previous one was acknowledged",
+                        if first {
+                            "key update before the handshake was confirmed"
+                        } else {
+                            "key update before the previous one was acknowledged"
+                        },
                     )));
                 }
                 k.rotate(Some(packet_number));
