@@ -4,6 +4,7 @@ mod common;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::time::Duration;
 
 use common::evil::{Evil, long_packet, payload};
 use common::wire::{for_each_frame, packets, without_padding};
@@ -696,20 +697,22 @@ fn ticket_end() -> u64 {
     end.get()
 }
 
+/// A NewSessionTicket (RFC 8446 §4.6.1) of 1,000 bytes.
+fn session_ticket() -> Vec<u8> {
+    let mut body = vec![0, 0, 14, 16, 1, 2, 3, 4, 1, 0];
+    body.extend_from_slice(&980u16.to_be_bytes());
+    body.extend_from_slice(&[9; 980]);
+    body.extend_from_slice(&[0, 0]);
+    let mut message = vec![4, 0, (body.len() >> 8) as u8, body.len() as u8];
+    message.extend_from_slice(&body);
+    message
+}
+
 #[test]
 fn endless_session_tickets_are_crypto_buffer_exceeded() {
     let mut offset = ticket_end();
     let mut evil = Evil::against(CLIENT);
-    // NewSessionTicket (RFC 8446 §4.6.1) of 1,000 bytes.
-    let ticket = {
-        let mut body = vec![0, 0, 14, 16, 1, 2, 3, 4, 1, 0];
-        body.extend_from_slice(&980u16.to_be_bytes());
-        body.extend_from_slice(&[9; 980]);
-        body.extend_from_slice(&[0, 0]);
-        let mut message = vec![4, 0, (body.len() >> 8) as u8, body.len() as u8];
-        message.extend_from_slice(&body);
-        message
-    };
+    let ticket = session_ticket();
     let mut accepted = 0;
     while !evil.pair.client().is_closed() {
         evil.send(|w| {
@@ -722,6 +725,27 @@ fn endless_session_tickets_are_crypto_buffer_exceeded() {
     }
     assert!(accepted > 250_000, "{accepted}");
     evil.assert_closed(TransportErrorCode::CRYPTO_BUFFER_EXCEEDED, None);
+}
+
+#[test]
+fn a_ticket_a_minute_for_a_week_is_no_flood() {
+    let mut offset = ticket_end();
+    let mut options = readable();
+    options.client.max_idle_timeout = Duration::ZERO;
+    options.server.max_idle_timeout = Duration::ZERO;
+    let mut evil = Evil::with(CLIENT, options);
+    let ticket = session_ticket();
+    for minute in 0..7 * 24 * 60 {
+        evil.send(|w| {
+            write_crypto_header(w, offset, ticket.len());
+            w.bytes(&ticket);
+        });
+        offset += ticket.len() as u64;
+        evil.pair.run_for(secs(60));
+        let word = evil.pair.last_word(CLIENT);
+        assert_eq!(word, None, "after {minute} minutes, {offset} bytes");
+        evil.pair.hosts[SERVER].captured.clear();
+    }
 }
 
 #[test]
@@ -766,30 +790,6 @@ fn a_stream_of_holes_keeps_512_pieces_and_heals_when_they_are_filled() {
     evil.assert_open();
 }
 
-#[test]
-fn a_path_challenge_flood_is_answered_eight_times_in_full_sized_datagrams() {
-    let mut evil = Evil::against(SERVER);
-    evil.send(|w| {
-        for i in 0..100 {
-            write_path_challenge(w, [i; 8]);
-        }
-    });
-    evil.pair.run_for(ms(50));
-    let mut answers = Vec::new();
-    for datagram in &evil.pair.hosts[CLIENT].captured {
-        for_each_frame(datagram, |_, frame| {
-            if let Frame::PathResponse(data) = frame {
-                answers.push((data[0], datagram.len()));
-            }
-        });
-    }
-    // The newest eight, one a packet, each expanded (RFC 9000 §8.2.2).
-    assert_eq!(answers, (92..100).map(|i| (i, 1200)).collect::<Vec<_>>());
-    evil.assert_open();
-}
-
-#[test]
-fn an_unasked_path_response_is_ignored() {
 /// Fills `s` with as many pieces as a stream may have.
 fn fill_with_holes(evil: &mut Evil, s: StreamId) {
     for i in 0..512u64 {
@@ -885,6 +885,30 @@ fn numbers_of_refused_packets_are_remembered_within_bounds() {
     evil.assert_open();
 }
 
+#[test]
+fn a_path_challenge_flood_is_answered_eight_times_in_full_sized_datagrams() {
+    let mut evil = Evil::against(SERVER);
+    evil.send(|w| {
+        for i in 0..100 {
+            write_path_challenge(w, [i; 8]);
+        }
+    });
+    evil.pair.run_for(ms(50));
+    let mut answers = Vec::new();
+    for datagram in &evil.pair.hosts[CLIENT].captured {
+        for_each_frame(datagram, |_, frame| {
+            if let Frame::PathResponse(data) = frame {
+                answers.push((data[0], datagram.len()));
+            }
+        });
+    }
+    // The newest eight, one a packet, each expanded (RFC 9000 §8.2.2).
+    assert_eq!(answers, (92..100).map(|i| (i, 1200)).collect::<Vec<_>>());
+    evil.assert_open();
+}
+
+#[test]
+fn an_unasked_path_response_is_ignored() {
     let mut evil = Evil::against(SERVER);
     evil.send(|w| write_path_response(w, [7; 8]));
     evil.assert_open();

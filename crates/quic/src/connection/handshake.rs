@@ -9,7 +9,7 @@
 use rustls::{CipherSuite, NamedGroup};
 use towline_identity::PeerIdentity;
 use towline_wire::{
-    HANDSHAKE_DONE_LEN, PacketNumberSpace, Side, TransportErrorCode, crypto_data_room,
+    HANDSHAKE_DONE_LEN, PacketNumberSpace, Side, Time, TransportErrorCode, crypto_data_room,
     write_crypto_header, write_handshake_done,
 };
 
@@ -25,11 +25,16 @@ use crate::error::Violation;
 /// Cap: bytes of one CRYPTO stream held beyond what TLS has consumed (RFC 9000 §7.5).
 pub(crate) const MAX_CRYPTO_BUFFER: u64 = 65_536;
 
-/// Cap: CRYPTO bytes accepted after the handshake (session tickets; CVE-2024-1765 class).
+/// Cap: CRYPTO bytes accepted after the handshake (session tickets; CVE-2024-1765 class) beyond
+/// what [`POST_HANDSHAKE_CRYPTO_RATE`] lets fade.
 pub(crate) const MAX_POST_HANDSHAKE_CRYPTO: u64 = 262_144;
 
 /// Bytes of heap that a TLS session takes while the handshake runs, as measured.
 const TLS_SESSION: usize = 6 << 10;
+
+/// CRYPTO bytes after the handshake that are forgotten each second: two large tickets. A flood is
+/// a matter of rate; a connection may last for years.
+const POST_HANDSHAKE_CRYPTO_RATE: u64 = 1024;
 
 /// Type and length of a TLS handshake message (RFC 8446 §4).
 const HEADER_LEN: u8 = 4;
@@ -75,9 +80,31 @@ struct Exchange {
     read_level: PacketNumberSpace,
     /// The level TLS writes to now.
     write_level: PacketNumberSpace,
-    /// CRYPTO bytes received after the handshake.
-    post_handshake: u64,
+    post_handshake: PostHandshake,
     messages: Messages,
+}
+
+/// CRYPTO bytes received after the handshake and not yet forgotten.
+#[derive(Debug, Default)]
+struct PostHandshake {
+    bytes: u64,
+    /// As of then.
+    at: Time,
+}
+
+impl PostHandshake {
+    /// Takes `bytes` more; `false` if that is a flood.
+    fn receive(&mut self, now: Time, bytes: u64) -> bool {
+        let millis = now.saturating_duration_since(self.at).as_millis();
+        let millis = u64::try_from(millis).unwrap_or(u64::MAX);
+        let faded = millis.saturating_mul(POST_HANDSHAKE_CRYPTO_RATE) / 1000;
+        if faded > 0 {
+            self.bytes = self.bytes.saturating_sub(faded);
+            self.at = now;
+        }
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.bytes <= MAX_POST_HANDSHAKE_CRYPTO
+    }
 }
 
 impl Exchange {
@@ -87,7 +114,7 @@ impl Exchange {
             crypto: Default::default(),
             read_level: level,
             write_level: level,
-            post_handshake: 0,
+            post_handshake: PostHandshake::default(),
             messages: Messages::default(),
         }
     }
@@ -248,7 +275,11 @@ impl Handshake {
     }
 
     /// Lets TLS read what is in order and write what it has; installs keys as they come.
-    pub(crate) fn drive(&mut self, protection: &mut Protection) -> Result<(), HandshakeError> {
+    pub(crate) fn drive(
+        &mut self,
+        now: Time,
+        protection: &mut Protection,
+    ) -> Result<(), HandshakeError> {
         let Some(Exchange {
             tls,
             crypto,
@@ -271,8 +302,7 @@ impl Handshake {
             let mut tickets = true;
             if *read_level == PacketNumberSpace::Application {
                 tickets = messages.read(&data);
-                *post_handshake += data.len() as u64;
-                if *post_handshake > MAX_POST_HANDSHAKE_CRYPTO {
+                if !post_handshake.receive(now, data.len() as u64) {
                     return Err(HandshakeError::Violation(Violation::new(
                         TransportErrorCode::CRYPTO_BUFFER_EXCEEDED,
                         "too much handshake data after the handshake",

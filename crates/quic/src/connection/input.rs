@@ -369,7 +369,7 @@ impl Connection {
 
     /// Lets TLS run and acts on what it learned.
     pub(super) fn drive_handshake(&mut self, now: Time) {
-        if let Err(error) = self.handshake.drive(&mut self.protection) {
+        if let Err(error) = self.handshake.drive(now, &mut self.protection) {
             match error {
                 HandshakeError::Violation(violation) => self.fail(now, &violation),
                 HandshakeError::Tls(failure) => self.fail_tls(now, failure),
