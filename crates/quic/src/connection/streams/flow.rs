@@ -35,11 +35,11 @@ impl SendCredit {
         debug_assert!(self.used <= self.max);
     }
 
-    /// Raises the limit; returns whether there was none left before.
+    /// Raises the limit; returns whether it was lower before.
     pub(crate) fn raise(&mut self, max: u64) -> bool {
-        let was_blocked = self.available() == 0;
+        let rises = max > self.max;
         self.max = self.max.max(max);
-        was_blocked && self.available() > 0
+        rises
     }
 
     /// The limit is in the way and the peer was not told.

@@ -163,7 +163,11 @@ pub(crate) struct Streams {
     max_stream_window: u64,
     /// Streams that can send now.
     ready: Turns,
-    waiting: VecDeque<StreamId>,
+    /// Streams that came upon the end of the connection's credit. As many as frames are written
+    /// move to `ready` when there is more, for the peer may grant a byte at a time.
+    waiting: Turns,
+    /// Streams whose next bytes lie beyond the credit there is, behind some left out.
+    beyond_credit: Vec<StreamId>,
     control: VecDeque<StreamId>,
     /// Written and unacknowledged bytes of all streams.
     retained: u64,
@@ -201,7 +205,8 @@ impl Streams {
             stream_window: config.stream_receive_window,
             max_stream_window: config.max_stream_receive_window,
             ready: Turns::default(),
-            waiting: VecDeque::new(),
+            waiting: Turns::default(),
+            beyond_credit: Vec::new(),
             control: VecDeque::new(),
             retained: 0,
             released: 0,
@@ -223,7 +228,8 @@ impl Streams {
             + self.recv.capacity() * size_of::<(StreamId, RecvStream)>()
             + self.ready.held()
             + self.starved.held()
-            + (self.waiting.capacity() + self.control.capacity()) * size_of::<StreamId>()
+            + self.waiting.held()
+            + (self.beyond_credit.capacity() + self.control.capacity()) * size_of::<StreamId>()
             + self.remote.iter().map(|r| r.unborn.held()).sum::<usize>()
     }
 
@@ -430,6 +436,7 @@ impl Streams {
         let before = std::mem::replace(&mut s.priority, priority);
         if before != priority {
             self.ready.change(id, before, priority);
+            self.waiting.change(id, before, priority);
             self.starved.change(id, before, priority);
         }
         Ok(())
@@ -478,8 +485,13 @@ impl Streams {
             s.ready = true;
             self.ready.push(id, s.priority);
         } else if s.wants_connection_credit() {
-            if !std::mem::replace(&mut s.waiting, true) {
-                self.waiting.push_back(id);
+            if std::mem::replace(&mut s.waiting, true) {
+                return;
+            }
+            if self.send_credit.available() == 0 {
+                self.waiting.push(id, s.priority);
+            } else {
+                self.beyond_credit.push(id);
             }
         } else if s.blocked_by_stream() {
             self.enqueue_control(id);
@@ -736,14 +748,23 @@ impl Streams {
 
     pub(crate) fn on_max_data(&mut self, max: u64) {
         if self.send_credit.raise(max) {
-            let waiting = std::mem::take(&mut self.waiting);
-            for id in waiting {
-                if let Some(s) = self.send.get_mut(&id) {
-                    s.waiting = false;
-                    self.enqueue(id);
-                }
+            for id in std::mem::take(&mut self.beyond_credit) {
+                self.list_again(id);
             }
         }
+    }
+
+    /// Lists a stream that waited for credit where it belongs now.
+    fn list_again(&mut self, id: StreamId) {
+        if let Some(s) = self.send.get_mut(&id) {
+            s.waiting = false;
+            self.enqueue(id);
+        }
+    }
+
+    /// Whether a stream waits for credit that is there.
+    fn can_draw_waiting(&self) -> bool {
+        !self.waiting.is_empty() && self.send_credit.available() > 0
     }
 
     pub(crate) fn on_max_stream_data(
@@ -792,7 +813,7 @@ impl Streams {
 
     /// Whether any frame could be written now.
     pub(crate) fn has_pending(&self) -> bool {
-        !self.ready.is_empty() || self.has_control()
+        !self.ready.is_empty() || self.can_draw_waiting() || self.has_control()
     }
 
     pub(crate) fn write_frames(
@@ -915,7 +936,19 @@ impl Streams {
 
     /// STREAM frames, one a stream in turn.
     fn write_data(&mut self, w: &mut PacketWriter<'_, '_>, events: &mut Events) {
-        while let Some(id) = self.ready.front() {
+        loop {
+            // One more for each frame: what waits is as urgent as what is ready.
+            if self.can_draw_waiting()
+                && let Some(id) = self.waiting.pop()
+            {
+                self.list_again(id);
+            }
+            let Some(id) = self.ready.front() else {
+                if self.can_draw_waiting() {
+                    continue;
+                }
+                return;
+            };
             let credit = self.send_credit.available();
             let Some(s) = self.send.get_mut(&id) else {
                 self.ready.pop();
@@ -1070,7 +1103,8 @@ impl Streams {
         }
         self.send = StreamMap::default();
         self.ready = Turns::default();
-        self.waiting = VecDeque::new();
+        self.waiting = Turns::default();
+        self.beyond_credit = Vec::new();
         self.control = VecDeque::new();
         self.starved = Turns::default();
         self.retained = 0;
@@ -1085,7 +1119,8 @@ impl Streams {
         self.recv.shrink_to_fit();
         self.ready.trim();
         self.starved.trim();
-        self.waiting.shrink_to_fit();
+        self.waiting.trim();
+        self.beyond_credit.shrink_to_fit();
         self.control.shrink_to_fit();
     }
 }

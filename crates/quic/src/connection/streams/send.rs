@@ -113,7 +113,6 @@ impl SendStream {
         self.buffer.fill_in(offset, data)
     }
 
-    /// The highest offset written.
     /// Brings what the connection counts for it up to date.
     pub(crate) fn recount(&mut self, total: &mut usize) {
         let held = self.held();
@@ -126,6 +125,7 @@ impl SendStream {
         self.buffer.held()
     }
 
+    /// The highest offset written.
     pub(crate) fn written_end(&self) -> u64 {
         self.buffer.end()
     }

@@ -30,3 +30,98 @@ fn twenty_thousand_permitted_streams_cost_nothing_until_used() {
     assert!(streams.accept(Direction::Unidirectional).is_some());
     assert_eq!(state(&streams), (1, 3));
 }
+
+/// A client with `n` streams that each wait to send `len` bytes, and no credit.
+fn waiting_for_credit(n: u64, len: usize) -> (Streams, Vec<StreamId>) {
+    let mut streams = Streams::new(Side::Client, &TransportConfig::default());
+    let parameters = TransportParameters {
+        initial_max_streams_uni: n,
+        initial_max_stream_data_uni: 1 << 20,
+        ..TransportParameters::default()
+    };
+    streams.set_peer_parameters(&parameters, &mut Events::default());
+    let ids: Vec<StreamId> = (0..n)
+        .map(|_| streams.open(Direction::Unidirectional).unwrap())
+        .collect();
+    for id in &ids {
+        assert_eq!(streams.write_slice(*id, &vec![7; len]), Ok(len));
+    }
+    assert!(!streams.has_pending() || streams.has_control());
+    (streams, ids)
+}
+
+/// The STREAM frames of one packet: stream and length.
+fn packet(streams: &mut Streams) -> Vec<(StreamId, u32)> {
+    let rtt = RoundTrip {
+        smoothed: std::time::Duration::from_millis(10),
+        min: std::time::Duration::from_millis(10),
+    };
+    let (mut bytes, mut frames) = ([0; 1200], Vec::new());
+    let mut writer = towline_wire::Writer::new(&mut bytes);
+    let mut w = PacketWriter::new(&mut writer, &mut frames, true);
+    streams.write_frames(Time::ZERO, rtt, &mut w, &mut Events::default());
+    let stream = |frame: SentFrame| match frame {
+        SentFrame::Stream { id, len, .. } => Some((id, len)),
+        _ => None,
+    };
+    frames.into_iter().filter_map(stream).collect()
+}
+
+#[test]
+fn a_byte_of_credit_touches_one_of_ten_thousand_waiting_streams() {
+    let (mut streams, ids) = waiting_for_credit(10_000, 100);
+    packet(&mut streams);
+    for n in 1..50 {
+        streams.on_max_data(n as u64);
+        assert!(streams.ready.is_empty(), "nothing moves before it is sent");
+        assert!(streams.has_pending());
+        assert_eq!(packet(&mut streams), [(ids[n - 1], 1)]);
+        // The one that had it is last now, and all others stayed where they were.
+        assert_eq!(streams.waiting.front(), Some(ids[n]));
+        assert!(streams.ready.is_empty());
+        assert_eq!(packet(&mut streams), []);
+    }
+}
+
+#[test]
+fn streams_that_waited_for_credit_take_turns_and_the_most_urgent_goes_first() {
+    let (mut streams, ids) = waiting_for_credit(100, 400);
+    streams.set_priority(ids[70], 1).unwrap();
+    streams.on_max_data(1 << 20);
+    let mut sent = Vec::new();
+    loop {
+        let frames = packet(&mut streams);
+        if frames.is_empty() {
+            break;
+        }
+        sent.extend(frames);
+    }
+    assert_eq!(sent[0], (ids[70], 400));
+    let bytes: u32 = sent.iter().map(|(_, len)| len).sum();
+    assert_eq!(bytes, 100 * 400);
+    let order: Vec<StreamId> = sent.iter().map(|(id, _)| *id).collect();
+    // Nobody is passed over: among the first hundred frames are those of nearly all.
+    let mut first = order[..100].to_vec();
+    first.sort_unstable_by_key(|id| id.index());
+    first.dedup();
+    assert!(first.len() >= 50, "{}", first.len());
+    assert!(!streams.has_pending());
+}
+
+#[test]
+fn a_stream_whose_next_bytes_lie_beyond_the_credit_goes_on_when_there_is_more() {
+    let (mut streams, ids) = waiting_for_credit(2, 10);
+    // Of the first all is sent but what lies behind 500 bytes left out.
+    streams.on_max_data(20);
+    assert_eq!(packet(&mut streams).len(), 2);
+    let mut data = Bytes::from_static(b"behind");
+    assert_eq!(streams.write_at(ids[0], 510, &mut data), Ok(6));
+    for max in [21, 300, 519] {
+        streams.on_max_data(max);
+        assert_eq!(packet(&mut streams), [], "{max}");
+        assert!(!streams.has_pending(), "{max}");
+    }
+    streams.on_max_data(526);
+    assert_eq!(packet(&mut streams), [(ids[0], 6)]);
+    assert_eq!(streams.send_credit.available(), 0);
+}
