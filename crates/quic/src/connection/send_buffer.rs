@@ -6,7 +6,7 @@
 //! what arrives out of order may leave holes and fill them in later. It never decides how much
 //! may be sent; flow control is its caller's.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 use bytes::Bytes;
@@ -36,7 +36,7 @@ impl std::ops::Deref for Chunk {
 /// ranges and of ranges to be sent although the cursor is past them.
 #[derive(Debug, Default)]
 pub(crate) struct SendBuffer {
-    /// Retained chunks with the stream offset of their first byte.
+    /// Retained chunks as they were appended, with the stream offset of their first byte.
     chunks: VecDeque<(u64, Chunk)>,
     /// The chunk that was read last, where the next read most likely begins.
     cursor: usize,
@@ -48,10 +48,20 @@ pub(crate) struct SendBuffer {
     end: u64,
     acked: RangeSet,
     lost: RangeSet,
-    /// Left out below `end`, to be filled in.
-    holes: RangeSet,
+    /// `None` until the writer leaves something out.
+    left_out: Option<Box<LeftOut>>,
     /// Bytes of the blocks that data was copied into.
     blocks: usize,
+}
+
+/// What was left out by a writer that is ahead of itself. Whoever chooses the order of its writes
+/// may be the peer of another connection, so none of them may move many others.
+#[derive(Debug, Default)]
+struct LeftOut {
+    /// Below the end, to be filled in.
+    holes: RangeSet,
+    /// Retained chunks that were filled in, by the offset of their first byte.
+    filled: BTreeMap<u64, Bytes>,
 }
 
 impl SendBuffer {
@@ -89,7 +99,10 @@ impl SendBuffer {
     /// As [`Self::push`], leaving a hole of `skipped` bytes before `data`.
     pub(crate) fn push_beyond(&mut self, skipped: u64, data: Bytes) {
         debug_assert!(!data.is_empty());
-        self.holes.insert(self.end..self.end + skipped);
+        if skipped > 0 {
+            let left_out = self.left_out.get_or_insert_default();
+            left_out.holes.insert(self.end..self.end + skipped);
+        }
         self.end += skipped;
         self.push(data);
     }
@@ -98,19 +111,20 @@ impl SendBuffer {
     /// were written before are dropped. Returns how many were taken or dropped.
     pub(crate) fn fill_in(&mut self, offset: u64, data: &mut Bytes) -> usize {
         let until = (offset + data.len() as u64).min(self.end);
-        let next = self.holes.within(offset..until).next();
-        let start = next.as_ref().map_or(until, |hole| hole.start.max(offset));
-        let mut dealt = (start - offset) as usize;
-        let _ = data.split_to(dealt);
-        let Some(hole) = next else {
+        let left_out = self.left_out.get_or_insert_default();
+        let hole = left_out.holes.within(offset..until).next();
+        let Some(hole) = hole else {
+            let dealt = (until - offset) as usize;
+            let _ = data.split_to(dealt);
             return dealt;
         };
-        let range = start..hole.end.min(until);
+        let range = hole.start.max(offset)..hole.end.min(until);
+        let before = (range.start - offset) as usize;
+        let _ = data.split_to(before);
         let piece = data.split_to((range.end - range.start) as usize);
-        dealt += piece.len();
-        let i = self.chunks.partition_point(|(at, _)| *at < range.start);
-        self.chunks.insert(i, (range.start, Chunk::Shared(piece)));
-        self.holes.remove(range.clone());
+        let dealt = before + piece.len();
+        left_out.filled.insert(range.start, piece);
+        left_out.holes.remove(range.clone());
         // What the cursor went past is sent like what was lost.
         self.lost.insert(range.start..range.end.min(self.unsent));
         dealt
@@ -118,31 +132,17 @@ impl SendBuffer {
 
     /// Whether bytes below the end were left out.
     pub(crate) fn has_holes(&self) -> bool {
-        !self.holes.is_empty()
+        self.left_out.as_ref().is_some_and(|l| !l.holes.is_empty())
     }
 
     /// What was never sent and may be, up to the next hole.
     #[inline]
     fn fresh(&self, limit: u64) -> Option<Range<u64>> {
         let range = self.unsent..self.end.min(limit);
-        if self.holes.is_empty() {
-            return (range.start < range.end).then_some(range);
+        match &self.left_out {
+            None => (range.start < range.end).then_some(range),
+            Some(left_out) => left_out.fresh_between_holes(range),
         }
-        self.fresh_between_holes(range)
-    }
-
-    #[cold]
-    fn fresh_between_holes(&self, Range { mut start, mut end }: Range<u64>) -> Option<Range<u64>> {
-        if start < end {
-            for hole in self.holes.within(start..end) {
-                if hole.start > start {
-                    end = hole.start;
-                    break;
-                }
-                start = hole.end;
-            }
-        }
-        (start < end).then_some(start..end)
     }
 
     /// The highest offset written.
@@ -172,7 +172,7 @@ impl SendBuffer {
             + self.chunks.capacity() * size_of::<(u64, Chunk)>()
             + self.acked.held()
             + self.lost.held()
-            + self.holes.held()
+            + self.left_out.as_ref().map_or(0, |l| l.held())
     }
 
     pub(crate) fn all_acked(&self) -> bool {
@@ -213,21 +213,29 @@ impl SendBuffer {
         let mut i = self.chunk_at(offset);
         let mut offset = offset;
         while !out.is_empty() {
-            let Some((start, chunk)) = self.chunks.get(i) else {
+            let found = match self.chunks.get(i) {
+                Some((start, chunk)) if *start <= offset => {
+                    self.cursor = i;
+                    i += 1;
+                    Some((*start, &**chunk))
+                }
+                // Filled in before that one.
+                _ => self.left_out.as_ref().and_then(|l| l.filled_at(offset)),
+            };
+            let Some((start, chunk)) = found else {
                 return;
             };
-            self.cursor = i;
             let skip = (offset - start) as usize;
             let n = (chunk.len() - skip).min(out.len());
             let (head, rest) = out.split_at_mut(n);
             head.copy_from_slice(&chunk[skip..skip + n]);
             out = rest;
             offset += n as u64;
-            i += 1;
         }
     }
 
-    /// The index of the chunk that holds `offset`: the one read last or the next, as a rule.
+    /// The index of the first chunk that ends behind `offset`: the one read last or the next that
+    /// was, as a rule.
     fn chunk_at(&self, offset: u64) -> usize {
         for i in [self.cursor, self.cursor + 1] {
             if let Some((start, chunk)) = self.chunks.get(i)
@@ -274,6 +282,9 @@ impl SendBuffer {
             }
             self.cursor = self.cursor.saturating_sub(1);
         }
+        if let Some(left_out) = &mut self.left_out {
+            left_out.release(self.base);
+        }
     }
 
     /// Queues a range for retransmission, except what was acknowledged meanwhile.
@@ -297,10 +308,39 @@ impl SendBuffer {
         self.cursor = 0;
         self.lost = RangeSet::default();
         self.acked = RangeSet::default();
-        self.holes = RangeSet::default();
+        self.left_out = None;
         self.base = self.end;
         self.unsent = self.end;
         released
+    }
+}
+
+impl LeftOut {
+    /// The first part of `range` that is there.
+    #[cold]
+    fn fresh_between_holes(&self, range: Range<u64>) -> Option<Range<u64>> {
+        self.holes.first_missing(range)
+    }
+
+    /// Bytes of memory held, in trees whose nodes are two thirds full.
+    fn held(&self) -> usize {
+        let chunks = self.filled.len() * size_of::<(u64, Bytes)>() * 3 / 2;
+        size_of::<Self>() + self.holes.held() + chunks
+    }
+
+    /// The chunk that was filled in where `offset` lies.
+    fn filled_at(&self, offset: u64) -> Option<(u64, &[u8])> {
+        let (start, chunk) = self.filled.range(..=offset).next_back()?;
+        (offset < start + chunk.len() as u64).then_some((*start, &**chunk))
+    }
+
+    /// Lets go of chunks that end at `base` or before.
+    fn release(&mut self, base: u64) {
+        while let Some(first) = self.filled.first_entry()
+            && first.key() + first.get().len() as u64 <= base
+        {
+            first.remove();
+        }
     }
 }
 
@@ -361,7 +401,7 @@ mod tests {
                 .wrapping_add(1);
             (state >> 33) % n
         };
-        for _ in 0..100 {
+        for round in 0..100 {
             let mut b = SendBuffer::default();
             let mut pool = BlockPool::default();
             let mut model = Vec::new();
@@ -372,6 +412,26 @@ mod tests {
                 match next(2) {
                     0 => b.push(data.into()),
                     _ => b.push_slice(&data, &mut pool),
+                }
+                // Now and then some is left out, and filled in before it is sent or after.
+                if round % 2 == 0 && next(3) == 0 {
+                    let left_out: Vec<u8> = (0..next(4000)).map(|_| next(256) as u8).collect();
+                    let at = b.end();
+                    b.push_beyond(left_out.len() as u64, Bytes::from_static(b"!"));
+                    if next(2) == 0 {
+                        while b.take_next(1200, u64::MAX).is_some() {}
+                    }
+                    while b.has_holes() {
+                        let from = next(left_out.len() as u64) as usize;
+                        let len = (1 + next(900) as usize).min(left_out.len() - from);
+                        let mut piece = Bytes::from(left_out[from..from + len].to_vec());
+                        let mut offset = at + from as u64;
+                        while !piece.is_empty() {
+                            offset += b.fill_in(offset, &mut piece) as u64;
+                        }
+                    }
+                    model.extend_from_slice(&left_out);
+                    model.push(b'!');
                 }
                 while b.take_next(1200, u64::MAX).is_some() {}
                 for _ in 0..3 {
