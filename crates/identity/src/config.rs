@@ -95,6 +95,8 @@ impl TlsSettings {
 }
 
 /// A client that believes servers by `trust` and shows `identity` to servers that ask.
+/// The server is authenticated and a protocol agreed on (RFC 9000 §7, RFC 9001 §4.4); rustls uses a
+/// ticket once (RFC 9001 §4.5).
 pub fn client_config(
     trust: &Trust,
     identity: Option<&Identity>,

@@ -235,6 +235,7 @@ pub fn provider(ciphers: &CipherPreference, groups: &KeyExchangePreference) -> C
 ///
 /// Taken from `provider` when it is there (a test's provider may replace packet protection),
 /// from aws-lc otherwise, as when ChaCha20 alone is offered.
+/// Every suite here has its header protection (RFC 9001 §5.4.1).
 pub fn initial_suite(provider: &CryptoProvider) -> rustls::quic::Suite {
     let quic_suite = |suite: &SupportedCipherSuite| {
         suite

@@ -160,6 +160,7 @@ impl TransportConfig {
     }
 
     /// The packet size this configuration asks for, inside the bounds of RFC 9000 §14.
+    /// Without a search of the path nothing larger than it was told is sent (RFC 9000 §14.2).
     pub(crate) fn datagram_size(&self) -> u16 {
         self.mtu.clamp(1200, 65_507)
     }

@@ -133,6 +133,7 @@ impl Validation {
     /// An ACK that raised the largest acknowledged. `newly_marked` counts the marked packets it
     /// acknowledges for the first time. Returns by how much the CE count rose, 0 if the counts
     /// are not to be believed.
+    /// Counts that cannot be end the marking for good, early or late (RFC 9000 §13.4.2.2).
     pub(crate) fn on_ack(
         &mut self,
         space: &mut SpaceCounts,

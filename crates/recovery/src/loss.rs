@@ -1,4 +1,4 @@
-//! Loss detection in one packet number space: packet threshold and time threshold (RFC 9002 §6.1).
+//! Loss detection in one packet number space: packet and time threshold (RFC 9002 §6.1, §6.1.1).
 //!
 //! `Space` owns what is per space: the ring, the remembered losses, the next candidate. `Recovery`
 //! calls `detect_lost` after each ACK and when the loss time passes, and settles the bytes of the

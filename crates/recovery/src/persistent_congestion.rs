@@ -9,6 +9,7 @@ use core::time::Duration;
 use towline_wire::Time;
 
 /// The duration's multiple of the PTO, RFC 9002's `kPersistentCongestionThreshold`.
+/// RFC 9002 §7.6.1.
 pub(crate) const THRESHOLD: u32 = 3;
 
 /// The current run of lost packets of one space.

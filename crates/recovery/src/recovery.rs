@@ -377,6 +377,7 @@ impl<F: Clone> Recovery<F> {
 
     /// PTO probes this space still owes; they bypass window and pacer. Each ack-eliciting packet
     /// sent in the space pays one off, and so does any progress by acknowledgement.
+    /// They count as in flight even so (RFC 9002 §7.5).
     pub fn probes_owed(&self, space: PacketNumberSpace) -> u8 {
         self.spaces[space.index()].probes_owed
     }

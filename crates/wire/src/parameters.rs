@@ -212,6 +212,7 @@ impl TransportParameters {
         Ok(parameters)
     }
 
+    /// Refuses values out of range (RFC 9000 §7.4) and passes over unknown IDs (RFC 9000 §7.4.2).
     fn parse_one(&mut self, id: u64, value: &[u8], from: Side) -> Result<(), Malformed> {
         match id {
             ORIGINAL_DESTINATION_CONNECTION_ID => {

@@ -111,6 +111,8 @@ pub(crate) struct Acks {
 
 impl Acks {
     /// Whether this number was received before, or is too old to tell.
+    /// Asked once protection is removed (RFC 9000 §12.3): numbers whose range was forgotten are
+    /// below the floor and count as received (§13.2.3).
     pub(crate) fn is_duplicate(&self, space: PacketNumberSpace, packet_number: u64) -> bool {
         let s = &self.spaces[space.index()];
         packet_number < s.floor
@@ -164,6 +166,7 @@ impl Acks {
         if previous_largest.is_none_or(|l| packet_number > l) {
             s.largest_time = now;
         }
+        // Reported even by an end that marks nothing itself (RFC 9000 §13.4.1).
         match ecn {
             Some(Ecn::Ect0) => s.ecn.ect0 += 1,
             Some(Ecn::Ect1) => s.ecn.ect1 += 1,
@@ -256,6 +259,8 @@ impl Acks {
     }
 
     /// Appends an ACK frame if anything unacknowledged was received in `space`.
+    /// An ACK stays in the space of its packets (RFC 9000 §13.2.6, §17.2.3), and its delay is the
+    /// time they waited here (§13.2.5).
     pub(crate) fn write_frames(
         &mut self,
         now: Time,

@@ -164,6 +164,7 @@ impl PacketBuilder {
                     &h.dcid,
                     h.packet_number,
                     h.pn_len,
+                    // The spin bit is off (RFC 9000 §17.4).
                     false,
                     h.key_phase,
                 );

@@ -26,6 +26,8 @@ pub(super) struct Contents {
 
 impl Connection {
     /// Hands every frame of `payload` to its owner.
+    /// What was processed before a fault is not undone: a fault ends the connection (RFC 9000
+    /// §5.2), and only a packet whose frames were all processed is acknowledged (§13.1).
     pub(super) fn dispatch(
         &mut self,
         now: Time,
@@ -129,6 +131,7 @@ impl Connection {
             Frame::RetireConnectionId { sequence } => {
                 self.local_cids.on_retire(sequence, *dcid)?;
             }
+            // Whatever the size of its datagram (RFC 9000 §8.2.1).
             Frame::PathChallenge(data) => self.path.on_path_challenge(data),
             // We send no challenges on this path, so no response can be ours.
             Frame::PathResponse(_) => {}
@@ -230,6 +233,8 @@ impl Connection {
     }
 
     /// The handshake is confirmed (RFC 9001 §4.1.2): Handshake keys go.
+    /// Now frames of extensions may go to a peer that knows them (RFC 9000 §19.21), and the
+    /// Handshake keys have done their work (RFC 9001 §4.9.2).
     pub(super) fn confirm(&mut self, now: Time) {
         if self.lifecycle.is_confirmed() || !self.lifecycle.is_established() {
             return;

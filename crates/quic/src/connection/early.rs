@@ -27,6 +27,7 @@ pub(crate) struct EarlyPackets {
 
 impl EarlyPackets {
     /// Keeps a packet if there is room.
+    /// RFC 9001 §4.1.4.
     pub(crate) fn keep(&mut self, space: PacketNumberSpace, packet: &[u8], ecn: Option<Ecn>) {
         let held: usize = self.packets.iter().map(|p| p.bytes.len()).sum();
         if self.packets.len() < MAX_EARLY_PACKETS && held + packet.len() <= MAX_EARLY_BYTES {

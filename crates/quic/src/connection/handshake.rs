@@ -244,6 +244,7 @@ impl Handshake {
     // ---- CRYPTO ----
 
     /// A CRYPTO frame. Nothing is read by TLS until [`Self::drive`].
+    /// A level that is over brings nothing new (RFC 9001 §4.1.3).
     pub(crate) fn on_crypto(
         &mut self,
         space: PacketNumberSpace,
@@ -412,6 +413,7 @@ impl Handshake {
                 .is_some_and(|e| e.crypto[space.index()].send.has_pending(u64::MAX))
     }
 
+    /// What is sent again stays at its level, and new data goes at the highest (RFC 9001 §4.9).
     pub(crate) fn write_frames(&mut self, space: PacketNumberSpace, w: &mut PacketWriter<'_, '_>) {
         if self.done_pending
             && space == PacketNumberSpace::Application

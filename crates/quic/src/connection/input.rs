@@ -60,6 +60,8 @@ impl Connection {
         datagrams: &mut [u8],
     ) {
         // Until migration is built, a datagram from elsewhere is not ours to judge.
+        // Dropped without an answer: no migration is permitted, and to a client such a server is
+        // unknown (RFC 9000 §9, §9.3, §9.6).
         if remote != self.path.remote() {
             return;
         }
@@ -167,6 +169,7 @@ impl Connection {
                     }
                     return;
                 }
+                // Not the version we chose (RFC 9000 §5.2.1).
                 Header::UnknownVersion { .. } => return,
             };
             // RFC 9000 §12.2: later packets with another destination are ignored.
@@ -193,6 +196,7 @@ impl Connection {
         arrivals: &mut Arrivals,
     ) {
         let space = protected.kind.space();
+        // No 0-RTT is accepted, so that its packets are dropped unopened (RFC 9001 §4.6.2, §5.6).
         if protected.kind == PacketKind::ZeroRtt {
             return;
         }
@@ -410,11 +414,14 @@ impl Connection {
             .install_initial(initial_keys(&self.provider, &scid, self.side));
         self.ids.retry = Some(scid);
         self.remote_cids.set_initial(scid);
+        // In every Initial of this connection, and in none of another (RFC 9000 §8.1.2, §8.1.3).
         self.token = token.to_vec();
         let (recovery, mut owner) = self.split_for_delivery();
         recovery.abandon_space(PacketNumberSpace::Initial, &mut owner);
     }
 
+    /// Version Negotiation without our version ends an attempt that heard nothing yet (RFC 9000
+    /// §6.2).
     fn handle_version_mismatch(&mut self) {
         let untouched = self.side == Side::Client
             && self.ids.remote.is_none()
@@ -436,6 +443,7 @@ impl Connection {
         }
     }
 
+    /// Every alert is fatal (RFC 9001 §4.8).
     pub(super) fn fail_tls(&mut self, now: Time, failure: crate::crypto::TlsFailure) {
         let word = ConnectionError::Tls {
             code: failure.code,
@@ -456,6 +464,8 @@ impl Connection {
         }
     }
 
+    /// Every error of the connection is signalled with the code that fits best (RFC 9000 §11,
+    /// §11.1).
     pub(super) fn fail(&mut self, now: Time, violation: &Violation) {
         tracing::debug!(code = %violation.code, what = violation.what, "peer misbehaved");
         if self.lifecycle.close_for(violation) {

@@ -850,6 +850,7 @@ impl Connection {
             Side::Client => self.events.push(Event::Connected),
             Side::Server => {
                 self.events.push(Event::Accepted);
+                // As soon as the handshake is complete, and not before (RFC 9000 §19.20).
                 self.handshake.queue_done();
                 self.confirm(now);
             }
@@ -875,6 +876,7 @@ impl Connection {
         }
     }
 
+    /// Three PTOs, for packets still under way (RFC 9000 §10.2).
     fn end_with_period(&mut self, now: Time) {
         let period = 3 * self.recovery.pto(PacketNumberSpace::Application);
         self.timers.set(Timer::Close, now + period);

@@ -67,6 +67,7 @@ impl Connection {
                 }
             }
             Phase::Closing => return self.transmit_close(now, train),
+            // RFC 9000 §10.2.2.
             Phase::Draining | Phase::Drained => return None,
         }
         self.finish_train(train)
@@ -100,6 +101,7 @@ impl Connection {
     /// The system refuses datagrams of `len` bytes on this path: the smallest size there is will
     /// do (RFC 9000 §14). What is in flight may never have left: it is sent again, and says
     /// nothing of congestion.
+    /// Whoever said so, the size never falls below 1,200 bytes (RFC 9000 §14.2.1).
     pub(crate) fn handle_datagram_too_big(&mut self, len: usize) {
         let least = MIN_INITIAL_DATAGRAM as u16;
         if len <= usize::from(least) || self.recovery.max_datagram_size() <= least {
@@ -256,6 +258,8 @@ impl Connection {
                 packets[space.index()] = Some(packet);
             }
         }
+        // Ack-eliciting frames run beside it, so that padding in flight is acknowledged (RFC 9000
+        // §13.2.7).
         let needs_padding = packets[0]
             .is_some_and(|p| self.side == Side::Client || p.ack_eliciting)
             || packets[2].is_some_and(|p| p.expand);
@@ -326,6 +330,7 @@ impl Connection {
             space,
             dcid: self.remote_cids.current(),
             scid: self.ids.local,
+            // Empty on a server (RFC 9000 §17.2.2).
             token: &self.token,
             packet_number,
             pn_len: packet_number_len(packet_number, self.recovery.largest_acked(space)),

@@ -221,6 +221,7 @@ impl Protection {
         })
     }
 
+    /// What neither the current nor the next key opens changes nothing (RFC 9001 §5.5).
     fn open_one_rtt(
         &mut self,
         first: u8,
@@ -392,6 +393,7 @@ impl Protection {
     }
 
     /// Whether as many packets were sealed as `interval`, or the AEAD's limit is near.
+    /// Long before the AEAD's limit (RFC 9001 §5.3).
     pub(crate) fn wants_update(&self, interval: u64) -> bool {
         self.one_rtt
             .as_ref()

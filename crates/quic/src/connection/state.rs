@@ -87,6 +87,7 @@ impl Lifecycle {
     }
 
     /// The application closes.
+    /// The reason is the application's, UTF-8 or not (RFC 9000 §19.19).
     pub(crate) fn close_by_application(&mut self, code: u64, reason: &[u8]) -> bool {
         self.begin_close(
             OwnClose {

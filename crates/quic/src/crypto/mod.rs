@@ -53,6 +53,7 @@ impl TlsFacts {
 }
 
 impl TlsSession {
+    /// rustls offers nothing older than TLS 1.3 in QUIC (RFC 9001 §4.2).
     pub(crate) fn client(
         config: &rustls::ClientConfig,
         server_name: &str,

@@ -87,6 +87,7 @@ impl Endpoint {
             Header::Short { dcid, .. } => {
                 self.send_stateless_reset(now, meta, &dcid, datagram.len())
             }
+            // Least of all is Version Negotiation answered (RFC 9000 §6.1).
             Header::Long { .. } | Header::Retry { .. } | Header::VersionNegotiation { .. } => {
                 self.stats.unroutable += 1;
             }
@@ -159,6 +160,9 @@ impl Endpoint {
         if !self.resets.may_reply(now) {
             return;
         }
+        // Random, and so not the destination it replaces (RFC 9000 §17.2.5.1). Retry tests an
+        // address, and HelloRetryRequest does not (RFC 9001 §4.7); the token says that it came in
+        // one (RFC 9000 §8.1.1).
         let scid = self.new_cid();
         let mut nonce = [0; NONCE_LEN];
         self.rng.fill_bytes(&mut nonce);
@@ -191,6 +195,7 @@ impl Endpoint {
         if self.server.is_none() || trigger <= MIN_RESET_LEN || !self.resets.may_reply(now) {
             return;
         }
+        // RFC 9000 §10.3.3.
         let len = (trigger - 1).min(MIN_RESET_LEN + 20);
         let mut packet = vec![0; len];
         self.rng.fill_bytes(&mut packet);

@@ -216,6 +216,7 @@ impl Endpoint {
         }
     }
 
+    /// An ID that no observer can link to another, and that no connection has (RFC 9000 §5.1).
     fn new_cid(&mut self) -> ConnectionId {
         let mut random = [0; 20];
         loop {

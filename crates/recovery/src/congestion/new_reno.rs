@@ -43,6 +43,7 @@ impl NewReno {
         }
     }
 
+    /// A loss or a mark ends slow start (RFC 9002 §7.3.1) and halves the window (§7.3.2).
     fn on_congestion(&mut self, now: Time, sent: Time) -> bool {
         if !opens_recovery(self.recovery_start, sent) {
             return false;
@@ -79,6 +80,7 @@ impl CongestionController for NewReno {
         }
         self.acked = self.acked.saturating_add(acked);
         if self.acked >= self.window {
+            // At most one datagram a window (RFC 9002 §7.3.3).
             self.acked -= self.window;
             self.window = self.window.saturating_add(datagram);
         }
@@ -90,6 +92,7 @@ impl CongestionController for NewReno {
     }
 
     fn on_persistent_congestion(&mut self, _now: Time) {
+        // RFC 9002 §7.6.2.
         self.window = minimum_window(self.max_datagram_size);
         self.recovery_start = None;
         self.acked = 0;

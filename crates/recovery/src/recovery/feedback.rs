@@ -307,6 +307,7 @@ impl<F: Clone> Recovery<F> {
     }
 
     /// Detects losses in a space and settles them.
+    /// No loss is left out, whether the peer could open the packet or not (RFC 9002 §7.4).
     fn lose(
         &mut self,
         now: Time,
@@ -410,6 +411,7 @@ impl<F: Clone> Recovery<F> {
     }
 
     /// Runs the loss timer; `None` if it is not due.
+    /// An expired PTO calls nothing lost (RFC 9002 §6.2).
     pub fn on_timeout(&mut self, now: Time, owner: &mut impl FrameOwner<F>) -> Option<Expired> {
         self.touch(now);
         if self.controller.next_timeout().is_some_and(|at| at <= now) {

@@ -129,6 +129,7 @@ impl<D> Neighbours<D> {
     }
 
     /// Hands `train` to its shard; false if that one has ended, so that the train stays here.
+    /// No shard answers for another: that would make it an oracle for resets (RFC 9000 §5.2.3).
     pub(super) fn hand_over(
         &self,
         owner: usize,

@@ -57,6 +57,7 @@ impl UdpSocket {
     }
 
     /// Takes over a bound socket: one of a service manager, or of another network namespace.
+    /// Datagrams are never fragmented (RFC 9000 §14): the system is told so where it can be.
     ///
     /// # Errors
     /// What a socket option said.

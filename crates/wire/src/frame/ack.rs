@@ -71,6 +71,7 @@ impl<'a> AckFrame<'a> {
         self.more_count + 1
     }
 
+    /// No range may go below 0 (RFC 9000 §19.3.1).
     #[inline]
     pub(super) fn parse_body(r: &mut Reader<'a>, has_ecn: bool) -> Result<Self, Malformed> {
         const UNDERFLOW: Malformed = Malformed("range below packet number 0");

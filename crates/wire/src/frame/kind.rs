@@ -151,6 +151,7 @@ impl FrameType {
     ///
     /// RETIRE_CONNECTION_ID is refused in 0-RTT although the table admits it: no client can have
     /// a connection ID to retire by then, and §12.5 lets a server say so.
+    /// The same table says what a Handshake packet may carry (RFC 9000 §12.5, §17.2.4).
     #[inline]
     pub const fn permitted(self, packet: PacketKind) -> bool {
         const IN_INITIAL: u8 = 1 << PacketKind::Initial as u8;

@@ -90,6 +90,7 @@ fn control<'a>(ty: u8, r: &mut Reader<'a>) -> Result<Frame<'a>, Malformed> {
             Frame::Crypto { offset, data }
         }
         0x07 => {
+            // RFC 9000 §19.7.
             let token = r.varint_bytes()?;
             if token.is_empty() {
                 return Err(Malformed("empty token"));

@@ -1,6 +1,7 @@
 //! The anti-amplification limit (RFC 9000 §8.1): at most three times what was received.
 
 /// Factor between bytes received and bytes that may be sent to an unproven address.
+/// Before the address is proven (RFC 9000 §8).
 const LIMIT: u64 = 3;
 
 #[derive(Debug)]

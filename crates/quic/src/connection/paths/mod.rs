@@ -30,6 +30,7 @@ impl Path {
         }
     }
 
+    /// The one address all packets go to (RFC 9000 §9.5).
     pub(crate) fn remote(&self) -> SocketAddr {
         self.remote
     }
@@ -47,6 +48,7 @@ impl Path {
         self.amplification.budget()
     }
 
+    /// RFC 9000 §19.17.
     pub(crate) fn on_path_challenge(&mut self, data: [u8; 8]) {
         self.responses.push(data);
     }

@@ -26,6 +26,7 @@ pub(crate) struct SendCredit {
 }
 
 impl SendCredit {
+    /// Bytes the peer's limit still admits (RFC 9000 §19.9, §19.10).
     pub(crate) fn available(&self) -> u64 {
         self.max - self.used
     }

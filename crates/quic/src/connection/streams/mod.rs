@@ -311,7 +311,7 @@ impl Streams {
     }
 
     /// Checks a stream ID in a frame for our receiving (`true`) or sending half, and opens
-    /// what it implies (RFC 9000 §2.1, §19.4–19.13).
+    /// what it implies (RFC 9000 §2.1, §19.4, §19.5, §19.8, §19.10, §19.13).
     fn admit(
         &mut self,
         id: StreamId,
@@ -461,6 +461,7 @@ impl Streams {
         Ok(())
     }
 
+    /// Only the application resets a stream, or the peer asks for it (RFC 9000 §11.2).
     pub(crate) fn reset(&mut self, id: StreamId, code: u64, events: &mut Events) {
         let Some(s) = self.send.get_mut(&id) else {
             return;
@@ -838,6 +839,7 @@ impl Streams {
             || (!self.waiting.is_empty() && self.send_credit.owes_blocked())
     }
 
+    /// A sender that the connection's credit holds says so (RFC 9000 §19.12).
     fn write_all_control(&mut self, now: Time, rtt: RoundTrip, w: &mut PacketWriter<'_, '_>) {
         self.write_credit(now, rtt, w);
         while w.remaining() >= CONTROL_FRAME_ROOM {

@@ -278,6 +278,7 @@ impl SendStream {
     }
 
     /// The RESET_STREAM frame owed: code and final size.
+    /// Code and final size are kept until it is acknowledged, and never change (RFC 9000 §13.3).
     pub(crate) fn take_reset(&mut self) -> Option<(u64, u64)> {
         let Reset::Pending { code, final_size } = self.reset else {
             return None;
