@@ -4,7 +4,8 @@
 help:
 	@echo "make run            the demonstration: 1 GiB of real files between two processes, every hash checked"
 	@echo "make test           every suite; what is skipped is listed at the end"
-	@echo "make check          fmt, clippy, layers, docs, deny, caps table, aarch64"
+	@echo "make check          fmt, clippy, layers, docs, deny, caps table, citations, aarch64"
+	@echo "make citations      every MUST of the RFCs: its code, its test, or the issue that will meet it"
 	@echo "make setup-system   prints, then installs, the system packages the tests can use"
 	@echo "make interop        the whole interop table"
 	@echo "make sim [SEEDS=N] [SEED=x]   the random swarm: N seeds (20000), or one seed again"
@@ -28,6 +29,10 @@ test:
 
 check:
 	@cargo xtask check
+
+.PHONY: citations
+citations:
+	@cargo xtask citations $(ARGS)
 
 setup-system:
 	@cargo xtask setup-system

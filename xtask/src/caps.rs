@@ -197,7 +197,7 @@ fn constant_start(line: &str) -> Option<(String, String)> {
 }
 
 /// Whether `text` has a function of this name under an attribute that speaks of a test.
-fn has_test(text: &str, name: &str) -> bool {
+pub(crate) fn has_test(text: &str, name: &str) -> bool {
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     let declaration = format!("fn {name}(");
     lines.iter().enumerate().any(|(index, line)| {

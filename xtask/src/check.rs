@@ -1,6 +1,6 @@
 //! `make check`: everything that can be said about the tree without running its tests.
 //!
-//! fmt, clippy, layers, docs, deny, the caps table, and the build for aarch64 where its target and
+//! fmt, clippy, layers, docs, deny, the caps table, the citations, and the build for aarch64 where its target and
 //! C compiler are installed. `tests/interop` and `fuzz` are workspaces of their own and are looked
 //! at too. Every step runs even when one before it failed.
 
@@ -9,7 +9,7 @@ use std::process::Command;
 
 use crate::exec::{capture, cargo, program, run, which};
 use crate::report::{Report, Skips};
-use crate::{Outcome, caps, deny, layers};
+use crate::{Outcome, caps, citations, deny, layers};
 
 const ROOT: &str = "Cargo.toml";
 const INTEROP: &str = "tests/interop/Cargo.toml";
@@ -36,6 +36,7 @@ pub(crate) fn check() -> Outcome {
         quietly(run(interop.args(["--", "-l"])))
     });
     report.step("caps", |_| quietly(caps::caps()));
+    report.step("citations", |_| quietly(citations::citations(&[])));
     report.step("clippy", |_| quietly(run(&mut clippy(ROOT))));
     report.step("clippy of tests/interop", |_| {
         quietly(run(&mut clippy(INTEROP)))

@@ -15,6 +15,7 @@ mod bench;
 mod caps;
 mod capture;
 mod check;
+mod citations;
 mod compare;
 mod counts;
 mod demo;
@@ -39,9 +40,11 @@ cargo xtask COMMAND
 
   run            the demonstration: sends real files between two processes, checks every hash
   test           every suite in order; skipped parts are listed at the end
-  check          fmt, clippy, layers, docs, deny, caps table, aarch64
+  check          fmt, clippy, layers, docs, deny, caps table, citations, aarch64
   layers         who may import whom (also part of check)
   caps           docs/caps.md against the source (also part of check)
+  citations [--write]   the RFCs' requirements against code and tests; --write rewrites
+                 docs/citations.md (also part of check)
   deny           licences, bans and sources of all dependencies (also part of check)
   setup-system   prints, then installs, the system packages the tests can use
   interop [ARG…] the whole interop table (ARGs go to the runner)
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
         "check" => check::check(),
         "layers" => layers::layers(),
         "caps" => caps::caps(),
+        "citations" => citations::citations(rest),
         "deny" => deny::deny(),
         "setup-system" => setup::setup_system(rest),
         "interop" => suites::interop(rest),
