@@ -528,6 +528,54 @@ fn handshake_data_left_over_at_a_change_of_level_is_a_protocol_violation() {
 }
 
 #[test]
+fn handshake_data_that_runs_on_into_another_level_is_a_protocol_violation() {
+    let (mut pair, log, dcid, scid) = client_of_nobody();
+    let first = sent_by(&log, CLIENT)[0].clone();
+    let hello = without_padding(packets(&first)[0].payload);
+    let Ok(Frame::Crypto { data, .. }) = Frame::parse(&mut Reader::new(hello)) else {
+        panic!("the first frame is no CRYPTO");
+    };
+    // The beginning of a Finished behind the hello.
+    let data = [data, &[20, 0, 0, 4]].concat();
+    let frames = payload(|w| {
+        write_crypto_header(w, 0, data.len());
+        w.bytes(&data);
+    });
+    pair.deliver(SERVER, &full_initial(&dcid, &scid, 0, &frames));
+    let word = pair.last_word(SERVER);
+    assert!(is_violation(&word), "{word:?}");
+}
+
+#[test]
+fn a_certificate_request_after_the_handshake_is_a_protocol_violation() {
+    // A client that still has TLS, and one that dropped it.
+    for quiet in [ms(200), secs(20)] {
+        let mut pair = Pair::new(readable());
+        let log = log(&mut pair, |_| true);
+        pair.connect();
+        pair.established(secs(1));
+        pair.run_for(quiet);
+        let mut end = 0;
+        for datagram in sent_by(&log, SERVER) {
+            for_each_frame(&datagram, |kind, frame| {
+                if let (PacketKind::OneRtt, Frame::Crypto { offset, data }) = (kind, frame) {
+                    end = end.max(offset + data.len() as u64);
+                }
+            });
+        }
+        assert!(end > 0, "the server sent tickets");
+        let mut evil = Evil::take_over(pair, CLIENT);
+        evil.send(|w| {
+            let request = [13, 0, 0, 3, 0, 0, 0];
+            write_crypto_header(w, end, request.len());
+            w.bytes(&request);
+        });
+        let word = evil.pair.last_word(CLIENT);
+        assert!(is_violation(&word), "after {quiet:?}: {word:?}");
+    }
+}
+
+#[test]
 fn zero_rtt_packets_are_dropped_by_both_ends() {
     let close = payload(|w| {
         let code = TransportErrorCode::INTERNAL_ERROR;

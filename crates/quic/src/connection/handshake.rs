@@ -40,6 +40,8 @@ const POST_HANDSHAKE_CRYPTO_RATE: u64 = 1024;
 const HEADER_LEN: u8 = 4;
 /// Its type for session tickets.
 const NEW_SESSION_TICKET: u8 = 4;
+/// Its type for a request of a certificate.
+const CERTIFICATE_REQUEST: u8 = 13;
 
 /// TLS alert unexpected_message (RFC 8446 §6.2).
 const UNEXPECTED_MESSAGE: u8 = 10;
@@ -130,13 +132,15 @@ struct Messages {
 }
 
 impl Messages {
-    /// Takes the next bytes; `false` if a message that begins there is not a session ticket.
-    fn read(&mut self, mut data: &[u8]) -> bool {
-        let mut tickets = true;
+    /// Takes the next bytes. The error is the type of the first message that begins there and is
+    /// not a session ticket.
+    fn read(&mut self, mut data: &[u8]) -> Result<(), u8> {
+        let mut tickets = Ok(());
         while let Some((&byte, rest)) = data.split_first() {
             if self.header < HEADER_LEN {
                 match self.header {
-                    0 => tickets &= byte == NEW_SESSION_TICKET,
+                    0 if byte != NEW_SESSION_TICKET => tickets = tickets.and(Err(byte)),
+                    0 => {}
                     _ => self.left = self.left << 8 | usize::from(byte),
                 }
                 self.header += 1;
@@ -300,7 +304,7 @@ impl Handshake {
             let Some(data) = stream.read(usize::MAX, &mut BlockPool::default()) else {
                 return Ok(());
             };
-            let mut tickets = true;
+            let mut tickets = Ok(());
             if *read_level == PacketNumberSpace::Application {
                 tickets = messages.read(&data);
                 if !post_handshake.receive(now, data.len() as u64) {
@@ -310,17 +314,29 @@ impl Handshake {
                     )));
                 }
             }
+            if self.side.is_client() && tickets == Err(CERTIFICATE_REQUEST) {
+                // RFC 9001 §4.4: a server cannot ask for it any more.
+                return Err(HandshakeError::Violation(Violation::protocol(
+                    "CertificateRequest after the handshake",
+                )));
+            }
             let Some(tls) = tls else {
                 // RFC 9001 §4.4, §6: a server sends tickets after the handshake, a client nothing.
-                if self.side.is_server() || !tickets {
+                if self.side.is_server() || tickets.is_err() {
                     return Err(HandshakeError::Tls(TlsFailure {
                         code: TransportErrorCode::crypto(UNEXPECTED_MESSAGE),
                         what: "unexpected message after the handshake".to_owned(),
+                        left_over: false,
                     }));
                 }
                 continue;
             };
-            tls.read(&data).map_err(HandshakeError::Tls)?;
+            tls.read(&data).map_err(|failure| match failure.left_over {
+                true => HandshakeError::Violation(Violation::protocol(
+                    "handshake data runs on into another encryption level",
+                )),
+                false => HandshakeError::Tls(failure),
+            })?;
             write_tls(tls, crypto, write_level, protection);
             let level = if !tls.is_handshaking() {
                 PacketNumberSpace::Application
@@ -516,11 +532,15 @@ mod tests {
         let stream = [&ticket[..], &empty, &ticket].concat();
         for size in 1..=stream.len() {
             let mut messages = Messages::default();
-            assert!(stream.chunks(size).all(|piece| messages.read(piece)));
+            assert!(
+                stream
+                    .chunks(size)
+                    .all(|piece| messages.read(piece).is_ok())
+            );
             assert!(messages.is_between());
-            assert!(messages.read(&ticket[..6]) && !messages.is_between());
+            assert!(messages.read(&ticket[..6]).is_ok() && !messages.is_between());
             // The last byte of the body, then a KeyUpdate.
-            assert!(!messages.read(&[24, 24, 0, 0, 1, 0]));
+            assert_eq!(messages.read(&[24, 24, 0, 0, 1, 0]), Err(24));
         }
     }
 }

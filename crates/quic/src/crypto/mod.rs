@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
 use rustls::quic::{Connection, KeyChange, Keys, Version};
-use rustls::{CipherSuite, HandshakeKind, NamedGroup, SupportedCipherSuite};
+use rustls::{CipherSuite, HandshakeKind, NamedGroup, PeerMisbehaved, SupportedCipherSuite};
 use towline_identity::PeerIdentity;
 use towline_wire::{Side, TransportErrorCode};
 
@@ -22,6 +22,8 @@ use exporter::{Exporter, SecretKeeper};
 pub(crate) struct TlsFailure {
     pub(crate) code: TransportErrorCode,
     pub(crate) what: String,
+    /// Data of one encryption level ran on into the next.
+    pub(crate) left_over: bool,
 }
 
 pub(crate) struct TlsSession {
@@ -108,6 +110,7 @@ impl TlsSession {
         self.inner.read_hs(data).map_err(|e| TlsFailure {
             code: TransportErrorCode::crypto(self.inner.alert().map_or(80, u8::from)),
             what: e.to_string(),
+            left_over: e == PeerMisbehaved::KeyEpochWithPendingFragment.into(),
         })
     }
 
