@@ -576,6 +576,39 @@ fn a_certificate_request_after_the_handshake_is_a_protocol_violation() {
 }
 
 #[test]
+fn a_packet_too_short_to_sample_does_not_hide_the_next() {
+    let (mut pair, log, _, scid) = client_of_nobody();
+    let first = sent_by(&log, CLIENT)[0].clone();
+    pair.deliver(SERVER, &first);
+    let (_, server) = ids(&sent_by(&log, SERVER)[0]);
+    let short = {
+        let mut packet = vec![0; 64];
+        let mut w = Writer::new(&mut packet);
+        let kind = LongType::Handshake;
+        let slot = write_long_header(&mut w, kind, QUIC_V1, &server, &scid, b"", 0, 1);
+        let len = w.len();
+        packet.truncate(len);
+        slot.patch(&mut packet, len - slot.pn_offset());
+        packet
+    };
+    assert!(matches!(
+        parse_header(&short, CID_LEN),
+        Err(HeaderError::SampleTooShort { end }) if end == short.len()
+    ));
+    let close = payload(|w| {
+        let code = TransportErrorCode::INTERNAL_ERROR;
+        write_connection_close(w, &CloseFrame::transport(code, 0, b""));
+    });
+    let datagram = [short, full_initial(&server, &scid, 7, &close)].concat();
+    pair.deliver(SERVER, &datagram);
+    let word = pair.last_word(SERVER);
+    assert!(
+        matches!(word, Some(ConnectionError::ClosedByPeer(_))),
+        "{word:?}"
+    );
+}
+
+#[test]
 fn zero_rtt_packets_are_dropped_by_both_ends() {
     let close = payload(|w| {
         let code = TransportErrorCode::INTERNAL_ERROR;

@@ -177,6 +177,33 @@ fn a_reset_in_the_shape_of_a_long_header_counts() {
     assert_eq!(word, Some(ConnectionError::StatelessReset));
 }
 
+#[test]
+fn a_reset_that_looks_like_a_long_header_for_the_connection_counts() {
+    // RFC 9000 §10.3.1: what is routed to a connection and cannot be opened is compared too.
+    let versions = [QUIC_V1, 0x1a2a_3a4a];
+    for (version, first) in versions.into_iter().flat_map(|v| [(v, 0xc0), (v, 0xe3)]) {
+        let mut evil = Evil::against(CLIENT);
+        let frame = NewConnectionIdFrame {
+            sequence: 4,
+            retire_prior_to: 4,
+            cid: ConnectionId::new(&[0xab; 8]).unwrap(),
+            reset_token: StatelessResetToken::new([0xcd; 16]),
+        };
+        evil.send(|w| write_new_connection_id(w, &frame));
+        let head = [&[first][..], &version.to_be_bytes(), &[8], &evil.dcid].concat();
+        let mut reset = [&head[..], &[0x55; 40], &[0xcd; 16]].concat();
+        let last = reset.len() - 1;
+        reset[last] ^= 1;
+        evil.pair.deliver(CLIENT, &reset);
+        evil.assert_open();
+        reset[last] ^= 1;
+        evil.pair.deliver(CLIENT, &reset);
+        let word = evil.pair.last_word(CLIENT);
+        let expected = Some(ConnectionError::StatelessReset);
+        assert_eq!(word, expected, "{first:#x} {version:#x}");
+    }
+}
+
 // ---- endings ----
 
 #[test]

@@ -82,7 +82,12 @@ impl Connection {
                 };
                 self.handle_packet(now, &packet, ecn, datagram, &mut arrivals);
             } else {
+                let opened_before = self.received.packets;
                 self.split_datagram(now, ecn, datagram, &mut arrivals);
+                if self.received.packets == opened_before {
+                    // RFC 9000 §10.3: a reset of another version may have this form.
+                    self.check_stateless_reset(now, datagram);
+                }
             }
         }
         if self.lifecycle.is_open() && !self.handshake.early().is_empty() {
@@ -103,8 +108,14 @@ impl Connection {
         let mut at = 0;
         while at < datagram.len() {
             let rest = &mut datagram[at..];
-            let Ok(header) = parse_header(rest, cid_len) else {
-                return;
+            let header = match parse_header(rest, cid_len) {
+                Ok(header) => header,
+                // RFC 9000 §12.2: what is behind it may still be a packet.
+                Err(towline_wire::HeaderError::SampleTooShort { end }) => {
+                    at += end;
+                    continue;
+                }
+                Err(_) => return,
             };
             let (protected, end) = match header {
                 Header::Short {
