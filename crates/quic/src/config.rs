@@ -136,7 +136,7 @@ impl BandwidthShare {
 
 impl TransportConfig {
     /// Recovery of a new connection.
-    pub(crate) fn recovery<F: Clone>(&self, side: Side, seed: u64) -> Recovery<F> {
+    pub(crate) fn recovery<F: Clone>(&self, side: Side, skip_key: u64) -> Recovery<F> {
         let config = RecoveryConfig {
             algorithm: self.congestion,
             max_datagram_size: self.datagram_size(),
@@ -145,8 +145,9 @@ impl TransportConfig {
             hystart: self.hystart,
             pacing: self.pacing,
             ecn: self.ecn,
-            seed,
+            seed: skip_key.rotate_left(32),
             rate_limit: self.rate_limit,
+            skip_key: Some(skip_key),
         };
         let mut recovery = match &self.background {
             Some(host) => {

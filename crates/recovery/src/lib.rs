@@ -23,8 +23,10 @@ mod pool;
 mod pto;
 mod rate_limit;
 mod recovery;
+mod reordering;
 mod rtt;
 mod sent;
+mod skipped;
 mod stats;
 mod throttle;
 

@@ -1,31 +1,39 @@
 //! Loss detection in one packet number space: packet and time threshold (RFC 9002 §6.1, §6.1.1).
 //!
-//! `Space` owns what is per space: the ring, the remembered losses, the next candidate. `Recovery`
-//! calls `detect_lost` after each ACK and when the loss time passes, and settles the bytes of the
-//! batch it fills. Both thresholds are monotone in the packet number, so detection takes packets
-//! off the front of the ring and stops at the first that is not lost.
+//! `Space` owns what is per space: packets in flight, packets that only acknowledge, remembered
+//! losses, skipped numbers. `Recovery` calls `detect_lost` after each ACK and when the loss time
+//! passes, and settles the bytes of the batch it fills. Both thresholds are monotone in the packet
+//! number, so detection takes packets off the front and stops at the first that is not lost.
 
+use core::ops::RangeInclusive;
 use core::time::Duration;
 
 use towline_wire::Time;
 
+use crate::bandwidth::Snapshot;
 use crate::congestion::LostPacket;
 use crate::ecn::SpaceCounts;
 use crate::persistent_congestion::LossRun;
 use crate::recovery::FrameOwner;
-use crate::sent::{LostPackets, SentRing, State};
+use crate::reordering::Thresholds;
+use crate::sent::{LostPackets, Sent, SentEntry, SentRing};
+use crate::skipped::SkippedNumbers;
 
-/// RFC 9002's `kPacketThreshold`.
-const PACKET_THRESHOLD: u64 = 3;
-
-/// Cap: packets kept in a ring whose oldest carries nothing in flight. A receiver that only sends ACKs
-/// may never get one acknowledged; beyond this number it forgets the oldest.
+/// Cap: packets remembered that carry nothing in flight. A peer need not acknowledge them, and a
+/// receiver sends little else: beyond this number it forgets the oldest, whatever else is in flight.
 const MAX_UNANSWERED_ACKS: usize = 1024;
 
 /// One packet number space.
 #[derive(Clone, Debug)]
 pub(crate) struct Space<F> {
+    /// The number the next packet gets.
+    next: u64,
+    /// Which numbers are never sent.
+    skipped: Option<SkippedNumbers>,
+    /// Packets in flight.
     pub(crate) ring: SentRing<F>,
+    /// Packets with acknowledgements only.
+    unanswered: SentRing<F>,
     pub(crate) lost: LostPackets<F>,
     pub(crate) largest_acked: Option<u64>,
     pub(crate) last_ack_eliciting_sent: Option<Time>,
@@ -65,7 +73,10 @@ impl LossBatch {
 impl<F: Clone> Space<F> {
     pub(crate) fn new() -> Self {
         Self {
+            next: 0,
+            skipped: None,
             ring: SentRing::new(),
+            unanswered: SentRing::new(),
             lost: LostPackets::new(),
             largest_acked: None,
             last_ack_eliciting_sent: None,
@@ -78,51 +89,121 @@ impl<F: Clone> Space<F> {
         }
     }
 
-    /// Takes lost packets off the ring, returns their frames to `owner`, finds the next candidate.
+    /// A space that leaves out the numbers of a schedule.
+    pub(crate) fn skipping(key: u64) -> Self {
+        Self {
+            skipped: Some(SkippedNumbers::new(key)),
+            ..Self::new()
+        }
+    }
+
+    /// The number the next packet gets.
+    pub(crate) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Packets whose fate is not known.
+    pub(crate) fn tracked(&self) -> usize {
+        self.ring.len() + self.unanswered.len()
+    }
+
+    /// The lowest number in `range` that no packet was sent with.
+    pub(crate) fn never_sent(&self, range: &RangeInclusive<u64>) -> Option<u64> {
+        if *range.end() >= self.next {
+            return Some(self.next.max(*range.start()));
+        }
+        self.skipped.as_ref()?.first_in(range)
+    }
+
+    /// Records a packet; drains `frames`. Returns its number.
+    pub(crate) fn push(&mut self, sent: Sent, snapshot: Snapshot, frames: &mut Vec<F>) -> u64 {
+        let packet_number = self.next;
+        self.next += 1;
+        if let Some(skipped) = &mut self.skipped {
+            while skipped.leaves_out(self.next) {
+                self.next += 1;
+            }
+        }
+        if sent.in_flight {
+            self.ring.push(packet_number, sent, snapshot, frames);
+        } else {
+            if self.unanswered.len() >= MAX_UNANSWERED_ACKS
+                && self
+                    .unanswered
+                    .pop_front(|_| ())
+                    .is_some_and(|entry| !entry.is_outstanding())
+            {
+                // Rather no persistent congestion than a wrong one.
+                self.run.cut();
+            }
+            self.unanswered.push(packet_number, sent, snapshot, frames);
+        }
+        packet_number
+    }
+
+    /// Takes an acknowledged range: `each` is told every packet in it that is so for the first
+    /// time. Returns the work done, in records looked at.
+    pub(crate) fn acknowledge(
+        &mut self,
+        range: &RangeInclusive<u64>,
+        mut each: impl FnMut(&SentEntry),
+        owner: &mut impl FrameOwner<F>,
+    ) -> u32 {
+        let mut deliver = |packet_number, frame| owner.on_acked(packet_number, frame);
+        let in_flight = self.ring.acknowledge(range, &mut each, &mut deliver);
+        in_flight + self.unanswered.acknowledge(range, each, deliver)
+    }
+
+    /// The rate snapshot of a packet that is still in the space.
+    pub(crate) fn snapshot(&self, entry: &SentEntry) -> Snapshot {
+        match entry.in_flight {
+            true => self.ring.snapshot(entry),
+            false => self.unanswered.snapshot(entry),
+        }
+    }
+
+    /// Takes lost packets off the front, returns their frames to `owner`, finds the next candidate.
+    /// Returns the work done, in packets taken off.
     pub(crate) fn detect_lost(
         &mut self,
         now: Time,
-        loss_delay: Duration,
+        thresholds: Thresholds,
         first_rtt_sample: Option<Time>,
         batch: &mut LossBatch,
         owner: &mut impl FrameOwner<F>,
-    ) {
+    ) -> u32 {
         self.loss_candidate = None;
         let Some(largest_acked) = self.largest_acked else {
-            return;
+            return 0;
         };
-        let threshold = self.packet_threshold(largest_acked);
+        let by_count = thresholds
+            .packets
+            .and_then(|packets| self.packet_threshold(largest_acked, packets));
+        let is_lost = |entry: &SentEntry| {
+            by_count.is_some_and(|number| entry.packet_number <= number)
+                || entry.sent_time + thresholds.delay <= now
+        };
         let mut previous = None;
-        while let Some((packet_number, entry)) = self.ring.front() {
-            if packet_number > largest_acked {
-                break;
-            }
-            match entry.state {
-                State::Acked => {
-                    self.run.cut();
-                    self.ring.pop_front(|_| ());
-                    continue;
-                }
-                State::Skipped => {
-                    self.ring.pop_front(|_| ());
-                    continue;
-                }
-                State::Outstanding => {}
-            }
-            let by_count = threshold.is_some_and(|threshold| packet_number <= threshold);
-            if !by_count && entry.sent_time + loss_delay > now {
+        let mut work = 0;
+        while let Some(entry) = self.ring.front() {
+            if entry.packet_number > largest_acked {
                 break;
             }
             let entry = *entry;
-            if !entry.in_flight {
-                // Acknowledgements only: nothing was lost that counts (RFC 9002 §2).
-                self.ring
-                    .pop_front(|frame| owner.on_lost(packet_number, frame));
+            if entry.is_outstanding() && !is_lost(&entry) {
+                self.loss_candidate = Some(entry.sent_time);
+                break;
+            }
+            work += 1 + self.settle_unanswered(entry.packet_number, is_lost, owner);
+            if !entry.is_outstanding() {
+                self.run.cut();
+                self.ring.pop_front(|_| ());
                 continue;
             }
             let snapshot = self.ring.snapshot(&entry);
+            let packet_number = entry.packet_number;
             let lost = &mut self.lost;
-            lost.push(packet_number, &entry, now);
+            lost.push(&entry, now, thresholds.widened);
             self.ring.pop_front(|frame| {
                 owner.on_lost(packet_number, frame.clone());
                 lost.push_frame(frame);
@@ -155,50 +236,71 @@ impl<F: Clone> Space<F> {
                 app_limited: snapshot.app_limited,
             });
         }
-        self.loss_candidate = self
-            .ring
-            .iter()
-            .take_while(|(packet_number, _)| *packet_number < largest_acked)
-            .find(|(_, entry)| entry.is_outstanding() && entry.in_flight)
-            .map(|(_, entry)| entry.sent_time);
+        let below = largest_acked.saturating_add(1);
+        work + self.settle_unanswered(below, is_lost, owner)
     }
 
-    /// The largest number that is lost because three later ones were sent up to `largest_acked`.
+    /// Takes packets with acknowledgements only, numbered below `below`, off the front: nothing is
+    /// lost with them that counts (RFC 9002 §2), but an acknowledged one ends a run of losses.
+    fn settle_unanswered(
+        &mut self,
+        below: u64,
+        is_lost: impl Fn(&SentEntry) -> bool,
+        owner: &mut impl FrameOwner<F>,
+    ) -> u32 {
+        let mut work = 0;
+        while let Some(entry) = self.unanswered.front() {
+            if entry.packet_number >= below || (entry.is_outstanding() && !is_lost(entry)) {
+                break;
+            }
+            if !entry.is_outstanding() {
+                self.run.cut();
+            }
+            let packet_number = entry.packet_number;
+            self.unanswered
+                .pop_front(|frame| owner.on_lost(packet_number, frame));
+            work += 1;
+        }
+        work
+    }
+
+    /// The largest number that is lost because so many later ones were sent up to `largest_acked`.
     /// Numbers we skipped were never sent and do not count.
-    fn packet_threshold(&self, largest_acked: u64) -> Option<u64> {
+    fn packet_threshold(&self, largest_acked: u64, packets: u64) -> Option<u64> {
+        let number = largest_acked.checked_sub(packets)?;
+        let is_skipped = |range: RangeInclusive<u64>| {
+            let skipped = self.skipped.as_ref();
+            skipped.is_some_and(|skipped| skipped.first_in(&range).is_some())
+        };
+        if !is_skipped(number + 1..=largest_acked) {
+            return Some(number);
+        }
         let mut later = 0;
         let mut packet_number = largest_acked;
         loop {
-            let skipped = self
-                .ring
-                .get(packet_number)
-                .is_some_and(|entry| entry.state == State::Skipped);
-            later += u64::from(!skipped);
+            later += u64::from(!is_skipped(packet_number..=packet_number));
             packet_number = packet_number.checked_sub(1)?;
-            if later == PACKET_THRESHOLD {
+            if later == packets {
                 return Some(packet_number);
             }
         }
     }
 
-    /// Forgets the oldest packets that hold nothing in flight, beyond a bound.
-    pub(crate) fn forget_unanswered_acks(&mut self) {
-        while self.ring.len() > MAX_UNANSWERED_ACKS
-            && self.ring.front().is_some_and(|(_, front)| !front.in_flight)
-        {
-            self.ring.pop_front(|_| ());
-        }
-    }
-
-    /// Takes everything off the ring without calling it lost; hands out the frames and returns the
-    /// bytes that were in flight.
+    /// Takes everything out without calling it lost; hands out the frames and returns the bytes
+    /// that were in flight.
     pub(crate) fn clear(&mut self, mut deliver: impl FnMut(u64, F)) -> u64 {
         let mut in_flight = 0;
-        while let Some((packet_number, entry)) = self.ring.front() {
-            if entry.is_outstanding() && entry.in_flight {
+        while let Some(entry) = self.ring.front() {
+            let packet_number = entry.packet_number;
+            if entry.is_outstanding() {
                 in_flight += u64::from(entry.size);
             }
             self.ring.pop_front(|frame| deliver(packet_number, frame));
+        }
+        while let Some(entry) = self.unanswered.front() {
+            let packet_number = entry.packet_number;
+            self.unanswered
+                .pop_front(|frame| deliver(packet_number, frame));
         }
         self.lost = LostPackets::new();
         self.last_ack_eliciting_sent = None;
@@ -207,6 +309,24 @@ impl<F: Clone> Space<F> {
         self.probes_owed = 0;
         self.run = LossRun::default();
         in_flight
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_outstanding(&self, packet_number: u64) -> bool {
+        let mut entries = self.ring.iter().chain(self.unanswered.iter());
+        entries.any(|entry| entry.packet_number == packet_number && entry.is_outstanding())
+    }
+
+    /// Bytes held for packets whose fate is not known and for remembered losses.
+    pub(crate) fn held(&self) -> usize {
+        self.ring.held() + self.unanswered.held() + self.lost.held()
+    }
+
+    /// Gives back unused memory.
+    pub(crate) fn trim(&mut self) {
+        self.ring.trim();
+        self.unanswered.trim();
+        self.lost.trim();
     }
 }
 

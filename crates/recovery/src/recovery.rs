@@ -16,14 +16,15 @@ pub use interface::{AckError, AckSummary, Config, Expired, FrameOwner, PacketKin
 
 use crate::bandwidth::RateSampler;
 use crate::congestion::{
-    Algorithm, CongestionController, Controller, Handover, LeastAckRate, LostPacket, SendSample,
-    initial_window,
+    Algorithm, Checkpoint, CongestionController, Controller, Handover, LeastAckRate, LostPacket,
+    SendSample, initial_window,
 };
 use crate::ecn;
 use crate::loss::{LossBatch, Space};
 use crate::pacing::{self, Pacer};
 use crate::pool::PoolMember;
 use crate::pto::ProbeTimer;
+use crate::reordering::Reordering;
 use crate::rtt::RttEstimator;
 use crate::sent::Sent;
 use crate::stats::Stats;
@@ -66,6 +67,9 @@ pub struct Recovery<F> {
     /// On entering recovery one datagram may leave regardless (RFC 9002 §7.3.2).
     recovery_datagram: bool,
     episode: Episode,
+    /// The controller before that, if it undoes nothing by itself.
+    checkpoint: Option<Checkpoint>,
+    reordering: Reordering,
     batch: LossBatch,
     /// Packets sent before it went another path: no samples from them.
     path_start: Time,
@@ -110,7 +114,11 @@ impl<F: Clone> Recovery<F> {
     /// Recovery with a controller of the caller's; `config.algorithm` and `hystart` are unused.
     pub fn with_controller(config: Config, controller: Controller) -> Self {
         Self {
-            spaces: [Space::new(), Space::new(), Space::new()],
+            spaces: [
+                Space::new(),
+                Space::new(),
+                config.skip_key.map_or_else(Space::new, Space::skipping),
+            ],
             rtt: RttEstimator::new(config.initial_rtt),
             pto: ProbeTimer::new(config.side, DEFAULT_MAX_ACK_DELAY),
             pacer: Pacer::new(initial_window(config.max_datagram_size)),
@@ -126,6 +134,8 @@ impl<F: Clone> Recovery<F> {
             utilised_before_wait: None,
             recovery_datagram: false,
             episode: Episode::default(),
+            checkpoint: None,
+            reordering: Reordering::default(),
             batch: LossBatch::default(),
             path_start: Time::ZERO,
             now: Time::ZERO,
@@ -169,6 +179,7 @@ impl<F: Clone> Recovery<F> {
     pub fn set_max_datagram_size(&mut self, max_datagram_size: u16) {
         if max_datagram_size != self.config.max_datagram_size {
             self.config.max_datagram_size = max_datagram_size;
+            self.checkpoint = None;
             let during_handshake = !self.pto.handshake_confirmed;
             self.controller
                 .on_max_datagram_size(max_datagram_size, during_handshake);
@@ -196,10 +207,8 @@ impl<F: Clone> Recovery<F> {
         self.controller
             .on_path_change(now, self.config.max_datagram_size);
         self.pacer = Pacer::new(initial_window(self.config.max_datagram_size));
-        self.episode = Episode {
-            number: self.episode.number + 1,
-            outstanding: 0,
-        };
+        self.reordering = Reordering::default();
+        self.forget_reduction();
         self.pto.reset();
     }
 
@@ -230,6 +239,12 @@ impl<F: Clone> Recovery<F> {
         });
         self.controller = controller;
         // Losses of the time before are not this controller's to undo.
+        self.forget_reduction();
+    }
+
+    /// Nothing that follows undoes the latest reduction.
+    fn forget_reduction(&mut self) {
+        self.checkpoint = None;
         self.episode = Episode {
             number: self.episode.number + 1,
             outstanding: 0,
@@ -244,17 +259,15 @@ impl<F: Clone> Recovery<F> {
     /// Gives back memory that busier times left behind; worth it when little is in flight.
     pub fn trim(&mut self) {
         for space in &mut self.spaces {
-            space.ring.trim();
-            space.lost.trim();
+            space.trim();
         }
         self.batch = LossBatch::default();
     }
 
     /// Bytes of memory held for packets sent and not yet forgotten.
     pub fn held(&self) -> usize {
-        let spaces = self.spaces.iter();
-        let rings: usize = spaces.map(|s| s.ring.held() + s.lost.held()).sum();
-        rings + self.batch.packets.capacity() * size_of::<LostPacket>()
+        let spaces: usize = self.spaces.iter().map(Space::held).sum();
+        spaces + self.batch.packets.capacity() * size_of::<LostPacket>()
     }
 
     /// Forgets every packet, without telling anybody, and gives its memory back: the connection is
@@ -384,7 +397,7 @@ impl<F: Clone> Recovery<F> {
 
     /// The number the next packet of the space gets.
     pub fn next_packet_number(&self, space: PacketNumberSpace) -> u64 {
-        self.spaces[space.index()].ring.next()
+        self.spaces[space.index()].next()
     }
 
     /// Decides whether the train about to be built is marked ECT(0) (RFC 9000 §13.4): all of its
@@ -404,12 +417,6 @@ impl<F: Clone> Recovery<F> {
         let spaces = &self.spaces;
         let may_probe = || spaces.iter().any(|space| space.ack_eliciting_in_flight > 0);
         self.ecn.on_received(marked, may_probe);
-    }
-
-    /// Leaves a number out, so that a peer acknowledging what it did not receive gives itself
-    /// away (RFC 9000 §21.4).
-    pub fn skip_packet_number(&mut self, space: PacketNumberSpace) {
-        self.spaces[space.index()].ring.skip(self.now);
     }
 
     /// The largest number acknowledged in the space.
@@ -467,10 +474,8 @@ impl<F: Clone> Recovery<F> {
             space.ack_eliciting_in_flight += 1;
             space.last_ack_eliciting_sent = Some(now);
             space.probes_owed = space.probes_owed.saturating_sub(1);
-        } else if !in_flight {
-            space.forget_unanswered_acks();
         }
-        space.ring.push(
+        space.push(
             Sent {
                 now,
                 size,
@@ -583,7 +588,7 @@ impl<F: Clone> Recovery<F> {
     }
 
     fn tracked(&self) -> usize {
-        self.spaces.iter().map(|space| space.ring.len()).sum()
+        self.spaces.iter().map(Space::tracked).sum()
     }
 
     fn settle(&mut self, bytes: u64) {

@@ -1,11 +1,13 @@
-//! What is in flight: one ring of small records per packet number space, indexed by number.
+//! What was sent and is not yet settled: queues of small records, lowest packet number first.
 //!
-//! `SentRing` holds `[base, next)`; a packet leaves at the front once it is acknowledged, lost or
-//! skipped. Losses are always found at the front, because both thresholds are monotone in the
-//! packet number, so the ring never holds more than what is in flight plus a few. `LostPackets`
-//! remembers declared losses for a while, so that a late acknowledgement is seen as spurious loss.
-//! Frames of all packets lie in one queue beside each ring; nothing is allocated per packet.
+//! A space has two `SentRing`s, one of packets in flight and one of those that only acknowledge;
+//! a packet leaves at the front once it is acknowledged or lost. Losses are always found at the
+//! front, because both thresholds are monotone in the packet number. `LostPackets` remembers
+//! declared losses for a while, so that a late acknowledgement is seen as spurious loss. What was
+//! acknowledged behind something that was not is stepped over in one go, however often a peer
+//! claims it. Frames of all packets lie in one queue beside each; nothing is allocated per packet.
 
+use core::ops::RangeInclusive;
 use std::collections::VecDeque;
 
 use towline_wire::Time;
@@ -15,29 +17,93 @@ use crate::bandwidth::Snapshot;
 /// Cap: declared losses remembered per packet number space; the oldest are forgotten beyond it.
 pub const MAX_LOST_REMEMBERED: usize = 4096;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
-    Outstanding,
-    Acked,
-    /// A number never sent, on purpose (RFC 9000 §21.4).
-    Skipped,
+/// A record in a queue that ACK ranges are held against.
+trait Claimed: Copy {
+    fn packet_number(&self) -> u64;
+    /// If it was acknowledged: a number of records, this one first, that all were.
+    fn run(&self) -> Option<u32>;
+    /// Marks it acknowledged, or says more of the run.
+    fn set_run(&mut self, records: u32);
 }
 
-/// The peer acknowledges a number that was skipped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NumberSkipped;
+/// Marks everything in `range` acknowledged; `each` sees what was not before. Returns the work done
+/// in records looked at: one for each that is new, and for a run of others about one, because the
+/// steps that a walk takes through a run become one step.
+fn claim<E: Claimed>(
+    entries: &mut VecDeque<E>,
+    range: &RangeInclusive<u64>,
+    mut each: impl FnMut(E),
+) -> u32 {
+    let (Some(first), Some(last)) = (entries.front(), entries.back()) else {
+        return 0;
+    };
+    let (first, last) = (first.packet_number(), last.packet_number());
+    let (low, high) = (*range.start(), *range.end());
+    if high < first || low > last {
+        return 0;
+    }
+    let mut work = 0;
+    let mut place = |entries: &VecDeque<E>, number: u64| {
+        work += entries.len().ilog2();
+        entries.partition_point(|entry| entry.packet_number() < number)
+    };
+    let from = match low <= first {
+        true => 0,
+        false => place(entries, low),
+    };
+    let end = match high >= last {
+        true => entries.len(),
+        false => place(entries, high + 1),
+    };
+    let mut index = from;
+    while index < end {
+        let Some(entry) = entries.get_mut(index) else {
+            break;
+        };
+        work += 1;
+        if entry.run().is_some() {
+            index = after_run(entries, index, &mut work);
+            continue;
+        }
+        let found = *entry;
+        entry.set_run(u32::try_from(end - index).unwrap_or(1));
+        each(found);
+        index += 1;
+    }
+    work
+}
 
-/// One packet: 24 bytes, no payload.
+/// The place of the first record after the run at `from`; shortens the way there for the next time.
+fn after_run<E: Claimed>(entries: &mut VecDeque<E>, from: usize, work: &mut u32) -> usize {
+    let run = |entries: &VecDeque<E>, at: usize| {
+        let run = entries.get(at).and_then(Claimed::run);
+        run.map(|records| at + records as usize)
+    };
+    let mut end = from;
+    while let Some(next) = run(entries, end) {
+        end = next;
+        *work += 1;
+    }
+    let mut at = from;
+    while let Some(next) = run(entries, at).filter(|next| *next < end) {
+        entries[at].set_run(u32::try_from(end - at).unwrap_or(1));
+        at = next;
+    }
+    end
+}
+
+/// One packet: 32 bytes, no payload.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SentEntry {
+    pub(crate) packet_number: u64,
     pub(crate) sent_time: Time,
-    /// Running index of its first frame (wraps).
-    frames_start: u32,
+    /// Running index of its first frame (wraps); once acknowledged, the length of the run.
+    link: u32,
     /// Running index of its train's snapshot (wraps).
     snapshot: u32,
     pub(crate) size: u16,
     frame_count: u16,
-    pub(crate) state: State,
+    acked: bool,
     pub(crate) ack_eliciting: bool,
     pub(crate) in_flight: bool,
     /// Sent with ECT(0).
@@ -48,14 +114,28 @@ const _: () = assert!(size_of::<SentEntry>() <= 32);
 
 impl SentEntry {
     pub(crate) fn is_outstanding(&self) -> bool {
-        self.state == State::Outstanding
+        !self.acked
     }
 }
 
-/// The packets `[base, next)` of one space with their frames and rate snapshots.
+impl Claimed for SentEntry {
+    fn packet_number(&self) -> u64 {
+        self.packet_number
+    }
+
+    fn run(&self) -> Option<u32> {
+        self.acked.then_some(self.link)
+    }
+
+    fn set_run(&mut self, records: u32) {
+        self.acked = true;
+        self.link = records;
+    }
+}
+
+/// Packets of one space with their frames and rate snapshots.
 #[derive(Clone, Debug)]
 pub(crate) struct SentRing<F> {
-    base: u64,
     entries: VecDeque<SentEntry>,
     frames: VecDeque<Option<F>>,
     frames_base: u32,
@@ -76,7 +156,6 @@ pub(crate) struct Sent {
 impl<F> SentRing<F> {
     pub(crate) fn new() -> Self {
         Self {
-            base: 0,
             entries: VecDeque::new(),
             frames: VecDeque::new(),
             frames_base: 0,
@@ -85,23 +164,19 @@ impl<F> SentRing<F> {
         }
     }
 
-    /// The lowest number still undecided; every lower one was acknowledged, lost or skipped.
-    pub(crate) fn base(&self) -> u64 {
-        self.base
-    }
-
-    /// The number the next packet gets.
-    pub(crate) fn next(&self) -> u64 {
-        self.base + self.entries.len() as u64
-    }
-
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Appends a packet; drains `frames`. Packets of one train share one snapshot.
-    pub(crate) fn push(&mut self, sent: Sent, snapshot: Snapshot, frames: &mut Vec<F>) -> u64 {
-        let packet_number = self.next();
+    /// Appends a packet, whose number is above all others; drains `frames`. Packets of one train
+    /// share one snapshot.
+    pub(crate) fn push(
+        &mut self,
+        packet_number: u64,
+        sent: Sent,
+        snapshot: Snapshot,
+        frames: &mut Vec<F>,
+    ) {
         // Loss detection relies on send times that never decrease.
         let sent_time = self
             .entries
@@ -112,14 +187,15 @@ impl<F> SentRing<F> {
             _ => self.snapshots.push_back(snapshot),
         }
         let entry = SentEntry {
+            packet_number,
             sent_time,
-            frames_start: self.frames_base.wrapping_add(self.frames.len() as u32),
+            link: self.frames_base.wrapping_add(self.frames.len() as u32),
             snapshot: self
                 .snapshots_base
                 .wrapping_add(self.snapshots.len() as u32 - 1),
             size: sent.size,
             frame_count: u16::try_from(frames.len()).unwrap_or(u16::MAX),
-            state: State::Outstanding,
+            acked: false,
             ack_eliciting: sent.ack_eliciting,
             in_flight: sent.in_flight,
             marked: sent.marked,
@@ -130,74 +206,37 @@ impl<F> SentRing<F> {
             self.frames.push_back(Some(frame));
         }
         self.entries.push_back(entry);
-        packet_number
     }
 
-    /// Takes the next number out of use.
-    pub(crate) fn skip(&mut self, now: Time) {
-        let entry = SentEntry {
-            sent_time: self
-                .entries
-                .back()
-                .map_or(now, |last| last.sent_time.max(now)),
-            frames_start: self.frames_base.wrapping_add(self.frames.len() as u32),
-            // The newest there is: the next packet may still share it.
-            snapshot: self
-                .snapshots_base
-                .wrapping_add(self.snapshots.len().saturating_sub(1) as u32),
-            size: 0,
-            frame_count: 0,
-            state: State::Skipped,
-            ack_eliciting: false,
-            in_flight: false,
-            marked: false,
-        };
-        self.entries.push_back(entry);
-    }
-
-    pub(crate) fn get(&self, packet_number: u64) -> Option<&SentEntry> {
-        let index = packet_number.checked_sub(self.base)?;
-        self.entries.get(usize::try_from(index).ok()?)
-    }
-
-    /// Marks an outstanding packet acknowledged and hands out its frames. Returns its record, or
-    /// `None` if it was acknowledged before or is no longer in the ring.
-    ///
-    /// # Errors
-    /// The number was skipped.
+    /// Marks every packet within `range` acknowledged: `each` is told those that were not before,
+    /// `deliver` their frames. Returns the work done, in records looked at.
     pub(crate) fn acknowledge(
         &mut self,
-        packet_number: u64,
-        mut deliver: impl FnMut(F),
-    ) -> Result<Option<SentEntry>, NumberSkipped> {
-        let index = packet_number.wrapping_sub(self.base) as usize;
-        let Some(entry) = self.entries.get_mut(index) else {
-            return Ok(None);
-        };
-        match entry.state {
-            State::Outstanding => {}
-            State::Acked => return Ok(None),
-            State::Skipped => return Err(NumberSkipped),
-        }
-        entry.state = State::Acked;
-        let entry = *entry;
-        let start = entry.frames_start.wrapping_sub(self.frames_base) as usize;
-        for index in start..start + usize::from(entry.frame_count) {
-            if let Some(frame) = self.frames.get_mut(index).and_then(Option::take) {
-                deliver(frame);
+        range: &RangeInclusive<u64>,
+        mut each: impl FnMut(&SentEntry),
+        mut deliver: impl FnMut(u64, F),
+    ) -> u32 {
+        let frames = &mut self.frames;
+        let frames_base = self.frames_base;
+        claim(&mut self.entries, range, |entry| {
+            each(&entry);
+            let start = entry.link.wrapping_sub(frames_base) as usize;
+            for index in start..start + usize::from(entry.frame_count) {
+                if let Some(frame) = frames.get_mut(index).and_then(Option::take) {
+                    deliver(entry.packet_number, frame);
+                }
             }
-        }
-        Ok(Some(entry))
+        })
     }
 
-    pub(crate) fn front(&self) -> Option<(u64, &SentEntry)> {
-        self.entries.front().map(|entry| (self.base, entry))
+    /// The oldest packet.
+    pub(crate) fn front(&self) -> Option<&SentEntry> {
+        self.entries.front()
     }
 
     /// Removes the oldest packet and hands out those of its frames that are still there.
     pub(crate) fn pop_front(&mut self, mut deliver: impl FnMut(F)) -> Option<SentEntry> {
         let entry = self.entries.pop_front()?;
-        self.base += 1;
         for _ in 0..entry.frame_count {
             self.frames_base = self.frames_base.wrapping_add(1);
             if let Some(Some(frame)) = self.frames.pop_front() {
@@ -227,10 +266,17 @@ impl<F> SentRing<F> {
 
     /// The frames of a packet that is still outstanding.
     pub(crate) fn frames(&self, entry: &SentEntry) -> impl Iterator<Item = &F> {
-        let start = entry.frames_start.wrapping_sub(self.frames_base) as usize;
+        let start = entry.link.wrapping_sub(self.frames_base) as usize;
         self.frames
             .range(start..start + usize::from(entry.frame_count))
             .filter_map(Option::as_ref)
+    }
+
+    /// Bytes held for packets, frames and snapshots.
+    pub(crate) fn held(&self) -> usize {
+        self.entries.capacity() * size_of::<SentEntry>()
+            + self.frames.capacity() * size_of::<Option<F>>()
+            + self.snapshots.capacity() * size_of::<Snapshot>()
     }
 
     /// Gives back unused memory.
@@ -240,16 +286,9 @@ impl<F> SentRing<F> {
         self.snapshots.shrink_to_fit();
     }
 
-    /// Bytes of memory it has reserved.
-    pub(crate) fn held(&self) -> usize {
-        self.entries.capacity() * size_of::<SentEntry>()
-            + self.frames.capacity() * size_of::<Option<F>>()
-            + self.snapshots.capacity() * size_of::<Snapshot>()
-    }
-
-    /// All records from the lowest number up.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &SentEntry)> {
-        (self.base..).zip(self.entries.iter())
+    /// All packets from the lowest number up.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &SentEntry> {
+        self.entries.iter()
     }
 }
 
@@ -257,13 +296,32 @@ impl<F> SentRing<F> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LostEntry {
     pub(crate) packet_number: u64,
+    pub(crate) sent_time: Time,
     pub(crate) lost_time: Time,
     /// The congestion episode the loss belongs to.
     pub(crate) episode: u64,
+    /// How often the thresholds of loss detection had been widened when it was declared.
+    pub(crate) widened: u32,
+    /// As in `SentEntry`.
+    link: u32,
     pub(crate) size: u16,
     frame_count: u16,
-    frames_start: u32,
     acked: bool,
+}
+
+impl Claimed for LostEntry {
+    fn packet_number(&self) -> u64 {
+        self.packet_number
+    }
+
+    fn run(&self) -> Option<u32> {
+        self.acked.then_some(self.link)
+    }
+
+    fn set_run(&mut self, records: u32) {
+        self.acked = true;
+        self.link = records;
+    }
 }
 
 /// The remembered losses of one space, lowest number first.
@@ -283,18 +341,21 @@ impl<F> LostPackets<F> {
         }
     }
 
-    /// Remembers a loss. Its frames must follow through `push_frame`.
-    pub(crate) fn push(&mut self, packet_number: u64, entry: &SentEntry, now: Time) {
+    /// Remembers a loss, declared at `now` after thresholds had been widened so often. Its frames
+    /// must follow through `push_frame`.
+    pub(crate) fn push(&mut self, entry: &SentEntry, now: Time, widened: u32) {
         if self.entries.len() >= MAX_LOST_REMEMBERED {
             self.pop_front();
         }
         self.entries.push_back(LostEntry {
-            packet_number,
+            packet_number: entry.packet_number,
+            sent_time: entry.sent_time,
             lost_time: now,
             episode: 0,
+            widened,
+            link: self.frames_base.wrapping_add(self.frames.len() as u32),
             size: entry.size,
             frame_count: 0,
-            frames_start: self.frames_base.wrapping_add(self.frames.len() as u32),
             acked: false,
         });
     }
@@ -318,37 +379,25 @@ impl<F> LostPackets<F> {
         self.entries.is_empty()
     }
 
-    /// The lowest remembered number.
-    pub(crate) fn first(&self) -> Option<u64> {
-        self.entries.front().map(|entry| entry.packet_number)
-    }
-
-    /// Hands out every loss within `low..=high` that is acknowledged for the first time.
+    /// Hands out every loss within `range` that is acknowledged for the first time. Returns the
+    /// work done, in records looked at.
     pub(crate) fn acknowledge(
         &mut self,
-        low: u64,
-        high: u64,
+        range: &RangeInclusive<u64>,
         mut each: impl FnMut(&LostEntry),
         mut deliver: impl FnMut(u64, F),
-    ) {
-        let from = self
-            .entries
-            .partition_point(|entry| entry.packet_number < low);
-        for entry in self.entries.range_mut(from..) {
-            if entry.packet_number > high {
-                break;
-            }
-            if core::mem::replace(&mut entry.acked, true) {
-                continue;
-            }
-            each(entry);
-            let start = entry.frames_start.wrapping_sub(self.frames_base) as usize;
+    ) -> u32 {
+        let frames = &mut self.frames;
+        let frames_base = self.frames_base;
+        claim(&mut self.entries, range, |entry| {
+            each(&entry);
+            let start = entry.link.wrapping_sub(frames_base) as usize;
             for index in start..start + usize::from(entry.frame_count) {
-                if let Some(frame) = self.frames.get_mut(index).and_then(Option::take) {
+                if let Some(frame) = frames.get_mut(index).and_then(Option::take) {
                     deliver(entry.packet_number, frame);
                 }
             }
-        }
+        })
     }
 
     /// Forgets losses whose acknowledgement arrived and those declared at or before `expired`.
@@ -361,16 +410,16 @@ impl<F> LostPackets<F> {
         }
     }
 
+    /// Bytes held for losses and their frames.
+    pub(crate) fn held(&self) -> usize {
+        self.entries.capacity() * size_of::<LostEntry>()
+            + self.frames.capacity() * size_of::<Option<F>>()
+    }
+
     /// Gives back unused memory.
     pub(crate) fn trim(&mut self) {
         self.entries.shrink_to_fit();
         self.frames.shrink_to_fit();
-    }
-
-    /// Bytes of memory it has reserved.
-    pub(crate) fn held(&self) -> usize {
-        self.entries.capacity() * size_of::<LostEntry>()
-            + self.frames.capacity() * size_of::<Option<F>>()
     }
 
     fn pop_front(&mut self) {

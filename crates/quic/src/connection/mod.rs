@@ -60,7 +60,7 @@ use events::{Event, Events};
 use handshake::Handshake;
 use idle::Idle;
 use input::ReceivedCounters;
-use output::{HandshakeIds, SkipSchedule};
+use output::HandshakeIds;
 use paths::Path;
 use protect::{Protection, TAG_LEN};
 use state::Lifecycle;
@@ -118,7 +118,6 @@ pub struct Connection {
     peer_parameters_known: bool,
     /// Address token of a client's Initial packets.
     token: Vec<u8>,
-    skip: SkipSchedule,
     ping_pending: bool,
     received: ReceivedCounters,
     datagrams_sent: u64,
@@ -256,7 +255,7 @@ impl Connection {
         new: &NewConnection,
         validated: bool,
     ) -> Self {
-        let mut recovery = config.recovery(side, new.skip_key.rotate_left(32));
+        let mut recovery = config.recovery(side, new.skip_key);
         if side.is_server() {
             recovery.set_peer_completed_address_validation();
         }
@@ -281,7 +280,6 @@ impl Connection {
             peer: TransportParameters::default(),
             peer_parameters_known: false,
             token: Vec::new(),
-            skip: SkipSchedule::new(new.skip_key),
             ping_pending: false,
             received: ReceivedCounters::default(),
             datagrams_sent: 0,

@@ -341,13 +341,8 @@ impl Connection {
         (packet.end() + 4 < datagram.len()).then_some(packet)
     }
 
-    /// Key updates and skipped packet numbers happen between packets.
+    /// Key updates happen between packets.
     fn before_one_rtt_packet(&mut self, now: Time) {
-        let space = PacketNumberSpace::Application;
-        if self.recovery.next_packet_number(space) == self.skip.at() {
-            self.recovery.skip_packet_number(space);
-            self.skip.advance(self.recovery.next_packet_number(space));
-        }
         if self.protection.confidentiality_exhausted() {
             self.fail_aead_limit(now);
         } else if self.lifecycle.is_confirmed()
@@ -454,37 +449,6 @@ impl Connection {
             );
         }
         end
-    }
-}
-
-/// Packet numbers left out at random intervals, so that a peer that acknowledges what it has
-/// not received is caught (RFC 9000 §21.4).
-#[derive(Debug)]
-pub(crate) struct SkipSchedule {
-    key: u64,
-    at: u64,
-}
-
-impl SkipSchedule {
-    /// Numbers between two skips, at most twice this.
-    const INTERVAL: u64 = 256;
-
-    pub(crate) fn new(key: u64) -> Self {
-        let mut schedule = Self { key, at: 0 };
-        schedule.advance(0);
-        schedule
-    }
-
-    fn at(&self) -> u64 {
-        self.at
-    }
-
-    fn advance(&mut self, from: u64) {
-        use std::hash::{DefaultHasher, Hasher};
-        let mut hasher = DefaultHasher::new();
-        hasher.write_u64(self.key);
-        hasher.write_u64(from);
-        self.at = from + 1 + hasher.finish() % (2 * Self::INTERVAL);
     }
 }
 

@@ -368,6 +368,33 @@ impl Controller {
         }
     }
 
+    /// What losses are about to reduce, of a controller that cannot undo that by itself and can be
+    /// put back as a whole.
+    pub(crate) fn checkpoint(&self) -> Option<Checkpoint> {
+        match self {
+            Self::NewReno(new_reno) => Some(Checkpoint::NewReno(new_reno.clone())),
+            Self::Ledbat(ledbat) => Some(Checkpoint::Ledbat(Box::new(ledbat.clone()))),
+            _ => None,
+        }
+    }
+
+    /// Goes back to where it was before a reduction that proved spurious; `false` if it has come
+    /// that far again by itself.
+    pub(crate) fn restore(&mut self, checkpoint: Checkpoint) -> bool {
+        let window = self.window();
+        match (self, checkpoint) {
+            (Self::NewReno(now), Checkpoint::NewReno(before)) if window < before.window() => {
+                *now = before;
+                true
+            }
+            (Self::Ledbat(now), Checkpoint::Ledbat(before)) if window < before.window() => {
+                *now = *before;
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// The same with the seed of its random choices; before anything was sent.
     #[must_use]
     pub fn with_seed(self, seed: u64) -> Self {
@@ -376,6 +403,13 @@ impl Controller {
             other => other,
         }
     }
+}
+
+/// A controller before a reduction.
+#[derive(Clone, Debug)]
+pub(crate) enum Checkpoint {
+    NewReno(NewReno),
+    Ledbat(Box<Ledbat>),
 }
 
 macro_rules! delegate {

@@ -1,6 +1,6 @@
 use super::*;
 use crate::bandwidth::Snapshot;
-use crate::sent::Sent;
+use crate::skipped::key_that_leaves_out;
 
 #[derive(Default)]
 struct Lost(Vec<u64>);
@@ -28,19 +28,28 @@ fn push(space: &mut Space<()>, millis: u64, in_flight: bool) {
         marked: false,
     };
     space.ack_eliciting_in_flight += u64::from(in_flight);
-    space.ring.push(sent, Snapshot::default(), &mut vec![()]);
+    space.push(sent, Snapshot::default(), &mut vec![()]);
 }
 
 fn acknowledge(space: &mut Space<()>, packet_number: u64) {
-    let entry = space.ring.acknowledge(packet_number, |()| ());
-    space.ack_eliciting_in_flight -= u64::from(entry.unwrap().unwrap().ack_eliciting);
+    let mut eliciting = 0;
+    let each = |entry: &SentEntry| eliciting += u64::from(entry.ack_eliciting);
+    space.acknowledge(&(packet_number..=packet_number), each, &mut Lost::default());
+    space.ack_eliciting_in_flight -= eliciting;
     space.largest_acked = space.largest_acked.max(Some(packet_number));
 }
+
+const THRESHOLDS: Thresholds = Thresholds {
+    packets: Some(3),
+    delay: DELAY,
+    widened: 0,
+};
 
 /// Numbers lost at `millis`.
 fn detect(space: &mut Space<()>, millis: u64) -> (Vec<u64>, LossBatch) {
     let (mut owner, mut batch) = (Lost::default(), LossBatch::default());
-    space.detect_lost(at(millis), DELAY, Some(Time::ZERO), &mut batch, &mut owner);
+    let first = Some(Time::ZERO);
+    space.detect_lost(at(millis), THRESHOLDS, first, &mut batch, &mut owner);
     (owner.0, batch)
 }
 
@@ -61,7 +70,7 @@ fn a_packet_is_lost_when_three_later_numbers_were_sent_up_to_an_acknowledged_one
         [0, 1],
         "3 is one short, 2 is acknowledged"
     );
-    assert_eq!(space.ring.base(), 3);
+    assert_eq!(space.ring.front().unwrap().packet_number, 3);
 }
 
 #[test]
@@ -92,22 +101,23 @@ fn nothing_is_lost_before_anything_later_was_acknowledged() {
 
 #[test]
 fn skipped_numbers_do_not_count_towards_the_threshold() {
-    let mut space = space_of(2);
-    space.ring.skip(at(11));
-    space.ring.skip(at(11));
-    push(&mut space, 12, true);
-    push(&mut space, 12, true);
-    acknowledge(&mut space, 4);
+    // 2 is left out: 0, 1, 3 and 4 are sent.
+    let mut space: Space<()> = Space::skipping(key_that_leaves_out(2));
+    for millis in [10, 11, 12, 12] {
+        push(&mut space, millis, true);
+    }
+    assert_eq!(space.next(), 5);
+    acknowledge(&mut space, 3);
     assert_eq!(
         detect(&mut space, 20).0,
         [0u64; 0],
-        "1 and 4 were sent after 0"
+        "1 and 3 were sent after 0"
     );
-    acknowledge(&mut space, 5);
+    acknowledge(&mut space, 4);
     assert_eq!(
         detect(&mut space, 20).0,
         [0],
-        "1, 4 and 5 were; after 1 only two"
+        "1, 3 and 4 were; after 1 only two"
     );
 }
 
@@ -147,15 +157,33 @@ fn ranges_count_runs_of_neighbours() {
     );
 }
 
+/// Packets and bytes that a receiver remembers after so many acknowledgements that nobody answers.
+/// Every so many packets one elicits an acknowledgement, and gets none.
+fn receiver(packets: u64, eliciting_every: Option<u64>) -> (usize, usize) {
+    let mut space: Space<()> = Space::new();
+    for packet in 0..packets {
+        let eliciting = eliciting_every.is_some_and(|every| packet % every == 0);
+        push(&mut space, packet, eliciting);
+    }
+    assert_eq!(space.next(), packets);
+    (space.tracked(), space.held())
+}
+
 #[test]
 fn a_receiver_that_only_acknowledges_keeps_a_bounded_ring() {
-    let mut space: Space<()> = Space::new();
-    for packet in 0..10 * MAX_UNANSWERED_ACKS as u64 {
-        push(&mut space, packet, false);
-        space.forget_unanswered_acks();
+    let packets = 10 * MAX_UNANSWERED_ACKS as u64;
+    assert_eq!(receiver(packets, None).0, MAX_UNANSWERED_ACKS);
+}
+
+#[test]
+fn an_unanswered_packet_in_front_keeps_no_acknowledgements_behind_it() {
+    let packets = 128 * MAX_UNANSWERED_ACKS as u64;
+    // One at the very front; then one now and then, as probes are.
+    for (every, in_flight) in [(packets, 1), (20_000, 7)] {
+        let (tracked, bytes) = receiver(packets, Some(every));
+        assert_eq!(tracked, MAX_UNANSWERED_ACKS + in_flight);
+        assert!(bytes <= 200_000, "{bytes} bytes");
     }
-    assert_eq!(space.ring.len(), MAX_UNANSWERED_ACKS);
-    assert_eq!(space.ring.next(), 10 * MAX_UNANSWERED_ACKS as u64);
 }
 
 #[test]
@@ -170,10 +198,14 @@ fn at_the_end_of_time_nothing_overflows() {
     };
     for _ in 0..2 {
         space.ack_eliciting_in_flight += 1;
-        space.ring.push(sent, Snapshot::default(), &mut vec![()]);
+        space.push(sent, Snapshot::default(), &mut vec![()]);
     }
     acknowledge(&mut space, 1);
     let (mut owner, mut batch) = (Lost::default(), LossBatch::default());
-    space.detect_lost(Time::MAX, Duration::MAX, None, &mut batch, &mut owner);
+    let thresholds = Thresholds {
+        delay: Duration::MAX,
+        ..THRESHOLDS
+    };
+    space.detect_lost(Time::MAX, thresholds, None, &mut batch, &mut owner);
     assert_eq!(owner.0, [0]);
 }

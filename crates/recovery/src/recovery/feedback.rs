@@ -14,7 +14,7 @@ use towline_wire::{EcnCounts, PacketNumberSpace, Time};
 
 use super::interface::{AckError, AckSummary, Expired, FrameOwner};
 use super::{Episode, Recovery};
-use crate::congestion::{AckSample, CongestionController, LossSample};
+use crate::congestion::{AckSample, Checkpoint, CongestionController, LossSample};
 use crate::loss::Space;
 use crate::persistent_congestion;
 use crate::pto::LossTimer;
@@ -42,6 +42,10 @@ struct Acked {
     late_packets: u32,
     late_bytes: u64,
     late_in_episode: u64,
+    /// The longest age of those that were declared lost by the thresholds in force.
+    late_by: Option<Duration>,
+    /// Ranges, and records looked at.
+    work: u32,
 }
 
 /// How things stood before an ACK or a timer was looked at.
@@ -97,7 +101,7 @@ impl<F: Clone> Recovery<F> {
         owner: &mut impl FrameOwner<F>,
     ) -> Result<AckSummary, AckError> {
         self.touch(now);
-        let acked = self.walk_ranges(space, largest, ranges, owner)?;
+        let acked = self.walk_ranges(now, space, largest, ranges, owner)?;
         let mut summary = AckSummary {
             newly_acked_packets: acked.packets,
             newly_acked_bytes: acked.bytes,
@@ -105,6 +109,7 @@ impl<F: Clone> Recovery<F> {
             largest_newly_acked: acked.newest.map(|(packet_number, _)| packet_number),
             largest_sent_time: acked.newest.map(|(_, entry)| entry.sent_time),
             spurious: acked.late_packets,
+            work: acked.work,
             ..AckSummary::default()
         };
         let bytes_in_flight_before = self.bytes_in_flight;
@@ -120,7 +125,7 @@ impl<F: Clone> Recovery<F> {
         state.newest_acked_sent = state.newest_acked_sent.max(newest_sent);
         // Rates are measured on packets in flight only: the others leave no trace in the sampler.
         let measured = acked.newest_in_flight.or(acked.newest);
-        let measured = measured.map(|(_, entry)| (entry.sent_time, state.ring.snapshot(&entry)));
+        let measured = measured.map(|(_, entry)| (entry.sent_time, state.snapshot(&entry)));
         let newest_is_largest = summary.largest_newly_acked == Some(largest);
         if raised {
             // A count in an ACK that raises nothing is old news (RFC 9000 §13.4.2.1); one whose
@@ -186,7 +191,8 @@ impl<F: Clone> Recovery<F> {
                 self.sampler.on_app_limited(self.bytes_in_flight);
             }
             if reduced {
-                self.on_reduced(0);
+                // CE marks are never spurious.
+                self.on_reduced(0, None);
                 summary.congestion_event = true;
             }
         }
@@ -200,6 +206,7 @@ impl<F: Clone> Recovery<F> {
 
     fn walk_ranges(
         &mut self,
+        now: Time,
         space: PacketNumberSpace,
         largest: u64,
         ranges: impl Iterator<Item = RangeInclusive<u64>>,
@@ -207,61 +214,42 @@ impl<F: Clone> Recovery<F> {
     ) -> Result<Acked, AckError> {
         let recovery_start = self.controller.recovery_start();
         let episode = self.episode.number;
-        let Space {
-            ring,
-            lost,
-            run,
-            ack_eliciting_in_flight,
-            ..
-        } = &mut self.spaces[space.index()];
-        let next = ring.next();
-        if largest >= next {
+        let widened = self.reordering.widened();
+        let state = &mut self.spaces[space.index()];
+        if largest >= state.next() {
             return Err(AckError::NeverSent {
                 packet_number: largest,
             });
         }
         let mut acked = Acked::default();
         for range in ranges {
-            let (low, high) = range.into_inner();
-            if high >= next {
-                return Err(AckError::NeverSent {
-                    packet_number: high,
-                });
+            // However old: a number never sent gives a peer away for ever.
+            if let Some(packet_number) = state.never_sent(&range) {
+                return Err(AckError::NeverSent { packet_number });
             }
-            let base = ring.base();
-            for packet_number in low.max(base)..=high {
-                let entry = ring
-                    .acknowledge(packet_number, |frame| owner.on_acked(packet_number, frame))
-                    .map_err(|_| AckError::NeverSent { packet_number })?;
-                if let Some(entry) = entry {
-                    acked.add(packet_number, entry, recovery_start);
-                }
-            }
-            // Below the ring only a loss that was none is news.
-            let Some(first_lost) = lost.first() else {
-                if low <= base {
-                    break;
-                }
-                continue;
-            };
-            if low < base && high >= first_lost {
-                lost.acknowledge(
-                    low,
-                    high.min(base - 1),
-                    |entry| {
-                        acked.late_packets += 1;
-                        acked.late_bytes += u64::from(entry.size);
-                        acked.late_in_episode += u64::from(entry.episode == episode);
-                        run.on_late_ack(entry.packet_number);
-                    },
-                    |packet_number, frame| owner.on_acked(packet_number, frame),
-                );
-            }
-            if low <= first_lost.min(base) {
-                break;
-            }
+            let in_space = state.acknowledge(
+                &range,
+                |entry| acked.add(entry.packet_number, *entry, recovery_start),
+                owner,
+            );
+            let Space { lost, run, .. } = state;
+            let among_lost = lost.acknowledge(
+                &range,
+                |entry| {
+                    acked.late_packets += 1;
+                    acked.late_bytes += u64::from(entry.size);
+                    acked.late_in_episode += u64::from(entry.episode == episode);
+                    if entry.widened == widened {
+                        let age = now.saturating_duration_since(entry.sent_time);
+                        acked.late_by = acked.late_by.max(Some(age));
+                    }
+                    run.on_late_ack(entry.packet_number);
+                },
+                |packet_number, frame| owner.on_acked(packet_number, frame),
+            );
+            acked.work = acked.work.saturating_add(1 + in_space + among_lost);
         }
-        *ack_eliciting_in_flight -= acked.ack_eliciting;
+        state.ack_eliciting_in_flight -= acked.ack_eliciting;
         Ok(acked)
     }
 
@@ -292,6 +280,12 @@ impl<F: Clone> Recovery<F> {
             return;
         }
         self.counters.packets_spuriously_lost += u64::from(acked.late_packets);
+        if let Some(age) = acked.late_by
+            && !self.reordering.widen(age, &self.rtt)
+        {
+            // More than may be borne: honest or not, it is not worth a window.
+            return;
+        }
         self.sampler.on_spurious(acked.late_bytes);
         if acked.late_in_episode == 0 {
             return;
@@ -300,7 +294,14 @@ impl<F: Clone> Recovery<F> {
             .episode
             .outstanding
             .saturating_sub(acked.late_in_episode);
-        if self.episode.outstanding == 0 && self.controller.on_spurious_loss(now) {
+        if self.episode.outstanding > 0 {
+            return;
+        }
+        let undone = match self.checkpoint.take() {
+            Some(before) => self.controller.restore(before),
+            None => self.controller.on_spurious_loss(now),
+        };
+        if undone {
             self.counters.spurious_congestion_events += 1;
             self.recovery_datagram = false;
         }
@@ -320,7 +321,8 @@ impl<F: Clone> Recovery<F> {
         batch.clear();
         let first_sample = self.rtt.first_sample();
         let state = &mut self.spaces[space.index()];
-        state.detect_lost(now, self.rtt.loss_delay(), first_sample, &mut batch, owner);
+        let thresholds = self.reordering.thresholds(&self.rtt);
+        summary.work += state.detect_lost(now, thresholds, first_sample, &mut batch, owner);
         if let Some(last) = batch.packets.last() {
             let packets = batch.packets.len();
             self.counters.packets_lost += packets as u64;
@@ -328,6 +330,10 @@ impl<F: Clone> Recovery<F> {
             self.ecn.on_marked_lost(batch.marked);
             self.settle(batch.bytes);
             self.sampler.on_lost(batch.bytes);
+            let opens_recovery = self.controller.recovery_start() < Some(last.sent_time);
+            let before_loss = opens_recovery
+                .then(|| self.controller.checkpoint())
+                .flatten();
             let reduced = self.controller.on_lost(&LossSample {
                 now,
                 bytes: batch.bytes,
@@ -340,7 +346,8 @@ impl<F: Clone> Recovery<F> {
                 packets: &batch.packets,
             });
             if reduced {
-                self.on_reduced(packets as u64);
+                self.on_reduced(packets as u64, before_loss);
+                self.reordering.on_reduced();
                 self.recovery_datagram = true;
             } else {
                 self.episode.outstanding += packets as u64;
@@ -357,8 +364,9 @@ impl<F: Clone> Recovery<F> {
     }
 
     /// A new congestion episode, for so many lost packets.
-    fn on_reduced(&mut self, lost: u64) {
+    fn on_reduced(&mut self, lost: u64, before: Option<Checkpoint>) {
         self.counters.congestion_events += 1;
+        self.checkpoint = before;
         self.episode = Episode {
             number: self.episode.number + 1,
             outstanding: lost,
@@ -392,10 +400,7 @@ impl<F: Clone> Recovery<F> {
         self.counters.persistent_congestion += 1;
         self.rtt.restart_min();
         // What was lost for so long is not undone by one late ACK.
-        self.episode = Episode {
-            number: self.episode.number + 1,
-            outstanding: 0,
-        };
+        self.forget_reduction();
         true
     }
 
@@ -461,8 +466,8 @@ impl<F: Clone> Recovery<F> {
             let oldest = state
                 .ring
                 .iter()
-                .filter(|(_, e)| e.is_outstanding() && e.ack_eliciting);
-            for (_, entry) in oldest.take(usize::from(owed)) {
+                .filter(|entry| entry.is_outstanding() && entry.ack_eliciting);
+            for entry in oldest.take(usize::from(owed)) {
                 for frame in state.ring.frames(entry) {
                     owner.on_probe(frame.clone());
                 }
@@ -497,7 +502,7 @@ impl<F: Clone> Recovery<F> {
             .into_iter()
             .filter_map(|space| Some((self.spaces[space.index()].loss_candidate?, space)))
             .min_by_key(|(sent, _)| *sent)?;
-        Some((sent + self.rtt.loss_delay(), space))
+        Some((sent + self.reordering.thresholds(&self.rtt).delay, space))
     }
 
     /// Per space, when its last ack-eliciting packet was sent, if one is in flight.

@@ -30,6 +30,10 @@ pub struct Config {
     pub seed: u64,
     /// Strict limit in bytes per second over every packet: `Recovery::set_rate_limit`.
     pub rate_limit: Option<NonZeroU64>,
+    /// Key of the schedule by which one of 256 application packet numbers is left out, so that a
+    /// peer acknowledging what it did not receive gives itself away (RFC 9000 §21.4); nobody else
+    /// may know it. `None` leaves out none.
+    pub skip_key: Option<u64>,
 }
 
 impl Config {
@@ -45,6 +49,7 @@ impl Config {
             ecn: true,
             seed: 0,
             rate_limit: None,
+            skip_key: None,
         }
     }
 }
@@ -127,6 +132,8 @@ pub struct AckSummary {
     pub congestion_event: bool,
     /// Whether persistent congestion was established.
     pub persistent_congestion: bool,
+    /// What the frame cost: ranges, and records of packets sent or lost that were looked at.
+    pub work: u32,
 }
 
 /// The peer sent an acknowledgement it cannot have meant: PROTOCOL_VIOLATION (RFC 9000 §13.1).

@@ -15,7 +15,7 @@ use towline_wire::{EcnCounts, Side};
 use super::*;
 use crate::congestion::{AckSample, Algorithm, LossSample};
 use crate::pto::LossTimer;
-use crate::sent::SentEntry;
+use crate::skipped::key_that_leaves_out;
 
 pub(super) const SIZE: u16 = 1200;
 pub(super) const NO_DELAY: Duration = Duration::ZERO;
@@ -266,12 +266,23 @@ fn an_ack_of_a_number_never_sent_is_an_error() {
     assert!(bench.owner.acked.is_empty());
 }
 
+/// Number 1 is left out; unpaced and confirmed.
+fn skipping_one() -> Bench {
+    let config = Config {
+        pacing: false,
+        skip_key: Some(key_that_leaves_out(1)),
+        ..Config::new(Side::Server)
+    };
+    let mut bench = Bench::new(config);
+    bench.recovery.set_handshake_confirmed();
+    bench
+}
+
 #[test]
 fn an_ack_of_a_skipped_number_is_an_error() {
     for acknowledged_before in [false, true] {
-        let mut bench = bench();
+        let mut bench = skipping_one();
         bench.send(0);
-        bench.recovery.skip_packet_number(Application);
         assert_eq!(bench.send(0), 2);
         if acknowledged_before {
             bench.ack(5, &[0..=0]);
@@ -282,10 +293,30 @@ fn an_ack_of_a_skipped_number_is_an_error() {
 }
 
 #[test]
+fn an_ack_of_a_skipped_number_is_an_error_however_late_it_comes() {
+    let mut bench = skipping_one();
+    for round in 0..100 {
+        let first = bench.recovery.next_packet_number(Application);
+        for _ in 0..100 {
+            bench.send(round * 1000);
+        }
+        let last = bench.recovery.next_packet_number(Application) - 1;
+        // What lies between counts as lost, and a minute later as forgotten.
+        bench.ack(round * 1000 + 50, &[last..=last, first..=first]);
+    }
+    let newest = bench.recovery.largest_acked(Application).unwrap();
+    for range in [1..=1, 0..=3, 1..=newest - 1] {
+        let ranges = [newest..=newest, range];
+        let error = bench.ack_with(Application, 200_000, NO_DELAY, None, &ranges);
+        assert_eq!(error, Err(AckError::NeverSent { packet_number: 1 }));
+    }
+    assert!(bench.ack(200_000, &[newest..=newest, 2..=2]).spurious <= 1);
+}
+
+#[test]
 fn skipped_numbers_need_no_acknowledgement() {
-    let mut bench = bench();
+    let mut bench = skipping_one();
     bench.send(0);
-    bench.recovery.skip_packet_number(Application);
     bench.send(0);
     let summary = bench.ack(100, &[2..=2, 0..=0]);
     assert_eq!((summary.newly_acked_packets, summary.lost_packets), (2, 0));

@@ -240,8 +240,8 @@ impl World {
         let outstanding: u64 = self.recovery.spaces[2]
             .ring
             .iter()
-            .filter(|(_, entry)| entry.is_outstanding() && entry.in_flight)
-            .map(|(_, entry)| u64::from(entry.size))
+            .filter(|entry| entry.is_outstanding() && entry.in_flight)
+            .map(|entry| u64::from(entry.size))
             .sum();
         assert_eq!(stats.bytes_in_flight, outstanding);
         // With something to send there is permission, or a time at which to ask again.
