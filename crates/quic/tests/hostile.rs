@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use common::evil::{Evil, long_packet, payload};
 use common::wire::{for_each_frame, packets, without_padding};
-use common::{CLIENT, Options, Pair, SERVER, ms, pattern, readable, secs};
+use common::{CLIENT, Options, Pair, SERVER, delay, ms, pattern, readable, secs};
 use towline_quic::{
     Close, ConnectionError, Direction, Event, ReadError, Side, StreamId, TimeoutReason,
     TransportConfig, TransportErrorCode,
 };
+use towline_sim::{LinkConfig, LossModel};
 use towline_wire::*;
 
 const BIDI: Direction = Direction::Bidirectional;
@@ -563,6 +564,85 @@ fn an_optimistic_acknowledger_is_caught_by_skipped_numbers() {
         assert!(rounds < 200, "not caught up to packet {top}");
     }
     evil.assert_closed(TransportErrorCode::PROTOCOL_VIOLATION, Some(FrameType::ACK));
+}
+
+/// Acknowledges what arrives over a path that loses one packet in 50, and with `lies` all else as
+/// well once it must have been declared lost. Returns the numbers used by the victim in 10 s, and
+/// when it closed.
+fn receive_with_losses(seed: u64, lies: bool) -> (u64, Option<Duration>) {
+    let link = LinkConfig {
+        rate: Some(100_000_000),
+        loss: LossModel::Bernoulli(0.02),
+        ..delay(40)
+    };
+    let options = Options {
+        seed,
+        // Nothing is lost before the evil peer takes over.
+        link: delay(40),
+        ..readable()
+    };
+    let mut evil = Evil::with(SERVER, options);
+    let toward_evil = evil.pair.links.1;
+    evil.pair.net.set_config(toward_evil, link).unwrap();
+    let s = evil.pair.server().open(UNI).unwrap();
+    evil.send(|w| write_max_data(w, 1 << 40));
+    evil.send(|w| write_max_stream_data(w, s, 1 << 40));
+    let mut data = bytes::Bytes::from(pattern(8 << 20));
+    let (mut largest, mut seen) = (None, 0);
+    let mut received = std::collections::BTreeSet::new();
+    let start = evil.pair.now;
+    let mut top = 0;
+    while evil.pair.now < start + secs(10) {
+        if evil.pair.server().is_closed() {
+            return (top, Some(evil.pair.now.saturating_duration_since(start)));
+        }
+        if data.len() < 4 << 20 {
+            data = bytes::Bytes::from(pattern(8 << 20));
+        }
+        while evil.pair.server().write(s, &mut data).is_ok_and(|n| n > 0) {}
+        evil.pair.run_for(ms(4));
+        let captured = &evil.pair.hosts[1 - SERVER].captured;
+        for p in captured[seen..].iter().flat_map(|d| packets(d)) {
+            let number = decode_packet_number(p.number, p.pn_len, largest);
+            largest = largest.max(Some(number));
+            received.insert(number);
+        }
+        seen = captured.len();
+        let Some(newest) = largest.filter(|newest| *newest > top) else {
+            continue;
+        };
+        top = newest;
+        let mut ranges: Vec<std::ops::RangeInclusive<u64>> = Vec::new();
+        for number in received.iter().rev().take(2000) {
+            match ranges.last_mut() {
+                Some(last) if *last.start() == number + 1 => *last = *number..=*last.end(),
+                _ => ranges.push(*number..=*number),
+            }
+        }
+        evil.send(|w| {
+            write_ack(w, 0, ranges, None);
+        });
+        if lies {
+            // Three later ones were just acknowledged: whatever is missing below is lost by now.
+            let claimed = newest.saturating_sub(4);
+            evil.send(|w| {
+                write_ack(w, 0, [0..=claimed], None);
+            });
+        }
+    }
+    (top, None)
+}
+
+#[test]
+fn a_receiver_that_hides_its_losses_is_caught_by_skipped_numbers() {
+    for seed in 0..20 {
+        let (honest, closed) = receive_with_losses(seed, false);
+        assert_eq!(closed, None);
+        let (lying, closed) = receive_with_losses(seed, true);
+        println!("seed {seed}: {honest} numbers honest, {lying} lying, closed after {closed:?}");
+        assert!(closed.is_some_and(|after| after < secs(1)), "{closed:?}");
+        assert!(lying < 700, "{lying}");
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! operations in the files beside.
 
 mod congestion;
+mod cost;
 mod random;
 mod strange;
 mod timers;
