@@ -81,6 +81,7 @@ fn every_row_of_the_targets_is_in_the_matrix_once() {
         "BBR against CUBIC",
         "Freenet's path",
         "random loss",
+        "reordering",
         "ACK loss",
         "parallel",
         "uplink",

@@ -517,5 +517,7 @@ impl CongestionController for HostMember {
     }
 }
 
+pub(super) mod undo;
+
 #[cfg(test)]
 mod tests;

@@ -374,7 +374,15 @@ impl Controller {
         match self {
             Self::NewReno(new_reno) => Some(Checkpoint::NewReno(new_reno.clone())),
             Self::Ledbat(ledbat) => Some(Checkpoint::Ledbat(Box::new(ledbat.clone()))),
+            Self::Host(member) => Some(Checkpoint::Host(Box::new(member.before_reduction()))),
             _ => None,
+        }
+    }
+
+    /// The losses that `checkpoint` was taken for have reduced the window.
+    pub(crate) fn confirm(&self, checkpoint: &mut Checkpoint) {
+        if let (Self::Host(member), Checkpoint::Host(reduction)) = (self, checkpoint) {
+            member.confirm_reduction(reduction);
         }
     }
 
@@ -383,14 +391,16 @@ impl Controller {
     pub(crate) fn restore(&mut self, checkpoint: Checkpoint) -> bool {
         let window = self.window();
         match (self, checkpoint) {
-            (Self::NewReno(now), Checkpoint::NewReno(before)) if window < before.window() => {
+            (Self::NewReno(now), Checkpoint::NewReno(before)) if window <= before.window() => {
                 *now = before;
                 true
             }
-            (Self::Ledbat(now), Checkpoint::Ledbat(before)) if window < before.window() => {
+            // In a slowdown it is only the threshold that losses reduce.
+            (Self::Ledbat(now), Checkpoint::Ledbat(before)) if window <= before.window() => {
                 *now = *before;
                 true
             }
+            (Self::Host(member), Checkpoint::Host(reduction)) => member.undo(*reduction),
             _ => false,
         }
     }
@@ -410,6 +420,7 @@ impl Controller {
 pub(crate) enum Checkpoint {
     NewReno(NewReno),
     Ledbat(Box<Ledbat>),
+    Host(Box<host::undo::Reduction>),
 }
 
 macro_rules! delegate {

@@ -346,6 +346,10 @@ impl<F: Clone> Recovery<F> {
                 packets: &batch.packets,
             });
             if reduced {
+                let before_loss = before_loss.map(|mut before| {
+                    self.controller.confirm(&mut before);
+                    before
+                });
                 self.on_reduced(packets as u64, before_loss);
                 self.reordering.on_reduced();
                 self.recovery_datagram = true;

@@ -23,6 +23,7 @@ pub fn rows() -> Vec<Row> {
         share::bbr_against_cubic(),
         transfer::freenet(),
         path::random_loss(),
+        transfer::reordering(),
         path::ack_loss(),
         share::parallel(),
         share::uplink(),

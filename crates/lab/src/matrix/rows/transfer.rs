@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{MBIT, millis, path_of, seconds};
 use crate::matrix::grade::{Measure, Unit};
-use crate::matrix::{BBR, CUBIC, Case, LEDBAT, NEWRENO, Row, Trial, Trouble};
+use crate::matrix::{BACKGROUND, BBR, CUBIC, Case, LEDBAT, NEWRENO, Row, Trial, Trouble};
 use crate::scenario::{FlowOutcome, Outcome, Traffic, coefficient_of_variation};
 
 /// When the last byte of all streams had arrived, from the start of the connection.
@@ -79,6 +79,42 @@ pub(super) fn slow_start() -> Row {
         setting: "20 MB, 100 Mbit/s, 200 ms, 0.5 BDP, NewReno and CUBIC",
         mark: "HyStart++ loses < half of classic's packets at ≤ 10 % longer finish",
         cases: [NEWRENO, CUBIC].map(case).into(),
+    }
+}
+
+pub(super) fn reordering() -> Row {
+    const MOST: Duration = seconds(200);
+    let play = |trial: &Trial, controller, late| -> Result<f64, Trouble> {
+        let mut path = path_of(100 * MBIT, millis(165), 1.0, MOST);
+        path.forward.reorder = late;
+        path.forward.reorder_delay = millis(2);
+        let mut flow = match controller {
+            BACKGROUND => trial.bulk(LEDBAT)?,
+            _ => trial.bulk(controller)?,
+        };
+        flow.background = controller == BACKGROUND;
+        let file = Traffic::Streams {
+            count: 1,
+            bytes: 25_000_000,
+        };
+        let outcome = trial.run(path.flow(flow.with_traffic(file)))?;
+        Ok(took(&outcome.flows[0], MOST)?.as_secs_f64())
+    };
+    let case = |controller| {
+        let measures = vec![Measure::at_most("time ÷ in order", 1.1, Unit::Share)];
+        Case::new(controller, "", measures, move |trial| {
+            let (late, in_order) = (
+                play(trial, controller, 0.02)?,
+                play(trial, controller, 0.0)?,
+            );
+            Ok(vec![late / in_order])
+        })
+    };
+    Row {
+        id: "reordering",
+        setting: "25 MB, 100 Mbit/s, 165 ms, 1 BDP, 2 % of packets 2 ms late",
+        mark: "≤ 1.1 × the time of the same seed in order, every controller",
+        cases: [NEWRENO, CUBIC, BBR, LEDBAT, BACKGROUND].map(case).into(),
     }
 }
 

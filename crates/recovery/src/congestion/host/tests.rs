@@ -278,3 +278,28 @@ fn members_that_are_dropped_leave_their_turns() {
     // A quarter of a packet per ms; the tickets of the others were for 78 packets.
     assert!((4..=8).contains(&sent), "{sent}");
 }
+
+#[test]
+fn a_reduction_is_taken_back_unless_another_has_followed() {
+    let reduce = |member: &mut HostMember, millis: u64| {
+        let mut reduction = member.before_reduction();
+        assert!(member.on_lost(&loss(at(millis), at(millis - 100))));
+        member.confirm_reduction(&mut reduction);
+        reduction
+    };
+    let (host, mut members) = running(2, 100.0);
+    let before = host.window();
+    let reduction = reduce(&mut members[0], 1000);
+    assert_eq!(host.window(), before / 2);
+    assert!(members[0].undo(reduction));
+    assert_eq!(host.window(), before);
+    assert_eq!(members[0].window(), before, "the member sees it at once");
+
+    let spurious = reduce(&mut members[0], 2000);
+    let genuine = reduce(&mut members[1], 2200);
+    let reduced = host.window();
+    assert!(!members[0].undo(spurious), "another member's came after it");
+    assert_eq!(host.window(), reduced);
+    host.lock().core.window = 1000.0;
+    assert!(!members[1].undo(genuine), "it has grown beyond that");
+}

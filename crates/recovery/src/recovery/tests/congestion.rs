@@ -268,6 +268,71 @@ fn cubic_undoes_a_reduction_once_every_loss_behind_it_proved_spurious() {
 }
 
 #[test]
+fn controllers_without_an_undo_of_their_own_are_put_back() {
+    for algorithm in [Algorithm::NewReno, Algorithm::LedbatPlusPlus] {
+        let mut bench = Bench::confirmed(algorithm);
+        for round in 0..4 {
+            bench.fill(round * 100);
+            let newest = bench.recovery.next_packet_number(Application) - 1;
+            bench.ack(round * 100 + 100, &[0..=newest]);
+        }
+        let first = bench.recovery.next_packet_number(Application);
+        bench.fill(400);
+        let before = bench.recovery.stats();
+        assert!(
+            bench
+                .ack(500, &[first + 3..=first + 3, 0..=first - 1])
+                .congestion_event
+        );
+        assert!(bench.recovery.congestion_window() < before.cwnd);
+        assert_eq!(bench.ack(502, &[0..=first + 3]).spurious, 1);
+        let after = bench.recovery.stats();
+        assert!(after.cwnd >= before.cwnd, "{algorithm}");
+        assert_eq!(after.ssthresh, before.ssthresh, "{algorithm}");
+        assert_eq!(after.spurious_congestion_events, 1, "{algorithm}");
+    }
+}
+
+#[test]
+fn after_a_spurious_loss_three_later_packets_prove_nothing() {
+    let mut bench = Bench::confirmed(Algorithm::Cubic);
+    bench.fill(0);
+    assert_eq!(bench.ack(100, &[3..=3]).lost_packets, 1);
+    assert_eq!(bench.ack(102, &[0..=3]).spurious, 1);
+    let summary = bench.ack(103, &[9..=9, 0..=3]);
+    assert_eq!(summary.lost_packets, 0, "4 to 8 may still come");
+    assert_eq!(bench.ack(105, &[0..=9]).newly_acked_packets, 5);
+    assert_eq!(bench.recovery.stats().congestion_events, 1);
+    // What stays away for long enough is lost as ever.
+    bench.send_train(200, 10);
+    assert_eq!(bench.ack(300, &[15..=19]).lost_packets, 0);
+    let (at, timer) = bench.recovery.next_timeout().unwrap();
+    assert_eq!(timer, LossTimer::LossTime);
+    assert!(at <= Time::ZERO + ms(320), "{at:?}");
+    let expired = bench.recovery.on_timeout(at, &mut bench.owner);
+    assert_eq!(expired, Some(Expired::Loss { packets: 5 }));
+}
+
+#[test]
+fn late_claims_beyond_the_widest_thresholds_undo_nothing() {
+    let mut bench = Bench::confirmed(Algorithm::Cubic);
+    let mut undone = Vec::new();
+    let mut now = 0;
+    for _ in 0..12 {
+        let first = bench.recovery.next_packet_number(Application);
+        bench.send_train(now, 10);
+        bench.ack(now + 100, &[first + 9..=first + 9]);
+        // By then all but the acknowledged one are lost, whatever the thresholds.
+        let _ = bench.recovery.on_timeout(at(now + 230), &mut bench.owner);
+        assert!(bench.ack(now + 231, &[first..=first + 9]).spurious > 0);
+        undone.push(bench.recovery.stats().spurious_congestion_events);
+        now += 300;
+    }
+    assert_eq!(undone[11], undone[4], "{undone:?}");
+    assert!(undone[11] <= 4, "{undone:?}");
+}
+
+#[test]
 fn one_genuine_loss_among_spurious_ones_keeps_the_reduction() {
     let mut bench = Bench::confirmed(Algorithm::Cubic);
     bench.fill(0);

@@ -86,7 +86,9 @@ fn an_honest_receivers_acks_cost_a_few_units_a_packet() {
         bench.send(packet);
         if packet >= 100 && packet % 2 == 1 {
             let newest = packet - 100;
-            work += bench.ack(packet, &[newest.saturating_sub(200)..=newest]).work;
+            work += bench
+                .ack(packet, &[newest.saturating_sub(200)..=newest])
+                .work;
             acked = newest;
         }
     }
