@@ -10,7 +10,7 @@
 //!
 //! A member takes a smaller share at once and a larger one only when all others have had the time
 //! to take their smaller ones: together they never exceed the total. It asks at most once per
-//! 10 ms, when it sends; whoever asks first after 10 ms does the sum (sorting all members once).
+//! 10 ms, when it sends; whoever asks first after 10 ms does the sum, in time linear in the members.
 
 use core::num::{NonZeroU32, NonZeroU64};
 use core::time::Duration;
@@ -60,8 +60,8 @@ struct Inner {
     solved: Option<Time>,
     /// What nobody wanted then.
     spare: u64,
-    /// Scratch space of the sum: seats by want per weight.
-    order: Vec<Claim>,
+    /// Scratch space of the sum.
+    claims: [Vec<Claim>; CLASSES],
 }
 
 #[derive(Debug)]
@@ -80,7 +80,6 @@ struct Seat {
 #[derive(Clone, Copy, Debug)]
 struct Claim {
     seat: usize,
-    class: TrafficClass,
     weight: u64,
     want: u64,
 }
@@ -95,7 +94,7 @@ impl Pool {
                 free: Vec::new(),
                 solved: None,
                 spare: 0,
-                order: Vec::new(),
+                claims: [const { Vec::new() }; CLASSES],
             })),
         }
     }
@@ -308,8 +307,8 @@ impl Inner {
 
     fn solve(&mut self, now: Time) {
         self.solved = Some(now);
-        let mut order = core::mem::take(&mut self.order);
-        order.clear();
+        let mut claims = core::mem::take(&mut self.claims);
+        claims.iter_mut().for_each(Vec::clear);
         let mut wanted = [0u64; CLASSES];
         let mut all_weights = 0u64;
         for (index, seat) in self.seats.iter_mut().enumerate() {
@@ -320,38 +319,67 @@ impl Inner {
                 .is_none_or(|heard| now.saturating_duration_since(heard) > IDLE_AFTER);
             let claim = Claim {
                 seat: index,
-                class: seat.class,
                 weight: u64::from(seat.weight.get()),
                 want: if gone { 0 } else { seat.want },
             };
-            wanted[claim.class as usize] += claim.want.min(WHOLE);
+            wanted[seat.class as usize] += claim.want.min(WHOLE);
             all_weights += claim.weight;
-            order.push(claim);
+            claims[seat.class as usize].push(claim);
         }
         let (budgets, spare) = budgets(wanted);
         self.spare = spare;
-        order.sort_unstable_by(|a, b| {
-            let per_weight = |x: &Claim, y: &Claim| u128::from(x.want) * u128::from(y.weight);
-            (a.class, per_weight(a, b), a.seat).cmp(&(b.class, per_weight(b, a), b.seat))
-        });
-        let mut rest = order.as_slice();
-        while let Some(first) = rest.first() {
-            let end = rest.partition_point(|claim| claim.class == first.class);
-            let (class, others) = rest.split_at(end);
-            rest = others;
-            let mut left = budgets[first.class as usize];
-            let mut weights: u64 = class.iter().map(|claim| claim.weight).sum();
-            for claim in class {
-                // Those that want least per weight first: what they leave is for the others.
-                let share = claim.want.min(part(left, claim.weight, weights));
-                left -= share;
-                weights -= claim.weight;
+        for (class, budget) in claims.iter_mut().zip(budgets) {
+            share_out(class, budget, |claim, share| {
                 if let Some(seat) = &mut self.seats[claim.seat] {
                     seat.share = share + part(spare, claim.weight, all_weights);
                 }
-            }
+            });
         }
-        self.order = order;
+        self.claims = claims;
+    }
+}
+
+/// Weighted max-min: whoever wants least per weight gets it, the others share the rest by weight.
+/// Finds the border by halves instead of sorting, in time linear in the claims.
+fn share_out(claims: &mut [Claim], budget: u64, mut give: impl FnMut(&Claim, u64)) {
+    let mut left = budget;
+    let mut weights: u64 = claims.iter().map(|claim| claim.weight).sum();
+    // Below `from` all get what they want, from `to` on none does.
+    let (mut from, mut to) = (0, claims.len());
+    while from < to {
+        let open = &mut claims[from..to];
+        let middle = open.len() / 2;
+        let (below, pivot, _) = open.select_nth_unstable_by(middle, |a, b| {
+            let per_weight = |x: &Claim, y: &Claim| u128::from(x.want) * u128::from(y.weight);
+            (per_weight(a, b), a.seat).cmp(&(per_weight(b, a), b.seat))
+        });
+        let mut wanted = u128::from(pivot.want);
+        let mut weighed = pivot.weight;
+        for claim in &*below {
+            wanted += u128::from(claim.want);
+            weighed += claim.weight;
+        }
+        // What the pivot and all above it get if those below it get what they want.
+        let rest = (u128::from(left) + u128::from(pivot.want)).checked_sub(wanted);
+        let others = u128::from(weights - weighed + pivot.weight);
+        let fits = rest
+            .is_some_and(|rest| u128::from(pivot.want) * others <= rest * u128::from(pivot.weight));
+        if fits {
+            for claim in claims[from..=from + middle].iter() {
+                give(claim, claim.want);
+            }
+            left -= u64::try_from(wanted).unwrap_or(left);
+            weights -= weighed;
+            from += middle + 1;
+        } else {
+            to = from + middle;
+        }
+    }
+    for claim in &claims[to..] {
+        let share = part(left, claim.weight, weights);
+        left -= share;
+        weights -= claim.weight;
+        give(claim, share);
     }
 }
 
