@@ -54,6 +54,10 @@ fn wrong_usage_ends_with_code_2_and_an_explanation() {
             "cannot be used with",
         ),
         (&["perf", "client", url, "--cc", "magic"], "magic"),
+        (
+            &["perf", "client", url, "--cc", "fixed:1"],
+            "the least fixed rate is 1000 bytes a second",
+        ),
         (&["perf", "client", url, "--cipher", "rot13"], "rot13"),
         (&["perf", "client", url, "--mtu", "100"], "100"),
         (&["perf", "server", "--shards", "0"], "--shards"),

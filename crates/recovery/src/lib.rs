@@ -32,8 +32,8 @@ mod throttle;
 
 pub use congestion::{
     AckSample, Algorithm, Bbr, CongestionController, Controller, FixedRate, HOST_TARGET, Handover,
-    HostController, HostMember, LEDBAT_TARGET, LeastAckRate, Ledbat, LossSample, LostPacket,
-    SendSample, UnknownAlgorithm,
+    HostController, HostMember, LEAST_FIXED_RATE, LEDBAT_TARGET, LeastAckRate, Ledbat, LossSample,
+    LostPacket, SendSample, UnknownAlgorithm,
 };
 pub use pool::{Pool, PoolMember, TrafficClass};
 pub use pto::LossTimer;

@@ -17,6 +17,10 @@ use super::{
 };
 use crate::rtt::{INITIAL_RTT, nanos};
 
+/// Least rate that can be asked for by name, bytes a second: a long handshake, 10 kB, takes 10 s at
+/// it, and below that a connection is given up before it is there.
+pub const LEAST_FIXED_RATE: u64 = 1000;
+
 /// Round trips of the rate that may be in flight.
 const WINDOW_ROUNDS: u128 = 2;
 
@@ -135,10 +139,12 @@ pub(super) fn parse_rate(text: &str) -> Result<NonZeroU64, UnknownAlgorithm> {
         _ => return Err(UnknownAlgorithm::Rate),
     };
     let rate = number * scale;
-    if rate < 4e18 {
-        NonZeroU64::new(rate as u64).ok_or(UnknownAlgorithm::Rate)
-    } else {
-        Err(UnknownAlgorithm::Rate)
+    if rate.is_nan() || rate >= 4e18 {
+        return Err(UnknownAlgorithm::Rate);
+    }
+    match NonZeroU64::new(rate as u64) {
+        Some(rate) if rate.get() < LEAST_FIXED_RATE => Err(UnknownAlgorithm::TooSlow),
+        rate => rate.ok_or(UnknownAlgorithm::Rate),
     }
 }
 

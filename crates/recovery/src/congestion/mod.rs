@@ -22,7 +22,7 @@ use towline_wire::Time;
 
 pub use bbr::Bbr;
 pub use cubic::Cubic;
-pub use fixed_rate::FixedRate;
+pub use fixed_rate::{FixedRate, LEAST_FIXED_RATE};
 pub use host::{HOST_TARGET, HostController, HostMember};
 pub use ledbat::{LEDBAT_TARGET, Ledbat};
 pub use new_reno::NewReno;
@@ -84,6 +84,8 @@ pub enum UnknownAlgorithm {
     Name,
     /// `fixed:` is followed by nothing that is a rate above zero.
     Rate,
+    /// The fixed rate is below [`LEAST_FIXED_RATE`].
+    TooSlow,
 }
 
 impl fmt::Display for UnknownAlgorithm {
@@ -95,6 +97,13 @@ impl fmt::Display for UnknownAlgorithm {
             Self::Rate => {
                 "a fixed rate is written fixed:10mbit (bits a second) or fixed:2M (bytes a second) \
                  and is more than zero"
+            }
+            Self::TooSlow => {
+                return write!(
+                    f,
+                    "too slow for a handshake to finish; the least fixed rate is \
+                     {LEAST_FIXED_RATE} bytes a second"
+                );
             }
         })
     }

@@ -49,6 +49,21 @@ fn a_rate_that_is_none_is_refused_with_an_example() {
 }
 
 #[test]
+fn a_rate_at_which_no_handshake_finishes_is_refused_with_the_least() {
+    for text in ["fixed:1", "fixed:999", "fixed:7kbit", "fixed:0.5k"] {
+        let error = text.parse::<Algorithm>().unwrap_err();
+        assert_eq!(error, UnknownAlgorithm::TooSlow, "{text}");
+        assert!(
+            error
+                .to_string()
+                .contains("the least fixed rate is 1000 bytes")
+        );
+    }
+    assert!("fixed:1000".parse::<Algorithm>().is_ok());
+    assert!("fixed:8kbit".parse::<Algorithm>().is_ok());
+}
+
+#[test]
 fn the_window_holds_two_round_trips_and_does_not_bind() {
     let mut controller = fixed(1_250_000);
     controller.on_ack(&ack(at(100), 5 * DATAGRAM));
