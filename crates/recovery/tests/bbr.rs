@@ -256,15 +256,16 @@ fn a_path_that_holds_less_than_two_packets_keeps_moving() {
 }
 
 #[test]
-fn reordering_taken_for_loss_is_undone() {
+fn reordering_is_taken_for_loss_once_undone_and_then_borne() {
     let mut path = path(mbit(50), ms(40));
     path.link.reorder = 1.0 / 97.0;
     path.link.reorder_delay = ms(5);
     let outcome = alone(&path, 30.0);
     let stats = outcome.flows[0].recovery.stats();
-    assert!(stats.packets_spuriously_lost > 1000);
-    let undone = stats.spurious_congestion_events as f64 / stats.congestion_events as f64;
-    assert!(undone > 0.9, "{undone}");
+    // One packet in 97 is late: some 1,500 of them.
+    let late = stats.packets_spuriously_lost;
+    assert!((1..50).contains(&late), "{late}");
+    assert!((1..=4).contains(&stats.spurious_congestion_events));
     let used = used(&outcome, 5.0, 30.0, mbit(50));
     assert!(used >= 0.93, "{used}");
 }
