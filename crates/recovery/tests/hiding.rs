@@ -127,7 +127,7 @@ fn run(algorithm: Algorithm, claims: Claims, seed: u64) -> Outcome {
             while let Some(claimed) = match claims {
                 Claims::Nothing => None,
                 Claims::All(by) => (judged + by < number).then_some(true),
-                Claims::Half(by) => (judged + by < number).then(|| random.next() % 2 == 0),
+                Claims::Half(by) => (judged + by < number).then(|| random.next().is_multiple_of(2)),
                 // What was left out is passed over in silence.
                 Claims::Sent(after) => match sent.get(&judged) {
                     Some(at) => (*at + after < now).then_some(true),
@@ -185,10 +185,6 @@ fn a_receiver_that_claims_its_losses_is_found_out_within_two_blocks_of_numbers()
             for claims in [Claims::All(4), Claims::All(40), Claims::All(400)] {
                 let outcome = run(algorithm, claims, seed);
                 let caught = outcome.caught;
-                println!(
-                    "{algorithm} {claims:?} {seed}: {caught:?} {}",
-                    outcome.delivered
-                );
                 // What is in flight when the claim is made comes on top.
                 let window = RATE / SIZE * 120 / 1000;
                 assert!(
@@ -224,7 +220,6 @@ fn a_receiver_that_knows_the_numbers_left_out_gains_a_few_undone_reductions_and_
                 lying += liar.delivered;
             }
             let gain = lying as f64 / honest as f64;
-            println!("{algorithm}, {after} ms late: {honest} honest, {lying} lying, {gain:.2}");
             assert!(gain < 1.5, "{algorithm}, {after} ms late: {gain}");
         }
     }

@@ -381,7 +381,7 @@ impl Controller {
     /// put back as a whole.
     pub(crate) fn checkpoint(&self) -> Option<Checkpoint> {
         match self {
-            Self::NewReno(new_reno) => Some(Checkpoint::NewReno(new_reno.clone())),
+            Self::NewReno(new_reno) => Some(Checkpoint::NewReno(Box::new(new_reno.clone()))),
             Self::Ledbat(ledbat) => Some(Checkpoint::Ledbat(Box::new(ledbat.clone()))),
             Self::Host(member) => Some(Checkpoint::Host(Box::new(member.before_reduction()))),
             _ => None,
@@ -401,7 +401,7 @@ impl Controller {
         let window = self.window();
         match (self, checkpoint) {
             (Self::NewReno(now), Checkpoint::NewReno(before)) if window <= before.window() => {
-                *now = before;
+                *now = *before;
                 true
             }
             // In a slowdown it is only the threshold that losses reduce.
@@ -427,7 +427,7 @@ impl Controller {
 /// A controller before a reduction.
 #[derive(Clone, Debug)]
 pub(crate) enum Checkpoint {
-    NewReno(NewReno),
+    NewReno(Box<NewReno>),
     Ledbat(Box<Ledbat>),
     Host(Box<host::undo::Reduction>),
 }

@@ -33,7 +33,6 @@ fn a_packet_full_of_repeated_acks_costs_little_more_than_one() {
         work += bench.ack(1011, &[2..=newest]).work;
     }
     // The first joins 1280 runs, the others step over one.
-    println!("{work} units for {FRAMES} frames over 128,000 acknowledged packets");
     assert!(work <= 2 * 1280 + 40 * FRAMES as u32, "{work}");
 }
 
@@ -57,7 +56,6 @@ fn a_packet_full_of_claims_of_lost_packets_costs_each_loss_once() {
         let summary = bench.ack(310, &[lost + 2..=lost + 2, 1..=lost]);
         work += summary.work;
     }
-    println!("{work} units for {FRAMES} frames over {lost} losses");
     assert!(u64::from(work) <= lost + 60 * FRAMES as u64, "{work}");
     assert_eq!(bench.recovery.stats().packets_spuriously_lost, lost);
 }
@@ -74,7 +72,6 @@ fn claims_of_single_losses_cost_a_search_each() {
         ranges += claimed.len() as u32;
         work += bench.ack(310, &claimed).work;
     }
-    println!("{work} units for {ranges} ranges");
     assert!(work <= 40 * ranges, "{work} for {ranges}");
 }
 
@@ -92,6 +89,5 @@ fn an_honest_receivers_acks_cost_a_few_units_a_packet() {
             acked = newest;
         }
     }
-    println!("{work} units for {acked} packets");
     assert!(u64::from(work) <= 6 * acked, "{work} for {acked}");
 }
