@@ -29,7 +29,7 @@ pub(crate) struct Space<F> {
     /// The number the next packet gets.
     next: u64,
     /// Which numbers are never sent.
-    skipped: Option<SkippedNumbers>,
+    skipped: Option<Box<SkippedNumbers>>,
     /// Packets in flight.
     pub(crate) ring: SentRing<F>,
     /// Packets with acknowledgements only.
@@ -92,7 +92,7 @@ impl<F: Clone> Space<F> {
     /// A space that leaves out the numbers of a schedule.
     pub(crate) fn skipping(key: u64) -> Self {
         Self {
-            skipped: Some(SkippedNumbers::new(key)),
+            skipped: Some(Box::new(SkippedNumbers::new(key))),
             ..Self::new()
         }
     }
