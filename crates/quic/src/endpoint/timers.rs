@@ -20,7 +20,7 @@ const LEVELS: usize = 11;
 /// In a slot with fewer entries the earliest is looked for; else the slot's start stands for all.
 const EXACT_BELOW: usize = 16;
 
-/// A connection whose time was reached and that waits for this much longer has gone quiet.
+/// A connection that nobody touched for this long, and that waits for as long again, has gone quiet.
 const QUIET_NANOS: u64 = 1_000_000_000;
 
 /// End of a list.
@@ -37,7 +37,7 @@ const NEVER: u64 = u64::MAX;
 pub(super) enum Expired {
     /// Its deadline has passed.
     Due(ConnectionHandle),
-    /// It was filed here, but waits for something far away: a time to tidy it up.
+    /// Nobody touched it for a second, and it waits for something far away: a time to tidy it up.
     Quiet(ConnectionHandle),
 }
 
@@ -52,6 +52,8 @@ struct Record {
     previous: u32,
     generation: u32,
     list: u16,
+    /// Its time was reached, it waits for something far away, and nobody has touched it since.
+    untouched: bool,
 }
 
 impl Record {
@@ -62,7 +64,13 @@ impl Record {
         previous: NIL,
         generation: 0,
         list: UNFILED,
+        untouched: false,
     };
+
+    /// Its deadline is far away at `now`.
+    fn waits_long(&self, now: u64) -> bool {
+        self.deadline.saturating_sub(now) >= QUIET_NANOS
+    }
 }
 
 #[derive(Debug)]
@@ -107,6 +115,7 @@ impl DeadlineQueue {
         }
         let record = &mut self.records[index];
         record.generation = handle.generation;
+        record.untouched = false;
         let Some(deadline) = deadline else {
             record.deadline = NEVER;
             if record.list != UNFILED {
@@ -129,17 +138,22 @@ impl DeadlineQueue {
         }
     }
 
-    /// After it was due at `now`: what waits for something far away is to be shown as quiet soon.
+    /// After it was due at `now`: what waits for something far away is looked at again soon.
     pub(super) fn look_again(&mut self, handle: ConnectionHandle, now: Time) {
         let soon = now.as_nanos().saturating_add(QUIET_NANOS);
         let Some(record) = self.records.get(handle.index as usize) else {
             return;
         };
-        let far = record.deadline.saturating_sub(soon) >= QUIET_NANOS;
-        if record.list != UNFILED && record.filed > soon && far {
+        if record.list != UNFILED && record.filed > soon && record.waits_long(soon) {
             self.unlink(handle.index);
-            self.file(handle.index, soon);
+            self.watch(handle.index, soon);
         }
+    }
+
+    /// Files it before its deadline, to see whether anybody touches it until then.
+    fn watch(&mut self, index: u32, at: u64) {
+        self.file(index, at);
+        self.records[index as usize].untouched = true;
     }
 
     /// A time not later than the earliest deadline; `None` if there is none.
@@ -167,6 +181,7 @@ impl DeadlineQueue {
                     record.deadline = NEVER;
                     return Some(Expired::Due(handle));
                 }
+                record.untouched = false;
                 self.file(index, deadline);
                 return Some(Expired::Quiet(handle));
             }
@@ -191,9 +206,12 @@ impl DeadlineQueue {
             let following = record.next;
             record.list = UNFILED;
             let (deadline, filed) = (record.deadline, record.filed);
-            let quiet = deadline > filed && deadline.saturating_sub(now) >= QUIET_NANOS;
-            if deadline <= now || quiet {
+            let idle = deadline > filed && record.waits_long(now);
+            if deadline <= now || (idle && record.untouched) {
                 self.link(index, DUE);
+            } else if idle && record.waits_long(now.saturating_add(QUIET_NANOS)) {
+                // Memory is given back once nobody needs it, not between two messages.
+                self.watch(index, now + QUIET_NANOS);
             } else {
                 self.file(index, deadline);
             }

@@ -177,7 +177,7 @@ fn ten_thousand_idle_timeouts_cost_few_early_wakes() {
 }
 
 #[test]
-fn a_connection_that_waits_for_something_far_away_is_shown_once() {
+fn a_connection_that_nobody_touches_for_a_second_is_shown_once() {
     let mut queue = DeadlineQueue::default();
     let second = |n: u64| Time::from_nanos(n * 1_000_000_000);
     let [quiet, busy] = [handle(0, 0), handle(1, 0)];
@@ -186,9 +186,10 @@ fn a_connection_that_waits_for_something_far_away_is_shown_once() {
     }
     queue.set(quiet, Some(second(30)));
     queue.set(busy, Some(second(1) + Duration::from_millis(25)));
-    assert_eq!(queue.pop(second(1)), Some(Expired::Quiet(quiet)));
+    // Its time is reached, which says nothing of the second to come.
     assert_eq!(queue.pop(second(1)), None);
     assert_eq!(queue.pop(second(2)), Some(Expired::Due(busy)));
+    assert_eq!(queue.pop(second(2)), Some(Expired::Quiet(quiet)));
     assert_eq!(queue.pop(second(4)), None);
     assert_eq!(queue.next(), Some(second(30)));
     // As after one that was due and then waits.
@@ -197,4 +198,19 @@ fn a_connection_that_waits_for_something_far_away_is_shown_once() {
     assert_eq!(queue.pop(second(6)), None);
     assert_eq!(queue.next(), Some(second(30)));
     assert_eq!(queue.pop(second(30)), Some(Expired::Due(quiet)));
+}
+
+#[test]
+fn a_connection_that_is_touched_now_and_then_is_never_shown() {
+    let mut queue = DeadlineQueue::default();
+    let one = handle(0, 0);
+    for message in 0..1000 {
+        let now = Time::ZERO + Duration::from_millis(100 * message);
+        // A probe timer, which the acknowledgement stops, then the idle timeout alone.
+        queue.set(one, Some(now + Duration::from_millis(30)));
+        queue.set(one, Some(now + Duration::from_secs(30)));
+        for ms in 0..100 {
+            assert_eq!(queue.pop(now + Duration::from_millis(ms)), None);
+        }
+    }
 }
