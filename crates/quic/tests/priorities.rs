@@ -2,9 +2,13 @@
 
 mod common;
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use common::{CLIENT, Options, Pair, SERVER, delay, ms, pattern, readable, secs};
-use towline_quic::{Direction, Event, StreamId, TransportConfig, WriteError};
+use towline_quic::{
+    DatagramMeta, Direction, Event, StreamId, TrainBuf, TransportConfig, WriteError,
+};
 use towline_sim::{LinkConfig, LossModel};
 use towline_wire::Frame;
 
@@ -89,21 +93,150 @@ fn equals_take_turns_and_the_less_urgent_starve_until_they_are_done() {
     let seen = std::sync::Arc::clone(&sent);
     let _watch = pair.watch(CLIENT, move |f| {
         if let Frame::Stream(s) = f {
-            seen.lock().unwrap().push(s.id);
+            seen.lock().unwrap().push((s.id, s.data.len()));
         }
         false
     });
     finish_order(&mut pair, 3);
     let sent = sent.lock().unwrap();
-    let first_lower = sent.iter().position(|id| *id == lower).unwrap();
-    let before = &sent[..first_lower];
-    for id in equals {
-        assert!(!sent[first_lower..].contains(&id), "{id:?} after the lower");
-        let share = before.iter().filter(|sent| **sent == id).count();
-        assert!(2 * share + 8 > before.len(), "{share} of {}", before.len());
+    let first_lower = sent.iter().position(|(id, _)| *id == lower).unwrap();
+    let (before, after) = sent.split_at(first_lower);
+    let mut bytes = [0; 2];
+    for (id, len) in before {
+        bytes[usize::from(*id == equals[1])] += len;
+        assert!(bytes[0].abs_diff(bytes[1]) <= TURN + 1500, "{bytes:?}");
     }
-    let turns = before.windows(2).filter(|w| w[0] != w[1]).count();
-    assert!(turns + 20 > before.len(), "{turns} of {}", before.len());
+    for id in equals {
+        assert!(
+            after.iter().all(|sent| sent.0 != id),
+            "{id:?} after the lower"
+        );
+    }
+}
+
+/// Most bytes of a turn.
+const TURN: usize = 16 << 10;
+
+#[test]
+fn on_a_slow_path_a_turn_is_a_packet() {
+    let mut pair = Pair::connected(Options {
+        tls: readable().tls,
+        ..slow(4, LossModel::None)
+    });
+    let ids: Vec<StreamId> = (0..10).map(|_| open(&mut pair, 0, 50_000)).collect();
+    let sent = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seen = std::sync::Arc::clone(&sent);
+    let _watch = pair.watch(CLIENT, move |f| {
+        if let Frame::Stream(s) = f {
+            seen.lock().unwrap().push(s.id);
+        }
+        false
+    });
+    finish_order(&mut pair, ids.len());
+    let sent = sent.lock().unwrap();
+    let turns = sent.windows(2).filter(|w| w[0] != w[1]).count();
+    assert!(turns + 20 > sent.len(), "{turns} of {}", sent.len());
+}
+
+/// What a reader of many streams saw.
+struct Carried {
+    packets: u64,
+    readable: usize,
+    /// Bytes of each stream when the first one ended.
+    at_first_end: Vec<usize>,
+}
+
+/// Carries whole trains; the server reads what it is told of after each, until all streams end.
+fn carry_trains(pair: &mut Pair, streams: usize) -> Carried {
+    let (mut train, mut bytes) = (TrainBuf::new(), Vec::new());
+    let mut got: BTreeMap<StreamId, Vec<u8>> = BTreeMap::new();
+    let (mut readable, mut ended, mut at_first_end) = (0, 0, Vec::new());
+    let before = pair.server().stats().packets_received;
+    let mut from = SERVER;
+    while ended < streams {
+        from = 1 - from;
+        let to = 1 - from;
+        while let Some(transmit) = {
+            let now = pair.now;
+            pair.hosts[from].endpoint.poll_transmit(now, &mut train)
+        } {
+            bytes.clear();
+            bytes.extend_from_slice(train.filled());
+            let meta = DatagramMeta {
+                remote: pair.hosts[from].address,
+                local_ip: None,
+                ecn: transmit.ecn,
+                stride: transmit.segment_size,
+            };
+            let (now, endpoint) = (pair.now, &mut pair.hosts[to].endpoint);
+            endpoint.handle_datagrams(now, meta, &mut bytes);
+            let events: Vec<_> = std::iter::from_fn(|| endpoint.poll_event()).collect();
+            for (_, event) in events {
+                let Event::Readable(id) = event else { continue };
+                readable += 1;
+                let got = got.entry(id).or_default();
+                ended += usize::from(pair.read_available(SERVER, id, got));
+            }
+            if ended > 0 && at_first_end.is_empty() {
+                at_first_end = got.values().map(Vec::len).collect();
+            }
+        }
+        pair.now += ms(1);
+        let now = pair.now;
+        pair.hosts[from].endpoint.handle_timeout(now);
+    }
+    assert!(got.values().all(|got| *got == pattern(got.len())));
+    Carried {
+        packets: pair.server().stats().packets_received - before,
+        readable,
+        at_first_end,
+    }
+}
+
+/// A client that takes all there is to send at once.
+fn roomy() -> Options {
+    Options {
+        client: TransportConfig {
+            send_buffer: 16 << 20,
+            stream_send_buffer: 16 << 20,
+            ..TransportConfig::default()
+        },
+        ..Options::default()
+    }
+}
+
+#[test]
+fn on_a_fast_path_what_arrives_of_a_stream_arrives_together() {
+    let one = {
+        let mut pair = Pair::connected(roomy());
+        open(&mut pair, 0, 4_000_000);
+        carry_trains(&mut pair, 1)
+    };
+    let mut pair = Pair::connected(roomy());
+    for _ in 0..64 {
+        open(&mut pair, 0, 62_500);
+    }
+    let many = carry_trains(&mut pair, 64);
+    let share = |carried: &Carried| 1000.0 * carried.readable as f64 / carried.packets as f64;
+    println!(
+        "events a 1000 packets: 64 streams {}, one {}",
+        share(&many),
+        share(&one)
+    );
+    assert!(share(&many) < 150.0 && share(&one) < 60.0);
+}
+
+#[test]
+fn ten_streams_have_brought_nearly_the_same_when_the_first_ends() {
+    let mut pair = Pair::connected(roomy());
+    for _ in 0..10 {
+        open(&mut pair, 0, 1_000_000);
+    }
+    let got = carry_trains(&mut pair, 10).at_first_end;
+    let mean = got.iter().sum::<usize>() as f64 / got.len() as f64;
+    let variance = |n: &usize| (*n as f64 - mean).powi(2);
+    let deviation = (got.iter().map(variance).sum::<f64>() / got.len() as f64).sqrt();
+    assert!(deviation / mean <= 0.02, "{got:?}");
 }
 
 #[test]

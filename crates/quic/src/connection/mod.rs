@@ -344,8 +344,8 @@ impl Connection {
     ///
     /// Takes effect with the next packet, for what was written before too, retransmissions
     /// included. While a stream can send (it has data, and credit for it), streams of lower
-    /// priority send nothing: they starve for as long as that lasts. Equals take turns, one frame
-    /// each. Datagrams and control frames go before stream data whatever its priority.
+    /// priority send nothing: they starve for as long as that lasts. Equals take turns: of what the
+    /// path carries in a millisecond, at least a frame and about 16 KB at most. Datagrams and control frames go before stream data whatever its priority.
     ///
     /// # Errors
     /// `ClosedStream` when the sending half is over.

@@ -56,8 +56,13 @@ impl Connection {
         let rtt = self.recovery.rtt();
         let smoothed = rtt.smoothed();
         let min = rtt.min().unwrap_or(smoothed);
+        let round_trip = RoundTrip {
+            smoothed,
+            min,
+            window: self.recovery.congestion_window(),
+        };
         self.streams
-            .write_frames(now, RoundTrip { smoothed, min }, w, &mut self.events);
+            .write_frames(now, round_trip, w, &mut self.events);
         if self.ping_pending && w.remaining() >= PING_LEN {
             self.ping_pending = false;
             if !w.ack_eliciting {

@@ -8,12 +8,30 @@ use std::time::Duration;
 
 use towline_wire::Time;
 
-/// The round trip as auto-tuning sees it.
+/// Most bytes of one stream before the next has its turn: a quarter of a train. What arrives
+/// together is one event for its reader.
+const MAX_TURN: u64 = 16 << 10;
+
+/// How long a turn may last on a slow path.
+const TURN_TIME: Duration = Duration::from_millis(1);
+
+/// The round trip as auto-tuning and turns see it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RoundTrip {
     pub(crate) smoothed: Duration,
     /// The shortest seen; the smoothed one where there is none.
     pub(crate) min: Duration,
+    /// The congestion window, bytes: what the path takes in one.
+    pub(crate) window: u64,
+}
+
+impl RoundTrip {
+    /// Bytes of a stream's turn: what the path carries in [`TURN_TIME`], at most [`MAX_TURN`].
+    pub(crate) fn turn(&self) -> u64 {
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let carried = self.window.saturating_mul(nanos(TURN_TIME)) / nanos(self.smoothed).max(1);
+        carried.min(MAX_TURN)
+    }
 }
 
 /// Credit the peer gave us for the whole connection.
@@ -243,6 +261,7 @@ mod tests {
         let round_trip = RoundTrip {
             smoothed: rtt,
             min: rtt,
+            window: 0,
         };
         let mut c = ReceiveCredit::new(1000, 3000);
         c.on_received(Time::ZERO);
@@ -255,6 +274,25 @@ mod tests {
         assert_eq!(c.update(Time::ZERO + 2 * rtt, round_trip), 4800);
         c.consume(2000);
         assert_eq!(c.update(Time::ZERO + 30 * rtt, round_trip), 6800);
+    }
+
+    #[test]
+    fn a_turn_is_what_the_path_carries_in_a_millisecond_and_at_most_a_quarter_train() {
+        let turn = |window, micros| {
+            let smoothed = Duration::from_micros(micros);
+            let min = smoothed;
+            RoundTrip {
+                smoothed,
+                min,
+                window,
+            }
+            .turn()
+        };
+        assert_eq!(turn(12_000, 20_000), 600);
+        assert_eq!(turn(200_000, 20_000), 10_000);
+        assert_eq!(turn(2_000_000, 20_000), MAX_TURN);
+        assert_eq!(turn(12_000, 0), MAX_TURN);
+        assert_eq!(turn(u64::MAX, u64::MAX), 0);
     }
 
     #[test]
@@ -284,6 +322,7 @@ mod tests {
             let waiting = RoundTrip {
                 smoothed: ms(c.window / 100),
                 min: ms(1),
+                window: 0,
             };
             c.update(now, waiting);
             largest = c.window.max(largest);
@@ -301,6 +340,7 @@ mod tests {
         let longer = RoundTrip {
             smoothed: ms(165),
             min: ms(10),
+            window: 0,
         };
         let mut c = ReceiveCredit::new(1 << 20, 4 << 20);
         c.on_received(Time::ZERO);

@@ -2,7 +2,8 @@
 //!
 //! State exists only for streams that carried something: permission for thousands costs a
 //! counter. Frames go to the half they belong to; streams with data wait in `turns`: the highest
-//! priority first, round robin inside it, one frame a turn. Called by `dispatch`, `schedule`, `delivery` and the public API.
+//! priority first, round robin inside it, as much a turn as the path carries in a millisecond.
+//! Called by `dispatch`, `schedule`, `delivery` and the public API.
 //!
 //! One file because it is one table: every call here looks a stream up, lets its half act, and
 //! settles what that means for the limits, the credit and the queues that all streams share.
@@ -827,7 +828,7 @@ impl Streams {
         if self.has_control() {
             self.write_all_control(now, rtt, w);
         }
-        self.write_data(w, events);
+        self.write_data(rtt, w, events);
     }
 
     /// Whether anything but STREAM frames waits.
@@ -936,8 +937,8 @@ impl Streams {
         true
     }
 
-    /// STREAM frames, one a stream in turn.
-    fn write_data(&mut self, w: &mut PacketWriter<'_, '_>, events: &mut Events) {
+    /// STREAM frames of one stream after the other, each for its turn.
+    fn write_data(&mut self, rtt: RoundTrip, w: &mut PacketWriter<'_, '_>, events: &mut Events) {
         loop {
             // One more for each frame: what waits is as urgent as what is ready.
             if self.can_draw_waiting()
@@ -968,7 +969,8 @@ impl Streams {
                     events.push(Event::Writable(id));
                 }
                 if s.can_send(self.send_credit.available()) {
-                    self.ready.rotate();
+                    let len = used.credit + used.retransmitted;
+                    self.ready.spend(len, || rtt.turn());
                     continue;
                 }
             }

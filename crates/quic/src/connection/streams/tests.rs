@@ -55,6 +55,7 @@ fn packet(streams: &mut Streams) -> Vec<(StreamId, u32)> {
     let rtt = RoundTrip {
         smoothed: std::time::Duration::from_millis(10),
         min: std::time::Duration::from_millis(10),
+        window: 0,
     };
     let (mut bytes, mut frames) = ([0; 1200], Vec::new());
     let mut writer = towline_wire::Writer::new(&mut bytes);

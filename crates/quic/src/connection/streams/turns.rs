@@ -2,7 +2,8 @@
 //!
 //! Used by `Streams` for the streams that can send and for the writers that wait for memory. The
 //! highest priority present has a queue of its own, so that a connection whose streams are all
-//! equally urgent never touches the others. An entry knows nothing of the stream behind it.
+//! equally urgent never touches the others. An entry knows nothing of the stream behind it. A turn
+//! lasts for a number of bytes, so that its data arrives together.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -16,6 +17,8 @@ pub(crate) struct Turns {
     priority: i32,
     /// The others; no queue is empty.
     later: BTreeMap<i32, VecDeque<StreamId>>,
+    /// Whose turn began last, and the bytes it has left.
+    turn: Option<(StreamId, u64)>,
 }
 
 impl Turns {
@@ -44,10 +47,24 @@ impl Turns {
         self.first.push_back(id);
     }
 
-    /// The front goes behind its equals.
-    pub(crate) fn rotate(&mut self) {
-        if self.first.len() > 1 {
+    /// The front sent `len` bytes and has more: at the end of its turn, which is `turn` bytes
+    /// long, it goes behind its equals.
+    pub(crate) fn spend(&mut self, len: u64, turn: impl FnOnce() -> u64) {
+        let Some(front) = self.front() else { return };
+        if self.first.len() == 1 {
+            // With nobody to share with, turns neither begin nor end.
+            self.turn = None;
+            return;
+        }
+        let left = match self.turn {
+            Some((id, left)) if id == front => left,
+            _ => turn(),
+        };
+        let left = left.saturating_sub(len);
+        self.turn = Some((front, left));
+        if left == 0 {
             self.first.rotate_left(1);
+            self.turn = None;
         }
     }
 
@@ -146,7 +163,7 @@ mod tests {
                     }
                     _ if model.is_empty() => {}
                     3 if next(2) == 0 => {
-                        turns.rotate();
+                        turns.spend(1, || 1);
                         let i = front(&model).unwrap();
                         model[i].1 = step;
                     }
