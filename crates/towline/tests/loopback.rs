@@ -561,6 +561,51 @@ async fn reset_and_stop_carry_their_codes() {
 }
 
 #[tokio::test]
+async fn waiting_to_be_stopped_ends_when_this_side_resets() {
+    let pair = Pair::new().await;
+    let mut send = pair.near.open_uni().await.unwrap();
+    send.write_all(b"x").await.unwrap();
+    send.reset(6);
+    assert_eq!(within(send.stopped()).await, Ok(None));
+    // Also when the peer knows, and the engine has forgotten the stream.
+    let mut recv = within(pair.far.accept_uni()).await.unwrap();
+    let error = within(recv.read_to_end(100)).await.unwrap_err();
+    assert_eq!(error, ReadToEndError::Read(ReadError::Reset(6)));
+    settled(&pair).await;
+    assert_eq!(send.priority(), None);
+    assert_eq!(within(send.stopped()).await, Ok(None));
+}
+
+#[tokio::test]
+async fn a_stop_from_before_the_stream_was_accepted_is_told() {
+    let pair = Pair::new().await;
+    let (mut send, mut recv) = pair.near.open_bi().await.unwrap();
+    send.write_all(b"x").await.unwrap();
+    recv.stop(9);
+    settled(&pair).await;
+    let (mut far_send, _far_recv) = within(pair.far.accept_bi()).await.unwrap();
+    // The peer has acknowledged the reset that answered it.
+    assert_eq!(far_send.priority(), None);
+    assert_eq!(within(far_send.stopped()).await, Ok(Some(9)));
+    let stopped = Err(WriteError::Stopped(9));
+    assert_eq!(within(far_send.write_all(b"y")).await, stopped);
+    assert_eq!(within(far_send.finished()).await, stopped);
+}
+
+/// What one end said so far has come to the other, and back that it has.
+async fn settled(pair: &Pair) {
+    for _ in 0..3 {
+        for (from, to) in [(&pair.near, &pair.far), (&pair.far, &pair.near)] {
+            let mut send = from.open_uni().await.unwrap();
+            send.write_all(b"a message").await.unwrap();
+            send.finish().unwrap();
+            let mut recv = within(to.accept_uni()).await.unwrap();
+            within(recv.read_to_end(100)).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
 async fn finished_means_acknowledged() {
     let pair = Pair::new().await;
     let mut send = pair.near.open_uni().await.unwrap();

@@ -246,7 +246,9 @@ impl Connection {
                 match (id, &entry.error, entry.handle) {
                     (Some(id), _, _) => {
                         if direction == Direction::Bidirectional {
-                            entry.send.insert(id, Default::default());
+                            entry.accepted_bi = id.index() + 1;
+                            // The peer may have asked to stop already.
+                            entry.send.entry(id).or_default();
                         }
                         Poll::Ready((Ok(id), Change::None))
                     }

@@ -113,6 +113,8 @@ pub(super) struct Entry {
     /// Tasks that wait, for whatever; most connections have one or two.
     waiting: Vec<Waiting>,
     next_key: u64,
+    /// Bidirectional streams of the peer's that were accepted.
+    pub(super) accepted_bi: u64,
     pub(super) send: HashMap<StreamId, SendSlot>,
     /// Readers that found nothing.
     pub(super) recv: HashMap<StreamId, Waker>,
@@ -130,6 +132,7 @@ impl Entry {
             remains: None,
             waiting: Vec::new(),
             next_key: 0,
+            accepted_bi: 0,
             send: HashMap::new(),
             recv: HashMap::new(),
         }
@@ -431,6 +434,11 @@ impl Dispatch for Registry {
                     }
                 }
                 Event::Stopped { id, error_code } => {
+                    let side = endpoint.connection(handle).map(Engine::side);
+                    if side != Some(id.initiator()) && id.index() >= entry.accepted_bi {
+                        // Told again when it is accepted, when the engine may have forgotten it.
+                        entry.send.entry(id).or_default();
+                    }
                     if let Some(slot) = entry.send.get_mut(&id) {
                         slot.stopped.get_or_insert(error_code);
                         wake.extend(slot.writable.take());

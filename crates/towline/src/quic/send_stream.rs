@@ -118,7 +118,7 @@ impl SendStream {
         let id = self.id;
         self.reference.with(|engine, entry| {
             let result = with_engine(engine, entry, |engine| engine.set_priority(id, priority));
-            (result.map_err(|error| outward(error, entry)), Change::None)
+            (result.map_err(|error| outward(error, entry, id)), Change::None)
         })
     }
 
@@ -172,7 +172,7 @@ impl SendStream {
             } else {
                 Change::None
             };
-            (result.map_err(|error| outward(error, entry)), change)
+            (result.map_err(|error| outward(error, entry, id)), change)
         });
         if result.is_ok() {
             self.state = State::Finished;
@@ -221,14 +221,14 @@ impl SendStream {
                 Err(engine::WriteError::ClosedStream)
                 | Err(engine::WriteError::Blocked)
                 | Ok(_) => Poll::Pending,
-                Err(error) => Poll::Ready(Err(outward(error, entry))),
+                Err(error) => Poll::Ready(Err(outward(error, entry, id))),
             }
         })
         .await
     }
 
     /// Waits until the peer asks to stop, and returns its code; `None` if the stream
-    /// was delivered to its end instead.
+    /// was delivered to its end instead, or this side has [reset](Self::reset) it.
     ///
     /// Cancel safe.
     ///
@@ -236,11 +236,13 @@ impl SendStream {
     /// When the connection is over.
     pub async fn stopped(&mut self) -> Result<Option<u64>, ConnectionError> {
         let id = self.id;
+        // The peer has nothing to ask for any more, and the engine forgets the stream.
+        let was_reset = self.state == State::Reset;
         self.watch(|engine, entry, slot| {
             if let Some(code) = slot.stopped {
                 return Poll::Ready(Ok(Some(code)));
             }
-            if slot.finished {
+            if slot.finished || was_reset {
                 return Poll::Ready(Ok(None));
             }
             match with_engine(engine, entry, |engine| engine.write_slice(id, &[])) {
@@ -306,7 +308,7 @@ impl SendStream {
                     ((Poll::Pending, replaced), Change::None)
                 }
                 Err(error) => {
-                    let error = outward(error, entry);
+                    let error = outward(error, entry, id);
                     ((Poll::Ready(Err(error)), None), Change::None)
                 }
             }
@@ -327,10 +329,14 @@ fn with_engine<R>(
     }
 }
 
-fn outward(error: engine::WriteError, entry: &Entry) -> WriteError {
+fn outward(error: engine::WriteError, entry: &Entry, id: StreamId) -> WriteError {
     match error {
         engine::WriteError::Stopped(code) => WriteError::Stopped(code),
-        engine::WriteError::ClosedStream => WriteError::ClosedStream,
+        // The engine forgets a stopped stream once the peer has its reset.
+        engine::WriteError::ClosedStream => match entry.send.get(&id).and_then(|s| s.stopped) {
+            Some(code) => WriteError::Stopped(code),
+            None => WriteError::ClosedStream,
+        },
         engine::WriteError::MissingBytes => WriteError::MissingBytes,
         engine::WriteError::ConnectionLost(error) => WriteError::ConnectionLost(error),
         // Callers wait on `Blocked`; only an ended connection could bring it here.
