@@ -4,9 +4,10 @@ mod common;
 
 use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -822,6 +823,72 @@ async fn a_stream_refused_asks_the_peer_for_more_at_once() {
     tokio::time::sleep(SECOND / 5).await;
     let more = tokio::time::timeout(5 * SECOND, pair.near.open_uni()).await;
     more.expect("the peer was not asked").unwrap();
+}
+
+/// Counts how often a future is polled.
+struct Polled<'a, F>(F, &'a AtomicUsize);
+
+impl<F: Future + Unpin> Future for Polled<'_, F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        Pin::new(&mut self.0).poll(cx)
+    }
+}
+
+#[tokio::test]
+async fn tasks_that_wait_for_streams_are_woken_once_each_in_the_order_they_came() {
+    const TASKS: usize = 1000;
+    const PERMITTED: usize = 10;
+    let (config, mut server) = configs(&options());
+    server.transport = Arc::new(towline::engine::TransportConfig {
+        max_concurrent_uni_streams: PERMITTED as u64,
+        ..Default::default()
+    });
+    let server = Endpoint::server(loopback(), server).unwrap();
+    let client = Endpoint::client(loopback()).unwrap();
+    let connect = client.connect(server.local_addr(), "localhost", &config);
+    let (near, far) = within(async { tokio::join!(connect, server.accept()) }).await;
+    let (near, far) = (near.unwrap(), far.unwrap());
+    let polls: [Arc<AtomicUsize>; 2] = Default::default();
+    let order: [Arc<Mutex<Vec<usize>>>; 2] = Default::default();
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..TASKS {
+        let (far, polls, order) = (far.clone(), Arc::clone(&polls[1]), Arc::clone(&order[1]));
+        tasks.spawn(async move {
+            let accept = Polled(Box::pin(far.accept_uni()), &polls);
+            let mut recv = accept.await.unwrap();
+            order.lock().unwrap().push(task);
+            recv.read_to_end(9).await.unwrap();
+        });
+    }
+    for task in 0..TASKS {
+        let (near, polls, order) = (near.clone(), Arc::clone(&polls[0]), Arc::clone(&order[0]));
+        tasks.spawn(async move {
+            let mut open = Polled(Box::pin(near.open_uni()), &polls);
+            if task > PERMITTED && task % 10 == 7 {
+                // Gives up while it waits.
+                let once = |cx: &mut Context<'_>| Poll::Ready(Pin::new(&mut open).poll(cx));
+                assert!(std::future::poll_fn(once).await.is_pending());
+                tokio::task::yield_now().await;
+                drop(open);
+                let mut send = near.open_uni().await.unwrap();
+                return send.finish().unwrap();
+            }
+            let mut send = open.await.unwrap();
+            order.lock().unwrap().push(task);
+            send.finish().unwrap();
+        });
+    }
+    within(async { while tasks.join_next().await.map(Result::unwrap).is_some() {} }).await;
+    let polls = polls.map(|polls| polls.load(Ordering::Relaxed));
+    println!("{TASKS} tasks opened and as many accepted: {polls:?} polls");
+    for order in order {
+        assert!(order.lock().unwrap().is_sorted());
+    }
+    // Once to get in line and once to get a stream, but for those who found one or gave up.
+    assert!(polls[0] <= 2 * TASKS && polls[1] <= 2 * TASKS, "{polls:?}");
 }
 
 #[tokio::test]

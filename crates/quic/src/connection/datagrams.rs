@@ -92,6 +92,24 @@ impl Datagrams {
         Ok(())
     }
 
+    /// Datagrams of the largest size that there is room for.
+    pub(crate) fn queueable(&self, room: usize) -> usize {
+        let free = self.outgoing_cap.saturating_sub(self.outgoing_bytes);
+        let places = MAX_QUEUED_DATAGRAMS.saturating_sub(self.outgoing.len());
+        self.max_len(room)
+            .map_or(0, |max| places.min(free / max.max(1)))
+    }
+
+    /// Somebody waits for room.
+    pub(crate) fn await_room(&mut self) {
+        self.refused = true;
+    }
+
+    /// Datagrams that wait to be read.
+    pub(crate) fn received(&self) -> usize {
+        self.incoming.len()
+    }
+
     pub(crate) fn has_pending(&self) -> bool {
         !self.outgoing.is_empty()
     }

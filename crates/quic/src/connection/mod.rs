@@ -299,6 +299,26 @@ impl Connection {
         self.streams.open(direction)
     }
 
+    /// How many streams can be opened now.
+    pub fn openable(&self, direction: Direction) -> u64 {
+        if self.lifecycle.is_established() {
+            self.streams.openable(direction)
+        } else {
+            0
+        }
+    }
+
+    /// Says that more streams are wanted than can be opened, as an [`open`](Self::open) that was
+    /// refused: `Event::StreamsAvailable` follows once the peer permits more.
+    pub fn await_streams(&mut self, direction: Direction) {
+        self.streams.await_streams(direction);
+    }
+
+    /// How many streams of the peer's wait to be accepted.
+    pub fn acceptable(&self, direction: Direction) -> u64 {
+        self.streams.acceptable(direction)
+    }
+
     /// The next stream the peer opened.
     pub fn accept(&mut self, direction: Direction) -> Option<StreamId> {
         self.streams.accept(direction)
@@ -454,6 +474,22 @@ impl Connection {
         self.alive().map_err(SendDatagramError::ConnectionLost)?;
         let room = self.datagram_room();
         self.datagrams.send(data, room)
+    }
+
+    /// How many datagrams of the largest size the send queue has room for; 0 if the peer takes none.
+    pub fn queueable_datagrams(&self) -> usize {
+        self.datagrams.queueable(self.datagram_room())
+    }
+
+    /// Says that a datagram waits for room, as a [`send_datagram`](Self::send_datagram) that found
+    /// the queue full: `Event::DatagramSendable` follows once half of it has left.
+    pub fn await_datagram_room(&mut self) {
+        self.datagrams.await_room();
+    }
+
+    /// How many datagrams received wait to be read.
+    pub fn received_datagrams(&self) -> usize {
+        self.datagrams.received()
     }
 
     /// The oldest datagram received.

@@ -8,7 +8,7 @@ use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,8 +20,9 @@ use towline_quic::{
 use towline_wire::{Direction, StreamId};
 
 use super::recv_stream::RecvStream;
-use super::registry::{Entry, Registry, Remains, Wish, WishKey};
+use super::registry::{Entry, Registry, Remains, Wish};
 use super::send_stream::SendStream;
+use super::waiters::WaiterKey;
 use crate::io::{Change, Handle};
 
 /// One share in a connection; the last one to go closes it.
@@ -107,11 +108,11 @@ impl Drop for Reference {
     }
 }
 
-/// A registration that is taken back when its future is dropped.
+/// A place in a line that is given up when its future is dropped.
 struct Waiting<'a> {
     reference: &'a Reference,
     wish: Wish,
-    key: Option<WishKey>,
+    key: Option<WaiterKey>,
 }
 
 impl Waiting<'_> {
@@ -125,18 +126,32 @@ impl Waiting<'_> {
             wish,
             key,
         } = self;
-        let (result, _replaced) = reference.with(|engine, entry| match attempt(engine, entry) {
-            Poll::Ready((result, change)) => ((Poll::Ready(result), None), change),
-            Poll::Pending => {
+        let (result, _replaced, wake) = reference.with(|mut engine, entry| {
+            let supply = engine.as_deref().and_then(|engine| wish.supply(engine));
+            let in_turn = supply.is_none_or(|supply| entry.may_take(*wish, *key, supply));
+            let mut wake = Vec::new();
+            if !in_turn {
                 let replaced = entry.register(*wish, key, cx.waker());
-                // A refused stream makes the engine ask the peer for more (RFC 9000 §19.14).
-                let change = match wish {
-                    Wish::OpenBi | Wish::OpenUni => Change::Made,
-                    _ => Change::None,
-                };
-                ((Poll::Pending, replaced), change)
+                return ((Poll::Pending, replaced, wake), Change::None);
+            }
+            match attempt(engine.as_deref_mut(), entry) {
+                Poll::Ready((result, change)) => {
+                    let key = key.take();
+                    let left = key.and_then(|key| entry.leave(*wish, key, engine, &mut wake));
+                    ((Poll::Ready(result), left, wake), change)
+                }
+                Poll::Pending => {
+                    let replaced = entry.register(*wish, key, cx.waker());
+                    // A refused stream makes the engine ask the peer for more (RFC 9000 §19.14).
+                    let change = match wish {
+                        Wish::OpenBi | Wish::OpenUni => Change::Made,
+                        _ => Change::None,
+                    };
+                    ((Poll::Pending, replaced, wake), change)
+                }
             }
         });
+        wake_all(wake);
         result
     }
 }
@@ -144,10 +159,21 @@ impl Waiting<'_> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if let Some(key) = self.key {
-            let _removed = self
-                .reference
-                .with(|_, entry| (entry.unregister(key), Change::None));
+            let wish = self.wish;
+            let (_left, wake) = self.reference.with(|engine, entry| {
+                let mut wake = Vec::new();
+                let left = entry.leave(wish, key, engine, &mut wake);
+                ((left, wake), Change::None)
+            });
+            wake_all(wake);
         }
+    }
+}
+
+/// Wakes tasks once the lock has been released.
+pub(super) fn wake_all(wake: Vec<Waker>) {
+    for waker in wake {
+        waker.wake();
     }
 }
 

@@ -12,16 +12,16 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::Poll;
+use std::task::{Poll, Waker};
 
 use towline_quic::{ClientConfig, EndpointConfig, EndpointStats, ServerConfig};
 use tracing::Instrument;
 
-use super::connection::{Connection, Reference};
+use super::connection::{Connection, Reference, wake_all};
 use super::driver::Driver;
 use super::error::ConnectError;
 use super::registry::Registry;
-use super::waiters::{WaiterKey, Waiters};
+use super::waiters::WaiterKey;
 use crate::io::{
     Change, Handle, SocketInfo, SocketOptions, SocketStats, UdpSocket, bind_shards, machine_memory,
     shard_group,
@@ -152,13 +152,17 @@ impl Endpoint {
     /// ones are closed.
     pub async fn accept(&self) -> Option<Connection> {
         let shards = &self.share.shards;
-        let mut waiting = Waiting::new(shards, |registry| &mut registry.acceptors);
+        let mut waiting = Waiting::new(shards, |registry, key, wake| {
+            let left = registry.acceptors.leave(key);
+            registry.call_acceptors(wake);
+            left
+        });
         let (shard, slot, remote) = poll_fn(|cx| {
             let mut open = false;
             for index in self.share.accepting.next(shards.len()) {
                 let key = &mut waiting.keys[index];
                 let (taken, _replaced) = shards[index].with(|_, registry| {
-                    let result = match registry.pop_accepted() {
+                    let result = match registry.pop_accepted(*key) {
                         Some(slot) => (Some((slot, registry.entry(slot).remote)), None),
                         None if registry.closed.is_some() || registry.stopped => (None, None),
                         None => {
@@ -213,7 +217,7 @@ impl Endpoint {
     /// A closed connection takes three probe timeouts more to be gone (RFC 9000 §10.2).
     pub async fn wait_idle(&self) {
         let shards = &self.share.shards;
-        let mut waiting = Waiting::new(shards, |registry| &mut registry.idlers);
+        let mut waiting = Waiting::new(shards, |registry, key, _| registry.idlers.leave(key));
         poll_fn(|cx| {
             for (shard, key) in shards.iter().zip(&mut waiting.keys) {
                 let (busy, _replaced) = shard.with(|endpoint, registry| {
@@ -297,18 +301,21 @@ impl fmt::Debug for Endpoint {
     }
 }
 
-/// Registrations with the waiters of all shards, taken back when their future is dropped.
+/// Places in the lines of all shards, given up when their future is done or dropped.
 struct Waiting<'a> {
     shards: &'a [Handle<Registry>],
-    of: fn(&mut Registry) -> &mut Waiters,
+    leave: Leave,
     keys: Vec<Option<WaiterKey>>,
 }
 
+/// Leaves a line; adds who is called instead.
+type Leave = fn(&mut Registry, WaiterKey, &mut Vec<Waker>) -> Option<Waker>;
+
 impl<'a> Waiting<'a> {
-    fn new(shards: &'a [Handle<Registry>], of: fn(&mut Registry) -> &mut Waiters) -> Self {
+    fn new(shards: &'a [Handle<Registry>], leave: Leave) -> Self {
         Self {
             shards,
-            of,
+            leave,
             keys: vec![None; shards.len()],
         }
     }
@@ -318,8 +325,10 @@ impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         for (shard, key) in self.shards.iter().zip(&self.keys) {
             if let Some(key) = *key {
-                let _removed =
-                    shard.with(|_, registry| ((self.of)(registry).remove(key), Change::None));
+                let mut wake = Vec::new();
+                let _left = shard
+                    .with(|_, registry| ((self.leave)(registry, key, &mut wake), Change::None));
+                wake_all(wake);
             }
         }
     }

@@ -15,7 +15,7 @@ use towline_quic::{
 };
 use towline_wire::{Direction, StreamId, Time};
 
-use super::waiters::{Waiters, replace};
+use super::waiters::{WaiterKey, Waiters};
 use crate::io::Dispatch;
 
 /// Finished handshakes that may wait for `accept`; a further one is closed at once.
@@ -46,6 +46,31 @@ impl Wish {
         match direction {
             Direction::Bidirectional => Self::AcceptBi,
             Direction::Unidirectional => Self::AcceptUni,
+        }
+    }
+
+    /// How many tasks can have it now; `None` where one event is for all of them.
+    pub(super) fn supply(self, engine: &Engine) -> Option<usize> {
+        let streams = match self {
+            Self::Established | Self::Closed => return None,
+            Self::OpenBi => engine.openable(Direction::Bidirectional),
+            Self::OpenUni => engine.openable(Direction::Unidirectional),
+            Self::AcceptBi => engine.acceptable(Direction::Bidirectional),
+            Self::AcceptUni => engine.acceptable(Direction::Unidirectional),
+            Self::DatagramIn => return Some(engine.received_datagrams()),
+            Self::DatagramOut => return Some(engine.queueable_datagrams()),
+        };
+        Some(usize::try_from(streams).unwrap_or(usize::MAX))
+    }
+
+    /// Has the engine tell when there is more of it.
+    fn await_more(self, engine: &mut Engine) {
+        match self {
+            Self::OpenBi => engine.await_streams(Direction::Bidirectional),
+            Self::OpenUni => engine.await_streams(Direction::Unidirectional),
+            Self::DatagramOut => engine.await_datagram_room(),
+            // What arrives is told whenever nothing waited to be taken before.
+            _ => {}
         }
     }
 }
@@ -86,17 +111,6 @@ pub(super) struct SendSlot {
     pub(super) stopped: Option<u64>,
 }
 
-/// Names one registration, so that a cancelled future can take it back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct WishKey(u64);
-
-#[derive(Debug)]
-struct Waiting {
-    waker: Waker,
-    key: WishKey,
-    wish: Wish,
-}
-
 /// One connection as its handles see it.
 #[derive(Debug)]
 pub(super) struct Entry {
@@ -110,9 +124,8 @@ pub(super) struct Entry {
     pub(super) established: bool,
     pub(super) error: Option<ConnectionError>,
     pub(super) remains: Option<Box<Remains>>,
-    /// Tasks that wait, for whatever; most connections have one or two.
-    waiting: Vec<Waiting>,
-    next_key: u64,
+    /// Tasks that wait, by what for; most connections have one kind or two.
+    lines: Vec<(Wish, Waiters)>,
     /// Bidirectional streams of the peer's that were accepted.
     pub(super) accepted_bi: u64,
     pub(super) send: HashMap<StreamId, SendSlot>,
@@ -130,51 +143,85 @@ impl Entry {
             established: false,
             error: None,
             remains: None,
-            waiting: Vec::new(),
-            next_key: 0,
+            lines: Vec::new(),
             accepted_bi: 0,
             send: HashMap::new(),
             recv: HashMap::new(),
         }
     }
 
-    /// Registers `waker`, or renews the registration that `key` names and returns what it replaced.
+    /// Whether the task of `key`, or a newcomer, may try to take one of `supply` now.
+    pub(super) fn may_take(&self, wish: Wish, key: Option<WaiterKey>, supply: usize) -> bool {
+        let line = self.lines.iter().find(|(of, _)| *of == wish);
+        line.is_none_or(|(_, line)| line.may_take(key, supply))
+    }
+
+    /// Takes a place in the line for `wish`, or stays in the one that `key` names.
     #[must_use = "drop it when the lock has been released"]
     pub(super) fn register(
         &mut self,
         wish: Wish,
-        key: &mut Option<WishKey>,
+        key: &mut Option<WaiterKey>,
         waker: &Waker,
     ) -> Option<Waker> {
-        let known = key.and_then(|key| self.waiting.iter_mut().find(|w| w.key == key));
-        if let Some(known) = known {
-            return replace(&mut known.waker, waker);
+        if self.line(wish).is_none() {
+            // A connection that idles for hours has one line, and not room for four.
+            self.lines.reserve_exact(1);
+            self.lines.push((wish, Waiters::default()));
         }
-        let new = WishKey(self.next_key);
-        self.next_key += 1;
-        if self.waiting.is_empty() {
-            // A connection that idles for hours has one waiter, and not room for four.
-            self.waiting.reserve_exact(1);
-        }
-        self.waiting.push(Waiting {
-            waker: waker.clone(),
-            key: new,
-            wish,
-        });
-        *key = Some(new);
-        None
+        self.line(wish)?.register(key, waker)
     }
 
-    /// Takes a registration back; one that was woken already is not there any more.
+    /// Gives a place in a line up, which may be another's turn then.
     #[must_use = "drop it when the lock has been released"]
-    pub(super) fn unregister(&mut self, key: WishKey) -> Option<Waker> {
-        let at = self.waiting.iter().position(|w| w.key == key)?;
-        Some(self.waiting.remove(at).waker)
+    pub(super) fn leave(
+        &mut self,
+        wish: Wish,
+        key: WaiterKey,
+        engine: Option<&mut Engine>,
+        wake: &mut Vec<Waker>,
+    ) -> Option<Waker> {
+        let waker = self.line(wish)?.leave(key);
+        if let Some(engine) = engine {
+            self.call(wish, engine, wake);
+        }
+        waker
     }
 
-    fn wake(&mut self, wish: Wish, wake: &mut Vec<Waker>) {
-        let woken = self.waiting.extract_if(.., |w| w.wish == wish);
-        wake.extend(woken.map(|w| w.waker));
+    fn line(&mut self, wish: Wish) -> Option<&mut Waiters> {
+        let line = self.lines.iter_mut().find(|(of, _)| *of == wish);
+        line.map(|(_, line)| line)
+    }
+
+    /// Calls as many of those who wait for `wish` as can have it now.
+    fn call(&mut self, wish: Wish, engine: &mut Engine, wake: &mut Vec<Waker>) {
+        let Some(line) = self.line(wish).filter(|line| !line.is_empty()) else {
+            return;
+        };
+        match wish.supply(engine) {
+            None => line.wake_all(wake),
+            Some(supply) => {
+                line.call(supply, wake);
+                if !line.is_empty() {
+                    wish.await_more(engine);
+                }
+            }
+        }
+    }
+
+    /// As [`Self::call`], on an event.
+    fn on_event(
+        &mut self,
+        wish: Wish,
+        handle: ConnectionHandle,
+        endpoint: &mut Endpoint,
+        wake: &mut Vec<Waker>,
+    ) {
+        if self.line(wish).is_some_and(|line| !line.is_empty())
+            && let Some(engine) = endpoint.connection_mut(handle)
+        {
+            self.call(wish, engine, wake);
+        }
     }
 
     #[expect(
@@ -182,11 +229,9 @@ impl Entry {
         reason = "all are woken; in which order is the runtime's affair anyway"
     )]
     fn wake_everyone(&mut self, wake: &mut Vec<Waker>) {
-        wake.extend(
-            std::mem::take(&mut self.waiting)
-                .into_iter()
-                .map(|w| w.waker),
-        );
+        for (_, line) in &mut self.lines {
+            line.wake_all(wake);
+        }
         for slot in self.send.values_mut() {
             wake.extend(slot.writable.take());
             slot.watchers.wake_all(wake);
@@ -297,8 +342,12 @@ impl Registry {
         (Some(entry), told)
     }
 
-    /// The next connection for `accept`, now referred to once.
-    pub(super) fn pop_accepted(&mut self) -> Option<usize> {
+    /// The next connection for the acceptor of `key`, now referred to once; `None` if there is none
+    /// but for others who came before.
+    pub(super) fn pop_accepted(&mut self, key: Option<WaiterKey>) -> Option<usize> {
+        if !self.acceptors.may_take(key, self.accept_queue.len()) {
+            return None;
+        }
         let slot = self.accept_queue.pop_front()?;
         let entry = self.entry(slot);
         entry.queued = false;
@@ -376,7 +425,12 @@ impl Registry {
         entry.queued = true;
         entry.established = true;
         self.accept_queue.push_back(slot);
-        self.acceptors.wake_all(wake);
+        self.call_acceptors(wake);
+    }
+
+    /// Calls as many of those who accept as connections wait for them.
+    pub(super) fn call_acceptors(&mut self, wake: &mut Vec<Waker>) {
+        self.acceptors.call(self.accept_queue.len(), wake);
     }
 
     fn on_drained(&mut self, handle: ConnectionHandle, wake: &mut Vec<Waker>) {
@@ -414,7 +468,9 @@ impl Dispatch for Registry {
             match event {
                 Event::Connected => {
                     entry.established = true;
-                    entry.wake(Wish::Established, wake);
+                    if let Some(line) = entry.line(Wish::Established) {
+                        line.wake_all(wake);
+                    }
                 }
                 Event::Readable(id) => wake.extend(entry.recv.remove(&id)),
                 Event::Writable(id) => {
@@ -425,8 +481,12 @@ impl Dispatch for Registry {
                             .and_then(|slot| slot.writable.take()),
                     );
                 }
-                Event::Opened(direction) => entry.wake(Wish::accept(direction), wake),
-                Event::StreamsAvailable(direction) => entry.wake(Wish::open(direction), wake),
+                Event::Opened(direction) => {
+                    entry.on_event(Wish::accept(direction), handle, endpoint, wake);
+                }
+                Event::StreamsAvailable(direction) => {
+                    entry.on_event(Wish::open(direction), handle, endpoint, wake);
+                }
                 Event::Finished(id) => {
                     if let Some(slot) = entry.send.get_mut(&id) {
                         slot.finished = true;
@@ -445,8 +505,12 @@ impl Dispatch for Registry {
                         slot.watchers.wake_all(wake);
                     }
                 }
-                Event::DatagramReceived => entry.wake(Wish::DatagramIn, wake),
-                Event::DatagramSendable => entry.wake(Wish::DatagramOut, wake),
+                Event::DatagramReceived => {
+                    entry.on_event(Wish::DatagramIn, handle, endpoint, wake);
+                }
+                Event::DatagramSendable => {
+                    entry.on_event(Wish::DatagramOut, handle, endpoint, wake);
+                }
                 Event::Closed(error) => {
                     tracing::debug!(?handle, %error, "connection closed");
                     if let Some(engine) = endpoint.connection(handle) {

@@ -118,7 +118,10 @@ impl SendStream {
         let id = self.id;
         self.reference.with(|engine, entry| {
             let result = with_engine(engine, entry, |engine| engine.set_priority(id, priority));
-            (result.map_err(|error| outward(error, entry, id)), Change::None)
+            (
+                result.map_err(|error| outward(error, entry, id)),
+                Change::None,
+            )
         })
     }
 
@@ -357,10 +360,7 @@ impl Drop for Watch<'_> {
             let id = self.id;
             let _removed = self.reference.with(|_, entry| {
                 let slot = entry.send.get_mut(&id);
-                (
-                    slot.and_then(|slot| slot.watchers.remove(key)),
-                    Change::None,
-                )
+                (slot.and_then(|slot| slot.watchers.leave(key)), Change::None)
             });
         }
     }

@@ -277,6 +277,23 @@ impl Streams {
         Some(id)
     }
 
+    /// Streams that can be opened now.
+    pub(crate) fn openable(&self, dir: Direction) -> u64 {
+        let local = &self.local[dir.index()];
+        local.limit.saturating_sub(local.next)
+    }
+
+    /// More than [`Self::openable`] are wanted.
+    pub(crate) fn await_streams(&mut self, dir: Direction) {
+        self.local[dir.index()].refused = true;
+    }
+
+    /// Streams of the peer's that wait to be accepted.
+    pub(crate) fn acceptable(&self, dir: Direction) -> u64 {
+        let remote = &self.remote[dir.index()];
+        remote.opened - remote.accepted
+    }
+
     fn insert_recv(&mut self, id: StreamId) {
         self.open_receivers += 1;
         self.recv.insert(
