@@ -29,6 +29,7 @@
 //! # }
 //! ```
 
+mod backlog;
 mod clock;
 mod fallback;
 mod group;
@@ -47,6 +48,7 @@ mod stats;
 mod steer;
 pub(crate) mod timer;
 mod udp;
+mod waited;
 
 pub use clock::Clock;
 pub use fallback::Fallback;

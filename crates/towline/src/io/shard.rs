@@ -3,14 +3,14 @@
 //! Called by whoever owns the loop; shares the engine with [`Handle`]s. Never waits.
 //! A turn, in the order of this file:
 //!
-//! 1. `enter`: forget the dirty mark, take the mail of other shards, run the engine's timers
-//!    if due.
+//! 1. `enter`: forget the dirty mark, take the mail of other shards, see how long nobody was here.
 //! 2. `read_mail`: a few trains of the mail, each handled under the lock.
 //! 3. `receive`: one batch of trains from the socket, each handled under the lock.
-//! 4. `transmit`: trains from the engine to the socket, round robin over connections; one
+//! 4. `run_timers`: the engine's, if due, once what came before them has been read.
+//! 5. `transmit`: trains from the engine to the socket, round robin over connections; one
 //!    system call for each long train, one for many short ones (`collect`).
-//! 5. Repeat 2 to 4 until all are idle, the send side is blocked, or the budget is spent.
-//! 6. `leave`: publish the counters, wake whoever the turn's events concern.
+//! 6. Repeat 2 to 5 until all are idle, the send side is blocked, or the budget is spent.
+//! 7. `leave`: publish the counters, wake whoever the turn's events concern.
 
 use std::fmt;
 use std::io;
@@ -24,12 +24,15 @@ use towline_quic::{
 };
 use towline_wire::Time;
 
+use super::backlog::Backlog;
 use super::clock::Clock;
 use super::fallback::Complaints;
 use super::group::Neighbours;
 use super::handle::{Dispatch, Handle, Trains};
 use super::outbox::{Flush, Outbox};
-use super::socket::{MAX_SEND_BATCH, RECEIVE_BATCH, ReceiveBatch, Socket, SocketInfo};
+use super::socket::{
+    MAX_SEND_BATCH, RECEIVE_BATCH, RECEIVE_BUFFER_BYTES, ReceiveBatch, Socket, SocketInfo,
+};
 use super::stats::SocketStats;
 use super::udp::UdpSocket;
 
@@ -70,6 +73,10 @@ pub struct Shard<S: Socket = UdpSocket, D: Dispatch = ()> {
     neighbours: Neighbours<D>,
     complaints: Complaints,
     stats: SocketStats,
+    /// The end of the last turn.
+    left_at: Time,
+    /// What came while nobody was here is being read.
+    backlog: Option<Backlog>,
     /// Wakers collected under the lock and woken outside it.
     wake: Vec<Waker>,
 }
@@ -106,6 +113,8 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
             neighbours: Neighbours::none(),
             complaints,
             stats: SocketStats::default(),
+            left_at: clock.now(),
+            backlog: None,
             wake: Vec::new(),
         }
     }
@@ -171,7 +180,10 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
         self.handle.lock().endpoint.poll_event()
     }
 
-    /// Takes one turn: timers, receiving, sending.
+    /// Takes one turn: receiving, timers, sending.
+    ///
+    /// After an absence, what came in the meantime counts as of when it came, where the system
+    /// knows, and comes before the timers that passed.
     ///
     /// # Errors
     /// Only when the socket itself is unusable. What concerns single datagrams or
@@ -194,11 +206,11 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
     fn take_turn(&mut self, now: Time, readable: bool) -> io::Result<Turn> {
         let began = self.clock.now();
         let mut elapsed = Duration::ZERO;
-        let mut readable = readable;
         let mut errors = 0;
         let mut budget = DATAGRAMS_PER_TURN;
         let mut turn = Turn::default();
-        self.enter(now);
+        let mut readable = self.enter(now, readable);
+        let mut timers_ran = false;
         loop {
             self.read_mail(now + elapsed, &mut budget);
             if readable {
@@ -207,6 +219,7 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                         readable = false;
                         turn.drained = true;
+                        self.backlog = None;
                     }
                     Err(error) if is_fatal(&error) => return Err(error),
                     Err(error) => {
@@ -216,6 +229,10 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
                         errors += 1;
                     }
                 }
+            }
+            if !readable && !timers_ran {
+                timers_ran = true;
+                self.run_timers(now + elapsed);
             }
             let sending = self.transmit(now + elapsed, &mut budget)?;
             turn.want_write =
@@ -230,6 +247,10 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
                 break;
             }
         }
+        if !timers_ran && self.backlog.is_none() {
+            self.run_timers(now + elapsed);
+        }
+        self.left_at = now + elapsed;
         Ok(turn)
     }
 
@@ -252,17 +273,37 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
             })
     }
 
-    fn enter(&mut self, now: Time) {
+    /// Returns whether the socket is to be read.
+    fn enter(&mut self, now: Time, readable: bool) -> bool {
         let mut state = self.handle.lock();
         let state = &mut *state;
         state.dirty = false;
         state.mail.take_into(&mut self.mail);
-        if state.endpoint.next_timeout().is_some_and(|at| at <= now) {
-            state.endpoint.handle_timeout(now);
-        }
         state
             .dispatch
             .dispatch(&mut state.endpoint, now, &mut self.wake);
+        if self.backlog.is_none() {
+            let buffer = self.socket.info().recv_buffer.granted;
+            self.backlog = Backlog::after(self.left_at, now, buffer.max(RECEIVE_BUFFER_BYTES));
+        }
+        // Whoever says that nothing is there may not have looked since.
+        let due = state.endpoint.next_timeout().is_some_and(|at| at <= now);
+        let readable = readable || (due && self.backlog.is_some());
+        if !readable {
+            self.backlog = None;
+        }
+        readable
+    }
+
+    fn run_timers(&mut self, now: Time) {
+        let mut state = self.handle.lock();
+        let state = &mut *state;
+        if state.endpoint.next_timeout().is_some_and(|at| at <= now) {
+            state.endpoint.handle_timeout(now);
+            state
+                .dispatch
+                .dispatch(&mut state.endpoint, now, &mut self.wake);
+        }
     }
 
     fn read_mail(&mut self, now: Time, budget: &mut usize) {
@@ -288,6 +329,13 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
     }
 
     fn receive(&mut self, now: Time, budget: &mut usize) -> io::Result<()> {
+        // When a train came can be asked for the last one alone.
+        let slots = if self.backlog.is_some() {
+            1
+        } else {
+            RECEIVE_BATCH
+        };
+        self.inbox.offer(slots);
         let count = loop {
             match self.socket.recv(&mut self.inbox) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -303,6 +351,15 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
             *budget = budget.saturating_sub(datagrams);
             self.stats.datagrams_received += datagrams as u64;
             self.stats.bytes_received += meta.len as u64;
+            let mut received = now;
+            if let Some(backlog) = &mut self.backlog {
+                let waited = self.socket.waited();
+                let (came, more) = backlog.on_read(now, waited, meta.len, datagrams);
+                received = came;
+                if !more {
+                    self.backlog = None;
+                }
+            }
             let meta = DatagramMeta {
                 remote: meta.remote,
                 local_ip: meta.local_ip,
@@ -321,7 +378,7 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
                 }
                 let mut state = self.handle.lock();
                 let state = &mut *state;
-                state.endpoint.handle_datagrams(now, meta, run);
+                state.endpoint.handle_datagrams(received, meta, run);
                 state
                     .dispatch
                     .dispatch(&mut state.endpoint, now, &mut self.wake);
@@ -448,5 +505,7 @@ impl<S: Socket, D: Dispatch> fmt::Debug for Shard<S, D> {
     }
 }
 
+#[cfg(test)]
+mod absence;
 #[cfg(test)]
 mod tests;

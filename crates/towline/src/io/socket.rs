@@ -9,6 +9,7 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use towline_quic::Ecn;
 
@@ -30,6 +31,11 @@ pub trait Socket: Send {
     /// # Errors
     /// `WouldBlock` when nothing is waiting; otherwise what the system call said.
     fn recv(&mut self, batch: &mut ReceiveBatch) -> io::Result<usize>;
+
+    /// How long the last train of the last `recv` lay in the socket, where the system knows.
+    fn waited(&self) -> Option<Duration> {
+        None
+    }
 
     /// Sends one train. `train` never has more than [`MAX_TRAIN_SEGMENTS`]
     /// datagrams or [`MAX_TRAIN_BYTES`] bytes, and is all or nothing.
@@ -111,6 +117,8 @@ impl Incoming {
 pub struct ReceiveBatch {
     memory: Vec<u8>,
     meta: [Incoming; RECEIVE_BATCH],
+    /// Slots offered to the next call.
+    offered: usize,
 }
 
 impl ReceiveBatch {
@@ -119,7 +127,18 @@ impl ReceiveBatch {
         Self {
             memory: vec![0; RECEIVE_BATCH * RECEIVE_BUFFER_BYTES],
             meta: [Incoming::EMPTY; RECEIVE_BATCH],
+            offered: RECEIVE_BATCH,
         }
+    }
+
+    /// Offers so many slots, at least one, to the calls that follow.
+    pub(super) fn offer(&mut self, slots: usize) {
+        self.offered = slots.clamp(1, RECEIVE_BATCH);
+    }
+
+    /// Slots offered to a call.
+    pub(super) fn offered(&self) -> usize {
+        self.offered
     }
 
     /// The buffers and, beside each, where its description goes.
@@ -127,6 +146,7 @@ impl ReceiveBatch {
         self.memory
             .chunks_exact_mut(RECEIVE_BUFFER_BYTES)
             .zip(self.meta.iter_mut())
+            .take(self.offered)
     }
 
     /// The first `count` filled slots. A description that contradicts its buffer

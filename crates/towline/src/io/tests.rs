@@ -359,3 +359,32 @@ fn a_buffer_the_system_cuts_short_is_a_fallback() {
     let buffer = Fallback::ReceiveBuffer(info.recv_buffer);
     assert!(info.fallbacks().any(|fallback| fallback == buffer));
 }
+
+#[test]
+#[cfg(target_os = "linux")]
+fn the_system_says_how_long_a_datagram_lay_in_the_socket() {
+    const PAUSE: Duration = Duration::from_millis(30);
+    let clock = Clock::start();
+    for address in ["127.0.0.1:0", "[::1]:0"] {
+        let (mut from, mut to) = (bind(address), bind(address));
+        let train = Outgoing {
+            remote: to.info().local_addr,
+            local_ip: None,
+            ecn: None,
+            segment_size: 5,
+            contents: b"hello",
+        };
+        // The kernel begins to note arrivals a moment after the first socket asked for it.
+        let known = (0..100).any(|_| {
+            let before = clock.now();
+            from.try_send(&train).unwrap();
+            std::thread::sleep(PAUSE);
+            assert_eq!(to.recv(&mut ReceiveBatch::new()).unwrap(), 1);
+            let waited = to.waited().expect("Linux knows");
+            let longest = clock.now().saturating_duration_since(before);
+            assert!(waited <= longest + PAUSE / 10, "{waited:?} of {longest:?}");
+            waited >= PAUSE - PAUSE / 10
+        });
+        assert!(known, "{address}");
+    }
+}

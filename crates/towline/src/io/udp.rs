@@ -9,6 +9,7 @@
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
 use quinn_udp::{EcnCodepoint, RecvMeta, UdpSockRef, UdpSocketState};
 use socket2::{Domain, Protocol, Type};
@@ -90,6 +91,8 @@ impl UdpSocket {
             one_by_one: false,
         };
         socket.apply_offloads();
+        // Has the kernel note arrivals from now on.
+        let _ = socket.waited();
         Ok(socket)
     }
 
@@ -132,11 +135,15 @@ impl Socket for UdpSocket {
     fn recv(&mut self, batch: &mut ReceiveBatch) -> io::Result<usize> {
         let mut meta = [RecvMeta::default(); RECEIVE_BATCH];
         let count = {
+            let offered = batch.offered();
             let mut buffers = batch.slots().map(|(buffer, _)| IoSliceMut::new(buffer));
             let mut slices: [IoSliceMut<'_>; RECEIVE_BATCH] =
                 std::array::from_fn(|_| buffers.next().unwrap_or_else(|| IoSliceMut::new(&mut [])));
-            self.state
-                .recv(UdpSockRef::from(&self.inner), &mut slices, &mut meta)?
+            self.state.recv(
+                UdpSockRef::from(&self.inner),
+                &mut slices[..offered],
+                &mut meta,
+            )?
         };
         for ((_, slot), meta) in batch.slots().zip(&meta[..count]) {
             *slot = Incoming {
@@ -148,6 +155,10 @@ impl Socket for UdpSocket {
             };
         }
         Ok(count)
+    }
+
+    fn waited(&self) -> Option<Duration> {
+        super::waited::since_arrival(self.inner.as_fd())
     }
 
     #[cfg(target_os = "linux")]

@@ -57,9 +57,9 @@ impl Line {
 #[test]
 fn as_many_are_woken_as_there_is_for_in_the_order_they_came() {
     let mut line = Line::of(10);
-    assert_eq!(line.call(0), []);
+    assert_eq!(line.call(0), [0usize; 0]);
     assert_eq!(line.call(3), [0, 1, 2]);
-    assert_eq!(line.call(3), [], "these have not taken theirs yet");
+    assert_eq!(line.call(3), [0usize; 0], "these have not taken theirs yet");
     assert_eq!(line.call(5), [3, 4]);
     assert!(line.may_take(4, 5) && !line.may_take(5, 6));
     for task in [1, 0, 4] {
