@@ -34,6 +34,10 @@ pub(crate) const MIN_ACK_DELAY: Duration = Duration::from_millis(1);
 /// A `max_ack_delay` of this or more is invalid (RFC 9000 §18.2).
 const MAX_ACK_DELAY_LIMIT: Duration = Duration::from_millis(1 << 14);
 
+/// Deadlines are whole multiples of this, the earlier one: acknowledgements of connections whose
+/// packets came together leave together, in one wake and one system call.
+const DEADLINE_GRAIN: u64 = 1_000_000;
+
 /// Our `ack_delay_exponent`, the RFC's default.
 pub(crate) const ACK_DELAY_EXPONENT: u8 = 3;
 
@@ -73,6 +77,12 @@ impl Received {
         let missing = run.map_or(unreported, |run| run.end);
         self.largest_eliciting.saturating_sub(missing) >= threshold
     }
+}
+
+/// When what came at `now` is acknowledged at the latest, a little before `delay` is over.
+fn deadline(now: Time, delay: Duration) -> Time {
+    let latest = (now + delay).as_nanos();
+    Time::from_nanos(latest - latest % DEADLINE_GRAIN).max(now)
 }
 
 /// How the peer wants its packets acknowledged.
@@ -198,7 +208,7 @@ impl Acks {
         {
             s.due_now = true;
         } else if s.deadline.is_none() {
-            s.deadline = Some(now + wishes.max_ack_delay);
+            s.deadline = Some(deadline(now, wishes.max_ack_delay));
         }
     }
 
@@ -229,7 +239,7 @@ impl Acks {
             reordering_threshold: frame.reordering_threshold,
         };
         let s = &mut self.spaces[PacketNumberSpace::Application.index()];
-        s.deadline = s.deadline.map(|at| at.min(now + delay));
+        s.deadline = s.deadline.map(|at| at.min(deadline(now, delay)));
         Ok(())
     }
 
@@ -317,7 +327,7 @@ mod tests {
     #[test]
     fn a_gap_and_every_second_packet_are_acknowledged_at_once() {
         let mut a = Acks::default();
-        let t = Time::from_nanos(1_000);
+        let t = Time::from_nanos(1_000_000);
         a.on_received(t, APP, 0, true, None);
         assert!(!a.is_due(t, APP));
         assert_eq!(a.next_timeout(), Some(t + MAX_ACK_DELAY));
@@ -328,6 +338,20 @@ mod tests {
         b.on_received(t, APP, 0, false, None);
         b.on_received(t, APP, 2, true, None);
         assert!(b.is_due(t, APP));
+    }
+
+    #[test]
+    fn packets_of_one_millisecond_are_acknowledged_at_one_time_and_none_too_late() {
+        let at = |nanos| {
+            let mut a = Acks::default();
+            a.on_received(Time::from_nanos(nanos), APP, 0, true, None);
+            a.next_timeout().unwrap()
+        };
+        let first = at(7_000_000);
+        assert_eq!(first, Time::from_nanos(7_000_000) + MAX_ACK_DELAY);
+        assert_eq!(at(7_000_001), first);
+        assert_eq!(at(7_999_999), first);
+        assert!(at(8_000_000) > first);
     }
 
     /// Frames of a peer that wants to hear of reordering only.
@@ -402,7 +426,7 @@ mod tests {
     #[test]
     fn the_requested_delay_counts_from_the_first_packet_owed_and_may_shorten_a_running_one() {
         let mut a = Acks::default();
-        let t = Time::from_nanos(1_000);
+        let t = Time::from_nanos(1_000_000);
         a.on_received(t, APP, 0, true, None);
         let frame = |sequence, millis| AckFrequencyFrame {
             requested_max_ack_delay: Duration::from_millis(millis),

@@ -73,6 +73,24 @@ impl Connection {
         self.finish_train(train)
     }
 
+    /// Whether the application may have given it something to send.
+    pub(crate) fn may_send(&self) -> bool {
+        self.lifecycle.phase() != Phase::Confirmed
+            || self.has_pending(PacketNumberSpace::Application)
+    }
+
+    /// Whether `poll_transmit` is worth a call. Where nothing waits, what the call would note is
+    /// noted here.
+    pub(crate) fn wants_turn(&mut self, now: Time) -> bool {
+        let space = PacketNumberSpace::Application;
+        if self.may_send() || self.acks.is_due(now, space) || self.recovery.probes_owed(space) > 0 {
+            return true;
+        }
+        let grant = self.grant(now);
+        self.note_idle_output(grant);
+        false
+    }
+
     fn finish_train(&mut self, train: &TrainBuf) -> Option<Train> {
         let len = train.filled().len();
         if len == 0 {

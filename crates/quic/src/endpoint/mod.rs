@@ -454,6 +454,27 @@ impl Endpoint {
         self.slot(handle).and_then(|s| s.connection.as_deref_mut())
     }
 
+    /// Lets `f` act on a connection, if it is there. It gets its turn in `poll_transmit` only if it
+    /// has something to send then: not after a read that found nothing.
+    pub fn visit<R>(
+        &mut self,
+        handle: ConnectionHandle,
+        f: impl FnOnce(Option<&mut Connection>) -> R,
+    ) -> R {
+        let Some(connection) = self.slot(handle).and_then(|s| s.connection.as_mut()) else {
+            return f(None);
+        };
+        let result = f(Some(connection));
+        let (sends, tells) = (connection.may_send(), connection.has_events());
+        if sends {
+            self.mark_ready(handle);
+        }
+        if tells {
+            self.mark_eventful(handle);
+        }
+        result
+    }
+
     /// Handles of all connections, in no particular order of age.
     pub fn handles(&self) -> impl Iterator<Item = ConnectionHandle> + '_ {
         self.slots.iter().enumerate().filter_map(|(index, slot)| {
@@ -503,15 +524,24 @@ impl Endpoint {
 
     fn after(&mut self, now: Time, handle: ConnectionHandle) {
         self.exchange_cids(handle);
-        self.mark_ready(handle);
+        self.give_turn(now, handle);
         self.note(now, handle);
     }
 
     fn after_transmit(&mut self, now: Time, handle: ConnectionHandle, sent: bool) {
         if sent {
-            self.mark_ready(handle);
+            self.give_turn(now, handle);
         }
         self.note(now, handle);
+    }
+
+    /// The connection gets a turn if it can use one.
+    fn give_turn(&mut self, now: Time, handle: ConnectionHandle) {
+        if let Some(connection) = self.slot(handle).and_then(|s| s.connection.as_mut())
+            && connection.wants_turn(now)
+        {
+            self.mark_ready(handle);
+        }
     }
 
     /// More is held than may be: the least useful of some connections is trimmed, and ended if

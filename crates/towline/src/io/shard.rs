@@ -30,9 +30,7 @@ use super::fallback::Complaints;
 use super::group::Neighbours;
 use super::handle::{Dispatch, Handle, Trains};
 use super::outbox::{Flush, Outbox};
-use super::socket::{
-    MAX_SEND_BATCH, RECEIVE_BATCH, RECEIVE_BUFFER_BYTES, ReceiveBatch, Socket, SocketInfo,
-};
+use super::socket::{MAX_SEND_BATCH, RECEIVE_BUFFER_BYTES, ReceiveBatch, Socket, SocketInfo};
 use super::stats::SocketStats;
 use super::udp::UdpSocket;
 
@@ -40,6 +38,8 @@ use super::udp::UdpSocket;
 pub const DATAGRAMS_PER_TURN: usize = 2048;
 /// Time after which a turn ends.
 pub const TIME_PER_TURN: Duration = Duration::from_millis(1);
+/// Trains of the mail handled before the socket is read again.
+const MAIL_PER_ROUND: usize = 4;
 /// Send calls made before the socket is read again.
 const CALLS_PER_ROUND: usize = 8;
 /// Trains are collected for one call until they have this many bytes together.
@@ -307,7 +307,7 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
     }
 
     fn read_mail(&mut self, now: Time, budget: &mut usize) {
-        for _ in 0..RECEIVE_BATCH {
+        for _ in 0..MAIL_PER_ROUND {
             if *budget == 0 {
                 break;
             }
@@ -330,12 +330,7 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
 
     fn receive(&mut self, now: Time, budget: &mut usize) -> io::Result<()> {
         // When a train came can be asked for the last one alone.
-        let slots = if self.backlog.is_some() {
-            1
-        } else {
-            RECEIVE_BATCH
-        };
-        self.inbox.offer(slots);
+        self.inbox.offer_one(self.backlog.is_some());
         let count = loop {
             match self.socket.recv(&mut self.inbox) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -384,6 +379,7 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
                     .dispatch(&mut state.endpoint, now, &mut self.wake);
             }
         }
+        self.inbox.adapt(count);
         self.wake_all();
         Ok(())
     }

@@ -19,8 +19,11 @@ pub const MAX_TRAIN_BYTES: usize = 65_507;
 pub const MAX_TRAIN_SEGMENTS: usize = 64;
 /// Bytes of one receive buffer. With GRO a smaller one truncates a train without an error.
 pub const RECEIVE_BUFFER_BYTES: usize = 64 * 1024;
-/// Receive buffers handed to one system call; together they stay well within a core's cache.
-pub const RECEIVE_BATCH: usize = 4;
+/// Most receive buffers handed to one system call: as many as quinn-udp takes.
+pub const RECEIVE_BATCH: usize = 32;
+/// Buffers handed to it while they come back full of trains: together they stay well within a
+/// core's cache.
+const FULL_BUFFERS: usize = 4;
 /// Most trains handed to one call of [`Socket::try_send_batch`].
 pub const MAX_SEND_BATCH: usize = 32;
 
@@ -127,13 +130,30 @@ impl ReceiveBatch {
         Self {
             memory: vec![0; RECEIVE_BATCH * RECEIVE_BUFFER_BYTES],
             meta: [Incoming::EMPTY; RECEIVE_BATCH],
-            offered: RECEIVE_BATCH,
+            offered: FULL_BUFFERS,
         }
     }
 
-    /// Offers so many slots, at least one, to the calls that follow.
-    pub(super) fn offer(&mut self, slots: usize) {
-        self.offered = slots.clamp(1, RECEIVE_BATCH);
+    /// Offers one slot to the calls that follow, or some again.
+    pub(super) fn offer_one(&mut self, one: bool) {
+        match (one, self.offered) {
+            (true, _) => self.offered = 1,
+            (false, 1) => self.offered = FULL_BUFFERS,
+            _ => {}
+        }
+    }
+
+    /// After a call filled `count` slots: offers more while many bring little.
+    pub(super) fn adapt(&mut self, count: usize) {
+        if count < self.offered || self.offered == 1 {
+            return;
+        }
+        let bytes: usize = self.meta[..count].iter().map(|meta| meta.len).sum();
+        self.offered = if bytes > RECEIVE_BUFFER_BYTES {
+            FULL_BUFFERS
+        } else {
+            (2 * self.offered).min(RECEIVE_BATCH)
+        };
     }
 
     /// Slots offered to a call.

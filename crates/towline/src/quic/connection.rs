@@ -14,8 +14,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use rustls::CipherSuite;
 use towline_quic::{
-    Algorithm, BandwidthShare, Connection as Engine, ConnectionError, Endpoint, HostController,
-    PeerIdentity, SendDatagramError, Stats,
+    Algorithm, BandwidthShare, Connection as Engine, ConnectionError, HostController, PeerIdentity,
+    SendDatagramError, Stats,
 };
 use towline_wire::{Direction, StreamId};
 
@@ -49,7 +49,10 @@ impl Reference {
     ) -> R {
         self.shard.with(|endpoint, registry| {
             let entry = registry.entry(self.slot);
-            f(engine_of(endpoint, entry), entry)
+            match entry.handle {
+                Some(handle) => endpoint.visit(handle, |engine| f(engine, entry)),
+                None => f(None, entry),
+            }
         })
     }
 
@@ -91,10 +94,6 @@ impl Reference {
         })
         .await
     }
-}
-
-fn engine_of<'a>(endpoint: &'a mut Endpoint, entry: &Entry) -> Option<&'a mut Engine> {
-    endpoint.connection_mut(entry.handle?)
 }
 
 impl Drop for Reference {

@@ -201,9 +201,11 @@ impl RecvStream {
             let mut change = Change::None;
             let result = match engine {
                 Some(engine) => {
+                    // What waited before waits for the window, or for a turn that is to come.
+                    let waited = engine.wants_transmit();
                     let result = read(engine, id);
                     // Most reads free too little credit to be worth a frame.
-                    if engine.wants_transmit() {
+                    if !waited && engine.wants_transmit() {
                         change = Change::Made;
                     }
                     result

@@ -217,10 +217,12 @@ impl Entry {
         endpoint: &mut Endpoint,
         wake: &mut Vec<Waker>,
     ) {
-        if self.line(wish).is_some_and(|line| !line.is_empty())
-            && let Some(engine) = endpoint.connection_mut(handle)
-        {
-            self.call(wish, engine, wake);
+        if self.line(wish).is_some_and(|line| !line.is_empty()) {
+            endpoint.visit(handle, |engine| {
+                if let Some(engine) = engine {
+                    self.call(wish, engine, wake);
+                }
+            });
         }
     }
 

@@ -292,7 +292,7 @@ mod tests {
         assert_eq!(turn(200_000, 20_000), 10_000);
         assert_eq!(turn(2_000_000, 20_000), MAX_TURN);
         assert_eq!(turn(12_000, 0), MAX_TURN);
-        assert_eq!(turn(u64::MAX, u64::MAX), 0);
+        assert!(turn(u64::MAX, u64::MAX) <= 1);
     }
 
     #[test]
