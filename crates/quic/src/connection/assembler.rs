@@ -39,6 +39,13 @@ const TINY_PIECE: usize = 64;
 /// full, and what the allocator adds.
 const PIECE_OVERHEAD: usize = size_of::<(u64, BytesMut)>() * 3 / 2 + 16;
 
+/// A block is at most so many times as large as what waits in it when it is taken: a peer that
+/// leaves a byte on each of many streams shall not hold a train's worth of memory with each.
+const MOST_ROOM: usize = 16;
+
+/// Of a block this is little: it moves to a smaller one.
+const LITTLE: usize = 32;
+
 /// More gaps than [`MAX_STREAM_GAPS`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TooManyGaps;
@@ -169,8 +176,10 @@ impl Assembler {
                 None => 0,
             };
             if room == 0 {
-                let block = pool.take(data.len().max(self.next_block));
-                self.next_block = (2 * block.size()).min(MAX_BLOCK);
+                let most = MOST_ROOM * self.ready_len;
+                let block = pool.take(data.len().max(self.next_block.min(most)));
+                let next = (2 * block.size()).min(MAX_BLOCK);
+                self.next_block = self.next_block.max(next);
                 self.ready_held += block.size();
                 self.ready.push_back(block);
                 continue;
@@ -374,6 +383,14 @@ impl Assembler {
         {
             self.ready_held -= block.size();
             pool.give(block);
+        } else if let Some(front) = self.ready.front_mut()
+            && front.len() * LITTLE <= front.size()
+            && front.size() > MIN_PIECE * LITTLE
+        {
+            let mut small = pool.take(front.len());
+            small.extend_from_slice(front);
+            self.ready_held = self.ready_held - front.size() + small.size();
+            pool.give(std::mem::replace(front, small));
         }
     }
 

@@ -70,7 +70,8 @@ impl BlockPool {
         // far larger than wanted would hold more memory than credit says.
         for i in (0..self.spare.len()).rev() {
             let block = &mut self.spare[i];
-            if block.try_reclaim(size) && block.capacity() <= MOST_TOO_LARGE * size {
+            let most = MOST_TOO_LARGE * wanted.clamp(MIN_BLOCK / 4, MAX_BLOCK);
+            if block.try_reclaim(size) && block.capacity() <= most {
                 let block = self.spare.remove(i);
                 self.held -= block.size();
                 return block;

@@ -126,3 +126,45 @@ fn a_stream_whose_next_bytes_lie_beyond_the_credit_goes_on_when_there_is_more() 
     assert_eq!(packet(&mut streams), [(ids[0], 6)]);
     assert_eq!(streams.send_credit.available(), 0);
 }
+
+/// Streams on each of which so much was read, all but `left` bytes of it.
+fn held_for_unread(read: usize, left: usize, then: usize) -> usize {
+    let config = TransportConfig::default();
+    let mut streams = Streams::new(Side::Server, &config);
+    let mut events = Events::default();
+    let data = vec![7; read.max(then)];
+    let mut out = vec![0; read];
+    for index in 0..STREAMS {
+        let id = StreamId::new(Side::Client, Direction::Unidirectional, index);
+        let mut arrive = |streams: &mut Streams, offset: usize, len: usize| {
+            for at in (0..len).step_by(1400) {
+                let frame = StreamFrame {
+                    id,
+                    offset: (offset + at) as u64,
+                    fin: false,
+                    data: &data[..1400.min(len - at)],
+                };
+                streams.on_stream(Time::ZERO, &frame, &mut events).unwrap();
+            }
+        };
+        arrive(&mut streams, 0, read);
+        let wanted = read - left;
+        assert_eq!(streams.read_slice(id, &mut out[..wanted]), Ok(Some(wanted)));
+        arrive(&mut streams, read, then);
+    }
+    // What the pool keeps is bounded for itself.
+    let held = streams.held() - streams.pool.held();
+    println!("{left} + {then} bytes unread on {STREAMS} streams: {held} bytes held");
+    held
+}
+
+const STREAMS: u64 = 20;
+
+#[test]
+fn an_unread_byte_on_each_stream_holds_little_memory() {
+    let each = STREAMS as usize;
+    // One that came when all was read, and one that was left of what came before.
+    assert!(held_for_unread(60_000, 0, 1) <= each * 6000);
+    assert!(held_for_unread(60_000, 1, 0) <= each * 6000);
+    assert!(held_for_unread(60_000, 1, 1) <= each * 6000);
+}
