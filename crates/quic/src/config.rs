@@ -203,11 +203,17 @@ pub struct ServerConfig {
     pub transport: Arc<TransportConfig>,
     /// When a client must prove its address first (RFC 9000 §8.1.2).
     pub retry: RetryPolicy,
-    /// Connections this endpoint holds at most. Default 100,000.
+    /// Connections this endpoint holds at most; beyond, new clients are told `CONNECTION_REFUSED`
+    /// (RFC 9000 §5.2.2). Default 100,000.
     pub max_connections: usize,
-    /// Handshakes in progress at most; beyond, new clients are ignored. Default 4,000.
+    /// Handshakes in progress at most; beyond, new clients are ignored, for they try again and
+    /// there will be room. They are shared out by prefix (IPv4 /24, IPv6 /48): one alone gets
+    /// three fifths, and a quarter is kept for prefixes that have fewer than three. A handshake
+    /// that fails counts until it would have timed out. Default 4,000.
     pub max_handshakes: usize,
-    /// Handshakes in progress above which `RetryPolicy::UnderLoad` asks for Retry. Default 1,000.
+    /// Handshakes in progress of clients that did not prove their address, above which
+    /// `RetryPolicy::UnderLoad` asks for Retry; shared out in the same way, so that a prefix with
+    /// many is asked sooner than others. Default 1,000.
     pub retry_threshold: usize,
 }
 
@@ -240,7 +246,7 @@ impl fmt::Debug for ServerConfig {
 pub enum RetryPolicy {
     /// Never.
     Never,
-    /// While more handshakes are in progress than `ServerConfig::retry_threshold`.
+    /// While the client's prefix has its share of `ServerConfig::retry_threshold` handshakes.
     #[default]
     UnderLoad,
     /// Always.

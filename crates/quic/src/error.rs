@@ -30,8 +30,9 @@ pub enum ConnectionError {
         /// rustls's words.
         what: String,
     },
-    /// The peer closed the connection; its words.
-    #[error("closed by the peer: {0}")]
+    /// The peer closed the connection; its words. A server that takes no connection says so with
+    /// `CONNECTION_REFUSED`; with `INVALID_TOKEN` it wants the client to begin anew.
+    #[error("{}", closed_by_peer(.0))]
     ClosedByPeer(Close),
     /// This side closed the connection.
     #[error("closed by this side")]
@@ -79,6 +80,30 @@ pub enum Close {
         /// Its reason, at most 512 bytes of it.
         reason: Vec<u8>,
     },
+}
+
+/// The two codes that a server answers a client's first packets with have words of their own.
+fn closed_by_peer(close: &Close) -> String {
+    let (what, reason) = match close {
+        Close::Transport {
+            code: TransportErrorCode::CONNECTION_REFUSED,
+            reason,
+            ..
+        } => ("the server refuses the connection", reason),
+        Close::Transport {
+            code: TransportErrorCode::INVALID_TOKEN,
+            reason,
+            ..
+        } => {
+            let what = "the server does not take the address token it gave us; connect again";
+            (what, reason)
+        }
+        _ => return format!("closed by the peer: {close}"),
+    };
+    if reason.is_empty() {
+        return what.to_owned();
+    }
+    format!("{what}: {}", reason.escape_debug())
 }
 
 impl fmt::Display for Close {

@@ -294,6 +294,11 @@ impl Conversation {
                     && *code == self.plan.close.code
                     && reason[..] == self.plan.close.reason[..kept]
             }
+            // A Retry token that arrives after its time (RFC 9000 §8.1.2).
+            ConnectionError::ClosedByPeer(Close::Transport {
+                code: TransportErrorCode::INVALID_TOKEN,
+                ..
+            }) => own.established.is_none() && harmed_since(START),
             // The application's words do not go into handshake packets (RFC 9000 §10.2.3).
             ConnectionError::ClosedByPeer(Close::Transport { code, .. }) => {
                 peer.closed_by_app.is_some() && *code == TransportErrorCode::APPLICATION_ERROR

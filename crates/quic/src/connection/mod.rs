@@ -23,7 +23,7 @@ mod idle;
 mod input;
 pub(crate) mod output;
 mod paths;
-mod protect;
+pub(crate) mod protect;
 pub(crate) mod range_set;
 mod schedule;
 mod send_buffer;
@@ -87,8 +87,6 @@ pub(crate) struct NewConnection {
 pub(crate) struct FirstInitial {
     /// The client's connection ID.
     pub(crate) client: ConnectionId,
-    /// Destination of this Initial: keys come from it.
-    pub(crate) destination: ConnectionId,
     /// Our connection ID in the Retry that this Initial answers.
     pub(crate) retry: Option<ConnectionId>,
     /// A Retry token proved the address.
@@ -202,12 +200,14 @@ impl Connection {
         Ok(connection)
     }
 
-    /// A server's connection for a client's first Initial, which is handed in next.
+    /// A server's connection for a client's first Initial, which is handed in next; `protection`
+    /// has the keys that open it.
     pub(crate) fn server(
         now: Time,
         config: &ServerConfig,
         new: &NewConnection,
         first: &FirstInitial,
+        protection: Protection,
     ) -> Result<Self, rustls::Error> {
         let transport = Arc::clone(&config.transport);
         let mut parameters = Vec::new();
@@ -218,14 +218,12 @@ impl Connection {
         .encode(&mut parameters);
         let tls = TlsSession::server(&config.tls, parameters)?;
         let provider = Arc::clone(config.tls.crypto_provider());
-        let keys = initial_keys(&provider, &first.destination, Side::Server);
         let ids = HandshakeIds {
             original: new.original,
             local: new.local,
             remote: Some(first.client),
             retry: first.retry,
         };
-        let protection = Protection::new(Side::Server, keys);
         let validated = first.validated;
         Ok(Self::assemble(
             now,
@@ -680,11 +678,6 @@ impl Connection {
 
     pub(crate) fn reset_token(&self) -> Option<StatelessResetToken> {
         self.remote_cids.reset_token()
-    }
-
-    /// At least one packet of the peer was authentic.
-    pub(crate) fn is_authentic(&self) -> bool {
-        self.received.packets > 0
     }
 
     /// TLS is not done. A connection that failed before counts until it is gone, or a flood of

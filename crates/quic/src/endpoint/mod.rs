@@ -1,14 +1,19 @@
 //! One shard: routes datagrams to connections, admits clients, owns the connections.
 //!
-//! Parts: `route` (connection-ID table), `admit` (Initial, Retry, tokens), `reset` (stateless
-//! reset), `timers`. A turn of `poll_transmit` gives every ready connection one train in round
-//! robin. It opens no socket and reads no clock.
+//! Parts: `route` (connection-ID table), `admit` (Initial, Retry, refusals), `doors` (what may be
+//! done for strangers), `memory` (the account), `reset` (stateless reset), `timers`. A turn of
+//! `poll_transmit` gives every ready connection one train in round robin. It opens no socket and
+//! reads no clock.
 
 mod admit;
+mod budget;
+mod doors;
+mod handshakes;
 mod memory;
 mod reset;
 mod route;
 mod timers;
+mod token;
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -25,14 +30,13 @@ use crate::connection::events::Event;
 use crate::connection::output::Train;
 use crate::connection::{Connection, NewConnection};
 use crate::error::ConnectError;
-use admit::Tokens;
+use doors::{Doors, Reply};
+use handshakes::Place;
 use memory::{CANDIDATES, Held, LOOKS, Memory};
 use reset::Resets;
-use route::Routes;
+use route::{KeyedState, Routes};
 use timers::{DeadlineQueue, Expired};
-
-/// Cap: stateless packets (Retry, Version Negotiation, reset, refusal) waiting to be sent.
-pub(crate) const MAX_STATELESS_QUEUE: usize = 64;
+use token::Tokens;
 
 /// Cap: connections of one endpoint, clients included.
 pub(crate) const MAX_CONNECTIONS: usize = 1 << 20;
@@ -84,8 +88,12 @@ pub struct EndpointStats {
     pub handshakes: usize,
     /// Connections a server admitted.
     pub admitted: u64,
-    /// Initial packets refused for a limit.
+    /// Initial packets refused for a limit or an invalid token.
     pub refused: u64,
+    /// Of these, the ones with an invalid Retry token of ours.
+    pub invalid_tokens: u64,
+    /// Of those refused, the ones that were told so with a CONNECTION_CLOSE.
+    pub refusals: u64,
     /// Retry packets sent.
     pub retries: u64,
     /// Version Negotiation packets sent.
@@ -100,6 +108,11 @@ pub struct EndpointStats {
     pub memory_most: u64,
     /// Connections ended because the limit was reached.
     pub shed: u64,
+    /// Work for strangers that was not done, and replies that were not sent, because their prefix
+    /// had its share.
+    pub over_budget: u64,
+    /// Work done for strangers before a handshake, in units of about a microsecond.
+    pub stranger_work: u64,
 }
 
 #[derive(Default)]
@@ -110,7 +123,8 @@ struct Slot {
     ready: bool,
     /// In the `eventful` queue.
     eventful: bool,
-    handshaking_server: bool,
+    /// A server's handshake in progress, and the place it holds.
+    handshake: Option<Place>,
     /// Destination of the client's first Initials, routed while it may still be used.
     original: Option<ConnectionId>,
     reset_token: Option<[u8; 16]>,
@@ -128,10 +142,12 @@ pub struct Endpoint {
     routes: Routes,
     resets: Resets,
     tokens: Tokens,
+    doors: Doors,
     deadlines: DeadlineQueue,
     ready: VecDeque<ConnectionHandle>,
     eventful: VecDeque<ConnectionHandle>,
-    stateless: VecDeque<(SocketAddr, Option<IpAddr>, Vec<u8>)>,
+    /// A copy of the Initial packet that is being opened.
+    scratch: Vec<u8>,
     accepting: bool,
     memory: Memory,
     stats: EndpointStats,
@@ -161,11 +177,12 @@ impl Endpoint {
             routes: Routes::new(route_keys),
             resets: Resets::new(&config.reset_key, route_keys),
             tokens: Tokens::new(&config.token_key),
+            doors: Doors::new(KeyedState(route_keys.1, route_keys.0)),
             deadlines: DeadlineQueue::default(),
             ready: VecDeque::new(),
             eventful: VecDeque::new(),
-            stateless: VecDeque::new(),
             memory: Memory::new(config.memory_limit),
+            scratch: Vec::new(),
             stats: EndpointStats::default(),
         }
     }
@@ -233,7 +250,7 @@ impl Endpoint {
         now: Time,
         connection: Connection,
         local: ConnectionId,
-        original: Option<ConnectionId>,
+        handshake: Option<(ConnectionId, Place)>,
     ) -> ConnectionHandle {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot::default());
@@ -245,11 +262,11 @@ impl Endpoint {
             generation: slot.generation,
         };
         slot.connection = Some(Box::new(connection));
-        slot.handshaking_server = original.is_some();
-        slot.original = original;
         slot.held = Held::new(now);
+        slot.handshake = handshake.map(|(_, place)| place);
+        slot.original = handshake.map(|(original, _)| original);
         self.routes.insert(local, handle);
-        if let Some(original) = original {
+        if let Some((original, _)) = handshake {
             self.routes.insert(original, handle);
             self.stats.handshakes += 1;
         }
@@ -316,16 +333,6 @@ impl Endpoint {
         self.admit(now, meta, datagram);
     }
 
-    /// Queues a packet that belongs to no connection; the newest gives way when the queue is full.
-    fn queue_stateless(&mut self, meta: DatagramMeta, packet: Vec<u8>) -> bool {
-        if self.stateless.len() >= MAX_STATELESS_QUEUE {
-            return false;
-        }
-        self.stateless
-            .push_back((meta.remote, meta.local_ip, packet));
-        true
-    }
-
     // ---- time ----
 
     /// The next time `handle_timeout` is wanted.
@@ -358,7 +365,13 @@ impl Endpoint {
 
     /// Builds the next train of datagrams to send, one for each ready connection in turn.
     pub fn poll_transmit(&mut self, now: Time, buf: &mut TrainBuf) -> Option<Transmit> {
-        if let Some((remote, local_ip, packet)) = self.stateless.pop_front() {
+        if let Some(reply) = self.doors.next_reply() {
+            let Reply {
+                remote,
+                local_ip,
+                packet,
+                ..
+            } = reply;
             buf.set_single(&packet);
             return Some(Transmit {
                 connection: None,
@@ -616,10 +629,11 @@ impl Endpoint {
         };
         let events = connection.has_events();
         let deadline = connection.next_timeout().map(|(at, _)| at);
-        let handshake_over = slot.handshaking_server && !connection.is_handshaking();
-        if handshake_over {
-            slot.handshaking_server = false;
+        if !connection.is_handshaking()
+            && let Some(place) = slot.handshake.take()
+        {
             self.stats.handshakes -= 1;
+            self.doors.handshakes.give_back(place);
         }
         self.deadlines.set(handle, deadline);
         if events {
@@ -670,8 +684,9 @@ impl Endpoint {
         slot.ready = false;
         slot.eventful = false;
         let mut held = std::mem::take(&mut slot.held);
-        if std::mem::take(&mut slot.handshaking_server) {
+        if let Some(place) = slot.handshake.take() {
             self.stats.handshakes -= 1;
+            self.doors.handshakes.forfeit(place);
         }
         for cid in connection.local_cid_list() {
             self.routes.remove(&cid);

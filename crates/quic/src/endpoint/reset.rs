@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use aws_lc_rs::hmac;
-use towline_wire::{ConnectionId, StatelessResetToken, Time};
+use towline_wire::{ConnectionId, StatelessResetToken};
 
 use super::ConnectionHandle;
 use super::route::KeyedState;
@@ -12,19 +12,11 @@ use super::route::KeyedState;
 /// Smallest datagram that may be a stateless reset (RFC 9000 §10.3).
 pub(super) const MIN_RESET_LEN: usize = 21;
 
-/// Cap: stateless replies in one interval of [`REPLY_INTERVAL_NANOS`].
-pub(crate) const MAX_STATELESS_REPLIES: u32 = 100;
-
-/// Length of the reply budget's interval: 100 ms, so 1,000 replies a second.
-const REPLY_INTERVAL_NANOS: u64 = 100_000_000;
-
 pub(super) struct Resets {
     key: hmac::Key,
     /// Tokens by which peers may end our connections. Lookup is by keyed hash, so its time says
     /// nothing about a token (RFC 9000 §10.3.1).
     known: HashMap<(SocketAddr, [u8; 16]), ConnectionHandle, KeyedState>,
-    interval: u64,
-    replies: u32,
 }
 
 impl Resets {
@@ -32,8 +24,6 @@ impl Resets {
         Self {
             key: hmac::Key::new(hmac::HMAC_SHA256, key),
             known: HashMap::with_hasher(KeyedState(hash_keys.0, hash_keys.1)),
-            interval: 0,
-            replies: 0,
         }
     }
 
@@ -67,16 +57,5 @@ impl Resets {
         }
         let tail = datagram.last_chunk::<16>()?;
         self.known.get(&(remote, *tail)).copied()
-    }
-
-    /// Whether one more reply to a stranger is within the budget.
-    pub(super) fn may_reply(&mut self, now: Time) -> bool {
-        let interval = now.as_nanos() / REPLY_INTERVAL_NANOS;
-        if interval != self.interval {
-            self.interval = interval;
-            self.replies = 0;
-        }
-        self.replies += 1;
-        self.replies <= MAX_STATELESS_REPLIES
     }
 }
