@@ -8,14 +8,14 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use common::evil::long_packet;
+use common::evil::{long_packet, payload};
 use common::wire::{packets, without_padding};
 use common::{CLIENT, Options, Pair, SERVER, ms, readable, secs, seed};
 use towline_quic::{
     Close, ConnectionError, Endpoint, RetryPolicy, ServerConfig, TransportConfig,
     TransportErrorCode,
 };
-use towline_wire::{Frame, Header, LongType, parse_header};
+use towline_wire::{CloseFrame, Frame, Header, LongType, parse_header, write_connection_close};
 
 /// A client's first datagram and its two IDs; nothing was delivered.
 fn hello(options: Options) -> (Pair, Vec<u8>, Vec<u8>, Vec<u8>) {
@@ -98,6 +98,39 @@ fn transport_close(word: Option<ConnectionError>) -> Option<TransportErrorCode> 
         None => None,
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn an_initial_in_a_small_datagram_is_discarded_for_a_known_connection_too() {
+    // RFC 9000 §14.1.
+    let (mut pair, first, dcid, scid) = hello(readable());
+    pair.deliver(SERVER, &first);
+    let code = TransportErrorCode::NO_ERROR;
+    let bytes = payload(|w| {
+        write_connection_close(w, &CloseFrame::transport(code, 0, b""));
+    });
+    let mut packet = long_packet(LongType::Initial, &dcid, &scid, b"", 9, &bytes);
+    packet.resize(1199, 0);
+    pair.deliver(SERVER, &packet);
+    assert_eq!(pair.last_word(SERVER), None);
+    packet.resize(1200, 0);
+    pair.deliver(SERVER, &packet);
+    assert_eq!(transport_close(pair.last_word(SERVER)), Some(code));
+}
+
+#[test]
+fn a_client_drops_an_initial_that_carries_a_token() {
+    // RFC 9000 §17.2.2.
+    let (mut pair, _, _, scid) = hello(readable());
+    let code = TransportErrorCode::CONNECTION_REFUSED;
+    let bytes = payload(|w| {
+        write_connection_close(w, &CloseFrame::transport(code, 0, b""));
+    });
+    let with = |token: &[u8]| long_packet(LongType::Initial, &scid, &[9; 8], token, 0, &bytes);
+    pair.deliver(CLIENT, &with(b"token"));
+    assert_eq!(pair.last_word(CLIENT), None);
+    pair.deliver(CLIENT, &with(b""));
+    assert_eq!(transport_close(pair.last_word(CLIENT)), Some(code));
 }
 
 #[test]

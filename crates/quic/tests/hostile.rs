@@ -409,7 +409,10 @@ fn frames_in_the_wrong_packet_are_protocol_violations() {
             pair.deliver(SERVER, &first);
             let mut bytes = frame.clone();
             bytes.resize(bytes.len().max(8), 0);
-            pair.deliver(SERVER, &long_packet(kind, &dcid, &scid, b"", 7, &bytes));
+            let mut packet = long_packet(kind, &dcid, &scid, b"", 7, &bytes);
+            // RFC 9000 §14.1: in a smaller datagram an Initial would not be looked at.
+            packet.resize(1200, 0);
+            pair.deliver(SERVER, &packet);
             match pair.last_word(SERVER) {
                 Some(ConnectionError::PeerMisbehaved { code, frame: f, .. }) => {
                     assert_eq!(code, TransportErrorCode::PROTOCOL_VIOLATION, "{frame:?}");

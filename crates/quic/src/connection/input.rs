@@ -8,11 +8,12 @@
 use std::net::SocketAddr;
 
 use towline_wire::{
-    ConnectionId, Header, PacketKind, PacketNumberSpace, QUIC_V1, Side, StatelessResetToken, Time,
-    TransportErrorCode, parse_header, retry_pseudo_packet,
+    ConnectionId, Header, LongType, PacketKind, PacketNumberSpace, QUIC_V1, Side,
+    StatelessResetToken, Time, TransportErrorCode, parse_header, retry_pseudo_packet,
 };
 
 use super::Connection;
+use super::assemble::MIN_INITIAL_DATAGRAM;
 use super::component::Ecn;
 use super::dispatch::Contents;
 use super::handshake::HandshakeError;
@@ -104,6 +105,7 @@ impl Connection {
         arrivals: &mut Arrivals,
     ) {
         let cid_len = self.ids.local.len();
+        let datagram_len = datagram.len();
         let mut first_dcid = None;
         let mut at = 0;
         while at < datagram.len() {
@@ -140,10 +142,16 @@ impl Connection {
                     kind,
                     dcid,
                     scid,
+                    token,
                     pn_offset,
                     end,
                     ..
                 } => {
+                    if kind == LongType::Initial && !self.may_be_initial(datagram_len, token) {
+                        first_dcid.get_or_insert(dcid);
+                        at += end;
+                        continue;
+                    }
                     let kind = PacketKind::from_long(kind);
                     let scid = Some(scid);
                     (
@@ -195,6 +203,16 @@ impl Connection {
                 }
             }
             at += end;
+        }
+    }
+
+    /// Whether an Initial with this token, in a datagram of so many bytes, may be looked at.
+    fn may_be_initial(&self, datagram_len: usize, token: &[u8]) -> bool {
+        match self.side {
+            // RFC 9000 §14.1: a client fills up every datagram with an Initial.
+            Side::Server => datagram_len >= MIN_INITIAL_DATAGRAM,
+            // RFC 9000 §17.2.2: a server's Initial has no token.
+            Side::Client => token.is_empty(),
         }
     }
 
