@@ -389,8 +389,13 @@ pub(crate) fn connection_failure(error: &ConnectionError) -> Failure {
         ConnectionError::ClosedByPeer(Close::Transport { code, .. })
             if *code == towline::TransportErrorCode::CONNECTION_REFUSED =>
         {
-            Failure::new(Exit::Connect, "the server refuses new connections")
-                .next("try again later")
+            Failure::new(Exit::Connect, message).next("try again later")
+        }
+        ConnectionError::ClosedByPeer(Close::Transport { code, .. })
+            if *code == towline::TransportErrorCode::INVALID_TOKEN =>
+        {
+            Failure::new(Exit::Connect, message)
+                .next("if it happens again, the path is too slow or your address keeps changing")
         }
         ConnectionError::ClosedByPeer(Close::Transport { .. }) => {
             Failure::new(Exit::Protocol, message)

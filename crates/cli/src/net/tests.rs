@@ -26,6 +26,13 @@ fn errors_end_with_their_documented_codes() {
             reason: b"bye\x1b".to_vec(),
         })
     };
+    let refusal = |code| {
+        ConnectionError::ClosedByPeer(Close::Transport {
+            code,
+            frame: None,
+            reason: "full\x1b".to_owned(),
+        })
+    };
     for (error, exit) in [
         (
             ConnectionError::TimedOut(TimeoutReason::Idle),
@@ -40,6 +47,18 @@ fn errors_end_with_their_documented_codes() {
         (application(Reason::Interrupted), Exit::Partial),
         (application(Reason::Protocol), Exit::Protocol),
         (ConnectionError::Internal("x"), Exit::Other),
+        (
+            refusal(towline::TransportErrorCode::CONNECTION_REFUSED),
+            Exit::Connect,
+        ),
+        (
+            refusal(towline::TransportErrorCode::INVALID_TOKEN),
+            Exit::Connect,
+        ),
+        (
+            refusal(towline::TransportErrorCode::NO_VIABLE_PATH),
+            Exit::Protocol,
+        ),
     ] {
         let failure = connection_failure(&error);
         assert_eq!(failure.exit, exit, "{error}");

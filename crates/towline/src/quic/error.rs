@@ -5,7 +5,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use towline_quic::{self as engine, ConnectionError};
+use towline_quic::{self as engine, Close, ConnectionError, TransportErrorCode};
 
 /// Why a connection could not be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -126,6 +126,10 @@ impl From<ConnectError> for io::Error {
 pub(crate) fn kind_of(error: &ConnectionError) -> io::ErrorKind {
     match error {
         ConnectionError::TimedOut(_) => io::ErrorKind::TimedOut,
+        ConnectionError::ClosedByPeer(Close::Transport {
+            code: TransportErrorCode::CONNECTION_REFUSED | TransportErrorCode::INVALID_TOKEN,
+            ..
+        }) => io::ErrorKind::ConnectionRefused,
         ConnectionError::ClosedByPeer(_) => io::ErrorKind::ConnectionAborted,
         ConnectionError::StatelessReset => io::ErrorKind::ConnectionReset,
         ConnectionError::ClosedLocally => io::ErrorKind::NotConnected,

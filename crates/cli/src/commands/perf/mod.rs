@@ -148,14 +148,25 @@ fn print_shards(endpoint: &Endpoint, printer: Printer) {
         .enumerate()
         .map(|(index, shard)| {
             printer.line(format_args!(
-                "shard {index}: {} connections, {} in, {} out, {} datagrams handed over",
+                "shard {index}: {} connections, {} refused, {} Retry, {} in, {} out, {} datagrams handed over",
                 shard.engine.admitted,
+                shard.engine.refused,
+                shard.engine.retries,
                 Bytes(shard.socket.bytes_received),
                 Bytes(shard.socket.bytes_sent),
                 shard.socket.datagrams_handed_over,
             ));
             json!({
                 "connections": shard.engine.admitted,
+                "refused": shard.engine.refused,
+                "refusals": shard.engine.refusals,
+                "invalid_tokens": shard.engine.invalid_tokens,
+                "retries": shard.engine.retries,
+                "version_negotiations": shard.engine.version_negotiations,
+                "resets": shard.engine.resets,
+                "unroutable": shard.engine.unroutable,
+                "over_budget": shard.engine.over_budget,
+                "stranger_work": shard.engine.stranger_work,
                 "bytes_received": shard.socket.bytes_received,
                 "bytes_sent": shard.socket.bytes_sent,
                 "datagrams_handed_over": shard.socket.datagrams_handed_over,
