@@ -1,5 +1,5 @@
 # Every target is one `cargo xtask` command; `cargo xtask help` lists them with their arguments.
-.PHONY: help run test check setup-system interop sim kmod-test fuzz bench-quic bench-stcp bench-neighbour bench-seed bench-compare counts
+.PHONY: help run test check setup-system interop sim kmod-test fuzz bench-quic bench-stcp bench-neighbour bench-seed bench-compare counts flood
 
 help:
 	@echo "make run            the demonstration: 1 GiB of real files between two processes, every hash checked"
@@ -16,6 +16,7 @@ help:
 	@echo "make bench-neighbour [ARGS=--seconds=20] Linux TCP beside Towline on one bottleneck; needs root"
 	@echo "make bench-seed [ARGS=--quick] Freenet's published tables beside ours, into docs/benchmarks.md"
 	@echo "make bench-compare BASE=rev|name [ARGS=--virtual] criterion benches against a revision or a saved base"
+	@echo "make flood [ARGS=--quick] a server under floods: who still connects, what transfers keep"
 	@echo "make counts [ARGS=--record] instruction counts of the hot paths against their baseline"
 
 SEEDS ?= 20000
@@ -68,3 +69,6 @@ bench-compare:
 
 counts:
 	@cargo xtask counts $(ARGS)
+
+flood:
+	@cargo xtask flood $(ARGS)

@@ -1,5 +1,6 @@
 //! `make bench-quic`, `bench-stcp`, `bench-neighbour` and `bench-seed`: the comparisons with other
-//! QUIC and TLS stacks, with Linux TCP and with Freenet's tables, a workspace of its own in `bench/`.
+//! QUIC and TLS stacks, with Linux TCP and with Freenet's tables; and `make flood`. A workspace of
+//! its own in `bench/`.
 
 use std::os::unix::process::CommandExt as _;
 
@@ -26,6 +27,11 @@ pub(crate) fn bench_neighbour(arguments: &[String]) -> Outcome {
 /// `cargo xtask bench-seed ARG…`.
 pub(crate) fn bench_seed(arguments: &[String]) -> Outcome {
     become_runner("bench-seed", arguments)
+}
+
+/// `cargo xtask flood ARG…`.
+pub(crate) fn flood(arguments: &[String]) -> Outcome {
+    become_runner("bench-flood", arguments)
 }
 
 /// The runner's exit code becomes ours, for it says more than success or failure.

@@ -59,6 +59,7 @@ cargo xtask COMMAND
   bench-neighbour [ARG…]   Linux TCP beside Towline on one bottleneck, as root (--help for ARGs)
   bench-seed [ARG…]   Freenet's published tables beside Towline's (--help for ARGs)
   bench-compare BASE [--virtual]   the benches of Freenet's shapes against a revision or a saved base
+  flood [ARG…]   a server under floods: who still connects, what transfers keep (--help for ARGs)
   counts [--record] [--json]   instruction counts against their baseline
 ";
 
@@ -89,6 +90,7 @@ fn main() -> ExitCode {
         "bench-seed" => bench::bench_seed(rest),
         "bench-compare" => compare::bench_compare(rest),
         "counts" => counts::counts(rest),
+        "flood" => bench::flood(rest),
         "flame" => flame::flame(rest),
         "help" | "-h" | "--help" => {
             print!("{HELP}");
