@@ -1026,6 +1026,36 @@ fn floods_of_harmless_frames_are_borne_without_replies_but_acknowledgements() {
 }
 
 #[test]
+fn a_packet_that_asks_for_too_much_work_counts_as_lost() {
+    let mut evil = Evil::against(SERVER);
+    let before = evil.pair.server().stats();
+    // More one-byte frames than any honest packet of this size has.
+    evil.send(|w| (0..1300).for_each(|_| write_ping(w)));
+    let refused = evil.number - 1;
+    evil.pair.run_for(ms(100));
+    let acknowledged = |evil: &Evil, number: u64| {
+        evil.count_frames(|frame| match frame {
+            Frame::Ack(ack) => ack.ranges().any(|range| range.contains(&number)),
+            _ => false,
+        })
+    };
+    assert_eq!(acknowledged(&evil, refused), 0);
+    let after = evil.pair.server().stats();
+    assert_eq!(after.packets_overworked, before.packets_overworked + 1);
+    assert!(
+        after.work - before.work <= 512 + 1300 / 2 + 1,
+        "{}",
+        after.work
+    );
+    // A little less is borne, and so is whoever sent more before.
+    evil.send(|w| (0..1000).for_each(|_| write_ping(w)));
+    let borne = evil.number - 1;
+    evil.pair.run_for(ms(100));
+    assert!(acknowledged(&evil, borne) > 0);
+    evil.assert_open();
+}
+
+#[test]
 fn stop_sending_again_and_again_makes_one_reset() {
     let mut evil = Evil::against(SERVER);
     let s = id(Side::Client, BIDI, 0);

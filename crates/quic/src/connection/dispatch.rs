@@ -24,6 +24,15 @@ pub(super) struct Contents {
     pub(super) closed: bool,
 }
 
+/// Cap: units of work that a packet's frames may ask for, besides one for each two bytes: frames, ranges
+/// of ACK frames, and records looked at in vain. Beyond it the packet counts as lost.
+const MAX_PACKET_WORK: u64 = 512;
+
+/// Units of work a packet with so many bytes of frames may ask for.
+fn packet_work(len: usize) -> u64 {
+    MAX_PACKET_WORK + len as u64 / 2
+}
+
 impl Connection {
     /// Hands every frame of `payload` to its owner.
     /// What was processed before a fault is not undone: a fault ends the connection (RFC 9000
@@ -39,6 +48,7 @@ impl Connection {
             return Err(Violation::protocol("a packet without frames").into());
         }
         let mut contents = Contents::default();
+        let budget = self.received.work + packet_work(payload.len());
         let mut reader = Reader::new(payload);
         while !reader.is_empty() {
             let frame = Frame::parse(&mut reader).map_err(Violation::from)?;
@@ -56,6 +66,11 @@ impl Connection {
                 })?;
             if contents.closed {
                 break;
+            }
+            self.received.work += 1;
+            if self.received.work > budget {
+                self.received.overworked += 1;
+                return Err(Refused::Overflow);
             }
         }
         Ok(contents)
@@ -191,6 +206,7 @@ impl Connection {
             )
             .in_frame(FrameType::ACK)
         })?;
+        self.received.work += u64::from(summary.work_in_vain);
         match space {
             PacketNumberSpace::Initial => {}
             PacketNumberSpace::Handshake => {

@@ -29,6 +29,10 @@ pub(crate) struct ReceivedCounters {
     pub(crate) packets: u64,
     pub(crate) bytes: u64,
     pub(crate) datagrams: u64,
+    /// Units of work that the frames asked for.
+    pub(crate) work: u64,
+    /// Packets that asked for more than they may.
+    pub(crate) overworked: u64,
 }
 
 /// A packet cut out of a datagram, still protected.
@@ -277,7 +281,13 @@ impl Connection {
             &packet[opened.payload.clone()],
         ) {
             Ok(contents) => contents,
-            Err(Refused::Overflow) => return self.acks.on_refused(opened.packet_number),
+            Err(Refused::Overflow) => {
+                // The frames of other spaces do nothing when they are taken twice.
+                if space == PacketNumberSpace::Application {
+                    self.acks.on_refused(opened.packet_number);
+                }
+                return;
+            }
             Err(Refused::Violation(violation)) => return self.fail(now, &violation),
         };
         self.after_packet(now, space, ecn, &opened, &contents, arrivals);

@@ -62,6 +62,11 @@ pub struct Stats {
     pub mtu: u16,
     /// Key updates by either side.
     pub key_updates: u64,
+    /// Units of work that the peer's packets asked for: frames, ranges of ACK frames, and records
+    /// looked at that the frame did not settle.
+    pub work: u64,
+    /// Packets dropped because they asked for too much of it.
+    pub packets_overworked: u64,
     /// Packets that failed authentication.
     pub decryption_failures: u64,
     /// Received application datagrams dropped because they were not read in time.
@@ -101,6 +106,8 @@ impl Connection {
             ce_marks: r.ce_marks,
             mtu: r.mtu,
             key_updates: self.protection.updates(),
+            work: self.received.work,
+            packets_overworked: self.received.overworked,
             decryption_failures: self.protection.failed_opens(),
             app_datagrams_dropped: self.datagrams.dropped(),
         }

@@ -57,6 +57,12 @@ struct Before {
 }
 
 impl Acked {
+    fn work_in_vain(&self) -> u32 {
+        let settled = self.packets + u64::from(self.late_packets);
+        self.work
+            .saturating_sub(u32::try_from(settled).unwrap_or(u32::MAX))
+    }
+
     fn add(&mut self, packet_number: u64, entry: SentEntry, recovery_start: Option<Time>) {
         self.packets += 1;
         self.ack_eliciting += u64::from(entry.ack_eliciting);
@@ -110,6 +116,7 @@ impl<F: Clone> Recovery<F> {
             largest_sent_time: acked.newest.map(|(_, entry)| entry.sent_time),
             spurious: acked.late_packets,
             work: acked.work,
+            work_in_vain: acked.work_in_vain(),
             ..AckSummary::default()
         };
         let bytes_in_flight_before = self.bytes_in_flight;

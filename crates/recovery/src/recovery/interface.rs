@@ -134,6 +134,9 @@ pub struct AckSummary {
     pub persistent_congestion: bool,
     /// What the frame cost: ranges, and records of packets sent or lost that were looked at.
     pub work: u32,
+    /// The part of it that settled nothing: ranges, and packets that were acknowledged before. The
+    /// rest was paid for by sending what it settled.
+    pub work_in_vain: u32,
 }
 
 /// The peer sent an acknowledgement it cannot have meant: PROTOCOL_VIOLATION (RFC 9000 §13.1).
