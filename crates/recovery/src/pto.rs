@@ -23,6 +23,20 @@ pub enum LossTimer {
     Controller,
 }
 
+/// Probes since the last acknowledgement that may follow a packet of the peer's after one period;
+/// later ones wait a third of the time for which nothing was acknowledged as well. So they are at
+/// most proportional to its logarithm, as those by the doubling are, whatever the peer sends.
+const PROMPT_PROBES: u32 = 8;
+
+/// An expiry to come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Expiry {
+    pub(crate) at: Time,
+    pub(crate) space: PacketNumberSpace,
+    /// It comes before its time, because the peer was heard.
+    pub(crate) early: bool,
+}
+
 /// The state the PTO depends on besides the round trip.
 #[derive(Clone, Debug)]
 pub(crate) struct ProbeTimer {
@@ -32,6 +46,12 @@ pub(crate) struct ProbeTimer {
     pub(crate) base: Option<Time>,
     /// Last expiry: a suspended host gets one probe, not one for every doubling it slept through.
     last_expiry: Option<Time>,
+    /// First expiry since the last acknowledgement.
+    unanswered_since: Option<Time>,
+    /// An ack-eliciting packet arrived since the last expiry, and probes are unanswered.
+    peer_heard: bool,
+    /// Early expiries since the last acknowledgement.
+    early: u32,
     pub(crate) handshake_keys: bool,
     pub(crate) handshake_confirmed: bool,
     /// The client knows that the server has validated its address.
@@ -46,6 +66,9 @@ impl ProbeTimer {
             count: 0,
             base: None,
             last_expiry: None,
+            unanswered_since: None,
+            peer_heard: false,
+            early: 0,
             handshake_keys: false,
             handshake_confirmed: false,
             peer_validated: side == Side::Server,
@@ -69,11 +92,21 @@ impl ProbeTimer {
         rtt: &RttEstimator,
         last_sent: [Option<Time>; 3],
     ) -> Option<(Time, PacketNumberSpace)> {
+        let next = self.next_expiry(rtt, last_sent)?;
+        Some((next.at, next.space))
+    }
+
+    /// The same, and whether it comes early.
+    pub(crate) fn next_expiry(
+        &self,
+        rtt: &RttEstimator,
+        last_sent: [Option<Time>; 3],
+    ) -> Option<Expiry> {
         // The server would have to send and may not; the next datagram from the client re-arms it.
         if self.amplification_blocked {
             return None;
         }
-        let mut earliest = None;
+        let mut earliest: Option<Expiry> = None;
         for space in PacketNumberSpace::ALL {
             let Some(sent) = last_sent[space.index()] else {
                 continue;
@@ -82,9 +115,9 @@ impl ProbeTimer {
                 continue;
             }
             let from = self.last_expiry.map_or(sent, |expiry| expiry.max(sent));
-            let at = from + self.backed_off(self.period(rtt, space));
-            if earliest.is_none_or(|(earliest, _)| at < earliest) {
-                earliest = Some((at, space));
+            let next = self.expiry(from, self.period(rtt, space), space);
+            if earliest.is_none_or(|earliest| next.at < earliest.at) {
+                earliest = Some(next);
             }
         }
         if earliest.is_none()
@@ -97,9 +130,26 @@ impl ProbeTimer {
                 true => PacketNumberSpace::Handshake,
                 false => PacketNumberSpace::Initial,
             };
-            earliest = Some((base + self.backed_off(self.period(rtt, space)), space));
+            earliest = Some(self.expiry(base, self.period(rtt, space), space));
         }
         earliest
+    }
+
+    /// The expiry of a space whose period counts from `from`.
+    fn expiry(&self, from: Time, period: Duration, space: PacketNumberSpace) -> Expiry {
+        let wait = self.backed_off(period);
+        let prompt = match self.unanswered_since {
+            Some(since) if self.early >= PROMPT_PROBES => {
+                period.max(from.saturating_duration_since(since) / 3)
+            }
+            _ => period,
+        };
+        let early = self.peer_heard && prompt < wait;
+        Expiry {
+            at: from + if early { prompt } else { wait },
+            space,
+            early,
+        }
     }
 
     /// The whole period doubles with every expiry, max_ack_delay included (RFC 9002 A.8).
@@ -110,8 +160,20 @@ impl ProbeTimer {
 
     pub(crate) fn on_expired(&mut self, now: Time) {
         self.count = self.count.saturating_add(1);
+        self.on_probe_due(now);
+    }
+
+    /// An expiry before its time leaves the doubling where it is.
+    pub(crate) fn on_early_expiry(&mut self, now: Time) {
+        self.early += 1;
+        self.on_probe_due(now);
+    }
+
+    fn on_probe_due(&mut self, now: Time) {
+        self.peer_heard = false;
         self.base = Some(now);
         self.last_expiry = Some(now);
+        self.unanswered_since.get_or_insert(now);
     }
 
     /// New acknowledgements arrived. A client that does not know whether its address is validated
@@ -123,9 +185,18 @@ impl ProbeTimer {
         }
     }
 
+    /// The peer speaks while probes are unanswered: more likely the path was silent and is back than
+    /// that it is congested, so one probe need not wait the doubled period out.
+    pub(crate) fn on_peer_heard(&mut self) {
+        self.peer_heard = self.handshake_confirmed && self.count > 0;
+    }
+
     pub(crate) fn reset(&mut self) {
         self.count = 0;
         self.last_expiry = None;
+        self.unanswered_since = None;
+        self.peer_heard = false;
+        self.early = 0;
     }
 }
 

@@ -411,12 +411,16 @@ impl<F: Clone> Recovery<F> {
         self.marking
     }
 
-    /// An ack-eliciting packet arrived, `marked` ECN-capable or not: a peer that stops marking is
-    /// answered without marks if nothing of ours in flight can tell what became of them.
-    pub fn on_ack_eliciting_received(&mut self, marked: bool) {
+    /// An authentic ack-eliciting packet arrived for the first time, `marked` ECN-capable or not. A
+    /// peer that stops marking is answered without marks if nothing of ours in flight can tell what
+    /// became of them; a peer that is heard while probes to it are unanswered is probed again soon.
+    pub fn on_ack_eliciting_received(&mut self, space: PacketNumberSpace, marked: bool) {
         let spaces = &self.spaces;
         let may_probe = || spaces.iter().any(|space| space.ack_eliciting_in_flight > 0);
         self.ecn.on_received(marked, may_probe);
+        if space == PacketNumberSpace::Application {
+            self.pto.on_peer_heard();
+        }
     }
 
     /// The largest number acknowledged in the space.

@@ -322,7 +322,8 @@ impl Connection {
             self.acks
                 .on_received(now, space, number, contents.ack_eliciting, ecn);
             if contents.ack_eliciting {
-                self.recovery.on_ack_eliciting_received(ecn.is_some());
+                self.recovery
+                    .on_ack_eliciting_received(space, ecn.is_some());
             }
         }
         if !self.lifecycle.is_open() {

@@ -451,11 +451,15 @@ impl<F: Clone> Recovery<F> {
                 packets: summary.lost_packets,
             });
         }
-        let (at, expired) = self.pto.deadline(&self.rtt, self.last_sent())?;
-        if at > now {
+        let due = self.pto.next_expiry(&self.rtt, self.last_sent())?;
+        if due.at > now {
             return None;
         }
-        self.pto.on_expired(now);
+        let expired = due.space;
+        match due.early {
+            true => self.pto.on_early_expiry(now),
+            false => self.pto.on_expired(now),
+        }
         self.counters.probe_timeouts += 1;
         self.ecn.on_probe_timeout(self.pto.count);
         let mut probes = 0;
@@ -464,6 +468,7 @@ impl<F: Clone> Recovery<F> {
             let state = &mut self.spaces[space.index()];
             let has_data = state.ack_eliciting_in_flight > 0;
             let owed = match (space == expired, has_data) {
+                (true, true) if due.early => 1,
                 (true, true) => PROBES_PER_PTO,
                 (true, false) => 1,
                 // Other spaces with data in flight join the datagram (RFC 9002 §6.2.4).

@@ -71,6 +71,101 @@ fn each_pto_waits_twice_as_long_and_an_acknowledgement_ends_that() {
     assert_eq!(bench.recovery.stats().pto_count, 0);
 }
 
+/// A confirmed end whose one packet was answered after 100 ms, and the next one was not.
+fn unanswered() -> Bench {
+    let mut bench = Bench::confirmed(Algorithm::Cubic);
+    bench.send(0);
+    bench.ack(100, &[0..=0]);
+    bench.send(200);
+    bench
+}
+
+/// Expires the PTO so often, sending a probe each time; when it did last.
+fn expire(bench: &mut Bench, times: u32) -> u64 {
+    let mut now = 0;
+    for _ in 0..times {
+        let (due, _) = bench.recovery.next_timeout().unwrap();
+        now = due.as_nanos() / 1_000_000;
+        assert!(bench.timeout(now).is_some());
+        bench.send(now);
+    }
+    now
+}
+
+fn hear(bench: &mut Bench, space: PacketNumberSpace) {
+    bench.recovery.on_ack_eliciting_received(space, false);
+}
+
+#[test]
+fn a_peer_that_is_heard_while_probes_are_unanswered_is_sent_one_within_a_period() {
+    let mut bench = unanswered();
+    let last = expire(&mut bench, 5);
+    let backed_off = Some((at(last + 32 * 325), LossTimer::Pto));
+    assert_eq!(bench.recovery.next_timeout(), backed_off);
+    hear(&mut bench, Application);
+    let soon = Some((at(last + 325), LossTimer::Pto));
+    assert_eq!(bench.recovery.next_timeout(), soon);
+    // It is heard long after that: at once, then.
+    let one = Expired::Pto {
+        space: Application,
+        probes: 1,
+    };
+    assert_eq!(bench.timeout(last + 5000), Some(one));
+    bench.send(last + 5000);
+    let backed_off = Some((at(last + 5000 + 32 * 325), LossTimer::Pto));
+    assert_eq!(bench.recovery.next_timeout(), backed_off, "once an expiry");
+}
+
+#[test]
+fn a_peer_that_is_heard_all_the_time_brings_one_expiry_a_period_and_few_in_all() {
+    let mut bench = unanswered();
+    let mut times: Vec<u64> = Vec::new();
+    for now in 525..100_525 {
+        hear(&mut bench, Application);
+        if bench.timeout(now).is_some() {
+            // A rate limit may keep the probe: the next expiry comes no sooner for that.
+            if times.len().is_multiple_of(2) {
+                bench.send(now);
+            }
+            times.push(now);
+        }
+    }
+    let least = times.windows(2).map(|pair| pair[1] - pair[0]).min();
+    assert!(least >= Some(325), "{times:?}");
+    // One, eight at a period, then a third of the time apart: log(100 s ÷ 3 s) to 4/3.
+    assert!((20..=30).contains(&times.len()), "{times:?}");
+    // An acknowledgement is progress: all of it starts over.
+    let newest = bench.recovery.next_packet_number(Application) - 1;
+    bench.ack(100_600, &[newest..=newest]);
+    bench.send(200_000);
+    let (due, _) = bench.recovery.next_timeout().unwrap();
+    let due = due.as_nanos().div_ceil(1_000_000);
+    assert!(bench.timeout(due).is_some());
+    let period = bench.recovery.pto(Application);
+    hear(&mut bench, Application);
+    assert_eq!(
+        bench.recovery.next_timeout(),
+        Some((at(due) + period, LossTimer::Pto))
+    );
+}
+
+#[test]
+fn hearing_the_peer_leaves_the_backoff_of_a_handshake() {
+    for space in [Initial, Handshake, Application] {
+        let mut bench = client();
+        bench.send_in(Initial, 0);
+        bench.timeout(999);
+        hear(&mut bench, space);
+        assert_eq!(bench.recovery.stats().pto_count, 1, "{space:?}");
+    }
+    let mut bench = unanswered();
+    expire(&mut bench, 3);
+    for space in [Initial, Handshake] {
+        hear(&mut bench, space);
+        assert_eq!(bench.recovery.stats().pto_count, 3, "{space:?}");
+    }
+}
+
 #[test]
 fn no_pto_while_a_loss_time_is_set() {
     let mut bench = Bench::confirmed(Algorithm::Cubic);
