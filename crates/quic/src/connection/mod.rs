@@ -39,7 +39,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rustls::crypto::CryptoProvider;
 use towline_identity::PeerIdentity;
-use towline_recovery::{Algorithm, Controller, HostController, PoolMember, Recovery};
+use towline_recovery::{Algorithm, Controller, Expired, HostController, PoolMember, Recovery};
 use towline_wire::{
     CloseFrame, ConnectionId, Direction, PacketNumberSpace, Side, StatelessResetToken, StreamId,
     Time, TransportErrorCode, TransportParameters, short_header_len,
@@ -713,7 +713,19 @@ impl Connection {
             .is_some_and(|(at, _)| at <= now);
         if due {
             let (recovery, mut owner) = self.split_for_delivery();
-            recovery.on_timeout(now, &mut owner);
+            let expired = recovery.on_timeout(now, &mut owner);
+            if matches!(expired, Some(Expired::Pto { .. })) {
+                self.on_probe_timeout(now);
+            }
+        }
+    }
+
+    /// A question may have been asked into an outage: whoever waits for the answer begins to probe
+    /// for the path, as if data had stopped.
+    fn on_probe_timeout(&mut self, now: Time) {
+        if self.streams.has_open_receiver() && self.idle.is_unwatched(&self.timers) {
+            let pto = self.recovery.pto(PacketNumberSpace::Application);
+            self.idle.await_data(now, pto, &mut self.timers);
         }
     }
 

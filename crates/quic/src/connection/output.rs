@@ -48,7 +48,7 @@ struct Grant {
 impl Grant {
     /// It does not cover another datagram of this size, or a probe was answered.
     fn is_used_up(&self, datagram: usize) -> bool {
-        self.data && (self.probe.is_some() || self.credit < datagram as u64)
+        self.probe.is_some() || (self.data && self.credit < datagram as u64)
     }
 }
 
@@ -180,9 +180,15 @@ impl Connection {
     }
 
     fn grant(&mut self, now: Time) -> Grant {
-        let probe = PacketNumberSpace::ALL
+        let owed = PacketNumberSpace::ALL
             .into_iter()
             .find(|&s| self.protection.has_keys(s) && self.recovery.probes_owed(s) > 0);
+        // What asks whether a silent path is back does not wait for a window that only an answer
+        // opens; it is a PING and no data.
+        let ask = self
+            .idle
+            .is_probing()
+            .then_some(PacketNumberSpace::Application);
         let (credit, paced_until) = match self.recovery.permit(now) {
             Permit::Send { bytes } => (bytes, None),
             Permit::Wait(at) => (0, Some(at)),
@@ -205,10 +211,10 @@ impl Connection {
             };
         }
         Grant {
-            data: open || probe.is_some(),
+            data: open || owed.is_some(),
             credit,
             acks: !self.recovery.is_full(),
-            probe,
+            probe: owed.or(ask),
             window_open: open,
             held: false,
             paced_until,
@@ -323,6 +329,7 @@ impl Connection {
         if probing && !w.ack_eliciting && w.remaining() > 0 {
             write_ping(w.w);
             w.record(SentFrame::Ping);
+            self.ping_pending &= space != PacketNumberSpace::Application;
         }
         packet.ack_eliciting = w.ack_eliciting;
         packet.in_flight = w.ack_eliciting;
