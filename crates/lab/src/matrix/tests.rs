@@ -82,6 +82,7 @@ fn every_row_of_the_targets_is_in_the_matrix_once() {
         "Freenet's path",
         "random loss",
         "reordering",
+        "outage",
         "ACK loss",
         "parallel",
         "uplink",

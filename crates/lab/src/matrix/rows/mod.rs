@@ -1,5 +1,6 @@
 //! The rows, in the order of the table of targets.
 
+mod fault;
 mod limit;
 mod path;
 mod share;
@@ -24,6 +25,7 @@ pub fn rows() -> Vec<Row> {
         transfer::freenet(),
         path::random_loss(),
         transfer::reordering(),
+        fault::outage(),
         path::ack_loss(),
         share::parallel(),
         share::uplink(),
