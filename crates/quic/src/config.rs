@@ -10,10 +10,36 @@ use std::time::Duration;
 
 use rand_core::Rng;
 use towline_recovery::{
-    Algorithm, Config as RecoveryConfig, Controller, HostController, Pool, PoolMember, Recovery,
-    TrafficClass,
+    Algorithm, Config as RecoveryConfig, Controller, HostController, INITIAL_RTT, Pool, PoolMember,
+    Recovery, TrafficClass,
 };
 use towline_wire::{ConnectionId, Side};
+
+/// Least [`TransportConfig::initial_rtt`]: below the timers' granularity nothing is gained.
+pub const MIN_INITIAL_RTT: Duration = Duration::from_millis(1);
+
+/// Greatest [`TransportConfig::initial_rtt`]: a lost packet of the handshake would be sent again
+/// after 30 s only.
+pub const MAX_INITIAL_RTT: Duration = Duration::from_secs(10);
+
+/// What a round trip that is known from before the connection is raised or lowered to: an answer
+/// may need the server some milliseconds, and the path may be another by now.
+pub(crate) const MIN_KNOWN_RTT: Duration = Duration::from_millis(50);
+pub(crate) const MAX_KNOWN_RTT: Duration = Duration::from_secs(1);
+
+/// A transport setting with which no connection can work. The application's mistake.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the transport setting `{setting}` is {value:?}; it can be {least:?} to {most:?}")]
+pub struct InvalidTransport {
+    /// Its name in [`TransportConfig`].
+    pub setting: &'static str,
+    /// What it was set to.
+    pub value: Duration,
+    /// The least it can be.
+    pub least: Duration,
+    /// The most it can be.
+    pub most: Duration,
+}
 
 /// Settings of one connection, shared by all connections made with them.
 #[derive(Clone, Debug)]
@@ -69,7 +95,10 @@ pub struct TransportConfig {
     /// ECN: packets are marked ECT(0) where path and peer prove to carry marks, and a mark of
     /// congestion counts as a loss would (RFC 9000 §13.4). Default on.
     pub ecn: bool,
-    /// RTT assumed before the first sample. Default 333 ms (RFC 9002 §6.2.2).
+    /// Round trip assumed before the first sample, where no earlier connection to the server told
+    /// it: a packet of the handshake that is lost is sent again after three of it.
+    /// [`MIN_INITIAL_RTT`] to [`MAX_INITIAL_RTT`]; others are refused. Default 100 ms, not the
+    /// 333 ms that RFC 9002 §6.2.2 recommends.
     pub initial_rtt: Duration,
     /// Packets sealed with one key before a key update. Default 2^20.
     pub key_update_interval: u64,
@@ -101,7 +130,7 @@ impl Default for TransportConfig {
             pacing: true,
             ack_frequency: true,
             ecn: true,
-            initial_rtt: Duration::from_millis(333),
+            initial_rtt: INITIAL_RTT,
             key_update_interval: 1 << 20,
         }
     }
@@ -140,7 +169,8 @@ impl TransportConfig {
         let config = RecoveryConfig {
             algorithm: self.congestion,
             max_datagram_size: self.datagram_size(),
-            initial_rtt: self.initial_rtt,
+            // A server's settings may not have been validated.
+            initial_rtt: self.initial_rtt.clamp(MIN_INITIAL_RTT, MAX_INITIAL_RTT),
             side,
             hystart: self.hystart,
             pacing: self.pacing,
@@ -158,6 +188,23 @@ impl TransportConfig {
         };
         recovery.set_pool_member(self.bandwidth.as_ref().map(BandwidthShare::join));
         recovery
+    }
+
+    /// Refuses what makes no sense. `Endpoint::connect` asks, and so does who makes a server.
+    ///
+    /// # Errors
+    /// Names the setting, and what it can be.
+    pub fn validate(&self) -> Result<(), InvalidTransport> {
+        let possible = MIN_INITIAL_RTT..=MAX_INITIAL_RTT;
+        match possible.contains(&self.initial_rtt) {
+            true => Ok(()),
+            false => Err(InvalidTransport {
+                setting: "initial_rtt",
+                value: self.initial_rtt,
+                least: MIN_INITIAL_RTT,
+                most: MAX_INITIAL_RTT,
+            }),
+        }
     }
 
     /// The packet size this configuration asks for, inside the bounds of RFC 9000 §14.

@@ -205,6 +205,9 @@ pub enum ConnectError {
     /// The remote address cannot be sent to.
     #[error("{0} is not an address that can be connected to")]
     InvalidRemote(std::net::SocketAddr),
+    /// The transport settings make no sense.
+    #[error(transparent)]
+    Transport(#[from] crate::config::InvalidTransport),
     /// rustls refused the configuration.
     #[error("the TLS configuration is unusable for QUIC: {0}")]
     Tls(String),

@@ -19,8 +19,8 @@ mod error;
 pub mod message;
 
 pub use config::{
-    BandwidthShare, CidGenerator, ClientConfig, EndpointConfig, RetryPolicy, ServerConfig,
-    ShardedCid, TransportConfig,
+    BandwidthShare, CidGenerator, ClientConfig, EndpointConfig, InvalidTransport, MAX_INITIAL_RTT,
+    MIN_INITIAL_RTT, RetryPolicy, ServerConfig, ShardedCid, TransportConfig,
 };
 pub use connection::Connection;
 pub use connection::assemble::TrainBuf;

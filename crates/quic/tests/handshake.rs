@@ -5,6 +5,7 @@ mod common;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use common::evil::{long_packet, payload};
@@ -754,10 +755,143 @@ fn a_silent_server_ends_in_a_handshake_timeout() {
     let word = pair.run_until_closed(CLIENT, secs(60));
     assert_eq!(word, ConnectionError::TimedOut(TimeoutReason::Handshake));
     assert_eq!(pair.now.saturating_duration_since(start), secs(10));
-    // Probes back off: 1, 2, 4 s after 999 ms and no more than two datagrams each.
+    // Probes back off: after 0.3, 0.9, 2.1, 4.5 and 9.3 s, one datagram and then two each.
     let sent = pair.hosts[CLIENT].sent_datagrams;
-    assert!((4..=8).contains(&sent), "{sent} datagrams in ten seconds");
+    assert!((6..=10).contains(&sent), "{sent} datagrams in ten seconds");
     assert_eq!(pair.hosts[CLIENT].endpoint.stats().connections, 0);
+}
+
+/// What a client sends on a path of this round trip: datagrams before each of the server's first
+/// answers (a Retry among them), and all until its handshake is confirmed.
+fn client_datagrams(rtt: u64, tls: &TlsOptions, retry: RetryPolicy) -> (u64, u64) {
+    let mut pair = Pair::new(Options {
+        link: delay(rtt / 2),
+        tls: tls.clone(),
+        retry,
+        ..Options::default()
+    });
+    pair.connect();
+    let mut unanswered = 0;
+    pair.run_until(secs(30), |pair| {
+        if pair.client().stats().packets_received == 0 {
+            unanswered = pair.hosts[CLIENT].sent_datagrams;
+        }
+        pair.client().is_confirmed()
+    });
+    (unanswered, pair.hosts[CLIENT].sent_datagrams)
+}
+
+#[test]
+fn a_round_trip_of_a_second_and_a_half_costs_a_client_three_probes_at_most() {
+    for post_quantum in [false, true] {
+        for retry in [RetryPolicy::Never, RetryPolicy::Always] {
+            let tls = TlsOptions {
+                post_quantum,
+                ..TlsOptions::default()
+            };
+            let usual = client_datagrams(50, &tls, retry);
+            let slow = client_datagrams(1500, &tls, retry);
+            let what = format!("post-quantum {post_quantum}, {retry:?}: {slow:?} for {usual:?}");
+            println!("{what}");
+            let probes = slow.0 - usual.0;
+            assert!((1..=3).contains(&probes), "{what}");
+            // Acknowledgements of what the server sent twice, for the same reason.
+            assert!(slow.1 - usual.1 <= probes + 2, "{what}");
+        }
+    }
+}
+
+#[test]
+fn an_initial_round_trip_that_makes_no_sense_is_refused() {
+    for (initial_rtt, is_possible) in [
+        (ms(0), false),
+        (Duration::from_micros(999), false),
+        (ms(1), true),
+        (secs(10), true),
+        (secs(10) + ms(1), false),
+        (Duration::MAX, false),
+    ] {
+        let mut options = Options::default();
+        options.client.initial_rtt = initial_rtt;
+        // A server that was given it all the same works.
+        options.server.initial_rtt = initial_rtt;
+        let mut pair = Pair::new(options);
+        let (config, remote) = (pair.client_config.clone(), pair.hosts[SERVER].address);
+        let now = pair.now;
+        let client = &mut pair.hosts[CLIENT].endpoint;
+        let result = client.connect(now, &config, remote, towline_testkit::SERVER_NAME);
+        assert_eq!(result.is_ok(), is_possible, "{initial_rtt:?}");
+        if let Err(error) = result {
+            let text = error.to_string();
+            assert!(text.contains("`initial_rtt`"), "{text}");
+            assert!(text.contains("1ms to 10s"), "{text}");
+            pair.client_config.transport = Arc::default();
+            pair.connect();
+            pair.established(secs(10));
+        }
+    }
+}
+
+/// Connects over a path of this round trip, closes, and tells when a second connection sends its
+/// first Initial again if nothing is answered.
+fn repeat_of_the_second(rtt: u64, during: impl Fn(&mut Pair)) -> Duration {
+    let mut pair = Pair::connected(Options {
+        link: delay(rtt / 2),
+        ..Options::default()
+    });
+    during(&mut pair);
+    let now = pair.now;
+    pair.client().close(now, 0, b"");
+    pair.run_for(secs(60));
+    pair.tap = Some(Box::new(|_, _| false));
+    let start = pair.now;
+    pair.connect();
+    let sent = pair.hosts[CLIENT].sent_datagrams;
+    pair.run_until(secs(10), |pair| pair.hosts[CLIENT].sent_datagrams > sent);
+    pair.now.saturating_duration_since(start)
+}
+
+#[test]
+fn the_round_trip_to_a_server_is_remembered_for_the_next_connection() {
+    let near = |a: Duration, b: Duration| a.abs_diff(b) < b / 10;
+    let repeat = repeat_of_the_second(80, |_| {});
+    assert!(near(repeat, ms(240)), "{repeat:?}");
+    let repeat = repeat_of_the_second(600, |_| {});
+    assert!(near(repeat, ms(1800)), "{repeat:?}");
+    // Neither the round trip of a loopback nor one of minutes is believed.
+    assert_eq!(repeat_of_the_second(2, |_| {}), ms(150));
+    assert_eq!(repeat_of_the_second(3000, |_| {}), secs(3));
+}
+
+#[test]
+fn a_queue_of_the_last_connection_is_not_remembered() {
+    let repeat = repeat_of_the_second(80, |pair| {
+        let slow = LinkConfig {
+            rate: Some(1_000_000),
+            queue: Some(100_000),
+            ..delay(40)
+        };
+        let (there, _) = pair.links;
+        pair.net.set_config(there, slow).unwrap();
+        pair.transfer(CLIENT, 300_000, secs(60));
+        let rtt = pair.client().stats().smoothed_rtt;
+        assert!(rtt > ms(200), "{rtt:?}: there was no queue");
+    });
+    assert!(repeat <= ms(480), "{repeat:?}");
+}
+
+#[test]
+fn a_connection_that_never_stood_leaves_nothing_to_remember() {
+    let mut pair = Pair::new(Options::default());
+    pair.tap = Some(Box::new(|_, _| false));
+    for _ in 0..2 {
+        let start = pair.now;
+        pair.connect();
+        let sent = pair.hosts[CLIENT].sent_datagrams;
+        pair.run_until(secs(10), |pair| pair.hosts[CLIENT].sent_datagrams > sent);
+        assert_eq!(pair.now.saturating_duration_since(start), ms(300));
+        pair.run_for(secs(60));
+    }
 }
 
 #[test]

@@ -11,8 +11,9 @@ use towline_wire::Time;
 /// The timer granularity, RFC 9002's `kGranularity` (§6.1.2).
 pub const GRANULARITY: Duration = Duration::from_millis(1);
 
-/// The round-trip time assumed before the first sample, RFC 9002's `kInitialRtt` (§6.2.2).
-pub const INITIAL_RTT: Duration = Duration::from_millis(333);
+/// The round-trip time assumed before the first sample, where nothing is known of the path. RFC 9002
+/// §6.2.2 recommends 333 ms; `docs/adr/0017-an-initial-round-trip-of-100-ms.md` says why not.
+pub const INITIAL_RTT: Duration = Duration::from_millis(100);
 
 const GRANULARITY_NANOS: u64 = nanos(GRANULARITY);
 

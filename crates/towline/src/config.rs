@@ -14,7 +14,10 @@ pub use towline_identity::{
     Cipher, CipherPreference, ClientAuth, ConfigError, Identity, KeyExchange,
     KeyExchangePreference, Resumption, Trust, UnixTime,
 };
-pub use towline_quic::{BandwidthShare, ClientConfig, RetryPolicy, ServerConfig, TransportConfig};
+pub use towline_quic::{
+    BandwidthShare, ClientConfig, InvalidTransport, MAX_INITIAL_RTT, MIN_INITIAL_RTT, RetryPolicy,
+    ServerConfig, TransportConfig,
+};
 
 /// The environment variable that names a file for TLS secrets, as Wireshark and curl know it.
 pub const KEY_LOG_VARIABLE: &str = "SSLKEYLOGFILE";

@@ -82,6 +82,22 @@ async fn round_trip(connection: &Connection, data: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test]
+async fn transport_settings_that_make_no_sense_are_refused_at_both_ends() {
+    let mut wrong = options();
+    wrong.transport.initial_rtt = Duration::ZERO;
+    let (config, server) = configs(&wrong);
+    let error = Endpoint::server(loopback(), server).expect_err("no server has such a setting");
+    assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+    assert!(error.to_string().contains("`initial_rtt`"), "{error}");
+    let client = Endpoint::client(loopback()).unwrap();
+    let nobody = SocketAddr::from(([127, 0, 0, 1], 9));
+    let refused = within(client.connect(nobody, "localhost", &config)).await;
+    let error = refused.expect_err("no client has such a setting");
+    assert!(matches!(error, ConnectError::Refused(_)), "{error:?}");
+    assert!(error.to_string().contains("`initial_rtt`"), "{error}");
+}
+
+#[tokio::test]
 async fn a_stream_echoes_whole() {
     let pair = Pair::new().await;
     tokio::spawn(echo(pair.far.clone()));

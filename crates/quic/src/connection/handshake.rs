@@ -65,6 +65,7 @@ impl From<Violation> for HandshakeError {
 
 pub(crate) struct Handshake {
     side: Side,
+    begun: Time,
     done_pending: bool,
     early: EarlyPackets,
     /// `None` on a server whose handshake is confirmed and whose tickets were acknowledged.
@@ -163,9 +164,10 @@ impl Messages {
 }
 
 impl Handshake {
-    pub(crate) fn new(side: Side, tls: TlsSession) -> Self {
+    pub(crate) fn new(now: Time, side: Side, tls: TlsSession) -> Self {
         Self {
             side,
+            begun: now,
             done_pending: false,
             early: EarlyPackets::default(),
             exchange: Some(Box::new(Exchange::new(
@@ -174,6 +176,11 @@ impl Handshake {
             ))),
             facts: None,
         }
+    }
+
+    /// When it began: a client's first Initial left then.
+    pub(crate) fn begun(&self) -> Time {
+        self.begun
     }
 
     fn tls(&self) -> Option<&TlsSession> {

@@ -20,6 +20,7 @@ use super::handshake::HandshakeError;
 use super::protect::{OpenError, Opened, previous_key_deadline};
 use super::streams::Refused;
 use super::timers::Timer;
+use crate::config::MIN_KNOWN_RTT;
 use crate::crypto::{initial_keys, retry_integrity_tag};
 use crate::error::{ConnectionError, Violation};
 
@@ -176,7 +177,7 @@ impl Connection {
                     ..
                 } => {
                     if at == 0 {
-                        self.handle_retry(scid, token, &integrity_tag, whole);
+                        self.handle_retry(now, scid, token, &integrity_tag, whole);
                     }
                     return;
                 }
@@ -437,7 +438,14 @@ impl Connection {
     }
 
     /// A Retry packet (RFC 9000 §17.2.5.2): at most one, before anything else.
-    fn handle_retry(&mut self, scid: ConnectionId, token: &[u8], tag: &[u8; 16], whole: &[u8]) {
+    fn handle_retry(
+        &mut self,
+        now: Time,
+        scid: ConnectionId,
+        token: &[u8],
+        tag: &[u8; 16],
+        whole: &[u8],
+    ) {
         let unexpected = self.side != Side::Client
             || self.ids.retry.is_some()
             || self.ids.remote.is_some()
@@ -456,6 +464,9 @@ impl Connection {
         self.remote_cids.set_initial(scid);
         // In every Initial of this connection, and in none of another (RFC 9000 §8.1.2, §8.1.3).
         self.token = token.to_vec();
+        // The round trip from the first Initial is a better guess than none (RFC 9002 §6.3).
+        let rtt = now.saturating_duration_since(self.handshake.begun());
+        self.recovery.seed_rtt(rtt.max(MIN_KNOWN_RTT));
         let (recovery, mut owner) = self.split_for_delivery();
         recovery.abandon_space(PacketNumberSpace::Initial, &mut owner);
     }

@@ -35,6 +35,7 @@ pub(crate) mod timers;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU64;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use rustls::crypto::CryptoProvider;
@@ -45,7 +46,9 @@ use towline_wire::{
     Time, TransportErrorCode, TransportParameters, short_header_len,
 };
 
-use crate::config::{BandwidthShare, ClientConfig, ServerConfig, TransportConfig};
+use crate::config::{
+    BandwidthShare, ClientConfig, MAX_KNOWN_RTT, MIN_KNOWN_RTT, ServerConfig, TransportConfig,
+};
 use crate::crypto::{TlsSession, initial_keys};
 use crate::error::{
     ConnectError, ConnectionError, ReadError, SendDatagramError, TimeoutReason, Violation,
@@ -165,13 +168,16 @@ fn own_parameters(
 }
 
 impl Connection {
-    /// A client's connection; its first Initial is ready to be sent.
+    /// A client's connection; its first Initial is ready to be sent. `known_rtt` is the round trip
+    /// to the server as an earlier connection left it (RFC 9002 §6.2.2).
     pub(crate) fn client(
         now: Time,
         config: &ClientConfig,
         server_name: &str,
         new: &NewConnection,
+        known_rtt: Option<Duration>,
     ) -> Result<Self, ConnectError> {
+        config.transport.validate()?;
         let transport = Arc::clone(&config.transport);
         let mut parameters = Vec::new();
         own_parameters(Side::Client, &transport, new).encode(&mut parameters);
@@ -196,6 +202,11 @@ impl Connection {
             new,
             true,
         );
+        if let Some(rtt) = known_rtt {
+            connection
+                .recovery
+                .seed_rtt(rtt.clamp(MIN_KNOWN_RTT, MAX_KNOWN_RTT));
+        }
         connection.drive_handshake(now);
         Ok(connection)
     }
@@ -263,7 +274,7 @@ impl Connection {
             side,
             ids,
             lifecycle: Lifecycle::new(),
-            handshake: Handshake::new(side, tls),
+            handshake: Handshake::new(now, side, tls),
             protection,
             recovery,
             acks: Acks::default(),
@@ -674,6 +685,16 @@ impl Connection {
     /// Our connection IDs in use.
     pub(crate) fn local_cid_list(&self) -> impl Iterator<Item = ConnectionId> + '_ {
         self.local_cids.active()
+    }
+
+    /// The round trip to a server for the next connection to it; `None` if it was not measured. Of
+    /// the smoothed one what goes beyond twice the least is queue that is gone by then.
+    pub(crate) fn rtt_to_remember(&self) -> Option<Duration> {
+        let rtt = self.recovery.rtt();
+        let least = rtt.min().filter(|_| self.side.is_client())?;
+        self.handshake
+            .is_complete()
+            .then(|| rtt.smoothed().min(2 * least))
     }
 
     pub(crate) fn reset_token(&self) -> Option<StatelessResetToken> {

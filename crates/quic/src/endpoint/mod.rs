@@ -12,6 +12,7 @@ mod handshakes;
 mod memory;
 mod reset;
 mod route;
+mod rtt_memory;
 mod timers;
 mod token;
 
@@ -35,6 +36,7 @@ use handshakes::Place;
 use memory::{CANDIDATES, Held, LOOKS, Memory};
 use reset::Resets;
 use route::{KeyedState, Routes};
+use rtt_memory::RttMemory;
 use timers::{DeadlineQueue, Expired};
 use token::Tokens;
 
@@ -149,6 +151,7 @@ pub struct Endpoint {
     /// A copy of the Initial packet that is being opened.
     scratch: Vec<u8>,
     accepting: bool,
+    rtts: RttMemory,
     memory: Memory,
     stats: EndpointStats,
 }
@@ -181,6 +184,7 @@ impl Endpoint {
             deadlines: DeadlineQueue::default(),
             ready: VecDeque::new(),
             eventful: VecDeque::new(),
+            rtts: RttMemory::default(),
             memory: Memory::new(config.memory_limit),
             scratch: Vec::new(),
             stats: EndpointStats::default(),
@@ -209,7 +213,8 @@ impl Endpoint {
         self.rng.fill_bytes(&mut random);
         let original = ConnectionId::new(&random).unwrap_or(ConnectionId::EMPTY);
         let new = self.prepare(remote, None, original);
-        let connection = Connection::client(now, config, server_name, &new)?;
+        let known_rtt = self.rtts.get(remote);
+        let connection = Connection::client(now, config, server_name, &new, known_rtt)?;
         let handle = self.insert(now, connection, new.local, None);
         self.after(now, handle);
         Ok(handle)
@@ -687,6 +692,9 @@ impl Endpoint {
         if let Some(place) = slot.handshake.take() {
             self.stats.handshakes -= 1;
             self.doors.handshakes.forfeit(place);
+        }
+        if let Some(rtt) = connection.rtt_to_remember() {
+            self.rtts.set(connection.remote(), rtt);
         }
         for cid in connection.local_cid_list() {
             self.routes.remove(&cid);

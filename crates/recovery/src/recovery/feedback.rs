@@ -10,7 +10,7 @@
 use core::ops::RangeInclusive;
 use core::time::Duration;
 
-use towline_wire::{EcnCounts, PacketNumberSpace, Time};
+use towline_wire::{EcnCounts, PacketNumberSpace, Side, Time};
 
 use super::interface::{AckError, AckSummary, Expired, FrameOwner};
 use super::{Episode, Recovery};
@@ -462,13 +462,17 @@ impl<F: Clone> Recovery<F> {
         }
         self.counters.probe_timeouts += 1;
         self.ecn.on_probe_timeout(self.pto.count);
+        let is_guess = self.config.side == Side::Client
+            && self.rtt.first_sample().is_none()
+            && self.pto.count == 1;
         let mut probes = 0;
         for space in PacketNumberSpace::ALL {
             let confirmed = self.pto.handshake_confirmed;
             let state = &mut self.spaces[space.index()];
             let has_data = state.ack_eliciting_in_flight > 0;
             let owed = match (space == expired, has_data) {
-                (true, true) if due.early => 1,
+                // Before the first sample the period is a guess, which one datagram puts to the test.
+                (true, true) if due.early || is_guess => 1,
                 (true, true) => PROBES_PER_PTO,
                 (true, false) => 1,
                 // Other spaces with data in flight join the datagram (RFC 9002 §6.2.4).

@@ -37,7 +37,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// CUBIC with HyStart++, pacing and ECN, 1200-byte datagrams, an initial round trip of 333 ms.
+    /// CUBIC with HyStart++, pacing and ECN, 1200-byte datagrams, an initial round trip of 100 ms.
     pub fn new(side: Side) -> Self {
         Self {
             algorithm: Algorithm::default(),

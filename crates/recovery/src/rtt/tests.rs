@@ -9,15 +9,15 @@ fn at(millis: u64) -> Time {
 }
 
 #[test]
-fn starts_at_333_ms_and_half_of_it() {
+fn starts_at_100_ms_and_half_of_it() {
     let rtt = RttEstimator::new(INITIAL_RTT);
-    assert_eq!(rtt.smoothed(), ms(333));
-    assert_eq!(rtt.rttvar(), Duration::from_micros(166_500));
+    assert_eq!(rtt.smoothed(), ms(100));
+    assert_eq!(rtt.rttvar(), ms(50));
     assert_eq!(
         (rtt.min(), rtt.latest(), rtt.first_sample()),
         (None, Duration::ZERO, None)
     );
-    assert_eq!(rtt.pto_base(), ms(333 + 4 * 166 + 2));
+    assert_eq!(rtt.pto_base(), ms(300));
 }
 
 #[test]

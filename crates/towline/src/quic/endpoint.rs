@@ -79,7 +79,8 @@ impl Endpoint {
     /// An endpoint that accepts connections, and may connect too.
     ///
     /// # Errors
-    /// When called outside of a tokio runtime, or the address cannot be bound.
+    /// When called outside of a tokio runtime, the address cannot be bound, or the transport
+    /// settings make no sense.
     pub fn server(bind: SocketAddr, config: ServerConfig) -> io::Result<Self> {
         Self::builder().server(config).bind(bind)
     }
@@ -427,6 +428,10 @@ impl EndpointBuilder {
 
     fn start(self, sockets: Vec<UdpSocket>) -> io::Result<Endpoint> {
         let runtime = tokio::runtime::Handle::try_current().map_err(io::Error::other)?;
+        if let Some(server) = &self.server {
+            let invalid = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
+            server.transport.validate().map_err(invalid)?;
+        }
         let (mut engine, half) = match self.engine {
             Some(engine) => (engine, None),
             None => (

@@ -7,15 +7,32 @@ fn client() -> Bench {
 }
 
 #[test]
-fn first_pto_is_one_second_less_a_millisecond() {
+fn first_pto_is_three_initial_round_trips() {
+    let slow = Config {
+        initial_rtt: ms(333),
+        ..Config::new(Side::Client)
+    };
+    for (config, pto) in [(Config::new(Side::Client), 300), (slow, 999)] {
+        let mut bench = Bench::new(config);
+        bench.send_in(Initial, 5);
+        // 100 + 4 * 50 ms, and no max_ack_delay for an Initial packet.
+        assert_eq!(
+            bench.recovery.next_timeout(),
+            Some((at(5 + pto), LossTimer::Pto))
+        );
+        assert_eq!(bench.timeout(5 + pto - 1), None, "not due");
+    }
+}
+
+#[test]
+fn a_client_that_knows_no_round_trip_sends_one_probe_first_and_then_two() {
     let mut bench = client();
-    bench.send_in(Initial, 5);
-    // 333 + 4 * 166.5 ms, and no max_ack_delay for an Initial packet.
-    assert_eq!(
-        bench.recovery.next_timeout(),
-        Some((at(5 + 999), LossTimer::Pto))
-    );
-    assert_eq!(bench.timeout(1003), None, "not due");
+    bench.send_in(Initial, 0);
+    for (now, probes) in [(300, 1), (900, 2), (2100, 2)] {
+        let space = Initial;
+        assert_eq!(bench.timeout(now), Some(Expired::Pto { space, probes }));
+        bench.send_in(Initial, now);
+    }
 }
 
 #[test]
@@ -191,7 +208,7 @@ fn application_data_has_no_pto_before_the_handshake_is_confirmed() {
     bench.recovery.set_handshake_confirmed();
     assert_eq!(
         bench.recovery.next_timeout(),
-        Some((at(10 + 999 + 25), LossTimer::Pto))
+        Some((at(10 + 300 + 25), LossTimer::Pto))
     );
 }
 
