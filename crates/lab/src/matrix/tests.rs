@@ -83,6 +83,7 @@ fn every_row_of_the_targets_is_in_the_matrix_once() {
         "random loss",
         "reordering",
         "outage",
+        "lost handshake packet",
         "ACK loss",
         "parallel",
         "uplink",

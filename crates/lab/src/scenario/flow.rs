@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use std::net::SocketAddr;
 use towline_quic::{
-    ClientConfig, ConnectError, ConnectionHandle, DatagramMeta, Direction, Endpoint,
+    ClientConfig, ConnectError, Connection, ConnectionHandle, DatagramMeta, Direction, Endpoint,
     EndpointConfig, Event, ReadError, RetryPolicy, ServerConfig, StreamId, TrainBuf,
     TransportConfig,
 };
@@ -21,6 +21,9 @@ use crate::world::ecn;
 
 /// Streams one flow may open.
 const MAX_STREAMS: u32 = 100;
+
+/// Bytes of a request's question.
+const QUESTION: u64 = 100;
 
 /// What the senders send; its content is of no interest.
 static ZEROS: [u8; 65_536] = [0; 65_536];
@@ -54,6 +57,8 @@ struct Engine {
     /// The sender's streams and what is still to be written to each; `None` is without end.
     sending: Vec<(StreamId, Option<u64>)>,
     receiving: Vec<StreamId>,
+    /// The answer to a request and what is still to be written of it.
+    answering: Option<(StreamId, Option<u64>)>,
     switches: std::collections::VecDeque<(Time, towline_quic::Algorithm)>,
     phase: Phase,
     buf: TrainBuf,
@@ -80,7 +85,10 @@ impl Party {
         };
         let start = START + flow.active.start;
         let kind = match flow.traffic {
-            Traffic::Bulk | Traffic::Streams { .. } => {
+            Traffic::Bulk | Traffic::Streams { .. } | Traffic::Request { .. } => {
+                if flow.traffic == (Traffic::Request { bytes: 0 }) {
+                    return Err(wrong("an answer of at least one byte"));
+                }
                 if let Traffic::Streams { count, bytes } = flow.traffic
                     && (count == 0 || count > MAX_STREAMS || bytes == 0)
                 {
@@ -123,6 +131,7 @@ impl Party {
                 name: flow.name.clone(),
                 started: flow.active.start,
                 connected: None,
+                first_byte: None,
                 initial_window: None,
                 completed: Vec::new(),
                 stream_bytes: Vec::new(),
@@ -150,6 +159,9 @@ impl Party {
             Traffic::Streams { count, .. } => {
                 let complete = self.seen.completed.iter().flatten().count();
                 complete == count as usize || self.seen.failure.is_some()
+            }
+            Traffic::Request { .. } => {
+                self.seen.completed.iter().flatten().count() == 1 || self.seen.failure.is_some()
             }
             _ => false,
         }
@@ -260,11 +272,13 @@ impl Party {
         loop {
             let mut busy = false;
             while let Some((handle, event)) = engine.client.poll_event() {
-                engine.on_client_event(handle, event, self.flow.traffic, at, &mut self.seen);
+                self.delivered +=
+                    engine.on_client_event(handle, event, self.flow.traffic, at, &mut self.seen);
                 busy = true;
             }
             while let Some((handle, event)) = engine.server.poll_event() {
-                self.delivered += engine.on_server_event(handle, event, at, &mut self.seen);
+                self.delivered +=
+                    engine.on_server_event(handle, event, self.flow.traffic, at, &mut self.seen);
                 busy = true;
             }
             let Engine {
@@ -361,6 +375,7 @@ impl Engine {
             accepted: None,
             sending: Vec::new(),
             receiving: Vec::new(),
+            answering: None,
             switches: flow
                 .switches
                 .iter()
@@ -406,6 +421,7 @@ impl Engine {
         }
     }
 
+    /// Returns the bytes of an answer read.
     fn on_client_event(
         &mut self,
         handle: ConnectionHandle,
@@ -413,28 +429,47 @@ impl Engine {
         traffic: Traffic,
         at: Duration,
         seen: &mut FlowOutcome,
-    ) {
+    ) -> u64 {
         match event {
             Event::Connected => {
                 seen.connected = Some(at);
-                let (count, bytes) = match traffic {
-                    Traffic::Streams { count, bytes } => (count, Some(bytes)),
-                    _ => (1, None),
+                let (direction, count, bytes) = match traffic {
+                    Traffic::Streams { count, bytes } => {
+                        (Direction::Unidirectional, count, Some(bytes))
+                    }
+                    Traffic::Request { .. } => (Direction::Bidirectional, 1, Some(QUESTION)),
+                    _ => (Direction::Unidirectional, 1, None),
                 };
                 if let Some(connection) = self.client.connection_mut(handle) {
                     for _ in 0..count {
-                        if let Some(id) = connection.open(Direction::Unidirectional) {
+                        if let Some(id) = connection.open(direction) {
                             self.sending.push((id, bytes));
                         }
                     }
                 }
-                for place in 0..self.sending.len() {
-                    self.write(handle, place);
+                for (id, left) in &mut self.sending {
+                    write(&mut self.client, handle, *id, left);
+                }
+                if let (Traffic::Request { .. }, Some((id, _))) = (traffic, self.sending.first()) {
+                    self.receiving.push(*id);
+                    seen.completed.push(None);
+                    seen.stream_bytes.push(0);
                 }
             }
             Event::Writable(id) => {
-                if let Some(place) = self.sending.iter().position(|(other, _)| *other == id) {
-                    self.write(handle, place);
+                if let Some((id, left)) = self.sending.iter_mut().find(|(other, _)| *other == id) {
+                    write(&mut self.client, handle, *id, left);
+                }
+            }
+            Event::Readable(id) => {
+                let place = self.receiving.iter().position(|other| *other == id);
+                if let (Some(place), Some(connection)) = (place, self.client.connection_mut(handle))
+                {
+                    let bytes = read(connection, id, place, at, seen);
+                    if bytes > 0 {
+                        seen.first_byte.get_or_insert(at);
+                    }
+                    return bytes;
                 }
             }
             Event::Closed(error) => {
@@ -446,30 +481,7 @@ impl Engine {
             }
             _ => {}
         }
-    }
-
-    fn write(&mut self, handle: ConnectionHandle, place: usize) {
-        let Some(connection) = self.client.connection_mut(handle) else {
-            return;
-        };
-        let (id, left) = &mut self.sending[place];
-        loop {
-            let len = left.map_or(ZEROS.len(), |left| {
-                usize::try_from(left).unwrap_or(usize::MAX).min(ZEROS.len())
-            });
-            let mut chunk = Bytes::from_static(&ZEROS[..len]);
-            let Ok(taken) = connection.write(*id, &mut chunk) else {
-                return;
-            };
-            if let Some(left) = left {
-                *left -= taken as u64;
-                if *left == 0 {
-                    // A stream that was just written to can be finished.
-                    let _ = connection.finish(*id);
-                    return;
-                }
-            }
-        }
+        0
     }
 
     /// Returns the bytes of streams read.
@@ -477,15 +489,19 @@ impl Engine {
         &mut self,
         handle: ConnectionHandle,
         event: Event,
+        traffic: Traffic,
         at: Duration,
         seen: &mut FlowOutcome,
     ) -> u64 {
+        if let Traffic::Request { bytes } = traffic {
+            self.on_question(handle, &event, bytes);
+        }
         match event {
             Event::Accepted => {
                 self.accepted = Some(handle);
                 0
             }
-            Event::Opened(direction) => {
+            Event::Opened(direction @ Direction::Unidirectional) => {
                 let mut bytes = 0;
                 while let Some(id) = self
                     .server
@@ -504,6 +520,27 @@ impl Engine {
         }
     }
 
+    /// The server's part in a request: it reads the question to its end, then answers.
+    fn on_question(&mut self, handle: ConnectionHandle, event: &Event, bytes: u64) {
+        let Some(connection) = self.server.connection_mut(handle) else {
+            return;
+        };
+        let asked = match event {
+            Event::Opened(direction @ Direction::Bidirectional) => connection.accept(*direction),
+            Event::Readable(id) if id.direction() == Direction::Bidirectional => Some(*id),
+            _ => None,
+        };
+        if let Some(id) = asked {
+            while let Ok(Some(_)) = connection.read(id, usize::MAX) {}
+            if self.answering.is_none() {
+                self.answering = Some((id, Some(bytes)));
+            }
+        }
+        if let Some((id, left @ Some(1..))) = &mut self.answering {
+            write(&mut self.server, handle, *id, left);
+        }
+    }
+
     fn read(
         &mut self,
         handle: ConnectionHandle,
@@ -511,29 +548,10 @@ impl Engine {
         at: Duration,
         seen: &mut FlowOutcome,
     ) -> u64 {
-        let Some(place) = self.receiving.iter().position(|other| *other == id) else {
-            return 0;
-        };
-        let Some(connection) = self.server.connection_mut(handle) else {
-            return 0;
-        };
-        let mut bytes = 0;
-        loop {
-            match connection.read(id, usize::MAX) {
-                Ok(Some(data)) => bytes += data.len() as u64,
-                Ok(None) => {
-                    seen.stream_bytes[place] += bytes;
-                    seen.completed[place] = Some(at);
-                    if seen.stream_bytes_at_first_end.is_empty() {
-                        seen.stream_bytes_at_first_end = seen.stream_bytes.clone();
-                    }
-                    return bytes;
-                }
-                Err(ReadError::Blocked | _) => {
-                    seen.stream_bytes[place] += bytes;
-                    return bytes;
-                }
-            }
+        let place = self.receiving.iter().position(|other| *other == id);
+        match (place, self.server.connection_mut(handle)) {
+            (Some(place), Some(connection)) => read(connection, id, place, at, seen),
+            _ => 0,
         }
     }
 
@@ -543,6 +561,58 @@ impl Engine {
         }
         if let Some(connection) = self.accepted.and_then(|h| self.server.connection(h)) {
             seen.receiver = Some(connection.stats());
+        }
+    }
+}
+
+/// Writes as much of what is left as there is room for, and ends the stream after the last of it.
+fn write(endpoint: &mut Endpoint, handle: ConnectionHandle, id: StreamId, left: &mut Option<u64>) {
+    let Some(connection) = endpoint.connection_mut(handle) else {
+        return;
+    };
+    loop {
+        let len = left.map_or(ZEROS.len(), |left| {
+            usize::try_from(left).unwrap_or(usize::MAX).min(ZEROS.len())
+        });
+        let mut chunk = Bytes::from_static(&ZEROS[..len]);
+        let Ok(taken) = connection.write(id, &mut chunk) else {
+            return;
+        };
+        if let Some(left) = left {
+            *left -= taken as u64;
+            if *left == 0 {
+                // A stream that was just written to can be finished.
+                let _ = connection.finish(id);
+                return;
+            }
+        }
+    }
+}
+
+/// Reads what is there of stream number `place`; how many bytes that were.
+fn read(
+    connection: &mut Connection,
+    id: StreamId,
+    place: usize,
+    at: Duration,
+    seen: &mut FlowOutcome,
+) -> u64 {
+    let mut bytes = 0;
+    loop {
+        match connection.read(id, usize::MAX) {
+            Ok(Some(data)) => bytes += data.len() as u64,
+            Ok(None) => {
+                seen.stream_bytes[place] += bytes;
+                seen.completed[place] = Some(at);
+                if seen.stream_bytes_at_first_end.is_empty() {
+                    seen.stream_bytes_at_first_end = seen.stream_bytes.clone();
+                }
+                return bytes;
+            }
+            Err(ReadError::Blocked | _) => {
+                seen.stream_bytes[place] += bytes;
+                return bytes;
+            }
         }
     }
 }

@@ -60,6 +60,9 @@ pub struct Scenario {
     pub changes: Vec<Change>,
     /// Who sends.
     pub flows: Vec<Flow>,
+    /// The clients' first key share is as long as X25519MLKEM768's, so that their first flight fills
+    /// two datagrams, as it does by the product's defaults.
+    pub post_quantum: bool,
     /// Total of the bandwidth pool for flows with a `share`, in bits per second.
     pub pool: Option<NonZeroU64>,
     /// Time between two samples of a flow.
@@ -118,6 +121,11 @@ pub enum Traffic {
         /// Bytes of each.
         bytes: u64,
     },
+    /// One question of a packet, answered by so many bytes: they arrive at the flow's sender.
+    Request {
+        /// Bytes of the answer.
+        bytes: u64,
+    },
     /// Datagrams of no protocol, answered by the other side: they measure the path.
     Ping {
         /// Time between two.
@@ -143,6 +151,16 @@ pub enum Traffic {
         /// How long it then pauses.
         off: Duration,
     },
+}
+
+impl Traffic {
+    /// Whether connections of the engine carry it, rather than datagrams of no protocol.
+    pub const fn is_engine(&self) -> bool {
+        matches!(
+            self,
+            Self::Bulk | Self::Streams { .. } | Self::Request { .. }
+        )
+    }
 }
 
 impl Flow {
@@ -222,6 +240,7 @@ impl Scenario {
             back,
             changes: Vec::new(),
             flows: Vec::new(),
+            post_quantum: false,
             pool: None,
             sample_every: Duration::from_millis(100),
         }

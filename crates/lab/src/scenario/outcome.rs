@@ -33,6 +33,8 @@ pub struct FlowOutcome {
     pub connected: Option<Duration>,
     /// The sender's congestion window when it began, bytes.
     pub initial_window: Option<u64>,
+    /// When the first byte of an answer arrived at who had asked.
+    pub first_byte: Option<Duration>,
     /// When the receiver had the last byte of each stream, in the order of the streams.
     pub completed: Vec<Option<Duration>>,
     /// Stream bytes the receiver had of each stream at the end.

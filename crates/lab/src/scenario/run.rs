@@ -132,7 +132,11 @@ impl Play {
         let mut network = Network::new(scenario.seed);
         let forward = network.add_link("forward", scenario.forward.clone())?;
         let back = network.add_link("back", scenario.back.clone())?;
-        let tls = tls_pair(scenario.seed, &TlsOptions::default());
+        let options = TlsOptions {
+            post_quantum: scenario.post_quantum,
+            ..TlsOptions::default()
+        };
+        let tls = tls_pair(scenario.seed, &options);
         let mut parties = Vec::new();
         let commons = Commons::new(scenario);
         for (index, flow) in scenario.flows.iter().enumerate() {

@@ -109,8 +109,11 @@ impl FlowSummary {
             }
         };
         let of = |p| (!rtts.is_empty()).then(|| percentile(&rtts, p));
-        let is_finite = matches!(flow.traffic, Traffic::Streams { count, .. }
-            if seen.completed.len() == count as usize);
+        let is_finite = match flow.traffic {
+            Traffic::Streams { count, .. } => seen.completed.len() == count as usize,
+            Traffic::Request { .. } => seen.completed.len() == 1,
+            _ => false,
+        };
         Self {
             name: seen.name.clone(),
             goodput: seen.goodput(active),

@@ -37,6 +37,30 @@ fn a_bulk_flow_fills_the_bottleneck_and_its_queue_is_seen() {
 }
 
 #[test]
+fn a_question_is_answered_after_two_round_trips_whatever_its_answer_takes() {
+    for post_quantum in [false, true] {
+        let bytes = 1_000_000;
+        let traffic = Traffic::Request { bytes };
+        let mut scenario = path(30).flow(Flow::bulk("ask", Algorithm::Cubic).with_traffic(traffic));
+        scenario.post_quantum = post_quantum;
+        let outcome = run(&scenario).expect("a possible scenario");
+        let flow = &outcome.flows[0];
+        let first = flow.first_byte.expect("an answer");
+        assert!((millis(100)..millis(110)).contains(&first), "{first:?}");
+        let whole = flow.took().expect("a whole answer");
+        assert!((millis(900)..millis(2000)).contains(&whole), "{whole:?}");
+        assert_eq!(
+            (flow.stream_bytes.as_slice(), flow.delivered()),
+            (&[bytes][..], bytes)
+        );
+        assert!(
+            outcome.duration < Duration::from_secs(3),
+            "it ends with the answer"
+        );
+    }
+}
+
+#[test]
 fn the_same_scenario_is_the_same_outcome() {
     let scenario = path(3)
         .flow(Flow::bulk("a", Algorithm::Cubic))

@@ -281,7 +281,7 @@ fn is_ping(flow: &Flow) -> bool {
 }
 
 fn is_engine(flow: &Flow) -> bool {
-    matches!(flow.traffic, Traffic::Bulk | Traffic::Streams { .. })
+    flow.traffic.is_engine()
 }
 
 /// What a point of a rate averages over.

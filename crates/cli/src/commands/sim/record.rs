@@ -50,8 +50,9 @@ pub(super) fn record(
 
 /// The controller of a flow that has one.
 pub(super) fn controller(flow: &towline_lab::scenario::Flow) -> Option<String> {
-    let is_engine = matches!(flow.traffic, Traffic::Bulk | Traffic::Streams { .. });
-    is_engine.then(|| Congestion::of(flow).to_string())
+    flow.traffic
+        .is_engine()
+        .then(|| Congestion::of(flow).to_string())
 }
 
 fn flow(cc: Option<String>, seen: &FlowSummary) -> Value {

@@ -7,8 +7,8 @@ use super::{MBIT, millis, path_of, seconds};
 use crate::Random;
 use crate::matrix::grade::{Measure, Unit};
 use crate::matrix::{BBR, CUBIC, Case, LEDBAT, NEWRENO, Row, Trial, Trouble};
-use crate::scenario::{Scenario, median};
-use towline_sim::LinkConfig;
+use crate::scenario::{Scenario, Traffic, median, percentile};
+use towline_sim::{LinkConfig, LossModel};
 use towline_wire::Time;
 
 /// Outages of one playing, of lengths spread over the range: what one length gives is chance,
@@ -79,4 +79,57 @@ fn time_until_data(
         ))
     })?;
     Ok((more.at - end).as_secs_f64())
+}
+
+/// Handshakes of one playing: flows of a scenario, and scenarios.
+const CLIENTS: usize = 100;
+const ROUNDS: u64 = 5;
+
+pub(super) fn lost_handshake_packet() -> Row {
+    const RTT: Duration = millis(50);
+    const MOST: Duration = seconds(20);
+    let mut cases = Vec::new();
+    for controller in [NEWRENO, CUBIC, BBR, LEDBAT] {
+        for post_quantum in [false, true] {
+            let first_flight = match post_quantum {
+                true => "two datagrams first",
+                false => "one datagram first",
+            };
+            let measures = vec![Measure::at_most("first byte, p95", 0.45, Unit::Seconds)];
+            cases.push(Case::new(
+                controller,
+                first_flight,
+                measures,
+                move |trial| {
+                    let mut times = Vec::new();
+                    for round in 0..ROUNDS {
+                        let trial = Trial {
+                            seed: trial.seed * 1000 + round,
+                            ..*trial
+                        };
+                        let mut path = path_of(100 * MBIT, RTT, 1.0, MOST);
+                        path.post_quantum = post_quantum;
+                        path.forward.loss = LossModel::Bernoulli(0.03);
+                        path.back.loss = LossModel::Bernoulli(0.03);
+                        for _ in 0..CLIENTS {
+                            let question = Traffic::Request { bytes: 1000 };
+                            path = path.flow(trial.bulk(controller)?.with_traffic(question));
+                        }
+                        let outcome = trial.run(path)?;
+                        times.extend(outcome.flows.iter().map(|flow| {
+                            let took = flow.first_byte.map(|at| at.saturating_sub(flow.started));
+                            took.map_or(f64::INFINITY, |took| took.as_secs_f64())
+                        }));
+                    }
+                    Ok(vec![percentile(&times, 0.95)])
+                },
+            ));
+        }
+    }
+    Row {
+        id: "lost handshake packet",
+        setting: "50 ms, 3 % random loss both ways, 500 handshakes, each with a question",
+        mark: "first byte of the answer p95 ≤ 0.45 s",
+        cases,
+    }
 }

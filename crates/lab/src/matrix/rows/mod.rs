@@ -26,6 +26,7 @@ pub fn rows() -> Vec<Row> {
         path::random_loss(),
         transfer::reordering(),
         fault::outage(),
+        fault::lost_handshake_packet(),
         path::ack_loss(),
         share::parallel(),
         share::uplink(),

@@ -27,7 +27,7 @@ const CLASSES: [(&str, TrafficClass); 3] = [
 /// Keys of one kind of traffic.
 const FOREIGN: [(&str, &str); 7] = [
     ("streams", "traffic = \"streams\""),
-    ("bytes", "traffic = \"streams\""),
+    ("bytes", "traffic = \"streams\" or \"request\""),
     ("interval", "traffic = \"ping\""),
     ("size", "traffic = \"ping\" or \"constant\""),
     ("rate", "traffic = \"constant\" (a limit is `rate_limit`)"),
@@ -55,7 +55,7 @@ pub(super) fn group<'t>(
     let name = table.take("name").map(|value| value.name()).transpose()?;
     let cc = table.take("cc");
     flow.traffic = traffic(&mut table)?;
-    let is_raw = !matches!(flow.traffic, Traffic::Bulk | Traffic::Streams { .. });
+    let is_raw = !flow.traffic.is_engine();
 
     let chosen = cc.as_ref().map(congestion).transpose()?;
     if let Some(chosen) = chosen {
@@ -65,7 +65,7 @@ pub(super) fn group<'t>(
     let member = share(&mut table, &mut flow)?;
     if let Some(value) = cc.filter(|_| is_raw) {
         return Err(value.place.error(
-            "raw datagrams obey no controller; leave it out, or make the traffic bulk or streams",
+            "raw datagrams obey no controller; leave it out, or make the traffic bulk, streams or request",
         ));
     }
 
@@ -119,6 +119,7 @@ pub(super) fn group<'t>(
         let kind = match flow.traffic {
             Traffic::Bulk => "bulk",
             Traffic::Streams { .. } => "streams",
+            Traffic::Request { .. } => "request",
             Traffic::Ping { .. } => "ping",
             Traffic::Constant { .. } => "constant",
             Traffic::OnOff { .. } => "on-off",
@@ -167,6 +168,9 @@ fn traffic(table: &mut Table<'_>) -> Result<Traffic, TextError> {
                 bytes: bytes.large_bytes(1..=MAX_STREAM)?,
             })
         }
+        "request" => Ok(Traffic::Request {
+            bytes: table.take_or("bytes", 10_000, |value| value.large_bytes(1..=MAX_STREAM))?,
+        }),
         "ping" => Ok(Traffic::Ping {
             interval: table.take_or("interval", Duration::from_millis(100), |value| {
                 value.duration(ONE_MILLI..=MAX_DURATION)
@@ -201,7 +205,7 @@ fn traffic(table: &mut Table<'_>) -> Result<Traffic, TextError> {
         }
         _ => Err(kind
             .place
-            .error("is no traffic; known are bulk, streams, ping, constant")),
+            .error("is no traffic; known are bulk, streams, request, ping, constant")),
     }
 }
 

@@ -178,6 +178,7 @@ impl ScenarioText {
             None => NO_TIME,
         };
         let pool = take("pool").map(|v| pool(&v)).transpose()?;
+        let post_quantum = take("post_quantum").map_or(Ok(false), |v| v.boolean())?;
         if let Some(general) = general {
             general.finish(&[])?;
         }
@@ -207,6 +208,7 @@ impl ScenarioText {
                 back,
                 changes,
                 flows: Vec::new(),
+                post_quantum,
                 pool,
                 sample_every,
             },
@@ -316,7 +318,7 @@ impl ScenarioText {
 /// flow back. Engines are held back by their windows.
 fn under_way(flow: &Flow) -> u128 {
     let (in_a_second, size) = match flow.traffic {
-        Traffic::Bulk | Traffic::Streams { .. } => return 0,
+        Traffic::Bulk | Traffic::Streams { .. } | Traffic::Request { .. } => return 0,
         // There and back.
         Traffic::Ping { interval, size } => (2_000_000_000 / interval.as_nanos().max(1), size),
         Traffic::Constant { rate, size } | Traffic::OnOff { rate, size, .. } => {

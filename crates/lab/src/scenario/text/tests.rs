@@ -90,7 +90,9 @@ fn every_key_reaches_the_scenario() {
         flows,
         pool,
         sample_every,
+        post_quantum,
     } = &read.scenario;
+    assert!(!post_quantum);
     assert_eq!((name.as_str(), *seed), ("everything", 7));
     assert_eq!(*duration, Duration::from_secs(40));
     assert_eq!(*pool, NonZeroU64::new(8_000_000));
@@ -161,6 +163,23 @@ fn every_key_reaches_the_scenario() {
         off: Duration::from_secs(3),
     };
     assert_eq!(flows[6].traffic, on_off);
+}
+
+#[test]
+fn a_request_and_the_size_of_the_first_flight_are_read() {
+    let text =
+        with("[[flow]]\ntraffic = \"request\"\nbytes = \"20kb\"\n[[flow]]\ntraffic = \"request\"");
+    let text = text.replace("[scenario]", "[scenario]\npost_quantum = true");
+    let read = read(&text).expect("a good text");
+    assert!(read.scenario.post_quantum);
+    let traffic: Vec<Traffic> = read
+        .scenario
+        .flows
+        .iter()
+        .map(|flow| flow.traffic)
+        .collect();
+    let bytes = [20_000, 10_000];
+    assert_eq!(traffic, bytes.map(|bytes| Traffic::Request { bytes }));
 }
 
 #[test]
@@ -329,7 +348,7 @@ fn every_mistake_names_its_line_and_what_to_write() {
             &with("[[flow]]\ntraffic = \"video\""),
             7,
             1,
-            &["bulk, streams, ping, constant"],
+            &["bulk, streams, request, ping, constant"],
         ),
         (
             &with("[[flow]]\ntraffic = \"streams\""),
