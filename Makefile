@@ -1,5 +1,5 @@
 # Every target is one `cargo xtask` command; `cargo xtask help` lists them with their arguments.
-.PHONY: help run test check setup-system interop sim kmod-test fuzz bench-quic bench-stcp bench-neighbour bench-seed bench-compare counts flood
+.PHONY: help run test check setup-system interop sim kmod-test fuzz bench-quic bench-stcp bench-neighbour bench-paths bench-seed bench-compare counts flood
 
 help:
 	@echo "make run            the demonstration: 1 GiB of real files between two processes, every hash checked"
@@ -14,6 +14,7 @@ help:
 	@echo "make bench-quic [ARGS=--quick] speed beside quinn, s2n-quic and quic-go; the machine must be idle"
 	@echo "make bench-stcp [ARGS=--quick] secure TCP beside plain TCP, rustls and stunnel; the machine must be idle"
 	@echo "make bench-neighbour [ARGS=--seconds=20] Linux TCP beside Towline on one bottleneck; needs root"
+	@echo "make bench-paths [ARGS=--quick] outages and lost handshake packets beside quinn, in real time; needs root"
 	@echo "make bench-seed [ARGS=--quick] Freenet's published tables beside ours, into docs/benchmarks.md"
 	@echo "make bench-compare BASE=rev|name [ARGS=--virtual] criterion benches against a revision or a saved base"
 	@echo "make flood [ARGS=--quick] a server under floods: who still connects, what transfers keep"
@@ -59,6 +60,9 @@ bench-stcp:
 
 bench-neighbour:
 	@cargo xtask bench-neighbour $(ARGS)
+
+bench-paths:
+	@cargo xtask bench-paths $(ARGS)
 
 bench-seed:
 	@cargo xtask bench-seed $(ARGS)

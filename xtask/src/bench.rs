@@ -1,6 +1,6 @@
-//! `make bench-quic`, `bench-stcp`, `bench-neighbour` and `bench-seed`: the comparisons with other
-//! QUIC and TLS stacks, with Linux TCP and with Freenet's tables; and `make flood`. A workspace of
-//! its own in `bench/`.
+//! `make bench-quic`, `bench-stcp`, `bench-neighbour`, `bench-paths` and `bench-seed`: the comparisons
+//! with other QUIC and TLS stacks, with Linux TCP and with Freenet's tables; and `make flood`. A
+//! workspace of its own in `bench/`.
 
 use std::os::unix::process::CommandExt as _;
 
@@ -22,6 +22,11 @@ pub(crate) fn bench_stcp(arguments: &[String]) -> Outcome {
 /// `cargo xtask bench-neighbour ARG…`.
 pub(crate) fn bench_neighbour(arguments: &[String]) -> Outcome {
     become_runner("bench-neighbour", arguments)
+}
+
+/// `cargo xtask bench-paths ARG…`.
+pub(crate) fn bench_paths(arguments: &[String]) -> Outcome {
+    become_runner("bench-paths", arguments)
 }
 
 /// `cargo xtask bench-seed ARG…`.

@@ -57,6 +57,7 @@ cargo xtask COMMAND
   bench-quic [ARG…]   speed beside other QUIC stacks (--help for ARGs)
   bench-stcp [ARG…]   secure TCP beside plain TCP, rustls and stunnel (--help for ARGs)
   bench-neighbour [ARG…]   Linux TCP beside Towline on one bottleneck, as root (--help for ARGs)
+  bench-paths [ARG…]       outages and lost handshake packets beside quinn, as root (--help for ARGs)
   bench-seed [ARG…]   Freenet's published tables beside Towline's (--help for ARGs)
   bench-compare BASE [--virtual]   the benches of Freenet's shapes against a revision or a saved base
   flood [ARG…]   a server under floods: who still connects, what transfers keep (--help for ARGs)
@@ -87,6 +88,7 @@ fn main() -> ExitCode {
         "bench-quic" => bench::bench_quic(rest),
         "bench-stcp" => bench::bench_stcp(rest),
         "bench-neighbour" => bench::bench_neighbour(rest),
+        "bench-paths" => bench::bench_paths(rest),
         "bench-seed" => bench::bench_seed(rest),
         "bench-compare" => compare::bench_compare(rest),
         "counts" => counts::counts(rest),

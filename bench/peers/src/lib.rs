@@ -10,6 +10,7 @@ mod floor;
 mod material;
 mod measures;
 mod meter;
+pub mod paths;
 mod quinn;
 mod s2n;
 mod stack;
@@ -25,6 +26,14 @@ use clap::{Parser, ValueEnum};
 /// Why a run failed; printed, never matched.
 type Error = Box<dyn std::error::Error + Send + Sync>;
 type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Where a client binds: on the loopback, or on any address where the server is elsewhere.
+fn client_address(settings: &Settings) -> std::net::SocketAddr {
+    match settings.addr.ip().is_loopback() {
+        true => std::net::SocketAddr::from(([127, 0, 0, 1], 0)),
+        false => std::net::SocketAddr::from(([0, 0, 0, 0], 0)),
+    }
+}
 
 /// One end of one measurement.
 #[derive(Parser)]

@@ -36,7 +36,7 @@ impl stack::Stack for Quinn {
         let crypto = QuicClientConfig::try_from(client_tls(settings)?)?;
         let mut config = ClientConfig::new(Arc::new(crypto));
         config.transport_config(transport(settings)?);
-        endpoint(SocketAddr::from(([127, 0, 0, 1], 0)), None, Some(config))
+        endpoint(crate::client_address(settings), None, Some(config))
     }
 }
 

@@ -54,7 +54,7 @@ impl stack::Stack for S2n {
             .set_security_policy(&Policy::from_version(POLICY)?)?;
         let client = s2n_quic::Client::builder()
             .with_tls(tls.build()?)?
-            .with_io(io(SocketAddr::from(([127, 0, 0, 1], 0)), settings)?)?
+            .with_io(io(crate::client_address(settings), settings)?)?
             .with_limits(limits(settings)?)?
             .start()?;
         Ok(Endpoint::Client(client))

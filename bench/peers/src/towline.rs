@@ -38,7 +38,7 @@ impl stack::Stack for Towline {
         let trust = Trust::roots_from_pem(&authority(settings)?)?;
         let config = config::client(&trust, None, &options(settings))?;
         Ok(Endpoint {
-            endpoint: towline::Endpoint::client(SocketAddr::from(([127, 0, 0, 1], 0)))?,
+            endpoint: towline::Endpoint::client(crate::client_address(settings))?,
             client: Some(config),
         })
     }
