@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use towline_lab::scenario::{
-    Congestion, FlowOutcome, FlowSummary, Outcome, Scenario, Summary, Traffic,
+    Congestion, FlowOutcome, FlowSummary, Outcome, Scenario, Summary,
 };
 
 /// One run.
