@@ -259,7 +259,7 @@ pub trait CongestionController: fmt::Debug {
     fn on_lost(&mut self, sample: &LossSample<'_>) -> bool;
 
     /// Every packet whose loss led to the latest reduction was acknowledged after all. Returns
-    /// whether the reduction was undone.
+    /// whether the reduction was undone. Not asked of those that `Recovery` puts back as a whole.
     fn on_spurious_loss(&mut self, now: Time) -> bool {
         let _ = now;
         false

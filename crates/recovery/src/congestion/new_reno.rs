@@ -1,7 +1,8 @@
 //! NewReno as RFC 9002 §7 and Appendix B have it: the reference every other controller is held to.
 //!
 //! Slow start by bytes acknowledged, one datagram per window acknowledged after it, half the
-//! window on a loss or CE mark, once per recovery period. It does not undo spurious reductions.
+//! window on a loss or CE mark, once per recovery period. A spurious reduction it does not undo
+//! itself: `Recovery` puts it back as it was.
 
 use towline_wire::Time;
 
