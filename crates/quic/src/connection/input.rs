@@ -20,7 +20,7 @@ use super::handshake::HandshakeError;
 use super::protect::{OpenError, Opened, previous_key_deadline};
 use super::streams::Refused;
 use super::timers::Timer;
-use crate::config::MIN_KNOWN_RTT;
+use crate::config::{MAX_KNOWN_RTT, MIN_KNOWN_RTT};
 use crate::crypto::{initial_keys, retry_integrity_tag};
 use crate::error::{ConnectionError, Violation};
 
@@ -466,7 +466,8 @@ impl Connection {
         self.token = token.to_vec();
         // The round trip from the first Initial is a better guess than none (RFC 9002 §6.3).
         let rtt = now.saturating_duration_since(self.handshake.begun());
-        self.recovery.seed_rtt(rtt.max(MIN_KNOWN_RTT));
+        self.recovery
+            .seed_rtt(rtt.clamp(MIN_KNOWN_RTT, MAX_KNOWN_RTT));
         let (recovery, mut owner) = self.split_for_delivery();
         recovery.abandon_space(PacketNumberSpace::Initial, &mut owner);
     }
