@@ -153,10 +153,6 @@ fn a_message_every_100_ms_allocates_next_to_nothing() {
         wire.run_for(ms(99));
     }
     let calls = CALLS.get();
-    println!(
-        "{} allocator calls a message",
-        calls as f64 / MESSAGES as f64
-    );
     assert!(
         calls <= MESSAGES / 4,
         "{calls} calls for {MESSAGES} messages"

@@ -899,7 +899,6 @@ async fn tasks_that_wait_for_streams_are_woken_once_each_in_the_order_they_came(
     }
     within(async { while tasks.join_next().await.map(Result::unwrap).is_some() {} }).await;
     let polls = polls.map(|polls| polls.load(Ordering::Relaxed));
-    println!("{TASKS} tasks opened and as many accepted: {polls:?} polls");
     for order in order {
         assert!(order.lock().unwrap().is_sorted());
     }

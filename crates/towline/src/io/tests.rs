@@ -362,6 +362,10 @@ fn a_buffer_the_system_cuts_short_is_a_fallback() {
 
 #[test]
 #[cfg(target_os = "linux")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the kernel's clock is what is asked"
+)]
 fn the_system_says_how_long_a_datagram_lay_in_the_socket() {
     const PAUSE: Duration = Duration::from_millis(30);
     let clock = Clock::start();

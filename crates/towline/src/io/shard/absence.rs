@@ -218,14 +218,9 @@ fn a_stop_is_no_round_trip_time() {
     world.drive(CLIENT, true);
     world.run_for(Duration::from_millis(50), &[CLIENT, SERVER]);
     let after = world.with(CLIENT, |c| c.stats());
-    println!(
-        "smoothed {:?} -> {:?}, probes {}",
-        before.smoothed_rtt,
-        after.smoothed_rtt,
-        after.probe_timeouts - before.probe_timeouts
-    );
-    assert!(after.smoothed_rtt < before.smoothed_rtt + Duration::from_millis(4));
-    assert!(after.smoothed_rtt < 10 * DELAY);
+    let (before_rtt, after_rtt) = (before.smoothed_rtt, after.smoothed_rtt);
+    let most = before_rtt + DELAY;
+    assert!(after_rtt < most, "{before_rtt:?} -> {after_rtt:?}");
     assert_eq!(after.probe_timeouts, before.probe_timeouts);
 }
 
@@ -247,7 +242,6 @@ fn an_acknowledgement_after_a_stop_says_how_long_its_packet_lay_there() {
     world.drive(CLIENT, true);
     world.run_for(Duration::from_millis(50), &[CLIENT, SERVER]);
     let after = world.with(SERVER, |c| c.stats().smoothed_rtt);
-    println!("smoothed {before:?} -> {after:?}");
     assert!(
         after < before + Duration::from_millis(1),
         "{before:?} {after:?}"
