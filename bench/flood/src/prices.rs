@@ -68,7 +68,7 @@ fn price(name: &str, change: Change, make: &dyn Fn(u32) -> Outcome<Vec<u8>>) -> 
     let began = spent()?;
     for (n, mut bytes) in (0..TIMES).zip(datagrams) {
         if n % AT_ONCE == 0 {
-            now = now + Duration::from_millis(250);
+            now += Duration::from_millis(250);
         }
         let meta = DatagramMeta {
             remote: SocketAddr::from((Ipv4Addr::from(0x0a00_0001 + (n << 8)), 1000)),
