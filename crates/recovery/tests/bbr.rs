@@ -132,20 +132,51 @@ fn a_deep_buffer_stays_nearly_empty() {
     assert!(used(&outcome, 10.0, 60.0, mbit(20)) > 0.95);
 }
 
-#[test]
-fn one_per_cent_of_random_loss_costs_little() {
-    // No seed is left out. Of 1 to 40, three do not reach 0.8 (0.50, 0.55, 0.78): not understood.
-    let mut shares: Vec<f64> = (1..=20)
+/// What 100 Mbit/s × 165 ms carry with so much lost at random, for each seed, in order: 200,000
+/// packets and the start included.
+fn with_random_loss(share: f64, seeds: std::ops::RangeInclusive<u64>) -> Vec<f64> {
+    let mut shares: Vec<f64> = seeds
         .map(|seed| {
             let mut path = path(mbit(100), ms(165));
-            path.link.loss = LossModel::Bernoulli(0.01);
+            path.link.loss = LossModel::Bernoulli(share);
             path.seed = seed;
-            // 200,000 packets and the start included.
             used(&alone(&path, 20.0), 0.0, 20.0, mbit(100))
         })
         .collect();
     shares.sort_by(f64::total_cmp);
-    assert!(shares[2] >= 0.8 && shares[10] >= 0.85, "{shares:.3?}");
+    shares
+}
+
+#[test]
+fn one_per_cent_of_random_loss_costs_little() {
+    // No seed is left out.
+    let shares = with_random_loss(0.01, 1..=40);
+    assert!(shares[0] >= 0.8 && shares[20] >= 0.85, "{shares:.3?}");
+}
+
+#[test]
+fn two_and_three_per_cent_of_random_loss_cost_hardly_more() {
+    for share in [0.02, 0.03] {
+        let shares = with_random_loss(share, 1..=10);
+        assert!(
+            shares[0] >= 0.75 && shares[5] >= 0.8,
+            "{share}: {shares:.3?}"
+        );
+    }
+}
+
+#[test]
+fn losses_of_a_buffer_too_small_to_show_a_queue_are_answered() {
+    // Four flows and a buffer of 5 % of the path: what it drops must never pass for the path's.
+    let path = path_with(mbit(50), ms(40), 0.05);
+    let flows = (0..4)
+        .map(|n| flow(Algorithm::Bbr, 100 + n, Load::Bulk, 0.5 * n as f64))
+        .collect();
+    let outcome = run(&path, flows, 60.0);
+    let dropped = lost(&outcome);
+    assert!(dropped < 0.02, "{dropped}");
+    assert!(outcome.jain(20.0, 60.0) >= 0.9);
+    assert!(used(&outcome, 20.0, 60.0, mbit(50)) >= 0.9);
 }
 
 #[test]

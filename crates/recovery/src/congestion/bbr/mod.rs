@@ -10,6 +10,7 @@
 mod aggregation;
 mod ecn;
 mod model;
+mod path_loss;
 mod probe_bw;
 mod probe_rtt;
 mod startup;
@@ -256,7 +257,13 @@ impl Bbr {
             return;
         }
         let many = self.loss_exit.end_round();
-        let high = is_too_high(sample.lost_since_sent, sample.tx_in_flight);
+        let excused = (self.full_pipe.growing || sample.app_limited)
+            && !self.model.queue_stood(self.min_rtt.get());
+        let threshold = match excused {
+            true => path_loss::MOST_SHARE,
+            false => self.model.loss_threshold(sample.now),
+        };
+        let high = is_too_high(sample.lost_since_sent, sample.tx_in_flight, threshold);
         if self.full_pipe.reached || !((lossy && many && high) || marks.ends_startup) {
             return;
         }
@@ -369,7 +376,8 @@ impl Bbr {
             self.on_inflight_too_high(sample.now, sample.tx_in_flight, sample.app_limited, marks);
             return true;
         }
-        if marks.too_high || is_too_high(sample.lost_since_sent, sample.tx_in_flight) {
+        let threshold = self.model.loss_threshold(sample.now);
+        if marks.too_high || is_too_high(sample.lost_since_sent, sample.tx_in_flight, threshold) {
             return false;
         }
         self.model.raise_inflight_long(sample.tx_in_flight);
@@ -545,9 +553,14 @@ impl CongestionController for Bbr {
         let lossy = self.model.loss_in_round;
         let marks = self.on_round_marks(sample);
         let (window, probing) = (self.window, self.state.is_probing());
-        let adapted = self
-            .model
-            .adapt_short_term(window, probing, marks.cut, self.min_rtt.get());
+        let adapted = self.model.adapt_short_term(
+            window,
+            probing,
+            marks.cut,
+            self.min_rtt.get(),
+            sample.now,
+            self.datagram(),
+        );
 
         self.aggregation.on_ack(
             sample.now,
@@ -589,15 +602,19 @@ impl CongestionController for Bbr {
                 probe: None,
             });
         }
+        let threshold = self.model.loss_threshold(sample.now);
         // Bytes lost up to and including each packet.
         let mut lost = sample.lost.saturating_sub(sample.bytes);
         for packet in sample.packets {
             lost = lost.saturating_add(u64::from(packet.size));
-            self.model.note_loss(sample.delivered);
+            self.model
+                .note_loss(sample.delivered, u64::from(packet.size));
             self.loss_exit.on_lost(packet);
             let lost_since_sent = lost.saturating_sub(packet.lost);
-            if self.cycle.is_probe_sample && is_too_high(lost_since_sent, packet.tx_in_flight) {
-                let safe = inflight_at_loss(packet, lost_since_sent);
+            if self.cycle.is_probe_sample
+                && is_too_high(lost_since_sent, packet.tx_in_flight, threshold)
+            {
+                let safe = inflight_at_loss(packet, lost_since_sent, threshold);
                 self.on_inflight_too_high(
                     sample.now,
                     safe,

@@ -6,15 +6,20 @@
 
 use core::time::Duration;
 
+use towline_wire::Time;
+
+use super::path_loss::{ONE, PathLoss};
 use super::units::scale;
 use crate::congestion::{AckSample, LostPacket};
 
-/// Share of a round's bytes whose loss says that too much was in flight, in hundredths (§2.8).
-pub(super) const LOSS_THRESHOLD: u64 = 2;
+/// Share of a round's bytes whose loss says that too much was in flight, in millionths (§2.8).
+const LOSS_THRESHOLD: u64 = 20_000;
 /// What a round with losses leaves of the short-term bounds, in hundredths (§2.8).
 pub(super) const BETA: u64 = 70;
 /// Share of `inflight_long` left free while cruising, in hundredths (§2.8).
 const HEADROOM: u64 = 15;
+/// Above the empty path's round trip by this part of it, a round trip shows a queue.
+const QUEUE_SHARE: u32 = 8;
 
 /// The packet-timed round trip that BBR restarts whenever it changes what it sends (§5.5.1).
 #[derive(Clone, Debug, Default)]
@@ -62,6 +67,7 @@ pub(super) struct Model {
     /// Whether the present ACK ends a round for the purpose of losses.
     pub(super) loss_round_start: bool,
     pub(super) loss_in_round: bool,
+    path_loss: PathLoss,
 }
 
 impl Model {
@@ -91,6 +97,7 @@ impl Model {
         self.bw_latest = self.bw_latest.max(sample.delivery_rate.unwrap_or(0));
         self.inflight_latest = self.inflight_latest.max(delivered_since_sent(sample));
         self.rtt_latest = sample.rtt.into_iter().chain(self.rtt_latest).min();
+        self.path_loss.on_ack(sample.acked_bytes);
         self.loss_round_start = sample.prior_delivered >= self.loss_round_delivered;
         if self.loss_round_start {
             self.loss_round_delivered = sample.delivered;
@@ -116,11 +123,16 @@ impl Model {
         probing: bool,
         ecn_cut: u64,
         min_rtt: Option<Duration>,
+        now: Time,
+        datagram: u64,
     ) -> bool {
         if !self.loss_round_start {
             return false;
         }
-        let lossy = core::mem::take(&mut self.loss_in_round);
+        let is_more = self
+            .path_loss
+            .end_round(now, datagram, self.queue_stood(min_rtt));
+        let lossy = core::mem::take(&mut self.loss_in_round) && is_more;
         if probing {
             return false;
         }
@@ -141,6 +153,14 @@ impl Model {
         }
         self.inflight_short = Some(bounded);
         true
+    }
+
+    /// Whether even the fastest packet of this round waited for others.
+    pub(super) fn queue_stood(&self, min_rtt: Option<Duration>) -> bool {
+        match (min_rtt, self.rtt_latest) {
+            (Some(min_rtt), Some(rtt)) => rtt > min_rtt + min_rtt / QUEUE_SHARE,
+            _ => true,
+        }
     }
 
     /// Takes back a bandwidth that a round disproves: if even its fastest packet took 2.5 round
@@ -174,7 +194,8 @@ impl Model {
     }
 
     /// Notes a loss; the round it is accounted to ends with what is sent from now on.
-    pub(super) fn note_loss(&mut self, delivered: u64) {
+    pub(super) fn note_loss(&mut self, delivered: u64, bytes: u64) {
+        self.path_loss.on_lost(bytes);
         if !self.loss_in_round {
             self.loss_round_delivered = delivered;
         }
@@ -202,6 +223,7 @@ impl Model {
 
     /// The losses behind the short-term bounds were none.
     pub(super) fn forgive(&mut self) {
+        self.path_loss.forget();
         self.loss_in_round = false;
         self.bw_standing = None;
         self.is_doubtful = false;
@@ -218,6 +240,12 @@ impl Model {
         if self.max_bw[1] > 0 {
             self.max_bw = [self.max_bw[1], 0];
         }
+    }
+
+    /// The share of losses that says that too much was in flight, in millionths: the draft's beyond
+    /// what the path loses by itself.
+    pub(super) fn loss_threshold(&self, now: Time) -> u64 {
+        LOSS_THRESHOLD + self.path_loss.share(now)
     }
 
     /// The long-term volume less the share left to others (`InflightWithHeadroom`).
@@ -241,18 +269,18 @@ fn delivered_since_sent(sample: &AckSample) -> u64 {
 }
 
 /// Whether losses say that `tx_in_flight` was too much (`IsInflightTooHigh`).
-pub(super) fn is_too_high(lost: u64, tx_in_flight: u64) -> bool {
-    u128::from(lost) * 100 > u128::from(tx_in_flight) * u128::from(LOSS_THRESHOLD)
+pub(super) fn is_too_high(lost: u64, tx_in_flight: u64, threshold: u64) -> bool {
+    u128::from(lost) * u128::from(ONE) > u128::from(tx_in_flight) * u128::from(threshold)
 }
 
 /// The volume in flight at which losses crossed the threshold, within the train of a lost packet.
 /// `lost` counts from the sending of the train to this packet, which is included.
-pub(super) fn inflight_at_loss(packet: &LostPacket, lost: u64) -> u64 {
+pub(super) fn inflight_at_loss(packet: &LostPacket, lost: u64, threshold: u64) -> u64 {
     let size = u64::from(packet.size);
     let before = packet.tx_in_flight.saturating_sub(size);
-    let lost_before = u128::from(lost.saturating_sub(size)) * 100;
-    let allowed = u128::from(before) * u128::from(LOSS_THRESHOLD);
+    let lost_before = u128::from(lost.saturating_sub(size)) * u128::from(ONE);
+    let allowed = u128::from(before) * u128::from(threshold);
     // Clamped: losses before this packet may already exceed the threshold.
-    let prefix = allowed.saturating_sub(lost_before) / u128::from(100 - LOSS_THRESHOLD);
+    let prefix = allowed.saturating_sub(lost_before) / u128::from(ONE - threshold);
     before.saturating_add(u64::try_from(prefix).unwrap_or(u64::MAX))
 }

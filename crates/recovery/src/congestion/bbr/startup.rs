@@ -18,6 +18,8 @@ pub(super) struct FullPipe {
     pub(super) reached: bool,
     /// It is full in the present search.
     pub(super) now: bool,
+    /// The latest round delivered so much more than those before it.
+    pub(super) growing: bool,
     bw: u64,
     count: u8,
 }
@@ -32,14 +34,20 @@ impl FullPipe {
 
     /// Looks at an ACK; once per round, and only where the application did not limit the rate.
     pub(super) fn on_ack(&mut self, sample: &AckSample, round_start: bool) {
-        if self.now || !round_start || sample.app_limited {
+        if !round_start {
+            return;
+        }
+        self.growing = sample
+            .delivery_rate
+            .is_some_and(|rate| u128::from(rate) * 4 >= u128::from(self.bw) * 5);
+        if self.now || sample.app_limited {
             return;
         }
         // No rate at all says nothing about growth.
         let Some(rate) = sample.delivery_rate else {
             return;
         };
-        if u128::from(rate) * 4 >= u128::from(self.bw) * 5 {
+        if self.growing {
             self.restart(rate);
             return;
         }

@@ -194,13 +194,13 @@ fn the_first_pacing_rate_spreads_the_initial_window() {
     );
 }
 
-/// A round of Startup with `gaps` lost out of `tx_in_flight`.
-fn startup_with_losses(gaps: &[u64], tx_in_flight: u64, app_limited: bool) -> Drive {
+/// A second round of Startup, at `rate`, with `gaps` lost out of `tx_in_flight`.
+fn startup_with_losses(gaps: &[u64], tx_in_flight: u64, rate: u64, app_limited: bool) -> Drive {
     let mut drive = Drive::new();
     drive.round(RATE);
     drive.lose(gaps, tx_in_flight, app_limited);
     let lost = gaps.len() as u64 * DATAGRAM;
-    drive.round_with(2 * RATE, |ack| {
+    drive.round_with(rate, |ack| {
         ack.lost_since_sent = lost;
         ack.tx_in_flight = tx_in_flight;
         ack.app_limited = app_limited;
@@ -211,15 +211,36 @@ fn startup_with_losses(gaps: &[u64], tx_in_flight: u64, app_limited: bool) -> Dr
 
 #[test]
 fn startup_ends_on_six_lost_ranges_beyond_two_per_cent() {
-    for app_limited in [false, true] {
-        let drive = startup_with_losses(&[2; 6], 2 * BDP, app_limited);
-        assert_eq!(drive.bbr.state, State::Drain);
-        assert_eq!(drive.bbr.model.inflight_long, Some(2 * BDP));
-    }
-    let five = startup_with_losses(&[2; 5], 2 * BDP, false);
+    let drive = startup_with_losses(&[2; 6], 2 * BDP, RATE, false);
+    assert_eq!(drive.bbr.state, State::Drain);
+    assert_eq!(drive.bbr.model.inflight_long, Some(BDP));
+    let five = startup_with_losses(&[2; 5], 2 * BDP, RATE, false);
     assert_eq!(five.bbr.state, State::Startup, "five ranges");
-    let few = startup_with_losses(&[2; 6], 10 * BDP, false);
+    let few = startup_with_losses(&[2; 6], 10 * BDP, RATE, false);
     assert_eq!(few.bbr.state, State::Startup, "1.4 %");
+}
+
+#[test]
+fn a_startup_without_a_queue_bears_a_tenth_lost_while_it_grows() {
+    for (rate, app_limited) in [(2 * RATE, false), (2 * RATE, true), (RATE, true)] {
+        let drive = startup_with_losses(&[2; 8], 2 * BDP, rate, app_limited);
+        assert_eq!(drive.bbr.state, State::Startup, "9.6 %");
+        let drive = startup_with_losses(&[2; 9], 2 * BDP, rate, app_limited);
+        assert_eq!(drive.bbr.state, State::Drain, "10.8 %");
+    }
+    let mut drive = Drive::new();
+    drive.round(RATE);
+    drive.rtt = RTT * 3 / 2;
+    for growth in 1..3 {
+        assert_eq!(drive.bbr.state, State::Startup);
+        drive.lose(&[2; 6], 2 * BDP, false);
+        drive.round_with(RATE << growth, |ack| {
+            ack.lost_since_sent = 6 * DATAGRAM;
+            ack.tx_in_flight = 2 * BDP;
+            ack.bytes_in_flight = 100 * BDP;
+        });
+    }
+    assert_eq!(drive.bbr.state, State::Drain, "a round with a queue");
 }
 
 #[test]
@@ -477,6 +498,43 @@ fn a_standing_queue_after_a_loss_disproves_the_bandwidth() {
     assert_eq!(drive.bbr.model.bw(), RATE, "and finds the old rate again");
 }
 
+/// Rounds of 50 BDP, in each of which this many datagrams of a thousand are lost.
+fn lossy_rounds(drive: &mut Drive, rounds: u32, per_thousand: u64) {
+    for _ in 0..rounds {
+        let packets = 50 * BDP / DATAGRAM;
+        let lost = (packets * per_thousand).div_ceil(1000);
+        let gaps = vec![2; lost as usize];
+        drive.lose(&gaps, 50 * BDP, false);
+        drive.round(50 * RATE);
+    }
+}
+
+#[test]
+fn losses_that_slowing_down_does_not_end_are_the_paths_own() {
+    let mut drive = Drive::new();
+    drive.rounds_until(State::Cruise, 50 * RATE);
+    assert_eq!(drive.bbr.model.loss_threshold(drive.now), 20_000);
+    lossy_rounds(&mut drive, 3, 30);
+    assert_eq!(
+        drive.bbr.model.loss_threshold(drive.now),
+        20_000,
+        "it reacts first"
+    );
+    assert!(drive.bbr.model.bw_short.is_some());
+    lossy_rounds(&mut drive, 3, 30);
+    let threshold = drive.bbr.model.loss_threshold(drive.now);
+    assert!((48_000..52_000).contains(&threshold), "{threshold}");
+    for state in [State::Refill, State::Up, State::Down, State::Cruise] {
+        while drive.bbr.state != state {
+            lossy_rounds(&mut drive, 1, 30);
+        }
+    }
+    lossy_rounds(&mut drive, 6, 30);
+    assert_eq!(drive.bbr.model.bw_short, None, "no more than ever");
+    lossy_rounds(&mut drive, 2, 80);
+    assert!(drive.bbr.model.bw_short.is_some(), "more than twice that");
+}
+
 #[test]
 fn the_rate_is_forgotten_after_two_probing_cycles() {
     let mut drive = Drive::in_state(State::Cruise);
@@ -646,7 +704,7 @@ fn persistent_congestion_costs_the_window_but_not_the_model() {
 
 #[test]
 fn a_loss_proven_spurious_brings_the_probe_back() {
-    let mut drive = startup_with_losses(&[2; 6], 2 * BDP, false);
+    let mut drive = startup_with_losses(&[2; 6], 2 * BDP, RATE, false);
     assert_eq!(drive.bbr.state, State::Drain);
     assert!(drive.bbr.on_spurious_loss(drive.now));
     assert_eq!(drive.bbr.state, State::Startup);
