@@ -180,6 +180,27 @@ fn losses_of_a_buffer_too_small_to_show_a_queue_are_answered() {
 }
 
 #[test]
+fn a_tenth_of_the_rate_that_returns_is_used_at_once() {
+    let mut shares = Vec::new();
+    for seed in 1..=20 {
+        let mut path = path(mbit(50), ms(40));
+        path.seed = seed;
+        // Another place in the probing cycle for each seed.
+        let back = 40.0 + 0.037 * seed as f64;
+        path.rates.extend([
+            (ms(20_000), mbit(5)),
+            (Duration::from_secs_f64(back), mbit(50)),
+        ]);
+        let outcome = alone(&path, back + 5.0);
+        shares.push(used(&outcome, back, back + 5.0, mbit(50)));
+        assert!(used(&outcome, 25.0, 40.0, mbit(5)) > 0.95, "seed {seed}");
+        assert!(mean_delay(&outcome, 25.0, 40.0) < 0.04, "seed {seed}");
+    }
+    shares.sort_by(f64::total_cmp);
+    assert!(shares[0] >= 0.85 && shares[10] >= 0.9, "{shares:.3?}");
+}
+
+#[test]
 fn a_rate_that_falls_to_a_fifth_and_returns_is_followed() {
     for seed in 1..6 {
         let mut path = path(mbit(50), ms(40));

@@ -46,6 +46,8 @@ const DRAIN_ROUNDS: u64 = 3;
 const QUANTUM_TIME: Duration = Duration::from_millis(1);
 const QUANTUM_DATAGRAMS: u64 = 2;
 const MOST_QUANTUM: u64 = 65_536;
+/// Rounds between probes of a path that fell to less than half of its bandwidth.
+const ROUNDS_AFTER_A_FALL: u64 = 4;
 /// Round trip assumed for the first pacing rate (§5.6.2).
 const NOMINAL_RTT: Duration = Duration::from_millis(1);
 /// ACKs per round in phases that measure (§4.1.3.3).
@@ -193,8 +195,8 @@ impl Bbr {
         self.state = State::Down;
     }
 
-    fn start_refill(&mut self) {
-        self.model.reset_short_term();
+    fn start_refill(&mut self, now: Time) {
+        self.model.reset_short_term(now);
         self.cycle.start_refill();
         self.round.restart(self.delivered);
         self.state = State::Refill;
@@ -222,7 +224,7 @@ impl Bbr {
 
     fn exit_probe_rtt(&mut self, now: Time) {
         self.window = self.window.max(self.prior_window);
-        self.model.reset_short_term();
+        self.model.reset_short_term(now);
         if self.full_pipe.reached {
             // The queue is empty already: DOWN only restarts the clock of the cycle.
             self.start_down(now);
@@ -257,8 +259,7 @@ impl Bbr {
             return;
         }
         let many = self.loss_exit.end_round();
-        let excused = (self.full_pipe.growing || sample.app_limited)
-            && !self.model.queue_stood(self.min_rtt.get());
+        let excused = (self.full_pipe.growing || sample.app_limited) && !self.stands_queue();
         let threshold = match excused {
             true => path_loss::MOST_SHARE,
             false => self.model.loss_threshold(sample.now),
@@ -302,17 +303,49 @@ impl Bbr {
             return;
         }
         match self.state {
-            State::Down | State::Cruise if self.is_time_to_probe(sample.now) => self.start_refill(),
+            State::Down | State::Cruise if self.is_time_to_probe(sample.now) => {
+                self.start_refill(sample.now);
+            }
             State::Down if self.is_time_to_cruise(sample) => self.state = State::Cruise,
             State::Refill if self.round.start => self.start_up(sample),
+            State::Up if self.found_the_path_again(sample.now) => self.restart_startup(),
             State::Up => self.check_up(sample, bounded),
             _ => {}
         }
     }
 
+    /// Whether this probe shows that a path that fell is fast again: the rate grows, no queue does.
+    fn found_the_path_again(&self, now: Time) -> bool {
+        self.full_pipe.grew && self.model.has_fallen(now) && !self.stands_queue()
+    }
+
+    /// Whether one of the frequent probes after a fall has made a queue: the path is still slow.
+    fn found_nothing_again(&self, now: Time) -> bool {
+        self.round.start && self.model.has_fallen(now) && self.stands_queue()
+    }
+
+    fn stands_queue(&self) -> bool {
+        self.model.queue_stood(self.min_rtt.get())
+    }
+
+    /// Looks for a new rate as for the first one: a quarter more each round would take long.
+    fn restart_startup(&mut self) {
+        self.model.on_probed();
+        self.full_pipe.reached = false;
+        self.full_pipe.restart(self.model.max_bw());
+        self.round.restart(self.delivered);
+        self.cycle.is_probe_sample = false;
+        self.cycle.previous_too_high = false;
+        self.state = State::Startup;
+    }
+
     fn is_time_to_probe(&self, now: Time) -> bool {
+        let most_rounds = match self.model.has_fallen(now) {
+            true => ROUNDS_AFTER_A_FALL,
+            false => u64::MAX,
+        };
         self.cycle
-            .is_time_to_probe(now, self.target_inflight(), self.datagram())
+            .is_time_to_probe(now, self.target_inflight(), self.datagram(), most_rounds)
     }
 
     fn is_time_to_cruise(&self, sample: &AckSample) -> bool {
@@ -336,7 +369,7 @@ impl Bbr {
         } else if bounded {
             self.full_pipe.restart(sample.delivery_rate.unwrap_or(0));
             return;
-        } else if !self.full_pipe.now {
+        } else if !self.full_pipe.now && !self.found_nothing_again(sample.now) {
             return;
         }
         self.cycle.previous_too_high = false;
@@ -362,13 +395,13 @@ impl Bbr {
             self.cycle.is_probe_sample = false;
             self.cycle.ack_phase = AckPhase::Init;
             if self.state.is_probe_bw() && !sample.app_limited {
-                self.model.advance_max_bw();
+                self.model.advance_max_bw(sample.now);
             }
             if self.state.is_probe_bw()
                 && self.cycle.previous_precautionary
                 && !self.cycle.previous_too_high
             {
-                self.start_refill();
+                self.start_refill(sample.now);
                 return true;
             }
         }
@@ -627,7 +660,7 @@ impl CongestionController for Bbr {
         opens
     }
 
-    fn on_spurious_loss(&mut self, _now: Time) -> bool {
+    fn on_spurious_loss(&mut self, now: Time) -> bool {
         let Some(undo) = self.undo.take() else {
             return false;
         };
@@ -647,7 +680,7 @@ impl CongestionController for Bbr {
                 }
             }
             Some(State::Up) if self.state != State::Up && self.state != State::ProbeRtt => {
-                self.start_refill();
+                self.start_refill(now);
             }
             _ => {}
         }

@@ -18,6 +18,8 @@ const LOSS_THRESHOLD: u64 = 20_000;
 pub(super) const BETA: u64 = 70;
 /// Share of `inflight_long` left free while cruising, in hundredths (§2.8).
 const HEADROOM: u64 = 15;
+/// How long a path that fell to less than half is expected to rise again.
+pub(super) const FALL_MEMORY: Duration = Duration::from_secs(30);
 /// Above the empty path's round trip by this part of it, a round trip shows a queue.
 const QUEUE_SHARE: u32 = 8;
 
@@ -68,6 +70,8 @@ pub(super) struct Model {
     pub(super) loss_round_start: bool,
     pub(super) loss_in_round: bool,
     path_loss: PathLoss,
+    /// The maximum before it last fell below half, and when it did.
+    before_fall: Option<(u64, Time)>,
 }
 
 impl Model {
@@ -211,14 +215,28 @@ impl Model {
 
     /// Forgets recent losses, and the maximum with them if a standing queue disproved it: the
     /// probe that follows finds out whether the path is faster again.
-    pub(super) fn reset_short_term(&mut self) {
+    pub(super) fn reset_short_term(&mut self, now: Time) {
         self.bw_short = None;
         self.inflight_short = None;
         if let Some(bw) = self.bw_standing.take()
             && bw < self.max_bw()
         {
-            self.max_bw = [bw, 0];
+            self.lower_max_bw([bw, 0], now);
         }
+    }
+
+    fn lower_max_bw(&mut self, max_bw: [u64; 2], now: Time) {
+        let before = self.max_bw();
+        self.max_bw = max_bw;
+        if self.max_bw() < before / 2 {
+            self.before_fall = Some((before, now));
+        }
+    }
+
+    /// Whether the path carried more than twice as much not long ago, and so may again.
+    pub(super) fn has_fallen(&self, now: Time) -> bool {
+        self.before_fall
+            .is_some_and(|(bw, at)| self.max_bw() < bw / 2 && now < at + FALL_MEMORY)
     }
 
     /// The losses behind the short-term bounds were none.
@@ -236,9 +254,9 @@ impl Model {
 
     /// A probing cycle ended: rates older than the one before it are forgotten, unless the cycle
     /// gave no sample at all.
-    pub(super) fn advance_max_bw(&mut self) {
+    pub(super) fn advance_max_bw(&mut self, now: Time) {
         if self.max_bw[1] > 0 {
-            self.max_bw = [self.max_bw[1], 0];
+            self.lower_max_bw([self.max_bw[1], 0], now);
         }
     }
 

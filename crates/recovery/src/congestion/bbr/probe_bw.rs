@@ -97,8 +97,16 @@ impl Cycle {
 
     /// Whether the wait is over, by the clock or by the rounds that Reno would take to fill
     /// `target` bytes in flight. The draft compares rounds with bytes; packets are meant.
-    pub(super) fn is_time_to_probe(&self, now: Time, target: u64, datagram: u64) -> bool {
-        let rounds = (target / datagram.max(1)).clamp(1, MOST_ROUNDS);
+    pub(super) fn is_time_to_probe(
+        &self,
+        now: Time,
+        target: u64,
+        datagram: u64,
+        most_rounds: u64,
+    ) -> bool {
+        let rounds = (target / datagram.max(1))
+            .clamp(1, MOST_ROUNDS)
+            .min(most_rounds);
         now > self.stamp + self.wait || self.rounds_since_probe >= rounds
     }
 

@@ -20,6 +20,8 @@ pub(super) struct FullPipe {
     pub(super) now: bool,
     /// The latest round delivered so much more than those before it.
     pub(super) growing: bool,
+    /// A round of this search did so.
+    pub(super) grew: bool,
     bw: u64,
     count: u8,
 }
@@ -30,6 +32,7 @@ impl FullPipe {
         self.now = false;
         self.count = 0;
         self.bw = bw;
+        self.grew = false;
     }
 
     /// Looks at an ACK; once per round, and only where the application did not limit the rate.
@@ -49,6 +52,7 @@ impl FullPipe {
         };
         if self.growing {
             self.restart(rate);
+            self.grew = true;
             return;
         }
         self.count += 1;

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::model::FALL_MEMORY;
 use super::*;
 use crate::congestion::LostPacket;
 use crate::congestion::tests::{DATAGRAM, SIZE};
@@ -496,6 +497,66 @@ fn a_standing_queue_after_a_loss_disproves_the_bandwidth() {
     drive.rounds_until(State::Up, RATE / 5);
     drive.round(RATE);
     assert_eq!(drive.bbr.model.bw(), RATE, "and finds the old rate again");
+}
+
+/// A path at a tenth of its rate, as a standing queue showed after a loss.
+fn fallen() -> Drive {
+    let queue = |ack: &mut AckSample| ack.rtt = Some(RTT * 3);
+    let mut drive = Drive::in_state(State::Cruise);
+    drive.lose(&[2], 2 * BDP, false);
+    for _ in 0..3 {
+        drive.round_with(RATE / 10, queue);
+    }
+    drive.rounds_until(State::Refill, RATE / 10);
+    assert!(drive.bbr.model.has_fallen(drive.now));
+    drive
+}
+
+#[test]
+fn a_path_that_fell_is_asked_every_few_rounds_for_half_a_minute() {
+    let rounds_between_probes = |drive: &mut Drive| {
+        drive.rounds_until(State::Up, RATE / 10);
+        drive.rounds_until(State::Down, RATE / 10);
+        let before = drive.now;
+        drive.rounds_until(State::Refill, RATE / 10);
+        drive
+            .now
+            .saturating_duration_since(before)
+            .div_duration_f64(RTT)
+    };
+    let mut drive = fallen();
+    let rounds = rounds_between_probes(&mut drive);
+    assert!((3.0..=4.0).contains(&rounds), "{rounds}");
+    // The path holds four datagrams at this rate: Reno would probe as often. A longer one shows
+    // the end of the half minute.
+    drive.now += FALL_MEMORY;
+    assert!(!drive.bbr.model.has_fallen(drive.now));
+}
+
+#[test]
+fn a_probe_that_finds_a_fallen_path_fast_again_goes_on_as_startup() {
+    let mut drive = fallen();
+    drive.rounds_until(State::Up, RATE / 10);
+    drive.round(RATE / 10);
+    assert_eq!(drive.bbr.state, State::Up);
+    drive.round(RATE / 8);
+    assert_eq!(drive.bbr.state, State::Startup);
+    drive.round(RATE);
+    assert!(!drive.bbr.model.has_fallen(drive.now), "it is back");
+    // What was there before is found with Startup's gain, and no more often than before.
+    drive.rounds_until(State::Down, RATE);
+    assert_eq!(drive.bbr.model.max_bw(), RATE);
+}
+
+#[test]
+fn a_probe_that_makes_a_queue_on_a_fallen_path_ends() {
+    let queue = |ack: &mut AckSample| ack.rtt = Some(RTT * 3 / 2);
+    let mut drive = fallen();
+    drive.rounds_until(State::Up, RATE / 10);
+    drive.round_with(RATE / 10, queue);
+    assert_eq!(drive.bbr.state, State::Up);
+    drive.round_with(RATE / 8, queue);
+    assert_eq!(drive.bbr.state, State::Down, "although more was delivered");
 }
 
 /// Rounds of 50 BDP, in each of which this many datagrams of a thousand are lost.
