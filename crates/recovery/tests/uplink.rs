@@ -152,6 +152,40 @@ fn the_host_makes_way_for_cubic_and_comes_back() {
 }
 
 #[test]
+fn the_host_leaves_little_unused_and_is_back_at_once() {
+    let path = Path::new(20_000_000, Duration::from_millis(40), 500_000);
+    for count in [1, 10] {
+        let host = HostController::new();
+        let mut flows = members(&host, count, 0.0);
+        let mut cubic = bulk(Algorithm::Cubic).stopping(at(60.0));
+        cubic.start = at(30.0);
+        flows.push(cubic);
+        let outcome = run_on(&path, flows, 120.0, |_, _| {});
+        let alone = outcome.utilisation(10.0, 30.0);
+        assert!(alone >= 0.95, "{count} members: {alone:.3}");
+        let cubic = outcome.flows.last().unwrap().rate(35.0, 60.0) / 2_500_000.0;
+        assert!(cubic >= 0.95, "{count} members: CUBIC has {cubic:.3}");
+        let back = outcome.utilisation(64.0, 66.0);
+        assert!(back >= 0.95, "{count} members: {back:.3} after 4 s");
+        let after = outcome.utilisation(70.0, 120.0);
+        assert!(after >= 0.95, "{count} members: {after:.3}");
+    }
+}
+
+#[test]
+fn two_hosts_share_equally() {
+    let path = Path::new(20_000_000, Duration::from_millis(40), 500_000);
+    let hosts = [HostController::new(), HostController::new()];
+    let flows = hosts
+        .iter()
+        .zip([0.0, 20.0])
+        .map(|(host, start)| member(host, Load::Bulk, start))
+        .collect();
+    let outcome = run_on(&path, flows, 120.0, |_, _| {});
+    assert!(outcome.jain(40.0, 120.0) >= 0.95);
+}
+
+#[test]
 fn the_host_fills_other_paths_too() {
     // Paths on which the first two packets of each member are a queue already need handshakes that
     // come before them: `lab/tests/scenarios.rs`.

@@ -4,7 +4,9 @@
 //! queue for the path. Here one window machine hears the ACKs of all members; each member keeps
 //! only its own base delay. A slowdown freezes all of them together, so the queue they share does
 //! drain and every base delay shows. It aims at 25 ms instead of the draft's 60: a deliberate
-//! deviation, since one queue of 60 ms is what a call beside it would still notice.
+//! deviation, since one queue of 60 ms is what a call beside it would still notice. Two more: it
+//! slows down for a fortieth of the time instead of a tenth, and takes a path that others left back
+//! by slow start.
 //!
 //! Members take turns at the common pace and within the common window: who has something to send
 //! draws a ticket for one train and goes when the tickets before it are served. So those who want
@@ -120,7 +122,7 @@ impl HostController {
     /// A controller that aims at another queue delay.
     pub fn with_target(target: Duration) -> Self {
         let host = Host {
-            core: Core::new(target),
+            core: Core::for_host(target),
             smoothed_rtt: None,
             members: 0,
             joined: 0,

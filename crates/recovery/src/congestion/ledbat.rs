@@ -6,12 +6,14 @@
 //! signal is the round trip less the ACK delay, not the one-way delay. A probe timeout never
 //! reaches it: only losses, CE marks and persistent congestion do.
 
+mod comeback;
 mod delay;
 
 use core::time::Duration;
 
 use towline_wire::Time;
 
+use self::comeback::Comeback;
 pub(super) use delay::QueueDelay;
 
 use super::{
@@ -35,6 +37,9 @@ const LEAST_WINDOW: f64 = 2.0;
 const SLOWDOWN_WINDOW: f64 = 4.0;
 /// A slowdown costs at most a tenth of the time: the next one waits nine times as long (§4.4).
 const SLOWDOWN_SPACING: u32 = 9;
+/// For the host's controller a fortieth, since that tenth is what it left unused: the base it looks
+/// for holds for ten minutes.
+const SLOWDOWN_SPACING_HOST: u32 = 39;
 /// A slowdown freezes the window for so many round trips; the first one waits as long (§4.4).
 const FREEZE_ROUNDS: u32 = 2;
 
@@ -221,6 +226,8 @@ enum Phase {
     Frozen,
     /// Back to the threshold, whatever the delay: others' queues must not keep it down.
     Ramp,
+    /// Slow start once more: those it made way for are gone.
+    Comeback,
 }
 
 /// The window machine, in packets.
@@ -250,9 +257,22 @@ pub(super) struct Core {
     draining: bool,
     /// Since when it is not: the queue that earlier packets met was that of a window given up.
     drained: Option<Time>,
+    /// How long a slowdown waits, in lengths of the one before.
+    slowdown_spacing: u32,
+    /// Only the host's controller comes back faster than it grows.
+    comeback: Option<Comeback>,
 }
 
 impl Core {
+    /// The machine of a whole host, which leaves the draft in two places.
+    pub(super) fn for_host(target: Duration) -> Self {
+        Self {
+            slowdown_spacing: SLOWDOWN_SPACING_HOST,
+            comeback: Some(Comeback::default()),
+            ..Self::new(target)
+        }
+    }
+
     pub(super) fn new(target: Duration) -> Self {
         Self {
             phase: Phase::SlowStart,
@@ -270,6 +290,8 @@ impl Core {
             recovery_start: None,
             draining: false,
             drained: None,
+            slowdown_spacing: SLOWDOWN_SPACING,
+            comeback: None,
         }
     }
 
@@ -289,6 +311,8 @@ impl Core {
     pub(super) fn restart(&mut self) {
         *self = Self {
             recovery_start: self.recovery_start,
+            slowdown_spacing: self.slowdown_spacing,
+            comeback: self.comeback.as_ref().map(|_| Comeback::default()),
             ..Self::new(self.target())
         };
     }
@@ -300,7 +324,7 @@ impl Core {
     }
 
     pub(super) fn in_slow_start(&self) -> bool {
-        matches!(self.phase, Phase::SlowStart | Phase::Ramp)
+        matches!(self.phase, Phase::SlowStart | Phase::Ramp | Phase::Comeback)
     }
 
     pub(super) fn is_frozen(&self) -> bool {
@@ -335,8 +359,9 @@ impl Core {
         if self.is_frozen() || self.starts_slowdown(acked, round) {
             return;
         }
+        self.watch_for_comeback(acked, round);
         match self.phase {
-            Phase::SlowStart => {
+            Phase::SlowStart | Phase::Comeback => {
                 let queue = acked.queue.unwrap_or(0) as f64;
                 if queue > EXIT * self.target as f64 {
                     // The queue is that of the flight one round trip ago. The window has grown
@@ -345,8 +370,12 @@ impl Core {
                     self.window = self.window.min(acked.flight_then).max(LEAST_WINDOW);
                     self.draining = true;
                     self.drained = Some(now);
-                    self.delay_before = (acked.base.unwrap_or(0), acked.queue.unwrap_or(0));
-                    self.end_slow_start(now, round);
+                    if self.phase == Phase::Comeback {
+                        self.end_comeback(Comeback::on_queue);
+                    } else {
+                        self.delay_before = (acked.base.unwrap_or(0), acked.queue.unwrap_or(0));
+                        self.end_slow_start(now, round);
+                    }
                 } else {
                     self.window += acked.growing * self.gain(acked.base);
                 }
@@ -361,6 +390,28 @@ impl Core {
             }
             Phase::Avoidance => self.avoid(acked, round),
             Phase::Frozen => {}
+        }
+    }
+
+    /// Begins a comeback once the path has been clear of others for long enough.
+    fn watch_for_comeback(&mut self, acked: &Acked, round: Duration) {
+        let (Some(comeback), Some(queue)) = (&mut self.comeback, acked.queue) else {
+            return;
+        };
+        match self.phase {
+            Phase::Avoidance if comeback.is_due(acked.now, queue, self.target, round) => {
+                self.phase = Phase::Comeback;
+            }
+            Phase::Avoidance | Phase::Comeback => {}
+            _ => comeback.interrupt(),
+        }
+    }
+
+    fn end_comeback(&mut self, tell: fn(&mut Comeback)) {
+        self.ssthresh = self.window;
+        self.phase = Phase::Avoidance;
+        if let Some(comeback) = &mut self.comeback {
+            tell(comeback);
         }
     }
 
@@ -408,7 +459,7 @@ impl Core {
     /// round trip as the floor a flow would do nothing but slow down.
     fn schedule_slowdown(&mut self, now: Time, took: Duration, round: Duration) {
         let took = took.max(round.saturating_mul(FREEZE_ROUNDS));
-        self.next_slowdown = Some(now + took.saturating_mul(SLOWDOWN_SPACING));
+        self.next_slowdown = Some(now + took.saturating_mul(self.slowdown_spacing));
     }
 
     fn end_slow_start(&mut self, now: Time, round: Duration) {
@@ -480,6 +531,7 @@ impl Core {
         match self.phase {
             Phase::SlowStart => self.end_slow_start(now, round),
             Phase::Ramp => self.end_ramp(now, round),
+            Phase::Comeback => self.end_comeback(Comeback::on_loss),
             Phase::Avoidance | Phase::Frozen => {}
         }
         true
