@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{MBIT, millis, path_of, seconds};
 use crate::matrix::grade::{Measure, Unit};
 use crate::matrix::{BBR, CUBIC, Case, LEDBAT, NEWRENO, Row, Trial, Trouble};
-use crate::scenario::{Change, Outcome, Scenario, Traffic, bdp, mean, percentile};
+use crate::scenario::{Change, Outcome, Scenario, Traffic, bdp, mean, median, percentile};
 use towline_sim::LossModel;
 
 pub(super) fn utilisation() -> Row {
@@ -134,6 +134,51 @@ pub(super) fn random_loss() -> Row {
     }
 }
 
+/// A path that loses more than BBR's own threshold of 2 %.
+pub(super) fn heavier_loss() -> Row {
+    const RATE: u64 = 100 * MBIT;
+    const RTT: Duration = millis(165);
+    const MOST: Duration = seconds(1000);
+    let play = |trial: &Trial, loss: f64, bytes: u64| -> Result<Outcome, Trouble> {
+        let mut path = path_of(RATE, RTT, 1.0, MOST);
+        path.forward.loss = LossModel::Bernoulli(loss);
+        let file = Traffic::Streams { count: 1, bytes };
+        trial.run(path.flow(trial.bulk(BBR)?.with_traffic(file)))
+    };
+    let long = |percent: u32| {
+        let measures = vec![Measure::at_least("utilisation", 0.6, Unit::Share)];
+        Case::new(BBR, format!("{percent} %"), measures, move |trial| {
+            let loss = f64::from(percent) / 100.0;
+            let outcome = play(trial, loss, LOSS_PACKETS * PAYLOAD)?;
+            let flow = &outcome.flows[0];
+            let end = flow.started + super::transfer::took(flow, MOST)?;
+            Ok(vec![outcome.utilisation(flow.started..end)])
+        })
+    };
+    // A seed of the matrix stands for so many runs: a single one's time is mostly chance.
+    const RUNS: u64 = 20;
+    let measures = vec![Measure::at_most("median time of 20", 4.6, Unit::Seconds)];
+    let file = Case::new(BBR, "25 MB at 3 %", measures, move |trial| {
+        let mut times = Vec::new();
+        for run in 0..RUNS {
+            let trial = Trial {
+                seed: (trial.seed - 1) * RUNS + run + 1,
+                ..*trial
+            };
+            let outcome = play(&trial, 0.03, 25_000_000)?;
+            times.push(super::transfer::took(&outcome.flows[0], MOST)?.as_secs_f64());
+        }
+        Ok(vec![median(&times)])
+    });
+    Row {
+        id: "heavier loss",
+        setting: "BBR, 100 Mbit/s, 165 ms, 1 BDP, 2 and 3 % lost at random, 200,000 packets; and \
+                  25 MB at 3 %, 20 runs a seed",
+        mark: "≥ 60 % of capacity; 25 MB in ≤ 4.6 s, median",
+        cases: vec![long(2), long(3), file],
+    }
+}
+
 /// The window in packets that theory gives for random loss of share `p`: for NewReno and for the
 /// Reno-friendly region of CUBIC 1.225/√p, for CUBIC's own region 1.054 (RTT/p)^0.75, which also
 /// is larger where it counts (RFC 9438 §5).
@@ -183,6 +228,46 @@ pub(super) fn ack_loss() -> Row {
     }
 }
 
+/// The same path at another rate from this time on.
+fn change_of_rate(path: &Scenario, at: Duration, rate: u64) -> Change {
+    let forward = towline_sim::LinkConfig {
+        rate: Some(rate),
+        ..path.forward.clone()
+    };
+    Change {
+        at,
+        forward: Some(forward),
+        back: None,
+        pool: None,
+    }
+}
+
+pub(super) fn regained_capacity() -> Row {
+    const RATE: u64 = 50 * MBIT;
+    let case = |controller| {
+        let measures = vec![Measure::at_least(
+            "carried in the first 5 s after the return",
+            0.9,
+            Unit::Share,
+        )];
+        Case::new(controller, "", measures, move |trial| {
+            let mut path = path_of(RATE, millis(40), 1.0, seconds(45));
+            for (at, rate) in [(seconds(20), 5 * MBIT), (seconds(40), RATE)] {
+                let change = change_of_rate(&path, at, rate);
+                path.changes.push(change);
+            }
+            let outcome = trial.run(path.flow(trial.bulk(controller)?))?;
+            Ok(vec![outcome.utilisation(seconds(40)..seconds(45))])
+        })
+    };
+    Row {
+        id: "regained capacity",
+        setting: "50 → 5 → 50 Mbit/s at 20 and 40 of 45 s, 40 ms, 1 BDP of 50",
+        mark: "CUBIC and BBR: ≥ 45 Mbit/s in the first 5 s after the return",
+        cases: [CUBIC, BBR].map(case).into(),
+    }
+}
+
 pub(super) fn step() -> Row {
     const RTT: Duration = millis(40);
     let measures = vec![
@@ -200,16 +285,8 @@ pub(super) fn step() -> Row {
         cases: vec![Case::new(BBR, "", measures, |trial| {
             let mut path = path_of(50 * MBIT, RTT, 1.0, seconds(60));
             for (at, rate) in [(20, 10 * MBIT), (40, 50 * MBIT)] {
-                let forward = towline_sim::LinkConfig {
-                    rate: Some(rate),
-                    ..path.forward.clone()
-                };
-                path.changes.push(Change {
-                    at: seconds(at),
-                    forward: Some(forward),
-                    back: None,
-                    pool: None,
-                });
+                let change = change_of_rate(&path, seconds(at), rate);
+                path.changes.push(change);
             }
             let outcome = trial.run(path.flow(trial.bulk(BBR)?))?;
             let queue = percentile(&outcome.queue_delays(seconds(23)..seconds(40)), 0.95);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{MBIT, millis, path_of, seconds};
 use crate::matrix::grade::{Measure, Unit};
 use crate::matrix::{BACKGROUND, BBR, CUBIC, Case, LEDBAT, NEWRENO, Row, Trial, Trouble};
-use crate::scenario::{Flow, FlowOutcome, Scenario, bdp, jain, mean, percentile};
+use crate::scenario::{Flow, FlowOutcome, Outcome, Scenario, bdp, jain, mean, percentile};
 use towline_quic::HostController;
 
 pub(super) fn fairness() -> Row {
@@ -85,6 +85,63 @@ pub(super) fn yielding() -> Row {
     }
 }
 
+/// What a host in the background leaves unused, and how soon it has the path back.
+pub(super) fn background() -> Row {
+    const RATE: u64 = 20 * MBIT;
+    const BUSY: std::ops::Range<Duration> = seconds(30)..seconds(60);
+    let case = |count: u32| {
+        let measures = vec![
+            Measure::at_least("utilisation alone", 0.95, Unit::Share),
+            Measure::at_least("CUBIC's rate ÷ alone", 0.9, Unit::Share),
+            Measure::at_most("full again after", 4.0, Unit::Seconds),
+        ];
+        Case::new(BACKGROUND, format!("{count}"), measures, move |trial| {
+            let path = || Scenario::dumbbell(RATE, millis(40), bdp(RATE, millis(200)), seconds(90));
+            // The same first flow number in both, so that both start in the same moment.
+            let cubic = trial.bulk(CUBIC)?.during(BUSY);
+            let alone = trial.run(path().flow(cubic.clone()))?;
+            let host = HostController::new();
+            let mut both = path().flow(cubic);
+            for _ in 0..count {
+                both = both.flow(member(trial, &host)?);
+            }
+            let both = trial.run(both)?;
+            let [alone_rate, rate] = [&alone, &both].map(|o| o.flows[0].goodput(BUSY));
+            let left = both.flows[0].started + (BUSY.end - BUSY.start);
+            Ok(vec![
+                both.utilisation(seconds(10)..BUSY.start),
+                rate / alone_rate,
+                full_after(&both, left),
+            ])
+        })
+    };
+    Row {
+        id: "background",
+        setting: "--background, one and ten connections, 20 Mbit/s, 40 ms, buffer 200 ms, CUBIC on \
+                  30–60 s of 90",
+        mark: "≥ 95 % alone; full again ≤ 4 s after CUBIC left; CUBIC ≥ 90 % of its solo rate",
+        cases: [1, 10].map(case).into(),
+    }
+}
+
+/// Seconds from `left` to the first one of which nine tenths are used.
+fn full_after(outcome: &Outcome, left: Duration) -> f64 {
+    let starts = (0..).map(|tenth| millis(100 * tenth));
+    let mut starts = starts.take_while(|start| left + *start + seconds(1) <= outcome.duration);
+    let full = starts.find(|start| {
+        let second = left + *start..left + *start + seconds(1);
+        outcome.utilisation(second) >= 0.9
+    });
+    full.map_or(f64::INFINITY, |start| start.as_secs_f64())
+}
+
+/// A bulk connection of a host in the background.
+fn member(trial: &Trial, host: &HostController) -> Result<Flow, Trouble> {
+    let mut flow = trial.bulk(LEDBAT)?;
+    flow.transport.background = Some(host.clone());
+    Ok(flow)
+}
+
 pub(super) fn bbr_against_cubic() -> Row {
     let case = |bdps: u32| {
         let measures = vec![Measure::between("BBR's share", 0.2, 0.8, Unit::Share)];
@@ -142,11 +199,7 @@ pub(super) fn uplink() -> Row {
         let host = HostController::new();
         for _ in 0..10 {
             busy = busy.flow(match controller {
-                BACKGROUND => {
-                    let mut flow = trial.bulk(LEDBAT)?;
-                    flow.transport.background = Some(host.clone());
-                    flow
-                }
+                BACKGROUND => member(trial, &host)?,
                 _ => trial.bulk(controller)?,
             });
         }
