@@ -32,6 +32,12 @@ pub enum Invariant {
     Panic,
     /// I12: a seed run twice is the same run.
     Determinism,
+    /// I13: nobody gains by acknowledging what did not arrive.
+    Honesty,
+    /// I14: round trips and probe timeouts are kept as RFC 9002 says.
+    Recovery,
+    /// I15: a byte of an adversary costs its receiver about as much work as an honest one's.
+    Work,
 }
 
 impl fmt::Display for Invariant {
@@ -49,6 +55,9 @@ impl fmt::Display for Invariant {
             Self::Close => "I10 close",
             Self::Panic => "I11 panic",
             Self::Determinism => "I12 determinism",
+            Self::Honesty => "I13 honesty",
+            Self::Recovery => "I14 recovery",
+            Self::Work => "I15 work",
         };
         f.write_str(name)
     }

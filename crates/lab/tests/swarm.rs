@@ -16,6 +16,15 @@ const PAST_FAILURES: &[(u64, &str)] = &[
     (26, "marks took CUBIC's window below two datagrams"),
 ];
 
+/// Features that did not exist when those seeds failed.
+const LATER: [Feature; 5] = [
+    Feature::HideLosses,
+    Feature::ClaimLate,
+    Feature::SplitAcks,
+    Feature::StretchAcks,
+    Feature::Freeze,
+];
+
 fn check(seed: u64, only: Features, twice: bool) {
     if let Err(failure) = check_seed(seed, only, twice, None) {
         panic!("{}: {}", failure.replay_line(), failure.violation);
@@ -24,8 +33,9 @@ fn check(seed: u64, only: Features, twice: bool) {
 
 #[test]
 fn past_failures_stay_good() {
+    let then = LATER.into_iter().fold(Features::ALL, Features::without);
     for (seed, _what) in PAST_FAILURES {
-        check(*seed, Features::ALL, false);
+        check(*seed, then, false);
     }
 }
 
@@ -80,4 +90,18 @@ fn at_most_five_network_faults_are_drawn() {
         faults.iter().filter(|f| drawn.has(**f)).count()
     };
     assert_eq!((0..500).map(count).max(), Some(5));
+}
+
+#[test]
+fn every_later_feature_is_drawn_often() {
+    let sets: Vec<Features> = (0..20_000).map(Features::draw).collect();
+    for feature in LATER {
+        let seeds = sets.iter().filter(|set| set.has(feature)).count();
+        assert!(seeds >= 500, "{feature:?}: {seeds} of 20,000 seeds");
+    }
+    let adversaries = sets
+        .iter()
+        .filter(|s| s.and(Features::ADVERSARIES) != Features::NONE);
+    let mut readable = adversaries.map(|set| set.has(Feature::Plaintext));
+    assert!(readable.all(|plaintext| plaintext));
 }

@@ -13,6 +13,7 @@
 mod counting;
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write as _};
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -27,12 +28,13 @@ const TWICE_EVERY: u64 = 1000;
 /// Failures shrunk and printed in full.
 const MOST_PRINTED: usize = 10;
 
-const USAGE: &str = "swarm [--seeds N] [--start S] [--seed X] [--only MASK] [--jobs J] [--trace]
+const USAGE: &str = "swarm [--seeds N] [--start S] [--seed X] [--only MASK] [--jobs J] [--first] [--trace]
   --seeds N    how many seeds (default 2000)
   --start S    the first one (default 0)
   --seed X     only seed X, run twice, with its plan printed: the same as --seeds 1 --start X --trace
   --only MASK  turn off every feature whose bit is not in MASK
   --jobs J     threads (default 2)
+  --first      stop at the first failure
   --trace      print each seed's plan and trace hash";
 
 struct Options {
@@ -40,6 +42,7 @@ struct Options {
     start: u64,
     only: Features,
     jobs: usize,
+    first: bool,
     trace: bool,
     twice: bool,
 }
@@ -123,6 +126,9 @@ fn work(options: &Options, tally: &Tally) {
                 if let Ok(mut failures) = tally.failures.lock() {
                     failures.push((*failure, panic));
                 }
+                if options.first {
+                    tally.taken.fetch_max(options.seeds, Ordering::Relaxed);
+                }
             }
         }
         if let Ok(mut slowest) = tally.slowest.lock() {
@@ -141,7 +147,7 @@ fn show_progress(options: &Options, tally: &Tally) {
             options.seeds
         );
         let _ = std::io::stderr().flush();
-        if finished >= options.seeds {
+        if finished >= options.seeds || (options.first && failed > 0) {
             eprintln!();
             return;
         }
@@ -178,12 +184,27 @@ fn report(options: &Options, tally: &Tally, took: Duration) -> ExitCode {
         tally.completed.load(Ordering::Relaxed),
         tally.peak_memory.load(Ordering::Relaxed) >> 10,
     );
-    println!("sim: {} passed, {failed} failed", options.seeds - failed);
+    print_features(options);
+    let passed = tally.finished.load(Ordering::Relaxed) - failed;
+    println!("sim: {passed} passed, {failed} failed");
     if failed == 0 {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     }
+}
+
+/// How many seeds had each feature.
+fn print_features(options: &Options) {
+    let mut counts = BTreeMap::new();
+    for n in 0..options.seeds {
+        let drawn = Features::draw(options.start.wrapping_add(n));
+        for feature in drawn.and(options.only).iter() {
+            *counts.entry(feature).or_insert(0) += 1;
+        }
+    }
+    let counts: Vec<String> = counts.iter().map(|(f, n)| format!("{f:?} {n}")).collect();
+    println!("seeds with each feature: {}", counts.join(", "));
 }
 
 fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, String> {
@@ -192,6 +213,7 @@ fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, Strin
         start: 0,
         only: Features::ALL,
         jobs: 2,
+        first: false,
         trace: false,
         twice: false,
     };
@@ -215,6 +237,7 @@ fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, Strin
             }
             "--only" => options.only = Features::from_bits(number()? as u32),
             "--jobs" => options.jobs = number()?.clamp(1, 256) as usize,
+            "--first" => options.first = true,
             "--trace" => options.trace = true,
             _ => return Err(format!("no such option: {argument}")),
         }

@@ -54,9 +54,19 @@ pub enum Feature {
     EcnMarks,
     /// Other congestion controllers while the connection runs.
     Switches,
+    /// A receiver that acknowledges what was lost, once it was declared lost; needs plaintext.
+    HideLosses,
+    /// A receiver that claims lost packets one by one, long after; needs plaintext.
+    ClaimLate,
+    /// A receiver that makes many ACK frames of one; needs plaintext.
+    SplitAcks,
+    /// A receiver that acknowledges rarely, a lot at a time; needs plaintext.
+    StretchAcks,
+    /// A host that stops for up to a minute and then goes on.
+    Freeze,
 }
 
-const ALL: [Feature; 23] = [
+const ALL: [Feature; 28] = [
     Feature::Loss,
     Feature::BurstLoss,
     Feature::Reorder,
@@ -80,7 +90,15 @@ const ALL: [Feature; 23] = [
     Feature::Plaintext,
     Feature::EcnMarks,
     Feature::Switches,
+    Feature::HideLosses,
+    Feature::ClaimLate,
+    Feature::SplitAcks,
+    Feature::StretchAcks,
+    Feature::Freeze,
 ];
+
+/// From here on features have dice of their own: seeds keep what they drew before these existed.
+const LATER: usize = Feature::HideLosses as usize;
 
 /// Network faults come first, up to here.
 const FAULTS: usize = 10;
@@ -90,6 +108,9 @@ const MAX_FAULTS: usize = 5;
 
 /// Stream of dice that decides the features.
 const STREAM: u64 = 1000;
+
+/// The same for the later ones.
+const LATER_STREAM: u64 = 1001;
 
 /// A set of features.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -106,7 +127,7 @@ impl Features {
     pub fn draw(seed: u64) -> Self {
         let mut random = Random::new(seed, STREAM);
         let mut set = Self::NONE;
-        for feature in ALL {
+        for feature in &ALL[..LATER] {
             let p = match feature {
                 Feature::AbruptClose => 0.1,
                 Feature::ManyClients => 0.15,
@@ -114,7 +135,7 @@ impl Features {
                 _ => 0.5,
             };
             if random.chance(p) {
-                set = set.with(feature);
+                set = set.with(*feature);
             }
         }
         loop {
@@ -134,6 +155,17 @@ impl Features {
                 set = set.without(fault);
             }
         }
+        let mut random = Random::new(seed, LATER_STREAM);
+        for feature in &ALL[LATER..] {
+            let drawn = match feature {
+                Feature::Freeze => random.chance(0.1),
+                // Half of the plaintext worlds stay without an adversary.
+                _ => random.chance(0.15) && set.has(Feature::Plaintext),
+            };
+            if drawn {
+                set = set.with(*feature);
+            }
+        }
         set
     }
 
@@ -141,6 +173,13 @@ impl Features {
     pub fn from_bits(bits: u32) -> Self {
         Self(bits & Self::ALL.0)
     }
+
+    /// What drives a receiver that does not acknowledge as it should.
+    pub const ADVERSARIES: Self = Self::NONE
+        .with(Feature::HideLosses)
+        .with(Feature::ClaimLate)
+        .with(Feature::SplitAcks)
+        .with(Feature::StretchAcks);
 
     /// As a number.
     pub fn bits(self) -> u32 {
@@ -154,7 +193,7 @@ impl Features {
 
     /// With `feature` on.
     #[must_use]
-    pub fn with(self, feature: Feature) -> Self {
+    pub const fn with(self, feature: Feature) -> Self {
         Self(self.0 | 1 << feature as u8)
     }
 

@@ -11,12 +11,13 @@ mod shrink;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use towline_wire::Time;
+use towline_wire::{Side, Time};
 
 use crate::violation::{Invariant, Violation};
 pub use features::{Feature, Features};
-pub use plan::Plan;
-pub use run::{Meter, Report, run};
+pub use plan::{FreezePlan, Plan};
+use run::run_watching;
+pub use run::{Meter, Receiver, Report, run};
 pub use shrink::shrink;
 
 /// A seed that broke an invariant.
@@ -62,14 +63,21 @@ pub fn check_seed(
             violation,
         })
     };
-    let first = match guarded(&plan, meter) {
+    let liar = plan.adversary.map(|(side, _)| side);
+    let first = match guarded(&plan, liar, meter) {
         // What a process allocates once looks like a leak in the run that happens to be first.
-        Err(violation) if violation.invariant == Invariant::Memory => guarded(&plan, meter),
+        Err(violation) if violation.invariant == Invariant::Memory => guarded(&plan, liar, meter),
         result => result,
     };
     let first = first.map_err(fail)?;
+    if let Some((side, _)) = plan.adversary
+        && (first.receiver.lied || first.receiver.cost.is_some())
+    {
+        let honest = guarded(&plan.honest(), Some(side), None).map_err(fail)?;
+        first.receiver.judge(&honest.receiver).map_err(fail)?;
+    }
     if twice {
-        let second = guarded(&plan, meter).map_err(fail)?;
+        let second = guarded(&plan, liar, meter).map_err(fail)?;
         if first.trace != second.trace {
             let what = format!("{:?}, then {:?}", first.trace, second.trace);
             return Err(fail(Violation::new(
@@ -83,8 +91,8 @@ pub fn check_seed(
 }
 
 /// I11: a panic is a violation like any other.
-fn guarded(plan: &Plan, meter: Option<Meter>) -> Result<Report, Violation> {
-    match catch_unwind(AssertUnwindSafe(|| run(plan, meter))) {
+fn guarded(plan: &Plan, watched: Option<Side>, meter: Option<Meter>) -> Result<Report, Violation> {
+    match catch_unwind(AssertUnwindSafe(|| run_watching(plan, watched, meter))) {
         Ok(result) => result,
         Err(panic) => {
             let text = panic

@@ -13,7 +13,7 @@ use towline_wire::{Direction, Side};
 use super::features::{Feature, Features};
 use crate::random::Random;
 use crate::workload::{ClosePlan, ConversationPlan, DatagramPlan, EndPlan, HalfPlan, StreamPlan};
-use crate::world::START;
+use crate::world::{AckPlan, Freeze, START, Split};
 
 /// One run of the swarm.
 #[derive(Clone, Debug)]
@@ -28,14 +28,30 @@ pub struct Plan {
     pub transports: [TransportConfig; 2],
     /// By client: what happens on its connection.
     pub conversations: Vec<ConversationPlan>,
+    /// How one end of the first conversation acknowledges, if not as it should.
+    pub adversary: Option<(Side, AckPlan)>,
+    /// Who stops, and when.
+    pub freezes: Vec<FreezePlan>,
     /// When the faults stop.
     pub heal_after: Duration,
+}
+
+/// The freezes of one host.
+#[derive(Clone, Debug)]
+pub struct FreezePlan {
+    /// The number of the client; `None`: the server.
+    pub client: Option<usize>,
+    /// When, by start.
+    pub freezes: Vec<Freeze>,
+    /// Bytes that its socket holds meanwhile.
+    pub socket: usize,
 }
 
 /// Streams of dice, besides one for each feature.
 const CONFIG: u64 = 2000;
 const WORKLOAD: u64 = 3000;
 const LINKS: u64 = 4000;
+const ADVERSARY: u64 = 5000;
 
 /// Bytes of one connection: seven in ten move a little.
 const LITTLE: (u64, u64) = (0, 100_000);
@@ -72,16 +88,34 @@ impl Plan {
             .map(|n| links(seed, n, features, heal_after))
             .collect();
         let transports = [client, server];
+        let adversary = adversary(seed, features);
         let conversations = (0..clients)
-            .map(|n| conversation(seed, n, features, &transports))
+            .map(|n| {
+                let liar = adversary.filter(|_| n == 0).map(|(side, _)| side);
+                conversation(seed, n, features, &transports, liar)
+            })
             .collect();
+        let freezes = freezes(seed, clients, features, heal_after);
+        let thawed = freezes.iter().flat_map(|f| &f.freezes);
+        let thawed = thawed.map(|f| f.start + f.lasts).max();
         Self {
             seed,
             features,
             links,
             transports,
             conversations,
-            heal_after,
+            adversary,
+            freezes,
+            heal_after: heal_after.max(thawed.unwrap_or_default()),
+        }
+    }
+
+    /// The same with an honest receiver in the place of the adversary.
+    #[must_use]
+    pub fn honest(&self) -> Self {
+        Self {
+            adversary: None,
+            ..self.clone()
         }
     }
 
@@ -110,6 +144,12 @@ impl fmt::Display for Plan {
         writeln!(f, "  client {client:?}\n  server {server:?}")?;
         for conversation in &self.conversations {
             writeln!(f, "  {conversation:?}")?;
+        }
+        if let Some((side, acks)) = &self.adversary {
+            writeln!(f, "  {side:?} acknowledges by {acks:?}")?;
+        }
+        for freezes in &self.freezes {
+            writeln!(f, "  {freezes:?}")?;
         }
         Ok(())
     }
@@ -253,6 +293,83 @@ fn links(seed: u64, n: u64, features: Features, heal_after: Duration) -> [LinkCo
     })
 }
 
+/// Seldom enough for a victim to be slow, often enough for it to finish.
+const STRETCH: (f64, f64) = (0.01, 0.8);
+
+/// What the adversary's end is sent besides the workload, so that there is something to gain.
+const BULK: (u64, u64) = (200_000, 4_000_000);
+
+fn adversary(seed: u64, features: Features) -> Option<(Side, AckPlan)> {
+    if !features.has(Feature::Plaintext) {
+        return None;
+    }
+    let roll = |feature| features.has(feature).then(|| dice(seed, feature));
+    let plan = AckPlan {
+        hide: roll(Feature::HideLosses).map(|mut d| d.log_duration(0.01, 3.0)),
+        late: roll(Feature::ClaimLate).map(|mut d| d.log_duration(0.1, 10.0)),
+        knowing: Random::new(seed, ADVERSARY + 2).chance(0.3),
+        split: roll(Feature::SplitAcks).map(|mut d| Split {
+            by_packet: d.chance(0.5),
+            // Of acknowledgements held back, every one would be a sample as old as that.
+            ascending: d.chance(0.3) && !features.has(Feature::StretchAcks),
+        }),
+        stretch: roll(Feature::StretchAcks).map(|mut d| d.log_duration(STRETCH.0, STRETCH.1)),
+    };
+    let side = Random::new(seed, ADVERSARY).pick(&[Side::Client, Side::Server]);
+    let any = features.and(Features::ADVERSARIES) != Features::NONE;
+    any.then_some((side, plan))
+}
+
+fn bulk(seed: u64, transports: &[TransportConfig; 2]) -> StreamPlan {
+    let size = Random::new(seed, ADVERSARY + 1).log_whole(BULK.0, BULK.1);
+    StreamPlan {
+        direction: Direction::Unidirectional,
+        start: Duration::ZERO,
+        forward: HalfPlan {
+            size: size.min(smallest_window(transports) * 60),
+            ..HalfPlan::default()
+        },
+        back: HalfPlan::default(),
+    }
+}
+
+/// The longest a host stands still.
+const LONGEST_FREEZE: Duration = Duration::from_secs(60);
+
+fn freezes(seed: u64, clients: u64, features: Features, faults: Duration) -> Vec<FreezePlan> {
+    if !features.has(Feature::Freeze) {
+        return Vec::new();
+    }
+    let mut d = dice(seed, Feature::Freeze);
+    let mut plans: Vec<FreezePlan> = (0..=clients)
+        .map(|n| {
+            let mut freezes: Vec<Freeze> = (0..d.between(1, 3))
+                .map(|_| Freeze {
+                    // Most workloads are over in a second.
+                    start: d.log_duration(0.001, 1.0 + faults.as_secs_f64()),
+                    lasts: if d.chance(0.5) {
+                        d.duration_up_to(LONGEST_FREEZE)
+                    } else {
+                        d.log_duration(0.001, 2.0)
+                    },
+                })
+                .collect();
+            freezes.sort_by_key(|f| f.start);
+            FreezePlan {
+                client: (n < clients).then_some(n as usize),
+                freezes,
+                socket: d.log_whole(4_000, 400_000) as usize,
+            }
+        })
+        .collect();
+    // Most often one host stops and the others wait for it.
+    if d.chance(0.8) {
+        let one = d.below(plans.len() as u64) as usize;
+        plans = vec![plans.swap_remove(one)];
+    }
+    plans
+}
+
 /// A budget of bytes and streams, spent by drawing.
 struct Budget {
     bytes: u64,
@@ -264,6 +381,7 @@ fn conversation(
     n: u64,
     features: Features,
     transports: &[TransportConfig; 2],
+    adversary: Option<Side>,
 ) -> ConversationPlan {
     let mut r = Random::new(seed, WORKLOAD + 10 * n);
     let (least, most) = if r.chance(0.3) { MUCH } else { LITTLE };
@@ -288,6 +406,14 @@ fn conversation(
             reason: vec![b'r'; r.log_whole(0, 600) as usize],
         },
     };
+    let victim = match adversary {
+        None => None,
+        Some(Side::Client) => Some(&mut plan.server),
+        Some(Side::Server) => Some(&mut plan.client),
+    };
+    if let Some(victim) = victim {
+        victim.streams.insert(0, bulk(seed, transports));
+    }
     extras(&mut plan, seed, n, features);
     plan
 }

@@ -9,15 +9,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use towline_quic::{ClientConfig, Endpoint, EndpointConfig, Event, RetryPolicy, ServerConfig};
+use towline_quic::{
+    ClientConfig, Connection, Endpoint, EndpointConfig, Event, RetryPolicy, ServerConfig,
+    TransportErrorCode,
+};
 use towline_testkit::{TlsOptions, TlsPair, tls_pair};
 use towline_wire::{Side, Time};
 
 use super::features::Feature;
-use super::plan::{Plan, smallest_window};
+use super::plan::{FreezePlan, Plan, smallest_window};
 use crate::violation::{Invariant, Violation};
 use crate::workload::{self, Conversation};
-use crate::world::{HostId, Limits, START, Trace, World};
+use crate::world::{Cost, HostId, Limits, START, Trace, WorkCounter, World};
 
 /// Bytes of heap this thread holds, by whoever can count them.
 pub type Meter = fn() -> i64;
@@ -35,6 +38,49 @@ pub struct Report {
     pub completed: usize,
     /// Most heap held during the run, where it was counted.
     pub peak_memory: i64,
+    /// What the adversary, or whoever is honest in its place, did.
+    pub receiver: Receiver,
+}
+
+/// The end of the first conversation that has an adversary in the plan.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Receiver {
+    /// It acknowledged something that never arrived.
+    pub lied: bool,
+    /// How long it took until its victim took everything for delivered, from the start.
+    pub fed: Option<Duration>,
+    /// What its datagrams cost the victim, where that is counted.
+    pub cost: Option<Cost>,
+}
+
+/// A liar is fed at most this many times as fast as an honest receiver: nothing of what it hides
+/// goes out again, and few packets suffice to hide some losses before it is found out.
+const MOST_GAIN: u32 = 10;
+
+/// What bad luck may cost the honest one besides: blackouts, and probes that back off.
+const LUCK: Duration = Duration::from_secs(30);
+
+/// Work of a liar's byte, in honest ones'.
+const MOST_WORK: u64 = 20;
+
+impl Receiver {
+    /// Holds this receiver against an honest one on the same network (I13, I15).
+    pub(super) fn judge(&self, honest: &Self) -> Result<(), Violation> {
+        let broken = |invariant, what| Err(Violation::new(invariant, START, what));
+        if let (Some(own), Some(theirs)) = (self.fed, honest.fed)
+            && own * MOST_GAIN + LUCK < theirs
+        {
+            let what = format!("an adversary was fed in {own:?}, an honest receiver in {theirs:?}");
+            return broken(Invariant::Honesty, what);
+        }
+        if let (Some(own), Some(theirs)) = (self.cost, honest.cost)
+            && !own.is_within(MOST_WORK, theirs)
+        {
+            let what = format!("an adversary made {own:?}, an honest receiver {theirs:?}");
+            return broken(Invariant::Work, what);
+        }
+        Ok(())
+    }
 }
 
 /// Heap a run may hold besides what it moves: TLS configurations, buffers, ledgers.
@@ -71,6 +117,9 @@ struct Run<'p> {
     phase: Phase,
     heal_at: Time,
     healed: bool,
+    /// Whose acknowledgements are looked at, and what came of them.
+    watched: Option<Side>,
+    receiver: Receiver,
 }
 
 /// Runs `plan` from start to end.
@@ -78,13 +127,22 @@ struct Run<'p> {
 /// # Errors
 /// The first invariant broken.
 pub fn run(plan: &Plan, meter: Option<Meter>) -> Result<Report, Violation> {
+    run_watching(plan, plan.adversary.map(|(side, _)| side), meter)
+}
+
+/// As [`run`], and looks at how the victim of `watched` fares.
+pub(super) fn run_watching(
+    plan: &Plan,
+    watched: Option<Side>,
+    meter: Option<Meter>,
+) -> Result<Report, Violation> {
     // What is made once for the whole process must not look like a leak of the first run.
     drop(tls(plan));
     workload::prepare();
     let before = meter.map_or(0, |m| m());
     let mut peak = 0;
     let report = {
-        let mut run = Run::new(plan)?;
+        let mut run = Run::new(plan, watched)?;
         run.go(|now| {
             let held = meter.map_or(0, |m| m()) - before;
             peak = peak.max(held);
@@ -101,6 +159,7 @@ pub fn run(plan: &Plan, meter: Option<Meter>) -> Result<Report, Violation> {
             datagrams: run.world.datagrams_sent(),
             completed: run.conversations.iter().filter(|c| c.is_complete()).count(),
             peak_memory: 0,
+            receiver: run.receiver(),
         }
     };
     let leaked = meter.map_or(0, |m| m()) - before;
@@ -114,6 +173,16 @@ pub fn run(plan: &Plan, meter: Option<Meter>) -> Result<Report, Violation> {
     })
 }
 
+/// How the engine tells what work it did.
+const WORK: Option<WorkCounter> = None;
+
+/// The smaller of both ends' idle timeouts, in whole milliseconds as they tell each other.
+fn idle(plan: &Plan) -> Option<Duration> {
+    let timeouts = plan.transports.iter().map(|t| t.max_idle_timeout);
+    let least = timeouts.filter(|t| !t.is_zero()).min()?;
+    Some(Duration::from_millis(least.as_millis() as u64))
+}
+
 fn tls(plan: &Plan) -> TlsPair {
     let options = TlsOptions {
         #[cfg(debug_assertions)]
@@ -124,7 +193,7 @@ fn tls(plan: &Plan) -> TlsPair {
 }
 
 impl<'p> Run<'p> {
-    fn new(plan: &'p Plan) -> Result<Self, Violation> {
+    fn new(plan: &'p Plan, watched: Option<Side>) -> Result<Self, Violation> {
         let tls = tls(plan);
         let mut world = World::new(plan.seed, plan.features.has(Feature::Plaintext));
         let [client_transport, server_transport] = plan.transports.clone().map(Arc::new);
@@ -167,10 +236,30 @@ impl<'p> Run<'p> {
                 world.watch_mut().expect_limits(address, side, limits);
             }
             let seed = plan.seed.wrapping_mul(31).wrapping_add(n as u64);
-            let mut conversation = Conversation::new(script.clone(), client, server, seed);
+            let ends = [client, server];
+            let mut conversation = Conversation::new(script.clone(), ends, seed, idle(plan));
             conversation.start(&mut world, &client_config)?;
             hosts.push(client);
             conversations.push(conversation);
+        }
+        if let Some((side, acks)) = plan.adversary {
+            let [own, victim] = match side {
+                Side::Client => [hosts[1], server],
+                Side::Server => [server, hosts[1]],
+            };
+            world.set_adversary(own, victim, acks, plan.seed);
+        }
+        for FreezePlan {
+            client,
+            freezes,
+            socket,
+        } in &plan.freezes
+        {
+            let host = client.map_or(server, |n| hosts[n + 1]);
+            world.set_freezes(host, freezes, *socket);
+        }
+        if let Some(counter) = WORK {
+            world.count_work(counter);
         }
         Ok(Self {
             plan,
@@ -180,7 +269,37 @@ impl<'p> Run<'p> {
             phase: Phase::Faults,
             heal_at: START + plan.heal_after,
             healed: false,
+            watched,
+            receiver: Receiver::default(),
         })
+    }
+
+    /// Looks at the watched receiver.
+    fn watch_receiver(&mut self) {
+        let Some(side) = self.watched else { return };
+        let conversation = &mut self.conversations[0];
+        if !self.receiver.lied && self.world.has_lied(self.hosts[0], self.hosts[1]) {
+            self.receiver.lied = true;
+            conversation.on_lie(side);
+        }
+        if self.receiver.fed.is_none() && conversation.is_sent(side.peer()) {
+            self.receiver.fed = Some(self.world.now().saturating_duration_since(START));
+        }
+    }
+
+    fn receiver(&self) -> Receiver {
+        let cost = self.watched.and_then(|side| {
+            let [server, client] = [self.hosts[0], self.hosts[1]].map(|h| self.world.address(h));
+            let way = match side {
+                Side::Client => [client, server],
+                Side::Server => [server, client],
+            };
+            self.world.work().cost(way)
+        });
+        Receiver {
+            cost,
+            ..self.receiver
+        }
     }
 
     fn go(
@@ -189,6 +308,7 @@ impl<'p> Run<'p> {
     ) -> Result<(), Violation> {
         for _ in 0..MAX_STEPS {
             self.settle()?;
+            self.watch_receiver();
             check_memory(self.world.now())?;
             if self.change_phase()? {
                 continue;
@@ -200,7 +320,7 @@ impl<'p> Run<'p> {
             let apps = self
                 .conversations
                 .iter()
-                .filter_map(Conversation::next_timeout);
+                .filter_map(|c| c.next_timeout(&self.world));
             let by_itself = self.world.next_timeout();
             let next = apps.chain(by_itself).chain(self.phase_timeout()).min();
             let Some(next) = next else {
@@ -252,6 +372,13 @@ impl<'p> Run<'p> {
         use towline_quic::ConnectionError as E;
         let fault = match event {
             Event::Accepted => Some("a second connection of one client was accepted".to_owned()),
+            // Null keys open what a client sent to an older connection of its, now forgotten.
+            Event::Closed(E::PeerMisbehaved { code, .. })
+                if self.plan.features.has(Feature::Plaintext)
+                    && *code == TransportErrorCode::PROTOCOL_VIOLATION =>
+            {
+                None
+            }
             Event::Closed(error @ (E::PeerMisbehaved { .. } | E::Tls { .. } | E::Internal(_))) => {
                 Some(error.to_string())
             }
@@ -287,25 +414,33 @@ impl<'p> Run<'p> {
             .all(|c| c.is_complete() || c.has_ended())
     }
 
+    /// As [`Self::all_done`], but what a liar withheld from itself is not waited for.
+    fn honest_done(&self) -> bool {
+        self.conversations
+            .iter()
+            .all(|c| c.is_complete() || c.has_ended() || c.has_liar())
+    }
+
     /// Returns whether the phase changed.
     fn change_phase(&mut self) -> Result<bool, Violation> {
         let now = self.world.now();
         if !self.healed && now >= self.heal_at {
-            self.heal();
+            self.heal()?;
         }
         let next = match self.phase {
             Phase::Faults if self.all_done() => {
                 if self.plan.features.has(Feature::LateClose) {
-                    self.close()
+                    self.close()?
                 } else {
-                    self.heal();
-                    self.settling()
+                    self.heal()?;
+                    self.settling()?
                 }
             }
             Phase::Faults if self.healed => Phase::Healed {
                 deadline: now + self.patience(),
             },
-            Phase::Healed { .. } if self.all_done() => self.settling(),
+            Phase::Healed { .. } if self.all_done() => self.settling()?,
+            Phase::Healed { deadline } if now >= deadline && self.honest_done() => self.close()?,
             Phase::Healed { deadline } if now >= deadline => {
                 return Err(self.stuck("unfinished long after the faults stopped"));
             }
@@ -316,7 +451,7 @@ impl<'p> Run<'p> {
             Phase::Silent { until, sent } if now >= until => {
                 self.check_silence(sent)?;
                 self.check_credit()?;
-                self.close()
+                self.close()?
             }
             Phase::Closing { deadline } if now >= deadline => {
                 let what = format!("{} connections do not end", self.connections());
@@ -328,28 +463,35 @@ impl<'p> Run<'p> {
         Ok(true)
     }
 
-    fn heal(&mut self) {
-        if !self.healed {
-            self.healed = true;
-            self.world.heal();
+    fn heal(&mut self) -> Result<(), Violation> {
+        if self.healed {
+            return Ok(());
         }
+        self.healed = true;
+        self.world.heal()
     }
 
-    fn settling(&self) -> Phase {
-        Phase::Settling {
+    fn settling(&mut self) -> Result<Phase, Violation> {
+        let acks = self.plan.adversary.and_then(|(_, acks)| acks.stretch);
+        if acks.is_some() {
+            // What is not acknowledged is probed for, and the wire is never quiet.
+            return self.close();
+        }
+        Ok(Phase::Settling {
             deadline: self.world.now() + self.patience(),
             quiet: None,
-        }
+        })
     }
 
     /// Silence begins one second after nothing is in flight, on the wire or in the books.
     fn settling_step(
-        &self,
+        &mut self,
         deadline: Time,
         quiet: Option<Time>,
     ) -> Result<Option<Phase>, Violation> {
         let now = self.world.now();
-        let busy = self.ends().any(|c| c.stats().bytes_in_flight > 0);
+        let in_flight = |c: &Connection| !c.is_closed() && c.stats().bytes_in_flight > 0;
+        let busy = self.ends().any(in_flight);
         let keep_alive = self
             .plan
             .transports
@@ -371,6 +513,9 @@ impl<'p> Run<'p> {
                 deadline,
                 quiet: Some(now + Duration::from_secs(if keep_alive { 20 } else { 1 })),
             }),
+            (None, false) if now >= deadline && self.conversations[0].has_liar() => {
+                Some(self.close()?)
+            }
             (None, false) if now >= deadline => {
                 return Err(self.stuck("bytes stay in flight"));
             }
@@ -378,7 +523,7 @@ impl<'p> Run<'p> {
         })
     }
 
-    fn ends(&self) -> impl Iterator<Item = &towline_quic::Connection> {
+    fn ends(&self) -> impl Iterator<Item = &Connection> {
         self.conversations.iter().flat_map(|c| {
             [Side::Client, Side::Server]
                 .into_iter()
@@ -410,7 +555,7 @@ impl<'p> Run<'p> {
     fn check_credit(&mut self) -> Result<(), Violation> {
         let now = self.world.now();
         for conversation in &self.conversations {
-            if conversation.has_ended() {
+            if conversation.has_ended() || conversation.has_liar() {
                 continue;
             }
             let client = self.world.address(conversation.client_host());
@@ -423,9 +568,9 @@ impl<'p> Run<'p> {
         Ok(())
     }
 
-    fn close(&mut self) -> Phase {
+    fn close(&mut self) -> Result<Phase, Violation> {
         for conversation in &mut self.conversations {
-            conversation.close(&mut self.world);
+            conversation.close(&mut self.world)?;
         }
         let idle = self
             .plan
@@ -441,9 +586,14 @@ impl<'p> Run<'p> {
             .max();
         let most = idle.max(handshake).unwrap_or_default();
         let start = self.world.now().max(self.heal_at);
-        Phase::Closing {
-            deadline: start + self.patience() + 2 * most,
-        }
+        // Three PTOs of a minute's round trip, which a host that stood still may yet give its peer.
+        let stopped = match self.plan.freezes.is_empty() {
+            true => Duration::ZERO,
+            false => Duration::from_secs(600),
+        };
+        Ok(Phase::Closing {
+            deadline: start + self.patience() + 2 * most + stopped,
+        })
     }
 
     /// How long after the heal everything must be done: probe timeouts backed off during the
@@ -451,13 +601,19 @@ impl<'p> Run<'p> {
     fn patience(&self) -> Duration {
         let so_far = self.world.now().saturating_duration_since(START);
         let delays = self.plan.links.iter().flatten().map(|l| l.delay + l.jitter);
-        let round_trip = 2 * delays.max().unwrap_or_default() + Duration::from_millis(60);
+        let acks = self.plan.adversary.and_then(|(_, acks)| acks.stretch);
+        let round_trip = 2 * delays.max().unwrap_or_default()
+            + Duration::from_millis(60)
+            + acks.unwrap_or_default();
         let window = smallest_window(&self.plan.transports);
         let streams = self.conversations.iter().map(|c| c.plan().stream_count());
         let streams = streams.max().unwrap_or(0) as u32;
         let windows = u32::try_from(self.plan.total_bytes() / window.max(1)).unwrap_or(u32::MAX);
         let rounds = 100 + 4 * windows + 6 * streams;
-        Duration::from_secs(60) + 2 * so_far + round_trip * rounds
+        // Who waited for a host that stood still may have taken that for the path's round trip.
+        let waits = self.ends().filter(|_| !self.plan.freezes.is_empty());
+        let wait = waits.map(|c| 6 * c.stats().pto).max().unwrap_or_default();
+        Duration::from_secs(60) + 2 * so_far + wait + round_trip * rounds
     }
 
     fn stuck(&self, what: &str) -> Violation {

@@ -65,6 +65,10 @@ pub struct Conversation {
     plan: ConversationPlan,
     ends: [End; 2],
     ledger: Ledger,
+    /// Idle timeout of both ends, if there is one.
+    idle: Option<Duration>,
+    /// This end acknowledged what it did not receive: its own data is its own affair.
+    liar: Option<Side>,
 }
 
 /// A CONNECTION_CLOSE on unharmed links has arrived after this long.
@@ -76,13 +80,42 @@ const MANY_PROBES: u32 = 3;
 const SIDES: [Side; 2] = [Side::Client, Side::Server];
 
 impl Conversation {
-    /// A conversation that has not begun; `seed` decides the bytes moved.
-    pub fn new(plan: ConversationPlan, client: HostId, server: HostId, seed: u64) -> Self {
+    /// A conversation that has not begun; `seed` decides the bytes moved, `idle` is the smaller of
+    /// both ends' idle timeouts.
+    pub fn new(
+        plan: ConversationPlan,
+        hosts: [HostId; 2],
+        seed: u64,
+        idle: Option<Duration>,
+    ) -> Self {
         Self {
             plan,
-            ends: [End::new(client), End::new(server)],
+            ends: hosts.map(End::new),
             ledger: Ledger::new(seed),
+            idle,
+            liar: None,
         }
+    }
+
+    /// `side` acknowledged what it did not receive. From now on the conversation need not be
+    /// completed, and its peer may end it.
+    pub fn on_lie(&mut self, side: Side) {
+        self.liar = Some(side);
+    }
+
+    /// One end lied.
+    pub fn has_liar(&self) -> bool {
+        self.liar.is_some()
+    }
+
+    /// Everything `sender` wanted to send was acknowledged, given up or not wanted.
+    pub fn is_sent(&self, sender: Side) -> bool {
+        let end = self.end(sender);
+        end.app.as_ref().is_some_and(App::has_begun_everything)
+            && self
+                .ledger
+                .halves_of(sender)
+                .all(|half| half.acknowledged || half.reset.is_some() || half.stop_heard)
     }
 
     /// The client connects.
@@ -140,22 +173,20 @@ impl Conversation {
         self.ends.iter().any(|end| end.closed.is_some())
     }
 
-    /// When an application next acts by itself.
-    pub fn next_timeout(&self) -> Option<Time> {
-        let apps = self
-            .live()
-            .filter_map(|(_, end)| end.app.as_ref()?.next_timeout());
-        apps.chain(self.abrupt_close()).min()
-    }
-
-    fn live(&self) -> impl Iterator<Item = (Side, &End)> {
-        let ends = SIDES.into_iter().zip(&self.ends);
-        ends.filter(|(_, end)| end.closed.is_none())
+    /// When an application next acts by itself; not while its host stands still.
+    pub fn next_timeout(&self, world: &World) -> Option<Time> {
+        let live = self.ends.iter().filter(|end| end.closed.is_none());
+        let awake = live.filter(|end| !world.is_frozen(end.host));
+        let apps = awake.filter_map(|end| end.app.as_ref()?.next_timeout());
+        apps.chain(self.abrupt_close(world)).min()
     }
 
     /// When the plan closes in the middle of things.
-    fn abrupt_close(&self) -> Option<Time> {
+    fn abrupt_close(&self, world: &World) -> Option<Time> {
         let end = &self.ends[self.plan.close.side as usize];
+        if world.is_frozen(end.host) {
+            return None;
+        }
         let after = self.plan.close.after.filter(|_| end.closed.is_none())?;
         Some(end.established? + after)
     }
@@ -172,9 +203,8 @@ impl Conversation {
             if end.handle.is_some() {
                 return end.handle == Some(handle);
             }
-            let connection = world.endpoint(host).connection(handle);
             let client = world.address(self.ends[0].host);
-            return *event == Event::Accepted && connection.is_some_and(|c| c.remote() == client);
+            return *event == Event::Accepted && world.accepted(host, handle) == Some(client);
         }
         false
     }
@@ -236,8 +266,8 @@ impl Conversation {
     /// The engine's answer was wrong.
     pub fn run(&mut self, world: &mut World) -> Result<bool, Violation> {
         let now = world.now();
-        if self.abrupt_close().is_some_and(|at| at <= now) {
-            self.close(world);
+        if self.abrupt_close(world).is_some_and(|at| at <= now) {
+            self.close(world)?;
             return Ok(true);
         }
         let mut acted = false;
@@ -246,7 +276,7 @@ impl Conversation {
             let (Some(app), Some(handle), None) = (&mut end.app, end.handle, &end.closed) else {
                 continue;
             };
-            if !app.is_due(now) {
+            if !app.is_due(now) || world.is_frozen(end.host) {
                 continue;
             }
             if let Some(connection) = world.endpoint_mut(end.host).connection_mut(handle)
@@ -260,17 +290,24 @@ impl Conversation {
         Ok(acted)
     }
 
-    /// The application that the plan names closes.
-    pub fn close(&mut self, world: &mut World) {
+    /// The application that the plan names closes; a host that stands still goes on for it.
+    ///
+    /// # Errors
+    /// A broken invariant.
+    pub fn close(&mut self, world: &mut World) -> Result<(), Violation> {
         let now = world.now();
         let end = &mut self.ends[self.plan.close.side as usize];
-        let Some(handle) = end.handle else { return };
+        world.thaw(end.host)?;
+        let Some(handle) = end.handle else {
+            return Ok(());
+        };
         if let Some(connection) = world.endpoint_mut(end.host).connection_mut(handle)
             && !connection.is_closed()
         {
             end.closed_by_app = Some(now);
             connection.close(now, self.plan.close.code, &self.plan.close.reason);
         }
+        Ok(())
     }
 
     fn judge_close(
@@ -286,7 +323,18 @@ impl Conversation {
                 .last_harm(own.host, peer.host)
                 .is_some_and(|h| h >= time)
         };
+        if *error == ConnectionError::TimedOut(TimeoutReason::Idle)
+            && let Some(idle) = self.idle
+            && let Some(alive_at) = world.kept_alive(own.host, peer.host)
+            && own.established.is_some_and(|at| at < alive_at)
+            && now < alive_at + idle
+        {
+            let what = format!("{side:?} timed out, but had news of its peer at {alive_at:?}");
+            return Err(Violation::new(Invariant::Liveness, now, what));
+        }
         let excused = match error {
+            // The victim objects, and the liar hears of it or not.
+            _ if self.liar.is_some() && is_end_of_a_lie(error) => true,
             ConnectionError::ClosedLocally => own.closed_by_app.is_some(),
             ConnectionError::ClosedByPeer(Close::Application { code, reason }) => {
                 let kept = self.plan.close.reason.len().min(REASON_KEPT);
@@ -318,8 +366,15 @@ impl Conversation {
                 // one may be due after the idle timeout.
                 let backed_off = world.probes_in_a_row(own.host, peer.host) >= MANY_PROBES
                     && harmed_since(START);
+                // A peer that took our stop for the path's round trip probes as seldom.
+                let slow = peer
+                    .connection(world)
+                    .map_or(Duration::ZERO, |c| c.stats().pto);
+                let slow = world.was_ever_frozen(own.host)
+                    && self.idle.is_some_and(|idle| 2 * slow > idle);
                 gone || forgotten
                     || backed_off
+                    || slow
                     || (self.has_sent_everything() && !told)
                     || harmed_since(world.last_delivery(own.host, peer.host))
             }
@@ -378,6 +433,18 @@ impl Conversation {
             let _ = write!(text, "{id:?}: {half:?}; ");
         }
         text
+    }
+}
+
+/// How a connection may end on which one end lied, besides as planned.
+fn is_end_of_a_lie(error: &ConnectionError) -> bool {
+    match error {
+        ConnectionError::PeerMisbehaved { code, .. }
+        | ConnectionError::ClosedByPeer(Close::Transport { code, .. }) => {
+            *code == TransportErrorCode::PROTOCOL_VIOLATION
+        }
+        ConnectionError::TimedOut(TimeoutReason::Idle) | ConnectionError::StatelessReset => true,
+        _ => false,
     }
 }
 

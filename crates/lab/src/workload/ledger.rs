@@ -196,6 +196,15 @@ impl Ledger {
         })
     }
 
+    /// The halves of every stream opened so far on which `sender` sends.
+    pub fn halves_of(&self, sender: Side) -> impl Iterator<Item = &Half> {
+        self.halves.iter().filter_map(move |(id, halves)| {
+            let backwards = id.initiator() != sender;
+            let used = !backwards || id.direction() == Direction::Bidirectional;
+            used.then(|| &halves[usize::from(backwards)])
+        })
+    }
+
     /// The next datagram of `sender`, `len` bytes long but not shorter than its number.
     pub(super) fn next_datagram(&self, sender: Side, len: usize) -> bytes::Bytes {
         let number = self.datagrams[sender as usize].len() as u32;

@@ -18,11 +18,11 @@ use crate::violation::{Invariant, Violation};
 const CID_LEN: usize = 8;
 
 #[cfg(debug_assertions)]
-use towline_testkit::NULL_TAG;
+pub(super) use towline_testkit::NULL_TAG;
 
 /// Release builds have no plaintext worlds.
 #[cfg(not(debug_assertions))]
-const NULL_TAG: [u8; 16] = [0; 16];
+pub(super) const NULL_TAG: [u8; 16] = [0; 16];
 
 /// Factor of RFC 9000 §8.1.
 const AMPLIFICATION: u64 = 3;
@@ -176,9 +176,9 @@ impl Watch {
 }
 
 /// Calls `visit` with the header and the bytes of each packet of a datagram that can be read.
-fn for_each_packet<E>(
-    datagram: &[u8],
-    mut visit: impl FnMut(&Header<'_>, &[u8]) -> Result<(), E>,
+pub(super) fn for_each_packet<'a, E>(
+    datagram: &'a [u8],
+    mut visit: impl FnMut(&Header<'a>, &'a [u8]) -> Result<(), E>,
 ) -> Result<(), E> {
     let mut rest = datagram;
     while !rest.is_empty() {
