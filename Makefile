@@ -1,5 +1,5 @@
 # Every target is one `cargo xtask` command; `cargo xtask help` lists them with their arguments.
-.PHONY: help run test check setup-system interop sim kmod-test fuzz bench-quic bench-stcp bench-neighbour bench-paths bench-seed bench-compare counts flood
+.PHONY: help run test check setup-system interop sim planted kmod-test fuzz bench-quic bench-stcp bench-neighbour bench-paths bench-seed bench-compare counts flood
 
 help:
 	@echo "make run            the demonstration: 1 GiB of real files between two processes, every hash checked"
@@ -9,6 +9,7 @@ help:
 	@echo "make setup-system   prints, then installs, the system packages the tests can use"
 	@echo "make interop        the whole interop table"
 	@echo "make sim [SEEDS=N] [SEED=x]   the random swarm: N seeds (20000), or one seed again"
+	@echo "make planted [ARGS=name]  known bugs are put into a copy of the tree; the tests must find each"
 	@echo "make kmod-test [ARGS=--kernel=6.1] the kernel module in QEMU, with Debian's 6.12 or 6.1"
 	@echo "make fuzz [TIME=s] [TARGET=t] each fuzz target for s seconds (600)"
 	@echo "make bench-quic [ARGS=--quick] speed beside quinn, s2n-quic and quic-go; the machine must be idle"
@@ -45,6 +46,10 @@ interop:
 # The second form replays the line a failure printed.
 sim:
 	@cargo xtask sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)
+
+# ARGS are names of patches in tests/planted.
+planted:
+	@cargo xtask planted $(ARGS)
 
 kmod-test:
 	@cargo xtask kmod-test $(ARGS)

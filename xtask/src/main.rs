@@ -25,6 +25,7 @@ mod flame;
 mod fuzz;
 mod kmod;
 mod layers;
+mod planted;
 mod report;
 mod setup;
 mod source;
@@ -49,6 +50,7 @@ cargo xtask COMMAND
   setup-system   prints, then installs, the system packages the tests can use
   interop [ARG…] the whole interop table (ARGs go to the runner)
   sim [ARG…]     the random swarm (ARGs go to it, for example --seeds 20000)
+  planted [NAME…] known bugs are put into a copy of the tree; the tests must find each
   capture        tshark decrypts a capture with our key log (also part of test)
   kmod-test [--kernel 6.12|6.1] [TEST…]   the kernel module in QEMU (6.12 also part of test)
   fuzz [TARGET…] [--seconds N]   each fuzz target for N seconds (600)
@@ -81,6 +83,7 @@ fn main() -> ExitCode {
         "setup-system" => setup::setup_system(rest),
         "interop" => suites::interop(rest),
         "sim" => suites::sim(rest),
+        "planted" => planted::planted(rest),
         "capture" => capture::capture(&mut report::Skips::default()).map(drop),
         "kmod-test" => kmod::kmod_test(rest),
         "fuzz" => fuzz::fuzz(rest),
