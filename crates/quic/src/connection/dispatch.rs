@@ -24,13 +24,20 @@ pub(super) struct Contents {
     pub(super) closed: bool,
 }
 
-/// Cap: units of work that a packet's frames may ask for, besides one for each two bytes: frames, ranges
-/// of ACK frames, and records looked at in vain. Beyond it the packet counts as lost.
+/// Cap: units of work that a packet's frames may ask for, besides [`BYTE_WORK`] for each byte. Beyond it
+/// the packet counts as lost. A unit is about one record looked at.
 const MAX_PACKET_WORK: u64 = 512;
+
+/// Units for each byte: a range of an ACK frame takes two bytes, and a search among what was sent.
+const BYTE_WORK: u64 = 16;
+
+/// Units that a frame takes whatever it says: more than a byte earns, so that a packet of one-byte
+/// frames, which no honest peer sends, does not go far.
+const FRAME_WORK: u64 = 20;
 
 /// Units of work a packet with so many bytes of frames may ask for.
 fn packet_work(len: usize) -> u64 {
-    MAX_PACKET_WORK + len as u64 / 2
+    MAX_PACKET_WORK + BYTE_WORK * len as u64
 }
 
 impl Connection {
@@ -67,7 +74,7 @@ impl Connection {
             if contents.closed {
                 break;
             }
-            self.received.work += 1;
+            self.received.work += FRAME_WORK;
             if self.received.work > budget {
                 self.received.overworked += 1;
                 return Err(Refused::Overflow);

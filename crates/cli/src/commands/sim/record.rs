@@ -4,9 +4,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use towline_lab::scenario::{
-    Congestion, FlowOutcome, FlowSummary, Outcome, Scenario, Summary,
-};
+use towline_lab::scenario::{Congestion, FlowOutcome, FlowSummary, Outcome, Scenario, Summary};
 
 /// One run.
 pub(super) fn record(
