@@ -20,7 +20,7 @@ use towline_testkit::{SERVER_NAME, TlsOptions, tls_pair};
 /// Keys lie in memory of the C library, which the allocator here does not see.
 const KEYS_IN_C: f64 = 4096.0;
 
-const CONNECTIONS: usize = 40;
+const CONNECTIONS: usize = 200;
 
 struct Crowd {
     world: World,

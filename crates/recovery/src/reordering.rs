@@ -13,7 +13,7 @@ use core::time::Duration;
 
 use crate::rtt::{RttEstimator, nanos};
 
-/// RFC 9002's `kPacketThreshold`.
+/// `kPacketThreshold` of RFC 9002 §6.1.1.
 const PACKET_THRESHOLD: u64 = 3;
 
 /// Each step's time threshold beyond a round trip, in eighths of one. Steps above the first have no

@@ -174,7 +174,7 @@ pub(super) fn run_watching(
 }
 
 /// How the engine tells what work it did.
-const WORK: Option<WorkCounter> = None;
+const WORK: Option<WorkCounter> = Some(|connection| connection.stats().work);
 
 /// The smaller of both ends' idle timeouts, in whole milliseconds as they tell each other.
 fn idle(plan: &Plan) -> Option<Duration> {

@@ -1,4 +1,5 @@
-//! Tokens of Retry packets (RFC 9000 §8.1.2): what they say, and whether it is true.
+//! Tokens of Retry packets (RFC 9000 §8.1.2): what they say, and whether it is true. They are
+//! sealed (RFC 9000 §8.1.4) and say what they are for (RFC 9000 §8.1.1).
 //!
 //! Sealed with a key that all shards of a server share; nothing is remembered of a token. One that
 //! opens is ours, whatever it says, so that a wrong one can be told from one of another server.

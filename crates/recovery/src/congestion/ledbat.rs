@@ -371,7 +371,7 @@ impl Core {
                     self.draining = true;
                     self.drained = Some(now);
                     if self.phase == Phase::Comeback {
-                        self.end_comeback(Comeback::on_queue);
+                        self.end_comeback(|comeback| comeback.on_queue(now));
                     } else {
                         self.delay_before = (acked.base.unwrap_or(0), acked.queue.unwrap_or(0));
                         self.end_slow_start(now, round);
@@ -407,7 +407,7 @@ impl Core {
         }
     }
 
-    fn end_comeback(&mut self, tell: fn(&mut Comeback)) {
+    fn end_comeback(&mut self, tell: impl FnOnce(&mut Comeback)) {
         self.ssthresh = self.window;
         self.phase = Phase::Avoidance;
         if let Some(comeback) = &mut self.comeback {
@@ -532,7 +532,12 @@ impl Core {
             Phase::SlowStart => self.end_slow_start(now, round),
             Phase::Ramp => self.end_ramp(now, round),
             Phase::Comeback => self.end_comeback(Comeback::on_loss),
-            Phase::Avoidance | Phase::Frozen => {}
+            Phase::Avoidance => {
+                if let Some(comeback) = &mut self.comeback {
+                    comeback.on_late_loss(sent);
+                }
+            }
+            Phase::Frozen => {}
         }
         true
     }

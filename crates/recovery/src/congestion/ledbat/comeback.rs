@@ -21,6 +21,9 @@ const MOST_DOUBLINGS: u32 = 6;
 pub(super) struct Comeback {
     clear_since: Option<Time>,
     doublings: u32,
+    /// When the latest one ended with a queue, and the doublings before: its last flight may yet
+    /// prove lost.
+    ended: Option<(Time, u32)>,
 }
 
 impl Comeback {
@@ -41,14 +44,27 @@ impl Comeback {
     }
 
     /// It ended with a queue, as the first slow start does.
-    pub(super) fn on_queue(&mut self) {
-        *self = Self::default();
+    pub(super) fn on_queue(&mut self, now: Time) {
+        *self = Self {
+            ended: Some((now, self.doublings)),
+            ..Self::default()
+        };
+    }
+
+    /// A packet was lost that was sent at `sent`: if it was of the latest comeback, that one ended
+    /// with a loss after all.
+    pub(super) fn on_late_loss(&mut self, sent: Time) {
+        if let Some((_, doublings)) = self.ended.take_if(|(ended, _)| sent <= *ended) {
+            self.doublings = doublings;
+            self.on_loss();
+        }
     }
 
     /// It ended with a loss: the buffer is too small for a queue that would show, so those who
     /// share the path may be there all the same.
     pub(super) fn on_loss(&mut self) {
         self.clear_since = None;
+        self.ended = None;
         self.doublings = (self.doublings + 1).min(MOST_DOUBLINGS);
     }
 }

@@ -41,6 +41,19 @@ fn comebacks_that_end_in_losses_become_rare() {
         assert_eq!(due_after(&mut comeback, 0, ROUND), 500 * doubled);
         comeback.on_loss();
     }
-    comeback.on_queue();
+    comeback.on_queue(at(0));
     assert_eq!(due_after(&mut comeback, 0, ROUND), 500);
+}
+
+#[test]
+fn a_loss_of_the_last_flight_makes_the_next_comeback_rarer_and_a_later_one_does_not() {
+    let mut comeback = Comeback::default();
+    for doubled in [2, 4, 8] {
+        comeback.on_queue(at(1000));
+        comeback.on_late_loss(at(990));
+        assert_eq!(due_after(&mut comeback, 2000, ROUND), 500 * doubled);
+    }
+    comeback.on_queue(at(1000));
+    comeback.on_late_loss(at(1010));
+    assert_eq!(due_after(&mut comeback, 2000, ROUND), 500);
 }
