@@ -792,7 +792,6 @@ fn a_round_trip_of_a_second_and_a_half_costs_a_client_three_probes_at_most() {
             let usual = client_datagrams(50, &tls, retry);
             let slow = client_datagrams(1500, &tls, retry);
             let what = format!("post-quantum {post_quantum}, {retry:?}: {slow:?} for {usual:?}");
-            println!("{what}");
             let probes = slow.0 - usual.0;
             assert!((1..=3).contains(&probes), "{what}");
             // Acknowledgements of what the server sent twice, for the same reason.
