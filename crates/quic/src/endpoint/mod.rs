@@ -549,8 +549,11 @@ impl Endpoint {
     fn after_transmit(&mut self, now: Time, handle: ConnectionHandle, sent: bool) {
         if sent {
             self.give_turn(now, handle);
+            self.note(now, handle);
+        } else {
+            // Nothing left, so that nothing more is held either.
+            self.file(handle);
         }
-        self.note(now, handle);
     }
 
     /// The connection gets a turn if it can use one.
@@ -602,7 +605,8 @@ impl Endpoint {
             self.stats.shed += 1;
         }
         self.mark_ready(handle);
-        self.file(now, handle);
+        self.account(now, handle);
+        self.file(handle);
     }
 
     /// What a connection holds may have changed.
@@ -617,15 +621,15 @@ impl Endpoint {
 
     /// Memory, events and deadlines of a connection that may have changed.
     fn note(&mut self, now: Time, handle: ConnectionHandle) {
-        self.file(now, handle);
+        self.account(now, handle);
+        self.file(handle);
         if self.memory.is_over() {
             self.relieve(now, handle);
         }
     }
 
-    /// Files what [`Self::note`] looks at.
-    fn file(&mut self, now: Time, handle: ConnectionHandle) {
-        self.account(now, handle);
+    /// Files deadline and events of a connection.
+    fn file(&mut self, handle: ConnectionHandle) {
         let Some(slot) = self.slot(handle) else {
             return;
         };
