@@ -21,7 +21,7 @@ use crate::skipped::SkippedNumbers;
 
 /// Cap: packets remembered that carry nothing in flight. A peer need not acknowledge them, and a
 /// receiver sends little else: beyond this number it forgets the oldest, whatever else is in flight.
-const MAX_UNANSWERED_ACKS: usize = 1024;
+pub(crate) const MAX_UNANSWERED_ACKS: usize = 1024;
 
 /// One packet number space.
 #[derive(Clone, Debug)]

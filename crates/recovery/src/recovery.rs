@@ -14,7 +14,7 @@ use towline_wire::{PacketNumberSpace, Time};
 
 pub use interface::{AckError, AckSummary, Config, Expired, FrameOwner, PacketKind, Permit};
 
-use crate::bandwidth::RateSampler;
+use crate::bandwidth::{RateSampler, Snapshot};
 use crate::congestion::{
     Algorithm, Checkpoint, CongestionController, Controller, Handover, LeastAckRate, LostPacket,
     SendSample, initial_window,
@@ -99,6 +99,11 @@ struct Counters {
 }
 
 impl<F: Clone> Recovery<F> {
+    /// Most bytes held for packets that carried nothing but acknowledgements, one frame each.
+    pub const MOST_UNANSWERED: usize = crate::loss::MAX_UNANSWERED_ACKS
+        * 2
+        * (size_of::<crate::sent::SentEntry>() + size_of::<Option<F>>() + size_of::<Snapshot>());
+
     /// Recovery for a new path, with a controller by name.
     pub fn new(config: Config) -> Self {
         let controller = Controller::new(

@@ -26,7 +26,7 @@ pub(crate) const MAX_STREAM_GAPS: usize = 512;
 
 /// Pieces this large cost little beside their data, which flow control bounds. A queue that
 /// overflows on a long path loses every second packet of thousands.
-const MIN_PIECE: usize = 512;
+pub(crate) const MIN_PIECE: usize = 512;
 
 /// Bytes up to which a piece grows by what arrives behind it: most that one frame makes us copy
 /// beside its own data.
@@ -37,7 +37,7 @@ const TINY_PIECE: usize = 64;
 
 /// What a piece costs beside its capacity, bytes: its place in a tree whose nodes are two thirds
 /// full, and what the allocator adds.
-const PIECE_OVERHEAD: usize = size_of::<(u64, BytesMut)>() * 3 / 2 + 16;
+pub(crate) const PIECE_OVERHEAD: usize = size_of::<(u64, BytesMut)>() * 3 / 2 + 16;
 
 /// A block is at most so many times as large as what waits in it when it is taken: a peer that
 /// leaves a byte on each of many streams shall not hold a train's worth of memory with each.

@@ -30,7 +30,7 @@ pub(crate) const MAX_CRYPTO_BUFFER: u64 = 65_536;
 pub(crate) const MAX_POST_HANDSHAKE_CRYPTO: u64 = 262_144;
 
 /// Bytes of heap that a TLS session takes while the handshake runs, as measured.
-const TLS_SESSION: usize = 6 << 10;
+pub(crate) const TLS_SESSION: usize = 6 << 10;
 
 /// CRYPTO bytes after the handshake that are forgotten each second: two large tickets. A flood is
 /// a matter of rate; a connection may last for years.

@@ -31,6 +31,8 @@ pub(crate) mod state;
 pub(crate) mod stats;
 pub(crate) mod streams;
 pub(crate) mod timers;
+#[cfg(test)]
+mod worst_case;
 
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU64;

@@ -41,6 +41,11 @@ use turns::Turns;
 /// Room any small control frame of this component needs.
 const CONTROL_FRAME_ROOM: usize = RESET_STREAM_MAX_LEN;
 
+/// Bytes of the records of a stream's halves.
+#[cfg(test)]
+pub(crate) const STREAM_RECORDS: usize =
+    size_of::<(StreamId, SendStream)>() + size_of::<(StreamId, RecvStream)>();
+
 /// A frame could not be taken.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
