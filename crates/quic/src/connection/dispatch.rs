@@ -35,6 +35,10 @@ const BYTE_WORK: u64 = 16;
 /// frames, which no honest peer sends, does not go far.
 const FRAME_WORK: u64 = 20;
 
+/// Units that a packet takes before its first frame: decryption and what is noted of it. They are paid
+/// for by its bytes, and no part of its budget.
+pub(super) const PACKET_WORK: u64 = 200;
+
 /// Units of work a packet with so many bytes of frames may ask for.
 fn packet_work(len: usize) -> u64 {
     MAX_PACKET_WORK + BYTE_WORK * len as u64

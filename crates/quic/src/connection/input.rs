@@ -15,7 +15,7 @@ use towline_wire::{
 use super::Connection;
 use super::assemble::MIN_INITIAL_DATAGRAM;
 use super::component::Ecn;
-use super::dispatch::Contents;
+use super::dispatch::{Contents, PACKET_WORK};
 use super::handshake::HandshakeError;
 use super::protect::{OpenError, Opened, previous_key_deadline};
 use super::streams::Refused;
@@ -270,6 +270,7 @@ impl Connection {
             return;
         }
         self.received.packets += 1;
+        self.received.work += PACKET_WORK;
         if !self.lifecycle.is_open() {
             self.handle_packet_while_closing(now, protected, &packet[opened.payload]);
             return;

@@ -62,8 +62,8 @@ pub struct Stats {
     pub mtu: u16,
     /// Key updates by either side.
     pub key_updates: u64,
-    /// Units of work that the peer's packets asked for: 20 for each frame, and one for each range of
-    /// an ACK frame and each record looked at that the frame did not settle.
+    /// Units of work that the peer's packets asked for: 200 for each packet, 20 for each frame, and
+    /// one for each range of an ACK frame and each record looked at that the frame did not settle.
     pub work: u64,
     /// Packets dropped because they asked for too much of it.
     pub packets_overworked: u64,
