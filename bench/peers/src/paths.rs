@@ -83,28 +83,34 @@ async fn serve<S: Stack>(settings: &Settings) -> Result<()> {
     println!("{LISTENING}{}", endpoint.local_addr()?);
     while let Some(accepting) = endpoint.accept().await {
         tokio::spawn(async move {
-            let mut connection = accepting.await?;
-            let (mut send, mut recv) = connection.accept().await?;
-            let mut question = [0; 8];
-            let mut known = 0;
-            while known < question.len() {
-                match recv.read(&mut question[known..]).await? {
-                    Some(more) => known += more,
-                    None => return Err("a question of less than eight bytes".into()),
-                }
+            if let Err(error) = answer(accepting).await {
+                eprintln!("{error}");
             }
-            let mut left = u64::from_be_bytes(question);
-            while left > 0 {
-                let len = left.min(ZEROS.len() as u64);
-                send.write_chunk(Bytes::from_static(&ZEROS[..len as usize]))
-                    .await?;
-                left -= len;
-            }
-            send.finish().await?;
-            connection.closed().await;
-            Result::Ok(())
         });
     }
+    Ok(())
+}
+
+async fn answer<C: Connection>(accepting: impl Future<Output = Result<C>>) -> Result<()> {
+    let mut connection = accepting.await?;
+    let (mut send, mut recv) = connection.accept().await?;
+    let mut question = [0; 8];
+    let mut known = 0;
+    while known < question.len() {
+        match recv.read(&mut question[known..]).await? {
+            Some(more) => known += more,
+            None => return Err("a question of less than eight bytes".into()),
+        }
+    }
+    let mut left = u64::from_be_bytes(question);
+    while left > 0 {
+        let len = left.min(ZEROS.len() as u64);
+        send.write_chunk(Bytes::from_static(&ZEROS[..len as usize]))
+            .await?;
+        left -= len;
+    }
+    send.finish().await?;
+    connection.closed().await;
     Ok(())
 }
 
@@ -161,19 +167,9 @@ async fn handshakes<S: Stack>(cli: &Cli) -> Result<()> {
             let begin = Instant::now();
             let connecting = own.as_ref().unwrap_or(&shared).connect(settings.addr);
             under_way.spawn(async move {
-                let ask = async {
-                    let mut connection = connecting.await?;
-                    let (mut send, mut recv) = connection.open().await?;
-                    send.write(&ANSWER.to_be_bytes()).await?;
-                    send.finish().await?;
-                    recv.skip().await?;
-                    let took = begin.elapsed().as_secs_f64();
-                    connection.close();
-                    Result::Ok(took)
-                };
-                let took = tokio::time::timeout(PATIENCE, ask).await?;
+                let took = tokio::time::timeout(PATIENCE, first_byte(begin, connecting)).await;
                 drop(own);
-                took
+                took.unwrap_or_else(|_| Err("no answer in 20 s".into()))
             });
         }
     }
@@ -182,4 +178,19 @@ async fn handshakes<S: Stack>(cli: &Cli) -> Result<()> {
         json!({"schema": "bench.paths.handshakes/1", "seconds": seconds, "failed": failed})
     );
     Ok(())
+}
+
+/// Seconds from `begin` until the first byte of the answer.
+async fn first_byte<C: Connection>(
+    begin: Instant,
+    connecting: impl Future<Output = Result<C>>,
+) -> Result<f64> {
+    let mut connection = connecting.await?;
+    let (mut send, mut recv) = connection.open().await?;
+    send.write(&ANSWER.to_be_bytes()).await?;
+    send.finish().await?;
+    recv.skip().await?;
+    let took = begin.elapsed().as_secs_f64();
+    connection.close();
+    Ok(took)
 }

@@ -141,9 +141,10 @@ pub(crate) fn draw(figures: &Figures, path: &Path) -> Outcome {
         let points = (1..)
             .zip(times)
             .map(|(n, seconds)| (*seconds, f64::from(n) / count));
+        let points: Vec<(f64, f64)> = points.collect();
         let colour = Palette99::pick(place).to_rgba();
         chart
-            .draw_series(LineSeries::new(points, colour.stroke_width(2)))
+            .draw_series([PathElement::new(points, colour.stroke_width(2))])
             .map_err(|error| failed(&error))?
             .label(format!("{}, {}", stack.name(), clients.name()))
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 20, y)], colour));
