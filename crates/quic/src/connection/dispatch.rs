@@ -46,6 +46,7 @@ fn packet_work(len: usize) -> u64 {
 
 impl Connection {
     /// Hands every frame of `payload` to its owner.
+    ///
     /// What was processed before a fault is not undone: a fault ends the connection (RFC 9000
     /// §5.2), and only a packet whose frames were all processed is acknowledged (§13.1).
     pub(super) fn dispatch(
@@ -260,6 +261,7 @@ impl Connection {
     }
 
     /// The handshake is confirmed (RFC 9001 §4.1.2): Handshake keys go.
+    ///
     /// Now frames of extensions may go to a peer that knows them (RFC 9000 §19.21), and the
     /// Handshake keys have done their work (RFC 9001 §4.9.2).
     pub(super) fn confirm(&mut self, now: Time) {
