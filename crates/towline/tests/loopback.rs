@@ -933,3 +933,41 @@ async fn reading_a_reset_gives_the_peer_its_stream_back() {
     let more = tokio::time::timeout(5 * SECOND, both).await;
     more.expect("the stream was not given back").unwrap();
 }
+
+#[tokio::test]
+async fn small_datagrams_of_many_connections_to_one_peer_leave_as_trains() {
+    const CONNECTIONS: usize = 40;
+    let Pair {
+        client,
+        server,
+        config,
+        ..
+    } = Pair::new().await;
+    let mut pairs = Vec::new();
+    for _ in 0..CONNECTIONS {
+        let connect = client.connect(server.local_addr(), "localhost", &config);
+        let (near, far) = within(async { tokio::join!(connect, server.accept()) }).await;
+        pairs.push((near.unwrap(), far.unwrap()));
+    }
+    // What the handshakes left to say is said.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let before = client.socket_stats();
+    for (number, (near, _)) in pairs.iter().enumerate() {
+        near.send_datagram(Bytes::from(vec![number as u8; 100]))
+            .unwrap();
+    }
+    for (number, (_, far)) in pairs.iter().enumerate() {
+        let message = within(far.read_datagram()).await.unwrap();
+        assert_eq!(message, vec![number as u8; 100]);
+    }
+    let after = client.socket_stats();
+    let datagrams = after.datagrams_sent - before.datagrams_sent;
+    let trains = after.trains_sent - before.trains_sent;
+    assert!(datagrams >= CONNECTIONS as u64, "{datagrams} datagrams");
+    if client.socket_info().gso_segments > 1 {
+        assert!(
+            4 * trains <= datagrams,
+            "{datagrams} datagrams, {trains} trains"
+        );
+    }
+}

@@ -99,6 +99,24 @@ impl TrainBuf {
         self.commit(datagram.len(), datagram.len());
     }
 
+    /// Appends the one datagram of `other`, if a train can have it: as long as those before it or
+    /// shorter, which ends the train. They may be of different connections.
+    pub fn join(&mut self, other: &Self) -> bool {
+        let len = other.len;
+        // Of a single datagram only its connection thought that nothing can follow.
+        let open = self.segments == 1 || !self.ended;
+        let joins = open
+            && other.segments == 1
+            && (1..=self.segment_size).contains(&len)
+            && self.segments < self.max_segments
+            && self.len + len <= MAX_TRAIN_BYTES;
+        if joins {
+            self.bytes[self.len..self.len + len].copy_from_slice(&other.bytes[..len]);
+            self.commit(len, self.segment_size);
+        }
+        joins
+    }
+
     /// Room for the next datagram; `None` when the train is complete.
     pub(crate) fn next_room(&mut self, mtu: usize) -> Option<&mut [u8]> {
         let size = if self.segments == 0 {
@@ -267,5 +285,33 @@ impl PacketBuilder {
             self.pn_offset,
             self.pn_len,
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn single(len: usize) -> TrainBuf {
+        let mut buf = TrainBuf::new();
+        buf.set_single(&vec![len as u8; len]);
+        buf
+    }
+
+    #[test]
+    fn datagrams_join_a_train_until_one_is_shorter() {
+        let mut train = single(50);
+        assert!(!train.join(&single(51)), "only the last may differ");
+        assert!(train.join(&single(50)));
+        assert!(train.join(&single(30)));
+        assert!(!train.join(&single(30)), "a shorter one ends the train");
+        assert_eq!((train.segments(), train.segment_size()), (3, 50));
+        assert_eq!(train.filled(), [vec![50; 100], vec![30; 30]].concat());
+
+        let mut long = TrainBuf::with_max_segments(2);
+        long.set_single(&[7; 50]);
+        assert!(!single(50).join(&TrainBuf::new()), "nothing was built");
+        assert!(long.join(&single(50)));
+        assert!(!long.join(&single(50)), "no more than the system takes");
     }
 }

@@ -31,6 +31,9 @@ const NO_BUFFERS_RETRY: Duration = Duration::from_millis(1);
 /// Retries after ENOBUFS before the train counts as lost.
 const MAX_NO_BUFFERS_RETRIES: u32 = 16;
 
+/// Bytes of a datagram that every path takes (RFC 9000 §14).
+const LEAST_PATH: usize = 1200;
+
 /// What became of the trains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flush {
@@ -185,6 +188,26 @@ impl Outbox {
             suspect_source: None,
             retries: 0,
         });
+    }
+
+    /// Whether a datagram may share the train loaded last: it goes the same way and is below the
+    /// least size of a path, so that no connection has to hear that it was too big.
+    pub(super) fn may_join(&self, transmit: &Transmit) -> bool {
+        self.pending.last().is_some_and(|last| {
+            last.remote == transmit.remote
+                && last.local_ip == transmit.local_ip
+                && last.ecn == transmit.ecn
+                && transmit.len == transmit.segment_size
+                && last.segment_size < LEAST_PATH
+        })
+    }
+
+    /// Another `len` bytes joined the train loaded last.
+    pub(super) fn join(&mut self, len: usize) {
+        if let Some(last) = self.pending.last_mut() {
+            last.len += len;
+            last.connection = None;
+        }
     }
 
     /// Sends what is loaded; `bytes` gives those of a slot.

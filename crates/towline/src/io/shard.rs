@@ -8,7 +8,8 @@
 //! 3. `receive`: one batch of trains from the socket, each handled under the lock.
 //! 4. `run_timers`: the engine's, if due, once what came before them has been read.
 //! 5. `transmit`: trains from the engine to the socket, round robin over connections; one
-//!    system call for each long train, one for many short ones (`collect`).
+//!    system call for each long train, one for many short ones (`collect`). Single datagrams that
+//!    go the same way become one train, whosever they are.
 //! 6. Repeat 2 to 5 until all are idle, the send side is blocked, or the budget is spent.
 //! 7. `leave`: publish the counters, wake whoever the turn's events concern.
 
@@ -30,7 +31,9 @@ use super::fallback::Complaints;
 use super::group::Neighbours;
 use super::handle::{Dispatch, Handle, Trains};
 use super::outbox::{Flush, Outbox};
-use super::socket::{MAX_SEND_BATCH, RECEIVE_BUFFER_BYTES, ReceiveBatch, Socket, SocketInfo};
+use super::socket::{
+    MAX_SEND_BATCH, MAX_TRAIN_SEGMENTS, RECEIVE_BUFFER_BYTES, ReceiveBatch, Socket, SocketInfo,
+};
 use super::stats::SocketStats;
 use super::udp::UdpSocket;
 
@@ -432,8 +435,12 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
 
     /// Builds trains for one system call; true if the engine has no more now.
     fn collect(&mut self, now: Time, budget: &mut usize) -> bool {
-        let mut bytes = 0;
-        while bytes < BATCH_BYTES && self.outbox.len() < MAX_SEND_BATCH && *budget > 0 {
+        let (mut bytes, mut datagrams) = (0, 0);
+        while bytes < BATCH_BYTES
+            && datagrams < MAX_TRAIN_SEGMENTS
+            && self.outbox.len() < MAX_SEND_BATCH
+            && *budget > 0
+        {
             let slot = self.outbox.len();
             if slot == self.trains.len() {
                 self.trains
@@ -448,9 +455,18 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
             let Some(transmit) = transmit else {
                 return true;
             };
+            let segments = transmit.len.div_ceil(transmit.segment_size.max(1));
             bytes += transmit.len;
-            *budget = budget.saturating_sub(transmit.len.div_ceil(transmit.segment_size.max(1)));
-            self.outbox.load(&transmit);
+            datagrams += segments;
+            *budget = budget.saturating_sub(segments);
+            if self.outbox.may_join(&transmit)
+                && let [.., last, built] = &mut self.trains[..=slot]
+                && last.join(built)
+            {
+                self.outbox.join(transmit.len);
+            } else {
+                self.outbox.load(&transmit);
+            }
         }
         false
     }

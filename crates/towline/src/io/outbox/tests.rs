@@ -482,3 +482,35 @@ fn whatever_the_socket_says_each_datagram_is_sent_once_in_order_or_counted_as_dr
         );
     }
 }
+
+#[test]
+fn datagrams_share_a_train_where_they_go_the_same_way() {
+    let mut outbox = Outbox::new();
+    let of = |remote, local_ip, len| transmit(remote, local_ip, len, len);
+    assert!(!outbox.may_join(&of(peer(), None, 40)), "nothing is loaded");
+    outbox.load(&of(peer(), None, 40));
+    assert!(outbox.may_join(&of(peer(), None, 40)));
+    let elsewhere = SocketAddr::new(peer().ip(), peer().port() + 1);
+    assert!(!outbox.may_join(&of(elsewhere, None, 40)));
+    assert!(!outbox.may_join(&of(peer(), Some(peer().ip()), 40)));
+    assert!(!outbox.may_join(&transmit(peer(), None, 40, 80)));
+    let marked = Transmit {
+        ecn: Some(Ecn::Ect0),
+        ..of(peer(), None, 40)
+    };
+    assert!(!outbox.may_join(&marked));
+    outbox.join(40);
+    let mut socket = Scripted::new(&[libc::EIO]);
+    let bytes: Vec<u8> = [[1; 40], [2; 40]].concat();
+    let flush = outbox
+        .flush(&mut socket, Time::ZERO, &mut SocketStats::default(), |_| {
+            &bytes
+        })
+        .unwrap();
+    assert_eq!(flush, Flush::Done);
+    assert_eq!(socket.datagrams, [[1; 40], [2; 40]], "one by one after EIO");
+
+    outbox.load(&of(peer(), None, 1200));
+    let big = of(peer(), None, 1200);
+    assert!(!outbox.may_join(&big), "its connection may have to shrink");
+}
