@@ -22,6 +22,8 @@ pub(crate) struct SkippedNumbers {
     key: u64,
     /// The block of the next number to be left out, the newest whose place is kept.
     block: u64,
+    /// That number.
+    upcoming: u64,
     places: [u8; KEPT as usize],
 }
 
@@ -30,6 +32,7 @@ impl SkippedNumbers {
         let mut schedule = Self {
             key,
             block: 0,
+            upcoming: 0,
             places: [0; KEPT as usize],
         };
         schedule.keep(0);
@@ -38,11 +41,10 @@ impl SkippedNumbers {
 
     /// Whether `next`, the number the next packet would get, is left out. Numbers must ascend.
     pub(crate) fn leaves_out(&mut self, next: u64) -> bool {
-        while next > self.number(self.block) {
-            self.block += 1;
-            self.keep(self.block);
+        while next > self.upcoming {
+            self.keep(self.block + 1);
         }
-        next == self.number(self.block)
+        next == self.upcoming
     }
 
     /// The lowest number in `range` that is never sent. Ranges must end below the next number.
@@ -56,8 +58,11 @@ impl SkippedNumbers {
         (number <= *range.end()).then_some(number)
     }
 
+    /// The number left out of `block` is the next.
     fn keep(&mut self, block: u64) {
         self.places[(block % KEPT) as usize] = self.place(block);
+        self.block = block;
+        self.upcoming = self.number(block);
     }
 
     /// The number left out of a block.

@@ -197,9 +197,12 @@ impl RangeSet {
 
     /// The lowest range.
     pub(crate) fn front(&self) -> Option<Range<u64>> {
+        if self.is_empty() {
+            return None;
+        }
         match self.lower.first_key_value() {
             Some((start, end)) => Some(*start..*end),
-            None => Some(self.last.clone()).filter(|last| !last.is_empty()),
+            None => Some(self.last.clone()),
         }
     }
 }

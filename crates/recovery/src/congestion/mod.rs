@@ -483,6 +483,7 @@ impl CongestionController for Controller {
     fn on_timeout(&mut self, now: Time) {
         delegate!(self, inner => inner.on_timeout(now))
     }
+    #[inline]
     fn window(&self) -> u64 {
         delegate!(self, inner => inner.window())
     }
