@@ -26,7 +26,11 @@ pub enum LossTimer {
 /// Probes since the last acknowledgement that may follow a packet of the peer's after one period;
 /// later ones wait a third of the time for which nothing was acknowledged as well. So they are at
 /// most proportional to its logarithm, as those by the doubling are, whatever the peer sends.
-const PROMPT_PROBES: u32 = 8;
+const PROMPT_PROBES: u32 = 6;
+
+/// A PING beside an acknowledgement waits at least this part (one in so many) of the time for which
+/// nothing was acknowledged, for the same reason. It is small: it costs the path one byte.
+const ASKING_SHARE: u32 = 32;
 
 /// An expiry to come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +56,8 @@ pub(crate) struct ProbeTimer {
     peer_heard: bool,
     /// Early expiries since the last acknowledgement.
     early: u32,
+    /// Last PING beside an acknowledgement.
+    asked: Option<Time>,
     pub(crate) handshake_keys: bool,
     pub(crate) handshake_confirmed: bool,
     /// The client knows that the server has validated its address.
@@ -69,6 +75,7 @@ impl ProbeTimer {
             unanswered_since: None,
             peer_heard: false,
             early: 0,
+            asked: None,
             handshake_keys: false,
             handshake_confirmed: false,
             peer_validated: side == Side::Server,
@@ -191,12 +198,30 @@ impl ProbeTimer {
         self.peer_heard = self.handshake_confirmed && self.count > 0;
     }
 
+    /// Whether an acknowledgement that leaves now should hold a PING: probes are unanswered, and
+    /// the peer, which is heard, may be asked again.
+    pub(crate) fn may_ask(&self, now: Time, rtt: &RttEstimator) -> bool {
+        let Some(since) = self.unanswered_since.filter(|_| self.handshake_confirmed) else {
+            return false;
+        };
+        let wait = self
+            .period(rtt, PacketNumberSpace::Application)
+            .max(now.saturating_duration_since(since) / ASKING_SHARE);
+        let last = self.asked.max(self.last_expiry);
+        last.is_none_or(|last| now.saturating_duration_since(last) >= wait)
+    }
+
+    pub(crate) fn on_asked(&mut self, now: Time) {
+        self.asked = Some(now);
+    }
+
     pub(crate) fn reset(&mut self) {
         self.count = 0;
         self.last_expiry = None;
         self.unanswered_since = None;
         self.peer_heard = false;
         self.early = 0;
+        self.asked = None;
     }
 }
 

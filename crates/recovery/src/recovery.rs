@@ -428,6 +428,12 @@ impl<F: Clone> Recovery<F> {
         }
     }
 
+    /// Whether a 1-RTT acknowledgement that leaves now should hold a PING. So an end that is heard
+    /// while its own packets get nowhere learns at the next acknowledgement that they pass again.
+    pub fn may_ask(&self, now: Time) -> bool {
+        self.pto.may_ask(now, &self.rtt)
+    }
+
     /// The largest number acknowledged in the space.
     pub fn largest_acked(&self, space: PacketNumberSpace) -> Option<u64> {
         self.spaces[space.index()].largest_acked
@@ -449,6 +455,7 @@ impl<F: Clone> Recovery<F> {
         let PacketKind {
             ack_eliciting,
             in_flight,
+            asks,
         } = kind;
         let bytes = u64::from(size);
         if in_flight && !self.pto.handshake_confirmed {
@@ -472,6 +479,10 @@ impl<F: Clone> Recovery<F> {
             self.bytes_in_flight += bytes;
             self.pacer.on_sent(bytes);
             self.recovery_datagram = false;
+        }
+        if asks {
+            self.pto.on_asked(now);
+        } else if in_flight {
             self.pto.base = Some(now);
         }
         let space = &mut self.spaces[space.index()];
@@ -481,6 +492,8 @@ impl<F: Clone> Recovery<F> {
         if ack_eliciting {
             debug_assert!(in_flight, "an ack-eliciting packet is in flight");
             space.ack_eliciting_in_flight += 1;
+        }
+        if ack_eliciting && !asks {
             space.last_ack_eliciting_sent = Some(now);
             space.probes_owed = space.probes_owed.saturating_sub(1);
         }

@@ -156,6 +156,8 @@ pub(crate) struct PacketBuilder {
     payload_end: usize,
     pub(crate) ack_eliciting: bool,
     pub(crate) in_flight: bool,
+    /// A PING beside an acknowledgement is all that makes it ack-eliciting.
+    pub(crate) asks: bool,
     /// Its datagram must have at least [`MIN_INITIAL_DATAGRAM`] bytes.
     pub(crate) expand: bool,
 }
@@ -219,6 +221,7 @@ impl PacketBuilder {
             payload_end: start + w.len(),
             ack_eliciting: false,
             in_flight: false,
+            asks: false,
             expand: false,
         })
     }

@@ -101,6 +101,11 @@ impl<'a, 'b> PacketWriter<'a, 'b> {
         self.frames.push(SentFrame::Ack { space, largest });
     }
 
+    /// There is an ACK frame in the packet, and nothing that the peer must acknowledge.
+    pub(crate) fn holds_only_an_ack(&self) -> bool {
+        !self.ack_eliciting && !self.frames.is_empty()
+    }
+
     /// Notes an ack-eliciting frame nobody wants to hear about again.
     pub(crate) fn mark_ack_eliciting(&mut self) {
         self.ack_eliciting = true;

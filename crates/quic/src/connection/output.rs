@@ -326,7 +326,13 @@ impl Connection {
         let mut writer = Writer::new(packet.payload_room(datagram));
         let mut w = PacketWriter::new(&mut writer, &mut frames, may_send_data);
         self.write_frames(now, space, &mut w);
-        if probing && !w.ack_eliciting && w.remaining() > 0 {
+        // A PING beside an acknowledgement costs a byte, and asks whether what we send arrives.
+        packet.asks = !probing
+            && w.holds_only_an_ack()
+            && w.remaining() > 0
+            && space == PacketNumberSpace::Application
+            && self.recovery.may_ask(now);
+        if (probing && !w.ack_eliciting && w.remaining() > 0) || packet.asks {
             write_ping(w.w);
             w.record(SentFrame::Ping);
             self.ping_pending &= space != PacketNumberSpace::Application;
@@ -384,6 +390,7 @@ impl Connection {
         let kind = SentKind {
             ack_eliciting: packet.ack_eliciting,
             in_flight: packet.in_flight,
+            asks: packet.asks,
         };
         let frames = &mut self.scratch[space.index()];
         let number = self
@@ -460,10 +467,7 @@ impl Connection {
             if packet.seal(datagram, &mut self.protection).is_err() {
                 return 0;
             }
-            let kind = SentKind {
-                ack_eliciting: false,
-                in_flight: false,
-            };
+            let kind = SentKind::ACK_ONLY;
             self.scratch[packet.space.index()].clear();
             self.recovery.on_packet_sent(
                 now,

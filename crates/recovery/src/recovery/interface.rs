@@ -61,6 +61,9 @@ pub struct PacketKind {
     pub ack_eliciting: bool,
     /// It is ack-eliciting or holds PADDING: it counts towards bytes in flight.
     pub in_flight: bool,
+    /// All that makes it ack-eliciting is a PING beside an acknowledgement that was due anyway
+    /// ([`Recovery::may_ask`](crate::Recovery::may_ask)): it moves no probe timeout.
+    pub asks: bool,
 }
 
 impl PacketKind {
@@ -68,16 +71,19 @@ impl PacketKind {
     pub const ACK_ELICITING: Self = Self {
         ack_eliciting: true,
         in_flight: true,
+        asks: false,
     };
     /// Acknowledgements and padding.
     pub const PADDED_ACK: Self = Self {
         ack_eliciting: false,
         in_flight: true,
+        asks: false,
     };
     /// Acknowledgements or CONNECTION_CLOSE only.
     pub const ACK_ONLY: Self = Self {
         ack_eliciting: false,
         in_flight: false,
+        asks: false,
     };
 }
 

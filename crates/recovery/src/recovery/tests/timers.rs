@@ -133,6 +133,53 @@ fn a_peer_that_is_heard_while_probes_are_unanswered_is_sent_one_within_a_period(
     assert_eq!(bench.recovery.next_timeout(), backed_off, "once an expiry");
 }
 
+/// Sends a PING beside an acknowledgement.
+fn ask(bench: &mut Bench, now: u64) {
+    let kind = PacketKind {
+        asks: true,
+        ..PacketKind::ACK_ELICITING
+    };
+    bench
+        .recovery
+        .on_packet_sent(at(now), Application, 40, kind, &mut vec![]);
+}
+
+#[test]
+fn a_ping_beside_an_acknowledgement_asks_once_a_period_and_moves_no_timeout() {
+    let mut bench = unanswered();
+    assert!(!bench.recovery.may_ask(at(300)), "no probe is unanswered");
+    let last = expire(&mut bench, 2);
+    let due = bench.recovery.next_timeout();
+    assert!(!bench.recovery.may_ask(at(last + 324)));
+    assert!(bench.recovery.may_ask(at(last + 325)));
+    ask(&mut bench, last + 325);
+    assert_eq!(bench.recovery.next_timeout(), due);
+    assert!(!bench.recovery.may_ask(at(last + 649)));
+    assert!(bench.recovery.may_ask(at(last + 650)));
+    // Its acknowledgement is progress as any other: nobody is asked any more.
+    let asked = bench.recovery.next_packet_number(Application) - 1;
+    bench.ack(last + 700, &[asked..=asked]);
+    assert!(!bench.recovery.may_ask(at(last + 2000)));
+}
+
+#[test]
+fn a_peer_that_acknowledges_nothing_is_asked_ever_more_rarely() {
+    let mut bench = unanswered();
+    let mut times: Vec<u64> = Vec::new();
+    for now in 525..1_000_525 {
+        if bench.timeout(now).is_some() {
+            bench.send(now);
+        }
+        if bench.recovery.may_ask(at(now)) {
+            ask(&mut bench, now);
+            times.push(now);
+        }
+    }
+    // One a period for 32 periods, then a 32nd of the time apart: log(1000 s ÷ 10 s) to 33/32.
+    assert!(times.windows(2).all(|pair| pair[1] - pair[0] >= 325));
+    assert!((100..=182).contains(&times.len()), "{}", times.len());
+}
+
 #[test]
 fn a_peer_that_is_heard_all_the_time_brings_one_expiry_a_period_and_few_in_all() {
     let mut bench = unanswered();
@@ -149,7 +196,7 @@ fn a_peer_that_is_heard_all_the_time_brings_one_expiry_a_period_and_few_in_all()
     }
     let least = times.windows(2).map(|pair| pair[1] - pair[0]).min();
     assert!(least >= Some(325), "{times:?}");
-    // One, eight at a period, then a third of the time apart: log(100 s ÷ 3 s) to 4/3.
+    // One, six at a period, then a third of the time apart: log(100 s ÷ 2 s) to 4/3.
     assert!((20..=30).contains(&times.len()), "{times:?}");
     // An acknowledgement is progress: all of it starts over.
     let newest = bench.recovery.next_packet_number(Application) - 1;
