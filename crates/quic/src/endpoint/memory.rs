@@ -5,6 +5,8 @@
 //! has read or acknowledged for long goes first. Candidates are drawn at random, so that relief
 //! costs the same whatever the number of connections; that which just grew is always among them.
 
+use std::time::Duration;
+
 use towline_wire::Time;
 
 /// Connections looked at to find one that can go.
@@ -15,6 +17,9 @@ pub(super) const LOOKS: usize = 4 * CANDIDATES;
 
 /// Of the limit, the last part (one in so many) is kept for connections that are there already.
 const RESERVE: u64 = 16;
+
+/// Least time between lines of the log about connections that were ended.
+const SAY_SHED_EVERY: Duration = Duration::from_secs(1);
 
 /// One connection in the account.
 #[derive(Clone, Copy, Debug, Default)]
@@ -49,6 +54,9 @@ pub(super) struct Memory {
     limit: u64,
     total: u64,
     most: u64,
+    /// Connections ended since the log said so.
+    shed_unsaid: u64,
+    shed_said: Option<Time>,
 }
 
 impl Memory {
@@ -57,6 +65,8 @@ impl Memory {
             limit,
             total: 0,
             most: 0,
+            shed_unsaid: 0,
+            shed_said: None,
         }
     }
 
@@ -88,6 +98,18 @@ impl Memory {
         *held = Held::default();
     }
 
+    /// A connection was ended. What the log should say, at most once a second: how many were since it
+    /// last did.
+    pub(super) fn say_shed(&mut self, now: Time) -> Option<u64> {
+        self.shed_unsaid += 1;
+        let quiet = |said| now.saturating_duration_since(said) < SAY_SHED_EVERY;
+        if self.shed_said.is_some_and(quiet) {
+            return None;
+        }
+        self.shed_said = Some(now);
+        Some(std::mem::take(&mut self.shed_unsaid))
+    }
+
     /// More is held than may be.
     pub(super) fn is_over(&self) -> bool {
         self.total > self.limit
@@ -96,5 +118,21 @@ impl Memory {
     /// What is left is for those that are there.
     pub(super) fn refuses_new(&self) -> bool {
         self.total >= self.limit - self.limit / RESERVE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ended_connections_take_one_line_a_second_however_many_they_are() {
+        let mut memory = Memory::new(0);
+        let mut lines = Vec::new();
+        // One a millisecond for two seconds, and one a minute later.
+        for millis in (0..2000).chain([62_000]) {
+            lines.extend(memory.say_shed(Time::from_nanos(millis * 1_000_000)));
+        }
+        assert_eq!(lines, [1, 1000, 1000]);
     }
 }

@@ -601,8 +601,11 @@ impl Endpoint {
         }
         if let Some(connection) = self.slots[index].connection.as_mut() {
             connection.shed(now);
-            tracing::warn!(remote = %connection.remote(), "memory limit: connection ended");
             self.stats.shed += 1;
+            if let Some(ended) = self.memory.say_shed(now) {
+                let remote = connection.remote();
+                tracing::warn!(%remote, "memory limit: {ended} connections ended, the last of them this");
+            }
         }
         self.mark_ready(handle);
         self.account(now, handle);
