@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use towline_wire::{AckFrequencyFrame, EcnCounts, PacketNumberSpace, Time, write_ack};
 
-use super::component::{Ecn, PacketWriter};
+use super::component::{Ecn, PacketWriter, Receipt};
 use super::range_set::RangeSet;
 use crate::error::Violation;
 pub(crate) use request::{PathView, Request};
@@ -79,10 +79,10 @@ impl Received {
     }
 }
 
-/// When what came at `now` is acknowledged at the latest, a little before `delay` is over.
-fn deadline(now: Time, delay: Duration) -> Time {
-    let latest = (now + delay).as_nanos();
-    Time::from_nanos(latest - latest % DEADLINE_GRAIN).max(now)
+/// When what came at `at` is acknowledged at the latest, a little before `delay` is over.
+fn deadline(at: Time, delay: Duration) -> Time {
+    let latest = (at + delay).as_nanos();
+    Time::from_nanos(latest - latest % DEADLINE_GRAIN).max(at)
 }
 
 /// How the peer wants its packets acknowledged.
@@ -156,12 +156,12 @@ impl Acks {
     /// Notes an authenticated packet that is not a duplicate.
     pub(crate) fn on_received(
         &mut self,
-        now: Time,
+        receipt: Receipt,
         space: PacketNumberSpace,
         packet_number: u64,
         ack_eliciting: bool,
-        ecn: Option<Ecn>,
     ) {
+        let Receipt { at, ecn } = receipt;
         let s = &mut self.spaces[space.index()];
         let wishes = &self.wishes;
         let previous_largest = s.numbers.max();
@@ -174,7 +174,7 @@ impl Acks {
             s.floor = s.floor.max(dropped.end);
         }
         if previous_largest.is_none_or(|l| packet_number > l) {
-            s.largest_time = now;
+            s.largest_time = at;
         }
         // Reported even by an end that marks nothing itself (RFC 9000 §13.4.1).
         match ecn {
@@ -208,7 +208,7 @@ impl Acks {
         {
             s.due_now = true;
         } else if s.deadline.is_none() {
-            s.deadline = Some(deadline(now, wishes.max_ack_delay));
+            s.deadline = Some(deadline(at, wishes.max_ack_delay));
         }
     }
 
@@ -324,19 +324,23 @@ mod tests {
 
     const APP: PacketNumberSpace = PacketNumberSpace::Application;
 
+    fn receipt(at: Time, ecn: Option<Ecn>) -> Receipt {
+        Receipt { at, ecn }
+    }
+
     #[test]
     fn a_gap_and_every_second_packet_are_acknowledged_at_once() {
         let mut a = Acks::default();
         let t = Time::from_nanos(1_000_000);
-        a.on_received(t, APP, 0, true, None);
+        a.on_received(receipt(t, None), APP, 0, true);
         assert!(!a.is_due(t, APP));
         assert_eq!(a.next_timeout(), Some(t + MAX_ACK_DELAY));
         assert!(a.is_due(t + MAX_ACK_DELAY, APP));
-        a.on_received(t, APP, 1, true, None);
+        a.on_received(receipt(t, None), APP, 1, true);
         assert!(a.is_due(t, APP));
         let mut b = Acks::default();
-        b.on_received(t, APP, 0, false, None);
-        b.on_received(t, APP, 2, true, None);
+        b.on_received(receipt(t, None), APP, 0, false);
+        b.on_received(receipt(t, None), APP, 2, true);
         assert!(b.is_due(t, APP));
     }
 
@@ -344,7 +348,7 @@ mod tests {
     fn packets_of_one_millisecond_are_acknowledged_at_one_time_and_none_too_late() {
         let at = |nanos| {
             let mut a = Acks::default();
-            a.on_received(Time::from_nanos(nanos), APP, 0, true, None);
+            a.on_received(receipt(Time::from_nanos(nanos), None), APP, 0, true);
             a.next_timeout().unwrap()
         };
         let first = at(7_000_000);
@@ -367,7 +371,7 @@ mod tests {
     /// Receives one packet; whether that makes an ACK due, which is then sent.
     fn receive(a: &mut Acks, packet_number: u64, ecn: Option<Ecn>) -> bool {
         let now = Time::ZERO;
-        a.on_received(now, APP, packet_number, true, ecn);
+        a.on_received(receipt(now, ecn), APP, packet_number, true);
         let due = a.is_due(now, APP);
         if due {
             let (mut bytes, mut frames) = ([0; 200], Vec::new());
@@ -427,7 +431,7 @@ mod tests {
     fn the_requested_delay_counts_from_the_first_packet_owed_and_may_shorten_a_running_one() {
         let mut a = Acks::default();
         let t = Time::from_nanos(1_000_000);
-        a.on_received(t, APP, 0, true, None);
+        a.on_received(receipt(t, None), APP, 0, true);
         let frame = |sequence, millis| AckFrequencyFrame {
             requested_max_ack_delay: Duration::from_millis(millis),
             ..reordering_only(sequence, 3)
@@ -437,7 +441,7 @@ mod tests {
         a.on_ack_frequency(t, &frame(1, 60)).unwrap();
         assert_eq!(a.next_timeout(), Some(t + Duration::from_millis(5)));
         receive(&mut a, 1, Some(Ecn::Ce));
-        a.on_received(t, APP, 2, true, None);
+        a.on_received(receipt(t, None), APP, 2, true);
         assert_eq!(a.next_timeout(), Some(t + Duration::from_millis(60)));
     }
 
@@ -503,7 +507,7 @@ mod tests {
         let mut a = Acks::default();
         for i in 0..200 {
             assert!(!a.is_duplicate(APP, 2 * i));
-            a.on_received(Time::ZERO, APP, 2 * i, true, None);
+            a.on_received(receipt(Time::ZERO, None), APP, 2 * i, true);
         }
         assert_eq!(a.spaces[2].numbers.len(), MAX_ACK_RANGES);
         assert!(a.is_duplicate(APP, 1));

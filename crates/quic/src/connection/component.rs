@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use towline_wire::{Direction, PacketNumberSpace, StreamId, Writer};
+use towline_wire::{Direction, PacketNumberSpace, StreamId, Time, Writer};
 
 /// Codepoint of the IP header a datagram arrived with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +57,14 @@ pub(crate) enum SentFrame {
         sequence: u64,
     },
     Ping,
+}
+
+/// How the datagram of a packet arrived.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Receipt {
+    /// Earlier than now for a packet that waited for its keys.
+    pub(crate) at: Time,
+    pub(crate) ecn: Option<Ecn>,
 }
 
 /// Appends frames to the packet being built.

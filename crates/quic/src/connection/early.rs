@@ -5,7 +5,7 @@
 
 use towline_wire::PacketNumberSpace;
 
-use super::component::Ecn;
+use super::component::Receipt;
 
 /// Cap: packets kept until their keys arrive.
 pub(crate) const MAX_EARLY_PACKETS: usize = 10;
@@ -17,7 +17,7 @@ pub(crate) const MAX_EARLY_BYTES: usize = 32_768;
 pub(crate) struct EarlyPacket {
     pub(crate) space: PacketNumberSpace,
     pub(crate) bytes: Vec<u8>,
-    pub(crate) ecn: Option<Ecn>,
+    pub(crate) receipt: Receipt,
 }
 
 #[derive(Default)]
@@ -28,13 +28,13 @@ pub(crate) struct EarlyPackets {
 impl EarlyPackets {
     /// Keeps a packet if there is room.
     /// RFC 9001 §4.1.4.
-    pub(crate) fn keep(&mut self, space: PacketNumberSpace, packet: &[u8], ecn: Option<Ecn>) {
+    pub(crate) fn keep(&mut self, space: PacketNumberSpace, packet: &[u8], receipt: Receipt) {
         let held: usize = self.packets.iter().map(|p| p.bytes.len()).sum();
         if self.packets.len() < MAX_EARLY_PACKETS && held + packet.len() <= MAX_EARLY_BYTES {
             self.packets.push(EarlyPacket {
                 space,
                 bytes: packet.to_vec(),
-                ecn,
+                receipt,
             });
         }
     }
@@ -64,19 +64,25 @@ impl EarlyPackets {
 
 #[cfg(test)]
 mod tests {
+    use towline_wire::Time;
+
     use super::*;
 
     #[test]
     fn early_packets_are_bounded_in_bytes_too() {
         let mut early = EarlyPackets::default();
+        let receipt = Receipt {
+            at: Time::ZERO,
+            ecn: None,
+        };
         for _ in 0..MAX_EARLY_PACKETS {
-            early.keep(PacketNumberSpace::Handshake, &[0; 20_000], None);
+            early.keep(PacketNumberSpace::Handshake, &[0; 20_000], receipt);
         }
         assert_eq!(early.packets.len(), 1);
         early.keep(
             PacketNumberSpace::Application,
             &[0; MAX_EARLY_BYTES - 20_000],
-            None,
+            receipt,
         );
         assert_eq!(early.take(&[PacketNumberSpace::Handshake]).len(), 1);
         assert!(!early.is_empty());

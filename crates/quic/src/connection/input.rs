@@ -14,7 +14,7 @@ use towline_wire::{
 
 use super::Connection;
 use super::assemble::MIN_INITIAL_DATAGRAM;
-use super::component::Ecn;
+use super::component::{Ecn, Receipt};
 use super::dispatch::{Contents, PACKET_WORK};
 use super::handshake::HandshakeError;
 use super::protect::{OpenError, Opened, previous_key_deadline};
@@ -76,6 +76,7 @@ impl Connection {
         self.path.amplification().on_received(datagrams.len());
         self.recovery.set_amplification_blocked(now, false);
         let mut arrivals = Arrivals::default();
+        let receipt = Receipt { at: now, ecn };
         for datagram in datagrams.chunks_mut(stride) {
             let short = datagram.first().is_some_and(|first| first & 0xc0 == 0x40);
             if short {
@@ -86,10 +87,10 @@ impl Connection {
                     scid: None,
                     pn_offset: 1 + dcid.len(),
                 };
-                self.handle_packet(now, &packet, ecn, datagram, &mut arrivals);
+                self.handle_packet(now, &packet, receipt, datagram, &mut arrivals);
             } else {
                 let opened_before = self.received.packets;
-                self.split_datagram(now, ecn, datagram, &mut arrivals);
+                self.split_datagram(now, receipt, datagram, &mut arrivals);
                 if self.received.packets == opened_before {
                     // RFC 9000 §10.3: a reset of another version may have this form.
                     self.check_stateless_reset(now, datagram);
@@ -105,7 +106,7 @@ impl Connection {
     fn split_datagram(
         &mut self,
         now: Time,
-        ecn: Option<Ecn>,
+        receipt: Receipt,
         datagram: &mut [u8],
         arrivals: &mut Arrivals,
     ) {
@@ -198,7 +199,7 @@ impl Connection {
             };
             // RFC 9000 §12.2: later packets with another destination are ignored.
             if *first_dcid.get_or_insert(protected.dcid) == protected.dcid {
-                self.handle_packet(now, &protected, ecn, &mut rest[..end], arrivals);
+                self.handle_packet(now, &protected, receipt, &mut rest[..end], arrivals);
                 // What came early comes first: its truncated numbers were meant for a receiver
                 // that had not seen the rest of this datagram.
                 if protected.kind != PacketKind::OneRtt
@@ -225,7 +226,7 @@ impl Connection {
         &mut self,
         now: Time,
         protected: &Protected,
-        ecn: Option<Ecn>,
+        receipt: Receipt,
         packet: &mut [u8],
         arrivals: &mut Arrivals,
     ) {
@@ -236,7 +237,7 @@ impl Connection {
         }
         if !self.can_open(space) {
             if self.may_get_keys(space) {
-                self.handshake.early().keep(space, packet, ecn);
+                self.handshake.early().keep(space, packet, receipt);
             }
             return;
         }
@@ -292,7 +293,7 @@ impl Connection {
             }
             Err(Refused::Violation(violation)) => return self.fail(now, &violation),
         };
-        self.after_packet(now, space, ecn, &opened, &contents, arrivals);
+        self.after_packet(now, space, receipt, &opened, &contents, arrivals);
     }
 
     /// The first things an authentic packet proves.
@@ -314,18 +315,19 @@ impl Connection {
         &mut self,
         now: Time,
         space: PacketNumberSpace,
-        ecn: Option<Ecn>,
+        receipt: Receipt,
         opened: &Opened,
         contents: &Contents,
         arrivals: &mut Arrivals,
     ) {
         let number = opened.packet_number;
         if !contents.closed {
+            // The wait for its keys is part of the delay the peer is told (RFC 9000 §13.2.5).
             self.acks
-                .on_received(now, space, number, contents.ack_eliciting, ecn);
+                .on_received(receipt, space, number, contents.ack_eliciting);
             if contents.ack_eliciting {
                 self.recovery
-                    .on_ack_eliciting_received(space, ecn.is_some());
+                    .on_ack_eliciting_received(space, receipt.ecn.is_some());
             }
         }
         if !self.lifecycle.is_open() {
@@ -409,7 +411,7 @@ impl Connection {
             (false, false) => return,
         };
         for mut early in self.handshake.early().take(openable) {
-            self.split_datagram(now, early.ecn, &mut early.bytes, arrivals);
+            self.split_datagram(now, early.receipt, &mut early.bytes, arrivals);
         }
     }
 
