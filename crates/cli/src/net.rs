@@ -377,7 +377,9 @@ pub(crate) fn connection_failure(error: &ConnectionError) -> Failure {
         ConnectionError::TimedOut(TimeoutReason::Handshake) => Failure::new(Exit::Connect, message),
         ConnectionError::TimedOut(_) => Failure::new(Exit::Timeout, "the other side went silent"),
         ConnectionError::StatelessReset => Failure::new(Exit::Timeout, message),
-        ConnectionError::VersionMismatch => Failure::new(Exit::Protocol, message),
+        ConnectionError::VersionMismatch | ConnectionError::RetryTokenTooLong(_) => {
+            Failure::new(Exit::Protocol, message)
+        }
         ConnectionError::ClosedByPeer(Close::Transport { code, .. })
             if code.is_crypto().is_some() =>
         {

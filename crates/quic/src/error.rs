@@ -46,6 +46,13 @@ pub enum ConnectionError {
     /// The peer speaks no QUIC version that this engine speaks.
     #[error("the peer does not speak QUIC version 1")]
     VersionMismatch,
+    /// The server answered with a Retry token of so many bytes, and this client would have to repeat it
+    /// in each first packet. No packet was sent for it.
+    #[error(
+        "the server's Retry token of {0} bytes leaves no room for the handshake in a datagram of \
+         1200 bytes; it is the server that must send a shorter one"
+    )]
+    RetryTokenTooLong(usize),
     /// The endpoint reached [`EndpointConfig::memory_limit`](crate::EndpointConfig::memory_limit),
     /// and this connection held much that did not move. The peer sees INTERNAL_ERROR.
     #[error(

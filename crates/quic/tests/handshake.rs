@@ -240,6 +240,37 @@ fn authentic_retry(original: &[u8], client: &[u8], token: &[u8]) -> Vec<u8> {
 }
 
 #[test]
+fn a_retry_token_that_leaves_no_room_for_the_handshake_ends_the_attempt_at_once() {
+    // Less the header, the IDs, the tag, and a hundred bytes of the hello.
+    let (_, _, _, own) = client_of_nobody(readable());
+    let longest = 1200 - 15 - 8 - own.len() - 16 - 100;
+    for len in [longest + 1, 1183, 1200, 1400, 60_000] {
+        let (mut pair, _, dcid, scid) = client_of_nobody(readable());
+        let retry = authentic_retry(&dcid, &scid, &vec![7; len]);
+        pair.deliver(CLIENT, &retry);
+        let word = Event::Closed(ConnectionError::RetryTokenTooLong(len));
+        let events = &pair.hosts[CLIENT].events;
+        assert!(events.contains(&word), "{len}: {events:?}");
+    }
+    // One that only just fits is repeated, and the hello arrives whole.
+    let sent = Rc::new(RefCell::new(Vec::new()));
+    let (mut pair, _, dcid, scid) = client_of_nobody(readable());
+    let kept = Rc::clone(&sent);
+    pair.tap = Some(Box::new(move |_, datagram| {
+        kept.borrow_mut().push(datagram.len());
+        false
+    }));
+    pair.deliver(CLIENT, &authentic_retry(&dcid, &scid, &vec![7; longest]));
+    assert_eq!(pair.client().close_reason(), None);
+    assert!(
+        (2..=10).contains(&sent.borrow().len()),
+        "{:?}",
+        sent.borrow()
+    );
+    assert!(sent.borrow().iter().all(|len| *len == 1200));
+}
+
+#[test]
 fn packets_that_waited_for_their_keys_do_not_spoil_the_round_trip() {
     let mut pair = Pair::new(Options {
         link: delay(20),

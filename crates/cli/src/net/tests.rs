@@ -44,6 +44,7 @@ fn errors_end_with_their_documented_codes() {
         ),
         (ConnectionError::StatelessReset, Exit::Timeout),
         (ConnectionError::VersionMismatch, Exit::Protocol),
+        (ConnectionError::RetryTokenTooLong(1400), Exit::Protocol),
         (application(Reason::Interrupted), Exit::Partial),
         (application(Reason::Protocol), Exit::Protocol),
         (ConnectionError::Internal("x"), Exit::Other),

@@ -17,12 +17,20 @@ use super::assemble::MIN_INITIAL_DATAGRAM;
 use super::component::{Ecn, Receipt};
 use super::dispatch::{Contents, PACKET_WORK};
 use super::handshake::HandshakeError;
-use super::protect::{OpenError, Opened, previous_key_deadline};
+use super::protect::{OpenError, Opened, TAG_LEN, previous_key_deadline};
 use super::streams::Refused;
 use super::timers::Timer;
 use crate::config::{MAX_KNOWN_RTT, MIN_KNOWN_RTT};
 use crate::crypto::{initial_keys, retry_integrity_tag};
 use crate::error::{ConnectionError, Violation};
+
+/// Bytes of an Initial's header besides IDs and token: first byte, version, the lengths of the IDs, of
+/// the token and of the packet, and the longest number (RFC 9000 §17.2.2).
+const LONG_HEADER_REST: usize = 1 + 4 + 2 + 2 + 2 + 4;
+
+/// Least room for CRYPTO frames in each Initial that a Retry token may leave: a hello of 300 bytes
+/// then takes a handful of datagrams.
+const MIN_CRYPTO_ROOM: usize = 100;
 
 /// Received traffic of one connection.
 #[derive(Debug, Default)]
@@ -461,6 +469,9 @@ impl Connection {
         if retry_integrity_tag(&pseudo).as_ref() != Some(tag) {
             return;
         }
+        if !token_fits(token, &scid, &self.ids.local) {
+            return self.end_now(ConnectionError::RetryTokenTooLong(token.len()));
+        }
         self.protection
             .install_initial(initial_keys(&self.provider, &scid, self.side));
         self.ids.retry = Some(scid);
@@ -537,4 +548,10 @@ impl Connection {
             self.on_closing(now);
         }
     }
+}
+
+/// Whether an Initial with `token` has room for handshake data in the smallest datagram there may be.
+fn token_fits(token: &[u8], dcid: &ConnectionId, scid: &ConnectionId) -> bool {
+    let rest = LONG_HEADER_REST + dcid.len() + scid.len() + TAG_LEN + MIN_CRYPTO_ROOM;
+    token.len() + rest <= MIN_INITIAL_DATAGRAM
 }
