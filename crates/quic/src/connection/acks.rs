@@ -153,6 +153,13 @@ impl Acks {
         self.spaces[space.index()].numbers.max()
     }
 
+    /// Gives back unused memory.
+    pub(crate) fn trim(&mut self) {
+        for space in &mut self.spaces {
+            space.numbers.trim();
+        }
+    }
+
     /// Notes an authenticated packet that is not a duplicate.
     pub(crate) fn on_received(
         &mut self,

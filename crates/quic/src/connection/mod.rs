@@ -786,6 +786,7 @@ impl Connection {
         if self.lifecycle.is_confirmed() {
             self.handshake.trim();
         }
+        self.acks.trim();
         self.recovery.trim();
         self.streams.trim();
         self.datagrams.trim();

@@ -3,19 +3,22 @@
 //! Owned by the send buffer (acknowledged and lost bytes), by the acknowledgement component (packet
 //! numbers received), by the streams (those opened by implication) and by readers without order
 //! (bytes they have had). The common case is one range that grows at its end, which touches no
-//! other element. The peer chooses where the others lie, so that they stand in a tree: no order of
+//! other element. The peer chooses where the others lie, so that many stand in a tree: no order of
 //! arrival moves more than a few of them. It never merges what does not touch.
 
-use std::collections::BTreeMap;
+mod sorted;
+
 use std::ops::Range;
+
+use sorted::Sorted;
 
 /// Disjoint, non-adjacent, non-empty ranges in ascending order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RangeSet {
     /// The highest range; `0..0` while there is none.
     last: Range<u64>,
-    /// The others: start and end.
-    lower: BTreeMap<u64, u64>,
+    /// The others.
+    lower: Sorted,
 }
 
 impl RangeSet {
@@ -27,9 +30,14 @@ impl RangeSet {
         self.lower.len() + usize::from(!self.last.is_empty())
     }
 
-    /// Bytes of memory it has reserved, in a tree whose nodes are two thirds full.
+    /// Bytes of memory it has reserved.
     pub(crate) fn held(&self) -> usize {
-        self.lower.len() * size_of::<Range<u64>>() * 3 / 2
+        self.lower.held()
+    }
+
+    /// Gives back unused memory.
+    pub(crate) fn trim(&mut self) {
+        self.lower.trim();
     }
 
     /// The largest member.
@@ -42,26 +50,26 @@ impl RangeSet {
         if value >= self.last.start {
             return value < self.last.end;
         }
-        let at_or_below = self.lower.range(..=value).next_back();
-        at_or_below.is_some_and(|(_, end)| value < *end)
+        let at_or_below = self.lower.below(value + 1);
+        at_or_below.is_some_and(|(_, end)| value < end)
     }
 
     /// Ranges from the highest down.
     pub(crate) fn iter_descending(&self) -> impl Iterator<Item = Range<u64>> + '_ {
         let last = Some(self.last.clone()).filter(|last| !last.is_empty());
-        let lower = self.lower.iter().rev().map(|(start, end)| *start..*end);
+        let lower = self.lower.iter_descending().map(|(start, end)| start..end);
         last.into_iter().chain(lower)
     }
 
     /// The members of `range`, as ranges, without a walk over the others.
     pub(crate) fn within(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
         // What begins before the range may reach into it.
-        let first = match self.lower.range(..range.start).next_back() {
-            Some((start, end)) if *end > range.start => *start,
+        let first = match self.lower.below(range.start) {
+            Some((start, end)) if end > range.start => start,
             _ => range.start,
         };
         let last = Some(self.last.clone()).filter(|last| last.end > range.start);
-        let lower = self.lower.range(first..).map(|(start, end)| *start..*end);
+        let lower = self.lower.iter_from(first).map(|(start, end)| start..end);
         lower.chain(last).take_while(move |r| r.start < range.end)
     }
 
@@ -101,28 +109,30 @@ impl RangeSet {
             return false;
         }
         *last = last.start.min(range.start)..last.end.max(range.end);
-        while let Some(below) = self.lower.last_entry()
-            && *below.get() >= last.start
+        while let Some((start, end)) = self.lower.last()
+            && end >= last.start
         {
-            last.start = last.start.min(below.remove_entry().0);
+            last.start = last.start.min(start);
+            self.lower.pop_last();
         }
         true
     }
 
     /// Adds a range that does not touch the highest.
     fn insert_lower(&mut self, mut range: Range<u64>) -> bool {
-        if let Some((start, end)) = self.lower.range(..=range.start).next_back()
-            && *end >= range.start
+        if let Some((start, end)) = self.lower.below(range.start + 1)
+            && end >= range.start
         {
-            if *end >= range.end {
+            if end >= range.end {
                 return false;
             }
-            range.start = *start;
+            range.start = start;
         }
         // What begins inside it or right behind becomes part of it.
-        let behind = |range: &Range<u64>| range.start + 1..range.end + 1;
-        while let Some((&start, &end)) = self.lower.range(behind(&range)).next() {
-            self.lower.remove(&start);
+        while let Some((start, end)) = self.lower.from(range.start + 1)
+            && start <= range.end
+        {
+            self.lower.remove(start);
             range.end = range.end.max(end);
         }
         self.lower.insert(range.start, range.end);
@@ -154,17 +164,19 @@ impl RangeSet {
     }
 
     fn remove_lower(&mut self, range: &Range<u64>) {
-        if let Some((_, end)) = self.lower.range_mut(..range.start).next_back()
-            && *end > range.start
+        if let Some((start, end)) = self.lower.below(range.start)
+            && end > range.start
         {
-            let tail = range.end..std::mem::replace(end, range.start);
-            if !tail.is_empty() {
-                self.lower.insert(tail.start, tail.end);
+            self.lower.insert(start, range.start);
+            if range.end < end {
+                self.lower.insert(range.end, end);
                 return;
             }
         }
-        while let Some((&start, &end)) = self.lower.range(range.clone()).next() {
-            self.lower.remove(&start);
+        while let Some((start, end)) = self.lower.from(range.start)
+            && start < range.end
+        {
+            self.lower.remove(start);
             if end > range.end {
                 self.lower.insert(range.end, end);
             }
@@ -200,8 +212,8 @@ impl RangeSet {
         if self.is_empty() {
             return None;
         }
-        match self.lower.first_key_value() {
-            Some((start, end)) => Some(*start..*end),
+        match self.lower.first() {
+            Some((start, end)) => Some(start..end),
             None => Some(self.last.clone()),
         }
     }
@@ -221,13 +233,21 @@ mod tests {
                 .wrapping_add(1);
             (state >> 33) % n
         };
-        for _ in 0..200 {
+        // Few ranges, and so many that they stand in a tree.
+        let mut most = 0;
+        for (round, (width, longest, steps)) in [(60, 12, 60); 200]
+            .into_iter()
+            .chain([(2000, 3, 1500); 2])
+            .enumerate()
+        {
             let mut set = RangeSet::default();
             let mut model = BTreeSet::new();
-            for _ in 0..60 {
-                let start = next(60);
-                let end = start + next(12);
-                if next(3) == 0 {
+            for step in 0..steps {
+                let start = next(width);
+                let end = start + next(longest);
+                // The large ones fill up and are emptied again.
+                let removes = if round < 200 { 1 } else { 4 * step / steps };
+                if next(3) < removes {
                     set.remove(start..end);
                     (start..end).for_each(|v| {
                         model.remove(&v);
@@ -239,9 +259,10 @@ mod tests {
                 }
                 let mut members: Vec<u64> = set.iter_descending().flatten().collect();
                 members.sort_unstable();
+                most = most.max(set.len());
                 assert_eq!(members, model.iter().copied().collect::<Vec<_>>());
                 assert_eq!(set.max(), model.last().copied());
-                assert!((0..75).all(|v| set.contains(v) == model.contains(&v)));
+                assert!((0..width + 15).all(|v| set.contains(v) == model.contains(&v)));
                 assert_eq!(set.len(), set.iter_descending().count());
                 assert_eq!(set.is_empty(), model.is_empty());
                 assert_eq!(set.front().map(|r| r.start), model.first().copied());
@@ -271,5 +292,6 @@ mod tests {
                 assert_eq!(set.first_missing(from..to), missing);
             }
         }
+        assert!(most > 150, "{most} ranges");
     }
 }

@@ -636,7 +636,7 @@ impl Endpoint {
         let Some(slot) = self.slot(handle) else {
             return;
         };
-        let Some(connection) = slot.connection.as_deref() else {
+        let Some(connection) = slot.connection.as_deref_mut() else {
             return;
         };
         let events = connection.has_events();
@@ -644,6 +644,8 @@ impl Endpoint {
         if !connection.is_handshaking()
             && let Some(place) = slot.handshake.take()
         {
+            // What a handshake needed serves the next one, instead of waiting for a quiet second.
+            connection.trim();
             self.stats.handshakes -= 1;
             self.doors.handshakes.give_back(place);
         }

@@ -1148,6 +1148,9 @@ impl Streams {
         self.waiting.trim();
         self.beyond_credit.shrink_to_fit();
         self.control.shrink_to_fit();
+        for remote in &mut self.remote {
+            remote.unborn.trim();
+        }
     }
 }
 
