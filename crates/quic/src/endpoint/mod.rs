@@ -479,11 +479,15 @@ impl Endpoint {
         handle: ConnectionHandle,
         f: impl FnOnce(Option<&mut Connection>) -> R,
     ) -> R {
-        let Some(connection) = self.slot(handle).and_then(|s| s.connection.as_mut()) else {
+        let Some(slot) = self.slot(handle) else {
+            return f(None);
+        };
+        let Some(connection) = slot.connection.as_mut() else {
             return f(None);
         };
         let result = f(Some(connection));
-        let (sends, tells) = (connection.may_send(), connection.has_events());
+        let sends = !slot.ready && connection.may_send();
+        let tells = !slot.eventful && connection.has_events();
         if sends {
             self.mark_ready(handle);
         }

@@ -126,10 +126,8 @@ impl Waiting<'_> {
             key,
         } = self;
         let (result, _replaced, wake) = reference.with(|mut engine, entry| {
-            let supply = engine.as_deref().and_then(|engine| wish.supply(engine));
-            let in_turn = supply.is_none_or(|supply| entry.may_take(*wish, *key, supply));
             let mut wake = Vec::new();
-            if !in_turn {
+            if !entry.may_take(*wish, *key, engine.as_deref()) {
                 let replaced = entry.register(*wish, key, cx.waker());
                 return ((Poll::Pending, replaced, wake), Change::None);
             }
@@ -170,6 +168,7 @@ impl Drop for Waiting<'_> {
 }
 
 /// Wakes tasks once the lock has been released.
+#[inline]
 pub(super) fn wake_all(wake: Vec<Waker>) {
     for waker in wake {
         waker.wake();

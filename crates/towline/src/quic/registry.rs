@@ -150,10 +150,21 @@ impl Entry {
         }
     }
 
-    /// Whether the task of `key`, or a newcomer, may try to take one of `supply` now.
-    pub(super) fn may_take(&self, wish: Wish, key: Option<WaiterKey>, supply: usize) -> bool {
+    /// Whether the task of `key`, or a newcomer, may try to take what it waits for now.
+    #[inline]
+    pub(super) fn may_take(
+        &self,
+        wish: Wish,
+        key: Option<WaiterKey>,
+        engine: Option<&Engine>,
+    ) -> bool {
+        // How much there is, is asked only where somebody else might have a claim to it.
         let line = self.lines.iter().find(|(of, _)| *of == wish);
-        line.is_none_or(|(_, line)| line.may_take(key, supply))
+        let Some((_, line)) = line.filter(|(_, line)| !line.is_idle()) else {
+            return true;
+        };
+        let supply = engine.and_then(|engine| wish.supply(engine));
+        supply.is_none_or(|supply| line.may_take(key, supply))
     }
 
     /// Takes a place in the line for `wish`, or stays in the one that `key` names.

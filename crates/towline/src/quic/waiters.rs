@@ -77,6 +77,11 @@ impl Waiters {
         None
     }
 
+    /// Nobody waits and nobody was called: whoever comes may try, whatever there is.
+    pub(super) fn is_idle(&self) -> bool {
+        self.waiting == 0 && self.called == 0
+    }
+
     /// Whether the task of `key`, or a newcomer, may try to take one of `supply` now.
     pub(super) fn may_take(&self, key: Option<WaiterKey>, supply: usize) -> bool {
         let place = key.and_then(|key| self.find(key));
