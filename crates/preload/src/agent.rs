@@ -35,7 +35,7 @@ pub(crate) fn ask(
     agent: &Agent,
     question: &Question,
 ) -> Result<(AgentAnswer, Option<Descriptor>), c_int> {
-    let connection = put(agent, question, 0)?;
+    let connection = put(agent, question)?;
     let is_connect = question.operation == Operation::Connect;
     let patience = match question.socket {
         Some(socket) if is_connect => patience_of(socket),
@@ -61,25 +61,14 @@ pub(crate) fn ask(
     }
 }
 
-/// Says something that needs no answer, if it can be said at once.
-pub(crate) fn tell(agent: &Agent, operation: Operation) {
-    let question = Question {
-        operation,
-        socket: None,
-        local: NONE,
-        peer: NONE,
-    };
-    let _ = put(agent, &question, libc::SOCK_NONBLOCK);
-}
-
 /// Whether the agent is still there.
 pub(crate) fn is_there(agent: &Agent) -> bool {
-    connect(agent, 0).is_ok()
+    connect(agent).is_ok()
 }
 
 /// Sends a question; the answer comes over the connection that it returns.
-fn put(agent: &Agent, question: &Question, flags: c_int) -> Result<Descriptor, c_int> {
-    let connection = connect(agent, flags)?;
+fn put(agent: &Agent, question: &Question) -> Result<Descriptor, c_int> {
+    let connection = connect(agent)?;
     // SAFETY: these calls cannot fail and have no arguments.
     let (uid, pid) = unsafe { (libc::geteuid(), libc::getpid()) };
     let request = AgentRequest {
@@ -102,14 +91,14 @@ fn put(agent: &Agent, question: &Question, flags: c_int) -> Result<Descriptor, c
     Ok(connection)
 }
 
-/// To the agent, over a socket with these flags; one that is gone is the network that is down.
-fn connect(agent: &Agent, flags: c_int) -> Result<Descriptor, c_int> {
+/// To the agent; one that is gone is the network that is down.
+fn connect(agent: &Agent) -> Result<Descriptor, c_int> {
     // SAFETY: integers only.
     let socket = unsafe {
         libc::syscall(
             libc::SYS_socket,
             libc::AF_UNIX,
-            libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | flags,
+            libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC,
             0,
         )
     };

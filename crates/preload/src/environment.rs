@@ -4,13 +4,10 @@
 use core::ffi::{CStr, c_char, c_int};
 use std::sync::OnceLock;
 
-use crate::next::next;
-
 /// The kernel module's protocol, a decimal number.
 const PROTOCOL: &[u8] = b"TOWLINE_STCP_PROTOCOL=";
 
-/// The agent: a token of 16 hexadecimal digits, `k` where the kernel makes the records and `r` where
-/// the agent relays, and the abstract name of its Unix socket.
+/// The agent: a token of 16 hexadecimal digits and the abstract name of its Unix socket.
 const AGENT: &[u8] = b"TOWLINE_STCP_AGENT=";
 
 /// Bytes of the agent's name at most: what a socket's address has room for, but for the zero.
@@ -31,8 +28,6 @@ pub(crate) enum Maker {
 #[derive(Clone, Copy)]
 pub(crate) struct Agent {
     pub(crate) token: u64,
-    /// Connections may be such that the kernel makes their records.
-    pub(crate) has_keyed: bool,
     name: [u8; MAX_NAME],
     len: usize,
 }
@@ -55,7 +50,6 @@ unsafe extern "C" {
 static AT_LOAD: extern "C" fn() = {
     extern "C" fn read() {
         maker();
-        next();
     }
     read
 };
@@ -99,15 +93,9 @@ fn number(text: &[u8]) -> Option<c_int> {
 
 fn agent(text: &[u8]) -> Option<Agent> {
     let (token, name) = text.split_at_checked(16)?;
-    let (tier, name) = name.split_first()?;
     let token = core::str::from_utf8(token).ok()?;
     let mut agent = Agent {
         token: u64::from_str_radix(token, 16).ok()?,
-        has_keyed: match tier {
-            b'k' => true,
-            b'r' => false,
-            _ => return None,
-        },
         name: [0; MAX_NAME],
         len: name.len(),
     };

@@ -5,14 +5,10 @@
 //! the agent (`tcp`). It forbids the kernel to make other TCP sockets, so that a program which goes
 //! past this library gets an error and not a clear connection. The library holds no keys and no state
 //! but what it read at the start, allocates nothing, and calls only what a signal handler may. Its
-//! functions pass on what is not TCP; but for those of `reads` they are no points of cancellation of
-//! threads.
+//! functions pass on what is not TCP, and are no points of cancellation of threads.
 
 mod agent;
 mod environment;
-mod ktls;
-mod next;
-pub mod reads;
 mod system;
 mod tcp;
 
@@ -215,8 +211,7 @@ pub unsafe extern "C" fn getsockopt(
     unsafe { libc::syscall(libc::SYS_getsockopt, socket, level, name, value, len) as c_int }
 }
 
-/// As setsockopt(2). What is set of TCP or IP on a listening socket has no effect; a socket whose
-/// records the kernel makes already takes no keys of the program.
+/// As setsockopt(2). What is set of TCP or IP on a listening socket has no effect.
 ///
 /// # Safety
 /// That of the C library's function: `len` bytes can be read at `value`.
@@ -231,9 +226,22 @@ pub unsafe extern "C" fn setsockopt(
     if agent().is_some() && level != libc::SOL_SOCKET && tcp::is_listening(socket).is_some() {
         return 0;
     }
-    if let Some(error) = ktls::refusal(level, name).filter(|_| ktls::is_keyed(socket)) {
-        return fail(error);
-    }
     // SAFETY: the caller's promise; the C library sets errno.
     unsafe { libc::syscall(libc::SYS_setsockopt, socket, level, name, value, len) as c_int }
+}
+
+/// As shutdown(2).
+///
+/// # Safety
+/// That of the C library's function: any arguments will do.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shutdown(socket: c_int, how: c_int) -> c_int {
+    if agent().is_some() && tcp::is_listening(socket).is_some() {
+        return match tcp::stop_listening(socket, how) {
+            Ok(()) => 0,
+            Err(error) => fail(error),
+        };
+    }
+    // SAFETY: integers only; the C library sets errno.
+    unsafe { libc::syscall(libc::SYS_shutdown, socket, how) as c_int }
 }

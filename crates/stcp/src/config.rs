@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use rustls::CipherSuite;
-use rustls::crypto::CryptoProvider;
 use towline_identity::{ClientAuth, ConfigError, Identity, TlsSettings, Trust};
 
 /// The application protocol of secure TCP (RFC 7301).
@@ -37,9 +35,6 @@ pub enum Records {
     Counted,
     /// User space, whatever the kernel has.
     UserSpace,
-    /// The kernel, and nobody counts, for the program writes past us. Only ChaCha20-Poly1305 is
-    /// offered, which needs no counting (RFC 8446 §5.5).
-    Uncounted,
 }
 
 /// How sure we are of the peer.
@@ -92,7 +87,7 @@ impl ClientConfig {
         records: Records,
         settings: &TlsSettings,
     ) -> Result<Self, ConfigError> {
-        let settings = session_settings(alpn, records, settings);
+        let settings = session_settings(alpn, settings);
         let mut tls = towline_identity::client_config(trust, identity, &settings)?;
         tls.enable_secret_extraction = true;
         Ok(Self {
@@ -131,7 +126,7 @@ impl ServerConfig {
         records: Records,
         settings: &TlsSettings,
     ) -> Result<Self, ConfigError> {
-        let settings = session_settings(alpn, records, settings);
+        let settings = session_settings(alpn, settings);
         let mut tls = towline_identity::server_config(identity, client_auth, &settings)?;
         tls.enable_secret_extraction = true;
         Ok(Self {
@@ -152,25 +147,10 @@ impl ServerConfig {
     }
 }
 
-fn session_settings(alpn: Alpn, records: Records, settings: &TlsSettings) -> TlsSettings {
+fn session_settings(alpn: Alpn, settings: &TlsSettings) -> TlsSettings {
     let mut settings = settings.clone();
     settings.alpn = alpn.protocols();
     // 0-RTT has no place here: a socket's first write may be anything.
     settings.early_data = false;
-    if records == Records::Uncounted {
-        settings.provider = Arc::new(only_uncounted(&settings.provider));
-    }
     settings
-}
-
-fn only_uncounted(provider: &CryptoProvider) -> CryptoProvider {
-    let mut provider = provider.clone();
-    let wanted = CipherSuite::TLS13_CHACHA20_POLY1305_SHA256;
-    if !provider.cipher_suites.iter().any(|s| s.suite() == wanted) {
-        provider
-            .cipher_suites
-            .push(rustls::crypto::aws_lc_rs::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256);
-    }
-    provider.cipher_suites.retain(|s| s.suite() == wanted);
-    provider
 }

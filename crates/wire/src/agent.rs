@@ -58,10 +58,6 @@ pub enum Operation {
     Listen,
     /// The real addresses of a program's socket whose own are `local` and `peer`.
     Names,
-    /// To end the stream that the socket beside the request sends; its records are the kernel's.
-    Shutdown,
-    /// To look whether a program has closed such a socket. Nobody waits for an answer.
-    Closed,
 }
 
 /// A connection that needs a handshake, or what else the preload shim asks for.
@@ -197,8 +193,6 @@ impl AgentRequest {
             2 => Operation::Connect,
             3 => Operation::Listen,
             4 => Operation::Names,
-            5 => Operation::Shutdown,
-            6 => Operation::Closed,
             other => return Err(AgentRequestError::UnknownOperation(other)),
         };
         r.bytes(1)?;
@@ -239,8 +233,6 @@ impl AgentRequest {
             Operation::Connect => 2,
             Operation::Listen => 3,
             Operation::Names => 4,
-            Operation::Shutdown => 5,
-            Operation::Closed => 6,
         };
         out[16..20].copy_from_slice(&self.uid.to_ne_bytes());
         out[20..24].copy_from_slice(&self.pid.to_ne_bytes());

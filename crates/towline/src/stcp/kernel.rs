@@ -267,7 +267,7 @@ fn poll_receive(
 type Control = [u64; 4];
 
 /// The next bytes of one record, and its type. It never waits.
-pub(super) fn receive(tcp: &impl AsRawFd, room: &mut [u8]) -> io::Result<(usize, u8)> {
+fn receive(tcp: &impl AsRawFd, room: &mut [u8]) -> io::Result<(usize, u8)> {
     let mut control: Control = [0; 4];
     let mut vector = libc::iovec {
         iov_base: room.as_mut_ptr().cast(),
@@ -297,7 +297,7 @@ pub(super) fn receive(tcp: &impl AsRawFd, room: &mut [u8]) -> io::Result<(usize,
 }
 
 /// Ends our stream once all that was written before it has room in the socket. It never waits.
-pub(super) fn send_close_notify(tcp: &(impl AsFd + AsRawFd)) -> io::Result<()> {
+fn send_close_notify(tcp: &(impl AsFd + AsRawFd)) -> io::Result<()> {
     let socket = SockRef::from(tcp);
     if socket.send_buffer_size()? < LAST_SEND_BUFFER {
         // The kernel doubles what it is given.

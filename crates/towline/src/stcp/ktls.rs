@@ -1,8 +1,8 @@
 //! Records by the kernel (kTLS): keys handed to a connected TCP socket.
 //!
-//! The agent calls it for sockets of the preload shim, the library for its own. Afterwards plain
-//! reads and writes of the socket are records on the wire. What it takes is fixed by Linux's
-//! `include/uapi/linux/tls.h`; the same structs go to our kernel module.
+//! For the library's own sockets: afterwards plain reads and writes of the socket are records on the
+//! wire. What it takes is fixed by Linux's `include/uapi/linux/tls.h`; the same structs go to our
+//! kernel module.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -97,57 +97,6 @@ pub(super) fn install_transmit(socket: BorrowedFd<'_>, keys: &KernelKeys) -> io:
 pub(super) fn install_receive(socket: BorrowedFd<'_>, keys: &KernelKeys) -> io::Result<()> {
     let receive = CryptoInfo::new(&keys.receive.0, keys.receive.1);
     set(socket, SOL_TLS, TLS_RX, receive.as_bytes())
-}
-
-/// Marks a connected socket as one of ours, for the preload shim: a program may have kTLS of its own.
-/// The option, of listening sockets, does nothing here.
-pub(super) fn mark(socket: BorrowedFd<'_>) -> io::Result<()> {
-    let ours: libc::c_int = 1;
-    set(
-        socket,
-        libc::IPPROTO_TCP,
-        libc::TCP_SAVE_SYN,
-        &ours.to_ne_bytes(),
-    )
-}
-
-/// Whether our stream over this socket's TCP has not ended.
-pub(super) fn is_open_for_writing(socket: BorrowedFd<'_>) -> bool {
-    const ESTABLISHED: u8 = 1;
-    const CLOSE_WAIT: u8 = 8;
-    // The first byte of `struct tcp_info`.
-    let mut state = [0_u8; 8];
-    let mut len = state.len() as libc::socklen_t;
-    // SAFETY: the descriptor is open as long as it is borrowed; the kernel writes at most `len` bytes
-    // of the buffer.
-    let asked = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_INFO,
-            state.as_mut_ptr().cast(),
-            &raw mut len,
-        )
-    };
-    asked == 0 && [ESTABLISHED, CLOSE_WAIT].contains(&state[0])
-}
-
-/// Whether it is over the socket's TCP.
-pub(super) fn is_attached(socket: BorrowedFd<'_>) -> bool {
-    let mut name = [0_u8; 16];
-    let mut len = name.len() as libc::socklen_t;
-    // SAFETY: the descriptor is open as long as it is borrowed; the kernel writes at most `len` bytes
-    // of the buffer.
-    let asked = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_ULP,
-            name.as_mut_ptr().cast(),
-            &raw mut len,
-        )
-    };
-    asked == 0 && name.starts_with(b"tls\0")
 }
 
 /// Puts kTLS over the socket's TCP; without keys it still passes bytes through.

@@ -53,14 +53,6 @@ impl Family {
         Ok(members)
     }
 
-    /// The numbers of those that live. Buries nobody.
-    pub(super) fn living(&self) -> io::Result<Vec<i32>> {
-        let mut members = self.all()?;
-        members.retain(|member| !member.is_dead);
-        let numbers = members.iter().map(|member| member.pid.as_raw_nonzero());
-        Ok(numbers.map(i32::from).collect())
-    }
-
     fn all(&self) -> io::Result<Vec<Process>> {
         let mut others = processes()?;
         others.retain(|process| !self.before.contains(&process.pid));

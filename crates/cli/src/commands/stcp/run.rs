@@ -3,9 +3,8 @@
 //! The program runs in a cgroup of its own. In the relay tier: relay, cgroup, guard, redirect, a probe
 //! from inside the cgroup, the program. In the module tier the change of `socket()` takes the place
 //! of guard and redirect; where that cannot be had (Linux before 6.6, or no root), the preload shim
-//! and a filter without a cgroup. In the tiers ktls and user-relay the same shim and filter, and an agent
-//! here that makes all TCP sockets: real ones with their keys, or its own, which it relays. Nothing is
-//! started unless all before it is in force. At the end the other way round: every process of the run
+//! and a filter without a cgroup. In the tier user-relay the same shim and filter, and an agent here
+//! that makes all TCP sockets, which it relays. Nothing is started unless all before it is in force. At the end the other way round: every process of the run
 //! has ended before the rest goes. If this process is killed, all of it stays, and connections are
 //! refused or encrypted still.
 
@@ -18,7 +17,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use tokio::process::Child;
-use towline::stcp::agent::{Agent, Members, Programs, Relay};
+use towline::stcp::agent::{Agent, Programs, Relay};
 
 use super::cgroup::Cgroup;
 use super::enter::refuse_inherited_sockets;
@@ -85,20 +84,10 @@ impl RunArgs {
         warn_of_left_overs(&left_over_commands(), printer);
         let family = Family::adopt()
             .map_err(|error| cannot(format!("orphans cannot be adopted: {error}")))?;
-        let family = Arc::new(family);
         match tier {
             Tier::Relay => self.run_relayed(&family, signals, printer).await,
             Tier::Module => self.run_upgraded(&family, signals, printer).await,
-            Tier::UserRelay => {
-                self.run_by_agent(tier, None, &family, signals, printer)
-                    .await
-            }
-            Tier::Ktls => {
-                let living = Arc::clone(&family);
-                let members: Members = Box::new(move || living.living());
-                self.run_by_agent(tier, Some(members), &family, signals, printer)
-                    .await
-            }
+            Tier::UserRelay => self.run_by_agent(&family, signals, printer).await,
         }
     }
 
@@ -196,11 +185,8 @@ impl RunArgs {
             .await
     }
 
-    /// With `members` the kernel makes the records.
     async fn run_by_agent(
         self,
-        tier: Tier,
-        members: Option<Members>,
         family: &Family,
         signals: Signals,
         printer: Printer,
@@ -209,7 +195,7 @@ impl RunArgs {
         let library = shim().map_err(cannot)?;
         let agent = Agent::new(self.policy.load()?);
         let (_reserved, probe) = reserve()?;
-        let programs = Programs::open(agent, probe, members)
+        let programs = Programs::open(agent, probe)
             .map_err(|error| cannot(format!("the agent's socket: {error}")))?;
         let programs = Arc::new(programs);
         let place = Place::Agent {
@@ -219,7 +205,14 @@ impl RunArgs {
         };
         let serving = tokio::spawn(programs.serve());
         let ended = self
-            .run_to_the_end(tier, place, family, probe_at(probe), signals, printer)
+            .run_to_the_end(
+                Tier::UserRelay,
+                place,
+                family,
+                probe_at(probe),
+                signals,
+                printer,
+            )
             .await;
         serving.abort();
         ended

@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use towline::stcp::agent::upgrade_is_available;
-use towline::stcp::ktls;
 
 use super::{cgroup, redirect};
 use crate::commands::stcpd::DEVICE;
@@ -19,8 +18,6 @@ const AGENT: &str = "/sys/class/misc/stcp/agent";
 pub(crate) enum Tier {
     /// The kernel module: sockets of its own protocol
     Module,
-    /// Records by the kernel, handshakes through the preload shim
-    Ktls,
     /// Everything by the relay, to which connections are redirected
     Relay,
     /// Everything by the relay, to which the preload shim connects
@@ -36,12 +33,11 @@ pub(crate) struct TierStatus {
 }
 
 impl Tier {
-    pub(crate) const ALL: [Self; 4] = [Self::Module, Self::Ktls, Self::Relay, Self::UserRelay];
+    pub(crate) const ALL: [Self; 3] = [Self::Module, Self::Relay, Self::UserRelay];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Module => "module",
-            Self::Ktls => "ktls",
             Self::Relay => "relay",
             Self::UserRelay => "user-relay",
         }
@@ -53,7 +49,7 @@ impl Tier {
             // Without the change of `socket()` the module's tier is the shim.
             Self::Module => can_change_sockets(),
             Self::Relay => Ok(()),
-            Self::Ktls | Self::UserRelay => Err("it goes past the preload shim".to_owned()),
+            Self::UserRelay => Err("it goes past the preload shim".to_owned()),
         }
     }
 
@@ -61,7 +57,6 @@ impl Tier {
     pub(crate) fn kernel_floor(self) -> &'static str {
         match self {
             Self::Module => "6.1; static programs 6.6",
-            Self::Ktls => "5.11 with CONFIG_TLS",
             Self::Relay => "5.13 with nftables and cgroup version 2",
             Self::UserRelay => "5.7 with seccomp",
         }
@@ -75,13 +70,6 @@ impl Tier {
                 "MSG_FASTOPEN, TCP_FASTOPEN_CONNECT, TCP_REPAIR, a TCP_ULP of the program's own",
                 "streams other than TCP and MPTCP: SCTP, SMC",
                 "before Linux 6.6 or without root: static programs",
-            ],
-            Self::Ktls => &[
-                "peers that do not speak TLS 1.3, and those that renew their keys (KeyUpdate)",
-                "static programs and those that make system calls themselves (Go)",
-                "protocols other than TCP, UDP and ICMP; UDP and ICMP pass as they are",
-                "MSG_FASTOPEN, MSG_OOB, io_uring, and programs that gain privileges (sudo)",
-                "programs with an internet socket inherited from outside",
             ],
             Self::Relay => &[
                 "peers that do not speak TLS 1.3",
@@ -102,7 +90,6 @@ impl Tier {
     pub(crate) fn status(self) -> TierStatus {
         let state = match self {
             Self::Module => module(),
-            Self::Ktls => with_ktls().and_then(|()| shim().map(drop)),
             Self::Relay => relay(),
             Self::UserRelay => shim().map(drop),
         };
@@ -166,13 +153,6 @@ pub(crate) fn module_protocol() -> Result<u16, String> {
         .ok()
         .and_then(|text| text.trim().parse().ok())
         .ok_or_else(|| format!("the module does not say its protocol in {PROTOCOL}"))
-}
-
-fn with_ktls() -> Result<(), String> {
-    ktls::is_available().map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => "this kernel has no kTLS (module `tls`)".to_owned(),
-        _ => format!("kTLS: {error}"),
-    })
 }
 
 fn relay() -> Result<(), String> {

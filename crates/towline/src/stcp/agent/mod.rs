@@ -36,7 +36,7 @@ use super::policy::{Admitted, Policy, Refusal};
 pub use guard::{guard_cgroup, inherited_sockets};
 pub use module::ModuleDevice;
 pub use privileges::{drop_privileges, forbid_new_privileges};
-pub use programs::{Members, Programs};
+pub use programs::Programs;
 pub use relay::{Relay, RelayPorts};
 pub use seccomp::forbid_clear_tcp;
 pub use upgrade::{Upgrade, is_upgraded, upgrade_cgroup, upgrade_is_available};
@@ -246,8 +246,8 @@ impl Agent {
         let policy = self.policy();
         let work = async {
             let (handshake, judge) = policy.handshake(asker.side, asker.carrier, asker.peer)?;
-            // Relayed records are ours: what follows the handshake may be taken along.
-            let exact = asker.carrier != Carrier::Relay;
+            // Where records are ours, what follows the handshake may be taken along.
+            let exact = asker.carrier == Carrier::Module;
             let established = shake_hands(wire, handshake, exact).await?;
             // Its file may be slow, and long lists in memory are not to be many.
             let _judging = self

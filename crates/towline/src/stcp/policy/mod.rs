@@ -123,8 +123,6 @@ enum Source {
 struct Rule<Config> {
     /// The records are the module's: counted there, and nobody to take a ticket.
     module: Config,
-    /// The kernel's, and nobody counts.
-    preload: Config,
     /// Ours.
     relay: Config,
     /// The server's name, where it is not its address.
@@ -147,7 +145,6 @@ impl<Config> Rule<Config> {
         kernel.resumption = Resumption::Disabled;
         Ok(Self {
             module: make(Records::Counted, &kernel)?,
-            preload: make(Records::Uncounted, &kernel)?,
             relay: make(Records::Counted, &relay)?,
             name,
             belief: belief.clone(),
@@ -157,8 +154,7 @@ impl<Config> Rule<Config> {
     fn config(&self, carrier: Carrier) -> &Config {
         match carrier {
             Carrier::Module => &self.module,
-            Carrier::Preload => &self.preload,
-            Carrier::Relay => &self.relay,
+            Carrier::Preload | Carrier::Relay => &self.relay,
         }
     }
 }

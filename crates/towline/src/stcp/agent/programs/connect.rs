@@ -3,8 +3,7 @@
 //! A socket that blocks is connected when the handshake is finished, and the program sees why if it
 //! is not. An event loop must not be held up: one that does not block is connected to us at once,
 //! and what cannot be connected or secured is reset. Loopback cannot be reached from other addresses
-//! of ours, so a program whose socket is bound to one gets another socket in its place. So does one
-//! whose records the kernel makes (`keyed`); it waits in any case.
+//! of ours, so a program whose socket is bound to one gets another socket in its place.
 
 use std::io;
 use std::net::SocketAddr;
@@ -64,11 +63,7 @@ impl Programs {
             }
             Place::Own | Place::Loopback => dial_here(from, to).await?,
         };
-        let asker = self.asker(request, Side::Client, to);
-        if let (None, Some(held)) = (&near, &self.held) {
-            let keyed = self.connect_keyed(held, &socket, from, to, &asker).await?;
-            return Ok((AgentStatus::Done, Some(keyed)));
-        }
+        let asker = Self::asker(request, Side::Client, to);
         let instead = match is_elsewhere {
             true => Some(confined(socket.domain()?)?),
             false => None,
@@ -142,7 +137,7 @@ impl Programs {
     }
 
     /// Connects a program's `socket` to a connection that is secured, by way of this process.
-    pub(super) async fn relay(
+    async fn relay(
         self: &Arc<Self>,
         socket: &Socket,
         (secure, established): (TcpStream, Established),

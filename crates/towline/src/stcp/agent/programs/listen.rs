@@ -2,9 +2,9 @@
 //!
 //! The agent listens in its place, at the address that the program's socket is bound to, and makes
 //! the handshakes side by side. What the program gets is one end of a channel: each message is a
-//! connection whose handshake is finished. The channel's name says which address it stands for, so
-//! that the shim needs to remember nothing. Where the kernel makes the records it is the connection
-//! itself, with its keys, else one to this process. When the last process closes its end, the listening ends.
+//! connection to this process, in the place of one whose handshake is finished. The channel's name
+//! says which address it stands for, so that the shim needs to remember nothing. When the last process
+//! closes its end, the listening ends.
 
 use std::ffi::OsStr;
 use std::io;
@@ -12,14 +12,13 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use towline_wire::{AgentAnswer, AgentRequest, AgentStatus, Side, listening_name};
 
 use super::super::handshake::registered;
@@ -27,11 +26,7 @@ use super::super::places::{canonical, stays_here};
 use super::super::preload::send_answer;
 use super::super::relay::{Relaying, carry, reset};
 use super::super::{Asker, Complaint, Failure};
-use super::finish::unsent;
-use super::held::{Held, Way};
 use super::join::{bound_to, join};
-use super::keyed::{Keyed, inherit};
-use super::open::inode;
 use super::{LOOPBACK, Named, Names, Programs, confined, random};
 
 /// Cap: connections that a program has not accepted, besides a few in the channel. One more is reset.
@@ -40,20 +35,9 @@ pub(super) const MAX_UNTAKEN: usize = 128;
 /// Connections whose handshake has not begun.
 const BACKLOG: i32 = 4096;
 
-/// What Linux counts for a message of a Unix socket, at least.
-const LEAST_OF_A_MESSAGE: u64 = 512;
-
 /// A listening socket of a program, our side of it.
-pub(super) struct Listening {
+struct Listening {
     channel: AsyncFd<Socket>,
-    /// The number of the program's end.
-    inode: u64,
-    /// Held while a message is sent.
-    turn: Mutex<()>,
-    /// Messages.
-    sent: AtomicU64,
-    /// The program has closed its end.
-    is_closed: AtomicBool,
     untaken: Semaphore,
     /// Of the program's accepted sockets.
     domain: Domain,
@@ -66,7 +50,7 @@ impl Programs {
         request: &AgentRequest,
         socket: &Socket,
     ) -> io::Result<OwnedFd> {
-        let listener = listen_in_place_of(socket, self.held.is_some())?;
+        let listener = listen_in_place_of(socket)?;
         let address = bound_to(&listener)?;
         let (theirs, ours) = Socket::pair(Domain::UNIX, Type::SEQPACKET, None)?;
         let name = listening_name(random()?, address);
@@ -76,17 +60,10 @@ impl Programs {
         ours.set_nonblocking(true)?;
         let listening = Arc::new(Listening {
             channel: registered(ours)?,
-            inode: inode(&theirs)?,
-            turn: Mutex::default(),
-            sent: AtomicU64::new(0),
-            is_closed: AtomicBool::new(false),
             untaken: Semaphore::new(MAX_UNTAKEN),
             domain: socket.domain()?,
-            asker: self.asker(request, Side::Server, address),
+            asker: Self::asker(request, Side::Server, address),
         });
-        if let Some(held) = &self.held {
-            held.on_channel(listening.inode);
-        }
         listener.set_nonblocking(true)?;
         let listener = TcpListener::from_std(listener.into())?;
         tokio::spawn(Arc::clone(self).serve_listening(listener, listening));
@@ -98,12 +75,7 @@ impl Programs {
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
-                () = listening.closed() => {
-                    if let Some(held) = &self.held {
-                        held.on_channel_closed(listening.inode);
-                    }
-                    return;
-                }
+                () = listening.closed() => return,
             };
             match accepted {
                 Ok((stream, from)) => {
@@ -123,12 +95,7 @@ impl Programs {
     }
 
     /// A peer wants to reach the program: its handshake first.
-    async fn admit(
-        self: &Arc<Self>,
-        stream: TcpStream,
-        from: SocketAddr,
-        listening: &Arc<Listening>,
-    ) {
+    async fn admit(self: &Arc<Self>, stream: TcpStream, from: SocketAddr, listening: &Listening) {
         let asker = Asker {
             peer: canonical(from),
             ..listening.asker
@@ -143,7 +110,7 @@ impl Programs {
         stream: TcpStream,
         from: SocketAddr,
         asker: &Asker,
-        listening: &Arc<Listening>,
+        listening: &Listening,
     ) -> Result<(), Failure> {
         let real = Names {
             local: stream.local_addr()?,
@@ -160,21 +127,8 @@ impl Programs {
                 }
             };
         }
-        let (stream, established) = match &self.held {
-            None => {
-                let established = self.agent.secure(&stream, asker).await;
-                (stream, established)
-            }
-            Some(held) => match self.keyed(stream, asker).await? {
-                Keyed::Here(stream, established) => (stream, Ok(*established)),
-                Keyed::Kernel(keyed) => {
-                    let given = self.give_keyed(held, &keyed, real, listening).await;
-                    return given.inspect_err(|_| reset(&keyed));
-                }
-            },
-        };
         let secured = async {
-            let established = established?;
+            let established = self.agent.secure(&stream, asker).await?;
             let place = self.agent.place_from_outside()?;
             let (ours, named) = self.give_joined(real, listening).await?;
             Ok((established, ours, (named, place)))
@@ -225,28 +179,11 @@ impl Programs {
         listening.deliver(&near, real).await?;
         Ok((ours, named))
     }
-
-    /// Gives the program a connection whose records the kernel makes.
-    async fn give_keyed(
-        &self,
-        held: &Held,
-        keyed: &Socket,
-        real: Names,
-        listening: &Arc<Listening>,
-    ) -> Result<(), Failure> {
-        let place = self.agent.place_from_outside()?;
-        // Before the program can close it.
-        let (copy, number) = (keyed.try_clone()?, inode(keyed)?);
-        let message = listening.deliver(keyed, real).await?;
-        let way = Way::Channel(Arc::downgrade(listening), message);
-        held.keep(copy, number, way, Some(place));
-        Ok(())
-    }
 }
 
 impl Listening {
-    /// Gives the program a connection, as the message with the number that it returns.
-    async fn deliver(&self, socket: &impl AsFd, names: Names) -> io::Result<u64> {
+    /// Gives the program a connection.
+    async fn deliver(&self, socket: &impl AsFd, names: Names) -> io::Result<()> {
         let Ok(_place) = self.untaken.try_acquire() else {
             return Err(io::Error::other(
                 "the program does not accept its connections",
@@ -257,17 +194,7 @@ impl Listening {
             local: names.local,
             peer: names.peer,
         };
-        // One after the other, so that they are numbered as they arrive.
-        let _turn = self.turn.lock().await;
-        send_answer(&self.channel, &answer, Some(socket.as_fd())).await?;
-        Ok(self.sent.fetch_add(1, Ordering::Relaxed) + 1)
-    }
-
-    /// Whether the message with this number has left the channel. It may say no for a while after.
-    pub(super) fn is_taken(&self, number: u64) -> bool {
-        let waiting = unsent(self.channel.get_ref()).div_ceil(LEAST_OF_A_MESSAGE);
-        let is_closed = self.is_closed.load(Ordering::Relaxed);
-        is_closed || number + waiting <= self.sent.load(Ordering::Relaxed)
+        send_answer(&self.channel, &answer, Some(socket.as_fd())).await
     }
 
     /// Until the program has closed.
@@ -278,20 +205,16 @@ impl Listening {
                 std::io::Read::read(&mut &*channel, &mut ignored)
             });
             if let Ok(0) | Err(_) = received.await {
-                self.is_closed.store(true, Ordering::Relaxed);
                 return;
             }
         }
     }
 }
 
-/// A socket that listens where the program's is bound, with its options if `alike`.
-fn listen_in_place_of(bound: &Socket, alike: bool) -> io::Result<Socket> {
+/// A socket that listens where the program's is bound.
+fn listen_in_place_of(bound: &Socket) -> io::Result<Socket> {
     let domain = bound.domain()?;
     let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
-    if alike {
-        inherit(bound, &socket);
-    }
     if domain == Domain::IPV6 {
         socket.set_only_v6(bound.only_v6()?)?;
     }

@@ -4,19 +4,13 @@
 //! Unix socket. What is handed out is bound to loopback's device, so whoever goes past the shim gets
 //! nowhere with it. `connect()` is answered with a connection to this
 //! process, and the bytes are relayed over TLS as the redirect's relay does; `listen()` with the
-//! end of a channel on which finished connections arrive (`listen`). Where the kernel makes the
-//! records, the program gets the real connection instead, once it has its keys (`keyed`), and this
-//! process ends it in order (`held`). Without this process no call succeeds. What stays on the machine
-//! stays in clear (`places`).
+//! end of a channel on which finished connections arrive (`listen`). Without this process no call
+//! succeeds. What stays on the machine stays in clear (`places`).
 
 mod connect;
-mod finish;
-mod held;
 mod join;
-mod keyed;
 mod listen;
 mod moved;
-mod open;
 mod strangers;
 
 #[cfg(test)]
@@ -32,20 +26,15 @@ use std::time::Duration;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::timeout;
 use towline_wire::{AgentAnswer, AgentRequest, AgentStatus, Carrier, Operation, Side};
 
-use held::Held;
-pub use held::Members;
 use moved::Addresses;
-use open::inode;
 use strangers::Strangers;
 
 use super::places::kernel_tells;
 use super::preload::{PreloadListener, receive_request, send_answer};
 use super::{Agent, Asker, Complaint, Failure};
 use crate::io::random_seed;
-use crate::stcp::ktls;
 
 /// The shim asks at once; whoever does not is somebody else.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -66,8 +55,6 @@ pub struct Programs {
     probe: SocketAddr,
     strangers: Strangers,
     addresses: Addresses,
-    /// Where the kernel makes the records.
-    held: Option<Arc<Held>>,
     /// The real addresses of relayed connections, by those that the programs' sockets have.
     names: Mutex<HashMap<Names, Names>>,
 }
@@ -81,16 +68,11 @@ struct Names {
 
 impl Programs {
     /// Listens for the shim. `probe` is a destination at which nobody is: whoever connects to it is
-    /// answered with its port as a decimal line. With `members` the kernel makes the records, without
-    /// this process, which relays. Within a tokio runtime.
+    /// answered with its port as a decimal line. Within a tokio runtime.
     ///
     /// # Errors
     /// What the system said.
-    pub fn open(
-        agent: Arc<Agent>,
-        probe: SocketAddr,
-        members: Option<Members>,
-    ) -> io::Result<Self> {
+    pub fn open(agent: Arc<Agent>, probe: SocketAddr) -> io::Result<Self> {
         if !kernel_tells()? {
             tracing::warn!(
                 "this kernel does not tell which connections stay on this machine (sock_diag; as root: \
@@ -108,32 +90,23 @@ impl Programs {
             probe,
             strangers,
             addresses: Addresses::new(),
-            held: members.map(|members| Arc::new(Held::new(members))),
             names: Mutex::default(),
         })
     }
 
-    /// What the shim has to find in `TOWLINE_STCP_AGENT`: the token as 16 hexadecimal digits, `k` where
-    /// the kernel makes the records and `r` where they are relayed, then the abstract name of the socket.
+    /// What the shim has to find in `TOWLINE_STCP_AGENT`: the token as 16 hexadecimal digits, then the
+    /// abstract name of the socket.
     pub fn environment(&self) -> String {
-        let tier = if self.held.is_some() { 'k' } else { 'r' };
-        format!("{:016x}{tier}{}", self.token, self.name)
+        format!("{:016x}{}", self.token, self.name)
     }
 
     /// Answers the programs, for ever.
     pub async fn serve(self: Arc<Self>) {
-        let end_closed = async {
-            match &self.held {
-                Some(held) => self.end_closed(held).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::join!(self.serve_clients(), end_closed, self.addresses.watch());
+        tokio::join!(self.serve_clients(), self.addresses.watch());
     }
 
     /// Waits until what programs that have ended wrote last has left.
     pub async fn drain(&self) {
-        self.end_all_held();
         self.agent.drain().await;
     }
 
@@ -175,10 +148,6 @@ impl Programs {
         let Some((request, socket)) = receive_request(client).await? else {
             return Ok(());
         };
-        if request.operation == Operation::Closed {
-            self.held.iter().for_each(|held| held.hint());
-            return Ok(());
-        }
         let answering = self.answer(&request, socket);
         let answered = match request.operation {
             // A program that waits no longer, or has ended, must not hold up anything.
@@ -192,13 +161,7 @@ impl Programs {
             Ok(answered) => answered,
             Err(why) => (status(AgentStatus::Failed(why.errno())), None),
         };
-        let sent = send_answer(client, &answer, descriptor.as_ref().map(AsFd::as_fd)).await;
-        if let (Some(held), Some(descriptor)) = (&self.held, &descriptor) {
-            // When it closes, it has it.
-            let _ = timeout(REQUEST_TIMEOUT, receive_request(client)).await;
-            held.on_arrived(inode(descriptor)?);
-        }
-        sent
+        send_answer(client, &answer, descriptor.as_ref().map(AsFd::as_fd)).await
     }
 
     async fn answer(
@@ -207,11 +170,7 @@ impl Programs {
         socket: Option<Socket>,
     ) -> Result<(AgentAnswer, Option<OwnedFd>), Failure> {
         let done = status(AgentStatus::Done);
-        let is_fit = |socket: &Socket| match request.operation {
-            Operation::Shutdown => ktls::is_attached(socket.as_fd()),
-            _ => is_tcp(socket),
-        };
-        if socket.as_ref().is_some_and(|socket| !is_fit(socket)) {
+        if socket.as_ref().is_some_and(|socket| !is_tcp(socket)) {
             return Err(errno(libc::EINVAL));
         }
         Ok(match (request.operation, socket) {
@@ -242,22 +201,14 @@ impl Programs {
                 };
                 (answer, None)
             }
-            (Operation::Shutdown, Some(socket)) => {
-                let held = self.held.as_ref().ok_or_else(|| errno(libc::EINVAL))?;
-                self.shut_down(held, socket).await.map_err(Failure::Call)?;
-                (done, None)
-            }
             _ => return Err(errno(libc::EINVAL)),
         })
     }
 
-    fn asker(&self, request: &AgentRequest, side: Side, peer: SocketAddr) -> Asker {
+    fn asker(request: &AgentRequest, side: Side, peer: SocketAddr) -> Asker {
         Asker {
             side,
-            carrier: match self.held {
-                Some(_) => Carrier::Preload,
-                None => Carrier::Relay,
-            },
+            carrier: Carrier::Preload,
             peer,
             pid: request.pid,
             uid: request.uid,
