@@ -1,5 +1,5 @@
 # Every target is one `cargo xtask` command; `cargo xtask help` lists them with their arguments.
-.PHONY: help run test check setup-system interop sim planted kmod-test fuzz bench-quic bench-stcp bench-neighbour bench-paths bench-seed bench-compare counts flood
+.PHONY: help run test check setup-system install interop sim planted kmod-test fuzz bench-quic bench-stcp bench-neighbour bench-paths bench-seed bench-compare counts flood
 
 help:
 	@echo "make run            the demonstration: 1 GiB of real files between two processes, every hash checked"
@@ -7,6 +7,7 @@ help:
 	@echo "make check          fmt, clippy, layers, docs, deny, caps table, citations, aarch64"
 	@echo "make citations      every MUST of the RFCs: its code, its test, or the issue that will meet it"
 	@echo "make setup-system   prints, then installs, the system packages the tests can use"
+	@echo "make install [PREFIX=/usr/local] [DESTDIR=]   builds and installs program, preload shim and systemd units"
 	@echo "make interop        the whole interop table"
 	@echo "make sim [SEEDS=N] [SEED=x]   the random swarm: N seeds (20000), or one seed again"
 	@echo "make planted [ARGS=name]  known bugs are put into a copy of the tree; the tests must find each"
@@ -23,6 +24,7 @@ help:
 
 SEEDS ?= 20000
 TIME ?= 600
+PREFIX ?= /usr/local
 
 run:
 	@cargo xtask run
@@ -39,6 +41,9 @@ citations:
 
 setup-system:
 	@cargo xtask setup-system
+
+install:
+	@cargo xtask install --prefix "$(PREFIX)" --destdir "$(DESTDIR)"
 
 interop:
 	@cargo xtask interop $(ARGS)

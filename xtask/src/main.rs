@@ -23,6 +23,7 @@ mod deny;
 mod exec;
 mod flame;
 mod fuzz;
+mod install;
 mod kmod;
 mod layers;
 mod planted;
@@ -48,6 +49,8 @@ cargo xtask COMMAND
                  docs/citations.md (also part of check)
   deny           licences, bans and sources of all dependencies (also part of check)
   setup-system   prints, then installs, the system packages the tests can use
+  install [--prefix P] [--destdir D]   builds and installs program, preload shim and units
+  installed      installs into a folder and asks what is there (also part of test)
   interop [ARG…] the whole interop table (ARGs go to the runner)
   sim [ARG…]     the random swarm (ARGs go to it, for example --seeds 20000)
   planted [NAME…] known bugs are put into a copy of the tree; the tests must find each
@@ -81,6 +84,8 @@ fn main() -> ExitCode {
         "citations" => citations::citations(rest),
         "deny" => deny::deny(),
         "setup-system" => setup::setup_system(rest),
+        "install" => install::install(rest),
+        "installed" => install::installed(&mut report::Skips::default()).map(drop),
         "interop" => suites::interop(rest),
         "sim" => suites::sim(rest),
         "planted" => planted::planted(rest),

@@ -30,6 +30,7 @@ pub(crate) fn test() -> Outcome {
         )
     });
     report.step("capture", crate::capture::capture);
+    report.step("install", crate::install::installed);
     report.step("kernel module", crate::kmod::suite);
     downloads.finish();
     report.step("interop drivers' own tests", |skips| {

@@ -120,24 +120,30 @@ pub(crate) fn can_change_sockets() -> Result<(), String> {
     upgrade_is_available().map_err(|error| format!("`socket()` cannot be changed: {error}"))
 }
 
-/// The preload shim: beside this program, or where packages put libraries.
+/// The preload shim: beside this program as cargo puts it, in `lib` beside its `bin` as `make install`
+/// does, or where packages put libraries.
 pub(crate) fn shim() -> Result<PathBuf, String> {
     const NAME: &str = "libtowline_preload.so";
     let beside = std::env::current_exe().ok();
     let beside = beside.as_deref().and_then(Path::parent);
     let folders = [
-        beside,
-        Some(Path::new("/usr/lib/towline")),
-        Some(Path::new("/usr/local/lib/towline")),
+        beside.map(Path::to_owned),
+        installed,
+        Some("/usr/lib/towline".into()),
+        Some("/usr/local/lib/towline".into()),
     ];
     folders
         .into_iter()
         .flatten()
-        .map(|folder| folder.join(NAME))
+        .map(|folder: PathBuf| folder.join(NAME))
         .find(|file| file.exists())
+    let installed = beside
+        .and_then(Path::parent)
+        .map(|prefix| prefix.join("lib/towline"));
         .ok_or_else(|| {
             format!(
-                "the preload shim {NAME} is neither beside this program nor in /usr/lib/towline"
+                "the preload shim {NAME} is neither beside this program nor in ../lib/towline nor in \
+                 /usr/lib/towline (cargo build -p towline-preload, or make install)"
             )
         })
 }
