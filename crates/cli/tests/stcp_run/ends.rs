@@ -52,7 +52,7 @@ fn a_killed_run_leaves_its_program_refused_and_says_how_to_clean_up() {
         .skip(1)
         .filter_map(|rest| rest.split_whitespace().next()?.parse().ok())
         .collect();
-    assert_eq!(doors.len(), 3, "{rules}");
+    assert_eq!(doors.len(), 5, "{rules}");
     for door in doors {
         let listen = format!("exec busybox nc -l -p {door}");
         let nobody = [
@@ -68,7 +68,8 @@ fn a_killed_run_leaves_its_program_refused_and_says_how_to_clean_up() {
     assert!(!said(&net).contains(MARKER), "{}", said(&net));
 
     let commands = net.left_over(&net.client, killed);
-    assert_eq!(commands.len(), 2, "{commands:?}");
+    // The programs, the table, and the way back in IPv4 and IPv6.
+    assert_eq!(commands.len(), 4, "{commands:?}");
     clean_up(&net, &commands);
     assert_eq!(net.left_over(&net.client, killed), Vec::<String>::new());
 }
@@ -192,7 +193,9 @@ fn what_a_killed_run_with_the_same_number_left_is_replaced() {
     let left = format!("{}/towline-stcp-$$", cgroups().display());
     let script = format!(
         "mkdir -p {left}/below; nft add table inet towline-stcp-$$; \
-         nft add chain inet towline-stcp-$$ old; exec \"$@\""
+         nft add chain inet towline-stcp-$$ old; number=$((0x5c400000 | $$)); \
+         ip rule add pref 7 fwmark $number lookup $number; \
+         ip route add local 192.0.2.9 dev lo table $number; exec \"$@\""
     );
     let towline = env!("CARGO_BIN_EXE_towline");
     let wanted = ["stcp", "run", "--tier", "relay", "nft", "list", "ruleset"];
@@ -201,6 +204,8 @@ fn what_a_killed_run_with_the_same_number_left_is_replaced() {
     let ended = ended.expect(0, &["chain guard_out"]);
     assert!(!ended.stdout.contains("chain old"), "{ended:?}");
     assert_eq!(net.tables(&net.client), "");
+    let rules = run(net.program(&net.client, ["ip", "rule", "show"]));
+    assert!(!rules.stdout.contains("fwmark"), "{rules:?}");
 }
 
 #[test]

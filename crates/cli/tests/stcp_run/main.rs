@@ -11,6 +11,7 @@ mod chaos;
 mod common;
 mod ends;
 mod net;
+mod peers;
 mod policy;
 mod preload;
 mod signals;

@@ -143,7 +143,11 @@ impl Net {
         let status = self.run_in(host, ["stcp", "status", "--json"]);
         let left = status.record("towline.stcp.status/1")["left_over"].clone();
         let mut left: Vec<String> = serde_json::from_value(left).unwrap();
-        left.retain(|command| command.contains(&format!("towline-stcp-{pid}")));
+        let names = [
+            format!("towline-stcp-{pid}"),
+            format!("lookup {}", 0x5c40_0000 | pid),
+        ];
+        left.retain(|command| names.iter().any(|name| command.contains(name)));
         left
     }
 
@@ -277,7 +281,7 @@ pub(crate) fn which(program: &str) -> Option<PathBuf> {
         .find(|file| file.exists())
 }
 
-fn skipped<T>(why: &str) -> Option<T> {
+pub(crate) fn skipped<T>(why: &str) -> Option<T> {
     // The print macros would be captured.
     let _ = writeln!(std::io::stderr(), "SKIPPED stcp run: {why}");
     None

@@ -35,15 +35,20 @@ pub(crate) fn installed(net: &Net) -> PathBuf {
     towline
 }
 
-fn run_by(net: &Net, host: &str, before: &[&str], command: &[&str]) -> Command {
-    let towline = installed(net);
-    let run = ["stcp", "run", "--tier", "user-relay", "--"];
-    let words = before.iter().copied().chain(towline.to_str());
-    net.program(host, words.chain(run).chain(command.iter().copied()))
-}
-
 /// By the agent, as a user without rights.
 fn by_user(net: &Net, host: &str, command: &[&str]) -> Command {
+    let towline = installed(net);
+    let run = ["stcp", "run", "--tier", "user-relay", "--"];
+    let words = towline.to_str().into_iter().chain(run);
+    as_user(net, host, words.chain(command.iter().copied()))
+}
+
+/// A program of a user without rights, to whom the host's home is given.
+pub(crate) fn as_user<'a>(
+    net: &Net,
+    host: &str,
+    words: impl IntoIterator<Item = &'a str>,
+) -> Command {
     let home = net.home(host);
     std::fs::create_dir_all(&home).unwrap();
     for entry in std::fs::read_dir(&home).unwrap() {
@@ -52,8 +57,9 @@ fn by_user(net: &Net, host: &str, command: &[&str]) -> Command {
     give(&home);
     let user = format!("--reuid={USER}");
     let group = format!("--regid={USER}");
-    let before = ["setpriv", &user, &group, "--clear-groups"];
-    run_by(net, host, &before, command)
+    let mut command = net.program(host, ["setpriv", &user, &group, "--clear-groups"]);
+    command.args(words);
+    command
 }
 
 /// The same, of a program that takes no notice of SIGTERM.
@@ -62,13 +68,16 @@ fn by_user_unmoved(net: &Net, host: &str, command: &[&str]) -> Command {
     by_user(net, host, &[&shell, command].concat())
 }
 
-fn give(path: &Path) {
+pub(crate) fn give(path: &Path) {
     chown(path, Some(USER), Some(USER)).unwrap();
 }
 
 /// By the agent, as root.
 fn by_root(net: &Net, host: &str, command: &[&str]) -> Command {
-    run_by(net, host, &[], command)
+    let towline = installed(net);
+    let run = ["stcp", "run", "--tier", "user-relay", "--"];
+    let words = towline.to_str().into_iter().chain(run);
+    net.program(host, words.chain(command.iter().copied()))
 }
 
 #[test]

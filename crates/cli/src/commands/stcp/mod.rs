@@ -10,6 +10,7 @@ mod place;
 mod program;
 mod proxy;
 mod redirect;
+mod routes;
 mod run;
 mod signals;
 mod status;

@@ -6,7 +6,13 @@
 //!
 //! `zone` has connection tracking remember programs' connections apart from all others: the relay's
 //! own, to the same place and by chance from the same port, would else be taken for one of those
-//! and redirected back to it.
+//! and redirected back to it. The relay's to programs are apart as well: they have the addresses that
+//! the peers' own have.
+//!
+//! `back` marks what programs answer to those, so that it is routed to the relay (`routes`). A new
+//! connection to an address where the relay has lately reached a program is redirected even if no
+//! socket of the cgroup's is found for it: a program's end that waits for its time to pass (TIME_WAIT)
+//! is of no cgroup, and would keep the peer from using its port again.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -15,14 +21,17 @@ use std::process::{Command, Stdio};
 use towline::stcp::agent::RelayPorts;
 
 use super::cgroup::{self, Cgroup, PREFIX};
+use super::routes::{self, Routes};
 
-/// The zone of programs' connections; any that nobody else uses.
+/// The zones of programs' connections, and of the relay's to programs; any that nobody else uses.
 const ZONE: u16 = 0x5c7c;
+const RELAYS_ZONE: u16 = 0x5c7d;
 
-/// A table that is in force.
+/// A table that is in force, and the way back.
 #[derive(Debug)]
 pub(crate) struct Redirect {
     table: String,
+    routes: Routes,
 }
 
 impl Redirect {
@@ -34,21 +43,30 @@ impl Redirect {
     ) -> Result<Self, String> {
         let table = format!("{PREFIX}{}", std::process::id());
         let rules = rules(&table, cgroup.nft_path(), ports, probe);
+        let routes = Routes::install()?;
         // A killed run may have had the same number.
-        nft(&["-f", "-"], &format!("{}{rules}", without(&table)))?;
-        Ok(Self { table })
+        match nft(&["-f", "-"], &format!("{}{rules}", without(&table))) {
+            Ok(_) => Ok(Self { table, routes }),
+            Err(why) => {
+                let _ = routes.remove();
+                Err(why)
+            }
+        }
     }
 
-    /// Whether it is still there: others may flush all tables. An error says nothing of it.
+    /// Whether all of it is still there: others may flush all tables. An error says nothing of it.
     pub(crate) fn is_there(&self) -> Result<bool, String> {
         let table = format!("table inet {}", self.table);
         let tables = nft(&["list", "tables"], "")?;
-        Ok(tables.lines().any(|line| line.trim() == table))
+        let has_table = tables.lines().any(|line| line.trim() == table);
+        Ok(has_table && self.routes.are_there()?)
     }
 
     /// Removes it, if it is there.
     pub(crate) fn remove(self) -> Result<(), String> {
-        nft(&["-f", "-"], &without(&self.table)).map(drop)
+        let removed = self.routes.remove();
+        nft(&["-f", "-"], &without(&self.table))?;
+        removed
     }
 }
 
@@ -58,13 +76,26 @@ fn without(table: &str) -> String {
 }
 
 fn rules(table: &str, cgroup: &str, ports: RelayPorts, probe: SocketAddr) -> String {
-    let RelayPorts { inner, outer } = ports;
+    let RelayPorts { inner, outer, mark } = ports;
     let ours = format!("meta l4proto tcp socket cgroupv2 level 1 \"{cgroup}\"");
+    let relays = format!("meta mark {mark} meta l4proto tcp");
+    let from_outside = "iifname != \"lo\" fib daddr type local";
     format!(
         "table inet {table} {{
+  set reached4 {{ type ipv4_addr . inet_service; flags dynamic,timeout; timeout 2m; size 65535; }}
+  set reached6 {{ type ipv6_addr . inet_service; flags dynamic,timeout; timeout 2m; size 65535; }}
   chain zone {{
     type filter hook output priority -300; policy accept;
+    {relays} ct original zone set {RELAYS_ZONE} accept
     {ours} fib daddr type != local ct original zone set {ZONE}
+  }}
+  chain back {{
+    type route hook output priority -150; policy accept;
+    {relays} tcp flags & (syn | fin | rst) != 0 update @reached4 {{ ip daddr . tcp dport }}
+    {relays} tcp flags & (syn | fin | rst) != 0 update @reached6 {{ ip6 daddr . tcp dport }}
+    {relays} ct mark set {mark}
+    {relays} tcp flags syn meta mark set 0
+    ct direction reply ct mark {mark} meta mark set {mark}
   }}
   chain out {{
     type nat hook output priority -100; policy accept;
@@ -74,11 +105,13 @@ fn rules(table: &str, cgroup: &str, ports: RelayPorts, probe: SocketAddr) -> Str
   }}
   chain in {{
     type nat hook prerouting priority -100; policy accept;
-    iifname != \"lo\" fib daddr type local {ours} redirect to :{outer}
+    {from_outside} {ours} redirect to :{outer}
+    {from_outside} ip daddr . tcp dport @reached4 redirect to :{outer}
+    {from_outside} ip6 daddr . tcp dport @reached6 redirect to :{outer}
   }}
   chain guard_out {{
     type filter hook output priority 0; policy accept;
-    {ours} fib daddr type != local reject with tcp reset
+    meta mark != {mark} {ours} fib daddr type != local reject with tcp reset
   }}
   chain guard_in {{
     type filter hook input priority 0; policy accept;
@@ -120,9 +153,10 @@ fn nft(arguments: &[&str], input: &str) -> Result<String, String> {
     Err(format!("nft: {}", said.lines().next().unwrap_or("failed")))
 }
 
-/// Whether nft can be used here.
+/// Whether nft can be used here, and ip.
 pub(crate) fn is_available() -> Result<(), String> {
-    nft(&["list", "tables"], "").map(drop)
+    nft(&["list", "tables"], "")?;
+    routes::is_available()
 }
 
 /// Tables of runs whose process is gone.
@@ -147,6 +181,7 @@ mod tests {
         let ports = RelayPorts {
             inner: 1001,
             outer: 1002,
+            mark: 1003,
         };
         let probe = "127.0.0.1:7".parse().unwrap();
         let rules = super::rules("t", "unified/x", ports, probe);

@@ -24,6 +24,7 @@ use super::enter::refuse_inherited_sockets;
 use super::family::Family;
 use super::place::{Force, Place, cannot, probe_at, probe_for, redirect, reserve, upgrade};
 use super::program::past_shim;
+use super::routes::mark;
 use super::signals::{Signals, is_in_foreground, is_of_keys, is_programs_own};
 use super::status::{left_over_commands, warn_of_left_overs};
 use super::tiers::{Tier, TierStatus, can_change_sockets, module_protocol, shim};
@@ -148,7 +149,8 @@ impl RunArgs {
     ) -> Result<Exit, Failure> {
         raise_descriptor_limit();
         let agent = Agent::new(self.policy.load()?);
-        let relay = Relay::open().map_err(|error| cannot(format!("the relay's ports: {error}")))?;
+        let relay =
+            Relay::open(mark()).map_err(|error| cannot(format!("the relay's ports: {error}")))?;
         let ports = relay.ports();
         let (_reserved, probe) = reserve()?;
         // In a task of its own: whatever this function waits for, the relay goes on.
@@ -280,9 +282,15 @@ impl RunArgs {
             .enter(&self.command)
             .spawn()
             .map_err(|error| cannot(error.to_string()))?;
+        printer.note(format_args!(
+            "towline: tier {}; the program sees {}",
+            tier.name(),
+            tier.peers()
+        ));
         printer.record(&json!({
             "schema": "towline.stcp.run/1",
             "tier": tier.name(),
+            "peers": tier.peers(),
             "pid": child.id(),
         }));
         wait(child, signals, place, family, printer).await
@@ -353,8 +361,8 @@ async fn wait(
                 if !in_force {
                     return Err(Failure::new(
                         Exit::Other,
-                        "somebody removed the redirect (`nft flush ruleset`?): the program was ended; \
-                         the guard let no clear byte out",
+                        "somebody removed the redirect or its routes (`nft flush ruleset`, `ip rule flush`?): \
+                         the program was ended; the guard let no clear byte out",
                     ));
                 }
             }

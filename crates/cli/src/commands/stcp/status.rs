@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use towline::stcp::policy::Policy;
 
 use super::tiers::Tier;
-use super::{cgroup, redirect};
+use super::{cgroup, redirect, routes};
 use crate::commands::stcpd::{PolicyArgs, believes, describe_policy, keys};
 use crate::exit::{Exit, Failure};
 use crate::printer::Printer;
@@ -49,6 +49,7 @@ impl StatusArgs {
                 "           from Linux {}",
                 tier.kernel_floor()
             ));
+            printer.line(format_args!("           shows programs {}", tier.peers()));
             for refused in tier.refuses() {
                 printer.line(format_args!("           refuses {refused}"));
             }
@@ -79,6 +80,7 @@ impl StatusArgs {
                 "works": status.state.is_ok(),
                 "why_not": status.state.as_ref().err(),
                 "kernel_floor": status.tier.kernel_floor(),
+                "peers": status.tier.peers(),
                 "refuses": status.tier.refuses(),
             })).collect::<Vec<_>>(),
             "agent": agent,
@@ -105,7 +107,11 @@ pub(crate) fn left_over_commands() -> Vec<String> {
         .into_iter()
         .map(|pin| format!("rm -r {}", pin.display()));
     // Programs first, or they would go on without the rest.
-    cgroups.chain(tables).chain(pins).collect()
+    cgroups
+        .chain(tables)
+        .chain(routes::left_over())
+        .chain(pins)
+        .collect()
 }
 
 /// Names what is left over.

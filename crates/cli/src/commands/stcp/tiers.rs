@@ -62,6 +62,16 @@ impl Tier {
         }
     }
 
+    /// What a program sees as its peers, for the rules that it has about them.
+    pub(crate) fn peers(self) -> &'static str {
+        match self {
+            Self::Module | Self::Relay => "its peers' own addresses",
+            Self::UserRelay => {
+                "its peers' own addresses; loopback's, where a static child asks for those of a connection that it inherits"
+            }
+        }
+    }
+
     /// What it does not do.
     pub(crate) fn refuses(self) -> &'static [&'static str] {
         match self {
@@ -126,6 +136,9 @@ pub(crate) fn shim() -> Result<PathBuf, String> {
     const NAME: &str = "libtowline_preload.so";
     let beside = std::env::current_exe().ok();
     let beside = beside.as_deref().and_then(Path::parent);
+    let installed = beside
+        .and_then(Path::parent)
+        .map(|prefix| prefix.join("lib/towline"));
     let folders = [
         beside.map(Path::to_owned),
         installed,
@@ -137,9 +150,6 @@ pub(crate) fn shim() -> Result<PathBuf, String> {
         .flatten()
         .map(|folder: PathBuf| folder.join(NAME))
         .find(|file| file.exists())
-    let installed = beside
-        .and_then(Path::parent)
-        .map(|prefix| prefix.join("lib/towline"));
         .ok_or_else(|| {
             format!(
                 "the preload shim {NAME} is neither beside this program nor in ../lib/towline nor in \

@@ -159,6 +159,11 @@ enum Failure {
     Full,
     #[error("it was for {0}, which is another machine")]
     Elsewhere(SocketAddr),
+    #[error(
+        "the program would not see its peer's address {0}: a firewall rule rewrites what goes over loopback \
+         (`nft list ruleset`), or this kernel cannot tell (sock_diag; `modprobe tcp_diag`)"
+    )]
+    Disguised(SocketAddr),
 }
 
 impl From<SessionError> for Failure {
@@ -182,7 +187,9 @@ impl Failure {
             | Self::Refused(Refusal::Session(
                 SessionError::ClosedInHandshake | SessionError::Truncated,
             )) => libc::ECONNRESET,
-            Self::Refused(_) | Self::NotForTheKernel | Self::Elsewhere(_) => libc::EPROTO,
+            Self::Refused(_) | Self::NotForTheKernel | Self::Elsewhere(_) | Self::Disguised(_) => {
+                libc::EPROTO
+            }
         }
     }
 }

@@ -3,10 +3,12 @@
 //! Two doors. Programs' own connections arrive at the inner one, on loopback; the agent reads where
 //! they wanted to go (SO_ORIGINAL_DST), speaks TLS to that place and copies. Connections from other
 //! hosts to programs' ports arrive at the outer one; they get no further than the handshake unless
-//! it succeeds, and are then copied to the program over loopback. The redirect itself is the
-//! caller's. Without this process nobody listens at the doors, so connections are refused.
+//! it succeeds, and are then copied to the program over loopback, from the peer's own address
+//! (`transparent`). Redirect and routes are the caller's. Without this process nobody listens at the
+//! doors, so connections are refused.
 
 mod original;
+mod transparent;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -26,6 +28,7 @@ use super::super::stream::Stream;
 use super::handshake::Wire;
 use super::places::{self, Place};
 use super::{Agent, Asker, Complaint, Failure};
+use transparent::dial_as;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 4096;
@@ -42,15 +45,29 @@ const PRIVILEGED: std::ops::Range<u16> = 512..1024;
 pub struct Relay {
     inner: Door,
     outer: Door,
+    mark: u32,
 }
 
-/// The ports of the doors, to which connections are redirected.
+/// What the caller's rules go by: the ports of the doors, to which connections are redirected, and the
+/// mark of the relay's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RelayPorts {
     /// For programs' own connections, on loopback.
     pub inner: u16,
     /// For connections from other hosts.
     pub outer: u16,
+    /// On the relay's connections to programs, which come from their peers' addresses: answers have to
+    /// be routed back to this host.
+    pub mark: u32,
+}
+
+/// Through which door connections come.
+#[derive(Clone, Copy)]
+enum Way {
+    /// Programs' own; to `probe` nobody goes.
+    Out { probe: SocketAddr },
+    /// From other hosts to programs, reached with this mark.
+    In { mark: u32 },
 }
 
 #[derive(Debug)]
@@ -120,30 +137,33 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 impl Relay {
-    /// Opens both doors, at ports below 1024 where the system lets us. Within a tokio runtime.
+    /// Opens both doors, at ports below 1024 where the system lets us. What goes to programs bears
+    /// `mark`. Within a tokio runtime.
     ///
     /// # Errors
     /// What the system said.
-    pub fn open() -> io::Result<Self> {
-        Self::open_at(|| PRIVILEGED.rev()).or_else(|error| match error.kind() {
+    pub fn open(mark: u32) -> io::Result<Self> {
+        Self::open_at(|| PRIVILEGED.rev(), mark).or_else(|error| match error.kind() {
             // The port that IPv4 got may be taken in IPv6.
-            io::ErrorKind::PermissionDenied => Self::open_at(|| std::iter::repeat_n(0, 8)),
+            io::ErrorKind::PermissionDenied => Self::open_at(|| std::iter::repeat_n(0, 8), mark),
             _ => Err(error),
         })
     }
 
-    fn open_at<P: IntoIterator<Item = u16>>(ports: impl Fn() -> P) -> io::Result<Self> {
+    fn open_at<P: IntoIterator<Item = u16>>(ports: impl Fn() -> P, mark: u32) -> io::Result<Self> {
         Ok(Self {
+            mark,
             inner: Door::open(Ipv4Addr::LOCALHOST, Ipv6Addr::LOCALHOST, ports())?,
             outer: Door::open(Ipv4Addr::UNSPECIFIED, Ipv6Addr::UNSPECIFIED, ports())?,
         })
     }
 
-    /// Where to redirect connections to.
+    /// Where to redirect connections to, and what the relay's own bear.
     pub fn ports(&self) -> RelayPorts {
         RelayPorts {
             inner: self.inner.port,
             outer: self.outer.port,
+            mark: self.mark,
         }
     }
 }
@@ -154,8 +174,8 @@ impl Agent {
     /// which nobody is: whoever connects to it is answered with its port as a decimal line, which
     /// shows that the redirect works.
     pub async fn serve_relay(self: Arc<Self>, relay: Relay, probe: SocketAddr) {
-        let inner = Arc::clone(&self).serve_door(&relay.inner, Side::Client, Some(probe));
-        let outer = self.serve_door(&relay.outer, Side::Server, None);
+        let inner = Arc::clone(&self).serve_door(&relay.inner, Way::Out { probe });
+        let outer = self.serve_door(&relay.outer, Way::In { mark: relay.mark });
         tokio::join!(inner, outer);
     }
 
@@ -179,7 +199,7 @@ impl Agent {
         let _ = self.relayed.subscribe().wait_for(|count| *count == 0).await;
     }
 
-    async fn serve_door(self: Arc<Self>, door: &Door, side: Side, probe: Option<SocketAddr>) {
+    async fn serve_door(self: Arc<Self>, door: &Door, way: Way) {
         let mut complaint = Complaint::default();
         loop {
             let (stream, from) = match door.accept().await {
@@ -194,11 +214,9 @@ impl Agent {
                 }
             };
             let agent = Arc::clone(&self);
-            let relaying = (side == Side::Client).then(|| Relaying::new(&self));
+            let relaying = matches!(way, Way::Out { .. }).then(|| Relaying::new(&self));
             tokio::spawn(async move {
-                agent
-                    .relay_connection(stream, from, side, probe, relaying)
-                    .await;
+                agent.relay_connection(stream, from, way, relaying).await;
             });
         }
     }
@@ -208,8 +226,7 @@ impl Agent {
         &self,
         stream: TcpStream,
         from: SocketAddr,
-        side: Side,
-        probe: Option<SocketAddr>,
+        way: Way,
         relaying: Option<Relaying>,
     ) {
         let to = match original::destination(&stream) {
@@ -219,24 +236,28 @@ impl Agent {
                 return reset(&stream);
             }
         };
-        if probe == Some(to) {
-            let _ = stream.try_write(format!("{}\n", to.port()).as_bytes());
-            return;
-        }
+        let (side, peer) = match way {
+            Way::Out { probe } if probe == to => {
+                let _ = stream.try_write(format!("{}\n", to.port()).as_bytes());
+                return;
+            }
+            Way::Out { .. } => (Side::Client, to),
+            Way::In { .. } => (Side::Server, from),
+        };
         let asker = Asker {
             side,
             carrier: Carrier::Relay,
-            peer: match side {
-                Side::Client => to,
-                Side::Server => from,
-            },
+            peer,
             pid: 0,
             uid: 0,
         };
         let mut place = None;
-        let joined = match side {
-            Side::Client => self.join_client(anywhere(to), to, &asker).await,
-            Side::Server => self.join_server(&stream, to, &asker, &mut place).await,
+        let joined = match way {
+            Way::Out { .. } => self.join_client(anywhere(to), to, &asker).await,
+            Way::In { mark } => {
+                self.join_server(&stream, to, mark, &asker, &mut place)
+                    .await
+            }
         };
         let (other, established) = match joined {
             Ok(joined) => joined,
@@ -267,11 +288,12 @@ impl Agent {
     }
 
     /// A peer wants to reach a program here: its handshake first, then a place among those from
-    /// outside and the way to the program.
+    /// outside and the way to the program, from the peer's address.
     async fn join_server(
         &self,
         peer: &TcpStream,
         to: SocketAddr,
+        mark: u32,
         asker: &Asker,
         place: &mut Option<OwnedSemaphorePermit>,
     ) -> Result<(TcpStream, Established), Failure> {
@@ -281,7 +303,7 @@ impl Agent {
         }
         let established = self.secure(peer, asker).await?;
         *place = Some(self.place_from_outside()?);
-        Ok((dial(anywhere(to), to).await?, established))
+        Ok((dial_as(asker.peer, to, mark).await?, established))
     }
 
     pub(super) async fn secure(

@@ -1,0 +1,169 @@
+//! The way back of one run: what programs answer to their peers' addresses comes to the relay.
+//!
+//! The relay reaches a program from its peer's own address, so the answers are sent to another host.
+//! Rules of nftables (`redirect`) mark them, and here what is marked is routed to this one: a rule and a
+//! table of routes with the same number, which is the run's. Without them the guard lets no answer out.
+
+use std::fs;
+use std::process::Command;
+
+use super::cgroup::{self, PREFIX};
+
+/// Such numbers are this and the process's, which has 22 bits at most.
+const NUMBERS: u32 = 0x5c40_0000;
+const PROCESS: u32 = 0x003f_ffff;
+
+/// Before others' rules, of which some catch all.
+const PREFERENCE: &str = "1";
+
+/// The mark of this process's run.
+pub(crate) fn mark() -> u32 {
+    NUMBERS | std::process::id() & PROCESS
+}
+
+/// A rule and its table, that are in force for each family of addresses that loopback has.
+#[derive(Debug)]
+pub(crate) struct Routes {
+    families: Vec<&'static str>,
+}
+
+impl Routes {
+    /// Puts them in force, all or nothing.
+    pub(crate) fn install() -> Result<Self, String> {
+        let routes = Self {
+            families: families(),
+        };
+        // A killed run may have had the same number.
+        routes.take_away();
+        let number = mark().to_string();
+        for family in &routes.families {
+            let table = [family, "route", "add", "local", "default", "dev", "lo"];
+            let rule = [family, "rule", "add", "pref", PREFERENCE];
+            let done = ip(&[&table[..], &["table", &number]].concat())
+                .and_then(|_| ip(&[&rule[..], &["fwmark", &number, "lookup", &number]].concat()));
+            if let Err(why) = done {
+                routes.take_away();
+                return Err(why);
+            }
+        }
+        Ok(routes)
+    }
+
+    /// Whether they are still there. An error says nothing of it.
+    pub(crate) fn are_there(&self) -> Result<bool, String> {
+        for family in &self.families {
+            let has_rule = numbers(&ip(&[family, "rule", "show"])?).contains(&mark());
+            // A table without routes is none.
+            let table = mark().to_string();
+            let routes = ip(&[family, "route", "show", "table", &table]).unwrap_or_default();
+            if !has_rule || !routes.contains("local default dev lo") {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Removes them, if they are there.
+    pub(crate) fn remove(self) -> Result<(), String> {
+        self.take_away();
+        for family in &self.families {
+            if numbers(&ip(&[family, "rule", "show"])?).contains(&mark()) {
+                return Err(format!(
+                    "ip: the rule with fwmark {} cannot be removed",
+                    mark()
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn take_away(&self) {
+        for family in &self.families {
+            for command in removal(family, mark()) {
+                let words: Vec<_> = command.split(' ').collect();
+                // Most often they are not there.
+                let _ = ip(&words);
+            }
+        }
+    }
+}
+
+/// `ip`'s words for the families that loopback has addresses of.
+fn families() -> Vec<&'static str> {
+    let v6 = fs::read_to_string("/proc/net/if_inet6").unwrap_or_default();
+    let has_v6 = v6.lines().any(|line| line.ends_with(" lo"));
+    match has_v6 {
+        true => vec!["-4", "-6"],
+        false => vec!["-4"],
+    }
+}
+
+/// The numbers of runs, in what `ip rule show` says.
+fn numbers(rules: &str) -> Vec<u32> {
+    let number = |line: &str| {
+        let (_, rest) = line.split_once("fwmark 0x")?;
+        let (mark, rest) = rest.split_once(' ')?;
+        let mark = u32::from_str_radix(mark, 16).ok()?;
+        let table = rest.strip_prefix("lookup ")?.trim().parse::<u32>().ok()?;
+        (mark == table && mark & !PROCESS == NUMBERS).then_some(mark)
+    };
+    rules.lines().filter_map(number).collect()
+}
+
+fn removal(family: &str, number: u32) -> [String; 2] {
+    [
+        format!("{family} rule del fwmark {number} lookup {number}"),
+        format!("{family} route flush table {number}"),
+    ]
+}
+
+/// The commands that remove those of runs whose process is gone.
+pub(crate) fn left_over() -> Vec<String> {
+    let mut commands = Vec::new();
+    for family in ["-4", "-6"] {
+        let rules = ip(&[family, "rule", "show"]).unwrap_or_default();
+        for number in numbers(&rules) {
+            if cgroup::is_left_over(&format!("{PREFIX}{}", number & PROCESS)) {
+                let [rule, table] = removal(family, number);
+                commands.push(format!("ip {rule}; ip {table}"));
+            }
+        }
+    }
+    commands
+}
+
+/// Whether routes go by marks here.
+pub(crate) fn is_available() -> Result<(), String> {
+    ip(&["-4", "rule", "show"]).map(drop)
+}
+
+/// Runs ip; what it wrote, or what it complained of.
+fn ip(arguments: &[&str]) -> Result<String, String> {
+    let ended = Command::new("ip").args(arguments).output();
+    let ended = ended.map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => "ip is not installed (apt-get install iproute2)".to_owned(),
+        _ => format!("ip: {error}"),
+    })?;
+    if ended.status.success() {
+        return Ok(String::from_utf8_lossy(&ended.stdout).into_owned());
+    }
+    let said = String::from_utf8_lossy(&ended.stderr);
+    Err(format!("ip: {}", said.lines().next().unwrap_or("failed")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::numbers;
+
+    #[test]
+    fn only_runs_rules_are_found_among_others() {
+        let rules = "0:\tfrom all lookup local\n\
+            1:\tfrom all fwmark 0x5c4004d2 lookup 1547699410\n\
+            2:\tfrom all fwmark 0x5c4004d2 lookup 7\n\
+            100:\tfrom all fwmark 0x80000/0xff0000 lookup main\n\
+            101:\tfrom all fwmark 0x2a lookup 42\n\
+            32766:\tfrom all lookup main\n";
+        assert_eq!(numbers(rules), [0x5c40_04d2]);
+        assert_eq!(0x5c40_04d2, 1_547_699_410);
+    }
+}
