@@ -14,7 +14,7 @@ help:
 	@echo "make kmod-test [ARGS=--kernel=6.1] the kernel module in QEMU, with Debian's 6.12 or 6.1"
 	@echo "make fuzz [TIME=s] [TARGET=t] each fuzz target for s seconds (600)"
 	@echo "make bench-quic [ARGS=--quick] speed beside quinn, s2n-quic and quic-go; the machine must be idle"
-	@echo "make bench-stcp [ARGS=--quick] secure TCP beside plain TCP, rustls and stunnel; the machine must be idle"
+	@echo "make bench-stcp [ARGS=--quick] secure TCP beside plain TCP, rustls, OpenSSL and stunnel; the machine must be idle"
 	@echo "make bench-neighbour [ARGS=--seconds=20] Linux TCP beside Towline on one bottleneck; needs root"
 	@echo "make bench-paths [ARGS=--quick] outages and lost handshake packets beside quinn, in real time; needs root"
 	@echo "make bench-seed [ARGS=--quick] Freenet's published tables beside ours, into docs/benchmarks.md"

@@ -35,6 +35,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("busybox-static", "static programs under towline stcp run"),
     ("openssl", "secure TCP beside its s_client and s_server"),
     ("stunnel4", "the peer of the proxy in make bench-stcp"),
+    ("libssl-dev", "OpenSSL's own pair in make bench-stcp"),
+    ("pkg-config", "finds it"),
     ("valgrind", "counts instructions for make counts"),
     ("cmake", "aws-lc on targets without a prepared build"),
 ];

@@ -87,33 +87,43 @@ async fn run(cli: &Cli) -> Result<()> {
             if cli.hold {
                 return hold(connect, settings).await;
             }
-            let plan = Plan {
-                clients: usize::try_from(settings.connections)?,
-                payload: usize::try_from(settings.bytes)?,
-                duration: Duration::from_secs(settings.seconds),
-            };
-            let load = echo::load(connect, plan).await;
-            let times = &load.latencies;
-            let requests_per_s = times.count() as f64 / plan.duration.as_secs_f64();
-            // As `towline stcp echo-load` prints it.
-            println!(
-                "{}",
-                json!({
-                    "schema": "towline.stcp.echo-load/1",
-                    "requests": times.count(),
-                    "requests_per_s": requests_per_s,
-                    "mb_per_s": requests_per_s * 2.0 * settings.bytes as f64 / 1e6,
-                    "avg_ms": times.mean_ms(),
-                    "p50_ms": times.quantile_ms(0.5),
-                    "p95_ms": times.quantile_ms(0.95),
-                    "p99_ms": times.quantile_ms(0.99),
-                    "connect_errors": load.connect_errors,
-                    "errors": load.errors,
-                })
-            );
-            Ok(())
+            measure(connect, settings).await
         }
     }
+}
+
+/// The load, and its figures as `towline stcp echo-load` prints them.
+///
+/// # Errors
+/// The settings ask for what there is no memory for.
+pub async fn measure(
+    connect: impl Connect,
+    settings: &Settings,
+) -> std::result::Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let plan = Plan {
+        clients: usize::try_from(settings.connections)?,
+        payload: usize::try_from(settings.bytes)?,
+        duration: Duration::from_secs(settings.seconds),
+    };
+    let load = echo::load(connect, plan).await;
+    let times = &load.latencies;
+    let requests_per_s = times.count() as f64 / plan.duration.as_secs_f64();
+    println!(
+        "{}",
+        json!({
+            "schema": "towline.stcp.echo-load/1",
+            "requests": times.count(),
+            "requests_per_s": requests_per_s,
+            "mb_per_s": requests_per_s * 2.0 * settings.bytes as f64 / 1e6,
+            "avg_ms": times.mean_ms(),
+            "p50_ms": times.quantile_ms(0.5),
+            "p95_ms": times.quantile_ms(0.95),
+            "p99_ms": times.quantile_ms(0.99),
+            "connect_errors": load.connect_errors,
+            "errors": load.errors,
+        })
+    );
+    Ok(())
 }
 
 async fn hold(connect: impl Connect, settings: &Settings) -> Result<()> {

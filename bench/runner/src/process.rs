@@ -153,6 +153,19 @@ impl Process {
         Ok(self.reap()?.1)
     }
 
+    /// Ends a process by SIGTERM, and all that it started with it, and takes what they spent.
+    ///
+    /// # Errors
+    /// It took too long.
+    pub fn terminate(mut self, patience: Duration) -> Outcome<Usage> {
+        let id = i32::try_from(self.child.id()).map_err(|error| error.to_string())?;
+        // It may have ended by itself.
+        let _ = kill(Pid::from_raw(id), Signal::SIGTERM);
+        let deadline = Instant::now() + patience;
+        while self.next_line(deadline)?.is_some() {}
+        Ok(self.reap()?.1)
+    }
+
     /// Ends a process by SIGINT and takes what it had still to say; how it ends is its own business.
     ///
     /// # Errors

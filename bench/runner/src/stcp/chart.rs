@@ -17,9 +17,9 @@ pub(crate) fn draw(path: &Path, figures: &Figures) -> Outcome {
             value,
             text: format!("{value:.0}"),
             shade: match stack {
-                Stack::Towline | Stack::Proxy => Shade::Ours,
+                stack if stack.is_ours() => Shade::Ours,
                 Stack::Plain => Shade::Floor,
-                Stack::Rustls | Stack::Stunnel => Shade::Peer,
+                _ => Shade::Peer,
             },
         })
     };

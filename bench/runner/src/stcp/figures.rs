@@ -138,7 +138,7 @@ pub(crate) struct Verdict {
 
 /// What is shown, ours and theirs, mark and goal.
 type Ratio = (&'static str, Stack, Stack, Option<(f64, f64)>);
-const RATIOS: [Ratio; 3] = [
+const RATIOS: [Ratio; 6] = [
     (
         "library ÷ rustls",
         Stack::Towline,
@@ -151,6 +151,14 @@ const RATIOS: [Ratio; 3] = [
         Stack::Proxy,
         Stack::Stunnel,
         Some((1.0, 2.0)),
+    ),
+    ("library ÷ OpenSSL", Stack::Towline, Stack::Openssl, None),
+    ("relay tier ÷ plain TCP", Stack::Relay, Stack::Plain, None),
+    (
+        "user-relay tier ÷ plain TCP",
+        Stack::UserRelay,
+        Stack::Plain,
+        None,
     ),
 ];
 
@@ -188,10 +196,9 @@ impl Verdict {
             goal: Some(16.0),
         });
         let errors_of = |ours: bool| -> f64 {
-            let is_ours = |stack| matches!(stack, Stack::Towline | Stack::Proxy);
             let entries = figures.entries.iter();
             entries
-                .filter(|entry| is_ours(entry.stack) == ours)
+                .filter(|entry| entry.stack.is_ours() == ours)
                 .fold(0.0, |sum, entry| sum + entry.errors())
         };
         let failed = figures.entries.iter().find(|entry| {

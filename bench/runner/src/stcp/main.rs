@@ -1,4 +1,5 @@
-//! `make bench-stcp`: secure TCP beside plain TCP, tokio-rustls and stunnel, by the framed echo.
+//! `make bench-stcp`: secure TCP, by library, proxy and `stcp run`, beside plain TCP, tokio-rustls, OpenSSL
+//! and stunnel, by the framed echo.
 //!
 //! 1. Builds the programs and waits until the machine is quiet.
 //! 2. Runs every cell of the plan ([`plan`]) in slices, the stacks in turn ([`trial`]), servers and
@@ -48,7 +49,7 @@ struct Cli {
     /// Only these stacks
     #[arg(long, value_enum, value_delimiter = ',')]
     stacks: Vec<Stack>,
-    /// Not the row over `towline relay --tun`, which needs root
+    /// Not the rows between network namespaces, which need root
     #[arg(long)]
     no_tun: bool,
     /// No page in docs/evidence

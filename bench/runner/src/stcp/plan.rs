@@ -22,6 +22,12 @@ pub(crate) enum Stack {
     Proxy,
     /// Plain TCP behind two stunnel
     Stunnel,
+    /// tokio-openssl, with the system's OpenSSL
+    Openssl,
+    /// Plain TCP under `towline stcp run --tier relay`, both ends
+    Relay,
+    /// Plain TCP under `towline stcp run --tier user-relay`, both ends
+    UserRelay,
 }
 
 impl Stack {
@@ -32,6 +38,26 @@ impl Stack {
             Self::Rustls => "rustls",
             Self::Proxy => "towline-proxy",
             Self::Stunnel => "stunnel",
+            Self::Openssl => "openssl",
+            Self::Relay => "towline-relay",
+            Self::UserRelay => "towline-user-relay",
+        }
+    }
+
+    /// Whether it is ours that is measured.
+    pub(crate) const fn is_ours(self) -> bool {
+        matches!(
+            self,
+            Self::Towline | Self::Proxy | Self::Relay | Self::UserRelay
+        )
+    }
+
+    /// The tier of `stcp run` that both programs are under.
+    pub(crate) const fn tier(self) -> Option<&'static str> {
+        match self {
+            Self::Relay => Some("relay"),
+            Self::UserRelay => Some("user-relay"),
+            _ => None,
         }
     }
 }
@@ -47,6 +73,8 @@ impl fmt::Display for Stack {
 pub(crate) enum Route {
     /// The loopback interface.
     Loopback,
+    /// A pair of veth between two network namespaces: what stays on one host, `stcp run` leaves in clear.
+    Veth,
     /// `towline relay --tun` between two network namespaces: 100 Mbit/s, 20 ms round trip.
     Tun,
 }
@@ -66,6 +94,7 @@ impl Cell {
     pub(crate) fn measure(&self) -> String {
         match self.route {
             Route::Loopback => format!("echo_{}", self.size),
+            Route::Veth => format!("echo_{}_veth", self.size),
             Route::Tun => format!("echo_{}_tun", self.size),
         }
     }
@@ -76,6 +105,7 @@ impl fmt::Display for Cell {
         write!(f, "{} B × {}", self.size, self.clients)?;
         match self.route {
             Route::Loopback => Ok(()),
+            Route::Veth => f.write_str(", two namespaces"),
             Route::Tun => f.write_str(", 100 Mbit/s, 20 ms"),
         }
     }
@@ -83,19 +113,22 @@ impl fmt::Display for Cell {
 
 /// All of them, in the order of running.
 pub(crate) fn cells() -> Vec<Cell> {
-    use Stack::{Plain, Proxy, Rustls, Stunnel, Towline};
+    use Stack::{Openssl, Plain, Proxy, Relay, Rustls, Stunnel, Towline, UserRelay};
     let cell = |size, clients, route, stacks: &[Stack]| Cell {
         size,
         clients,
         route,
         stacks: stacks.to_vec(),
     };
-    let all = [Plain, Towline, Rustls, Proxy, Stunnel];
+    let all = [Plain, Towline, Rustls, Openssl, Proxy, Stunnel];
+    let tiers = [Plain, Towline, Relay, UserRelay];
     vec![
         cell(256, 50, Route::Loopback, &all),
         cell(4096, 20, Route::Loopback, &all),
         cell(16_384, 10, Route::Loopback, &all),
         cell(65_536, 5, Route::Loopback, &all),
+        cell(256, 50, Route::Veth, &tiers),
+        cell(16_384, 10, Route::Veth, &tiers),
         cell(16_384, 10, Route::Tun, &[Plain, Towline, Rustls]),
     ]
 }

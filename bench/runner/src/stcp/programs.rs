@@ -1,4 +1,4 @@
-//! The programs: ours and the rustls peer are built, stunnel is the system's.
+//! The programs: ours and the peers of rustls and OpenSSL are built, stunnel is the system's.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,6 +15,8 @@ use crate::plan::Stack;
 pub(crate) struct Programs {
     pub(crate) towline: PathBuf,
     pub(crate) peer: PathBuf,
+    /// Over the system's OpenSSL; why there is none.
+    pub(crate) openssl: Outcome<PathBuf>,
     /// Certificates, the keys of both machines, stunnel's configuration.
     pub(crate) material: PathBuf,
     /// Of the server's key.
@@ -30,14 +32,20 @@ impl Programs {
         let bench = root.join("bench");
         let target = target_folder(&bench)?;
         if build {
-            cargo(root, &["-p", "towline-cli"])?;
+            cargo(root, &["-p", "towline-cli", "-p", "towline-preload"])?;
             cargo(&bench, &["-p", "bench-peers", "--bin", "bench-stcp-peer"])?;
         }
+        let openssl = match build {
+            true => cargo(&bench, &["-p", "bench-openssl"])
+                .map_err(|why| format!("{why} (libssl-dev and pkg-config: make setup-system)")),
+            false => Ok(()),
+        };
         let material = target.join("material-stcp");
         make_material(&material)?;
         let mut programs = Self {
             towline: target_folder(root)?.join("release/towline"),
             peer: target.join("release/bench-stcp-peer"),
+            openssl: openssl.map(|()| target.join("release/bench-openssl-peer")),
             material,
             server_pin: String::new(),
             client_pin: String::new(),
@@ -76,13 +84,16 @@ impl Programs {
     pub(crate) fn version(&self, stack: Stack) -> String {
         match stack {
             Stack::Plain => "this kernel".to_owned(),
-            Stack::Towline | Stack::Proxy => format!("{} ({})", locked("towline"), self.commit),
+            Stack::Towline | Stack::Proxy | Stack::Relay | Stack::UserRelay => {
+                format!("{} ({})", locked("towline"), self.commit)
+            }
             Stack::Rustls => format!(
                 "rustls {}, tokio-rustls {}",
                 locked("rustls"),
                 locked("tokio-rustls")
             ),
             Stack::Stunnel => self.stunnel.clone(),
+            Stack::Openssl => machine::said("openssl", &["version"]),
         }
     }
 }

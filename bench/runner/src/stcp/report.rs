@@ -172,8 +172,10 @@ pub(crate) fn evidence(
             "The framed echo: four bytes of length and a payload, which comes back and is compared; each \
          client has one connection and one request under way. MB are 10^6 bytes of payload, there and \
          back. Everything of the server's side is on one core, everything of the client's on the other: \
-         program, and proxy or stunnel. TCP_NODELAY everywhere, AES-128-GCM, one runtime with one \
-         thread for plain TCP, Towline and rustls, and the same code but for the stream. The last cell \
+         program, and proxy, stunnel or `stcp run`. TCP_NODELAY everywhere, AES-128-GCM, one runtime with one \
+         thread for plain TCP, Towline, rustls and OpenSSL, and the same code but for the stream. The tiers of \
+         `stcp run` are measured between two network namespaces, joined by a pair of veth, as they leave in \
+         clear what stays on one host. The last cell \
          goes over `towline relay --tun` (100 Mbit/s, 20 ms round trip), where the link decides.\n\n\
          ![requests a second]({chart})\n\n{tables}\n{}\n",
             verdict.line()

@@ -24,6 +24,7 @@ const IDLE: u64 = 800;
 const IDLE_BEFORE: u64 = 100;
 /// The server's address in its namespace.
 const TUN_SERVER: [u8; 4] = [10, 77, 2, 2];
+const VETH_SERVER: [u8; 4] = [10, 77, 3, 2];
 const CLIENT_NAMESPACE: &str = "bench-stcp-client";
 const SERVER_NAMESPACE: &str = "bench-stcp-server";
 /// The link of the row over namespaces, each way.
@@ -52,11 +53,16 @@ pub(crate) fn run(cell: &Cell, stack: Stack, seconds: u32, programs: &Programs) 
         programs,
         ip: match cell.route {
             Route::Loopback => [127, 0, 0, 1],
+            Route::Veth => VETH_SERVER,
             Route::Tun => TUN_SERVER,
         },
     };
     match cell.route {
         Route::Loopback => slice.run(stack),
+        Route::Veth => {
+            let _namespaces = Namespaces::make()?;
+            slice.run(stack)
+        }
         Route::Tun => {
             let link = link(programs)?;
             let result = slice.run(stack);
@@ -136,6 +142,42 @@ fn link(programs: &Programs) -> Outcome<Process> {
     Ok(relay)
 }
 
+/// Two network namespaces and the veth between them; removed when dropped.
+struct Namespaces;
+
+impl Namespaces {
+    fn make() -> Outcome<Self> {
+        // Of a run that was killed.
+        drop(Self);
+        let script = format!(
+            "set -e
+            ip netns add {CLIENT_NAMESPACE}; ip netns add {SERVER_NAMESPACE}
+            ip -n {CLIENT_NAMESPACE} link add eth0 type veth peer name eth0 netns {SERVER_NAMESPACE}
+            ip -n {CLIENT_NAMESPACE} addr add 10.77.3.1/24 dev eth0
+            ip -n {SERVER_NAMESPACE} addr add 10.77.3.2/24 dev eth0
+            for name in {CLIENT_NAMESPACE} {SERVER_NAMESPACE}; do
+                ip -n $name link set lo up; ip -n $name link set eth0 up
+            done"
+        );
+        // From now on it removes what there is of them.
+        let namespaces = Self;
+        let made = Command::new("sh").args(["-c", &script]).output();
+        let made = made.map_err(|error| format!("sh did not start: {error}"))?;
+        match made.status.success() {
+            true => Ok(namespaces),
+            false => Err(String::from_utf8_lossy(&made.stderr).trim().to_owned()),
+        }
+    }
+}
+
+impl Drop for Namespaces {
+    fn drop(&mut self) {
+        for name in [CLIENT_NAMESPACE, SERVER_NAMESPACE] {
+            let _ = Command::new("ip").args(["netns", "del", name]).output();
+        }
+    }
+}
+
 struct Slice<'s> {
     cell: &'s Cell,
     seconds: u32,
@@ -148,7 +190,7 @@ impl Slice<'_> {
         let (servers, address) = self.servers(stack)?;
         let (relays, address) = self.client_relays(stack, address)?;
         let load = self.load(stack, address)?;
-        self.sample(load, servers, relays)
+        self.sample(stack, load, servers, relays)
     }
 
     fn any_port(&self) -> String {
@@ -158,10 +200,10 @@ impl Slice<'_> {
     /// The echo server and its relay; the address for clients.
     fn servers(&self, stack: Stack) -> Outcome<(Vec<Process>, SocketAddr)> {
         let programs = self.programs;
-        let mut command = programs.towline("server");
+        let mut command = self.towline("server", stack);
         command.args(["echo-server", "--listen", &self.any_port()]);
         match stack {
-            Stack::Plain | Stack::Proxy | Stack::Stunnel => {
+            Stack::Plain | Stack::Proxy | Stack::Stunnel | Stack::Relay | Stack::UserRelay => {
                 command.arg("--plain");
             }
             Stack::Towline => {
@@ -172,8 +214,8 @@ impl Slice<'_> {
                     "aes128gcm",
                 ]);
             }
-            Stack::Rustls => {
-                command = Command::new(&programs.peer);
+            Stack::Rustls | Stack::Openssl => {
+                command = self.peer(stack)?;
                 command.args(["server", "--addr", &self.any_port(), "--material"]);
                 command.arg(&programs.material);
             }
@@ -265,18 +307,18 @@ impl Slice<'_> {
         let programs = self.programs;
         let (size, clients) = (self.cell.size.to_string(), self.cell.clients.to_string());
         let seconds = self.seconds.to_string();
-        let mut command = programs.towline("client");
+        let mut command = self.towline("client", stack);
         command.args(["echo-load", &server.to_string(), "--size", &size]);
         command.args(["--clients", &clients, "--duration", &seconds]);
         match stack {
-            Stack::Plain | Stack::Proxy | Stack::Stunnel => {
+            Stack::Plain | Stack::Proxy | Stack::Stunnel | Stack::Relay | Stack::UserRelay => {
                 command.arg("--plain");
             }
             Stack::Towline => {
                 command.args(["--pin", &programs.server_pin, "--cipher", "aes128gcm"]);
             }
-            Stack::Rustls => {
-                command = Command::new(&programs.peer);
+            Stack::Rustls | Stack::Openssl => {
+                command = self.peer(stack)?;
                 command.args(["client", "--addr", &server.to_string(), "--material"]);
                 command.arg(&programs.material);
                 command.args(["--bytes", &size, "--connections", &clients]);
@@ -286,17 +328,38 @@ impl Slice<'_> {
         self.start("the load", command, CLIENT_CORE)
     }
 
+    /// `towline stcp`, and where the stack is a tier under `towline stcp run`.
+    fn towline(&self, machine: &str, stack: Stack) -> Command {
+        let mut command = self.programs.towline(machine);
+        if let Some(tier) = stack.tier() {
+            command.args(["run", "--tier", tier, "--"]);
+            command.arg(&self.programs.towline);
+            command.args(["stcp", "--json", "--quiet"]);
+        }
+        command
+    }
+
+    /// The program of a stack that is not ours.
+    fn peer(&self, stack: Stack) -> Outcome<Command> {
+        let program = match stack {
+            Stack::Openssl => self.programs.openssl.as_ref().map_err(Clone::clone)?,
+            _ => &self.programs.peer,
+        };
+        Ok(Command::new(program))
+    }
+
     fn start(&self, name: &str, command: Command, core: usize) -> Outcome<Process> {
         let command = match (self.cell.route, core) {
             (Route::Loopback, _) => command,
-            (Route::Tun, SERVER_CORE) => within(SERVER_NAMESPACE, &command),
-            (Route::Tun, _) => within(CLIENT_NAMESPACE, &command),
+            (_, SERVER_CORE) => within(SERVER_NAMESPACE, &command),
+            (_, _) => within(CLIENT_NAMESPACE, &command),
         };
         Process::start(name, command, Some(core))
     }
 
     fn sample(
         &self,
+        stack: Stack,
         mut load: Process,
         servers: Vec<Process>,
         relays: Vec<Process>,
@@ -313,7 +376,12 @@ impl Slice<'_> {
         }
         let mut server = Usage::default();
         for process in servers {
-            server = sum(server, process.kill()?);
+            // Killed, `stcp run` would leave what it has put in force, and its program.
+            let usage = match stack.tier() {
+                Some(_) => process.terminate(PATIENCE)?,
+                None => process.kill()?,
+            };
+            server = sum(server, usage);
         }
         let number = |name: &str| {
             let value = record[name].as_f64();
@@ -340,9 +408,10 @@ impl Slice<'_> {
 
 /// The same command inside a network namespace.
 fn within(namespace: &str, command: &Command) -> Command {
-    let mut inside = Command::new("ip");
+    // `ip netns exec` would hide the cgroups, which `stcp run` needs.
+    let mut inside = Command::new("nsenter");
     inside
-        .args(["netns", "exec", namespace])
+        .arg(format!("--net=/run/netns/{namespace}"))
         .arg(command.get_program())
         .args(command.get_args());
     for (name, value) in command.get_envs() {

@@ -29,6 +29,9 @@ fn usual(stack: Stack) -> f64 {
         Stack::Rustls => 100.0,
         Stack::Proxy => 50.0,
         Stack::Stunnel => 20.0,
+        Stack::Openssl => 90.0,
+        Stack::Relay => 40.0,
+        Stack::UserRelay => 30.0,
     }
 }
 
@@ -46,11 +49,14 @@ fn ratios_are_of_medians_and_judged_only_on_loopback() {
     assert!((value("echo_256", "library ÷ rustls") - 1.1).abs() < 1e-9);
     assert!((value("echo_65536", "library ÷ plain TCP") - 0.55).abs() < 1e-9);
     assert!((value("echo_4096", "proxy ÷ stunnel") - 2.5).abs() < 1e-9);
-    let tun = verdict
-        .judgements
-        .iter()
-        .filter(|row| row.measure.ends_with("tun"));
-    assert!(tun.clone().count() == 2 && tun.clone().all(|row| row.first.is_none()));
+    assert!((value("echo_256_veth", "relay tier ÷ plain TCP") - 0.2).abs() < 1e-9);
+    assert!((value("echo_16384_veth", "user-relay tier ÷ plain TCP") - 0.15).abs() < 1e-9);
+    for (route, rows) in [("tun", 2), ("veth", 6)] {
+        let judgements = verdict.judgements.iter();
+        let on_route = judgements.filter(|row| row.measure.ends_with(route));
+        assert_eq!(on_route.clone().count(), rows, "{route}");
+        assert!(on_route.clone().all(|row| row.first.is_none()), "{route}");
+    }
 }
 
 #[test]
