@@ -1,4 +1,4 @@
-"""Runs the tests of the kernel, as root in the guest: guest.py [SUITE or TEST...]
+"""Runs the tests of the kernel, as root in the guest: guest.py [--seconds=N] [--seed=N] [SUITE or TEST...]
 
 The suites are the files of `suites/`, in the order of their names. The module is loaded for each
 but those that say `MODULE = False`.
@@ -46,7 +46,7 @@ def run(function, policy):
     SNIFFER.reset()
     agent = None
     began = time.monotonic()
-    signal.alarm(100)
+    signal.alarm(100 + harness.SECONDS)
     try:
         # Not None alone: the empty policy is one.
         agent = Agent(policy) if policy is not None else None
@@ -69,7 +69,16 @@ def main():
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, on_alarm)
     passed, failed = 0, []
-    for function, policy, module in wanted_tests(sys.argv[1:]):
+    wanted = []
+    for argument in sys.argv[1:]:
+        name, _, value = argument.partition("=")
+        if name == "--seconds":
+            harness.SECONDS = int(value)
+        elif name == "--seed":
+            harness.SEED = int(value)
+        else:
+            wanted.append(argument)
+    for function, policy, module in wanted_tests(wanted):
         put_module(module)
         if run(function, policy):
             passed += 1

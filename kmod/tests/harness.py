@@ -25,6 +25,9 @@ ALERT, HANDSHAKE, DATA = 21, 22, 23
 AES128, AES256, CHACHA = 51, 52, 54
 STCP_PEER = 1
 PROTOCOL = 261
+# What takes its time, and what is at random: `--seconds` and `--seed` of the runner.
+SECONDS = 20
+SEED = int.from_bytes(os.urandom(3))
 
 
 def counter(name):

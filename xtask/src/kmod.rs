@@ -70,32 +70,151 @@ const MODULES: &[&str] = &[
     "veth",
 ];
 
-/// Seconds until a guest that says nothing is stopped.
-const GUEST_TIMEOUT: &str = "1800";
+/// Seconds until a guest is stopped, but for those that were asked for.
+const GUEST_TIMEOUT: u32 = 1800;
 
-/// `cargo xtask kmod-test [--kernel 6.12|6.1] [TEST…]`.
+/// What is tested, and on what.
+struct Run {
+    version: String,
+    /// Whether the kernel may take the processor from code of the kernel (`preempt=full`).
+    is_preemptible: bool,
+    /// How long the tests run that take their time, and the seed of what is at random.
+    seconds: Option<u32>,
+    seed: Option<u32>,
+    /// Suites and tests by name; none: all.
+    tests: Vec<String>,
+}
+
+const USAGE: &str =
+    "[--kernel=6.12|6.1] [--preempt=full] [--seconds=NUMBER] [--seed=NUMBER] [TEST…]";
+
+/// `cargo xtask kmod-test`, with [`USAGE`].
 pub(crate) fn kmod_test(arguments: &[String]) -> Outcome {
-    let mut version = "6.12";
-    let mut tests = Vec::new();
-    let mut rest = arguments.iter();
-    while let Some(argument) = rest.next() {
-        match argument.as_str() {
-            "--kernel" => version = rest.next().ok_or("--kernel needs 6.12 or 6.1")?,
-            other => match other.strip_prefix("--kernel=") {
-                Some(named) => version = named,
-                None if other.starts_with('-') => {
-                    return Err(format!(
-                        "unknown argument `{other}`: [--kernel=6.12|6.1] [TEST…]"
-                    ));
-                }
-                None => tests.push(other.to_owned()),
-            },
-        }
-    }
+    let run = Run::parse(arguments)?;
     if let Some(why) = missing() {
         return Err(why);
     }
-    test_on(version, &tests).map(drop)
+    run.test().map(drop)
+}
+
+impl Run {
+    fn new() -> Self {
+        Self {
+            version: "6.12".to_owned(),
+            is_preemptible: false,
+            seconds: None,
+            seed: None,
+            tests: Vec::new(),
+        }
+    }
+
+    fn parse(arguments: &[String]) -> Outcome<Self> {
+        let mut run = Self::new();
+        let mut rest = arguments.iter();
+        while let Some(argument) = rest.next() {
+            let (name, mut value) = match argument.split_once('=') {
+                Some((name, value)) => (name, Some(value)),
+                None => (argument.as_str(), None),
+            };
+            if !name.starts_with('-') {
+                run.tests.push(argument.clone());
+                continue;
+            }
+            if value.is_none() {
+                value = rest.next().map(String::as_str);
+            }
+            let value = value.ok_or_else(|| format!("{name} needs a value: {USAGE}"))?;
+            let number = || value.parse().map_err(|_| format!("{name}: {USAGE}"));
+            match name {
+                "--kernel" => run.version = value.to_owned(),
+                "--preempt" if value == "full" => run.is_preemptible = true,
+                "--seconds" => run.seconds = Some(number()?),
+                "--seed" => run.seed = Some(number()?),
+                _ => return Err(format!("unknown argument `{argument}`: {USAGE}")),
+            }
+        }
+        Ok(run)
+    }
+
+    fn test(&self) -> Outcome<String> {
+        let kernel = Kernel::fetch(&self.version, &cache())?;
+        let build = cache().join(format!("build-{}", self.version));
+        let module = build_module(&kernel, &build)?;
+        let image = Image::new(&build.join("root"))?;
+        stage(&image, &kernel, &module, &build)?;
+        image.write("t/arguments", &self.guest_arguments())?;
+        let initrd = build.join("initrd");
+        image.pack(&initrd)?;
+        // QEMU 7.2 loses a guest in early boot now and then: that one is started once more.
+        for _ in 0..2 {
+            if let Some(outcome) = self.boot(&kernel, &initrd) {
+                return outcome;
+            }
+            println!("the guest died without a word");
+        }
+        Err("the guest died twice before its first word".to_owned())
+    }
+
+    /// What `guest.py` is called with.
+    fn guest_arguments(&self) -> String {
+        let numbers = [("--seconds", self.seconds), ("--seed", self.seed)];
+        let numbers = numbers
+            .into_iter()
+            .filter_map(|(name, value)| Some(format!("{name}={}", value?)));
+        let all: Vec<String> = numbers.chain(self.tests.iter().cloned()).collect();
+        all.join(" ")
+    }
+
+    /// One run of the guest; `None` if it died before its first word.
+    fn boot(&self, kernel: &Kernel, initrd: &Path) -> Option<Outcome<String>> {
+        // slub_debug: freed memory is poisoned, so that its use is an oops.
+        let mut line =
+            "console=ttyS0 quiet panic=-1 oops=panic mitigations=off nokaslr slub_debug=FZP"
+                .to_owned();
+        if self.is_preemptible {
+            line.push_str(" preempt=full");
+        }
+        let mut qemu = Command::new("timeout");
+        let seconds = GUEST_TIMEOUT + 3 * self.seconds.unwrap_or_default();
+        qemu.args([&seconds.to_string(), "qemu-system-x86_64"])
+            .args(["-accel", "tcg,thread=multi", "-cpu", CPU])
+            .args(["-smp", "2", "-m", "1536", "-nodefaults", "-display", "none"])
+            .args(["-serial", "stdio", "-monitor", "none", "-no-reboot"])
+            .args(["-nic", "none", "-kernel"])
+            .arg(kernel.image())
+            .arg("-initrd")
+            .arg(initrd)
+            .args(["-append", &line]);
+        let mut is_up = false;
+        let mut status = None;
+        let mut closing = None;
+        // QEMU's own status says nothing about the tests.
+        let _ = run_reading(&mut qemu, |line| {
+            let line = line.trim();
+            is_up |= line.ends_with("GUEST-IS-UP");
+            if let Some(number) = line.strip_prefix("GUEST-EXIT-STATUS=") {
+                status = Some(number.to_owned());
+            }
+            if line.ends_with(" failed") && line.contains(" passed, ") {
+                closing = Some(line.to_owned());
+            }
+        });
+        let Some(status) = status else {
+            let panicked = "the guest died on the way: did its kernel panic?";
+            return is_up.then(|| Err(panicked.to_owned()));
+        };
+        Some(match (status.as_str(), closing) {
+            ("0", Some(closing)) => Ok(format!("{closing} on Linux {}", kernel.release())),
+            ("99", closing) => Err(format!(
+                "the kernel complained, see above ({})",
+                closing.unwrap_or_default()
+            )),
+            (status, closing) => Err(format!(
+                "the guest ended with status {status} ({})",
+                closing.as_deref().unwrap_or("no closing line")
+            )),
+        })
+    }
 }
 
 /// The part of `make test`: the newer kernel, or a skip.
@@ -112,7 +231,7 @@ pub(crate) fn suite(skips: &mut Skips) -> Outcome<String> {
         );
         return Ok("skipped".to_owned());
     }
-    test_on("6.12", &[])
+    Run::new().test()
 }
 
 /// What this machine lacks, with the line that installs it.
@@ -139,24 +258,6 @@ fn missing() -> Option<String> {
     ))
 }
 
-fn test_on(version: &str, tests: &[String]) -> Outcome<String> {
-    let kernel = Kernel::fetch(version, &cache())?;
-    let build = cache().join(format!("build-{version}"));
-    let module = build_module(&kernel, &build)?;
-    let image = Image::new(&build.join("root"))?;
-    stage(&image, &kernel, &module, &build, tests)?;
-    let initrd = build.join("initrd");
-    image.pack(&initrd)?;
-    // QEMU 7.2 loses a guest in early boot now and then: no status line at all means once more.
-    for _ in 0..2 {
-        if let Some(outcome) = boot(&kernel, &initrd) {
-            return outcome;
-        }
-        println!("the guest died without a word");
-    }
-    Err("the guest died twice without a status line".to_owned())
-}
-
 fn cache() -> PathBuf {
     root().join(".cache/kmod")
 }
@@ -177,7 +278,7 @@ fn build_module(kernel: &Kernel, build: &Path) -> Outcome<PathBuf> {
 }
 
 /// Everything that the guest has.
-fn stage(image: &Image, kernel: &Kernel, module: &Path, build: &Path, tests: &[String]) -> Outcome {
+fn stage(image: &Image, kernel: &Kernel, module: &Path, build: &Path) -> Outcome {
     image.busybox()?;
     kernel.stage_modules(image, MODULES)?;
     let folder = root().join("kmod/tests");
@@ -195,12 +296,17 @@ fn stage(image: &Image, kernel: &Kernel, module: &Path, build: &Path, tests: &[S
     }
     image.python(&scripts)?;
     image.add(module, "t/stcp.ko")?;
-    image.write("t/tests", &tests.join(" "))?;
 
-    let calls = build.join("calls");
-    let mut gcc = program("gcc", ["-O1", "-Wall", "-Werror", "-static", "-o"]);
-    run(gcc.arg(&calls).arg("kmod/tests/calls.c"))?;
-    image.add(&calls, "t/calls")?;
+    for name in ["calls"] {
+        let made = build.join(name);
+        let source = folder.join(format!("{name}.c"));
+        let mut gcc = program(
+            "gcc",
+            ["-O1", "-Wall", "-Werror", "-static", "-pthread", "-o"],
+        );
+        run(gcc.arg(&made).arg(source))?;
+        image.add(&made, &format!("t/{name}"))?;
+    }
 
     let made = ["towline", "libtowline_preload.so"];
     let packages = [
@@ -284,48 +390,6 @@ fn make_keys(image: &Image, build: &Path) -> Outcome {
         image.add(&build.join(file), &format!("t/{file}"))?;
     }
     Ok(())
-}
-
-/// One run of the guest; `None` if it died before it could say how it went.
-fn boot(kernel: &Kernel, initrd: &Path) -> Option<Outcome<String>> {
-    let mut qemu = Command::new("timeout");
-    qemu.args([GUEST_TIMEOUT, "qemu-system-x86_64"])
-        .args(["-accel", "tcg,thread=multi", "-cpu", CPU])
-        .args(["-smp", "2", "-m", "1536", "-nodefaults", "-display", "none"])
-        .args(["-serial", "stdio", "-monitor", "none", "-no-reboot"])
-        .args(["-nic", "none", "-kernel"])
-        .arg(kernel.image())
-        .arg("-initrd")
-        .arg(initrd)
-        // slub_debug: freed memory is poisoned, so that its use is an oops.
-        .args([
-            "-append",
-            "console=ttyS0 quiet panic=-1 oops=panic mitigations=off nokaslr slub_debug=FZP",
-        ]);
-    let mut status = None;
-    let mut closing = None;
-    // QEMU's own status says nothing about the tests.
-    let _ = run_reading(&mut qemu, |line| {
-        let line = line.trim();
-        if let Some(number) = line.strip_prefix("GUEST-EXIT-STATUS=") {
-            status = Some(number.to_owned());
-        }
-        if line.ends_with(" failed") && line.contains(" passed, ") {
-            closing = Some(line.to_owned());
-        }
-    });
-    let status = status?;
-    Some(match (status.as_str(), closing) {
-        ("0", Some(closing)) => Ok(format!("{closing} on Linux {}", kernel.release())),
-        ("99", closing) => Err(format!(
-            "the kernel complained, see above ({})",
-            closing.unwrap_or_default()
-        )),
-        (status, closing) => Err(format!(
-            "the guest ended with status {status} ({})",
-            closing.as_deref().unwrap_or("no closing line")
-        )),
-    })
 }
 
 /// An empty folder at `path`.

@@ -55,7 +55,8 @@ cargo xtask COMMAND
   sim [ARG…]     the random swarm (ARGs go to it, for example --seeds 20000)
   planted [NAME…] known bugs are put into a copy of the tree; the tests must find each
   capture        tshark decrypts a capture with our key log (also part of test)
-  kmod-test [--kernel 6.12|6.1] [TEST…]   the kernel module in QEMU (6.12 also part of test)
+  kmod-test [--kernel=6.12|6.1] [--preempt=full] [--seconds=NUMBER] [--seed=NUMBER] [TEST…]
+                              the kernel module in QEMU (6.12 also part of test)
   fuzz [TARGET…] [--seconds N]   each fuzz target for N seconds (600)
   fuzz-seeds     rewrites the generated part of fuzz/corpus
   flame NAME [--binary PATH]     flame graphs of a bulk transfer into docs/evidence

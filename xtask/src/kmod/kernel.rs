@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use super::image::Image;
 use super::{io, remake};
@@ -12,6 +13,8 @@ use crate::exec::{capture, files_under, program, run};
 
 const FLAVOUR: &str = "cloud-amd64";
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+/// Both kernels with their newest fixes, for the Debian whose tools build here.
+const SOURCE: &str = "http://deb.debian.org/debian-security bookworm-security main";
 
 /// An unpacked kernel.
 pub(super) struct Kernel {
@@ -20,24 +23,44 @@ pub(super) struct Kernel {
 }
 
 impl Kernel {
-    /// The kernel of this version, from the cache or from Debian.
+    /// The newest kernel of this version with Debian's security fixes. Debian is asked once a day; when
+    /// it does not answer, what the cache holds will do.
     pub(super) fn fetch(version: &str, cache: &Path) -> Outcome<Self> {
-        let source = match version {
-            "6.12" => "http://deb.debian.org/debian bookworm-backports main",
-            "6.1" => "http://deb.debian.org/debian-security bookworm-security main",
+        let meta = match version {
+            "6.12" => format!("linux-image-6.12-{FLAVOUR}"),
+            "6.1" => format!("linux-image-{FLAVOUR}"),
             other => return Err(format!("kernel {other} is not known: 6.12 or 6.1")),
         };
         let folder = cache.join(version);
         // Written last: a fetch that was cut off begins again.
         let ready = folder.join("ready");
-        if let Ok(release) = fs::read_to_string(&ready) {
-            let release = release.trim().to_owned();
-            return Ok(Self { folder, release });
+        let cached = fs::read_to_string(&ready).map(|text| Self {
+            folder: folder.clone(),
+            release: text.trim().to_owned(),
+        });
+        if is_of_today(&ready)
+            && let Ok(kernel) = cached
+        {
+            return Ok(kernel);
         }
-        println!("fetching Linux {version} from Debian");
+        let newest = Apt::new(&cache.join(format!("apt-{version}"))).and_then(|apt| {
+            let image = apt.first_dependency(&meta, "linux-image-")?;
+            Ok((apt, image))
+        });
+        let (apt, image) = match (newest, cached) {
+            (Ok((apt, image)), Ok(kernel)) if image.ends_with(&kernel.release) => {
+                apt.remove()?;
+                fs::write(&ready, &kernel.release).map_err(io("ready"))?;
+                return Ok(kernel);
+            }
+            (Err(why), Ok(kernel)) => {
+                println!("Debian was not asked for a newer kernel: {why}");
+                return Ok(kernel);
+            }
+            (newest, _) => newest?,
+        };
+        println!("fetching {image} from Debian");
         remake(&folder)?;
-        let apt = Apt::new(&folder, source)?;
-        let image = apt.first_dependency(&format!("linux-image-{FLAVOUR}"), "linux-image-")?;
         let release = image["linux-image-".len()..].to_owned();
         let headers = format!("linux-headers-{release}");
         let kbuild = apt.first_dependency(&headers, "linux-kbuild-")?;
@@ -45,7 +68,7 @@ impl Kernel {
         for deb in apt.download(&[&image, &headers, &common, &kbuild])? {
             run(program("dpkg-deb", ["-x"]).arg(deb).arg(&folder))?;
         }
-        fs::remove_dir_all(&apt.folder).map_err(io("apt's folder"))?;
+        apt.remove()?;
         let kernel = Self { folder, release };
         // The headers name each other by absolute paths.
         let makefile = kernel.headers().join("Makefile");
@@ -111,25 +134,36 @@ impl Kernel {
     }
 }
 
+/// Whether the file was written within the last day.
+fn is_of_today(path: &Path) -> bool {
+    let written = fs::metadata(path).and_then(|data| data.modified());
+    let age = written.ok().and_then(|time| time.elapsed().ok());
+    age.is_some_and(|age| age < Duration::from_secs(24 * 3600))
+}
+
 /// apt with lists and archives of its own: the system's are neither read nor written.
 struct Apt {
     folder: PathBuf,
 }
 
 impl Apt {
-    fn new(beside: &Path, source: &str) -> Outcome<Self> {
-        let folder = beside.join("apt");
+    fn new(folder: &Path) -> Outcome<Self> {
+        let folder = folder.to_path_buf();
         for part in ["lists/partial", "archives/partial", "debs"] {
             fs::create_dir_all(folder.join(part)).map_err(io("apt's folder"))?;
         }
         fs::write(
             folder.join("sources"),
-            format!("deb [signed-by={KEYRING}] {source}\n"),
+            format!("deb [signed-by={KEYRING}] {SOURCE}\n"),
         )
         .map_err(io("apt's sources"))?;
         let apt = Self { folder };
         run(apt.command("apt-get").arg("update"))?;
         Ok(apt)
+    }
+
+    fn remove(&self) -> Outcome {
+        fs::remove_dir_all(&self.folder).map_err(io("apt's folder"))
     }
 
     fn command(&self, name: &str) -> Command {
