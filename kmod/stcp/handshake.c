@@ -87,7 +87,10 @@ static int stcp_on_wake(wait_queue_entry_t *entry, unsigned int mode, int flags,
 	return 0;
 }
 
-/* The object of `sock`, not yet watching. EBUSY: somebody else has laid hands on the socket. */
+/*
+ * The object of `sock`. It watches from the moment that others can see it; a child does not yet.
+ * EBUSY: somebody else has laid hands on the socket.
+ */
 struct stcp *stcp_new(struct socket *sock, struct stcp *parent)
 {
 	struct stcp *st = kzalloc(sizeof(*st), GFP_KERNEL_ACCOUNT);
@@ -98,6 +101,7 @@ struct stcp *stcp_new(struct socket *sock, struct stcp *parent)
 		return ERR_PTR(-ENOMEM);
 	kref_init(&st->ref);
 	mutex_init(&st->lock);
+	mutex_init(&st->connecting);
 	mutex_init(&st->control);
 	st->sock = sock;
 	st->base = stcp_tcp_ops(sk);
@@ -116,8 +120,11 @@ struct stcp *stcp_new(struct socket *sock, struct stcp *parent)
 	/* Another thread, or BPF that has put an accepted connection into a sockmap. */
 	write_lock_bh(&sk->sk_callback_lock);
 	is_free = !sk->sk_user_data;
-	if (is_free)
+	if (is_free) {
+		if (!parent)
+			add_wait_queue(&sock->wq.wait, &st->watch);
 		__rcu_assign_sk_user_data_with_flags(sk, st, SK_USER_DATA_NOCOPY);
+	}
 	write_unlock_bh(&sk->sk_callback_lock);
 	if (!is_free) {
 		stcp_put(st);

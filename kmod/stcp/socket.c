@@ -22,8 +22,6 @@ struct stcp *stcp_ensure(struct socket *sock)
 	if (st)
 		return st;
 	st = stcp_new(sock, NULL);
-	if (!IS_ERR(st))
-		add_wait_queue(&sock->wq.wait, &st->watch);
 	return st == ERR_PTR(-EBUSY) ? stcp_of(sock) : st;	/* another thread's */
 }
 
@@ -35,29 +33,72 @@ static const struct proto_ops *stcp_base(const struct socket *sock)
 	return st ? READ_ONCE(st->base) : stcp_tcp_ops(sock->sk);
 }
 
-static int stcp_connect(struct socket *sock, struct sockaddr *addr, int len, int flags)
+/* connect() to AF_UNSPEC: no connection, nor listener, is there afterwards. */
+static int stcp_disconnect(struct socket *sock, struct sockaddr *addr, int len, int flags)
 {
-	struct stcp *st = stcp_ensure(sock);
-	long timeo = sock_sndtimeo(sock->sk, flags & O_NONBLOCK);
-	enum stcp_state state;
-	int rc;
+	struct stcp *st = stcp_of(sock);
+	int rc = -EOPNOTSUPP;		/* the keys are this connection's */
 
-	if (IS_ERR(st))
-		return PTR_ERR(st);
-	state = stcp_state(st);
-	if (state == STCP_FRESH) {
+	if (!st)
+		return stcp_base(sock)->connect(sock, addr, len, flags);
+	mutex_lock(&st->lock);
+	stcp_stop_listening(st);
+	if (st->state == STCP_FRESH)
+		rc = st->base->connect(sock, addr, len, flags);
+	mutex_unlock(&st->lock);
+	return rc;
+}
+
+/* TCP's part of connect(): 0 once it is up and the agent is asked, or it has failed for good. */
+static int stcp_connect_tcp(struct stcp *st, struct sockaddr *addr, int len, int flags)
+{
+	int rc = 0;
+
+	/* A call that comes second waits here for the first one's outcome, or not at all. */
+	if (!(flags & O_NONBLOCK))
+		rc = mutex_lock_interruptible(&st->connecting) ? -ERESTARTSYS : 0;
+	else if (!mutex_trylock(&st->connecting))
+		rc = -EALREADY;
+	if (rc)
+		return rc;
+	if (stcp_state(st) == STCP_FRESH) {
 		mutex_lock(&st->lock);
 		st->uid = from_kuid(&init_user_ns, current_uid());
 		st->pid = task_tgid_nr(current);
 		mutex_unlock(&st->lock);
-		rc = st->base->connect(sock, addr, len, flags);
+		rc = st->base->connect(st->sock, addr, len, flags);
+		/* To TCP the first call has connected it. */
+		if (rc == -EISCONN && stcp_state(st) != STCP_LISTENING)
+			rc = 0;
+		mutex_lock(&st->lock);
+		if (!rc)
+			stcp_look(st);
+		/* The handshake's outcome was there before this thread: TCP says no more than that it is gone. */
+		if (st->state == STCP_FAILED)
+			rc = 0;
+		mutex_unlock(&st->lock);
+	}
+	mutex_unlock(&st->connecting);
+	return rc;
+}
+
+static int stcp_connect(struct socket *sock, struct sockaddr *addr, int len, int flags)
+{
+	long timeo = sock_sndtimeo(sock->sk, flags & O_NONBLOCK);
+	enum stcp_state state;
+	struct stcp *st;
+	int rc;
+
+	if (len >= (int)sizeof(addr->sa_family) && addr->sa_family == AF_UNSPEC)
+		return stcp_disconnect(sock, addr, len, flags);
+	st = stcp_ensure(sock);
+	if (IS_ERR(st))
+		return PTR_ERR(st);
+	state = stcp_state(st);
+	if (state == STCP_FRESH) {
+		rc = stcp_connect_tcp(st, addr, len, flags);
 		if (rc)
 			return rc;
-		mutex_lock(&st->lock);
-		stcp_look(st);
-		mutex_unlock(&st->lock);
-	} else if (len >= (int)sizeof(addr->sa_family) && addr->sa_family == AF_UNSPEC) {
-		return -EOPNOTSUPP;	/* the keys are this connection's */
 	} else if (state == STCP_LISTENING || st->told) {
 		return -EISCONN;
 	} else if (!timeo && state < STCP_KEYED) {

@@ -44,6 +44,7 @@ enum { STCP_TX = 1, STCP_RX = 2 };	/* bits of `keys` */
 struct stcp {
 	struct kref ref;
 	struct mutex lock;		/* agent, look and close take turns */
+	struct mutex connecting;	/* calls of connect() take turns */
 	struct socket *sock;		/* NULL once closed */
 	const struct proto_ops *base;	/* the operations beneath: TCP's, then kTLS's */
 	struct socket *lent;		/* what kTLS sees instead of `sock` */

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Calls that Python has no words for: calls uring|mmsg|fastopen PROTOCOL, or made|uring_made PROTOCOL FAMILY TYPE ASKED
+ * Calls that Python has no words for: calls uring|mmsg|fastopen|race PROTOCOL, or made|uring_made PROTOCOL FAMILY TYPE ASKED
  *
  * uring: connect, accept, send and receive through io_uring. mmsg: sendmmsg and recvmmsg.
- * fastopen: data in the SYN must be refused, and nothing leave. made: whose socket is made by socket(),
+ * fastopen: data in the SYN must be refused, and nothing leave. race: threads connect one fresh socket at
+ * once, which without an agent fails for all of them. made: whose socket is made by socket(),
  * or through io_uring.
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/io_uring.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +19,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define STCP_PEER 1
@@ -165,6 +168,71 @@ static int fastopen(int protocol)
 	return 0;
 }
 
+static struct {
+	pthread_barrier_t begin, end;
+	struct sockaddr_in to;
+	int socket, errors[8];
+	int is_over;
+} racing;
+
+static void *race_one(void *number)
+{
+	int *error = &racing.errors[(long)number];
+
+	for (;;) {
+		pthread_barrier_wait(&racing.begin);
+		if (racing.is_over)
+			return NULL;
+		*error = connect(racing.socket, (void *)&racing.to, sizeof(racing.to)) ? errno : 0;
+		pthread_barrier_wait(&racing.end);
+	}
+}
+
+static void *race_accept(void *listening)
+{
+	for (;;)
+		close(accept((int)(long)listening, 0, 0));
+	return NULL;
+}
+
+static int race(int protocol)
+{
+	enum { THREADS = 8, SECONDS = 8 };
+	long counts[2][200] = {}, i;
+	int round, is_wrong = 0, kind;
+	time_t end = time(NULL) + SECONDS;
+	pthread_t threads[THREADS], acceptor;
+
+	CHECK(!pthread_create(&acceptor, NULL, race_accept, (void *)(long)listen_at(IPPROTO_TCP, &racing.to)));
+	pthread_barrier_init(&racing.begin, NULL, THREADS + 1);
+	pthread_barrier_init(&racing.end, NULL, THREADS + 1);
+	for (i = 0; i < THREADS; i++)
+		CHECK(!pthread_create(&threads[i], NULL, race_one, (void *)i));
+	for (round = 0; time(NULL) < end; round++) {
+		kind = round % 4 == 3;
+		racing.socket = socket(AF_INET, SOCK_STREAM | (kind ? SOCK_NONBLOCK : 0), protocol);
+		CHECK(racing.socket >= 0);
+		pthread_barrier_wait(&racing.begin);
+		pthread_barrier_wait(&racing.end);
+		close(racing.socket);
+		for (i = 0; i < THREADS; i++)
+			counts[kind][racing.errors[i]]++;
+	}
+	racing.is_over = 1;
+	pthread_barrier_wait(&racing.begin);
+	for (i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	for (kind = 0; kind < 2; kind++) {
+		for (i = 0; i < 200; i++) {
+			if (!counts[kind][i])
+				continue;
+			printf("%s: %s %ld times\n", kind ? "without waiting" : "waiting", strerrorname_np(i), counts[kind][i]);
+			is_wrong |= i != EPROTO && !(kind && (i == EINPROGRESS || i == EALREADY));
+		}
+	}
+	return is_wrong;
+}
+
 /* Says "module" of a socket of the module, "other" of any other, or what is wrong. */
 static int made(int protocol, int family, int type, int asked, int by_uring)
 {
@@ -193,6 +261,8 @@ int main(int count, char **v)
 	if (count == 6)
 		return made(atoi(v[2]), atoi(v[3]), atoi(v[4]), atoi(v[5]), !strcmp(v[1], "uring_made"));
 	CHECK(count == 3);
+	if (!strcmp(v[1], "race"))
+		return race(atoi(v[2]));
 	if (!strcmp(v[1], "uring"))
 		return uring(atoi(v[2]));
 	if (!strcmp(v[1], "mmsg"))
