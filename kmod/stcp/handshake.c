@@ -18,6 +18,7 @@ static void stcp_free(struct kref *ref)
 		st->lent->ops = NULL;
 		sock_release(st->lent);
 	}
+	skb_queue_purge(&st->opened);
 	atomic_long_dec(&stcp_counters.sockets);
 	kfree_sensitive(st);
 }
@@ -102,7 +103,8 @@ struct stcp *stcp_new(struct socket *sock, struct stcp *parent)
 	kref_init(&st->ref);
 	mutex_init(&st->lock);
 	mutex_init(&st->connecting);
-	mutex_init(&st->control);
+	mutex_init(&st->reading);
+	skb_queue_head_init(&st->opened);
 	st->sock = sock;
 	st->base = stcp_tcp_ops(sk);
 	st->server = parent;
@@ -118,14 +120,19 @@ struct stcp *stcp_new(struct socket *sock, struct stcp *parent)
 	atomic_long_inc(&stcp_counters.sockets);
 
 	/* Another thread, or BPF that has put an accepted connection into a sockmap. */
+	lock_sock(sk);
 	write_lock_bh(&sk->sk_callback_lock);
 	is_free = !sk->sk_user_data;
 	if (is_free) {
+		/* TCP would tell nobody of bytes that are fewer. */
+		st->lowat = parent ? READ_ONCE(parent->lowat) : sk->sk_rcvlowat;
+		WRITE_ONCE(sk->sk_rcvlowat, 1);
 		if (!parent)
 			add_wait_queue(&sock->wq.wait, &st->watch);
 		__rcu_assign_sk_user_data_with_flags(sk, st, SK_USER_DATA_NOCOPY);
 	}
 	write_unlock_bh(&sk->sk_callback_lock);
+	release_sock(sk);
 	if (!is_free) {
 		stcp_put(st);
 		return ERR_PTR(-EBUSY);

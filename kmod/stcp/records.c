@@ -5,9 +5,18 @@
  * Alerts end the stream, session tickets are dropped, a key update ends the connection (the
  * kernels we run on can't change keys), close_notify is sent before FIN, FIN without it is a
  * truncation, and no AES-GCM key protects more than it may (RFC 8446 §5.5).
+ *
+ * Reading. kTLS's recvmsg goes on inside while records without data come, its peek keeps every
+ * record it passes and charges nobody for them, and a reader that waits there shuts out whoever
+ * polls. So records are opened here one at a time, under a mutex that nobody holds while waiting
+ * for the peer, and their data waits in a queue of ours: recv, peek, poll and FIONREAD look there.
+ * The queue has one record, or as much as the receive buffer where a program asks for more than it
+ * takes. A peer whose records carry no data is cut off, so each of these calls ends.
  */
 #include <linux/delay.h>
+#include <net/strparser.h>
 #include <net/tls.h>
+#include <linux/splice.h>	/* needs what those include */
 
 #include "stcp.h"
 
@@ -16,6 +25,15 @@ enum { ALERT_CLOSE_NOTIFY = 0, ALERT_BAD_RECORD_MAC = 20, ALERT_USER_CANCELED = 
 enum { MESSAGE_TICKET = 4, MESSAGE_KEY_UPDATE = 24 };
 
 #define CMSG_ROOM CMSG_SPACE(sizeof(u8))
+
+/* Records in a row that carry no data, before the peer is taken to play games; as in the library. */
+#define STCP_WITHOUT_DATA 32
+/* Records that are opened before others get their turn, and signals are looked for. */
+#define STCP_TURN 256
+/* Records that a call opens although it has all it must have. */
+#define STCP_MANY 4096
+/* Data of many small records is copied together into blocks of so many bytes. */
+#define STCP_BLOCK SZ_16K
 
 #ifndef MSG_SPLICE_PAGES		/* before 6.5 */
 #define MSG_SPLICE_PAGES 0
@@ -91,21 +109,24 @@ int stcp_send(struct stcp *st, struct msghdr *m, size_t len)
 	return n;
 }
 
+/* The peer has done what it may not. */
+static void stcp_refuse(struct stcp *st, const char *what)
+{
+	pr_info_ratelimited("the peer of pid %u %s: the connection ends\n", st->pid, what);
+	WRITE_ONCE(st->end, -EPROTO);
+}
+
 /* One byte of a control record. False: the connection is over, `end` says how. */
 static bool stcp_control_byte(struct stcp *st, u8 type, u8 byte)
 {
-	const char *what = "sent a record that is not allowed";
-
 	if (type == RECORD_HANDSHAKE && st->message_left) {
 		st->message_left--;
 		return true;
 	}
-	if (type == RECORD_ALERT || type == RECORD_HANDSHAKE) {
-		st->head[st->head_len++] = byte;
-		if (st->head_len < (type == RECORD_ALERT ? 2 : sizeof(st->head)))
-			return true;
-		st->head_len = 0;
-	}
+	st->head[st->head_len++] = byte;
+	if (st->head_len < (type == RECORD_ALERT ? 2 : sizeof(st->head)))
+		return true;
+	st->head_len = 0;
 	if (type == RECORD_ALERT) {
 		if (byte == ALERT_USER_CANCELED)
 			return true;
@@ -117,61 +138,40 @@ static bool stcp_control_byte(struct stcp *st, u8 type, u8 byte)
 		WRITE_ONCE(st->end, -EPROTO);
 		return false;
 	}
-	if (type == RECORD_HANDSHAKE) {
-		st->message_left = st->head[1] << 16 | st->head[2] << 8 | st->head[3];
-		if (st->head[0] == MESSAGE_TICKET && !st->server)
-			return true;
-		if (st->head[0] == MESSAGE_KEY_UPDATE)
-			what = "wants new keys, which this kernel can't change";
-	}
-	pr_info_ratelimited("the peer of pid %u %s: the connection ends\n", st->pid, what);
-	WRITE_ONCE(st->end, -EPROTO);
+	st->message_left = st->head[1] << 16 | st->head[2] << 8 | st->head[3];
+	if (st->head[0] == MESSAGE_TICKET && !st->server)
+		return true;
+	stcp_refuse(st, st->head[0] == MESSAGE_KEY_UPDATE ?
+		    "wants new keys, which this kernel can't change" : "sent a message that is not allowed");
 	return false;
 }
 
-/* Reads into memory of ours. Returns the length and the type of the record, or an errno. */
-static int stcp_read_own(struct stcp *st, u8 *buf, size_t len, int flags, u8 *type)
+/* A record that is not data. */
+static void stcp_control(struct stcp *st, struct sk_buff *skb, u8 type)
 {
-	u8 room[CMSG_ROOM] __aligned(sizeof(size_t)) = {};
-	struct msghdr m = { .msg_control = room, .msg_controllen = sizeof(room) };
-	struct cmsghdr *c = (struct cmsghdr *)room;
-	struct kvec v = { .iov_base = buf, .iov_len = len };
-	int n;
+	int len = strp_msg(skb)->full_len, at, n, i;
+	u8 buf[64];
 
-	iov_iter_kvec(&m.msg_iter, ITER_DEST, &v, 1, len);
-	n = st->base->recvmsg(st->sock, &m, len, flags | MSG_DONTWAIT);
-	*type = c->cmsg_len ? *(u8 *)CMSG_DATA(c) : 0;
-	return n;
+	if (!len || (type != RECORD_ALERT && type != RECORD_HANDSHAKE))
+		return stcp_refuse(st, "sent a record that is not allowed");
+	st->inside = type;
+	for (at = 0; at < len; at += n) {
+		n = min_t(int, len - at, sizeof(buf));
+		if (skb_copy_bits(skb, strp_msg(skb)->offset + at, buf, n))
+			return stcp_refuse(st, "sent a record that can't be read");
+		for (i = 0; i < n; i++)
+			if (!stcp_control_byte(st, type, buf[i]))
+				return;
+	}
+	if (!st->head_len && !st->message_left)
+		st->inside = 0;
 }
 
-/* Deals with a control record if one is next. 1: done, 0: none is there, or an errno. */
-static int stcp_take_control(struct stcp *st)
-{
-	u8 buf[64], type, again;
-	int n, i;
-
-	mutex_lock(&st->control);
-	n = stcp_read_own(st, buf, 1, MSG_PEEK, &type);
-	if (n > 0 && type == RECORD_DATA)
-		n = 0;
-	if (n > 0)
-		n = stcp_read_own(st, buf, sizeof(buf), 0, &again);
-	for (i = 0; i < n && stcp_control_byte(st, type, buf[i]); i++)
-		;
-	mutex_unlock(&st->control);
-	if (READ_ONCE(st->end) < 0)
-		stcp_send_close(st);
-	return n > 0 ? 1 : n == -EAGAIN ? 0 : n;
-}
-
-/* What a read that moved nothing means to the program. */
+/* What a read that opened nothing means to the program: 0 at the stream's end, or an errno. */
 static int stcp_why(struct stcp *st, int n)
 {
 	struct sock *sk = st->sock->sk;
-	int end = READ_ONCE(st->end);
 
-	if (end)
-		return min(end, 0);
 	switch (n) {
 	case 0:
 		if (READ_ONCE(st->read_shut))
@@ -182,7 +182,6 @@ static int stcp_why(struct stcp *st, int n)
 	case -EBADMSG:
 	case -EMSGSIZE:
 	case -EINVAL:
-	case -EIO:
 		pr_info_ratelimited("pid %u received a record that is damaged or forged: the connection ends\n", st->pid);
 		WRITE_ONCE(st->end, -EPROTO);
 		sock_error(sk);		/* kTLS left one, and sends nothing until it is gone */
@@ -195,61 +194,276 @@ static int stcp_why(struct stcp *st, int n)
 	}
 }
 
-int stcp_receive(struct stcp *st, struct msghdr *m, size_t len, int flags)
+/* Records opened so far, as kTLS counts them for its nonces. */
+static __be64 stcp_number(const struct stcp *st)
 {
-	void *control = m->msg_control;
-	size_t control_len = m->msg_controllen;
-	unsigned int compat = m->msg_flags & MSG_CMSG_COMPAT;
-	int n, taken = 0, tries = 0;
+	__be64 number;
 
-	if (flags & MSG_OOB)
-		return -EINVAL;
-	if (flags & MSG_TRUNC && !(flags & MSG_PEEK))
-		iov_iter_discard(&m->msg_iter, ITER_DEST, len);
-	do {
-		if (READ_ONCE(st->end))
-			return len ? stcp_why(st, 0) : 0;
-		/* Without room for a control message kTLS keeps a control record and answers EIO. */
-		m->msg_control = NULL;
-		m->msg_controllen = 0;
-		n = st->base->recvmsg(st->sock, m, len, flags & ~(MSG_CMSG_COMPAT | MSG_TRUNC));
-		m->msg_control = control;
-		m->msg_controllen = control_len;
-		m->msg_flags = (m->msg_flags & ~(MSG_CTRUNC | MSG_EOR)) | compat;
-		if (n != -EIO)
-			break;
-		taken = stcp_take_control(st);	/* 0: another thread was faster */
-	} while (taken >= 0 && (taken || tries++ < 1000));
-	/* A record of p bytes has p+22 on the wire and takes p/16+2 blocks at most: 3/32 bounds both. */
-	if (n > 0 && stcp_is_beyond(st, READ_ONCE(tcp_sk(st->sock->sk)->bytes_received) / 32 * 3))
-		WRITE_ONCE(st->end, -EPROTO);
-	return n > 0 || !len ? n : stcp_why(st, taken < 0 ? taken : n);
+	memcpy(&number, tls_get_ctx(st->sock->sk)->rx.rec_seq, sizeof(number));
+	return number;
 }
 
 /*
- * How many bytes, of so many, a read would get at once. 0: it would meet the stream's end. EAGAIN:
- * it would wait, even where kTLS says otherwise as a session ticket has come.
+ * Opens the next record, if it has come: 1, and the record unless kTLS has dropped it as it was
+ * empty; 0 at FIN; or an errno. kTLS's splice_read, asked for no bytes, opens one record at most and
+ * leaves it at the head of its list. It touches no pipe for that.
  */
-int stcp_peek(struct stcp *st, size_t len)
+static int stcp_open(struct stcp *st, struct sk_buff **skb)
 {
-	struct msghdr m = {};
+	__be64 before = stcp_number(st);
+	loff_t at = 0;
+	int rc = st->base->splice_read(st->sock, &at, NULL, 0, SPLICE_F_NONBLOCK);
+
+	*skb = skb_dequeue(&tls_sw_ctx_rx(tls_get_ctx(st->sock->sk))->rx_list);
+	return *skb || stcp_number(st) != before ? 1 : rc;
+}
+
+/*
+ * Puts data behind what waits already. Behind another one it is copied together, as a record of one
+ * byte has a page of its own.
+ */
+static void stcp_keep(struct stcp *st, struct sk_buff *skb)
+{
+	struct strp_msg *from = strp_msg(skb);
+	struct sk_buff *to;
 	int n;
 
-	do {
+	st->opened_len += from->full_len;
+	while (from->full_len && !skb_queue_empty(&st->opened)) {
+		to = skb_peek_tail(&st->opened);
+		if (!skb_tailroom(to)) {	/* kTLS's never have any */
+			to = alloc_skb(STCP_BLOCK, GFP_KERNEL_ACCOUNT);
+			if (!to)
+				break;
+			memset(to->cb, 0, sizeof(to->cb));
+			__skb_queue_tail(&st->opened, to);
+		}
+		n = min(from->full_len, skb_tailroom(to));
+		skb_copy_bits(skb, from->offset, skb_put(to, n), n);
+		strp_msg(to)->full_len += n;
+		from->offset += n;
+		from->full_len -= n;
+	}
+	if (from->full_len)
+		__skb_queue_tail(&st->opened, skb);
+	else
+		consume_skb(skb);
+}
+
+/* Deals with the record that was opened; NULL is one without data. */
+static void stcp_sort(struct stcp *st, struct sk_buff *skb)
+{
+	u8 type = skb ? ((struct sk_skb_cb *)skb->cb)->tls.control : RECORD_DATA;
+	bool has_data = type == RECORD_DATA && skb && strp_msg(skb)->full_len;
+
+	st->without_data = has_data ? 0 : st->without_data + 1;
+	if (st->inside && type != st->inside)
+		stcp_refuse(st, "sent a record inside a handshake message");
+	else if (st->without_data > STCP_WITHOUT_DATA)
+		stcp_refuse(st, "sent too many records without data in a row");
+	else if (type != RECORD_DATA)
+		stcp_control(st, skb, type);
+	if (has_data && !READ_ONCE(st->end))
+		stcp_keep(st, skb);
+	else
+		kfree_skb(skb);
+	/* A record of p bytes has p+22 on the wire and takes p/16+2 blocks at most: 3/32 bounds both. */
+	if (stcp_is_beyond(st, READ_ONCE(tcp_sk(st->sock->sk)->bytes_received) / 32 * 3))
+		cmpxchg(&st->end, 0, -EPROTO);
+	if (READ_ONCE(st->end) < 0)
+		stcp_send_close(st);
+}
+
+/*
+ * Opens records until so much data waits, or one turn's worth of records is opened: 1. Or until
+ * there are no more: 0 at the stream's end, EAGAIN, or an errno. Called with `reading` held.
+ */
+static int stcp_fill(struct stcp *st, size_t want)
+{
+	struct sk_buff *skb;
+	int rc, turn;
+
+	for (turn = 0; st->opened_len < want && turn < STCP_TURN; turn++) {
 		if (READ_ONCE(st->end))
-			return 0;
-		iov_iter_discard(&m.msg_iter, ITER_DEST, len);
-		n = st->base->recvmsg(st->sock, &m, len, MSG_PEEK | MSG_DONTWAIT);
-	} while (n == -EIO && stcp_take_control(st) > 0);
+			return min(READ_ONCE(st->end), 0);
+		rc = stcp_open(st, &skb);
+		if (rc <= 0)
+			return stcp_why(st, rc);
+		stcp_sort(st, skb);
+	}
+	return 1;
+}
+
+/* The most data that waits here. */
+static size_t stcp_room(const struct stcp *st)
+{
+	return clamp(READ_ONCE(st->sock->sk->sk_rcvbuf), SZ_64K, SZ_1M);
+}
+
+/* An error of TCP's that was met where nobody is told: the next one who reads is. */
+static int stcp_unmeet(struct stcp *st, int rc)
+{
+	if (rc < 0 && rc != -EAGAIN && !READ_ONCE(st->end))
+		WRITE_ONCE(st->sock->sk->sk_err, -rc);
+	return rc;
+}
+
+/* Copies what waits into the message, and takes it off the queue unless it is peeked at. */
+static int stcp_copy(struct stcp *st, struct msghdr *m, size_t len, bool peek)
+{
+	struct sk_buff *skb, *next;
+	int copied = 0, n;
+
+	skb_queue_walk_safe(&st->opened, skb, next) {
+		struct strp_msg *from = strp_msg(skb);
+
+		n = min_t(size_t, len - copied, from->full_len);
+		if (!n)
+			break;
+		if (skb_copy_datagram_msg(skb, from->offset, m, n))
+			return copied ?: -EFAULT;
+		copied += n;
+		if (peek)
+			continue;
+		from->offset += n;
+		from->full_len -= n;
+		st->opened_len -= n;
+		if (!from->full_len) {
+			__skb_unlink(skb, &st->opened);
+			consume_skb(skb);
+		}
+	}
+	return copied;
+}
+
+/* Waits until a read may come further than to so much data. EAGAIN when the time is up. */
+static int stcp_wait(struct stcp *st, size_t had, long *timeo)
+{
+	struct sock *sk = st->sock->sk;
+	long left = wait_event_interruptible_timeout(*sk_sleep(sk),
+		sk_is_readable(sk) || READ_ONCE(st->opened_len) != had || READ_ONCE(st->end) ||
+		READ_ONCE(sk->sk_err) || READ_ONCE(sk->sk_shutdown) & RCV_SHUTDOWN, *timeo);
+
+	if (left < 0)
+		return sock_intr_errno(*timeo);
+	*timeo = left;
+	return left ? 0 : -EAGAIN;
+}
+
+int stcp_receive(struct stcp *st, struct msghdr *m, size_t len, int flags)
+{
+	struct sock *sk = st->sock->sk;
+	bool peek = flags & MSG_PEEK;
+	long timeo = sock_rcvtimeo(sk, flags & MSG_DONTWAIT);
+	size_t target, done = 0, had;
+	int rc = 0, n, given_up = 0, opened = 0;
+	bool goes_on;
+
+	if (flags & MSG_OOB)
+		return -EINVAL;
+	if (peek)
+		len = min(len, stcp_room(st));
+	else if (flags & MSG_TRUNC)
+		iov_iter_discard(&m->msg_iter, ITER_DEST, len);
+	target = flags & MSG_WAITALL ? len : min_t(size_t, len, READ_ONCE(st->lowat));
+	m->msg_namelen = 0;
+	while (done < len) {
+		if (mutex_lock_killable(&st->reading)) {
+			rc = -ERESTARTSYS;
+			break;
+		}
+		rc = stcp_fill(st, peek ? len : 1);
+		had = st->opened_len;
+		opened += peek ? STCP_TURN : 1;
+		goes_on = rc > 0 && opened < STCP_MANY;
+		/* What is peeked at is copied once, when no more of it is to be had. */
+		n = !peek || had >= len || given_up ||
+		    (!goes_on && (had >= target || !timeo || rc != -EAGAIN)) ?
+			stcp_copy(st, m, len - done, peek) : 0;
+		if (!peek)
+			had = st->opened_len;
+		mutex_unlock(&st->reading);
+		if (n < 0) {
+			rc = n;
+			break;
+		}
+		done += n;
+		if ((peek && n) || (rc <= 0 && rc != -EAGAIN) ||
+		    (!goes_on && (done >= target || !timeo || given_up)))
+			break;
+		cond_resched();
+		n = rc == -EAGAIN ? stcp_wait(st, had, &timeo) :
+		    signal_pending(current) ? sock_intr_errno(timeo) : 0;
+		if (n && !peek) {
+			rc = n;
+			break;
+		}
+		given_up = n;		/* a peek takes a last look */
+	}
+	if (!done)
+		return given_up ?: min(rc, 0);
+	if (rc != -EFAULT && rc != -EINTR && rc != -ERESTARTSYS)
+		stcp_unmeet(st, rc);
+	return done;
+}
+
+/* What poll() says of the socket. Called with nothing held. */
+__poll_t stcp_poll_records(struct stcp *st, struct file *file)
+{
+	size_t want = min_t(size_t, READ_ONCE(st->lowat), stcp_room(st));
+	__poll_t mask;
+	bool has;
+
+	/* Who opens records has them neither here nor in kTLS for a moment. */
+	if (mutex_lock_killable(&st->reading))
+		return EPOLLIN | EPOLLRDNORM;
+	mask = st->base->poll(file, st->sock, NULL);
+	has = mask & EPOLLIN;
+	if (has && !(mask & EPOLLERR))
+		has = stcp_unmeet(st, stcp_fill(st, want)) != -EAGAIN;
+	has |= st->opened_len >= want || READ_ONCE(st->end);
+	mutex_unlock(&st->reading);
+	mask &= ~(EPOLLIN | EPOLLRDNORM);
+	if (has)
+		mask |= EPOLLIN | EPOLLRDNORM;
+	return READ_ONCE(st->end) > 0 ? mask | EPOLLRDHUP : mask;
+}
+
+/* How many bytes a read would get at once. */
+int stcp_count(struct stcp *st)
+{
+	int n, opened;
+
+	if (mutex_lock_killable(&st->reading))
+		return 0;
+	for (opened = 0; opened < STCP_MANY && !signal_pending(current); opened += STCP_TURN)
+		if (stcp_unmeet(st, stcp_fill(st, stcp_room(st))) <= 0 || st->opened_len >= stcp_room(st))
+			break;
+	n = st->opened_len;
+	mutex_unlock(&st->reading);
 	return n;
+}
+
+/*
+ * The program goes, and what has come meanwhile goes as it is. Nothing is opened for that; but TCP
+ * would answer close() with RST over an unread session ticket, and our last bytes would be lost.
+ */
+void stcp_drop_unread(struct stcp *st)
+{
+	struct sock *sk = st->sock->sk;
+	struct msghdr m = {};
+	int unread, namelen;
+
+	lock_sock(sk);
+	unread = tcp_inq(sk);
+	release_sock(sk);
+	if (unread > 0)
+		tcp_prot.recvmsg(sk, &m, unread, MSG_TRUNC | MSG_DONTWAIT, &namelen);
 }
 
 /* close_notify, once: the peer can tell the end of the stream from a truncation. */
 void stcp_send_close(struct stcp *st)
 {
-	if (xchg(&st->close_sent, true))
-		return;
-	/* What lies unread must be no more than data, or TCP answers close() with RST. */
-	stcp_peek(st, 1);
-	stcp_send_alert(st, 1, ALERT_CLOSE_NOTIFY);
+	if (!xchg(&st->close_sent, true))
+		stcp_send_alert(st, 1, ALERT_CLOSE_NOTIFY);
 }

@@ -161,7 +161,7 @@ static ssize_t stcp_splice_read(struct socket *sock, loff_t *pos, struct pipe_in
 
 	if (rc)
 		return rc;
-	if (st && flags & SPLICE_F_NONBLOCK && stcp_peek(st, 1) == -EAGAIN)
+	if (st && flags & SPLICE_F_NONBLOCK && !(stcp_poll_records(st, sock->file) & EPOLLIN))
 		return -EAGAIN;
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 5, 0)
 	return copy_splice_read(sock->file, pos, pipe, len, flags);
@@ -186,11 +186,7 @@ static __poll_t stcp_poll(struct file *file, struct socket *sock, poll_table *wa
 		return mask;
 	if (state != STCP_KEYED)
 		return mask & (EPOLLERR | EPOLLHUP);
-	if (mask & EPOLLIN && !(mask & EPOLLERR) && stcp_peek(st, 1) == -EAGAIN)
-		mask &= ~(EPOLLIN | EPOLLRDNORM);
-	if (READ_ONCE(st->end))
-		mask |= EPOLLIN | EPOLLRDNORM;
-	return READ_ONCE(st->end) > 0 ? mask | EPOLLRDHUP : mask;
+	return stcp_poll_records(st, file);
 }
 
 static int stcp_shutdown(struct socket *sock, int how)
@@ -223,7 +219,7 @@ static int stcp_ioctl(struct socket *sock, unsigned int cmd, unsigned long arg)
 
 	/* TCP would count the bytes of records, and of the handshake. */
 	if (cmd == SIOCINQ && st && stcp_state(st) >= STCP_QUEUED)
-		return put_user(stcp_state(st) == STCP_KEYED ? max(stcp_peek(st, SZ_1M), 0) : 0,
+		return put_user(stcp_state(st) == STCP_KEYED ? stcp_count(st) : 0,
 				(int __user *)arg);
 	return stcp_base(sock)->ioctl(sock, cmd, arg);
 }
@@ -282,8 +278,10 @@ static int stcp_release(struct socket *sock)
 	const struct proto_ops *base = sock->sk ? stcp_base(sock) : &inet_stream_ops;
 
 	if (st) {
-		if (stcp_state(st) == STCP_KEYED)
+		if (stcp_state(st) == STCP_KEYED) {
 			stcp_send_close(st);
+			stcp_drop_unread(st);
+		}
 		mutex_lock(&st->lock);
 		stcp_give_up(st);
 		if (st->state == STCP_FRESH)
@@ -295,6 +293,19 @@ static int stcp_release(struct socket *sock)
 		stcp_put(st);
 	}
 	return base->release(sock);
+}
+
+/* Called by setsockopt() with the socket locked. TCP makes room for so much. */
+static int stcp_set_rcvlowat(struct sock *sk, int value)
+{
+	struct stcp *st = stcp_of_sk(sk);
+	int rc = inet_stream_ops.set_rcvlowat(sk, value);
+
+	if (st) {
+		WRITE_ONCE(st->lowat, sk->sk_rcvlowat);
+		WRITE_ONCE(sk->sk_rcvlowat, 1);
+	}
+	return rc;
 }
 
 /* `ops` are TCP's and become ours. read_sock stays: kTLS calls it through the socket. */
@@ -313,6 +324,7 @@ void stcp_wrap_ops(struct proto_ops *ops)
 	ops->ioctl = stcp_ioctl;
 	ops->setsockopt = stcp_setsockopt;
 	ops->getsockopt = stcp_getsockopt;
+	ops->set_rcvlowat = stcp_set_rcvlowat;
 	ops->mmap = sock_no_mmap;
 	ops->read_skb = NULL;
 	ops->sendmsg_locked = NULL;

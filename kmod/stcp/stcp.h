@@ -70,7 +70,12 @@ struct stcp {
 	struct list_head sibling;
 
 	/* Records, once keyed. */
-	struct mutex control;		/* one reader of control records at a time */
+	struct mutex reading;		/* whoever opens records; never held to wait for the peer */
+	struct sk_buff_head opened;	/* data that nobody has read yet */
+	size_t opened_len;
+	int lowat;			/* SO_RCVLOWAT; beneath it is 1, as it counts data */
+	u8 without_data;		/* records in a row */
+	u8 inside;			/* the type of record that a message goes on in, or 0 */
 	atomic64_t sent_blocks;
 	int end;			/* of what comes in: 1 at close_notify, or an errno */
 	bool read_shut, close_sent;
@@ -97,9 +102,14 @@ void stcp_forget_proto(struct sock *sk);
 struct stcp *stcp_ensure(struct socket *sock);
 void stcp_wrap_ops(struct proto_ops *ops);
 
+static inline struct stcp *stcp_of_sk(const struct sock *sk)
+{
+	return (void *)((uintptr_t)READ_ONCE(sk->sk_user_data) & SK_USER_DATA_PTRMASK);
+}
+
 static inline struct stcp *stcp_of(const struct socket *sock)
 {
-	return (void *)((uintptr_t)READ_ONCE(sock->sk->sk_user_data) & SK_USER_DATA_PTRMASK);
+	return stcp_of_sk(sock->sk);
 }
 
 /* handshake.c */
@@ -137,7 +147,9 @@ int stcp_ktls_install(struct stcp *st, int direction, const void __user *info);
 /* records.c */
 int stcp_send(struct stcp *st, struct msghdr *m, size_t len);
 int stcp_receive(struct stcp *st, struct msghdr *m, size_t len, int flags);
-int stcp_peek(struct stcp *st, size_t len);
+__poll_t stcp_poll_records(struct stcp *st, struct file *file);
+int stcp_count(struct stcp *st);
+void stcp_drop_unread(struct stcp *st);
 void stcp_send_close(struct stcp *st);
 
 #endif
