@@ -22,6 +22,17 @@
 
 #include "uapi.h"
 
+/*
+ * A peer can turn the TLS of older kernels against them: after an empty record they take one record
+ * for another (CVE-2025-39682), and a bogus header has them write out of bounds (CVE-2025-39946).
+ * Series that never had these corrections get no others either.
+ */
+#define STCP_HAS(series, sublevel)							\
+	(LINUX_VERSION_CODE >> 8 == (6 << 8 | (series)) && (LINUX_VERSION_CODE & 255) >= (sublevel))
+#if !STCP_HAS(1, 154) && !STCP_HAS(6, 108) && !STCP_HAS(12, 49)
+#error "the TLS of this kernel has known holes, or was not tried: stcp needs 6.1.154, 6.6.108, 6.12.49 or later ones of these series"
+#endif
+
 #undef pr_fmt
 #define pr_fmt(fmt) "stcp: " fmt
 

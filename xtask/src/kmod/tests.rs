@@ -19,7 +19,7 @@ fn dkms_and_the_readme_know_the_modules_version() {
 }
 
 #[test]
-fn dkms_builds_for_every_kernel_of_the_guest_and_no_newer_one() {
+fn dkms_builds_for_the_series_of_the_guest_and_6_6_and_no_other() {
     let pattern = quoted("kmod/stcp/dkms.conf", "BUILD_EXCLUSIVE_KERNEL=");
     let matches = |release: &str| {
         let script = format!("[[ {release} =~ {pattern} ]]");
@@ -30,12 +30,65 @@ fn dkms_builds_for_every_kernel_of_the_guest_and_no_newer_one() {
     };
     for release in [
         "6.1.0-56-cloud-amd64",
-        "6.9.7-amd64",
+        "6.6.120-generic",
         "6.12.95+deb12-cloud-amd64",
     ] {
         assert!(matches(release), "{release}");
     }
-    for release in ["5.10.0-30-amd64", "6.0.3", "6.13.1", "6.120.1", "7.1.0"] {
+    for release in [
+        "5.10.0-30-amd64",
+        "6.0.3",
+        "6.9.7-amd64",
+        "6.13.1",
+        "6.120.1",
+        "7.1.0",
+    ] {
         assert!(!matches(release), "{release}");
+    }
+}
+
+/// The preprocessor's word on `stcp.h`'s floor for this kernel.
+fn is_taken(version: (u32, u32, u32)) -> bool {
+    let header = fs::read_to_string(root().join("kmod/stcp/stcp.h")).unwrap();
+    let (begin, end) = ("#define STCP_HAS", "#endif\n");
+    let from = &header[header.find(begin).expect(begin)..];
+    let floor = &from[..from.find(end).expect(end) + end.len()];
+    let (major, series, sublevel) = version;
+    let code = major << 16 | series << 8 | sublevel.min(255);
+    let mut gcc = std::process::Command::new("gcc")
+        .args(["-E", "-x", "c", "-o", "/dev/null", "-"])
+        .arg(format!("-DLINUX_VERSION_CODE={code}"))
+        .stdin(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut input = gcc.stdin.take().unwrap();
+    std::io::Write::write_all(&mut input, floor.as_bytes()).unwrap();
+    drop(input);
+    gcc.wait().unwrap().success()
+}
+
+#[test]
+fn kernels_whose_tls_has_known_holes_are_refused() {
+    for fine in [
+        (6, 1, 154),
+        (6, 1, 192),
+        (6, 6, 108),
+        (6, 12, 49),
+        (6, 12, 300),
+    ] {
+        assert!(is_taken(fine), "{fine:?}");
+    }
+    for old in [
+        (5, 1, 200),
+        (6, 1, 153),
+        (6, 5, 200),
+        (6, 6, 107),
+        (6, 9, 7),
+        (6, 12, 48),
+        (6, 13, 1),
+        (7, 1, 200),
+    ] {
+        assert!(!is_taken(old), "{old:?}");
     }
 }
