@@ -297,7 +297,7 @@ fn stage(image: &Image, kernel: &Kernel, module: &Path, build: &Path) -> Outcome
     image.python(&scripts)?;
     image.add(module, "t/stcp.ko")?;
 
-    for name in ["calls"] {
+    for name in ["calls", "storm"] {
         let made = build.join(name);
         let source = folder.join(format!("{name}.c"));
         let mut gcc = program(
