@@ -3,7 +3,8 @@
 //! 1. [`may_write`](KernelSession::may_write) before data is written, and
 //!    [`on_written`](KernelSession::on_written) after it;
 //! 2. of what the kernel hands up, data goes to [`on_data`](KernelSession::on_data), anything else
-//!    to [`handle_record`](KernelSession::handle_record);
+//!    to [`handle_record`](KernelSession::handle_record), in pieces if need be, and after the last
+//!    one to [`on_record_without_data`](KernelSession::on_record_without_data);
 //! 3. [`CLOSE_NOTIFY`] is the content of the alert record that ends our stream, and after a failure
 //!    [`last_words`](KernelSession::last_words) that of the alert that says why.
 //!
@@ -14,7 +15,7 @@ use rustls::{AlertDescription, ContentType};
 
 use crate::error::SessionError;
 use crate::keys::{KernelKeys, KeySchedule};
-use crate::limits::BlockBudget;
+use crate::limits::{BlockBudget, RecordsWithoutData};
 use crate::post_handshake::{Message, Messages};
 
 /// The content of the alert that ends a stream: level warning, close_notify.
@@ -27,6 +28,7 @@ pub struct KernelSession {
     messages: Messages,
     transmit: BlockBudget,
     receive: BlockBudget,
+    without_data: RecordsWithoutData,
     read_closed: bool,
     write_closed: bool,
     failed: Option<SessionError>,
@@ -40,6 +42,7 @@ impl KernelSession {
             messages: Messages::default(),
             transmit: keys.transmit.0.budget(),
             receive: keys.receive.0.budget(),
+            without_data: RecordsWithoutData::default(),
             read_closed: false,
             write_closed: false,
             failed: None,
@@ -80,6 +83,9 @@ impl KernelSession {
     /// # Errors
     /// The peer's key is used up, or data came where none may.
     pub fn on_data(&mut self, len: u64) -> Result<(), SessionError> {
+        if len > 0 {
+            self.without_data.on_data();
+        }
         self.receive.charge_stream(len);
         if self.receive.is_exhausted() {
             return Err(self.fail(SessionError::KeyExhausted));
@@ -114,6 +120,15 @@ impl KernelSession {
             )),
         };
         handled.map_err(|error| self.fail(error))
+    }
+
+    /// A record that is not data has come whole.
+    ///
+    /// # Errors
+    /// The peer has sent too many of them in a row.
+    pub fn on_record_without_data(&mut self) -> Result<(), SessionError> {
+        let counted = self.without_data.on_record();
+        counted.map_err(|error| self.fail(error))
     }
 
     /// A record came that the kernel could not open.

@@ -1,8 +1,16 @@
-//! How much one key may protect (RFC 8446 §5.5), counted in cipher blocks.
+//! How much one key may protect (RFC 8446 §5.5), counted in cipher blocks, and how long a peer may send
+//! nothing but records without data.
 //!
 //! The RFC counts full-size records; small ones cost less, so blocks let a connection of small
 //! messages live longer with the same safety. ChaCha20-Poly1305 has no limit worth counting: that
 //! is why connections whose records nobody sees use it.
+
+use rustls::AlertDescription;
+
+use crate::error::SessionError;
+
+/// Cap: records in a row that carry no data, before the peer is taken to play games.
+pub(crate) const MAX_RECORDS_WITHOUT_DATA: u8 = 32;
 
 /// 2^24.5 records of 2^14 bytes, in blocks of 16 bytes: 2^34.5.
 const AES_GCM_BLOCKS: u64 = 24_296_004_000;
@@ -83,6 +91,29 @@ impl BlockBudget {
     #[cfg(test)]
     pub(crate) fn spend(&mut self, blocks: u64) {
         self.used = self.used.saturating_add(blocks);
+    }
+}
+
+/// Counts records in a row that carry no data: empty ones, alerts, handshake messages.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RecordsWithoutData(u8);
+
+impl RecordsWithoutData {
+    /// Data came.
+    pub(crate) fn on_data(&mut self) {
+        self.0 = 0;
+    }
+
+    /// A whole record came that has none.
+    pub(crate) fn on_record(&mut self) -> Result<(), SessionError> {
+        if self.0 == MAX_RECORDS_WITHOUT_DATA {
+            return Err(SessionError::peer(
+                "too many records without data in a row",
+                AlertDescription::UnexpectedMessage,
+            ));
+        }
+        self.0 += 1;
+        Ok(())
     }
 }
 

@@ -17,12 +17,9 @@ use rustls::{AlertDescription, ContentType};
 use crate::buffers::{Buffers, CONTROL_ROOM, Queue};
 use crate::error::SessionError;
 use crate::keys::{KernelKeys, KeySchedule};
-use crate::limits::Verdict;
+use crate::limits::{RecordsWithoutData, Verdict};
 use crate::post_handshake::{Message, Messages, key_update};
 use crate::record::{MAX_PLAINTEXT, OVERHEAD, Opener, Sealer, record_len};
-
-/// Records in a row that carry no data, before the peer is taken to play games.
-const MAX_RECORDS_WITHOUT_DATA: u8 = 32;
 
 /// Least room for which a key update is written; an alert must still fit after it.
 const KEY_UPDATE_ROOM: usize = 128;
@@ -48,7 +45,7 @@ pub struct Session {
     plaintext: Range<usize>,
     outbox: Queue,
     messages: Messages,
-    records_without_data: u8,
+    without_data: RecordsWithoutData,
     /// A KeyUpdate must go before the next data; whether it asks the peer for one.
     key_update_due: Option<bool>,
     /// The peer was asked for a key update and has not answered.
@@ -83,7 +80,7 @@ impl Session {
             plaintext: 0..0,
             outbox: Queue::of(outbox),
             messages: Messages::default(),
-            records_without_data: 0,
+            without_data: RecordsWithoutData::default(),
             key_update_due: None,
             key_update_asked: false,
             write_closed: false,
@@ -206,9 +203,9 @@ impl Session {
 
     fn on_data(&mut self, len: usize) -> Result<(), SessionError> {
         if len == 0 {
-            return self.on_record_without_data();
+            return self.without_data.on_record();
         }
-        self.records_without_data = 0;
+        self.without_data.on_data();
         if self.opener.verdict() == Verdict::Update && !self.key_update_asked {
             self.key_update_asked = true;
             self.key_update_due = Some(true);
@@ -216,19 +213,8 @@ impl Session {
         Ok(())
     }
 
-    fn on_record_without_data(&mut self) -> Result<(), SessionError> {
-        self.records_without_data += 1;
-        if self.records_without_data > MAX_RECORDS_WITHOUT_DATA {
-            return Err(SessionError::peer(
-                "too many records without data in a row",
-                AlertDescription::UnexpectedMessage,
-            ));
-        }
-        Ok(())
-    }
-
     fn handle_content(&mut self, content: ContentType, bytes: &[u8]) -> Result<(), SessionError> {
-        self.on_record_without_data()?;
+        self.without_data.on_record()?;
         if self.messages.is_inside() && content != ContentType::Handshake {
             return Err(SessionError::peer(
                 "a record inside a handshake message",

@@ -1,4 +1,5 @@
 use super::*;
+use crate::limits::MAX_RECORDS_WITHOUT_DATA;
 use crate::session::tests::{CIPHERS, kernel_keys};
 use towline_identity::Cipher;
 
@@ -59,6 +60,27 @@ fn a_message_in_pieces_is_joined_and_no_data_comes_between() {
     let mut it = session(Cipher::Aes128Gcm);
     it.handle_record(HANDSHAKE, &[4, 0, 0]).unwrap();
     assert!(it.on_data(10).is_err());
+}
+
+#[test]
+fn records_without_data_are_a_game_that_ends() {
+    let mut it = session(Cipher::Aes128Gcm);
+    for _ in 0..3 {
+        for _ in 0..MAX_RECORDS_WITHOUT_DATA {
+            it.handle_record(ALERT, &[1, 90]).unwrap();
+            it.on_record_without_data().unwrap();
+        }
+        it.on_data(1).unwrap();
+    }
+    for _ in 0..MAX_RECORDS_WITHOUT_DATA {
+        it.on_record_without_data().unwrap();
+    }
+    assert!(matches!(
+        it.on_record_without_data(),
+        Err(SessionError::PeerMisbehaved { .. })
+    ));
+    assert!(it.alive().is_err());
+    assert_eq!(it.last_words(), Some([2, 10]), "unexpected_message");
 }
 
 #[test]

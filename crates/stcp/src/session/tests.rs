@@ -9,6 +9,7 @@ use towline_testkit::FixedTime;
 
 use super::*;
 use crate::buffers::BUFFER_LEN;
+use crate::limits::MAX_RECORDS_WITHOUT_DATA;
 use crate::{Alpn, Authentication, ClientConfig, Established, Handshake, Records, ServerConfig};
 
 /// A client and a server that trust each other.

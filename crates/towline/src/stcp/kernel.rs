@@ -87,11 +87,11 @@ impl KernelRecords {
         while !self.session.is_read_closed() && out.remaining() > 0 {
             let room = out.initialize_unfilled();
             let received = ready!(poll_receive(tcp, cx, room));
-            let (len, kind) = received.map_err(|error| self.explain(tcp, error))?;
-            if len == 0 {
+            let piece = received.map_err(|error| self.explain(tcp, error))?;
+            if piece.len == 0 {
                 self.session.handle_eof()?;
             }
-            match self.on_received(kind, &room[..len]) {
+            match self.on_received(&piece, &room[..piece.len]) {
                 Ok(0) => {}
                 Ok(len) => {
                     out.advance(len);
@@ -107,8 +107,8 @@ impl KernelRecords {
     }
 
     /// A piece of a record; how much of it is data for the application.
-    fn on_received(&mut self, kind: u8, bytes: &[u8]) -> Result<usize, SessionError> {
-        match kind {
+    fn on_received(&mut self, piece: &Piece, bytes: &[u8]) -> Result<usize, SessionError> {
+        match piece.kind {
             APPLICATION_DATA => {
                 self.session.on_data(bytes.len() as u64)?;
                 return Ok(bytes.len());
@@ -122,6 +122,9 @@ impl KernelRecords {
                 }
             }
             kind => self.session.handle_record(kind, bytes)?,
+        }
+        if piece.is_last {
+            self.session.on_record_without_data()?;
         }
         Ok(0)
     }
@@ -227,10 +230,10 @@ impl KernelRecords {
         while self.early.is_empty() && !self.session.is_read_closed() {
             let received = tcp.try_io(Interest::READABLE, || receive(tcp, &mut room));
             // The next read tells what is wrong, if anything is.
-            let Ok((len @ 1.., kind)) = received else {
+            let Some(piece) = received.ok().filter(|piece| piece.len > 0) else {
                 return;
             };
-            match self.on_received(kind, &room[..len]) {
+            match self.on_received(&piece, &room[..piece.len]) {
                 Ok(len) => self.early.extend_from_slice(&room[..len]),
                 Err(_) => return,
             }
@@ -244,11 +247,7 @@ impl KernelRecords {
 }
 
 /// [`receive`], when there is something.
-fn poll_receive(
-    tcp: &TcpStream,
-    cx: &mut Context<'_>,
-    room: &mut [u8],
-) -> Poll<io::Result<(usize, u8)>> {
+fn poll_receive(tcp: &TcpStream, cx: &mut Context<'_>, room: &mut [u8]) -> Poll<io::Result<Piece>> {
     loop {
         ready!(tcp.poll_read_ready(cx))?;
         match tcp.try_io(Interest::READABLE, || receive(tcp, room)) {
@@ -266,8 +265,18 @@ fn poll_receive(
 /// Room for one control message with one byte, aligned as its header must be.
 type Control = [u64; 4];
 
-/// The next bytes of one record, and its type. It never waits.
-fn receive(tcp: &impl AsRawFd, room: &mut [u8]) -> io::Result<(usize, u8)> {
+/// What was received at once: bytes of one record, or data of several.
+struct Piece {
+    /// How many; 0 at the end of the stream.
+    len: usize,
+    /// The record's type.
+    kind: u8,
+    /// Whether the record ends with it.
+    is_last: bool,
+}
+
+/// The next bytes of one record. It never waits.
+fn receive(tcp: &impl AsRawFd, room: &mut [u8]) -> io::Result<Piece> {
     let mut control: Control = [0; 4];
     let mut vector = libc::iovec {
         iov_base: room.as_mut_ptr().cast(),
@@ -284,8 +293,10 @@ fn receive(tcp: &impl AsRawFd, room: &mut [u8]) -> io::Result<(usize, u8)> {
     let len = usize::try_from(len).map_err(|_| io::Error::last_os_error())?;
     // SAFETY: the kernel filled the control buffer; the macro looks at its length.
     let header = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
+    let is_last = message.msg_flags & libc::MSG_EOR != 0;
     if header.is_null() {
-        return Ok((len, APPLICATION_DATA));
+        let kind = APPLICATION_DATA;
+        return Ok(Piece { len, kind, is_last });
     }
     // SAFETY: it is not null, so it points at a whole header in `control`; a TLS record type has
     // one byte of data behind it.
@@ -293,7 +304,8 @@ fn receive(tcp: &impl AsRawFd, room: &mut [u8]) -> io::Result<(usize, u8)> {
         let is_type = (*header).cmsg_level == SOL_TLS && (*header).cmsg_type == TLS_GET_RECORD_TYPE;
         is_type.then(|| *libc::CMSG_DATA(header))
     };
-    Ok((len, kind.unwrap_or(APPLICATION_DATA)))
+    let kind = kind.unwrap_or(APPLICATION_DATA);
+    Ok(Piece { len, kind, is_last })
 }
 
 /// Ends our stream once all that was written before it has room in the socket. It never waits.

@@ -2,7 +2,7 @@
 //! this program, on kernels that have it.
 
 use std::io::{ErrorKind, Write as _};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Once;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -212,4 +212,87 @@ async fn a_new_key_of_the_peers_ends_the_stream_in_order_there_and_as_an_error_h
             peer.on_received(len);
         }
     }
+}
+
+/// Sends an alert record from a socket whose records the kernel makes.
+fn send_alert(tcp: &TcpStream, alert: [u8; 2]) -> std::io::Result<()> {
+    const SOL_TLS: libc::c_int = 282;
+    const TLS_SET_RECORD_TYPE: libc::c_int = 1;
+    const ALERT: u8 = 21;
+    let mut vector = libc::iovec {
+        iov_base: alert.as_ptr().cast_mut().cast(),
+        iov_len: alert.len(),
+    };
+    let mut control = [0_u64; 4];
+    // SAFETY: a `msghdr` of zeroes is an empty one; the macros only compute, and `control` has room for
+    // a header and a byte; the message points at what outlives the call.
+    let sent = unsafe {
+        let mut message: libc::msghdr = std::mem::zeroed();
+        message.msg_iov = &raw mut vector;
+        message.msg_iovlen = 1;
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = libc::CMSG_SPACE(1) as _;
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        (*header).cmsg_level = SOL_TLS;
+        (*header).cmsg_type = TLS_SET_RECORD_TYPE;
+        (*header).cmsg_len = libc::CMSG_LEN(1) as _;
+        *libc::CMSG_DATA(header) = ALERT;
+        libc::sendmsg(
+            tcp.as_raw_fd(),
+            &raw const message,
+            libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
+        )
+    };
+    match sent {
+        0.. => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+#[tokio::test]
+async fn a_flood_of_alerts_ends_the_stream() {
+    if !has_ktls() {
+        return;
+    }
+    let sides = Sides::new();
+    let (mut listener, address) = sides.listen().await;
+    let mut tcp = TcpStream::connect(address).await.unwrap();
+    let handshake = async {
+        let name = NAME.try_into().unwrap();
+        let mut handshake = Handshake::client(&sides.client, name).unwrap();
+        let mut bytes = [0; 4096];
+        while !handshake.is_complete() {
+            tcp.write_all(handshake.output()).await.unwrap();
+            handshake.on_sent(handshake.output().len());
+            let room = handshake.wanted().min(bytes.len());
+            let len = tcp.read(&mut bytes[..room]).await.unwrap();
+            handshake.handle_input(&bytes[..len]).unwrap();
+        }
+        tcp.write_all(handshake.output()).await.unwrap();
+        handshake.on_sent(handshake.output().len());
+        handshake.finish().unwrap()
+    };
+    let (established, accepted) =
+        within(async { tokio::join!(handshake, listener.accept()) }).await;
+    let mut stream = accepted.unwrap().0;
+    assert!(stream.is_in_kernel());
+    ktls::install(tcp.as_fd(), established.kernel_keys().unwrap()).unwrap();
+    // As many as are borne, a byte, and too many.
+    for _ in 0..32 {
+        send_alert(&tcp, [1, 90]).unwrap();
+    }
+    tcp.write_all(b"x").await.unwrap();
+    let mut got = [0; 100];
+    assert_eq!(within(stream.read(&mut got)).await.unwrap(), 1);
+    for _ in 0..33 {
+        send_alert(&tcp, [1, 90]).unwrap();
+    }
+    let error = within(stream.read(&mut got)).await.unwrap_err();
+    let why = error
+        .get_ref()
+        .and_then(|e| e.downcast_ref::<SessionError>());
+    assert!(
+        matches!(why, Some(SessionError::PeerMisbehaved { .. })),
+        "{error}"
+    );
 }
