@@ -139,6 +139,15 @@ struct Asker {
     uid: u32,
 }
 
+/// Where a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Network {
+    /// In the agent's own network namespace.
+    Own,
+    /// In another one.
+    Other,
+}
+
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
@@ -239,9 +248,20 @@ impl Agent {
         }
     }
 
-    /// Makes the handshake over `wire` and has the peer judged.
+    /// Makes the handshake over `wire` and has the peer judged. The connection is in our own network
+    /// namespace.
     async fn establish(
         &self,
+        wire: &impl Wire,
+        asker: &Asker,
+    ) -> Result<(Established, Admitted), Failure> {
+        self.establish_in(Network::Own, wire, asker).await
+    }
+
+    /// The same, where the connection may be in another network namespace.
+    async fn establish_in(
+        &self,
+        network: Network,
         wire: &impl Wire,
         asker: &Asker,
     ) -> Result<(Established, Admitted), Failure> {
@@ -253,6 +273,9 @@ impl Agent {
         let policy = self.policy();
         let work = async {
             let (handshake, judge) = policy.handshake(asker.side, asker.carrier, asker.peer)?;
+            if network == Network::Other {
+                judge.reaches_other_networks()?;
+            }
             // Where records are ours, what follows the handshake may be taken along.
             let exact = asker.carrier == Carrier::Module;
             let established = shake_hands(wire, handshake, exact).await?;

@@ -8,7 +8,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use towline_stcp::{Authentication, Established, KernelKeys};
 use towline_wire::{AGENT_REQUEST_LEN, AgentRequest, Carrier};
 
 use super::handshake::{Wire, registered};
-use super::{Agent, Asker, Complaint, Failure};
+use super::{Agent, Asker, Complaint, Failure, Network};
 use crate::stcp::ktls::CryptoInfo;
 use crate::stcp::policy::Admitted;
 
@@ -31,6 +31,9 @@ const STCP_IOC_TX: u32 = write_ioctl(1, 4);
 const STCP_IOC_RX: u32 = write_ioctl(2, 4);
 /// `_IOW('S', 3, struct stcp_done)`: the handshake's end.
 const STCP_IOC_DONE: u32 = write_ioctl(3, DONE_LEN as u32);
+/// Its inode number is what the module calls a network namespace by.
+const OWN_NETWORK: &str = "/proc/self/ns/net";
+
 /// Bytes of a `struct stcp_done`.
 const DONE_LEN: usize = 40;
 
@@ -88,6 +91,7 @@ impl Agent {
     /// What the device said, or that its requests are those of another release.
     pub async fn serve_module(self: Arc<Self>, device: &ModuleDevice) -> io::Result<()> {
         let mut complaint = Complaint::default();
+        let own_network = own_network();
         loop {
             let bytes = match device.next().await {
                 Ok(bytes) => bytes,
@@ -113,11 +117,22 @@ impl Agent {
             // else here knows its number.
             let file = unsafe { OwnedFd::from_raw_fd(request.fd) };
             let agent = Arc::clone(&self);
-            tokio::spawn(async move { agent.serve_module_connection(file, &request).await });
+            let network = match Some(request.netns) == own_network {
+                true => Network::Own,
+                false => Network::Other,
+            };
+            tokio::spawn(async move {
+                agent.serve_module_connection(file, &request, network).await;
+            });
         }
     }
 
-    async fn serve_module_connection(&self, file: OwnedFd, request: &AgentRequest) {
+    async fn serve_module_connection(
+        &self,
+        file: OwnedFd,
+        request: &AgentRequest,
+        network: Network,
+    ) {
         let asker = Asker {
             side: request.side,
             carrier: Carrier::Module,
@@ -129,7 +144,7 @@ impl Agent {
             Ok(connection) => connection,
             Err(error) => return self.on_refused(&asker, &error.into()),
         };
-        let ended = match self.establish(&connection, &asker).await {
+        let ended = match self.establish_in(network, &connection, &asker).await {
             Ok((established, admitted)) => {
                 connection.finish(established, &admitted).map(|()| admitted)
             }
@@ -142,6 +157,20 @@ impl Agent {
                 // If even this fails, closing the descriptor fails the socket.
                 let _ = connection.done(-why.errno(), None);
             }
+        }
+    }
+}
+
+/// The network namespace of this process; `None` if it cannot be told, and then no connection is in it.
+fn own_network() -> Option<u64> {
+    match std::fs::metadata(OWN_NETWORK) {
+        Ok(file) => Some(file.ino()),
+        Err(error) => {
+            tracing::warn!(
+                "{OWN_NETWORK}: {error}: trust on first use is for connections in the agent's own \
+                 network namespace, and none can be told to be: give `pins` or `roots` in a policy"
+            );
+            None
         }
     }
 }
@@ -240,3 +269,6 @@ fn set_nonblocking(file: &OwnedFd) -> io::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -78,6 +78,18 @@ pub enum Refusal {
     /// The peer is new and could not be written down, or the file cannot be read.
     #[error("the known peers cannot be consulted: {0}")]
     KnownPeers(#[from] KnownPeersFileError),
+    /// A connection in another network namespace than the agent's, where the policy goes by first use.
+    #[error(
+        "{name} is in another network namespace than the agent, where anybody may have any address: \
+         trust on first use ({}) does not reach there. Give `pins` or `roots` in a policy",
+        file.display()
+    )]
+    OtherNetwork {
+        /// The peer's address there.
+        name: String,
+        /// The list that is not asked.
+        file: PathBuf,
+    },
     /// A peer without a key where one is needed.
     #[error("the peer showed no key")]
     NoKey,
@@ -447,6 +459,21 @@ impl Judge {
         Self {
             known_peers: belief.known_peers().map(Path::to_owned),
             name,
+        }
+    }
+
+    /// Whether connections may be judged that are not in the agent's own network namespace. An address
+    /// there is whoever made the namespace wants it to be, and every user can make one.
+    ///
+    /// # Errors
+    /// Where the policy goes by first use: an address is all that it knows of a peer.
+    pub fn reaches_other_networks(&self) -> Result<(), Refusal> {
+        match &self.known_peers {
+            None => Ok(()),
+            Some(file) => Err(Refusal::OtherNetwork {
+                name: self.name.clone(),
+                file: file.clone(),
+            }),
         }
     }
 
