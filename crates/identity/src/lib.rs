@@ -12,6 +12,7 @@
 
 mod anonymous;
 mod config;
+mod crowd;
 mod error;
 mod generate;
 mod identity;
@@ -25,6 +26,7 @@ mod verify;
 mod x509;
 
 pub use config::{Resumption, TlsSettings, client_config, server_config};
+pub use crowd::{ADDRESS_LEVELS, Crowd, Goes, address_groups};
 pub use error::{
     CertificatesError, ConfigError, GenerateError, IdentityError, PeerRejected, PinError,
     PreferenceError,

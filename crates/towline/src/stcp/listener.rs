@@ -1,30 +1,31 @@
 //! The server's side: handshakes in parallel, and only finished ones are handed out.
 //!
 //! A peer that says nothing costs a task and a descriptor until its time is over or until so many
-//! others wait that it is the oldest; it never stands before one that does speak. TCP connections
+//! wait that one has to go of those with the most; it never stands before one that does speak. TCP connections
 //! are taken from the kernel while [`accept`](Listener::accept) is awaited, as TCP's backlog has it.
 
-use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream, ToSocketAddrs};
-use tokio::task::{AbortHandle, JoinError, JoinSet};
+use tokio::task::{JoinError, JoinSet};
 use towline_stcp::{Handshake, ServerConfig};
 
 use super::error::ConnectError;
 use super::handshake::{TIMEOUT, shake_hands};
 use super::refusals::RefusalLog;
+use super::slots::{Party, Slots};
 use super::stream::Stream;
 
-/// Cap: handshakes under way, unless [`Limits`] say otherwise; the oldest goes for a new one.
+/// Cap: handshakes under way, unless [`Limits`] say otherwise; for a new one the oldest goes of the prefix
+/// with the most.
 const MAX_UNFINISHED_HANDSHAKES: usize = 1024;
 
 /// What a listener grants to peers it does not know yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Handshakes under way at once; for one more the oldest is dropped.
+    /// Handshakes under way at once; for one more, the oldest is dropped of the prefix that has the most.
     pub unfinished_handshakes: usize,
     /// How long a handshake may take.
     pub handshake_timeout: Duration,
@@ -48,7 +49,7 @@ pub struct ListenerCounters {
     pub refused: u64,
     /// Without an end of the handshake in time.
     pub timed_out: u64,
-    /// The oldest when too many were under way, and those that the end of the listener met.
+    /// Those that had to go when too many were under way, and those that the end of the listener met.
     pub dropped: u64,
 }
 
@@ -58,13 +59,13 @@ pub struct Listener {
     config: ServerConfig,
     limits: Limits,
     handshakes: JoinSet<Outcome>,
-    /// The tasks of `handshakes`, oldest first; finished ones may still be among them.
-    order: VecDeque<AbortHandle>,
+    slots: Slots,
     counters: ListenerCounters,
     log: RefusalLog,
 }
 
-type Outcome = (SocketAddr, Result<Stream, ConnectError>);
+/// `None`: it had to go.
+type Outcome = (SocketAddr, Option<Result<Stream, ConnectError>>);
 
 /// Listens on `address`.
 ///
@@ -82,7 +83,7 @@ impl Listener {
             config,
             limits: Limits::default(),
             handshakes: JoinSet::new(),
-            order: VecDeque::new(),
+            slots: Slots::new(MAX_UNFINISHED_HANDSHAKES),
             counters: ListenerCounters::default(),
             log: RefusalLog::new(),
         }
@@ -92,6 +93,7 @@ impl Listener {
     #[must_use]
     pub fn with_limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
+        self.slots = Slots::new(limits.unfinished_handshakes);
         self
     }
 
@@ -156,35 +158,34 @@ impl Listener {
     }
 
     fn on_connection(&mut self, tcp: TcpStream, peer: SocketAddr) {
-        self.order.retain(|task| !task.is_finished());
-        while self.order.len() >= self.limits.unfinished_handshakes.max(1) {
-            if let Some(oldest) = self.order.pop_front() {
-                oldest.abort();
-            }
-        }
+        let (slot, evicted) = self.slots.enter(Party::new(0, peer.ip()));
         let (config, patience) = (self.config.clone(), self.limits.handshake_timeout);
-        let task = self.handshakes.spawn(async move {
-            let shaken = tokio::time::timeout(patience, serve_over(tcp, &config)).await;
-            let result = shaken.unwrap_or(Err(ConnectError::TimedOut(patience)));
-            (peer, result)
+        self.handshakes.spawn(async move {
+            let _slot = slot;
+            tokio::select! {
+                shaken = tokio::time::timeout(patience, serve_over(tcp, &config)) => {
+                    let result = shaken.unwrap_or(Err(ConnectError::TimedOut(patience)));
+                    (peer, Some(result))
+                }
+                () = evicted => (peer, None),
+            }
         });
-        self.order.push_back(task);
     }
 
     fn on_ended(&mut self, ended: Result<Outcome, JoinError>) -> Option<(Stream, SocketAddr)> {
         match ended {
-            Ok((peer, Ok(stream))) => {
+            Ok((peer, Some(Ok(stream)))) => {
                 self.counters.accepted += 1;
                 return Some((stream, peer));
             }
-            Ok((peer, Err(why))) => {
+            Ok((peer, Some(Err(why)))) => {
                 match why {
                     ConnectError::TimedOut(_) => self.counters.timed_out += 1,
                     _ => self.counters.refused += 1,
                 }
                 self.log.say(peer, why);
             }
-            Err(_) => self.counters.dropped += 1,
+            Ok((_, None)) | Err(_) => self.counters.dropped += 1,
         }
         None
     }

@@ -25,6 +25,7 @@ mod listener;
 pub mod policy;
 mod records;
 mod refusals;
+mod slots;
 mod splice;
 mod stream;
 mod user;

@@ -16,7 +16,6 @@ mod privileges;
 mod programs;
 mod relay;
 mod seccomp;
-mod slots;
 mod upgrade;
 
 #[cfg(test)]
@@ -33,6 +32,7 @@ use towline_stcp::{Established, SessionError};
 use towline_wire::{Carrier, Side};
 
 use super::policy::{Admitted, Policy, Refusal};
+use super::slots::{Party, Slots};
 pub use guard::{guard_cgroup, inherited_sockets};
 pub use module::ModuleDevice;
 pub use privileges::{drop_privileges, forbid_new_privileges};
@@ -42,7 +42,13 @@ pub use seccomp::forbid_clear_tcp;
 pub use upgrade::{Upgrade, is_upgraded, upgrade_cgroup, upgrade_is_available};
 
 use handshake::{Wire, shake_hands};
-use slots::Slots;
+
+/// Cap: handshakes under way, each side; for one more, one has to go of the user, and of his peers' prefix,
+/// with the most.
+const MAX_HANDSHAKES: usize = 1024;
+
+/// With few descriptors, strangers' handshakes may have one of so many.
+const DESCRIPTORS_A_HANDSHAKE: usize = 8;
 
 /// A handshake that takes longer is given up.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -160,7 +166,7 @@ enum Failure {
     Call(std::io::Error),
     #[error("the peer did not finish the handshake within {HANDSHAKE_TIMEOUT:?}")]
     TimedOut,
-    #[error("too many unfinished handshakes: this was the oldest")]
+    #[error("too many unfinished handshakes: this was one of those who have the most")]
     Crowded,
     #[error("the peer sent data that the kernel cannot take over")]
     NotForTheKernel,
@@ -214,8 +220,8 @@ impl Agent {
         let descriptors = descriptor_limit();
         Arc::new(Self {
             policy: RwLock::new(Arc::new(policy)),
-            clients: Slots::default(),
-            servers: Slots::for_strangers(descriptors),
+            clients: Slots::new(MAX_HANDSHAKES),
+            servers: Slots::new(most_strangers(descriptors)),
             handshake_timeout,
             counters: Counters::default(),
             logged: Mutex::new(Logged {
@@ -269,7 +275,7 @@ impl Agent {
             Side::Client => &self.clients,
             Side::Server => &self.servers,
         };
-        let (_slot, evicted) = slots.enter();
+        let (_slot, evicted) = slots.enter(Party::new(asker.uid, asker.peer.ip()));
         let policy = self.policy();
         let work = async {
             let (handshake, judge) = policy.handshake(asker.side, asker.carrier, asker.peer)?;
@@ -350,6 +356,11 @@ impl Agent {
         } = asker;
         tracing::warn!(%peer, ?side, ?carrier, pid, uid, "refused: {why}");
     }
+}
+
+/// How many handshakes of strangers there may be, in a process that may have so many descriptors.
+fn most_strangers(descriptors: usize) -> usize {
+    (descriptors / DESCRIPTORS_A_HANDSHAKE).clamp(1, MAX_HANDSHAKES)
 }
 
 /// How many connections from outside there may be at once.

@@ -7,9 +7,10 @@ use tokio::net::{TcpListener, TcpStream};
 use towline_stcp::Authentication;
 use towline_wire::{Carrier, Side};
 
-use super::{Agent, Asker, Failure, MAX_JUDGING};
+use super::{Agent, Asker, Failure, MAX_HANDSHAKES, MAX_JUDGING, most_strangers};
 use crate::stcp::policy::tests::Folder;
 use crate::stcp::policy::{Admitted, Policy, Refusal};
+use crate::stcp::slots::{Party, Slots};
 
 pub(super) fn agent(folder: &Folder, name: &str) -> Arc<Agent> {
     let policy = Policy::first_use(&folder.0.join(name)).unwrap();
@@ -84,6 +85,18 @@ async fn few_peers_are_looked_up_at_once_and_the_others_wait() {
         assert!(near.is_ok() && far.is_ok());
     }
     assert_eq!(client.judging.available_permits(), MAX_JUDGING);
+}
+
+#[test]
+fn strangers_have_an_eighth_of_few_descriptors() {
+    for (descriptors, most) in [(80, 10), (3, 1), (1 << 20, MAX_HANDSHAKES)] {
+        let slots = Slots::new(most_strangers(descriptors));
+        let party = Party::user(0);
+        let _places: Vec<_> = (0..2 * MAX_HANDSHAKES)
+            .map(|_| slots.enter(party))
+            .collect();
+        assert_eq!(slots.len(), most, "of {descriptors}");
+    }
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@
 //! end of a channel on which finished connections arrive (`listen`). Without this process no call
 //! succeeds. What stays on the machine stays in clear (`places`).
 
+mod closer;
 mod connect;
 mod join;
 mod listen;
@@ -35,6 +36,7 @@ use super::places::kernel_tells;
 use super::preload::{PreloadListener, receive_request, send_answer};
 use super::{Agent, Asker, Complaint, Failure};
 use crate::io::random_seed;
+use crate::stcp::slots::Slots;
 
 /// The shim asks at once; whoever does not is somebody else.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -79,7 +81,7 @@ impl Programs {
                  `modprobe tcp_diag`): they have to be secured too"
             );
         }
-        let strangers = Strangers::new(agent.servers.like())?;
+        let strangers = Strangers::new(Slots::new(agent.servers.most()))?;
         let token = random()?;
         let name = format!("towline-stcp-{:016x}", random()?);
         Ok(Self {

@@ -1,11 +1,12 @@
 //! Whoever connects to the socket of the run, before it has shown the token.
 //!
-//! Every user of the machine can. What they send along is not received, so it is closed with their
-//! connection; and that may take as long as they like (SO_LINGER), so a thread does it that has nothing
-//! else to do.
+//! Every user of the machine can. Those who say nothing share places by user. What they send along is
+//! not received, so it is closed with their connection, by a thread that has nothing else to do
+//! (`closer`).
 
 use std::io;
-use std::sync::{Arc, mpsc};
+use std::os::fd::AsRawFd as _;
+use std::sync::Arc;
 
 use socket2::Socket;
 use tokio::io::unix::AsyncFd;
@@ -13,30 +14,27 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::super::preload::peek_request;
-use super::super::slots::Slots;
 use super::REQUEST_TIMEOUT;
+use super::closer::Closer;
+use crate::stcp::slots::{Party, Slots};
 
 /// Those who have not shown the token yet.
 #[derive(Debug)]
 pub(super) struct Strangers {
-    /// Of those who say nothing the oldest goes.
+    /// Of those who say nothing the oldest goes, of the user who has the most.
     silent: Slots,
     /// For them, and for as many that are being closed.
     places: Arc<Semaphore>,
-    closer: mpsc::Sender<(Socket, OwnedSemaphorePermit)>,
+    closer: Closer<(Socket, OwnedSemaphorePermit)>,
 }
 
 impl Strangers {
     /// `silent` are the places for those who say nothing.
     pub(super) fn new(silent: Slots) -> io::Result<Self> {
-        let (closer, closing) = mpsc::channel();
-        let close = move || closing.iter().for_each(drop);
-        let thread = std::thread::Builder::new().name("closer".to_owned());
-        thread.spawn(close)?;
         Ok(Self {
             places: Arc::new(Semaphore::new(2 * silent.most())),
             silent,
-            closer,
+            closer: Closer::new()?,
         })
     }
 
@@ -48,10 +46,12 @@ impl Strangers {
 
     /// Waits for the token, and takes nothing.
     pub(super) async fn meet(&self, client: &AsyncFd<Socket>, token: u64) -> io::Result<()> {
-        let (_slot, evicted) = self.silent.enter();
+        let (_slot, evicted) = self.silent.enter(Party::user(user_of(client.get_ref())?));
         let request = tokio::select! {
             request = timeout(REQUEST_TIMEOUT, peek_request(client)) => request,
-            () = evicted => return Err(io::Error::other("too many ask nothing: this was the oldest")),
+            () = evicted => {
+                return Err(io::Error::other("too many ask nothing: this was of the user with the most"));
+            }
         };
         match request.map_err(|_| io::ErrorKind::TimedOut)?? {
             Some(request) if request.token == token => Ok(()),
@@ -62,8 +62,31 @@ impl Strangers {
 
     /// Lets one go.
     pub(super) fn dismiss(&self, client: AsyncFd<Socket>, place: OwnedSemaphorePermit) {
-        // The thread lives as long as this.
-        let _ = self.closer.send((client.into_inner(), place));
+        self.closer.close((client.into_inner(), place));
+    }
+}
+
+/// Whose process connected.
+fn user_of(client: &Socket) -> io::Result<u32> {
+    let mut who = libc::ucred {
+        pid: 0,
+        uid: 0,
+        gid: 0,
+    };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the descriptor is open; the kernel writes at most `len` bytes of `who`, three integers.
+    let asked = unsafe {
+        libc::getsockopt(
+            client.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut who).cast(),
+            &raw mut len,
+        )
+    };
+    match asked {
+        0 => Ok(who.uid),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 
