@@ -220,3 +220,63 @@ fn bpf<T>(command: libc::c_long, attributes: &T) -> io::Result<libc::c_long> {
     }
     Ok(result)
 }
+
+/// Runs a program that only looks at its context, as the kernel would, with a `helper` for its calls.
+#[cfg(test)]
+pub(super) fn run(program: &[Instruction], context: &[u64], helper: impl Fn(i32) -> u64) -> u64 {
+    let mut registers = [0_u64; 11];
+    let mut at = 0;
+    loop {
+        let one = program[at];
+        at += 1;
+        let (to, from) = (
+            usize::from(one.registers & 15),
+            usize::from(one.registers >> 4),
+        );
+        let (value, offset) = (i64::from(one.immediate) as u64, one.offset);
+        let jump = match one.code {
+            // The context is at 0, and only r6 points at it.
+            0x79 => {
+                assert_eq!((from, registers[from]), (6, 0), "nothing else is read");
+                registers[to] = context[usize::try_from(offset / 8).unwrap()];
+                false
+            }
+            0xbf => {
+                registers[to] = registers[from];
+                false
+            }
+            0xbc => {
+                registers[to] = u64::from(registers[from] as u32);
+                false
+            }
+            0xb7 => {
+                registers[to] = value;
+                false
+            }
+            0x57 => {
+                registers[to] &= value;
+                false
+            }
+            0x18 => {
+                let high = program[at].immediate as u32;
+                at += 1;
+                registers[to] = u64::from(high) << 32 | u64::from(one.immediate as u32);
+                false
+            }
+            0x85 => {
+                registers[0] = helper(one.immediate);
+                false
+            }
+            0x05 => true,
+            0x15 => registers[to] == value,
+            0x55 => registers[to] != value,
+            0x1d => registers[to] == registers[from],
+            0x5d => registers[to] != registers[from],
+            0x95 => return registers[0],
+            code => panic!("instruction {code:#x}"),
+        };
+        if jump {
+            at = at.checked_add_signed(isize::from(offset)).unwrap();
+        }
+    }
+}

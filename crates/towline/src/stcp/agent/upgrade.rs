@@ -33,6 +33,8 @@ const BPF_FUNC_GET_CURRENT_ANCESTOR_CGROUP_ID: i32 = 123;
 
 /// SMC's address family; it goes back to TCP where the peer has no SMC.
 const AF_SMC: i32 = 43;
+/// RDS makes TCP connections of its own.
+const AF_RDS: i32 = 21;
 /// `getsockopt` of the module: who the peer is.
 const STCP_PEER: libc::c_int = 1;
 
@@ -135,7 +137,7 @@ fn answer(cgroup: u64, protocol: i32) -> [Instruction; 21] {
 }
 
 /// Answers `PERMISSION`: internet sockets are of `protocol`, or UDP or raw, or the kernel's own.
-fn refusal(cgroup: u64, protocol: i32) -> [Instruction; 25] {
+fn refusal(cgroup: u64, protocol: i32) -> [Instruction; 26] {
     let [id, id_too] = set_double(1, cgroup);
     [
         copy(6, 1),
@@ -143,13 +145,14 @@ fn refusal(cgroup: u64, protocol: i32) -> [Instruction; 25] {
         call(BPF_FUNC_GET_CURRENT_ANCESTOR_CGROUP_ID),
         id,
         id_too,
-        jump_unless_same(0, 1, 15),
+        jump_unless_same(0, 1, 16),
         load_double(2, 6, 24),
         copy_word(2, 2),
-        jump_unless(2, 0, 12),
+        jump_unless(2, 0, 13),
         load_double(2, 6, 0),
         copy_word(2, 2),
-        jump_if(2, AF_SMC, 11),
+        jump_if(2, AF_SMC, 12),
+        jump_if(2, AF_RDS, 11),
         jump_if(2, libc::AF_INET, 1),
         jump_unless(2, libc::AF_INET6, 7),
         load_double(3, 6, 8),
@@ -263,7 +266,67 @@ fn find_function(btf: &[u8], name: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use super::find_function;
+    use super::super::bpf::run;
+    use super::{AF_RDS, AF_SMC, answer, find_function, refusal};
+
+    /// What `program` answers to a process of the cgroup 7, of `family`, `kind` and `protocol`.
+    fn asked(program: &[super::Instruction], cgroup: u64, question: [i32; 4]) -> i32 {
+        run(program, &question.map(|word| word as u64), |_| cgroup) as i32
+    }
+
+    #[test]
+    fn streams_that_are_not_the_modules_are_refused_to_programs_and_to_nobody_else() {
+        let program = refusal(7, 261);
+        let no = -libc::EPROTONOSUPPORT;
+        for (family, kind, protocol, kern, expected) in [
+            (libc::AF_INET, libc::SOCK_STREAM, libc::IPPROTO_TCP, 0, no),
+            (libc::AF_INET6, libc::SOCK_STREAM, 0, 0, no),
+            (libc::AF_INET, libc::SOCK_STREAM, libc::IPPROTO_SCTP, 0, no),
+            (
+                libc::AF_INET,
+                libc::SOCK_SEQPACKET,
+                libc::IPPROTO_SCTP,
+                0,
+                no,
+            ),
+            (AF_SMC, libc::SOCK_STREAM, 0, 0, no),
+            (AF_RDS, libc::SOCK_SEQPACKET, 0, 0, no),
+            (libc::AF_INET, libc::SOCK_STREAM, 261, 0, 0),
+            (libc::AF_INET6, libc::SOCK_STREAM, 261, 0, 0),
+            (libc::AF_INET, libc::SOCK_DGRAM, libc::IPPROTO_UDP, 0, 0),
+            (libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_ICMP, 0, 0),
+            (libc::AF_UNIX, libc::SOCK_STREAM, 0, 0, 0),
+            (libc::AF_INET, libc::SOCK_STREAM, libc::IPPROTO_TCP, 1, 0),
+            (AF_RDS, libc::SOCK_SEQPACKET, 0, 1, 0),
+        ] {
+            let question = [family, kind, protocol, kern];
+            assert_eq!(asked(&program, 7, question), expected, "{question:?}");
+            assert_eq!(asked(&program, 8, question), 0, "{question:?}");
+        }
+    }
+
+    #[test]
+    fn tcp_and_mptcp_are_made_of_the_modules_protocol() {
+        let program = answer(7, 261);
+        let nonblocking = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+        for (family, kind, protocol, expected) in [
+            (libc::AF_INET, libc::SOCK_STREAM, 0, 261),
+            (libc::AF_INET6, nonblocking, libc::IPPROTO_TCP, 261),
+            (libc::AF_INET, nonblocking, libc::IPPROTO_MPTCP, 261),
+            (
+                libc::AF_INET,
+                libc::SOCK_STREAM,
+                libc::IPPROTO_SCTP,
+                libc::IPPROTO_SCTP,
+            ),
+            (libc::AF_INET, libc::SOCK_DGRAM, 0, 0),
+            (libc::AF_UNIX, libc::SOCK_STREAM, 0, 0),
+        ] {
+            let question = [family, kind, protocol, 0];
+            assert_eq!(asked(&program, 7, question), expected, "{question:?}");
+            assert_eq!(asked(&program, 8, question), protocol, "{question:?}");
+        }
+    }
 
     #[test]
     fn a_function_is_found_behind_types_of_every_size() {
