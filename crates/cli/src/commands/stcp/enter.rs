@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::{Signal, set_parent_process_death_signal};
-use towline::stcp::agent::{forbid_clear_tcp, inherited_sockets, is_upgraded};
+use towline::stcp::agent::{forbid_clear_tcp, forbid_packets, inherited_sockets, is_upgraded};
 
 use crate::exit::{Exit, Failure};
 
@@ -27,6 +27,9 @@ pub(crate) struct EnterArgs {
     /// The cgroup's folder
     #[arg(long)]
     cgroup: Option<PathBuf>,
+    /// No sockets whose packets the cgroup's guard does not see
+    #[arg(long)]
+    no_packets: bool,
     /// The preload shim, where there is no cgroup
     #[arg(long)]
     shim: Option<PathBuf>,
@@ -54,10 +57,12 @@ impl EnterArgs {
                 Failure::new(Exit::Other, format!("{}: {error}", procs.display()))
             })?;
         }
+        let no_filter = |error| Failure::new(Exit::Other, format!("the filter (seccomp): {error}"));
+        if self.no_packets {
+            forbid_packets().map_err(no_filter)?;
+        }
         if let Some(shim) = &self.shim {
-            forbid_clear_tcp(self.protocol).map_err(|error| {
-                Failure::new(Exit::Other, format!("the filter (seccomp): {error}"))
-            })?;
+            forbid_clear_tcp(self.protocol).map_err(no_filter)?;
             command.env("LD_PRELOAD", before_others(shim));
             match self.protocol {
                 Some(protocol) => {

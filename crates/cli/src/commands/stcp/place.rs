@@ -61,7 +61,12 @@ impl Place {
         let mut entering = Command::new("/proc/self/exe");
         entering.args(["stcp", "enter"]);
         match self {
-            Self::Cgroup { cgroup, .. } => entering.arg("--cgroup").arg(cgroup.path()),
+            Self::Cgroup { cgroup, force } => {
+                if let Force::Redirect { .. } = force {
+                    entering.arg("--no-packets");
+                }
+                entering.arg("--cgroup").arg(cgroup.path())
+            }
             Self::Shim { library, protocol } => entering
                 .arg("--shim")
                 .arg(library)

@@ -3,7 +3,8 @@
 //! What the relay needs is a redirect, and a redirect can be lost: `nft flush ruleset` would do.
 //! So a small program at the cgroup's own edge drops every packet of its sockets, in or out, that is
 //! neither on loopback nor UDP or ICMP. Nobody has to stay alive for it, no table has to be there:
-//! it goes when the cgroup goes.
+//! it goes when the cgroup goes. It does not see packets that a program makes itself (AF_PACKET); its
+//! programs may not have such sockets (`seccomp`).
 
 use std::io;
 use std::os::fd::BorrowedFd;

@@ -38,7 +38,7 @@ pub use module::ModuleDevice;
 pub use privileges::{drop_privileges, forbid_new_privileges};
 pub use programs::Programs;
 pub use relay::{Relay, RelayPorts};
-pub use seccomp::forbid_clear_tcp;
+pub use seccomp::{forbid_clear_tcp, forbid_packets};
 pub use upgrade::{Upgrade, is_upgraded, upgrade_cgroup, upgrade_is_available};
 
 use handshake::{Wire, shake_hands};

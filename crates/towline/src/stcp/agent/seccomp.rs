@@ -2,9 +2,12 @@
 //!
 //! The shim reaches dynamic programs only. Whatever goes past it, a static child say, asks the
 //! kernel for plain TCP, and that is what the filter answers with EPROTONOSUPPORT. It needs no
-//! root, lasts through fork and exec, and cannot be taken off.
+//! root, lasts through fork and exec, and cannot be taken off. Another filter keeps a cgroup's programs
+//! from sockets whose packets the cgroup's guard does not see.
 
 use std::io;
+
+use super::privileges::forbid_new_privileges;
 
 #[cfg(target_arch = "x86_64")]
 const ARCHITECTURE: u32 = 0xc000_003e;
@@ -13,6 +16,14 @@ const ARCHITECTURE: u32 = 0xc000_00b7;
 /// No filter is known for others; [`forbid_clear_tcp`] refuses there.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 const ARCHITECTURE: u32 = 0;
+
+/// The architecture of 32 bits that this one runs as well, and the number of its `socket`.
+#[cfg(target_arch = "x86_64")]
+const NARROW: (u32, u32) = (0x4000_0003, 359);
+#[cfg(target_arch = "aarch64")]
+const NARROW: (u32, u32) = (0x4000_0028, 281);
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+const NARROW: (u32, u32) = (0, 0);
 
 /// x86-64 numbers its x32 calls from here.
 const X32: u32 = 0x4000_0000;
@@ -121,6 +132,7 @@ pub fn forbid_clear_tcp(protocol: Option<u16>) -> io::Result<()> {
         answer(libc::SECCOMP_RET_ERRNO | libc::EOPNOTSUPP as u32),
         answer(libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32),
     ];
+    forbid_new_privileges()?;
     install(&no_tcp)?;
     if protocol.is_some() {
         return Ok(());
@@ -152,6 +164,39 @@ pub fn forbid_clear_tcp(protocol: Option<u16>) -> io::Result<()> {
     ])
 }
 
+/// Forbids this process, and what comes of it, sockets that put packets on the wire past the cgroup
+/// (AF_PACKET, AF_XDP): whoever needs them is no program of TCP. For root, whose programs may gain
+/// privileges still. What is not seen: sockets that io_uring makes, and those of old programs of 32 bits
+/// (`socketcall`).
+///
+/// # Errors
+/// When the kernel has no seccomp filters, or the caller is not root.
+pub fn forbid_packets() -> io::Result<()> {
+    if ARCHITECTURE == 0 {
+        tracing::warn!("no filter is known for this architecture: packet sockets are not refused");
+        return Ok(());
+    }
+    install(&no_packets())
+}
+
+fn no_packets() -> [libc::sock_filter; 13] {
+    [
+        load(ARCH),
+        if_equal(NARROW.0, 0, 2),
+        load(NUMBER),
+        if_equal(NARROW.1, 4, 7),
+        if_equal(ARCHITECTURE, 0, 6),
+        load(NUMBER),
+        and(!X32),
+        if_equal(libc::SYS_socket as u32, 0, 3),
+        load(ARGUMENT[0]),
+        if_equal(libc::AF_PACKET as u32, 2, 0),
+        if_equal(libc::AF_XDP as u32, 1, 0),
+        answer(libc::SECCOMP_RET_ALLOW),
+        answer(libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+    ]
+}
+
 /// Adds a filter to those of this process.
 fn install(filter: &[libc::sock_filter]) -> io::Result<()> {
     let program = libc::sock_fprog {
@@ -161,18 +206,75 @@ fn install(filter: &[libc::sock_filter]) -> io::Result<()> {
     // SAFETY: the kernel copies the program, whose pointer and length are those of one slice that
     // outlives the call; the other arguments are integers.
     let result = unsafe {
-        match libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) {
-            0 => libc::prctl(
-                libc::PR_SET_SECCOMP,
-                libc::SECCOMP_MODE_FILTER,
-                &raw const program,
-            ),
-            failed => failed,
-        }
+        libc::prctl(
+            libc::PR_SET_SECCOMP,
+            libc::SECCOMP_MODE_FILTER,
+            &raw const program,
+        )
     };
     if result == 0 {
         Ok(())
     } else {
         Err(io::Error::last_os_error())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a filter answers to a call, as the kernel would run it.
+    fn run(filter: &[libc::sock_filter], architecture: u32, number: u32, family: i32) -> u32 {
+        let mut data = [0_u8; 64];
+        let mut put = |at: u32, word: u32| {
+            data[at as usize..][..4].copy_from_slice(&word.to_ne_bytes());
+        };
+        put(NUMBER, number);
+        put(ARCH, architecture);
+        put(ARGUMENT[0], family as u32);
+        let (mut at, mut accumulator) = (0, 0);
+        loop {
+            let one = filter[at];
+            at += 1;
+            match one.code {
+                0x20 => {
+                    let word = &data[one.k as usize..][..4];
+                    accumulator = u32::from_ne_bytes(word.try_into().unwrap());
+                }
+                0x54 => accumulator &= one.k,
+                0x15 => {
+                    at += usize::from(match accumulator == one.k {
+                        true => one.jt,
+                        false => one.jf,
+                    });
+                }
+                0x06 => return one.k,
+                code => panic!("instruction {code:#x}"),
+            }
+        }
+    }
+
+    #[test]
+    fn packet_sockets_are_refused_however_they_are_asked_for_and_others_are_not() {
+        let refused = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
+        let native = (ARCHITECTURE, libc::SYS_socket as u32);
+        let x32 = (ARCHITECTURE, libc::SYS_socket as u32 | X32);
+        for (architecture, number) in [native, x32, NARROW] {
+            for (family, expected) in [
+                (libc::AF_PACKET, refused),
+                (libc::AF_XDP, refused),
+                (libc::AF_INET, libc::SECCOMP_RET_ALLOW),
+                (libc::AF_UNIX, libc::SECCOMP_RET_ALLOW),
+                (libc::AF_NETLINK, libc::SECCOMP_RET_ALLOW),
+            ] {
+                let answered = run(&no_packets(), architecture, number, family);
+                assert_eq!(answered, expected, "{number} {family}");
+            }
+        }
+        // Other calls, whatever they are given.
+        for architecture in [ARCHITECTURE, NARROW.0, 0] {
+            let answered = run(&no_packets(), architecture, 1, libc::AF_PACKET);
+            assert_eq!(answered, libc::SECCOMP_RET_ALLOW);
+        }
     }
 }
