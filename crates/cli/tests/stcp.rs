@@ -8,6 +8,7 @@ mod common;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use common::{Scratch, Server};
@@ -261,6 +262,111 @@ fn an_unchanged_program_behind_two_proxies() {
             "{record}"
         );
     }
+}
+
+/// A program at this address that tells every client its name.
+fn program_named(address: &str, name: &'static str) {
+    let listener = TcpListener::bind(address).unwrap();
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            client.unwrap().write_all(name.as_bytes()).unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_proxy_finds_its_program_wherever_its_name_leads_now() {
+    if !rustix::process::geteuid().is_root() {
+        // The print macros would be captured.
+        let _ = writeln!(
+            std::io::stderr(),
+            "SKIPPED a name that moves: it needs root"
+        );
+        return;
+    }
+    let two = Two::new();
+    let port = {
+        let free = TcpListener::bind("127.0.0.2:0").unwrap();
+        free.local_addr().unwrap().port()
+    };
+    program_named(&format!("127.0.0.2:{port}"), "old");
+    program_named(&format!("127.0.0.3:{port}"), "new");
+    let hosts = two.server.path("hosts");
+    std::fs::write(&hosts, "127.0.0.2 program.test\n").unwrap();
+    // In a mount namespace of its own, the names of this file are the machine's.
+    let proxy = two.server.towline([
+        "stcp",
+        "proxy",
+        "server",
+        "--listen",
+        "127.0.0.1:0",
+        "--connect",
+        &format!("program.test:{port}"),
+        "--anonymous-clients",
+    ]);
+    let mut moved = Command::new("unshare");
+    moved
+        .args([
+            "--mount",
+            "sh",
+            "-c",
+            "mount --bind $HOSTS /etc/hosts && exec \"$@\"",
+            "sh",
+        ])
+        .env("HOSTS", &hosts)
+        .arg(proxy.get_program())
+        .args(proxy.get_args())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    for (name, value) in proxy.get_envs() {
+        match value {
+            Some(value) => moved.env(name, value),
+            None => moved.env_remove(name),
+        };
+    }
+    let server = Server::start(moved);
+    let client = two.client.listen([
+        "stcp",
+        "proxy",
+        "client",
+        "--listen",
+        "127.0.0.1:0",
+        "--connect",
+        &server.address,
+        "--pin",
+        &two.server_pin,
+    ]);
+    assert_eq!(read_all(&mut connect(&client)).0, b"old");
+    std::fs::write(&hosts, "127.0.0.3 program.test\n").unwrap();
+    assert_eq!(read_all(&mut connect(&client)).0, b"new");
+}
+
+/// What a program run by `stcp enter` hears when it asks for a socket of this family.
+fn socket_of(family: &str, flags: &[&str]) -> String {
+    let ask = format!(
+        "import socket\ntry:\n socket.socket(socket.{family}, socket.SOCK_RAW, 255).close()\n print('made')\nexcept OSError as e: print(e.strerror)"
+    );
+    let scratch = Scratch::new();
+    let arguments = ["stcp", "enter"].iter().chain(flags);
+    let ended = scratch.run(arguments.chain(&["--", "python3", "-c", &ask]));
+    ended.expect(0, &[]).stdout.trim().to_owned()
+}
+
+#[test]
+fn what_the_guard_does_not_see_a_relayed_program_may_not_have() {
+    if !rustix::process::geteuid().is_root() || socket_of("AF_PACKET", &[]) != "made" {
+        // The print macros would be captured.
+        let _ = writeln!(std::io::stderr(), "SKIPPED packet sockets: they need root");
+        return;
+    }
+    let no_packets = ["--no-packets"];
+    assert_eq!(
+        socket_of("AF_PACKET", &no_packets),
+        "Operation not permitted"
+    );
+    // ICMP stays, say.
+    assert_eq!(socket_of("AF_INET", &no_packets), "made");
 }
 
 #[test]

@@ -109,7 +109,8 @@ pub(crate) struct ConnectArgs {
 pub(crate) struct Client {
     config: ClientConfig,
     name: String,
-    addresses: Vec<SocketAddr>,
+    /// HOST:PORT.
+    server: String,
 }
 
 impl ConnectArgs {
@@ -161,6 +162,8 @@ impl ConnectArgs {
         };
         let config = client_config(&trust, identity.as_ref(), &self.tls.options(records))
             .map_err(|error| Failure::usage(error.to_string()))?;
+        // Wrong at the start, it is told at the start; later it may have moved.
+        resolve(server).await?;
         let host = server
             .rsplit_once(':')
             .map_or(server, |(host, _)| host)
@@ -168,15 +171,15 @@ impl ConnectArgs {
         Ok(Client {
             config,
             name: self.name.clone().unwrap_or_else(|| host.to_owned()),
-            addresses: resolve(server).await?,
+            server: server.to_owned(),
         })
     }
 }
 
 impl Client {
-    /// A connection to the server.
+    /// A connection to the server, wherever its name leads now.
     pub(crate) async fn open(&self) -> Result<Stream, ConnectError> {
-        towline::stcp::connect(&self.addresses[..], &self.name, &self.config).await
+        towline::stcp::connect(&*self.server, &self.name, &self.config).await
     }
 }
 

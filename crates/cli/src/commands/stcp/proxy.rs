@@ -126,7 +126,9 @@ impl ServerSide {
         let common = &self.common;
         let server = self.peers.server(RECORDS, printer)?;
         let (flags, pin) = (server.client_flags.clone(), server.pin());
-        let program: Arc<[SocketAddr]> = resolve(&common.connect).await?.into();
+        // Wrong at the start, it is told at the start; later it may have moved.
+        resolve(&common.connect).await?;
+        let program: Arc<str> = common.connect.as_str().into();
         let unbound = |error| listen_failure(common.listen, &error);
         let mut listener = listen(common.listen, server.config)
             .await
@@ -175,9 +177,9 @@ async fn outwards(clear: TcpStream, peer: SocketAddr, client: Client, counts: Ar
 }
 
 /// A peer's connection, to the local program.
-async fn inwards(secure: Stream, peer: SocketAddr, to: Arc<[SocketAddr]>, counts: Arc<Counts>) {
+async fn inwards(secure: Stream, peer: SocketAddr, to: Arc<str>, counts: Arc<Counts>) {
     tracing::info!(%peer, peer_is = assurance(secure.authentication()), "connected");
-    let connected = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(&to[..])).await;
+    let connected = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(&*to)).await;
     let connected = connected.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()));
     match connected.and_then(|clear| clear.set_nodelay(true).map(|()| clear)) {
         Ok(clear) => counts.on_end(peer, splice(clear, secure).await),
