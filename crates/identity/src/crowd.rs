@@ -36,13 +36,13 @@ pub enum Goes {
 }
 
 /// Members in groups.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Crowd<T> {
     goes: Goes,
     all: Group<T>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Group<T> {
     /// The age of its first member.
     since: u64,

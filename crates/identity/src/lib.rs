@@ -33,7 +33,10 @@ pub use error::{
 };
 pub use generate::{BACKDATED_BY, DEV_LIFETIME};
 pub use identity::{Identity, IdentityKind, certificates_from_pem};
-pub use known_peers::{Day, KnownPeer, KnownPeers, KnownPeersError, Lookup, MAX_KNOWN_PEERS};
+pub use known_peers::{
+    Day, KnownPeer, KnownPeers, KnownPeersError, Lookup, MAX_KEYS_OF_A_PREFIX,
+    MAX_KEYS_OF_AN_ADDRESS, MAX_KNOWN_PEERS,
+};
 pub use peer::PeerIdentity;
 pub use pin::{CertificatePin, KeyPin, Pin};
 pub use provider::{

@@ -67,6 +67,11 @@ impl SessionError {
         }
     }
 
+    /// Whether the peer has said that it does not believe who we are.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::Alert(alert) if is_refusal(*alert))
+    }
+
     /// The alert the peer is sent, if any.
     pub(crate) fn alert(&self) -> Option<AlertDescription> {
         match self {
@@ -99,6 +104,22 @@ impl From<SessionError> for io::Error {
     }
 }
 
+/// Whether an alert is about our identity (RFC 8446 §6.2).
+fn is_refusal(alert: AlertDescription) -> bool {
+    matches!(
+        alert,
+        AlertDescription::AccessDenied
+            | AlertDescription::BadCertificate
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::CertificateRequired
+            | AlertDescription::UnknownCA
+    )
+}
+
 fn alert_name(alert: AlertDescription) -> String {
-    format!("{alert:?} ({})", u8::from(alert))
+    let hint = match is_refusal(alert) {
+        true => ": it does not believe who we are, and its log says why",
+        false => "",
+    };
+    format!("{alert:?} ({}){hint}", u8::from(alert))
 }

@@ -334,6 +334,14 @@ impl Established {
         Session::new(self.keys, self.schedule, &self.inbox, &self.outbox)
     }
 
+    /// What tells a peer whose handshake is finished that it is not believed after all: to be sent, and
+    /// nothing after it.
+    pub fn into_refusal(self) -> Result<Vec<u8>, SessionError> {
+        let mut session = self.into_session()?;
+        session.refuse();
+        Ok(session.output().to_vec())
+    }
+
     /// Keys for the kernel's records. `None` if bytes beyond the handshake were taken from the stream
     /// or output is left: the kernel must see all of them.
     pub fn kernel_keys(&self) -> Option<&KernelKeys> {

@@ -340,6 +340,12 @@ impl Session {
         }
     }
 
+    /// Ends the session with the alert for a peer that is not let in (RFC 8446 §6.2).
+    pub(crate) fn refuse(&mut self) {
+        self.write_closed = true;
+        self.send_alert(AlertDescription::AccessDenied);
+    }
+
     /// Bytes to send. An answer the peer waits for is among them.
     pub fn output(&mut self) -> &[u8] {
         let may = self.failed.is_none() && !self.write_closed;

@@ -594,3 +594,22 @@ fn nothing_is_received_over_what_is_not_read_yet() {
     assert_eq!(server.read(&mut rest).unwrap(), Read::Data(2));
     assert_eq!(&rest, b"bc");
 }
+
+#[test]
+fn a_peer_that_is_not_let_in_after_all_is_told_so() {
+    for cipher in CIPHERS {
+        let (client, server) = shake(&sides(cipher, Records::Counted), usize::MAX).unwrap();
+        let last = server.into_refusal().unwrap();
+        let mut session = client.into_session().unwrap();
+        let mut buffers = Buffers::new();
+        session.receive_buffer(&mut buffers)[..last.len()].copy_from_slice(&last);
+        session.on_received(last.len());
+        let error = session.read(&mut [0; 10]).unwrap_err();
+        assert!(error.is_refusal(), "{error}");
+        assert_eq!(
+            error.to_string(),
+            "the peer refused: TLS alert AccessDenied (49): it does not believe who we are, and its log \
+             says why"
+        );
+    }
+}

@@ -1,8 +1,10 @@
-//! Drives a handshake over a TCP socket.
+//! Drives a handshake over a byte stream, whoever carries it: a TCP socket, or the kernel module's
+//! descriptor of one.
 
+use std::future::Future;
+use std::io;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use towline_stcp::{Handshake, Records};
 
@@ -15,21 +17,46 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
 /// Received at once; a flight with a chain of certificates is a few of these.
 const CHUNK: usize = 4096;
 
-/// Runs `handshake` to its end. After a failure the peer is sent the alert, if there is one.
+/// The byte stream below TLS.
+pub(super) trait Wire: Sync {
+    /// Receives at least one byte; 0 is the end of the stream.
+    fn receive(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> + Send;
+
+    /// Sends at least one byte.
+    fn send(&self, bytes: &[u8]) -> impl Future<Output = io::Result<usize>> + Send;
+}
+
+impl Wire for TcpStream {
+    async fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            self.readable().await?;
+            match self.try_read(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => return result,
+            }
+        }
+    }
+
+    async fn send(&self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
+            self.writable().await?;
+            match self.try_write(bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => return result,
+            }
+        }
+    }
+}
+
+/// Runs `handshake` to its end over TCP, and has the records made by whoever `records` says.
 pub(super) async fn shake_hands(
-    mut tcp: TcpStream,
+    tcp: TcpStream,
     mut handshake: Handshake,
     records: Records,
 ) -> Result<Stream, ConnectError> {
     let in_kernel = records != Records::UserSpace && kernel_makes_records();
-    match drive(&mut tcp, &mut handshake, in_kernel).await {
-        Ok(()) => Ok(Stream::new(tcp, handshake.finish()?, in_kernel)?),
-        Err(error) => {
-            // The peer may be gone or not listen; then it needs no alert.
-            let _ = tcp.try_write(handshake.output());
-            Err(error)
-        }
-    }
+    drive(&tcp, &mut handshake, in_kernel).await?;
+    Ok(Stream::new(tcp, handshake.finish()?, in_kernel)?)
 }
 
 /// Whether this kernel has kTLS; asked once.
@@ -43,37 +70,42 @@ fn kernel_makes_records() -> bool {
     false
 }
 
-/// The kernel must see every byte after the handshake, and user space none: then no byte too many
-/// is taken, and everything is sent.
-async fn drive(
-    tcp: &mut TcpStream,
+/// Drives `handshake` to its end. After a failure the peer has been sent the alert that says why. If
+/// `exact`, the kernel is to see every byte after the handshake, and user space none: then no byte too
+/// many is taken, and everything is sent. If not, what is left goes along with what is written next.
+pub(super) async fn drive(
+    wire: &impl Wire,
     handshake: &mut Handshake,
-    exactly: bool,
+    exact: bool,
 ) -> Result<(), ConnectError> {
     let mut chunk = [0; CHUNK];
     while !handshake.is_complete() {
-        send(tcp, handshake).await?;
-        let most = match exactly {
+        flush(wire, handshake).await?;
+        let most = match exact {
             true => handshake.wanted().min(CHUNK),
             false => CHUNK,
         };
-        let len = tcp.read(&mut chunk[..most]).await?;
+        let len = wire.receive(&mut chunk[..most]).await?;
         if len == 0 {
             return Err(handshake.handle_eof().into());
         }
-        handshake.handle_input(&chunk[..len])?;
+        if let Err(error) = handshake.handle_input(&chunk[..len]) {
+            // The peer may be gone or not listen; then it needs no alert.
+            let _ = flush(wire, handshake).await;
+            return Err(error.into());
+        }
     }
-    match exactly {
-        true => send(tcp, handshake).await,
-        // What is left goes along.
+    match exact {
+        true => Ok(flush(wire, handshake).await?),
         false => Ok(()),
     }
 }
 
-async fn send(tcp: &mut TcpStream, handshake: &mut Handshake) -> Result<(), ConnectError> {
+/// Sends what the handshake has to say.
+pub(super) async fn flush(wire: &impl Wire, handshake: &mut Handshake) -> io::Result<()> {
     while !handshake.output().is_empty() {
-        let len = tcp.write(handshake.output()).await?;
-        handshake.on_sent(len);
+        let sent = wire.send(handshake.output()).await?;
+        handshake.on_sent(sent);
     }
     Ok(())
 }

@@ -85,7 +85,7 @@ impl Listener {
             handshakes: JoinSet::new(),
             slots: Slots::new(MAX_UNFINISHED_HANDSHAKES),
             counters: ListenerCounters::default(),
-            log: RefusalLog::new(),
+            log: RefusalLog::default(),
         }
     }
 
@@ -183,7 +183,7 @@ impl Listener {
                     ConnectError::TimedOut(_) => self.counters.timed_out += 1,
                     _ => self.counters.refused += 1,
                 }
-                self.log.say(peer, why);
+                self.log.say(why, |line| tracing::warn!(%peer, "{line}"));
             }
             Ok((_, None)) | Err(_) => self.counters.dropped += 1,
         }

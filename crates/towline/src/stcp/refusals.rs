@@ -1,46 +1,71 @@
 //! Says why peers were refused, a few lines a second whatever they do.
 
 use std::fmt::Display;
-use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 /// Lines in [`WINDOW`].
-const MAX_LINES: u32 = 5;
+const MAX_LINES: u32 = 10;
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// The log of one listener.
-pub(super) struct RefusalLog {
-    window: Instant,
+/// The log of one listener, or of one agent.
+#[derive(Debug, Default)]
+pub(super) struct RefusalLog(Mutex<Window>);
+
+#[derive(Debug, Default)]
+struct Window {
+    since: Option<Instant>,
     lines: u32,
     unsaid: u64,
 }
 
 impl RefusalLog {
-    pub(super) fn new() -> Self {
-        Self {
-            window: Instant::now(),
-            lines: 0,
-            unsaid: 0,
+    /// Has `write` write a line that ends with this text, if there may be one.
+    pub(super) fn say(&self, why: impl Display, write: impl FnOnce(&str)) {
+        let more = {
+            let mut window = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if window.since.is_none_or(|since| since.elapsed() >= WINDOW) {
+                window.since = Some(Instant::now());
+                window.lines = 0;
+            }
+            if window.lines == MAX_LINES {
+                window.unsaid += 1;
+                return;
+            }
+            window.lines += 1;
+            std::mem::take(&mut window.unsaid)
+        };
+        match more {
+            0 => write(&format!("refused: {why}")),
+            more => write(&format!(
+                "refused: {why} ({more} more were refused meanwhile)"
+            )),
         }
     }
+}
 
-    pub(super) fn say(&mut self, peer: SocketAddr, why: impl Display) {
-        if self.window.elapsed() >= WINDOW {
-            *self = Self {
-                unsaid: self.unsaid,
-                ..Self::new()
-            };
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flood_of_refusals_is_a_few_lines_a_second_and_a_number() {
+        let log = RefusalLog::default();
+        let mut lines = Vec::new();
+        for _ in 0..3 {
+            for _ in 0..1000 {
+                log.say("no TLS", |line| lines.push(line.to_owned()));
+            }
+            tokio::time::advance(WINDOW).await;
         }
-        if self.lines == MAX_LINES {
-            self.unsaid += 1;
-            return;
-        }
-        self.lines += 1;
-        match std::mem::take(&mut self.unsaid) {
-            0 => tracing::warn!(%peer, "refused: {why}"),
-            more => tracing::warn!(%peer, "refused: {why} ({more} more were refused meanwhile)"),
-        }
+        assert_eq!(lines.len(), 3 * MAX_LINES as usize);
+        assert_eq!(lines[0], "refused: no TLS");
+        assert_eq!(
+            lines[10],
+            "refused: no TLS (990 more were refused meanwhile)"
+        );
+        assert_eq!(lines[11], "refused: no TLS");
     }
 }

@@ -23,7 +23,7 @@ mod tests;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -31,7 +31,9 @@ use tokio::time::{Instant, timeout};
 use towline_stcp::{Established, SessionError};
 use towline_wire::{Carrier, Side};
 
+use super::error::ConnectError;
 use super::policy::{Admitted, Policy, Refusal};
+use super::refusals::RefusalLog;
 use super::slots::{Party, Slots};
 pub use guard::{guard_cgroup, inherited_sockets};
 pub use module::ModuleDevice;
@@ -56,15 +58,15 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Cap: peers looked up in files at once; the others wait, as part of their handshake.
 const MAX_JUDGING: usize = 4;
 
+/// Cap: peers that are written down as new at once; the others wait, as part of their handshake.
+const MAX_INTRODUCING: usize = 64;
+
 /// Cap: of so many descriptors that the process may have, one connection from outside. Each takes two
 /// at most, so half of them are left for what programs open.
 const DESCRIPTORS_EACH: usize = 4;
 
-/// Over so long the lines of the log are limited; strangers can cause them.
+/// Over so long what goes wrong again and again is one line.
 const LOGGED: Duration = Duration::from_secs(1);
-
-/// Such lines about refused connections.
-const REFUSALS_LOGGED: u32 = 20;
 
 /// What TCP itself tells a program of its peer or of the way there. Other errors are the agent's own:
 /// that it lacks a file or a descriptor is not the program's to know.
@@ -89,8 +91,9 @@ pub struct Agent {
     servers: Slots,
     handshake_timeout: Duration,
     counters: Counters,
-    logged: Mutex<Logged>,
-    judging: Semaphore,
+    refusals: RefusalLog,
+    judging: Arc<Semaphore>,
+    introducing: Arc<Semaphore>,
     /// Connections that go through this process.
     relayed: tokio::sync::watch::Sender<usize>,
     /// Places for those that come from outside and take descriptors here.
@@ -112,13 +115,6 @@ pub struct AgentStats {
     pub refused: u64,
     /// Handshakes under way.
     pub pending: u64,
-}
-
-#[derive(Debug)]
-struct Logged {
-    since: Instant,
-    lines: u32,
-    left_out: u64,
 }
 
 /// What goes wrong again and again is logged once a second.
@@ -181,6 +177,15 @@ enum Failure {
     Disguised(SocketAddr),
 }
 
+impl From<ConnectError> for Failure {
+    fn from(error: ConnectError) -> Self {
+        match error {
+            ConnectError::Session(error) => error.into(),
+            error => Self::Io(error.into()),
+        }
+    }
+}
+
 impl From<SessionError> for Failure {
     fn from(error: SessionError) -> Self {
         Self::Refused(Refusal::Session(error))
@@ -224,12 +229,9 @@ impl Agent {
             servers: Slots::new(most_strangers(descriptors)),
             handshake_timeout,
             counters: Counters::default(),
-            logged: Mutex::new(Logged {
-                since: Instant::now(),
-                lines: 0,
-                left_out: 0,
-            }),
-            judging: Semaphore::new(MAX_JUDGING),
+            refusals: RefusalLog::default(),
+            judging: Arc::new(Semaphore::new(MAX_JUDGING)),
+            introducing: Arc::new(Semaphore::new(MAX_INTRODUCING)),
             relayed: tokio::sync::watch::Sender::new(0),
             outside: Arc::new(Semaphore::new(most_from_outside(descriptors))),
         })
@@ -285,18 +287,27 @@ impl Agent {
             // Where records are ours, what follows the handshake may be taken along.
             let exact = asker.carrier == Carrier::Module;
             let established = shake_hands(wire, handshake, exact).await?;
-            // Its file may be slow, and long lists in memory are not to be many.
-            let _judging = self
-                .judging
-                .acquire()
-                .await
-                .map_err(std::io::Error::other)?;
-            let judged = tokio::task::spawn_blocking(move || {
-                let admitted = judge.judge(&established);
-                (established, admitted)
-            });
-            let (established, admitted) = judged.await.map_err(std::io::Error::other)?;
-            Ok((established, admitted?))
+            let judge = Arc::new(judge);
+            let known = {
+                let judge = Arc::clone(&judge);
+                let look = move |established: &Established| judge.judge(established);
+                in_turn(&self.judging, established, look).await?
+            };
+            let (established, admitted) = match known {
+                (established, Ok(Some(admitted))) => (established, Ok(admitted)),
+                (established, Err(refusal)) => (established, Err(refusal)),
+                (established, Ok(None)) => {
+                    let introduce = move |established: &Established| judge.introduce(established);
+                    in_turn(&self.introducing, established, introduce).await?
+                }
+            };
+            match admitted {
+                Ok(admitted) => Ok((established, admitted)),
+                Err(refusal) => {
+                    dismiss(wire, established).await;
+                    Err(refusal.into())
+                }
+            }
         };
         tokio::select! {
             ended = timeout(self.handshake_timeout, work) => ended.unwrap_or(Err(Failure::TimedOut)),
@@ -330,23 +341,6 @@ impl Agent {
     /// Says why, but not more often than a log can bear.
     fn on_refused(&self, asker: &Asker, why: &Failure) {
         self.counters.refused.fetch_add(1, Ordering::Relaxed);
-        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
-        if logged.since.elapsed() >= LOGGED {
-            if logged.left_out > 0 {
-                tracing::warn!("{} more connections were refused", logged.left_out);
-            }
-            *logged = Logged {
-                since: Instant::now(),
-                lines: 0,
-                left_out: 0,
-            };
-        }
-        if logged.lines == REFUSALS_LOGGED {
-            logged.left_out += 1;
-            return;
-        }
-        logged.lines += 1;
-        drop(logged);
         let Asker {
             side,
             carrier,
@@ -354,7 +348,41 @@ impl Agent {
             pid,
             uid,
         } = asker;
-        tracing::warn!(%peer, ?side, ?carrier, pid, uid, "refused: {why}");
+        self.refusals.say(why, |line| {
+            tracing::warn!(%peer, ?side, ?carrier, pid, uid, "{line}");
+        });
+    }
+}
+
+/// Has a file looked at on a thread that may wait, when it is our turn. Whoever is not waited for any more
+/// keeps his turn until that is done.
+async fn in_turn<T: Send + 'static>(
+    turns: &Arc<Semaphore>,
+    established: Established,
+    work: impl FnOnce(&Established) -> T + Send + 'static,
+) -> std::io::Result<(Established, T)> {
+    let turn = Arc::clone(turns).acquire_owned().await;
+    let turn = turn.map_err(std::io::Error::other)?;
+    let worked = tokio::task::spawn_blocking(move || {
+        let done = work(&established);
+        drop(turn);
+        (established, done)
+    });
+    worked.await.map_err(std::io::Error::other)
+}
+
+/// Tells a peer that it is not believed, as far as it listens.
+async fn dismiss(wire: &impl Wire, established: Established) {
+    let Ok(alert) = established.into_refusal() else {
+        return;
+    };
+    let mut rest = &alert[..];
+    while !rest.is_empty() {
+        match wire.send(rest).await {
+            Ok(sent) => rest = &rest[sent.min(rest.len())..],
+            // The refusal is what matters.
+            Err(_) => return,
+        }
     }
 }
 

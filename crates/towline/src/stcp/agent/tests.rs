@@ -3,14 +3,16 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use towline_stcp::Authentication;
 use towline_wire::{Carrier, Side};
 
-use super::{Agent, Asker, Failure, MAX_HANDSHAKES, MAX_JUDGING, most_strangers};
+use super::{Agent, Asker, Failure, MAX_HANDSHAKES, MAX_INTRODUCING, MAX_JUDGING, most_strangers};
 use crate::stcp::policy::tests::Folder;
 use crate::stcp::policy::{Admitted, Policy, Refusal};
 use crate::stcp::slots::{Party, Slots};
+use crate::stcp::stream::Stream;
 
 pub(super) fn agent(folder: &Folder, name: &str) -> Arc<Agent> {
     let policy = Policy::first_use(&folder.0.join(name)).unwrap();
@@ -36,9 +38,14 @@ async fn connected() -> (TcpStream, TcpStream) {
 
 /// Both ends of one connection.
 async fn meet(client: &Agent, server: &Agent) -> [Result<Admitted, Failure>; 2] {
-    let (near, far) = connected().await;
     // A name that stays the same from one connection to the next.
-    let name = SocketAddr::from(([127, 0, 0, 1], 6379));
+    meet_at(6379, client, server).await
+}
+
+/// Both ends of one connection to a server at this port.
+async fn meet_at(port: u16, client: &Agent, server: &Agent) -> [Result<Admitted, Failure>; 2] {
+    let (near, far) = connected().await;
+    let name = SocketAddr::from(([127, 0, 0, 1], port));
     let (near, far) = tokio::join!(
         async { client.establish(&near, &asker(Side::Client, name)).await },
         async { server.establish(&far, &asker(Side::Server, name)).await },
@@ -63,28 +70,113 @@ async fn agents_know_each_other_from_the_second_time_on() {
     }
 }
 
+/// Meetings of both, at as many ports.
+fn many_meetings(
+    many: usize,
+    client: &Arc<Agent>,
+    server: &Arc<Agent>,
+) -> Vec<tokio::task::JoinHandle<[Result<Admitted, Failure>; 2]>> {
+    let meetings = (0..many).map(|number| {
+        let (client, server) = (Arc::clone(client), Arc::clone(server));
+        tokio::spawn(async move { meet_at(1 + number as u16, &client, &server).await })
+    });
+    meetings.collect()
+}
+
+async fn until(is_so: impl Fn() -> bool) {
+    while !is_so() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
 #[tokio::test]
 async fn few_peers_are_looked_up_at_once_and_the_others_wait() {
     let folder = Folder::new();
     let (client, server) = (agent(&folder, "client"), agent(&folder, "server"));
-    // New peers have to wait for whoever writes.
-    let lock = std::fs::File::create(folder.0.join("client/known-peers.lock")).unwrap();
-    lock.lock().unwrap();
-    let many: Vec<_> = (0..2 * MAX_JUDGING)
-        .map(|_| {
-            let (client, server) = (Arc::clone(&client), Arc::clone(&server));
-            tokio::spawn(async move { meet(&client, &server).await })
-        })
-        .collect();
-    while client.judging.available_permits() > 0 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    lock.unlock().unwrap();
+    // A list that is as slow as can be.
+    let (list, away) = (folder.0.join("client/known-peers"), folder.0.join("away"));
+    let path = std::ffi::CString::new(list.as_os_str().as_encoded_bytes()).unwrap();
+    // SAFETY: the path is a string that ends with zero.
+    assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
+    let many = many_meetings(2 * MAX_JUDGING, &client, &server);
+    until(|| client.judging.available_permits() == 0).await;
+    std::fs::rename(&list, &away).unwrap();
+    drop(std::fs::File::options().write(true).open(&away).unwrap());
     for meeting in many {
         let [near, far] = meeting.await.unwrap();
         assert!(near.is_ok() && far.is_ok());
     }
     assert_eq!(client.judging.available_permits(), MAX_JUDGING);
+}
+
+#[tokio::test]
+async fn a_known_peer_waits_for_no_strangers() {
+    let folder = Folder::new();
+    let (client, server) = (agent(&folder, "client"), agent(&folder, "server"));
+    let [near, far] = meet(&client, &server).await;
+    assert!(near.is_ok() && far.is_ok());
+    // New peers have to wait for whoever writes.
+    let lock = std::fs::File::create(folder.0.join("client/known-peers.lock")).unwrap();
+    lock.lock().unwrap();
+    let strangers = many_meetings(MAX_INTRODUCING + MAX_JUDGING, &client, &server);
+    until(|| client.introducing.available_permits() == 0).await;
+    let [near, _] = meet(&client, &server).await;
+    assert_eq!(near.unwrap().authentication, Authentication::Pinned);
+    lock.unlock().unwrap();
+    for meeting in strangers {
+        let [near, far] = meeting.await.unwrap();
+        assert!(near.is_ok() && far.is_ok());
+    }
+    assert_eq!(client.introducing.available_permits(), MAX_INTRODUCING);
+}
+
+#[tokio::test]
+async fn a_client_too_many_at_one_address_is_told_why() {
+    let folder = Folder::new();
+    let (client, server) = (agent(&folder, "client"), agent(&folder, "server"));
+    let key = |number: u8| towline_identity::KeyPin::from_bytes([number; 32]);
+    let full: String = (0..16)
+        .map(|number| format!("127.0.0.1 {} 2026-01-02\n", key(number)))
+        .collect();
+    let list = folder.0.join("server/known-clients");
+    std::fs::write(&list, &full).unwrap();
+    let (near, far) = connected().await;
+    // As every carrier has it: what waits for company is lost with a reset.
+    far.set_nodelay(true).unwrap();
+    let name = SocketAddr::from(([127, 0, 0, 1], 6379));
+    let (accepted, refused) = tokio::join!(
+        async { client.establish(&near, &asker(Side::Client, name)).await },
+        async { server.establish(&far, &asker(Side::Server, name)).await },
+    );
+    // Ours, for the server's log.
+    let why = refused.err().unwrap().to_string();
+    assert!(why.contains("127.0.0.1 shows a key that is new"), "{why}");
+    assert!(why.contains("16 keys of clients at 127.0.0.1"), "{why}");
+    assert!(why.contains("server/known-clients"), "{why}");
+    // The client's: it was done before the server had judged it.
+    super::relay::reset(&far);
+    drop(far);
+    let mut stream = Stream::new(near, accepted.unwrap().0, false).unwrap();
+    let told = stream.read(&mut [0; 10]).await.unwrap_err().to_string();
+    assert!(
+        told.contains("AccessDenied (49): it does not believe who we are"),
+        "{told}"
+    );
+    assert_eq!(std::fs::read_to_string(&list).unwrap(), full);
+}
+
+#[tokio::test]
+async fn two_users_of_one_host_and_two_hosts_behind_one_address_are_let_in() {
+    let folder = Folder::new();
+    let server = agent(&folder, "server");
+    let clients = ["first", "second", "third"].map(|name| agent(&folder, name));
+    for expected in [Authentication::KeyShown, Authentication::Pinned] {
+        for client in &clients {
+            let [near, far] = meet(client, &server).await;
+            assert!(near.is_ok());
+            assert_eq!(far.unwrap().authentication, expected);
+        }
+    }
 }
 
 #[test]

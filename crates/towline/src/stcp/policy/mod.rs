@@ -19,7 +19,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::time_provider::DefaultTimeProvider;
 use towline_identity::{
     self as identity, CipherPreference, ClientAuth, Identity, IdentityKind, KeyExchangePreference,
-    KeyPin, Pin, Resumption, TlsSettings, Trust,
+    KeyPin, KnownPeersError, Pin, Resumption, TlsSettings, Trust,
 };
 use towline_stcp::{
     Alpn, Authentication, ClientConfig, Established, Handshake, Records, ServerConfig, SessionError,
@@ -27,7 +27,7 @@ use towline_stcp::{
 use towline_wire::{Carrier, Side};
 
 pub use known_peers::KnownPeersFileError;
-use known_peers::Meeting;
+use known_peers::{KnownPeersFile, Meeting, Whose};
 pub use own_key::own_key;
 
 /// Our key, in the folder of the first use.
@@ -74,6 +74,16 @@ pub enum Refusal {
         shown: KeyPin,
         /// The file.
         file: PathBuf,
+    },
+    /// The peer is new, and the list takes no more like it.
+    #[error("{name} shows a key that is new, and {}: {why}", file.display())]
+    NoRoom {
+        /// The peer's name in the file.
+        name: String,
+        /// The file.
+        file: PathBuf,
+        /// What it takes.
+        why: KnownPeersError,
     },
     /// The peer is new and could not be written down, or the file cannot be read.
     #[error("the known peers cannot be consulted: {0}")]
@@ -140,6 +150,8 @@ struct Rule<Config> {
     /// The server's name, where it is not its address.
     name: Option<ServerName<'static>>,
     belief: Belief,
+    /// What it believes goes by it.
+    known_peers: Option<Arc<KnownPeersFile>>,
 }
 
 impl<Config> Rule<Config> {
@@ -147,6 +159,7 @@ impl<Config> Rule<Config> {
         make: impl Fn(Records, &TlsSettings) -> Result<Config, Error>,
         name: Option<ServerName<'static>>,
         belief: &Belief,
+        whose: Whose,
     ) -> Result<Self, Error> {
         let provider = identity::provider(
             &CipherPreference::product(identity::cpu_has_aes()),
@@ -160,6 +173,9 @@ impl<Config> Rule<Config> {
             relay: make(Records::Counted, &relay)?,
             name,
             belief: belief.clone(),
+            known_peers: belief
+                .known_peers()
+                .map(|file| Arc::new(KnownPeersFile::new(file.to_owned(), whose))),
         })
     }
 
@@ -418,7 +434,7 @@ impl Policy {
                     .name
                     .clone()
                     .unwrap_or_else(|| ServerName::IpAddress(peer.ip().to_canonical().into()));
-                let judge = Judge::new(&rule.belief, name_of(peer).to_string());
+                let judge = Judge::new(rule, name_of(peer).to_string());
                 Ok((Handshake::client(rule.config(carrier), name)?, judge))
             }
             Side::Server => {
@@ -430,7 +446,7 @@ impl Policy {
                     }
                     address => address.ip().to_string(),
                 };
-                let judge = Judge::new(&rule.belief, name);
+                let judge = Judge::new(rule, name);
                 Ok((Handshake::server(rule.config(carrier))?, judge))
             }
         }
@@ -450,14 +466,14 @@ fn name_of(peer: SocketAddr) -> SocketAddr {
 /// Decides on a peer whose handshake is finished. Its file may have to be waited for.
 #[derive(Clone, Debug)]
 pub struct Judge {
-    known_peers: Option<PathBuf>,
+    known_peers: Option<Arc<KnownPeersFile>>,
     name: String,
 }
 
 impl Judge {
-    fn new(belief: &Belief, name: String) -> Self {
+    fn new<Config>(rule: &Rule<Config>, name: String) -> Self {
         Self {
-            known_peers: belief.known_peers().map(Path::to_owned),
+            known_peers: rule.known_peers.clone(),
             name,
         }
     }
@@ -470,45 +486,86 @@ impl Judge {
     pub fn reaches_other_networks(&self) -> Result<(), Refusal> {
         match &self.known_peers {
             None => Ok(()),
-            Some(file) => Err(Refusal::OtherNetwork {
+            Some(list) => Err(Refusal::OtherNetwork {
                 name: self.name.clone(),
-                file: file.clone(),
+                file: list.path().to_owned(),
             }),
         }
     }
 
-    /// Lets the peer through or not; a new one is on disk before this returns.
+    /// Lets the peer through or not; `None` if it is to be [introduced](Self::introduce), which takes
+    /// longer.
     ///
     /// # Errors
     /// When it is not who it was, or that cannot be told.
-    pub fn judge(&self, established: &Established) -> Result<Admitted, Refusal> {
+    pub fn judge(&self, established: &Established) -> Result<Option<Admitted>, Refusal> {
         let key = established.peer().map(|peer| peer.key_pin());
-        let mut authentication = established.authentication();
-        if let Some(file) = &self.known_peers {
-            let key = key.ok_or(Refusal::NoKey)?;
-            authentication = match known_peers::meet(file, &self.name, key)? {
-                Meeting::Known => Authentication::Pinned,
-                Meeting::First => {
-                    tracing::warn!(
-                        peer = self.name, %key, file = %file.display(),
-                        "met for the first time: its key is believed from now on; compare it with its owner's"
-                    );
-                    Authentication::KeyShown
+        let authentication = match &self.known_peers {
+            None => established.authentication(),
+            Some(list) => {
+                let key = key.ok_or(Refusal::NoKey)?;
+                match list.look_up(&self.name, &key)? {
+                    Some(meeting) => self.authentication(list, meeting, key)?,
+                    None => return Ok(None),
                 }
-                Meeting::Changed { expected } => {
-                    return Err(Refusal::KeyChanged {
-                        name: self.name.clone(),
-                        expected,
-                        shown: key,
-                        file: file.clone(),
-                    });
-                }
-            };
-        }
-        Ok(Admitted {
+            }
+        };
+        Ok(Some(Admitted {
             authentication,
             key,
+        }))
+    }
+
+    /// Lets a peer through that is new; it is on disk before this returns.
+    ///
+    /// # Errors
+    /// As for [`judge`](Self::judge), and when the list takes no more like it.
+    pub fn introduce(&self, established: &Established) -> Result<Admitted, Refusal> {
+        let (Some(list), Some(peer)) = (&self.known_peers, established.peer()) else {
+            return Err(Refusal::NoKey);
+        };
+        let key = peer.key_pin();
+        let meeting = list
+            .introduce(&self.name, key)
+            .map_err(|error| match error {
+                KnownPeersFileError::Text {
+                    path,
+                    error: why @ (KnownPeersError::Full | KnownPeersError::Crowded { .. }),
+                } => Refusal::NoRoom {
+                    name: self.name.clone(),
+                    file: path,
+                    why,
+                },
+                error => error.into(),
+            })?;
+        Ok(Admitted {
+            authentication: self.authentication(list, meeting, key)?,
+            key: Some(key),
         })
+    }
+
+    fn authentication(
+        &self,
+        list: &KnownPeersFile,
+        meeting: Meeting,
+        key: KeyPin,
+    ) -> Result<Authentication, Refusal> {
+        match meeting {
+            Meeting::Known => Ok(Authentication::Pinned),
+            Meeting::First => {
+                tracing::warn!(
+                    peer = self.name, %key, file = %list.path().display(),
+                    "met for the first time: its key is believed from now on; compare it with its owner's"
+                );
+                Ok(Authentication::KeyShown)
+            }
+            Meeting::Changed { expected } => Err(Refusal::KeyChanged {
+                name: self.name.clone(),
+                expected,
+                shown: key,
+                file: list.path().to_owned(),
+            }),
+        }
     }
 }
 
@@ -526,6 +583,7 @@ fn client_rule(
         |records, settings| ClientConfig::new(&trust, identity, Alpn::Stcp, records, settings),
         name,
         belief,
+        Whose::Servers,
     )
     .map(Arc::new)
     .map_err(|error| error.to_string())
@@ -548,6 +606,7 @@ fn server_rule(belief: &Belief, identity: &Identity) -> Result<Arc<Rule<ServerCo
         },
         None,
         belief,
+        Whose::Clients,
     )
     .map(Arc::new)
     .map_err(|error| error.to_string())

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use towline_identity::{Identity, KeyPin, KnownPeers};
 use towline_wire::{Carrier, Side};
 
-use super::known_peers::{Meeting, meet};
+use super::known_peers::{KnownPeersFile, Meeting, Whose};
 use super::{Destination, Policy, Refusal, own_key};
 
 /// A folder that is removed when dropped.
@@ -221,26 +221,61 @@ fn all_who_come_first_at_once_get_one_key() {
     assert_eq!(fs::read_dir(folder.0.join("new")).unwrap().count(), 1);
 }
 
+/// As the agent does it.
+fn meet(
+    list: &KnownPeersFile,
+    name: &str,
+    key: KeyPin,
+) -> Result<Meeting, super::KnownPeersFileError> {
+    match list.look_up(name, &key)? {
+        Some(meeting) => Ok(meeting),
+        None => list.introduce(name, key),
+    }
+}
+
 #[test]
 fn a_peer_is_met_once_and_never_replaced() {
     let folder = Folder::new();
-    let file = folder.0.join("known");
+    let path = folder.0.join("known");
+    let file = KnownPeersFile::new(path.clone(), Whose::Servers);
     assert_eq!(meet(&file, "a", key(1)).unwrap(), Meeting::First);
     assert_eq!(meet(&file, "a", key(1)).unwrap(), Meeting::Known);
     let changed = Meeting::Changed { expected: key(1) };
     assert_eq!(meet(&file, "a", key(2)).unwrap(), changed);
     assert_eq!(meet(&file, "a", key(1)).unwrap(), Meeting::Known);
-    fs::write(&file, "a damaged list").unwrap();
+    // Another process sees it, and so does this one what another writes.
+    let other = KnownPeersFile::new(path.clone(), Whose::Servers);
+    assert_eq!(meet(&other, "a", key(1)).unwrap(), Meeting::Known);
+    assert_eq!(meet(&other, "b", key(1)).unwrap(), Meeting::First);
+    assert_eq!(meet(&file, "b", key(1)).unwrap(), Meeting::Known);
+    fs::write(&path, "a damaged list").unwrap();
     assert!(meet(&file, "b", key(1)).is_err(), "not taken for empty");
+    assert!(meet(&file, "c", key(1)).is_err(), "not taken for empty");
+}
+
+#[test]
+fn clients_at_one_address_are_known_by_their_keys() {
+    let folder = Folder::new();
+    let file = KnownPeersFile::new(folder.0.join("known"), Whose::Clients);
+    for meeting in [Meeting::First, Meeting::Known] {
+        for number in 0..16 {
+            assert_eq!(meet(&file, "10.0.0.7", key(number)).unwrap(), meeting);
+        }
+    }
+    let error = meet(&file, "10.0.0.7", key(16)).unwrap_err().to_string();
+    assert!(error.contains("16 keys of clients at 10.0.0.7"), "{error}");
+    assert_eq!(meet(&file, "10.0.0.8", key(16)).unwrap(), Meeting::First);
 }
 
 #[test]
 fn peers_met_at_the_same_time_are_all_written_down() {
     let folder = Folder::new();
-    let file = folder.0.join("known");
+    let path = folder.0.join("known");
+    // Two processes.
+    let files = [0, 1].map(|_| KnownPeersFile::new(path.clone(), Whose::Servers));
     std::thread::scope(|scope| {
         for thread in 0..4 {
-            let file = &file;
+            let file = &files[usize::from(thread) % 2];
             scope.spawn(move || {
                 for number in 0..10 {
                     let name = format!("peer-{thread}-{number}");
@@ -249,6 +284,6 @@ fn peers_met_at_the_same_time_are_all_written_down() {
             });
         }
     });
-    let list = KnownPeers::parse(&fs::read(&file).unwrap()).unwrap();
+    let list = KnownPeers::parse(&fs::read(&path).unwrap()).unwrap();
     assert_eq!(list.iter().count(), 40);
 }

@@ -13,19 +13,19 @@ mod transparent;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::timeout;
-use towline_stcp::Established;
+use towline_stcp::{Established, SessionError};
 use towline_wire::{Carrier, Side};
 
+use super::super::refusals::RefusalLog;
 use super::super::splice::splice;
 use super::super::stream::Stream;
-use super::handshake::Wire;
 use super::places::{self, Place};
 use super::{Agent, Asker, Complaint, Failure};
 use transparent::dial_as;
@@ -356,8 +356,21 @@ pub(super) async fn carry(
         Err(error) => Err(error),
     };
     if let Err(error) = spliced {
-        tracing::info!(%peer, "cut off: {error}");
+        match is_refusal(&error) {
+            // It had to finish the handshake before it could judge us.
+            true => REFUSED.say(error, |line| tracing::warn!(%peer, "{line}")),
+            false => tracing::info!(%peer, "cut off: {error}"),
+        }
     }
+}
+
+/// Of all relayed connections.
+static REFUSED: LazyLock<RefusalLog> = LazyLock::new(RefusalLog::default);
+
+/// Whether the peer says that it does not let us in.
+fn is_refusal(error: &io::Error) -> bool {
+    let session = error.get_ref().and_then(|inner| inner.downcast_ref());
+    session.is_some_and(SessionError::is_refusal)
 }
 
 /// A plain connection, `from` this address of ours.
@@ -386,26 +399,4 @@ fn anywhere(to: SocketAddr) -> SocketAddr {
 /// The other end shall see ECONNRESET.
 pub(super) fn reset(stream: &impl AsFd) {
     let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
-}
-
-impl Wire for TcpStream {
-    async fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        loop {
-            self.readable().await?;
-            match self.try_read(buffer) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                result => return result,
-            }
-        }
-    }
-
-    async fn send(&self, bytes: &[u8]) -> io::Result<usize> {
-        loop {
-            self.writable().await?;
-            match self.try_write(bytes) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                result => return result,
-            }
-        }
-    }
 }
