@@ -9,9 +9,9 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use tokio::time::Instant;
 use towline_identity::{KeyPin, KnownPeers, KnownPeersError, Lookup, UnixTime};
 
 /// Longest file that is read; [`towline_identity::MAX_KNOWN_PEERS`] lines with long names fit.
@@ -147,7 +147,7 @@ impl KnownPeersFile {
                 Err(TryRecvError::Empty) => {}
             }
             if let Some(until) = rest.take() {
-                thread::sleep(until.saturating_duration_since(Instant::now()));
+                wait_until(until);
             }
             let strangers = std::mem::take(&mut *lock(&self.strangers));
             let began = Instant::now();
@@ -245,6 +245,14 @@ impl KnownPeersFileError {
             },
         }
     }
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "this thread waits for the disk as well"
+)]
+fn wait_until(time: Instant) {
+    std::thread::sleep(time.saturating_duration_since(Instant::now()));
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
