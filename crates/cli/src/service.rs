@@ -170,7 +170,7 @@ impl Service {
                 receiving.await
             }
         };
-        self.conclude(connection, Role::ServerReceives, &ended, &progress, 0)
+        self.conclude(connection, Role::ServerReceives, &ended, &progress)
             .await;
         let _ = self.received.send(ended);
     }
@@ -227,14 +227,8 @@ impl Service {
             self.interrupt.flag(),
         )
         .await;
-        self.conclude(
-            connection,
-            Role::ServerSends,
-            &ended.ended,
-            &progress,
-            ended.not_files,
-        )
-        .await;
+        self.conclude(connection, Role::ServerSends, &ended.ended, &progress)
+            .await;
     }
 
     async fn conclude(
@@ -243,9 +237,8 @@ impl Service {
         role: Role,
         ended: &Ended,
         progress: &Progress,
-        not_files: u64,
     ) {
-        let summary = Summary::new(role, connection, ended, progress, not_files);
+        let summary = Summary::new(role, connection, ended, progress);
         summary.print(self.printer);
         // A peer that broke the rules gets no second try on this connection.
         if let Some(SessionError::Protocol(what)) = &ended.error {

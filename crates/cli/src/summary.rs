@@ -13,7 +13,7 @@ use crate::printer::Printer;
 use crate::stats::StatsRecord;
 use crate::transfer::message::Reason;
 use crate::transfer::progress::Progress;
-use crate::transfer::report::{Ended, Report, SessionError};
+use crate::transfer::report::{Ended, Failed, Report, SessionError};
 use crate::units::{ByteRate, Bytes, counted, cpu_percent, millis, rate};
 
 /// Failed files listed by name for people; the record lists more.
@@ -61,8 +61,9 @@ struct Record<'a> {
     bytes_resumed: u64,
     failed: u64,
     failures: Vec<FailureRecord<'a>>,
+    links: u64,
     left_out: u64,
-    not_files: u64,
+    left_out_names: Vec<FailureRecord<'a>>,
     seconds: f64,
     bytes_per_second: f64,
     cpu_seconds: f64,
@@ -84,7 +85,6 @@ pub(crate) struct Summary<'a> {
     peer: String,
     ended: &'a Ended,
     elapsed: Duration,
-    not_files: u64,
     stats: Stats,
 }
 
@@ -95,14 +95,12 @@ impl<'a> Summary<'a> {
         connection: &Connection,
         ended: &'a Ended,
         progress: &Progress,
-        not_files: u64,
     ) -> Self {
         Self {
             role,
             peer: connection.remote_addr().to_string(),
             ended,
             elapsed: progress.elapsed(),
-            not_files,
             stats: connection.stats(),
         }
     }
@@ -115,11 +113,6 @@ impl<'a> Summary<'a> {
 
     fn record(&self) -> Record<'_> {
         let report = &self.ended.report;
-        let failures = report.failures.iter().map(|failed| FailureRecord {
-            path: &failed.path,
-            reason: failed.refusal.reason.to_string(),
-            message: &failed.refusal.text,
-        });
         Record {
             schema: self.role.schema(),
             role: self.role,
@@ -133,9 +126,10 @@ impl<'a> Summary<'a> {
             resumed: report.resumed,
             bytes_resumed: report.bytes_resumed,
             failed: report.failed,
-            failures: failures.collect(),
+            failures: records(&report.failures),
+            links: report.links,
             left_out: report.left_out,
-            not_files: self.not_files,
+            left_out_names: records(&report.left_out_names),
             seconds: self.elapsed.as_secs_f64(),
             bytes_per_second: rate(report.bytes_moved, self.elapsed),
             cpu_seconds: self.ended.cpu.as_secs_f64(),
@@ -176,18 +170,22 @@ impl<'a> Summary<'a> {
                 Bytes(report.bytes_skipped)
             );
         }
-        if self.not_files > 0 {
-            let _ = write!(
-                text,
-                "\n{} left out (symbolic links and special files)",
-                counted(self.not_files, "entry").replace("entrys", "entries")
-            );
+        if report.links > 0 {
+            let _ = write!(text, "\n{}", counted(report.links, "symbolic link"));
         }
         let _ = write!(text, "\n{}", self.costs());
         if self.ended.error.is_none() && report.is_whole() && report.files > 0 {
             text.push_str("\nevery file is whole: BLAKE3 hashes agree at both ends");
         }
-        self.list_failures(&mut text, report);
+        let failed = format!("{} did not go through", counted(report.failed, "file"));
+        list(&mut text, &failed, report.failed, &report.failures);
+        let left_out = format!("{} left out", report.left_out);
+        list(
+            &mut text,
+            &left_out,
+            report.left_out,
+            &report.left_out_names,
+        );
         text
     }
 
@@ -216,45 +214,40 @@ impl<'a> Summary<'a> {
         );
         text
     }
+}
 
-    fn list_failures(&self, text: &mut String, report: &Report) {
-        if report.failed > 0 {
-            let _ = write!(
-                text,
-                "\n{} did not go through:",
-                counted(report.failed, "file")
-            );
-            for failed in report.failures.iter().take(SHOWN_FAILURES) {
-                let _ = write!(text, "\n  {}: {}", failed.path, failed.refusal);
-            }
-            if report.failed > SHOWN_FAILURES as u64 {
-                let _ = write!(
-                    text,
-                    "\n  and {} more",
-                    report.failed - SHOWN_FAILURES as u64
-                );
-            }
-        }
-        if report.left_out > 0 && !self.role.sends() {
-            let _ = write!(
-                text,
-                "\nthe sender could not read {}",
-                counted(report.left_out, "file")
-            );
-        }
+fn records(failed: &[Failed]) -> Vec<FailureRecord<'_>> {
+    let records = failed.iter().map(|failed| FailureRecord {
+        path: &failed.path,
+        reason: failed.refusal.reason.to_string(),
+        message: &failed.refusal.text,
+    });
+    records.collect()
+}
+
+/// So many, the first of them by name.
+fn list(text: &mut String, title: &str, count: u64, names: &[Failed]) {
+    if count == 0 {
+        return;
+    }
+    let _ = write!(text, "\n{title}:");
+    for failed in names.iter().take(SHOWN_FAILURES) {
+        let _ = write!(text, "\n  {}: {}", failed.path, failed.refusal);
+    }
+    let shown = SHOWN_FAILURES.min(names.len()) as u64;
+    if count > shown {
+        let _ = write!(text, "\n  and {} more", count - shown);
     }
 }
 
 /// How a session ends its command.
-pub(crate) async fn conclude(ended: &Ended, connection: &Connection) -> Result<Exit, Failure> {
+pub(crate) async fn conclude(
+    ended: &Ended,
+    connection: &Connection,
+    leave_out: bool,
+) -> Result<Exit, Failure> {
     let Some(error) = &ended.error else {
-        return if ended.report.is_whole() {
-            Ok(Exit::Ok)
-        } else {
-            let failed = ended.report.failed.max(ended.report.left_out);
-            Err(Failure::new(Exit::Partial, format!("{} did not go through; the others are whole", counted(failed, "file")))
-                .next("see the reasons above, then run the same command again: what is whole is not sent twice"))
-        };
+        return finished(&ended.report, leave_out);
     };
     Err(match error {
         SessionError::Lost(lost) => {
@@ -280,6 +273,22 @@ pub(crate) async fn conclude(ended: &Ended, connection: &Connection) -> Result<E
             Failure::new(Exit::Partial, refusal.to_string()).next(RESUME)
         }
         SessionError::Cancelled => Failure::new(Exit::Interrupted, "interrupted").next(RESUME),
+    })
+}
+
+/// How a session that ran to its end ends its command.
+pub(crate) fn finished(report: &Report, leave_out: bool) -> Result<Exit, Failure> {
+    if report.is_as_asked(leave_out) {
+        return Ok(Exit::Ok);
+    }
+    let failure = |what| Failure::new(Exit::Partial, format!("{what}; the others are whole"));
+    Err(match report.failed {
+        0 => failure(format!("{} left out", report.left_out)).next(
+            "see the names above; --leave-out says that this is as it should be, --follow-links of the sender sends what links lead to",
+        ),
+        failed => failure(format!("{} did not go through", counted(failed, "file"))).next(
+            "see the reasons above, then run the same command again: what is whole is not sent twice",
+        ),
     })
 }
 

@@ -118,6 +118,139 @@ fn files_are_fetched_from_a_server_and_nothing_outside_of_its_folder() {
         .expect(1, &["does not receive files", "--accept"]);
 }
 
+/// The table of modes: what the source has, the receiver's umask, what arrives.
+#[test]
+fn modes_arrive_under_the_receivers_umask_and_never_wider() {
+    use std::os::unix::fs::PermissionsExt;
+    const MODES: [u32; 14] = [
+        0o000, 0o400, 0o600, 0o640, 0o644, 0o666, 0o700, 0o750, 0o755, 0o777, 0o2755, 0o4755,
+        0o6711, 0o1644,
+    ];
+    let scratch = Scratch::new();
+    let mode_of =
+        |path: &std::path::Path| fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777;
+    for mode in MODES {
+        let file = scratch.write(&format!("from/{mode:04o}"), 1000);
+        fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+        let folder = scratch.path(&format!("from/folder-{mode:04o}"));
+        fs::create_dir(&folder).unwrap();
+        fs::set_permissions(&folder, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let is_root = fs::read(scratch.path("from/0000")).is_ok();
+    println!("| source | umask | file arrives | folder arrives |\n|---|---|---|---|");
+    for umask in [0o000, 0o002, 0o022, 0o027, 0o077] {
+        let out = scratch.path(&format!("to-{umask:03o}"));
+        let program = format!("umask {umask:04o}; exec \"$@\"");
+        let receive = scratch.towline(["recv", "--listen", "127.0.0.1:0", "--once"]);
+        let mut shell = scratch.towline_at(std::path::Path::new("sh"), ["-c", &program, "sh"]);
+        shell.arg(receive.get_program()).args(receive.get_args());
+        shell.arg("--out").arg(&out);
+        let receiver = common::Server::start(shell);
+        let sent = scratch.run([
+            "send",
+            scratch.path("from").to_str().unwrap(),
+            &receiver.url,
+        ]);
+        // Other users cannot read what has no mode for them: it fails, and the rest arrives.
+        sent.expect(if is_root { 0 } else { 7 }, &[]);
+        for mode in MODES {
+            let expected = mode & 0o777 & !umask;
+            let file = out.join(format!("from/{mode:04o}"));
+            let folder = out.join(format!("from/folder-{mode:04o}"));
+            if !is_root && (mode & 0o400 == 0 || mode & 0o500 != 0o500) {
+                continue;
+            }
+            println!(
+                "| {mode:04o} | {umask:03o} | {:04o} | {:04o} |",
+                mode_of(&file),
+                mode_of(&folder)
+            );
+            assert_eq!(mode_of(&file), expected, "{mode:o} under {umask:o}");
+            assert_eq!(mode_of(&folder), expected, "{mode:o} under {umask:o}");
+            fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).unwrap();
+        }
+    }
+    for mode in MODES {
+        let folder = scratch.path(&format!("from/folder-{mode:04o}"));
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).unwrap();
+    }
+}
+
+#[test]
+fn what_cannot_be_sent_is_named_and_no_success_unless_asked_for() {
+    let scratch = Scratch::new();
+    scratch.write("from/file", 1000);
+    std::os::unix::fs::symlink("/etc/hostname", scratch.path("from/link")).unwrap();
+    std::os::unix::fs::symlink("file", scratch.path("from/inside")).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(scratch.path("from/plug")).unwrap();
+    let out = scratch.path("out");
+    let from = scratch.path("from");
+    let receiver = |extra: &[&str]| {
+        let listen = ["recv", "--listen", "127.0.0.1:0", "--once", "--out"];
+        let out = [out.to_str().unwrap()];
+        scratch.listen(listen.iter().chain(&out).chain(extra))
+    };
+    let first = receiver(&[]);
+    scratch
+        .run(["send", from.to_str().unwrap(), &first.url])
+        .expect(7, &["2 left out", "from/link", "from/plug", "--leave-out"]);
+    let ended = first.wait().expect(7, &["2 left out"]);
+    let names = ended.record("towline.recv/1")["left_out_names"].to_string();
+    assert!(
+        names.contains("from/link") && names.contains("from/plug"),
+        "{names}"
+    );
+    assert_eq!(
+        fs::read_link(out.join("from/inside")).unwrap(),
+        std::path::Path::new("file")
+    );
+
+    let second = receiver(&["--leave-out"]);
+    scratch
+        .run(["send", from.to_str().unwrap(), &second.url, "--leave-out"])
+        .expect(0, &["2 left out", "from/plug"]);
+    second.wait().expect(0, &[]);
+    // What its link leads to.
+    let third = receiver(&[]);
+    fs::remove_file(from.join("plug")).unwrap();
+    fs::remove_dir_all(&out).unwrap();
+    scratch
+        .run(["send", from.to_str().unwrap(), &third.url, "--follow-links"])
+        .expect(0, &[]);
+    assert!(
+        fs::symlink_metadata(out.join("from/link"))
+            .unwrap()
+            .is_file()
+    );
+}
+
+#[test]
+fn the_folder_of_unfinished_files_may_be_removed_under_a_running_server() {
+    let scratch = Scratch::new();
+    let out = scratch.path("out");
+    let server = scratch.listen([
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--accept",
+        out.to_str().unwrap(),
+    ]);
+    for index in 0..3 {
+        let file = scratch.write(&format!("file{index}"), 3 << 20);
+        scratch
+            .run(["send", file.to_str().unwrap(), &server.url])
+            .expect(0, &[]);
+        fs::remove_dir_all(out.join(".towline-part")).unwrap();
+    }
+    // The destination itself is made again as well.
+    fs::remove_dir_all(&out).unwrap();
+    let file = scratch.path("file0");
+    scratch
+        .run(["send", file.to_str().unwrap(), &server.url])
+        .expect(0, &[]);
+    assert!(out.join("file0").exists());
+}
+
 #[test]
 fn a_second_transfer_of_the_same_files_moves_nothing() {
     let scratch = Scratch::new();

@@ -39,9 +39,12 @@ pub(crate) struct SendArgs {
     /// Files under way at once
     #[arg(short = 'P', long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=MAX_LANES as i64))]
     parallel: u8,
-    /// Send what symbolic links inside folders point to, instead of leaving them out
+    /// Send what symbolic links inside folders lead to, instead of the links
     #[arg(long)]
     follow_links: bool,
+    /// Sockets, devices and links that lead elsewhere may stay behind: they are named, and no failure
+    #[arg(long)]
+    leave_out: bool,
     #[command(flatten)]
     network: ConnectArgs,
 }
@@ -98,15 +101,8 @@ impl SendArgs {
         .await;
         drop(display);
         let ended = &sent.ended;
-        Summary::new(
-            Role::ClientSends,
-            &client.connection,
-            ended,
-            &progress,
-            sent.not_files,
-        )
-        .print(printer);
-        let result = conclude(ended, &client.connection).await;
+        Summary::new(Role::ClientSends, &client.connection, ended, &progress).print(printer);
+        let result = conclude(ended, &client.connection, self.leave_out).await;
         if ended.error.is_none() {
             // Closing drops what is not delivered.
             let _ = tokio::time::timeout(LAST_WORDS, sent.control.finished()).await;

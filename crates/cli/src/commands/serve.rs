@@ -40,6 +40,9 @@ pub(crate) struct ReceivingArgs {
     /// Replace files that are there and differ
     #[arg(long)]
     overwrite: bool,
+    /// Sockets, devices and links that lead elsewhere may stay behind: they are named, and no failure
+    #[arg(long)]
+    pub(crate) leave_out: bool,
     /// Compare hashes even where size and time agree
     #[arg(long)]
     check: bool,

@@ -10,8 +10,8 @@ use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use towline_wire::{Reader, UnexpectedEnd, varint_len};
 
-use super::caps::{MAX_FILE_SIZE, MAX_MESSAGE_BYTES, MAX_TEXT_BYTES};
-use super::path::{RelativePath, printable};
+use super::caps::{MAX_FILE_SIZE, MAX_MESSAGE_BYTES, MAX_PATH_BYTES, MAX_TEXT_BYTES};
+use super::path::{LinkTarget, RelativePath, printable};
 
 /// The first varint of every stream: what the stream is for.
 pub(crate) mod stream_kind {
@@ -44,10 +44,15 @@ const FATAL: u64 = 0x30;
 const ANSWER_SKIP: u64 = 0;
 const ANSWER_WANT: u64 = 1;
 const ANSWER_REFUSE: u64 = 2;
+const ANSWER_MADE: u64 = 3;
 
 const KIND_FILE: u8 = 0;
 const KIND_FOLDER: u8 = 1;
-const FLAG_EXECUTABLE: u8 = 1;
+const KIND_END_OF_FOLDER: u8 = 2;
+const KIND_LINK: u8 = 3;
+const KIND_LEFT_OUT: u8 = 4;
+/// The permission bits of a mode; no other bit travels.
+pub(crate) const PERMISSIONS: u16 = 0o777;
 const FLAG_ONLY_IF_IDENTICAL: u64 = 1;
 
 /// Why a file or a session did not go through; the number is what travels.
@@ -79,12 +84,21 @@ pub(crate) enum Reason {
     Interrupted,
     /// The other side broke the transfer protocol.
     Protocol,
+    /// A socket, a pipe or a device.
+    Special,
+    /// A symbolic link that leads out of the destination.
+    Outside,
     /// A number this version does not know.
     Other(u64),
 }
 
 impl Reason {
-    const KNOWN: [(Reason, u64); 13] = [
+    /// Whether this is something that can't be sent as it is, and no failure of the transfer.
+    pub(crate) fn is_left_out(self) -> bool {
+        matches!(self, Self::Special | Self::Outside)
+    }
+
+    const KNOWN: [(Reason, u64); 15] = [
         (Self::Changed, 1),
         (Self::Unreadable, 2),
         (Self::Exists, 3),
@@ -98,6 +112,8 @@ impl Reason {
         (Self::NotAllowed, 11),
         (Self::Interrupted, 12),
         (Self::Protocol, 13),
+        (Self::Special, 14),
+        (Self::Outside, 15),
     ];
 
     /// The number that travels; never 0, which means success.
@@ -136,6 +152,8 @@ impl fmt::Display for Reason {
             Self::NotAllowed => "not allowed",
             Self::Interrupted => "interrupted",
             Self::Protocol => "protocol error",
+            Self::Special => "is neither a file, a folder nor a link",
+            Self::Outside => "leads out of the destination",
             Self::Other(code) => return write!(f, "unknown reason {code}"),
         })
     }
@@ -168,17 +186,30 @@ impl fmt::Display for Refusal {
 }
 
 /// One line of the manifest.
+///
+/// A folder's contents stand between it and its [`Entry::EndOfFolder`], so that its mode and time
+/// can be set when the last of them is settled, without a list of folders.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
-    pub(crate) path: RelativePath,
-    pub(crate) kind: EntryKind,
-}
-
-/// What an entry is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum EntryKind {
-    Folder,
-    File(FileFacts),
+pub(crate) enum Entry {
+    /// A file.
+    File {
+        path: RelativePath,
+        facts: FileFacts,
+    },
+    /// A folder begins.
+    Folder {
+        path: RelativePath,
+        facts: FolderFacts,
+    },
+    /// The last folder that began ends.
+    EndOfFolder,
+    /// A symbolic link.
+    Link {
+        path: RelativePath,
+        target: LinkTarget,
+    },
+    /// Something that is not sent; the path is for people.
+    LeftOut { path: String, refusal: Refusal },
 }
 
 /// What the sender's file system says of a file; size and time are its identity for resuming.
@@ -186,7 +217,16 @@ pub(crate) enum EntryKind {
 pub(crate) struct FileFacts {
     pub(crate) size: u64,
     pub(crate) modified: Modified,
-    pub(crate) executable: bool,
+    /// Permission bits.
+    pub(crate) mode: u16,
+}
+
+/// The same of a folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FolderFacts {
+    pub(crate) modified: Modified,
+    /// Permission bits.
+    pub(crate) mode: u16,
 }
 
 /// A modification time: seconds since 1970 and nanoseconds below 10^9.
@@ -199,8 +239,10 @@ pub(crate) struct Modified {
 /// What the receiver says to one file of the manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// It has the same file already.
+    /// It has the same file or link already.
     Skip,
+    /// The link is made.
+    Made,
     /// Send it, from `have` if the first `have` bytes hash to `hash`, else from 0.
     Want {
         have: u64,
@@ -223,12 +265,8 @@ pub(crate) enum Message {
     Accept,
     /// Part of the manifest; entries are numbered from 0 in order.
     Entries(Vec<Entry>),
-    /// The manifest is complete. `unreadable` counts what the sender had to leave out.
-    EndOfList {
-        entries: u64,
-        bytes: u64,
-        unreadable: u64,
-    },
+    /// The manifest is complete.
+    EndOfList { entries: u64, bytes: u64 },
     /// Answers by entry number.
     Answers(Vec<(u64, Answer)>),
     /// How files ended, by entry number.
@@ -305,65 +343,119 @@ fn get_hash(reader: &mut Reader<'_>) -> Result<[u8; HASH_BYTES], Malformed> {
     Ok(hash)
 }
 
+fn put_path(out: &mut Vec<u8>, path: &[u8]) {
+    put_varint(out, path.len() as u64);
+    out.extend_from_slice(path);
+}
+
+fn get_bytes<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], Malformed> {
+    let length = reader.varint()?;
+    let length = usize::try_from(length).map_err(|_| Malformed("a path is too long"))?;
+    Ok(reader.bytes(length)?)
+}
+
+fn get_path(reader: &mut Reader<'_>) -> Result<RelativePath, Malformed> {
+    RelativePath::parse(get_bytes(reader)?).map_err(|bad| Malformed(bad.0))
+}
+
+fn put_attributes(out: &mut Vec<u8>, mode: u16, modified: Modified) {
+    out.extend_from_slice(&mode.to_be_bytes());
+    out.extend_from_slice(&modified.seconds.to_be_bytes());
+    out.extend_from_slice(&modified.nanoseconds.to_be_bytes());
+}
+
+fn get_attributes(reader: &mut Reader<'_>) -> Result<(u16, Modified), Malformed> {
+    let mode = reader.u16()?;
+    if mode & !PERMISSIONS != 0 {
+        return Err(Malformed("a mode with more than permission bits"));
+    }
+    let mut seconds = [0; 8];
+    seconds.copy_from_slice(reader.bytes(8)?);
+    let nanoseconds = reader.u32()?;
+    if nanoseconds >= 1_000_000_000 {
+        return Err(Malformed("nanoseconds out of range"));
+    }
+    let modified = Modified {
+        seconds: i64::from_be_bytes(seconds),
+        nanoseconds,
+    };
+    Ok((mode, modified))
+}
+
 /// Appends one manifest entry; the caller wraps entries with [`Message::wrap_entries`].
 pub(crate) fn put_entry(out: &mut Vec<u8>, entry: &Entry) {
-    let (kind, flags) = match entry.kind {
-        EntryKind::Folder => (KIND_FOLDER, 0),
-        EntryKind::File(facts) => (
-            KIND_FILE,
-            if facts.executable { FLAG_EXECUTABLE } else { 0 },
-        ),
-    };
-    out.push(kind);
-    out.push(flags);
-    put_varint(out, entry.path.as_bytes().len() as u64);
-    out.extend_from_slice(entry.path.as_bytes());
-    if let EntryKind::File(facts) = entry.kind {
-        put_varint(out, facts.size);
-        out.extend_from_slice(&facts.modified.seconds.to_be_bytes());
-        out.extend_from_slice(&facts.modified.nanoseconds.to_be_bytes());
+    match entry {
+        Entry::File { path, facts } => {
+            out.push(KIND_FILE);
+            put_path(out, path.as_bytes());
+            put_attributes(out, facts.mode, facts.modified);
+            put_varint(out, facts.size);
+        }
+        Entry::Folder { path, facts } => {
+            out.push(KIND_FOLDER);
+            put_path(out, path.as_bytes());
+            put_attributes(out, facts.mode, facts.modified);
+        }
+        Entry::EndOfFolder => out.push(KIND_END_OF_FOLDER),
+        Entry::Link { path, target } => {
+            out.push(KIND_LINK);
+            put_path(out, path.as_bytes());
+            put_path(out, target.as_bytes());
+        }
+        Entry::LeftOut { path, refusal } => {
+            out.push(KIND_LEFT_OUT);
+            put_path(out, &path.as_bytes()[..path.len().min(MAX_PATH_BYTES)]);
+            put_refusal(out, refusal);
+        }
     }
 }
 
 fn get_entry(reader: &mut Reader<'_>) -> Result<Entry, Malformed> {
-    let kind = reader.u8()?;
-    let flags = reader.u8()?;
-    let length = reader.varint()?;
-    let length = usize::try_from(length).map_err(|_| Malformed("a path is too long"))?;
-    let path = RelativePath::parse(reader.bytes(length)?).map_err(|bad| Malformed(bad.0))?;
-    let kind = match kind {
-        KIND_FOLDER => EntryKind::Folder,
+    match reader.u8()? {
         KIND_FILE => {
+            let path = get_path(reader)?;
+            let (mode, modified) = get_attributes(reader)?;
             let size = reader.varint()?;
             if size > MAX_FILE_SIZE {
                 return Err(Malformed("a file is larger than 1 PiB"));
             }
-            let seconds = reader.bytes(8)?;
-            let mut value = [0; 8];
-            value.copy_from_slice(seconds);
-            let nanoseconds = reader.u32()?;
-            if nanoseconds >= 1_000_000_000 {
-                return Err(Malformed("nanoseconds out of range"));
-            }
-            let modified = Modified {
-                seconds: i64::from_be_bytes(value),
-                nanoseconds,
-            };
-            EntryKind::File(FileFacts {
+            let facts = FileFacts {
                 size,
                 modified,
-                executable: flags & FLAG_EXECUTABLE != 0,
+                mode,
+            };
+            Ok(Entry::File { path, facts })
+        }
+        KIND_FOLDER => {
+            let path = get_path(reader)?;
+            let (mode, modified) = get_attributes(reader)?;
+            let facts = FolderFacts { modified, mode };
+            Ok(Entry::Folder { path, facts })
+        }
+        KIND_END_OF_FOLDER => Ok(Entry::EndOfFolder),
+        KIND_LINK => Ok(Entry::Link {
+            path: get_path(reader)?,
+            target: LinkTarget::parse(get_bytes(reader)?).map_err(|bad| Malformed(bad.0))?,
+        }),
+        KIND_LEFT_OUT => {
+            let path = get_bytes(reader)?;
+            if path.len() > MAX_PATH_BYTES {
+                return Err(Malformed("a path is too long"));
+            }
+            Ok(Entry::LeftOut {
+                path: printable(path),
+                refusal: get_refusal(reader)?,
             })
         }
-        _ => return Err(Malformed("an entry of an unknown kind")),
-    };
-    Ok(Entry { path, kind })
+        _ => Err(Malformed("an entry of an unknown kind")),
+    }
 }
 
 fn put_answer(out: &mut Vec<u8>, index: u64, answer: &Answer) {
     put_varint(out, index);
     match answer {
         Answer::Skip => put_varint(out, ANSWER_SKIP),
+        Answer::Made => put_varint(out, ANSWER_MADE),
         Answer::Want {
             have,
             hash,
@@ -397,6 +489,7 @@ fn get_answer(reader: &mut Reader<'_>) -> Result<(u64, Answer), Malformed> {
     let index = reader.varint()?;
     let answer = match reader.varint()? {
         ANSWER_SKIP => Answer::Skip,
+        ANSWER_MADE => Answer::Made,
         ANSWER_WANT => {
             let flags = reader.varint()?;
             let have = reader.varint()?;
@@ -470,14 +563,9 @@ impl Message {
                 entries.iter().for_each(|entry| put_entry(&mut body, entry));
                 ENTRIES
             }
-            Self::EndOfList {
-                entries,
-                bytes,
-                unreadable,
-            } => {
+            Self::EndOfList { entries, bytes } => {
                 put_varint(&mut body, *entries);
                 put_varint(&mut body, *bytes);
-                put_varint(&mut body, *unreadable);
                 END_OF_LIST
             }
             Self::Answers(answers) => {
@@ -524,7 +612,6 @@ impl Message {
             END_OF_LIST => Self::EndOfList {
                 entries: reader.varint()?,
                 bytes: reader.varint()?,
-                unreadable: reader.varint()?,
             },
             ANSWERS => Self::Answers(get_list(&mut reader, get_answer)?),
             RESULTS => Self::Results(get_list(&mut reader, get_result)?),

@@ -3,7 +3,7 @@
 //!
 //! A path is a sequence of names joined by `/`. On Unix a name is any bytes except NUL and
 //! `/`, so Windows names (`C:x`, `a\b`, `CON`) are ordinary names here. Nothing in this
-//! module touches the file system; symlinks are `store`'s business.
+//! module touches the file system; making links is `store`'s business.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -76,12 +76,67 @@ impl RelativePath {
         &self.0
     }
 
+    /// Names above the last one: how often `..` leads up from beside it before it leaves.
+    fn depth(&self) -> usize {
+        self.0.iter().filter(|&&byte| byte == b'/').count()
+    }
+
     /// The parent folder's bytes (empty at the top) and the last name.
     pub(crate) fn split(&self) -> (&[u8], &OsStr) {
         match self.0.iter().rposition(|&byte| byte == b'/') {
             Some(at) => (&self.0[..at], OsStr::from_bytes(&self.0[at + 1..])),
             None => (&[], OsStr::from_bytes(&self.0)),
         }
+    }
+}
+
+/// What a symbolic link says: any bytes but NUL.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct LinkTarget(Box<[u8]>);
+
+impl LinkTarget {
+    /// Checks the bytes a peer sent, or a link on disk has.
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, BadPath> {
+        match bytes {
+            b"" => Err(BadPath("a link leads nowhere")),
+            bytes if bytes.len() >= MAX_PATH_BYTES => Err(BadPath("a link's target is too long")),
+            bytes if bytes.contains(&0) => Err(BadPath("a link's target has a NUL byte in it")),
+            bytes => Ok(Self(bytes.into())),
+        }
+    }
+
+    /// Whether a link at `place` with this target leads to a place within the destination, as long
+    /// as every other link in it does.
+    ///
+    /// `..` may stand at the beginning only, and no oftener than there are folders above the link:
+    /// behind a name that is itself a link, `..` would lead up from wherever that one leads.
+    pub(crate) fn stays_inside(&self, place: &RelativePath) -> bool {
+        if self.0.starts_with(b"/") {
+            return false;
+        }
+        let names = self.0.split(|&byte| byte == b'/');
+        let mut names = names.filter(|name| !matches!(*name, b"" | b".")).peekable();
+        let mut up = 0;
+        while names.next_if(|name| *name == b"..").is_some() {
+            up += 1;
+        }
+        let depth = place.depth();
+        let is_part_folder = up == depth
+            && names
+                .peek()
+                .is_some_and(|name| *name == PART_FOLDER.as_bytes());
+        up <= depth && !is_part_folder && names.all(|name| name != b"..")
+    }
+
+    /// The bytes of the link.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for LinkTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\"", printable(&self.0))
     }
 }
 

@@ -20,19 +20,19 @@ use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::caps::{
-    MAX_CHUNK_BYTES, MAX_ENTRIES, MAX_ITEMS_PER_MESSAGE, MAX_LANES, MAX_TEXT_BYTES,
+    MAX_CHUNK_BYTES, MAX_ENTRIES, MAX_ITEMS_PER_MESSAGE, MAX_LANES, MAX_PATH_DEPTH, MAX_TEXT_BYTES,
     MAX_UNSETTLED_RECEIVER,
 };
 use super::claims::SessionHandle;
 use super::cpu::CpuMeter;
 use super::message::{
-    Answer, Entry, EntryKind, HASH_BYTES, Message, RECORD_FILE, Reason, Refusal, read_message,
+    Answer, Entry, HASH_BYTES, Message, RECORD_FILE, Reason, Refusal, read_message,
 };
 use super::path::{RelativePath, printable};
 use super::pipe::{BlockReader, PipeClosed, incoming};
 use super::progress::Progress;
 use super::report::{Ended, Report, SessionError};
-use super::store::{Placed, Store, Wanted};
+use super::store::{OpenFolder, Placed, Store, Wanted};
 
 /// How long the sender may take to end its control stream after `Done`.
 const LAST_WORDS: Duration = Duration::from_secs(5);
@@ -45,8 +45,8 @@ const QUEUE: usize = 1024;
 enum Outgoing {
     Answer(u64, Answer),
     Result(u64, Result<(), Refusal>),
-    /// A folder was made: settled, and nothing to say.
-    Folder,
+    /// Settled, and nothing to say: a folder that was made, its end, something left out.
+    Nothing,
 }
 
 /// What all tasks of the session share.
@@ -100,6 +100,7 @@ where
     L: AsyncRead + Unpin + Send + 'static,
 {
     let (mut reader, mut writer) = control;
+    store.begin_session();
     let meter = CpuMeter::start();
     let progress = Arc::clone(&handle.progress);
     let session = Arc::new(Session {
@@ -215,7 +216,7 @@ impl Session {
                         if index == MAX_ENTRIES {
                             return Err(SessionError::Protocol("more than 10,000,000 entries"));
                         }
-                        if let EntryKind::File(facts) = entry.kind {
+                        if let Entry::File { facts, .. } = &entry {
                             progress.add_announced(facts.size);
                         }
                         // Closed only when the session is over.
@@ -229,16 +230,11 @@ impl Session {
                         index += 1;
                     }
                 }
-                Some(Message::EndOfList {
-                    entries,
-                    bytes: _,
-                    unreadable,
-                }) => {
+                Some(Message::EndOfList { entries, bytes: _ }) => {
                     if entries != index {
                         return Err(SessionError::Protocol("the manifest's count is wrong"));
                     }
                     progress.list_complete.store(true, Ordering::Relaxed);
-                    self.lock().report.left_out = unreadable;
                     self.until.send_replace(Until::Settled(entries));
                     break;
                 }
@@ -265,60 +261,118 @@ impl Session {
 
     /// Answers every entry, in order. Runs on a file thread.
     fn decide(&self, mut entries: mpsc::Receiver<(u64, Entry)>, outgoing: &mpsc::Sender<Outgoing>) {
+        // The folders that have begun and not ended, outermost first.
+        let mut folders = Vec::new();
         while let Some((index, entry)) = entries.blocking_recv() {
             if self.handle.is_cancelled() {
                 return;
             }
-            let item = self
-                .decide_one(index, entry)
-                .map_or(Outgoing::Folder, |answer| Outgoing::Answer(index, answer));
+            let item = match self.decide_one(index, entry, &mut folders) {
+                Ok(Some(answer)) => Outgoing::Answer(index, answer),
+                Ok(None) => Outgoing::Nothing,
+                Err(what) => return self.fail(SessionError::Protocol(what)),
+            };
             if outgoing.blocking_send(item).is_err() {
                 return;
             }
         }
     }
 
-    /// A folder that could be made needs no answer.
-    fn decide_one(&self, index: u64, entry: Entry) -> Option<Answer> {
-        let path = match entry.path.below(self.prefix.as_ref()) {
-            Ok(path) => path,
-            Err(bad) => {
-                return Some(self.refuse(&entry.path, Refusal::new(Reason::BadPath, bad.0)));
+    /// The answer, if this entry gets one.
+    fn decide_one(
+        &self,
+        index: u64,
+        entry: Entry,
+        folders: &mut Vec<Arc<OpenFolder>>,
+    ) -> Result<Option<Answer>, &'static str> {
+        let placed = |path: &RelativePath| {
+            path.below(self.prefix.as_ref())
+                .map_err(|bad| Refusal::new(Reason::BadPath, bad.0))
+        };
+        let above = folders.last().cloned();
+        match entry {
+            Entry::LeftOut { path, refusal } => {
+                self.settle(|report| report.fail(path, refusal));
+                Ok(None)
             }
-        };
-        let facts = match entry.kind {
-            EntryKind::File(facts) => facts,
-            EntryKind::Folder => match self.store.make_folder(&path) {
-                Ok(()) => {
-                    self.settle(|_| {});
-                    return None;
+            Entry::EndOfFolder => {
+                let folder = folders.pop().ok_or("a folder ends that did not begin")?;
+                folder.complete();
+                self.settle(|_| {});
+                Ok(None)
+            }
+            Entry::Folder { path, facts } => {
+                if folders.len() == MAX_PATH_DEPTH {
+                    return Err("folders within folders without end");
                 }
-                Err(refusal) => return Some(self.refuse(&path, refusal)),
-            },
-        };
-        let (answer, wanted) = self.store.prepare(path.clone(), facts, &self.handle);
-        match (&answer, wanted) {
-            (Answer::Skip, _) => {
-                self.handle.progress.add_found(facts.size);
+                let made = placed(&path).and_then(|path| {
+                    self.store
+                        .open_folder(&path, facts, above.clone(), &self.handle)
+                });
+                match made {
+                    Ok(folder) => {
+                        folders.push(folder);
+                        self.settle(|_| {});
+                        Ok(None)
+                    }
+                    Err(refusal) => {
+                        folders.push(OpenFolder::refused(above, &self.handle));
+                        Ok(Some(self.refuse(&path, refusal)))
+                    }
+                }
+            }
+            Entry::Link { path, target } => {
+                let answer = match placed(&path) {
+                    Ok(path) => self.store.make_link(&path, &target, &self.handle),
+                    Err(refusal) => Answer::Refuse(refusal),
+                };
+                if let Answer::Refuse(refusal) = answer {
+                    return Ok(Some(self.refuse(&path, refusal)));
+                }
+                self.settle(|report| report.links += 1);
+                Ok(Some(answer))
+            }
+            Entry::File { path, facts } => {
+                let (answer, wanted) = match placed(&path) {
+                    Ok(path) => self.store.prepare(path, facts, above, &self.handle),
+                    Err(refusal) => (Answer::Refuse(refusal), None),
+                };
+                Ok(Some(self.decided(index, &path, answer, wanted, facts.size)))
+            }
+        }
+    }
+
+    /// Notes what was decided about a file.
+    fn decided(
+        &self,
+        index: u64,
+        path: &RelativePath,
+        answer: Answer,
+        wanted: Option<Wanted>,
+        size: u64,
+    ) -> Answer {
+        match (answer, wanted) {
+            (Answer::Refuse(refusal), _) => {
+                self.handle.progress.file_settled();
+                self.refuse(path, refusal)
+            }
+            (answer, Some(wanted)) => {
+                self.lock().wanted.insert(index, wanted);
+                answer
+            }
+            (answer, None) => {
+                self.handle.progress.add_found(size);
                 self.handle.progress.file_settled();
                 self.settle(|report| {
                     report.skipped += 1;
-                    report.bytes_skipped += facts.size;
+                    report.bytes_skipped += size;
                 });
-                Some(answer)
-            }
-            (Answer::Refuse(refusal), _) => Some(self.refuse(&path, refusal.clone())),
-            (_, wanted) => {
-                if let Some(wanted) = wanted {
-                    self.lock().wanted.insert(index, wanted);
-                }
-                Some(answer)
+                answer
             }
         }
     }
 
     fn refuse(&self, path: &RelativePath, refusal: Refusal) -> Answer {
-        self.handle.progress.file_settled();
         self.settle(|report| report.fail(path, refusal.clone()));
         Answer::Refuse(refusal)
     }
@@ -533,7 +587,7 @@ async fn write_control<W: AsyncWrite + Unpin>(
                     settled += 1;
                     results.push((index, result));
                 }
-                Outgoing::Folder => settled += 1,
+                Outgoing::Nothing => settled += 1,
             }
             let full = answers.len().max(results.len()) >= MAX_ITEMS_PER_MESSAGE;
             next = if full { None } else { items.try_recv().ok() };

@@ -28,11 +28,15 @@ pub(crate) struct Report {
     pub(crate) failed: u64,
     /// The first of them, with the reason.
     pub(crate) failures: Vec<Failed>,
-    /// What the sender could not even announce (unreadable folders and the like).
+    /// Symbolic links made at the receiver, or there already.
+    pub(crate) links: u64,
+    /// What cannot be sent as it is: sockets, devices, links that lead out of the destination.
     pub(crate) left_out: u64,
+    /// The first of them, with the reason.
+    pub(crate) left_out_names: Vec<Failed>,
 }
 
-/// One file that did not go through.
+/// Something that did not go through.
 #[derive(Clone, Debug)]
 pub(crate) struct Failed {
     pub(crate) path: String,
@@ -40,11 +44,16 @@ pub(crate) struct Failed {
 }
 
 impl Report {
-    /// Notes a failure.
+    /// Notes what did not go through: a failure, or something that is left out.
     pub(crate) fn fail(&mut self, path: impl fmt::Display, refusal: Refusal) {
-        self.failed += 1;
-        if self.failures.len() < MAX_REPORTED_FAILURES {
-            self.failures.push(Failed {
+        let (count, names) = if refusal.reason.is_left_out() {
+            (&mut self.left_out, &mut self.left_out_names)
+        } else {
+            (&mut self.failed, &mut self.failures)
+        };
+        *count += 1;
+        if names.len() < MAX_REPORTED_FAILURES {
+            names.push(Failed {
                 path: path.to_string(),
                 refusal,
             });
@@ -54,6 +63,11 @@ impl Report {
     /// Whether everything the sender was asked to send is whole at the receiver.
     pub(crate) fn is_whole(&self) -> bool {
         self.failed == 0 && self.left_out == 0
+    }
+
+    /// The same for a user who may have said that some things may be left out.
+    pub(crate) fn is_as_asked(&self, leave_out: bool) -> bool {
+        self.failed == 0 && (self.left_out == 0 || leave_out)
     }
 }
 

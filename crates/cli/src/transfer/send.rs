@@ -22,8 +22,7 @@ use tokio::task::JoinSet;
 use super::caps::{MAX_LANES, MAX_UNSETTLED_SENDER};
 use super::cpu::CpuMeter;
 use super::message::{
-    Answer, EntryKind, FileFacts, Message, Refusal, put_entry, put_varint, read_message,
-    stream_kind,
+    Answer, Entry, FileFacts, Message, Refusal, put_entry, put_varint, read_message, stream_kind,
 };
 use super::path::RelativePath;
 use super::pipe::{LaneWriter, OpenLane, outgoing, pump_out};
@@ -54,18 +53,22 @@ struct Session {
 
 #[derive(Default)]
 struct Inner {
-    files: HashMap<u64, Announced>,
+    announced: HashMap<u64, Announced>,
     report: Report,
-    /// Symlinks and special files.
-    skipped: u64,
 }
 
-/// A file in the manifest that is not settled.
+/// A file or link in the manifest that is not settled.
 struct Announced {
     path: RelativePath,
-    disk: PathBuf,
-    facts: FileFacts,
+    /// `None` for a link.
+    file: Option<(PathBuf, FileFacts)>,
     asked: Option<Asked>,
+}
+
+impl Announced {
+    fn size(&self) -> u64 {
+        self.file.as_ref().map_or(0, |(_, facts)| facts.size)
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -81,8 +84,6 @@ pub(crate) struct SendEnded<W> {
     pub(crate) ended: Ended,
     /// Our half of the control stream, ended: its last words may still be on their way.
     pub(crate) control: W,
-    /// Symlinks and special files that were left out.
-    pub(crate) not_files: u64,
 }
 
 /// Sends one session's files; the opening messages are done. Ends early when `cancelled`
@@ -201,7 +202,6 @@ where
     SendEnded {
         ended,
         control: writer,
-        not_files: inner.skipped,
     }
 }
 
@@ -246,51 +246,50 @@ impl Session {
         mut found: mpsc::Receiver<Found>,
     ) -> io::Result<()> {
         let mut batch = Vec::new();
-        let (mut entries, mut bytes, mut unreadable) = (0, 0u64, 0);
+        let (mut entries, mut bytes) = (0, 0u64);
         loop {
             if batch.len() >= ENTRY_BATCH_BYTES || (!batch.is_empty() && found.is_empty()) {
                 writer.write_all(&Message::wrap_entries(&batch)).await?;
                 batch.clear();
             }
-            match found.recv().await {
-                Some(Found::Entry(entry, disk)) => {
-                    if let EntryKind::File(facts) = entry.kind {
-                        if self.room.available_permits() == 0 && !batch.is_empty() {
-                            // The receiver can only settle what it has been told of.
-                            writer.write_all(&Message::wrap_entries(&batch)).await?;
-                            batch.clear();
-                        }
-                        // Never closed.
-                        if let Ok(permit) = self.room.acquire().await {
-                            permit.forget();
-                        }
-                        let announced = Announced {
-                            path: entry.path.clone(),
-                            disk,
-                            facts,
-                            asked: None,
-                        };
-                        self.lock().files.insert(entries, announced);
-                        self.progress.add_announced(facts.size);
-                        bytes = bytes.saturating_add(facts.size);
-                    }
-                    put_entry(&mut batch, &entry);
-                    entries += 1;
+            let Some(Found(entry, disk)) = found.recv().await else {
+                break;
+            };
+            let announced = match &entry {
+                Entry::File { path, facts } => {
+                    self.progress.add_announced(facts.size);
+                    bytes = bytes.saturating_add(facts.size);
+                    Some((path, Some((disk, *facts))))
                 }
-                Some(Found::Skipped) => self.lock().skipped += 1,
-                Some(Found::Trouble { path, refusal }) => {
-                    unreadable += 1;
-                    self.lock().report.fail(path, refusal);
+                Entry::Link { path, .. } => Some((path, None)),
+                Entry::Folder { .. } | Entry::EndOfFolder => None,
+                Entry::LeftOut { path, refusal } => {
+                    self.lock().report.fail(path, refusal.clone());
+                    None
                 }
-                None => break,
+            };
+            if let Some((path, file)) = announced {
+                if self.room.available_permits() == 0 && !batch.is_empty() {
+                    // The receiver can only settle what it has been told of.
+                    writer.write_all(&Message::wrap_entries(&batch)).await?;
+                    batch.clear();
+                }
+                // Never closed.
+                if let Ok(permit) = self.room.acquire().await {
+                    permit.forget();
+                }
+                let announced = Announced {
+                    path: path.clone(),
+                    file,
+                    asked: None,
+                };
+                self.lock().announced.insert(entries, announced);
             }
+            put_entry(&mut batch, &entry);
+            entries += 1;
         }
         self.progress.list_complete.store(true, Ordering::Relaxed);
-        let end = Message::EndOfList {
-            entries,
-            bytes,
-            unreadable,
-        };
+        let end = Message::EndOfList { entries, bytes };
         writer.write_all(&end.encode()).await
     }
 
@@ -312,7 +311,7 @@ impl Session {
                     }
                 }
                 Some(Message::Done { cpu_micros }) => {
-                    return if self.lock().files.is_empty()
+                    return if self.lock().announced.is_empty()
                         && self.progress.list_complete.load(Ordering::Relaxed)
                     {
                         Ok(Duration::from_micros(cpu_micros))
@@ -335,31 +334,32 @@ impl Session {
         const UNKNOWN: SessionError =
             SessionError::Protocol("an answer for a file that was not announced");
         let mut inner = self.lock();
+        let inner = &mut *inner;
+        let is_link = inner.announced.get(&index).map(|it| it.file.is_none());
         match answer {
             Answer::Want {
                 have,
                 hash,
                 only_if_identical,
             } => {
-                let file = inner.files.get_mut(&index).ok_or(UNKNOWN)?;
-                if file.asked.is_some() {
+                let it = inner.announced.get_mut(&index).ok_or(UNKNOWN)?;
+                let (disk, facts) = it.file.clone().ok_or(UNKNOWN)?;
+                if it.asked.is_some() {
                     return Err(SessionError::Protocol("the same file was asked for twice"));
                 }
-                if have > file.facts.size || (only_if_identical && have != file.facts.size) {
+                if have > facts.size || (only_if_identical && have != facts.size) {
                     return Err(SessionError::Protocol(
                         "the receiver claims to have more than the file",
                     ));
                 }
-                file.asked = Some(if only_if_identical {
+                it.asked = Some(if only_if_identical {
                     Asked::Comparison
                 } else {
                     Asked::Data
                 });
-                let (path, disk, facts) = (file.path.clone(), file.disk.clone(), file.facts);
-                drop(inner);
                 self.jobs.push(Job {
                     index,
-                    path,
+                    path: it.path.clone(),
                     disk,
                     facts,
                     have,
@@ -368,14 +368,19 @@ impl Session {
                 });
                 return Ok(());
             }
-            Answer::Skip => {
-                let file = inner.files.remove(&index).ok_or(UNKNOWN)?;
-                inner.report.skipped += 1;
-                inner.report.bytes_skipped += file.facts.size;
-                self.progress.add_found(file.facts.size);
+            Answer::Made | Answer::Skip if is_link == Some(true) => {
+                inner.announced.remove(&index);
+                inner.report.links += 1;
             }
-            Answer::Refuse(refusal) => match inner.files.remove(&index) {
-                Some(file) => inner.report.fail(&file.path, refusal),
+            Answer::Made => return Err(UNKNOWN),
+            Answer::Skip => {
+                let size = inner.announced.remove(&index).ok_or(UNKNOWN)?.size();
+                inner.report.skipped += 1;
+                inner.report.bytes_skipped += size;
+                self.progress.add_found(size);
+            }
+            Answer::Refuse(refusal) => match inner.announced.remove(&index) {
+                Some(it) => inner.report.fail(&it.path, refusal),
                 None => {
                     // Folders are not kept; the receiver's explanation names this one.
                     inner.report.fail("a folder", refusal);
@@ -383,15 +388,14 @@ impl Session {
                 }
             },
         }
-        drop(inner);
-        self.settled();
+        self.settled(is_link == Some(true));
         Ok(())
     }
 
     fn on_result(&self, index: u64, result: Result<(), Refusal>) -> Result<(), SessionError> {
         let mut inner = self.lock();
         let file = inner
-            .files
+            .announced
             .remove(&index)
             .filter(|file| file.asked.is_some())
             .ok_or(SessionError::Protocol(
@@ -400,21 +404,23 @@ impl Session {
         match result {
             Ok(()) if file.asked == Some(Asked::Comparison) => {
                 inner.report.skipped += 1;
-                inner.report.bytes_skipped += file.facts.size;
+                inner.report.bytes_skipped += file.size();
             }
             Ok(()) => {
                 inner.report.files += 1;
-                inner.report.bytes += file.facts.size;
+                inner.report.bytes += file.size();
             }
             Err(refusal) => inner.report.fail(&file.path, refusal),
         }
         drop(inner);
-        self.settled();
+        self.settled(false);
         Ok(())
     }
 
-    fn settled(&self) {
-        self.progress.file_settled();
+    fn settled(&self, is_link: bool) {
+        if !is_link {
+            self.progress.file_settled();
+        }
         self.room.add_permits(1);
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! Every name is opened relative to its parent's descriptor with `O_NOFOLLOW`, so no
 //! symlink in the destination is ever followed. A file is written under
-//! `.towline-part/`, beside a small record of which file it is; it gets its real name by one
-//! atomic rename after its hash was compared. Synchronous: only file threads call it.
+//! `.towline-part/`, beside a small record of which file it is; it gets its mode, and its real
+//! name by one atomic rename, after its hash was compared. Folders and links are `place`'s.
+//! Synchronous: only file threads call it.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -19,11 +20,13 @@ use serde::{Deserialize, Serialize};
 
 use super::caps::{BLOCK_BYTES, RESUMABLE_FROM};
 use super::claims::{Claim, Claims, SessionHandle};
-use super::message::{Answer, FileFacts, HASH_BYTES, Modified, Reason, Refusal};
+use super::message::{Answer, FileFacts, HASH_BYTES, Modified, PERMISSIONS, Reason, Refusal};
 use super::path::{PART_FOLDER, RelativePath, printable};
 
+mod place;
 mod writing;
 
+pub(crate) use place::OpenFolder;
 use writing::Target;
 pub(crate) use writing::{Placed, Writing};
 
@@ -36,6 +39,9 @@ const MAX_OPEN_FOLDERS: usize = 256;
 /// Longest resume record read, bytes.
 const MAX_RECORD_BYTES: u64 = 16 * 1024;
 const RECORD_SCHEMA: &str = "towline.part/1";
+/// Of unfinished files and their folder: nobody else reads what may become private.
+const PRIVATE_FILE: u32 = 0o600;
+const PRIVATE_FOLDER: u32 = 0o700;
 
 /// What the receiving user allows.
 #[derive(Clone, Copy, Debug, Default)]
@@ -51,8 +57,12 @@ pub(crate) struct StorePolicy {
 /// One destination folder.
 pub(crate) struct Store {
     path: PathBuf,
-    root: OwnedFd,
-    parts: OwnedFd,
+    /// Opened anew by [`Store::begin_session`] if `path` is another folder by then.
+    root: Mutex<Arc<OwnedFd>>,
+    /// The folder of unfinished files; see [`Store::parts`].
+    parts: Mutex<Arc<OwnedFd>>,
+    /// Permission bits that nothing made here gets.
+    umask: u16,
     policy: StorePolicy,
     folders: Mutex<HashMap<Box<[u8]>, Arc<OwnedFd>>>,
     claims: Arc<Claims>,
@@ -86,6 +96,7 @@ pub(crate) struct Wanted {
     pub(crate) facts: FileFacts,
     plan: Plan,
     claim: Claim,
+    folder: Option<Arc<OpenFolder>>,
 }
 
 enum Plan {
@@ -107,17 +118,13 @@ impl Store {
     /// # Errors
     /// The folder cannot be created, opened or written to.
     pub(crate) fn open(path: &Path, policy: StorePolicy) -> io::Result<Arc<Self>> {
-        std::fs::create_dir_all(path)?;
-        let root = rustix::fs::open(
-            path,
-            FOLDER_FLAGS.difference(OFlags::NOFOLLOW),
-            Mode::empty(),
-        )?;
-        let parts = open_folder(root.as_fd(), PART_FOLDER.as_bytes(), true)?;
+        let root = open_root(path)?;
+        let parts = open_parts(root.as_fd())?;
         Ok(Arc::new(Self {
-            path: path.to_path_buf(),
-            root,
-            parts,
+            path: path.to_owned(),
+            root: Mutex::new(Arc::new(root)),
+            parts: Mutex::new(Arc::new(parts)),
+            umask: umask()?,
             policy,
             folders: Mutex::default(),
             claims: Arc::default(),
@@ -126,24 +133,40 @@ impl Store {
 
     /// Removes the folder of part files if nothing unfinished is left in it.
     pub(crate) fn tidy(&self) {
-        let _ = rustix::fs::unlinkat(&self.root, PART_FOLDER, AtFlags::REMOVEDIR);
+        let _ = rustix::fs::unlinkat(self.root(), PART_FOLDER, AtFlags::REMOVEDIR);
     }
 
-    /// Creates a folder of the manifest.
-    pub(crate) fn make_folder(&self, path: &RelativePath) -> Result<(), Refusal> {
-        self.folder(path.as_bytes()).map(|_| ())
+    /// The folder of unfinished files, made anew if somebody removed or replaced it.
+    fn parts(&self) -> io::Result<Arc<OwnedFd>> {
+        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        let ours = rustix::fs::fstat(&**parts)?;
+        let there = rustix::fs::statat(self.root(), PART_FOLDER, AtFlags::SYMLINK_NOFOLLOW);
+        let is_ours =
+            there.is_ok_and(|there| (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino));
+        if !is_ours {
+            *parts = Arc::new(open_parts(self.root())?);
+        }
+        Ok(Arc::clone(&parts))
     }
 
-    /// Decides about one file of the manifest. May hash a part file or the file in place.
+    /// The mode of what is made here for something of `mode` at the sender.
+    fn mode(&self, mode: u16) -> Mode {
+        Mode::from_raw_mode(u32::from(mode & PERMISSIONS & !self.umask))
+    }
+
+    /// Decides about one file of the manifest, which stands in `folder`. May hash a part file or
+    /// the file in place.
     pub(crate) fn prepare(
         self: &Arc<Self>,
         path: RelativePath,
         facts: FileFacts,
+        folder: Option<Arc<OpenFolder>>,
         session: &Arc<SessionHandle>,
     ) -> (Answer, Option<Wanted>) {
         match self.try_prepare(path, facts, session) {
             Ok(None) => (Answer::Skip, None),
-            Ok(Some(wanted)) => {
+            Ok(Some(mut wanted)) => {
+                wanted.folder = folder;
                 let answer = match &wanted.plan {
                     Plan::Fresh => Answer::Want {
                         have: 0,
@@ -192,7 +215,7 @@ impl Store {
         let in_place = match rustix::fs::statat(&*folder, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Some(stat),
             Err(Errno::NOENT) => None,
-            Err(errno) => return Err(self.refusal(&path, errno)),
+            Err(errno) => return Err(refusal(&path, errno)),
         };
         if let Some(stat) = in_place {
             match FileType::from_raw_mode(stat.st_mode) {
@@ -206,15 +229,16 @@ impl Store {
                         OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
                         Mode::empty(),
                     )
-                    .map_err(|errno| self.refusal(&path, errno))?;
+                    .map_err(|errno| refusal(&path, errno))?;
                     let hasher = hash_file(File::from(fd), facts.size, session)
-                        .map_err(|error| self.io_refusal(&path, &error))?;
+                        .map_err(|error| io_refusal(&path, &error))?;
                     let hash = *hasher.finalize().as_bytes();
                     return Ok(Some(Wanted {
                         path,
                         facts,
                         plan: Plan::Compare { hash },
                         claim,
+                        folder: None,
                     }));
                 }
                 FileType::RegularFile | FileType::Symlink if self.policy.overwrite => {}
@@ -246,7 +270,7 @@ impl Store {
         }
         let plan = self
             .plan_part(&path, &facts, session)
-            .map_err(|error| self.io_refusal(&path, &error))?;
+            .map_err(|error| io_refusal(&path, &error))?;
         let have = if let Plan::Resume { have, .. } = &plan {
             *have
         } else {
@@ -260,11 +284,12 @@ impl Store {
             facts,
             plan,
             claim,
+            folder: None,
         }))
     }
 
     fn check_space(&self, needed: u64) -> Result<(), Refusal> {
-        let Ok(space) = rustix::fs::fstatvfs(&self.root) else {
+        let Ok(space) = rustix::fs::fstatvfs(self.root()) else {
             return Ok(());
         };
         let free = space.f_bavail.saturating_mul(space.f_frsize);
@@ -290,9 +315,9 @@ impl Store {
             return Ok(Plan::Fresh);
         }
         let name = part_name(path);
+        let parts = self.parts()?;
         let read = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let Ok(record) =
-            rustix::fs::openat(&self.parts, format!("{name}.record"), read, Mode::empty())
+        let Ok(record) = rustix::fs::openat(&parts, format!("{name}.record"), read, Mode::empty())
         else {
             return Ok(Plan::Fresh);
         };
@@ -303,7 +328,7 @@ impl Store {
         if serde_json::from_slice::<Record>(&text).ok() != Some(Record::new(path, facts)) {
             return Ok(Plan::Fresh);
         }
-        let Ok(part) = rustix::fs::openat(&self.parts, format!("{name}.part"), read, Mode::empty())
+        let Ok(part) = rustix::fs::openat(&parts, format!("{name}.part"), read, Mode::empty())
         else {
             return Ok(Plan::Fresh);
         };
@@ -326,6 +351,7 @@ impl Store {
             facts,
             plan,
             claim,
+            folder,
         } = wanted;
         let (target, hasher) = match plan {
             Plan::Resume { have, hasher } if have == offset => {
@@ -348,7 +374,7 @@ impl Store {
                 ));
             }
         };
-        let target = target.map_err(|error| self.io_refusal(&path, &error))?;
+        let target = target.map_err(|error| io_refusal(&path, &error))?;
         Ok(Writing {
             store: Arc::clone(self),
             path,
@@ -357,16 +383,18 @@ impl Store {
             hasher,
             written: offset,
             _claim: claim,
+            folder,
         })
     }
 
     fn open_part(&self, path: &RelativePath, facts: &FileFacts, offset: u64) -> io::Result<Target> {
         let name = part_name(path);
         let part = format!("{name}.part");
+        let parts = self.parts()?;
         let write = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = if offset > 0 {
             let file = File::from(rustix::fs::openat(
-                &self.parts,
+                &parts,
                 &part,
                 write | OFlags::APPEND,
                 Mode::empty(),
@@ -379,10 +407,9 @@ impl Store {
             }
             file
         } else {
-            let mode = Mode::from_raw_mode(if facts.executable { 0o777 } else { 0o666 });
             let create = || {
                 let flags = write | OFlags::CREATE | OFlags::EXCL;
-                rustix::fs::openat(&self.parts, &part, flags, mode)
+                rustix::fs::openat(&parts, &part, flags, Mode::from_raw_mode(PRIVATE_FILE))
             };
             // A resumable part is always made anew: the old part goes first, then the record
             // is written, so that after a kill no part ever lies beside another file's record.
@@ -394,9 +421,9 @@ impl Store {
             };
             let file = match new {
                 Err(Errno::EXIST) => {
-                    self.remove_old_part(&part)?;
+                    remove_old_part(&parts, &part)?;
                     if resumable {
-                        self.write_record(&name, path, facts)?;
+                        write_record(&parts, &name, path, facts)?;
                     }
                     create()?
                 }
@@ -409,38 +436,20 @@ impl Store {
         Ok(Target::Part {
             file,
             name,
+            parts,
             done: false,
         })
-    }
-
-    /// Removes what an earlier transfer left, unless another process is writing it.
-    fn remove_old_part(&self, part: &str) -> io::Result<()> {
-        let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        if let Ok(old) = rustix::fs::openat(&self.parts, part, flags, Mode::empty()) {
-            lock_part(&File::from(old))?;
-            rustix::fs::unlinkat(&self.parts, part, AtFlags::empty())?;
-        }
-        Ok(())
-    }
-
-    fn write_record(&self, name: &str, path: &RelativePath, facts: &FileFacts) -> io::Result<()> {
-        let flags =
-            OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = rustix::fs::openat(
-            &self.parts,
-            format!("{name}.record"),
-            flags,
-            Mode::from_raw_mode(0o666),
-        )?;
-        let text = serde_json::to_vec(&Record::new(path, facts)).map_err(io::Error::other)?;
-        File::from(fd).write_all(&text)
     }
 
     /// The descriptor of a folder below the root, created with its parents if missing.
     fn folder(&self, path: &[u8]) -> Result<Arc<OwnedFd>, Refusal> {
         let mut folders = self.folders.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(folder) = folders.get(path) {
-            return Ok(Arc::clone(folder));
+            // A folder that was removed keeps its descriptor, and takes nothing any more.
+            if rustix::fs::fstat(&**folder).is_ok_and(|stat| stat.st_nlink > 0) {
+                return Ok(Arc::clone(folder));
+            }
+            folders.clear();
         }
         if folders.len() >= MAX_OPEN_FOLDERS {
             folders.clear();
@@ -448,11 +457,7 @@ impl Store {
         let mut known = path.len();
         let mut folder = loop {
             if known == 0 {
-                let root = self
-                    .root
-                    .try_clone()
-                    .map_err(|error| Refusal::new(Reason::Io, error.to_string()))?;
-                break Arc::new(root);
+                break self.root();
             }
             if let Some(folder) = folders.get(&path[..known]) {
                 break Arc::clone(folder);
@@ -469,16 +474,8 @@ impl Store {
                 .position(|&byte| byte == b'/')
                 .unwrap_or(path.len() - start);
             let name = &path[start..start + length];
-            let next = open_folder(folder.as_fd(), name, true).map_err(|errno| {
-                let place = printable(&path[..start + length]);
-                match errno {
-                    Errno::LOOP | Errno::NOTDIR => Refusal::new(
-                        Reason::BadPath,
-                        format!("`{place}` in the destination is a symbolic link or a file, not a folder"),
-                    ),
-                    errno => Refusal::new(reason_of(errno), format!("folder `{place}`: {}", io::Error::from(errno))),
-                }
-            })?;
+            let next = open_folder(folder.as_fd(), name, Some(ANY_MODE));
+            let next = next.map_err(|errno| folder_refusal(&path[..start + length], errno))?;
             folder = Arc::new(next);
             known = start + length;
             folders.insert(path[..known].into(), Arc::clone(&folder));
@@ -486,79 +483,148 @@ impl Store {
         Ok(folder)
     }
 
-    fn refusal(&self, path: &RelativePath, errno: Errno) -> Refusal {
-        let error = io::Error::from(errno);
-        Refusal::new(
-            reason_of(errno),
-            format!("{path} in {}: {error}", self.path.display()),
-        )
+    /// Forgets the folders of earlier sessions, and looks for the destination where it was named:
+    /// somebody may have moved or removed them. One that cannot be opened shows with each file.
+    pub(crate) fn begin_session(&self) {
+        let mut folders = self.folders.lock().unwrap_or_else(PoisonError::into_inner);
+        folders.clear();
+        let there = rustix::fs::stat(&self.path);
+        let ours = rustix::fs::fstat(self.root());
+        let is_ours = there.is_ok_and(|there| {
+            ours.is_ok_and(|ours| (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino))
+        });
+        if !is_ours && let Ok(root) = open_root(&self.path) {
+            *self.root.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(root);
+        }
     }
 
-    fn io_refusal(&self, path: &RelativePath, error: &io::Error) -> Refusal {
-        match Errno::from_io_error(error) {
-            Some(errno @ (Errno::NOSPC | Errno::DQUOT)) => Refusal::new(
-                reason_of(errno),
-                format!(
-                    "{}: {error}; free some space and run the same command again to resume",
-                    self.path.display()
-                ),
+    fn root(&self) -> Arc<OwnedFd> {
+        let root = self.root.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&root)
+    }
+}
+
+/// Removes what an earlier transfer left, unless another process is writing it.
+fn remove_old_part(parts: &OwnedFd, part: &str) -> io::Result<()> {
+    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    if let Ok(old) = rustix::fs::openat(parts, part, flags, Mode::empty()) {
+        lock_part(&File::from(old))?;
+        rustix::fs::unlinkat(parts, part, AtFlags::empty())?;
+    }
+    Ok(())
+}
+
+fn write_record(
+    parts: &OwnedFd,
+    name: &str,
+    path: &RelativePath,
+    facts: &FileFacts,
+) -> io::Result<()> {
+    let flags =
+        OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let record = format!("{name}.record");
+    let fd = rustix::fs::openat(parts, record, flags, Mode::from_raw_mode(PRIVATE_FILE))?;
+    let text = serde_json::to_vec(&Record::new(path, facts)).map_err(io::Error::other)?;
+    File::from(fd).write_all(&text)
+}
+
+fn remove_part(parts: &OwnedFd, name: &str) {
+    let _ = rustix::fs::unlinkat(parts, format!("{name}.part"), AtFlags::empty());
+    let _ = rustix::fs::unlinkat(parts, format!("{name}.record"), AtFlags::empty());
+}
+
+/// What the peer is told: its own path and the reason, and nothing of where we keep things.
+fn refusal(path: &RelativePath, errno: Errno) -> Refusal {
+    let error = io::Error::from(errno);
+    Refusal::new(reason_of(errno), format!("{path}: {error}"))
+}
+
+fn io_refusal(path: &RelativePath, error: &io::Error) -> Refusal {
+    match Errno::from_io_error(error) {
+        Some(errno @ (Errno::NOSPC | Errno::DQUOT)) => Refusal::new(
+            reason_of(errno),
+            format!(
+                "{path}: {error} at the receiver; free some space there and run the same command again to resume"
             ),
-            Some(errno) => self.refusal(path, errno),
-            None => Refusal::new(Reason::Io, format!("{path}: {error}")),
-        }
+        ),
+        Some(errno) => refusal(path, errno),
+        None => Refusal::new(Reason::Io, format!("{path}: {error}")),
+    }
+}
+
+fn folder_refusal(path: &[u8], errno: Errno) -> Refusal {
+    let place = printable(path);
+    match errno {
+        Errno::LOOP | Errno::NOTDIR => Refusal::new(
+            Reason::BadPath,
+            format!("`{place}` in the destination is a symbolic link or a file, not a folder"),
+        ),
+        errno => Refusal::new(
+            reason_of(errno),
+            format!("folder `{place}`: {}", io::Error::from(errno)),
+        ),
     }
 }
 
 impl Store {
-    fn remove_part(&self, name: &str) {
-        let _ = rustix::fs::unlinkat(&self.parts, format!("{name}.part"), AtFlags::empty());
-        let _ = rustix::fs::unlinkat(&self.parts, format!("{name}.record"), AtFlags::empty());
-    }
-
+    /// Gives something in the folder of unfinished files its name, replacing nothing that may not
+    /// be replaced.
     fn put_in_place(
         &self,
-        part: &str,
-        resumable: bool,
+        parts: &OwnedFd,
+        from: &str,
         folder: &OwnedFd,
         name: &std::ffi::OsStr,
     ) -> Result<(), Errno> {
-        let from = format!("{part}.part");
         if self.policy.overwrite {
-            rustix::fs::renameat(&self.parts, &from, folder, name)?;
-        } else {
-            match rustix::fs::renameat_with(
-                &self.parts,
-                &from,
-                folder,
-                name,
-                RenameFlags::NOREPLACE,
-            ) {
-                // The file system cannot exclude replacing; the name was free when we asked.
-                Err(Errno::INVAL | Errno::NOSYS) => {
-                    rustix::fs::renameat(&self.parts, &from, folder, name)?
-                }
-                other => other?,
-            }
+            return rustix::fs::renameat(parts, from, folder, name);
         }
-        if resumable {
-            let record = format!("{part}.record");
-            let _ = rustix::fs::unlinkat(&self.parts, record, AtFlags::empty());
+        match rustix::fs::renameat_with(parts, from, folder, name, RenameFlags::NOREPLACE) {
+            // The file system cannot exclude replacing; the name was free when we asked.
+            Err(Errno::INVAL | Errno::NOSYS) => rustix::fs::renameat(parts, from, folder, name),
+            other => other,
         }
-        Ok(())
     }
 }
 
-fn open_folder(parent: impl AsFd, name: &[u8], create: bool) -> Result<OwnedFd, Errno> {
-    match rustix::fs::openat(&parent, name, FOLDER_FLAGS, Mode::empty()) {
-        Err(Errno::NOENT) if create => {
-            match rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o777)) {
+/// For folders of which the sender says nothing: as everybody makes them.
+const ANY_MODE: Mode = Mode::from_raw_mode(0o777);
+
+fn open_root(path: &Path) -> io::Result<OwnedFd> {
+    std::fs::create_dir_all(path)?;
+    let flags = FOLDER_FLAGS.difference(OFlags::NOFOLLOW);
+    Ok(rustix::fs::open(path, flags, Mode::empty())?)
+}
+
+fn open_parts(root: impl AsFd) -> Result<OwnedFd, Errno> {
+    let mode = Mode::from_raw_mode(PRIVATE_FOLDER);
+    open_folder(root, PART_FOLDER.as_bytes(), Some(mode))
+}
+
+/// Opens a folder, making it with `mode` if it is missing.
+fn open_folder(parent: impl AsFd, name: &[u8], mode: Option<Mode>) -> Result<OwnedFd, Errno> {
+    match (
+        rustix::fs::openat(&parent, name, FOLDER_FLAGS, Mode::empty()),
+        mode,
+    ) {
+        (Err(Errno::NOENT), Some(mode)) => {
+            match rustix::fs::mkdirat(&parent, name, mode) {
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(errno) => return Err(errno),
             }
             rustix::fs::openat(&parent, name, FOLDER_FLAGS, Mode::empty())
         }
-        other => other,
+        (other, _) => other,
     }
+}
+
+/// The permission bits that this process gives to nothing it makes. Read, for the system call
+/// that tells it sets it as well, for all threads.
+fn umask() -> io::Result<u16> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    line.and_then(|octal| u16::from_str_radix(octal.trim(), 8).ok())
+        .ok_or_else(|| io::Error::other("/proc/self/status tells no umask"))
 }
 
 /// Smaller files are not worth a record.

@@ -1,17 +1,18 @@
 //! Lists what a sender sends: named files and folders, in a stable order.
 //!
-//! Symlinks inside folders are left out (and counted) unless they are to be followed;
-//! devices, sockets and pipes always are. Blocking: only file threads call it.
+//! Symlinks inside folders are sent as links unless they are to be followed; devices, sockets and
+//! pipes are left out, by name. Whatever is in a folder comes between it and its end. Blocking:
+//! only file threads call it.
 
 use std::collections::HashSet;
 use std::fs::{self, Metadata};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::caps::MAX_FILE_SIZE;
-use super::message::{Entry, EntryKind, FileFacts, Modified, Reason, Refusal};
-use super::path::{PART_FOLDER, RelativePath, printable};
+use super::message::{Entry, FileFacts, FolderFacts, Modified, PERMISSIONS, Reason, Refusal};
+use super::path::{LinkTarget, PART_FOLDER, RelativePath, printable};
 
 /// One thing to send: where it is, and its name at the receiver.
 #[derive(Clone, Debug)]
@@ -21,27 +22,28 @@ pub(crate) struct Root {
     pub(crate) name: Option<RelativePath>,
 }
 
-/// What a walk comes upon.
+/// What a walk comes upon, in the order of the manifest: for a file with the path where to read it.
 #[derive(Debug)]
-pub(crate) enum Found {
-    /// Goes into the manifest; the path is where to read it.
-    Entry(Entry, PathBuf),
-    /// A symlink or a special file.
-    Skipped,
-    /// Cannot be sent.
-    Trouble { path: String, refusal: Refusal },
-}
+pub(crate) struct Found(pub(crate) Entry, pub(crate) PathBuf);
 
 /// The facts that identify a file's contents without reading it.
 pub(crate) fn facts_of(metadata: &Metadata) -> FileFacts {
     FileFacts {
         size: metadata.len(),
-        modified: Modified {
-            seconds: metadata.mtime(),
-            nanoseconds: metadata.mtime_nsec() as u32,
-        },
-        executable: metadata.permissions().mode() & 0o100 != 0,
+        modified: modified(metadata),
+        mode: mode(metadata),
     }
+}
+
+fn modified(metadata: &Metadata) -> Modified {
+    Modified {
+        seconds: metadata.mtime(),
+        nanoseconds: metadata.mtime_nsec() as u32,
+    }
+}
+
+fn mode(metadata: &Metadata) -> u16 {
+    metadata.mode() as u16 & PERMISSIONS
 }
 
 /// Walks `roots`, telling `found` everything; stops early when it returns false.
@@ -67,15 +69,23 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn trouble(&mut self, disk: &Path, reason: Reason, text: impl Into<String>) -> bool {
-        let path = printable(disk.as_os_str().as_bytes());
-        (self.found)(Found::Trouble {
-            path,
-            refusal: Refusal::new(reason, text),
-        })
+    /// Names what cannot be sent by its path at the receiver: where it is here is our business.
+    fn left_out(&mut self, path: &[u8], reason: Reason, text: impl Into<String>) -> bool {
+        let path = match path {
+            b"" => ".".to_owned(),
+            path => printable(path),
+        };
+        let refusal = Refusal::new(reason, text);
+        let entry = Entry::LeftOut { path, refusal };
+        (self.found)(Found(entry, PathBuf::new()))
+    }
+
+    fn unreadable(&mut self, path: &[u8], error: &std::io::Error) -> bool {
+        self.left_out(path, Reason::Unreadable, format!("cannot be read: {error}"))
     }
 
     fn visit(&mut self, disk: &Path, name: Option<&RelativePath>, follow: bool) -> bool {
+        let shown = name.map_or(&[][..], RelativePath::as_bytes);
         let metadata = if follow {
             fs::metadata(disk)
         } else {
@@ -83,46 +93,71 @@ impl Walk<'_> {
         };
         let metadata = match metadata {
             Ok(metadata) => metadata,
-            Err(error) => {
-                return self.trouble(disk, Reason::Unreadable, format!("cannot be read: {error}"));
-            }
+            Err(error) => return self.unreadable(shown, &error),
         };
         if metadata.is_dir() {
             return self.folder(disk, name, &metadata);
         }
-        let Some(name) = name.filter(|_| metadata.is_file()) else {
-            return (self.found)(Found::Skipped);
+        let Some(path) = name.filter(|_| metadata.is_file() || metadata.is_symlink()) else {
+            return self.left_out(
+                shown,
+                Reason::Special,
+                "a socket, a pipe or a device cannot be sent",
+            );
         };
-        if metadata.len() > MAX_FILE_SIZE {
-            return self.trouble(disk, Reason::TooMuch, "is larger than 1 PiB");
+        let path = path.clone();
+        if metadata.is_symlink() {
+            return self.link(disk, path);
         }
-        let entry = Entry {
-            path: name.clone(),
-            kind: EntryKind::File(facts_of(&metadata)),
+        if metadata.len() > MAX_FILE_SIZE {
+            return self.left_out(shown, Reason::TooMuch, "is larger than 1 PiB");
+        }
+        let facts = facts_of(&metadata);
+        (self.found)(Found(Entry::File { path, facts }, disk.to_path_buf()))
+    }
+
+    fn link(&mut self, disk: &Path, path: RelativePath) -> bool {
+        let target = match fs::read_link(disk) {
+            Ok(target) => target,
+            Err(error) => return self.unreadable(path.as_bytes(), &error),
         };
-        (self.found)(Found::Entry(entry, disk.to_path_buf()))
+        match LinkTarget::parse(target.as_os_str().as_bytes()) {
+            Ok(target) => {
+                let entry = Entry::Link { path, target };
+                (self.found)(Found(entry, PathBuf::new()))
+            }
+            Err(bad) => self.left_out(path.as_bytes(), Reason::BadPath, bad.0),
+        }
     }
 
     fn folder(&mut self, disk: &Path, name: Option<&RelativePath>, metadata: &Metadata) -> bool {
         let identity = (metadata.dev(), metadata.ino());
         if !self.ancestors.insert(identity) {
-            return self.trouble(disk, Reason::Unreadable, "is a link to a folder above it");
+            let shown = name.map_or(&[][..], RelativePath::as_bytes);
+            return self.left_out(shown, Reason::Unreadable, "is a link to a folder above it");
         }
-        let go_on = self.contents(disk, name);
+        let go_on = match name {
+            None => self.contents(disk, None),
+            Some(path) => {
+                let facts = FolderFacts {
+                    modified: modified(metadata),
+                    mode: mode(metadata),
+                };
+                let entry = Entry::Folder {
+                    path: path.clone(),
+                    facts,
+                };
+                (self.found)(Found(entry, PathBuf::new()))
+                    && self.contents(disk, name)
+                    && (self.found)(Found(Entry::EndOfFolder, PathBuf::new()))
+            }
+        };
         self.ancestors.remove(&identity);
         go_on
     }
 
     fn contents(&mut self, disk: &Path, name: Option<&RelativePath>) -> bool {
-        if let Some(name) = name {
-            let entry = Entry {
-                path: name.clone(),
-                kind: EntryKind::Folder,
-            };
-            if !(self.found)(Found::Entry(entry, disk.to_path_buf())) {
-                return false;
-            }
-        }
+        let above = name.map_or(&[][..], RelativePath::as_bytes);
         let listing = fs::read_dir(disk).and_then(|entries| entries.collect::<Result<Vec<_>, _>>());
         let mut children: Vec<_> = match listing {
             Ok(children) => children
@@ -130,11 +165,8 @@ impl Walk<'_> {
                 .map(|child| child.file_name())
                 .collect(),
             Err(error) => {
-                return self.trouble(
-                    disk,
-                    Reason::Unreadable,
-                    format!("cannot be listed: {error}"),
-                );
+                let text = format!("cannot be listed: {error}");
+                return self.left_out(above, Reason::Unreadable, text);
             }
         };
         children.sort();
@@ -147,7 +179,10 @@ impl Walk<'_> {
                 RelativePath::parse(child.as_bytes()).and_then(|path| path.below(name));
             let go_on = match child_name {
                 Ok(child_name) => self.visit(&below, Some(&child_name), self.follow_links),
-                Err(bad) => self.trouble(&below, Reason::BadPath, bad.0),
+                Err(bad) => {
+                    let shown = [above, b"/", child.as_bytes()].concat();
+                    self.left_out(&shown, Reason::BadPath, bad.0)
+                }
             };
             if !go_on {
                 return false;

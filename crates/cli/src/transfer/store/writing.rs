@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::fs::AtFlags;
@@ -13,7 +14,7 @@ use rustix::io::Errno;
 use super::super::claims::Claim;
 use super::super::message::{FileFacts, HASH_BYTES, Reason, Refusal};
 use super::super::path::RelativePath;
-use super::{Store, is_resumable, timestamps};
+use super::{OpenFolder, Store, io_refusal, is_resumable, refusal, remove_part, timestamps};
 
 /// A file being written.
 pub(crate) struct Writing {
@@ -24,6 +25,8 @@ pub(crate) struct Writing {
     pub(super) hasher: Box<blake3::Hasher>,
     pub(super) written: u64,
     pub(super) _claim: Claim,
+    /// Its folder gets mode and time when the last of its files is settled.
+    pub(super) folder: Option<Arc<OpenFolder>>,
 }
 
 pub(super) enum Target {
@@ -31,6 +34,8 @@ pub(super) enum Target {
     Part {
         file: File,
         name: String,
+        /// Where the part file is.
+        parts: Arc<OwnedFd>,
         done: bool,
     },
     InPlace {
@@ -57,7 +62,7 @@ impl Writing {
             ));
         };
         file.write_all(data)
-            .map_err(|error| self.store.io_refusal(&self.path, &error))?;
+            .map_err(|error| io_refusal(&self.path, &error))?;
         self.hasher.update(data);
         self.written += data.len() as u64;
         Ok(())
@@ -92,28 +97,35 @@ impl Writing {
             Target::Part {
                 file,
                 name: part,
+                parts,
                 done,
             } => {
                 let ours = self.hasher.finalize();
                 if self.written != facts.size || ours != blake3::Hash::from_bytes(*senders_hash) {
-                    self.store.remove_part(part);
+                    remove_part(parts, part);
                     *done = true;
                     return Err(Refusal::new(
                         Reason::Mismatch,
                         "the BLAKE3 hash of what was written differs from the sender's; nothing was put in place; run the same command again",
                     ));
                 }
-                rustix::fs::futimens(file, &timestamps(facts.modified))
-                    .map_err(|errno| self.store.refusal(&self.path, errno))?;
+                // Before it has its name: it never stands there with another mode.
+                rustix::fs::fchmod(&*file, self.store.mode(facts.mode))
+                    .and_then(|()| rustix::fs::futimens(file, &timestamps(facts.modified)))
+                    .map_err(|errno| refusal(&self.path, errno))?;
                 self.store
-                    .put_in_place(part, is_resumable(&facts), &folder, name)
+                    .put_in_place(parts, &format!("{part}.part"), &folder, name)
                     .map_err(|errno| match errno {
                         Errno::EXIST => Refusal::new(
                             Reason::Exists,
                             "another file took its name during the transfer",
                         ),
-                        errno => self.store.refusal(&self.path, errno),
+                        errno => refusal(&self.path, errno),
                     })?;
+                if is_resumable(&facts) {
+                    let record = format!("{part}.record");
+                    let _ = rustix::fs::unlinkat(&*parts, record, AtFlags::empty());
+                }
                 *done = true;
                 Ok(Placed::Written)
             }
@@ -122,8 +134,11 @@ impl Writing {
 
     /// Forgets what was written: the sender's file changed.
     pub(crate) fn discard(mut self) {
-        if let Target::Part { name, done, .. } = &mut self.target {
-            self.store.remove_part(name);
+        if let Target::Part {
+            name, parts, done, ..
+        } = &mut self.target
+        {
+            remove_part(parts, name);
             *done = true;
         }
     }
@@ -133,11 +148,18 @@ impl Writing {
 impl Drop for Writing {
     fn drop(&mut self) {
         if let Target::Part {
-            name, done: false, ..
+            name,
+            parts,
+            done: false,
+            ..
         } = &self.target
-            && (!is_resumable(&self.facts) || self.written == 0)
         {
-            self.store.remove_part(name);
+            if let Some(folder) = &self.folder {
+                folder.spoil();
+            }
+            if !is_resumable(&self.facts) || self.written == 0 {
+                remove_part(parts, name);
+            }
         }
     }
 }

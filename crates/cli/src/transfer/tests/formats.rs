@@ -6,10 +6,10 @@ use crate::transfer::caps::{
     MAX_ITEMS_PER_MESSAGE, MAX_MESSAGE_BYTES, MAX_NAME_BYTES, MAX_PATH_DEPTH, MAX_TEXT_BYTES,
 };
 use crate::transfer::message::{
-    Answer, Entry, EntryKind, FileFacts, Message, Modified, Reason, Refusal, put_varint,
+    Answer, Entry, FileFacts, FolderFacts, Message, Modified, Reason, Refusal, put_varint,
     read_message, varint4,
 };
-use crate::transfer::path::{RelativePath, printable};
+use crate::transfer::path::{LinkTarget, RelativePath, printable};
 
 fn path(text: &str) -> RelativePath {
     RelativePath::parse(text.as_bytes()).unwrap()
@@ -80,6 +80,66 @@ fn a_joined_path_is_checked_again() {
 }
 
 #[test]
+fn a_link_may_lead_to_places_within_the_destination_only() {
+    let stays = |place: &str, target: &str| {
+        let target = LinkTarget::parse(target.as_bytes()).unwrap();
+        target.stays_inside(&path(place))
+    };
+    for (place, target) in [
+        ("l", "file"),
+        ("l", "folder/file"),
+        ("l", "."),
+        ("l", "./file"),
+        ("l", "folder/"),
+        ("l", "folder//./file"),
+        ("l", "..."),
+        ("l", "missing/thing"),
+        ("a/l", ".."),
+        ("a/l", "../file"),
+        ("a/b/l", ".././../x/..y"),
+        ("a/b/l", "../.."),
+    ] {
+        assert!(stays(place, target), "{place} -> {target}");
+    }
+    for (place, target) in [
+        ("l", "/"),
+        ("l", "/etc/passwd"),
+        ("l", "//etc/passwd"),
+        ("l", ".."),
+        ("l", "./.."),
+        ("l", "../x"),
+        ("a/l", "../.."),
+        ("a/l", ".././../x"),
+        ("a/b/l", "../../../x"),
+        // `..` behind a name leads up from wherever a link of that name leads.
+        ("a/b/l", "name/.."),
+        ("a/b/l", "../name/../x"),
+        ("l", "name/../../x"),
+        ("l", ".towline-part/x"),
+        ("a/l", "../.towline-part/x"),
+    ] {
+        assert!(!stays(place, target), "{place} -> {target}");
+    }
+    for target in [&b""[..], b"a\0b", &[b'a'; 4096]] {
+        assert!(LinkTarget::parse(target).is_err());
+    }
+}
+
+#[test]
+fn a_mode_has_permission_bits_only() {
+    let entry = |mode: u16| {
+        let mut body = vec![1, 1, b'd'];
+        body.extend_from_slice(&mode.to_be_bytes());
+        body.extend_from_slice(&[0; 12]);
+        Message::decode(0x10, &body)
+    };
+    assert!(entry(0o777).is_ok());
+    for mode in [0o1777, 0o2755, 0o4755, 0o10_000, 0xffff] {
+        assert!(entry(mode).is_err(), "{mode:o}");
+    }
+}
+
+#[test]
 fn control_characters_never_reach_the_terminal() {
     assert_eq!(printable(b"a\x1b[31mb\n"), "a\\u{1b}[31mb\\n");
     assert!(!path("x\x1b[2J").to_string().contains('\x1b'));
@@ -105,13 +165,14 @@ fn varints_are_those_of_quic() {
 }
 
 fn samples() -> Vec<Message> {
+    let modified = Modified {
+        seconds: -5,
+        nanoseconds: 999_999_999,
+    };
     let facts = FileFacts {
         size: 1 << 40,
-        modified: Modified {
-            seconds: -5,
-            nanoseconds: 999_999_999,
-        },
-        executable: true,
+        modified,
+        mode: 0o640,
     };
     vec![
         Message::Open {
@@ -124,22 +185,34 @@ fn samples() -> Vec<Message> {
         },
         Message::Accept,
         Message::Entries(vec![
-            Entry {
+            Entry::Folder {
                 path: path("folder"),
-                kind: EntryKind::Folder,
+                facts: FolderFacts {
+                    modified,
+                    mode: 0o750,
+                },
             },
-            Entry {
+            Entry::File {
                 path: path("folder/file"),
-                kind: EntryKind::File(facts),
+                facts,
+            },
+            Entry::Link {
+                path: path("folder/link"),
+                target: LinkTarget::parse(b"../folder").unwrap(),
+            },
+            Entry::EndOfFolder,
+            Entry::LeftOut {
+                path: "folder/socket".into(),
+                refusal: Refusal::new(Reason::Special, "a socket"),
             },
         ]),
         Message::EndOfList {
-            entries: 2,
+            entries: 5,
             bytes: 1 << 40,
-            unreadable: 1,
         },
         Message::Answers(vec![
             (0, Answer::Skip),
+            (2, Answer::Made),
             (
                 1,
                 Answer::Want {
@@ -208,7 +281,7 @@ fn a_full_batch_with_the_longest_words_fits_into_a_message() {
 
 #[test]
 fn reasons_keep_their_numbers() {
-    for code in 1..=13 {
+    for code in 1..=15 {
         let reason = Reason::from_code(code);
         assert!(!matches!(reason, Reason::Other(_)));
         assert_eq!(reason.code(), code);

@@ -9,14 +9,14 @@ use tokio::sync::{mpsc, watch};
 
 use super::world::{Scratch, contents_of, control, memory_lanes};
 use crate::transfer::caps::{
-    MAX_CHUNK_BYTES, MAX_LANES, MAX_UNSETTLED_RECEIVER, MAX_UNSETTLED_SENDER,
+    MAX_CHUNK_BYTES, MAX_LANES, MAX_PATH_DEPTH, MAX_UNSETTLED_RECEIVER, MAX_UNSETTLED_SENDER,
 };
 use crate::transfer::claims::SessionHandle;
 use crate::transfer::message::{
-    Answer, Entry, EntryKind, FileFacts, Message, Modified, Reason, put_varint, read_message,
+    Answer, Entry, FileFacts, FolderFacts, Message, Modified, Reason, put_varint, read_message,
     read_varint,
 };
-use crate::transfer::path::{PART_FOLDER, RelativePath};
+use crate::transfer::path::{LinkTarget, PART_FOLDER, RelativePath};
 use crate::transfer::progress::Progress;
 use crate::transfer::receive::receive;
 use crate::transfer::report::{Ended, SessionError};
@@ -31,14 +31,14 @@ fn facts(size: u64) -> FileFacts {
             seconds: 1_600_000_000,
             nanoseconds: 0,
         },
-        executable: false,
+        mode: 0o644,
     }
 }
 
 fn entry(path: &str, size: u64) -> Entry {
-    Entry {
+    Entry::File {
         path: RelativePath::parse(path.as_bytes()).unwrap(),
-        kind: EntryKind::File(facts(size)),
+        facts: facts(size),
     }
 }
 
@@ -51,7 +51,6 @@ pub(super) async fn announce<W: AsyncWrite + Unpin>(control: &mut W, path: &str,
     let end = Message::EndOfList {
         entries: 1,
         bytes: size,
-        unreadable: 0,
     };
     control.write_all(&end.encode()).await.unwrap();
 }
@@ -102,7 +101,12 @@ impl Victim {
     }
 
     /// The receiver must call it the peer's fault, tell the peer, and keep nothing.
-    async fn must_blame_us(mut self) {
+    async fn must_blame_us(self) {
+        self.must_blame_us_beside(&[]).await;
+    }
+
+    /// The same where `there` was in the destination before.
+    async fn must_blame_us_beside(mut self, there: &[&str]) -> Scratch {
         let said = loop {
             match read_message(&mut self.control).await.unwrap() {
                 Some(Message::Fatal(refusal)) => break refusal,
@@ -117,11 +121,14 @@ impl Victim {
             "{:?}",
             ended.error
         );
-        let left: Vec<_> = fs::read_dir(self.scratch.path("to"))
+        let mut left: Vec<_> = fs::read_dir(self.scratch.path("to"))
             .unwrap()
             .map(|entry| entry.unwrap().file_name())
             .collect();
-        assert_eq!(left, [PART_FOLDER]);
+        left.sort();
+        let expected: Vec<&str> = [PART_FOLDER].iter().chain(there).copied().collect();
+        assert_eq!(left, expected);
+        self.scratch
     }
 }
 
@@ -150,11 +157,11 @@ async fn a_path_out_of_the_destination_ends_the_session() {
         ".towline-part/x",
     ] {
         let mut victim = Victim::new();
-        let mut body = vec![0, 0];
+        let mut body = vec![0];
         put_varint(&mut body, path.len() as u64);
         body.extend_from_slice(path.as_bytes());
+        body.extend_from_slice(&[0; 14]);
         put_varint(&mut body, 4);
-        body.extend_from_slice(&[0; 12]);
         victim
             .control
             .write_all(&Message::wrap_entries(&body))
@@ -162,6 +169,145 @@ async fn a_path_out_of_the_destination_ends_the_session() {
             .unwrap();
         victim.must_blame_us().await;
     }
+}
+
+fn folder(path: &str, mode: u16) -> Entry {
+    Entry::Folder {
+        path: RelativePath::parse(path.as_bytes()).unwrap(),
+        facts: FolderFacts {
+            modified: facts(0).modified,
+            mode,
+        },
+    }
+}
+
+fn link(path: &str, target: &str) -> Entry {
+    Entry::Link {
+        path: RelativePath::parse(path.as_bytes()).unwrap(),
+        target: LinkTarget::parse(target.as_bytes()).unwrap(),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_chain_of_links_leads_out_of_the_destination() {
+    let mut victim = Victim::new();
+    let outside = victim.scratch.write("secret", b"secret");
+    // What a sender may try: absolute, up, up behind a link to a shallower place, and then to
+    // write through what it made.
+    let entries = [
+        link("absolute", outside.to_str().unwrap()),
+        link("up", "../secret"),
+        folder("a", 0o755),
+        folder("a/b", 0o755),
+        link("a/b/top", "../.."),
+        Entry::EndOfFolder,
+        Entry::EndOfFolder,
+        link("chain", "a/b/top/../secret"),
+        link("a/chain", "b/top/.."),
+        link("part", ".towline-part"),
+        entry("a/b/top/through", 4),
+        folder("a/b/top", 0o777),
+        Entry::EndOfFolder,
+        link("a/b/top/again", "x"),
+    ];
+    let message = Message::Entries(entries.to_vec()).encode();
+    victim.control.write_all(&message).await.unwrap();
+    let end = Message::EndOfList {
+        entries: entries.len() as u64,
+        bytes: 4,
+    };
+    victim.control.write_all(&end.encode()).await.unwrap();
+    let mut refused = Vec::new();
+    loop {
+        match read_message(&mut victim.control).await.unwrap() {
+            Some(Message::Answers(answers)) => {
+                for (index, answer) in answers {
+                    match answer {
+                        Answer::Refuse(refusal) => refused.push((index, refusal.reason)),
+                        Answer::Made => assert_eq!(index, 4),
+                        other => panic!("{index}: {other:?}"),
+                    }
+                }
+            }
+            Some(Message::Done { .. }) => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    let (outside, path) = (Reason::Outside, Reason::BadPath);
+    assert_eq!(
+        refused,
+        [
+            (0, outside),
+            (1, outside),
+            (7, outside),
+            (8, outside),
+            (9, outside),
+            (10, path),
+            (11, path),
+            (13, path),
+        ]
+    );
+    drop(victim.control);
+    let report = victim.ended.await.unwrap().report;
+    assert_eq!((report.links, report.left_out, report.failed), (1, 5, 3));
+    // Nothing in the destination resolves to a place outside of it.
+    let root = victim.scratch.path("to").canonicalize().unwrap();
+    let top = root.join("a/b/top").canonicalize().unwrap();
+    assert_eq!(top, root);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn brackets_of_folders_that_do_not_match_end_the_session() {
+    for entries in [
+        vec![Entry::EndOfFolder],
+        vec![folder("a", 0o755), Entry::EndOfFolder, Entry::EndOfFolder],
+        (0..=MAX_PATH_DEPTH).map(|_| folder("a", 0o755)).collect(),
+    ] {
+        let mut victim = Victim::new();
+        let _ = fs::create_dir(victim.scratch.path("to/a"));
+        let message = Message::Entries(entries).encode();
+        victim.control.write_all(&message).await.unwrap();
+        fs::remove_dir(victim.must_blame_us_beside(&["a"]).await.path("to/a")).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sender_changes_no_mode_of_what_was_there() {
+    use std::os::unix::fs::PermissionsExt;
+    let mut victim = Victim::new();
+    victim.scratch.write("to/folder/mine", b"");
+    let mode = |below: &str| {
+        let metadata = fs::metadata(victim.scratch.path(below)).unwrap();
+        metadata.permissions().mode() & 0o7777
+    };
+    let before = (mode("to/folder"), mode("to/folder/mine"));
+    let mut facts = facts(0);
+    facts.mode = 0;
+    let entries = vec![
+        folder("folder", 0),
+        // An empty file is the same as every other.
+        Entry::File {
+            path: RelativePath::parse(b"folder/mine").unwrap(),
+            facts,
+        },
+        Entry::EndOfFolder,
+    ];
+    let message = Message::Entries(entries).encode();
+    victim.control.write_all(&message).await.unwrap();
+    let end = Message::EndOfList {
+        entries: 3,
+        bytes: 0,
+    };
+    victim.control.write_all(&end.encode()).await.unwrap();
+    assert_eq!(
+        expect_answers(&mut victim.control).await,
+        [(1, Answer::Skip)]
+    );
+    assert!(matches!(
+        read_message(&mut victim.control).await.unwrap(),
+        Some(Message::Done { .. })
+    ));
+    assert_eq!((mode("to/folder"), mode("to/folder/mine")), before);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -227,7 +373,7 @@ async fn garbage_on_the_control_stream_ends_the_session() {
         &b"\x10\x01\xff"[..],
         b"\x3f\x00",
         b"\x22\x01\x00",
-        b"\x11\x03\x05\x00\x00",
+        b"\x11\x02\x05\x00",
         b"\x22\x02\x00\x00",
     ] {
         let mut victim = Victim::new();
@@ -373,10 +519,10 @@ async fn a_receiver_that_breaks_the_rules_is_blamed() {
         vec![Message::Results(vec![(0, Ok(()))])],
         vec![Message::Done { cpu_micros: 0 }],
         vec![Message::Accept],
+        vec![Message::Answers(vec![(0, Answer::Made)])],
         vec![Message::EndOfList {
             entries: 1,
             bytes: 4,
-            unreadable: 0,
         }],
     ];
     for case in cases {

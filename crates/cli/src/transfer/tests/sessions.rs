@@ -1,7 +1,7 @@
 //! Whole sessions between an honest sender and an honest receiver.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -33,6 +33,15 @@ fn set_old(file: &Path) {
         .unwrap();
 }
 
+fn set_folder_old(folder: &Path) {
+    let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+    fs::File::open(folder).unwrap().set_modified(time).unwrap();
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
 fn failures(report: &crate::transfer::report::Report) -> Vec<Reason> {
     report
         .failures
@@ -42,7 +51,7 @@ fn failures(report: &crate::transfer::report::Report) -> Vec<Reason> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn files_and_folders_arrive_whole_with_times_and_executable_bits() {
+async fn files_folders_and_links_arrive_whole_with_times_and_modes() {
     let scratch = Scratch::new();
     for (number, length) in [
         0, 1, 4095, 4096, 131_068, 131_072, 131_073, 300_000, 3_000_000,
@@ -55,16 +64,24 @@ async fn files_and_folders_arrive_whole_with_times_and_executable_bits() {
             &noise(number as u64, length),
         );
     }
-    scratch.executable("from/bin/tool", b"#!/bin/sh\n");
+    scratch.with_mode("from/bin/tool", b"#!/bin/sh\n", 0o755);
+    scratch.with_mode("from/private/key", b"secret", 0o600);
+    symlink("../bin/tool", scratch.path("from/private/link")).unwrap();
+    symlink("nowhere", scratch.path("from/dangling")).unwrap();
     scratch.write("from/odd names/C:\\x: y\tz", b"fine here");
     fs::create_dir_all(scratch.path("from/empty/folder")).unwrap();
+    for (folder, mode) in [("private", 0o700), ("empty", 0o555), ("sizes", 0o750)] {
+        let path = scratch.path("from").join(folder);
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        set_folder_old(&path);
+    }
     let (sent, received) = Run::of(contents_of(&scratch.path("from")))
         .into(&scratch.path("to"))
         .await;
     assert!(sent.ended.error.is_none(), "{:?}", sent.ended.error);
     assert!(received.error.is_none(), "{:?}", received.error);
-    assert_eq!(sent.ended.report.files, 11);
-    assert_eq!(received.report.files, 11);
+    assert_eq!((sent.ended.report.files, sent.ended.report.links), (12, 2));
+    assert_eq!((received.report.files, received.report.links), (12, 2));
     assert_eq!(listing(&scratch.path("from")), listing(&scratch.path("to")));
 }
 
@@ -280,19 +297,116 @@ async fn symlinks_in_the_destination_are_never_followed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn symlinks_and_unreadable_things_at_the_sender_are_counted() {
+async fn what_is_left_out_is_named_at_both_ends() {
     let scratch = Scratch::new();
     scratch.write("from/file", b"x");
     symlink("/etc/passwd", scratch.path("from/link")).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(scratch.path("from/socket")).unwrap();
     let mut roots = contents_of(&scratch.path("from"));
     roots.extend(named(&scratch.path("missing"), "missing"));
     let (sent, received) = Run::of(roots).into(&scratch.path("to")).await;
-    assert_eq!(sent.not_files, 1);
-    assert_eq!(failures(&sent.ended.report), [Reason::Unreadable]);
-    // The receiver knows that it does not have everything.
-    assert_eq!(received.report.left_out, 1);
-    assert!(!received.report.is_whole() && !sent.ended.report.is_whole());
-    assert!(!scratch.path("to/link").exists());
+    for report in [&sent.ended.report, &received.report] {
+        assert_eq!(failures(report), [Reason::Unreadable]);
+        assert_eq!(report.failures[0].path, "missing");
+        let mut names: Vec<_> = report
+            .left_out_names
+            .iter()
+            .map(|it| (it.path.as_str(), it.refusal.reason))
+            .collect();
+        names.sort();
+        assert_eq!(
+            names,
+            [("link", Reason::Outside), ("socket", Reason::Special)]
+        );
+        assert_eq!((report.left_out, report.is_whole()), (2, false));
+        assert!(!report.is_as_asked(true), "one could not be read");
+    }
+    assert!(fs::symlink_metadata(scratch.path("to/link")).is_err());
+
+    // Asked for, it is no failure.
+    let (sent, received) = Run::of(contents_of(&scratch.path("from")))
+        .into(&scratch.path("to"))
+        .await;
+    for report in [&sent.ended.report, &received.report] {
+        assert!(report.is_as_asked(true) && !report.is_as_asked(false));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_link_is_made_once_and_replaces_nothing_unless_overwriting_is_allowed() {
+    let scratch = Scratch::new();
+    scratch.write("from/file", b"x");
+    symlink("file", scratch.path("from/link")).unwrap();
+    let roots = || contents_of(&scratch.path("from"));
+    for _ in 0..2 {
+        let (sent, received) = Run::of(roots()).into(&scratch.path("to")).await;
+        assert_eq!((sent.ended.report.links, received.report.links), (1, 1));
+    }
+    for overwrite in [false, true] {
+        fs::remove_file(scratch.path("to/link")).unwrap();
+        scratch.write("to/link", b"mine");
+        let mut run = Run::of(roots());
+        run.policy.overwrite = overwrite;
+        let (_, received) = run.into(&scratch.path("to")).await;
+        assert_eq!(received.report.is_whole(), overwrite);
+        let is_link = fs::symlink_metadata(scratch.path("to/link"))
+            .unwrap()
+            .is_symlink();
+        assert_eq!(is_link, overwrite);
+    }
+    // A folder is never replaced.
+    fs::remove_file(scratch.path("to/link")).unwrap();
+    fs::create_dir(scratch.path("to/link")).unwrap();
+    let mut run = Run::of(roots());
+    run.policy.overwrite = true;
+    let (_, received) = run.into(&scratch.path("to")).await;
+    assert_eq!(failures(&received.report), [Reason::Exists]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unfinished_file_and_its_folder_are_private() {
+    let scratch = Scratch::new();
+    scratch.write("from/big", &noise(3, 24 << 20));
+    let mut run = Run::of(contents_of(&scratch.path("from")));
+    run.cut_after = Some(5 << 20);
+    run.limit = Some(100 << 20);
+    run.into(&scratch.path("to")).await;
+    let parts = scratch.path("to").join(PART_FOLDER);
+    assert_eq!(mode(&parts), 0o700);
+    let files: Vec<_> = fs::read_dir(&parts).unwrap().collect();
+    assert_eq!(files.len(), 2);
+    for file in files {
+        assert_eq!(mode(&file.unwrap().path()), 0o600);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_removed_folder_of_unfinished_files_is_made_again() {
+    let scratch = Scratch::new();
+    let store = Store::open(&scratch.path("to"), StorePolicy::default()).unwrap();
+    let parts = scratch.path("to").join(PART_FOLDER);
+    for (round, size) in [10, 2 << 20].into_iter().enumerate() {
+        scratch.write(&format!("from/{round}/file"), &noise(1, size));
+        fs::remove_dir(&parts).unwrap();
+        if round == 1 {
+            // Somebody's link in its place is not followed, and is named.
+            fs::create_dir(scratch.path("elsewhere")).unwrap();
+            symlink(scratch.path("elsewhere"), &parts).unwrap();
+            let run = Run::of(contents_of(&scratch.path("from")));
+            let (_, received) = run.into_store(Arc::clone(&store)).await;
+            assert_eq!(received.report.failed, 1);
+            assert_eq!(fs::read_dir(scratch.path("elsewhere")).unwrap().count(), 0);
+            fs::remove_file(&parts).unwrap();
+        }
+        let run = Run::of(contents_of(&scratch.path("from")));
+        let (_, received) = run.into_store(Arc::clone(&store)).await;
+        assert!(received.report.is_whole(), "{:?}", received.report);
+    }
+    // The same for a folder of the destination.
+    fs::remove_dir_all(scratch.path("to/1")).unwrap();
+    let run = Run::of(contents_of(&scratch.path("from")));
+    let (_, received) = run.into_store(store).await;
+    assert_eq!((received.report.files, received.report.failed), (1, 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]

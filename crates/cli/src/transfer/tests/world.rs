@@ -53,9 +53,9 @@ impl Scratch {
         path
     }
 
-    pub(super) fn executable(&self, below: &str, data: &[u8]) {
+    pub(super) fn with_mode(&self, below: &str, data: &[u8], mode: u32) {
         let path = self.write(below, data);
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     }
 }
 
@@ -74,12 +74,13 @@ pub(super) fn noise(seed: u64, length: usize) -> Vec<u8> {
     data
 }
 
-/// Relative path, contents, executable bit and time of every file below a folder.
-pub(super) fn listing(folder: &Path) -> Vec<(String, Vec<u8>, bool, std::time::SystemTime)> {
+/// Relative path, contents (of a link: where it leads), mode and time of everything below a folder.
+/// A link has no mode, and its time does not travel.
+pub(super) fn listing(folder: &Path) -> Vec<(String, Vec<u8>, u32, std::time::SystemTime)> {
     fn visit(
         folder: &Path,
         prefix: &str,
-        into: &mut Vec<(String, Vec<u8>, bool, std::time::SystemTime)>,
+        into: &mut Vec<(String, Vec<u8>, u32, std::time::SystemTime)>,
     ) {
         let mut entries: Vec<_> = fs::read_dir(folder).unwrap().map(Result::unwrap).collect();
         entries.sort_by_key(fs::DirEntry::file_name);
@@ -89,17 +90,17 @@ pub(super) fn listing(folder: &Path) -> Vec<(String, Vec<u8>, bool, std::time::S
             if entry.file_name() == crate::transfer::path::PART_FOLDER {
                 continue;
             }
+            let mode = metadata.permissions().mode() & 0o7777;
+            let modified = metadata.modified().unwrap();
             if metadata.is_dir() {
-                into.push((format!("{name}/"), Vec::new(), false, std::time::UNIX_EPOCH));
+                into.push((format!("{name}/"), Vec::new(), mode, modified));
                 visit(&entry.path(), &format!("{name}/"), into);
+            } else if metadata.is_symlink() {
+                let target = fs::read_link(entry.path()).unwrap();
+                let target = target.into_os_string().into_encoded_bytes();
+                into.push((name, target, 0, std::time::UNIX_EPOCH));
             } else {
-                let executable = metadata.permissions().mode() & 0o100 != 0;
-                into.push((
-                    name,
-                    fs::read(entry.path()).unwrap(),
-                    executable,
-                    metadata.modified().unwrap(),
-                ));
+                into.push((name, fs::read(entry.path()).unwrap(), mode, modified));
             }
         }
     }
@@ -223,6 +224,14 @@ impl Run {
     /// Runs both halves until both have ended.
     pub(super) async fn into(self, out: &Path) -> (SendEnded<WriteHalf<DuplexStream>>, Ended) {
         let store = Store::open(out, self.policy).unwrap();
+        self.into_store(store).await
+    }
+
+    /// The same with a destination that is open, whose policy counts.
+    pub(super) async fn into_store(
+        self,
+        store: Arc<Store>,
+    ) -> (SendEnded<WriteHalf<DuplexStream>>, Ended) {
         let (here, there) = control();
         let (mut lanes, arrivals) = memory_lanes(self.spoil);
         lanes.limiter = self.limit.map(|rate| Arc::new(Limiter::new(rate)));
