@@ -23,6 +23,7 @@ use rustls::{ClientConfig, KeyLog, NoKeyLog, RootCertStore, ServerConfig};
 use crate::anonymous::{NothingAsked, OfferReader};
 use crate::error::ConfigError;
 use crate::identity::{Identity, IdentityKind};
+use crate::renewal::{Renewal, RenewingCertificate};
 use crate::trust::{ClientAuth, Trust};
 use crate::verify::{Policy, PolicyVerifier};
 
@@ -150,6 +151,36 @@ pub fn server_config(
     client_auth: &ClientAuth,
     settings: &TlsSettings,
 ) -> Result<ServerConfig, ConfigError> {
+    let resolver: Arc<dyn ResolvesServerCert> = match identity.kind() {
+        IdentityKind::X509 => Arc::new(SingleCertAndKey::from(identity.certified())),
+        IdentityKind::RawKey => {
+            Arc::new(AlwaysResolvesServerRawPublicKeys::new(identity.certified()))
+        }
+    };
+    server_with(identity, resolver, client_auth, settings)
+}
+
+/// As [`server_config`], with a self-signed certificate that is made anew before it ends, for as
+/// long as the server runs.
+pub fn renewing_server_config(
+    identity: &Identity,
+    renewal: Renewal,
+    client_auth: &ClientAuth,
+    settings: &TlsSettings,
+) -> Result<ServerConfig, ConfigError> {
+    if identity.kind() != IdentityKind::X509 {
+        return Err(ConfigError::MixedKinds);
+    }
+    let resolver = RenewingCertificate::new(identity, renewal, settings.time.clone());
+    server_with(identity, Arc::new(resolver), client_auth, settings)
+}
+
+fn server_with(
+    identity: &Identity,
+    mut resolver: Arc<dyn ResolvesServerCert>,
+    client_auth: &ClientAuth,
+    settings: &TlsSettings,
+) -> Result<ServerConfig, ConfigError> {
     settings.check()?;
     if client_auth
         .kind()
@@ -163,12 +194,6 @@ pub fn server_config(
             .with_protocol_versions(&[&TLS13])
             .map_err(ConfigError::Provider)?
             .with_client_cert_verifier(verifier);
-    let mut resolver: Arc<dyn ResolvesServerCert> = match identity.kind() {
-        IdentityKind::X509 => Arc::new(SingleCertAndKey::from(identity.certified())),
-        IdentityKind::RawKey => {
-            Arc::new(AlwaysResolvesServerRawPublicKeys::new(identity.certified()))
-        }
-    };
     if matches!(client_auth, ClientAuth::None) {
         resolver = Arc::new(OfferReader(resolver));
     }
@@ -230,6 +255,7 @@ fn client_verifier(
         ClientAuth::Pinned(pins) => Policy::Pinned(some_pins(pins)?),
         ClientAuth::RawKeys(pins) => Policy::RawKeys(some_pins(pins)?),
         ClientAuth::AnyRawKey => Policy::AnyRawKey,
+        ClientAuth::Listed(kind, list) => Policy::Listed(*kind, Arc::clone(list)),
     };
     let algorithms = settings.provider.signature_verification_algorithms;
     Ok(Arc::new(PolicyVerifier::new(policy, algorithms)))

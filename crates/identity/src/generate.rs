@@ -10,6 +10,7 @@ use rcgen::{
     CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose,
     SignatureAlgorithm, date_time_ymd,
 };
+use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
 
 use crate::error::GenerateError;
@@ -34,7 +35,31 @@ impl Identity {
         names: &[S],
         now: UnixTime,
     ) -> Result<Identity, GenerateError> {
-        self_signed(&rcgen::PKCS_ECDSA_P256_SHA256, names, now, DEV_LIFETIME)
+        let pair = new_pair(&rcgen::PKCS_ECDSA_P256_SHA256)?;
+        self_signed(&pair, names, now, DEV_LIFETIME)
+    }
+
+    /// As [`generate_dev`](Self::generate_dev), with the private key in a PEM text instead of a new
+    /// one: another certificate, the same key and its pin.
+    pub fn certify_pem<S: AsRef<str>>(
+        key: &[u8],
+        names: &[S],
+        now: UnixTime,
+    ) -> Result<Identity, GenerateError> {
+        let key = PrivateKeyDer::from_pem_slice(key)
+            .map_err(|_| GenerateError::Crypto("no private key could be read".to_owned()))?;
+        let pair = KeyPair::try_from(&key).map_err(rcgen_failed)?;
+        self_signed(&pair, names, now, DEV_LIFETIME)
+    }
+
+    /// Our key with a new certificate of its own, as [`generate_dev`](Self::generate_dev) makes it.
+    pub fn certified_anew<S: AsRef<str>>(
+        &self,
+        names: &[S],
+        now: UnixTime,
+    ) -> Result<Identity, GenerateError> {
+        let pair = KeyPair::try_from(&self.private_key_der()).map_err(rcgen_failed)?;
+        self_signed(&pair, names, now, DEV_LIFETIME)
     }
 
     /// A self-signed Ed25519 certificate for `names`, valid for `lifetime` from one hour before
@@ -44,7 +69,8 @@ impl Identity {
         now: UnixTime,
         lifetime: Duration,
     ) -> Result<Identity, GenerateError> {
-        self_signed(&rcgen::PKCS_ED25519, names, now, lifetime)
+        let pair = new_pair(&rcgen::PKCS_ED25519)?;
+        self_signed(&pair, names, now, lifetime)
     }
 
     /// A new Ed25519 key, used as a raw public key (RFC 7250). Has no dates and no names.
@@ -70,8 +96,12 @@ fn raw_key(pair: &Ed25519KeyPair) -> Result<Identity, GenerateError> {
         .map_err(|error| GenerateError::Crypto(error.to_string()))
 }
 
+fn new_pair(algorithm: &'static SignatureAlgorithm) -> Result<KeyPair, GenerateError> {
+    KeyPair::generate_for(algorithm).map_err(rcgen_failed)
+}
+
 fn self_signed<S: AsRef<str>>(
-    algorithm: &'static SignatureAlgorithm,
+    pair: &KeyPair,
     names: &[S],
     now: UnixTime,
     lifetime: Duration,
@@ -101,8 +131,7 @@ fn self_signed<S: AsRef<str>>(
     params.not_before = epoch + Duration::from_secs(not_before);
     params.not_after = epoch + Duration::from_secs(not_after);
 
-    let pair = KeyPair::generate_for(algorithm).map_err(rcgen_failed)?;
-    let certificate = params.self_signed(&pair).map_err(rcgen_failed)?;
+    let certificate = params.self_signed(pair).map_err(rcgen_failed)?;
     let key = PrivatePkcs8KeyDer::from(pair.serialize_der());
     Identity::from_der(vec![certificate.der().clone()], PrivateKeyDer::Pkcs8(key))
         .map_err(|error| GenerateError::Crypto(error.to_string()))

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::sign::CertifiedKey;
 
 use crate::error::{CertificatesError, IdentityError};
@@ -100,6 +100,12 @@ impl Identity {
             IdentityKind::X509 => &self.inner.certified.cert,
             IdentityKind::RawKey => &[],
         }
+    }
+
+    /// First and last second of the leaf; `None` for a raw key.
+    pub fn validity(&self) -> Option<(UnixTime, UnixTime)> {
+        let leaf = x509::parse(self.certificate_chain().first()?)?;
+        Some((leaf.not_before, leaf.not_after))
     }
 
     /// SubjectPublicKeyInfo of our key, DER: what a raw key peer sees.

@@ -20,12 +20,13 @@ mod known_peers;
 mod peer;
 mod pin;
 mod provider;
+mod renewal;
 mod text;
 mod trust;
 mod verify;
 mod x509;
 
-pub use config::{Resumption, TlsSettings, client_config, server_config};
+pub use config::{Resumption, TlsSettings, client_config, renewing_server_config, server_config};
 pub use crowd::{ADDRESS_LEVELS, Crowd, Goes, address_groups};
 pub use error::{
     CertificatesError, ConfigError, GenerateError, IdentityError, PeerRejected, PinError,
@@ -43,5 +44,6 @@ pub use provider::{
     Cipher, CipherPreference, KeyExchange, KeyExchangePreference, cpu_has_aes, initial_suite,
     provider,
 };
+pub use renewal::{RENEW_BEFORE, Renewal};
 pub use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
-pub use trust::{ClientAuth, Trust};
+pub use trust::{ClientAuth, KeyList, Trust};

@@ -4,6 +4,9 @@
 //! turns them into rustls verifiers. Names are checked only under roots: a pin names the peer
 //! already. Dates are checked wherever there is a certificate.
 
+use std::fmt;
+use std::sync::Arc;
+
 use rustls::pki_types::CertificateDer;
 
 use crate::error::CertificatesError;
@@ -64,6 +67,15 @@ pub enum ClientAuth {
     /// Any raw public key, proven by its owner: the application must decide by the
     /// [`PeerIdentity`](crate::PeerIdentity) whether this peer may do anything.
     AnyRawKey,
+    /// A raw public key, or a certificate within its dates, whose key is in a list that is asked at
+    /// every handshake: keys can be added and removed while the server runs.
+    Listed(IdentityKind, Arc<dyn KeyList>),
+}
+
+/// Keys of peers that are believed. Asked from within handshakes: must be quick.
+pub trait KeyList: fmt::Debug + Send + Sync {
+    /// Whether the owner of this key is.
+    fn contains(&self, key: &KeyPin) -> bool;
 }
 
 impl ClientAuth {
@@ -78,6 +90,7 @@ impl ClientAuth {
             ClientAuth::None => None,
             ClientAuth::Roots(_) | ClientAuth::Pinned(_) => Some(IdentityKind::X509),
             ClientAuth::RawKeys(_) | ClientAuth::AnyRawKey => Some(IdentityKind::RawKey),
+            ClientAuth::Listed(kind, _) => Some(*kind),
         }
     }
 }

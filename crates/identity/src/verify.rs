@@ -19,7 +19,9 @@ use rustls::{
 };
 
 use crate::error::PeerRejected;
+use crate::identity::IdentityKind;
 use crate::pin::{CertificatePin, KeyPin, Pin};
+use crate::trust::KeyList;
 use crate::x509;
 
 /// Whom to let pass.
@@ -33,6 +35,8 @@ pub(crate) enum Policy {
     AnyCertificate,
     /// Any raw public key.
     AnyRawKey,
+    /// A key of this kind that is in the list; a certificate within its dates.
+    Listed(IdentityKind, Arc<dyn KeyList>),
 }
 
 /// A verifier of servers or clients that follows one [`Policy`].
@@ -48,12 +52,30 @@ impl PolicyVerifier {
     }
 
     fn raw_keys(&self) -> bool {
-        matches!(self.policy, Policy::RawKeys(_) | Policy::AnyRawKey)
+        matches!(
+            self.policy,
+            Policy::RawKeys(_) | Policy::AnyRawKey | Policy::Listed(IdentityKind::RawKey, _)
+        )
     }
 
     fn check(&self, presented: &CertificateDer<'_>, now: UnixTime) -> Result<(), Error> {
         match &self.policy {
-            Policy::Pinned(pins) => check_certificate(presented, pins, now),
+            Policy::Pinned(pins) => check_certificate(presented, now, |certificate, key| {
+                pins.iter().any(|pin| match pin {
+                    Pin::Certificate(pin) => *pin == certificate,
+                    Pin::Key(pin) => *pin == key,
+                })
+            }),
+            Policy::Listed(IdentityKind::X509, list) => {
+                check_certificate(presented, now, |_, key| list.contains(&key))
+            }
+            Policy::Listed(IdentityKind::RawKey, list) => {
+                let key = KeyPin::of(presented);
+                match list.contains(&key) {
+                    true => Ok(()),
+                    false => Err(rejected(PeerRejected::KeyNotPinned { key })),
+                }
+            }
             Policy::RawKeys(pins) => {
                 let key = KeyPin::of(presented);
                 if pins.contains(&key) {
@@ -81,18 +103,14 @@ impl PolicyVerifier {
 
 fn check_certificate(
     presented: &CertificateDer<'_>,
-    pins: &[Pin],
     now: UnixTime,
+    is_named: impl Fn(CertificatePin, KeyPin) -> bool,
 ) -> Result<(), Error> {
     let certificate = CertificatePin::of(presented);
     let dates = x509::parse(presented).ok_or(CertificateError::BadEncoding)?;
     let key = x509::spki(presented).ok_or(CertificateError::BadEncoding)?;
     let key = KeyPin::of(&key);
-    let named = pins.iter().any(|pin| match pin {
-        Pin::Certificate(pin) => *pin == certificate,
-        Pin::Key(pin) => *pin == key,
-    });
-    if !named {
+    if !is_named(certificate, key) {
         return Err(rejected(PeerRejected::CertificateNotPinned {
             certificate,
             key,

@@ -18,6 +18,7 @@ use towline_identity::{
     KeyExchangePreference, PeerIdentity, PeerRejected, Pin, PrivateKeyDer, Resumption, TlsSettings,
     Trust, UnixTime, client_config, provider, server_config,
 };
+use towline_identity::{KeyList, KeyPin, Renewal, renewing_server_config};
 
 /// 2026-01-01 00:00:00 UTC.
 const START: u64 = 1_767_225_600;
@@ -543,6 +544,92 @@ fn certificates_of_one_authority_work_on_both_sides() {
         .unwrap_err();
     assert_eq!(refused.by, Side::Server);
     assert_eq!(refused.alert, Some(AlertDescription::UnknownCA));
+}
+
+#[test]
+fn a_pin_of_the_key_is_good_for_years_and_certificates_are_renewed_under_it() {
+    let world = World::new();
+    let first = world.dev();
+    let names = ["server.test".to_owned()];
+    let told = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seen = Arc::clone(&told);
+    let renewal = Renewal {
+        names: names.to_vec(),
+        renewed: Arc::new(move |identity| seen.lock().unwrap().push(identity.clone())),
+    };
+    let server =
+        renewing_server_config(&first, renewal, &ClientAuth::None, &world.settings).unwrap();
+    let server = Arc::new(server);
+    let mut certificates = std::collections::BTreeSet::new();
+    for day in 0..800 {
+        world.clock.0.store(START + day * DAY, Ordering::Relaxed);
+        let trust = Trust::Pinned(vec![Pin::Key(first.key_pin())]);
+        let client = client_config(&trust, None, &world.settings).unwrap();
+        let met = handshake("server.test", &Arc::new(client), &server).unwrap();
+        match met.server.unwrap() {
+            PeerIdentity::X509 {
+                certificate, key, ..
+            } => {
+                assert_eq!(key, first.key_pin());
+                certificates.insert(certificate);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    let told = told.lock().unwrap().clone();
+    assert_eq!(certificates.len(), told.len() + 1);
+    assert!((100..=120).contains(&told.len()), "{}", told.len());
+    for identity in &told {
+        let (begin, end) = identity.validity().unwrap();
+        assert!(end.as_secs() - begin.as_secs() < 14 * DAY, "for browsers");
+        let root = Trust::Roots(identity.certificate_chain().to_vec());
+        world
+            .clock
+            .0
+            .store(begin.as_secs() + DAY, Ordering::Relaxed);
+        world
+            .meet(root, None, identity, ClientAuth::None)
+            .expect("its names are good");
+    }
+    // A clock that was set back.
+    world.clock.0.store(START - 400 * DAY, Ordering::Relaxed);
+    let trust = Trust::Pinned(vec![Pin::Key(first.key_pin())]);
+    let client = client_config(&trust, None, &world.settings).unwrap();
+    handshake("server.test", &Arc::new(client), &server).unwrap();
+}
+
+/// A list that changes while the server runs.
+#[derive(Debug, Default)]
+struct Guests(std::sync::Mutex<Vec<KeyPin>>);
+
+impl KeyList for Guests {
+    fn contains(&self, key: &KeyPin) -> bool {
+        self.0.lock().unwrap().contains(key)
+    }
+}
+
+#[test]
+fn a_list_of_clients_is_asked_at_every_handshake() {
+    let world = World::new();
+    let raw = || Identity::generate_raw_key().unwrap();
+    for (server, client) in [(world.dev(), world.dev()), (raw(), raw())] {
+        let guests = Arc::new(Guests::default());
+        let auth = ClientAuth::Listed(server.kind(), Arc::clone(&guests) as Arc<dyn KeyList>);
+        let trust = match server.kind() {
+            IdentityKind::X509 => pinned(&server),
+            IdentityKind::RawKey => Trust::RawKeys(vec![server.key_pin()]),
+        };
+        let meet = || world.meet(trust.clone(), Some(&client), &server, auth.clone());
+        let refused = meet().unwrap_err();
+        assert_eq!(refused.by, Side::Server);
+        assert!(PeerRejected::from_error(&refused.error).is_some());
+        guests.0.lock().unwrap().push(client.key_pin());
+        assert_eq!(meet().unwrap().client.unwrap().key_pin(), client.key_pin());
+        guests.0.lock().unwrap().clear();
+        assert!(meet().is_err());
+        let anonymous = world.meet(trust.clone(), None, &server, auth.clone());
+        assert_eq!(anonymous.unwrap_err().by, Side::Server);
+    }
 }
 
 #[test]
