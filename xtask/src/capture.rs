@@ -80,7 +80,7 @@ fn record(folder: &Path) -> Outcome<String> {
     let address = listening(&mut said)?;
     let pin = loop {
         let line = next_line(&mut said)?;
-        if let Some((_, rest)) = line.split_once("#sha256=") {
+        if let Some((_, rest)) = line.split_once("#sha256/") {
             break rest
                 .chars()
                 .take_while(char::is_ascii_alphanumeric)
@@ -93,7 +93,7 @@ fn record(folder: &Path) -> Outcome<String> {
     let entrance = listening(&mut said)?;
     let port = hop.rsplit(':').next().unwrap_or_default().to_owned();
     let tshark = watch(folder, &port)?;
-    let url = format!("towline://{entrance}/#sha256={pin}");
+    let url = format!("towline://{entrance}/#sha256/{pin}");
     run(Command::new(&towline)
         .args(["recv", &url, "--out", "out", "--quiet"])
         .env("TOWLINE_HOME", folder.join("home"))

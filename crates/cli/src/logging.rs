@@ -4,8 +4,9 @@ use std::io::IsTerminal as _;
 
 use tracing_subscriber::EnvFilter;
 
-/// Starts logging: warnings by default, more with each `-v`, nothing with `--quiet`.
-pub(crate) fn start(verbose: u8, quiet: bool) {
+/// Starts logging: warnings by default, more with each `-v`, nothing with `--quiet`. Commands that
+/// run for days say when.
+pub(crate) fn start(verbose: u8, quiet: bool, with_times: bool) {
     let level = match (quiet, verbose) {
         (true, _) => "off",
         (_, 0) => "warn",
@@ -14,12 +15,14 @@ pub(crate) fn start(verbose: u8, quiet: bool) {
         _ => "trace",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    tracing_subscriber::fmt()
+    let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        .with_ansi(has_colours())
-        .without_time()
-        .init();
+        .with_ansi(has_colours());
+    match with_times {
+        true => log.init(),
+        false => log.without_time().init(),
+    }
 }
 
 /// A log file or a journal is no place for colours, nor is a terminal whose user said so

@@ -2,6 +2,7 @@
 //! and progress on stderr, exit codes as in `exit`. This file only parses and dispatches.
 
 mod certs;
+mod clients;
 mod commands;
 mod congestion;
 mod display;
@@ -57,7 +58,11 @@ struct Global {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    logging::start(cli.global.verbose, cli.global.quiet);
+    logging::start(
+        cli.global.verbose,
+        cli.global.quiet,
+        cli.command.is_a_server(),
+    );
     let printer = Printer::new(cli.global.json, cli.global.quiet, !cli.global.no_progress);
     cli.command.prepare();
     let result = match tokio::runtime::Builder::new_multi_thread()

@@ -6,12 +6,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use towline::config::{self, ClientAuth, Options, Trust};
+use towline::config::{self, ClientAuth, Identity, Options, Resumption, Trust};
 use towline::engine::{Close, TimeoutReason};
-use towline::identity::Pin;
+use towline::identity::{IdentityKind, Pin};
 use towline::{ConnectError, Connection, ConnectionError, Endpoint};
 
-use crate::certs::{self, CertArgs, pin_of};
+use crate::certs::{self, CertArgs};
+use crate::clients::ClientArgs;
 use crate::congestion::CongestionArgs;
 use crate::exit::{Exit, Failure};
 use crate::printer::Printer;
@@ -26,6 +27,10 @@ use crate::url::{Url, parse_pin};
 const IDLE_TIMEOUT: &str = "15s";
 /// How long an answer to the first packet may take.
 pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the first datagram of an answer may take: three of ours have left by then.
+const FIRST_WAIT: Duration = Duration::from_secs(4);
+/// After so long without an answer the port is looked at, and a second time after as long again.
+const LOOK_AFTER: Duration = Duration::from_millis(300);
 /// A second address is tried when the first has not answered for this long.
 const NEXT_ADDRESS_AFTER: Duration = Duration::from_millis(250);
 /// How long a closing notice may take to leave.
@@ -34,7 +39,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Flags of every command that connects.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ConnectArgs {
-    /// SHA-256 pin of the server's certificate or key, if the URL has none (repeatable)
+    /// Pin of the server's key or certificate, sha256/…, if the URL has none (repeatable)
     #[arg(long, value_name = "PIN")]
     pub(crate) pin: Vec<String>,
     /// Believe servers whose certificate chains to a CA in this PEM file
@@ -43,6 +48,8 @@ pub(crate) struct ConnectArgs {
     /// Believe any server. Whoever sits on the path can read and change everything
     #[arg(long, conflicts_with_all = ["pin", "cacert"])]
     pub(crate) insecure: bool,
+    #[command(flatten)]
+    pub(crate) certificate: CertArgs,
     /// Give up when nothing arrives for this long
     #[arg(long, value_name = "TIME", default_value = IDLE_TIMEOUT, value_parser = parse_positive_duration)]
     pub(crate) idle_timeout: Duration,
@@ -55,6 +62,8 @@ pub(crate) struct ConnectArgs {
 pub(crate) struct ListenArgs {
     #[command(flatten)]
     pub(crate) certificate: CertArgs,
+    #[command(flatten)]
+    pub(crate) clients: ClientArgs,
     /// Give a peer up when nothing arrives for this long
     #[arg(long, value_name = "TIME", default_value = IDLE_TIMEOUT, value_parser = parse_positive_duration)]
     pub(crate) idle_timeout: Duration,
@@ -111,29 +120,49 @@ impl ConnectArgs {
                 parse_pin(pin).map_err(|error| Failure::usage(format!("--pin {pin}: {error}")))?,
             );
         }
+        let raw_key = self.shows_raw_key(url);
         match &self.cacert {
             _ if self.insecure => {
                 printer.note(
                     "towline: WARNING: --insecure believes any server; whoever sits on the path can read and change everything",
                 );
-                Ok(Trust::InsecureAcceptAnyCertificate)
+                Ok(match raw_key {
+                    true => Trust::InsecureAcceptAnyRawKey,
+                    false => Trust::InsecureAcceptAnyCertificate,
+                })
             }
             Some(_) if !pins.is_empty() => Err(Failure::usage(
                 "the URL has a pin, and --cacert is given too",
             )
             .next("remove one of the two")),
+            Some(_) if raw_key => Err(Failure::usage(
+                "a raw key has no certificate that --cacert could speak for",
+            )
+            .next("give --pin instead, or remove --raw-key")),
             Some(file) => Trust::roots_from_pem(&certs::read(file)?)
                 .map_err(|error| Failure::new(Exit::Tls, format!("{}: {error}", file.display()))),
+            None if !pins.is_empty() && raw_key => Ok(Trust::RawKeys(
+                pins.iter()
+                    .filter_map(|pin| match pin {
+                        Pin::Key(pin) => Some(*pin),
+                        Pin::Certificate(_) => None,
+                    })
+                    .collect(),
+            )),
             None if !pins.is_empty() => Ok(Trust::Pinned(pins)),
+            None if raw_key => Err(no_pin("")),
             None => {
                 let roots = rustls_native_certs::load_native_certs().certs;
                 if roots.is_empty() {
-                    return Err(Failure::new(Exit::Tls, "nothing says which server to believe, and this system has no CA certificates")
-                        .next("paste the whole line the server printed, with its #sha256=…, or give --pin or --cacert"));
+                    return Err(no_pin(", and this system has no certificate authorities"));
                 }
                 Ok(Trust::SystemRoots(roots))
             }
         }
+    }
+
+    fn shows_raw_key(&self, url: &Url) -> bool {
+        self.certificate.raw_key || url.raw_key
     }
 
     /// Connects to the URL's server.
@@ -144,7 +173,9 @@ impl ConnectArgs {
         printer: Printer,
     ) -> Result<Client, Failure> {
         let trust = self.trust(url, printer)?;
-        let config = config::client(&trust, None, options)
+        let has_pin = !matches!(trust, Trust::SystemRoots(_));
+        let identity = self.certificate.showing(self.shows_raw_key(url))?;
+        let config = config::client(&trust, identity.as_ref(), options)
             .map_err(|error| Failure::usage(error.to_string()))?;
         let addresses = resolve(&url.host, url.port).await?;
         let mut attempts = JoinSet::new();
@@ -164,9 +195,12 @@ impl ConnectArgs {
                                         format!("no socket towards {address}: {error}"),
                                     )
                                 })?;
-                            let result = endpoint.connect(address, &host, &config).await;
-                            let connection =
-                                result.map_err(|error| connect_failure(&error, address))?;
+                            let result = tokio::select! {
+                                result = endpoint.connect(address, &host, &config) => result,
+                                failure = no_answer(&endpoint, address) => return Err(failure),
+                            };
+                            let connection = result
+                                .map_err(|error| connect_failure(&error, address, has_pin))?;
                             Ok(Client {
                                 endpoint,
                                 connection,
@@ -199,6 +233,59 @@ impl ConnectArgs {
     }
 }
 
+/// Ends when nothing has come from `address` and nothing will: its host says that nobody listens
+/// there, or the first wait is over. Never ends once something came.
+async fn no_answer(endpoint: &Endpoint, address: SocketAddr) -> Failure {
+    let is_heard = || endpoint.socket_stats().datagrams_received > 0;
+    let started = tokio::time::Instant::now();
+    let mut refusals = 0;
+    for _ in 0..2 {
+        tokio::time::sleep(LOOK_AFTER).await;
+        if is_heard() {
+            return std::future::pending().await;
+        }
+        refusals += u32::from(is_refused(address).await);
+    }
+    // Twice, for an answer may just be on its way, and a forged refusal has to hit two ports.
+    if refusals == 2 && !is_heard() {
+        return Failure::new(
+            Exit::Connect,
+            format!("no answer from {address}: nothing listens at that UDP port"),
+        )
+        .next("check that the server runs, and that address and port are right");
+    }
+    tokio::time::sleep_until(started + FIRST_WAIT).await;
+    if is_heard() {
+        return std::future::pending().await;
+    }
+    silent(address, FIRST_WAIT)
+}
+
+fn silent(address: SocketAddr, waited: Duration) -> Failure {
+    Failure::new(
+        Exit::Connect,
+        format!("no answer from {address} within {} s", waited.as_secs()),
+    )
+    .next("check that the server runs, that address and UDP port are right, and that no firewall is in the way")
+}
+
+/// Whether the host answers a datagram to `address` with "port unreachable" (ICMP).
+///
+/// A socket of its own, since only a connected one is told, and one byte, which no QUIC endpoint
+/// answers.
+async fn is_refused(address: SocketAddr) -> bool {
+    let probe = async {
+        let socket = tokio::net::UdpSocket::bind(any_address(address)).await?;
+        socket.connect(address).await?;
+        socket.send(&[0]).await?;
+        socket.recv(&mut [0; 1]).await
+    };
+    match tokio::time::timeout(LOOK_AFTER, probe).await {
+        Ok(Err(error)) => error.kind() == io::ErrorKind::ConnectionRefused,
+        _ => false,
+    }
+}
+
 /// The addresses of a host, IPv4 first.
 async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, Failure> {
     let mut addresses: Vec<_> = tokio::net::lookup_host((host, port))
@@ -228,8 +315,11 @@ fn any_address(towards: SocketAddr) -> SocketAddr {
 /// A listening endpoint, and what clients need to know of it.
 pub(crate) struct Listening {
     pub(crate) endpoint: Endpoint,
-    /// `#sha256=…` of the certificate.
-    pub(crate) pin: Pin,
+    /// Of the key, which outlives its certificates.
+    pin: Pin,
+    raw_key: bool,
+    /// Every client may come in.
+    is_open: bool,
 }
 
 impl ListenArgs {
@@ -238,8 +328,9 @@ impl ListenArgs {
         &self,
         address: SocketAddr,
         options: &Options,
+        printer: Printer,
     ) -> Result<Listening, Failure> {
-        self.listen_on_shards(address, options, 1)
+        self.listen_on_shards(address, options, 1, printer)
     }
 
     /// As `listen`, with that many shards.
@@ -248,20 +339,43 @@ impl ListenArgs {
         address: SocketAddr,
         options: &Options,
         shards: usize,
+        printer: Printer,
     ) -> Result<Listening, Failure> {
-        let identity = self.certificate.identity()?;
-        let config = config::server(&identity, &ClientAuth::None, options)
-            .map_err(|error| Failure::new(Exit::Tls, error.to_string()))?;
-        let endpoint = Endpoint::builder()
-            .server(config)
-            .shards(shards)
+        let certs::Serving { identity, renewal } = self.certificate.serving(printer)?;
+        let mut options = options.clone();
+        let clients = self.clients.rule(identity.kind())?;
+        if !matches!(clients, ClientAuth::None) {
+            // A client that is taken off the list must not come back on an old session.
+            options.resumption = Resumption::Disabled;
+        }
+        let config = match renewal {
+            Some(renewal) => config::renewing_server(&identity, renewal, &clients, &options),
+            None => config::server(&identity, &clients, &options),
+        };
+        let config = config.map_err(|error| Failure::new(Exit::Tls, error.to_string()))?;
+        let mut builder = Endpoint::builder().server(config).shards(shards);
+        if address.port() != 0 {
+            builder = builder.reset_key(reset_key(&identity, address));
+        }
+        let endpoint = builder
             .bind(address)
             .map_err(|error| bind_failure(address, &error))?;
         Ok(Listening {
             endpoint,
-            pin: Pin::Certificate(pin_of(&identity)),
+            pin: Pin::Key(identity.key_pin()),
+            raw_key: identity.kind() == IdentityKind::RawKey,
+            is_open: matches!(clients, ClientAuth::None),
         })
     }
+}
+
+/// The same after a restart at this address, so that connections of before end at once; another at
+/// every other address.
+fn reset_key(identity: &Identity, address: SocketAddr) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new_derive_key("towline 2026-11 stateless reset key");
+    hasher.update(identity.private_key_der().secret_der());
+    hasher.update(address.to_string().as_bytes());
+    *hasher.finalize().as_bytes()
 }
 
 /// Why an address cannot be listened on, for this and every other listening command.
@@ -293,14 +407,15 @@ impl Listening {
             port: address.port(),
             path: None,
             pins: vec![self.pin],
+            raw_key: self.raw_key,
         }
     }
 
     /// Warns when everybody may come in.
     pub(crate) fn warn_if_public(&self, printer: Printer, what: &str) {
-        if !self.endpoint.local_addr().ip().is_loopback() {
+        if self.is_open && !self.endpoint.local_addr().ip().is_loopback() {
             printer.note(format_args!(
-                "towline: note: anyone who can reach {} can {what}",
+                "towline: note: anyone who can reach {} can {what}; --client-pin, --known-clients or --client-ca says who may",
                 self.endpoint.local_addr()
             ));
         }
@@ -339,20 +454,28 @@ fn reachable_ip(unspecified: IpAddr) -> IpAddr {
         .map_or(loopback, |address| address.ip())
 }
 
-fn connect_failure(error: &ConnectError, address: SocketAddr) -> Failure {
+fn connect_failure(error: &ConnectError, address: SocketAddr, has_pin: bool) -> Failure {
     match error {
-        ConnectError::Failed(ConnectionError::TimedOut(_)) => Failure::new(
-            Exit::Connect,
-            format!(
-                "no answer from {address} within {} s",
-                HANDSHAKE_TIMEOUT.as_secs()
-            ),
-        )
-        .next("check that the server runs, and that address and UDP port are right"),
+        ConnectError::Failed(ConnectionError::TimedOut(_)) => silent(address, HANDSHAKE_TIMEOUT),
+        ConnectError::Failed(ConnectionError::Tls { what, .. })
+            if !has_pin && !is_about_protocol(what) =>
+        {
+            tracing::debug!("{what}");
+            no_pin(&format!(
+                ", and {address} is not believed without one: {}",
+                disbelief(what)
+            ))
+        }
         ConnectError::Failed(error) => connection_failure(error),
         ConnectError::Refused(error) => Failure::usage(error.to_string()),
         other => Failure::new(Exit::Connect, other.to_string()),
     }
+}
+
+fn no_pin(why: &str) -> Failure {
+    Failure::new(Exit::Tls, format!("this URL has no pin{why}")).next(
+        "paste the whole line that the server printed, with its #sha256/…; or give --pin, or --cacert with the authority of its certificate",
+    )
 }
 
 /// Our own reason without what rustls wraps around it.
@@ -362,16 +485,79 @@ fn plain(what: &str) -> &str {
         .unwrap_or(what)
 }
 
+/// What is wrong with a certificate, in words instead of rustls's types.
+fn disbelief(what: &str) -> &str {
+    // rustls says some in words and others by the names of its types.
+    const WORDS: [(&str, &str); 5] = [
+        ("notvalidforname", "its certificate is for another name"),
+        ("expired", "its certificate has ended; it needs a new one"),
+        (
+            "notvalidyet",
+            "its certificate is not valid yet; one of the two clocks is wrong",
+        ),
+        ("unknownissuer", UNKNOWN_ISSUER),
+        ("unsupportedsignaturealgorithm", UNKNOWN_ISSUER),
+    ];
+    let said = what.to_lowercase().replace(' ', "");
+    let known = WORDS.iter().find(|(name, _)| said.contains(name));
+    known.map_or_else(|| plain(what), |(_, words)| *words)
+}
+
+const UNKNOWN_ISSUER: &str = "no authority that we trust has signed its certificate";
+
+fn is_about_protocol(what: &str) -> bool {
+    what.contains("ApplicationProtocol")
+}
+
+/// Why the other side ended a handshake, from its alert (RFC 8446 §6.2).
+fn refused_by_alert(alert: u8, message: &str) -> Failure {
+    const GIVE_PIN: &str = "`towline cert pin` prints our pin: its owner can let us in with --client-pin, or with a line in the file of --known-clients";
+    match alert {
+        120 => Failure::new(
+            Exit::Tls,
+            "the server speaks none of our protocols (ALPN `towline/1`): another program listens at this port, or another version",
+        )
+        .next("check address and port"),
+        116 => Failure::new(
+            Exit::Tls,
+            "the server lets in clients that it knows, and we have no key to show",
+        )
+        .next(GIVE_PIN),
+        // What a server of raw keys answers to a client without one (RFC 7250 §4.2).
+        40 => Failure::new(
+            Exit::Tls,
+            "no common ground for a handshake: the server may let in only clients that it knows, and we have no key to show",
+        )
+        .next(GIVE_PIN),
+        42 | 43 | 46 | 48 | 49 => {
+            Failure::new(Exit::Tls, "the server does not let us in: it does not know our key")
+                .next(GIVE_PIN)
+        }
+        44 | 45 => Failure::new(
+            Exit::Tls,
+            "the server does not let us in: our certificate has ended or was revoked",
+        ),
+        _ => Failure::new(
+            Exit::Tls,
+            format!("TLS refused by the other side: {message}"),
+        ),
+    }
+}
+
 /// How the end of a connection ends a command.
 pub(crate) fn connection_failure(error: &ConnectionError) -> Failure {
     let message = error.to_string();
     match error {
+        ConnectionError::Tls { what, .. } if is_about_protocol(what) => {
+            refused_by_alert(120, &message)
+        }
         ConnectionError::Tls { what, .. } => {
+            tracing::debug!("{what}");
             let failure = Failure::new(
                 Exit::Tls,
-                format!("the server was not believed: {}", plain(what)),
+                format!("the server was not believed: {}", disbelief(what)),
             );
-            failure.next("compare the pin with the line the server printed when it started; paste that line again if its certificate was renewed")
+            failure.next("compare the pin with the line the server printed when it started; paste that line again if its key was replaced")
         }
         ConnectionError::PeerMisbehaved { .. } => Failure::new(Exit::Protocol, message),
         ConnectionError::TimedOut(TimeoutReason::Handshake) => Failure::new(Exit::Connect, message),
@@ -383,10 +569,7 @@ pub(crate) fn connection_failure(error: &ConnectionError) -> Failure {
         ConnectionError::ClosedByPeer(Close::Transport { code, .. })
             if code.is_crypto().is_some() =>
         {
-            Failure::new(
-                Exit::Tls,
-                format!("TLS refused by the other side: {message}"),
-            )
+            refused_by_alert(code.is_crypto().unwrap_or_default(), &message)
         }
         ConnectionError::ClosedByPeer(Close::Transport { code, .. })
             if *code == towline::TransportErrorCode::CONNECTION_REFUSED =>

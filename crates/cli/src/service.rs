@@ -27,6 +27,7 @@ use crate::transfer::report::{Ended, SessionError};
 use crate::transfer::send::{SendPlan, send};
 use crate::transfer::store::Store;
 use crate::transfer::walk::Root;
+use crate::units::date;
 
 /// Time for closing notices to leave when a command ends.
 const GOODBYE: Duration = Duration::from_secs(1);
@@ -239,6 +240,7 @@ impl Service {
         progress: &Progress,
     ) {
         let summary = Summary::new(role, connection, ended, progress);
+        self.printer.line(date(towline::config::unix_now()));
         summary.print(self.printer);
         // A peer that broke the rules gets no second try on this connection.
         if let Some(SessionError::Protocol(what)) = &ended.error {

@@ -6,6 +6,9 @@
 use std::fmt;
 use std::time::Duration;
 
+use towline::config::UnixTime;
+use towline::identity::Day;
+
 /// Reads a size in bytes, such as `10M`, `4MiB` or `1500`.
 pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     let bytes = parse_scaled(text, "B")
@@ -141,6 +144,13 @@ pub(crate) fn counted(count: u64, noun: &str) -> String {
     } else {
         format!("{count} {noun}s")
     }
+}
+
+/// A time for people: day and minute, in UTC.
+pub(crate) fn date(time: UnixTime) -> String {
+    let minute = time.as_secs() / 60;
+    let (hour, minute) = (minute / 60 % 24, minute % 60);
+    format!("{} {hour:02}:{minute:02} UTC", Day::of(time))
 }
 
 /// Bytes per second, or zero for no time at all.

@@ -1,20 +1,22 @@
-//! `towline://HOST[:PORT][/PATH][#sha256=PIN]`: everything a client needs in one pasted line.
+//! `towline://HOST[:PORT][/PATH][#sha256/PIN]`: everything a client needs in one pasted line.
 //!
-//! The pin is the SHA-256 of the server's certificate, or of its public key, in hexadecimal
-//! or base64; it stands in the fragment, so it is never part of what is requested. The path
-//! names a file or folder at the server, percent-encoded.
+//! The pin is the SHA-256 of the server's public key, or of its certificate, spelt as everywhere
+//! (`docs/pins.md`); it stands in the fragment, so it is never part of what is requested. `raw-key`
+//! beside it says that the server shows no certificate. The path names a file or folder at the
+//! server, percent-encoded.
 
 use std::fmt;
 use std::str::FromStr;
 
-use towline_identity::Pin;
+use towline_identity::{KeyPin, Pin, PinError};
 
 use crate::transfer::path::RelativePath;
 
 /// The port where none is given.
 pub(crate) const DEFAULT_PORT: u16 = 4433;
 const SCHEME: &str = "towline://";
-const PIN_KEY: &str = "sha256=";
+const PIN_PREFIX: &str = "sha256/";
+const RAW_KEY: &str = "raw-key";
 
 /// A parsed URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +28,8 @@ pub(crate) struct Url {
     pub(crate) path: Option<RelativePath>,
     /// Both readings of each pin: certificate and key.
     pub(crate) pins: Vec<Pin>,
+    /// The server shows a raw public key.
+    pub(crate) raw_key: bool,
 }
 
 impl FromStr for Url {
@@ -33,7 +37,7 @@ impl FromStr for Url {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let rest = text.strip_prefix(SCHEME).ok_or_else(|| {
-            format!("`{text}` is not a URL; write {SCHEME}HOST:PORT/PATH#sha256=PIN")
+            format!("`{text}` is not a URL; write {SCHEME}HOST:PORT/PATH#sha256/PIN")
         })?;
         let (rest, fragment) = rest.split_once('#').unwrap_or((rest, ""));
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
@@ -50,29 +54,37 @@ impl FromStr for Url {
                     .map_err(|bad| format!("the URL's path is not acceptable: {}", bad.0))?,
             ),
         };
-        let mut pins = Vec::new();
+        let (mut pins, mut raw_key) = (Vec::new(), false);
         for item in fragment.split('&').filter(|item| !item.is_empty()) {
-            let hash = item.strip_prefix(PIN_KEY).ok_or_else(|| {
-                format!("`#{item}` is not understood; a pin is written `#{PIN_KEY}` and the hash")
-            })?;
-            pins.extend(parse_pin(hash)?);
+            if item == RAW_KEY {
+                raw_key = true;
+                continue;
+            }
+            if !item.starts_with(PIN_PREFIX) {
+                return Err(format!(
+                    "`#{item}` is not understood; a pin is written `#{PIN_PREFIX}` and the hash"
+                ));
+            }
+            pins.extend(parse_pin(item)?);
         }
         Ok(Self {
             host: host.to_owned(),
             port,
             path,
             pins,
+            raw_key,
         })
     }
 }
 
-/// A pin without or with the prefix `sha256/`.
+/// A pin, `sha256/…`, read as one of a certificate and as one of a key.
 pub(crate) fn parse_pin(text: &str) -> Result<[Pin; 2], String> {
-    let text = text
-        .strip_prefix("sha256/")
-        .or_else(|| text.strip_prefix(PIN_KEY))
-        .unwrap_or(text);
-    Pin::either(&format!("sha256/{text}")).map_err(|error| error.to_string())
+    Pin::either(text).map_err(|error| error.to_string())
+}
+
+/// The same for a place where only a key can be meant.
+pub(crate) fn parse_key_pin(text: &str) -> Result<KeyPin, String> {
+    text.parse().map_err(|error: PinError| error.to_string())
 }
 
 fn split_port(authority: &str) -> Result<(&str, u16), String> {
@@ -147,13 +159,14 @@ impl fmt::Display for Url {
                 write!(f, "%{byte:02X}")?;
             }
         }
-        for (index, pin) in self.pins.iter().enumerate() {
-            // The two readings of one hash print as one.
-            if let Pin::Certificate(pin) = pin {
-                let text = pin.to_string();
-                let hash = text.strip_prefix("sha256/").unwrap_or(&text);
-                write!(f, "{}{PIN_KEY}{hash}", if index == 0 { '#' } else { '&' })?;
-            }
+        // The two readings of one hash print as one.
+        let pins = self.pins.iter().filter_map(|pin| match pin {
+            Pin::Key(pin) => Some(pin.to_string()),
+            Pin::Certificate(_) => None,
+        });
+        let raw = self.raw_key.then(|| RAW_KEY.to_owned());
+        for (index, item) in pins.chain(raw).enumerate() {
+            write!(f, "{}{item}", if index == 0 { '#' } else { '&' })?;
         }
         Ok(())
     }

@@ -14,7 +14,7 @@ const PIN: &str = "ababababababababababababababababababababababababababababababa
 #[test]
 fn wrong_usage_ends_with_code_2_and_an_explanation() {
     let scratch = Scratch::new();
-    let url = format!("towline://127.0.0.1:1/#sha256={PIN}");
+    let url = format!("towline://127.0.0.1:1/#sha256/{PIN}");
     let url = url.as_str();
     for (args, word) in [
         (&[][..], "Usage"),
@@ -343,35 +343,47 @@ fn a_server_without_a_service_says_so() {
 }
 
 #[test]
-fn the_development_certificate_is_kept_and_renewed_on_demand() {
+fn our_key_stays_and_its_certificate_is_renewed_on_demand() {
     let scratch = Scratch::new();
     let dev = |extra: &[&str]| {
         scratch
             .run(["cert", "dev", "--json"].iter().chain(extra))
             .expect(0, &[])
-            .record("towline.cert.dev/1")
+            .record("towline.cert.dev/2")
     };
     let first = dev(&[]);
-    assert_eq!(first["new"], true);
+    assert_eq!(
+        (&first["new"], &first["new_key"]),
+        (&true.into(), &true.into())
+    );
     let second = dev(&[]);
     assert_eq!(
-        (&second["new"], &second["pin"]),
-        (&false.into(), &first["pin"])
+        (&second["new"], &second["new_key"], &second["pin"]),
+        (&false.into(), &false.into(), &first["pin"])
     );
+    assert_eq!(second["certificate_pin"], first["certificate_pin"]);
     let pin = scratch.run(["cert", "pin"]).expect(0, &[]);
     assert_eq!(Some(pin.stdout.trim()), first["pin"].as_str());
     let file = first["certificate_file"].as_str().unwrap();
     let shown = scratch
         .run(["cert", "show", file, "--json"])
         .expect(0, &[])
-        .record("towline.cert/1");
+        .record("towline.cert/2");
     assert_eq!(
-        (&shown["pin"], &shown["key_pin"]),
-        (&first["pin"], &first["key_pin"])
+        (&shown["pin"], &shown["certificate_pin"], &shown["expires"]),
+        (&first["pin"], &first["certificate_pin"], &first["expires"])
     );
+    let people = scratch.run(["cert", "show"]).expect(0, &["UTC"]);
+    assert!(!people.stdout.contains(&first["expires"].to_string()));
     let third = dev(&["--renew", "--name", "boat.example"]);
-    assert_eq!(third["new"], true);
-    assert_ne!(third["pin"], first["pin"]);
+    assert_eq!(
+        (&third["new"], &third["pin"]),
+        (&true.into(), &first["pin"])
+    );
+    assert_ne!(third["certificate_pin"], first["certificate_pin"]);
+    assert_eq!(third["names"][0], "boat.example");
+    let fourth = dev(&["--new-key"]);
+    assert_ne!(fourth["pin"], first["pin"]);
     use std::os::unix::fs::PermissionsExt;
     let mode = std::fs::metadata(first["key_file"].as_str().unwrap())
         .unwrap()
@@ -388,11 +400,11 @@ fn a_ca_file_is_enough_where_there_is_no_pin() {
     let scratch = Scratch::new();
     let server = scratch.listen(["serve", "--listen", "127.0.0.1:0"]);
     let url = server.url.split_once('#').unwrap().0;
-    let ca = scratch.path("home/dev-cert.pem");
+    let ca = scratch.path("home/cert.pem");
     scratch
         .run(["echo", url, "-c", "1", "--cacert", ca.to_str().unwrap()])
         .expect(0, &[]);
-    let key = scratch.path("home/dev-key.pem");
+    let key = scratch.path("home/key.pem");
     let own = scratch.listen([
         "serve",
         "--listen",

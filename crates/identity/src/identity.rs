@@ -104,8 +104,7 @@ impl Identity {
 
     /// First and last second of the leaf; `None` for a raw key.
     pub fn validity(&self) -> Option<(UnixTime, UnixTime)> {
-        let leaf = x509::parse(self.certificate_chain().first()?)?;
-        Some((leaf.not_before, leaf.not_after))
+        x509::validity(self.certificate_chain().first()?)
     }
 
     /// SubjectPublicKeyInfo of our key, DER: what a raw key peer sees.

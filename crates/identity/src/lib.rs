@@ -47,3 +47,4 @@ pub use provider::{
 pub use renewal::{RENEW_BEFORE, Renewal};
 pub use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 pub use trust::{ClientAuth, KeyList, Trust};
+pub use x509::validity;

@@ -68,6 +68,12 @@ pub(crate) fn parse(der: &[u8]) -> Option<Certificate<'_>> {
     })
 }
 
+/// First and last second of a certificate; `None` when it is not one.
+pub fn validity(certificate: &CertificateDer<'_>) -> Option<(UnixTime, UnixTime)> {
+    let certificate = parse(certificate)?;
+    Some((certificate.not_before, certificate.not_after))
+}
+
 /// True for a SubjectPublicKeyInfo (RFC 5280 §4.1.2.7), which is what a raw public key is: an
 /// algorithm and a bit string, where a certificate has three elements.
 pub(crate) fn is_spki(der: &[u8]) -> bool {

@@ -12,7 +12,7 @@ use towline_identity as identity;
 
 pub use towline_identity::{
     Cipher, CipherPreference, ClientAuth, ConfigError, Identity, KeyExchange,
-    KeyExchangePreference, Resumption, Trust, UnixTime,
+    KeyExchangePreference, KeyList, Renewal, Resumption, Trust, UnixTime,
 };
 pub use towline_quic::{
     BandwidthShare, ClientConfig, InvalidTransport, MAX_INITIAL_RTT, MIN_INITIAL_RTT, RetryPolicy,
@@ -130,6 +130,23 @@ pub fn server(
     options: &Options,
 ) -> Result<ServerConfig, ConfigError> {
     let tls = identity::server_config(identity, client_auth, &options.tls())?;
+    let mut config = ServerConfig::new(Arc::new(tls));
+    config.transport = Arc::new(options.transport.clone());
+    Ok(config)
+}
+
+/// As [`server`], with a self-signed certificate that is made anew, under the same key, before it
+/// ends.
+///
+/// # Errors
+/// When identity, client authentication and options do not fit together.
+pub fn renewing_server(
+    identity: &Identity,
+    renewal: Renewal,
+    client_auth: &ClientAuth,
+    options: &Options,
+) -> Result<ServerConfig, ConfigError> {
+    let tls = identity::renewing_server_config(identity, renewal, client_auth, &options.tls())?;
     let mut config = ServerConfig::new(Arc::new(tls));
     config.transport = Arc::new(options.transport.clone());
     Ok(config)

@@ -40,6 +40,17 @@ pub(crate) enum Command {
 }
 
 impl Command {
+    /// Whether it waits for others, and its log is read later.
+    pub(crate) fn is_a_server(&self) -> bool {
+        match self {
+            Self::Serve(_) | Self::Relay(_) | Self::Stcpd(_) => true,
+            Self::Recv(args) => args.listens(),
+            Self::Perf(args) => args.listens(),
+            Self::Stcp(args) => args.listens(),
+            Self::Send(_) | Self::Echo(_) | Self::Sim(_) | Self::Cert(_) => false,
+        }
+    }
+
     /// What comes before the first thread.
     pub(crate) fn prepare(&self) {
         #[cfg(target_os = "linux")]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde_json::json;
 use tokio::sync::mpsc;
 
+use crate::clients::ClientArgs;
 use crate::commands::send::close;
 use crate::commands::serve::ReceivingArgs;
 use crate::display::Display;
@@ -29,7 +30,7 @@ const SESSION: u64 = 1;
 /// Flags of `recv`.
 #[derive(clap::Args)]
 pub(crate) struct RecvArgs {
-    /// What to fetch: towline://HOST:PORT/FILE-OR-FOLDER#sha256=PIN
+    /// What to fetch: towline://HOST:PORT/FILE-OR-FOLDER#sha256/PIN
     #[arg(value_name = "URL", conflicts_with = "listen")]
     url: Option<Url>,
     /// Wait for senders on this address instead; port 0 picks a free one
@@ -44,12 +45,17 @@ pub(crate) struct RecvArgs {
     #[command(flatten)]
     receiving: ReceivingArgs,
     #[command(flatten)]
-    certificate: crate::certs::CertArgs,
+    clients: ClientArgs,
     #[command(flatten)]
     network: ConnectArgs,
 }
 
 impl RecvArgs {
+    /// Whether it waits for senders.
+    pub(crate) fn listens(&self) -> bool {
+        self.listen.is_some()
+    }
+
     /// Fetches, or listens.
     pub(crate) async fn run(self, printer: Printer) -> Result<Exit, Failure> {
         match (&self.url, self.listen) {
@@ -128,11 +134,12 @@ impl RecvArgs {
         let mut service = Service::new(printer, interrupt, received);
         let options = receiving_options(self.network.idle_timeout, &self.network.congestion);
         let network = ListenArgs {
-            certificate: self.certificate.clone(),
+            certificate: self.network.certificate.clone(),
+            clients: self.clients.clone(),
             idle_timeout: self.network.idle_timeout,
             congestion: self.network.congestion.clone(),
         };
-        let listening = network.listen(address, &options)?;
+        let listening = network.listen(address, &options, printer)?;
         // Only now: a port in use must not leave a new folder behind.
         service.store = Some(self.receiving.store(&self.out)?);
         listening.warn_if_public(printer, "put files here");

@@ -86,7 +86,7 @@ impl ServeArgs {
             Some(_) => receiving_options(self.network.idle_timeout, &self.network.congestion),
             None => options(self.network.idle_timeout, &self.network.congestion),
         };
-        let listening = self.network.listen(self.listen, &options)?;
+        let listening = self.network.listen(self.listen, &options, printer)?;
         let endpoint = listening.endpoint.clone();
         service.perf = Some(PerfHost::new(
             endpoint.clone(),

@@ -19,6 +19,61 @@ fn our_own_reason_is_shown_without_the_wrapping_of_the_library() {
 }
 
 #[test]
+fn a_url_without_a_pin_is_told_apart_from_a_wrong_one() {
+    let address = "192.0.2.1:4433".parse().unwrap();
+    let error = |what: &str| {
+        ConnectError::Failed(ConnectionError::Tls {
+            code: towline::TransportErrorCode::crypto(42),
+            what: what.into(),
+        })
+    };
+    let self_signed = error(
+        "invalid peer certificate: UnsupportedSignatureAlgorithmForPublicKeyContext { signature_algorithm_id: [6, 8] }",
+    );
+    let failure = connect_failure(&self_signed, address, false);
+    assert_eq!(failure.exit, Exit::Tls);
+    let text = failure.to_string();
+    assert!(text.contains("this URL has no pin") && text.contains("paste the whole line"));
+    assert!(!text.contains("Context"), "{text}");
+    let text = connect_failure(&self_signed, address, true).to_string();
+    assert!(
+        !text.contains("no pin") && !text.contains("Context"),
+        "{text}"
+    );
+    let expired = error(
+        "invalid peer certificate: ExpiredContext { time: UnixTime(5), not_after: UnixTime(4) }",
+    );
+    let spelt = error("invalid peer certificate: certificate expired: verification time 5");
+    for (expired, has_pin) in [(&expired, false), (&expired, true), (&spelt, true)] {
+        let text = connect_failure(expired, address, has_pin).to_string();
+        assert!(text.contains("has ended"), "{text}");
+    }
+}
+
+#[test]
+fn alerts_are_told_in_words() {
+    let text = |alert: u8| {
+        let close = Close::Transport {
+            code: towline::TransportErrorCode::crypto(alert),
+            frame: None,
+            reason: String::new(),
+        };
+        let failure = connection_failure(&ConnectionError::ClosedByPeer(close));
+        assert_eq!(failure.exit, Exit::Tls);
+        failure.to_string()
+    };
+    assert!(text(120).contains("ALPN `towline/1`"));
+    assert!(text(116).contains("no key to show"));
+    for alert in [42, 46, 48] {
+        assert!(text(alert).contains("does not know our key"));
+    }
+    for alert in [42, 46, 48, 116] {
+        assert!(text(alert).contains("towline cert pin"));
+    }
+    assert!(text(80).contains("alert 80"));
+}
+
+#[test]
 fn errors_end_with_their_documented_codes() {
     let application = |reason: Reason| {
         ConnectionError::ClosedByPeer(Close::Application {

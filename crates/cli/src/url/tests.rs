@@ -11,7 +11,7 @@ fn path(url: &str) -> Option<String> {
 
 #[test]
 fn a_whole_url_survives_printing() {
-    let text = format!("towline://boat.example:5000/a%20b/c.txt#sha256={HASH}");
+    let text = format!("towline://boat.example:5000/a%20b/c.txt#sha256/{HASH}");
     let url: Url = text.parse().unwrap();
     assert_eq!((url.host.as_str(), url.port), ("boat.example", 5000));
     assert_eq!(
@@ -21,6 +21,15 @@ fn a_whole_url_survives_printing() {
     assert_eq!(url.pins.len(), 2);
     assert_eq!(url.to_string(), text);
     assert_eq!(url.to_string().parse(), Ok(url));
+}
+
+#[test]
+fn several_pins_and_a_raw_key_are_said_in_the_fragment() {
+    let other = HASH.replace('0', "f");
+    let text = format!("towline://h:1/#sha256/{HASH}&sha256/{other}&raw-key");
+    let url: Url = text.parse().unwrap();
+    assert_eq!((url.pins.len(), url.raw_key), (4, true));
+    assert_eq!(url.to_string(), text);
 }
 
 #[test]
@@ -45,12 +54,15 @@ fn a_trailing_slash_is_no_name() {
 
 #[test]
 fn base64_pins_with_their_slashes_are_understood() {
-    let url: Url = "towline://h/#sha256=ABEiM0RVZneImaq7zN3u/wARIjNEVWZ3iJmqu8zd7v8="
+    let url: Url = "towline://h/#sha256/ABEiM0RVZneImaq7zN3u/wARIjNEVWZ3iJmqu8zd7v8="
         .parse()
         .unwrap();
-    let same: Url = format!("towline://h/#sha256={HASH}").parse().unwrap();
+    let same: Url = format!("towline://h/#sha256/{HASH}").parse().unwrap();
     assert_eq!(url.pins, same.pins);
-    assert_eq!(parse_pin(&format!("sha256/{HASH}")), parse_pin(HASH));
+    assert!(
+        parse_pin(HASH).unwrap_err().contains("sha256/"),
+        "one spelling"
+    );
 }
 
 #[test]
@@ -70,7 +82,7 @@ fn what_is_not_a_url_is_explained() {
         ("towline://h/%zz", "hexadecimal"),
         ("towline://h/%00", "NUL"),
         ("towline://h/#pin=1", "not understood"),
-        ("towline://h/#sha256=12", "sha256"),
+        ("towline://h/#sha256/12", "sha256"),
     ] {
         let error = text.parse::<Url>().unwrap_err();
         assert!(error.contains(word), "{text}: {error}");

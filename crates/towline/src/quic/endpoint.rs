@@ -340,6 +340,7 @@ impl Drop for Waiting<'_> {
 pub struct EndpointBuilder {
     server: Option<ServerConfig>,
     engine: Option<EndpointConfig>,
+    reset_key: Option<[u8; 32]>,
     socket: SocketOptions,
     shards: usize,
     memory_limit: Option<u64>,
@@ -350,6 +351,7 @@ impl Default for EndpointBuilder {
         Self {
             server: None,
             engine: None,
+            reset_key: None,
             socket: SocketOptions::default(),
             shards: 1,
             memory_limit: None,
@@ -369,6 +371,15 @@ impl EndpointBuilder {
     /// With several [`shards`](Self::shards), its generator of connection IDs is ignored.
     pub fn engine(mut self, config: EndpointConfig) -> Self {
         self.engine = Some(config);
+        self
+    }
+
+    /// The key of stateless resets (RFC 9000 §10.3), instead of a fresh one: after a restart at the
+    /// same address the server ends connections that it has forgotten at their next packet, and not
+    /// after an idle timeout. It must be secret, and no other server's: whoever sees a connection
+    /// could have it reset by a server with the same key.
+    pub fn reset_key(mut self, key: [u8; 32]) -> Self {
+        self.reset_key = Some(key);
         self
     }
 
@@ -439,6 +450,9 @@ impl EndpointBuilder {
                 machine_memory().map(|bytes| bytes / 2),
             ),
         };
+        if let Some(key) = self.reset_key {
+            engine.reset_key = key;
+        }
         if let Some(limit) = self.memory_limit.or(half) {
             engine.memory_limit = limit;
         }

@@ -97,6 +97,11 @@ struct ServerArgs {
 }
 
 impl PerfArgs {
+    /// Whether it waits for clients.
+    pub(crate) fn listens(&self) -> bool {
+        matches!(self.command, PerfCommand::Server(_))
+    }
+
     /// Runs the subcommand.
     pub(crate) async fn run(self, printer: Printer) -> Result<Exit, Failure> {
         match self.command {
@@ -113,9 +118,12 @@ impl ServerArgs {
         let mut service = Service::new(printer, interrupt, received);
         let mut options = options(self.network.idle_timeout, &self.network.congestion);
         self.tune.apply(&mut options);
-        let listening =
-            self.network
-                .listen_on_shards(self.listen, &options, usize::from(self.shards))?;
+        let listening = self.network.listen_on_shards(
+            self.listen,
+            &options,
+            usize::from(self.shards),
+            printer,
+        )?;
         let endpoint = listening.endpoint.clone();
         service.perf = Some(PerfHost::new(
             endpoint.clone(),

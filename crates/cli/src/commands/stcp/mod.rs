@@ -50,6 +50,14 @@ enum StcpCommand {
 }
 
 impl StcpArgs {
+    /// Whether it waits for others.
+    pub(crate) fn listens(&self) -> bool {
+        matches!(
+            self.command,
+            StcpCommand::Run(_) | StcpCommand::Proxy(_) | StcpCommand::EchoServer(_)
+        )
+    }
+
     /// Runs the subcommand.
     pub(crate) async fn run(self, printer: Printer) -> Result<Exit, Failure> {
         match self.command {
