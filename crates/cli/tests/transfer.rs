@@ -349,6 +349,8 @@ fn a_killed_receiver_ends_the_sender_with_code_6_and_is_resumed() {
         "--json",
         "--idle-timeout",
         "3s",
+        "--retry",
+        "0s",
     ];
     let sender = Running::start(scratch.towline(send.iter().chain(&["--limit", "30M"])));
     wait_until("some data", || part_bytes(&out) > 8 << 20);
@@ -378,6 +380,82 @@ fn a_killed_receiver_ends_the_sender_with_code_6_and_is_resumed() {
     let moved = number(&first, "bytes_moved") + number(&second, "bytes_moved");
     assert!(moved <= FILE as u64 + MAX_SENT_TWICE, "{moved} bytes moved");
     assert_eq!(fs::read(out.join("big")).unwrap(), fs::read(&file).unwrap());
+}
+
+#[test]
+fn a_sender_goes_on_by_itself_when_a_killed_receiver_is_back() {
+    let scratch = Scratch::new();
+    let small = scratch.write("from/a-small", 1000);
+    let file = scratch.write("from/big", FILE);
+    let out = scratch.path("out");
+    let listen = |address: &str| {
+        let listen = ["recv", "--listen", address, "--once", "--out"];
+        scratch.listen(listen.iter().chain(&[out.to_str().unwrap()]))
+    };
+    let receiver = listen("127.0.0.1:0");
+    let (address, url) = (receiver.address.clone(), receiver.url.clone());
+    receiver.kill();
+    let receiver = listen(&address);
+    // Longer than any program of these tests may run: it is the receiver that ends the connection.
+    let sender = Running::start(scratch.towline([
+        "send",
+        scratch.path("from").to_str().unwrap(),
+        &url,
+        "--json",
+        "--idle-timeout",
+        "300s",
+        "--limit",
+        "30M",
+    ]));
+    wait_until("some data", || part_bytes(&out) > 8 << 20);
+    receiver.kill();
+    let receiver = listen(&address);
+    let sent = sender.wait().expect(0, &["connecting again"]);
+    let record = sent.record("towline.send/1");
+    assert_eq!(number(&record, "resumed"), 1);
+    assert_eq!(
+        (number(&record, "files"), number(&record, "skipped")),
+        (2, 0)
+    );
+    let moved = number(&record, "bytes_moved");
+    assert!(
+        moved <= FILE as u64 + 1000 + MAX_SENT_TWICE,
+        "{moved} bytes moved"
+    );
+    receiver.wait().expect(0, &[]);
+    for (from, name) in [(&small, "a-small"), (&file, "big")] {
+        let there = out.join("from").join(name);
+        assert_eq!(fs::read(there).unwrap(), fs::read(from).unwrap());
+    }
+}
+
+#[test]
+fn a_receiver_that_does_not_come_back_is_given_up() {
+    let scratch = Scratch::new();
+    let file = scratch.write("big", FILE);
+    let out = scratch.path("out");
+    let server = scratch.listen([
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--accept",
+        out.to_str().unwrap(),
+    ]);
+    let send = [
+        "send",
+        file.to_str().unwrap(),
+        &server.url,
+        "--limit",
+        "20M",
+    ];
+    let times = ["--idle-timeout", "1s", "--retry", "1s"];
+    let sender = Running::start(scratch.towline(send.iter().chain(&times)));
+    wait_until("some data", || part_bytes(&out) > 5 << 20);
+    server.kill();
+    sender.wait().expect(
+        6,
+        &["connecting again", "run the same command again to resume"],
+    );
 }
 
 #[test]
@@ -470,15 +548,17 @@ fn a_transfer_over_a_bad_network_arrives_whole() {
 fn a_wrong_pin_ends_with_code_4_and_says_what_was_presented() {
     let scratch = Scratch::new();
     let server = scratch.listen(["serve", "--listen", "127.0.0.1:0"]);
-    let pin = server.url.rsplit_once("sha256=").unwrap().1;
-    let wrong = server.url.replace(pin, &"ab".repeat(32));
+    let pin = server.url.rsplit_once('#').unwrap().1;
+    let wrong = server
+        .url
+        .replace(pin, &format!("sha256/{}", "ab".repeat(32)));
     scratch
         .run(["echo", &wrong, "-c", "1"])
         .expect(4, &[pin, "next:"]);
     let no_pin = server.url.split_once('#').unwrap().0;
     scratch
         .run(["echo", no_pin, "-c", "1"])
-        .expect(4, &["next:"]);
+        .expect(4, &["this URL has no pin", "paste the whole line"]);
     scratch
         .run(["echo", no_pin, "-c", "1", "--pin", pin])
         .expect(0, &[]);
@@ -512,10 +592,11 @@ fn a_port_in_use_is_named_with_the_way_out() {
 #[test]
 fn nobody_at_the_address_ends_with_code_3() {
     let scratch = Scratch::new();
-    let url = format!("towline://127.0.0.1:1/#sha256={}", "ab".repeat(32));
-    scratch
+    let url = format!("towline://127.0.0.1:1/#sha256/{}", "ab".repeat(32));
+    let refused = scratch
         .run(["echo", &url, "-c", "1"])
-        .expect(3, &["no answer", "next:"]);
+        .expect(3, &["no answer", "nothing listens", "next:"]);
+    assert!(refused.took < Duration::from_secs(3), "{:?}", refused.took);
     scratch
         .run([
             "echo",
@@ -712,11 +793,9 @@ fn a_full_disk_is_told_at_both_ends() {
         small.to_str().unwrap(),
     ]);
     let at_once = scratch.run(["send", huge.to_str().unwrap(), &receiver.url]);
-    let midway = scratch.run([
-        "send",
-        scratch.path("from").to_str().unwrap(),
-        &receiver.url,
-    ]);
+    let mut send = scratch.towline(["send", "from", &receiver.url]);
+    send.current_dir(scratch.path(""));
+    let midway = Running::start(send).wait();
     receiver.kill();
     let unmounted = Command::new("umount")
         .arg("-l")
@@ -725,7 +804,10 @@ fn a_full_disk_is_told_at_both_ends() {
         .unwrap();
     assert!(unmounted.success());
     at_once.expect(7, &["bytes are free", "run the same command again"]);
-    midway.expect(7, &["No space left", "free some space"]);
+    let midway = midway.expect(7, &["No space left", "free some space"]);
+    let told = [midway.stdout, midway.stderr].concat();
+    let place = scratch.path("");
+    assert!(!told.contains(place.to_str().unwrap()), "{told}");
 }
 
 #[test]
@@ -758,7 +840,7 @@ fn a_server_takes_thirty_two_transfers_at_once_and_refuses_the_next() {
 #[test]
 fn a_path_that_is_missing_is_told_before_anything_is_sent() {
     let scratch = Scratch::new();
-    let url = format!("towline://127.0.0.1:1/#sha256={}", "ab".repeat(32));
+    let url = format!("towline://127.0.0.1:1/#sha256/{}", "ab".repeat(32));
     let ended = scratch
         .run(["send", "/nowhere/at/all", &url])
         .expect(1, &["/nowhere/at/all", "next:"]);

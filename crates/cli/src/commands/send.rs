@@ -6,10 +6,13 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+use towline::SendStream;
+
 use crate::display::Display;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
-use crate::net::{ConnectArgs, options};
+use crate::net::{Client, ConnectArgs, options};
 use crate::printer::Printer;
 use crate::streams::{QuicLanes, open_session};
 use crate::summary::{Role, Summary, conclude};
@@ -17,15 +20,19 @@ use crate::transfer::caps::MAX_LANES;
 use crate::transfer::message::{Reason, stream_kind};
 use crate::transfer::path::RelativePath;
 use crate::transfer::progress::Progress;
-use crate::transfer::report::SessionError;
-use crate::transfer::send::{SendPlan, send};
+use crate::transfer::report::{Ended, Report, SessionError};
+use crate::transfer::send::{SendEnded, SendPlan, send};
 use crate::transfer::walk::Root;
+use crate::units::parse_duration;
 use crate::url::Url;
 
 /// The only transfer of its connection.
 const SESSION: u64 = 1;
 /// How long the end of the control stream may take to be acknowledged.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+/// Between two tries to connect again: at first, and at most.
+const RETRY_FIRST: Duration = Duration::from_millis(100);
+const RETRY_MOST: Duration = Duration::from_secs(2);
 
 /// Flags of `send`.
 #[derive(clap::Args)]
@@ -45,8 +52,18 @@ pub(crate) struct SendArgs {
     /// Sockets, devices and links that lead elsewhere may stay behind: they are named, and no failure
     #[arg(long)]
     leave_out: bool,
+    /// When the connection is lost, try for so long to connect again and go on; 0s gives up at once
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
+    retry: Duration,
     #[command(flatten)]
     network: ConnectArgs,
+}
+
+/// A session that began, however it ended.
+struct Sent {
+    client: Client,
+    sent: SendEnded<SendStream>,
+    progress: Arc<Progress>,
 }
 
 impl SendArgs {
@@ -54,6 +71,67 @@ impl SendArgs {
     pub(crate) async fn run(self, printer: Printer) -> Result<Exit, Failure> {
         let roots = roots(&self.files)?;
         let mut interrupt = Interrupt::install(printer);
+        let mut earlier = Report::default();
+        let mut one = self.session(roots.clone(), &mut interrupt, printer).await?;
+        loop {
+            let result = conclude(&one.sent.ended, &one.client.connection, self.leave_out).await;
+            let lost = match &result {
+                Err(failure) if is_lost(&one.sent.ended) && is_silence(failure) => failure,
+                _ => return self.end(one, earlier, result, printer).await,
+            };
+            if self.retry.is_zero() || interrupt.is_set() {
+                return self.end(one, earlier, result, printer).await;
+            }
+            printer.note(format_args!(
+                "towline: {}; connecting again, for {} s at most",
+                lost.message,
+                self.retry.as_secs()
+            ));
+            match self.again(&roots, &mut interrupt, printer).await {
+                Some(next) => {
+                    close(&one.client, one.sent.ended.error.as_ref()).await;
+                    earlier.add(&one.sent.ended.report);
+                    one = next;
+                }
+                None => return self.end(one, earlier, result, printer).await,
+            }
+        }
+    }
+
+    /// A further session, as soon as the server is there again; `None` if it does not come back.
+    async fn again(
+        &self,
+        roots: &[Root],
+        interrupt: &mut Interrupt,
+        printer: Printer,
+    ) -> Option<Sent> {
+        let until = Instant::now() + self.retry;
+        let mut pause = RETRY_FIRST;
+        while Instant::now() < until && !interrupt.is_set() {
+            match self.session(roots.to_vec(), interrupt, printer).await {
+                Ok(sent) => return Some(sent),
+                Err(failure) if !matches!(failure.exit, Exit::Connect | Exit::Timeout) => {
+                    printer.note(format_args!("towline: {failure}"));
+                    return None;
+                }
+                Err(failure) => tracing::info!("not yet: {}", failure.message),
+            }
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = interrupt.wait() => return None,
+            }
+            pause = (pause * 2).min(RETRY_MOST);
+        }
+        None
+    }
+
+    /// Connects and runs one session to its end.
+    async fn session(
+        &self,
+        roots: Vec<Root>,
+        interrupt: &mut Interrupt,
+        printer: Printer,
+    ) -> Result<Sent, Failure> {
         let progress = Arc::new(Progress::new());
         let connecting = async {
             let client = self
@@ -90,26 +168,49 @@ impl SendArgs {
             lanes: self.parallel.into(),
         };
         let lanes = QuicLanes(client.connection.clone());
-        let mut sent = send(
-            control,
-            lanes,
-            SESSION,
-            plan,
-            Arc::clone(&progress),
-            interrupt.flag(),
-        )
-        .await;
+        let moved = Arc::clone(&progress);
+        let sent = send(control, lanes, SESSION, plan, moved, interrupt.flag()).await;
         drop(display);
+        Ok(Sent {
+            client,
+            sent,
+            progress,
+        })
+    }
+
+    /// Prints what all sessions came to, and takes leave.
+    async fn end(
+        &self,
+        one: Sent,
+        earlier: Report,
+        result: Result<Exit, Failure>,
+        printer: Printer,
+    ) -> Result<Exit, Failure> {
+        let Sent {
+            client,
+            mut sent,
+            progress,
+        } = one;
+        sent.ended.report.add_earlier(&earlier);
         let ended = &sent.ended;
         Summary::new(Role::ClientSends, &client.connection, ended, &progress).print(printer);
-        let result = conclude(ended, &client.connection, self.leave_out).await;
         if ended.error.is_none() {
             // Closing drops what is not delivered.
             let _ = tokio::time::timeout(LAST_WORDS, sent.control.finished()).await;
         }
-        close(&client, ended.error.as_ref()).await;
+        close(&client, sent.ended.error.as_ref()).await;
         result
     }
+}
+
+/// Whether the connection broke, and nobody ended the session.
+fn is_lost(ended: &Ended) -> bool {
+    matches!(ended.error, Some(SessionError::Lost(_)))
+}
+
+/// Whether the other side fell silent, or forgot us: it may come back. What it says is final.
+fn is_silence(failure: &Failure) -> bool {
+    matches!(failure.exit, Exit::Timeout | Exit::Connect)
 }
 
 /// Closes a transfer's connection with the reason the peer should show.

@@ -60,6 +60,20 @@ impl Report {
         }
     }
 
+    /// Sums up what interrupted sessions brought into place.
+    pub(crate) fn add(&mut self, later: &Report) {
+        self.files += later.files;
+        self.bytes += later.bytes;
+        self.bytes_moved += later.bytes_moved;
+    }
+
+    /// Counts what the sessions before this one, the last, brought into place: it found that there.
+    pub(crate) fn add_earlier(&mut self, earlier: &Report) {
+        self.add(earlier);
+        self.skipped = self.skipped.saturating_sub(earlier.files);
+        self.bytes_skipped = self.bytes_skipped.saturating_sub(earlier.bytes);
+    }
+
     /// Whether everything the sender was asked to send is whole at the receiver.
     pub(crate) fn is_whole(&self) -> bool {
         self.failed == 0 && self.left_out == 0
