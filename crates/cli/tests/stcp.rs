@@ -174,7 +174,7 @@ fn certificates_of_a_development_authority_do_as_well() {
     let record = two
         .server
         .run(["cert", "dev", "--json"])
-        .record("towline.cert.dev/1");
+        .record("towline.cert.dev/2");
     let file = |name: &str| record[name].as_str().unwrap().to_owned();
     let (cert, key) = (file("certificate_file"), file("key_file"));
     let server = two.server.listen([
@@ -191,10 +191,10 @@ fn certificates_of_a_development_authority_do_as_well() {
     for flags in [
         ["--cacert", &cert, "--name", "localhost"],
         [
+            "--x509",
             "--pin",
             record["pin"].as_str().unwrap(),
-            "--x509",
-            "--no-alpn",
+            "--kx=x25519",
         ],
     ] {
         let mut arguments = vec![

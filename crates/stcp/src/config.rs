@@ -7,21 +7,22 @@ use towline_identity::{ClientAuth, ConfigError, Identity, TlsSettings, Trust};
 /// The application protocol of secure TCP (RFC 7301).
 pub const ALPN: &[u8] = b"stcp/1";
 
-/// Whether the application protocol is named.
+/// Whether the application protocol has to be named.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Alpn {
-    /// `stcp/1` is offered; a peer that names nothing is accepted as well.
+    /// Nothing is named, and whatever the peer names is passed over: any TLS 1.3 peer will do.
     #[default]
-    Stcp,
-    /// Nothing is named, for foreign peers that refuse what they don't know.
-    None,
+    Any,
+    /// Both sides must name `stcp/1`, so that no other service can be taken for this one although it
+    /// has the same key or certificate (RFC 7301 §1, RFC 9325 §3.8).
+    Required,
 }
 
 impl Alpn {
     fn protocols(self) -> Vec<Vec<u8>> {
         match self {
-            Alpn::Stcp => vec![ALPN.to_vec()],
-            Alpn::None => Vec::new(),
+            Alpn::Any => Vec::new(),
+            Alpn::Required => vec![ALPN.to_vec()],
         }
     }
 }
@@ -62,7 +63,7 @@ impl Authentication {
     fn of_client(auth: &ClientAuth) -> Self {
         match auth {
             ClientAuth::Roots(_) => Self::Certificate,
-            ClientAuth::Pinned(_) | ClientAuth::RawKeys(_) => Self::Pinned,
+            ClientAuth::Pinned(_) | ClientAuth::RawKeys(_) | ClientAuth::Listed(..) => Self::Pinned,
             ClientAuth::AnyRawKey => Self::KeyShown,
             _ => Self::Anonymous,
         }
@@ -74,6 +75,7 @@ impl Authentication {
 pub struct ClientConfig {
     pub(crate) tls: Arc<rustls::ClientConfig>,
     pub(crate) authentication: Authentication,
+    pub(crate) alpn: Alpn,
     records: Records,
 }
 
@@ -93,6 +95,7 @@ impl ClientConfig {
         Ok(Self {
             tls: Arc::new(tls),
             authentication: Authentication::of_server(trust),
+            alpn,
             records,
         })
     }
@@ -113,6 +116,7 @@ impl ClientConfig {
 pub struct ServerConfig {
     pub(crate) tls: Arc<rustls::ServerConfig>,
     pub(crate) authentication: Authentication,
+    pub(crate) alpn: Alpn,
     records: Records,
 }
 
@@ -132,6 +136,7 @@ impl ServerConfig {
         Ok(Self {
             tls: Arc::new(tls),
             authentication: Authentication::of_client(client_auth),
+            alpn,
             records,
         })
     }

@@ -15,7 +15,7 @@ use rustls::unbuffered::{ConnectionState, EncodeError, UnbufferedStatus};
 use rustls::{AlertDescription, CipherSuite, CommonState, ContentType, HandshakeKind, NamedGroup};
 use towline_identity::PeerIdentity;
 
-use crate::config::{Authentication, ClientConfig, ServerConfig};
+use crate::config::{ALPN, Alpn, Authentication, ClientConfig, ServerConfig};
 use crate::error::SessionError;
 use crate::kernel_session::KernelSession;
 use crate::keys::{KernelKeys, KeySchedule};
@@ -35,6 +35,7 @@ const MAX_STEPS: usize = 64;
 pub struct Handshake {
     tls: Tls,
     authentication: Authentication,
+    required: Alpn,
     /// Received and not yet shown to rustls.
     inbox: BytesMut,
     /// Shown to rustls and not yet done with.
@@ -61,7 +62,7 @@ impl Handshake {
         let connection = UnbufferedClientConnection::new(Arc::clone(&config.tls), name)
             .map_err(SessionError::from_handshake)?;
         let tls = Tls::Client(Box::new(connection));
-        let mut handshake = Self::new(tls, config.authentication);
+        let mut handshake = Self::new(tls, config.authentication, config.alpn);
         handshake.drive()?;
         Ok(handshake)
     }
@@ -71,13 +72,14 @@ impl Handshake {
         let connection = UnbufferedServerConnection::new(Arc::clone(&config.tls))
             .map_err(SessionError::from_handshake)?;
         let tls = Tls::Server(Box::new(connection));
-        Ok(Self::new(tls, config.authentication))
+        Ok(Self::new(tls, config.authentication, config.alpn))
     }
 
-    fn new(tls: Tls, authentication: Authentication) -> Self {
+    fn new(tls: Tls, authentication: Authentication, required: Alpn) -> Self {
         Self {
             tls,
             authentication,
+            required,
             inbox: BytesMut::new(),
             shown: Vec::new(),
             has_begun: false,
@@ -151,6 +153,12 @@ impl Handshake {
             .negotiated_key_exchange_group()
             .map(|group| group.name());
         let alpn = common.alpn_protocol().map(<[u8]>::to_vec);
+        if self.required == Alpn::Required && alpn.as_deref() != Some(ALPN) {
+            return Err(SessionError::peer(
+                "it does not name the protocol `stcp/1`, which is required here",
+                AlertDescription::NoApplicationProtocol,
+            ));
+        }
         let is_resumed = common.handshake_kind() == Some(HandshakeKind::Resumed);
         if !self.shown.is_empty() {
             return Err(SessionError::peer(

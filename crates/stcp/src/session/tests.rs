@@ -34,7 +34,7 @@ fn sides(cipher: Cipher, records: Records) -> Sides {
         client: ClientConfig::new(
             &Trust::RawKeys(vec![server.key_pin()]),
             Some(&client),
-            Alpn::Stcp,
+            Alpn::Required,
             records,
             &settings,
         )
@@ -42,7 +42,7 @@ fn sides(cipher: Cipher, records: Records) -> Sides {
         server: ServerConfig::new(
             &server,
             &ClientAuth::RawKeys(vec![client.key_pin()]),
-            Alpn::Stcp,
+            Alpn::Required,
             records,
             &settings,
         )
@@ -145,6 +145,44 @@ fn data_arrives_whole_with_every_cipher_and_any_size_of_read() {
             }
             assert!(got == sent, "{cipher}, reads of {piece}");
         }
+    }
+}
+
+#[test]
+fn a_protocol_is_named_only_where_it_is_required() {
+    let settings = settings(Cipher::Aes128Gcm);
+    let server = Identity::generate_raw_key().unwrap();
+    let trust = Trust::RawKeys(vec![server.key_pin()]);
+    let meet = |client: Alpn, offered: Option<&[u8]>, accepted: Alpn| {
+        let mut sides = Sides {
+            client: ClientConfig::new(&trust, None, client, Records::UserSpace, &settings).unwrap(),
+            server: ServerConfig::new(
+                &server,
+                &ClientAuth::None,
+                accepted,
+                Records::UserSpace,
+                &settings,
+            )
+            .unwrap(),
+        };
+        if let Some(protocol) = offered {
+            let mut tls = rustls::ClientConfig::clone(&sides.client.tls);
+            tls.alpn_protocols = vec![protocol.to_vec()];
+            sides.client.tls = Arc::new(tls);
+        }
+        shake(&sides, usize::MAX).map(|(client, _)| client.alpn().map(<[u8]>::to_vec))
+    };
+    assert_eq!(meet(Alpn::Any, None, Alpn::Any).unwrap(), None);
+    // curl offers these and goes on when the server names none.
+    for foreign in [&b"h2"[..], b"http/1.1"] {
+        assert_eq!(meet(Alpn::Any, Some(foreign), Alpn::Any).unwrap(), None);
+        assert!(meet(Alpn::Any, Some(foreign), Alpn::Required).is_err());
+    }
+    let named = meet(Alpn::Required, None, Alpn::Required).unwrap();
+    assert_eq!(named.as_deref(), Some(crate::ALPN));
+    for (client, server) in [(Alpn::Required, Alpn::Any), (Alpn::Any, Alpn::Required)] {
+        let refused = meet(client, None, server).unwrap_err();
+        assert!(refused.to_string().contains("stcp/1"), "{refused}");
     }
 }
 
@@ -444,11 +482,11 @@ fn a_client_is_anonymous_where_nobody_asks_with_a_key_of_its_own_too() {
     ));
     for server_settings in [&settings, &elsewhere] {
         let auth = ClientAuth::None;
-        let server = ServerConfig::new(&server, &auth, Alpn::Stcp, records, server_settings);
+        let server = ServerConfig::new(&server, &auth, Alpn::Any, records, server_settings);
         let server = server.unwrap();
         for identity in [None, Some(&key), None] {
             let trust = Trust::InsecureAcceptAnyRawKey;
-            let client = ClientConfig::new(&trust, identity, Alpn::None, records, &settings);
+            let client = ClientConfig::new(&trust, identity, Alpn::Any, records, &settings);
             let sides = Sides {
                 client: client.unwrap(),
                 server: server.clone(),
@@ -513,7 +551,7 @@ fn resumption_can_be_switched_off() {
         client: ClientConfig::new(
             &Trust::RawKeys(vec![server.key_pin()]),
             None,
-            Alpn::Stcp,
+            Alpn::Any,
             Records::Counted,
             &settings,
         )
@@ -521,7 +559,7 @@ fn resumption_can_be_switched_off() {
         server: ServerConfig::new(
             &server,
             &ClientAuth::None,
-            Alpn::Stcp,
+            Alpn::Any,
             Records::Counted,
             &settings,
         )

@@ -19,7 +19,7 @@ pub struct Options {
     pub resumption: Resumption,
     /// Logging of TLS secrets.
     pub key_log: KeyLogging,
-    /// Whether the application protocol is named.
+    /// Whether both sides have to name the application protocol.
     pub alpn: Alpn,
     /// Who makes the records; whoever it is, streams of this library count them.
     pub records: Records,

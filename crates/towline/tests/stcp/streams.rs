@@ -20,7 +20,7 @@ async fn both_sides_know_each_other() {
     let (near, far) = sides.streams().await;
     for stream in [&near, &far] {
         assert_eq!(stream.authentication(), Authentication::Pinned);
-        assert_eq!(stream.alpn(), Some(&b"stcp/1"[..]));
+        assert_eq!(stream.alpn(), None);
         assert!(stream.tcp().nodelay().unwrap());
         assert!(stream.peer().is_some() && !stream.is_resumed());
         assert_eq!(

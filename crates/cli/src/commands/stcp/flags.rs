@@ -56,9 +56,9 @@ struct TlsArgs {
     /// Use only this key exchange: x25519mlkem768, x25519, p256
     #[arg(long, value_name = "NAME")]
     kx: Option<KeyExchange>,
-    /// Name no application protocol (ALPN), for peers that refuse what they do not know
+    /// Insist that both sides name the protocol `stcp/1` (ALPN); else any TLS 1.3 peer will do
     #[arg(long)]
-    no_alpn: bool,
+    require_alpn: bool,
 }
 
 impl TlsArgs {
@@ -73,8 +73,8 @@ impl TlsArgs {
         if let Some(kx) = self.kx {
             options.key_exchanges = KeyExchangePreference::only(kx);
         }
-        if self.no_alpn {
-            options.alpn = Alpn::None;
+        if self.require_alpn {
+            options.alpn = Alpn::Required;
         }
         options
     }

@@ -580,7 +580,7 @@ fn client_rule(
         );
     };
     Rule::new(
-        |records, settings| ClientConfig::new(&trust, identity, Alpn::Stcp, records, settings),
+        |records, settings| ClientConfig::new(&trust, identity, Alpn::Any, records, settings),
         name,
         belief,
         Whose::Servers,
@@ -601,9 +601,7 @@ fn server_rule(belief: &Belief, identity: &Identity) -> Result<Arc<Rule<ServerCo
         );
     }
     Rule::new(
-        |records, settings| {
-            ServerConfig::new(identity, &client_auth, Alpn::Stcp, records, settings)
-        },
+        |records, settings| ServerConfig::new(identity, &client_auth, Alpn::Any, records, settings),
         None,
         belief,
         Whose::Clients,
