@@ -73,6 +73,7 @@ impl SendArgs {
         let mut interrupt = Interrupt::install(printer);
         let mut earlier = Report::default();
         let mut one = self.session(roots.clone(), &mut interrupt, printer).await?;
+        let mut until = None;
         loop {
             let result = conclude(&one.sent.ended, &one.client.connection, self.leave_out).await;
             let lost = match &result {
@@ -87,7 +88,12 @@ impl SendArgs {
                 lost.message,
                 self.retry.as_secs()
             ));
-            match self.again(&roots, &mut interrupt, printer).await {
+            // A server that takes us and moves nothing gets no further time.
+            if one.sent.ended.report.bytes_moved > 0 {
+                until = None;
+            }
+            let until = *until.get_or_insert_with(|| Instant::now() + self.retry);
+            match self.again(&roots, until, &mut interrupt, printer).await {
                 Some(next) => {
                     close(&one.client, one.sent.ended.error.as_ref()).await;
                     earlier.add(&one.sent.ended.report);
@@ -102,12 +108,17 @@ impl SendArgs {
     async fn again(
         &self,
         roots: &[Root],
+        until: Instant,
         interrupt: &mut Interrupt,
         printer: Printer,
     ) -> Option<Sent> {
-        let until = Instant::now() + self.retry;
         let mut pause = RETRY_FIRST;
-        while Instant::now() < until && !interrupt.is_set() {
+        while Instant::now() < until {
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = interrupt.wait() => return None,
+            }
+            pause = (pause * 2).min(RETRY_MOST);
             match self.session(roots.to_vec(), interrupt, printer).await {
                 Ok(sent) => return Some(sent),
                 Err(failure) if !matches!(failure.exit, Exit::Connect | Exit::Timeout) => {
@@ -116,11 +127,6 @@ impl SendArgs {
                 }
                 Err(failure) => tracing::info!("not yet: {}", failure.message),
             }
-            tokio::select! {
-                () = tokio::time::sleep(pause) => {}
-                () = interrupt.wait() => return None,
-            }
-            pause = (pause * 2).min(RETRY_MOST);
         }
         None
     }

@@ -336,6 +336,11 @@ impl Session {
         let mut inner = self.lock();
         let inner = &mut *inner;
         let is_link = inner.announced.get(&index).map(|it| it.file.is_none());
+        if let Answer::Refuse(refusal) = &answer
+            && is_link != Some(true)
+        {
+            for_links_only(refusal)?;
+        }
         match answer {
             Answer::Want {
                 have,
@@ -410,7 +415,10 @@ impl Session {
                 inner.report.files += 1;
                 inner.report.bytes += file.size();
             }
-            Err(refusal) => inner.report.fail(&file.path, refusal),
+            Err(refusal) => {
+                for_links_only(&refusal)?;
+                inner.report.fail(&file.path, refusal);
+            }
         }
         drop(inner);
         self.settled(false);
@@ -422,5 +430,16 @@ impl Session {
             self.progress.file_settled();
         }
         self.room.add_permits(1);
+    }
+}
+
+/// A receiver may leave out links and nothing else: what the sender calls no failure is not for it
+/// to choose.
+fn for_links_only(refusal: &Refusal) -> Result<(), SessionError> {
+    match refusal.reason.is_left_out() {
+        true => Err(SessionError::Protocol(
+            "a file is refused for a reason that only a link can have",
+        )),
+        false => Ok(()),
     }
 }

@@ -13,8 +13,8 @@ use crate::transfer::caps::{
 };
 use crate::transfer::claims::SessionHandle;
 use crate::transfer::message::{
-    Answer, Entry, FileFacts, FolderFacts, Message, Modified, Reason, put_varint, read_message,
-    read_varint,
+    Answer, Entry, FileFacts, FolderFacts, Message, Modified, Reason, Refusal, put_varint,
+    read_message, read_varint,
 };
 use crate::transfer::path::{LinkTarget, PART_FOLDER, RelativePath};
 use crate::transfer::progress::Progress;
@@ -502,6 +502,11 @@ fn want(have: u64) -> Answer {
     }
 }
 
+/// What a receiver may say of links only: a sender may call it no failure.
+fn outside() -> Answer {
+    Answer::Refuse(Refusal::new(Reason::Outside, "outside"))
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_receiver_that_breaks_the_rules_is_blamed() {
     let cases: Vec<Vec<Message>> = vec![
@@ -520,6 +525,8 @@ async fn a_receiver_that_breaks_the_rules_is_blamed() {
         vec![Message::Done { cpu_micros: 0 }],
         vec![Message::Accept],
         vec![Message::Answers(vec![(0, Answer::Made)])],
+        vec![Message::Answers(vec![(0, outside())])],
+        vec![Message::Answers(vec![(77, outside())])],
         vec![Message::EndOfList {
             entries: 1,
             bytes: 4,
@@ -559,8 +566,7 @@ async fn a_file_changed_between_listing_and_sending_is_aborted_in_its_record() {
 async fn a_receivers_refusal_reaches_the_report_with_its_words() {
     let mut donor = Donor::new();
     donor.manifest().await;
-    let refusal =
-        crate::transfer::message::Refusal::new(Reason::DiskFull, "needs 4 bytes, 0 are free");
+    let refusal = Refusal::new(Reason::DiskFull, "needs 4 bytes, 0 are free");
     donor.say(Message::Fatal(refusal.clone())).await;
     let ended = donor.ended.await.unwrap();
     assert!(matches!(ended.ended.error, Some(SessionError::Refused(said)) if said == refusal));
