@@ -6,6 +6,7 @@ help:
 	@echo "make test           every suite; what is skipped is listed at the end"
 	@echo "make check          fmt, clippy, layers, docs, deny, caps table, citations, aarch64"
 	@echo "make citations      every MUST of the RFCs: its code, its test, or the issue that will meet it"
+	@echo "make readme         every block of README and of the walk-throughs, run as printed"
 	@echo "make setup-system   prints, then installs, the system packages the tests can use"
 	@echo "make install [PREFIX=/usr/local] [DESTDIR=]   builds and installs program, preload shim and systemd units"
 	@echo "make interop        the whole interop table"
@@ -34,6 +35,10 @@ test:
 
 check:
 	@cargo xtask check
+
+.PHONY: readme
+readme:
+	@cargo xtask readme
 
 .PHONY: citations
 citations:

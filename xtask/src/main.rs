@@ -27,6 +27,7 @@ mod install;
 mod kmod;
 mod layers;
 mod planted;
+mod readme;
 mod report;
 mod setup;
 mod source;
@@ -55,6 +56,7 @@ cargo xtask COMMAND
   sim [ARG…]     the random swarm (ARGs go to it, for example --seeds 20000)
   planted [NAME…] known bugs are put into a copy of the tree; the tests must find each
   capture        tshark decrypts a capture with our key log (also part of test)
+  readme         every block of README and of the walk-throughs as printed (also part of test)
   kmod-test [--kernel=6.12|6.1] [--preempt=full] [--seconds=NUMBER] [--seed=NUMBER] [TEST…]
                               the kernel module in QEMU (6.12 also part of test)
   fuzz [TARGET…] [--seconds N]   each fuzz target for N seconds (600)
@@ -81,6 +83,11 @@ fn main() -> ExitCode {
         "test" => suites::test(),
         "check" => check::check(),
         "layers" => layers::layers(),
+        "readme" => {
+            let mut report = report::Report::default();
+            report.step("readme", readme::readme);
+            report.finish("readme")
+        }
         "caps" => caps::caps(),
         "citations" => citations::citations(rest),
         "deny" => deny::deny(),

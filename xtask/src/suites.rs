@@ -31,6 +31,7 @@ pub(crate) fn test() -> Outcome {
     });
     report.step("capture", crate::capture::capture);
     report.step("install", crate::install::installed);
+    report.step("readme", crate::readme::readme);
     report.step("kernel module", crate::kmod::suite);
     downloads.finish();
     report.step("interop drivers' own tests", |skips| {

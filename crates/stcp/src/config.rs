@@ -14,7 +14,7 @@ pub enum Alpn {
     #[default]
     Any,
     /// Both sides must name `stcp/1`, so that no other service can be taken for this one although it
-    /// has the same key or certificate (RFC 7301 §1, RFC 9325 §3.8).
+    /// has the same key or certificate (RFC 9325).
     Required,
 }
 
