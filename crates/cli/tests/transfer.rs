@@ -137,7 +137,7 @@ fn modes_arrive_under_the_receivers_umask_and_never_wider() {
         fs::set_permissions(&folder, fs::Permissions::from_mode(mode)).unwrap();
     }
     let is_root = fs::read(scratch.path("from/0000")).is_ok();
-    println!("| source | umask | file arrives | folder arrives |\n|---|---|---|---|");
+    eprintln!("| source | umask | file arrives | folder arrives |\n|---|---|---|---|");
     for umask in [0o000, 0o002, 0o022, 0o027, 0o077] {
         let out = scratch.path(&format!("to-{umask:03o}"));
         let program = format!("umask {umask:04o}; exec \"$@\"");
@@ -160,7 +160,7 @@ fn modes_arrive_under_the_receivers_umask_and_never_wider() {
             if !is_root && (mode & 0o400 == 0 || mode & 0o500 != 0o500) {
                 continue;
             }
-            println!(
+            eprintln!(
                 "| {mode:04o} | {umask:03o} | {:04o} | {:04o} |",
                 mode_of(&file),
                 mode_of(&folder)

@@ -256,7 +256,7 @@ fn known_clients_come_and_go_while_the_server_runs() {
     let log = server.wait().expect(130, &["is not let in", &pin]).stderr;
     let line = log.lines().find(|line| line.contains("is not let in"));
     let begins_with_a_time = |line: &str| {
-        let time = line.trim_start_matches(|c: char| c == '\u{1b}' || c == '[');
+        let time = line.trim_start_matches(['\u{1b}', '[']);
         time.as_bytes().first().is_some_and(u8::is_ascii_digit) && time.contains('T')
     };
     assert!(line.is_some_and(begins_with_a_time), "{log}");
