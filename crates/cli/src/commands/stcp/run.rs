@@ -4,9 +4,9 @@
 //! from inside the cgroup, the program. In the module tier the change of `socket()` takes the place
 //! of guard and redirect; where that cannot be had (Linux before 6.6, or no root), the preload shim
 //! and a filter without a cgroup. In the tier user-relay the same shim and filter, and an agent here
-//! that makes all TCP sockets, which it relays. Nothing is started unless all before it is in force. At the end the other way round: every process of the run
-//! has ended before the rest goes. If this process is killed, all of it stays, and connections are
-//! refused or encrypted still.
+//! that makes all TCP sockets, which it relays. Nothing is started unless all before it is in force.
+//! At the end the other way round: every process of the run has ended before the rest goes. If this
+//! process is killed, all of it stays, and connections are refused or encrypted still.
 
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt as _;
