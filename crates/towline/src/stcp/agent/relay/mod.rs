@@ -375,15 +375,24 @@ fn is_refusal(error: &io::Error) -> bool {
 
 /// A plain connection, `from` this address of ours.
 pub(super) async fn dial(from: SocketAddr, to: SocketAddr) -> io::Result<TcpStream> {
-    let socket = match to {
-        SocketAddr::V4(_) => TcpSocket::new_v4()?,
-        SocketAddr::V6(_) => TcpSocket::new_v6()?,
-    };
+    let socket = socket_for(to)?;
     // To bind takes a port from all destinations.
     if from != anywhere(to) {
         socket.set_reuseaddr(from.port() != 0)?;
         socket.bind(from)?;
     }
+    connect(socket, to).await
+}
+
+/// A socket of the family of `to`.
+fn socket_for(to: SocketAddr) -> io::Result<TcpSocket> {
+    match to {
+        SocketAddr::V4(_) => TcpSocket::new_v4(),
+        SocketAddr::V6(_) => TcpSocket::new_v6(),
+    }
+}
+
+async fn connect(socket: TcpSocket, to: SocketAddr) -> io::Result<TcpStream> {
     let stream = timeout(CONNECT_TIMEOUT, socket.connect(to))
         .await
         .map_err(|_| io::Error::from_raw_os_error(libc::ETIMEDOUT))??;

@@ -11,12 +11,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use socket2::SockRef;
-use tokio::net::{TcpSocket, TcpStream};
-use tokio::time::{sleep, timeout};
+use tokio::net::TcpStream;
+use tokio::time::sleep;
 
 use super::super::Failure;
 use super::super::places::{canonical, stays_here};
-use super::CONNECT_TIMEOUT;
 
 /// For the other end, before it counts as another than it should be.
 const LOOKS: u32 = 3;
@@ -49,10 +48,7 @@ pub(super) async fn dial_as(
 }
 
 async fn connect(from: SocketAddr, to: SocketAddr, mark: u32) -> io::Result<TcpStream> {
-    let socket = match to {
-        SocketAddr::V4(_) => TcpSocket::new_v4()?,
-        SocketAddr::V6(_) => TcpSocket::new_v6()?,
-    };
+    let socket = super::socket_for(to)?;
     let options = SockRef::from(&socket);
     match to {
         SocketAddr::V4(_) => options.set_ip_transparent_v4(true)?,
@@ -61,11 +57,7 @@ async fn connect(from: SocketAddr, to: SocketAddr, mark: u32) -> io::Result<TcpS
     options.set_mark(mark)?;
     options.set_reuse_address(from.port() != 0)?;
     socket.bind(from)?;
-    let stream = timeout(CONNECT_TIMEOUT, socket.connect(to))
-        .await
-        .map_err(|_| io::Error::from_raw_os_error(libc::ETIMEDOUT))??;
-    stream.set_nodelay(true)?;
-    Ok(stream)
+    super::connect(socket, to).await
 }
 
 fn is_in_use(error: &io::Error) -> bool {
