@@ -628,8 +628,9 @@ impl Endpoint {
 
     /// Memory, events and deadlines of a connection that may have changed.
     fn note(&mut self, now: Time, handle: ConnectionHandle) {
-        self.account(now, handle);
+        // Before the account, for a handshake that ends gives memory back.
         self.file(handle);
+        self.account(now, handle);
         if self.memory.is_over() {
             self.relieve(now, handle);
         }
