@@ -56,7 +56,7 @@ pub(crate) fn install(arguments: &[String]) -> Outcome {
 }
 
 /// What README says, in this profile.
-fn build(profile: &str) -> Outcome {
+pub(crate) fn build(profile: &str) -> Outcome {
     let packages = ["-p", "towline-cli", "-p", "towline-preload"];
     let profile = format!("--profile={profile}");
     run(cargo(["build", "--locked", &profile]).args(packages))

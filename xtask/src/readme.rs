@@ -61,13 +61,7 @@ pub(crate) fn readme(skips: &mut Skips) -> Outcome<String> {
         let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         pages.push(blocks(page, &text)?);
     }
-    run(&mut cargo([
-        "build",
-        "--quiet",
-        "--locked",
-        "-p",
-        "towline-cli",
-    ]))?;
+    crate::install::build("dev")?;
     let mut passed = 0;
     let mut failures = Vec::new();
     for blocks in &pages {
