@@ -10,7 +10,7 @@ mod interface;
 use core::num::NonZeroU64;
 use core::time::Duration;
 
-use towline_wire::{PacketNumberSpace, Time};
+use towline_wire::{PacketNumberSpace, PerSpace, Time};
 
 pub use interface::{AckError, AckSummary, Config, Expired, FrameOwner, PacketKind, Permit};
 
@@ -47,7 +47,7 @@ const PACING_GAIN_SLOW_START: (u64, u64) = (3, 2);
 #[derive(Debug)]
 pub struct Recovery<F> {
     config: Config,
-    spaces: [Space<F>; 3],
+    spaces: PerSpace<Space<F>>,
     rtt: RttEstimator,
     pto: ProbeTimer,
     controller: Controller,
@@ -104,6 +104,9 @@ impl<F: Clone> Recovery<F> {
         * 2
         * (size_of::<crate::sent::SentEntry>() + size_of::<Option<F>>() + size_of::<Snapshot>());
 
+    /// Bytes held besides for Initial and Handshake while the handshake lasts.
+    pub const HANDSHAKE_BYTES: usize = PerSpace::<Space<F>>::HANDSHAKE_BYTES;
+
     /// Recovery for a new path, with a controller by name.
     pub fn new(config: Config) -> Self {
         let controller = Controller::new(
@@ -119,11 +122,11 @@ impl<F: Clone> Recovery<F> {
     /// Recovery with a controller of the caller's; `config.algorithm` and `hystart` are unused.
     pub fn with_controller(config: Config, controller: Controller) -> Self {
         Self {
-            spaces: [
+            spaces: PerSpace::new(
                 Space::new(),
                 Space::new(),
                 config.skip_key.map_or_else(Space::new, Space::skipping),
-            ],
+            ),
             rtt: RttEstimator::new(config.initial_rtt),
             pto: ProbeTimer::new(config.side, DEFAULT_MAX_ACK_DELAY),
             pacer: Pacer::new(initial_window(config.max_datagram_size)),
@@ -263,25 +266,22 @@ impl<F: Clone> Recovery<F> {
 
     /// Gives back memory that busier times left behind; worth it when little is in flight.
     pub fn trim(&mut self) {
-        for space in &mut self.spaces {
-            space.trim();
-        }
+        self.spaces.iter_mut().for_each(Space::trim);
         self.batch = LossBatch::default();
     }
 
     /// Bytes of memory held for packets sent and not yet forgotten.
     pub fn held(&self) -> usize {
         let spaces: usize = self.spaces.iter().map(Space::held).sum();
-        spaces + self.batch.packets.capacity() * size_of::<LostPacket>()
+        spaces + self.spaces.held() + self.batch.packets.capacity() * size_of::<LostPacket>()
     }
 
     /// Forgets every packet, without telling anybody, and gives its memory back: the connection is
     /// over.
     pub fn clear(&mut self) {
-        for space in PacketNumberSpace::ALL {
-            let bytes = self.spaces[space.index()].clear(|_, _| ());
-            self.settle(bytes);
-        }
+        let bytes = self.spaces.iter_mut().map(|space| space.clear(|_, _| ()));
+        let bytes = bytes.sum();
+        self.settle(bytes);
         self.trim();
     }
 
@@ -397,12 +397,12 @@ impl<F: Clone> Recovery<F> {
     /// sent in the space pays one off, and so does any progress by acknowledgement.
     /// They count as in flight even so (RFC 9002 §7.5).
     pub fn probes_owed(&self, space: PacketNumberSpace) -> u8 {
-        self.spaces[space.index()].probes_owed
+        self.spaces.get(space).map_or(0, |space| space.probes_owed)
     }
 
     /// The number the next packet of the space gets.
     pub fn next_packet_number(&self, space: PacketNumberSpace) -> u64 {
-        self.spaces[space.index()].next()
+        self.spaces.get(space).map_or(0, Space::next)
     }
 
     /// Decides whether the train about to be built is marked ECT(0) (RFC 9000 §13.4): all of its
@@ -436,7 +436,7 @@ impl<F: Clone> Recovery<F> {
 
     /// The largest number acknowledged in the space.
     pub fn largest_acked(&self, space: PacketNumberSpace) -> Option<u64> {
-        self.spaces[space.index()].largest_acked
+        self.spaces.get(space)?.largest_acked
     }
 
     /// Records a packet of `size` bytes (UDP payload) and drains `frames` into the ring. Returns
@@ -485,7 +485,10 @@ impl<F: Clone> Recovery<F> {
         } else if in_flight {
             self.pto.base = Some(now);
         }
-        let space = &mut self.spaces[space.index()];
+        let Some(space) = self.spaces.get_mut(space) else {
+            debug_assert!(false, "nothing is sent in a space without keys");
+            return 0;
+        };
         if self.marking {
             self.ecn.on_marked_sent(&mut space.ecn);
         }

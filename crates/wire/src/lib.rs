@@ -17,6 +17,7 @@ mod ids;
 mod message;
 mod packet;
 mod parameters;
+mod per_space;
 mod time;
 
 pub use agent::{
@@ -38,4 +39,5 @@ pub use packet::*;
 pub use parameters::{
     MAX_TRANSPORT_PARAMETERS_LEN, PreferredAddress, TransportParameterError, TransportParameters,
 };
+pub use per_space::PerSpace;
 pub use time::Time;

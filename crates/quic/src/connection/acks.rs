@@ -12,7 +12,7 @@ mod request;
 
 use std::time::Duration;
 
-use towline_wire::{AckFrequencyFrame, EcnCounts, PacketNumberSpace, Time, write_ack};
+use towline_wire::{AckFrequencyFrame, EcnCounts, PacketNumberSpace, PerSpace, Time, write_ack};
 
 use super::component::{Ecn, PacketWriter, Receipt};
 use super::range_set::RangeSet;
@@ -108,9 +108,9 @@ impl Default for Wishes {
 }
 
 /// Received packet numbers of all spaces, and the rules of acknowledging them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Acks {
-    spaces: [Received; 3],
+    spaces: PerSpace<Received>,
     wishes: Wishes,
     /// 1-RTT packets of which only the first frames were taken: they are not acknowledged, so that
     /// the rest comes again, and not taken once more. Most connections never have one.
@@ -119,12 +119,29 @@ pub(crate) struct Acks {
     pub(crate) request: Request,
 }
 
+impl Default for Acks {
+    fn default() -> Self {
+        Self {
+            spaces: PerSpace::new(
+                Received::default(),
+                Received::default(),
+                Received::default(),
+            ),
+            wishes: Wishes::default(),
+            refused: None,
+            request: Request::default(),
+        }
+    }
+}
+
 impl Acks {
     /// Whether this number was received before, or is too old to tell.
     /// Asked once protection is removed (RFC 9000 §12.3): numbers whose range was forgotten are
     /// below the floor and count as received (§13.2.3).
     pub(crate) fn is_duplicate(&self, space: PacketNumberSpace, packet_number: u64) -> bool {
-        let s = &self.spaces[space.index()];
+        let Some(s) = self.spaces.get(space) else {
+            return true;
+        };
         packet_number < s.floor
             || s.numbers.contains(packet_number)
             || (space == PacketNumberSpace::Application && self.was_refused(packet_number))
@@ -144,19 +161,37 @@ impl Acks {
         if refused.len() > MAX_REFUSED_RANGES
             && let Some(dropped) = refused.pop_front()
         {
-            let s = &mut self.spaces[PacketNumberSpace::Application.index()];
+            let s = self.spaces.application_mut();
             s.floor = s.floor.max(dropped.end);
         }
     }
 
     pub(crate) fn largest(&self, space: PacketNumberSpace) -> Option<u64> {
-        self.spaces[space.index()].numbers.max()
+        self.spaces.get(space)?.numbers.max()
     }
+
+    /// Bytes of heap held.
+    pub(crate) fn held(&self) -> usize {
+        let numbers: usize = self.spaces.iter().map(|space| space.numbers.held()).sum();
+        let refused = self.refused.as_ref();
+        self.spaces.held() + numbers + refused.map_or(0, |r| size_of::<RangeSet>() + r.held())
+    }
+
+    /// The most of those.
+    #[cfg(test)]
+    pub(crate) const MOST_HELD: usize = PerSpace::<Received>::HANDSHAKE_BYTES
+        + size_of::<RangeSet>()
+        + (3 * (MAX_ACK_RANGES + 1).next_power_of_two()
+            + (MAX_REFUSED_RANGES + 1).next_power_of_two())
+            * size_of::<std::ops::Range<u64>>();
 
     /// Gives back unused memory.
     pub(crate) fn trim(&mut self) {
-        for space in &mut self.spaces {
+        for space in self.spaces.iter_mut() {
             space.numbers.trim();
+        }
+        if let Some(refused) = &mut self.refused {
+            refused.trim();
         }
     }
 
@@ -169,7 +204,9 @@ impl Acks {
         ack_eliciting: bool,
     ) {
         let Receipt { at, ecn } = receipt;
-        let s = &mut self.spaces[space.index()];
+        let Some(s) = self.spaces.get_mut(space) else {
+            return;
+        };
         let wishes = &self.wishes;
         let previous_largest = s.numbers.max();
         let previous_ranges = s.numbers.len();
@@ -245,20 +282,20 @@ impl Acks {
             max_ack_delay: delay,
             reordering_threshold: frame.reordering_threshold,
         };
-        let s = &mut self.spaces[PacketNumberSpace::Application.index()];
+        let s = self.spaces.application_mut();
         s.deadline = s.deadline.map(|at| at.min(deadline(now, delay)));
         Ok(())
     }
 
     /// The peer asks for an ACK now (draft-ietf-quic-ack-frequency-14 §5).
     pub(crate) fn on_immediate_ack(&mut self) {
-        self.spaces[PacketNumberSpace::Application.index()].due_now = true;
+        self.spaces.application_mut().due_now = true;
     }
 
     /// Whether an ACK must go out now, even in a packet of its own.
     pub(crate) fn is_due(&self, now: Time, space: PacketNumberSpace) -> bool {
-        let s = &self.spaces[space.index()];
-        s.due_now || s.deadline.is_some_and(|d| d <= now)
+        let due = |s: &Received| s.due_now || s.deadline.is_some_and(|d| d <= now);
+        self.spaces.get(space).is_some_and(due)
     }
 
     pub(crate) fn next_timeout(&self) -> Option<Time> {
@@ -267,7 +304,7 @@ impl Acks {
 
     /// Turns an expired delay into an acknowledgement that is due.
     pub(crate) fn on_timeout(&mut self, now: Time) {
-        for s in &mut self.spaces {
+        for s in self.spaces.iter_mut() {
             if s.deadline.is_some_and(|d| d <= now) {
                 s.deadline = None;
                 s.due_now = true;
@@ -284,7 +321,9 @@ impl Acks {
         space: PacketNumberSpace,
         w: &mut PacketWriter<'_, '_>,
     ) {
-        let s = &mut self.spaces[space.index()];
+        let Some(s) = self.spaces.get_mut(space) else {
+            return;
+        };
         let Some(largest) = s.numbers.max().filter(|_| s.owed > 0 || s.due_now) else {
             return;
         };
@@ -304,7 +343,9 @@ impl Acks {
 
     /// The peer has seen our ACK up to `largest`: older ranges need not be repeated (RFC 9000 §13.2.4).
     pub(crate) fn on_acked(&mut self, space: PacketNumberSpace, largest: u64) {
-        let s = &mut self.spaces[space.index()];
+        let Some(s) = self.spaces.get_mut(space) else {
+            return;
+        };
         // The range that holds `largest` stays, so that the next ACK still overlaps.
         while let Some(front) = s.numbers.front() {
             if front.end > largest || s.numbers.len() == 1 {
@@ -318,10 +359,15 @@ impl Acks {
 
     /// Forgets a space whose keys are gone.
     pub(crate) fn discard(&mut self, space: PacketNumberSpace) {
-        self.spaces[space.index()] = Received {
-            floor: u64::MAX,
-            ..Received::default()
-        };
+        if let Some(s) = self.spaces.get_mut(space) {
+            *s = Received {
+                floor: u64::MAX,
+                ..Received::default()
+            };
+        }
+        if space == PacketNumberSpace::Handshake {
+            self.spaces.end_handshake();
+        }
     }
 }
 
@@ -516,7 +562,7 @@ mod tests {
             assert!(!a.is_duplicate(APP, 2 * i));
             a.on_received(receipt(Time::ZERO, None), APP, 2 * i, true);
         }
-        assert_eq!(a.spaces[2].numbers.len(), MAX_ACK_RANGES);
+        assert_eq!(a.spaces.application().numbers.len(), MAX_ACK_RANGES);
         assert!(a.is_duplicate(APP, 1));
         assert!(a.is_duplicate(APP, 398));
         assert!(!a.is_duplicate(APP, 397));

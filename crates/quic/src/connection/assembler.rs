@@ -403,6 +403,13 @@ impl Assembler {
             + self.taken.as_ref().map_or(0, |taken| taken.ranges.held())
     }
 
+    /// Gives back what gaps of busier times left behind.
+    pub(crate) fn trim(&mut self) {
+        if let Some(taken) = &mut self.taken {
+            taken.ranges.trim();
+        }
+    }
+
     /// Drops everything held.
     pub(crate) fn clear(&mut self) {
         self.ready = VecDeque::new();

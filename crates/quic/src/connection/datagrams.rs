@@ -75,7 +75,8 @@ impl Datagrams {
         (self.peer_max > 0).then(|| most.min(self.outgoing_cap))
     }
 
-    pub(crate) fn send(&mut self, data: Bytes, room: usize) -> Result<(), SendDatagramError> {
+    /// Takes `data`, or leaves it where it is and says why.
+    pub(crate) fn send(&mut self, data: &mut Bytes, room: usize) -> Result<(), SendDatagramError> {
         let max = self.max_len(room).ok_or(SendDatagramError::Unsupported)?;
         if data.len() > max {
             return Err(SendDatagramError::TooLarge { max });
@@ -88,7 +89,7 @@ impl Datagrams {
         }
         self.outgoing_bytes += data.len();
         self.outgoing_longest = self.outgoing_longest.max(data.len());
-        self.outgoing.push_back(data);
+        self.outgoing.push_back(std::mem::take(data));
         Ok(())
     }
 
@@ -246,17 +247,17 @@ mod tests {
     fn a_full_send_queue_refuses_and_says_when_to_try_again() {
         let mut d = Datagrams::new(10, 10);
         assert_eq!(
-            d.send(Bytes::from_static(b"x"), 1200),
+            d.send(&mut Bytes::from_static(b"x"), 1200),
             Err(SendDatagramError::Unsupported)
         );
         d.set_peer_max(1000);
         assert_eq!(
-            d.send(Bytes::from(vec![0; 998]), 1200),
+            d.send(&mut Bytes::from(vec![0; 998]), 1200),
             Err(SendDatagramError::TooLarge { max: 10 })
         );
-        d.send(Bytes::from_static(b"12345678"), 1200).unwrap();
+        d.send(&mut Bytes::from_static(b"12345678"), 1200).unwrap();
         assert_eq!(
-            d.send(Bytes::from_static(b"123"), 1200),
+            d.send(&mut Bytes::from_static(b"123"), 1200),
             Err(SendDatagramError::Full)
         );
     }
@@ -294,7 +295,7 @@ mod tests {
         let mut d = Datagrams::new(10_000, 10_000);
         let mut e = Events::default();
         d.set_peer_max(2000);
-        while d.send(Bytes::from(vec![0; 1300]), 1400).is_ok() {}
+        while d.send(&mut Bytes::from(vec![0; 1300]), 1400).is_ok() {}
         d.drop_larger_than(1100, &mut e);
         assert!(!d.has_pending());
         assert_eq!(e.pop(), Some(Event::DatagramSendable));

@@ -481,7 +481,16 @@ impl Connection {
     ///
     /// # Errors
     /// When the peer takes none, it does not fit a packet, or the queue is full.
-    pub fn send_datagram(&mut self, data: Bytes) -> Result<(), SendDatagramError> {
+    pub fn send_datagram(&mut self, mut data: Bytes) -> Result<(), SendDatagramError> {
+        self.try_send_datagram(&mut data)
+    }
+
+    /// As [`send_datagram`](Self::send_datagram), for callers that try again: `data` is taken, and
+    /// empty then, only if it was queued.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn try_send_datagram(&mut self, data: &mut Bytes) -> Result<(), SendDatagramError> {
         self.alive().map_err(SendDatagramError::ConnectionLost)?;
         let room = self.datagram_room();
         self.datagrams.send(data, room)
@@ -757,6 +766,7 @@ impl Connection {
         size_of::<Self>()
             + KEYS
             + self.recovery.held()
+            + self.acks.held()
             + self.streams.held()
             + self.datagrams.held()
             + self.events.held()

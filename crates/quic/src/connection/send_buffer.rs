@@ -175,6 +175,15 @@ impl SendBuffer {
             + self.left_out.as_ref().map_or(0, |l| l.held())
     }
 
+    /// Gives back what gaps of busier times left behind.
+    pub(crate) fn trim(&mut self) {
+        self.acked.trim();
+        self.lost.trim();
+        if let Some(left_out) = &mut self.left_out {
+            left_out.holes.trim();
+        }
+    }
+
     pub(crate) fn all_acked(&self) -> bool {
         self.base == self.end
     }
@@ -322,7 +331,7 @@ impl LeftOut {
         self.holes.first_missing(range)
     }
 
-    /// Bytes of memory held, in trees whose nodes are two thirds full.
+    /// Bytes of memory held; the chunks' in a tree whose nodes are two thirds full.
     fn held(&self) -> usize {
         let chunks = self.filled.len() * size_of::<(u64, Bytes)>() * 3 / 2;
         size_of::<Self>() + self.holes.held() + chunks

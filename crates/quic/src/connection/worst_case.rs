@@ -11,18 +11,19 @@ use super::early::MAX_EARLY_BYTES;
 use super::events::Event;
 use super::handshake::{MAX_CRYPTO_BUFFER, TLS_SESSION};
 use super::streams::STREAM_RECORDS;
-use super::{Connection, KEYS, Recovery};
+use super::{Acks, Connection, KEYS, Recovery};
 use crate::config::TransportConfig;
 
 const PAGE: &str = include_str!("../../../../docs/caps.md");
 
-/// What a table or queue that grew by doubling may have reserved beside what is in it.
+/// What a table, a queue or a run of pieces that grew by doubling may have reserved beside what is in it.
 const SLACK: u64 = 2;
 
 /// Events a stream can raise before the application reacts.
 const EVENTS_EACH: u64 = 3;
 
-/// The parts, and the most bytes of each under `config` when the application reads nothing.
+/// The parts, and the most bytes of each under `config` when the application, which read so fast
+/// that the window grew to its largest, reads no more.
 fn parts(config: &TransportConfig) -> Vec<(&'static str, u64)> {
     let streams = config.max_concurrent_bidi_streams + config.max_concurrent_uni_streams;
     let window = config.max_receive_window;
@@ -30,13 +31,16 @@ fn parts(config: &TransportConfig) -> Vec<(&'static str, u64)> {
     vec![
         (
             "the connection's record and its keys",
-            (size_of::<Connection>() + KEYS) as u64,
+            (size_of::<Connection>() + KEYS + Recovery::<SentFrame>::HANDSHAKE_BYTES) as u64,
         ),
         (
             "TLS, CRYPTO data of three levels and packets before their keys",
-            TLS_SESSION as u64 + 3 * MAX_CRYPTO_BUFFER + MAX_EARLY_BYTES as u64,
+            TLS_SESSION as u64
+                + 3 * (SLACK * MAX_CRYPTO_BUFFER + (MAX_STREAM_GAPS * PIECE_OVERHEAD) as u64)
+                + MAX_EARLY_BYTES as u64,
         ),
-        ("stream data that nobody reads", window),
+        ("numbers of received packets", Acks::MOST_HELD as u64),
+        ("stream data that nobody reads any more", SLACK * window),
         ("a block begun for each stream", streams * MAX_BLOCK as u64),
         (
             "records of pieces out of order",

@@ -123,7 +123,9 @@ impl<F: Clone> Recovery<F> {
         let cwnd_limited = self.settled < self.utilised_until;
         self.settle(acked.bytes);
 
-        let state = &mut self.spaces[space.index()];
+        let Some(state) = self.spaces.get_mut(space) else {
+            return Ok(summary);
+        };
         let raised = state.largest_acked.is_none_or(|old| largest > old);
         if raised {
             state.largest_acked = Some(largest);
@@ -153,7 +155,9 @@ impl<F: Clone> Recovery<F> {
 
         if acked.packets > 0 || acked.late_packets > 0 {
             self.pto.on_progress(now);
-            self.spaces[space.index()].probes_owed = 0;
+            if let Some(state) = self.spaces.get_mut(space) {
+                state.probes_owed = 0;
+            }
         }
         self.on_late_acks(now, &acked);
         let before = Before {
@@ -222,7 +226,9 @@ impl<F: Clone> Recovery<F> {
         let recovery_start = self.controller.recovery_start();
         let episode = self.episode.number;
         let widened = self.reordering.widened();
-        let state = &mut self.spaces[space.index()];
+        let Some(state) = self.spaces.get_mut(space) else {
+            return Ok(Acked::default());
+        };
         if largest >= state.next() {
             return Err(AckError::NeverSent {
                 packet_number: largest,
@@ -327,7 +333,9 @@ impl<F: Clone> Recovery<F> {
         let mut batch = core::mem::take(&mut self.batch);
         batch.clear();
         let first_sample = self.rtt.first_sample();
-        let state = &mut self.spaces[space.index()];
+        let Some(state) = self.spaces.get_mut(space) else {
+            return;
+        };
         let thresholds = self.reordering.thresholds(&self.rtt);
         summary.work += state.detect_lost(now, thresholds, first_sample, &mut batch, owner);
         if let Some(last) = batch.packets.last() {
@@ -363,9 +371,9 @@ impl<F: Clone> Recovery<F> {
             } else {
                 self.episode.outstanding += packets as u64;
             }
-            self.spaces[space.index()]
-                .lost
-                .assign_episode(packets, self.episode.number);
+            if let Some(state) = self.spaces.get_mut(space) {
+                state.lost.assign_episode(packets, self.episode.number);
+            }
             summary.lost_packets = u32::try_from(packets).unwrap_or(u32::MAX);
             summary.congestion_event = reduced;
             summary.persistent_congestion =
@@ -401,13 +409,15 @@ impl<F: Clone> Recovery<F> {
         // Nothing sent in between may have been acknowledged in any space. For the other spaces
         // the newest acknowledged packet is all that is known: err towards no collapse.
         let acknowledged_elsewhere = PacketNumberSpace::ALL.into_iter().any(|other| {
-            let newest = self.spaces[other.index()].newest_acked_sent;
+            let newest = self.spaces.get(other).and_then(|s| s.newest_acked_sent);
             other != space && newest.is_some_and(|sent| sent >= since)
         });
         if acknowledged_elsewhere {
             return false;
         }
-        self.spaces[space.index()].run.cut();
+        if let Some(state) = self.spaces.get_mut(space) {
+            state.run.cut();
+        }
         self.counters.persistent_congestion += 1;
         self.rtt.restart_min();
         // What was lost for so long is not undone by one late ACK.
@@ -416,8 +426,8 @@ impl<F: Clone> Recovery<F> {
     }
 
     fn expire_lost(&mut self, now: Time, space: PacketNumberSpace) {
-        let state = &mut self.spaces[space.index()];
-        if !state.lost.is_empty() {
+        let state = self.spaces.get_mut(space);
+        if let Some(state) = state.filter(|state| !state.lost.is_empty()) {
             let memory = self
                 .pto
                 .period(&self.rtt, space)
@@ -468,7 +478,9 @@ impl<F: Clone> Recovery<F> {
         let mut probes = 0;
         for space in PacketNumberSpace::ALL {
             let confirmed = self.pto.handshake_confirmed;
-            let state = &mut self.spaces[space.index()];
+            let Some(state) = self.spaces.get_mut(space) else {
+                continue;
+            };
             let has_data = state.ack_eliciting_in_flight > 0;
             let owed = match (space == expired, has_data) {
                 // Before the first sample the period is a guess, which one datagram puts to the test.
@@ -520,7 +532,7 @@ impl<F: Clone> Recovery<F> {
     fn loss_time(&self) -> Option<(Time, PacketNumberSpace)> {
         let (sent, space) = PacketNumberSpace::ALL
             .into_iter()
-            .filter_map(|space| Some((self.spaces[space.index()].loss_candidate?, space)))
+            .filter_map(|space| Some((self.spaces.get(space)?.loss_candidate?, space)))
             .min_by_key(|(sent, _)| *sent)?;
         Some((sent + self.reordering.thresholds(&self.rtt).delay, space))
     }
@@ -528,7 +540,7 @@ impl<F: Clone> Recovery<F> {
     /// Per space, when its last ack-eliciting packet was sent, if one is in flight.
     fn last_sent(&self) -> [Option<Time>; 3] {
         PacketNumberSpace::ALL.map(|space| {
-            let state = &self.spaces[space.index()];
+            let state = self.spaces.get(space)?;
             state
                 .last_ack_eliciting_sent
                 .filter(|_| state.ack_eliciting_in_flight > 0)
@@ -539,8 +551,15 @@ impl<F: Clone> Recovery<F> {
     /// backoff restarts (RFC 9002 §6.2.2, §6.4).
     pub fn discard_space(&mut self, now: Time, space: PacketNumberSpace) {
         self.touch(now);
-        let bytes = self.spaces[space.index()].clear(|_, _| ());
+        let state = self.spaces.get_mut(space);
+        let bytes = state.map_or(0, |state| state.clear(|_, _| ()));
         self.settle(bytes);
+        if space == PacketNumberSpace::Handshake {
+            // Initial's keys are gone by now. What was acknowledged there can no longer be asked
+            // when losses are judged: rather no persistent congestion than a wrong one.
+            self.spaces.end_handshake();
+            self.spaces.application_mut().run.cut();
+        }
         self.pto.reset();
         self.pto.base = Some(now);
     }
@@ -548,8 +567,9 @@ impl<F: Clone> Recovery<F> {
     /// After a Retry, or when 0-RTT was refused: all frames in flight come back as lost, without
     /// any effect on the window. Packet numbers go on (RFC 9002 §6.3, RFC 9000 §17.2.5.3).
     pub fn abandon_space(&mut self, space: PacketNumberSpace, owner: &mut impl FrameOwner<F>) {
-        let bytes = self.spaces[space.index()].clear(|packet_number, frame| {
-            owner.on_lost(packet_number, frame);
+        let state = self.spaces.get_mut(space);
+        let bytes = state.map_or(0, |state| {
+            state.clear(|packet_number, frame| owner.on_lost(packet_number, frame))
         });
         self.settle(bytes);
         self.pto.reset();

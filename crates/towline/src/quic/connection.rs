@@ -125,26 +125,29 @@ impl Waiting<'_> {
             wish,
             key,
         } = self;
-        let (result, _replaced, wake) = reference.with(|mut engine, entry| {
-            let mut wake = Vec::new();
+        // Wakers are woken and dropped once the lock has been released.
+        let mut wake = Vec::new();
+        let mut replaced = None;
+        let result = reference.with(|mut engine, entry| {
             if !entry.may_take(*wish, *key, engine.as_deref()) {
-                let replaced = entry.register(*wish, key, cx.waker());
-                return ((Poll::Pending, replaced, wake), Change::None);
+                replaced = entry.register(*wish, key, cx.waker());
+                return (Poll::Pending, Change::None);
             }
             match attempt(engine.as_deref_mut(), entry) {
                 Poll::Ready((result, change)) => {
-                    let key = key.take();
-                    let left = key.and_then(|key| entry.leave(*wish, key, engine, &mut wake));
-                    ((Poll::Ready(result), left, wake), change)
+                    if let Some(key) = key.take() {
+                        replaced = entry.leave(*wish, key, engine, &mut wake);
+                    }
+                    (Poll::Ready(result), change)
                 }
                 Poll::Pending => {
-                    let replaced = entry.register(*wish, key, cx.waker());
+                    replaced = entry.register(*wish, key, cx.waker());
                     // A refused stream makes the engine ask the peer for more (RFC 9000 §19.14).
                     let change = match wish {
                         Wish::OpenBi | Wish::OpenUni => Change::Made,
                         _ => Change::None,
                     };
-                    ((Poll::Pending, replaced, wake), change)
+                    (Poll::Pending, change)
                 }
             }
         });
@@ -157,11 +160,10 @@ impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if let Some(key) = self.key {
             let wish = self.wish;
-            let (_left, wake) = self.reference.with(|engine, entry| {
-                let mut wake = Vec::new();
-                let left = entry.leave(wish, key, engine, &mut wake);
-                ((left, wake), Change::None)
-            });
+            let mut wake = Vec::new();
+            let _left = self
+                .reference
+                .with(|engine, entry| (entry.leave(wish, key, engine, &mut wake), Change::None));
             wake_all(wake);
         }
     }
@@ -317,14 +319,14 @@ impl Connection {
     ///
     /// # Errors
     /// When the peer takes none, it is too large or the connection is over.
-    pub async fn send_datagram_wait(&self, data: Bytes) -> Result<(), SendDatagramError> {
+    pub async fn send_datagram_wait(&self, mut data: Bytes) -> Result<(), SendDatagramError> {
         self.reference
             .wait(Wish::DatagramOut, |engine, entry| {
                 let (None, Some(engine)) = (&entry.error, engine) else {
                     let error = SendDatagramError::ConnectionLost(lost(entry));
                     return Poll::Ready((Err(error), Change::None));
                 };
-                match engine.send_datagram(data.clone()) {
+                match engine.try_send_datagram(&mut data) {
                     Err(SendDatagramError::Full) => Poll::Pending,
                     result => Poll::Ready((result, Change::Made)),
                 }

@@ -1151,6 +1151,16 @@ impl Streams {
         for remote in &mut self.remote {
             remote.unborn.trim();
         }
+        #[expect(clippy::iter_over_hash_type, reason = "each is trimmed by itself")]
+        for s in self.send.values_mut() {
+            s.trim();
+            s.recount(&mut self.held);
+        }
+        #[expect(clippy::iter_over_hash_type, reason = "each is trimmed by itself")]
+        for r in self.recv.values_mut() {
+            r.trim();
+            r.recount(&mut self.held);
+        }
     }
 }
 

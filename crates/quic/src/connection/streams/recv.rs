@@ -226,6 +226,11 @@ impl RecvStream {
         self.counted = held;
     }
 
+    /// Gives back unused memory.
+    pub(crate) fn trim(&mut self) {
+        self.assembler.trim();
+    }
+
     /// Bytes of memory held beyond its own record.
     fn held(&self) -> usize {
         self.assembler.held()

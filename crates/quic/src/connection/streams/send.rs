@@ -120,6 +120,11 @@ impl SendStream {
         self.counted = held;
     }
 
+    /// Gives back unused memory.
+    pub(crate) fn trim(&mut self) {
+        self.buffer.trim();
+    }
+
     /// Bytes of memory held beyond its own record.
     fn held(&self) -> usize {
         self.buffer.held()

@@ -27,7 +27,7 @@ fn long_run() -> Bench {
 fn a_packet_full_of_repeated_acks_costs_little_more_than_one() {
     let mut bench = long_run();
     let newest = bench.recovery.next_packet_number(Application) - 1;
-    assert_eq!(bench.recovery.spaces[2].tracked(), 128_001);
+    assert_eq!(bench.recovery.spaces.application().tracked(), 128_001);
     let mut work = 0;
     for _ in 0..FRAMES {
         work += bench.ack(1011, &[2..=newest]).work;

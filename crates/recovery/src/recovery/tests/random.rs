@@ -214,5 +214,8 @@ proptest! {
 
 /// Below the ring's base everything is decided; the model learns of losses from there.
 fn forget_decided(model: &mut Model, recovery: &Recovery<(usize, u32)>) {
-    model.retain(|(space, number), _| recovery.spaces[*space].is_outstanding(*number));
+    model.retain(|(space, number), _| {
+        let space = recovery.spaces.get(PacketNumberSpace::ALL[*space]);
+        space.is_some_and(|space| space.is_outstanding(*number))
+    });
 }

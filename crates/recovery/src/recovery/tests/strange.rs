@@ -237,7 +237,10 @@ impl World {
         assert!(stats.cwnd >= 2 * datagram, "{stats:?}");
         assert!(stats.cwnd < ABSURD, "{stats:?}");
         assert!(stats.pacing_rate.is_none_or(|rate| rate > 0), "{stats:?}");
-        let outstanding: u64 = self.recovery.spaces[2]
+        let outstanding: u64 = self
+            .recovery
+            .spaces
+            .application()
             .ring
             .iter()
             .filter(|entry| entry.is_outstanding() && entry.in_flight)
