@@ -126,3 +126,39 @@ fn what_was_given_back_leaves_the_account() {
     assert_eq!(held(&pair), 0);
     assert_eq!(pair.hosts[SERVER].endpoint.stats().connections, 0);
 }
+
+#[test]
+fn what_is_written_into_a_full_window_counts_at_once() {
+    let mut pair = Pair::connected(limited(4));
+    more_connections(&mut pair, 60);
+    let now = pair.now;
+    let server = &mut pair.hosts[SERVER].endpoint;
+    let handles: Vec<_> = server.handles().collect();
+    let streams: Vec<_> = handles
+        .iter()
+        .map(|&handle| {
+            let connection = server.connection_mut(handle).unwrap();
+            (handle, connection.open(Direction::Unidirectional).unwrap())
+        })
+        .collect();
+    let mut train = towline_quic::TrainBuf::with_max_segments(64);
+    // No acknowledgement comes back: after the first flight nothing leaves any more.
+    for _ in 0..20 {
+        for &(handle, id) in &streams {
+            if let Some(connection) = server.connection_mut(handle) {
+                let _ = connection.write_slice(id, &[7; 20_000]);
+            }
+            while server.poll_transmit(now, &mut train).is_some() {}
+        }
+    }
+    let stats = server.stats();
+    println!("most {} of {LIMIT}, {} shed", stats.memory_most, stats.shed);
+    assert!(stats.memory_most <= LIMIT + SLACK, "{}", stats.memory_most);
+    let held: usize = 20_000 * 20 * (streams.len() - stats.shed as usize);
+    assert!(
+        stats.memory >= held as u64 / 2,
+        "{} of {held}",
+        stats.memory
+    );
+    assert!(stats.shed > 10, "{}", stats.shed);
+}

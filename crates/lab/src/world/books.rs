@@ -11,7 +11,8 @@ use towline_wire::Time;
 
 use crate::violation::{Invariant, Violation};
 
-/// Datagrams that may exceed the window: two probes, and one on entering recovery (RFC 9002 §7.3.2).
+/// Datagrams that may exceed the window: two probes, and one on entering recovery (RFC 9002 §7.3.2) or
+/// an acknowledgement that holds a PING.
 const WINDOW_EXCEPTIONS: u64 = 3;
 
 /// The numbers of every open connection of an endpoint, at one time.

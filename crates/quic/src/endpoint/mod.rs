@@ -553,11 +553,9 @@ impl Endpoint {
     fn after_transmit(&mut self, now: Time, handle: ConnectionHandle, sent: bool) {
         if sent {
             self.give_turn(now, handle);
-            self.note(now, handle);
-        } else {
-            // Nothing left, so that nothing more is held either.
-            self.file(handle);
         }
+        // Also where nothing left: what the application wrote into a full window is held.
+        self.note(now, handle);
     }
 
     /// The connection gets a turn if it can use one.
@@ -606,9 +604,14 @@ impl Endpoint {
         if let Some(connection) = self.slots[index].connection.as_mut() {
             connection.shed(now);
             self.stats.shed += 1;
-            if let Some(ended) = self.memory.say_shed(now) {
+            if let Some(unsaid) = self.memory.say_shed(now) {
                 let remote = connection.remote();
-                tracing::warn!(%remote, "memory limit: {ended} connections ended, the last of them this");
+                tracing::warn!(
+                    %remote,
+                    unsaid,
+                    all = self.stats.shed,
+                    "memory limit: a connection ended; `unsaid` more have since the last such line"
+                );
             }
         }
         self.mark_ready(handle);

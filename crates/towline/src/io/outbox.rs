@@ -178,7 +178,7 @@ impl Outbox {
         self.pending.push(Pending {
             connection,
             remote,
-            local_ip: local_ip.filter(|ip| self.bad_source != Some(*ip)),
+            local_ip: self.usable_source(local_ip),
             ecn,
             segment_size: segment_size.max(1),
             len,
@@ -190,12 +190,18 @@ impl Outbox {
         });
     }
 
-    /// Whether a datagram may share the train loaded last: it goes the same way and is below the
-    /// least size of a path, so that no connection has to hear that it was too big.
+    /// A source address, unless the system refused it.
+    fn usable_source(&self, ip: Option<IpAddr>) -> Option<IpAddr> {
+        ip.filter(|ip| self.bad_source != Some(*ip))
+    }
+
+    /// Whether a datagram may share the train loaded last: it goes the same way and is smaller than
+    /// what every path carries, so that no connection has to hear that it was too big, and little
+    /// is copied.
     pub(super) fn may_join(&self, transmit: &Transmit) -> bool {
         self.pending.last().is_some_and(|last| {
             last.remote == transmit.remote
-                && last.local_ip == transmit.local_ip
+                && last.local_ip == self.usable_source(transmit.local_ip)
                 && last.ecn == transmit.ecn
                 && transmit.len == transmit.segment_size
                 && last.segment_size < LEAST_PATH

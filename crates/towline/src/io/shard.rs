@@ -8,8 +8,8 @@
 //! 3. `receive`: one batch of trains from the socket, each handled under the lock.
 //! 4. `run_timers`: the engine's, if due, once what came before them has been read.
 //! 5. `transmit`: trains from the engine to the socket, round robin over connections; one
-//!    system call for each long train, one for many short ones (`collect`). Single datagrams that
-//!    go the same way become one train, whosever they are.
+//!    system call for each long train, one for many short ones (`collect`). A small datagram joins
+//!    the train before it that goes the same way, whosever they are.
 //! 6. Repeat 2 to 5 until all are idle, the send side is blocked, or the budget is spent.
 //! 7. `leave`: publish the counters, wake whoever the turn's events concern.
 
@@ -435,12 +435,8 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
 
     /// Builds trains for one system call; true if the engine has no more now.
     fn collect(&mut self, now: Time, budget: &mut usize) -> bool {
-        let (mut bytes, mut datagrams) = (0, 0);
-        while bytes < BATCH_BYTES
-            && datagrams < MAX_TRAIN_SEGMENTS
-            && self.outbox.len() < MAX_SEND_BATCH
-            && *budget > 0
-        {
+        let mut bytes = 0;
+        while bytes < BATCH_BYTES && self.outbox.len() < MAX_SEND_BATCH && *budget > 0 {
             let slot = self.outbox.len();
             if slot == self.trains.len() {
                 self.trains
@@ -457,7 +453,6 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
             };
             let segments = transmit.len.div_ceil(transmit.segment_size.max(1));
             bytes += transmit.len;
-            datagrams += segments;
             *budget = budget.saturating_sub(segments);
             if self.outbox.may_join(&transmit)
                 && let [.., last, built] = &mut self.trains[..=slot]

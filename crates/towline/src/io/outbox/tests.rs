@@ -512,5 +512,5 @@ fn datagrams_share_a_train_where_they_go_the_same_way() {
 
     outbox.load(&of(peer(), None, 1200));
     let big = of(peer(), None, 1200);
-    assert!(!outbox.may_join(&big), "its connection may have to shrink");
+    assert!(!outbox.may_join(&big), "joined for little, copied for much");
 }
