@@ -143,6 +143,8 @@ pub struct Report {
     pub allocations: Option<u64>,
     /// Resident memory before and after, KiB.
     pub resident_kib: Option<(u64, u64)>,
+    /// What sealing one packet takes, nanoseconds; of the floor's sender.
+    pub seal_ns: Option<f64>,
     /// Round trips, microseconds.
     pub latency: Option<Latency>,
 }

@@ -284,6 +284,11 @@ fn bulk(case: &Case, ends: &Ends, upload: bool) -> Outcome<Vec<Sample>> {
         Sample::detail("system ", receiver.cpu_system / gigabytes),
         Sample::detail("Gbit/s", gigabytes * 8.0 / receiver.seconds),
     ];
+    samples.extend(
+        sender
+            .seal_ns
+            .map(|ns| Sample::detail("ns to seal a packet", ns)),
+    );
     let packets = sender.packets_sent.map(|packets| packets as f64);
     if let (Some(packets), Some(bytes)) = (packets, sender.bytes_sent) {
         samples.push(Sample::detail("B/datagram", bytes as f64 / packets));
