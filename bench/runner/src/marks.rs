@@ -95,13 +95,13 @@ const MARKS: &[Mark] = &[
         "handshakes_per_s",
         OursBy(Quinn),
         Some(AtLeast(1.15)),
-        Some(AtLeast(1.35)),
+        Some(AtLeast(1.6)),
     ),
     mark(
         "handshake_server_us",
         OursBy(Quinn),
         Some(AtMost(0.93)),
-        Some(AtMost(0.75)),
+        Some(AtMost(0.55)),
     ),
     mark("echo64_p50_us", OursBy(Quinn), Some(AtMost(1.05)), None),
     mark("echo64_p99_us", OursBy(Quinn), Some(AtMost(1.05)), None),
@@ -119,7 +119,12 @@ const MARKS: &[Mark] = &[
         Some(AtLeast(1.0)),
         Some(AtLeast(1.5)),
     ),
-    mark("many_us_per_packet", OursBy(Quinn), None, Some(AtMost(0.7))),
+    mark(
+        "many_us_per_packet",
+        OursBy(Quinn),
+        Some(AtMost(0.9)),
+        Some(AtMost(0.6)),
+    ),
 ];
 
 /// One mark, held against what was measured.

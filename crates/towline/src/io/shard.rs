@@ -31,9 +31,7 @@ use super::fallback::Complaints;
 use super::group::Neighbours;
 use super::handle::{Dispatch, Handle, Trains};
 use super::outbox::{Flush, Outbox};
-use super::socket::{
-    MAX_SEND_BATCH, MAX_TRAIN_SEGMENTS, RECEIVE_BUFFER_BYTES, ReceiveBatch, Socket, SocketInfo,
-};
+use super::socket::{MAX_SEND_BATCH, RECEIVE_BUFFER_BYTES, ReceiveBatch, Socket, SocketInfo};
 use super::stats::SocketStats;
 use super::udp::UdpSocket;
 
