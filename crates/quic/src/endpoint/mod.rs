@@ -554,8 +554,12 @@ impl Endpoint {
         if sent {
             self.give_turn(now, handle);
         }
-        // Also where nothing left: what the application wrote into a full window is held.
-        self.note(now, handle);
+        let connection = self.slot(handle).and_then(|s| s.connection.as_ref());
+        match sent || connection.is_some_and(|c| c.may_send()) {
+            // Also where nothing left: what the application wrote into a full window is held.
+            true => self.note(now, handle),
+            false => self.file(handle),
+        }
     }
 
     /// The connection gets a turn if it can use one.
