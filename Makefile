@@ -1,5 +1,5 @@
 # Every target is one `cargo xtask` command; `cargo xtask help` lists them with their arguments.
-.PHONY: help run test check setup-system install interop sim planted kmod-test fuzz bench-quic bench-stcp bench-neighbour bench-paths bench-seed bench-compare counts flood
+.PHONY: help run test check setup-system install interop sim planted kmod-test kmod-debug fuzz bench-quic bench-stcp bench-neighbour bench-paths bench-seed bench-compare counts flood
 
 help:
 	@echo "make run            the demonstration: 1 GiB of real files between two processes, every hash checked"
@@ -13,6 +13,7 @@ help:
 	@echo "make sim [SEEDS=N] [SEED=x]   the random swarm: N seeds (20000), or one seed again"
 	@echo "make planted [ARGS=name]  known bugs are put into a copy of the tree; the tests must find each"
 	@echo "make kmod-test [ARGS=--kernel=6.1] the kernel module in QEMU, with Debian's 6.12 or 6.1"
+	@echo "make kmod-debug     the same on a kernel with KASAN, lockdep and kmemleak; takes hours"
 	@echo "make fuzz [TIME=s] [TARGET=t] each fuzz target for s seconds (600)"
 	@echo "make bench-quic [ARGS=--quick] speed beside quinn, s2n-quic and quic-go; the machine must be idle"
 	@echo "make bench-stcp [ARGS=--quick] secure TCP beside plain TCP, rustls, OpenSSL and stunnel; the machine must be idle"
@@ -63,6 +64,9 @@ planted:
 
 kmod-test:
 	@cargo xtask kmod-test $(ARGS)
+
+kmod-debug:
+	@cargo xtask kmod-debug $(ARGS)
 
 fuzz:
 	@cargo xtask fuzz $(TARGET) --seconds $(TIME)

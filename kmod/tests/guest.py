@@ -1,4 +1,4 @@
-"""Runs the tests of the kernel, as root in the guest: guest.py [--seconds=N] [--seed=N] [SUITE or TEST...]
+"""Runs the tests of the kernel, as root in the guest: guest.py [--seconds=N] [--seed=N] [--slow=N] [SUITE or TEST...]
 
 The suites are the files of `suites/`, in the order of their names. The module is loaded for each
 but those that say `MODULE = False`.
@@ -46,7 +46,7 @@ def run(function, policy):
     SNIFFER.reset()
     agent = None
     began = time.monotonic()
-    signal.alarm(100 + harness.SECONDS)
+    signal.alarm(100 * harness.SLOW + harness.SECONDS)
     try:
         # Not None alone: the empty policy is one.
         agent = Agent(policy) if policy is not None else None
@@ -74,6 +74,8 @@ def main():
         name, _, value = argument.partition("=")
         if name == "--seconds":
             harness.SECONDS = int(value)
+        elif name == "--slow":
+            harness.SLOW = int(value)
         elif name == "--seed":
             harness.SEED = int(value)
         else:

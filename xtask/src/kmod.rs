@@ -7,6 +7,7 @@
 //!
 //! Never KVM: hosts that emulate parts of it stop in the kernel's decompressor.
 
+mod debug;
 mod image;
 mod kernel;
 #[cfg(test)]
@@ -70,12 +71,17 @@ const MODULES: &[&str] = &[
     "veth",
 ];
 
+/// How many times as long everything may take on a kernel that looks for errors.
+const SLOWER: u32 = 10;
+
 /// Seconds until a guest is stopped, but for those that were asked for.
 const GUEST_TIMEOUT: u32 = 1800;
 
 /// What is tested, and on what.
 struct Run {
     version: String,
+    /// On a kernel built here, which looks for errors and takes its time.
+    looks_for_errors: bool,
     /// Whether the kernel may take the processor from code of the kernel (`preempt=full`).
     is_preemptible: bool,
     /// How long the tests run that take their time, and the seed of what is at random.
@@ -97,10 +103,24 @@ pub(crate) fn kmod_test(arguments: &[String]) -> Outcome {
     run.test().map(drop)
 }
 
+/// `cargo xtask kmod-debug`, with the same arguments but for the kernel: the same on a kernel with
+/// KASAN, lockdep and kmemleak. By hand: it takes hours.
+pub(crate) fn kmod_debug(arguments: &[String]) -> Outcome {
+    let mut run = Run::parse(arguments)?;
+    run.looks_for_errors = true;
+    // Built in, and what finds most races.
+    run.is_preemptible = true;
+    if let Some(why) = missing() {
+        return Err(why);
+    }
+    run.test().map(drop)
+}
+
 impl Run {
     fn new() -> Self {
         Self {
             version: "6.12".to_owned(),
+            looks_for_errors: false,
             is_preemptible: false,
             seconds: None,
             seed: None,
@@ -137,8 +157,14 @@ impl Run {
     }
 
     fn test(&self) -> Outcome<String> {
-        let kernel = Kernel::fetch(&self.version, &cache())?;
-        let build = cache().join(format!("build-{}", self.version));
+        let (kernel, name) = match self.looks_for_errors {
+            true => (debug::kernel()?, "build-debug".to_owned()),
+            false => {
+                let kernel = Kernel::fetch(&self.version, &cache())?;
+                (kernel, format!("build-{}", self.version))
+            }
+        };
+        let build = cache().join(name);
         let module = build_module(&kernel, &build)?;
         let image = Image::new(&build.join("root"))?;
         stage(&image, &kernel, &module, &build)?;
@@ -157,7 +183,12 @@ impl Run {
 
     /// What `guest.py` is called with.
     fn guest_arguments(&self) -> String {
-        let numbers = [("--seconds", self.seconds), ("--seed", self.seed)];
+        let slow = self.looks_for_errors.then_some(SLOWER);
+        let numbers = [
+            ("--seconds", self.seconds),
+            ("--seed", self.seed),
+            ("--slow", slow),
+        ];
         let numbers = numbers
             .into_iter()
             .filter_map(|(name, value)| Some(format!("{name}={}", value?)));
@@ -174,11 +205,14 @@ impl Run {
         if self.is_preemptible {
             line.push_str(" preempt=full");
         }
+        // Whoever notes each byte's state needs an eighth more for that, and to remember what was freed.
+        let memory = if self.looks_for_errors { "3072" } else { "1536" };
         let mut qemu = Command::new("timeout");
-        let seconds = GUEST_TIMEOUT + 3 * self.seconds.unwrap_or_default();
+        let slow = if self.looks_for_errors { SLOWER } else { 1 };
+        let seconds = slow * GUEST_TIMEOUT + 3 * self.seconds.unwrap_or_default();
         qemu.args([&seconds.to_string(), "qemu-system-x86_64"])
             .args(["-accel", "tcg,thread=multi", "-cpu", CPU])
-            .args(["-smp", "2", "-m", "1536", "-nodefaults", "-display", "none"])
+            .args(["-smp", "2", "-m", memory, "-nodefaults", "-display", "none"])
             .args(["-serial", "stdio", "-monitor", "none", "-no-reboot"])
             .args(["-nic", "none", "-kernel"])
             .arg(kernel.image())

@@ -59,6 +59,8 @@ cargo xtask COMMAND
   readme         every block of README and of the walk-throughs as printed (also part of test)
   kmod-test [--kernel=6.12|6.1] [--preempt=full] [--seconds=NUMBER] [--seed=NUMBER] [TEST…]
                               the kernel module in QEMU (6.12 also part of test)
+  kmod-debug [--seconds=NUMBER] [--seed=NUMBER] [TEST…]
+                              the same on a kernel with KASAN, lockdep and kmemleak, built here
   fuzz [TARGET…] [--seconds N]   each fuzz target for N seconds (600)
   fuzz-seeds     rewrites the generated part of fuzz/corpus
   flame NAME [--binary PATH]     flame graphs of a bulk transfer into docs/evidence
@@ -99,6 +101,7 @@ fn main() -> ExitCode {
         "planted" => planted::planted(rest),
         "capture" => capture::capture(&mut report::Skips::default()).map(drop),
         "kmod-test" => kmod::kmod_test(rest),
+        "kmod-debug" => kmod::kmod_debug(rest),
         "fuzz" => fuzz::fuzz(rest),
         "fuzz-seeds" => fuzz::write_seeds(),
         "bench-quic" => bench::bench_quic(rest),

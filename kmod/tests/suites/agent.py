@@ -19,7 +19,7 @@ def without_an_agent_a_connection_fails_at_once():
     with listener(protocol=0) as l, new() as s:
         began = time.monotonic()
         fails(errno.EPROTO, s.connect, l.getsockname())
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 2 * SLOW
         fails(errno.EPROTO, s.send, MARK)
         fails(errno.EPROTO, s.recv, 1)
     with listener() as l:
@@ -38,7 +38,7 @@ def a_hung_agent_times_out():
         with listener(protocol=0) as l, new() as s:
             began = time.monotonic()
             fails(errno.ETIMEDOUT, s.connect, l.getsockname())
-            assert 0.3 < time.monotonic() - began < 5
+            assert 0.3 < time.monotonic() - began < 5 * SLOW
             fails(errno.ECONNRESET, l.accept()[0].recv, 1)
         with listener(protocol=0) as l, new() as s:
             s.setblocking(False)

@@ -172,7 +172,7 @@ def a_hundred_silent_clients_do_not_delay_a_good_one():
         until("all are pending", lambda: counter("pending") >= 100)
         crowded = sorted(good() for _ in range(9))[4]
         print(f"  alone {alone * 1e3:.1f} ms, among 100 silent ones {crowded * 1e3:.1f} ms")
-        assert crowded - alone < 0.1
+        assert crowded - alone < 0.1 * SLOW
         for s in silent:
             s.close()
     until("none is pending", lambda: counter("pending") == 0)

@@ -139,7 +139,7 @@ def records_without_data_take_no_memory_of_one_who_waits():
         peer.close()
         took = timed(client.close)
         print(f"  close took {took:.2f} s")
-    assert took < 1
+    assert took < 1 * SLOW
     feeding.result()
 
 
@@ -163,7 +163,7 @@ def no_call_works_through_a_flood_of_records_without_data():
             time.sleep(0.5)
             took = timed(call, client)
             print(f"  {make.__name__}: {name} took {took:.2f} s")
-            if took > 0.5:
+            if took > 0.5 * SLOW:
                 slow.append((make.__name__, name))
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             peer.close()
@@ -194,7 +194,7 @@ def a_program_in_a_flood_ends_when_it_is_killed():
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         peer.close()
         feeding.result()
-        assert took < 0.5
+        assert took < 0.5 * SLOW
 
 
 @test(agent=None)

@@ -28,7 +28,7 @@ def openssl_s_server_serves_a_client_of_ours():
         while s.recv(1000):
             pass
         s.close()
-        server.communicate(timeout=20)
+        server.communicate(timeout=20 * SLOW)
 
 
 @test()
@@ -42,7 +42,7 @@ def openssl_s_client_reaches_a_server_of_ours():
         assert receive(server, 19) == b"hello from openssl\n"
         server.sendall(b"hello from the kernel\n")
         server.close()
-        assert b"hello from the kernel\n" in client.communicate(timeout=20)[0]
+        assert b"hello from the kernel\n" in client.communicate(timeout=20 * SLOW)[0]
         # With its key update command, K, after which we end cleanly.
         client = openssl("s_client", "-tls1_3", "-connect", "127.0.0.1:%d" % l.getsockname()[1])
         server, _ = l.accept()
@@ -51,14 +51,14 @@ def openssl_s_client_reaches_a_server_of_ours():
         client.stdin.flush()
         fails(errno.EPROTO, server.recv, 1)
         server.close()
-        client.communicate(timeout=20)
+        client.communicate(timeout=20 * SLOW)
 
 
 def run_echo(kind, protocol, count, before=()):
     command = [sys.executable, "-S", "/t/echo.py", kind]
     server = subprocess.Popen([*before, *command, "server", "7000", str(protocol)], stdout=subprocess.PIPE)
     assert server.stdout.readline() == b"ready\n"
-    subprocess.run([*command, "client", "7000", str(protocol), str(count)], check=True, timeout=60)
+    subprocess.run([*command, "client", "7000", str(protocol), str(count)], check=True, timeout=60 * SLOW)
     assert server.wait(20) == 0
 
 

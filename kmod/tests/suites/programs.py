@@ -20,7 +20,7 @@ with open("/proc/kallsyms") as symbols:
 
 
 def sh(command, **more):
-    ended = subprocess.run(command, shell=True, capture_output=True, timeout=60, **more)
+    ended = subprocess.run(command, shell=True, capture_output=True, timeout=60 * SLOW, **more)
     return ended.returncode, (ended.stdout + ended.stderr).decode()
 
 

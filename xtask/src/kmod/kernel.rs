@@ -16,10 +16,13 @@ const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 /// Both kernels with their newest fixes, for the Debian whose tools build here.
 const SOURCE: &str = "http://deb.debian.org/debian-security bookworm-security main";
 
-/// An unpacked kernel.
+/// A kernel, with what modules for it are built against.
 pub(super) struct Kernel {
-    folder: PathBuf,
     release: String,
+    image: PathBuf,
+    headers: PathBuf,
+    /// `lib/modules` of it; none where everything is built in.
+    modules: Option<PathBuf>,
 }
 
 impl Kernel {
@@ -34,10 +37,7 @@ impl Kernel {
         let folder = cache.join(version);
         // Written last: a fetch that was cut off begins again.
         let ready = folder.join("ready");
-        let cached = fs::read_to_string(&ready).map(|text| Self {
-            folder: folder.clone(),
-            release: text.trim().to_owned(),
-        });
+        let cached = fs::read_to_string(&ready).map(|text| Self::unpacked(&folder, text.trim()));
         if is_of_today(&ready)
             && let Ok(kernel) = cached
         {
@@ -69,37 +69,65 @@ impl Kernel {
             run(program("dpkg-deb", ["-x"]).arg(deb).arg(&folder))?;
         }
         apt.remove()?;
-        let kernel = Self { folder, release };
+        let kernel = Self::unpacked(&folder, &release);
         // The headers name each other by absolute paths.
-        let makefile = kernel.headers().join("Makefile");
+        let makefile = kernel.headers.join("Makefile");
         let text = fs::read_to_string(&makefile).map_err(io("the headers' Makefile"))?;
-        let here = format!("include {}/usr/src/", kernel.folder.display());
+        let here = format!("include {}/usr/src/", folder.display());
         fs::write(&makefile, text.replace("include /usr/src/", &here))
             .map_err(io("the headers' Makefile"))?;
         run(program("/sbin/depmod", ["-b"])
-            .arg(&kernel.folder)
+            .arg(&folder)
             .arg(&kernel.release))?;
         fs::write(&ready, &kernel.release).map_err(io("ready"))?;
         Ok(kernel)
+    }
+
+    /// Debian's packages, unpacked.
+    fn unpacked(folder: &Path, release: &str) -> Self {
+        Self {
+            release: release.to_owned(),
+            image: folder.join(format!("boot/vmlinuz-{release}")),
+            headers: folder.join(format!("usr/src/linux-headers-{release}")),
+            modules: Some(folder.join(format!("lib/modules/{release}"))),
+        }
+    }
+
+    /// A tree in which a kernel was built, with everything built in.
+    pub(super) fn built(tree: PathBuf) -> Outcome<Self> {
+        let release = fs::read_to_string(tree.join("include/config/kernel.release"));
+        Ok(Self {
+            release: release.map_err(io("kernel.release"))?.trim().to_owned(),
+            image: tree.join("arch/x86/boot/bzImage"),
+            headers: tree,
+            modules: None,
+        })
+    }
+
+    /// Debian's package of this name, for instance a kernel's source.
+    pub(super) fn source(package: &str, folder: &Path) -> Outcome<PathBuf> {
+        let debs = Apt::new(folder)?.download(&[package])?;
+        debs.into_iter().next().ok_or_else(|| format!("no {package} came"))
     }
 
     pub(super) fn release(&self) -> &str {
         &self.release
     }
 
-    pub(super) fn image(&self) -> PathBuf {
-        self.folder.join(format!("boot/vmlinuz-{}", self.release))
+    pub(super) fn image(&self) -> &Path {
+        &self.image
     }
 
-    pub(super) fn headers(&self) -> PathBuf {
-        self.folder
-            .join(format!("usr/src/linux-headers-{}", self.release))
+    pub(super) fn headers(&self) -> &Path {
+        &self.headers
     }
 
     /// Puts modules and what they need into the image; what is no module is built in.
     pub(super) fn stage_modules(&self, image: &Image, names: &[&str]) -> Outcome {
+        let Some(folder) = &self.modules else {
+            return Ok(());
+        };
         let base = format!("lib/modules/{}", self.release);
-        let folder = self.folder.join(&base);
         let table = fs::read_to_string(folder.join("modules.dep")).map_err(io("modules.dep"))?;
         let mut wanted = BTreeSet::new();
         for line in table.lines() {
