@@ -16,40 +16,71 @@
 
 #include "stcp.h"
 
-/* Requests that no agent has read yet: a handshake beyond fails at once. */
+/* Requests that no agent has read yet. For one beyond, the newest of those with the most fails. */
 #define STCP_QUEUE_MAX 4096
 
 static DEFINE_SPINLOCK(queue_lock);
 static LIST_HEAD(queue);
-static unsigned int queue_len;
+static struct stcp_crowd waiting = { .newest_goes = true };
 static bool is_open;
 static u32 last_id;
 static DECLARE_WAIT_QUEUE_HEAD(queue_wait);
 
+/* Called with queue_lock held. The caller gets the queue's reference. */
+static void stcp_unqueue(struct stcp *st)
+{
+	list_del_init(&st->queued);
+	stcp_leave(&waiting, &st->waiting);
+}
+
+/* Queues it, and takes out the one that goes for it, if one does. Called with queue_lock held. */
+static struct stcp *stcp_queue(struct stcp *st, struct stcp_group **spare)
+{
+	struct stcp *goes;
+
+	kref_get(&st->ref);
+	list_add_tail(&st->queued, &queue);
+	stcp_enter(&waiting, &st->waiting, st, spare);
+	st->id = ++last_id;
+	smp_store_release(&st->state, STCP_QUEUED);
+	if (waiting.len <= STCP_QUEUE_MAX)
+		return NULL;
+	goes = container_of(stcp_who_goes(&waiting), struct stcp, waiting);
+	stcp_unqueue(goes);
+	WRITE_ONCE(goes->displaced, true);
+	return goes;
+}
+
 /* Asks the agent for a handshake. Called with lock held. */
 int stcp_submit(struct stcp *st)
 {
-	bool taken, open;
+	struct stcp_group *spare = stcp_spare_groups();
+	struct stcp *goes = NULL;
+	bool open;
 
+	if (!spare)
+		return -ENOMEM;
 	spin_lock(&queue_lock);
 	open = is_open;
-	taken = open && queue_len < STCP_QUEUE_MAX;
-	if (taken) {
-		kref_get(&st->ref);
-		list_add_tail(&st->queued, &queue);
-		queue_len++;
-		st->id = ++last_id;
-		smp_store_release(&st->state, STCP_QUEUED);
-	}
+	if (open)
+		goes = stcp_queue(st, &spare);
 	spin_unlock(&queue_lock);
-	if (taken) {
+	stcp_free_groups(spare);
+	if (open)
 		wake_up_interruptible(&queue_wait);
+	if (open && !goes)
 		return 0;
-	}
 	atomic_long_inc(&stcp_counters.handshakes_without_agent);
-	pr_warn_ratelimited("connections fail: %s\n", open ? "the agent is overloaded" :
-			    "no agent has /dev/stcp open (is `towline stcpd` running?)");
-	return -EPROTO;
+	if (!goes) {
+		pr_warn_ratelimited("connections fail: no agent has /dev/stcp open (is `towline stcpd` running?)\n");
+		return -EPROTO;
+	}
+	pr_warn_ratelimited("connections fail: the agent is overloaded, mostly by user %u\n", goes->uid);
+	/* Another one by a worker: two that displace each other must not wait for each other's locks. */
+	if (goes != st)
+		stcp_look_now(goes);
+	stcp_put(goes);
+	return goes == st ? -EPROTO : 0;
 }
 
 /* Takes a request off the queue, NULL: the oldest. The caller gets the queue's reference. */
@@ -60,10 +91,8 @@ struct stcp *stcp_dequeue(struct stcp *st)
 		st = list_first_entry_or_null(&queue, struct stcp, queued);
 	else if (list_empty(&st->queued))
 		st = NULL;
-	if (st) {
-		list_del_init(&st->queued);
-		queue_len--;
-	}
+	if (st)
+		stcp_unqueue(st);
 	spin_unlock(&queue_lock);
 	return st;
 }

@@ -156,6 +156,8 @@ void stcp_look(struct stcp *st)
 		stcp_pull(st);
 	else if (gone && (st->state != STCP_FRESH || st->parent))
 		stcp_finish(st, -ECONNRESET);
+	else if (READ_ONCE(st->displaced))
+		stcp_finish(st, -EPROTO);
 	if (st->state != STCP_FRESH || !stcp_is_up(sk))
 		return;
 	/* While TCP is ESTABLISHED: kTLS takes no socket that has seen the peer's FIN. */

@@ -21,8 +21,7 @@ int stcp_listen(struct socket *sock, int backlog)
 	mutex_lock(&st->lock);
 	rc = st->state > STCP_LISTENING ? -EINVAL : st->base->listen(sock, backlog);
 	if (!rc) {
-		st->uid = from_kuid(&init_user_ns, current_uid());
-		st->pid = task_tgid_nr(current);
+		stcp_set_user(st);
 		smp_store_release(&st->state, STCP_LISTENING);
 		stcp_look_now(st);
 	}
@@ -112,6 +111,7 @@ static int stcp_pull_one(struct stcp *st)
 	/* Its packets are the listening program's, not this worker's. */
 	sock->sk->sk_uid = st->sock->sk->sk_uid;
 	child->uid = st->uid;
+	child->maker = st->maker;
 	child->pid = st->pid;
 
 	if (st->children_len[0] >= READ_ONCE(stcp_pending_max) && stcp_drop_first(st, false)) {

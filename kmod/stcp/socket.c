@@ -63,8 +63,7 @@ static int stcp_connect_tcp(struct stcp *st, struct sockaddr *addr, int len, int
 		return rc;
 	if (stcp_state(st) == STCP_FRESH) {
 		mutex_lock(&st->lock);
-		st->uid = from_kuid(&init_user_ns, current_uid());
-		st->pid = task_tgid_nr(current);
+		stcp_set_user(st);
 		mutex_unlock(&st->lock);
 		rc = st->base->connect(st->sock, addr, len, flags);
 		/* To TCP the first call has connected it. */

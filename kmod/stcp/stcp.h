@@ -13,6 +13,7 @@
 #include <linux/module.h>
 #include <linux/mutex.h>
 #include <linux/net.h>
+#include <linux/rbtree.h>
 #include <linux/version.h>
 #include <linux/wait.h>
 #include <linux/workqueue.h>
@@ -48,6 +49,24 @@ enum stcp_state {
 
 enum { STCP_TX = 1, STCP_RX = 2 };	/* bits of `keys` */
 
+struct stcp;
+struct stcp_group;
+
+/* Members of which one of those who have the most goes for another (crowd.c); all zero: none yet. */
+struct stcp_crowd {
+	struct rb_root keys, ranks;
+	u64 entered;
+	unsigned int len;
+	bool newest_goes;		/* or the oldest */
+};
+
+struct stcp_place {
+	struct list_head list;
+	struct stcp_group *group;
+};
+
+enum { STCP_LEVELS = 5 };		/* of groups */
+
 /*
  * One socket. Its references: the socket (for a child not yet accepted, the listener's list), a
  * child's `parent`, the agent's queue or file, a due look.
@@ -64,6 +83,7 @@ struct stcp {
 	bool server, told;
 	u8 keys;
 	u32 id, uid, pid;
+	u32 maker;			/* of the user's namespace; in the first one the user */
 	struct stcp_peer peer;
 
 	wait_queue_head_t changed;	/* whoever waits for the handshake: program and agent */
@@ -72,6 +92,8 @@ struct stcp {
 	struct delayed_work look;
 	unsigned long deadline;		/* in jiffies; 0: none runs */
 	struct list_head queued;
+	struct stcp_place waiting;	/* while it is queued */
+	bool displaced;			/* from the queue: it is to fail */
 
 	/* Of a listener: children that shake hands [0], and those that are done [1]. */
 	spinlock_t children_lock;
@@ -150,6 +172,15 @@ int stcp_agent_init(void);
 void stcp_agent_exit(void);
 int stcp_submit(struct stcp *st);
 struct stcp *stcp_dequeue(struct stcp *st);
+
+/* crowd.c */
+void stcp_set_user(struct stcp *st);
+struct stcp_group *stcp_spare_groups(void);
+void stcp_free_groups(struct stcp_group *spare);
+void stcp_enter(struct stcp_crowd *crowd, struct stcp_place *place, const struct stcp *st,
+		struct stcp_group **spare);
+void stcp_leave(struct stcp_crowd *crowd, struct stcp_place *place);
+struct stcp_place *stcp_who_goes(const struct stcp_crowd *crowd);
 
 /* ktls.c */
 int stcp_ktls_attach(struct stcp *st);
