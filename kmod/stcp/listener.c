@@ -38,6 +38,8 @@ static void stcp_list(struct stcp *child, bool ready)
 
 static void stcp_unlist(struct stcp *child, bool ready)
 {
+	if (!ready)
+		stcp_leave(&child->parent->unfinished, &child->place);
 	list_del_init(&child->sibling);
 	WRITE_ONCE(child->parent->children_len[ready], child->parent->children_len[ready] - 1);
 }
@@ -55,6 +57,23 @@ static struct stcp *stcp_first(struct stcp *st, bool ready)
 	return child;
 }
 
+/* Puts a child among those that shake hands. The caller gets one that goes for it, or NULL. */
+static struct stcp *stcp_add_child(struct stcp *child, struct stcp_group **spare)
+{
+	struct stcp *st = child->parent, *goes = NULL;
+
+	spin_lock(&st->children_lock);
+	kref_get(&child->ref);
+	stcp_enter(&st->unfinished, &child->place, child, spare);
+	stcp_list(child, false);
+	if (st->children_len[0] > max(READ_ONCE(stcp_pending_max), 1U)) {
+		goes = container_of(stcp_who_goes(&st->unfinished), struct stcp, place);
+		stcp_unlist(goes, false);
+	}
+	spin_unlock(&st->children_lock);
+	return goes;
+}
+
 /* Ends a child that nobody will accept. It is off the lists, its lock is held. */
 static void stcp_discard(struct stcp *child)
 {
@@ -69,11 +88,9 @@ static void stcp_discard(struct stcp *child)
 	stcp_put(parent);
 }
 
-/* Drops the oldest child of a list; false if there is none. */
-static bool stcp_drop_first(struct stcp *st, bool ready)
+/* Drops a child that was taken off its list; false if there is none. */
+static bool stcp_drop_child(struct stcp *child)
 {
-	struct stcp *child = stcp_first(st, ready);
-
 	if (!child)
 		return false;
 	mutex_lock_nested(&child->lock, SINGLE_DEPTH_NESTING);
@@ -90,6 +107,7 @@ static int stcp_pull_one(struct stcp *st)
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 10, 0)
 	struct proto_accept_arg arg = { .flags = O_NONBLOCK };
 #endif
+	struct stcp_group *spare;
 	struct socket *sock;
 	struct stcp *child;
 	int rc = sock_create_lite(st->base->family, SOCK_STREAM, IPPROTO_TCP, &sock);
@@ -103,8 +121,10 @@ static int stcp_pull_one(struct stcp *st)
 #else
 	rc = st->base->accept(st->sock, sock, O_NONBLOCK, false);
 #endif
-	child = rc ? ERR_PTR(rc) : stcp_new(sock, st);
+	spare = rc ? NULL : stcp_spare_groups();
+	child = rc ? ERR_PTR(rc) : spare ? stcp_new(sock, st) : ERR_PTR(-ENOMEM);
 	if (IS_ERR(child)) {
+		stcp_free_groups(spare);
 		sock_release(sock);
 		return PTR_ERR(child);
 	}
@@ -114,16 +134,14 @@ static int stcp_pull_one(struct stcp *st)
 	child->maker = st->maker;
 	child->pid = st->pid;
 
-	if (st->children_len[0] >= READ_ONCE(stcp_pending_max) && stcp_drop_first(st, false)) {
+	/* Nobody else can find it yet, on the list or not: only who has the listener's lock looks there. */
+	if (stcp_drop_child(stcp_add_child(child, &spare))) {
 		atomic_long_inc(&stcp_counters.handshakes_dropped);
-		pr_info_ratelimited("more than %u unfinished handshakes at one listener: the oldest is dropped\n",
+		pr_info_ratelimited("more than %u unfinished handshakes at one listener: the oldest of those with the most is dropped\n",
 				    stcp_pending_max);
 	}
+	stcp_free_groups(spare);
 	mutex_lock_nested(&child->lock, SINGLE_DEPTH_NESTING);
-	kref_get(&child->ref);
-	spin_lock(&st->children_lock);
-	stcp_list(child, false);
-	spin_unlock(&st->children_lock);
 	stcp_start_timer(child);
 	add_wait_queue(&sock->wq.wait, &child->watch);
 	stcp_look(child);
@@ -205,6 +223,6 @@ void stcp_stop_listening(struct stcp *st)
 	if (st->state != STCP_LISTENING)
 		return;
 	smp_store_release(&st->state, STCP_FRESH);
-	while (stcp_drop_first(st, false) || stcp_drop_first(st, true))
+	while (stcp_drop_child(stcp_first(st, false)) || stcp_drop_child(stcp_first(st, true)))
 		cond_resched();
 }

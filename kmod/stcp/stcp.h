@@ -99,8 +99,10 @@ struct stcp {
 	spinlock_t children_lock;
 	struct list_head children[2];
 	unsigned int children_len[2];
+	struct stcp_crowd unfinished;	/* those of children[0] */
 	struct stcp *parent;		/* of a child not yet accepted */
 	struct list_head sibling;
+	struct stcp_place place;	/* in the parent's `unfinished` */
 
 	/* Records, once keyed. */
 	struct mutex reading;		/* whoever opens records; never held to wait for the peer */

@@ -191,3 +191,27 @@ def a_network_that_fills_the_queue_keeps_no_other_out():
             assert receive(server, len(MARK)) == MARK
         end(flood)
     assert counter("pending") == 0
+
+
+@test()
+def silent_clients_of_one_network_keep_no_other_out(agent):
+    with networks(), with_parameter("handshake_ms", 60000), listener() as l:
+        to = l.getsockname()
+        agent.send(signal.SIGSTOP)
+        dropped = counter("handshakes_dropped")
+        good = []
+        for source in (FAR, NEAR):
+            s = new()
+            s.bind((source, 0))
+            good.append(Background(s.connect, to))
+        until("they wait at both ends", lambda: counter("pending") == 4)
+        flood = as_user(0, connect_often, UNFINISHED + 200, to, 0, HERE)
+        assert is_done(flood), "no flood"
+        until("all are in", lambda: counter("handshakes_dropped") - dropped >= 202)
+        print(f"  {counter('pending')} under way, {counter('handshakes_dropped') - dropped} made room")
+        agent.send(signal.SIGCONT)
+        for connecting in good:
+            connecting.result()
+        sources = {l.accept()[1][0] for _ in good}
+        assert sources == {FAR, NEAR}
+        end(flood)
