@@ -303,6 +303,8 @@ static int stcp_set_rcvlowat(struct sock *sk, int value)
 	if (st) {
 		WRITE_ONCE(st->lowat, sk->sk_rcvlowat);
 		WRITE_ONCE(sk->sk_rcvlowat, 1);
+		/* What waits here may be enough now: TCP, which would wake, knows nothing of it. */
+		sk->sk_state_change(sk);
 	}
 	return rc;
 }

@@ -287,6 +287,18 @@ def a_low_water_mark_does_not_hold_up_the_handshake():
 
 
 @test(agent=None)
+def a_lower_low_water_mark_wakes_who_waits_for_more():
+    for client, peer in (pair(protocol=0), puppet_client()):
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1000)
+        peer.sendall(bytes(100))
+        assert wait_for(client, select.POLLIN, 0.3) == 0
+        waiting = Background(wait_for, client, select.POLLIN, 60)
+        time.sleep(0.2)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 50)
+        assert waiting.result(5) == select.POLLIN
+
+
+@test(agent=None)
 def a_ticket_in_mid_stream_is_no_end_of_a_read():
     def flight():
         client, peer = puppet_client()
