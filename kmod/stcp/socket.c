@@ -326,6 +326,7 @@ void stcp_wrap_ops(struct proto_ops *ops)
 	ops->setsockopt = stcp_setsockopt;
 	ops->getsockopt = stcp_getsockopt;
 	ops->set_rcvlowat = stcp_set_rcvlowat;
+	ops->set_peek_off = NULL;	/* of TCP's since 6.10: what is peeked at here it has not */
 	ops->mmap = sock_no_mmap;
 	ops->read_skb = NULL;
 	ops->sendmsg_locked = NULL;

@@ -132,6 +132,8 @@ def what_would_take_the_socket_out_of_our_hands_is_refused():
                 fails(errno.EOPNOTSUPP, s.setsockopt, level, name, value)
             fails(errno.EOPNOTSUPP, s.getsockopt, SOL_TLS, TLS_TX, 40)
             fails(errno.EOPNOTSUPP, s.getsockopt, socket.IPPROTO_TCP, 35, 40)   # TCP_ZEROCOPY_RECEIVE
+        for s in (fresh, client):
+            fails(errno.EOPNOTSUPP, s.setsockopt, socket.SOL_SOCKET, 42, 0)     # SO_PEEK_OFF
         fails(errno.EOPNOTSUPP, six.setsockopt, socket.IPPROTO_IPV6, 1, struct.pack("i", socket.AF_INET))
         fails(errno.EPIPE, fresh.send, MARK)
         fails(errno.ENOTCONN, fresh.recv, 1)
