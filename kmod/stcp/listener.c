@@ -11,6 +11,9 @@
 
 #include "stcp.h"
 
+/* Connections that leave TCP's queue before others get their turn with the listener. */
+#define STCP_PULL_TURN 64
+
 int stcp_listen(struct socket *sock, int backlog)
 {
 	struct stcp *st = stcp_ensure(sock);
@@ -153,9 +156,16 @@ static int stcp_pull_one(struct stcp *st)
 /* Called with lock held. Programs that don't accept fill the list, then TCP's own queue. */
 void stcp_pull(struct stcp *st)
 {
-	while (READ_ONCE(st->children_len[1]) <= READ_ONCE(st->sock->sk->sk_max_ack_backlog) &&
-	       !stcp_pull_one(st))
+	int turn;
+
+	for (turn = 0; READ_ONCE(st->children_len[1]) <= READ_ONCE(st->sock->sk->sk_max_ack_backlog);
+	     turn++) {
+		if (turn == STCP_PULL_TURN)
+			return stcp_look_now(st);
+		if (stcp_pull_one(st))
+			return;
 		cond_resched();
+	}
 }
 
 /* A child's handshake has ended. Its lock is held; the socket may be gone afterwards. */

@@ -258,6 +258,39 @@ def a_reader_takes_no_wake_up_from_one_who_polls():
     assert not lost
 
 
+def connect_and_reset(to):
+    """For ever."""
+    try:
+        while True:
+            s = new(protocol=0)
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            s.connect_ex(to)
+            s.close()
+    finally:
+        os._exit(1)
+
+
+@test(agent=None)
+def a_listener_in_a_flood_hears_its_program():
+    slowest, flooders = 0, []
+    with Puppet(), listener(backlog=4096) as l:
+        try:
+            for _ in range(3):
+                flooders.append(os.fork())
+                if not flooders[-1]:
+                    connect_and_reset(l.getsockname())
+            time.sleep(1)
+            for _ in range(5):
+                slowest = max(slowest, timed(l.listen, 4096))
+                time.sleep(0.2)
+        finally:
+            for flooder in flooders:
+                os.kill(flooder, signal.SIGKILL)
+                os.waitpid(flooder, 0)
+    print(f"  the slowest call took {slowest:.2f} s")
+    assert slowest < 0.5
+
+
 # As with TCP.
 
 @test()
