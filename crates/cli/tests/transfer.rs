@@ -118,6 +118,39 @@ fn files_are_fetched_from_a_server_and_nothing_outside_of_its_folder() {
         .expect(1, &["does not receive files", "--accept"]);
 }
 
+#[test]
+fn two_thousand_folders_arrive_where_few_descriptors_may_be_open() {
+    const FOLDERS: usize = 2000;
+    let scratch = Scratch::new();
+    for index in 0..FOLDERS {
+        scratch.write(&format!("from/{index}/file"), 2000);
+    }
+    let out = scratch.path("to");
+    let program = "ulimit -n 256; exec \"$@\"";
+    let receive = scratch.towline(["recv", "--listen", "127.0.0.1:0", "--once", "--out"]);
+    let mut shell = scratch.towline_at(std::path::Path::new("sh"), ["-c", program, "sh"]);
+    shell.arg(receive.get_program()).args(receive.get_args());
+    shell.arg(&out);
+    let receiver = common::Server::start(shell);
+    // The manifest runs ahead of the data.
+    let from = scratch.path("from");
+    let sent = scratch.run([
+        "send",
+        from.to_str().unwrap(),
+        &receiver.url,
+        "--limit",
+        "1M",
+    ]);
+    let failed = sent.stdout.matches("Too many open files").count();
+    eprintln!(
+        "{FOLDERS} folders with 256 descriptors: code {:?}, {failed} named failures for want of one",
+        sent.code
+    );
+    sent.expect(0, &[]);
+    let received = receiver.wait().expect(0, &[]).record("towline.recv/1");
+    assert_eq!(number(&received, "files"), FOLDERS as u64);
+}
+
 /// The table of modes: what the source has, the receiver's umask, what arrives.
 #[test]
 fn modes_arrive_under_the_receivers_umask_and_never_wider() {

@@ -307,7 +307,7 @@ impl Session {
                 }
                 let made = placed(&path).and_then(|path| {
                     self.store
-                        .open_folder(&path, facts, above.clone(), &self.handle)
+                        .open_folder(path, facts, above.clone(), &self.handle)
                 });
                 match made {
                     Ok(folder) => {

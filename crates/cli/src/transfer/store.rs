@@ -6,41 +6,32 @@
 //! name by one atomic rename, after its hash was compared. Folders and links are `place`'s.
 //! Synchronous: only file threads call it.
 
-use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps};
 use rustix::io::Errno;
-use serde::{Deserialize, Serialize};
 
-use super::caps::{BLOCK_BYTES, RESUMABLE_FROM};
+use super::caps::BLOCK_BYTES;
 use super::claims::{Claim, Claims, SessionHandle};
 use super::message::{Answer, FileFacts, HASH_BYTES, Modified, PERMISSIONS, Reason, Refusal};
-use super::path::{PART_FOLDER, RelativePath, printable};
+use super::path::{PART_FOLDER, RelativePath};
 
+mod folders;
+mod parts;
 mod place;
 mod writing;
 
+use folders::Folders;
+use parts::{Part, Parts, is_resumable, resumable};
 pub(crate) use place::OpenFolder;
 use writing::Target;
 pub(crate) use writing::{Placed, Writing};
 
-const FOLDER_FLAGS: OFlags = OFlags::RDONLY
-    .union(OFlags::DIRECTORY)
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::CLOEXEC);
-/// Folder descriptors kept open.
-const MAX_OPEN_FOLDERS: usize = 256;
-/// Longest resume record read, bytes.
-const MAX_RECORD_BYTES: u64 = 16 * 1024;
-const RECORD_SCHEMA: &str = "towline.part/1";
-/// Of unfinished files and their folder: nobody else reads what may become private.
-const PRIVATE_FILE: u32 = 0o600;
+/// Of the folder of unfinished files, and of what a folder has until everything in it is there.
 const PRIVATE_FOLDER: u32 = 0o700;
 
 /// What the receiving user allows.
@@ -56,38 +47,12 @@ pub(crate) struct StorePolicy {
 
 /// One destination folder.
 pub(crate) struct Store {
-    path: PathBuf,
-    /// Opened anew by [`Store::begin_session`] if `path` is another folder by then.
-    root: Mutex<Arc<OwnedFd>>,
-    /// The folder of unfinished files; see [`Store::parts`].
-    parts: Mutex<Arc<OwnedFd>>,
+    folders: Folders,
+    parts: Parts,
     /// Permission bits that nothing made here gets.
     umask: u16,
     policy: StorePolicy,
-    folders: Mutex<HashMap<Box<[u8]>, Arc<OwnedFd>>>,
     claims: Arc<Claims>,
-}
-
-/// What the sender's size and time must match for a part file to be resumed.
-#[derive(Serialize, Deserialize, PartialEq, Eq)]
-struct Record {
-    schema: String,
-    path: String,
-    size: u64,
-    modified_seconds: i64,
-    modified_nanoseconds: u32,
-}
-
-impl Record {
-    fn new(path: &RelativePath, facts: &FileFacts) -> Self {
-        Self {
-            schema: RECORD_SCHEMA.into(),
-            path: path.to_string(),
-            size: facts.size,
-            modified_seconds: facts.modified.seconds,
-            modified_nanoseconds: facts.modified.nanoseconds,
-        }
-    }
 }
 
 /// A file the sender was asked for.
@@ -118,35 +83,29 @@ impl Store {
     /// # Errors
     /// The folder cannot be created, opened or written to.
     pub(crate) fn open(path: &Path, policy: StorePolicy) -> io::Result<Arc<Self>> {
-        let root = open_root(path)?;
-        let parts = open_parts(root.as_fd())?;
+        let folders = Folders::open(path)?;
+        let parts = Parts::open(folders.root())?;
         Ok(Arc::new(Self {
-            path: path.to_owned(),
-            root: Mutex::new(Arc::new(root)),
-            parts: Mutex::new(Arc::new(parts)),
+            folders,
+            parts,
             umask: umask()?,
             policy,
-            folders: Mutex::default(),
             claims: Arc::default(),
         }))
     }
 
     /// Removes the folder of part files if nothing unfinished is left in it.
     pub(crate) fn tidy(&self) {
-        let _ = rustix::fs::unlinkat(self.root(), PART_FOLDER, AtFlags::REMOVEDIR);
+        let _ = rustix::fs::unlinkat(self.folders.root(), PART_FOLDER, AtFlags::REMOVEDIR);
     }
 
-    /// The folder of unfinished files, made anew if somebody removed or replaced it.
+    /// See [`Folders::begin_session`].
+    pub(crate) fn begin_session(&self) {
+        self.folders.begin_session();
+    }
+
     fn parts(&self) -> io::Result<Arc<OwnedFd>> {
-        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-        let ours = rustix::fs::fstat(&**parts)?;
-        let there = rustix::fs::statat(self.root(), PART_FOLDER, AtFlags::SYMLINK_NOFOLLOW);
-        let is_ours =
-            there.is_ok_and(|there| (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino));
-        if !is_ours {
-            *parts = Arc::new(open_parts(self.root())?);
-        }
-        Ok(Arc::clone(&parts))
+        self.parts.folder(&self.folders.root())
     }
 
     /// The mode of what is made here for something of `mode` at the sender.
@@ -211,7 +170,7 @@ impl Store {
         }
         let claim = self.claims.claim(&path, session)?;
         let (parent, name) = path.split();
-        let folder = self.folder(parent)?;
+        let folder = self.folders.make(parent)?;
         let in_place = match rustix::fs::statat(&*folder, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Some(stat),
             Err(Errno::NOENT) => None,
@@ -268,16 +227,17 @@ impl Store {
                 }
             }
         }
-        let plan = self
-            .plan_part(&path, &facts, session)
-            .map_err(|error| io_refusal(&path, &error))?;
-        let have = if let Plan::Resume { have, .. } = &plan {
-            *have
-        } else {
-            0
-        };
+        let mut plan = Plan::Fresh;
         if is_resumable(&facts) {
+            let part = self
+                .parts()
+                .and_then(|parts| resumable(&parts, &path, &facts, session))
+                .map_err(|error| io_refusal(&path, &error))?;
+            let have = part.as_ref().map_or(0, |(have, _)| *have);
             self.check_space(facts.size - have)?;
+            if let Some((have, hasher)) = part {
+                plan = Plan::Resume { have, hasher };
+            }
         }
         Ok(Some(Wanted {
             path,
@@ -289,7 +249,7 @@ impl Store {
     }
 
     fn check_space(&self, needed: u64) -> Result<(), Refusal> {
-        let Ok(space) = rustix::fs::fstatvfs(self.root()) else {
+        let Ok(space) = rustix::fs::fstatvfs(self.folders.root()) else {
             return Ok(());
         };
         let free = space.f_bavail.saturating_mul(space.f_frsize);
@@ -302,43 +262,6 @@ impl Store {
             ));
         }
         Ok(())
-    }
-
-    /// Resumes a part file whose record names the same file, size and time.
-    fn plan_part(
-        &self,
-        path: &RelativePath,
-        facts: &FileFacts,
-        session: &SessionHandle,
-    ) -> io::Result<Plan> {
-        if !is_resumable(facts) {
-            return Ok(Plan::Fresh);
-        }
-        let name = part_name(path);
-        let parts = self.parts()?;
-        let read = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let Ok(record) = rustix::fs::openat(&parts, format!("{name}.record"), read, Mode::empty())
-        else {
-            return Ok(Plan::Fresh);
-        };
-        let mut text = Vec::new();
-        File::from(record)
-            .take(MAX_RECORD_BYTES)
-            .read_to_end(&mut text)?;
-        if serde_json::from_slice::<Record>(&text).ok() != Some(Record::new(path, facts)) {
-            return Ok(Plan::Fresh);
-        }
-        let Ok(part) = rustix::fs::openat(&parts, format!("{name}.part"), read, Mode::empty())
-        else {
-            return Ok(Plan::Fresh);
-        };
-        let part = File::from(part);
-        let have = part.metadata()?.len();
-        if have == 0 || have > facts.size {
-            return Ok(Plan::Fresh);
-        }
-        let hasher = hash_file(part, have, session)?;
-        Ok(Plan::Resume { have, hasher })
     }
 
     /// Starts writing a wanted file at the offset its sender chose.
@@ -388,149 +311,13 @@ impl Store {
     }
 
     fn open_part(&self, path: &RelativePath, facts: &FileFacts, offset: u64) -> io::Result<Target> {
-        let name = part_name(path);
-        let part = format!("{name}.part");
         let parts = self.parts()?;
-        let write = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = if offset > 0 {
-            let file = File::from(rustix::fs::openat(
-                &parts,
-                &part,
-                write | OFlags::APPEND,
-                Mode::empty(),
-            )?);
-            lock_part(&file)?;
-            if file.metadata()?.len() != offset {
-                return Err(io::Error::other(
-                    "the part file changed underneath; run the same command again",
-                ));
-            }
-            file
-        } else {
-            let create = || {
-                let flags = write | OFlags::CREATE | OFlags::EXCL;
-                rustix::fs::openat(&parts, &part, flags, Mode::from_raw_mode(PRIVATE_FILE))
-            };
-            // A resumable part is always made anew: the old part goes first, then the record
-            // is written, so that after a kill no part ever lies beside another file's record.
-            let resumable = is_resumable(facts);
-            let new = if resumable {
-                Err(Errno::EXIST)
-            } else {
-                create()
-            };
-            let file = match new {
-                Err(Errno::EXIST) => {
-                    remove_old_part(&parts, &part)?;
-                    if resumable {
-                        write_record(&parts, &name, path, facts)?;
-                    }
-                    create()?
-                }
-                other => other?,
-            };
-            let file = File::from(file);
-            lock_part(&file)?;
-            file
+        let part = match offset {
+            0 => Part::create(parts, path, facts)?,
+            _ => Part::resume(parts, path, offset)?,
         };
-        Ok(Target::Part {
-            file,
-            name,
-            parts,
-            done: false,
-        })
+        Ok(Target::Part { part, done: false })
     }
-
-    /// The descriptor of a folder below the root, created with its parents if missing.
-    fn folder(&self, path: &[u8]) -> Result<Arc<OwnedFd>, Refusal> {
-        let mut folders = self.folders.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(folder) = folders.get(path) {
-            // A folder that was removed keeps its descriptor, and takes nothing any more.
-            if rustix::fs::fstat(&**folder).is_ok_and(|stat| stat.st_nlink > 0) {
-                return Ok(Arc::clone(folder));
-            }
-            folders.clear();
-        }
-        if folders.len() >= MAX_OPEN_FOLDERS {
-            folders.clear();
-        }
-        let mut known = path.len();
-        let mut folder = loop {
-            if known == 0 {
-                break self.root();
-            }
-            if let Some(folder) = folders.get(&path[..known]) {
-                break Arc::clone(folder);
-            }
-            known = path[..known]
-                .iter()
-                .rposition(|&byte| byte == b'/')
-                .unwrap_or(0);
-        };
-        while known < path.len() {
-            let start = if known == 0 { 0 } else { known + 1 };
-            let length = path[start..]
-                .iter()
-                .position(|&byte| byte == b'/')
-                .unwrap_or(path.len() - start);
-            let name = &path[start..start + length];
-            let next = open_folder(folder.as_fd(), name, Some(ANY_MODE));
-            let next = next.map_err(|errno| folder_refusal(&path[..start + length], errno))?;
-            folder = Arc::new(next);
-            known = start + length;
-            folders.insert(path[..known].into(), Arc::clone(&folder));
-        }
-        Ok(folder)
-    }
-
-    /// Forgets the folders of earlier sessions, and looks for the destination where it was named:
-    /// somebody may have moved or removed them. One that cannot be opened shows with each file.
-    pub(crate) fn begin_session(&self) {
-        let mut folders = self.folders.lock().unwrap_or_else(PoisonError::into_inner);
-        folders.clear();
-        let there = rustix::fs::stat(&self.path);
-        let ours = rustix::fs::fstat(self.root());
-        let is_ours = there.is_ok_and(|there| {
-            ours.is_ok_and(|ours| (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino))
-        });
-        if !is_ours && let Ok(root) = open_root(&self.path) {
-            *self.root.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(root);
-        }
-    }
-
-    fn root(&self) -> Arc<OwnedFd> {
-        let root = self.root.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(&root)
-    }
-}
-
-/// Removes what an earlier transfer left, unless another process is writing it.
-fn remove_old_part(parts: &OwnedFd, part: &str) -> io::Result<()> {
-    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    if let Ok(old) = rustix::fs::openat(parts, part, flags, Mode::empty()) {
-        lock_part(&File::from(old))?;
-        rustix::fs::unlinkat(parts, part, AtFlags::empty())?;
-    }
-    Ok(())
-}
-
-fn write_record(
-    parts: &OwnedFd,
-    name: &str,
-    path: &RelativePath,
-    facts: &FileFacts,
-) -> io::Result<()> {
-    let flags =
-        OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let record = format!("{name}.record");
-    let fd = rustix::fs::openat(parts, record, flags, Mode::from_raw_mode(PRIVATE_FILE))?;
-    let text = serde_json::to_vec(&Record::new(path, facts)).map_err(io::Error::other)?;
-    File::from(fd).write_all(&text)
-}
-
-fn remove_part(parts: &OwnedFd, name: &str) {
-    let _ = rustix::fs::unlinkat(parts, format!("{name}.part"), AtFlags::empty());
-    let _ = rustix::fs::unlinkat(parts, format!("{name}.record"), AtFlags::empty());
 }
 
 /// What the peer is told: its own path and the reason, and nothing of where we keep things.
@@ -549,20 +336,6 @@ fn io_refusal(path: &RelativePath, error: &io::Error) -> Refusal {
         ),
         Some(errno) => refusal(path, errno),
         None => Refusal::new(Reason::Io, format!("{path}: {error}")),
-    }
-}
-
-fn folder_refusal(path: &[u8], errno: Errno) -> Refusal {
-    let place = printable(path);
-    match errno {
-        Errno::LOOP | Errno::NOTDIR => Refusal::new(
-            Reason::BadPath,
-            format!("`{place}` in the destination is a symbolic link or a file, not a folder"),
-        ),
-        errno => Refusal::new(
-            reason_of(errno),
-            format!("folder `{place}`: {}", io::Error::from(errno)),
-        ),
     }
 }
 
@@ -587,37 +360,6 @@ impl Store {
     }
 }
 
-/// For folders of which the sender says nothing: as everybody makes them.
-const ANY_MODE: Mode = Mode::from_raw_mode(0o777);
-
-fn open_root(path: &Path) -> io::Result<OwnedFd> {
-    std::fs::create_dir_all(path)?;
-    let flags = FOLDER_FLAGS.difference(OFlags::NOFOLLOW);
-    Ok(rustix::fs::open(path, flags, Mode::empty())?)
-}
-
-fn open_parts(root: impl AsFd) -> Result<OwnedFd, Errno> {
-    let mode = Mode::from_raw_mode(PRIVATE_FOLDER);
-    open_folder(root, PART_FOLDER.as_bytes(), Some(mode))
-}
-
-/// Opens a folder, making it with `mode` if it is missing.
-fn open_folder(parent: impl AsFd, name: &[u8], mode: Option<Mode>) -> Result<OwnedFd, Errno> {
-    match (
-        rustix::fs::openat(&parent, name, FOLDER_FLAGS, Mode::empty()),
-        mode,
-    ) {
-        (Err(Errno::NOENT), Some(mode)) => {
-            match rustix::fs::mkdirat(&parent, name, mode) {
-                Ok(()) | Err(Errno::EXIST) => {}
-                Err(errno) => return Err(errno),
-            }
-            rustix::fs::openat(&parent, name, FOLDER_FLAGS, Mode::empty())
-        }
-        (other, _) => other,
-    }
-}
-
 /// The permission bits that this process gives to nothing it makes. Read, for the system call
 /// that tells it sets it as well, for all threads.
 fn umask() -> io::Result<u16> {
@@ -625,27 +367,6 @@ fn umask() -> io::Result<u16> {
     let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));
     line.and_then(|octal| u16::from_str_radix(octal.trim(), 8).ok())
         .ok_or_else(|| io::Error::other("/proc/self/status tells no umask"))
-}
-
-/// Smaller files are not worth a record.
-fn is_resumable(facts: &FileFacts) -> bool {
-    facts.size >= RESUMABLE_FROM
-}
-
-fn part_name(path: &RelativePath) -> String {
-    blake3::hash(path.as_bytes()).to_hex()[..32].to_owned()
-}
-
-/// Keeps a second process out of the same part file, and fails if one has removed it
-/// between our opening and our locking.
-fn lock_part(file: &File) -> io::Result<()> {
-    let busy =
-        || io::Error::other("another towline process is writing this file; wait for it or stop it");
-    file.try_lock().map_err(|_| busy())?;
-    if file.metadata()?.nlink() == 0 {
-        return Err(busy());
-    }
-    Ok(())
 }
 
 /// Hashes exactly `length` bytes; a cancelled session stops it.

@@ -1,11 +1,12 @@
 //! Folders and symbolic links of the manifest.
 //!
 //! A folder is made at once, with its owner's rights whatever the sender's has, and gets its mode
-//! and time when nothing below it is open any more: [`OpenFolder`] is held by everything in it. A
+//! and time when nothing below it is open any more: [`OpenFolder`] is held by everything in it, and
+//! holds no descriptor, since a peer can have as many of them as it likes. A
 //! folder that was there keeps its mode. A link is made only if it leads to a place within the
 //! destination, whatever other links are there.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,14 +17,14 @@ use rustix::io::Errno;
 use super::super::claims::SessionHandle;
 use super::super::message::{Answer, FolderFacts, Reason, Refusal};
 use super::super::path::{LinkTarget, RelativePath};
-use super::{PRIVATE_FOLDER, Store, folder_refusal, open_folder, part_name, refusal, timestamps};
+use super::folders::{Identity, folder_refusal, open_folder};
+use super::parts::part_name;
+use super::{PRIVATE_FOLDER, Store, refusal, timestamps};
 
 /// A folder with something in it that is not settled.
 pub(crate) struct OpenFolder {
     /// `None` for a folder that could not be made.
-    folder: Option<(OwnedFd, FolderFacts)>,
-    /// The mode that it has not got yet.
-    mode: Option<Mode>,
+    made: Option<Made>,
     is_complete: AtomicBool,
     is_spoilt: AtomicBool,
     session: Arc<SessionHandle>,
@@ -31,16 +32,41 @@ pub(crate) struct OpenFolder {
     _parent: Option<Arc<OpenFolder>>,
 }
 
+/// A folder that is there, and what it is to become.
+struct Made {
+    store: Arc<Store>,
+    path: RelativePath,
+    identity: Identity,
+    facts: FolderFacts,
+    /// The mode that it has not got yet.
+    mode: Option<Mode>,
+}
+
+impl Made {
+    /// Gives it its time and its mode, unless somebody put another one in its place.
+    fn finish(&self) {
+        let found = self.store.folders.find(self.path.as_bytes(), self.identity);
+        let Some(folder) = found else {
+            return;
+        };
+        // Where the owner of a folder is another, both are refused; that is no fault of the files.
+        let _ = rustix::fs::futimens(&folder, &timestamps(self.facts.modified));
+        if let (Some(mode), Ok(stat)) = (self.mode, rustix::fs::fstat(&folder)) {
+            // What the folder has of its parent (setgid) stays.
+            let special = Mode::from_raw_mode(stat.st_mode & 0o7000);
+            let _ = rustix::fs::fchmod(&folder, mode | special);
+        }
+    }
+}
+
 impl OpenFolder {
     fn new(
-        folder: Option<(OwnedFd, FolderFacts)>,
-        mode: Option<Mode>,
+        made: Option<Made>,
         parent: Option<Arc<Self>>,
         session: &Arc<SessionHandle>,
     ) -> Arc<Self> {
         Arc::new(Self {
-            folder,
-            mode,
+            made,
             is_complete: AtomicBool::new(false),
             is_spoilt: AtomicBool::new(false),
             session: Arc::clone(session),
@@ -50,7 +76,7 @@ impl OpenFolder {
 
     /// Stands for a folder that was refused.
     pub(crate) fn refused(parent: Option<Arc<Self>>, session: &Arc<SessionHandle>) -> Arc<Self> {
-        Self::new(None, None, parent, session)
+        Self::new(None, parent, session)
     }
 
     /// Everything in it is announced.
@@ -68,18 +94,11 @@ impl Drop for OpenFolder {
     fn drop(&mut self) {
         let is_over =
             self.is_complete.load(Ordering::Relaxed) && !self.is_spoilt.load(Ordering::Relaxed);
-        let Some((folder, facts)) = self.folder.take() else {
-            return;
-        };
-        if !is_over || self.session.is_cancelled() {
-            return;
-        }
-        // Where the owner of a folder is another, both are refused; that is no fault of the files.
-        let _ = rustix::fs::futimens(&folder, &timestamps(facts.modified));
-        if let (Some(mode), Ok(stat)) = (self.mode, rustix::fs::fstat(&folder)) {
-            // What the folder has of its parent (setgid) stays.
-            let special = Mode::from_raw_mode(stat.st_mode & 0o7000);
-            let _ = rustix::fs::fchmod(&folder, mode | special);
+        if let Some(made) = &self.made
+            && is_over
+            && !self.session.is_cancelled()
+        {
+            made.finish();
         }
     }
 }
@@ -87,15 +106,15 @@ impl Drop for OpenFolder {
 impl Store {
     /// Makes a folder of the manifest, or finds it.
     pub(crate) fn open_folder(
-        &self,
-        path: &RelativePath,
+        self: &Arc<Self>,
+        path: RelativePath,
         facts: FolderFacts,
         parent: Option<Arc<OpenFolder>>,
         session: &Arc<SessionHandle>,
     ) -> Result<Arc<OpenFolder>, Refusal> {
         let refused = |errno| folder_refusal(path.as_bytes(), errno);
         let (above, name) = path.split();
-        let above = self.folder(above)?;
+        let above = self.folders.make(above)?;
         let mode = self.mode(facts.mode);
         let owner = Mode::from_raw_mode(PRIVATE_FOLDER);
         let is_new = match rustix::fs::mkdirat(&*above, name, mode | owner) {
@@ -104,14 +123,16 @@ impl Store {
             Err(errno) => return Err(refused(errno)),
         };
         let folder = open_folder(above.as_fd(), name.as_bytes(), None).map_err(refused)?;
+        let stat = rustix::fs::fstat(&folder).map_err(refused)?;
         let later = is_new && !mode.contains(owner);
-        let folder = Some((folder, facts));
-        Ok(OpenFolder::new(
-            folder,
-            later.then_some(mode),
-            parent,
-            session,
-        ))
+        let made = Made {
+            store: Arc::clone(self),
+            identity: Identity::of(&stat),
+            facts,
+            mode: later.then_some(mode),
+            path,
+        };
+        Ok(OpenFolder::new(Some(made), parent, session))
     }
 
     /// Makes a symbolic link of the manifest, or finds it.
@@ -143,7 +164,7 @@ impl Store {
         }
         let _claim = self.claims.claim(path, session)?;
         let (above, name) = path.split();
-        let folder = self.folder(above)?;
+        let folder = self.folders.make(above)?;
         match rustix::fs::readlinkat(&*folder, name, Vec::new()) {
             Ok(there) if there.to_bytes() == target.as_bytes() => return Ok(false),
             Err(Errno::NOENT) => {}

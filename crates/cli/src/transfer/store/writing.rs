@@ -3,9 +3,6 @@
 //! Made by [`Store::begin`], fed and finished by a lane's file thread. Dropped unfinished,
 //! it leaves a part file if that can be resumed, and nothing otherwise.
 
-use std::fs::File;
-use std::io::Write;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::fs::AtFlags;
@@ -14,7 +11,7 @@ use rustix::io::Errno;
 use super::super::claims::Claim;
 use super::super::message::{FileFacts, HASH_BYTES, Reason, Refusal};
 use super::super::path::RelativePath;
-use super::{OpenFolder, Store, io_refusal, is_resumable, refusal, remove_part, timestamps};
+use super::{OpenFolder, Part, Store, io_refusal, is_resumable, refusal, timestamps};
 
 /// A file being written.
 pub(crate) struct Writing {
@@ -32,10 +29,7 @@ pub(crate) struct Writing {
 pub(super) enum Target {
     /// `done` once renamed or removed.
     Part {
-        file: File,
-        name: String,
-        /// Where the part file is.
-        parts: Arc<OwnedFd>,
+        part: Part,
         done: bool,
     },
     InPlace {
@@ -55,13 +49,13 @@ pub(crate) enum Placed {
 impl Writing {
     /// Appends data; the caller never passes more than the file's size has room for.
     pub(crate) fn write(&mut self, data: &[u8]) -> Result<(), Refusal> {
-        let Target::Part { file, .. } = &mut self.target else {
+        let Target::Part { part, .. } = &mut self.target else {
             return Err(Refusal::new(
                 Reason::Protocol,
                 "data for a file that is in place",
             ));
         };
-        file.write_all(data)
+        part.write_all(data)
             .map_err(|error| io_refusal(&self.path, &error))?;
         self.hasher.update(data);
         self.written += data.len() as u64;
@@ -76,7 +70,7 @@ impl Writing {
     pub(crate) fn finish(mut self, senders_hash: &[u8; HASH_BYTES]) -> Result<Placed, Refusal> {
         let facts = self.facts;
         let (parent, name) = self.path.split();
-        let folder = self.store.folder(parent)?;
+        let folder = self.store.folders.make(parent)?;
         match &mut self.target {
             Target::InPlace { hash } => {
                 if hash != senders_hash {
@@ -94,27 +88,21 @@ impl Writing {
                 );
                 Ok(Placed::Identical)
             }
-            Target::Part {
-                file,
-                name: part,
-                parts,
-                done,
-            } => {
+            Target::Part { part, done } => {
                 let ours = self.hasher.finalize();
                 if self.written != facts.size || ours != blake3::Hash::from_bytes(*senders_hash) {
-                    remove_part(parts, part);
+                    part.remove();
                     *done = true;
                     return Err(Refusal::new(
                         Reason::Mismatch,
                         "the BLAKE3 hash of what was written differs from the sender's; nothing was put in place; run the same command again",
                     ));
                 }
-                // Before it has its name: it never stands there with another mode.
-                rustix::fs::fchmod(&*file, self.store.mode(facts.mode))
-                    .and_then(|()| rustix::fs::futimens(file, &timestamps(facts.modified)))
+                part.set_attributes(self.store.mode(facts.mode), facts.modified)
                     .map_err(|errno| refusal(&self.path, errno))?;
+                let (parts, there) = part.place();
                 self.store
-                    .put_in_place(parts, &format!("{part}.part"), &folder, name)
+                    .put_in_place(parts, &there, &folder, name)
                     .map_err(|errno| match errno {
                         Errno::EXIST => Refusal::new(
                             Reason::Exists,
@@ -123,8 +111,7 @@ impl Writing {
                         errno => refusal(&self.path, errno),
                     })?;
                 if is_resumable(&facts) {
-                    let record = format!("{part}.record");
-                    let _ = rustix::fs::unlinkat(&*parts, record, AtFlags::empty());
+                    part.forget_record();
                 }
                 *done = true;
                 Ok(Placed::Written)
@@ -134,11 +121,8 @@ impl Writing {
 
     /// Forgets what was written: the sender's file changed.
     pub(crate) fn discard(mut self) {
-        if let Target::Part {
-            name, parts, done, ..
-        } = &mut self.target
-        {
-            remove_part(parts, name);
+        if let Target::Part { part, done } = &mut self.target {
+            part.remove();
             *done = true;
         }
     }
@@ -147,18 +131,12 @@ impl Writing {
 /// A file that is not finished stays as a part file if it can be resumed.
 impl Drop for Writing {
     fn drop(&mut self) {
-        if let Target::Part {
-            name,
-            parts,
-            done: false,
-            ..
-        } = &self.target
-        {
+        if let Target::Part { part, done: false } = &self.target {
             if let Some(folder) = &self.folder {
                 folder.spoil();
             }
             if !is_resumable(&self.facts) || self.written == 0 {
-                remove_part(parts, name);
+                part.remove();
             }
         }
     }

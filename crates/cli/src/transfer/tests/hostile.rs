@@ -132,6 +132,41 @@ impl Victim {
     }
 }
 
+/// Descriptors of this process that are open below a folder.
+fn descriptors_below(folder: &std::path::Path) -> usize {
+    let open = fs::read_dir("/proc/self/fd").unwrap();
+    open.filter_map(|fd| fs::read_link(fd.ok()?.path()).ok())
+        .filter(|path| path.starts_with(folder))
+        .count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn folders_with_unsettled_files_hold_no_descriptors() {
+    const FOLDERS: usize = 1000;
+    const BATCH: usize = 50;
+    let mut victim = Victim::new();
+    let mut answered = 0;
+    for batch in 0..FOLDERS / BATCH {
+        let entries = (batch * BATCH..(batch + 1) * BATCH).flat_map(|index| {
+            let path = format!("f{index}");
+            let file = entry(&format!("{path}/file"), 4);
+            [folder(&path, 0o755), file, Entry::EndOfFolder]
+        });
+        let message = Message::Entries(entries.collect()).encode();
+        victim.control.write_all(&message).await.unwrap();
+        while answered < (batch + 1) * BATCH {
+            for (_, answer) in expect_answers(&mut victim.control).await {
+                assert!(matches!(answer, Answer::Want { .. }), "{answer:?}");
+                answered += 1;
+            }
+        }
+    }
+    let open = descriptors_below(&victim.scratch.path("to"));
+    eprintln!("{FOLDERS} folders with an unsettled file each: {open} descriptors");
+    // The folders kept open, and what every destination has open.
+    assert!(open <= 64 + 8, "{open} descriptors are open");
+}
+
 fn record(index: u64, offset: u64, chunks: &[&[u8]]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for value in [1, index, offset] {
