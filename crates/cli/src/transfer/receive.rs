@@ -292,6 +292,7 @@ impl Session {
         let above = folders.last().cloned();
         match entry {
             Entry::LeftOut { path, refusal } => {
+                spoil(above.as_ref(), &refusal);
                 self.settle(|report| report.fail(path, refusal));
                 Ok(None)
             }
@@ -316,8 +317,9 @@ impl Session {
                         Ok(None)
                     }
                     Err(refusal) => {
+                        let answer = self.refuse(&path, refusal, above.as_ref());
                         folders.push(OpenFolder::refused(above, &self.handle));
-                        Ok(Some(self.refuse(&path, refusal)))
+                        Ok(Some(answer))
                     }
                 }
             }
@@ -327,52 +329,50 @@ impl Session {
                     Err(refusal) => Answer::Refuse(refusal),
                 };
                 if let Answer::Refuse(refusal) = answer {
-                    return Ok(Some(self.refuse(&path, refusal)));
+                    return Ok(Some(self.refuse(&path, refusal, above.as_ref())));
                 }
                 self.settle(|report| report.links += 1);
                 Ok(Some(answer))
             }
             Entry::File { path, facts } => {
                 let (answer, wanted) = match placed(&path) {
-                    Ok(path) => self.store.prepare(path, facts, above, &self.handle),
+                    Ok(path) => self.store.prepare(path, facts, above.clone(), &self.handle),
                     Err(refusal) => (Answer::Refuse(refusal), None),
                 };
-                Ok(Some(self.decided(index, &path, answer, wanted, facts.size)))
+                if let Answer::Refuse(refusal) = answer {
+                    self.handle.progress.file_settled();
+                    return Ok(Some(self.refuse(&path, refusal, above.as_ref())));
+                }
+                Ok(Some(self.decided(index, answer, wanted, facts.size)))
             }
         }
     }
 
-    /// Notes what was decided about a file.
-    fn decided(
-        &self,
-        index: u64,
-        path: &RelativePath,
-        answer: Answer,
-        wanted: Option<Wanted>,
-        size: u64,
-    ) -> Answer {
-        match (answer, wanted) {
-            (Answer::Refuse(refusal), _) => {
-                self.handle.progress.file_settled();
-                self.refuse(path, refusal)
-            }
-            (answer, Some(wanted)) => {
+    /// Notes what was decided about a file that is not refused.
+    fn decided(&self, index: u64, answer: Answer, wanted: Option<Wanted>, size: u64) -> Answer {
+        match wanted {
+            Some(wanted) => {
                 self.lock().wanted.insert(index, wanted);
-                answer
             }
-            (answer, None) => {
+            None => {
                 self.handle.progress.add_found(size);
                 self.handle.progress.file_settled();
                 self.settle(|report| {
                     report.skipped += 1;
                     report.bytes_skipped += size;
                 });
-                answer
             }
         }
+        answer
     }
 
-    fn refuse(&self, path: &RelativePath, refusal: Refusal) -> Answer {
+    fn refuse(
+        &self,
+        path: &RelativePath,
+        refusal: Refusal,
+        folder: Option<&Arc<OpenFolder>>,
+    ) -> Answer {
+        spoil(folder, &refusal);
         self.settle(|report| report.fail(path, refusal.clone()));
         Answer::Refuse(refusal)
     }
@@ -490,6 +490,15 @@ impl Session {
             Err(refusal) => report.fail(&path, refusal),
         });
         Ok((index, outcome))
+    }
+}
+
+/// Keeps a folder open for the next session, if that may bring what does not come now.
+fn spoil(folder: Option<&Arc<OpenFolder>>, refusal: &Refusal) {
+    if let Some(folder) = folder
+        && !refusal.reason.is_left_out()
+    {
+        folder.spoil();
     }
 }
 

@@ -27,6 +27,7 @@ mod writing;
 
 use folders::Folders;
 use parts::{Part, Parts, is_resumable, resumable};
+use place::Hold;
 pub(crate) use place::OpenFolder;
 use writing::Target;
 pub(crate) use writing::{Placed, Writing};
@@ -61,7 +62,7 @@ pub(crate) struct Wanted {
     pub(crate) facts: FileFacts,
     plan: Plan,
     claim: Claim,
-    folder: Option<Arc<OpenFolder>>,
+    hold: Hold,
 }
 
 enum Plan {
@@ -125,7 +126,7 @@ impl Store {
         match self.try_prepare(path, facts, session) {
             Ok(None) => (Answer::Skip, None),
             Ok(Some(mut wanted)) => {
-                wanted.folder = folder;
+                wanted.hold = Hold::on(folder);
                 let answer = match &wanted.plan {
                     Plan::Fresh => Answer::Want {
                         have: 0,
@@ -197,7 +198,7 @@ impl Store {
                         facts,
                         plan: Plan::Compare { hash },
                         claim,
-                        folder: None,
+                        hold: Hold::on(None),
                     }));
                 }
                 FileType::RegularFile | FileType::Symlink if self.policy.overwrite => {}
@@ -244,7 +245,7 @@ impl Store {
             facts,
             plan,
             claim,
-            folder: None,
+            hold: Hold::on(None),
         }))
     }
 
@@ -274,7 +275,7 @@ impl Store {
             facts,
             plan,
             claim,
-            folder,
+            hold,
         } = wanted;
         let (target, hasher) = match plan {
             Plan::Resume { have, hasher } if have == offset => {
@@ -306,7 +307,7 @@ impl Store {
             hasher,
             written: offset,
             _claim: claim,
-            folder,
+            hold,
         })
     }
 

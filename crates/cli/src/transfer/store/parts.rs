@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -97,6 +97,53 @@ impl Record {
     }
 }
 
+/// A folder that was made, as it is until it gets its mode. One that somebody put in its place, or
+/// gave another mode, is his.
+#[derive(Serialize, Deserialize, PartialEq, Eq)]
+struct PendingMode {
+    schema: String,
+    path: String,
+    device: u64,
+    inode: u64,
+    mode: u32,
+}
+
+impl PendingMode {
+    fn new(path: &RelativePath, stat: &Stat) -> Self {
+        let Identity { device, inode } = Identity::of(stat);
+        Self {
+            schema: PENDING_SCHEMA.into(),
+            path: path.to_string(),
+            device,
+            inode,
+            mode: stat.st_mode,
+        }
+    }
+}
+
+fn pending_name(path: &RelativePath) -> String {
+    format!("{}.folder", part_name(path))
+}
+
+/// Notes that a folder that was just made has not got its mode.
+pub(super) fn note_pending_mode(
+    parts: &OwnedFd,
+    path: &RelativePath,
+    stat: &Stat,
+) -> io::Result<()> {
+    write_record(parts, &pending_name(path), &PendingMode::new(path, stat))
+}
+
+/// Whether a folder that is there is one that an earlier session made and did not finish.
+pub(super) fn is_mode_pending(parts: &OwnedFd, path: &RelativePath, stat: &Stat) -> bool {
+    read_record::<PendingMode>(parts, &pending_name(path)) == Some(PendingMode::new(path, stat))
+}
+
+/// It has its mode.
+pub(super) fn forget_pending_mode(parts: &OwnedFd, path: &RelativePath) {
+    let _ = rustix::fs::unlinkat(parts, pending_name(path), AtFlags::empty());
+}
+
 /// How much of a file is here already, and its hash so far, if the record beside it names the same
 /// file, size and time.
 pub(super) fn resumable(
@@ -106,7 +153,7 @@ pub(super) fn resumable(
     session: &SessionHandle,
 ) -> io::Result<Option<(u64, Box<blake3::Hasher>)>> {
     let name = part_name(path);
-    if read_record(parts, &format!("{name}.record")) != Some(Record::new(path, facts)) {
+    if read_record::<Record>(parts, &format!("{name}.record")) != Some(Record::new(path, facts)) {
         return Ok(None);
     }
     let Ok(part) = rustix::fs::openat(parts, format!("{name}.part"), READ, Mode::empty()) else {

@@ -2,7 +2,8 @@
 //!
 //! A folder is made at once, with its owner's rights whatever the sender's has, and gets its mode
 //! and time when nothing below it is open any more: [`OpenFolder`] is held by everything in it, and
-//! holds no descriptor, since a peer can have as many of them as it likes. A
+//! holds no descriptor, since a peer can have as many of them as it likes. Until then a record among
+//! the unfinished files says so, and a later session gives it the mode if this one does not. A
 //! folder that was there keeps its mode. A link is made only if it leads to a place within the
 //! destination, whatever other links are there.
 
@@ -18,7 +19,7 @@ use super::super::claims::SessionHandle;
 use super::super::message::{Answer, FolderFacts, Reason, Refusal};
 use super::super::path::{LinkTarget, RelativePath};
 use super::folders::{Identity, folder_refusal, open_folder};
-use super::parts::part_name;
+use super::parts::{forget_pending_mode, is_mode_pending, note_pending_mode, part_name};
 use super::{PRIVATE_FOLDER, Store, refusal, timestamps};
 
 /// A folder with something in it that is not settled.
@@ -29,7 +30,7 @@ pub(crate) struct OpenFolder {
     is_spoilt: AtomicBool,
     session: Arc<SessionHandle>,
     /// Settled later.
-    _parent: Option<Arc<OpenFolder>>,
+    parent: Option<Arc<OpenFolder>>,
 }
 
 /// A folder that is there, and what it is to become.
@@ -55,6 +56,9 @@ impl Made {
             // What the folder has of its parent (setgid) stays.
             let special = Mode::from_raw_mode(stat.st_mode & 0o7000);
             let _ = rustix::fs::fchmod(&folder, mode | special);
+            if let Ok(parts) = self.store.parts() {
+                forget_pending_mode(&parts, &self.path);
+            }
         }
     }
 }
@@ -70,7 +74,7 @@ impl OpenFolder {
             is_complete: AtomicBool::new(false),
             is_spoilt: AtomicBool::new(false),
             session: Arc::clone(session),
-            _parent: parent,
+            parent,
         })
     }
 
@@ -84,7 +88,7 @@ impl OpenFolder {
         self.is_complete.store(true, Ordering::Relaxed);
     }
 
-    /// A file in it did not go through: the next session has to write here.
+    /// Something in it did not go through: the next session has to write here.
     pub(crate) fn spoil(&self) {
         self.is_spoilt.store(true, Ordering::Relaxed);
     }
@@ -94,11 +98,35 @@ impl Drop for OpenFolder {
     fn drop(&mut self) {
         let is_over =
             self.is_complete.load(Ordering::Relaxed) && !self.is_spoilt.load(Ordering::Relaxed);
-        if let Some(made) = &self.made
-            && is_over
-            && !self.session.is_cancelled()
-        {
+        if !is_over || self.session.is_cancelled() {
+            // Whoever is to finish it has to come here.
+            if let Some(parent) = &self.parent {
+                parent.spoil();
+            }
+        } else if let Some(made) = &self.made {
             made.finish();
+        }
+    }
+}
+
+/// What an unsettled file has of its folder: unless it goes through, the folder is spoilt.
+pub(crate) struct Hold(Option<Arc<OpenFolder>>);
+
+impl Hold {
+    pub(super) fn on(folder: Option<Arc<OpenFolder>>) -> Self {
+        Self(folder)
+    }
+
+    /// The file is as it should be.
+    pub(super) fn release(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if let Some(folder) = &self.0 {
+            folder.spoil();
         }
     }
 }
@@ -124,7 +152,22 @@ impl Store {
         };
         let folder = open_folder(above.as_fd(), name.as_bytes(), None).map_err(refused)?;
         let stat = rustix::fs::fstat(&folder).map_err(refused)?;
-        let later = is_new && !mode.contains(owner);
+        let later = if is_new && !mode.contains(owner) {
+            if let Ok(parts) = self.parts() {
+                // Without the record only this session can finish it.
+                let _ = note_pending_mode(&parts, &path, &stat);
+            }
+            true
+        } else {
+            // Another sender may narrow it, too, and not open it.
+            let now = Mode::from_raw_mode(stat.st_mode & 0o777);
+            !is_new
+                && now != mode
+                && now.contains(mode)
+                && self
+                    .parts()
+                    .is_ok_and(|parts| is_mode_pending(&parts, &path, &stat))
+        };
         let made = Made {
             store: Arc::clone(self),
             identity: Identity::of(&stat),

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::super::claims::Claim;
 use super::super::message::{FileFacts, HASH_BYTES, Reason, Refusal};
 use super::super::path::RelativePath;
-use super::{OpenFolder, Part, Store, io_refusal, is_resumable, refusal, timestamps};
+use super::{Hold, Part, Store, io_refusal, is_resumable, refusal, timestamps};
 
 /// A file being written.
 pub(crate) struct Writing {
@@ -23,7 +23,7 @@ pub(crate) struct Writing {
     pub(super) written: u64,
     pub(super) _claim: Claim,
     /// Its folder gets mode and time when the last of its files is settled.
-    pub(super) folder: Option<Arc<OpenFolder>>,
+    pub(super) hold: Hold,
 }
 
 pub(super) enum Target {
@@ -71,7 +71,7 @@ impl Writing {
         let facts = self.facts;
         let (parent, name) = self.path.split();
         let folder = self.store.folders.make(parent)?;
-        match &mut self.target {
+        let placed = match &mut self.target {
             Target::InPlace { hash } => {
                 if hash != senders_hash {
                     return Err(Refusal::new(
@@ -86,7 +86,7 @@ impl Writing {
                     &timestamps(facts.modified),
                     AtFlags::SYMLINK_NOFOLLOW,
                 );
-                Ok(Placed::Identical)
+                Placed::Identical
             }
             Target::Part { part, done } => {
                 let ours = self.hasher.finalize();
@@ -114,9 +114,11 @@ impl Writing {
                     part.forget_record();
                 }
                 *done = true;
-                Ok(Placed::Written)
+                Placed::Written
             }
-        }
+        };
+        self.hold.release();
+        Ok(placed)
     }
 
     /// Forgets what was written: the sender's file changed.
@@ -131,13 +133,10 @@ impl Writing {
 /// A file that is not finished stays as a part file if it can be resumed.
 impl Drop for Writing {
     fn drop(&mut self) {
-        if let Target::Part { part, done: false } = &self.target {
-            if let Some(folder) = &self.folder {
-                folder.spoil();
-            }
-            if !is_resumable(&self.facts) || self.written == 0 {
-                part.remove();
-            }
+        if let Target::Part { part, done: false } = &self.target
+            && (!is_resumable(&self.facts) || self.written == 0)
+        {
+            part.remove();
         }
     }
 }

@@ -13,8 +13,8 @@ use crate::transfer::caps::{
 };
 use crate::transfer::claims::SessionHandle;
 use crate::transfer::message::{
-    Answer, Entry, FileFacts, FolderFacts, Message, Modified, Reason, Refusal, put_varint,
-    read_message, read_varint,
+    Answer, Entry, FileFacts, FolderFacts, Message, Modified, Reason, Refusal, put_refusal,
+    put_varint, read_message, read_varint,
 };
 use crate::transfer::path::{LinkTarget, PART_FOLDER, RelativePath};
 use crate::transfer::progress::Progress;
@@ -343,6 +343,67 @@ async fn a_sender_changes_no_mode_of_what_was_there() {
         Some(Message::Done { .. })
     ));
     assert_eq!((mode("to/folder"), mode("to/folder/mine")), before);
+}
+
+/// What a folder of mode 0555 has when the session is over.
+async fn mode_of_narrow(mut victim: Victim) -> u32 {
+    use std::os::unix::fs::PermissionsExt;
+    loop {
+        match read_message(&mut victim.control).await.unwrap() {
+            Some(Message::Done { .. }) => break,
+            Some(Message::Results(_)) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    let metadata = fs::metadata(victim.scratch.path("to/narrow")).unwrap();
+    metadata.permissions().mode() & 0o7777
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_may_still_come_keeps_its_folder_open_and_what_is_left_out_does_not() {
+    for (reason, expected) in [
+        (Reason::Unreadable, 0o755),
+        (Reason::TooMuch, 0o755),
+        (Reason::Special, 0o555),
+    ] {
+        let mut victim = Victim::new();
+        let left_out = Entry::LeftOut {
+            path: "narrow/it".into(),
+            refusal: Refusal::new(reason, "why"),
+        };
+        let entries = vec![folder("narrow", 0o555), left_out, Entry::EndOfFolder];
+        let message = Message::Entries(entries).encode();
+        victim.control.write_all(&message).await.unwrap();
+        let end = Message::EndOfList {
+            entries: 3,
+            bytes: 0,
+        };
+        victim.control.write_all(&end.encode()).await.unwrap();
+        assert_eq!(mode_of_narrow(victim).await, expected, "{reason}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_changed_while_it_was_sent_keeps_its_folder_open() {
+    let mut victim = Victim::new();
+    let entries = vec![
+        folder("narrow", 0o555),
+        entry("narrow/file", 4),
+        Entry::EndOfFolder,
+    ];
+    let message = Message::Entries(entries).encode();
+    victim.control.write_all(&message).await.unwrap();
+    let end = Message::EndOfList {
+        entries: 3,
+        bytes: 4,
+    };
+    victim.control.write_all(&end.encode()).await.unwrap();
+    expect_answers(&mut victim.control).await;
+    let mut bytes = record(1, 0, &[b"data"]);
+    bytes.push(0);
+    put_refusal(&mut bytes, &Refusal::new(Reason::Changed, "changed"));
+    victim.lane(&bytes).await;
+    assert_eq!(mode_of_narrow(victim).await, 0o755);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,5 +1,6 @@
 //! The transfer protocol over in-memory streams: both halves, and hostile peers by hand.
 
+mod folders;
 mod formats;
 mod hostile;
 mod limit;

@@ -1,0 +1,108 @@
+//! Modes of folders, and what is kept beside the files until they are whole.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use super::world::{Run, Scratch, contents_of, noise};
+use crate::transfer::caps::MAX_PATH_DEPTH;
+use crate::transfer::path::PART_FOLDER;
+
+fn mode(path: &Path) -> u32 {
+    fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// A folder that its owner may not write to, with a file of that length, and one beside it.
+fn narrow(scratch: &Scratch, length: usize) -> Vec<crate::transfer::walk::Root> {
+    scratch.write("from/narrow/file", &noise(1, length));
+    scratch.write("from/narrow/other", b"x");
+    set_mode(&scratch.path("from/narrow"), 0o555);
+    contents_of(&scratch.path("from"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_gets_its_narrow_mode_when_everything_in_it_arrived() {
+    let scratch = Scratch::new();
+    let (_, received) = Run::of(narrow(&scratch, 3_000_000))
+        .into(&scratch.path("to"))
+        .await;
+    assert!(received.report.is_whole());
+    assert_eq!(mode(&scratch.path("to/narrow")), 0o555);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_keeps_its_owners_rights_when_a_file_in_it_was_damaged_on_the_way() {
+    let scratch = Scratch::new();
+    let mut run = Run::of(narrow(&scratch, 500_000));
+    run.spoil = Some(250_000);
+    run.lanes = 1;
+    let (_, received) = run.into(&scratch.path("to")).await;
+    assert_eq!(received.report.failed, 1);
+    assert_eq!(mode(&scratch.path("to/narrow")), 0o755);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_keeps_its_owners_rights_when_a_file_in_it_is_refused() {
+    let scratch = Scratch::new();
+    let mut run = Run::of(narrow(&scratch, 2000));
+    run.policy.max_file_size = Some(1000);
+    let (_, received) = run.into(&scratch.path("to")).await;
+    assert_eq!(received.report.failed, 1);
+    assert_eq!(mode(&scratch.path("to/narrow")), 0o755);
+    // The next run can write there, and it is what it should be.
+    let (_, received) = Run::of(contents_of(&scratch.path("from")))
+        .into(&scratch.path("to"))
+        .await;
+    assert!(received.report.is_whole());
+    assert_eq!(mode(&scratch.path("to/narrow")), 0o555);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn folders_above_a_refused_folder_keep_their_owners_rights() {
+    let scratch = Scratch::new();
+    scratch.write("from/top/narrow/sub/file", b"x");
+    set_mode(&scratch.path("from/top/narrow"), 0o555);
+    set_mode(&scratch.path("from/top"), 0o555);
+    // So deep that there is room for two folders, and `sub` is the third.
+    let deep = vec!["p"; MAX_PATH_DEPTH - 2].join("/");
+    let mut run = Run::of(contents_of(&scratch.path("from")));
+    run.prefix = Some(deep.clone().leak());
+    let (_, received) = run.into(&scratch.path("to")).await;
+    assert_eq!(received.report.failed, 2);
+    for folder in ["top", "top/narrow"] {
+        let folder = scratch.path("to").join(&deep).join(folder);
+        assert_eq!(mode(&folder), 0o755, "{}", folder.display());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broken_session_leaves_no_folder_wider_for_good() {
+    let scratch = Scratch::new();
+    scratch.write("from/private/big", &noise(3, 24 << 20));
+    set_mode(&scratch.path("from/private"), 0o500);
+    let roots = || contents_of(&scratch.path("from"));
+    let mut run = Run::of(roots());
+    run.cut_after = Some(9 << 20);
+    run.limit = Some(100 << 20);
+    run.into(&scratch.path("to")).await;
+    assert_eq!(mode(&scratch.path("to/private")), 0o700);
+    // Another sender's folder of that name does not open it.
+    scratch.write("other/private/more", b"x");
+    set_mode(&scratch.path("other/private"), 0o777);
+    let other = contents_of(&scratch.path("other"));
+    Run::of(other).into(&scratch.path("to")).await;
+    assert_eq!(mode(&scratch.path("to/private")), 0o700);
+    let (_, received) = Run::of(roots()).into(&scratch.path("to")).await;
+    assert!(received.report.is_whole());
+    assert_eq!(mode(&scratch.path("to/private")), 0o500);
+    // What somebody makes of it from then on is his.
+    set_mode(&scratch.path("to/private"), 0o750);
+    Run::of(roots()).into(&scratch.path("to")).await;
+    assert_eq!(mode(&scratch.path("to/private")), 0o750);
+    let left = fs::read_dir(scratch.path("to").join(PART_FOLDER)).unwrap();
+    assert_eq!(left.count(), 0);
+}
