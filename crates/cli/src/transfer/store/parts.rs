@@ -5,7 +5,7 @@
 //! has not got its mode yet. NAME is the hash of the path at the destination. Whatever lies here is
 //! taken for ours only if no other user can have put it there.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
@@ -62,7 +62,39 @@ impl Parts {
 
 fn open_parts(root: impl AsFd) -> io::Result<OwnedFd> {
     let mode = Mode::from_raw_mode(PRIVATE_FOLDER);
-    Ok(open_folder(root, PART_FOLDER.as_bytes(), Some(mode))?)
+    let parts = open_folder(root, PART_FOLDER.as_bytes(), Some(mode))?;
+    let stat = rustix::fs::fstat(&parts)?;
+    let user = rustix::process::geteuid().as_raw();
+    // Some file systems give everything to one user, whoever makes it.
+    if stat.st_uid != user && owner_of_new(&parts) != Ok(stat.st_uid) {
+        return Err(io::Error::other(format!(
+            "`{PART_FOLDER}` in it belongs to another user; remove that, or receive into another folder"
+        )));
+    }
+    if stat.st_mode & 0o077 != 0 {
+        // From an earlier version, or opened since. Where a file system keeps no modes, what is
+        // finished is as open as this.
+        let _ = rustix::fs::fchmod(&parts, mode);
+    }
+    Ok(parts)
+}
+
+/// Whose the files are that we make there.
+fn owner_of_new(parts: &OwnedFd) -> Result<u32, Errno> {
+    let name = format!("{}.probe", std::process::id());
+    let flags = WRITE | OFlags::CREATE | OFlags::EXCL;
+    let file = rustix::fs::openat(parts, &name, flags, Mode::from_raw_mode(PRIVATE_FILE))?;
+    rustix::fs::unlinkat(parts, &name, AtFlags::empty())?;
+    Ok(rustix::fs::fstat(&file)?.st_uid)
+}
+
+/// Whether a file here is one that we made, may write to, and that has no other name.
+fn is_ours(parts: &OwnedFd, file: &Metadata) -> bool {
+    let owner = rustix::fs::fstat(parts).map(|stat| stat.st_uid);
+    file.is_file()
+        && owner == Ok(file.uid())
+        && file.nlink() == 1
+        && file.mode() & PRIVATE_FILE == PRIVATE_FILE
 }
 
 /// The name of everything here that is about `path`, without its ending.
@@ -160,8 +192,9 @@ pub(super) fn resumable(
         return Ok(None);
     };
     let part = File::from(part);
-    let have = part.metadata()?.len();
-    if have == 0 || have > facts.size {
+    let there = part.metadata()?;
+    let have = there.len();
+    if !is_ours(parts, &there) || have == 0 || have > facts.size {
         return Ok(None);
     }
     Ok(Some((have, hash_file(part, have, session)?)))
@@ -219,11 +252,14 @@ impl Part {
         let file = rustix::fs::openat(&parts, &part, WRITE | OFlags::APPEND, Mode::empty())?;
         let file = File::from(file);
         lock_part(&file)?;
-        if file.metadata()?.len() != offset {
+        let there = file.metadata()?;
+        if !is_ours(&parts, &there) || there.len() != offset {
             return Err(io::Error::other(
                 "the part file changed underneath; run the same command again",
             ));
         }
+        // An earlier version may have made it. Where there are no modes, nothing is lost.
+        let _ = rustix::fs::fchmod(&file, Mode::from_raw_mode(PRIVATE_FILE));
         Ok(Self { file, name, parts })
     }
 
@@ -235,6 +271,14 @@ impl Part {
     pub(super) fn set_attributes(&self, mode: Mode, modified: Modified) -> Result<(), Errno> {
         rustix::fs::fchmod(&self.file, mode)?;
         rustix::fs::futimens(&self.file, &timestamps(modified))
+    }
+
+    /// Whether its name still leads to what was written.
+    pub(super) fn is_in_its_place(&self) -> bool {
+        let (parts, name) = self.place();
+        let there = rustix::fs::statat(parts, name, AtFlags::SYMLINK_NOFOLLOW);
+        let ours = rustix::fs::fstat(&self.file);
+        there.is_ok_and(|there| ours.is_ok_and(|ours| Identity::of(&there) == Identity::of(&ours)))
     }
 
     /// The folder and the name where it is.
@@ -256,13 +300,15 @@ impl Part {
     }
 }
 
-/// Removes what an earlier transfer left, unless another process is writing it.
+/// Removes what an earlier transfer left, unless another process is writing it. What cannot be
+/// opened is none of ours.
 fn remove_old_part(parts: &OwnedFd, part: &str) -> io::Result<()> {
-    if let Ok(old) = rustix::fs::openat(parts, part, WRITE, Mode::empty()) {
-        lock_part(&File::from(old))?;
-        rustix::fs::unlinkat(parts, part, AtFlags::empty())?;
+    match rustix::fs::openat(parts, part, WRITE, Mode::empty()) {
+        Ok(old) => lock_part(&File::from(old))?,
+        Err(Errno::NOENT) => return Ok(()),
+        Err(_) => {}
     }
-    Ok(())
+    Ok(rustix::fs::unlinkat(parts, part, AtFlags::empty())?)
 }
 
 /// Keeps a second process out of the same part file, and fails if one has removed it

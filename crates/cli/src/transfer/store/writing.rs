@@ -98,6 +98,12 @@ impl Writing {
                         "the BLAKE3 hash of what was written differs from the sender's; nothing was put in place; run the same command again",
                     ));
                 }
+                if !part.is_in_its_place() {
+                    return Err(Refusal::new(
+                        Reason::Io,
+                        "the part file was replaced underneath; run the same command again",
+                    ));
+                }
                 part.set_attributes(self.store.mode(facts.mode), facts.modified)
                     .map_err(|errno| refusal(&self.path, errno))?;
                 let (parts, there) = part.place();

@@ -1,12 +1,17 @@
 //! Modes of folders, and what is kept beside the files until they are whole.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::world::{Run, Scratch, contents_of, noise};
 use crate::transfer::caps::MAX_PATH_DEPTH;
-use crate::transfer::path::PART_FOLDER;
+use crate::transfer::claims::SessionHandle;
+use crate::transfer::message::{FileFacts, Modified, Reason};
+use crate::transfer::path::{PART_FOLDER, RelativePath};
+use crate::transfer::progress::Progress;
+use crate::transfer::store::{Store, StorePolicy};
 
 fn mode(path: &Path) -> u32 {
     fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
@@ -105,4 +110,111 @@ async fn a_broken_session_leaves_no_folder_wider_for_good() {
     assert_eq!(mode(&scratch.path("to/private")), 0o750);
     let left = fs::read_dir(scratch.path("to").join(PART_FOLDER)).unwrap();
     assert_eq!(left.count(), 0);
+}
+
+/// The part file of a destination.
+fn part_in(folder: &Path) -> PathBuf {
+    fs::read_dir(folder.join(PART_FOLDER))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.extension().is_some_and(|it| it == "part"))
+        .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_of_unfinished_files_that_others_may_use_is_not_trusted() {
+    let scratch = Scratch::new();
+    let parts = scratch.path("to").join(PART_FOLDER);
+    fs::create_dir_all(&parts).unwrap();
+    set_mode(&parts, 0o777);
+    Store::open(&scratch.path("to"), StorePolicy::default()).unwrap();
+    assert_eq!(mode(&parts), 0o700);
+    match chown(&parts, Some(65_534), None) {
+        Err(error) => eprintln!("skipped: a folder cannot be given away here: {error}"),
+        Ok(()) => {
+            let opened = Store::open(&scratch.path("to"), StorePolicy::default());
+            let error = opened.err().expect("another user's folder is used");
+            assert!(error.to_string().contains("another user"), "{error}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_part_that_is_continued_is_private_again() {
+    let scratch = Scratch::new();
+    scratch.write("from/big", &noise(3, 24 << 20));
+    let roots = || contents_of(&scratch.path("from"));
+    let cut = |bytes| {
+        let mut run = Run::of(roots());
+        run.cut_after = Some(bytes);
+        run.limit = Some(100 << 20);
+        run
+    };
+    cut(5 << 20).into(&scratch.path("to")).await;
+    let part = part_in(&scratch.path("to"));
+    set_mode(&part, 0o644);
+    cut(5 << 20).into(&scratch.path("to")).await;
+    assert_eq!(mode(&part), 0o600);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_part_of_another_users_or_with_another_name_is_made_anew() {
+    let scratch = Scratch::new();
+    let data = noise(3, 24 << 20);
+    scratch.write("from/big", &data);
+    let elsewhere = scratch.path("elsewhere");
+    for is_linked in [true, false] {
+        let mut run = Run::of(contents_of(&scratch.path("from")));
+        run.cut_after = Some(5 << 20);
+        run.limit = Some(100 << 20);
+        run.into(&scratch.path("to")).await;
+        let part = part_in(&scratch.path("to"));
+        if is_linked {
+            fs::hard_link(&part, &elsewhere).unwrap();
+        } else if let Err(error) = chown(&part, Some(65_534), None) {
+            eprintln!("skipped: a file cannot be given away here: {error}");
+            return;
+        }
+        let before = fs::metadata(&part).unwrap().len();
+        let (_, received) = Run::of(contents_of(&scratch.path("from")))
+            .into(&scratch.path("to"))
+            .await;
+        assert!(received.report.is_whole());
+        assert_eq!(received.report.resumed, 0);
+        assert_eq!(fs::read(scratch.path("to/big")).unwrap(), data);
+        assert_eq!(
+            mode(&scratch.path("to/big")),
+            mode(&scratch.path("from/big"))
+        );
+        if is_linked {
+            assert_eq!(fs::metadata(&elsewhere).unwrap().len(), before);
+        }
+        fs::remove_file(scratch.path("to/big")).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_part_that_was_swapped_is_not_put_in_place() {
+    let scratch = Scratch::new();
+    let store = Store::open(&scratch.path("to"), StorePolicy::default()).unwrap();
+    let session = SessionHandle::new(Arc::new(Progress::new()));
+    let facts = FileFacts {
+        size: 4,
+        modified: Modified {
+            seconds: 1_600_000_000,
+            nanoseconds: 0,
+        },
+        mode: 0o644,
+    };
+    let path = RelativePath::parse(b"file").unwrap();
+    let (_, wanted) = store.prepare(path, facts, None, &session);
+    let mut writing = store.begin(wanted.unwrap(), 0).unwrap();
+    writing.write(b"data").unwrap();
+    let other = scratch.write("other", b"evil");
+    fs::rename(other, part_in(&scratch.path("to"))).unwrap();
+    let refusal = writing
+        .finish(blake3::hash(b"data").as_bytes())
+        .unwrap_err();
+    assert_eq!(refusal.reason, Reason::Io, "{refusal}");
+    assert!(!scratch.path("to/file").exists());
 }
