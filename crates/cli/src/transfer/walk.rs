@@ -171,18 +171,19 @@ impl Walk<'_> {
         };
         children.sort();
         for child in children {
-            if child.as_bytes() == PART_FOLDER.as_bytes() {
+            // At the top it would be the receiver's own; below, it is a folder like others.
+            if name.is_none() && child.as_bytes() == PART_FOLDER.as_bytes() {
                 continue;
             }
             let below = disk.join(&child);
-            let child_name =
-                RelativePath::parse(child.as_bytes()).and_then(|path| path.below(name));
-            let go_on = match child_name {
-                Ok(child_name) => self.visit(&below, Some(&child_name), self.follow_links),
-                Err(bad) => {
-                    let shown = [above, b"/", child.as_bytes()].concat();
-                    self.left_out(&shown, Reason::BadPath, bad.0)
-                }
+            // As a whole: what the first name may not be, a later one may.
+            let path = match above {
+                b"" => child.as_bytes().to_vec(),
+                above => [above, b"/", child.as_bytes()].concat(),
+            };
+            let go_on = match RelativePath::parse(&path) {
+                Ok(path) => self.visit(&below, Some(&path), self.follow_links),
+                Err(bad) => self.left_out(&path, Reason::BadPath, bad.0),
             };
             if !go_on {
                 return false;

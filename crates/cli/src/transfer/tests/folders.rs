@@ -218,3 +218,16 @@ async fn a_part_that_was_swapped_is_not_put_in_place() {
     assert_eq!(refusal.reason, Reason::Io, "{refusal}");
     assert!(!scratch.path("to/file").exists());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_named_like_that_of_unfinished_files_is_sent_below_the_top() {
+    let scratch = Scratch::new();
+    scratch.write("from/deep/.towline-part/mine", b"x");
+    scratch.write("from/.towline-part/not-mine", b"x");
+    let (_, received) = Run::of(contents_of(&scratch.path("from")))
+        .into(&scratch.path("to"))
+        .await;
+    assert_eq!(received.report.files, 1);
+    assert!(scratch.path("to/deep/.towline-part/mine").exists());
+    assert!(!scratch.path("to/.towline-part/not-mine").exists());
+}
