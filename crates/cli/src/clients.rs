@@ -4,10 +4,10 @@
 //! client that is not in it is refused in the handshake, and the log names its key.
 
 use std::fmt;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
 
 use towline::config::{ClientAuth, KeyList};
 use towline::identity::{IdentityKind, KeyPin, KnownPeers};
@@ -84,8 +84,16 @@ struct KnownClients {
     read: Mutex<(Option<Stamp>, Vec<KeyPin>)>,
 }
 
-/// What changes when somebody changes a file.
-type Stamp = (SystemTime, u64);
+/// What changes when somebody changes a file. Its modification time may be anybody's choice.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    inode: u64,
+    /// Of the inode, in seconds and nanoseconds.
+    changed: (i64, i64),
+    length: u64,
+    /// A second change in the same tick of the kernel's clock would show the same.
+    is_fresh: bool,
+}
 
 impl KnownClients {
     fn open(path: PathBuf) -> Result<Self, Failure> {
@@ -101,7 +109,7 @@ impl KnownClients {
     fn contains(&self, key: &KeyPin) -> bool {
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         let now = stamp(&self.path);
-        if now != read.0 {
+        if now != read.0 || now.is_some_and(|stamp| stamp.is_fresh) {
             read.0 = now;
             match keys_in(&self.path) {
                 Ok(keys) => read.1 = keys,
@@ -114,7 +122,13 @@ impl KnownClients {
 
 fn stamp(path: &Path) -> Option<Stamp> {
     let metadata = std::fs::metadata(path).ok()?;
-    Some((metadata.modified().ok()?, metadata.len()))
+    let now = i64::try_from(towline::config::unix_now().as_secs()).unwrap_or(i64::MAX);
+    Some(Stamp {
+        inode: metadata.ino(),
+        changed: (metadata.ctime(), metadata.ctime_nsec()),
+        length: metadata.len(),
+        is_fresh: metadata.ctime().saturating_add(1) >= now,
+    })
 }
 
 fn keys_in(path: &Path) -> Result<Vec<KeyPin>, String> {
@@ -123,3 +137,6 @@ fn keys_in(path: &Path) -> Result<Vec<KeyPin>, String> {
     let list = KnownPeers::parse(&bytes).map_err(|error| wrong(error.to_string()))?;
     Ok(list.iter().map(|peer| peer.key).collect())
 }
+
+#[cfg(test)]
+mod tests;
