@@ -228,6 +228,30 @@ fn only_clients_with_a_pinned_key_read_and_write() {
     }
 }
 
+/// What would say whom to believe is never passed over.
+#[test]
+fn recv_takes_no_trust_flags_that_it_would_not_heed() {
+    let scratch = Scratch::new();
+    let pin = format!("sha256/{}", "ab".repeat(32));
+    let file = scratch.write("file", 10);
+    let file = file.to_str().unwrap();
+    let url = format!("towline://127.0.0.1:1/#{pin}");
+    let wrong = [
+        vec!["--listen", "127.0.0.1:0", "--pin", &pin],
+        vec!["--listen", "127.0.0.1:0", "--cacert", file],
+        vec!["--listen", "127.0.0.1:0", "--insecure"],
+        vec![&url, "--client-pin", &pin],
+        vec![&url, "--known-clients", file],
+        vec![&url, "--client-ca", file],
+    ];
+    for flags in wrong {
+        let program = scratch.towline(["recv"].iter().chain(&flags));
+        let mut running = Running::start(program);
+        let code = running.ended_within(std::time::Duration::from_secs(5));
+        assert_eq!(code, Some(2), "recv {flags:?}");
+    }
+}
+
 #[test]
 fn known_clients_come_and_go_while_the_server_runs() {
     let three = Three::new();

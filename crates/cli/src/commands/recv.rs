@@ -31,10 +31,10 @@ const SESSION: u64 = 1;
 #[derive(clap::Args)]
 pub(crate) struct RecvArgs {
     /// What to fetch: towline://HOST:PORT/FILE-OR-FOLDER#sha256/PIN
-    #[arg(value_name = "URL", conflicts_with = "listen")]
+    #[arg(value_name = "URL", conflicts_with_all = ["listen", "client_pin", "known_clients", "client_ca"])]
     url: Option<Url>,
     /// Wait for senders on this address instead; port 0 picks a free one
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", conflicts_with_all = ["pin", "cacert", "insecure"])]
     listen: Option<SocketAddr>,
     /// Where the files go
     #[arg(long, value_name = "DIR", default_value = ".")]

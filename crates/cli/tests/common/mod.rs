@@ -156,6 +156,18 @@ impl Running {
         self.child.wait().unwrap();
     }
 
+    /// Its exit code, if it ends by itself so soon.
+    pub(crate) fn ended_within(&mut self, time: Duration) -> Option<i32> {
+        let started = Instant::now();
+        while started.elapsed() < time {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code();
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        None
+    }
+
     /// Waits, for a program whose output is no text.
     pub(crate) fn wait_bytes(mut self) -> Vec<u8> {
         let stderr = drain(self.child.stderr.take());
