@@ -239,7 +239,7 @@ impl Service {
         ended: &Ended,
         progress: &Progress,
     ) {
-        let summary = Summary::new(role, connection, ended, progress);
+        let summary = Summary::new(role, connection, ended, progress.elapsed());
         self.printer.line(date(towline::config::unix_now()));
         summary.print(self.printer);
         // A peer that broke the rules gets no second try on this connection.

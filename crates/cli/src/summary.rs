@@ -12,7 +12,6 @@ use crate::net::connection_failure;
 use crate::printer::Printer;
 use crate::stats::StatsRecord;
 use crate::transfer::message::Reason;
-use crate::transfer::progress::Progress;
 use crate::transfer::report::{Ended, Failed, Report, SessionError};
 use crate::units::{ByteRate, Bytes, counted, cpu_percent, millis, rate};
 
@@ -89,18 +88,18 @@ pub(crate) struct Summary<'a> {
 }
 
 impl<'a> Summary<'a> {
-    /// Takes the clock and the statistics now.
+    /// Takes the statistics now; `elapsed` is how long all of it took.
     pub(crate) fn new(
         role: Role,
         connection: &Connection,
         ended: &'a Ended,
-        progress: &Progress,
+        elapsed: Duration,
     ) -> Self {
         Self {
             role,
             peer: connection.remote_addr().to_string(),
             ended,
-            elapsed: progress.elapsed(),
+            elapsed,
             stats: connection.stats(),
         }
     }
@@ -272,8 +271,13 @@ pub(crate) async fn conclude(
         SessionError::Local(refusal) => {
             Failure::new(Exit::Partial, refusal.to_string()).next(RESUME)
         }
-        SessionError::Cancelled => Failure::new(Exit::Interrupted, "interrupted").next(RESUME),
+        SessionError::Cancelled => interrupted(),
     })
+}
+
+/// How Ctrl-C ends a transfer that began.
+pub(crate) fn interrupted() -> Failure {
+    Failure::new(Exit::Interrupted, "interrupted").next(RESUME)
 }
 
 /// How a session that ran to its end ends its command.

@@ -455,6 +455,9 @@ fn a_sender_goes_on_by_itself_when_a_killed_receiver_is_back() {
         moved <= FILE as u64 + 1000 + MAX_SENT_TWICE,
         "{moved} bytes moved"
     );
+    // All of it in all of the time: no faster than it was allowed to be.
+    let speed = record["bytes_per_second"].as_f64().unwrap();
+    assert!(speed < 33e6, "{speed} bytes a second");
     receiver.wait().expect(0, &[]);
     for (from, name) in [(&small, "a-small"), (&file, "big")] {
         let there = out.join("from").join(name);
@@ -489,6 +492,85 @@ fn a_receiver_that_does_not_come_back_is_given_up() {
         6,
         &["connecting again", "run the same command again to resume"],
     );
+}
+
+#[test]
+fn ctrl_c_while_connecting_again_is_an_interruption_that_can_be_resumed() {
+    let scratch = Scratch::new();
+    let file = scratch.write("big", FILE);
+    let out = scratch.path("out");
+    let receiver = scratch.listen([
+        "recv",
+        "--listen",
+        "127.0.0.1:0",
+        "--out",
+        out.to_str().unwrap(),
+    ]);
+    let sender = Running::start(scratch.towline([
+        "send",
+        file.to_str().unwrap(),
+        &receiver.url,
+        "--limit",
+        "20M",
+        "--idle-timeout",
+        "1s",
+    ]));
+    wait_until("some data", || part_bytes(&out) > 5 << 20);
+    receiver.kill();
+    // Past the silence, in the middle of the tries to connect.
+    std::thread::sleep(Duration::from_secs(4));
+    sender.signal(Signal::INT);
+    let ended = sender.wait().expect(
+        130,
+        &[
+            "connecting again",
+            "interrupted",
+            "run the same command again to resume",
+        ],
+    );
+    assert!(
+        !ended.stderr.contains("before anything was sent"),
+        "{ended:?}"
+    );
+}
+
+#[test]
+fn a_fetch_goes_on_by_itself_when_a_killed_server_is_back() {
+    let scratch = Scratch::new();
+    let file = scratch.write("root/big", FILE);
+    let out = scratch.path("out");
+    let serve = |address: &str| {
+        let serve = ["serve", "--listen", address, "--limit", "30M", "--root"];
+        scratch.listen(
+            serve
+                .iter()
+                .chain(&[scratch.path("root").to_str().unwrap()]),
+        )
+    };
+    let server = serve("127.0.0.1:0");
+    let (address, url) = (server.address.clone(), server.url_of("big"));
+    server.kill();
+    let server = serve(&address);
+    let receiver = Running::start(scratch.towline([
+        "recv",
+        &url,
+        "--out",
+        out.to_str().unwrap(),
+        "--json",
+        "--idle-timeout",
+        "300s",
+    ]));
+    wait_until("some data", || part_bytes(&out) > 8 << 20);
+    server.kill();
+    let _server = serve(&address);
+    let received = receiver.wait().expect(0, &["connecting again"]);
+    let record = received.record("towline.recv/1");
+    assert_eq!(
+        (number(&record, "files"), number(&record, "resumed")),
+        (1, 1)
+    );
+    assert_eq!(fs::read(out.join("big")).unwrap(), fs::read(&file).unwrap());
+    assert!(!out.join(".towline-part").exists());
 }
 
 #[test]

@@ -1,10 +1,11 @@
-//! The subcommands, one file each.
+//! The subcommands, one file each; `resume` is what two of them have in common.
 
 pub(crate) mod cert;
 pub(crate) mod echo;
 pub(crate) mod perf;
 pub(crate) mod recv;
 pub(crate) mod relay;
+pub(crate) mod resume;
 pub(crate) mod send;
 pub(crate) mod serve;
 pub(crate) mod sim;

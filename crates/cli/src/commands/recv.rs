@@ -3,12 +3,13 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::json;
 use tokio::sync::mpsc;
 
 use crate::clients::ClientArgs;
-use crate::commands::send::close;
+use crate::commands::resume::{Session, Sessions, Transfer};
 use crate::commands::serve::ReceivingArgs;
 use crate::display::Display;
 use crate::exit::{Exit, Failure};
@@ -17,11 +18,13 @@ use crate::net::{ConnectArgs, ListenArgs, receiving_options};
 use crate::printer::Printer;
 use crate::service::{Service, run_until_interrupted};
 use crate::streams::{Lanes, open_session};
-use crate::summary::{Role, Summary, conclude, finished};
+use crate::summary::{Role, finished};
 use crate::transfer::claims::SessionHandle;
 use crate::transfer::message::stream_kind;
 use crate::transfer::progress::Progress;
 use crate::transfer::receive::receive;
+use crate::transfer::store::Store;
+use crate::units::parse_duration;
 use crate::url::Url;
 
 /// The only transfer of its connection.
@@ -42,6 +45,9 @@ pub(crate) struct RecvArgs {
     /// With --listen: leave after the first transfer that ran to its end
     #[arg(long, requires = "listen", conflicts_with = "url")]
     once: bool,
+    /// When the connection is lost, try for so long to connect again and go on; 0s gives up at once
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration, conflicts_with = "listen")]
+    retry: Duration,
     #[command(flatten)]
     receiving: ReceivingArgs,
     #[command(flatten)]
@@ -58,7 +64,7 @@ impl RecvArgs {
 
     /// Fetches, or listens.
     pub(crate) async fn run(self, printer: Printer) -> Result<Exit, Failure> {
-        match (&self.url, self.listen) {
+        match (self.url.clone(), self.listen) {
             (_, Some(address)) => self.listen(address, printer).await,
             (Some(url), None) => self.fetch(url, printer).await,
             (None, None) => Err(Failure::usage("what to receive is missing")
@@ -66,65 +72,23 @@ impl RecvArgs {
         }
     }
 
-    async fn fetch(&self, url: &Url, printer: Printer) -> Result<Exit, Failure> {
+    async fn fetch(self, url: Url, printer: Printer) -> Result<Exit, Failure> {
         let store = self.receiving.store(&self.out)?;
         let mut interrupt = Interrupt::install(printer);
-        let options = receiving_options(self.network.idle_timeout, &self.network.congestion);
-        let lanes = Lanes::default();
-        let Some((_registration, arrivals)) = lanes.register(SESSION) else {
-            return Err(Failure::new(Exit::Other, "the session number is in use"));
+        let transfer = Transfer {
+            role: Role::ClientReceives,
+            retry: self.retry,
+            leave_out: self.receiving.leave_out,
+            printer,
         };
-        let connecting = async {
-            let client = self.network.connect(url, &options, printer).await?;
-            tokio::spawn(lanes.clone().accept_all(client.connection.clone()));
-            match open_session(
-                &client.connection,
-                stream_kind::PULL,
-                SESSION,
-                url.path.clone(),
-            )
-            .await
-            {
-                Ok(control) => Ok((client, control)),
-                Err(failure) => {
-                    client.close(0, "").await;
-                    Err(failure)
-                }
-            }
+        let fetching = Fetching {
+            network: self.network,
+            url,
+            store,
+            printer,
         };
-        let connected = tokio::select! {
-            connected = connecting => connected,
-            () = interrupt.wait() => Err(Failure::new(Exit::Interrupted, "interrupted before anything was received")),
-        };
-        let (client, control) = match connected {
-            Ok(connected) => connected,
-            Err(failure) => {
-                store.tidy();
-                return Err(failure);
-            }
-        };
-        let progress = Arc::new(Progress::new());
-        let display = Display::start(printer, Arc::clone(&progress));
-        let handle = SessionHandle::new(Arc::clone(&progress));
-        let mut receiving = std::pin::pin!(receive(
-            control,
-            arrivals,
-            Arc::clone(&store),
-            None,
-            Arc::clone(&handle)
-        ));
-        let ended = tokio::select! {
-            ended = &mut receiving => ended,
-            () = interrupt.wait() => {
-                handle.cancel();
-                receiving.await
-            }
-        };
-        drop(display);
-        Summary::new(Role::ClientReceives, &client.connection, &ended, &progress).print(printer);
-        let result = conclude(&ended, &client.connection, self.receiving.leave_out).await;
-        close(&client, ended.error.as_ref()).await;
-        store.tidy();
+        let result = transfer.run(&fetching, &mut interrupt).await;
+        fetching.store.tidy();
         result
     }
 
@@ -164,5 +128,63 @@ impl RecvArgs {
             None => Ok(Exit::Interrupted),
             Some(ended) => finished(&ended.report, self.receiving.leave_out),
         }
+    }
+}
+
+struct Fetching {
+    network: ConnectArgs,
+    url: Url,
+    store: Arc<Store>,
+    printer: Printer,
+}
+
+impl Sessions for Fetching {
+    async fn session(&self, interrupt: &mut Interrupt) -> Result<Session, Failure> {
+        let network = &self.network;
+        let lanes = Lanes::default();
+        let Some((_registration, arrivals)) = lanes.register(SESSION) else {
+            return Err(Failure::new(Exit::Other, "the session number is in use"));
+        };
+        let connecting = async {
+            let options = receiving_options(network.idle_timeout, &network.congestion);
+            let client = network.connect(&self.url, &options, self.printer).await?;
+            tokio::spawn(lanes.clone().accept_all(client.connection.clone()));
+            let path = self.url.path.clone();
+            match open_session(&client.connection, stream_kind::PULL, SESSION, path).await {
+                Ok(control) => Ok((client, control)),
+                Err(failure) => {
+                    client.close(0, "").await;
+                    Err(failure)
+                }
+            }
+        };
+        let (client, control) = tokio::select! {
+            connected = connecting => connected?,
+            () = interrupt.wait() => return Err(Failure::new(Exit::Interrupted, "interrupted before anything was received")),
+        };
+        let progress = Arc::new(Progress::new());
+        let display = Display::start(self.printer, Arc::clone(&progress));
+        let handle = SessionHandle::new(Arc::clone(&progress));
+        let mut receiving = std::pin::pin!(receive(
+            control,
+            arrivals,
+            Arc::clone(&self.store),
+            None,
+            Arc::clone(&handle)
+        ));
+        let ended = tokio::select! {
+            ended = &mut receiving => ended,
+            () = interrupt.wait() => {
+                handle.cancel();
+                receiving.await
+            }
+        };
+        drop(display);
+        Ok(Session {
+            client,
+            ended,
+            progress,
+            control: None,
+        })
     }
 }

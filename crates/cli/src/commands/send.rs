@@ -6,33 +6,25 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
-use towline::SendStream;
-
+use crate::commands::resume::{Session, Sessions, Transfer};
 use crate::display::Display;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
-use crate::net::{Client, ConnectArgs, options};
+use crate::net::{ConnectArgs, options};
 use crate::printer::Printer;
 use crate::streams::{QuicLanes, open_session};
-use crate::summary::{Role, Summary, conclude};
+use crate::summary::Role;
 use crate::transfer::caps::MAX_LANES;
-use crate::transfer::message::{Reason, stream_kind};
+use crate::transfer::message::stream_kind;
 use crate::transfer::path::RelativePath;
 use crate::transfer::progress::Progress;
-use crate::transfer::report::{Ended, Report, SessionError};
-use crate::transfer::send::{SendEnded, SendPlan, send};
+use crate::transfer::send::{SendPlan, send};
 use crate::transfer::walk::Root;
 use crate::units::parse_duration;
 use crate::url::Url;
 
 /// The only transfer of its connection.
 const SESSION: u64 = 1;
-/// How long the end of the control stream may take to be acknowledged.
-const LAST_WORDS: Duration = Duration::from_secs(1);
-/// Between two tries to connect again: at first, and at most.
-const RETRY_FIRST: Duration = Duration::from_millis(100);
-const RETRY_MOST: Duration = Duration::from_secs(2);
 
 /// Flags of `send`.
 #[derive(clap::Args)]
@@ -59,103 +51,40 @@ pub(crate) struct SendArgs {
     network: ConnectArgs,
 }
 
-/// A session that began, however it ended.
-struct Sent {
-    client: Client,
-    sent: SendEnded<SendStream>,
-    progress: Arc<Progress>,
-}
-
 impl SendArgs {
     /// Sends until everything is settled.
     pub(crate) async fn run(self, printer: Printer) -> Result<Exit, Failure> {
         let roots = roots(&self.files)?;
         let mut interrupt = Interrupt::install(printer);
-        let mut earlier = Report::default();
-        let mut one = self.session(roots.clone(), &mut interrupt, printer).await?;
-        let mut until = None;
-        loop {
-            let result = conclude(&one.sent.ended, &one.client.connection, self.leave_out).await;
-            let lost = match &result {
-                Err(failure) if is_lost(&one.sent.ended) && is_silence(failure) => failure,
-                _ => return self.end(one, earlier, result, printer).await,
-            };
-            if self.retry.is_zero() || interrupt.is_set() {
-                return self.end(one, earlier, result, printer).await;
-            }
-            printer.note(format_args!(
-                "towline: {}; connecting again, for {} s at most",
-                lost.message,
-                self.retry.as_secs()
-            ));
-            // A server that takes us and moves nothing gets no further time.
-            if one.sent.ended.report.bytes_moved > 0 {
-                until = None;
-            }
-            let until = *until.get_or_insert_with(|| Instant::now() + self.retry);
-            match self.again(&roots, until, &mut interrupt, printer).await {
-                Some(next) => {
-                    close(&one.client, one.sent.ended.error.as_ref()).await;
-                    earlier.add(&one.sent.ended.report);
-                    one = next;
-                }
-                None => return self.end(one, earlier, result, printer).await,
-            }
-        }
+        let transfer = Transfer {
+            role: Role::ClientSends,
+            retry: self.retry,
+            leave_out: self.leave_out,
+            printer,
+        };
+        let sending = Sending {
+            args: self,
+            roots,
+            printer,
+        };
+        transfer.run(&sending, &mut interrupt).await
     }
+}
 
-    /// A further session, as soon as the server is there again; `None` if it does not come back.
-    async fn again(
-        &self,
-        roots: &[Root],
-        until: Instant,
-        interrupt: &mut Interrupt,
-        printer: Printer,
-    ) -> Option<Sent> {
-        let mut pause = RETRY_FIRST;
-        while Instant::now() < until {
-            tokio::select! {
-                () = tokio::time::sleep(pause) => {}
-                () = interrupt.wait() => return None,
-            }
-            pause = (pause * 2).min(RETRY_MOST);
-            match self.session(roots.to_vec(), interrupt, printer).await {
-                Ok(sent) => return Some(sent),
-                Err(failure) if !matches!(failure.exit, Exit::Connect | Exit::Timeout) => {
-                    printer.note(format_args!("towline: {failure}"));
-                    return None;
-                }
-                Err(failure) => tracing::info!("not yet: {}", failure.message),
-            }
-        }
-        None
-    }
+struct Sending {
+    args: SendArgs,
+    roots: Vec<Root>,
+    printer: Printer,
+}
 
-    /// Connects and runs one session to its end.
-    async fn session(
-        &self,
-        roots: Vec<Root>,
-        interrupt: &mut Interrupt,
-        printer: Printer,
-    ) -> Result<Sent, Failure> {
-        let progress = Arc::new(Progress::new());
+impl Sessions for Sending {
+    async fn session(&self, interrupt: &mut Interrupt) -> Result<Session, Failure> {
+        let (args, network) = (&self.args, &self.args.network);
         let connecting = async {
-            let client = self
-                .network
-                .connect(
-                    &self.url,
-                    &options(self.network.idle_timeout, &self.network.congestion),
-                    printer,
-                )
-                .await?;
-            let control = open_session(
-                &client.connection,
-                stream_kind::PUSH,
-                SESSION,
-                self.url.path.clone(),
-            )
-            .await;
-            match control {
+            let options = options(network.idle_timeout, &network.congestion);
+            let client = network.connect(&args.url, &options, self.printer).await?;
+            let path = args.url.path.clone();
+            match open_session(&client.connection, stream_kind::PUSH, SESSION, path).await {
                 Ok(control) => Ok((client, control)),
                 Err(failure) => {
                     client.close(0, "").await;
@@ -167,71 +96,24 @@ impl SendArgs {
             connected = connecting => connected?,
             () = interrupt.wait() => return Err(Failure::new(Exit::Interrupted, "interrupted before anything was sent")),
         };
-        let display = Display::start(printer, Arc::clone(&progress));
+        let progress = Arc::new(Progress::new());
+        let display = Display::start(self.printer, Arc::clone(&progress));
         let plan = SendPlan {
-            roots,
-            follow_links: self.follow_links,
-            lanes: self.parallel.into(),
+            roots: self.roots.clone(),
+            follow_links: args.follow_links,
+            lanes: args.parallel.into(),
         };
         let lanes = QuicLanes(client.connection.clone());
         let moved = Arc::clone(&progress);
         let sent = send(control, lanes, SESSION, plan, moved, interrupt.flag()).await;
         drop(display);
-        Ok(Sent {
+        Ok(Session {
             client,
-            sent,
+            ended: sent.ended,
             progress,
+            control: Some(sent.control),
         })
     }
-
-    /// Prints what all sessions came to, and takes leave.
-    async fn end(
-        &self,
-        one: Sent,
-        earlier: Report,
-        result: Result<Exit, Failure>,
-        printer: Printer,
-    ) -> Result<Exit, Failure> {
-        let Sent {
-            client,
-            mut sent,
-            progress,
-        } = one;
-        sent.ended.report.add_earlier(&earlier);
-        let ended = &sent.ended;
-        Summary::new(Role::ClientSends, &client.connection, ended, &progress).print(printer);
-        if ended.error.is_none() {
-            // Closing drops what is not delivered.
-            let _ = tokio::time::timeout(LAST_WORDS, sent.control.finished()).await;
-        }
-        close(&client, sent.ended.error.as_ref()).await;
-        result
-    }
-}
-
-/// Whether the connection broke, and nobody ended the session.
-fn is_lost(ended: &Ended) -> bool {
-    matches!(ended.error, Some(SessionError::Lost(_)))
-}
-
-/// Whether the other side fell silent, or forgot us: it may come back. What it says is final.
-fn is_silence(failure: &Failure) -> bool {
-    matches!(failure.exit, Exit::Timeout | Exit::Connect)
-}
-
-/// Closes a transfer's connection with the reason the peer should show.
-pub(crate) async fn close(client: &crate::net::Client, error: Option<&SessionError>) {
-    let code = match error {
-        None => 0,
-        Some(SessionError::Protocol(_)) => Reason::Protocol.code(),
-        Some(SessionError::Cancelled) => Reason::Interrupted.code(),
-        Some(_) => Reason::Io.code(),
-    };
-    let text = error
-        .and_then(SessionError::farewell)
-        .map(|refusal| refusal.text)
-        .unwrap_or_default();
-    client.close(code, &text).await;
 }
 
 /// The names under which files and folders arrive, checked before anything is opened.

@@ -23,7 +23,7 @@ pub(crate) struct Progress {
     pub(crate) bytes_settled: AtomicU64,
     /// File bytes that went over the wire in this session.
     pub(crate) bytes_moved: AtomicU64,
-    /// Files continued from a part file, as the sender counts them.
+    /// Files that this session went on with.
     pub(crate) files_resumed: AtomicU64,
     /// Bytes that did not travel again because of that.
     pub(crate) bytes_resumed: AtomicU64,

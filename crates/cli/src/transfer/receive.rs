@@ -422,6 +422,9 @@ impl Session {
         }
         if writing.is_ok() {
             progress.add_found(offset);
+            if offset > 0 && offset < size {
+                progress.add_resumed(offset);
+            }
         }
         let mut room = size - offset.min(size);
         loop {
