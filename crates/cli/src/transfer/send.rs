@@ -74,7 +74,7 @@ impl Announced {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Asked {
     Data,
-    /// Only whether it is the same as the one in place.
+    /// Only whether it is the same as the one in place; or it turned out so.
     Comparison,
 }
 
@@ -229,7 +229,8 @@ async fn run_lane<O: OpenLane>(
     let progress = Arc::clone(&session.progress);
     tokio::task::spawn_blocking(move || {
         // A closed pipe shows in `pump_out`'s error.
-        let _ = serve_lane(&session.jobs, &mut writer, &session.progress);
+        let unmoved = |index| session.on_unmoved(index);
+        let _ = serve_lane(&session.jobs, &mut writer, &session.progress, &unmoved);
     });
     pump_out(lane, blocks, progress).await
 }
@@ -395,6 +396,13 @@ impl Session {
         }
         self.settled(is_link == Some(true));
         Ok(())
+    }
+
+    /// The receiver has the file, as it turned out: nothing of it travels.
+    fn on_unmoved(&self, index: u64) {
+        if let Some(file) = self.lock().announced.get_mut(&index) {
+            file.asked = Some(Asked::Comparison);
+        }
     }
 
     fn on_result(&self, index: u64, result: Result<(), Refusal>) -> Result<(), SessionError> {

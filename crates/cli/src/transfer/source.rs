@@ -99,11 +99,13 @@ impl Jobs {
 }
 
 /// Serves one lane until the jobs end or the pipe closes. Small files share blocks: a block
-/// goes out when it is full or when there is nothing to do.
+/// goes out when it is full or when there is nothing to do. `unmoved` is told of each job whose
+/// file the receiver turns out to have.
 pub(crate) fn serve_lane(
     jobs: &Jobs,
     lane: &mut BlockWriter,
     progress: &Progress,
+    unmoved: &dyn Fn(u64),
 ) -> Result<(), PipeClosed> {
     loop {
         let job = match jobs.try_pop() {
@@ -117,12 +119,17 @@ pub(crate) fn serve_lane(
             }
         };
         progress.set_current(&job.path);
-        send_file(&job, lane, progress)?;
+        send_file(&job, lane, progress, unmoved)?;
     }
 }
 
 /// One record: header, chunks, trailer.
-fn send_file(job: &Job, lane: &mut BlockWriter, progress: &Progress) -> Result<(), PipeClosed> {
+fn send_file(
+    job: &Job,
+    lane: &mut BlockWriter,
+    progress: &Progress,
+    unmoved: &dyn Fn(u64),
+) -> Result<(), PipeClosed> {
     let opened = open(job);
     let (mut file, mut hasher, offset) = match opened {
         Ok(opened) => opened,
@@ -132,10 +139,12 @@ fn send_file(job: &Job, lane: &mut BlockWriter, progress: &Progress) -> Result<(
             return put_abort(&refusal, lane);
         }
     };
-    put_header(job, offset, lane)?;
-    if offset > 0 && !job.only_if_identical {
+    if offset > 0 && offset == job.facts.size {
+        unmoved(job.index);
+    } else if offset > 0 {
         progress.add_resumed(offset);
     }
+    put_header(job, offset, lane)?;
     progress.add_found(offset);
     let mut left = job.facts.size - offset;
     while left > 0 {

@@ -267,6 +267,24 @@ async fn a_file_in_place_with_equal_contents_and_another_time_is_left_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_turns_out_to_be_the_same_is_not_counted_as_sent() {
+    let scratch = Scratch::new();
+    let data = noise(8, 300_000);
+    scratch.write("from/same", &data);
+    scratch.write("to/same", &data);
+    let mut run = Run::of(contents_of(&scratch.path("from")));
+    run.policy = StorePolicy {
+        check: true,
+        ..OVERWRITE
+    };
+    let (sent, received) = run.into(&scratch.path("to")).await;
+    for report in [&sent.ended.report, &received.report] {
+        assert_eq!((report.files, report.skipped, report.resumed), (0, 1, 0));
+        assert_eq!((report.bytes, report.bytes_moved), (0, 0));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn symlinks_in_the_destination_are_never_followed() {
     let scratch = Scratch::new();
     scratch.write("from/link/inside", b"payload");
