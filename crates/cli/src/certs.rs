@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 use towline::config::{Identity, Renewal, UnixTime};
 use towline::stcp::policy::own_key;
 
@@ -299,10 +300,18 @@ fn read_key(path: &Path) -> Result<Option<Vec<u8>>, Failure> {
     let mut file = match file {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::LOOP) => {
+            return Err(wrong(
+                "it is a symbolic link, and has to be the key itself".into(),
+            ));
+        }
         Err(error) => return Err(wrong(error.to_string())),
     };
     let metadata = file.metadata().map_err(|error| wrong(error.to_string()))?;
-    if !metadata.is_file() || metadata.mode() & 0o077 != 0 {
+    if !metadata.is_file() {
+        return Err(wrong("it is not a file".into()));
+    }
+    if metadata.mode() & 0o077 != 0 {
         return Err(wrong(format!(
             "others may use it (mode {:04o})",
             metadata.mode() & 0o7777

@@ -173,7 +173,11 @@ impl ConnectArgs {
         printer: Printer,
     ) -> Result<Client, Failure> {
         let trust = self.trust(url, printer)?;
-        let has_pin = !matches!(trust, Trust::SystemRoots(_));
+        let proof = match trust {
+            Trust::SystemRoots(_) => Proof::SystemRoots,
+            _ if self.cacert.is_some() => Proof::GivenRoots,
+            _ => Proof::Pin,
+        };
         let identity = self.certificate.showing(self.shows_raw_key(url))?;
         let config = config::client(&trust, identity.as_ref(), options)
             .map_err(|error| Failure::usage(error.to_string()))?;
@@ -199,8 +203,8 @@ impl ConnectArgs {
                                 result = endpoint.connect(address, &host, &config) => result,
                                 failure = no_answer(&endpoint, address) => return Err(failure),
                             };
-                            let connection = result
-                                .map_err(|error| connect_failure(&error, address, has_pin))?;
+                            let connection =
+                                result.map_err(|error| connect_failure(&error, address, proof))?;
                             Ok(Client {
                                 endpoint,
                                 connection,
@@ -454,22 +458,40 @@ fn reachable_ip(unspecified: IpAddr) -> IpAddr {
         .map_or(loopback, |address| address.ip())
 }
 
-fn connect_failure(error: &ConnectError, address: SocketAddr, has_pin: bool) -> Failure {
+/// How a server was to show who it is, for the advice when it did not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Proof {
+    /// Nothing was said.
+    SystemRoots,
+    /// --cacert.
+    GivenRoots,
+    /// The URL's or --pin, or --insecure.
+    Pin,
+}
+
+fn connect_failure(error: &ConnectError, address: SocketAddr, proof: Proof) -> Failure {
     match error {
         ConnectError::Failed(ConnectionError::TimedOut(_)) => silent(address, HANDSHAKE_TIMEOUT),
         ConnectError::Failed(ConnectionError::Tls { what, .. })
-            if !has_pin && !is_about_protocol(what) =>
+            if proof != Proof::Pin && !is_about_protocol(what) =>
         {
             tracing::debug!("{what}");
-            no_pin(&format!(
-                ", and {address} is not believed without one: {}",
-                disbelief(what)
-            ))
+            let why = disbelief(what);
+            match proof {
+                Proof::GivenRoots => disbelieved(why).next(
+                    "check that the file of --cacert has the authority of its certificate, and that the URL names the host as the certificate does",
+                ),
+                _ => no_pin(&format!(", and {address} is not believed without one: {why}")),
+            }
         }
         ConnectError::Failed(error) => connection_failure(error),
         ConnectError::Refused(error) => Failure::usage(error.to_string()),
         other => Failure::new(Exit::Connect, other.to_string()),
     }
+}
+
+fn disbelieved(why: &str) -> Failure {
+    Failure::new(Exit::Tls, format!("the server was not believed: {why}"))
 }
 
 fn no_pin(why: &str) -> Failure {
@@ -511,7 +533,7 @@ fn is_about_protocol(what: &str) -> bool {
 
 /// Why the other side ended a handshake, from its alert (RFC 8446 §6.2).
 fn refused_by_alert(alert: u8, message: &str) -> Failure {
-    const GIVE_PIN: &str = "`towline cert pin` prints our pin: its owner can let us in with --client-pin, or with a line in the file of --known-clients";
+    const GIVE_PIN: &str = "`towline cert pin` prints our pin (with --cert, `towline cert pin FILE`): its owner can let us in with --client-pin, or with a line in the file of --known-clients; one that goes by --client-ca wants a certificate of its authority, with --cert and --key";
     match alert {
         120 => Failure::new(
             Exit::Tls,
@@ -533,9 +555,14 @@ fn refused_by_alert(alert: u8, message: &str) -> Failure {
             Failure::new(Exit::Tls, "the server does not let us in: it does not know our key")
                 .next(GIVE_PIN)
         }
-        44 | 45 => Failure::new(
+        44 => Failure::new(
             Exit::Tls,
-            "the server does not let us in: our certificate has ended or was revoked",
+            "the server does not let us in: our certificate was revoked",
+        ),
+        // Of a certificate that is not valid yet, too.
+        45 => Failure::new(
+            Exit::Tls,
+            "the server does not let us in: our certificate has ended, or one of the two clocks is wrong",
         ),
         _ => Failure::new(
             Exit::Tls,
@@ -553,11 +580,7 @@ pub(crate) fn connection_failure(error: &ConnectionError) -> Failure {
         }
         ConnectionError::Tls { what, .. } => {
             tracing::debug!("{what}");
-            let failure = Failure::new(
-                Exit::Tls,
-                format!("the server was not believed: {}", disbelief(what)),
-            );
-            failure.next("compare the pin with the line the server printed when it started; paste that line again if its key was replaced")
+            disbelieved(disbelief(what)).next("compare the pin with the line the server printed when it started; paste that line again if its key was replaced")
         }
         ConnectionError::PeerMisbehaved { .. } => Failure::new(Exit::Protocol, message),
         ConnectionError::TimedOut(TimeoutReason::Handshake) => Failure::new(Exit::Connect, message),

@@ -69,5 +69,10 @@ fn a_key_that_cannot_be_used_is_not_replaced_without_a_word() {
     assert_eq!(fs::read(&key).unwrap(), b"no key");
     fs::remove_file(&key).unwrap();
     std::os::unix::fs::symlink("elsewhere", &key).unwrap();
-    assert!(home.kept(Anew::Nothing, &[], 0).is_err());
+    let failure = home.kept(Anew::Nothing, &[], 0).unwrap_err();
+    assert!(failure.message.contains("symbolic link"), "{failure}");
+    fs::remove_file(&key).unwrap();
+    fs::create_dir(&key).unwrap();
+    let failure = home.kept(Anew::Nothing, &[], 0).unwrap_err();
+    assert!(failure.message.contains("not a file"), "{failure}");
 }

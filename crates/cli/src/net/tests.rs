@@ -30,12 +30,12 @@ fn a_url_without_a_pin_is_told_apart_from_a_wrong_one() {
     let self_signed = error(
         "invalid peer certificate: UnsupportedSignatureAlgorithmForPublicKeyContext { signature_algorithm_id: [6, 8] }",
     );
-    let failure = connect_failure(&self_signed, address, false);
+    let failure = connect_failure(&self_signed, address, Proof::SystemRoots);
     assert_eq!(failure.exit, Exit::Tls);
     let text = failure.to_string();
     assert!(text.contains("this URL has no pin") && text.contains("paste the whole line"));
     assert!(!text.contains("Context"), "{text}");
-    let text = connect_failure(&self_signed, address, true).to_string();
+    let text = connect_failure(&self_signed, address, Proof::Pin).to_string();
     assert!(
         !text.contains("no pin") && !text.contains("Context"),
         "{text}"
@@ -44,10 +44,27 @@ fn a_url_without_a_pin_is_told_apart_from_a_wrong_one() {
         "invalid peer certificate: ExpiredContext { time: UnixTime(5), not_after: UnixTime(4) }",
     );
     let spelt = error("invalid peer certificate: certificate expired: verification time 5");
-    for (expired, has_pin) in [(&expired, false), (&expired, true), (&spelt, true)] {
-        let text = connect_failure(expired, address, has_pin).to_string();
+    for (expired, proof) in [
+        (&expired, Proof::SystemRoots),
+        (&expired, Proof::GivenRoots),
+        (&spelt, Proof::Pin),
+    ] {
+        let text = connect_failure(expired, address, proof).to_string();
         assert!(text.contains("has ended"), "{text}");
     }
+}
+
+#[test]
+fn who_gave_an_authority_is_not_told_to_compare_pins() {
+    let address = "192.0.2.1:4433".parse().unwrap();
+    let error = ConnectError::Failed(ConnectionError::Tls {
+        code: towline::TransportErrorCode::crypto(42),
+        what: "invalid peer certificate: UnknownIssuer".into(),
+    });
+    let text = connect_failure(&error, address, Proof::GivenRoots).to_string();
+    assert!(text.contains("--cacert") && !text.contains("pin"), "{text}");
+    let text = connect_failure(&error, address, Proof::Pin).to_string();
+    assert!(text.contains("compare the pin"), "{text}");
 }
 
 #[test]
@@ -69,6 +86,15 @@ fn alerts_are_told_in_words() {
     }
     for alert in [42, 46, 48, 116] {
         assert!(text(alert).contains("towline cert pin"));
+    }
+    // A wrong clock at either side looks the same as a certificate that has ended.
+    assert!(text(45).contains("clocks"), "{}", text(45));
+    assert!(!text(44).contains("clocks") && text(44).contains("revoked"));
+    // Not every server goes by pins, and not every certificate of ours is the one under our own key.
+    for alert in [40, 42, 46, 48, 116] {
+        for words in ["--client-ca", "towline cert pin FILE"] {
+            assert!(text(alert).contains(words), "{}", text(alert));
+        }
     }
     assert!(text(80).contains("alert 80"));
 }

@@ -228,8 +228,8 @@ async fn run_lane<O: OpenLane>(
     let (mut writer, blocks) = outgoing();
     let progress = Arc::clone(&session.progress);
     tokio::task::spawn_blocking(move || {
-        // A closed pipe shows in `pump_out`'s error.
         let unmoved = |index| session.on_unmoved(index);
+        // A closed pipe shows in `pump_out`'s error.
         let _ = serve_lane(&session.jobs, &mut writer, &session.progress, &unmoved);
     });
     pump_out(lane, blocks, progress).await
