@@ -56,6 +56,8 @@ struct Record<'a> {
     bytes_moved: u64,
     skipped: u64,
     bytes_skipped: u64,
+    wider: u64,
+    wider_names: &'a [String],
     resumed: u64,
     bytes_resumed: u64,
     failed: u64,
@@ -122,6 +124,8 @@ impl<'a> Summary<'a> {
             bytes_moved: report.bytes_moved,
             skipped: report.skipped,
             bytes_skipped: report.bytes_skipped,
+            wider: report.wider,
+            wider_names: &report.wider_names,
             resumed: report.resumed,
             bytes_resumed: report.bytes_resumed,
             failed: report.failed,
@@ -169,6 +173,14 @@ impl<'a> Summary<'a> {
                 Bytes(report.bytes_skipped)
             );
         }
+        if report.wider > 0 {
+            let names = report.wider_names.iter();
+            let title = format!(
+                "{} there already, with a mode that permits more than the sender's (--overwrite at the receiver takes that away)",
+                counted(report.wider, "file")
+            );
+            list(&mut text, &title, report.wider, names);
+        }
         if report.links > 0 {
             let _ = write!(text, "\n{}", counted(report.links, "symbolic link"));
         }
@@ -177,13 +189,13 @@ impl<'a> Summary<'a> {
             text.push_str("\nevery file is whole: BLAKE3 hashes agree at both ends");
         }
         let failed = format!("{} did not go through", counted(report.failed, "file"));
-        list(&mut text, &failed, report.failed, &report.failures);
+        list(&mut text, &failed, report.failed, shown(&report.failures));
         let left_out = format!("{} left out", report.left_out);
         list(
             &mut text,
             &left_out,
             report.left_out,
-            &report.left_out_names,
+            shown(&report.left_out_names),
         );
         text
     }
@@ -224,16 +236,28 @@ fn records(failed: &[Failed]) -> Vec<FailureRecord<'_>> {
     records.collect()
 }
 
+fn shown(failed: &[Failed]) -> impl Iterator<Item = String> {
+    failed
+        .iter()
+        .map(|failed| format!("{}: {}", failed.path, failed.refusal))
+}
+
 /// So many, the first of them by name.
-fn list(text: &mut String, title: &str, count: u64, names: &[Failed]) {
+fn list(
+    text: &mut String,
+    title: &str,
+    count: u64,
+    names: impl Iterator<Item = impl std::fmt::Display>,
+) {
     if count == 0 {
         return;
     }
     let _ = write!(text, "\n{title}:");
-    for failed in names.iter().take(SHOWN_FAILURES) {
-        let _ = write!(text, "\n  {}: {}", failed.path, failed.refusal);
+    let mut shown = 0;
+    for name in names.take(SHOWN_FAILURES) {
+        let _ = write!(text, "\n  {name}");
+        shown += 1;
     }
-    let shown = SHOWN_FAILURES.min(names.len()) as u64;
     if count > shown {
         let _ = write!(text, "\n  and {} more", count - shown);
     }

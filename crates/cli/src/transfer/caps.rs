@@ -30,8 +30,8 @@ pub(crate) const MAX_SESSIONS: usize = 32;
 pub(crate) const MAX_ITEMS_PER_MESSAGE: usize = 100;
 /// Largest data chunk in a lane, bytes.
 pub(crate) const MAX_CHUNK_BYTES: u64 = 1 << 20;
-/// Failures, and as many things left out, kept with their explanation in a report; further ones are
-/// only counted.
+/// Failures, as many things left out, and as many files with a wider mode, kept by name in a report;
+/// further ones are only counted.
 pub(crate) const MAX_REPORTED_FAILURES: usize = 1000;
 
 /// Bytes that move between a network task and a file thread at once.

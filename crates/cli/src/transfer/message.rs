@@ -45,6 +45,7 @@ const ANSWER_SKIP: u64 = 0;
 const ANSWER_WANT: u64 = 1;
 const ANSWER_REFUSE: u64 = 2;
 const ANSWER_MADE: u64 = 3;
+const ANSWER_SKIP_WIDER: u64 = 4;
 
 const KIND_FILE: u8 = 0;
 const KIND_FOLDER: u8 = 1;
@@ -54,6 +55,7 @@ const KIND_LEFT_OUT: u8 = 4;
 /// The permission bits of a mode; no other bit travels.
 pub(crate) const PERMISSIONS: u16 = 0o777;
 const FLAG_ONLY_IF_IDENTICAL: u64 = 1;
+const FLAG_WIDER: u64 = 2;
 
 /// Why a file or a session did not go through; the number is what travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -239,15 +241,17 @@ pub(crate) struct Modified {
 /// What the receiver says to one file of the manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// It has the same file or link already.
-    Skip,
+    /// It has the same file or link already. `is_wider`: its mode permits more than the sender's.
+    Skip { is_wider: bool },
     /// The link is made.
     Made,
-    /// Send it, from `have` if the first `have` bytes hash to `hash`, else from 0.
+    /// Send it, from `have` if the first `have` bytes hash to `hash`, else from 0. `is_wider` is
+    /// said of a file in place that may be the same.
     Want {
         have: u64,
         hash: Option<[u8; HASH_BYTES]>,
         only_if_identical: bool,
+        is_wider: bool,
     },
     /// It will not take it.
     Refuse(Refusal),
@@ -454,22 +458,19 @@ fn get_entry(reader: &mut Reader<'_>) -> Result<Entry, Malformed> {
 fn put_answer(out: &mut Vec<u8>, index: u64, answer: &Answer) {
     put_varint(out, index);
     match answer {
-        Answer::Skip => put_varint(out, ANSWER_SKIP),
+        Answer::Skip { is_wider: false } => put_varint(out, ANSWER_SKIP),
+        Answer::Skip { is_wider: true } => put_varint(out, ANSWER_SKIP_WIDER),
         Answer::Made => put_varint(out, ANSWER_MADE),
         Answer::Want {
             have,
             hash,
             only_if_identical,
+            is_wider,
         } => {
             put_varint(out, ANSWER_WANT);
-            put_varint(
-                out,
-                if *only_if_identical {
-                    FLAG_ONLY_IF_IDENTICAL
-                } else {
-                    0
-                },
-            );
+            let flags = (u64::from(*only_if_identical) * FLAG_ONLY_IF_IDENTICAL)
+                | (u64::from(*is_wider) * FLAG_WIDER);
+            put_varint(out, flags);
             match hash {
                 Some(hash) => {
                     put_varint(out, *have);
@@ -488,7 +489,8 @@ fn put_answer(out: &mut Vec<u8>, index: u64, answer: &Answer) {
 fn get_answer(reader: &mut Reader<'_>) -> Result<(u64, Answer), Malformed> {
     let index = reader.varint()?;
     let answer = match reader.varint()? {
-        ANSWER_SKIP => Answer::Skip,
+        ANSWER_SKIP => Answer::Skip { is_wider: false },
+        ANSWER_SKIP_WIDER => Answer::Skip { is_wider: true },
         ANSWER_MADE => Answer::Made,
         ANSWER_WANT => {
             let flags = reader.varint()?;
@@ -502,6 +504,7 @@ fn get_answer(reader: &mut Reader<'_>) -> Result<(u64, Answer), Malformed> {
                 have,
                 hash,
                 only_if_identical: flags & FLAG_ONLY_IF_IDENTICAL != 0,
+                is_wider: flags & FLAG_WIDER != 0,
             }
         }
         ANSWER_REFUSE => Answer::Refuse(get_refusal(reader)?),

@@ -343,27 +343,20 @@ impl Session {
                     self.handle.progress.file_settled();
                     return Ok(Some(self.refuse(&path, refusal, above.as_ref())));
                 }
-                Ok(Some(self.decided(index, answer, wanted, facts.size)))
+                match wanted {
+                    Some(wanted) => {
+                        self.lock().wanted.insert(index, wanted);
+                    }
+                    None => {
+                        self.handle.progress.add_found(facts.size);
+                        self.handle.progress.file_settled();
+                        let is_wider = answer == Answer::Skip { is_wider: true };
+                        self.settle(|report| report.skip(&path, facts.size, is_wider));
+                    }
+                }
+                Ok(Some(answer))
             }
         }
-    }
-
-    /// Notes what was decided about a file that is not refused.
-    fn decided(&self, index: u64, answer: Answer, wanted: Option<Wanted>, size: u64) -> Answer {
-        match wanted {
-            Some(wanted) => {
-                self.lock().wanted.insert(index, wanted);
-            }
-            None => {
-                self.handle.progress.add_found(size);
-                self.handle.progress.file_settled();
-                self.settle(|report| {
-                    report.skipped += 1;
-                    report.bytes_skipped += size;
-                });
-            }
-        }
-        answer
     }
 
     fn refuse(
@@ -410,6 +403,7 @@ impl Session {
             ));
         };
         let (path, size) = (wanted.path.clone(), wanted.facts.size);
+        let is_wider = wanted.is_wider;
         let progress = &self.handle.progress;
         progress.set_current(&path);
         let mut writing = self.store.begin(wanted, offset);
@@ -486,10 +480,7 @@ impl Session {
                     report.bytes_resumed += offset;
                 }
             }
-            Ok(Placed::Identical) => {
-                report.skipped += 1;
-                report.bytes_skipped += size;
-            }
+            Ok(Placed::Identical) => report.skip(&path, size, is_wider),
             Err(refusal) => report.fail(&path, refusal),
         });
         Ok((index, outcome))

@@ -20,6 +20,10 @@ pub(crate) struct Report {
     pub(crate) skipped: u64,
     /// Their sizes, bytes.
     pub(crate) bytes_skipped: u64,
+    /// Of them, those whose mode at the receiver permits more than the sender's.
+    pub(crate) wider: u64,
+    /// The first of these.
+    pub(crate) wider_names: Vec<String>,
     /// Files continued from a part file.
     pub(crate) resumed: u64,
     /// Bytes that did not travel again because of that.
@@ -57,6 +61,18 @@ impl Report {
                 path: path.to_string(),
                 refusal,
             });
+        }
+    }
+
+    /// Notes a file that was there already.
+    pub(crate) fn skip(&mut self, path: impl fmt::Display, size: u64, is_wider: bool) {
+        self.skipped += 1;
+        self.bytes_skipped += size;
+        if is_wider {
+            self.wider += 1;
+            if self.wider_names.len() < MAX_REPORTED_FAILURES {
+                self.wider_names.push(path.to_string());
+            }
         }
     }
 

@@ -63,6 +63,8 @@ struct Announced {
     /// `None` for a link.
     file: Option<(PathBuf, FileFacts)>,
     asked: Option<Asked>,
+    /// The file in place has a mode that permits more, the receiver says.
+    is_wider: bool,
 }
 
 impl Announced {
@@ -283,6 +285,7 @@ impl Session {
                     path: path.clone(),
                     file,
                     asked: None,
+                    is_wider: false,
                 };
                 self.lock().announced.insert(entries, announced);
             }
@@ -347,6 +350,7 @@ impl Session {
                 have,
                 hash,
                 only_if_identical,
+                is_wider,
             } => {
                 let it = inner.announced.get_mut(&index).ok_or(UNKNOWN)?;
                 let (disk, facts) = it.file.clone().ok_or(UNKNOWN)?;
@@ -358,6 +362,7 @@ impl Session {
                         "the receiver claims to have more than the file",
                     ));
                 }
+                it.is_wider = is_wider;
                 it.asked = Some(if only_if_identical {
                     Asked::Comparison
                 } else {
@@ -374,16 +379,15 @@ impl Session {
                 });
                 return Ok(());
             }
-            Answer::Made | Answer::Skip if is_link == Some(true) => {
+            Answer::Made | Answer::Skip { .. } if is_link == Some(true) => {
                 inner.announced.remove(&index);
                 inner.report.links += 1;
             }
             Answer::Made => return Err(UNKNOWN),
-            Answer::Skip => {
-                let size = inner.announced.remove(&index).ok_or(UNKNOWN)?.size();
-                inner.report.skipped += 1;
-                inner.report.bytes_skipped += size;
-                self.progress.add_found(size);
+            Answer::Skip { is_wider } => {
+                let it = inner.announced.remove(&index).ok_or(UNKNOWN)?;
+                inner.report.skip(&it.path, it.size(), is_wider);
+                self.progress.add_found(it.size());
             }
             Answer::Refuse(refusal) => match inner.announced.remove(&index) {
                 Some(it) => inner.report.fail(&it.path, refusal),
@@ -416,8 +420,7 @@ impl Session {
             ))?;
         match result {
             Ok(()) if file.asked == Some(Asked::Comparison) => {
-                inner.report.skipped += 1;
-                inner.report.bytes_skipped += file.size();
+                inner.report.skip(&file.path, file.size(), file.is_wider);
             }
             Ok(()) => {
                 inner.report.files += 1;

@@ -6,6 +6,7 @@
 //! name by one atomic rename, after its hash was compared. Folders and links are `place`'s.
 //! Synchronous: only file threads call it.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
@@ -60,9 +61,20 @@ pub(crate) struct Store {
 pub(crate) struct Wanted {
     pub(crate) path: RelativePath,
     pub(crate) facts: FileFacts,
+    /// The file in place, which may be the same, has a mode that permits more.
+    pub(crate) is_wider: bool,
     plan: Plan,
     claim: Claim,
     hold: Hold,
+}
+
+/// What becomes of a file that is not refused.
+enum Prepared {
+    /// It is there already.
+    There {
+        is_wider: bool,
+    },
+    Wanted(Wanted),
 }
 
 enum Plan {
@@ -124,28 +136,20 @@ impl Store {
         session: &Arc<SessionHandle>,
     ) -> (Answer, Option<Wanted>) {
         match self.try_prepare(path, facts, session) {
-            Ok(None) => (Answer::Skip, None),
-            Ok(Some(mut wanted)) => {
+            Ok(Prepared::There { is_wider }) => (Answer::Skip { is_wider }, None),
+            Ok(Prepared::Wanted(mut wanted)) => {
                 wanted.hold = Hold::on(folder);
-                let answer = match &wanted.plan {
-                    Plan::Fresh => Answer::Want {
-                        have: 0,
-                        hash: None,
-                        only_if_identical: false,
-                    },
-                    Plan::Resume { have, hasher } => {
-                        let hash = Some(*hasher.finalize().as_bytes());
-                        Answer::Want {
-                            have: *have,
-                            hash,
-                            only_if_identical: false,
-                        }
-                    }
-                    Plan::Compare { hash } => Answer::Want {
-                        have: facts.size,
-                        hash: Some(*hash),
-                        only_if_identical: !self.policy.overwrite,
-                    },
+                let (have, hash) = match &wanted.plan {
+                    Plan::Fresh => (0, None),
+                    Plan::Resume { have, hasher } => (*have, Some(*hasher.finalize().as_bytes())),
+                    Plan::Compare { hash } => (facts.size, Some(*hash)),
+                };
+                let is_comparison = matches!(wanted.plan, Plan::Compare { .. });
+                let answer = Answer::Want {
+                    have,
+                    hash,
+                    only_if_identical: is_comparison && !self.policy.overwrite,
+                    is_wider: wanted.is_wider,
                 };
                 (answer, Some(wanted))
             }
@@ -158,7 +162,7 @@ impl Store {
         path: RelativePath,
         facts: FileFacts,
         session: &Arc<SessionHandle>,
-    ) -> Result<Option<Wanted>, Refusal> {
+    ) -> Result<Prepared, Refusal> {
         if self
             .policy
             .max_file_size
@@ -180,8 +184,9 @@ impl Store {
         if let Some(stat) = in_place {
             match FileType::from_raw_mode(stat.st_mode) {
                 FileType::RegularFile if stat.st_size as u64 == facts.size => {
+                    let is_wider = self.is_wider(&folder, name, &stat, facts.mode);
                     if facts.size == 0 || (!self.policy.check && same_time(&stat, facts.modified)) {
-                        return Ok(None);
+                        return Ok(Prepared::There { is_wider });
                     }
                     let fd = rustix::fs::openat(
                         &*folder,
@@ -193,9 +198,10 @@ impl Store {
                     let hasher = hash_file(File::from(fd), facts.size, session)
                         .map_err(|error| io_refusal(&path, &error))?;
                     let hash = *hasher.finalize().as_bytes();
-                    return Ok(Some(Wanted {
+                    return Ok(Prepared::Wanted(Wanted {
                         path,
                         facts,
+                        is_wider,
                         plan: Plan::Compare { hash },
                         claim,
                         hold: Hold::on(None),
@@ -240,13 +246,31 @@ impl Store {
                 plan = Plan::Resume { have, hasher };
             }
         }
-        Ok(Some(Wanted {
+        Ok(Prepared::Wanted(Wanted {
             path,
             facts,
+            is_wider: false,
             plan,
             claim,
             hold: Hold::on(None),
         }))
+    }
+
+    /// Whether the mode of a file in place permits more than the sender's. Where it might be
+    /// replaced by the sender's, it gets no more than that.
+    fn is_wider(&self, folder: &OwnedFd, name: &OsStr, stat: &Stat, mode: u16) -> bool {
+        let mode = u32::from(mode);
+        if stat.st_mode & u32::from(PERMISSIONS) & !mode == 0 {
+            return false;
+        }
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        !self.policy.overwrite
+            || rustix::fs::openat(folder, name, flags, Mode::empty())
+                .and_then(|file| {
+                    let stat = rustix::fs::fstat(&file)?;
+                    rustix::fs::fchmod(&file, Mode::from_raw_mode(stat.st_mode & mode))
+                })
+                .is_err()
     }
 
     fn check_space(&self, needed: u64) -> Result<(), Refusal> {
@@ -273,6 +297,7 @@ impl Store {
         let Wanted {
             path,
             facts,
+            is_wider: _,
             plan,
             claim,
             hold,
@@ -348,7 +373,7 @@ impl Store {
         parts: &OwnedFd,
         from: &str,
         folder: &OwnedFd,
-        name: &std::ffi::OsStr,
+        name: &OsStr,
     ) -> Result<(), Errno> {
         if self.policy.overwrite {
             return rustix::fs::renameat(parts, from, folder, name);

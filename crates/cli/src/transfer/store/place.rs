@@ -187,7 +187,7 @@ impl Store {
     ) -> Answer {
         match self.try_make_link(path, target, session) {
             Ok(true) => Answer::Made,
-            Ok(false) => Answer::Skip,
+            Ok(false) => Answer::Skip { is_wider: false },
             Err(refusal) => Answer::Refuse(refusal),
         }
     }

@@ -122,6 +122,40 @@ fn part_in(folder: &Path) -> PathBuf {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_file_there_already_with_a_wider_mode_is_named_and_overwriting_narrows_it() {
+    let scratch = Scratch::new();
+    for (name, length) in [("empty", 0), ("same-time", 2000), ("compared", 2000)] {
+        scratch.with_mode(&format!("from/{name}"), &noise(1, length), 0o644);
+    }
+    let roots = || contents_of(&scratch.path("from"));
+    Run::of(roots()).into(&scratch.path("to")).await;
+    for name in ["empty", "same-time", "compared"] {
+        set_mode(&scratch.path("from").join(name), 0o600);
+    }
+    scratch.with_mode("from/compared", &noise(1, 2000), 0o600);
+    for overwrite in [false, true] {
+        let mut run = Run::of(roots());
+        run.policy.overwrite = overwrite;
+        let (sent, received) = run.into(&scratch.path("to")).await;
+        let mode = mode(&scratch.path("to/same-time"));
+        for report in [&sent.ended.report, &received.report] {
+            assert!(report.is_whole() && report.skipped == 3, "{report:?}");
+            let mut names = report.wider_names.clone();
+            names.sort();
+            match overwrite {
+                false => assert_eq!(names, ["compared", "empty", "same-time"]),
+                true => assert!(names.is_empty(), "{names:?}"),
+            }
+            assert_eq!(report.wider, names.len() as u64);
+        }
+        assert_eq!(mode, if overwrite { 0o600 } else { 0o644 });
+    }
+    for name in ["empty", "compared"] {
+        assert_eq!(mode(&scratch.path("to").join(name)), 0o600, "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_folder_of_unfinished_files_that_others_may_use_is_not_trusted() {
     let scratch = Scratch::new();
     let parts = scratch.path("to").join(PART_FOLDER);

@@ -211,7 +211,8 @@ fn samples() -> Vec<Message> {
             bytes: 1 << 40,
         },
         Message::Answers(vec![
-            (0, Answer::Skip),
+            (0, Answer::Skip { is_wider: false }),
+            (4, Answer::Skip { is_wider: true }),
             (2, Answer::Made),
             (
                 1,
@@ -219,6 +220,7 @@ fn samples() -> Vec<Message> {
                     have: 0,
                     hash: None,
                     only_if_identical: false,
+                    is_wider: false,
                 },
             ),
             (
@@ -227,6 +229,7 @@ fn samples() -> Vec<Message> {
                     have: 9,
                     hash: Some([3; 32]),
                     only_if_identical: true,
+                    is_wider: true,
                 },
             ),
             (3, Answer::Refuse(Refusal::new(Reason::Exists, "why"))),

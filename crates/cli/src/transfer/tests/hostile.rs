@@ -336,7 +336,7 @@ async fn a_sender_changes_no_mode_of_what_was_there() {
     victim.control.write_all(&end.encode()).await.unwrap();
     assert_eq!(
         expect_answers(&mut victim.control).await,
-        [(1, Answer::Skip)]
+        [(1, Answer::Skip { is_wider: true })]
     );
     assert!(matches!(
         read_message(&mut victim.control).await.unwrap(),
@@ -595,6 +595,7 @@ fn want(have: u64) -> Answer {
         have,
         hash,
         only_if_identical: false,
+        is_wider: false,
     }
 }
 
@@ -615,6 +616,7 @@ async fn a_receiver_that_breaks_the_rules_is_blamed() {
                 have: 2,
                 hash: Some([0; 32]),
                 only_if_identical: true,
+                is_wider: false,
             },
         )])],
         vec![Message::Results(vec![(0, Ok(()))])],
