@@ -7,10 +7,13 @@
 //!    next block runs when each says that it listens;
 //! 4. Rust blocks are compiled in a package that has the dependencies the page prints.
 //!
-//! What a page cannot know is filled in: `sha256/…` in a URL is the pin of the server that runs, and
-//! `sha256/SERVER` and `sha256/CLIENT` are what `towline stcp key` prints at either side. A block of
-//! shell or Rust without a plan is an error, and so is one that cannot be run and does not say why.
+//! Only pins are filled in, as a reader does it, and this host for `SERVER:`. `sha256/…` is the pin of
+//! the server that runs, and `sha256/SERVER` and `sha256/CLIENT` are what a block before it printed for
+//! `towline stcp key` with "on the server" and "on the client" beside it; where a page has no such
+//! block, what that command prints at either side. A block of shell or Rust without a plan is an
+//! error, and so is one that cannot be run and does not say why.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -21,7 +24,15 @@ use crate::exec::{capture, cargo, root, run, target, which};
 use crate::report::Skips;
 
 /// The pages whose blocks are commands.
-const PAGES: [&str; 3] = ["README.md", "docs/pins.md", "docs/secure-tcp.md"];
+const PAGES: [&str; 4] = [
+    "README.md",
+    "docs/pins.md",
+    "docs/secure-tcp.md",
+    "docs/secure-tcp-programs.md",
+];
+
+/// The pin of the server that runs.
+const ANY_PIN: &str = "sha256/…";
 
 /// How long a server may take to listen.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -165,8 +176,10 @@ struct Machines {
     folder: PathBuf,
     servers: Vec<Server>,
     count: usize,
-    /// What the running servers said of themselves.
-    url: Option<String>,
+    /// The pin in the URL that the running server printed.
+    url_pin: Option<String>,
+    /// By `SERVER` or `CLIENT`: the pins that the page's own commands printed.
+    pins: BTreeMap<String, String>,
 }
 
 /// A program that was started by a block; it is ended when dropped.
@@ -207,7 +220,8 @@ impl Machines {
             folder,
             servers: Vec::new(),
             count: 0,
-            url: None,
+            url_pin: None,
+            pins: BTreeMap::new(),
         })
     }
 
@@ -233,18 +247,16 @@ impl Machines {
                 .shell("client", &text)?
                 .output()
                 .map_err(|e| format!("bash: {e}"))?;
-            return match output.status.success() {
-                true => Ok(true),
-                false => Err(format!(
-                    "{}\n{text}{}{}",
-                    output.status,
-                    String::from_utf8_lossy(&output.stdout),
-                    String::from_utf8_lossy(&output.stderr)
-                )),
-            };
+            let said = String::from_utf8_lossy(&output.stdout);
+            if !output.status.success() {
+                let errors = String::from_utf8_lossy(&output.stderr);
+                return Err(format!("{}\n{text}{said}{errors}", output.status));
+            }
+            self.pins.extend(pins_in(&text, &said));
+            return Ok(true);
         }
         self.servers.clear();
-        self.url = None;
+        self.url_pin = None;
         for command in commands(&text) {
             self.serve(&command)?;
         }
@@ -262,7 +274,7 @@ impl Machines {
             false => "server",
         };
         let child = self
-            .shell(role, &format!("exec {command}"))?
+            .shell(role, &format!("exec env {command}"))?
             .stdout(file)
             .stderr(errors)
             .spawn()
@@ -277,8 +289,8 @@ impl Machines {
             let ours = said.contains("listening");
             let theirs = !command.contains("towline") && said.contains("Ready to accept");
             if ours || theirs {
-                let quoted = said.split('\'').find(|it| it.starts_with("towline://"));
-                self.url = quoted.map(str::to_owned).or(self.url.take());
+                let pin = said.split('\'').find_map(pin_of).map(str::to_owned);
+                self.url_pin = pin.or(self.url_pin.take());
                 return Ok(());
             }
             if let Ok(Some(status)) = server.child.try_wait() {
@@ -306,7 +318,8 @@ impl Machines {
             .args(["-euo", "pipefail", "-c", text])
             .current_dir(&self.folder)
             .env("PATH", path)
-            .env("TOWLINE_HOME", self.folder.join(format!("home-{role}")))
+            // None that a page names: a command without the home that it needs has another key.
+            .env("TOWLINE_HOME", self.folder.join(format!("user-{role}")))
             .stdin(Stdio::null());
         Ok(command)
     }
@@ -317,29 +330,44 @@ impl Machines {
         for role in ["SERVER", "CLIENT"] {
             let place = format!("sha256/{role}");
             if text.contains(&place) {
-                let pin = capture(&mut self.shell(&role.to_lowercase(), "towline stcp key")?)?;
+                let pin = match self.pins.get(role) {
+                    Some(pin) => pin.clone(),
+                    None => capture(&mut self.shell(&role.to_lowercase(), "towline stcp key")?)?,
+                };
                 text = text.replace(&place, pin.trim());
             }
         }
-        while let Some(start) = text.find("'towline://") {
-            let rest = &text[start + 1..];
-            let Some(length) = rest
-                .find('\'')
-                .filter(|length| rest[..*length].contains('…'))
-            else {
-                break;
-            };
-            let url = self
-                .url
-                .as_ref()
-                .ok_or("no server runs whose URL this could be")?;
-            text.replace_range(start..start + length + 2, &format!("\"{url}\""));
+        if text.contains(ANY_PIN) {
+            let pin = self.url_pin.as_ref();
+            text = text.replace(
+                ANY_PIN,
+                pin.ok_or("no server runs whose pin this could be")?,
+            );
         }
         match text.contains('…') {
             true => Err("`…` stands where nothing is known to fill it in".into()),
             false => Ok(text.replace("SERVER:", "127.0.0.1:")),
         }
     }
+}
+
+/// The pin in a URL.
+fn pin_of(url: &str) -> Option<&str> {
+    let (_, fragment) = url.strip_prefix("towline://")?.split_once('#')?;
+    fragment.split('&').next()
+}
+
+/// Whose pins a block's `towline stcp key` printed: the comments beside them say it.
+fn pins_in(text: &str, said: &str) -> Vec<(String, String)> {
+    let roles = text
+        .lines()
+        .filter(|line| line.contains("towline stcp key"))
+        .map(|line| line.split_once("# on the ").map(|(_, role)| role.trim()));
+    let pins = said.lines().filter(|line| line.starts_with("sha256/"));
+    roles
+        .zip(pins)
+        .filter_map(|(role, pin)| Some((role?.to_uppercase(), pin.to_owned())))
+        .collect()
 }
 
 /// The commands of a block of servers: lines, joined where they end in a backslash.
