@@ -8,7 +8,7 @@ help:
 	@echo "make citations      every MUST of the RFCs: its code, its test, or the issue that will meet it"
 	@echo "make readme         every block of README and of the walk-throughs, run as printed"
 	@echo "make setup-system   prints, then installs, the system packages the tests can use"
-	@echo "make install [PREFIX=/usr/local] [DESTDIR=]   builds and installs program, preload shim and systemd units"
+	@echo "make install [PREFIX=/usr/local] [DESTDIR=]   builds and installs program, preload shim and systemd units (not as root: stage it with DESTDIR, docs/secure-tcp-programs.md)"
 	@echo "make interop        the whole interop table"
 	@echo "make sim [SEEDS=N] [SEED=x]   the random swarm: N seeds (20000), or one seed again"
 	@echo "make planted [ARGS=name]  known bugs are put into a copy of the tree; the tests must find each"
