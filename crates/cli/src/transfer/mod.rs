@@ -11,6 +11,7 @@ pub(crate) mod message;
 pub(crate) mod path;
 pub(crate) mod pipe;
 pub(crate) mod progress;
+mod reason;
 pub(crate) mod receive;
 pub(crate) mod report;
 pub(crate) mod send;
