@@ -51,18 +51,15 @@ impl Two {
             "--client-pin",
             &self.client_pin,
         ]);
-        let client = self.client.listen([
-            "stcp",
-            "proxy",
-            "client",
-            "--listen",
-            "127.0.0.1:0",
-            "--connect",
-            &server.address,
-            "--pin",
-            &self.server_pin,
-        ]);
+        let client = self.client_proxy(&server);
         (client, server)
+    }
+
+    /// The proxy that leads to another one.
+    fn client_proxy(&self, server: &Server) -> Server {
+        let proxy = ["stcp", "proxy", "client", "--listen", "127.0.0.1:0"];
+        let to = ["--connect", &server.address, "--pin", &self.server_pin];
+        self.client.listen(proxy.iter().chain(&to))
     }
 }
 
@@ -326,17 +323,7 @@ fn a_proxy_finds_its_program_wherever_its_name_leads_now() {
         };
     }
     let server = Server::start(moved);
-    let client = two.client.listen([
-        "stcp",
-        "proxy",
-        "client",
-        "--listen",
-        "127.0.0.1:0",
-        "--connect",
-        &server.address,
-        "--pin",
-        &two.server_pin,
-    ]);
+    let client = two.client_proxy(&server);
     assert_eq!(read_all(&mut connect(&client)).0, b"old");
     std::fs::write(&hosts, "127.0.0.3 program.test\n").unwrap();
     assert_eq!(read_all(&mut connect(&client)).0, b"new");

@@ -8,10 +8,11 @@ mod common;
 
 use std::fs;
 use std::io::Write;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use common::{Running, Scratch, part_bytes, wait_until};
+use common::{Running, Scratch, Server, part_bytes, wait_until};
 use rustix::process::Signal;
 
 /// Data of one file that may be sent twice after an interruption.
@@ -24,6 +25,20 @@ fn number(record: &serde_json::Value, key: &str) -> u64 {
         .unwrap_or_else(|| panic!("{key} in {record}"))
 }
 
+/// A receiver at a free port.
+fn receive_into(scratch: &Scratch, out: &Path, flags: &[&str]) -> Server {
+    let listen = ["recv", "--listen", "127.0.0.1:0", "--out"];
+    scratch.listen(listen.iter().chain(&[out.to_str().unwrap()]).chain(flags))
+}
+
+/// A sender of whose file some has arrived.
+fn under_way(scratch: &Scratch, file: &Path, out: &Path, url: &str, flags: &[&str]) -> Running {
+    let send = ["send", file.to_str().unwrap(), url, "--limit", "20M"];
+    let sender = Running::start(scratch.towline(send.iter().chain(flags)));
+    wait_until("some data", || part_bytes(out) > 5 << 20);
+    sender
+}
+
 #[test]
 fn a_folder_goes_to_a_receiver_that_leaves_after_it() {
     let scratch = Scratch::new();
@@ -32,14 +47,7 @@ fn a_folder_goes_to_a_receiver_that_leaves_after_it() {
     }
     scratch.write("from/large", 20 << 20);
     let out = scratch.path("to");
-    let receiver = scratch.listen([
-        "recv",
-        "--listen",
-        "127.0.0.1:0",
-        "--out",
-        out.to_str().unwrap(),
-        "--once",
-    ]);
+    let receiver = receive_into(&scratch, &out, &["--once"]);
     let sent = scratch
         .run([
             "send",
@@ -128,10 +136,10 @@ fn two_thousand_folders_arrive_where_few_descriptors_may_be_open() {
     let out = scratch.path("to");
     let program = "ulimit -n 256; exec \"$@\"";
     let receive = scratch.towline(["recv", "--listen", "127.0.0.1:0", "--once", "--out"]);
-    let mut shell = scratch.towline_at(std::path::Path::new("sh"), ["-c", program, "sh"]);
+    let mut shell = scratch.towline_at(Path::new("sh"), ["-c", program, "sh"]);
     shell.arg(receive.get_program()).args(receive.get_args());
     shell.arg(&out);
-    let receiver = common::Server::start(shell);
+    let receiver = Server::start(shell);
     // The manifest runs ahead of the data.
     let from = scratch.path("from");
     let sent = scratch.run([
@@ -160,8 +168,7 @@ fn modes_arrive_under_the_receivers_umask_and_never_wider() {
         0o6711, 0o1644,
     ];
     let scratch = Scratch::new();
-    let mode_of =
-        |path: &std::path::Path| fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777;
+    let mode_of = |path: &Path| fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777;
     for mode in MODES {
         let file = scratch.write(&format!("from/{mode:04o}"), 1000);
         fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
@@ -175,10 +182,10 @@ fn modes_arrive_under_the_receivers_umask_and_never_wider() {
         let out = scratch.path(&format!("to-{umask:03o}"));
         let program = format!("umask {umask:04o}; exec \"$@\"");
         let receive = scratch.towline(["recv", "--listen", "127.0.0.1:0", "--once"]);
-        let mut shell = scratch.towline_at(std::path::Path::new("sh"), ["-c", &program, "sh"]);
+        let mut shell = scratch.towline_at(Path::new("sh"), ["-c", &program, "sh"]);
         shell.arg(receive.get_program()).args(receive.get_args());
         shell.arg("--out").arg(&out);
-        let receiver = common::Server::start(shell);
+        let receiver = Server::start(shell);
         let sent = scratch.run([
             "send",
             scratch.path("from").to_str().unwrap(),
@@ -235,7 +242,7 @@ fn what_cannot_be_sent_is_named_and_no_success_unless_asked_for() {
     );
     assert_eq!(
         fs::read_link(out.join("from/inside")).unwrap(),
-        std::path::Path::new("file")
+        Path::new("file")
     );
 
     let second = receiver(&["--leave-out"]);
@@ -323,14 +330,7 @@ fn a_killed_sender_is_resumed_by_the_same_command() {
     let scratch = Scratch::new();
     let file = scratch.write("big", FILE);
     let out = scratch.path("out");
-    let mut receiver = scratch.listen([
-        "recv",
-        "--listen",
-        "127.0.0.1:0",
-        "--out",
-        out.to_str().unwrap(),
-        "--once",
-    ]);
+    let mut receiver = receive_into(&scratch, &out, &["--once"]);
     let sender = Running::start(scratch.towline([
         "send",
         file.to_str().unwrap(),
@@ -477,16 +477,8 @@ fn a_receiver_that_does_not_come_back_is_given_up() {
         "--accept",
         out.to_str().unwrap(),
     ]);
-    let send = [
-        "send",
-        file.to_str().unwrap(),
-        &server.url,
-        "--limit",
-        "20M",
-    ];
     let times = ["--idle-timeout", "1s", "--retry", "1s"];
-    let sender = Running::start(scratch.towline(send.iter().chain(&times)));
-    wait_until("some data", || part_bytes(&out) > 5 << 20);
+    let sender = under_way(&scratch, &file, &out, &server.url, &times);
     server.kill();
     sender.wait().expect(
         6,
@@ -499,23 +491,14 @@ fn ctrl_c_while_connecting_again_is_an_interruption_that_can_be_resumed() {
     let scratch = Scratch::new();
     let file = scratch.write("big", FILE);
     let out = scratch.path("out");
-    let receiver = scratch.listen([
-        "recv",
-        "--listen",
-        "127.0.0.1:0",
-        "--out",
-        out.to_str().unwrap(),
-    ]);
-    let sender = Running::start(scratch.towline([
-        "send",
-        file.to_str().unwrap(),
+    let receiver = receive_into(&scratch, &out, &[]);
+    let sender = under_way(
+        &scratch,
+        &file,
+        &out,
         &receiver.url,
-        "--limit",
-        "20M",
-        "--idle-timeout",
-        "1s",
-    ]));
-    wait_until("some data", || part_bytes(&out) > 5 << 20);
+        &["--idle-timeout", "1s"],
+    );
     receiver.kill();
     // Past the silence, in the middle of the tries to connect.
     std::thread::sleep(Duration::from_secs(4));
@@ -578,14 +561,7 @@ fn a_blackout_of_five_seconds_needs_no_user() {
     let scratch = Scratch::new();
     let file = scratch.write("big", 32 << 20);
     let out = scratch.path("out");
-    let receiver = scratch.listen([
-        "recv",
-        "--listen",
-        "127.0.0.1:0",
-        "--out",
-        out.to_str().unwrap(),
-        "--once",
-    ]);
+    let receiver = receive_into(&scratch, &out, &["--once"]);
     let relay = scratch.listen([
         "relay",
         "127.0.0.1:0",
@@ -621,14 +597,7 @@ fn a_transfer_over_a_bad_network_arrives_whole() {
         scratch.write(&format!("from/{index}"), 100_000);
     }
     let out = scratch.path("out");
-    let receiver = scratch.listen([
-        "recv",
-        "--listen",
-        "127.0.0.1:0",
-        "--out",
-        out.to_str().unwrap(),
-        "--once",
-    ]);
+    let receiver = receive_into(&scratch, &out, &["--once"]);
     let spec = "delay=5ms,jitter=1ms,loss=2%,reorder=1%,dup=1%,corrupt=0.5%";
     let relay = scratch.listen([
         "relay",
@@ -727,22 +696,8 @@ fn ctrl_c_ends_with_130_and_the_rest_is_resumed() {
     let scratch = Scratch::new();
     let file = scratch.write("big", FILE);
     let out = scratch.path("out");
-    let receiver = scratch.listen([
-        "recv",
-        "--listen",
-        "127.0.0.1:0",
-        "--out",
-        out.to_str().unwrap(),
-        "--once",
-    ]);
-    let sender = Running::start(scratch.towline([
-        "send",
-        file.to_str().unwrap(),
-        &receiver.url,
-        "--limit",
-        "20M",
-    ]));
-    wait_until("some data", || part_bytes(&out) > 5 << 20);
+    let receiver = receive_into(&scratch, &out, &["--once"]);
+    let sender = under_way(&scratch, &file, &out, &receiver.url, &[]);
     sender.signal(Signal::INT);
     sender
         .wait()
@@ -782,21 +737,8 @@ fn a_receiver_that_is_interrupted_tells_the_sender() {
     let scratch = Scratch::new();
     let file = scratch.write("big", FILE);
     let out = scratch.path("out");
-    let receiver = scratch.listen([
-        "recv",
-        "--listen",
-        "127.0.0.1:0",
-        "--out",
-        out.to_str().unwrap(),
-    ]);
-    let sender = Running::start(scratch.towline([
-        "send",
-        file.to_str().unwrap(),
-        &receiver.url,
-        "--limit",
-        "20M",
-    ]));
-    wait_until("some data", || part_bytes(&out) > 5 << 20);
+    let receiver = receive_into(&scratch, &out, &[]);
+    let sender = under_way(&scratch, &file, &out, &receiver.url, &[]);
     receiver.signal(Signal::INT);
     receiver.wait().expect(130, &[]);
     let sent = sender
@@ -812,14 +754,7 @@ fn a_file_that_changes_while_it_is_sent_is_not_passed_off_as_whole() {
     let file = scratch.write("from/log", 20 << 20);
     scratch.write("from/other", 1000);
     let out = scratch.path("out");
-    let receiver = scratch.listen([
-        "recv",
-        "--listen",
-        "127.0.0.1:0",
-        "--out",
-        out.to_str().unwrap(),
-        "--once",
-    ]);
+    let receiver = receive_into(&scratch, &out, &["--once"]);
     let from = scratch.path("from");
     let sender = Running::start(scratch.towline([
         "send",
@@ -855,14 +790,7 @@ fn an_unreadable_file_fails_alone() {
     let secret = scratch.write("from/secret", 1000);
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o000)).unwrap();
     let out = scratch.path("out");
-    let receiver = scratch.listen([
-        "recv",
-        "--listen",
-        "127.0.0.1:0",
-        "--out",
-        out.to_str().unwrap(),
-        "--once",
-    ]);
+    let receiver = receive_into(&scratch, &out, &["--once"]);
     let from = scratch.path("from");
     let mut send = scratch.towline(["send", from.to_str().unwrap(), &receiver.url]);
     if fs::File::open(&secret).is_ok() {
