@@ -182,56 +182,29 @@ impl Store {
             Err(errno) => return Err(refusal(&path, errno)),
         };
         if let Some(stat) = in_place {
-            match FileType::from_raw_mode(stat.st_mode) {
-                FileType::RegularFile if stat.st_size as u64 == facts.size => {
-                    let is_wider = self.is_wider(&folder, name, &stat, facts.mode);
-                    if facts.size == 0 || (!self.policy.check && same_time(&stat, facts.modified)) {
-                        return Ok(Prepared::There { is_wider });
-                    }
-                    let fd = rustix::fs::openat(
-                        &*folder,
-                        name,
-                        OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-                        Mode::empty(),
-                    )
+            let kind = FileType::from_raw_mode(stat.st_mode);
+            if kind == FileType::RegularFile && stat.st_size as u64 == facts.size {
+                let is_wider = self.is_wider(&folder, name, &stat, facts.mode);
+                if facts.size == 0 || (!self.policy.check && same_time(&stat, facts.modified)) {
+                    return Ok(Prepared::There { is_wider });
+                }
+                let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let fd = rustix::fs::openat(&*folder, name, flags, Mode::empty())
                     .map_err(|errno| refusal(&path, errno))?;
-                    let hasher = hash_file(File::from(fd), facts.size, session)
-                        .map_err(|error| io_refusal(&path, &error))?;
-                    let hash = *hasher.finalize().as_bytes();
-                    return Ok(Prepared::Wanted(Wanted {
-                        path,
-                        facts,
-                        is_wider,
-                        plan: Plan::Compare { hash },
-                        claim,
-                        hold: Hold::on(None),
-                    }));
-                }
-                FileType::RegularFile | FileType::Symlink if self.policy.overwrite => {}
-                FileType::RegularFile => {
-                    return Err(Refusal::new(
-                        Reason::Exists,
-                        "exists already and differs; --overwrite on the receiving side replaces it",
-                    ));
-                }
-                FileType::Directory => {
-                    return Err(Refusal::new(
-                        Reason::Exists,
-                        "a folder of that name is in the way",
-                    ));
-                }
-                FileType::Symlink => {
-                    return Err(Refusal::new(
-                        Reason::Exists,
-                        "a symbolic link of that name is in the way; --overwrite on the receiving side replaces it",
-                    ));
-                }
-                _ => {
-                    return Err(Refusal::new(
-                        Reason::Exists,
-                        "something that is not a file is in the way",
-                    ));
-                }
+                let hasher = hash_file(File::from(fd), facts.size, session)
+                    .map_err(|error| io_refusal(&path, &error))?;
+                let hash = *hasher.finalize().as_bytes();
+                return Ok(Prepared::Wanted(Wanted {
+                    path,
+                    facts,
+                    is_wider,
+                    plan: Plan::Compare { hash },
+                    claim,
+                    hold: Hold::on(None),
+                }));
+            }
+            if let Some(refusal) = in_the_way(kind, self.policy.overwrite) {
+                return Err(refusal);
             }
         }
         let mut plan = Plan::Fresh;
@@ -344,6 +317,22 @@ impl Store {
         };
         Ok(Target::Part { part, done: false })
     }
+}
+
+/// Why a file may not take the place of something of this kind, if it may not.
+fn in_the_way(kind: FileType, overwrite: bool) -> Option<Refusal> {
+    let text = match kind {
+        FileType::RegularFile | FileType::Symlink if overwrite => return None,
+        FileType::RegularFile => {
+            "exists already and differs; --overwrite on the receiving side replaces it"
+        }
+        FileType::Directory => "a folder of that name is in the way",
+        FileType::Symlink => {
+            "a symbolic link of that name is in the way; --overwrite on the receiving side replaces it"
+        }
+        _ => "something that is not a file is in the way",
+    };
+    Some(Refusal::new(Reason::Exists, text))
 }
 
 /// What the peer is told: its own path and the reason, and nothing of where we keep things.
