@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use rustls::pki_types::UnixTime;
@@ -21,10 +21,10 @@ use crate::pin::KeyPin;
 /// Cap: lines with peers in one list. Strangers can add to it, so it needs an end.
 pub const MAX_KNOWN_PEERS: usize = 10_000;
 
-/// Cap: keys that are learnt of clients at one address (of IPv6: in one /64).
+/// Cap: keys that are learnt of clients at one address.
 pub const MAX_KEYS_OF_AN_ADDRESS: usize = 16;
 
-/// Cap: keys that are learnt of clients in one prefix (IPv4 /24, IPv6 /48).
+/// Cap: keys that are learnt of clients in one prefix (IPv4 /24, IPv6 /64; loopback is one).
 pub const MAX_KEYS_OF_A_PREFIX: usize = 1024;
 
 /// Longest name: a DNS name and a port.
@@ -289,23 +289,15 @@ impl KnownPeers {
     /// Whether clients may be learnt where this one is.
     fn check_room_at(&self, name: &str) -> Result<(), KnownPeersError> {
         let crowded = |place, most| Err(KnownPeersError::Crowded { place, most });
-        let Some([_, prefix, address]) = groups(name) else {
-            return match self.of_name(name).count() < MAX_KEYS_OF_AN_ADDRESS {
-                true => Ok(()),
-                false => crowded(name.to_owned(), MAX_KEYS_OF_AN_ADDRESS),
-            };
-        };
-        let (mut at_address, mut in_prefix) = (0, 0);
-        for line in self.lines.values() {
-            if let Line::Peer(_, Some([_, its_prefix, its_address])) = line {
-                in_prefix += usize::from(*its_prefix == prefix);
-                at_address += usize::from(*its_address == address);
-            }
-        }
-        if at_address >= MAX_KEYS_OF_AN_ADDRESS {
+        if self.of_name(name).count() >= MAX_KEYS_OF_AN_ADDRESS {
             return crowded(name.to_owned(), MAX_KEYS_OF_AN_ADDRESS);
         }
-        if in_prefix >= MAX_KEYS_OF_A_PREFIX {
+        let Some(here) = groups(name).as_ref().map(prefix) else {
+            return Ok(());
+        };
+        let is_near =
+            |line: &&Line| matches!(line, Line::Peer(_, Some(there)) if prefix(there) == here);
+        if self.lines.values().filter(is_near).count() >= MAX_KEYS_OF_A_PREFIX {
             let place = format!("the prefix of {name}");
             return crowded(place, MAX_KEYS_OF_A_PREFIX);
         }
@@ -392,6 +384,15 @@ fn groups(name: &str) -> Option<Groups> {
         Err(_) => name.split('%').next()?.parse().ok()?,
     };
     Some(address_groups(ip))
+}
+
+/// What one network has of addresses: of IPv4 the /24, of IPv6 the /64, which every host of it has all of.
+fn prefix(groups: &Groups) -> u128 {
+    let [_, prefix, address] = groups;
+    match Ipv6Addr::from_bits(*address).to_ipv4_mapped() {
+        Some(_) => *prefix,
+        None => *address,
+    }
 }
 
 fn parse_line(text: &str, line: usize) -> Result<KnownPeer, KnownPeersError> {

@@ -136,14 +136,52 @@ fn a_second_user_or_host_at_one_address_is_known_beside_the_first() {
         again,
         Err(KnownPeersError::Twice { first: 4, .. })
     ));
-    // A neighbour is not at that address; those in one /64 are.
+    // A neighbour is not at that address.
     assert_eq!(list.add_client("192.0.2.8", key(9), at(0)), Ok(None));
-    for number in 0..MAX_KEYS_OF_AN_ADDRESS {
-        let name = format!("2001:db8::{number:x}");
-        assert_eq!(list.add_client(&name, key(9), at(0)), Ok(None));
-    }
-    assert!(list.add_client("2001:db8::ffff", key(9), at(0)).is_err());
     assert_eq!(list.add_client("fe80::1%2", key(9), at(0)), Ok(None));
+}
+
+#[test]
+fn a_network_of_ipv6_has_room_for_more_hosts_than_one_address_for_keys() {
+    let mut list = KnownPeers::default();
+    let host = |number: usize| format!("2001:db8::{number:x}");
+    for number in 0..MAX_KEYS_OF_A_PREFIX {
+        let added = list.add_client(&host(number), numbered_key(number), at(0));
+        assert_eq!(added, Ok(None), "{number}");
+    }
+    let error = list
+        .add_client("2001:db8::ffff", key(9), at(0))
+        .unwrap_err();
+    assert!(error.to_string().contains("the prefix of"), "{error}");
+    // The next network of the same site.
+    assert_eq!(list.add_client("2001:db8:0:1::1", key(9), at(0)), Ok(None));
+    // One host with many keys.
+    let mut list = KnownPeers::default();
+    for number in 0..MAX_KEYS_OF_AN_ADDRESS {
+        let added = list.add_client(&host(1), numbered_key(number), at(0));
+        assert_eq!(added, Ok(None), "{number}");
+    }
+    assert!(list.add_client(&host(1), key(9), at(0)).is_err());
+    assert_eq!(list.add_client(&host(2), key(9), at(0)), Ok(None));
+}
+
+#[test]
+fn strangers_at_one_address_of_loopback_leave_room_at_the_others() {
+    let mut list = KnownPeers::default();
+    for number in 0..MAX_KEYS_OF_AN_ADDRESS {
+        let added = list.add_client("127.0.0.9", numbered_key(number), at(0));
+        assert_eq!(added, Ok(None), "{number}");
+    }
+    assert!(list.add_client("127.0.0.9", key(9), at(0)).is_err());
+    assert_eq!(list.add_client("127.0.0.1", key(9), at(0)), Ok(None));
+    assert_eq!(list.add_client("::1", key(9), at(0)), Ok(None));
+    // All of them are everybody's, so together they are one prefix.
+    for number in list.iter().count()..MAX_KEYS_OF_A_PREFIX {
+        let name = format!("127.0.1.{}", number % 256);
+        let added = list.add_client(&name, numbered_key(number), at(0));
+        assert_eq!(added, Ok(None), "{number}");
+    }
+    assert!(list.add_client("127.0.0.2", key(9), at(0)).is_err());
 }
 
 #[test]
