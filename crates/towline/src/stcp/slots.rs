@@ -8,21 +8,34 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 use towline_identity::{ADDRESS_LEVELS, Crowd, Goes, address_groups};
 
+/// Where the numbers begin that users get besides their own, for user namespaces, and how many one
+/// has of them (`SUB_UID_MIN` and `SUB_UID_COUNT` of login.defs).
+const SUBORDINATE: u32 = 100_000;
+const RANGE: u32 = 65_536;
+
 /// Who wants a place: a user of this machine, and where the peer is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Party([u128; 1 + ADDRESS_LEVELS]);
+pub(super) struct Party([u128; 2 + ADDRESS_LEVELS]);
 
 impl Party {
     /// A handshake for a program of the user `uid` with a peer at `ip`.
     pub(super) fn new(uid: u32, ip: IpAddr) -> Self {
         let [wide, prefix, address] = address_groups(ip);
-        Self([uid.into(), wide, prefix, address])
+        Self([owner(uid).into(), uid.into(), wide, prefix, address])
     }
 
     /// The user alone.
     #[cfg(target_os = "linux")]
     pub(super) fn user(uid: u32) -> Self {
-        Self([uid.into(), 0, 0, 0])
+        Self([owner(uid).into(), uid.into(), 0, 0, 0])
+    }
+}
+
+/// The first of the numbers that somebody has who has this one: he can take a new one each time.
+fn owner(uid: u32) -> u32 {
+    match uid.checked_sub(SUBORDINATE) {
+        None => uid,
+        Some(above) => uid - above % RANGE,
     }
 }
 
@@ -138,6 +151,38 @@ mod tests {
             () = evicted => true,
             () = std::future::ready(()) => false,
         }
+    }
+
+    #[tokio::test]
+    async fn who_floods_under_many_numbers_takes_the_places_of_his_own() {
+        let loopback = "127.0.0.1";
+        // A user of this machine, one of a directory, and one of a range of somebody else.
+        for good in [1001, 99_999, 165_536] {
+            for party in [Party::user(good), at(good, loopback)] {
+                let slots = Slots::new(MOST);
+                let (_slot, evicted) = slots.enter(party);
+                // His own number, and as many more as he was given.
+                let numbers = [1000].into_iter().chain(100_000..165_536);
+                let flood: Vec<_> = numbers
+                    .take(5 * MOST)
+                    .map(|uid| match party == Party::user(good) {
+                        true => slots.enter(Party::user(uid)),
+                        false => slots.enter(at(uid, loopback)),
+                    })
+                    .collect();
+                assert!(!is_over(evicted).await, "{good}");
+                assert_eq!(slots.len(), MOST);
+                drop(flood);
+                assert_eq!(slots.len(), 1);
+            }
+        }
+        // In one range each number has its share still.
+        let slots = Slots::new(MOST);
+        let (_slot, evicted) = slots.enter(Party::user(200_001));
+        let _flood: Vec<_> = (0..5 * MOST)
+            .map(|_| slots.enter(Party::user(200_002)))
+            .collect();
+        assert!(!is_over(evicted).await);
     }
 
     #[tokio::test]
