@@ -348,10 +348,14 @@ fn what_the_guard_does_not_see_a_relayed_program_may_not_have() {
         return;
     }
     let no_packets = ["--no-packets"];
-    assert_eq!(
-        socket_of("AF_PACKET", &no_packets),
-        "Operation not permitted"
-    );
+    // The user-relay's, whose program may be root's as well.
+    let by_shim = ["--shim", "/no/shim"];
+    for family in ["AF_PACKET", "AF_RDS", "AF_TIPC"] {
+        let relayed = socket_of(family, &no_packets);
+        assert_eq!(relayed, "Operation not permitted", "{family}");
+        let by_agent = socket_of(family, &by_shim);
+        assert_eq!(by_agent, "Protocol not supported", "{family}");
+    }
     // ICMP stays, say.
     assert_eq!(socket_of("AF_INET", &no_packets), "made");
 }

@@ -27,7 +27,7 @@ pub(crate) struct EnterArgs {
     /// The cgroup's folder
     #[arg(long)]
     cgroup: Option<PathBuf>,
-    /// No sockets whose packets the cgroup's guard does not see
+    /// No sockets whose packets the cgroup's guard does not see, or whose connections others make
     #[arg(long)]
     no_packets: bool,
     /// The preload shim, where there is no cgroup

@@ -78,18 +78,20 @@ impl Tier {
             Self::Module => &[
                 "peers that do not speak TLS 1.3",
                 "MSG_FASTOPEN, TCP_FASTOPEN_CONNECT, TCP_REPAIR, a TCP_ULP of the program's own",
-                "streams other than TCP and MPTCP: SCTP, SMC",
+                "streams other than TCP and MPTCP (SCTP), and families past it: SMC, RDS, TIPC, AF_PACKET, AF_XDP",
                 "before Linux 6.6 or without root: static programs",
             ],
             Self::Relay => &[
                 "peers that do not speak TLS 1.3",
                 "protocols other than TCP, UDP and ICMP; UDP and ICMP pass as they are",
+                "families past it: SMC, RDS, TIPC, AF_PACKET, AF_XDP",
                 "programs with an internet socket inherited from outside",
             ],
             Self::UserRelay => &[
                 "peers that do not speak TLS 1.3",
                 "static programs and those that make system calls themselves (Go)",
                 "protocols other than TCP, UDP and ICMP; UDP and ICMP pass as they are",
+                "families past it: SMC, RDS, TIPC, AF_PACKET, AF_XDP",
                 "MSG_FASTOPEN, io_uring, and programs that gain privileges (sudo)",
                 "programs with an internet socket inherited from outside",
             ],

@@ -3,8 +3,8 @@
 //!
 //! Linux 6.6 and later ask `update_socket_protocol` which protocol `socket()` is to use. A program
 //! there answers with the module's number for TCP and MPTCP sockets of one cgroup, whatever is linked
-//! how. io_uring makes sockets without that question, and other streams (SCTP, SMC) would go past the
-//! module, so a second program has the cgroup's other streams refused as they are made.
+//! how. io_uring makes sockets without that question, and other streams (SCTP, SMC) and packet sockets would
+//! go past the module, so a second program has them refused to the cgroup as they are made.
 //! Both links are pinned: should we be killed, new sockets are upgraded still.
 
 use std::fs;
@@ -19,6 +19,7 @@ use super::bpf::{
     self, EXIT, Instruction, Kind, and, call, copy, copy_word, jump_if, jump_unless,
     jump_unless_same, load_double, set, set_double,
 };
+use super::seccomp::PAST_THE_TIERS;
 
 /// The kernel's own type information.
 const KERNEL_TYPES: &str = "/sys/kernel/btf/vmlinux";
@@ -31,10 +32,6 @@ const BPF_PROG_TYPE_TRACING: u32 = 26;
 const BPF_MODIFY_RETURN: u32 = 26;
 const BPF_FUNC_GET_CURRENT_ANCESTOR_CGROUP_ID: i32 = 123;
 
-/// SMC's address family; it goes back to TCP where the peer has no SMC.
-const AF_SMC: i32 = 43;
-/// RDS makes TCP connections of its own.
-const AF_RDS: i32 = 21;
 /// `getsockopt` of the module: who the peer is.
 const STCP_PEER: libc::c_int = 1;
 
@@ -136,23 +133,29 @@ fn answer(cgroup: u64, protocol: i32) -> [Instruction; 21] {
     ]
 }
 
-/// Answers `PERMISSION`: internet sockets are of `protocol`, or UDP or raw, or the kernel's own.
-fn refusal(cgroup: u64, protocol: i32) -> [Instruction; 26] {
+/// Answers `PERMISSION`: internet sockets are of `protocol`, or UDP or raw, or the kernel's own; and none goes
+/// past the module.
+fn refusal(cgroup: u64, protocol: i32) -> Vec<Instruction> {
+    const MANY: i16 = PAST_THE_TIERS.len() as i16;
     let [id, id_too] = set_double(1, cgroup);
-    [
+    let mut program = vec![
         copy(6, 1),
         set(1, 1),
         call(BPF_FUNC_GET_CURRENT_ANCESTOR_CGROUP_ID),
         id,
         id_too,
-        jump_unless_same(0, 1, 16),
+        jump_unless_same(0, 1, MANY + 14),
         load_double(2, 6, 24),
         copy_word(2, 2),
-        jump_unless(2, 0, 13),
+        jump_unless(2, 0, MANY + 11),
         load_double(2, 6, 0),
         copy_word(2, 2),
-        jump_if(2, AF_SMC, 12),
-        jump_if(2, AF_RDS, 11),
+    ];
+    program.extend((0..MANY).zip(PAST_THE_TIERS).map(|(at, family)| {
+        // To the refusal at the end.
+        jump_if(2, family, MANY + 10 - at)
+    }));
+    program.extend([
         jump_if(2, libc::AF_INET, 1),
         jump_unless(2, libc::AF_INET6, 7),
         load_double(3, 6, 8),
@@ -166,7 +169,8 @@ fn refusal(cgroup: u64, protocol: i32) -> [Instruction; 26] {
         EXIT,
         set(0, -libc::EPROTONOSUPPORT),
         EXIT,
-    ]
+    ]);
+    program
 }
 
 /// Whether each TCP socket that this process can make is one of the module.
@@ -267,7 +271,10 @@ fn find_function(btf: &[u8], name: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::super::bpf::run;
-    use super::{AF_RDS, AF_SMC, answer, find_function, refusal};
+    use super::{answer, find_function, refusal};
+
+    const AF_SMC: i32 = 43;
+    const AF_RDS: i32 = 21;
 
     /// What `program` answers to a process of the cgroup 7, of `family`, `kind` and `protocol`.
     fn asked(program: &[super::Instruction], cgroup: u64, question: [i32; 4]) -> i32 {
@@ -291,6 +298,10 @@ mod tests {
             ),
             (AF_SMC, libc::SOCK_STREAM, 0, 0, no),
             (AF_RDS, libc::SOCK_SEQPACKET, 0, 0, no),
+            (libc::AF_PACKET, libc::SOCK_RAW, 0, 0, no),
+            (libc::AF_XDP, libc::SOCK_RAW, 0, 0, no),
+            (libc::AF_TIPC, libc::SOCK_SEQPACKET, 0, 0, no),
+            (libc::AF_NETLINK, libc::SOCK_RAW, 0, 0, 0),
             (libc::AF_INET, libc::SOCK_STREAM, 261, 0, 0),
             (libc::AF_INET6, libc::SOCK_STREAM, 261, 0, 0),
             (libc::AF_INET, libc::SOCK_DGRAM, libc::IPPROTO_UDP, 0, 0),
