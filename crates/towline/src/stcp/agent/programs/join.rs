@@ -33,9 +33,7 @@ pub(super) async fn join(socket: &Socket, v6: bool) -> io::Result<(TcpStream, Na
         to.set_ip(ip.to_ipv6_mapped().into());
     }
     do_not_wait_for_data(socket);
-    // Its flags are the program's as well, so they are as before afterwards.
-    let waits = !socket.nonblocking()?;
-    socket.set_nonblocking(true)?;
+    let _borrowed = Borrowed::take(socket, to)?;
     let connecting = socket.connect(&to.into());
     let joined = async {
         match connecting {
@@ -53,12 +51,33 @@ pub(super) async fn join(socket: &Socket, v6: bool) -> io::Result<(TcpStream, Na
         }
     };
     let joined = timeout(JOIN_TIMEOUT, joined).await;
-    if waits {
-        // The second call is the one that says so; the program's next is one too many.
-        let _ = socket.connect(&to.into());
-        socket.set_nonblocking(false)?;
-    }
     joined.map_err(|_| io::Error::from_raw_os_error(libc::ENETUNREACH))?
+}
+
+/// A program's socket while it is connected `to` us without waiting. Its flags are the program's as well, so
+/// they are as before afterwards, also where nobody waits for the end any more.
+struct Borrowed<'s> {
+    socket: &'s Socket,
+    to: SocketAddr,
+    waits: bool,
+}
+
+impl<'s> Borrowed<'s> {
+    fn take(socket: &'s Socket, to: SocketAddr) -> io::Result<Self> {
+        let waits = !socket.nonblocking()?;
+        socket.set_nonblocking(true)?;
+        Ok(Self { socket, to, waits })
+    }
+}
+
+impl Drop for Borrowed<'_> {
+    fn drop(&mut self) {
+        if self.waits {
+            // The second call is the one that says so; the program's next is one too many.
+            let _ = self.socket.connect(&self.to.into());
+            let _ = self.socket.set_nonblocking(false);
+        }
+    }
 }
 
 impl Programs {
@@ -96,5 +115,34 @@ fn do_not_wait_for_data(socket: &Socket) {
             (&raw const off).cast(),
             size_of_val(&off) as libc::socklen_t,
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+
+    use socket2::Domain;
+
+    use super::super::confined;
+    use super::join;
+
+    #[tokio::test]
+    async fn a_socket_waits_again_for_a_program_that_gave_up() {
+        for (waits, gives_up) in [(true, true), (true, false), (false, true), (false, false)] {
+            let socket = confined(Domain::IPV4).unwrap();
+            socket.set_nonblocking(!waits).unwrap();
+            if gives_up {
+                // Nobody looks at it a second time.
+                tokio::select! {
+                    biased;
+                    joined = join(&socket, false) => drop(joined.unwrap()),
+                    () = ready(()) => {}
+                }
+            } else {
+                join(&socket, false).await.unwrap();
+            }
+            assert_eq!(!socket.nonblocking().unwrap(), waits, "{gives_up}");
+        }
     }
 }
