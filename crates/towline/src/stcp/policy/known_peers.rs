@@ -303,6 +303,13 @@ fn lock_for(path: &Path) -> io::Result<File> {
 }
 
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    // To follow it would let another user, whose folder this may be, choose what root writes.
+    if fs::symlink_metadata(path).is_ok_and(|file| file.is_symlink()) {
+        return Err(io::Error::other(
+            "this is a link, and a new list would take its place: name the file that it leads to in the \
+             policy (`known_peers`), or have that file here",
+        ));
+    }
     let temporary = beside(path, ".new");
     // Of one who was killed: whoever has the lock may write.
     match fs::remove_file(&temporary) {
@@ -364,5 +371,26 @@ mod tests {
                 assert_eq!(one.join().unwrap(), usize::from(MANY));
             }
         });
+    }
+
+    #[test]
+    fn a_list_behind_a_link_is_read_and_never_left_behind() {
+        let folder = Folder::new();
+        let (file, link) = (folder.0.join("list"), folder.0.join("link"));
+        let key = KeyPin::from_bytes([7; 32]);
+        let text = format!("10.0.0.1 {key} 2026-01-02\n");
+        fs::write(&file, &text).unwrap();
+        std::os::unix::fs::symlink("list", &link).unwrap();
+        let list = KnownPeersFile::new(link.clone(), Whose::Clients);
+        let known = list.look_up("10.0.0.1", &key).unwrap();
+        assert_eq!(known, Some(Meeting::Known));
+        let why = list.introduce("10.0.0.2", key).unwrap_err().to_string();
+        assert!(why.contains("link: this is a link"), "{why}");
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        // Nor where it leads to nothing yet.
+        fs::remove_file(&file).unwrap();
+        assert!(list.introduce("10.0.0.2", key).is_err());
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert!(!file.exists());
     }
 }
