@@ -1,5 +1,6 @@
 //! Who is believed: pinned keys, certificates, and keys met before.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
 use crate::net::{Net, SERVER};
@@ -61,7 +62,8 @@ fn a_certificate_is_checked_with_its_name_and_clients_may_stay_anonymous() {
         std::fs::write(net.home(host).join("cert.pem"), certificate).unwrap();
     }
     let key = net.home(&net.server).join("key.pem");
-    std::fs::write(key, identity.private_key_pem()).unwrap();
+    std::fs::write(&key, identity.private_key_pem()).unwrap();
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
     let policy = "[server]\ncertificate = \"cert.pem\"\nkey = \"key.pem\"\nunauthenticated = \"any-client\"\n";
     let _server = Upgraded::start(with_policy(&net, &net.server, policy, REDIS));
     wait_for_port(&net, 6379);

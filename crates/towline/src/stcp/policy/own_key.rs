@@ -1,7 +1,8 @@
-//! A raw key of our own in a file, made at its first use.
+//! Our keys in files: the raw key that is made at the first use, and those that a policy names.
 //!
-//! Whoever can read it can pose as us, and whoever can replace it chooses who we are; so it is taken
-//! only from a file that is ours and that nobody else can read.
+//! Whoever can read one can pose as us, and whoever can replace it chooses who we are. So the one that we
+//! make is taken only from a file that is ours and that nobody else can read. One that a policy names may be a
+//! service's, in a folder that nobody else writes in, and its group may read it, with a warning.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -18,6 +19,9 @@ static DRAFTS: AtomicU32 = AtomicU32::new(0);
 
 /// Permissions of others than the owner.
 const OTHERS: u32 = 0o077;
+
+/// Permission of the file's group to read.
+const GROUP_READS: u32 = 0o040;
 
 /// Permission of everybody to write.
 const EVERYBODY_WRITES: u32 = 0o002;
@@ -47,15 +51,52 @@ pub fn own_key(file: &Path) -> Result<Identity, PolicyError> {
         opened => opened,
     };
     let opened = opened.map_err(|error| wrong(error.to_string()))?;
-    check(&opened, file).map_err(wrong)?;
-    let mut pem = Vec::new();
-    opened
-        .take(MAX_FILE)
-        .read_to_end(&mut pem)
-        .map_err(|error| wrong(error.to_string()))?;
+    check(&opened, file, &MADE).map_err(wrong)?;
+    let pem = read(opened).map_err(|error| wrong(error.to_string()))?;
     // A new one instead of a broken one would have another pin, which somebody may have been given.
     Identity::raw_key_from_pem(&pem).map_err(|error| wrong(error.to_string()))
 }
+
+/// The bytes of a private key that a policy names.
+///
+/// # Errors
+/// When it cannot be read, or others can read or change it; what to do.
+pub(super) fn named_key(file: &Path) -> Result<Vec<u8>, String> {
+    let opened = open(file).map_err(|error| error.to_string())?;
+    let mode = check(&opened, file, &NAMED)?;
+    if mode & GROUP_READS != 0 {
+        tracing::warn!(file = %file.display(), "users of its group can read this private key");
+    }
+    read(opened).map_err(|error| error.to_string())
+}
+
+/// What is asked of a file with a key.
+struct Demands {
+    /// Permissions that others than the owner may have.
+    shared: u32,
+    /// Whether it may be another user's, in a folder of his own.
+    of_others: bool,
+    /// What to do about a file of another user's, besides making it ours.
+    elsewhere: &'static str,
+    /// What to do about a key that others know.
+    anew: &'static str,
+}
+
+/// Of the one that we make.
+const MADE: Demands = Demands {
+    shared: 0,
+    of_others: false,
+    elsewhere: "take another folder (TOWLINE_HOME), or ",
+    anew: "remove it, and a new one is made",
+};
+
+/// Of one that a policy names.
+const NAMED: Demands = Demands {
+    shared: GROUP_READS,
+    of_others: true,
+    elsewhere: "",
+    anew: "take a new one",
+};
 
 /// Does not wait, whatever it is.
 fn open(file: &Path) -> io::Result<File> {
@@ -65,8 +106,14 @@ fn open(file: &Path) -> io::Result<File> {
         .open(file)
 }
 
-/// Whether nobody else knows what is in the file, or could have put it there.
-fn check(opened: &File, path: &Path) -> Result<(), String> {
+fn read(opened: File) -> io::Result<Vec<u8>> {
+    let mut pem = Vec::new();
+    opened.take(MAX_FILE).read_to_end(&mut pem)?;
+    Ok(pem)
+}
+
+/// Whether nobody else knows what is in the file, or could have put it there; its mode.
+fn check(opened: &File, path: &Path, demands: &Demands) -> Result<u32, String> {
     let file = opened.metadata().map_err(|error| error.to_string())?;
     if !file.is_file() {
         return Err("this is no file; our key is read from one".into());
@@ -75,21 +122,24 @@ fn check(opened: &File, path: &Path) -> Result<(), String> {
     let us = unsafe { libc::geteuid() };
     let owner = file.uid();
     // Root may run with the key of a service's user, in that user's folder.
-    let is_ours = owner == us || owner == 0 || (us == 0 && is_out_of_reach(path, owner));
+    let is_ours = owner == us
+        || owner == 0
+        || ((us == 0 || demands.of_others) && is_out_of_reach(path, owner));
     if !is_ours {
         return Err(format!(
-            "our key belongs to user {owner}, who knows it and can change it: take another folder \
-             (TOWLINE_HOME), or make the file yours if you trust it (`chown {us} FILE`)"
+            "our key belongs to user {owner}, who knows it and can change it: {}make the file yours if you \
+             trust it (`chown {us} FILE`)",
+            demands.elsewhere
         ));
     }
-    if file.mode() & OTHERS != 0 {
+    if file.mode() & OTHERS & !demands.shared != 0 {
         return Err(format!(
-            "others may read or change our key (mode {:04o}): `chmod 600` it if nobody has, else remove it, \
-             and a new one is made",
-            file.mode() & 0o7777
+            "others may read or change our key (mode {:04o}): `chmod 600` it if nobody has, else {}",
+            file.mode() & 0o7777,
+            demands.anew
         ));
     }
-    Ok(())
+    Ok(file.mode())
 }
 
 /// Whether every folder above the file is root's or `owner`'s, and none is one in which everybody may make
@@ -167,6 +217,55 @@ mod tests {
             fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
             assert_eq!(own_key(&file).unwrap().key_pin(), pin);
         }
+    }
+
+    #[test]
+    fn a_policys_key_that_everybody_can_read_or_others_can_change_is_not_taken() {
+        let folder = Folder::new();
+        let file = folder.0.join("key.pem");
+        own_key(&file).unwrap();
+        let text = "[client]\nkey = \"key.pem\"\nknown_peers = \"known\"\n";
+        for (mode, is_taken) in [
+            (0o600, true),
+            (0o400, true),
+            (0o640, true),
+            (0o644, false),
+            (0o604, false),
+            (0o660, false),
+            (0o602, false),
+        ] {
+            fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+            let read = folder.policy(text);
+            match is_taken {
+                true => drop(read.unwrap()),
+                false => {
+                    let why = read.unwrap_err();
+                    assert!(why.starts_with("stcp.toml, line 2: key.pem: "), "{why}");
+                    assert!(why.contains(&format!("(mode {mode:04o})")), "{why}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_policys_key_of_another_user_is_taken_from_a_folder_of_his_only() {
+        if !is_root() {
+            // The print macros would be captured.
+            let _ = writeln!(
+                io::stderr(),
+                "SKIPPED a key of another user: only root can make one"
+            );
+            return;
+        }
+        const SOMEBODY: u32 = 54_321;
+        let folder = Folder::new();
+        let file = folder.0.join("key.pem");
+        own_key(&file).unwrap();
+        chown(&file, Some(SOMEBODY), None).unwrap();
+        // Everybody may make folders in /tmp.
+        let why = named_key(&file).unwrap_err();
+        assert!(why.contains("belongs to user 54321"), "{why}");
+        assert!(is_out_of_reach(Path::new("/etc/hostname"), SOMEBODY));
     }
 
     #[test]

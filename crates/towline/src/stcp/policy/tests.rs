@@ -22,7 +22,7 @@ impl Folder {
         Self(path)
     }
 
-    fn policy(&self, text: &str) -> Result<Policy, String> {
+    pub(crate) fn policy(&self, text: &str) -> Result<Policy, String> {
         let path = self.0.join("stcp.toml");
         fs::write(&path, text).unwrap();
         let folder = format!("{}/", self.0.display());
@@ -30,9 +30,7 @@ impl Folder {
     }
 
     fn key(&self, name: &str) -> KeyPin {
-        let identity = Identity::generate_raw_key().unwrap();
-        fs::write(self.0.join(name), identity.private_key_pem()).unwrap();
-        identity.key_pin()
+        own_key(&self.0.join(name)).unwrap().key_pin()
     }
 }
 

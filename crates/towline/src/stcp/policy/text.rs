@@ -11,6 +11,7 @@ use towline_identity::{Identity, KeyPin, Pin, certificates_from_pem};
 use towline_stcp::ClientConfig;
 use towline_wire::Side;
 
+use super::own_key::named_key;
 use super::{Belief, Destination, Policy, PolicyError, Rule, Source, client_rule, server_rule};
 
 /// The ways to believe a peer; a table names exactly one.
@@ -209,14 +210,13 @@ impl<'t> Table<'t> {
                 None => Ok(None),
             };
         };
-        let pem = self.read(at, key)?;
+        let wrong = |what: String| self.error(at, format!("{}: {what}", self.path(key).display()));
+        let pem = named_key(&self.path(key)).map_err(wrong)?;
         let identity = match certificate {
             Some((at, file)) => Identity::from_pem(&self.read(at, file)?, &pem),
             None => Identity::raw_key_from_pem(&pem),
         };
-        identity
-            .map(Some)
-            .map_err(|error| self.error(at, format!("{}: {error}", self.path(key).display())))
+        identity.map(Some).map_err(|error| wrong(error.to_string()))
     }
 
     fn belief(&mut self) -> Result<Belief, PolicyError> {
