@@ -9,7 +9,7 @@ mod common;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{Scratch, Server};
 use rustix::process::Signal;
@@ -434,6 +434,33 @@ fn a_plaintext_client_gets_no_further_than_the_handshake() {
         .wait()
         .expect(130, &["does not speak TLS", "PING in clear"]);
     assert_eq!(ended.record("towline.stcp.proxy/1")["refused"], 1);
+}
+
+#[test]
+fn a_proxy_whose_program_is_away_says_so_a_few_times_a_second() {
+    const MANY: usize = 300;
+    let two = Two::new();
+    let away = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = away.local_addr().unwrap().port();
+    drop(away);
+    let (client, server) = two.proxies(port);
+    let began = Instant::now();
+    let streams: Vec<_> = (0..MANY).map(|_| connect(&client)).collect();
+    for mut stream in streams {
+        assert_eq!(read_all(&mut stream).0, b"");
+    }
+    let most = 10 * (began.elapsed().as_secs() as usize + 2);
+    server.signal(Signal::TERM);
+    let ended = server
+        .wait()
+        .expect(130, &["more were not connected meanwhile"]);
+    let record = ended.record("towline.stcp.proxy/1");
+    assert_eq!(record["not_connected"], MANY, "{record}");
+    let lines = ended.stderr.matches("not connected: ").count();
+    assert!(
+        (1..=most.min(MANY - 1)).contains(&lines),
+        "{lines} lines, at most {most}"
+    );
 }
 
 #[test]

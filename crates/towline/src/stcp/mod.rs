@@ -34,6 +34,7 @@ pub use config::{Options, client_config, server_config};
 pub use connect::{connect, connect_over};
 pub use error::ConnectError;
 pub use listener::{Limits, Listener, ListenerCounters, listen};
+pub use refusals::RefusalLog;
 pub use splice::{SpliceError, Spliced, splice};
 pub use stream::{ReadHalf, Stream, WriteHalf};
 pub use towline_stcp::{

@@ -1,4 +1,4 @@
-//! Says why peers were refused, a few lines a second whatever they do.
+//! Says why peers were refused, or what else they cause, a few lines a second whatever they do.
 
 use std::fmt::Display;
 use std::sync::{Mutex, PoisonError};
@@ -10,9 +10,13 @@ use tokio::time::Instant;
 const MAX_LINES: u32 = 10;
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// The log of one listener, or of one agent.
-#[derive(Debug, Default)]
-pub(super) struct RefusalLog(Mutex<Window>);
+/// What a log says of peers that can come as often as they like: ten lines a second, and then how many more
+/// there were.
+#[derive(Debug)]
+pub struct RefusalLog {
+    happened: &'static str,
+    window: Mutex<Window>,
+}
 
 #[derive(Debug, Default)]
 struct Window {
@@ -21,11 +25,25 @@ struct Window {
     unsaid: u64,
 }
 
+impl Default for RefusalLog {
+    fn default() -> Self {
+        Self::of("refused")
+    }
+}
+
 impl RefusalLog {
+    /// A log of what happens to peers, such as "refused".
+    pub fn of(happened: &'static str) -> Self {
+        Self {
+            happened,
+            window: Mutex::default(),
+        }
+    }
+
     /// Has `write` write a line that ends with this text, if there may be one.
-    pub(super) fn say(&self, why: impl Display, write: impl FnOnce(&str)) {
+    pub fn say(&self, why: impl Display, write: impl FnOnce(&str)) {
         let more = {
-            let mut window = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
             if window.since.is_none_or(|since| since.elapsed() >= WINDOW) {
                 window.since = Some(Instant::now());
                 window.lines = 0;
@@ -37,10 +55,11 @@ impl RefusalLog {
             window.lines += 1;
             std::mem::take(&mut window.unsaid)
         };
+        let happened = self.happened;
         match more {
-            0 => write(&format!("refused: {why}")),
+            0 => write(&format!("{happened}: {why}")),
             more => write(&format!(
-                "refused: {why} ({more} more were refused meanwhile)"
+                "{happened}: {why} ({more} more were {happened} meanwhile)"
             )),
         }
     }

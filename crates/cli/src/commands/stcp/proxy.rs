@@ -14,7 +14,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use towline::stcp::{
-    ConnectError, ListenerCounters, Records, SpliceError, Spliced, Stream, listen, splice,
+    ConnectError, ListenerCounters, Records, RefusalLog, SpliceError, Spliced, Stream, listen,
+    splice,
 };
 
 use super::flags::{Client, ConnectArgs, ListenArgs, assurance, listen_failure, resolve};
@@ -189,7 +190,6 @@ async fn inwards(secure: Stream, peer: SocketAddr, to: Arc<str>, counts: Arc<Cou
 }
 
 /// What became of connections.
-#[derive(Default)]
 struct Counts {
     accepted: AtomicU64,
     ended: AtomicU64,
@@ -197,9 +197,23 @@ struct Counts {
     not_connected: AtomicU64,
     sealed: AtomicU64,
     opened: AtomicU64,
+    /// Peers decide how often.
+    log: RefusalLog,
 }
 
 impl Counts {
+    fn new() -> Self {
+        Self {
+            accepted: AtomicU64::default(),
+            ended: AtomicU64::default(),
+            cut: AtomicU64::default(),
+            not_connected: AtomicU64::default(),
+            sealed: AtomicU64::default(),
+            opened: AtomicU64::default(),
+            log: RefusalLog::of("not connected"),
+        }
+    }
+
     fn on_end(&self, peer: SocketAddr, result: Result<Spliced, SpliceError>) {
         let spliced = match result {
             Ok(spliced) => {
@@ -218,7 +232,7 @@ impl Counts {
 
     fn not_connected(&self, peer: SocketAddr, why: &impl std::fmt::Display) {
         self.not_connected.fetch_add(1, Relaxed);
-        tracing::warn!(%peer, "not connected: {why}");
+        self.log.say(why, |line| tracing::warn!(%peer, "{line}"));
     }
 }
 
@@ -238,7 +252,7 @@ impl Proxy {
             drain: common.drain,
             places: Arc::new(Semaphore::new(common.max_connections.max(1) as usize)),
             splices: JoinSet::new(),
-            counts: Arc::default(),
+            counts: Arc::new(Counts::new()),
         }
     }
 
