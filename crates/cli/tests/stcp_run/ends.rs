@@ -9,7 +9,7 @@ use rustix::process::Signal;
 
 use crate::common::{Running, wait_until};
 use crate::net::{self, Net, SERVER};
-use crate::{MARKER, REDIS, Start, assert_encrypted, run, serve, upgraded};
+use crate::{MARKER, REDIS, Start, Upgraded, assert_encrypted, run, serve, upgraded};
 
 /// A client that connects in vain or not, again and again, and says how it went, as long as
 /// there is a place for it.
@@ -66,6 +66,21 @@ fn a_killed_run_leaves_its_program_refused_and_says_how_to_clean_up() {
         run(net.program(&net.client, nobody)).expect(1, &["Permission denied"]);
     }
     assert!(!said(&net).contains(MARKER), "{}", said(&net));
+
+    // A later run relays its own program, and not the one that was left.
+    let word = net.scratch.path("word");
+    let script = format!(
+        "redis-cli -h {SERVER} echo {MARKER} > {}; exec sleep 600",
+        word.display()
+    );
+    let later = Upgraded::start(upgraded(&net, &net.client, &["sh", "-c", &script]));
+    wait_until("the later program's word", || {
+        std::fs::read_to_string(&word).is_ok_and(|word| word.contains(MARKER))
+    });
+    std::fs::write(net.scratch.path("said"), "").unwrap();
+    wait_until("more tries", || said(&net).matches("next").count() > 4);
+    assert!(!said(&net).contains(MARKER), "{}", said(&net));
+    later.end();
 
     let commands = net.left_over(&net.client, killed);
     // The programs, the table, and the way back in IPv4 and IPv6.

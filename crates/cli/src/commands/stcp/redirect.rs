@@ -18,7 +18,7 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 
-use towline::stcp::agent::RelayPorts;
+use towline::stcp::agent::{Relay, RelayPorts};
 
 use super::cgroup::{self, Cgroup, PREFIX};
 use super::routes::{self, Routes};
@@ -56,10 +56,7 @@ impl Redirect {
 
     /// Whether all of it is still there: others may flush all tables. An error says nothing of it.
     pub(crate) fn is_there(&self) -> Result<bool, String> {
-        let table = format!("table inet {}", self.table);
-        let tables = nft(&["list", "tables"], "")?;
-        let has_table = tables.lines().any(|line| line.trim() == table);
-        Ok(has_table && self.routes.are_there()?)
+        Ok(tables()?.contains(&self.table) && self.routes.are_there()?)
     }
 
     /// Removes it, if it is there.
@@ -161,15 +158,55 @@ pub(crate) fn is_available() -> Result<(), String> {
 
 /// Tables of runs whose process is gone.
 pub(crate) fn left_over() -> Vec<String> {
-    let Ok(tables) = nft(&["list", "tables"], "") else {
-        return Vec::new();
-    };
+    let mut tables = tables().unwrap_or_default();
+    tables.retain(|name| cgroup::is_left_over(name));
     tables
+}
+
+/// Tables of runs.
+fn tables() -> Result<Vec<String>, String> {
+    let tables = nft(&["list", "tables"], "")?;
+    let names = tables
         .lines()
-        .filter_map(|line| line.strip_prefix("table inet "))
-        .filter(|name| cgroup::is_left_over(name))
-        .map(str::to_owned)
-        .collect()
+        .filter_map(|line| line.strip_prefix("table inet "));
+    let ours = names.filter(|name| name.starts_with(PREFIX));
+    Ok(ours.map(|name| name.trim().to_owned()).collect())
+}
+
+/// The ports to which tables of runs redirect, of killed ones as well.
+fn doors() -> Result<Vec<u16>, String> {
+    let mut doors = Vec::new();
+    for table in tables()? {
+        match nft(&["list", "table", "inet", &table], "") {
+            Ok(rules) => doors.extend(doors_in(&rules)),
+            Err(why) if tables()?.contains(&table) => return Err(why),
+            // It redirects nothing any more.
+            Err(_) => {}
+        }
+    }
+    Ok(doors)
+}
+
+fn doors_in(rules: &str) -> impl Iterator<Item = u16> {
+    let after = rules.split("redirect to :").skip(1);
+    after.filter_map(|rest| rest.split_whitespace().next()?.parse().ok())
+}
+
+/// A relay to whose doors nothing is redirected yet. The programs of a killed run still are to the ones it had, and
+/// at ours they would go by this run's policy.
+pub(crate) fn open_relay() -> Result<Relay, String> {
+    let mut others = doors()?;
+    loop {
+        let relay = Relay::open(routes::mark(), &others)
+            .map_err(|error| format!("the relay's ports: {error}"))?;
+        let RelayPorts { inner, outer, .. } = relay.ports();
+        // A run may have been killed since we looked; from now on nobody else can have these doors.
+        let now = doors()?;
+        if ![inner, outer].iter().any(|door| now.contains(door)) {
+            return Ok(relay);
+        }
+        others = now;
+    }
 }
 
 #[cfg(test)]
@@ -185,6 +222,8 @@ mod tests {
         };
         let probe = "127.0.0.1:7".parse().unwrap();
         let rules = super::rules("t", "unified/x", ports, probe);
+        let doors: Vec<_> = super::doors_in(&rules).collect();
+        assert_eq!(doors, [1001, 1001, 1002, 1002, 1002]);
         let place = |words: &str| {
             rules
                 .find(words)

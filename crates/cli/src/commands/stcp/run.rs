@@ -17,14 +17,14 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use tokio::process::Child;
-use towline::stcp::agent::{Agent, Programs, Relay};
+use towline::stcp::agent::{Agent, Programs};
 
 use super::cgroup::Cgroup;
 use super::enter::refuse_inherited_sockets;
 use super::family::Family;
 use super::place::{Force, Place, cannot, probe_at, probe_for, redirect, reserve, upgrade};
 use super::program::past_shim;
-use super::routes::mark;
+use super::redirect::open_relay;
 use super::signals::{Signals, is_in_foreground, is_of_keys, is_programs_own};
 use super::status::{left_over_commands, warn_of_left_overs};
 use super::tiers::{Tier, TierStatus, can_change_sockets, module_protocol, shim};
@@ -149,8 +149,7 @@ impl RunArgs {
     ) -> Result<Exit, Failure> {
         raise_descriptor_limit();
         let agent = Agent::new(self.policy.load()?);
-        let relay =
-            Relay::open(mark()).map_err(|error| cannot(format!("the relay's ports: {error}")))?;
+        let relay = open_relay().map_err(cannot)?;
         let ports = relay.ports();
         let (_reserved, probe) = reserve()?;
         // In a task of its own: whatever this function waits for, the relay goes on.

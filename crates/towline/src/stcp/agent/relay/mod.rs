@@ -79,13 +79,21 @@ struct Door {
 }
 
 impl Door {
-    /// At the first of `ports` that is free. 0 is one that the system chooses; others are taken even
-    /// if old connections linger there.
-    fn open(v4: Ipv4Addr, v6: Ipv6Addr, ports: impl IntoIterator<Item = u16>) -> io::Result<Self> {
+    /// At the first of `ports` that is free and none of `others`. 0 is one that the system chooses; the rest
+    /// are taken even if old connections linger there.
+    fn open(
+        v4: Ipv4Addr,
+        v6: Ipv6Addr,
+        ports: impl IntoIterator<Item = u16>,
+        others: &[u16],
+    ) -> io::Result<Self> {
         ports
             .into_iter()
+            .filter(|port| !others.contains(port))
             .find_map(|port| match Self::open_at(v4, v6, port) {
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => None,
+                // The system chose it.
+                Ok(door) if others.contains(&door.port) => None,
                 result => Some(result),
             })
             .unwrap_or_else(|| Err(io::ErrorKind::AddrInUse.into()))
@@ -137,24 +145,31 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 impl Relay {
-    /// Opens both doors, at ports below 1024 where the system lets us. What goes to programs bears
-    /// `mark`. Within a tokio runtime.
+    /// Opens both doors, at ports below 1024 where the system lets us, and at none of `others`. What goes to
+    /// programs bears `mark`. Within a tokio runtime.
     ///
     /// # Errors
     /// What the system said.
-    pub fn open(mark: u32) -> io::Result<Self> {
-        Self::open_at(|| PRIVILEGED.rev(), mark).or_else(|error| match error.kind() {
+    pub fn open(mark: u32, others: &[u16]) -> io::Result<Self> {
+        Self::open_at(|| PRIVILEGED.rev(), others, mark).or_else(|error| match error.kind() {
             // The port that IPv4 got may be taken in IPv6.
-            io::ErrorKind::PermissionDenied => Self::open_at(|| std::iter::repeat_n(0, 8), mark),
+            io::ErrorKind::PermissionDenied => {
+                Self::open_at(|| std::iter::repeat_n(0, 8), others, mark)
+            }
             _ => Err(error),
         })
     }
 
-    fn open_at<P: IntoIterator<Item = u16>>(ports: impl Fn() -> P, mark: u32) -> io::Result<Self> {
+    fn open_at<P: IntoIterator<Item = u16>>(
+        ports: impl Fn() -> P,
+        others: &[u16],
+        mark: u32,
+    ) -> io::Result<Self> {
+        let door = |v4, v6| Door::open(v4, v6, ports(), others);
         Ok(Self {
             mark,
-            inner: Door::open(Ipv4Addr::LOCALHOST, Ipv6Addr::LOCALHOST, ports())?,
-            outer: Door::open(Ipv4Addr::UNSPECIFIED, Ipv6Addr::UNSPECIFIED, ports())?,
+            inner: door(Ipv4Addr::LOCALHOST, Ipv6Addr::LOCALHOST)?,
+            outer: door(Ipv4Addr::UNSPECIFIED, Ipv6Addr::UNSPECIFIED)?,
         })
     }
 
