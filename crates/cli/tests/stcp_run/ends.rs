@@ -208,7 +208,7 @@ fn what_a_killed_run_with_the_same_number_left_is_replaced() {
     let left = format!("{}/towline-stcp-$$", cgroups().display());
     let script = format!(
         "mkdir -p {left}/below; nft add table inet towline-stcp-$$; \
-         nft add chain inet towline-stcp-$$ old; number=$((0x5c400000 | $$)); \
+         nft add chain inet towline-stcp-$$ old; number=$((0x5c000000 | ($$ >> 14) << 16 | $$ & 0x3fff)); \
          ip rule add pref 7 fwmark $number lookup $number; \
          ip route add local 192.0.2.9 dev lo table $number; exec \"$@\""
     );

@@ -145,7 +145,7 @@ impl Net {
         let mut left: Vec<String> = serde_json::from_value(left).unwrap();
         let names = [
             format!("towline-stcp-{pid}"),
-            format!("lookup {}", 0x5c40_0000 | pid),
+            format!("lookup {}", mark_of(pid)),
         ];
         left.retain(|command| names.iter().any(|name| command.contains(name)));
         left
@@ -271,6 +271,11 @@ impl Sniffer {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap()
     }
+}
+
+/// The mark of the run of a process: two bits stay free between the halves of its number.
+pub(crate) fn mark_of(pid: u32) -> u32 {
+    0x5c00_0000 | (pid >> 14) << 16 | pid & 0x3fff
 }
 
 pub(crate) fn which(program: &str) -> Option<PathBuf> {

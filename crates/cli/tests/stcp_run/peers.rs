@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::common::Ended;
-use crate::net::{CLIENT, Net, SERVER, SERVER_V6, skipped, which};
+use crate::net::{CLIENT, Net, SERVER, SERVER_V6, mark_of, skipped, which};
 use crate::preload::{as_user, give, installed};
 use crate::{MARKER, REDIS, Start, Upgraded, assert_encrypted, run, serve_by};
 
@@ -374,7 +374,7 @@ fn without_the_way_back_nothing_is_answered_and_the_program_ends() {
     let echo = ["redis-cli", "-h", SERVER, "echo", MARKER];
     run(by_root(&net, &net.client, &echo)).expect(0, &[MARKER]);
     for family in ["-4", "-6"] {
-        let number = (0x5c40_0000 | pid).to_string();
+        let number = mark_of(pid).to_string();
         let remove = [
             "ip", family, "rule", "del", "fwmark", &number, "lookup", &number,
         ];

@@ -9,8 +9,11 @@ use std::process::Command;
 
 use super::cgroup::{self, PREFIX};
 
-/// Such numbers are this and the process's, which has 22 bits at most.
-const NUMBERS: u32 = 0x5c40_0000;
+/// Such numbers are this and the process's, which has 22 bits at most. In between two bits are never set: with
+/// them Kubernetes marks what is to be dropped, and what gets another source.
+const NUMBERS: u32 = 0x5c00_0000;
+const NEVER: u32 = 0x0000_c000;
+const LOWER: u32 = 0x3fff;
 const PROCESS: u32 = 0x003f_ffff;
 
 /// Before others' rules, of which some catch all.
@@ -18,7 +21,17 @@ const PREFERENCE: &str = "1";
 
 /// The mark of this process's run.
 pub(crate) fn mark() -> u32 {
-    NUMBERS | std::process::id() & PROCESS
+    mark_of(std::process::id() & PROCESS)
+}
+
+fn mark_of(process: u32) -> u32 {
+    NUMBERS | (process & !LOWER) << NEVER.count_ones() | process & LOWER
+}
+
+/// Whose run has this mark, if it is one.
+fn process_of(mark: u32) -> Option<u32> {
+    let process = mark >> NEVER.count_ones() & PROCESS & !LOWER | mark & LOWER;
+    (mark_of(process) == mark).then_some(process)
 }
 
 /// A rule and its table, that are in force for each family of addresses that loopback has.
@@ -105,7 +118,7 @@ fn numbers(rules: &str) -> Vec<u32> {
         let (mark, rest) = rest.split_once(' ')?;
         let mark = u32::from_str_radix(mark, 16).ok()?;
         let table = rest.strip_prefix("lookup ")?.trim().parse::<u32>().ok()?;
-        (mark == table && mark & !PROCESS == NUMBERS).then_some(mark)
+        (mark == table && process_of(mark).is_some()).then_some(mark)
     };
     rules.lines().filter_map(number).collect()
 }
@@ -123,7 +136,8 @@ pub(crate) fn left_over() -> Vec<String> {
     for family in ["-4", "-6"] {
         let rules = ip(&[family, "rule", "show"]).unwrap_or_default();
         for number in numbers(&rules) {
-            if cgroup::is_left_over(&format!("{PREFIX}{}", number & PROCESS)) {
+            let is_left = |process| cgroup::is_left_over(&format!("{PREFIX}{process}"));
+            if process_of(number).is_some_and(is_left) {
                 let [rule, table] = removal(family, number);
                 commands.push(format!("ip {rule}; ip {table}"));
             }
@@ -153,17 +167,32 @@ fn ip(arguments: &[&str]) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::numbers;
+    use super::{mark_of, numbers, process_of};
+
+    #[test]
+    fn a_mark_is_of_one_process_and_never_one_of_kubernetes() {
+        let mut before = 0;
+        for process in (0..1 << 22).step_by(37).chain([(1 << 22) - 1]) {
+            let mark = mark_of(process);
+            assert_eq!(mark & 0xc000, 0, "{process}");
+            assert_eq!(process_of(mark), Some(process));
+            assert!(mark > before, "{process}");
+            before = mark;
+        }
+        for other in [0x5c00_4000, 0x5c00_8001, 0x5d00_0001, 0x2a, 0x4000] {
+            assert_eq!(process_of(other), None, "{other:#x}");
+        }
+    }
 
     #[test]
     fn only_runs_rules_are_found_among_others() {
         let rules = "0:\tfrom all lookup local\n\
-            1:\tfrom all fwmark 0x5c4004d2 lookup 1547699410\n\
-            2:\tfrom all fwmark 0x5c4004d2 lookup 7\n\
+            1:\tfrom all fwmark 0x5c0104d2 lookup 1543570642\n\
+            2:\tfrom all fwmark 0x5c0104d2 lookup 7\n\
             100:\tfrom all fwmark 0x80000/0xff0000 lookup main\n\
             101:\tfrom all fwmark 0x2a lookup 42\n\
             32766:\tfrom all lookup main\n";
-        assert_eq!(numbers(rules), [0x5c40_04d2]);
-        assert_eq!(0x5c40_04d2, 1_547_699_410);
+        assert_eq!(numbers(rules), [0x5c01_04d2]);
+        assert_eq!(0x5c01_04d2, 1_543_570_642);
     }
 }
