@@ -1,6 +1,7 @@
 //! How runs begin and end: what is in force before the program starts, what holds when somebody takes
 //! it away or kills the run, and what is left afterwards.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -179,6 +180,48 @@ fn a_relay_out_of_descriptors_does_not_end_the_program() {
             assert_eq!(tables(), "");
         }
     }
+}
+
+#[test]
+fn an_ip_that_cannot_say_does_not_end_the_program() {
+    let Some(net) = Net::new(&[]) else {
+        return;
+    };
+    let script = "trap 'exit 42' TERM; echo ready; while :; do sleep 0.1; done";
+    let (command, broken) =
+        with_ip_that_breaks(&net, upgraded(&net, &net.client, &["sh", "-c", script]));
+    let program = Running::start(command);
+    wait_until("the table", || {
+        net.tables(&net.client).contains("towline-stcp-")
+    });
+    std::thread::sleep(Duration::from_secs(1));
+    std::fs::write(&broken, "*route?show*").unwrap();
+    // It looks for the routes every five seconds.
+    std::thread::sleep(Duration::from_secs(6));
+    std::fs::remove_file(&broken).unwrap();
+    program.signal(Signal::TERM);
+    let ended = program.wait().expect(42, &["cannot be told now"]);
+    assert!(!ended.stderr.contains("somebody"), "{ended:?}");
+    assert_eq!(net.tables(&net.client), "");
+}
+
+/// A command whose `ip` fails, as one without descriptors, at what matches the pattern in a file, while
+/// that is there.
+pub(crate) fn with_ip_that_breaks(net: &Net, mut command: Command) -> (Command, PathBuf) {
+    let (folder, broken) = (net.scratch.path("ip-bin"), net.scratch.path("broken"));
+    std::fs::create_dir_all(&folder).unwrap();
+    let script = format!(
+        "#!/bin/sh\nif [ -e {0} ]; then pattern=$(cat {0}); case \"$*\" in $pattern) \
+         echo 'Cannot open netlink socket: Too many open files' >&2; exit 1;; esac; fi\nexec {1} \"$@\"\n",
+        broken.display(),
+        net::which("ip").unwrap().display()
+    );
+    let file = folder.join("ip");
+    std::fs::write(&file, script).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = std::env::var("PATH").unwrap();
+    command.env("PATH", format!("{}:{path}", folder.display()));
+    (command, broken)
 }
 
 /// Runs commands on the client's host.

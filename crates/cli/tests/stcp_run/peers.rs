@@ -4,10 +4,11 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::common::Ended;
+use crate::common::{Ended, wait_until};
+use crate::ends::with_ip_that_breaks;
 use crate::net::{CLIENT, Net, SERVER, SERVER_V6, mark_of, skipped, which};
 use crate::preload::{as_user, give, installed};
-use crate::{MARKER, REDIS, Start, Upgraded, assert_encrypted, run, serve_by};
+use crate::{MARKER, REDIS, Start, Upgraded, assert_encrypted, run, serve_by, wait_for_port};
 
 /// `stcp run` without `--tier`.
 fn by_root(net: &Net, host: &str, command: &[&str]) -> Command {
@@ -364,27 +365,48 @@ fn a_program_that_would_see_this_host_as_its_peer_sees_nobody() {
 }
 
 #[test]
-fn without_the_way_back_nothing_is_answered_and_the_program_ends() {
+fn without_the_way_back_nothing_is_answered_until_it_is_back() {
     let Some(net) = Net::new(&["redis-server", "redis-cli"]) else {
         return;
     };
-    let mut server = serve_by(by_root, &net, 6379, REDIS);
+    let (command, broken) = with_ip_that_breaks(&net, by_root(&net, &net.server, REDIS));
+    let server = Upgraded::start(command);
+    wait_for_port(&net, 6379);
     let pid = server.0.as_ref().unwrap().pid();
     let sniffer = net.sniff(MARKER);
     let echo = ["redis-cli", "-h", SERVER, "echo", MARKER];
     run(by_root(&net, &net.client, &echo)).expect(0, &[MARKER]);
+    // As long as it cannot be put back.
+    std::fs::write(&broken, "*").unwrap();
+    let number = mark_of(pid).to_string();
     for family in ["-4", "-6"] {
-        let number = mark_of(pid).to_string();
         let remove = [
             "ip", family, "rule", "del", "fwmark", &number, "lookup", &number,
         ];
         run(net.program(&net.server, remove)).expect(0, &[]);
     }
-    let echo = [&["timeout", "3"], &echo[..]].concat();
-    let refused = run(by_root(&net, &net.client, &echo));
+    let in_vain = [&["timeout", "3"], &echo[..]].concat();
+    let refused = run(by_root(&net, &net.client, &in_vain));
     assert!(!refused.stdout.contains(MARKER), "{refused:?}");
-    let ended = server.0.take().unwrap().wait();
-    ended.expect(1, &["somebody removed the redirect or its routes"]);
+    std::fs::remove_file(&broken).unwrap();
+    // As a service that manages the network does when it starts again: rules, or routes.
+    let flush = ["ip", "-4", "route", "flush", "table", &number];
+    for flush in [None, Some(flush)] {
+        if let Some(flush) = flush {
+            run(net.program(&net.server, flush)).expect(0, &[]);
+        }
+        let there = || {
+            let rules = run(net.program(&net.server, ["ip", "rule", "show"]));
+            let routes = run(net.program(&net.server, ["ip", "route", "show", "table", &number]));
+            rules.stdout.contains(&format!("lookup {number}"))
+                && routes.stdout.contains("local default")
+        };
+        wait_until("the way back", there);
+        run(by_root(&net, &net.client, &echo)).expect(0, &[MARKER]);
+    }
     assert_encrypted(sniffer, 1000);
+    let words = "somebody removed the way back of the programs' answers";
+    let ended = server.end().expect(0, &[]);
+    assert_eq!(ended.stderr.matches(words).count(), 2, "{ended:?}");
     assert_eq!(net.left_over(&net.server, pid), Vec::<String>::new());
 }

@@ -145,13 +145,13 @@ impl Place {
         Ok(())
     }
 
-    /// An error says nothing of it: there was no way to look.
-    pub(super) fn is_in_force(&self) -> Result<bool, String> {
+    /// Whether it still is; what can be put back is. An error says nothing of it: there was no way to look.
+    pub(super) fn keep_in_force(&self) -> Result<bool, String> {
         match self {
             Self::Cgroup {
                 force: Force::Redirect { redirect, .. },
                 ..
-            } => redirect.is_there(),
+            } => redirect.keep(),
             _ => Ok(true),
         }
     }

@@ -54,9 +54,14 @@ impl Redirect {
         }
     }
 
-    /// Whether all of it is still there: others may flush all tables. An error says nothing of it.
-    pub(crate) fn is_there(&self) -> Result<bool, String> {
-        Ok(tables()?.contains(&self.table) && self.routes.are_there()?)
+    /// Whether all of it is still there: others may flush all tables. Routes are put back, if only they are gone. An
+    /// error says nothing of it.
+    pub(crate) fn keep(&self) -> Result<bool, String> {
+        let has_table = tables()?.contains(&self.table);
+        if has_table {
+            self.routes.keep()?;
+        }
+        Ok(has_table)
     }
 
     /// Removes it, if it is there.

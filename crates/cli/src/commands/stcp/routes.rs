@@ -2,7 +2,8 @@
 //!
 //! The relay reaches a program from its peer's own address, so the answers are sent to another host.
 //! Rules of nftables (`redirect`) mark them, and here what is marked is routed to this one: a rule and a
-//! table of routes with the same number, which is the run's. Without them the guard lets no answer out.
+//! table of routes with the same number, which is the run's. Without them the guard lets no answer out, so
+//! there is time to put them back: services that manage the network remove what is not theirs.
 
 use std::fs;
 use std::process::Command;
@@ -46,30 +47,44 @@ impl Routes {
         let routes = Self {
             families: families(),
         };
-        // A killed run may have had the same number.
-        routes.take_away();
-        let number = mark().to_string();
-        for family in &routes.families {
-            let table = [family, "route", "add", "local", "default", "dev", "lo"];
-            let rule = [family, "rule", "add", "pref", PREFERENCE];
-            let done = ip(&[&table[..], &["table", &number]].concat())
-                .and_then(|_| ip(&[&rule[..], &["fwmark", &number, "lookup", &number]].concat()));
-            if let Err(why) = done {
-                routes.take_away();
-                return Err(why);
-            }
-        }
+        routes.put_up()?;
         Ok(routes)
     }
 
-    /// Whether they are still there. An error says nothing of it.
-    pub(crate) fn are_there(&self) -> Result<bool, String> {
+    fn put_up(&self) -> Result<(), String> {
+        // A killed run may have had the same number; or others have removed a part.
+        self.take_away();
+        let number = mark().to_string();
+        for family in &self.families {
+            let table = [family, "route", "add", "local", "default", "dev", "lo"];
+            let rule = [family, "rule", "add", "pref", PREFERENCE];
+            ip(&[&table[..], &["table", &number]].concat())
+                .and_then(|_| ip(&[&rule[..], &["fwmark", &number, "lookup", &number]].concat()))
+                .inspect_err(|_| self.take_away())?;
+        }
+        Ok(())
+    }
+
+    /// Puts them back if they are gone. An error says nothing of whether they are.
+    pub(crate) fn keep(&self) -> Result<(), String> {
+        if self.are_there()? {
+            return Ok(());
+        }
+        self.put_up()?;
+        tracing::warn!(
+            "somebody removed the way back of the programs' answers (a network service that was started again, \
+             `ip rule flush`?): it is there again; meanwhile the guard let no answer out"
+        );
+        Ok(())
+    }
+
+    fn are_there(&self) -> Result<bool, String> {
+        let local = format!("local default dev lo table {} ", mark());
         for family in &self.families {
             let has_rule = numbers(&ip(&[family, "rule", "show"])?).contains(&mark());
-            // A table without routes is none.
-            let table = mark().to_string();
-            let routes = ip(&[family, "route", "show", "table", &table]).unwrap_or_default();
-            if !has_rule || !routes.contains("local default dev lo") {
+            // Of all tables: one without routes is none, and to ask for it an error like any other.
+            let routes = ip(&[family, "route", "show", "table", "all", "type", "local"])?;
+            if !has_rule || !routes.lines().any(|line| line.starts_with(&local)) {
                 return Ok(false);
             }
         }

@@ -38,7 +38,7 @@ const GRACE: Duration = Duration::from_secs(10);
 /// How often is looked whether the cgroup is empty by now.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// How often is looked whether the redirect is still there. Meanwhile the guard holds.
+/// How often is looked whether the redirect and its routes are still there. Meanwhile the guard holds.
 const CHECK: Duration = Duration::from_secs(5);
 
 /// How often is looked whether somebody has left.
@@ -353,15 +353,15 @@ async fn wait(
             }
             _ = check.tick() => {
                 // Where it cannot be told, the guard holds still.
-                let in_force = place.is_in_force().unwrap_or_else(|why| {
-                    tracing::warn!("whether the redirect is there cannot be told now: {why}");
+                let in_force = place.keep_in_force().unwrap_or_else(|why| {
+                    tracing::warn!("whether the redirect and its routes are there cannot be told now: {why}");
                     true
                 });
                 if !in_force {
                     return Err(Failure::new(
                         Exit::Other,
-                        "somebody removed the redirect or its routes (`nft flush ruleset`, `ip rule flush`?): \
-                         the program was ended; the guard let no clear byte out",
+                        "somebody removed the redirect (`nft flush ruleset`?): the program was ended; the guard \
+                         let no clear byte out",
                     ));
                 }
             }
