@@ -4,11 +4,13 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::common::{Ended, wait_until};
+use crate::common::{Ended, Running, wait_until};
 use crate::ends::with_ip_that_breaks;
 use crate::net::{CLIENT, Net, SERVER, SERVER_V6, mark_of, skipped, which};
 use crate::preload::{as_user, give, installed};
-use crate::{MARKER, REDIS, Start, Upgraded, assert_encrypted, run, serve_by, wait_for_port};
+use crate::{
+    MARKER, REDIS, Start, Upgraded, assert_encrypted, run, serve, serve_by, upgraded, wait_for_port,
+};
 
 /// `stcp run` without `--tier`.
 fn by_root(net: &Net, host: &str, command: &[&str]) -> Command {
@@ -409,4 +411,56 @@ fn without_the_way_back_nothing_is_answered_until_it_is_back() {
     let ended = server.end().expect(0, &[]);
     assert_eq!(ended.stderr.matches(words).count(), 2, "{ended:?}");
     assert_eq!(net.left_over(&net.server, pid), Vec::<String>::new());
+}
+
+#[test]
+fn another_programs_port_is_not_kept_by_those_who_come_to_it() {
+    let Some(net) = Net::new(&["python3", "bash"]) else {
+        return;
+    };
+    // The program of the run leaves the port to another one.
+    let left = net.scratch.path("left");
+    let program = format!(
+        "
+import socket, time
+door = socket.create_server(('0.0.0.0', 7800))
+visitor = door.accept()[0]
+visitor.sendall(b'first\\n')
+visitor.close()
+door.close()
+open('{}', 'w')
+time.sleep(600)
+",
+        left.display()
+    );
+    let other = "
+import socket
+door = socket.create_server(('0.0.0.0', 7800), backlog=200)
+while True:
+    visitor = door.accept()[0]
+    visitor.sendall(b'other\\n')
+    visitor.close()
+";
+    let server = serve(&net, 7800, &["python3", "-c", &program]);
+    let table = format!("towline-stcp-{}", server.0.as_ref().unwrap().pid());
+    let script = format!("exec 3<>/dev/tcp/{SERVER}/7800; read line <&3; echo $line");
+    let ask = || run(upgraded(&net, &net.client, &["bash", "-c", &script]));
+    ask().expect(0, &["first"]);
+    wait_until("the port", || left.exists());
+    let _other = Running::start(net.program(&net.server, ["python3", "-c", other]));
+    wait_for_port(&net, 7800);
+    // How long it is still redirected, in seconds.
+    let rest = || {
+        let list = ["nft", "-j", "list", "set", "inet", &table, "reached4"];
+        let listed = run(net.program(&net.server, list)).expect(0, &[]);
+        let listed: serde_json::Value = serde_json::from_str(&listed.stdout).unwrap();
+        let objects = listed["nftables"].as_array().unwrap();
+        let set = objects.iter().find_map(|object| object.get("set"));
+        set.unwrap()["elem"][0]["elem"]["expires"].as_u64().unwrap()
+    };
+    wait_until("a few seconds", || rest() < 117);
+    let before = rest();
+    ask().expect(0, &["other"]);
+    assert!(rest() <= before, "it begins anew: {before}, {}", rest());
+    server.end();
 }

@@ -10,9 +10,10 @@
 //! the peers' own have.
 //!
 //! `back` marks what programs answer to those, so that it is routed to the relay (`routes`). A new
-//! connection to an address where the relay has lately reached a program is redirected even if no
-//! socket of the cgroup's is found for it: a program's end that waits for its time to pass (TIME_WAIT)
-//! is of no cgroup, and would keep the peer from using its port again.
+//! connection to an address from which a socket of the cgroup's has lately answered the relay is redirected even
+//! if no socket of the cgroup's is found for it: a program's end that waits for its time to pass (TIME_WAIT)
+//! is of no cgroup, and would keep the peer from using its port again. What the relay sends there does not
+//! count: another program may have the port by now, and would never get it.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -93,10 +94,10 @@ fn rules(table: &str, cgroup: &str, ports: RelayPorts, probe: SocketAddr) -> Str
   }}
   chain back {{
     type route hook output priority -150; policy accept;
-    {relays} tcp flags & (syn | fin | rst) != 0 update @reached4 {{ ip daddr . tcp dport }}
-    {relays} tcp flags & (syn | fin | rst) != 0 update @reached6 {{ ip6 daddr . tcp dport }}
     {relays} ct mark set {mark}
     {relays} tcp flags syn meta mark set 0
+    ct direction reply ct mark {mark} {ours} update @reached4 {{ ip saddr . tcp sport }}
+    ct direction reply ct mark {mark} {ours} update @reached6 {{ ip6 saddr . tcp sport }}
     ct direction reply ct mark {mark} meta mark set {mark}
   }}
   chain out {{
