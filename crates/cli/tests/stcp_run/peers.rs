@@ -9,7 +9,8 @@ use crate::ends::with_ip_that_breaks;
 use crate::net::{CLIENT, Net, SERVER, SERVER_V6, mark_of, skipped, which};
 use crate::preload::{as_user, give, installed};
 use crate::{
-    MARKER, REDIS, Start, Upgraded, assert_encrypted, run, serve, serve_by, upgraded, wait_for_port,
+    MARKER, REDIS, Start, Upgraded, assert_encrypted, run, serve, serve_by, upgraded,
+    wait_for_port, wait_for_port_at,
 };
 
 /// `stcp run` without `--tier`.
@@ -411,6 +412,36 @@ fn without_the_way_back_nothing_is_answered_until_it_is_back() {
     let ended = server.end().expect(0, &[]);
     assert_eq!(ended.stderr.matches(words).count(), 2, "{ended:?}");
     assert_eq!(net.left_over(&net.server, pid), Vec::<String>::new());
+}
+
+#[test]
+fn a_run_says_at_its_start_that_nobody_could_reach_the_program() {
+    let Some(net) = Net::new(&["redis-server", "redis-cli"]) else {
+        return;
+    };
+    // As a firewall that uses bits of marks, which the run's has by chance.
+    let rules = "table inet hides { chain out { type filter hook output priority 200; \
+                 meta mark & 0xff000000 == 0x5c000000 drop; }; }";
+    run(net.program(&net.server, ["nft", rules])).expect(0, &[]);
+    let words = [
+        "connections from other hosts will be refused",
+        "nft list ruleset",
+    ];
+    let alone = ["stcp", "run", "--json", "--tier", "relay", "true"];
+    let ended = run(net.towline(&net.server, alone)).expect(0, &words);
+    let record = ended.record("towline.stcp.run/1");
+    assert!(record["no_way_in"].is_string(), "{record}");
+    // What the program does itself is not affected.
+    let server = serve(&net, 6379, REDIS);
+    let ping = ["redis-cli", "-h", CLIENT, "ping"];
+    let _redis = Upgraded::start(by_root(&net, &net.client, REDIS));
+    wait_for_port_at(&net, &net.client, 6379);
+    run(upgraded(&net, &net.server, &ping)).expect(0, &["PONG"]);
+    server.end().expect(0, &words);
+    run(net.program(&net.server, ["nft", "delete table inet hides"])).expect(0, &[]);
+    let ended = run(net.towline(&net.server, alone)).expect(0, &[]);
+    assert!(!ended.stderr.contains(words[0]), "{ended:?}");
+    assert!(ended.record("towline.stcp.run/1")["no_way_in"].is_null());
 }
 
 #[test]

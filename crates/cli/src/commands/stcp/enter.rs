@@ -1,14 +1,15 @@
 //! What `stcp run` executes itself as, inside the cgroup: the way to the program, and the probe.
 
 use std::ffi::OsString;
-use std::io::Read as _;
-use std::net::{SocketAddr, TcpStream};
+use std::io::{self, Read as _, Write as _};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::{Signal, set_parent_process_death_signal};
+use socket2::{Domain, Socket, Type};
 use towline::stcp::agent::{forbid_clear_tcp, forbid_packets, inherited_sockets, is_upgraded};
 
 use crate::exit::{Exit, Failure};
@@ -112,23 +113,29 @@ fn before_others(shim: &Path) -> OsString {
     all
 }
 
-/// Flags of `probe`: one of them.
+/// Flags of `probe`: one of the first two.
 #[derive(clap::Args)]
-#[group(required = true, multiple = false)]
 pub(crate) struct ProbeArgs {
     /// Where nobody is: the relay shall answer
-    #[arg(long)]
+    #[arg(
+        long,
+        required_unless_present = "protocol",
+        conflicts_with = "protocol"
+    )]
     address: Option<SocketAddr>,
     /// The module's protocol: a TCP socket shall be one of it
     #[arg(long)]
     protocol: Option<u16>,
+    /// The relay shall reach a port here as well; why it does not is put out
+    #[arg(long, requires = "address")]
+    inbound: bool,
 }
 
 impl ProbeArgs {
     /// Ends well if a connection made here and now would be encrypted.
     pub(crate) fn run(self) -> Result<Exit, Failure> {
         let is_good = match (self.address, self.protocol) {
-            (Some(address), _) => is_relayed(address),
+            (Some(address), _) => is_relayed(address, self.inbound),
             (None, Some(protocol)) => is_upgraded(protocol),
             (None, None) => Ok(false),
         };
@@ -153,10 +160,31 @@ fn is_lost(kind: std::io::ErrorKind) -> bool {
     [HostUnreachable, NetworkUnreachable, TimedOut].contains(&kind)
 }
 
-fn is_relayed(address: SocketAddr) -> std::io::Result<bool> {
+fn is_relayed(address: SocketAddr, inbound: bool) -> io::Result<bool> {
+    let door = inbound.then(listen_everywhere).transpose()?;
     let mut stream = TcpStream::connect_timeout(&address, PROBE_TIMEOUT)?;
     stream.set_read_timeout(Some(PROBE_TIMEOUT))?;
+    if let Some(door) = &door {
+        stream.write_all(&door.local_addr()?.port().to_be_bytes())?;
+    }
     let mut text = String::new();
     stream.read_to_string(&mut text)?;
-    Ok(text.trim() == address.port().to_string())
+    let (port, why) = text.split_once('\n').unwrap_or((&text, ""));
+    io::stdout().write_all(why.as_bytes())?;
+    Ok(port == address.port().to_string())
+}
+
+/// At any port of every address, of IPv6 as well where there is that.
+fn listen_everywhere() -> io::Result<TcpListener> {
+    let listen = |address: SocketAddr| {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+        if address.is_ipv6() {
+            socket.set_only_v6(false)?;
+        }
+        socket.bind(&address.into())?;
+        socket.listen(2)?;
+        Ok(TcpListener::from(socket))
+    };
+    listen((Ipv6Addr::UNSPECIFIED, 0).into())
+        .or_else(|_: io::Error| listen((Ipv4Addr::UNSPECIFIED, 0).into()))
 }

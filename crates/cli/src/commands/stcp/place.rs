@@ -45,6 +45,17 @@ pub(super) enum Place {
     },
 }
 
+/// What came of a trial.
+pub(super) enum Probed {
+    /// What is made here is encrypted.
+    Well {
+        /// Why nobody from another host could reach a program here.
+        no_way_in: Option<String>,
+    },
+    /// A signal came.
+    Interrupted(Exit),
+}
+
 /// What a tier has put in force.
 pub(super) enum Force {
     Redirect {
@@ -84,13 +95,13 @@ impl Place {
         entering
     }
 
-    /// A connection made here; an exit, if a signal came meanwhile.
+    /// A connection made here.
     pub(super) async fn probe(
         &self,
         probe: Vec<String>,
         signals: &mut Signals,
         printer: Printer,
-    ) -> Result<Option<Exit>, Failure> {
+    ) -> Result<Probed, Failure> {
         let mut command = vec![OsString::from("/proc/self/exe"), "stcp".into()];
         command.extend(probe.into_iter().map(OsString::from));
         let mut probe = self.enter(&command);
@@ -99,12 +110,17 @@ impl Place {
             biased;
             signal = signals.next() => {
                 printer.note("towline: a signal came before the program was started");
-                return Ok(Some(Exit::Program(128 + signal.as_raw() as u8)));
+                return Ok(Probed::Interrupted(Exit::Program(128 + signal.as_raw() as u8)));
             }
             probed = probe.output() => probed,
         };
         let why = match probed {
-            Ok(ended) if ended.status.success() => return Ok(None),
+            Ok(ended) if ended.status.success() => {
+                let why = String::from_utf8_lossy(&ended.stdout).trim().to_owned();
+                return Ok(Probed::Well {
+                    no_way_in: (!why.is_empty()).then_some(why),
+                });
+            }
             Ok(ended) => String::from_utf8_lossy(&ended.stderr).trim().to_owned(),
             Err(error) => error.to_string(),
         };
@@ -230,7 +246,9 @@ pub(super) fn redirect(
         agent: Arc::clone(agent),
         ports,
     };
-    Ok((force, probe_at(probe)))
+    let mut probe = probe_at(probe);
+    probe.push("--inbound".to_owned());
+    Ok((force, probe))
 }
 
 pub(super) fn upgrade(cgroup: &Cgroup, protocol: u16) -> Result<(Force, Vec<String>), String> {

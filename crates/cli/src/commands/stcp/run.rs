@@ -22,7 +22,7 @@ use towline::stcp::agent::{Agent, Programs};
 use super::cgroup::Cgroup;
 use super::enter::refuse_inherited_sockets;
 use super::family::Family;
-use super::place::{Force, Place, cannot, probe_at, probe_for, redirect, reserve, upgrade};
+use super::place::{Force, Place, Probed, cannot, probe_at, probe_for, redirect, reserve, upgrade};
 use super::program::past_shim;
 use super::redirect::open_relay;
 use super::signals::{Signals, is_in_foreground, is_of_keys, is_programs_own};
@@ -255,11 +255,16 @@ impl RunArgs {
         printer: Printer,
     ) -> Result<Exit, Failure> {
         let (has_begun, ended) = match place.probe(probe, &mut signals, printer).await {
-            Ok(None) => (
-                true,
-                self.run_at(tier, &place, family, signals, printer).await,
-            ),
-            Ok(Some(exit)) => (false, Ok(exit)),
+            Ok(Probed::Well { no_way_in }) => {
+                if let Some(why) = &no_way_in {
+                    printer.note(format_args!(
+                        "towline: connections from other hosts will be refused: {why}"
+                    ));
+                }
+                let running = self.run_at(tier, &place, family, no_way_in, signals, printer);
+                (true, running.await)
+            }
+            Ok(Probed::Interrupted(exit)) => (false, Ok(exit)),
             Err(failure) => (false, Err(failure)),
         };
         // What came of the program matters more.
@@ -274,6 +279,7 @@ impl RunArgs {
         tier: Tier,
         place: &Place,
         family: &Family,
+        no_way_in: Option<String>,
         signals: Signals,
         printer: Printer,
     ) -> Result<Exit, Failure> {
@@ -291,6 +297,7 @@ impl RunArgs {
             "tier": tier.name(),
             "peers": tier.peers(),
             "pid": child.id(),
+            "no_way_in": no_way_in,
         }));
         wait(child, signals, place, family, printer).await
     }

@@ -17,6 +17,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::timeout;
@@ -28,13 +29,20 @@ use super::super::splice::splice;
 use super::super::stream::Stream;
 use super::places::{self, Place};
 use super::{Agent, Asker, Complaint, Failure};
-use transparent::dial_as;
+use transparent::{dial_as, try_way_in};
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 4096;
 
 /// How long the way to a program or a server may take.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long the trial of the way to a program may take.
+const TRIAL_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// What is said then.
+const UNANSWERED: &str = "a trial connection from another host's address was not answered: does a firewall \
+                          rule drop what goes over loopback, or has this mark (`nft list ruleset`)?";
 
 /// Where the doors are, if the system lets us: programs may outlive us, redirected there still, and
 /// no other user shall listen in our place.
@@ -64,8 +72,8 @@ pub struct RelayPorts {
 /// Through which door connections come.
 #[derive(Clone, Copy)]
 enum Way {
-    /// Programs' own; to `probe` nobody goes.
-    Out { probe: SocketAddr },
+    /// Programs' own; to `probe` nobody goes, and whoever asks there is tried to be reached with this mark.
+    Out { probe: SocketAddr, mark: u32 },
     /// From other hosts to programs, reached with this mark.
     In { mark: u32 },
 }
@@ -186,11 +194,13 @@ impl Relay {
 impl Agent {
     /// Relays for ever: programs' own connections, as many as the process has descriptors for, and
     /// from outside as many as leave half of the descriptors to those. `probe` is a destination at
-    /// which nobody is: whoever connects to it is answered with its port as a decimal line, which
-    /// shows that the redirect works.
+    /// which nobody is: whoever connects to it says at which port he listens (two bytes), and is answered with the
+    /// probe's port as a decimal line, which shows that the redirect works. If peers could not reach him, a text
+    /// follows that says why.
     pub async fn serve_relay(self: Arc<Self>, relay: Relay, probe: SocketAddr) {
-        let inner = Arc::clone(&self).serve_door(&relay.inner, Way::Out { probe });
-        let outer = self.serve_door(&relay.outer, Way::In { mark: relay.mark });
+        let mark = relay.mark;
+        let inner = Arc::clone(&self).serve_door(&relay.inner, Way::Out { probe, mark });
+        let outer = self.serve_door(&relay.outer, Way::In { mark });
         tokio::join!(inner, outer);
     }
 
@@ -252,9 +262,8 @@ impl Agent {
             }
         };
         let (side, peer) = match way {
-            Way::Out { probe } if probe == to => {
-                let _ = stream.try_write(format!("{}\n", to.port()).as_bytes());
-                return;
+            Way::Out { probe, mark } if probe == to => {
+                return answer_probe(stream, probe, mark).await;
             }
             Way::Out { .. } => (Side::Client, to),
             Way::In { .. } => (Side::Server, from),
@@ -333,6 +342,21 @@ impl Agent {
         self.on_established(asker, &admitted);
         Ok(established)
     }
+}
+
+/// Whether peers can reach a program is found out before one waits for them.
+async fn answer_probe(mut stream: TcpStream, probe: SocketAddr, mark: u32) {
+    let trial = async {
+        let port = stream.read_u16().await?;
+        try_way_in(port, mark).await
+    };
+    let why = match timeout(TRIAL_TIMEOUT, trial).await {
+        Ok(Ok(())) => String::new(),
+        Ok(Err(why)) => why.to_string(),
+        Err(_) => UNANSWERED.to_owned(),
+    };
+    let answer = format!("{}\n{why}", probe.port());
+    let _ = stream.write_all(answer.as_bytes()).await;
 }
 
 /// A connection under way: a program's own from the first moment on, a peer's once it is joined.
