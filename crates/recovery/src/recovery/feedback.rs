@@ -548,7 +548,7 @@ impl<F: Clone> Recovery<F> {
     }
 
     /// The keys of a space were dropped: its packets leave flight, frames and all, and the PTO
-    /// backoff restarts (RFC 9002 §6.2.2, §6.4).
+    /// backoff restarts (RFC 9002 §6.2.2, §6.4). With Handshake's go what is left of Initial.
     pub fn discard_space(&mut self, now: Time, space: PacketNumberSpace) {
         self.touch(now);
         let state = self.spaces.get_mut(space);
@@ -557,6 +557,9 @@ impl<F: Clone> Recovery<F> {
         if space == PacketNumberSpace::Handshake {
             // Initial's keys are gone by now. What was acknowledged there can no longer be asked
             // when losses are judged: rather no persistent congestion than a wrong one.
+            let initial = self.spaces.get_mut(PacketNumberSpace::Initial);
+            let bytes = initial.map_or(0, |initial| initial.clear(|_, _| ()));
+            self.settle(bytes);
             self.spaces.end_handshake();
             self.spaces.application_mut().run.cut();
         }
