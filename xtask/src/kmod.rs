@@ -206,7 +206,11 @@ impl Run {
             line.push_str(" preempt=full");
         }
         // Whoever notes each byte's state needs an eighth more for that, and to remember what was freed.
-        let memory = if self.looks_for_errors { "3072" } else { "1536" };
+        let memory = if self.looks_for_errors {
+            "3072"
+        } else {
+            "1536"
+        };
         let mut qemu = Command::new("timeout");
         let slow = if self.looks_for_errors { SLOWER } else { 1 };
         let seconds = slow * GUEST_TIMEOUT + 3 * self.seconds.unwrap_or_default();

@@ -55,7 +55,9 @@ pub(super) fn kernel() -> Outcome<Kernel> {
     };
     make(&["allnoconfig", &all])?;
     refuse_what_is_left_out(&tree)?;
-    println!("building {SOURCE} with KASAN, lockdep and kmemleak: half an hour or more on two cores");
+    println!(
+        "building {SOURCE} with KASAN, lockdep and kmemleak: half an hour or more on two cores"
+    );
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
     make(&[&format!("-j{jobs}"), "bzImage", "modules"])?;
     std::fs::write(&ready, CONFIG).map_err(io("ready"))?;

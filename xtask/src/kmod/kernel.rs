@@ -107,7 +107,9 @@ impl Kernel {
     /// Debian's package of this name, for instance a kernel's source.
     pub(super) fn source(package: &str, folder: &Path) -> Outcome<PathBuf> {
         let debs = Apt::new(folder)?.download(&[package])?;
-        debs.into_iter().next().ok_or_else(|| format!("no {package} came"))
+        debs.into_iter()
+            .next()
+            .ok_or_else(|| format!("no {package} came"))
     }
 
     pub(super) fn release(&self) -> &str {
