@@ -27,13 +27,21 @@ impl Alpn {
     }
 }
 
-/// Who makes the records, and who counts what a key protects.
+/// Who makes the records that are sent. Those that come are opened in user space, whatever is chosen,
+/// and every byte is counted as it passes: any cipher will do.
+///
+/// A kernel cannot change its key. So a stream that it sends can no longer follow a peer that asks
+/// for a new one, nor go beyond the key's limit: then its sending half ends in order, and what is
+/// written fails with [`KernelKeyEnded`](crate::SessionError::KernelKeyEnded). Reading goes on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Records {
-    /// The kernel where it has kTLS, so that `sendfile` works, and user space otherwise. Every byte is
-    /// counted as it passes: any cipher will do.
+    /// User space, and the kernel from the first file on that is sent, where it has kTLS: so that
+    /// `sendfile` works. A stream that sends no files changes its keys as often as is due.
     #[default]
     Counted,
+    /// The kernel from the first byte on, where it has kTLS, and user space otherwise: for network
+    /// cards that encrypt.
+    Kernel,
     /// User space, whatever the kernel has.
     UserSpace,
 }

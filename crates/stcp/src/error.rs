@@ -47,6 +47,14 @@ pub enum SessionError {
     /// As much was encrypted under one key as is safe, and it could not be changed.
     #[error("the key's limit is reached and the connection must end; open a new one")]
     KeyExhausted,
+    /// The kernel makes the records that we send, with a key that it cannot change, and a new one is
+    /// due: the peer asked for it, or the key's limit is reached.
+    #[error(
+        "the kernel sends with a key that it cannot change, and a new one is due: our stream has \
+         ended in order, reading goes on; write the rest on a new connection, or send without the \
+         kernel (Records::UserSpace)"
+    )]
+    KernelKeyEnded,
     /// Written to after the end was declared.
     #[error("written to after the end of the stream was declared")]
     WriteAfterClose,

@@ -17,7 +17,6 @@ use towline_identity::PeerIdentity;
 
 use crate::config::{ALPN, Alpn, Authentication, ClientConfig, ServerConfig};
 use crate::error::SessionError;
-use crate::kernel_session::KernelSession;
 use crate::keys::{KernelKeys, KeySchedule};
 use crate::record::{HEADER_LEN, record_len};
 use crate::session::Session;
@@ -350,21 +349,11 @@ impl Established {
         Ok(session.output().to_vec())
     }
 
-    /// Keys for the kernel's records. `None` if bytes beyond the handshake were taken from the stream
-    /// or output is left: the kernel must see all of them.
-    pub fn kernel_keys(&self) -> Option<&KernelKeys> {
-        let is_clean = self.inbox.is_empty() && self.outbox.is_empty();
-        is_clean.then_some(&self.keys)
-    }
-
-    /// What is left for us beside the kernel that has the keys.
-    pub fn into_kernel_session(self) -> KernelSession {
-        KernelSession::new(&self.keys, self.schedule)
-    }
-
-    /// The keys for good, and what later ones come from; as for [`kernel_keys`](Self::kernel_keys).
+    /// The keys for a kernel that makes all records, and what later ones come from. `None` if bytes
+    /// beyond the handshake were taken from the stream or output is left: the kernel must see all of
+    /// them.
     pub fn into_kernel(self) -> Option<(KernelKeys, KeySchedule)> {
-        self.kernel_keys()?;
-        Some((self.keys, self.schedule))
+        let is_clean = self.inbox.is_empty() && self.outbox.is_empty();
+        is_clean.then_some((self.keys, self.schedule))
     }
 }

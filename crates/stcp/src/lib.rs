@@ -2,8 +2,9 @@
 //!
 //! 1. [`Handshake`]: bytes in and out until both sides are known; rustls does the work.
 //! 2. [`Established`]: who the peer is, and the traffic keys. Either
-//! 3. [`Session`]: records of our own in user space, or
-//! 4. [`KernelKeys`] for a socket whose records the kernel makes (kTLS), and [`KernelSession`].
+//! 3. [`Session`]: records of our own in user space, of which the kernel (kTLS) may make those that
+//!    are sent from some point on; or
+//! 4. [`KernelKeys`] for a kernel module's socket, whose records are all the kernel's.
 //!
 //! `towline` drives it over sockets; the agent of the kernel module and of the preload shim does
 //! too. What stays here: the record layer, key updates, session tickets, alerts and the limits of
@@ -14,7 +15,6 @@ mod buffers;
 mod config;
 mod error;
 mod handshake;
-mod kernel_session;
 mod keys;
 mod limits;
 mod post_handshake;
@@ -25,7 +25,6 @@ pub use buffers::Buffers;
 pub use config::{ALPN, Alpn, Authentication, ClientConfig, Records, ServerConfig};
 pub use error::SessionError;
 pub use handshake::{Established, Handshake};
-pub use kernel_session::{CLOSE_NOTIFY, KernelSession};
 pub use keys::{CipherKeys, KernelKeys, KeySchedule};
 pub use limits::BlockBudget;
 pub use record::MAX_PLAINTEXT;

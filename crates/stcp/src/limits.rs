@@ -62,7 +62,7 @@ impl BlockBudget {
         self.used = self.used.saturating_add(blocks);
     }
 
-    /// Charges bytes that others cut into records: at most `MAX_PLAINTEXT` each, and one record a
+    /// Charges bytes that the kernel cuts into records: at most `MAX_PLAINTEXT` each, and one record a
     /// call at least.
     pub fn charge_stream(&mut self, bytes: u64) {
         let records = bytes.div_ceil(crate::MAX_PLAINTEXT as u64).max(1);
@@ -114,6 +114,35 @@ impl RecordsWithoutData {
         }
         self.0 += 1;
         Ok(())
+    }
+}
+
+/// Limits that a test can reach.
+#[cfg(test)]
+pub(crate) mod tiny {
+    use std::cell::Cell;
+
+    use super::BlockBudget;
+
+    thread_local! {
+        static TINY: Cell<Option<BlockBudget>> = const { Cell::new(None) };
+    }
+
+    /// What every key made by this thread may protect while `body` runs: so many blocks before a new
+    /// one is due, and so many at most.
+    pub(crate) fn with<T>(update_at: u64, limit: u64, body: impl FnOnce() -> T) -> T {
+        TINY.set(Some(BlockBudget {
+            used: 0,
+            update_at,
+            limit,
+        }));
+        let result = body();
+        TINY.set(None);
+        result
+    }
+
+    pub(crate) fn get() -> Option<BlockBudget> {
+        TINY.get()
     }
 }
 

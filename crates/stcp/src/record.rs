@@ -70,15 +70,30 @@ impl RecordKey {
 }
 
 /// Makes records.
-pub(crate) struct Sealer(RecordKey);
+pub(crate) struct Sealer {
+    current: RecordKey,
+    /// The same key as bytes, for the kernel.
+    keys: CipherKeys,
+}
 
 impl Sealer {
-    pub(crate) fn new(keys: &CipherKeys, sequence: u64) -> Result<Self, SessionError> {
-        RecordKey::new(keys, sequence).map(Self)
+    pub(crate) fn new(keys: CipherKeys, sequence: u64) -> Result<Self, SessionError> {
+        let current = RecordKey::new(&keys, sequence)?;
+        Ok(Self { current, keys })
     }
 
     pub(crate) fn verdict(&self) -> Verdict {
-        self.0.budget.verdict()
+        self.current.budget.verdict()
+    }
+
+    /// The key and the number of its next record.
+    pub(crate) fn key(&self) -> (&CipherKeys, u64) {
+        (&self.keys, self.current.sequence)
+    }
+
+    /// What of the key is used up.
+    pub(crate) fn budget(&self) -> BlockBudget {
+        self.current.budget
     }
 
     /// Writes one record of at most [`MAX_PLAINTEXT`] bytes into `out`, which has room for it and
@@ -90,7 +105,7 @@ impl Sealer {
         out: &mut [u8],
     ) -> Result<usize, SessionError> {
         debug_assert!(plaintext.len() <= MAX_PLAINTEXT, "one record's worth");
-        let nonce = self.0.nonce()?;
+        let nonce = self.current.nonce()?;
         let body = plaintext.len() + 1 + TAG_LEN;
         let [high, low] = (body as u16).to_be_bytes();
         let header = [u8::from(ContentType::ApplicationData), 3, 3, high, low];
@@ -98,7 +113,7 @@ impl Sealer {
         let (place, sealed) = record.split_at_mut(HEADER_LEN);
         place.copy_from_slice(&header);
         let (sealed, rest) = sealed.split_at_mut(plaintext.len());
-        self.0
+        self.current
             .key
             .seal_out_of_place_scatter(
                 nonce,
@@ -109,14 +124,14 @@ impl Sealer {
                 rest,
             )
             .map_err(|_| SessionError::KeyExhausted)?;
-        self.0.sequence += 1;
-        self.0.budget.charge(plaintext.len());
+        self.current.sequence += 1;
+        self.current.budget.charge(plaintext.len());
         Ok(HEADER_LEN + body)
     }
 
     #[cfg(test)]
     pub(crate) fn spend(&mut self, blocks: u64) {
-        self.0.budget.spend(blocks);
+        self.current.budget.spend(blocks);
     }
 }
 

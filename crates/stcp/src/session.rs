@@ -8,7 +8,12 @@
 //! 5. [`release`](Session::release)s the room that is empty, or [`trim`](Session::trim)s it before
 //!    it waits.
 //!
+//! Whoever has the kernel send, once it has the key of
+//! [`key_for_kernel`](Session::key_for_kernel), neither writes here nor finds output.
+//!
 //! Memory: five records in and five out at most, in buffers of [`Buffers`]; none while it idles.
+
+mod kernel;
 
 use std::ops::Range;
 
@@ -20,6 +25,7 @@ use crate::keys::{KernelKeys, KeySchedule};
 use crate::limits::{RecordsWithoutData, Verdict};
 use crate::post_handshake::{Message, Messages, key_update};
 use crate::record::{MAX_PLAINTEXT, OVERHEAD, Opener, Sealer, record_len};
+use kernel::Sender;
 
 /// Least room for which a key update is written; an alert must still fit after it.
 const KEY_UPDATE_ROOM: usize = 128;
@@ -37,7 +43,7 @@ pub enum Read {
 
 /// A session over a byte stream. After an error it is over; the output may hold an alert.
 pub struct Session {
-    sealer: Sealer,
+    sender: Sender,
     opener: Opener,
     schedule: KeySchedule,
     inbox: Queue,
@@ -50,7 +56,8 @@ pub struct Session {
     key_update_due: Option<bool>,
     /// The peer was asked for a key update and has not answered.
     key_update_asked: bool,
-    write_closed: bool,
+    /// Our stream has ended in order; what whoever writes more is told.
+    write_ended: Option<SessionError>,
     read_closed: bool,
     failed: Option<SessionError>,
 }
@@ -58,7 +65,7 @@ pub struct Session {
 impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Session")
-            .field("write_closed", &self.write_closed)
+            .field("write_ended", &self.write_ended)
             .field("read_closed", &self.read_closed)
             .field("failed", &self.failed)
             .finish_non_exhaustive()
@@ -73,7 +80,7 @@ impl Session {
         outbox: &[u8],
     ) -> Result<Self, SessionError> {
         Ok(Self {
-            sealer: Sealer::new(&keys.transmit.0, keys.transmit.1)?,
+            sender: Sender::Session(Sealer::new(keys.transmit.0, keys.transmit.1)?),
             opener: Opener::new(&keys.receive.0, keys.receive.1)?,
             schedule,
             inbox: Queue::of(inbox),
@@ -83,7 +90,7 @@ impl Session {
             without_data: RecordsWithoutData::default(),
             key_update_due: None,
             key_update_asked: false,
-            write_closed: false,
+            write_ended: None,
             read_closed: false,
             failed: None,
         })
@@ -206,7 +213,8 @@ impl Session {
             return self.without_data.on_record();
         }
         self.without_data.on_data();
-        if self.opener.verdict() == Verdict::Update && !self.key_update_asked {
+        let can_ask = !self.key_update_asked && !self.is_kernel_sending();
+        if can_ask && self.opener.verdict() == Verdict::Update {
             self.key_update_asked = true;
             self.key_update_due = Some(true);
         }
@@ -258,7 +266,9 @@ impl Session {
                     let keys = self.schedule.next_receive()?;
                     self.opener = Opener::new(&keys, 0)?;
                     self.key_update_asked = false;
-                    if requested {
+                    if requested && self.is_kernel_sending() {
+                        self.end_write(SessionError::KernelKeyEnded);
+                    } else if requested {
                         // One answer does for several requests (RFC 8446 §4.6.3).
                         self.key_update_due.get_or_insert(false);
                     }
@@ -268,12 +278,10 @@ impl Session {
         Ok(())
     }
 
-    /// Seals as much of `data` as the output has room for; 0 means that it must be sent first.
+    /// Seals as much of `data` as the output has room for; 0 means that it must be sent first. Not for
+    /// who has the kernel send.
     pub fn write(&mut self, data: &[u8], buffers: &mut Buffers) -> Result<usize, SessionError> {
-        self.alive()?;
-        if self.write_closed {
-            return Err(SessionError::WriteAfterClose);
-        }
+        self.may_write()?;
         self.outbox.lend(buffers);
         let mut taken = 0;
         while taken < data.len() {
@@ -295,7 +303,7 @@ impl Session {
 
     /// Updates the key where that is due.
     fn before_data(&mut self) -> Result<(), SessionError> {
-        match self.sealer.verdict() {
+        match self.sender.sealer()?.verdict() {
             Verdict::Fine => {}
             Verdict::Update => {
                 self.key_update_due.get_or_insert(false);
@@ -311,21 +319,23 @@ impl Session {
     fn update_key(&mut self, request: bool) -> Result<(), SessionError> {
         self.seal(ContentType::Handshake, &key_update(request))?;
         let keys = self.schedule.next_transmit()?;
-        self.sealer = Sealer::new(&keys, 0)?;
+        self.sender = Sender::Session(Sealer::new(keys, 0)?);
         tracing::debug!(request, "new key to send with");
         Ok(())
     }
 
     fn seal(&mut self, content: ContentType, bytes: &[u8]) -> Result<(), SessionError> {
+        let sealer = self.sender.sealer()?;
         self.outbox.grow(bytes.len() + OVERHEAD);
-        let len = self.sealer.seal(content, bytes, self.outbox.room())?;
+        let len = sealer.seal(content, bytes, self.outbox.room())?;
         self.outbox.on_written(len);
         Ok(())
     }
 
-    /// A new key to send with now, and one from the peer if `request`.
+    /// A new key to send with now, and one from the peer if `request`. Not for who has the kernel send.
     pub fn request_key_update(&mut self, request: bool) -> Result<(), SessionError> {
-        self.alive()?;
+        self.may_write()?;
+        self.sender.sealer()?;
         match self.update_key(request) {
             Ok(()) => Ok(()),
             Err(error) => Err(self.fail(error)),
@@ -334,21 +344,26 @@ impl Session {
 
     /// Ends the stream towards the peer with close_notify. Reading goes on.
     pub fn close_write(&mut self) {
-        if !self.write_closed && self.failed.is_none() {
-            self.write_closed = true;
+        self.end_write(SessionError::WriteAfterClose);
+    }
+
+    /// The same; `why` is what whoever writes more is told.
+    fn end_write(&mut self, why: SessionError) {
+        if self.write_ended.is_none() && self.failed.is_none() {
+            self.write_ended = Some(why);
             self.send_alert(AlertDescription::CloseNotify);
         }
     }
 
     /// Ends the session with the alert for a peer that is not let in (RFC 8446 §6.2).
     pub(crate) fn refuse(&mut self) {
-        self.write_closed = true;
+        self.write_ended = Some(SessionError::WriteAfterClose);
         self.send_alert(AlertDescription::AccessDenied);
     }
 
     /// Bytes to send. An answer the peer waits for is among them.
     pub fn output(&mut self) -> &[u8] {
-        let may = self.failed.is_none() && !self.write_closed;
+        let may = self.may_write().is_ok();
         // A peer that asks again and again and does not read gets no more of them.
         if may
             && self.outbox.len() < crate::buffers::BUFFER_LEN - KEY_UPDATE_ROOM
@@ -396,7 +411,14 @@ impl Session {
     fn fail(&mut self, error: SessionError) -> SessionError {
         if self.failed.is_none() {
             tracing::debug!(%error, "session failed");
-            if let Some(alert) = error.alert().filter(|_| !self.write_closed) {
+            let alert = match error {
+                // Nobody's fault: a peer that is not asked for a new key need not change its own.
+                SessionError::KeyExhausted if self.is_kernel_sending() => {
+                    Some(AlertDescription::CloseNotify)
+                }
+                _ => error.alert(),
+            };
+            if let Some(alert) = alert.filter(|_| self.write_ended.is_none()) {
                 self.send_alert(alert);
             }
             self.failed = Some(error.clone());
@@ -409,13 +431,17 @@ impl Session {
             AlertDescription::CloseNotify => 1,
             _ => 2,
         };
-        // If not even an alert can be sealed, the stream ends without one: as a truncation.
-        let _ = self.seal(ContentType::Alert, &[level, u8::from(alert)]);
+        let alert = [level, u8::from(alert)];
+        match &mut self.sender {
+            Sender::Kernel { alert: due, .. } => *due = Some(alert),
+            // If not even an alert can be sealed, the stream ends without one: as a truncation.
+            Sender::Session(_) => drop(self.seal(ContentType::Alert, &alert)),
+        }
     }
 
     #[cfg(test)]
     pub(crate) fn spend(&mut self, blocks: u64) {
-        self.sealer.spend(blocks);
+        self.sender.sealer().unwrap().spend(blocks);
     }
 }
 

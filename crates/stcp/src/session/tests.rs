@@ -9,7 +9,7 @@ use towline_testkit::FixedTime;
 
 use super::*;
 use crate::buffers::BUFFER_LEN;
-use crate::limits::MAX_RECORDS_WITHOUT_DATA;
+use crate::limits::{MAX_RECORDS_WITHOUT_DATA, tiny};
 use crate::{Alpn, Authentication, ClientConfig, Established, Handshake, Records, ServerConfig};
 
 /// A client and a server that trust each other.
@@ -79,7 +79,7 @@ fn shake(sides: &Sides, most: usize) -> Result<(Established, Established), Sessi
     panic!("the handshake does not end");
 }
 
-fn sessions(cipher: Cipher) -> (Session, Session) {
+pub(super) fn sessions(cipher: Cipher) -> (Session, Session) {
     let (client, server) = shake(&sides(cipher, Records::Counted), usize::MAX).unwrap();
     (
         client.into_session().unwrap(),
@@ -87,11 +87,12 @@ fn sessions(cipher: Cipher) -> (Session, Session) {
     )
 }
 
-fn receive(session: &mut Session, mut bytes: &[u8]) {
+pub(super) fn receive(session: &mut Session, mut bytes: &[u8]) {
     let mut buffers = Buffers::new();
     while !bytes.is_empty() {
         let room = session.receive_buffer(&mut buffers);
         let len = room.len().min(bytes.len());
+        assert!(len > 0, "what came before is to be read first");
         room[..len].copy_from_slice(&bytes[..len]);
         session.on_received(len);
         bytes = &bytes[len..];
@@ -99,14 +100,17 @@ fn receive(session: &mut Session, mut bytes: &[u8]) {
 }
 
 /// Moves all output across.
-fn carry(from: &mut Session, to: &mut Session) {
+pub(super) fn carry(from: &mut Session, to: &mut Session) {
     let output = from.output().to_vec();
     receive(to, &output);
     from.on_sent(output.len());
 }
 
 /// Reads until more is wanted or the stream ends; the bytes, and whether it ended.
-fn read_all(session: &mut Session, piece: usize) -> Result<(Vec<u8>, bool), SessionError> {
+pub(super) fn read_all(
+    session: &mut Session,
+    piece: usize,
+) -> Result<(Vec<u8>, bool), SessionError> {
     let mut all = Vec::new();
     let mut out = vec![0; piece];
     loop {
@@ -118,17 +122,11 @@ fn read_all(session: &mut Session, piece: usize) -> Result<(Vec<u8>, bool), Sess
     }
 }
 
-fn pattern(len: usize) -> Vec<u8> {
+pub(super) fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 31 % 251) as u8).collect()
 }
 
-/// A server's keys, for the kernel.
-pub(crate) fn kernel_keys(cipher: Cipher) -> (crate::KernelKeys, crate::KeySchedule) {
-    let (_, server) = shake(&sides(cipher, Records::Counted), usize::MAX).unwrap();
-    server.into_kernel().expect("nothing left over")
-}
-
-pub(crate) const CIPHERS: [Cipher; 3] = [Cipher::Aes128Gcm, Cipher::Aes256Gcm, Cipher::ChaCha20];
+pub(super) const CIPHERS: [Cipher; 3] = [Cipher::Aes128Gcm, Cipher::Aes256Gcm, Cipher::ChaCha20];
 
 #[test]
 fn data_arrives_whole_with_every_cipher_and_any_size_of_read() {
@@ -354,7 +352,7 @@ fn a_used_up_key_is_replaced_before_it_is_unsafe_and_never_used_beyond() {
     client
         .write(b"with a new key", &mut Buffers::new())
         .unwrap();
-    assert_eq!(client.sealer.verdict(), Verdict::Fine);
+    assert_eq!(client.sender.sealer().unwrap().verdict(), Verdict::Fine);
     carry(&mut client, &mut server);
     assert_eq!(read_all(&mut server, 64).unwrap().0, b"with a new key");
     client.spend(1 << 35);
@@ -377,6 +375,70 @@ fn a_peer_that_overuses_its_key_is_asked_for_a_new_one() {
     carry(&mut client, &mut server);
     assert_eq!(read_all(&mut server, 64).unwrap().0, b"two");
     assert_eq!(server.opener.verdict(), Verdict::Fine);
+}
+
+/// What a record of 1,000 bytes costs of a key.
+pub(super) const RECORD: u64 = 64;
+
+/// Writes a record of 1,000 bytes and carries it across; what the other side reads.
+fn record_across(from: &mut Session, to: &mut Session, round: u8) -> Result<(), SessionError> {
+    from.write(&[round; 1000], &mut Buffers::new())?;
+    carry(from, to);
+    assert_eq!(read_all(to, 400)?, (vec![round; 1000], false));
+    Ok(())
+}
+
+#[test]
+fn limits_of_a_few_records_change_keys_again_and_again_in_both_directions() {
+    tiny::with(10 * RECORD, 12 * RECORD, || {
+        let (mut client, mut server) = sessions(Cipher::Aes128Gcm);
+        let mut changes = [0, 0];
+        for round in 0..250_u8 {
+            for changes in &mut changes {
+                let before = client.sender.sealer().unwrap().key().1;
+                record_across(&mut client, &mut server, round).unwrap();
+                let after = client.sender.sealer().unwrap().key().1;
+                *changes += usize::from(after <= before);
+                std::mem::swap(&mut client, &mut server);
+            }
+        }
+        // After every tenth record at least; an answer to a request is one more.
+        assert!(
+            changes.iter().all(|many| (24..=60).contains(many)),
+            "{changes:?}"
+        );
+    });
+}
+
+/// A client whose keys have the usual limits, and a server whose keys are for a dozen records.
+fn with_tiny_server() -> (Session, Session) {
+    let (client, server) = shake(&sides(Cipher::Aes128Gcm, Records::Counted), usize::MAX).unwrap();
+    let server = tiny::with(10 * RECORD, 12 * RECORD, || server.into_session().unwrap());
+    (client.into_session().unwrap(), server)
+}
+
+#[test]
+fn a_peer_that_counts_less_is_asked_for_a_new_key_in_time_again_and_again() {
+    let (mut client, mut server) = with_tiny_server();
+    for round in 0..250_u8 {
+        client.write(&[round; 1000], &mut Buffers::new()).unwrap();
+        tiny::with(10 * RECORD, 12 * RECORD, || {
+            carry(&mut client, &mut server);
+            assert_eq!(read_all(&mut server, 400).unwrap().0, [round; 1000]);
+            carry(&mut server, &mut client);
+        });
+        read_all(&mut client, 400).unwrap();
+    }
+}
+
+#[test]
+fn a_peer_that_changes_no_key_though_asked_is_read_to_the_limit_and_no_further() {
+    let (mut client, mut server) = with_tiny_server();
+    for round in 0..12 {
+        record_across(&mut client, &mut server, round).unwrap();
+    }
+    let error = record_across(&mut client, &mut server, 12).unwrap_err();
+    assert!(matches!(error, SessionError::KeyExhausted), "{error}");
 }
 
 #[test]

@@ -54,20 +54,12 @@ pub(super) async fn shake_hands(
     mut handshake: Handshake,
     records: Records,
 ) -> Result<Stream, ConnectError> {
-    let in_kernel = records != Records::UserSpace && kernel_makes_records();
-    drive(&tcp, &mut handshake, in_kernel).await?;
-    Ok(Stream::new(tcp, handshake.finish()?, in_kernel)?)
-}
-
-/// Whether this kernel has kTLS; asked once.
-fn kernel_makes_records() -> bool {
-    #[cfg(target_os = "linux")]
-    {
-        static ANSWER: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
-        *ANSWER.get_or_init(|| super::ktls::is_available().is_ok())
+    drive(&tcp, &mut handshake, false).await?;
+    if records == Records::Kernel {
+        // What is ours goes before the kernel's.
+        flush(&tcp, &mut handshake).await?;
     }
-    #[cfg(not(target_os = "linux"))]
-    false
+    Ok(Stream::new(tcp, handshake.finish()?, records)?)
 }
 
 /// Drives `handshake` to its end. After a failure the peer has been sent the alert that says why. If

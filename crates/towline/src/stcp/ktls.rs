@@ -1,17 +1,16 @@
-//! Records by the kernel (kTLS): keys handed to a connected TCP socket.
+//! Records by the kernel (kTLS): the key to send with, handed to a connected TCP socket.
 //!
-//! For the library's own sockets: afterwards plain reads and writes of the socket are records on the
-//! wire. What it takes is fixed by Linux's `include/uapi/linux/tls.h`; the same structs go to our
-//! kernel module.
+//! For the library's own sockets: afterwards plain writes to the socket are records on the wire, and
+//! what is read from it are the peer's records as they came. What it takes is fixed by Linux's
+//! `include/uapi/linux/tls.h`; the same structs go to our kernel module.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-use towline_stcp::{CipherKeys, KernelKeys};
+use towline_stcp::CipherKeys;
 
 const SOL_TLS: libc::c_int = 282;
 const TLS_TX: libc::c_int = 1;
-const TLS_RX: libc::c_int = 2;
 const TLS_1_3_VERSION: u16 = 0x0304;
 const CIPHER_AES_GCM_128: u16 = 51;
 const CIPHER_AES_GCM_256: u16 = 52;
@@ -76,31 +75,19 @@ pub fn is_available() -> io::Result<()> {
     attach(client.as_fd())
 }
 
-/// Hands both keys to a connected TCP socket. Nothing of the stream may be on its way to us that
-/// the kernel has not got.
-///
-/// # Errors
-/// When the kernel refuses; the socket is then of no use and must be shut down.
-pub fn install(socket: BorrowedFd<'_>, keys: &KernelKeys) -> io::Result<()> {
-    install_transmit(socket, keys)?;
-    install_receive(socket, keys)
-}
-
-/// The first half of [`install`]. A socket that the kernel refuses passes bytes through as before.
-pub(super) fn install_transmit(socket: BorrowedFd<'_>, keys: &KernelKeys) -> io::Result<()> {
-    attach(socket)?;
-    let transmit = CryptoInfo::new(&keys.transmit.0, keys.transmit.1);
+/// Hands over the key to send with, to a socket with kTLS over its TCP. One that the kernel refuses
+/// passes bytes through as before.
+pub(super) fn set_transmit(
+    socket: BorrowedFd<'_>,
+    key: &CipherKeys,
+    sequence: u64,
+) -> io::Result<()> {
+    let transmit = CryptoInfo::new(key, sequence);
     set(socket, SOL_TLS, TLS_TX, transmit.as_bytes())
 }
 
-/// The second half, with the first one's errors: by now the socket is of no use without it.
-pub(super) fn install_receive(socket: BorrowedFd<'_>, keys: &KernelKeys) -> io::Result<()> {
-    let receive = CryptoInfo::new(&keys.receive.0, keys.receive.1);
-    set(socket, SOL_TLS, TLS_RX, receive.as_bytes())
-}
-
 /// Puts kTLS over the socket's TCP; without keys it still passes bytes through.
-fn attach(socket: BorrowedFd<'_>) -> io::Result<()> {
+pub(super) fn attach(socket: BorrowedFd<'_>) -> io::Result<()> {
     set(socket, libc::IPPROTO_TCP, libc::TCP_ULP, b"tls")
 }
 

@@ -28,7 +28,6 @@ mod refusals;
 mod slots;
 mod splice;
 mod stream;
-mod user;
 
 pub use config::{Options, client_config, server_config};
 pub use connect::{connect, connect_over};

@@ -16,8 +16,8 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, copy_bidirectional_wit
 use tokio::net::TcpStream;
 use towline_stcp::{Buffers, Read, Session};
 
+use super::records::{BUFFERS, ROOM, SCRATCH, end_of_writing, poll_receive, poll_send, try_send};
 use super::stream::Stream;
-use super::user::{BUFFERS, ROOM, SCRATCH, end_of_writing, poll_receive, poll_send, try_send};
 
 /// How long the clear side may be silent before it is asked whether it is there. A program that has
 /// closed is forgotten by its kernel after a minute (tcp_fin_timeout), and a peer that goes on must
@@ -82,7 +82,7 @@ pub async fn splice(clear: TcpStream, secure: Stream) -> Result<Spliced, SpliceE
     })
 }
 
-/// The same where the kernel makes the records.
+/// The same where the kernel makes the records that are sent.
 async fn copy(clear: TcpStream, secure: Stream) -> Result<Spliced, SpliceError> {
     let (mut near, mut secure) = (Counted(Clear(&clear), 0), Counted(secure, 0));
     let result = tokio::select! {

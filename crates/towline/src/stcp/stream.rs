@@ -12,10 +12,9 @@ use rustls::{CipherSuite, NamedGroup};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use towline_identity::PeerIdentity;
-use towline_stcp::{Authentication, Established};
+use towline_stcp::{Authentication, Established, Records};
 
-use super::records::Records;
-use super::user::{UserRecords, end_of_writing};
+use super::records::{RecordLayer, end_of_writing};
 
 /// A secure-TCP connection, used as tokio's `TcpStream`.
 ///
@@ -26,7 +25,7 @@ use super::user::{UserRecords, end_of_writing};
 /// the socket had no room for leave with the next call.
 pub struct Stream {
     tcp: TcpStream,
-    records: Records,
+    records: Box<RecordLayer>,
     about: Box<About>,
 }
 
@@ -41,10 +40,11 @@ struct About {
 }
 
 impl Stream {
+    /// With records made by who `records` says.
     pub(super) fn new(
         tcp: TcpStream,
         established: Established,
-        in_kernel: bool,
+        records: Records,
     ) -> io::Result<Self> {
         let about = Box::new(About {
             peer: established.peer().cloned(),
@@ -54,11 +54,8 @@ impl Stream {
             key_exchange: established.key_exchange(),
             is_resumed: established.is_resumed(),
         });
-        let records = match in_kernel {
-            #[cfg(target_os = "linux")]
-            true => Records::in_kernel(established, &tcp)?,
-            _ => Records::in_user_space(established, &tcp)?,
-        };
+        let session = established.into_session()?;
+        let records = Box::new(RecordLayer::new(session, &tcp, records)?);
         Ok(Self {
             tcp,
             records,
@@ -96,9 +93,10 @@ impl Stream {
         self.about.is_resumed
     }
 
-    /// Whether the kernel makes the records (kTLS).
+    /// Whether the kernel makes the records that are sent (kTLS): where it can, from the first file on,
+    /// or from the start with [`Records::Kernel`].
     pub fn is_in_kernel(&self) -> bool {
-        !matches!(self.records, Records::User(_))
+        self.records.is_kernel_sending()
     }
 
     /// The peer's address.
@@ -131,8 +129,9 @@ impl Stream {
     }
 
     /// Writes up to `len` bytes of the file, beginning at `offset`: fewer only if the file ends
-    /// before; how many. By `sendfile` where the [kernel makes the records](Self::is_in_kernel), which
-    /// copies nothing through user space. As with every file, waiting for the disk blocks the thread.
+    /// before; how many. By `sendfile` where the kernel has kTLS, which copies nothing through user space;
+    /// from then on [the kernel makes the records](Self::is_in_kernel). As with every file, waiting for
+    /// the disk blocks the thread.
     ///
     /// # Errors
     /// The file's or the stream's. How much was sent before is not told, nor if the future is dropped.
@@ -145,11 +144,10 @@ impl Stream {
     }
 
     /// Socket and records, for the splice, if the records are made in user space.
-    pub(super) fn into_parts(self) -> Result<(TcpStream, Box<UserRecords>), Self> {
-        match self.records {
-            Records::User(records) => Ok((self.tcp, records)),
-            #[cfg(target_os = "linux")]
-            records => Err(Self { records, ..self }),
+    pub(super) fn into_parts(self) -> Result<(TcpStream, Box<RecordLayer>), Self> {
+        match self.is_in_kernel() {
+            true => Err(self),
+            false => Ok((self.tcp, self.records)),
         }
     }
 
@@ -219,11 +217,11 @@ impl AsyncWrite for Stream {
 
 struct Shared {
     tcp: TcpStream,
-    records: Mutex<Records>,
+    records: Mutex<Box<RecordLayer>>,
 }
 
 impl Shared {
-    fn records(&self) -> MutexGuard<'_, Records> {
+    fn records(&self) -> MutexGuard<'_, Box<RecordLayer>> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

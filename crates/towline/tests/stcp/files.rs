@@ -1,36 +1,17 @@
 //! Files sent as they are.
 
 use std::fs::File;
-use std::io::{ErrorKind, Write as _};
+use std::io::ErrorKind;
 
 use tokio::io::AsyncWriteExt;
 use towline::stcp::{Options, Records};
 
-use crate::peers::{SECOND, Sides, options, pattern, read_all, within};
+use crate::peers::{SECOND, Sides, file, options, pattern, read_all, within};
 
 const LEN: usize = 3_000_003;
 
-/// A file with the pattern in it; nobody else can open it.
-fn file() -> File {
-    let path = std::env::temp_dir().join(format!(
-        "towline-stcp-file-{}-{:?}",
-        std::process::id(),
-        std::thread::current().id()
-    ));
-    let mut options = File::options();
-    let mut file = options
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .open(&path)
-        .unwrap();
-    std::fs::remove_file(&path).unwrap();
-    file.write_all(&pattern(LEN)).unwrap();
-    file
-}
-
-fn kinds() -> [Sides; 2] {
-    [Records::Counted, Records::UserSpace].map(|records| {
+fn kinds() -> [Sides; 3] {
+    [Records::Counted, Records::Kernel, Records::UserSpace].map(|records| {
         Sides::with(&Options {
             records,
             ..options()
@@ -45,7 +26,7 @@ async fn a_file_arrives_between_other_writes() {
         let size = socket2::SockRef::from(near.tcp());
         size.set_send_buffer_size(50_000).unwrap();
         let sending = tokio::spawn(async move {
-            let file = file();
+            let file = file(LEN);
             near.write_all(b"before").await.unwrap();
             let sent = near.send_file(&file, 0, LEN as u64).await.unwrap();
             assert_eq!(sent, LEN as u64);
@@ -87,7 +68,7 @@ async fn what_is_no_file_and_who_is_gone_are_errors() {
         let folder = File::open("/").unwrap();
         near.send_file(&folder, 0, 1).await.unwrap_err();
         drop(far);
-        let file = file();
+        let file = file(LEN);
         let error = within(async {
             loop {
                 if let Err(error) = near.send_file(&file, 0, LEN as u64).await {

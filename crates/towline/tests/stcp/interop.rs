@@ -79,6 +79,7 @@ async fn s_client_talks_to_our_server_updates_keys_and_ends_in_order() {
     if openssl() {
         s_client(Records::UserSpace).await;
         s_client(Records::Counted).await;
+        s_client(Records::Kernel).await;
     }
 }
 
@@ -131,9 +132,10 @@ async fn s_client(records: Records) {
     within(output.read_exact(&mut got)).await.unwrap();
     assert!(got == big);
     if stream.is_in_kernel() {
-        // It cannot follow, says so here, and there ends the stream in order.
+        // It cannot send with another key: our half ends in order, and s_client ends with it.
         input.write_all(b"K\n").await.unwrap();
-        let error = within(stream.read(&mut line)).await.unwrap_err();
+        assert_eq!(within(stream.read(&mut line)).await.unwrap(), 0);
+        let error = within(stream.write(b"more")).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
         assert!(within(client.wait()).await.unwrap().success());
         return;

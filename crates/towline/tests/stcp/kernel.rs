@@ -1,17 +1,17 @@
-//! Records made by the kernel, where it has kTLS: `make kmod-test` runs these tests, as all others of
-//! this program, on kernels that have it.
+//! Records that the kernel makes, where it has kTLS: `make kmod-test` runs these tests, as all others
+//! of this program, on kernels that have it.
 
 use std::io::{ErrorKind, Write as _};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsRawFd;
 use std::sync::Once;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use towline::config::{Cipher, CipherPreference};
 use towline::stcp::{Options, Records, SessionError, Stream, connect_over, ktls};
 use towline_stcp::{Buffers, Handshake, Read, Session};
 
-use crate::peers::{NAME, Sides, options, pattern, read_all, within};
+use crate::peers::{NAME, Sides, file, options, pattern, read_all, within};
 
 /// Says so past the test harness, once, if there is no kTLS. Nothing is skipped by that: `make test`
 /// runs these in the guest, and says itself where it cannot.
@@ -38,16 +38,49 @@ fn made_by(records: Records, cipher: Cipher) -> Options {
 }
 
 #[tokio::test]
-async fn the_kernel_makes_the_records_where_it_can_and_may() {
-    let (near, far) = Sides::new().streams().await;
+async fn the_kernel_makes_the_records_where_it_can_and_is_asked_to() {
     let expected = ktls::is_available().is_ok();
+    let asked = made_by(Records::Kernel, Cipher::Aes128Gcm);
+    let (near, far) = Sides::with(&asked).streams().await;
     assert_eq!(
         (near.is_in_kernel(), far.is_in_kernel()),
         (expected, expected)
     );
     let user = made_by(Records::UserSpace, Cipher::Aes128Gcm);
-    let (near, far) = Sides::with(&user).streams().await;
+    let (mut near, far) = Sides::with(&user).streams().await;
+    near.send_file(&file(10), 0, 10).await.unwrap();
     assert!(!near.is_in_kernel() && !far.is_in_kernel());
+}
+
+#[tokio::test]
+async fn by_default_the_kernel_has_the_key_from_the_first_file_on() {
+    let expected = ktls::is_available().is_ok();
+    for cipher in [Cipher::Aes128Gcm, Cipher::Aes256Gcm, Cipher::ChaCha20] {
+        for is_over in [false, true] {
+            let counted = made_by(Records::Counted, cipher);
+            let (mut near, mut far) = Sides::with(&counted).streams().await;
+            echoed(&mut near, &mut far, &pattern(100_000)).await;
+            assert!(!near.is_in_kernel() && !far.is_in_kernel());
+            if is_over {
+                // A client that has asked and waits for the file: the kernel takes that one as well.
+                far.shutdown().await.unwrap();
+                assert_eq!(within(near.read(&mut [0])).await.unwrap(), 0);
+            }
+            let file = file(100_000);
+            let mut got = vec![0; 100_010];
+            let sending = async {
+                near.write_all(b"before").await.unwrap();
+                near.send_file(&file, 0, 100_000).await.unwrap();
+                near.write_all(b"last").await.unwrap();
+                near.flush().await.unwrap();
+            };
+            let ((), came) =
+                within(async { tokio::join!(sending, far.read_exact(&mut got)) }).await;
+            came.unwrap();
+            assert!(got == [b"before", &pattern(100_000)[..], b"last"].concat());
+            assert_eq!((near.is_in_kernel(), far.is_in_kernel()), (expected, false));
+        }
+    }
 }
 
 /// There and back.
@@ -73,7 +106,7 @@ async fn every_cipher_and_size_passes_between_both_kinds_of_records() {
         return;
     }
     for cipher in [Cipher::Aes128Gcm, Cipher::Aes256Gcm, Cipher::ChaCha20] {
-        let kernel = made_by(Records::Counted, cipher);
+        let kernel = made_by(Records::Kernel, cipher);
         let user = made_by(Records::UserSpace, cipher);
         for (server, mixed) in [(&kernel, false), (&user, true)] {
             let sides = Sides::with_each(&kernel, server);
@@ -103,7 +136,7 @@ async fn a_connection_that_the_kernel_does_not_take_has_records_in_user_space() 
     if !has_ktls() {
         return;
     }
-    let sides = Sides::new();
+    let sides = Sides::with(&made_by(Records::Kernel, Cipher::Aes128Gcm));
     let (mut listener, address) = sides.listen().await;
     let tcp = TcpStream::connect(address).await.unwrap();
     // It is there already: attaching it once more fails.
@@ -129,170 +162,190 @@ async fn a_connection_that_the_kernel_does_not_take_has_records_in_user_space() 
 }
 
 /// A client whose session is in the test's hands.
-async fn session(tcp: &mut TcpStream, sides: &Sides) -> Session {
-    let name = NAME.try_into().unwrap();
-    let mut handshake = Handshake::client(&sides.client, name).unwrap();
-    let mut bytes = [0; 4096];
-    while !handshake.is_complete() {
-        tcp.write_all(handshake.output()).await.unwrap();
-        handshake.on_sent(handshake.output().len());
-        let len = tcp.read(&mut bytes).await.unwrap();
-        handshake.handle_input(&bytes[..len]).unwrap();
-    }
-    handshake.finish().unwrap().into_session().unwrap()
+struct Peer {
+    tcp: TcpStream,
+    session: Session,
+    buffers: Buffers,
 }
 
-async fn send(session: &mut Session, tcp: &mut TcpStream) {
-    let output = session.output().to_vec();
-    tcp.write_all(&output).await.unwrap();
-    session.on_sent(output.len());
-}
-
-#[tokio::test]
-async fn a_new_key_of_the_peers_ends_the_stream_in_order_there_and_as_an_error_here() {
-    if !has_ktls() {
-        return;
-    }
-    for in_halves in [false, true] {
-        let sides = Sides::new();
+impl Peer {
+    /// It and the server's stream.
+    async fn meet(options: &Options) -> (Self, Stream) {
+        let sides = Sides::with(options);
         let (mut listener, address) = sides.listen().await;
-        let mut tcp = TcpStream::connect(address).await.unwrap();
-        let (mut peer, accepted) = within(async {
-            tokio::join!(
-                async {
-                    let mut session = session(&mut tcp, &sides).await;
-                    send(&mut session, &mut tcp).await;
-                    session
-                },
-                listener.accept()
-            )
-        })
-        .await;
-        let mut stream = accepted.unwrap().0;
-        assert!(stream.is_in_kernel());
-        let mut buffers = Buffers::new();
-        assert_eq!(peer.write(b"old key", &mut buffers).unwrap(), 7);
-        peer.request_key_update(true).unwrap();
-        assert_eq!(peer.write(b"new key", &mut buffers).unwrap(), 7);
-        send(&mut peer, &mut tcp).await;
-        let mut got = [0; 100];
-        assert_eq!(within(stream.read(&mut got)).await.unwrap(), 7);
-        assert_eq!(&got[..7], b"old key");
-        // Once said, it stays so, for both directions.
-        let kinds = if in_halves {
-            let (mut read, mut write) = stream.into_split();
-            [
-                within(read.read(&mut got)).await.unwrap_err(),
-                within(read.read(&mut got)).await.unwrap_err(),
-                within(write.write(b"more")).await.unwrap_err(),
-            ]
-        } else {
-            [
-                within(stream.read(&mut got)).await.unwrap_err(),
-                within(stream.read(&mut got)).await.unwrap_err(),
-                within(stream.write(b"more")).await.unwrap_err(),
-            ]
+        let connecting = async {
+            let mut tcp = TcpStream::connect(address).await.unwrap();
+            let name = NAME.try_into().unwrap();
+            let mut handshake = Handshake::client(&sides.client, name).unwrap();
+            let mut bytes = [0; 4096];
+            while !handshake.is_complete() {
+                tcp.write_all(handshake.output()).await.unwrap();
+                handshake.on_sent(handshake.output().len());
+                let len = tcp.read(&mut bytes).await.unwrap();
+                handshake.handle_input(&bytes[..len]).unwrap();
+            }
+            let mut peer = Self {
+                tcp,
+                session: handshake.finish().unwrap().into_session().unwrap(),
+                buffers: Buffers::new(),
+            };
+            peer.send().await;
+            peer
         };
-        for error in kinds {
-            assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
-            let why = error
-                .get_ref()
-                .and_then(|e| e.downcast_ref::<SessionError>());
-            assert!(matches!(why, Some(SessionError::KeyExhausted)), "{error}");
-        }
+        let (peer, accepted) = within(async { tokio::join!(connecting, listener.accept()) }).await;
+        (peer, accepted.unwrap().0)
+    }
+
+    /// Sends the session's output.
+    async fn send(&mut self) {
+        let output = self.session.output().to_vec();
+        self.tcp.write_all(&output).await.unwrap();
+        self.session.on_sent(output.len());
+    }
+
+    async fn write(&mut self, data: &[u8]) {
+        let taken = self.session.write(data, &mut self.buffers).unwrap();
+        assert_eq!(taken, data.len());
+        self.send().await;
+    }
+
+    /// What comes next: bytes, or none at the end in order.
+    async fn read(&mut self) -> Result<Vec<u8>, SessionError> {
+        let mut bytes = vec![0; 20_000];
         loop {
-            match peer.read(&mut got).unwrap() {
-                Read::End => break,
-                Read::Data(len) => panic!("{len} bytes came"),
+            match self.session.read(&mut bytes)? {
+                Read::End => return Ok(Vec::new()),
+                Read::Data(len) => return Ok(bytes[..len].to_vec()),
                 Read::Wanting => {}
             }
-            let room = peer.receive_buffer(&mut buffers);
-            let len = within(tcp.read(room)).await.unwrap();
-            assert!(len > 0, "an end without close_notify");
-            peer.on_received(len);
+            self.send().await;
+            let room = self.session.receive_buffer(&mut self.buffers);
+            match within(self.tcp.read(room)).await.unwrap() {
+                0 => self.session.handle_eof()?,
+                len => self.session.on_received(len),
+            }
         }
+    }
+
+    /// So many bytes, which must be what comes next.
+    async fn expect(&mut self, data: &[u8]) {
+        let mut got = Vec::new();
+        while got.len() < data.len() {
+            let bytes = self.read().await.unwrap();
+            assert!(!bytes.is_empty(), "the end");
+            got.extend_from_slice(&bytes);
+        }
+        assert!(got == data, "{} bytes", got.len());
     }
 }
 
-/// Sends an alert record from a socket whose records the kernel makes.
-fn send_alert(tcp: &TcpStream, alert: [u8; 2]) -> std::io::Result<()> {
-    const SOL_TLS: libc::c_int = 282;
-    const TLS_SET_RECORD_TYPE: libc::c_int = 1;
-    const ALERT: u8 = 21;
-    let mut vector = libc::iovec {
-        iov_base: alert.as_ptr().cast_mut().cast(),
-        iov_len: alert.len(),
-    };
-    let mut control = [0_u64; 4];
-    // SAFETY: a `msghdr` of zeroes is an empty one; the macros only compute, and `control` has room for
-    // a header and a byte; the message points at what outlives the call.
-    let sent = unsafe {
-        let mut message: libc::msghdr = std::mem::zeroed();
-        message.msg_iov = &raw mut vector;
-        message.msg_iovlen = 1;
-        message.msg_control = control.as_mut_ptr().cast();
-        message.msg_controllen = libc::CMSG_SPACE(1) as _;
-        let header = libc::CMSG_FIRSTHDR(&raw const message);
-        (*header).cmsg_level = SOL_TLS;
-        (*header).cmsg_type = TLS_SET_RECORD_TYPE;
-        (*header).cmsg_len = libc::CMSG_LEN(1) as _;
-        *libc::CMSG_DATA(header) = ALERT;
-        libc::sendmsg(
-            tcp.as_raw_fd(),
-            &raw const message,
-            libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
-        )
-    };
-    match sent {
-        0.. => Ok(()),
-        _ => Err(std::io::Error::last_os_error()),
+async fn expect(stream: &mut (impl AsyncRead + Unpin), data: &[u8]) {
+    let mut got = vec![0; data.len()];
+    within(stream.read_exact(&mut got)).await.unwrap();
+    assert!(got == data);
+}
+
+#[tokio::test]
+async fn keys_change_both_ways_until_a_file_is_sent_and_the_peers_ever_after() {
+    for cipher in [Cipher::Aes128Gcm, Cipher::Aes256Gcm, Cipher::ChaCha20] {
+        let (mut peer, mut stream) = Peer::meet(&made_by(Records::Counted, cipher)).await;
+        for round in 0..5 {
+            // The answer to the last request is due when the file comes.
+            peer.session.request_key_update(true).unwrap();
+            peer.write(&[round; 100]).await;
+            expect(&mut stream, &[round; 100]).await;
+            if round < 4 {
+                stream.write_all(&[round; 50]).await.unwrap();
+                peer.expect(&[round; 50]).await;
+            }
+        }
+        assert_eq!(stream.send_file(&file(5000), 0, 5000).await.unwrap(), 5000);
+        peer.expect(&pattern(5000)).await;
+        for round in 0..5 {
+            peer.session.request_key_update(false).unwrap();
+            peer.write(&[round; 100]).await;
+            expect(&mut stream, &[round; 100]).await;
+            stream.write_all(&[round; 50]).await.unwrap();
+            peer.expect(&[round; 50]).await;
+        }
+        stream.shutdown().await.unwrap();
+        assert!(peer.read().await.unwrap().is_empty());
     }
 }
 
 #[tokio::test]
-async fn a_flood_of_alerts_ends_the_stream() {
+async fn a_request_for_a_new_key_ends_what_the_kernel_sends_in_order_and_reading_goes_on() {
     if !has_ktls() {
         return;
     }
-    let sides = Sides::new();
-    let (mut listener, address) = sides.listen().await;
-    let mut tcp = TcpStream::connect(address).await.unwrap();
-    let handshake = async {
-        let name = NAME.try_into().unwrap();
-        let mut handshake = Handshake::client(&sides.client, name).unwrap();
-        let mut bytes = [0; 4096];
-        while !handshake.is_complete() {
-            tcp.write_all(handshake.output()).await.unwrap();
-            handshake.on_sent(handshake.output().len());
-            let room = handshake.wanted().min(bytes.len());
-            let len = tcp.read(&mut bytes[..room]).await.unwrap();
-            handshake.handle_input(&bytes[..len]).unwrap();
+    for records in [Records::Kernel, Records::Counted] {
+        for in_halves in [false, true] {
+            let (peer, mut stream) = Peer::meet(&made_by(records, Cipher::Aes128Gcm)).await;
+            stream.send_file(&file(5000), 0, 5000).await.unwrap();
+            assert!(stream.is_in_kernel());
+            if in_halves {
+                let (mut read, mut write) = stream.into_split();
+                sending_ends(peer, &mut read, &mut write).await;
+            } else {
+                let (mut read, mut write) = tokio::io::split(stream);
+                sending_ends(peer, &mut read, &mut write).await;
+            }
         }
-        tcp.write_all(handshake.output()).await.unwrap();
-        handshake.on_sent(handshake.output().len());
-        handshake.finish().unwrap()
-    };
-    let (established, accepted) =
-        within(async { tokio::join!(handshake, listener.accept()) }).await;
-    let mut stream = accepted.unwrap().0;
-    assert!(stream.is_in_kernel());
-    ktls::install(tcp.as_fd(), established.kernel_keys().unwrap()).unwrap();
+    }
+}
+
+/// After a file of 5,000 bytes, the peer asks for a new key.
+async fn sending_ends(
+    mut peer: Peer,
+    read: &mut (impl AsyncRead + Unpin),
+    write: &mut (impl AsyncWrite + Unpin),
+) {
+    peer.write(b"old key").await;
+    peer.session.request_key_update(true).unwrap();
+    peer.write(b"new key").await;
+    expect(read, b"old keynew key").await;
+    for _ in 0..2 {
+        let error = within(write.write(b"more")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
+        assert!(matches!(why(&error), Some(SessionError::KernelKeyEnded)));
+    }
+    peer.expect(&pattern(5000)).await;
+    assert!(peer.read().await.unwrap().is_empty(), "the end in order");
+    for round in 0..5 {
+        peer.session.request_key_update(round % 2 == 0).unwrap();
+        peer.write(&[round; 100]).await;
+        expect(read, &[round; 100]).await;
+    }
+    // Whoever does not write at all notices nothing.
+    within(write.shutdown()).await.unwrap();
+    peer.session.close_write();
+    peer.send().await;
+    assert_eq!(within(read.read(&mut [0])).await.unwrap(), 0);
+}
+
+fn why(error: &std::io::Error) -> Option<&SessionError> {
+    error.get_ref()?.downcast_ref()
+}
+
+#[tokio::test]
+async fn a_flood_of_new_keys_ends_the_stream_and_the_kernel_says_why() {
+    let (mut peer, mut stream) = Peer::meet(&made_by(Records::Kernel, Cipher::Aes128Gcm)).await;
+    assert_eq!(stream.is_in_kernel(), has_ktls());
     // As many as are borne, a byte, and too many.
     for _ in 0..32 {
-        send_alert(&tcp, [1, 90]).unwrap();
+        peer.session.request_key_update(false).unwrap();
     }
-    tcp.write_all(b"x").await.unwrap();
-    let mut got = [0; 100];
-    assert_eq!(within(stream.read(&mut got)).await.unwrap(), 1);
+    peer.write(b"x").await;
+    expect(&mut stream, b"x").await;
     for _ in 0..33 {
-        send_alert(&tcp, [1, 90]).unwrap();
+        peer.session.request_key_update(false).unwrap();
     }
-    let error = within(stream.read(&mut got)).await.unwrap_err();
-    let why = error
-        .get_ref()
-        .and_then(|e| e.downcast_ref::<SessionError>());
+    peer.send().await;
+    let error = within(stream.read(&mut [0])).await.unwrap_err();
     assert!(
-        matches!(why, Some(SessionError::PeerMisbehaved { .. })),
+        matches!(why(&error), Some(SessionError::PeerMisbehaved { .. })),
         "{error}"
     );
+    let error = peer.read().await.unwrap_err();
+    assert!(error.to_string().contains("UnexpectedMessage"), "{error}");
 }

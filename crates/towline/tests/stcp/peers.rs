@@ -1,14 +1,17 @@
 //! Two sides that know each other, and raw sockets that misbehave.
 
+use std::fs::File;
 use std::future::Future;
+use std::io::Write as _;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use towline::config::{Cipher, CipherPreference, ClientAuth, Identity, KeyLogging, Trust};
 use towline::stcp::{
-    ClientConfig, Listener, Options, ServerConfig, Stream, client_config, connect, listen,
+    ClientConfig, Listener, Options, Records, ServerConfig, Stream, client_config, connect, listen,
     server_config,
 };
 
@@ -26,9 +29,12 @@ pub(crate) fn loopback() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 0))
 }
 
+/// The kernel sends where it can: `make kmod-test` runs everything so, and everywhere else it is our
+/// own records.
 pub(crate) fn options() -> Options {
     Options {
         key_log: KeyLogging::Off,
+        records: Records::Kernel,
         ..Options::default()
     }
 }
@@ -146,4 +152,24 @@ pub(crate) async fn read_all(
 
 pub(crate) fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 31 % 251) as u8).collect()
+}
+
+/// A file with so much of the pattern in it; nobody else can open it.
+pub(crate) fn file(len: usize) -> File {
+    static MADE: AtomicUsize = AtomicUsize::new(0);
+    let path = std::env::temp_dir().join(format!(
+        "towline-stcp-file-{}-{}",
+        std::process::id(),
+        MADE.fetch_add(1, Ordering::Relaxed)
+    ));
+    let mut options = File::options();
+    let mut file = options
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(&path)
+        .unwrap();
+    std::fs::remove_file(&path).unwrap();
+    file.write_all(&pattern(len)).unwrap();
+    file
 }

@@ -31,7 +31,7 @@ async fn joined(records: Records) -> (TcpStream, JoinHandle<Result<Spliced, Spli
 
 #[tokio::test]
 async fn bytes_and_ends_pass_a_splice_both_ways() {
-    for records in [Records::Counted, Records::UserSpace] {
+    for records in [Records::Counted, Records::Kernel, Records::UserSpace] {
         let (mut program, splicing, mut far) = joined(records).await;
         let (up, down) = (clear(700_000), clear(300_000));
         let asking = async {
@@ -58,7 +58,7 @@ async fn bytes_and_ends_pass_a_splice_both_ways() {
 
 #[tokio::test]
 async fn a_cut_on_one_side_of_a_splice_is_a_reset_on_the_other() {
-    for records in [Records::Counted, Records::UserSpace] {
+    for records in [Records::Counted, Records::Kernel, Records::UserSpace] {
         for secure_side in [false, true] {
             let (mut program, splicing, mut far) = joined(records).await;
             program.write_all(b"half a").await.unwrap();

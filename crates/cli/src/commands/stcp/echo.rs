@@ -72,7 +72,7 @@ impl EchoServerArgs {
             })
             .await);
         }
-        let server = self.peers.server(Records::Counted, printer)?;
+        let server = self.peers.server(Records::Kernel, printer)?;
         let flags = server.client_flags.clone();
         let pin = server.pin();
         let mut listener = listen(self.listen, server.config).await.map_err(unbound)?;
@@ -245,7 +245,7 @@ impl EchoLoadArgs {
         }
         let client = self
             .peers
-            .client(&self.server, Records::Counted, printer)
+            .client(&self.server, Records::Kernel, printer)
             .await?;
         // One to see whether it works at all, and with whom.
         let stream = client.open().await;

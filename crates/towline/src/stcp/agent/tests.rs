@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpListener, TcpStream};
-use towline_stcp::Authentication;
+use towline_stcp::{Authentication, Records};
 use towline_wire::{Carrier, Side};
 
 use super::{Agent, Asker, Failure, MAX_HANDSHAKES, MAX_INTRODUCING, MAX_JUDGING, most_strangers};
@@ -156,7 +156,7 @@ async fn a_client_too_many_at_one_address_is_told_why() {
     // The client's: it was done before the server had judged it.
     super::relay::reset(&far);
     drop(far);
-    let mut stream = Stream::new(near, accepted.unwrap().0, false).unwrap();
+    let mut stream = Stream::new(near, accepted.unwrap().0, Records::UserSpace).unwrap();
     let told = stream.read(&mut [0; 10]).await.unwrap_err().to_string();
     assert!(
         told.contains("AccessDenied (49): it does not believe who we are"),

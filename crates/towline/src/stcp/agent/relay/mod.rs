@@ -21,7 +21,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::timeout;
-use towline_stcp::{Established, SessionError};
+use towline_stcp::{Established, Records, SessionError};
 use towline_wire::{Carrier, Side};
 
 use super::super::refusals::RefusalLog;
@@ -390,7 +390,7 @@ pub(super) async fn carry(
     established: Established,
     peer: SocketAddr,
 ) {
-    let spliced = match Stream::new(secure, established, false) {
+    let spliced = match Stream::new(secure, established, Records::UserSpace) {
         Ok(secure) => splice(clear, secure).await.map_err(|broken| broken.error),
         Err(error) => Err(error),
     };

@@ -1,0 +1,112 @@
+//! What a session does for a stream whose sent records the kernel makes (kTLS).
+//!
+//! 1. Once the output is sent, [`key_for_kernel`](Session::key_for_kernel) is handed to the kernel, and
+//!    [`on_kernel_has_key`](Session::on_kernel_has_key) says so;
+//! 2. [`may_write`](Session::may_write) before data is written to the socket, and
+//!    [`on_written`](Session::on_written) after it;
+//! 3. [`kernel_alert`](Session::kernel_alert) goes to the socket after all data: our stream ends there.
+//!
+//! Reading is as ever, a peer's new keys too. The kernel's own key stays: where a new one is due, our
+//! half of the stream ends in order.
+
+use super::Session;
+use crate::error::SessionError;
+use crate::keys::CipherKeys;
+use crate::limits::BlockBudget;
+use crate::record::Sealer;
+
+/// Who makes the records that we send.
+pub(super) enum Sender {
+    /// We.
+    Session(Sealer),
+    /// The kernel.
+    Kernel {
+        /// What its key may still protect.
+        budget: BlockBudget,
+        /// To be sent, and nothing after it.
+        alert: Option<[u8; 2]>,
+    },
+}
+
+impl Sender {
+    /// Ours.
+    pub(super) fn sealer(&mut self) -> Result<&mut Sealer, SessionError> {
+        match self {
+            Self::Session(sealer) => Ok(sealer),
+            Self::Kernel { .. } => Err(SessionError::KernelKeyEnded),
+        }
+    }
+}
+
+impl Session {
+    /// The key to send with and the number of its next record, for a kernel that makes the records
+    /// from here on. `None` while there is output, which must be sent first: such as a new key that
+    /// was due.
+    ///
+    /// # Errors
+    /// Nothing more may be written, or the kernel has the key already.
+    pub fn key_for_kernel(&mut self) -> Result<Option<(&CipherKeys, u64)>, SessionError> {
+        self.may_write()?;
+        self.sender.sealer()?;
+        if let Err(error) = self.before_data() {
+            return Err(self.fail(error));
+        }
+        let is_all_sent = self.outbox.is_empty();
+        let sealer = self.sender.sealer()?;
+        Ok(is_all_sent.then(|| sealer.key()))
+    }
+
+    /// The kernel has that key: what is written to the socket is data now.
+    pub fn on_kernel_has_key(&mut self) {
+        if let Sender::Session(sealer) = &self.sender {
+            self.sender = Sender::Kernel {
+                budget: sealer.budget(),
+                alert: None,
+            };
+        }
+    }
+
+    /// Whether the kernel makes the records that we send.
+    pub fn is_kernel_sending(&self) -> bool {
+        matches!(self.sender, Sender::Kernel { .. })
+    }
+
+    /// Whether more may be written. Where the kernel's key is used up, our stream ends with that.
+    ///
+    /// # Errors
+    /// The end was declared, a new key was due that the kernel cannot have, or the session has failed.
+    pub fn may_write(&mut self) -> Result<(), SessionError> {
+        self.alive()?;
+        if let Sender::Kernel { budget, .. } = &self.sender
+            && budget.is_exhausted()
+        {
+            self.end_write(SessionError::KernelKeyEnded);
+        }
+        self.write_ended.clone().map_or(Ok(()), Err)
+    }
+
+    /// So many bytes were written to the socket in one call.
+    pub fn on_written(&mut self, len: u64) {
+        if let Sender::Kernel { budget, .. } = &mut self.sender {
+            budget.charge_stream(len);
+        }
+    }
+
+    /// The content of an alert record that the kernel is to send.
+    pub fn kernel_alert(&self) -> Option<[u8; 2]> {
+        match self.sender {
+            Sender::Kernel { alert, .. } => alert,
+            Sender::Session(_) => None,
+        }
+    }
+
+    /// It was sent.
+    pub fn on_kernel_alert_sent(&mut self) {
+        if let Sender::Kernel { alert, .. } = &mut self.sender {
+            *alert = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
