@@ -26,8 +26,14 @@ enum { MESSAGE_TICKET = 4, MESSAGE_KEY_UPDATE = 24 };
 
 #define CMSG_ROOM CMSG_SPACE(sizeof(u8))
 
-/* Records in a row that carry no data, before the peer is taken to play games; as in the library. */
+/*
+ * What a peer may send beside data. The library's numbers, and stcp_gcm_blocks as well (crates/stcp:
+ * limits.rs, post_handshake.rs); a test of xtask compares them.
+ */
+/* Records in a row that carry no data, before the peer is taken to play games. */
 #define STCP_WITHOUT_DATA 32
+/* Longest message after the handshake: a ticket has about 300 bytes. */
+#define STCP_MAX_MESSAGE (16 * 1024)
 /* Records that are opened before others get their turn, and signals are looked for. */
 #define STCP_TURN 256
 /* Records that a call opens although it has all it must have. */
@@ -139,6 +145,10 @@ static bool stcp_control_byte(struct stcp *st, u8 type, u8 byte)
 		return false;
 	}
 	st->message_left = st->head[1] << 16 | st->head[2] << 8 | st->head[3];
+	if (st->message_left > STCP_MAX_MESSAGE) {
+		stcp_refuse(st, "sent a handshake message longer than 16 KiB");
+		return false;
+	}
 	if (st->head[0] == MESSAGE_TICKET && !st->server)
 		return true;
 	stcp_refuse(st, st->head[0] == MESSAGE_KEY_UPDATE ?

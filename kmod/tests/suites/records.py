@@ -191,6 +191,21 @@ def session_tickets_are_never_seen():
 
 
 @test(agent=None)
+def a_message_may_be_16_kib_long_and_no_longer():
+    log = KernelLog()
+    client, peer = puppet_client()
+    longest = bytes([4, 0, 0x40, 0]) + bytes(1 << 14)
+    record(peer, HANDSHAKE, longest[:10000])
+    record(peer, HANDSHAKE, longest[10000:])
+    record(peer, DATA, MARK)
+    assert receive(client, len(MARK)) == MARK
+    record(peer, HANDSHAKE, bytes([4, 0, 0x40, 1]))
+    fails(errno.EPROTO, client.recv, 1)
+    assert "longer than 16 KiB" in log.text()
+    log.close()
+
+
+@test(agent=None)
 def a_key_update_ends_the_connection_cleanly():
     log = KernelLog()
     server, peer = puppet_server()

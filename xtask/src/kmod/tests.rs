@@ -19,6 +19,41 @@ fn dkms_and_the_readme_know_the_modules_version() {
 }
 
 #[test]
+fn the_modules_limits_are_the_librarys() {
+    // What stands after the name, up to one of the ends, as one word.
+    let limit = |file: &str, name: &str, ends: &[char]| {
+        let text = fs::read_to_string(root().join(file)).unwrap();
+        let rest = text.split_once(name).expect(name).1;
+        let value: String = rest.split(ends).next().unwrap().replace("UL", "");
+        value.replace(['_', '(', ')', ' '], "")
+    };
+    for (library, name, module, same) in [
+        (
+            "limits",
+            "MAX_RECORDS_WITHOUT_DATA: u8 = ",
+            "records.c",
+            "STCP_WITHOUT_DATA ",
+        ),
+        (
+            "post_handshake",
+            "MAX_MESSAGE: usize = ",
+            "records.c",
+            "STCP_MAX_MESSAGE ",
+        ),
+        (
+            "limits",
+            "AES_GCM_BLOCKS: u64 = ",
+            "main.c",
+            "stcp_gcm_blocks = ",
+        ),
+    ] {
+        let ours = limit(&format!("crates/stcp/src/{library}.rs"), name, &[';']);
+        let its = limit(&format!("kmod/stcp/{module}"), same, &[';', '\n']);
+        assert_eq!(ours, its, "{name}");
+    }
+}
+
+#[test]
 fn dkms_builds_for_the_series_of_the_guest_and_6_6_and_no_other() {
     let pattern = quoted("kmod/stcp/dkms.conf", "BUILD_EXCLUSIVE_KERNEL=");
     let matches = |release: &str| {
