@@ -2,7 +2,8 @@
 //!
 //! Our own alerts go down by `sendmsg` with their record type beside them, and files by `sendfile`. The
 //! kernel may hold back records that its TCP has no room for, and drops them at the end of the
-//! connection; our last alert waits until there is room for all of them.
+//! connection; our last alert waits until there is room for all of them. What `sendfile` has left in
+//! TCP's queue is pushed before anybody waits for room.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -30,7 +31,28 @@ pub(super) fn try_send_file(
     offset: u64,
     len: usize,
 ) -> io::Result<usize> {
-    tcp.try_io(Interest::WRITABLE, || send_file(tcp, file, offset, len))
+    tcp.try_io(Interest::WRITABLE, || {
+        let sent = send_file(tcp, file, offset, len);
+        if matches!(&sent, Err(error) if error.kind() == ErrorKind::WouldBlock) {
+            push(tcp)?;
+        }
+        sent
+    })
+}
+
+/// Has TCP send what is in its queue. `sendfile` says with every piece but the last that more
+/// follows, and kTLS says so to TCP with records that are whole. Those that are smaller than a segment
+/// then wait in the queue for more, kTLS takes no more while they fill it, and nothing is under way
+/// whose acknowledgement would make room: newer kernels get out of that by the timer that probes a closed
+/// window, Linux 6.1 does not.
+fn push(tcp: &TcpStream) -> io::Result<()> {
+    let nodelay = tcp.nodelay()?;
+    // Setting it pushes what is queued, whether it was set or not, and under TCP_CORK too.
+    tcp.set_nodelay(true)?;
+    match nodelay {
+        true => Ok(()),
+        false => tcp.set_nodelay(false),
+    }
 }
 
 /// Ends our stream with an alert, once all that was written before it has room in the socket. It

@@ -1,9 +1,11 @@
 //! Records that the kernel makes, where it has kTLS: `make kmod-test` runs these tests, as all others
 //! of this program, on kernels that have it.
 
+use std::future::{Future as _, poll_fn};
 use std::io::{ErrorKind, Write as _};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Once;
+use std::task::Poll;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -159,6 +161,47 @@ async fn a_connection_that_the_kernel_does_not_take_has_records_in_user_space() 
     near.shutdown().await.unwrap();
     assert_eq!(within(far.read(&mut [0])).await.unwrap(), 0);
     echoed_one_way(far, near).await;
+}
+
+#[tokio::test]
+async fn what_a_file_that_has_to_wait_put_into_the_socket_is_under_way() {
+    const LEN: usize = 200_000;
+    for records in [Records::Counted, Records::Kernel, Records::UserSpace] {
+        for nodelay in [true, false] {
+            let sides = Sides::with(&made_by(records, Cipher::Aes128Gcm));
+            let (mut near, mut far) = sides.streams().await;
+            let fd = near.tcp().as_raw_fd();
+            near.set_nodelay(nodelay).unwrap();
+            // The kernel makes the least of it that it has, less than a record.
+            let socket = socket2::SockRef::from(near.tcp());
+            socket.set_send_buffer_size(1).unwrap();
+            let file = file(LEN);
+            let mut got = vec![0; LEN];
+            {
+                let mut sending = std::pin::pin!(near.send_file(&file, 0, LEN as u64));
+                let polled = poll_fn(|cx| Poll::Ready(sending.as_mut().poll(cx))).await;
+                assert!(polled.is_pending());
+                // The peer has room for it, and nothing was under way before.
+                assert_eq!(unsent(fd), 0, "{records:?}");
+                let both = async { tokio::join!(sending, far.read_exact(&mut got)) };
+                let (sent, came) = within(both).await;
+                assert_eq!(sent.unwrap(), LEN as u64);
+                came.unwrap();
+            }
+            assert!(got == pattern(LEN));
+            assert_eq!(near.tcp().nodelay().unwrap(), nodelay);
+        }
+    }
+}
+
+/// Bytes in the socket's queue that TCP has never sent.
+fn unsent(fd: RawFd) -> libc::c_int {
+    const SIOCOUTQNSD: libc::c_ulong = 0x894b;
+    let mut unsent = -1;
+    // SAFETY: the descriptor is open, and the call writes one number, which outlives it.
+    let result = unsafe { libc::ioctl(fd, SIOCOUTQNSD as _, &raw mut unsent) };
+    assert_eq!(result, 0);
+    unsent
 }
 
 /// A client whose session is in the test's hands.
