@@ -21,22 +21,33 @@ const ALERT: u8 = 21;
 /// for all that the kernel may hold back, which is three records.
 const LAST_SEND_BUFFER: usize = 192 * 1024;
 
+/// How often a socket that has room refuses to take anything until that is for lack of memory; room that
+/// was made between an attempt and the look at it is not.
+const ATTEMPTS: usize = 3;
+
 /// Room for one control message with one byte, aligned as its header must be.
 type Control = [u64; 4];
 
-/// Sends a piece of the file, if the socket takes any of it now.
-pub(super) fn try_send_file(
+/// Has the socket take some of what `send` offers it, which never waits. `None` if it has room and takes
+/// nothing: then the kernel has no memory for the records, and will not tell when it has.
+pub(super) fn try_send(
     tcp: &TcpStream,
-    file: &File,
-    offset: u64,
-    len: usize,
-) -> io::Result<usize> {
+    mut send: impl FnMut() -> io::Result<usize>,
+) -> io::Result<Option<usize>> {
     tcp.try_io(Interest::WRITABLE, || {
-        let sent = send_file(tcp, file, offset, len);
-        if matches!(&sent, Err(error) if error.kind() == ErrorKind::WouldBlock) {
-            push(tcp)?;
+        for _ in 0..ATTEMPTS {
+            match send() {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    push(tcp)?;
+                    if !is_writable(tcp)? {
+                        return Err(error);
+                    }
+                }
+                sent => return sent.map(Some),
+            }
         }
-        sent
+        // No error: tokio would wait for an event before it lets anybody try again.
+        Ok(None)
     })
 }
 
@@ -56,9 +67,9 @@ fn push(tcp: &TcpStream) -> io::Result<()> {
 }
 
 /// Ends our stream with an alert, once all that was written before it has room in the socket. It
-/// never waits.
-pub(super) fn try_send_last_alert(tcp: &TcpStream, alert: [u8; 2]) -> io::Result<()> {
-    tcp.try_io(Interest::WRITABLE, || {
+/// never waits; as [`try_send`].
+pub(super) fn try_send_last_alert(tcp: &TcpStream, alert: [u8; 2]) -> io::Result<Option<usize>> {
+    try_send(tcp, || {
         let socket = SockRef::from(tcp);
         if socket.send_buffer_size()? < LAST_SEND_BUFFER {
             // The kernel doubles what it is given.
@@ -85,7 +96,13 @@ fn is_writable(tcp: &impl AsRawFd) -> io::Result<bool> {
     }
 }
 
-fn send_file(tcp: &TcpStream, file: &File, offset: u64, len: usize) -> io::Result<usize> {
+/// Sends a piece of the file.
+pub(super) fn send_file(
+    tcp: &TcpStream,
+    file: &File,
+    offset: u64,
+    len: usize,
+) -> io::Result<usize> {
     let mut offset = libc::off_t::try_from(offset).map_err(|_| ErrorKind::InvalidInput)?;
     let (to, from) = (tcp.as_raw_fd(), file.as_raw_fd());
     // SAFETY: both descriptors are open as long as they are borrowed; the offset outlives the call.
@@ -93,7 +110,7 @@ fn send_file(tcp: &TcpStream, file: &File, offset: u64, len: usize) -> io::Resul
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
-fn send_alert(tcp: &impl AsRawFd, alert: [u8; 2]) -> io::Result<()> {
+fn send_alert(tcp: &impl AsRawFd, alert: [u8; 2]) -> io::Result<usize> {
     let mut control: Control = [0; 4];
     let mut vector = libc::iovec {
         iov_base: alert.as_ptr().cast_mut().cast(),
@@ -116,8 +133,5 @@ fn send_alert(tcp: &impl AsRawFd, alert: [u8; 2]) -> io::Result<()> {
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     // SAFETY: the message points at `alert`, which is only read, and at `control`; both outlive it.
     let sent = unsafe { libc::sendmsg(tcp.as_raw_fd(), &raw const message, flags) };
-    match sent {
-        0.. => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }

@@ -13,15 +13,21 @@
 
 use std::cell::RefCell;
 use std::fs::File;
+#[cfg(target_os = "linux")]
+use std::future::Future as _;
 use std::io::{self, ErrorKind, IoSlice, Read as _};
 use std::net::Shutdown;
 #[cfg(target_os = "linux")]
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
+#[cfg(target_os = "linux")]
+use std::pin::Pin;
 use std::sync::Arc;
 #[cfg(target_os = "linux")]
 use std::sync::OnceLock;
 use std::task::{Context, Poll, Wake, Waker, ready};
+#[cfg(target_os = "linux")]
+use std::time::Duration;
 
 use socket2::SockRef;
 use tokio::io::{Interest, ReadBuf};
@@ -44,12 +50,20 @@ pub(super) const ROOM: usize = 64 * 1024 + 64;
 
 /// Most bytes of one write to a socket whose records the kernel makes, so that a key is counted before
 /// much is encrypted with it.
+#[cfg(target_os = "linux")]
 const MAX_KERNEL_WRITE: usize = 1 << 20;
+
+/// How soon a sender tries again for which the kernel had no memory.
+#[cfg(target_os = "linux")]
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// The record layer of one stream. Every call is given the stream's socket.
 pub(super) struct RecordLayer {
     session: Session,
     waiting: Waiting,
+    /// The kernel had no memory.
+    #[cfg(target_os = "linux")]
+    pause: Option<Pin<Box<tokio::time::Sleep>>>,
     /// The socket is ready for the key to send with.
     takes_key: bool,
     /// FIN is sent.
@@ -62,6 +76,8 @@ impl RecordLayer {
         let mut records = Self {
             session,
             waiting: Waiting::default(),
+            #[cfg(target_os = "linux")]
+            pause: None,
             // While it still can be: not any more when the peer has ended its stream.
             takes_key: made_by != Records::UserSpace && is_made_ready(tcp),
             is_shut_down: false,
@@ -146,13 +162,14 @@ impl RecordLayer {
         cx: &mut Context<'_>,
         data: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        #[cfg(target_os = "linux")]
         if self.is_kernel_sending() {
-            let data = data.iter().find(|slice| !slice.is_empty());
-            let data = data.map_or(&[][..], |slice| slice);
+            let Some(data) = data.iter().find(|slice| !slice.is_empty()) else {
+                return Poll::Ready(Ok(0));
+            };
             let data = &data[..data.len().min(MAX_KERNEL_WRITE)];
-            return self.poll_by_kernel(tcp, cx, || match data {
-                [] => Ok(0),
-                data => try_send(tcp, data),
+            return self.poll_by_kernel(tcp, cx, || {
+                SockRef::from(tcp).send_with_flags(data, libc::MSG_NOSIGNAL)
             });
         }
         // At most one call's records wait for the socket.
@@ -173,6 +190,7 @@ impl RecordLayer {
     }
 
     /// What the kernel makes records of: `send` has the socket take some of it.
+    #[cfg(target_os = "linux")]
     fn poll_by_kernel(
         &mut self,
         tcp: &TcpStream,
@@ -185,15 +203,17 @@ impl RecordLayer {
                 let _ = self.poll_send(tcp, Side::Writer, cx);
                 return Poll::Ready(Err(error.into()));
             }
-            match send() {
+            match kernel::try_send(tcp, &mut send) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     let waker = self.waiting.waker(Side::Writer, cx.waker());
                     ready!(tcp.poll_write_ready(&mut Context::from_waker(&waker)))?;
                 }
-                sent => {
-                    let sent = sent?;
+                Ok(None) => return self.poll_again(Side::Writer, cx),
+                Err(error) => return Poll::Ready(Err(error)),
+                Ok(Some(sent)) => {
                     self.session.on_written(sent as u64);
+                    self.pause = None;
                     self.waiting.forget(Side::Writer);
                     return Poll::Ready(Ok(sent));
                 }
@@ -218,7 +238,7 @@ impl RecordLayer {
             }
             if self.is_kernel_sending() {
                 let len = len.min(MAX_KERNEL_WRITE as u64) as usize;
-                let send = || kernel::try_send_file(tcp, file, offset, len);
+                let send = || kernel::send_file(tcp, file, offset, len);
                 return self.poll_by_kernel(tcp, cx, send);
             }
         }
@@ -285,25 +305,43 @@ impl RecordLayer {
         self.is_shut_down
     }
 
-    /// Sends what the socket takes now; whether that was all.
-    fn send(&mut self, tcp: &TcpStream) -> io::Result<bool> {
+    /// Sends what the socket takes now.
+    fn send(&mut self, tcp: &TcpStream) -> io::Result<Sent> {
         while !self.session.output().is_empty() {
             match try_send(tcp, self.session.output()) {
                 Ok(len) => self.session.on_sent(len),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Sent::NoRoom),
                 Err(error) => return Err(error),
             }
         }
         #[cfg(target_os = "linux")]
         if let Some(alert) = self.session.kernel_alert() {
             match kernel::try_send_last_alert(tcp, alert) {
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
-                sent => sent?,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Sent::NoRoom),
+                Err(error) => return Err(error),
+                Ok(None) => return Ok(Sent::NoMemory),
+                Ok(Some(_)) => {}
             }
             self.session.on_kernel_alert_sent();
             end_of_writing(tcp)?;
         }
-        Ok(true)
+        Ok(Sent::All)
+    }
+
+    /// Has `side` try again soon, where nobody will tell when.
+    #[cfg(target_os = "linux")]
+    fn poll_again<T>(&mut self, side: Side, cx: &Context<'_>) -> Poll<T> {
+        let waker = self.waiting.waker(side, cx.waker());
+        let mut pause = Box::pin(tokio::time::sleep(PAUSE));
+        if pause
+            .as_mut()
+            .poll(&mut Context::from_waker(&waker))
+            .is_ready()
+        {
+            waker.wake();
+        }
+        self.pause = Some(pause);
+        Poll::Pending
     }
 
     /// Sends everything, or waits for the socket on behalf of `side`.
@@ -314,14 +352,29 @@ impl RecordLayer {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
         loop {
-            if self.send(tcp)? {
-                self.waiting.forget(side);
-                return Poll::Ready(Ok(()));
+            match self.send(tcp)? {
+                Sent::All => {
+                    self.waiting.forget(side);
+                    return Poll::Ready(Ok(()));
+                }
+                #[cfg(target_os = "linux")]
+                Sent::NoMemory => return self.poll_again(side, cx),
+                Sent::NoRoom => {}
             }
             let waker = self.waiting.waker(side, cx.waker());
             ready!(tcp.poll_write_ready(&mut Context::from_waker(&waker)))?;
         }
     }
+}
+
+/// What has become of what was to be sent.
+enum Sent {
+    All,
+    /// The socket tells when it has room again.
+    NoRoom,
+    /// Nobody tells when the kernel has memory again.
+    #[cfg(target_os = "linux")]
+    NoMemory,
 }
 
 /// Puts kTLS over the socket's TCP, if this kernel has it and takes the connection. Until it has a key,
@@ -458,5 +511,5 @@ impl Wake for Both {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 mod tests;

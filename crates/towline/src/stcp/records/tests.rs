@@ -239,3 +239,23 @@ async fn a_writer_that_waits_for_the_socket_is_told_of_the_end_that_the_reader_m
     far.write_all(&said(&mut peer, b"new key")).await.unwrap();
     reader.await.unwrap();
 }
+
+#[tokio::test]
+async fn what_the_kernel_has_no_memory_for_is_offered_again_until_it_has() {
+    let mut pair = Pair::new().await;
+    let mut offers = 0;
+    let offering = poll_fn(|cx| {
+        pair.records.poll_by_kernel(&pair.tcp, cx, || {
+            offers += 1;
+            // The socket has room all the while, so no event will come.
+            match offers {
+                ..20 => Err(ErrorKind::WouldBlock.into()),
+                _ => Ok(5),
+            }
+        })
+    });
+    let taken = tokio::time::timeout(Duration::from_secs(30), offering).await;
+    assert_eq!(taken.expect("it waits for an event").unwrap(), 5);
+    assert!(pair.records.pause.is_none());
+    assert_eq!(offers, 20);
+}
