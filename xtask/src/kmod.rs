@@ -23,7 +23,10 @@ use image::Image;
 use kernel::Kernel;
 
 /// Debian package, what proves that it is there, and what uses it.
-pub(crate) const PACKAGES: &[(&str, &str, &str)] = &[
+type Package = (&'static str, &'static str, &'static str);
+
+/// What every guest needs.
+const PACKAGES: &[Package] = &[
     (
         "qemu-system-x86",
         "qemu-system-x86_64",
@@ -97,7 +100,7 @@ const USAGE: &str =
 /// `cargo xtask kmod-test`, with [`USAGE`].
 pub(crate) fn kmod_test(arguments: &[String]) -> Outcome {
     let run = Run::parse(arguments)?;
-    if let Some(why) = missing() {
+    if let Some(why) = missing(PACKAGES.iter()) {
         return Err(why);
     }
     run.test().map(drop)
@@ -110,7 +113,7 @@ pub(crate) fn kmod_debug(arguments: &[String]) -> Outcome {
     run.looks_for_errors = true;
     // Built in, and what finds most races.
     run.is_preemptible = true;
-    if let Some(why) = missing() {
+    if let Some(why) = missing(packages()) {
         return Err(why);
     }
     run.test().map(drop)
@@ -257,7 +260,7 @@ impl Run {
 
 /// The part of `make test`: the newer kernel, or a skip.
 pub(crate) fn suite(skips: &mut Skips) -> Outcome<String> {
-    if let Some(why) = missing() {
+    if let Some(why) = missing(PACKAGES.iter()) {
         skips.add("kernel module", &why);
         return Ok("skipped".to_owned());
     }
@@ -272,8 +275,13 @@ pub(crate) fn suite(skips: &mut Skips) -> Outcome<String> {
     Run::new().test()
 }
 
-/// What this machine lacks, with the line that installs it.
-fn missing() -> Option<String> {
+/// What all guests need, and the kernel that looks for errors.
+pub(crate) fn packages() -> impl Iterator<Item = &'static Package> {
+    PACKAGES.iter().chain(debug::PACKAGES)
+}
+
+/// What this machine lacks of them, with the line that installs it.
+fn missing(packages: impl Iterator<Item = &'static Package>) -> Option<String> {
     if cfg!(not(all(target_os = "linux", target_arch = "x86_64"))) {
         return Some("the guest is x86-64 Linux, this machine is not".to_owned());
     }
@@ -282,8 +290,7 @@ fn missing() -> Option<String> {
             "the guest's kernel comes from Debian with apt-get, which is not here".to_owned(),
         );
     }
-    let missing: Vec<&str> = PACKAGES
-        .iter()
+    let missing: Vec<&str> = packages
         .filter(|(_, proof, _)| which(proof).is_none() && !Path::new(proof).exists())
         .map(|(package, _, _)| *package)
         .collect();

@@ -86,9 +86,7 @@ pub(crate) fn setup_system(arguments: &[String]) -> Outcome {
 
 /// Ours, and those of the kernel module's guest.
 fn packages() -> impl Iterator<Item = (&'static str, &'static str)> {
-    let of_guest = crate::kmod::PACKAGES
-        .iter()
-        .map(|&(package, _, use_of)| (package, use_of));
+    let of_guest = crate::kmod::packages().map(|&(package, _, use_of)| (package, use_of));
     PACKAGES.iter().copied().chain(of_guest)
 }
 

@@ -30,9 +30,9 @@ impl Alpn {
 /// Who makes the records that are sent. Those that come are opened in user space, whatever is chosen,
 /// and every byte is counted as it passes: any cipher will do.
 ///
-/// A kernel cannot change its key. So a stream that it sends can no longer follow a peer that asks
-/// for a new one, nor go beyond the key's limit: then its sending half ends in order, and what is
-/// written fails with [`KernelKeyEnded`](crate::SessionError::KernelKeyEnded). Reading goes on.
+/// A kernel cannot change its key. So once the peer has asked for a new one, or the key's limit is
+/// reached, whatever is written fails with [`KernelKeyEnded`](crate::SessionError::KernelKeyEnded), and
+/// the peer sees a stream that was cut off. Reading goes on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Records {
     /// User space, and the kernel from the first file on that is sent, where it has kTLS: so that

@@ -44,15 +44,18 @@ pub enum SessionError {
         /// The alert that we send.
         alert: AlertDescription,
     },
-    /// As much was encrypted under one key as is safe, and it could not be changed.
-    #[error("the key's limit is reached and the connection must end; open a new one")]
+    /// As much was encrypted under one key as is safe: ours could not be changed, or the peer did not
+    /// change its own.
+    #[error(
+        "a key's limit is reached and it was not changed: the connection must end; open a new one"
+    )]
     KeyExhausted,
     /// The kernel makes the records that we send, with a key that it cannot change, and a new one is
     /// due: the peer asked for it, or the key's limit is reached.
     #[error(
-        "the kernel sends with a key that it cannot change, and a new one is due: our stream has \
-         ended in order, reading goes on; write the rest on a new connection, or send without the \
-         kernel (Records::UserSpace)"
+        "the kernel sends with a key that it cannot change, and a new one is due, since the peer asked \
+         for it or the key's limit is reached: nothing more can be written here, reading goes on; use a \
+         new connection for the rest, or send without the kernel (Records::UserSpace)"
     )]
     KernelKeyEnded,
     /// Written to after the end was declared.

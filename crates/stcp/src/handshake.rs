@@ -349,11 +349,10 @@ impl Established {
         Ok(session.output().to_vec())
     }
 
-    /// The keys for a kernel that makes all records, and what later ones come from. `None` if bytes
-    /// beyond the handshake were taken from the stream or output is left: the kernel must see all of
-    /// them.
-    pub fn into_kernel(self) -> Option<(KernelKeys, KeySchedule)> {
+    /// The keys for a kernel that makes all records. `None` if bytes beyond the handshake were taken from
+    /// the stream or output is left: the kernel must see all of them.
+    pub fn into_kernel(self) -> Option<KernelKeys> {
         let is_clean = self.inbox.is_empty() && self.outbox.is_empty();
-        is_clean.then_some((self.keys, self.schedule))
+        is_clean.then_some(self.keys)
     }
 }

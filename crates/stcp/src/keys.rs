@@ -99,7 +99,7 @@ impl CipherKeys {
     }
 
     /// What one such key may protect.
-    pub fn budget(&self) -> BlockBudget {
+    pub(crate) fn budget(&self) -> BlockBudget {
         #[cfg(test)]
         if let Some(tiny) = crate::limits::tiny::get() {
             return tiny;
@@ -137,7 +137,7 @@ impl KernelKeys {
 }
 
 /// What remains of a handshake: the secrets that later keys come from, and the ticket store.
-pub struct KeySchedule(Side);
+pub(crate) struct KeySchedule(Side);
 
 enum Side {
     Client(KernelConnection<ClientConnectionData>),
@@ -160,7 +160,7 @@ impl KeySchedule {
     }
 
     /// The next key to send with (RFC 8446 §7.2); its records are numbered from 0.
-    pub fn next_transmit(&mut self) -> Result<CipherKeys, SessionError> {
+    pub(crate) fn next_transmit(&mut self) -> Result<CipherKeys, SessionError> {
         let secrets = match &mut self.0 {
             Side::Client(connection) => connection.update_tx_secret(),
             Side::Server(connection) => connection.update_tx_secret(),
@@ -169,7 +169,7 @@ impl KeySchedule {
     }
 
     /// The next key to receive with.
-    pub fn next_receive(&mut self) -> Result<CipherKeys, SessionError> {
+    pub(crate) fn next_receive(&mut self) -> Result<CipherKeys, SessionError> {
         let secrets = match &mut self.0 {
             Side::Client(connection) => connection.update_rx_secret(),
             Side::Server(connection) => connection.update_rx_secret(),
@@ -178,7 +178,7 @@ impl KeySchedule {
     }
 
     /// A NewSessionTicket's body: kept for the next connection to this server (RFC 8446 §4.6.1).
-    pub fn on_ticket(&mut self, body: &[u8]) -> Result<(), SessionError> {
+    pub(crate) fn on_ticket(&mut self, body: &[u8]) -> Result<(), SessionError> {
         match &mut self.0 {
             Side::Client(connection) => connection.handle_new_session_ticket(body).map_err(|_| {
                 SessionError::peer("a damaged session ticket", AlertDescription::DecodeError)

@@ -20,7 +20,7 @@ const AES_GCM_UPDATE_AT: u64 = 1 << 34;
 
 /// What of a key's limit is used up.
 #[derive(Clone, Copy, Debug)]
-pub struct BlockBudget {
+pub(crate) struct BlockBudget {
     used: u64,
     update_at: u64,
     limit: u64,
@@ -38,7 +38,7 @@ pub(crate) enum Verdict {
 
 impl BlockBudget {
     /// Of a new AES-GCM key.
-    pub const fn aes_gcm() -> Self {
+    pub(crate) const fn aes_gcm() -> Self {
         Self {
             used: 0,
             update_at: AES_GCM_UPDATE_AT,
@@ -47,7 +47,7 @@ impl BlockBudget {
     }
 
     /// Of a key without a limit worth counting.
-    pub const fn unlimited() -> Self {
+    pub(crate) const fn unlimited() -> Self {
         Self {
             used: 0,
             update_at: u64::MAX,
@@ -56,7 +56,7 @@ impl BlockBudget {
     }
 
     /// Charges one record of so many bytes of plaintext.
-    pub fn charge(&mut self, plaintext: usize) {
+    pub(crate) fn charge(&mut self, plaintext: usize) {
         // One block more for the content type and the tag's mask.
         let blocks = (plaintext as u64).div_ceil(16) + 1;
         self.used = self.used.saturating_add(blocks);
@@ -64,19 +64,24 @@ impl BlockBudget {
 
     /// Charges bytes that the kernel cuts into records: at most `MAX_PLAINTEXT` each, and one record a
     /// call at least.
-    pub fn charge_stream(&mut self, bytes: u64) {
+    pub(crate) fn charge_stream(&mut self, bytes: u64) {
         let records = bytes.div_ceil(crate::MAX_PLAINTEXT as u64).max(1);
         let blocks = bytes.div_ceil(16).saturating_add(2 * records);
         self.used = self.used.saturating_add(blocks);
     }
 
+    /// Nothing more may be protected, however little was.
+    pub(crate) fn exhaust(&mut self) {
+        self.used = self.limit;
+    }
+
     /// Whether a new key is due.
-    pub fn is_update_due(&self) -> bool {
+    pub(crate) fn is_update_due(&self) -> bool {
         self.used >= self.update_at
     }
 
     /// Whether nothing more may be protected with this key.
-    pub fn is_exhausted(&self) -> bool {
+    pub(crate) fn is_exhausted(&self) -> bool {
         self.used >= self.limit
     }
 
@@ -136,9 +141,17 @@ pub(crate) mod tiny {
             update_at,
             limit,
         }));
-        let result = body();
-        TINY.set(None);
-        result
+        let _reset = Reset;
+        body()
+    }
+
+    /// At the end of the body, however that comes.
+    struct Reset;
+
+    impl Drop for Reset {
+        fn drop(&mut self) {
+            TINY.set(None);
+        }
     }
 
     pub(crate) fn get() -> Option<BlockBudget> {

@@ -5,7 +5,7 @@ use rustls::{AlertDescription, HandshakeType};
 
 use crate::error::SessionError;
 
-/// Longest message taken; a ticket has about 300 bytes.
+/// Cap: longest handshake message after the handshake; a ticket has about 300 bytes.
 const MAX_MESSAGE: usize = 16 * 1024;
 
 const MESSAGE_HEADER: usize = 4;

@@ -56,7 +56,7 @@ pub struct Session {
     key_update_due: Option<bool>,
     /// The peer was asked for a key update and has not answered.
     key_update_asked: bool,
-    /// Our stream has ended in order; what whoever writes more is told.
+    /// Nothing more is written; what whoever tries is told.
     write_ended: Option<SessionError>,
     read_closed: bool,
     failed: Option<SessionError>,
@@ -266,11 +266,14 @@ impl Session {
                     let keys = self.schedule.next_receive()?;
                     self.opener = Opener::new(&keys, 0)?;
                     self.key_update_asked = false;
-                    if requested && self.is_kernel_sending() {
-                        self.end_write(SessionError::KernelKeyEnded);
-                    } else if requested {
-                        // One answer does for several requests (RFC 8446 §4.6.3).
-                        self.key_update_due.get_or_insert(false);
+                    match &mut self.sender {
+                        // No more data without a new key (RFC 8446 §4.6.3), and it cannot have one.
+                        Sender::Kernel { budget, .. } if requested => budget.exhaust(),
+                        // One answer does for several requests.
+                        Sender::Session(_) if requested => {
+                            self.key_update_due.get_or_insert(false);
+                        }
+                        _ => {}
                     }
                 }
             }
@@ -343,15 +346,21 @@ impl Session {
     }
 
     /// Ends the stream towards the peer with close_notify. Reading goes on.
-    pub fn close_write(&mut self) {
-        self.end_write(SessionError::WriteAfterClose);
-    }
-
-    /// The same; `why` is what whoever writes more is told.
-    fn end_write(&mut self, why: SessionError) {
-        if self.write_ended.is_none() && self.failed.is_none() {
-            self.write_ended = Some(why);
-            self.send_alert(AlertDescription::CloseNotify);
+    ///
+    /// # Errors
+    /// [`KernelKeyEnded`](SessionError::KernelKeyEnded) if a write was refused with that: what the peer
+    /// has is not all, so it gets no close_notify and sees a stream that was cut off.
+    pub fn close_write(&mut self) -> Result<(), SessionError> {
+        match &self.write_ended {
+            Some(SessionError::WriteAfterClose) => Ok(()),
+            Some(cut) => Err(cut.clone()),
+            None => {
+                if self.failed.is_none() {
+                    self.write_ended = Some(SessionError::WriteAfterClose);
+                    self.send_alert(AlertDescription::CloseNotify);
+                }
+                Ok(())
+            }
         }
     }
 
@@ -363,7 +372,7 @@ impl Session {
 
     /// Bytes to send. An answer the peer waits for is among them.
     pub fn output(&mut self) -> &[u8] {
-        let may = self.may_write().is_ok();
+        let may = self.failed.is_none() && self.write_ended.is_none();
         // A peer that asks again and again and does not read gets no more of them.
         if may
             && self.outbox.len() < crate::buffers::BUFFER_LEN - KEY_UPDATE_ROOM
@@ -411,14 +420,7 @@ impl Session {
     fn fail(&mut self, error: SessionError) -> SessionError {
         if self.failed.is_none() {
             tracing::debug!(%error, "session failed");
-            let alert = match error {
-                // Nobody's fault: a peer that is not asked for a new key need not change its own.
-                SessionError::KeyExhausted if self.is_kernel_sending() => {
-                    Some(AlertDescription::CloseNotify)
-                }
-                _ => error.alert(),
-            };
-            if let Some(alert) = alert.filter(|_| self.write_ended.is_none()) {
+            if let Some(alert) = error.alert().filter(|_| self.write_ended.is_none()) {
                 self.send_alert(alert);
             }
             self.failed = Some(error.clone());

@@ -14,6 +14,13 @@ use crate::exec::{program, run};
 /// All that is on in it.
 const CONFIG: &str = include_str!("debug.config");
 
+/// Beside what the other guests need, to build a whole kernel.
+pub(super) const PACKAGES: &[super::Package] = &[
+    ("flex", "flex", "builds the kernel of make kmod-debug"),
+    ("bison", "bison", "the same"),
+    ("bc", "bc", "the same"),
+];
+
 /// What Debian calls the source.
 const SOURCE: &str = "linux-source-6.12";
 

@@ -6,8 +6,8 @@
 //!    [`on_written`](Session::on_written) after it;
 //! 3. [`kernel_alert`](Session::kernel_alert) goes to the socket after all data: our stream ends there.
 //!
-//! Reading is as ever, a peer's new keys too. The kernel's own key stays: where a new one is due, our
-//! half of the stream ends in order.
+//! Reading is as ever, a peer's new keys too. The kernel's own key stays: where a new one is due, no
+//! more data is written. That is no end in order: only whoever has written everything sends close_notify.
 
 use super::Session;
 use crate::error::SessionError;
@@ -48,6 +48,10 @@ impl Session {
     pub fn key_for_kernel(&mut self) -> Result<Option<(&CipherKeys, u64)>, SessionError> {
         self.may_write()?;
         self.sender.sealer()?;
+        // First: a peer that asks for new keys and does not read gets no more of them.
+        if !self.outbox.is_empty() {
+            return Ok(None);
+        }
         if let Err(error) = self.before_data() {
             return Err(self.fail(error));
         }
@@ -71,16 +75,16 @@ impl Session {
         matches!(self.sender, Sender::Kernel { .. })
     }
 
-    /// Whether more may be written. Where the kernel's key is used up, our stream ends with that.
+    /// Whether more may be written.
     ///
     /// # Errors
-    /// The end was declared, a new key was due that the kernel cannot have, or the session has failed.
+    /// The end was declared, a new key is due that the kernel cannot have, or the session has failed.
     pub fn may_write(&mut self) -> Result<(), SessionError> {
         self.alive()?;
         if let Sender::Kernel { budget, .. } = &self.sender
             && budget.is_exhausted()
         {
-            self.end_write(SessionError::KernelKeyEnded);
+            self.write_ended.get_or_insert(SessionError::KernelKeyEnded);
         }
         self.write_ended.clone().map_or(Ok(()), Err)
     }

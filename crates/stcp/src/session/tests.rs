@@ -217,12 +217,12 @@ fn what_is_wanted_takes_no_byte_beyond_the_handshake() {
     }
     // The server's tickets are for the kernel's side of the client.
     server.on_sent(server.output().len());
-    let (keys, _) = client
+    let keys = client
         .finish()
         .unwrap()
         .into_kernel()
         .expect("nothing left over");
-    let (peer, _) = server
+    let peer = server
         .finish()
         .unwrap()
         .into_kernel()
@@ -279,7 +279,7 @@ fn a_session_is_resumed_by_a_ticket_and_keeps_the_identity() {
 fn close_notify_ends_one_direction_and_a_missing_one_is_a_truncation() {
     let (mut client, mut server) = sessions(Cipher::Aes128Gcm);
     client.write(b"last words", &mut Buffers::new()).unwrap();
-    client.close_write();
+    client.close_write().unwrap();
     assert!(matches!(
         client.write(b"more", &mut Buffers::new()),
         Err(SessionError::WriteAfterClose)

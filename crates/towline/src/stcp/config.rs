@@ -21,7 +21,7 @@ pub struct Options {
     pub key_log: KeyLogging,
     /// Whether both sides have to name the application protocol.
     pub alpn: Alpn,
-    /// Who makes the records; whoever it is, streams of this library count them.
+    /// Who makes the records that are sent.
     pub records: Records,
 }
 

@@ -91,7 +91,8 @@ fn is_writable(tcp: &impl AsRawFd) -> io::Result<bool> {
     };
     // SAFETY: the one element outlives the call, which does not wait.
     match unsafe { libc::poll(&raw mut poll, 1, 0) } {
-        0.. => Ok(poll.revents != 0),
+        // An error is no room: whoever tries is told of it.
+        0.. => Ok(poll.revents & libc::POLLOUT != 0),
         _ => Err(io::Error::last_os_error()),
     }
 }

@@ -64,6 +64,9 @@ pub(super) struct RecordLayer {
     /// The kernel had no memory.
     #[cfg(target_os = "linux")]
     pause: Option<Pin<Box<tokio::time::Sleep>>>,
+    /// Whose clock that goes by, whoever polls the stream.
+    #[cfg(target_os = "linux")]
+    runtime: tokio::runtime::Handle,
     /// The socket is ready for the key to send with.
     takes_key: bool,
     /// FIN is sent.
@@ -78,6 +81,8 @@ impl RecordLayer {
             waiting: Waiting::default(),
             #[cfg(target_os = "linux")]
             pause: None,
+            #[cfg(target_os = "linux")]
+            runtime: tokio::runtime::Handle::current(),
             // While it still can be: not any more when the peer has ended its stream.
             takes_key: made_by != Records::UserSpace && is_made_ready(tcp),
             is_shut_down: false,
@@ -198,11 +203,7 @@ impl RecordLayer {
         mut send: impl FnMut() -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
         loop {
-            if let Err(error) = self.session.may_write() {
-                // The end of our stream may have come about just now.
-                let _ = self.poll_send(tcp, Side::Writer, cx);
-                return Poll::Ready(Err(error.into()));
-            }
+            self.session.may_write()?;
             match kernel::try_send(tcp, &mut send) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
@@ -273,11 +274,12 @@ impl RecordLayer {
         tcp: &TcpStream,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
-        self.session.close_write();
+        let is_whole = self.session.close_write();
         ready!(self.poll_flush(tcp, cx))?;
         self.is_shut_down = true;
         self.take_in(tcp);
-        Poll::Ready(end_of_writing(tcp))
+        end_of_writing(tcp)?;
+        Poll::Ready(is_whole.map_err(io::Error::from))
     }
 
     /// Takes in what has come: a socket closed over unread bytes, such as session tickets, is reset
@@ -332,7 +334,9 @@ impl RecordLayer {
     #[cfg(target_os = "linux")]
     fn poll_again<T>(&mut self, side: Side, cx: &Context<'_>) -> Poll<T> {
         let waker = self.waiting.waker(side, cx.waker());
+        let entered = self.runtime.enter();
         let mut pause = Box::pin(tokio::time::sleep(PAUSE));
+        drop(entered);
         if pause
             .as_mut()
             .poll(&mut Context::from_waker(&waker))

@@ -250,7 +250,7 @@ impl Splice<'_> {
             match ready!(poll_receive(self.clear, cx, scratch))? {
                 0 => {
                     self.clear_ended = true;
-                    self.session.close_write();
+                    self.session.close_write()?;
                 }
                 len => {
                     // The output was empty, so there is room for all of it.

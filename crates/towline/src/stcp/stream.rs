@@ -134,7 +134,9 @@ impl Stream {
     /// the disk blocks the thread.
     ///
     /// # Errors
-    /// The file's or the stream's. How much was sent before is not told, nor if the future is dropped.
+    /// The file's or the stream's: [`KernelKeyEnded`](towline_stcp::SessionError::KernelKeyEnded) where the
+    /// kernel sends and would need a new key, with AES-GCM after 388 GB at the latest. How much was sent
+    /// before is not told, nor if the future is dropped.
     pub async fn send_file(&mut self, file: &File, offset: u64, len: u64) -> io::Result<u64> {
         send_file(file, offset, len, |cx, offset, len| {
             self.records

@@ -317,7 +317,7 @@ async fn keys_change_both_ways_until_a_file_is_sent_and_the_peers_ever_after() {
 }
 
 #[tokio::test]
-async fn a_request_for_a_new_key_ends_what_the_kernel_sends_in_order_and_reading_goes_on() {
+async fn after_a_request_for_a_new_key_the_kernel_sends_nothing_and_reading_goes_on() {
     if !has_ktls() {
         return;
     }
@@ -328,17 +328,17 @@ async fn a_request_for_a_new_key_ends_what_the_kernel_sends_in_order_and_reading
             assert!(stream.is_in_kernel());
             if in_halves {
                 let (mut read, mut write) = stream.into_split();
-                sending_ends(peer, &mut read, &mut write).await;
+                writing_fails(peer, &mut read, &mut write).await;
             } else {
                 let (mut read, mut write) = tokio::io::split(stream);
-                sending_ends(peer, &mut read, &mut write).await;
+                writing_fails(peer, &mut read, &mut write).await;
             }
         }
     }
 }
 
 /// After a file of 5,000 bytes, the peer asks for a new key.
-async fn sending_ends(
+async fn writing_fails(
     mut peer: Peer,
     read: &mut (impl AsyncRead + Unpin),
     write: &mut (impl AsyncWrite + Unpin),
@@ -353,17 +353,30 @@ async fn sending_ends(
         assert!(matches!(why(&error), Some(SessionError::KernelKeyEnded)));
     }
     peer.expect(&pattern(5000)).await;
-    assert!(peer.read().await.unwrap().is_empty(), "the end in order");
     for round in 0..5 {
         peer.session.request_key_update(round % 2 == 0).unwrap();
         peer.write(&[round; 100]).await;
         expect(read, &[round; 100]).await;
     }
-    // Whoever does not write at all notices nothing.
-    within(write.shutdown()).await.unwrap();
-    peer.session.close_write();
+    peer.session.close_write().unwrap();
     peer.send().await;
     assert_eq!(within(read.read(&mut [0])).await.unwrap(), 0);
+    // The peer must not take what it has for all there is.
+    let error = within(write.shutdown()).await.unwrap_err();
+    assert!(matches!(why(&error), Some(SessionError::KernelKeyEnded)));
+    assert!(matches!(peer.read().await, Err(SessionError::Truncated)));
+}
+
+#[tokio::test]
+async fn who_has_written_everything_ends_in_order_though_a_new_key_was_asked_for() {
+    let (mut peer, mut stream) = Peer::meet(&made_by(Records::Counted, Cipher::Aes128Gcm)).await;
+    stream.send_file(&file(5000), 0, 5000).await.unwrap();
+    peer.session.request_key_update(true).unwrap();
+    peer.write(b"new key").await;
+    expect(&mut stream, b"new key").await;
+    within(stream.shutdown()).await.unwrap();
+    peer.expect(&pattern(5000)).await;
+    assert!(peer.read().await.unwrap().is_empty(), "the end in order");
 }
 
 fn why(error: &std::io::Error) -> Option<&SessionError> {

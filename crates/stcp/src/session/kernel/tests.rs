@@ -10,6 +10,7 @@ use crate::record::{MAX_PLAINTEXT, OVERHEAD};
 use crate::session::tests::{CIPHERS, RECORD, carry, read_all, receive, sessions};
 
 const CLOSE_NOTIFY: [u8; 2] = [1, 0];
+const INTERNAL_ERROR: [u8; 2] = [2, 80];
 
 /// A kernel that sends for a session.
 struct Kernel(Sealer);
@@ -90,7 +91,7 @@ fn the_kernel_goes_on_where_our_records_ended() {
         let got = read_all(&mut client, 100).unwrap();
         assert_eq!(got, (b"ours, the kernel's".to_vec(), false));
         heard(&mut client, &mut server, b"answer");
-        server.close_write();
+        server.close_write().unwrap();
         assert!(server.output().is_empty());
         assert_eq!(kernel.alert(&mut server, &mut client), Some(CLOSE_NOTIFY));
         assert_eq!(read_all(&mut client, 100).unwrap(), (Vec::new(), true));
@@ -116,27 +117,56 @@ fn a_new_key_of_the_peers_is_followed_while_the_kernel_sends() {
 }
 
 #[test]
-fn a_request_for_a_key_that_the_kernel_cannot_have_ends_our_half_in_order_and_reading_goes_on() {
+fn after_a_request_for_a_key_that_the_kernel_cannot_have_nothing_is_written_and_reading_goes_on() {
     let (mut server, mut kernel, mut client) = by_kernel(Cipher::ChaCha20);
     kernel.write(&mut server, b"before", &mut client).unwrap();
     client.request_key_update(true).unwrap();
     heard(&mut client, &mut server, b"with a new key");
     assert!(is_key_ended(kernel.write(&mut server, b"no", &mut client)));
-    assert_eq!(kernel.alert(&mut server, &mut client), Some(CLOSE_NOTIFY));
     assert_eq!(
         read_all(&mut client, 100).unwrap(),
-        (b"before".to_vec(), true)
+        (b"before".to_vec(), false)
     );
     for round in 0..20 {
         client.request_key_update(round % 2 == 0).unwrap();
         heard(&mut client, &mut server, &[round; 100]);
     }
     assert!(is_key_ended(server.may_write()), "and it stays so");
-    server.close_write();
-    assert_eq!(server.kernel_alert(), None, "nothing after our end");
-    client.close_write();
+    client.close_write().unwrap();
     carry(&mut client, &mut server);
     assert_eq!(read_all(&mut server, 100).unwrap(), (Vec::new(), true));
+    // The peer must not take what it has for all there is.
+    assert!(is_key_ended(server.close_write()));
+    assert_eq!(server.kernel_alert(), None);
+}
+
+#[test]
+fn who_has_written_everything_ends_in_order_though_a_new_key_was_asked_for() {
+    let (mut server, mut kernel, mut client) = by_kernel(Cipher::Aes128Gcm);
+    kernel.write(&mut server, b"all", &mut client).unwrap();
+    client.request_key_update(true).unwrap();
+    heard(&mut client, &mut server, b"with a new key");
+    server.close_write().unwrap();
+    assert_eq!(kernel.alert(&mut server, &mut client), Some(CLOSE_NOTIFY));
+    assert_eq!(read_all(&mut client, 100).unwrap(), (b"all".to_vec(), true));
+    server.close_write().unwrap();
+    assert_eq!(server.kernel_alert(), None, "once");
+}
+
+#[test]
+fn a_peer_that_asks_for_keys_and_does_not_read_makes_no_output_grow() {
+    let (mut client, mut server) = sessions(Cipher::Aes128Gcm);
+    server.write(&[7; 50_000], &mut Buffers::new()).unwrap();
+    let len = server.output().len();
+    for _ in 0..1000 {
+        client.request_key_update(true).unwrap();
+        client.write(b"x", &mut Buffers::new()).unwrap();
+        carry(&mut client, &mut server);
+        read_all(&mut server, 100).unwrap();
+        assert!(server.key_for_kernel().unwrap().is_none());
+    }
+    // One answer does for all of them.
+    assert!(server.output().len() < len + 100);
 }
 
 #[test]
@@ -181,7 +211,7 @@ fn a_key_near_its_limit_is_changed_before_the_kernel_has_it() {
 }
 
 #[test]
-fn the_kernels_key_is_never_used_beyond_its_limit_and_our_half_ends_in_order() {
+fn the_kernels_key_is_never_used_beyond_its_limit_and_no_end_in_order_follows() {
     tiny::with(100 * RECORD, 120 * RECORD, || {
         let (mut server, mut kernel, mut client) = by_kernel(Cipher::Aes128Gcm);
         // What is counted for a write of unknown records is a block more than ours.
@@ -191,8 +221,8 @@ fn the_kernels_key_is_never_used_beyond_its_limit_and_our_half_ends_in_order() {
             assert_eq!(read_all(&mut client, 2000).unwrap().0.len(), 1000);
         }
         assert!((117..=120).contains(&written), "{written}");
-        assert_eq!(kernel.alert(&mut server, &mut client), Some(CLOSE_NOTIFY));
-        assert_eq!(read_all(&mut client, 2000).unwrap(), (Vec::new(), true));
+        assert!(is_key_ended(server.close_write()));
+        assert_eq!(kernel.alert(&mut server, &mut client), None);
         assert!(is_key_ended(server.may_write()));
         for _ in 0..3 {
             heard(&mut client, &mut server, b"reading goes on");
@@ -205,7 +235,7 @@ fn the_kernels_key_is_never_used_beyond_its_limit_and_our_half_ends_in_order() {
 }
 
 #[test]
-fn a_peer_that_cannot_be_asked_for_a_new_key_is_read_to_the_limit_and_sees_an_end_in_order() {
+fn a_peer_that_cannot_be_asked_for_a_new_key_is_read_to_the_limit_and_told() {
     let (client, server) = tiny::with(10 * RECORD, 12 * RECORD, || sessions(Cipher::Aes128Gcm));
     let (mut client, mut server) = (client, server);
     carry(&mut server, &mut client);
@@ -220,7 +250,7 @@ fn a_peer_that_cannot_be_asked_for_a_new_key_is_read_to_the_limit_and_sees_an_en
     peer.seal(ContentType::ApplicationData, b"one too many", &mut server);
     let error = read_all(&mut server, 400).unwrap_err();
     assert!(matches!(error, SessionError::KeyExhausted), "{error}");
-    assert_eq!(kernel.alert(&mut server, &mut client), Some(CLOSE_NOTIFY));
+    assert_eq!(kernel.alert(&mut server, &mut client), Some(INTERNAL_ERROR));
 }
 
 #[test]

@@ -186,7 +186,7 @@ impl Connection {
 
     /// Gives the kernel its keys, and the connection to the program.
     fn finish(&self, established: Established, admitted: &Admitted) -> Result<(), Failure> {
-        let (KernelKeys { transmit, receive }, _) =
+        let KernelKeys { transmit, receive } =
             established.into_kernel().ok_or(Failure::NotForTheKernel)?;
         self.ioctl(
             STCP_IOC_TX,
