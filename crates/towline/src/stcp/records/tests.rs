@@ -226,7 +226,7 @@ async fn a_writer_that_waits_for_the_socket_is_told_of_the_request_that_the_read
         }
     });
     // The socket is full before the request comes, and nobody else has a turn meanwhile.
-    while !shared.0.lock().unwrap().waiting.writer.is_some() {
+    while shared.0.lock().unwrap().waiting.writer.is_none() {
         tokio::task::yield_now().await;
     }
     peer.request_key_update(true).unwrap();
