@@ -79,3 +79,30 @@ pub(crate) const fn key_update(request: bool) -> [u8; 5] {
 fn broken(what: &'static str) -> SessionError {
     SessionError::peer(what, AlertDescription::UnexpectedMessage)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The header of a session ticket of so many bytes.
+    fn ticket(len: usize) -> [u8; MESSAGE_HEADER] {
+        let [a, b] = u16::try_from(len).unwrap().to_be_bytes();
+        [4, 0, a, b]
+    }
+
+    #[test]
+    fn a_message_has_16_kib_at_most() {
+        let mut messages = Messages::default();
+        messages.handle_record(&ticket(MAX_MESSAGE)).unwrap();
+        assert!(messages.next().unwrap().is_none());
+        messages.handle_record(&[7; MAX_MESSAGE]).unwrap();
+        let Some(Message::Ticket(body)) = messages.next().unwrap() else {
+            panic!("no ticket");
+        };
+        assert_eq!(body.len(), MAX_MESSAGE);
+        assert!(!messages.is_inside());
+        // Refused by its header, before its bytes are kept.
+        messages.handle_record(&ticket(MAX_MESSAGE + 1)).unwrap();
+        assert!(messages.next().is_err());
+    }
+}
