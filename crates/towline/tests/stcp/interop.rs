@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::process::{Child, Command};
+use tokio::process::{Child, ChildStdin, Command};
 use towline::config::{ClientAuth, Identity, Trust, unix_now};
 use towline::stcp::{
     Authentication, Options, Records, client_config, connect, listen, server_config,
@@ -83,6 +83,13 @@ async fn s_client_talks_to_our_server_updates_keys_and_ends_in_order() {
     }
 }
 
+/// s_client's command for a KeyUpdate that asks for one.
+async fn ask_for_a_key(input: &mut ChildStdin) {
+    input.write_all(b"K\n").await.unwrap();
+    // It looks for commands at the front of what it reads at once.
+    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+}
+
 async fn s_client(records: Records) {
     let options = Options {
         records,
@@ -120,10 +127,7 @@ async fn s_client(records: Records) {
         if stream.is_in_kernel() {
             continue;
         }
-        // s_client's command for a KeyUpdate that asks for one.
-        input.write_all(b"K\n").await.unwrap();
-        // It looks for commands at the front of what it reads at once.
-        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        ask_for_a_key(&mut input).await;
     }
     // Larger than a record, from us.
     let big = vec![b'x'; 100_000];
@@ -133,7 +137,7 @@ async fn s_client(records: Records) {
     assert!(got == big);
     if stream.is_in_kernel() {
         // It cannot send with another key.
-        input.write_all(b"K\n").await.unwrap();
+        ask_for_a_key(&mut input).await;
         input.write_all(b"hello").await.unwrap();
         within(stream.read_exact(&mut line[..5])).await.unwrap();
         assert_eq!(&line[..5], b"hello");
