@@ -178,7 +178,12 @@ async fn what_a_file_that_has_to_wait_put_into_the_socket_is_under_way() {
             let file = file(LEN);
             let mut got = vec![0; LEN];
             {
-                let mut sending = std::pin::pin!(near.send_file(&file, 0, LEN as u64));
+                let sending = async {
+                    let sent = near.send_file(&file, 0, LEN as u64).await;
+                    near.flush().await.unwrap();
+                    sent
+                };
+                let mut sending = std::pin::pin!(sending);
                 let polled = poll_fn(|cx| Poll::Ready(sending.as_mut().poll(cx))).await;
                 assert!(polled.is_pending());
                 // The peer has room for it, and nothing was under way before.
