@@ -61,7 +61,17 @@ def run(function, policy):
     print(f"{word:6} {time.monotonic() - began:6.1f} s  {function.__name__}", flush=True)
     if agent:
         agent.stop()
+    if word != "ok":
+        end_children()
     return word == "ok"
+
+
+def end_children():
+    """What a test left when it failed would fail the next ones: a child may have the agent's device open."""
+    with open(f"/proc/self/task/{os.getpid()}/children") as file:
+        for child in map(int, file.read().split()):
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
 
 
 def main():
