@@ -32,7 +32,8 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    fn sends(self) -> bool {
+    /// Whether files leave this side.
+    pub(crate) fn sends(self) -> bool {
         matches!(self, Self::ClientSends | Self::ServerSends)
     }
 

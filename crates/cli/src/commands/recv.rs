@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use crate::clients::ClientArgs;
-use crate::commands::resume::{Session, Sessions, Transfer};
+use crate::commands::resume::{SESSION, Session, Sessions, Transfer, begin_session};
 use crate::commands::serve::ReceivingArgs;
 use crate::display::Display;
 use crate::exit::{Exit, Failure};
@@ -17,18 +17,14 @@ use crate::interrupt::Interrupt;
 use crate::net::{ConnectArgs, ListenArgs, receiving_options};
 use crate::printer::Printer;
 use crate::service::{Service, run_until_interrupted};
-use crate::streams::{Lanes, open_session};
+use crate::streams::Lanes;
 use crate::summary::{Role, finished};
 use crate::transfer::claims::SessionHandle;
-use crate::transfer::message::stream_kind;
 use crate::transfer::progress::Progress;
 use crate::transfer::receive::receive;
 use crate::transfer::store::Store;
 use crate::units::parse_duration;
 use crate::url::Url;
-
-/// The only transfer of its connection.
-const SESSION: u64 = 1;
 
 /// Flags of `recv`.
 #[derive(clap::Args)]
@@ -140,28 +136,19 @@ struct Fetching {
 
 impl Sessions for Fetching {
     async fn session(&self, interrupt: &mut Interrupt) -> Result<Session, Failure> {
-        let network = &self.network;
         let lanes = Lanes::default();
         let Some((_registration, arrivals)) = lanes.register(SESSION) else {
             return Err(Failure::new(Exit::Other, "the session number is in use"));
         };
-        let connecting = async {
-            let options = receiving_options(network.idle_timeout, &network.congestion);
-            let client = network.connect(&self.url, &options, self.printer).await?;
-            tokio::spawn(lanes.clone().accept_all(client.connection.clone()));
-            let path = self.url.path.clone();
-            match open_session(&client.connection, stream_kind::PULL, SESSION, path).await {
-                Ok(control) => Ok((client, control)),
-                Err(failure) => {
-                    client.close(0, "").await;
-                    Err(failure)
-                }
-            }
-        };
-        let (client, control) = tokio::select! {
-            connected = connecting => connected?,
-            () = interrupt.wait() => return Err(Failure::new(Exit::Interrupted, "interrupted before anything was received")),
-        };
+        let (client, control) = begin_session(
+            Role::ClientReceives,
+            &self.network,
+            &self.url,
+            self.printer,
+            interrupt,
+        )
+        .await?;
+        tokio::spawn(lanes.accept_all(client.connection.clone()));
         let progress = Arc::new(Progress::new());
         let display = Display::start(self.printer, Arc::clone(&progress));
         let handle = SessionHandle::new(Arc::clone(&progress));

@@ -11,16 +11,21 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use towline::SendStream;
+use towline::{RecvStream, SendStream};
 
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
-use crate::net::Client;
+use crate::net::{Client, ConnectArgs, options, receiving_options};
 use crate::printer::Printer;
+use crate::streams::open_session;
 use crate::summary::{Role, Summary, conclude, interrupted};
-use crate::transfer::message::Reason;
+use crate::transfer::message::{Reason, stream_kind};
 use crate::transfer::progress::Progress;
 use crate::transfer::report::{Ended, Report, SessionError};
+use crate::url::Url;
+
+/// The only transfer of its connection.
+pub(crate) const SESSION: u64 = 1;
 
 /// How long the end of the control stream may take to be acknowledged.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -41,6 +46,42 @@ pub(crate) struct Session {
     pub(crate) progress: Arc<Progress>,
     /// Our half of the control stream, if its last words may still be on their way.
     pub(crate) control: Option<SendStream>,
+}
+
+/// Connects, and opens the control stream of [`SESSION`], unless Ctrl-C comes first.
+pub(crate) async fn begin_session(
+    role: Role,
+    network: &ConnectArgs,
+    url: &Url,
+    printer: Printer,
+    interrupt: &mut Interrupt,
+) -> Result<(Client, (RecvStream, SendStream)), Failure> {
+    let (idle, congestion) = (network.idle_timeout, &network.congestion);
+    let (kind, options, moved) = match role.sends() {
+        true => (stream_kind::PUSH, options(idle, congestion), "sent"),
+        false => (
+            stream_kind::PULL,
+            receiving_options(idle, congestion),
+            "received",
+        ),
+    };
+    let opening = async {
+        let client = network.connect(url, &options, printer).await?;
+        match open_session(&client.connection, kind, SESSION, url.path.clone()).await {
+            Ok(control) => Ok((client, control)),
+            Err(failure) => {
+                client.close(0, "").await;
+                Err(failure)
+            }
+        }
+    };
+    tokio::select! {
+        opened = opening => opened,
+        () = interrupt.wait() => Err(Failure::new(
+            Exit::Interrupted,
+            format!("interrupted before anything was {moved}"),
+        )),
+    }
 }
 
 /// A transfer as its user asked for it.

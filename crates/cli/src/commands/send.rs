@@ -6,25 +6,21 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::commands::resume::{Session, Sessions, Transfer};
+use crate::commands::resume::{SESSION, Session, Sessions, Transfer, begin_session};
 use crate::display::Display;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
-use crate::net::{ConnectArgs, options};
+use crate::net::ConnectArgs;
 use crate::printer::Printer;
-use crate::streams::{QuicLanes, open_session};
+use crate::streams::QuicLanes;
 use crate::summary::Role;
 use crate::transfer::caps::MAX_LANES;
-use crate::transfer::message::stream_kind;
 use crate::transfer::path::RelativePath;
 use crate::transfer::progress::Progress;
 use crate::transfer::send::{SendPlan, send};
 use crate::transfer::walk::Root;
 use crate::units::parse_duration;
 use crate::url::Url;
-
-/// The only transfer of its connection.
-const SESSION: u64 = 1;
 
 /// Flags of `send`.
 #[derive(clap::Args)]
@@ -79,23 +75,15 @@ struct Sending {
 
 impl Sessions for Sending {
     async fn session(&self, interrupt: &mut Interrupt) -> Result<Session, Failure> {
-        let (args, network) = (&self.args, &self.args.network);
-        let connecting = async {
-            let options = options(network.idle_timeout, &network.congestion);
-            let client = network.connect(&args.url, &options, self.printer).await?;
-            let path = args.url.path.clone();
-            match open_session(&client.connection, stream_kind::PUSH, SESSION, path).await {
-                Ok(control) => Ok((client, control)),
-                Err(failure) => {
-                    client.close(0, "").await;
-                    Err(failure)
-                }
-            }
-        };
-        let (client, control) = tokio::select! {
-            connected = connecting => connected?,
-            () = interrupt.wait() => return Err(Failure::new(Exit::Interrupted, "interrupted before anything was sent")),
-        };
+        let args = &self.args;
+        let (client, control) = begin_session(
+            Role::ClientSends,
+            &args.network,
+            &args.url,
+            self.printer,
+            interrupt,
+        )
+        .await?;
         let progress = Arc::new(Progress::new());
         let display = Display::start(self.printer, Arc::clone(&progress));
         let plan = SendPlan {
