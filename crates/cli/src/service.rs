@@ -18,7 +18,6 @@ use crate::printer::Printer;
 use crate::streams::{Lanes, QuicLanes, read_kind};
 use crate::summary::{Role, Summary};
 use crate::transfer::caps::MAX_SESSIONS;
-use crate::transfer::claims::SessionHandle;
 use crate::transfer::message::{Message, Reason, Refusal, read_message, stream_kind};
 use crate::transfer::path::RelativePath;
 use crate::transfer::progress::Progress;
@@ -155,22 +154,15 @@ impl Service {
             return;
         }
         let progress = Arc::new(Progress::new());
-        let handle = SessionHandle::new(Arc::clone(&progress));
-        let mut interrupt = self.interrupt.clone();
-        let mut receiving = std::pin::pin!(receive(
+        let ended = receive(
             (recv, send),
             arrivals,
             Arc::clone(store),
             prefix,
-            Arc::clone(&handle)
-        ));
-        let ended = tokio::select! {
-            ended = &mut receiving => ended,
-            () = interrupt.wait() => {
-                handle.cancel();
-                receiving.await
-            }
-        };
+            Arc::clone(&progress),
+            self.interrupt.flag(),
+        )
+        .await;
         self.conclude(connection, Role::ServerReceives, &ended, &progress)
             .await;
         let _ = self.received.send(ended);

@@ -19,7 +19,6 @@ use crate::printer::Printer;
 use crate::service::{Service, run_until_interrupted};
 use crate::streams::Lanes;
 use crate::summary::{Role, finished};
-use crate::transfer::claims::SessionHandle;
 use crate::transfer::progress::Progress;
 use crate::transfer::receive::receive;
 use crate::transfer::store::Store;
@@ -151,21 +150,8 @@ impl Sessions for Fetching {
         tokio::spawn(lanes.accept_all(client.connection.clone()));
         let progress = Arc::new(Progress::new());
         let display = Display::start(self.printer, Arc::clone(&progress));
-        let handle = SessionHandle::new(Arc::clone(&progress));
-        let mut receiving = std::pin::pin!(receive(
-            control,
-            arrivals,
-            Arc::clone(&self.store),
-            None,
-            Arc::clone(&handle)
-        ));
-        let ended = tokio::select! {
-            ended = &mut receiving => ended,
-            () = interrupt.wait() => {
-                handle.cancel();
-                receiving.await
-            }
-        };
+        let (store, moved) = (Arc::clone(&self.store), Arc::clone(&progress));
+        let ended = receive(control, arrivals, store, None, moved, interrupt.flag()).await;
         drop(display);
         Ok(Session {
             client,

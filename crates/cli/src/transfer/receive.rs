@@ -86,13 +86,14 @@ struct Inner {
 /// Receives one session's files into `store`, below `prefix`.
 ///
 /// The opening messages are done: the control stream is at the manifest. `lanes` yields
-/// the session's lanes, behind their kind and session number. Cancelled by `handle`.
+/// the session's lanes, behind their kind and session number. Ends early when `cancelled` turns true.
 pub(crate) async fn receive<R, W, L>(
     control: (R, W),
     lanes: mpsc::Receiver<L>,
     store: Arc<Store>,
     prefix: Option<RelativePath>,
-    handle: Arc<SessionHandle>,
+    progress: Arc<Progress>,
+    mut cancelled: watch::Receiver<bool>,
 ) -> Ended
 where
     R: AsyncRead + Unpin + Send + 'static,
@@ -102,10 +103,9 @@ where
     let (mut reader, mut writer) = control;
     store.begin_session();
     let meter = CpuMeter::start();
-    let progress = Arc::clone(&handle.progress);
     let session = Arc::new(Session {
         store,
-        handle,
+        handle: SessionHandle::new(Arc::clone(&progress)),
         prefix,
         inner: Mutex::default(),
         room: Semaphore::new(MAX_UNSETTLED_RECEIVER),
@@ -135,6 +135,10 @@ where
                     Err(error) => break Err(error),
                 },
                 () = session.handle.cancelled() => break Err(SessionError::Cancelled),
+                _ = cancelled.wait_for(|cancelled| *cancelled) => {
+                    session.handle.cancel();
+                    break Err(SessionError::Cancelled);
+                }
                 () = session.failed.notified() => {
                     if let Some(error) = session.lock().error.take() {
                         break Err(error);

@@ -11,7 +11,6 @@ use super::world::{Scratch, contents_of, control, memory_lanes};
 use crate::transfer::caps::{
     MAX_CHUNK_BYTES, MAX_LANES, MAX_PATH_DEPTH, MAX_UNSETTLED_RECEIVER, MAX_UNSETTLED_SENDER,
 };
-use crate::transfer::claims::SessionHandle;
 use crate::transfer::message::{
     Answer, Entry, FileFacts, FolderFacts, Message, Modified, Reason, Refusal, put_refusal,
     put_varint, read_message, read_varint,
@@ -68,6 +67,7 @@ struct Victim {
     lanes: mpsc::Sender<ReadHalf<SimplexStream>>,
     ended: tokio::task::JoinHandle<Ended>,
     scratch: Scratch,
+    _cancel: watch::Sender<bool>,
 }
 
 impl Victim {
@@ -76,19 +76,21 @@ impl Victim {
         let store = Store::open(&scratch.path("to"), StorePolicy::default()).unwrap();
         let (control, there) = control();
         let (lanes, arrivals) = mpsc::channel(64);
-        let handle = SessionHandle::new(Arc::new(Progress::new()));
+        let cancel = watch::Sender::new(false);
         let ended = tokio::spawn(receive(
             tokio::io::split(there),
             arrivals,
             store,
             None,
-            handle,
+            Arc::new(Progress::new()),
+            cancel.subscribe(),
         ));
         Self {
             control,
             lanes,
             ended,
             scratch,
+            _cancel: cancel,
         }
     }
 

@@ -8,7 +8,6 @@ use std::time::{Duration, SystemTime};
 
 use super::world::{Run, Scratch, contents_of, control, listing, memory_lanes, named, noise};
 use crate::transfer::caps::MAX_SENT_TWICE;
-use crate::transfer::claims::SessionHandle;
 use crate::transfer::message::Reason;
 use crate::transfer::path::PART_FOLDER;
 use crate::transfer::progress::Progress;
@@ -461,26 +460,25 @@ async fn a_sender_that_comes_back_takes_over_from_its_silent_predecessor() {
     // The first sender announces the file, and dies without a word once it was asked for it.
     let (mut here, there) = control();
     let (_lanes, arrivals) = memory_lanes(None);
-    let first = SessionHandle::new(Arc::new(Progress::new()));
+    let cancel = tokio::sync::watch::Sender::new(false);
     let stalled = tokio::spawn(receive(
         tokio::io::split(there),
         arrivals,
         Arc::clone(&store),
         None,
-        first,
+        Arc::new(Progress::new()),
+        cancel.subscribe(),
     ));
     super::hostile::announce(&mut here, "big", data.len() as u64).await;
     super::hostile::expect_answers(&mut here).await;
 
     let (second_control, second_there) = control();
     let (lanes, arrivals) = memory_lanes(None);
-    let second = SessionHandle::new(Arc::new(Progress::new()));
     let plan = crate::transfer::send::SendPlan {
         roots: contents_of(&scratch.path("from")),
         follow_links: false,
         lanes: 2,
     };
-    let cancel = tokio::sync::watch::Sender::new(false);
     let progress = Arc::new(Progress::new());
     let (sent, received) = tokio::join!(
         crate::transfer::send::send(
@@ -496,7 +494,8 @@ async fn a_sender_that_comes_back_takes_over_from_its_silent_predecessor() {
             arrivals,
             Arc::clone(&store),
             None,
-            second
+            Arc::new(Progress::new()),
+            cancel.subscribe()
         ),
     );
     assert!(sent.ended.error.is_none(), "{:?}", sent.ended.error);

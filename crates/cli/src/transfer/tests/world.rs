@@ -13,7 +13,6 @@ use tokio::io::{AsyncWriteExt, DuplexStream, ReadHalf, SimplexStream, WriteHalf}
 use tokio::sync::{mpsc, watch};
 
 use super::limit::Limiter;
-use crate::transfer::claims::SessionHandle;
 use crate::transfer::message::read_varint;
 use crate::transfer::path::RelativePath;
 use crate::transfer::pipe::{LaneWriter, OpenLane};
@@ -236,13 +235,12 @@ impl Run {
         let (mut lanes, arrivals) = memory_lanes(self.spoil);
         lanes.limiter = self.limit.map(|rate| Arc::new(Limiter::new(rate)));
         let progress = Arc::new(Progress::new());
-        let handle = SessionHandle::new(Arc::new(Progress::new()));
         let plan = SendPlan {
             roots: self.roots,
             follow_links: false,
             lanes: self.lanes,
         };
-        let cancel = watch::Sender::new(false);
+        let (cancel, cut) = (watch::Sender::new(false), watch::Sender::new(false));
         let prefix = self
             .prefix
             .map(|prefix| RelativePath::parse(prefix.as_bytes()).unwrap());
@@ -254,21 +252,23 @@ impl Run {
             progress,
             cancel.subscribe(),
         );
+        let received = Arc::new(Progress::new());
         let receiving = receive(
             tokio::io::split(there),
             arrivals,
             store,
             prefix,
-            Arc::clone(&handle),
+            Arc::clone(&received),
+            cut.subscribe(),
         );
         let cutting = async {
             let Some(bytes) = self.cut_after else {
                 return std::future::pending().await;
             };
-            while handle.progress.bytes_moved.load(Ordering::Relaxed) < bytes {
+            while received.bytes_moved.load(Ordering::Relaxed) < bytes {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
-            handle.cancel();
+            cut.send_replace(true);
             std::future::pending::<()>().await
         };
         let both = async { tokio::join!(sending, receiving) };
