@@ -41,17 +41,27 @@ fn entry(path: &str, size: u64) -> Entry {
     }
 }
 
+async fn say<W: AsyncWrite + Unpin>(control: &mut W, message: Message) {
+    control.write_all(&message.encode()).await.unwrap();
+}
+
+/// Sends a whole manifest.
+async fn list<W: AsyncWrite + Unpin>(control: &mut W, entries: Vec<Entry>) {
+    let sizes = entries.iter().map(|entry| match entry {
+        Entry::File { facts, .. } => facts.size,
+        _ => 0,
+    });
+    let end = Message::EndOfList {
+        entries: entries.len() as u64,
+        bytes: sizes.sum(),
+    };
+    say(control, Message::Entries(entries)).await;
+    say(control, end).await;
+}
+
 /// Sends a manifest of one file.
 pub(super) async fn announce<W: AsyncWrite + Unpin>(control: &mut W, path: &str, size: u64) {
-    control
-        .write_all(&Message::Entries(vec![entry(path, size)]).encode())
-        .await
-        .unwrap();
-    let end = Message::EndOfList {
-        entries: 1,
-        bytes: size,
-    };
-    control.write_all(&end.encode()).await.unwrap();
+    list(control, vec![entry(path, size)]).await;
 }
 
 pub(super) async fn expect_answers<R: AsyncRead + Unpin>(control: &mut R) -> Vec<(u64, Answer)> {
@@ -92,6 +102,14 @@ impl Victim {
             scratch,
             _cancel: cancel,
         }
+    }
+
+    /// It has asked for all of `file`, which is so long.
+    async fn that_wants(size: u64) -> Self {
+        let mut victim = Self::new();
+        announce(&mut victim.control, "file", size).await;
+        expect_answers(&mut victim.control).await;
+        victim
     }
 
     async fn lane(&self, bytes: &[u8]) {
@@ -154,8 +172,7 @@ async fn folders_with_unsettled_files_hold_no_descriptors() {
             let file = entry(&format!("{path}/file"), 4);
             [folder(&path, 0o755), file, Entry::EndOfFolder]
         });
-        let message = Message::Entries(entries.collect()).encode();
-        victim.control.write_all(&message).await.unwrap();
+        say(&mut victim.control, Message::Entries(entries.collect())).await;
         while answered < (batch + 1) * BATCH {
             for (_, answer) in expect_answers(&mut victim.control).await {
                 assert!(matches!(answer, Answer::Want { .. }), "{answer:?}");
@@ -247,13 +264,7 @@ async fn no_chain_of_links_leads_out_of_the_destination() {
         Entry::EndOfFolder,
         link("a/b/top/again", "x"),
     ];
-    let message = Message::Entries(entries.to_vec()).encode();
-    victim.control.write_all(&message).await.unwrap();
-    let end = Message::EndOfList {
-        entries: entries.len() as u64,
-        bytes: 4,
-    };
-    victim.control.write_all(&end.encode()).await.unwrap();
+    list(&mut victim.control, entries.to_vec()).await;
     let mut refused = Vec::new();
     loop {
         match read_message(&mut victim.control).await.unwrap() {
@@ -302,8 +313,7 @@ async fn brackets_of_folders_that_do_not_match_end_the_session() {
     ] {
         let mut victim = Victim::new();
         let _ = fs::create_dir(victim.scratch.path("to/a"));
-        let message = Message::Entries(entries).encode();
-        victim.control.write_all(&message).await.unwrap();
+        say(&mut victim.control, Message::Entries(entries)).await;
         fs::remove_dir(victim.must_blame_us_beside(&["a"]).await.path("to/a")).unwrap();
     }
 }
@@ -329,13 +339,7 @@ async fn a_sender_changes_no_mode_of_what_was_there() {
         },
         Entry::EndOfFolder,
     ];
-    let message = Message::Entries(entries).encode();
-    victim.control.write_all(&message).await.unwrap();
-    let end = Message::EndOfList {
-        entries: 3,
-        bytes: 0,
-    };
-    victim.control.write_all(&end.encode()).await.unwrap();
+    list(&mut victim.control, entries).await;
     assert_eq!(
         expect_answers(&mut victim.control).await,
         [(1, Answer::Skip { is_wider: true })]
@@ -374,13 +378,7 @@ async fn what_may_still_come_keeps_its_folder_open_and_what_is_left_out_does_not
             refusal: Refusal::new(reason, "why"),
         };
         let entries = vec![folder("narrow", 0o555), left_out, Entry::EndOfFolder];
-        let message = Message::Entries(entries).encode();
-        victim.control.write_all(&message).await.unwrap();
-        let end = Message::EndOfList {
-            entries: 3,
-            bytes: 0,
-        };
-        victim.control.write_all(&end.encode()).await.unwrap();
+        list(&mut victim.control, entries).await;
         assert_eq!(mode_of_narrow(victim).await, expected, "{reason}");
     }
 }
@@ -393,13 +391,7 @@ async fn a_file_that_changed_while_it_was_sent_keeps_its_folder_open() {
         entry("narrow/file", 4),
         Entry::EndOfFolder,
     ];
-    let message = Message::Entries(entries).encode();
-    victim.control.write_all(&message).await.unwrap();
-    let end = Message::EndOfList {
-        entries: 3,
-        bytes: 4,
-    };
-    victim.control.write_all(&end.encode()).await.unwrap();
+    list(&mut victim.control, entries).await;
     expect_answers(&mut victim.control).await;
     let mut bytes = record(1, 0, &[b"data"]);
     bytes.push(0);
@@ -408,42 +400,33 @@ async fn a_file_that_changed_while_it_was_sent_keeps_its_folder_open() {
     assert_eq!(mode_of_narrow(victim).await, 0o755);
 }
 
+/// What a sender says on a lane, to a receiver that wants a file of `size`, ends the session.
+async fn must_end_the_session(size: u64, lane: &[u8]) {
+    let victim = Victim::that_wants(size).await;
+    victim.lane(lane).await;
+    victim.must_blame_us().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn data_for_a_file_that_was_not_asked_for_ends_the_session() {
-    let mut victim = Victim::new();
-    announce(&mut victim.control, "file", 4).await;
-    expect_answers(&mut victim.control).await;
-    victim.lane(&record(1, 0, &[b"data"])).await;
-    victim.must_blame_us().await;
+    must_end_the_session(4, &record(1, 0, &[b"data"])).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn more_data_than_announced_ends_the_session() {
-    let mut victim = Victim::new();
-    announce(&mut victim.control, "file", 4).await;
-    expect_answers(&mut victim.control).await;
-    victim.lane(&record(0, 0, &[b"dat", b"aa"])).await;
-    victim.must_blame_us().await;
+    must_end_the_session(4, &record(0, 0, &[b"dat", b"aa"])).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_offset_that_was_not_offered_ends_the_session() {
-    let mut victim = Victim::new();
-    announce(&mut victim.control, "file", 4_000_000).await;
-    expect_answers(&mut victim.control).await;
-    victim.lane(&record(0, 1000, &[b"data"])).await;
-    victim.must_blame_us().await;
+    must_end_the_session(4_000_000, &record(0, 1000, &[b"data"])).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_giant_chunk_ends_the_session() {
-    let mut victim = Victim::new();
-    announce(&mut victim.control, "file", 50 << 20).await;
-    expect_answers(&mut victim.control).await;
     let mut bytes = record(0, 0, &[]);
     put_varint(&mut bytes, MAX_CHUNK_BYTES + 1);
-    victim.lane(&bytes).await;
-    victim.must_blame_us().await;
+    must_end_the_session(50 << 20, &bytes).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -482,9 +465,7 @@ async fn garbage_on_the_control_stream_ends_the_session() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_hash_puts_nothing_in_place() {
-    let mut victim = Victim::new();
-    announce(&mut victim.control, "file", 4).await;
-    expect_answers(&mut victim.control).await;
+    let mut victim = Victim::that_wants(4).await;
     let mut bytes = record(0, 0, &[b"data"]);
     bytes.extend_from_slice(&[0; 34]);
     victim.lane(&bytes).await;
@@ -505,7 +486,7 @@ async fn a_wrong_hash_puts_nothing_in_place() {
 async fn the_same_path_twice_is_written_once() {
     let mut victim = Victim::new();
     let entries = Message::Entries(vec![entry("file", 4), entry("file", 4)]);
-    victim.control.write_all(&entries.encode()).await.unwrap();
+    say(&mut victim.control, entries).await;
     let mut answers = Vec::new();
     while answers.len() < 2 {
         answers.extend(expect_answers(&mut victim.control).await);
@@ -516,9 +497,7 @@ async fn the_same_path_twice_is_written_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sender_that_vanishes_leaves_a_part_file_and_no_file() {
-    let mut victim = Victim::new();
-    announce(&mut victim.control, "file", 4_000_000).await;
-    expect_answers(&mut victim.control).await;
+    let victim = Victim::that_wants(4_000_000).await;
     victim.lane(&record(0, 0, &[&[7; 500_000]])).await;
     tokio::time::sleep(std::time::Duration::from_millis(200)).await;
     drop(victim.control);
@@ -585,10 +564,6 @@ impl Donor {
             }
         }
     }
-
-    async fn say(&mut self, message: Message) {
-        self.control.write_all(&message.encode()).await.unwrap();
-    }
 }
 
 fn want(have: u64) -> Answer {
@@ -637,7 +612,7 @@ async fn a_receiver_that_breaks_the_rules_is_blamed() {
         donor.manifest().await;
         let name = format!("{case:?}");
         for message in case {
-            donor.say(message).await;
+            say(&mut donor.control, message).await;
         }
         let ended = donor.ended.await.unwrap();
         assert!(
@@ -653,7 +628,7 @@ async fn a_file_changed_between_listing_and_sending_is_aborted_in_its_record() {
     let mut donor = Donor::new();
     donor.manifest().await;
     donor.scratch.write("from/file", b"other data");
-    donor.say(Message::Answers(vec![(0, want(0))])).await;
+    say(&mut donor.control, Message::Answers(vec![(0, want(0))])).await;
     let mut lane = donor.arrivals.recv().await.unwrap();
     let mut numbers = Vec::new();
     for _ in 0..5 {
@@ -667,7 +642,7 @@ async fn a_receivers_refusal_reaches_the_report_with_its_words() {
     let mut donor = Donor::new();
     donor.manifest().await;
     let refusal = Refusal::new(Reason::DiskFull, "needs 4 bytes, 0 are free");
-    donor.say(Message::Fatal(refusal.clone())).await;
+    say(&mut donor.control, Message::Fatal(refusal.clone())).await;
     let ended = donor.ended.await.unwrap();
     assert!(matches!(ended.ended.error, Some(SessionError::Refused(said)) if said == refusal));
 }
