@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use common::{Running, Scratch, Server, part_bytes, wait_until};
+use common::{Ended, Running, Scratch, Server, part_bytes, wait_until};
 use rustix::process::Signal;
 
 /// Data of one file that may be sent twice after an interruption.
@@ -25,18 +25,72 @@ fn number(record: &serde_json::Value, key: &str) -> u64 {
         .unwrap_or_else(|| panic!("{key} in {record}"))
 }
 
+/// The system chooses the port.
+const ANY_PORT: &str = "127.0.0.1:0";
+
 /// A receiver at a free port.
 fn receive_into(scratch: &Scratch, out: &Path, flags: &[&str]) -> Server {
-    let listen = ["recv", "--listen", "127.0.0.1:0", "--out"];
+    receive_at(ANY_PORT, scratch, out, flags)
+}
+
+fn receive_at(address: &str, scratch: &Scratch, out: &Path, flags: &[&str]) -> Server {
+    let listen = ["recv", "--listen", address, "--out"];
     scratch.listen(listen.iter().chain(&[out.to_str().unwrap()]).chain(flags))
+}
+
+/// A server at a free port that takes files.
+fn serve_into(scratch: &Scratch, out: &Path) -> Server {
+    let serve = ["serve", "--listen", ANY_PORT, "--accept"];
+    scratch.listen(serve.iter().chain(&[out.to_str().unwrap()]))
+}
+
+/// A sender.
+fn sender(scratch: &Scratch, from: &Path, url: &str, flags: &[&str]) -> Command {
+    let send = ["send", from.to_str().unwrap(), url];
+    scratch.towline(send.iter().chain(flags))
+}
+
+/// A sender's whole run.
+fn send(scratch: &Scratch, from: &Path, url: &str, flags: &[&str]) -> Ended {
+    Running::start(sender(scratch, from, url, flags)).wait()
+}
+
+/// A transfer of which more than `bytes` have arrived.
+fn until_arrived(bytes: u64, out: &Path, transfer: Command) -> Running {
+    let transfer = Running::start(transfer);
+    wait_until("some data", || part_bytes(out) > bytes);
+    transfer
 }
 
 /// A sender of whose file some has arrived.
 fn under_way(scratch: &Scratch, file: &Path, out: &Path, url: &str, flags: &[&str]) -> Running {
-    let send = ["send", file.to_str().unwrap(), url, "--limit", "20M"];
-    let sender = Running::start(scratch.towline(send.iter().chain(flags)));
-    wait_until("some data", || part_bytes(out) > 5 << 20);
-    sender
+    let flags = [&["--limit", "20M"], flags].concat();
+    until_arrived(5 << 20, out, sender(scratch, file, url, &flags))
+}
+
+/// A receiver that is started by a shell.
+fn receive_by_shell(scratch: &Scratch, script: &str, out: &Path) -> Server {
+    let receive = scratch.towline(["recv", "--listen", ANY_PORT, "--once", "--out"]);
+    let mut shell = scratch.towline_at(Path::new("sh"), ["-c", script, "sh"]);
+    shell.arg(receive.get_program()).args(receive.get_args());
+    shell.arg(out);
+    Server::start(shell)
+}
+
+fn assert_same(one: &Path, other: &Path) {
+    assert!(fs::read(one).unwrap() == fs::read(other).unwrap());
+}
+
+fn assert_same_folders(one: &Path, other: &Path) {
+    let mut diff = Command::new("diff");
+    let same = diff.arg("-r").arg(one).arg(other).status().unwrap();
+    assert!(same.success());
+}
+
+/// Of a file that was sent in two sessions.
+fn assert_little_sent_twice(first: &serde_json::Value, second: &serde_json::Value) {
+    let moved = number(first, "bytes_moved") + number(second, "bytes_moved");
+    assert!(moved <= FILE as u64 + MAX_SENT_TWICE, "{moved} bytes moved");
 }
 
 #[test]
@@ -48,14 +102,8 @@ fn a_folder_goes_to_a_receiver_that_leaves_after_it() {
     scratch.write("from/large", 20 << 20);
     let out = scratch.path("to");
     let receiver = receive_into(&scratch, &out, &["--once"]);
-    let sent = scratch
-        .run([
-            "send",
-            scratch.path("from").to_str().unwrap(),
-            &receiver.url,
-            "--json",
-        ])
-        .expect(0, &[]);
+    let from = scratch.path("from");
+    let sent = send(&scratch, &from, &receiver.url, &["--json"]).expect(0, &[]);
     let record = sent.record("towline.send/1");
     assert_eq!(record["whole"], true);
     assert_eq!(number(&record, "files"), 501);
@@ -72,13 +120,7 @@ fn a_folder_goes_to_a_receiver_that_leaves_after_it() {
             .is_some_and(|cpu| cpu > 0.0),
         "{received}"
     );
-    let same = Command::new("diff")
-        .arg("-r")
-        .arg(scratch.path("from"))
-        .arg(out.join("from"))
-        .status()
-        .unwrap();
-    assert!(same.success());
+    assert_same_folders(&from, &out.join("from"));
     assert!(!out.join(".towline-part").exists());
 }
 
@@ -93,7 +135,7 @@ fn files_are_fetched_from_a_server_and_nothing_outside_of_its_folder() {
     let server = scratch.listen([
         "serve",
         "--listen",
-        "127.0.0.1:0",
+        ANY_PORT,
         "--root",
         scratch.path("root").to_str().unwrap(),
     ]);
@@ -109,20 +151,15 @@ fn files_are_fetched_from_a_server_and_nothing_outside_of_its_folder() {
     };
     fetch("folder").expect(0, &[]);
     fetch("folder/a%20b").expect(0, &[]);
-    assert_eq!(
-        fs::read(out.join("folder/sub/c")).unwrap(),
-        fs::read(scratch.path("root/folder/sub/c")).unwrap()
+    assert_same(
+        &out.join("folder/sub/c"),
+        &scratch.path("root/folder/sub/c"),
     );
     assert_eq!(fs::read(out.join("a b")).unwrap().len(), 5000);
     assert!(!out.join("other").exists());
     fetch("link").expect(1, &["no such file"]);
     fetch("missing").expect(1, &["no such file"]);
-    scratch
-        .run([
-            "send",
-            scratch.path("secret").to_str().unwrap(),
-            &server.url,
-        ])
+    send(&scratch, &scratch.path("secret"), &server.url, &[])
         .expect(1, &["does not receive files", "--accept"]);
 }
 
@@ -134,21 +171,10 @@ fn two_thousand_folders_arrive_where_few_descriptors_may_be_open() {
         scratch.write(&format!("from/{index}/file"), 2000);
     }
     let out = scratch.path("to");
-    let program = "ulimit -n 256; exec \"$@\"";
-    let receive = scratch.towline(["recv", "--listen", "127.0.0.1:0", "--once", "--out"]);
-    let mut shell = scratch.towline_at(Path::new("sh"), ["-c", program, "sh"]);
-    shell.arg(receive.get_program()).args(receive.get_args());
-    shell.arg(&out);
-    let receiver = Server::start(shell);
+    let receiver = receive_by_shell(&scratch, "ulimit -n 256; exec \"$@\"", &out);
     // The manifest runs ahead of the data.
     let from = scratch.path("from");
-    let sent = scratch.run([
-        "send",
-        from.to_str().unwrap(),
-        &receiver.url,
-        "--limit",
-        "1M",
-    ]);
+    let sent = send(&scratch, &from, &receiver.url, &["--limit", "1M"]);
     let failed = sent.stdout.matches("Too many open files").count();
     eprintln!(
         "{FOLDERS} folders with 256 descriptors: code {:?}, {failed} named failures for want of one",
@@ -180,17 +206,9 @@ fn modes_arrive_under_the_receivers_umask_and_never_wider() {
     eprintln!("| source | umask | file arrives | folder arrives |\n|---|---|---|---|");
     for umask in [0o000, 0o002, 0o022, 0o027, 0o077] {
         let out = scratch.path(&format!("to-{umask:03o}"));
-        let program = format!("umask {umask:04o}; exec \"$@\"");
-        let receive = scratch.towline(["recv", "--listen", "127.0.0.1:0", "--once"]);
-        let mut shell = scratch.towline_at(Path::new("sh"), ["-c", &program, "sh"]);
-        shell.arg(receive.get_program()).args(receive.get_args());
-        shell.arg("--out").arg(&out);
-        let receiver = Server::start(shell);
-        let sent = scratch.run([
-            "send",
-            scratch.path("from").to_str().unwrap(),
-            &receiver.url,
-        ]);
+        let script = format!("umask {umask:04o}; exec \"$@\"");
+        let receiver = receive_by_shell(&scratch, &script, &out);
+        let sent = send(&scratch, &scratch.path("from"), &receiver.url, &[]);
         // Other users cannot read what has no mode for them: it fails, and the rest arrives.
         sent.expect(if is_root { 0 } else { 7 }, &[]);
         for mode in MODES {
@@ -225,14 +243,8 @@ fn what_cannot_be_sent_is_named_and_no_success_unless_asked_for() {
     let _socket = std::os::unix::net::UnixListener::bind(scratch.path("from/plug")).unwrap();
     let out = scratch.path("out");
     let from = scratch.path("from");
-    let receiver = |extra: &[&str]| {
-        let listen = ["recv", "--listen", "127.0.0.1:0", "--once", "--out"];
-        let out = [out.to_str().unwrap()];
-        scratch.listen(listen.iter().chain(&out).chain(extra))
-    };
-    let first = receiver(&[]);
-    scratch
-        .run(["send", from.to_str().unwrap(), &first.url])
+    let first = receive_into(&scratch, &out, &["--once"]);
+    send(&scratch, &from, &first.url, &[])
         .expect(7, &["2 left out", "from/link", "from/plug", "--leave-out"]);
     let ended = first.wait().expect(7, &["2 left out"]);
     let names = ended.record("towline.recv/1")["left_out_names"].to_string();
@@ -245,18 +257,14 @@ fn what_cannot_be_sent_is_named_and_no_success_unless_asked_for() {
         Path::new("file")
     );
 
-    let second = receiver(&["--leave-out"]);
-    scratch
-        .run(["send", from.to_str().unwrap(), &second.url, "--leave-out"])
-        .expect(0, &["2 left out", "from/plug"]);
+    let second = receive_into(&scratch, &out, &["--once", "--leave-out"]);
+    send(&scratch, &from, &second.url, &["--leave-out"]).expect(0, &["2 left out", "from/plug"]);
     second.wait().expect(0, &[]);
     // What its link leads to.
-    let third = receiver(&[]);
+    let third = receive_into(&scratch, &out, &["--once"]);
     fs::remove_file(from.join("plug")).unwrap();
     fs::remove_dir_all(&out).unwrap();
-    scratch
-        .run(["send", from.to_str().unwrap(), &third.url, "--follow-links"])
-        .expect(0, &[]);
+    send(&scratch, &from, &third.url, &["--follow-links"]).expect(0, &[]);
     assert!(
         fs::symlink_metadata(out.join("from/link"))
             .unwrap()
@@ -268,26 +276,15 @@ fn what_cannot_be_sent_is_named_and_no_success_unless_asked_for() {
 fn the_folder_of_unfinished_files_may_be_removed_under_a_running_server() {
     let scratch = Scratch::new();
     let out = scratch.path("out");
-    let server = scratch.listen([
-        "serve",
-        "--listen",
-        "127.0.0.1:0",
-        "--accept",
-        out.to_str().unwrap(),
-    ]);
+    let server = serve_into(&scratch, &out);
     for index in 0..3 {
         let file = scratch.write(&format!("file{index}"), 3 << 20);
-        scratch
-            .run(["send", file.to_str().unwrap(), &server.url])
-            .expect(0, &[]);
+        send(&scratch, &file, &server.url, &[]).expect(0, &[]);
         fs::remove_dir_all(out.join(".towline-part")).unwrap();
     }
     // The destination itself is made again as well.
     fs::remove_dir_all(&out).unwrap();
-    let file = scratch.path("file0");
-    scratch
-        .run(["send", file.to_str().unwrap(), &server.url])
-        .expect(0, &[]);
+    send(&scratch, &scratch.path("file0"), &server.url, &[]).expect(0, &[]);
     assert!(out.join("file0").exists());
 }
 
@@ -296,33 +293,16 @@ fn a_second_transfer_of_the_same_files_moves_nothing() {
     let scratch = Scratch::new();
     let file = scratch.write("file", 3 << 20);
     let out = scratch.path("out");
-    let server = scratch.listen([
-        "serve",
-        "--listen",
-        "127.0.0.1:0",
-        "--accept",
-        out.to_str().unwrap(),
-    ]);
-    let send = || {
-        scratch
-            .run([
-                "send",
-                file.to_str().unwrap(),
-                &server.url_of("deep/place"),
-                "--json",
-            ])
-            .expect(0, &[])
-    };
-    assert_eq!(number(&send().record("towline.send/1"), "files"), 1);
-    let again = send().record("towline.send/1");
+    let server = serve_into(&scratch, &out);
+    let place = server.url_of("deep/place");
+    let sent = || send(&scratch, &file, &place, &["--json"]).expect(0, &[]);
+    assert_eq!(number(&sent().record("towline.send/1"), "files"), 1);
+    let again = sent().record("towline.send/1");
     assert_eq!(
         (number(&again, "skipped"), number(&again, "bytes_moved")),
         (1, 0)
     );
-    assert_eq!(
-        fs::read(out.join("deep/place/file")).unwrap(),
-        fs::read(&file).unwrap()
-    );
+    assert_same(&out.join("deep/place/file"), &file);
 }
 
 #[test]
@@ -331,31 +311,21 @@ fn a_killed_sender_is_resumed_by_the_same_command() {
     let file = scratch.write("big", FILE);
     let out = scratch.path("out");
     let mut receiver = receive_into(&scratch, &out, &["--once"]);
-    let sender = Running::start(scratch.towline([
-        "send",
-        file.to_str().unwrap(),
-        &receiver.url,
-        "--limit",
-        "30M",
-    ]));
-    wait_until("some data", || part_bytes(&out) > 8 << 20);
-    sender.kill();
+    let killed = sender(&scratch, &file, &receiver.url, &["--limit", "30M"]);
+    until_arrived(8 << 20, &out, killed).kill();
     assert!(
         !out.join("big").exists(),
         "a partial file must not look whole"
     );
 
-    let sent = scratch
-        .run(["send", file.to_str().unwrap(), &receiver.url, "--json"])
-        .expect(0, &[]);
+    let sent = send(&scratch, &file, &receiver.url, &["--json"]).expect(0, &[]);
     let record = sent.record("towline.send/1");
     assert_eq!(number(&record, "resumed"), 1);
     // The receiver's view of the killed session, then of the whole one.
     let first = receiver.record("towline.recv/1");
     let second = receiver.wait().expect(0, &[]).record("towline.recv/1");
-    let moved = number(&first, "bytes_moved") + number(&second, "bytes_moved");
-    assert!(moved <= FILE as u64 + MAX_SENT_TWICE, "{moved} bytes moved");
-    assert_eq!(fs::read(out.join("big")).unwrap(), fs::read(&file).unwrap());
+    assert_little_sent_twice(&first, &second);
+    assert_same(&out.join("big"), &file);
 }
 
 #[test]
@@ -363,30 +333,11 @@ fn a_killed_receiver_ends_the_sender_with_code_6_and_is_resumed() {
     let scratch = Scratch::new();
     let file = scratch.write("big", FILE);
     let out = scratch.path("out");
-    let listen = |address: &str| {
-        scratch.listen([
-            "recv",
-            "--listen",
-            address,
-            "--out",
-            out.to_str().unwrap(),
-            "--once",
-        ])
-    };
-    let receiver = listen("127.0.0.1:0");
+    let receiver = receive_into(&scratch, &out, &["--once"]);
     let (address, url) = (receiver.address.clone(), receiver.url.clone());
-    let send = [
-        "send",
-        file.to_str().unwrap(),
-        &url,
-        "--json",
-        "--idle-timeout",
-        "3s",
-        "--retry",
-        "0s",
-    ];
-    let sender = Running::start(scratch.towline(send.iter().chain(&["--limit", "30M"])));
-    wait_until("some data", || part_bytes(&out) > 8 << 20);
+    let flags = ["--json", "--idle-timeout", "3s", "--retry", "0s"];
+    let slow = [&flags[..], &["--limit", "30M"]].concat();
+    let sender = until_arrived(8 << 20, &out, sender(&scratch, &file, &url, &slow));
     receiver.kill();
     let killed_at = std::time::Instant::now();
     let first = sender
@@ -398,21 +349,20 @@ fn a_killed_receiver_ends_the_sender_with_code_6_and_is_resumed() {
         killed_at.elapsed()
     );
 
-    let receiver = listen(&address);
+    let receiver = receive_at(&address, &scratch, &out, &["--once"]);
     assert_eq!(
         receiver.url, url,
         "the certificate and its pin outlive the process"
     );
-    let second = scratch.run(send).expect(0, &[]);
+    let second = send(&scratch, &file, &url, &flags).expect(0, &[]);
     receiver.wait().expect(0, &[]);
     let (first, second) = (
         first.record("towline.send/1"),
         second.record("towline.send/1"),
     );
     assert_eq!(number(&second, "resumed"), 1);
-    let moved = number(&first, "bytes_moved") + number(&second, "bytes_moved");
-    assert!(moved <= FILE as u64 + MAX_SENT_TWICE, "{moved} bytes moved");
-    assert_eq!(fs::read(out.join("big")).unwrap(), fs::read(&file).unwrap());
+    assert_little_sent_twice(&first, &second);
+    assert_same(&out.join("big"), &file);
 }
 
 #[test]
@@ -421,26 +371,15 @@ fn a_sender_goes_on_by_itself_when_a_killed_receiver_is_back() {
     let small = scratch.write("from/a-small", 1000);
     let file = scratch.write("from/big", FILE);
     let out = scratch.path("out");
-    let listen = |address: &str| {
-        let listen = ["recv", "--listen", address, "--once", "--out"];
-        scratch.listen(listen.iter().chain(&[out.to_str().unwrap()]))
-    };
-    let receiver = listen("127.0.0.1:0");
+    let listen = |address: &str| receive_at(address, &scratch, &out, &["--once"]);
+    let receiver = listen(ANY_PORT);
     let (address, url) = (receiver.address.clone(), receiver.url.clone());
     receiver.kill();
     let receiver = listen(&address);
     // Longer than any program of these tests may run: it is the receiver that ends the connection.
-    let sender = Running::start(scratch.towline([
-        "send",
-        scratch.path("from").to_str().unwrap(),
-        &url,
-        "--json",
-        "--idle-timeout",
-        "300s",
-        "--limit",
-        "30M",
-    ]));
-    wait_until("some data", || part_bytes(&out) > 8 << 20);
+    let flags = ["--json", "--idle-timeout", "300s", "--limit", "30M"];
+    let sender = sender(&scratch, &scratch.path("from"), &url, &flags);
+    let sender = until_arrived(8 << 20, &out, sender);
     receiver.kill();
     let receiver = listen(&address);
     let sent = sender.wait().expect(0, &["connecting again"]);
@@ -460,8 +399,7 @@ fn a_sender_goes_on_by_itself_when_a_killed_receiver_is_back() {
     assert!(speed < 33e6, "{speed} bytes a second");
     receiver.wait().expect(0, &[]);
     for (from, name) in [(&small, "a-small"), (&file, "big")] {
-        let there = out.join("from").join(name);
-        assert_eq!(fs::read(there).unwrap(), fs::read(from).unwrap());
+        assert_same(&out.join("from").join(name), from);
     }
 }
 
@@ -470,13 +408,7 @@ fn a_receiver_that_does_not_come_back_is_given_up() {
     let scratch = Scratch::new();
     let file = scratch.write("big", FILE);
     let out = scratch.path("out");
-    let server = scratch.listen([
-        "serve",
-        "--listen",
-        "127.0.0.1:0",
-        "--accept",
-        out.to_str().unwrap(),
-    ]);
+    let server = serve_into(&scratch, &out);
     let times = ["--idle-timeout", "1s", "--retry", "1s"];
     let sender = under_way(&scratch, &file, &out, &server.url, &times);
     server.kill();
@@ -522,28 +454,18 @@ fn a_fetch_goes_on_by_itself_when_a_killed_server_is_back() {
     let scratch = Scratch::new();
     let file = scratch.write("root/big", FILE);
     let out = scratch.path("out");
+    let root = scratch.path("root");
     let serve = |address: &str| {
         let serve = ["serve", "--listen", address, "--limit", "30M", "--root"];
-        scratch.listen(
-            serve
-                .iter()
-                .chain(&[scratch.path("root").to_str().unwrap()]),
-        )
+        scratch.listen(serve.iter().chain(&[root.to_str().unwrap()]))
     };
-    let server = serve("127.0.0.1:0");
+    let server = serve(ANY_PORT);
     let (address, url) = (server.address.clone(), server.url_of("big"));
     server.kill();
     let server = serve(&address);
-    let receiver = Running::start(scratch.towline([
-        "recv",
-        &url,
-        "--out",
-        out.to_str().unwrap(),
-        "--json",
-        "--idle-timeout",
-        "300s",
-    ]));
-    wait_until("some data", || part_bytes(&out) > 8 << 20);
+    let fetch = ["recv", &url, "--json", "--idle-timeout", "300s", "--out"];
+    let fetch = scratch.towline(fetch.iter().chain(&[out.to_str().unwrap()]));
+    let receiver = until_arrived(8 << 20, &out, fetch);
     server.kill();
     let _server = serve(&address);
     let received = receiver.wait().expect(0, &["connecting again"]);
@@ -552,7 +474,7 @@ fn a_fetch_goes_on_by_itself_when_a_killed_server_is_back() {
         (number(&record, "files"), number(&record, "resumed")),
         (1, 1)
     );
-    assert_eq!(fs::read(out.join("big")).unwrap(), fs::read(&file).unwrap());
+    assert_same(&out.join("big"), &file);
     assert!(!out.join(".towline-part").exists());
 }
 
@@ -564,27 +486,20 @@ fn a_blackout_of_five_seconds_needs_no_user() {
     let receiver = receive_into(&scratch, &out, &["--once"]);
     let relay = scratch.listen([
         "relay",
-        "127.0.0.1:0",
+        ANY_PORT,
         &receiver.address,
         "--both",
         "delay=5ms,blackout=1500ms+5s",
     ]);
-    let sent = scratch
-        .run([
-            "send",
-            file.to_str().unwrap(),
-            &receiver.url_through(&relay),
-            "--limit",
-            "10M",
-        ])
-        .expect(0, &[]);
+    let url = receiver.url_through(&relay);
+    let sent = send(&scratch, &file, &url, &["--limit", "10M"]).expect(0, &[]);
     assert!(
         sent.took > Duration::from_secs(7),
         "the blackout missed the transfer: {:?}",
         sent.took
     );
     receiver.wait().expect(0, &[]);
-    assert_eq!(fs::read(out.join("big")).unwrap(), fs::read(&file).unwrap());
+    assert_same(&out.join("big"), &file);
     relay.signal(Signal::INT);
     let relayed = relay.wait().expect(130, &[]).record("towline.relay/1");
     assert!(number(&relayed["up"]["drops"], "blackout") > 0, "{relayed}");
@@ -601,7 +516,7 @@ fn a_transfer_over_a_bad_network_arrives_whole() {
     let spec = "delay=5ms,jitter=1ms,loss=2%,reorder=1%,dup=1%,corrupt=0.5%";
     let relay = scratch.listen([
         "relay",
-        "127.0.0.1:0",
+        ANY_PORT,
         &receiver.address,
         "--both",
         spec,
@@ -609,29 +524,15 @@ fn a_transfer_over_a_bad_network_arrives_whole() {
         "7",
     ]);
     let from = scratch.path("from");
-    scratch
-        .run([
-            "send",
-            from.to_str().unwrap(),
-            &receiver.url_through(&relay),
-        ])
-        .expect(0, &[]);
+    send(&scratch, &from, &receiver.url_through(&relay), &[]).expect(0, &[]);
     receiver.wait().expect(0, &[]);
-    assert!(
-        Command::new("diff")
-            .arg("-r")
-            .arg(&from)
-            .arg(out.join("from"))
-            .status()
-            .unwrap()
-            .success()
-    );
+    assert_same_folders(&from, &out.join("from"));
 }
 
 #[test]
 fn a_wrong_pin_ends_with_code_4_and_says_what_was_presented() {
     let scratch = Scratch::new();
-    let server = scratch.listen(["serve", "--listen", "127.0.0.1:0"]);
+    let server = scratch.listen(["serve", "--listen", ANY_PORT]);
     let pin = server.url.rsplit_once('#').unwrap().1;
     let wrong = server
         .url
@@ -654,7 +555,7 @@ fn a_wrong_pin_ends_with_code_4_and_says_what_was_presented() {
 #[test]
 fn a_port_in_use_is_named_with_the_way_out() {
     let scratch = Scratch::new();
-    let server = scratch.listen(["serve", "--listen", "127.0.0.1:0"]);
+    let server = scratch.listen(["serve", "--listen", ANY_PORT]);
     let address = server.address.as_str();
     for command in [
         &["serve", "--listen", address][..],
@@ -702,17 +603,15 @@ fn ctrl_c_ends_with_130_and_the_rest_is_resumed() {
     sender
         .wait()
         .expect(130, &["run the same command again to resume"]);
-    scratch
-        .run(["send", file.to_str().unwrap(), &receiver.url])
-        .expect(0, &["resumed"]);
+    send(&scratch, &file, &receiver.url, &[]).expect(0, &["resumed"]);
     receiver.wait().expect(0, &[]);
-    assert_eq!(fs::read(out.join("big")).unwrap(), fs::read(&file).unwrap());
+    assert_same(&out.join("big"), &file);
 }
 
 #[test]
 fn a_second_ctrl_c_ends_at_once() {
     let scratch = Scratch::new();
-    let mut server = scratch.listen(["serve", "--listen", "127.0.0.1:0"]);
+    let mut server = scratch.listen(["serve", "--listen", ANY_PORT]);
     let client = Running::start(scratch.towline(["echo", &server.url, "-i", "10s"]));
     std::thread::sleep(Duration::from_millis(500));
     server.signal(Signal::STOP);
@@ -756,14 +655,8 @@ fn a_file_that_changes_while_it_is_sent_is_not_passed_off_as_whole() {
     let out = scratch.path("out");
     let receiver = receive_into(&scratch, &out, &["--once"]);
     let from = scratch.path("from");
-    let sender = Running::start(scratch.towline([
-        "send",
-        from.to_str().unwrap(),
-        &receiver.url,
-        "--limit",
-        "20M",
-    ]));
-    wait_until("some data", || part_bytes(&out) > 2 << 20);
+    let slow = sender(&scratch, &from, &receiver.url, &["--limit", "20M"]);
+    let sender = until_arrived(2 << 20, &out, slow);
     fs::File::options()
         .append(true)
         .open(&file)
@@ -792,7 +685,7 @@ fn an_unreadable_file_fails_alone() {
     let out = scratch.path("out");
     let receiver = receive_into(&scratch, &out, &["--once"]);
     let from = scratch.path("from");
-    let mut send = scratch.towline(["send", from.to_str().unwrap(), &receiver.url]);
+    let mut send = sender(&scratch, &from, &receiver.url, &[]);
     if fs::File::open(&secret).is_ok() {
         // Root reads everything, so the sender runs as somebody else, from where he can see it.
         use std::os::unix::process::CommandExt;
@@ -828,14 +721,8 @@ fn a_full_disk_is_told_at_both_ends() {
         scratch.write(&format!("from/{index:02}"), 900_000);
     }
     let huge = scratch.write("huge", 8 << 20);
-    let receiver = scratch.listen([
-        "recv",
-        "--listen",
-        "127.0.0.1:0",
-        "--out",
-        small.to_str().unwrap(),
-    ]);
-    let at_once = scratch.run(["send", huge.to_str().unwrap(), &receiver.url]);
+    let receiver = receive_into(&scratch, &small, &[]);
+    let at_once = send(&scratch, &huge, &receiver.url, &[]);
     let mut send = scratch.towline(["send", "from", &receiver.url]);
     send.current_dir(scratch.path(""));
     let midway = Running::start(send).wait();
@@ -858,16 +745,10 @@ fn a_server_takes_thirty_two_transfers_at_once_and_refuses_the_next() {
     const MAX_SESSIONS: usize = 32;
     let scratch = Scratch::new();
     let out = scratch.path("out");
-    let server = scratch.listen([
-        "serve",
-        "--listen",
-        "127.0.0.1:0",
-        "--accept",
-        out.to_str().unwrap(),
-    ]);
+    let server = serve_into(&scratch, &out);
     let send = |index: usize| {
         let file = scratch.write(&format!("file{index}"), 900_000);
-        scratch.towline(["send", file.to_str().unwrap(), &server.url, "--limit", "1k"])
+        sender(&scratch, &file, &server.url, &["--limit", "1k"])
     };
     let slow: Vec<_> = (0..MAX_SESSIONS)
         .map(|index| Running::start(send(index)))
@@ -884,8 +765,7 @@ fn a_server_takes_thirty_two_transfers_at_once_and_refuses_the_next() {
 fn a_path_that_is_missing_is_told_before_anything_is_sent() {
     let scratch = Scratch::new();
     let url = format!("towline://127.0.0.1:1/#sha256/{}", "ab".repeat(32));
-    let ended = scratch
-        .run(["send", "/nowhere/at/all", &url])
+    let ended = send(&scratch, Path::new("/nowhere/at/all"), &url, &[])
         .expect(1, &["/nowhere/at/all", "next:"]);
     assert!(ended.took < Duration::from_secs(5));
 }
