@@ -194,9 +194,18 @@ mod tests {
     use super::*;
     use crate::stcp::policy::tests::Folder;
 
-    fn is_root() -> bool {
+    /// Another user, to whom files can be given.
+    fn somebody() -> Option<u32> {
         // SAFETY: the call takes nothing and cannot fail.
-        unsafe { libc::geteuid() == 0 }
+        if unsafe { libc::geteuid() } == 0 {
+            return Some(54_321);
+        }
+        // The print macros would be captured.
+        let _ = writeln!(
+            io::stderr(),
+            "SKIPPED a key of another user: only root can make one"
+        );
+        None
     }
 
     fn refused(file: &Path) -> String {
@@ -249,42 +258,30 @@ mod tests {
 
     #[test]
     fn a_policys_key_of_another_user_is_taken_from_a_folder_of_his_only() {
-        if !is_root() {
-            // The print macros would be captured.
-            let _ = writeln!(
-                io::stderr(),
-                "SKIPPED a key of another user: only root can make one"
-            );
+        let Some(somebody) = somebody() else {
             return;
-        }
-        const SOMEBODY: u32 = 54_321;
+        };
         let folder = Folder::new();
         let file = folder.0.join("key.pem");
         own_key(&file).unwrap();
-        chown(&file, Some(SOMEBODY), None).unwrap();
+        chown(&file, Some(somebody), None).unwrap();
         // Everybody may make folders in /tmp.
         let why = named_key(&file).unwrap_err();
         assert!(why.contains("belongs to user 54321"), "{why}");
-        assert!(is_out_of_reach(Path::new("/etc/hostname"), SOMEBODY));
+        assert!(is_out_of_reach(Path::new("/etc/hostname"), somebody));
     }
 
     #[test]
     fn a_key_of_another_user_is_not_taken() {
-        if !is_root() {
-            // The print macros would be captured.
-            let _ = writeln!(
-                io::stderr(),
-                "SKIPPED a key of another user: only root can make one"
-            );
+        let Some(somebody) = somebody() else {
             return;
-        }
-        const SOMEBODY: u32 = 54_321;
+        };
         // Everybody may make folders in /tmp.
         let folder = Folder::new();
         let file = folder.0.join("home/key.pem");
         own_key(&file).unwrap();
         for path in [&file, &folder.0.join("home"), &folder.0] {
-            chown(path, Some(SOMEBODY), None).unwrap();
+            chown(path, Some(somebody), None).unwrap();
         }
         let why = refused(&file);
         assert!(why.contains("belongs to user 54321"), "{why}");
