@@ -107,9 +107,14 @@ pub fn forbid_clear_tcp(protocol: Option<u16>) -> io::Result<()> {
     if protocol.is_some() {
         return Ok(());
     }
-    // Other architectures are refused already.
-    install(&[
+    install(&no_raw())
+}
+
+/// Raw sockets but ICMP's fail, and sockets are not bound to devices.
+fn no_raw() -> Vec<libc::sock_filter> {
+    let bound = [
         load(ARCH),
+        // Others are refused already.
         if_equal(ARCHITECTURE, 0, 18),
         load(NUMBER),
         if_equal(libc::SYS_setsockopt as u32, 0, 5),
@@ -118,12 +123,8 @@ pub fn forbid_clear_tcp(protocol: Option<u16>) -> io::Result<()> {
         load(ARGUMENT[2]),
         if_equal(libc::SO_BINDTODEVICE as u32, 13, 0),
         if_equal(SO_BINDTOIFINDEX, 12, 11),
-        if_equal(libc::SYS_socket as u32, 0, 10),
-        load(ARGUMENT[0]),
-        if_equal(libc::AF_INET as u32, 1, 0),
-        if_equal(libc::AF_INET6 as u32, 0, 7),
-        load(ARGUMENT[1]),
-        and(15),
+    ];
+    let raw = [
         if_equal(libc::SOCK_RAW as u32, 0, 4),
         load(ARGUMENT[2]),
         if_equal(libc::IPPROTO_ICMP as u32, 2, 0),
@@ -131,11 +132,26 @@ pub fn forbid_clear_tcp(protocol: Option<u16>) -> io::Result<()> {
         answer(libc::SECCOMP_RET_ERRNO | libc::EPROTONOSUPPORT as u32),
         answer(libc::SECCOMP_RET_ALLOW),
         answer(libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
-    ])
+    ];
+    [&bound[..], &internet_type(5), &raw].concat()
 }
 
-fn no_tcp(protocol: Option<u16>) -> [libc::sock_filter; 26] {
+/// Loads the type of the internet socket that is asked for; any other call jumps over `others` instructions
+/// behind these.
+fn internet_type(others: u8) -> [libc::sock_filter; 6] {
     [
+        if_equal(libc::SYS_socket as u32, 0, others + 5),
+        load(ARGUMENT[0]),
+        if_equal(libc::AF_INET as u32, 1, 0),
+        if_equal(libc::AF_INET6 as u32, 0, others + 2),
+        load(ARGUMENT[1]),
+        // Without SOCK_NONBLOCK and SOCK_CLOEXEC.
+        and(15),
+    ]
+}
+
+fn no_tcp(protocol: Option<u16>) -> Vec<libc::sock_filter> {
+    let calls = [
         load(ARCH),
         if_equal(ARCHITECTURE, 0, 23),
         load(NUMBER),
@@ -144,13 +160,8 @@ fn no_tcp(protocol: Option<u16>) -> [libc::sock_filter; 26] {
         if_equal(libc::SYS_sendto as u32, 12, 0),
         if_equal(libc::SYS_sendmmsg as u32, 11, 0),
         if_equal(libc::SYS_sendmsg as u32, 12, 0),
-        if_equal(libc::SYS_socket as u32, 0, 13),
-        load(ARGUMENT[0]),
-        if_equal(libc::AF_INET as u32, 1, 0),
-        if_equal(libc::AF_INET6 as u32, 0, 10),
-        load(ARGUMENT[1]),
-        // Without SOCK_NONBLOCK and SOCK_CLOEXEC.
-        and(15),
+    ];
+    let types = [
         if_equal(libc::SOCK_DGRAM as u32, 7, 0),
         if_equal(libc::SOCK_RAW as u32, 6, 0),
         load(ARGUMENT[2]),
@@ -164,7 +175,8 @@ fn no_tcp(protocol: Option<u16>) -> [libc::sock_filter; 26] {
         answer(libc::SECCOMP_RET_ERRNO | libc::EPROTONOSUPPORT as u32),
         answer(libc::SECCOMP_RET_ERRNO | libc::EOPNOTSUPP as u32),
         answer(libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32),
-    ]
+    ];
+    [&calls[..], &internet_type(8), &types].concat()
 }
 
 /// Forbids this process, and what comes of it, sockets that go past the cgroup: those that put packets on
@@ -316,6 +328,43 @@ mod tests {
                 assert_eq!(answered, ALLOWED);
             }
         }
+    }
+
+    #[test]
+    fn raw_sockets_but_icmps_and_sockets_of_one_device_are_refused() {
+        let filter = no_raw();
+        let ask =
+            |number: libc::c_long, arguments| run(&filter, ARCHITECTURE, number as u32, arguments);
+        let no_protocol = refused(libc::EPROTONOSUPPORT);
+        let raw = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+        for (family, others) in [
+            (libc::AF_INET, no_protocol),
+            (libc::AF_INET6, no_protocol),
+            (libc::AF_UNIX, ALLOWED),
+        ] {
+            for (kind, protocol, answer) in [
+                (raw, libc::IPPROTO_ICMP, ALLOWED),
+                (raw, libc::IPPROTO_ICMPV6, ALLOWED),
+                (raw, libc::IPPROTO_TCP, others),
+                (raw, libc::IPPROTO_RAW, others),
+                (libc::SOCK_DGRAM, 0, ALLOWED),
+            ] {
+                let arguments = [family as u32, kind as u32, protocol as u32, 0];
+                let answered = ask(libc::SYS_socket, arguments);
+                assert_eq!(answered, answer, "{family} {kind} {protocol}");
+            }
+        }
+        let device = libc::SO_BINDTODEVICE as u32;
+        for (level, option, answer) in [
+            (libc::SOL_SOCKET, device, refused(libc::EPERM)),
+            (libc::SOL_SOCKET, SO_BINDTOIFINDEX, refused(libc::EPERM)),
+            (libc::SOL_SOCKET, libc::SO_REUSEADDR as u32, ALLOWED),
+            (libc::SOL_TCP, device, ALLOWED),
+        ] {
+            let answered = ask(libc::SYS_setsockopt, [0, level as u32, option, 0]);
+            assert_eq!(answered, answer, "{level} {option}");
+        }
+        assert_eq!(ask(libc::SYS_close, [0; 4]), ALLOWED);
     }
 
     #[test]
