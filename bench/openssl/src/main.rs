@@ -8,18 +8,18 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::process::ExitCode;
 
-use bench_contract::{LISTENING, Role, SERVER_NAME, Settings};
-use bench_peers::stcp::measure;
+use bench_contract::{Role, SERVER_NAME, Settings};
+use bench_peers::Result;
+use bench_peers::stcp::{execute, measure, serve};
 use clap::Parser;
 use openssl::error::ErrorStack;
 use openssl::ssl::{
-    Ssl, SslAcceptor, SslConnector, SslContextBuilder, SslFiletype, SslMethod, SslVersion,
+    Ssl, SslAcceptor, SslConnector, SslContext, SslContextBuilder, SslFiletype, SslMethod,
+    SslVersion,
 };
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio_openssl::SslStream;
-use towline::stcp::echo::{self, Connect};
-
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+use towline::stcp::echo::Connect;
 
 /// One end of the echo. Of the settings, `connections` are the clients, `bytes` a payload's.
 #[derive(Parser)]
@@ -30,55 +30,39 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build();
-    let result = match runtime {
-        Ok(runtime) => runtime.block_on(run(&cli)),
-        Err(error) => Err(error.into()),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("bench-openssl-peer: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    execute("bench-openssl-peer", run(&Cli::parse()))
 }
 
 async fn run(cli: &Cli) -> Result<()> {
     let settings = &cli.settings;
     match cli.role {
-        Role::Server => serve(settings).await,
+        Role::Server => {
+            let context = acceptor(settings)?.into_context();
+            serve(settings, |tcp| accept(context.clone(), tcp)).await
+        }
         Role::Client => measure(Client::new(settings)?, settings).await,
     }
 }
 
-async fn serve(settings: &Settings) -> Result<()> {
+fn acceptor(settings: &Settings) -> Result<SslAcceptor, ErrorStack> {
     let file = |name: &str| settings.material.join(name);
     let mut tls = SslAcceptor::mozilla_modern_v5(SslMethod::tls_server())?;
     as_others(&mut tls)?;
     tls.set_certificate_chain_file(file("cert.pem"))?;
     tls.set_private_key_file(file("key.pem"), SslFiletype::PEM)?;
     tls.set_num_tickets(0)?;
-    let tls = tls.build();
-    let listener = TcpListener::bind(settings.addr).await?;
-    println!("{LISTENING}{}", listener.local_addr()?);
-    loop {
-        let (tcp, _) = listener.accept().await?;
-        tcp.set_nodelay(true)?;
-        let mut stream = SslStream::new(Ssl::new(tls.context())?, tcp)?;
-        tokio::spawn(async move {
-            let accepted = Pin::new(&mut stream).accept().await;
-            accepted.map_err(io::Error::other)?;
-            echo::serve(stream).await
-        });
-    }
+    Ok(tls.build())
+}
+
+async fn accept(context: SslContext, tcp: TcpStream) -> io::Result<SslStream<TcpStream>> {
+    let mut stream = SslStream::new(Ssl::new(&context)?, tcp)?;
+    let accepted = Pin::new(&mut stream).accept().await;
+    accepted.map_err(io::Error::other)?;
+    Ok(stream)
 }
 
 /// TLS 1.3, one AEAD, X25519.
-fn as_others(tls: &mut SslContextBuilder) -> std::result::Result<(), ErrorStack> {
+fn as_others(tls: &mut SslContextBuilder) -> Result<(), ErrorStack> {
     tls.set_min_proto_version(Some(SslVersion::TLS1_3))?;
     tls.set_ciphersuites("TLS_AES_128_GCM_SHA256")?;
     tls.set_groups_list("X25519")

@@ -24,8 +24,9 @@ use bench_contract::{Measure, Role, Settings};
 use clap::{Parser, ValueEnum};
 
 /// Why a run failed; printed, never matched.
-type Error = Box<dyn std::error::Error + Send + Sync>;
-type Result<T, E = Error> = std::result::Result<T, E>;
+pub type Error = Box<dyn std::error::Error + Send + Sync>;
+/// What comes of a run.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Where a client binds: on the loopback, or on any address where the server is elsewhere.
 fn client_address(settings: &Settings) -> std::net::SocketAddr {
@@ -59,11 +60,15 @@ enum Stack {
 
 /// The body of both binaries.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
-    match run(&cli) {
+    exit("bench-peer", run(&Cli::parse()))
+}
+
+/// How `program` ends; why it failed is printed.
+fn exit(program: &str, result: Result<()>) -> ExitCode {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("bench-peer: {error}");
+            eprintln!("{program}: {error}");
             ExitCode::FAILURE
         }
     }

@@ -10,9 +10,8 @@ use clap::{Parser, ValueEnum};
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use crate::Result;
 use crate::stack::{Connection, Endpoint, RecvHalf as _, SendHalf as _, Stack};
-use crate::{quinn::Quinn, towline::Towline};
+use crate::{Result, exit, quinn::Quinn, towline::Towline};
 
 /// Least silence of a transfer that is told.
 const GAP: Duration = Duration::from_millis(500);
@@ -60,13 +59,7 @@ pub fn main() -> ExitCode {
             }
         })
     });
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("bench-paths-peer: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    exit("bench-paths-peer", result)
 }
 
 async fn run<S: Stack>(cli: &Cli) -> Result<()> {

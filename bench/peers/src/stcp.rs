@@ -13,6 +13,7 @@ use bench_contract::{LISTENING, Role, SERVER_NAME, Settings};
 use clap::Parser;
 use rustls::pki_types::ServerName;
 use serde_json::json;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
@@ -20,8 +21,8 @@ use towline::config::Trust;
 use towline::stcp::echo::{self, Connect, Plan};
 use towline::stcp::{ClientConfig, Options, Stream, client_config, connect};
 
-use crate::Result;
 use crate::material::{authority, client_tls, server_tls};
+use crate::{Result, exit};
 
 /// One end of the echo. Of the settings, `connections` are the clients, `bytes` a payload's.
 #[derive(Parser)]
@@ -45,21 +46,19 @@ const HELD_PAYLOAD: usize = 64;
 
 /// The body of the binary.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    execute("bench-stcp-peer", run(&Cli::parse()))
+}
+
+/// Runs `program` to its end, on the runtime that every end of this echo has.
+pub fn execute(program: &str, work: impl Future<Output = Result<()>>) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build();
     let result = match runtime {
-        Ok(runtime) => runtime.block_on(run(&cli)),
+        Ok(runtime) => runtime.block_on(work),
         Err(error) => Err(error.into()),
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("bench-stcp-peer: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    exit(program, result)
 }
 
 async fn run(cli: &Cli) -> Result<()> {
@@ -67,14 +66,7 @@ async fn run(cli: &Cli) -> Result<()> {
     match cli.role {
         Role::Server => {
             let acceptor = TlsAcceptor::from(Arc::new(server_tls(settings)?));
-            let listener = TcpListener::bind(settings.addr).await?;
-            println!("{LISTENING}{}", listener.local_addr()?);
-            loop {
-                let (tcp, _) = listener.accept().await?;
-                tcp.set_nodelay(true)?;
-                let acceptor = acceptor.clone();
-                tokio::spawn(async move { echo::serve(acceptor.accept(tcp).await?).await });
-            }
+            serve(settings, |tcp| acceptor.accept(tcp)).await
         }
         Role::Client => {
             if cli.hold && cli.towline {
@@ -92,14 +84,30 @@ async fn run(cli: &Cli) -> Result<()> {
     }
 }
 
+/// The echo's server; `accept` is the server's side of a handshake.
+///
+/// # Errors
+/// The system has no listener for it, or no more connections.
+pub async fn serve<S, H>(settings: &Settings, accept: impl Fn(TcpStream) -> H) -> Result<()>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    H: Future<Output = io::Result<S>> + Send + 'static,
+{
+    let listener = TcpListener::bind(settings.addr).await?;
+    println!("{LISTENING}{}", listener.local_addr()?);
+    loop {
+        let (tcp, _) = listener.accept().await?;
+        tcp.set_nodelay(true)?;
+        let accepting = accept(tcp);
+        tokio::spawn(async move { echo::serve(accepting.await?).await });
+    }
+}
+
 /// The load, and its figures as `towline stcp echo-load` prints them.
 ///
 /// # Errors
 /// The settings ask for what there is no memory for.
-pub async fn measure(
-    connect: impl Connect,
-    settings: &Settings,
-) -> std::result::Result<(), Box<dyn std::error::Error + Send + Sync>> {
+pub async fn measure(connect: impl Connect, settings: &Settings) -> Result<()> {
     let plan = Plan {
         clients: usize::try_from(settings.connections)?,
         payload: usize::try_from(settings.bytes)?,
