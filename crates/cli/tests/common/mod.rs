@@ -19,6 +19,12 @@ use serde_json::Value;
 /// No single program of these tests may take longer.
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// Between two looks at what is waited for.
+const STEP: Duration = Duration::from_millis(5);
+
+/// What such a step counts for at the most: whoever stops all of it, to measure something else, stops the clock.
+const LONGEST_STEP: Duration = Duration::from_secs(1);
+
 /// A folder that is removed when dropped.
 pub(crate) struct Scratch(PathBuf);
 
@@ -158,14 +164,7 @@ impl Running {
 
     /// Its exit code, if it ends by itself so soon.
     pub(crate) fn ended_within(&mut self, time: Duration) -> Option<i32> {
-        let started = Instant::now();
-        while started.elapsed() < time {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status.code();
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        None
+        look_for(time, || self.child.try_wait().unwrap())?.code()
     }
 
     /// Waits, for a program whose output is no text.
@@ -211,17 +210,10 @@ fn drain(stream: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<
 }
 
 fn wait_for(child: &mut Child) -> ExitStatus {
-    let started = Instant::now();
-    loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            return status;
-        }
-        if started.elapsed() > LIMIT {
-            let _ = child.kill();
-            panic!("the program hangs");
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    look_for(LIMIT, || child.try_wait().unwrap()).unwrap_or_else(|| {
+        let _ = child.kill();
+        panic!("the program hangs")
+    })
 }
 
 /// A listening program; killed when dropped.
@@ -341,13 +333,23 @@ impl Drop for Server {
 
 /// Waits until `done`, or fails the test.
 pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !done() {
-        assert!(
-            started.elapsed() < Duration::from_secs(30),
-            "waiting for {what}"
-        );
-        std::thread::sleep(Duration::from_millis(5));
+    let waited = look_for(Duration::from_secs(30), || done().then_some(()));
+    assert!(waited.is_some(), "waiting for {what}");
+}
+
+/// Looks again and again until there is something, for so long at the most.
+fn look_for<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    let mut waited = Duration::ZERO;
+    let mut before = Instant::now();
+    loop {
+        let found = look();
+        if found.is_some() || waited >= limit {
+            return found;
+        }
+        std::thread::sleep(STEP);
+        let now = Instant::now();
+        waited += (now - before).min(LONGEST_STEP);
+        before = now;
     }
 }
 
