@@ -305,12 +305,26 @@ fn a_run_that_waits_for_a_peer_says_so() {
     let Some(net) = Net::new(&["bash", "python3"]) else {
         return;
     };
-    let server =
-        "import socket, time; s = socket.create_server(('', 7500)).accept()[0]; time.sleep(5)";
-    let _server = serve(&net, 7500, &["python3", "-c", server]);
+    // It closes when it is told that the run has said so.
+    let told = net.scratch.path("told");
+    let server = format!(
+        "
+import os, socket, time
+visitor = socket.create_server(('', 7500)).accept()[0]
+while not os.path.exists('{}'):
+    time.sleep(0.01)
+",
+        told.display()
+    );
+    let _server = serve(&net, 7500, &["python3", "-c", &server]);
     let script = format!("echo {MARKER} > /dev/tcp/{SERVER}/7500");
-    let ended = run(upgraded(&net, &net.client, &["bash", "-c", &script]));
-    ended.expect(0, &["what they wrote last is on its way still"]);
+    let mut client = upgraded(&net, &net.client, &["bash", "-c", &script]);
+    client.stderr(std::fs::File::create(net.scratch.path("said")).unwrap());
+    let client = Running::start(client);
+    let words = "what they wrote last is on its way still";
+    wait_until(words, || said(&net).contains(words));
+    std::fs::write(told, "").unwrap();
+    client.wait().expect(0, &[]);
 }
 
 #[test]
