@@ -85,21 +85,25 @@ fn wait_for_port(net: &Net, port: u16) {
 }
 
 fn wait_for_port_at(net: &Net, host: &str, port: u16) {
-    /// Its number in the table of sockets.
-    const LISTEN: &str = "0A";
-    wait_until("the server", || {
-        let look = move || {
-            ["tcp", "tcp6"].iter().any(|name| {
-                let table = std::fs::read_to_string(format!("/proc/thread-self/net/{name}"));
-                table.unwrap_or_default().lines().any(|line| {
-                    let mut words = line.split_whitespace().skip(1);
-                    let local = words.next().unwrap_or_default();
-                    local.ends_with(&format!(":{port:04X}")) && words.nth(1) == Some(LISTEN)
-                })
+    wait_until("the server", || has_socket(net, host, port, LISTEN));
+}
+
+/// The numbers of states in the table of sockets.
+const LISTEN: &str = "0A";
+const TIME_WAIT: &str = "06";
+
+fn has_socket(net: &Net, host: &str, port: u16, state: &'static str) -> bool {
+    let look = move || {
+        ["tcp", "tcp6"].iter().any(|name| {
+            let table = std::fs::read_to_string(format!("/proc/thread-self/net/{name}"));
+            table.unwrap_or_default().lines().any(|line| {
+                let mut words = line.split_whitespace().skip(1);
+                let local = words.next().unwrap_or_default();
+                local.ends_with(&format!(":{port:04X}")) && words.nth(1) == Some(state)
             })
-        };
-        net.within(host, look).join().unwrap()
-    });
+        })
+    };
+    net.within(host, look).join().unwrap()
 }
 
 /// Nothing was in clear, and something was there at all.

@@ -9,8 +9,8 @@ use crate::ends::with_ip_that_breaks;
 use crate::net::{CLIENT, Net, SERVER, SERVER_V6, mark_of, skipped, which};
 use crate::preload::{as_user, give, installed};
 use crate::{
-    MARKER, REDIS, Start, Upgraded, assert_encrypted, run, serve, serve_by, upgraded,
-    wait_for_port, wait_for_port_at,
+    MARKER, REDIS, Start, TIME_WAIT, Upgraded, assert_encrypted, has_socket, run, serve, serve_by,
+    upgraded, wait_for_port, wait_for_port_at,
 };
 
 /// `stcp run` without `--tier`.
@@ -312,37 +312,56 @@ fn a_peer_may_use_its_port_again_at_once() {
     let Some(net) = Net::new(&["python3"]) else {
         return;
     };
+    let closed = net.scratch.path("closed");
+    let closed = closed.display();
     // It closes first, so that the kernel keeps its end for a minute.
-    let server = "
+    let server = format!(
+        "
 import socket
 door = socket.create_server(('0.0.0.0', 7700))
 while True:
     visitor, peer = door.accept()
-    visitor.sendall(f'{peer[0]} {peer[1]}'.encode())
+    visitor.sendall(f'{{peer[0]}} {{peer[1]}}'.encode())
     visitor.shutdown(socket.SHUT_WR)
     visitor.recv(1)
     visitor.close()
-";
+    with open('{closed}', 'a') as file:
+        file.write('.')
+"
+    );
+    // A peer that closed first would keep its port from itself. An end of the stream comes before the kernel's, so it
+    // closes when that has come (CLOSE_WAIT), and its port is free when the kernel has no end of it any more.
     let client = format!(
         "
-import socket
-for _ in range(5):
+import os, socket, time
+def state():
+    with open('/proc/net/tcp') as table:
+        rows = [line.split() for line in table]
+    return next((row[3] for row in rows if row[1].endswith(':A112')), None)
+def wait_until(done):
+    while not done():
+        time.sleep(0.01)
+for times in range(1, 6):
     s = socket.socket()
     s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     s.bind(('{CLIENT}', 41234))
     s.settimeout(10)
     s.connect(('{SERVER}', 7700))
     print(b''.join(iter(lambda: s.recv(100), b'')).decode())
+    wait_until(lambda: state() == '08')
     s.close()
+    wait_until(lambda: state() is None)
+    wait_until(lambda: os.path.exists('{closed}') and os.path.getsize('{closed}') == times)
 "
     );
-    let server = serve_by(by_root, &net, 7700, &["python3", "-c", server]);
+    let server = serve_by(by_root, &net, 7700, &["python3", "-c", &server]);
     let towline = installed(&net);
     let tier = ["stcp", "run", "--tier", "user-relay", "--", "python3", "-c"];
     let words = towline.to_str().into_iter().chain(tier).chain([&*client]);
     let ended = run(net.program(&net.client, words)).expect(0, &[]);
     let same = format!("{CLIENT} 41234");
     assert_eq!(ended.stdout.matches(&same).count(), 5, "{ended:?}");
+    assert!(has_socket(&net, &net.server, 7700, TIME_WAIT));
     server.end();
 }
 
