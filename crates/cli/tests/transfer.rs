@@ -644,6 +644,31 @@ fn a_receiver_that_is_interrupted_tells_the_sender() {
         .wait()
         .expect(7, &["interrupted", "run the same command again to resume"]);
     assert!(sent.took < Duration::from_secs(10));
+    assert!(!sent.stderr.contains("connecting again"), "{sent:?}");
+    assert!(part_bytes(&out) > 5 << 20, "what arrived is kept");
+}
+
+#[test]
+fn a_server_that_is_interrupted_ends_a_fetch() {
+    let scratch = Scratch::new();
+    let root = scratch.path("root");
+    scratch.write("root/big", FILE);
+    let out = scratch.path("out");
+    let serve = ["serve", "--listen", ANY_PORT, "--limit", "20M", "--root"];
+    let server = scratch.listen(serve.iter().chain(&[root.to_str().unwrap()]));
+    let fetch = [
+        "recv",
+        &server.url_of("big"),
+        "--out",
+        out.to_str().unwrap(),
+    ];
+    let fetch = until_arrived(5 << 20, &out, scratch.towline(fetch));
+    server.signal(Signal::INT);
+    server.wait().expect(130, &[]);
+    let fetched = fetch
+        .wait()
+        .expect(7, &["interrupted", "run the same command again to resume"]);
+    assert!(!fetched.stderr.contains("connecting again"), "{fetched:?}");
     assert!(part_bytes(&out) > 5 << 20, "what arrived is kept");
 }
 

@@ -40,7 +40,8 @@ pub(crate) struct RecvArgs {
     /// With --listen: leave after the first transfer that ran to its end
     #[arg(long, requires = "listen", conflicts_with = "url")]
     once: bool,
-    /// When the connection is lost, try for so long to connect again and go on; 0s gives up at once
+    /// When the server is killed or vanishes, try for so long to connect again and go on; 0s gives up at
+    /// once. One that is interrupted (Ctrl-C) says so, and ends the transfer: a person chose to
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration, conflicts_with = "listen")]
     retry: Duration,
     #[command(flatten)]

@@ -40,7 +40,8 @@ pub(crate) struct SendArgs {
     /// Sockets, devices and links that lead elsewhere may stay behind: they are named, and no failure
     #[arg(long)]
     leave_out: bool,
-    /// When the connection is lost, try for so long to connect again and go on; 0s gives up at once
+    /// When the receiver is killed or vanishes, try for so long to connect again and go on; 0s gives up at
+    /// once. One that is interrupted (Ctrl-C) says so, and ends the transfer: a person chose to
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
     retry: Duration,
     #[command(flatten)]
