@@ -69,6 +69,8 @@ pub(super) struct RecordLayer {
     runtime: tokio::runtime::Handle,
     /// The socket is ready for the key to send with.
     takes_key: bool,
+    /// The end was declared: what is sent is the last.
+    is_ending: bool,
     /// FIN is sent.
     is_shut_down: bool,
 }
@@ -85,6 +87,7 @@ impl RecordLayer {
             runtime: tokio::runtime::Handle::current(),
             // While it still can be: not any more when the peer has ended its stream.
             takes_key: made_by != Records::UserSpace && is_made_ready(tcp),
+            is_ending: false,
             is_shut_down: false,
         };
         records.send(tcp)?;
@@ -275,6 +278,7 @@ impl RecordLayer {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
         let is_whole = self.session.close_write();
+        self.is_ending = true;
         ready!(self.poll_flush(tcp, cx))?;
         self.is_shut_down = true;
         self.take_in(tcp);
@@ -310,7 +314,7 @@ impl RecordLayer {
     /// Sends what the socket takes now.
     fn send(&mut self, tcp: &TcpStream) -> io::Result<Sent> {
         while !self.session.output().is_empty() {
-            match try_send(tcp, self.session.output()) {
+            match try_send(tcp, self.session.output(), self.is_ending) {
                 Ok(len) => self.session.on_sent(len),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Sent::NoRoom),
                 Err(error) => return Err(error),
@@ -430,14 +434,15 @@ pub(super) fn poll_receive(
     }
 }
 
-/// Sends what fits, and waits where nothing does.
+/// Sends what fits, and waits where nothing does. As [`try_send`].
 pub(super) fn poll_send(
     tcp: &TcpStream,
     cx: &mut Context<'_>,
     bytes: &[u8],
+    is_last: bool,
 ) -> Poll<io::Result<usize>> {
     loop {
-        match try_send(tcp, bytes) {
+        match try_send(tcp, bytes, is_last) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             result => return Poll::Ready(result),
         }
@@ -445,11 +450,16 @@ pub(super) fn poll_send(
     }
 }
 
-/// Sends what fits. A short send fills the socket.
-pub(super) fn try_send(tcp: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
+/// Sends what fits. A short send fills the socket. What `is_last` leaves with the FIN, which must
+/// follow at once: between two packets a peer could end its side, and would be left with TIME_WAIT.
+pub(super) fn try_send(tcp: &TcpStream, bytes: &[u8], is_last: bool) -> io::Result<usize> {
+    #[cfg(target_os = "linux")]
+    let flags = libc::MSG_NOSIGNAL | if is_last { libc::MSG_MORE } else { 0 };
+    #[cfg(not(target_os = "linux"))]
+    let (flags, _) = (libc::MSG_NOSIGNAL, is_last);
     let mut sent = 0;
     let result = tcp.try_io(Interest::WRITABLE, || {
-        sent = SockRef::from(tcp).send_with_flags(bytes, libc::MSG_NOSIGNAL)?;
+        sent = SockRef::from(tcp).send_with_flags(bytes, flags)?;
         match sent {
             len if len == bytes.len() => Ok(()),
             _ => Err(ErrorKind::WouldBlock.into()),

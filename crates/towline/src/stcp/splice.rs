@@ -122,7 +122,7 @@ impl AsyncWrite for Clear<'_> {
         cx: &mut Context<'_>,
         data: &[u8],
     ) -> Poll<io::Result<usize>> {
-        poll_send(self.0, cx, data)
+        poll_send(self.0, cx, data, false)
     }
 
     fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -205,7 +205,7 @@ impl Splice<'_> {
                 let result = self.poll_both(cx, scratch, buffers);
                 if let Poll::Ready(Err(_)) = result {
                     // An alert, if there is one.
-                    let _ = try_send(self.secure, self.session.output());
+                    let _ = try_send(self.secure, self.session.output(), false);
                 }
                 self.session.trim(buffers);
                 result
@@ -241,7 +241,8 @@ impl Splice<'_> {
     ) -> Poll<io::Result<()>> {
         loop {
             while !self.session.output().is_empty() {
-                let len = ready!(poll_send(self.secure, cx, self.session.output()))?;
+                let output = self.session.output();
+                let len = ready!(poll_send(self.secure, cx, output, self.clear_ended))?;
                 self.session.on_sent(len);
             }
             if self.clear_ended {
@@ -271,7 +272,7 @@ impl Splice<'_> {
     ) -> Poll<io::Result<()>> {
         loop {
             while !self.unsent.is_empty() {
-                let len = ready!(poll_send(self.clear, cx, &self.unsent))?;
+                let len = ready!(poll_send(self.clear, cx, &self.unsent, false))?;
                 self.unsent.advance(len);
             }
             self.unsent = BytesMut::new();
@@ -281,7 +282,7 @@ impl Splice<'_> {
             match self.session.read(scratch)? {
                 Read::Data(len) => {
                     self.spliced.opened += len as u64;
-                    let sent = match try_send(self.clear, &scratch[..len]) {
+                    let sent = match try_send(self.clear, &scratch[..len], false) {
                         Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
                         sent => sent?,
                     };

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::future::Future;
 use std::io::Write as _;
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -172,4 +173,26 @@ pub(crate) fn file(len: usize) -> File {
     std::fs::remove_file(&path).unwrap();
     file.write_all(&pattern(len)).unwrap();
     file
+}
+
+/// Segments that have come to this end, and whether FIN was among them (`tcpi_segs_in` and `tcpi_state` of
+/// Linux's `tcp_info`).
+pub(crate) fn segments_in(tcp: &TcpStream) -> (u32, bool) {
+    const CLOSE_WAIT: u8 = 8;
+    const AT: usize = 140;
+    let mut info = [0_u8; 256];
+    let mut len = info.len() as libc::socklen_t;
+    // SAFETY: the descriptor is open, and the call writes at most `len` bytes to `info`.
+    let result = unsafe {
+        libc::getsockopt(
+            tcp.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    };
+    assert!(result == 0 && len as usize >= AT + 4);
+    let segments = u32::from_ne_bytes(*info[AT..].first_chunk().unwrap());
+    (segments, info[0] == CLOSE_WAIT)
 }

@@ -6,12 +6,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use towline::config::{Cipher, ClientAuth, Identity, Trust};
 use towline::stcp::{
-    Authentication, ConnectError, Listener, SessionError, Stream, client_config, connect,
-    server_config,
+    Authentication, ConnectError, Listener, Options, Records, SessionError, Stream, client_config,
+    connect, server_config,
 };
 
 use crate::peers::{
-    NAME, SECOND, Sides, loopback, options, pattern, read_all, reset, streams_through_relay, within,
+    NAME, SECOND, Sides, loopback, options, pattern, read_all, reset, segments_in,
+    streams_through_relay, within,
 };
 
 #[tokio::test]
@@ -145,6 +146,25 @@ async fn all_that_was_written_before_the_end_arrives_however_small_the_buffers()
         assert!(got == data, "{} of {} bytes came", got.len(), data.len());
         within(sending).await.unwrap();
     }
+}
+
+/// Between two, the peer could end its side and be left with TIME_WAIT.
+#[tokio::test]
+async fn the_end_of_a_stream_is_one_packet() {
+    let user = Options {
+        records: Records::UserSpace,
+        ..options()
+    };
+    let (mut near, mut far) = Sides::with(&user).streams().await;
+    near.write_all(b"last").await.unwrap();
+    within(far.read_exact(&mut [0; 4])).await.unwrap();
+    let before = segments_in(far.tcp());
+    near.shutdown().await.unwrap();
+    assert_eq!(within(far.read(&mut [0])).await.unwrap(), 0);
+    while !segments_in(far.tcp()).1 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(segments_in(far.tcp()).0 - before.0, 1);
 }
 
 #[tokio::test]
