@@ -86,6 +86,8 @@ def main():
             harness.SECONDS = int(value)
         elif name == "--slow":
             harness.SLOW = int(value)
+            # The library's own tests read it.
+            os.environ["TOWLINE_SLOW"] = value
         elif name == "--seed":
             harness.SEED = int(value)
         else:

@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use towline::stcp::{connect, echo};
 
-use peers::{NAME, SECOND, Sides, pattern, reset};
+use peers::{NAME, SECOND, Sides, patience, pattern, reset};
 
 const CONNECTIONS: u64 = 1000;
 const AT_ONCE: usize = 64;
@@ -116,7 +116,7 @@ async fn a_thousand_connections_come_and_go_and_leave_nothing() {
         stop.send(()).unwrap();
         server.await.unwrap()
     };
-    let listener = tokio::time::timeout(120 * SECOND, work)
+    let listener = tokio::time::timeout(patience(120 * SECOND), work)
         .await
         .expect("no end within 120 s");
     let accepted = listener.counters().accepted;

@@ -137,14 +137,14 @@ def plain_listener():
 
 @test()
 def a_user_who_fills_the_queue_keeps_no_other_out(agent):
-    with with_parameter("handshake_ms", 60000), plain_listener() as l:
+    with with_parameter("handshake_ms", 60000 * SLOW), plain_listener() as l:
         agent.send(signal.SIGSTOP)
         others_get_through(agent, lambda: as_user(FLOODER, connect_often, QUEUE + 100, l.getsockname(), PROTOCOL))
 
 
 @test()
 def who_has_many_users_in_a_namespace_keeps_no_other_out(agent):
-    with with_parameter("handshake_ms", 60000), plain_listener() as l:
+    with with_parameter("handshake_ms", 60000 * SLOW), plain_listener() as l:
         agent.send(signal.SIGSTOP)
         others_get_through(agent, lambda: as_user(0, of_a_namespace_with_many_users, QUEUE + 100, l.getsockname()))
 
@@ -168,7 +168,7 @@ def source_of(request):
 
 @test(agent=None)
 def a_network_that_fills_the_queue_keeps_no_other_out():
-    with networks(), with_parameter("handshake_ms", 60000), with_parameter("pending_max", 4 * QUEUE), \
+    with networks(), with_parameter("handshake_ms", 60000 * SLOW), with_parameter("pending_max", 4 * QUEUE), \
          Puppet() as puppet, listener() as l:
         to = l.getsockname()
         dropped = counter("handshakes_without_agent")
@@ -196,7 +196,7 @@ def a_network_that_fills_the_queue_keeps_no_other_out():
 
 @test()
 def silent_clients_of_one_network_keep_no_other_out(agent):
-    with networks(), with_parameter("handshake_ms", 60000), listener() as l:
+    with networks(), with_parameter("handshake_ms", 60000 * SLOW), listener() as l:
         to = l.getsockname()
         agent.send(signal.SIGSTOP)
         dropped = counter("handshakes_dropped")

@@ -288,7 +288,7 @@ def a_listener_in_a_flood_hears_its_program():
                 os.kill(flooder, signal.SIGKILL)
                 os.waitpid(flooder, 0)
     print(f"  the slowest call took {slowest:.2f} s")
-    assert slowest < 0.5
+    assert slowest < 0.5 * SLOW
 
 
 # As with TCP.

@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use crate::peers::{SECOND, Sides, within};
+use crate::peers::{SECOND, Sides, patience, within};
 
 /// What one direction carries: bytes by their position.
 fn byte_at(direction: u64, at: u64) -> u8 {
@@ -161,7 +161,7 @@ async fn random_operations_keep_both_directions_whole() {
         // The line that plays it again.
         eprintln!("STCP_SEED={seed} cargo test -p towline --test stcp random_operations");
         let played = tokio::spawn(play(seed));
-        within(tokio::time::timeout(20 * SECOND, played))
+        within(tokio::time::timeout(patience(20 * SECOND), played))
             .await
             .expect("no end")
             .unwrap();
