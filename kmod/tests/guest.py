@@ -13,7 +13,7 @@ import time
 import traceback
 
 import harness
-from harness import SNIFFER, SYS, TESTS, Agent, busybox, until
+from harness import SNIFFER, SYS, TESTS, Agent, LeftOut, busybox, until
 
 SUITES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "suites")
 
@@ -42,7 +42,7 @@ def on_alarm(*_):
 
 
 def run(function, policy):
-    """Whether it passed."""
+    """Its result: `ok`, `FAILED`, or that it was left out."""
     SNIFFER.reset()
     agent = None
     began = time.monotonic()
@@ -53,6 +53,9 @@ def run(function, policy):
         function(*[agent][:function.__code__.co_argcount])
         SNIFFER.verdict()
         word = "ok"
+    except LeftOut as why:
+        print(f"  {why}")
+        word = "left out"
     except BaseException:
         traceback.print_exc(file=sys.stdout)
         word = "FAILED"
@@ -61,9 +64,9 @@ def run(function, policy):
     print(f"{word:6} {time.monotonic() - began:6.1f} s  {function.__name__}", flush=True)
     if agent:
         agent.stop()
-    if word != "ok":
+    if word == "FAILED":
         end_children()
-    return word == "ok"
+    return word
 
 
 def end_children():
@@ -78,7 +81,7 @@ def main():
     os.environ["TOWLINE_HOME"] = "/tmp/home"
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, on_alarm)
-    passed, failed = 0, []
+    passed, failed, left_out = 0, [], []
     wanted = []
     for argument in sys.argv[1:]:
         name, _, value = argument.partition("=")
@@ -94,8 +97,12 @@ def main():
             wanted.append(argument)
     for function, policy, module in wanted_tests(wanted):
         put_module(module)
-        if run(function, policy):
+        word = run(function, policy)
+        if word == "ok":
             passed += 1
+            continue
+        if word == "left out":
+            left_out.append(function.__name__)
             continue
         failed.append(function.__name__)
         if len(failed) == 5:
@@ -103,6 +110,8 @@ def main():
             break
     for name in failed:
         print("FAILED", name)
+    for name in left_out:
+        print("left out", name)
     print(f"{passed} passed, {len(failed)} failed", flush=True)
     # Threads that hang must not keep the guest.
     os._exit(1 if failed or not passed else 0)

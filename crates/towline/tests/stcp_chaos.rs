@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use towline::stcp::{connect, echo};
 
-use peers::{NAME, SECOND, Sides, patience, pattern, reset};
+use peers::{NAME, SECOND, Sides, patience, pattern, reset, slowness};
 
 const CONNECTIONS: u64 = 1000;
 const AT_ONCE: usize = 64;
@@ -103,8 +103,10 @@ async fn a_thousand_connections_come_and_go_and_leave_nothing() {
     });
     let work = async {
         let mut under_way = JoinSet::new();
+        // Each has ten seconds for its handshake.
+        let at_once = (AT_ONCE / slowness() as usize).max(1);
         for number in 0..CONNECTIONS {
-            if under_way.len() == AT_ONCE {
+            if under_way.len() == at_once {
                 under_way.join_next().await.unwrap().unwrap();
             }
             let random = ChaCha8Rng::seed_from_u64(seed * 1_000_003 + number);

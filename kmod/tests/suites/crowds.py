@@ -144,6 +144,8 @@ def a_user_who_fills_the_queue_keeps_no_other_out(agent):
 
 @test()
 def who_has_many_users_in_a_namespace_keeps_no_other_out(agent):
+    if SLOW > 1:
+        raise LeftOut("an agent as slow as this kernel makes it spends its 10 s on the flood's own handshakes")
     with with_parameter("handshake_ms", 60000 * SLOW), plain_listener() as l:
         agent.send(signal.SIGSTOP)
         others_get_through(agent, lambda: as_user(0, of_a_namespace_with_many_users, QUEUE + 100, l.getsockname()))

@@ -95,14 +95,14 @@ def connections_at_random():
 
 
 def echo(server, load):
-    """The load's record, of one second with each flag of the load."""
+    """The load's record, of one second (more on a slow kernel) with each flag of the load."""
     address = "127.0.0.1:4434"
     environment = dict(os.environ, TOWLINE_HOME="/tmp/home-server")
     listening = subprocess.Popen(["towline", "stcp", "echo-server", "--listen", address, *server],
                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
     try:
         until("it listens", lambda: is_listening(4434))
-        code, said = watched("towline", "stcp", "echo-load", address, "-t", "1s", "--json", *load)
+        code, said = watched("towline", "stcp", "echo-load", address, "-t", f"{SLOW}s", "--json", *load)
     finally:
         listening.terminate()
         listening.wait(20)

@@ -18,10 +18,14 @@ use towline::stcp::{
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
-/// `duration`, or as often as a kernel that looks for errors needs it: the guest's runner says how often.
+/// How many times as long everything takes, on a kernel that looks for errors: the guest's runner says so.
+pub(crate) fn slowness() -> u32 {
+    std::env::var("TOWLINE_SLOW").map_or(1, |slow| slow.parse().unwrap())
+}
+
+/// `duration`, or more where the kernel is slow.
 pub(crate) fn patience(duration: Duration) -> Duration {
-    let slow = std::env::var("TOWLINE_SLOW").map(|slow| slow.parse().unwrap());
-    duration * slow.unwrap_or(1)
+    duration * slowness()
 }
 pub(crate) const NAME: &str = "localhost";
 
