@@ -20,6 +20,7 @@ def connections_that_come_and_go_leave_nothing():
     print(f"  seed {seed}")
     dice = random.Random(seed)
     agent = Agent()
+    problems = []
     with listener() as l, listener(socket.AF_INET6) as l6:
         def serve(l):
             while True:
@@ -32,8 +33,8 @@ def connections_that_come_and_go_leave_nothing():
                         while data := s.recv(1000):
                             s.sendall(data)
                         s.shutdown(socket.SHUT_WR)
-                    except OSError:
-                        pass
+                    except OSError as error:
+                        problems.append(repr(error))
                     s.close()
                 Background(one)
         acceptors = [Background(serve, x) for x in (l, l6)]
@@ -66,7 +67,7 @@ def connections_that_come_and_go_leave_nothing():
                 if kind == "reset" or dice.random() < 0.2:
                     s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             except OSError as error:
-                assert kind in ("early", "plain"), (kind, error)
+                assert kind in ("early", "plain"), (kind, error, n, problems[-3:])
             s.close()
             if n == 500:
                 agent.stop()
@@ -83,7 +84,8 @@ def connections_that_come_and_go_leave_nothing():
     time.sleep(0.5)
     after = slab()
     print(f"  {done}; slabs {before} -> {after}")
-    for name in after:
+    # A kernel that looks for errors keeps what was freed for a while; kmemleak tells there.
+    for name in after if SLOW == 1 else ():
         assert after[name] - before.get(name, 0) < 150, name
 
 
