@@ -19,6 +19,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -254,6 +255,14 @@ static void on_signal(int number)
 {
 }
 
+static int is_before(const struct timespec *end)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec < end->tv_sec;
+}
+
 int main(int count, char **v)
 {
 	struct sigaction action = { .sa_handler = on_signal };	/* calls are interrupted */
@@ -276,6 +285,8 @@ int main(int count, char **v)
 	CHECK(slots[0] >= 0 && slots[SLOTS - 1] >= 0);
 	strangers = fork();
 	if (!strangers) {
+		/* Not to be left over with their sockets, however this ends. */
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		for (i = 0; i < SLOTS; i++)
 			close(slots[i]);
 		play_strangers(listening, seed);
@@ -288,8 +299,8 @@ int main(int count, char **v)
 		threads[i].call = -1;
 		CHECK(!pthread_create(&ids[i], NULL, work, (void *)(long)i));
 	}
-	for (i = 0; i < seconds * 50; i++) {
-		usleep(20000);
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	for (end.tv_sec += seconds; is_before(&end); usleep(20000)) {
 		if (!roll(&dice, 4))
 			pthread_kill(ids[roll(&dice, THREADS)], SIGUSR1);
 	}
