@@ -177,7 +177,8 @@ def a_program_in_a_flood_ends_when_it_is_killed():
     # A byte now and then: nobody can say that this is no stream.
     sealer = Sealer(1)
     flood = b"".join(sealer.record(DATA, b"x" if n % 30 == 0 else b"") for n in range(150_000))
-    for flags in (0, socket.MSG_WAITALL, socket.MSG_PEEK | socket.MSG_WAITALL):
+
+    def killed(flags):
         client, peer = puppet_client(raw=True)
         feeding = feed(peer, flood)
         time.sleep(0.5)
@@ -194,7 +195,11 @@ def a_program_in_a_flood_ends_when_it_is_killed():
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         peer.close()
         feeding.result()
-        assert took < 0.5 * SLOW
+        return took < 0.5 * SLOW
+
+    for flags in (0, socket.MSG_WAITALL, socket.MSG_PEEK | socket.MSG_WAITALL):
+        # A busy machine may be late once; what works through the flood is late always.
+        assert any(killed(flags) for _ in range(3))
 
 
 @test(agent=None)
