@@ -16,7 +16,8 @@ TEXT = payload(30000)
 SHIM = f"towline stcp enter --shim /bin/libtowline_preload.so --protocol {PROTOCOL} --"
 RUN = "towline stcp run --tier module --"
 with open("/proc/kallsyms") as symbols:
-    HAS_HOOK = " update_socket_protocol\n" in symbols.read()
+    # A BPF program finds it by BTF.
+    HAS_HOOK = " update_socket_protocol\n" in symbols.read() and os.path.exists("/sys/kernel/btf/vmlinux")
 
 
 def sh(command, **more):
