@@ -222,6 +222,18 @@ fn without_saying_who_may_come_in_nothing_listens() {
 }
 
 #[test]
+fn what_is_sent_in_clear_has_no_records_that_a_kernel_could_make() {
+    let machine = Scratch::new();
+    for arguments in [
+        &["stcp", "echo-server", "--plain", "--kernel"][..],
+        &["stcp", "echo-load", "--plain", "--kernel", "127.0.0.1:1"],
+    ] {
+        let said = machine.run(arguments.iter().copied());
+        said.expect(2, &["--kernel", "cannot be used with", "--plain"]);
+    }
+}
+
+#[test]
 fn an_unchanged_program_behind_two_proxies() {
     let two = Two::new();
     let program = two

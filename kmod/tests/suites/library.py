@@ -123,5 +123,5 @@ def the_sniffer_sees_a_clear_echo():
 def the_echo_has_the_kernels_records():
     for cipher, name in (("aes128gcm", "AES_128_GCM"), ("aes256gcm", "AES_256_GCM"), ("chacha20", "CHACHA20")):
         for size in ("1", "4K", "100K"):
-            record = echo(["--anonymous-clients"], ["--insecure", "--cipher", cipher, "--size", size, "--clients", "10"])
+            record = echo(["--kernel", "--anonymous-clients"], ["--kernel", "--insecure", "--cipher", cipher, "--size", size, "--clients", "10"])
             assert record["records"] == "kernel" and name in record["cipher_suite"], record

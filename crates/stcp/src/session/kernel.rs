@@ -75,7 +75,8 @@ impl Session {
         matches!(self.sender, Sender::Kernel { .. })
     }
 
-    /// Whether more may be written.
+    /// Whether more may be written. Asked before a write: a refusal for want of a new key stays, and
+    /// [`close_write`](Session::close_write) ends no stream in order after it.
     ///
     /// # Errors
     /// The end was declared, a new key is due that the kernel cannot have, or the session has failed.

@@ -29,6 +29,23 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Most clients of one load.
 const MAX_CLIENTS: u32 = 100_000;
 
+/// Who makes the records.
+#[derive(clap::Args)]
+struct RecordsArgs {
+    /// Have the kernel make the records that are sent (kTLS) from the start, where it can
+    #[arg(long, conflicts_with = "plain")]
+    kernel: bool,
+}
+
+impl RecordsArgs {
+    fn who(&self) -> Records {
+        match self.kernel {
+            true => Records::Kernel,
+            false => Records::default(),
+        }
+    }
+}
+
 /// Flags of `echo-server`.
 #[derive(clap::Args)]
 pub(crate) struct EchoServerArgs {
@@ -38,6 +55,8 @@ pub(crate) struct EchoServerArgs {
     /// Plain TCP without encryption, to compare
     #[arg(long)]
     plain: bool,
+    #[command(flatten)]
+    records: RecordsArgs,
     #[command(flatten)]
     peers: ListenArgs,
 }
@@ -72,7 +91,7 @@ impl EchoServerArgs {
             })
             .await);
         }
-        let server = self.peers.server(Records::Kernel, printer)?;
+        let server = self.peers.server(self.records.who(), printer)?;
         let flags = server.client_flags.clone();
         let pin = server.pin();
         let mut listener = listen(self.listen, server.config).await.map_err(unbound)?;
@@ -156,6 +175,8 @@ pub(crate) struct EchoLoadArgs {
     /// Plain TCP without encryption, to compare
     #[arg(long)]
     plain: bool,
+    #[command(flatten)]
+    records: RecordsArgs,
     #[command(flatten)]
     peers: ConnectArgs,
 }
@@ -245,7 +266,7 @@ impl EchoLoadArgs {
         }
         let client = self
             .peers
-            .client(&self.server, Records::Kernel, printer)
+            .client(&self.server, self.records.who(), printer)
             .await?;
         // One to see whether it works at all, and with whom.
         let stream = client.open().await;
