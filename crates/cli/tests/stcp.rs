@@ -37,17 +37,16 @@ impl Two {
         }
     }
 
-    /// The proxy in front of the program at `port`, and the one that leads to it.
-    fn proxies(&self, port: u16) -> (Server, Server) {
-        let to = format!("127.0.0.1:{port}");
+    /// The proxy in front of the program at `address`, and the one that leads to it.
+    fn proxies(&self, address: &str) -> (Server, Server) {
         let server = self.server.listen([
             "stcp",
             "proxy",
             "server",
             "--listen",
-            "127.0.0.1:0",
+            &self.server.address(),
             "--connect",
-            &to,
+            address,
             "--client-pin",
             &self.client_pin,
         ]);
@@ -239,8 +238,7 @@ fn an_unchanged_program_behind_two_proxies() {
     let program = two
         .server
         .listen(["stcp", "echo-server", "--plain", "--listen", "127.0.0.1:0"]);
-    let port = program.address.rsplit_once(':').unwrap().1.parse().unwrap();
-    let (client, server) = two.proxies(port);
+    let (client, server) = two.proxies(&program.address);
     for size in ["100", "100k"] {
         two.client
             .run([
@@ -376,7 +374,7 @@ fn what_the_guard_does_not_see_a_relayed_program_may_not_have() {
 fn ends_and_cuts_pass_through_both_proxies_as_what_they_are() {
     let two = Two::new();
     let program = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (client, server) = two.proxies(program.local_addr().unwrap().port());
+    let (client, server) = two.proxies(&program.local_addr().unwrap().to_string());
 
     // Half-close: the answer comes after the question's end.
     let mut asking = connect(&client);
@@ -434,7 +432,7 @@ fn ends_and_cuts_pass_through_both_proxies_as_what_they_are() {
 fn a_plaintext_client_gets_no_further_than_the_handshake() {
     let two = Two::new();
     let program = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (_client, server) = two.proxies(program.local_addr().unwrap().port());
+    let (_client, server) = two.proxies(&program.local_addr().unwrap().to_string());
     let mut clear = connect(&server);
     clear.write_all(b"PING in clear\r\n").unwrap();
     let (heard, _) = read_all(&mut clear);
@@ -452,10 +450,7 @@ fn a_plaintext_client_gets_no_further_than_the_handshake() {
 fn a_proxy_whose_program_is_away_says_so_a_few_times_a_second() {
     const MANY: usize = 300;
     let two = Two::new();
-    let away = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = away.local_addr().unwrap().port();
-    drop(away);
-    let (client, server) = two.proxies(port);
+    let (client, server) = two.proxies(&two.client.address());
     let began = Instant::now();
     let streams: Vec<_> = (0..MANY).map(|_| connect(&client)).collect();
     for mut stream in streams {
@@ -477,7 +472,7 @@ fn a_proxy_whose_program_is_away_says_so_a_few_times_a_second() {
 fn a_proxy_that_is_told_to_stop_lets_connections_end() {
     let two = Two::new();
     let program = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (client, server) = two.proxies(program.local_addr().unwrap().port());
+    let (client, server) = two.proxies(&program.local_addr().unwrap().to_string());
     let mut asking = connect(&client);
     asking.write_all(b"question").unwrap();
     let (mut answering, _) = program.accept().unwrap();

@@ -38,9 +38,10 @@ fn receive_at(address: &str, scratch: &Scratch, out: &Path, flags: &[&str]) -> S
     scratch.listen(listen.iter().chain(&[out.to_str().unwrap()]).chain(flags))
 }
 
-/// A server at a free port that takes files.
+/// A server that takes files.
 fn serve_into(scratch: &Scratch, out: &Path) -> Server {
-    let serve = ["serve", "--listen", ANY_PORT, "--accept"];
+    let address = scratch.address();
+    let serve = ["serve", "--listen", &address, "--accept"];
     scratch.listen(serve.iter().chain(&[out.to_str().unwrap()]))
 }
 
@@ -333,8 +334,9 @@ fn a_killed_receiver_ends_the_sender_with_code_6_and_is_resumed() {
     let scratch = Scratch::new();
     let file = scratch.write("big", FILE);
     let out = scratch.path("out");
-    let receiver = receive_into(&scratch, &out, &["--once"]);
-    let (address, url) = (receiver.address.clone(), receiver.url.clone());
+    let listen = || receive_at(&scratch.address(), &scratch, &out, &["--once"]);
+    let receiver = listen();
+    let url = receiver.url.clone();
     let flags = ["--json", "--idle-timeout", "3s", "--retry", "0s"];
     let slow = [&flags[..], &["--limit", "30M"]].concat();
     let sender = until_arrived(8 << 20, &out, sender(&scratch, &file, &url, &slow));
@@ -349,7 +351,7 @@ fn a_killed_receiver_ends_the_sender_with_code_6_and_is_resumed() {
         killed_at.elapsed()
     );
 
-    let receiver = receive_at(&address, &scratch, &out, &["--once"]);
+    let receiver = listen();
     assert_eq!(
         receiver.url, url,
         "the certificate and its pin outlive the process"
@@ -371,17 +373,15 @@ fn a_sender_goes_on_by_itself_when_a_killed_receiver_is_back() {
     let small = scratch.write("from/a-small", 1000);
     let file = scratch.write("from/big", FILE);
     let out = scratch.path("out");
-    let listen = |address: &str| receive_at(address, &scratch, &out, &["--once"]);
-    let receiver = listen(ANY_PORT);
-    let (address, url) = (receiver.address.clone(), receiver.url.clone());
-    receiver.kill();
-    let receiver = listen(&address);
+    let listen = || receive_at(&scratch.address(), &scratch, &out, &["--once"]);
+    let receiver = listen();
+    let url = receiver.url.clone();
     // Longer than any program of these tests may run: it is the receiver that ends the connection.
     let flags = ["--json", "--idle-timeout", "300s", "--limit", "30M"];
     let sender = sender(&scratch, &scratch.path("from"), &url, &flags);
     let sender = until_arrived(8 << 20, &out, sender);
     receiver.kill();
-    let receiver = listen(&address);
+    let receiver = listen();
     let sent = sender.wait().expect(0, &["connecting again"]);
     let record = sent.record("towline.send/1");
     assert_eq!(number(&record, "resumed"), 1);
@@ -423,7 +423,7 @@ fn ctrl_c_while_connecting_again_is_an_interruption_that_can_be_resumed() {
     let scratch = Scratch::new();
     let file = scratch.write("big", FILE);
     let out = scratch.path("out");
-    let receiver = receive_into(&scratch, &out, &[]);
+    let receiver = receive_at(&scratch.address(), &scratch, &out, &[]);
     let sender = under_way(
         &scratch,
         &file,
@@ -455,19 +455,18 @@ fn a_fetch_goes_on_by_itself_when_a_killed_server_is_back() {
     let file = scratch.write("root/big", FILE);
     let out = scratch.path("out");
     let root = scratch.path("root");
-    let serve = |address: &str| {
-        let serve = ["serve", "--listen", address, "--limit", "30M", "--root"];
+    let address = scratch.address();
+    let serve = || {
+        let serve = ["serve", "--listen", &address, "--limit", "30M", "--root"];
         scratch.listen(serve.iter().chain(&[root.to_str().unwrap()]))
     };
-    let server = serve(ANY_PORT);
-    let (address, url) = (server.address.clone(), server.url_of("big"));
-    server.kill();
-    let server = serve(&address);
+    let server = serve();
+    let url = server.url_of("big");
     let fetch = ["recv", &url, "--json", "--idle-timeout", "300s", "--out"];
     let fetch = scratch.towline(fetch.iter().chain(&[out.to_str().unwrap()]));
     let receiver = until_arrived(8 << 20, &out, fetch);
     server.kill();
-    let _server = serve(&address);
+    let _server = serve();
     let received = receiver.wait().expect(0, &["connecting again"]);
     let record = received.record("towline.recv/1");
     assert_eq!(

@@ -80,13 +80,14 @@ impl Times {
 #[test]
 fn a_saved_url_works_after_thirty_days_and_after_two_years() {
     let times = Times::new();
-    let serve = |address: &str| Server::start(times.towline(&["serve", "--listen", address]));
+    let address = times.scratch.address();
+    let serve = || Server::start(times.towline(&["serve", "--listen", &address]));
     let certificate = || {
         let shown = times.run(&["cert", "show", "--json"]).expect(0, &[]);
         shown.record("towline.cert/2")
     };
-    let server = serve("127.0.0.1:0");
-    let (saved, address) = (server.url.clone(), server.address.clone());
+    let server = serve();
+    let saved = server.url.clone();
     let echo = || times.run(&["echo", &saved, "-c", "1"]);
     echo().expect(0, &[]);
     let first = certificate();
@@ -98,7 +99,7 @@ fn a_saved_url_works_after_thirty_days_and_after_two_years() {
     // A restart, and one after a further month without a server.
     drop(server);
     times.move_by(760);
-    let server = serve(&address);
+    let server = serve();
     assert_eq!(server.url, saved);
     echo().expect(0, &[]);
     let last = certificate();

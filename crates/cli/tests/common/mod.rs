@@ -8,9 +8,10 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -25,24 +26,33 @@ const STEP: Duration = Duration::from_millis(5);
 /// What such a step counts for at the most: whoever stops all of it, to measure something else, stops the clock.
 const LONGEST_STEP: Duration = Duration::from_secs(1);
 
-/// A folder that is removed when dropped.
-pub(crate) struct Scratch(PathBuf);
+/// A folder that is removed when dropped, and a loopback address that no other test uses.
+pub(crate) struct Scratch {
+    folder: PathBuf,
+    address: Ipv4Addr,
+}
 
 impl Scratch {
     pub(crate) fn new() -> Self {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let name = format!(
-            "towline-e2e-{}-{}",
-            std::process::id(),
-            COUNT.fetch_add(1, Ordering::Relaxed)
-        );
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
+        static COUNT: AtomicU8 = AtomicU8::new(0);
+        let (process, count) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let folder = std::env::temp_dir().join(format!("towline-e2e-{process}-{count}"));
+        fs::create_dir_all(&folder).unwrap();
+        let [.., high, low] = process.to_be_bytes();
+        Self {
+            folder,
+            address: Ipv4Addr::new(127, 64 | (high & 63), low, count),
+        }
     }
 
     pub(crate) fn path(&self, below: &str) -> PathBuf {
-        self.0.join(below)
+        self.folder.join(below)
+    }
+
+    /// Where nobody listens but who is told to. A port that the system chose goes to the next test as soon as its owner
+    /// ends; this one stays, for a program that is started again or that stays away.
+    pub(crate) fn address(&self) -> String {
+        SocketAddrV4::new(self.address, 4433).to_string()
     }
 
     pub(crate) fn write(&self, below: &str, length: usize) -> PathBuf {
@@ -93,7 +103,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
