@@ -399,10 +399,6 @@ class KernelLog:
 TESTS = []
 
 
-class LeftOut(Exception):
-    """A test that this guest cannot judge; why not."""
-
-
 def test(agent=X509):
     """With the agent's policy; None: no agent runs but what the test itself starts. A function
     with a parameter is given the agent."""
