@@ -19,7 +19,6 @@ use super::dispatch::{Contents, PACKET_WORK};
 use super::handshake::HandshakeError;
 use super::protect::{OpenError, Opened, TAG_LEN, previous_key_deadline};
 use super::streams::Refused;
-use super::timers::Timer;
 use crate::config::{MAX_KNOWN_RTT, MIN_KNOWN_RTT};
 use crate::crypto::{initial_keys, retry_integrity_tag};
 use crate::error::{ConnectionError, Violation};
@@ -355,19 +354,16 @@ impl Connection {
             return;
         }
         let pto = self.recovery.pto(PacketNumberSpace::Application);
-        self.idle.on_received(now, pto, &mut self.timers);
+        self.liveness.on_received(now, pto);
         if !self.streams.has_open_receiver() {
-            self.idle.await_nothing(&mut self.timers);
-        } else if arrivals.stream_data || self.idle.has_no_watch(&self.timers) {
+            self.liveness.await_nothing();
+        } else if arrivals.stream_data || self.liveness.has_no_watch() {
             // The first packet after a stream was opened starts the watch as well.
-            self.idle.await_data(now, pto, &mut self.timers);
+            self.liveness.await_data(now, pto);
         }
-        if arrivals.one_rtt
-            && self.protection.previous_may_go()
-            && self.timers.get(Timer::KeyDiscard).is_none()
-        {
-            self.timers
-                .set(Timer::KeyDiscard, previous_key_deadline(now, pto));
+        if arrivals.one_rtt && self.protection.previous_may_go() {
+            self.liveness
+                .discard_keys_at(previous_key_deadline(now, pto));
         }
     }
 

@@ -19,8 +19,8 @@ mod dispatch;
 mod early;
 pub(crate) mod events;
 mod handshake;
-mod idle;
 mod input;
+mod liveness;
 pub(crate) mod output;
 mod paths;
 pub(crate) mod protect;
@@ -63,14 +63,14 @@ use datagrams::Datagrams;
 use delivery::Delivery;
 use events::{Event, Events};
 use handshake::Handshake;
-use idle::Idle;
 use input::ReceivedCounters;
+use liveness::Liveness;
 use output::HandshakeIds;
 use paths::Path;
 use protect::{Protection, TAG_LEN};
 use state::Lifecycle;
 use streams::{ReceivedChunk, Streams};
-use timers::{Timer, Timers};
+use timers::Timer;
 
 /// Bytes of heap that keys, tables and what is left of TLS take in a quiet connection, as measured.
 const KEYS: usize = 7 << 10;
@@ -114,14 +114,12 @@ pub struct Connection {
     path: Path,
     streams: Streams,
     datagrams: Datagrams,
-    idle: Idle,
-    timers: Timers,
+    liveness: Liveness,
     events: Events,
     peer: TransportParameters,
     peer_parameters_known: bool,
     /// Address token of a client's Initial packets.
     token: Vec<u8>,
-    ping_pending: bool,
     received: ReceivedCounters,
     datagrams_sent: u64,
     /// Frames of the packets being built, one list for each space; reused.
@@ -270,8 +268,6 @@ impl Connection {
         if side.is_server() {
             recovery.set_peer_completed_address_validation();
         }
-        let mut timers = Timers::default();
-        timers.set(Timer::Handshake, now + config.handshake_timeout);
         Self {
             side,
             ids,
@@ -285,13 +281,15 @@ impl Connection {
             path: Path::new(new.remote, new.local_ip, validated),
             streams: Streams::new(side, &config),
             datagrams: Datagrams::new(config.datagram_send_buffer, config.datagram_receive_buffer),
-            idle: Idle::new(config.max_idle_timeout, config.keep_alive_interval),
-            timers,
+            liveness: Liveness::new(
+                config.max_idle_timeout,
+                config.keep_alive_interval,
+                now + config.handshake_timeout,
+            ),
             events: Events::default(),
             peer: TransportParameters::default(),
             peer_parameters_known: false,
             token: Vec::new(),
-            ping_pending: false,
             received: ReceivedCounters::default(),
             datagrams_sent: 0,
             scratch: Default::default(),
@@ -542,7 +540,7 @@ impl Connection {
 
     /// Sends a PING with the next packet.
     pub fn ping(&mut self) {
-        self.ping_pending = true;
+        self.liveness.ping();
     }
 
     /// Goes on with another congestion controller, from the present window.
@@ -721,18 +719,21 @@ impl Connection {
     /// The next deadline, and which it is.
     pub fn next_timeout(&self) -> Option<(Time, Timer)> {
         if !self.lifecycle.is_open() {
-            return self.timers.next();
+            return self.liveness.next_timeout();
         }
         let loss = self
             .recovery
             .next_timeout()
             .map(|(at, _)| (at, Timer::LossDetection));
         let ack = self.acks.next_timeout().map(|at| (at, Timer::AckDelay));
-        [loss, ack, self.timers.next()].into_iter().flatten().min()
+        [loss, ack, self.liveness.next_timeout()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Time) {
-        while let Some(timer) = self.timers.take_expired(now) {
+        while let Some(timer) = self.liveness.take_expired(now) {
             self.on_timer(now, timer);
         }
         if !self.lifecycle.is_open() {
@@ -755,9 +756,9 @@ impl Connection {
     /// A question may have been asked into an outage: whoever waits for the answer begins to probe
     /// for the path, as if data had stopped.
     fn on_probe_timeout(&mut self, now: Time) {
-        if self.streams.has_open_receiver() && self.idle.is_unwatched(&self.timers) {
+        if self.streams.has_open_receiver() && self.liveness.is_unwatched() {
             let pto = self.recovery.pto(PacketNumberSpace::Application);
-            self.idle.await_data(now, pto, &mut self.timers);
+            self.liveness.await_data(now, pto);
         }
     }
 
@@ -814,15 +815,12 @@ impl Connection {
             Timer::KeepAlive => {
                 // A handshake is kept alive by its own probes, and has no 1-RTT packets for a PING.
                 if self.lifecycle.is_established() {
-                    self.ping_pending = true;
-                    self.idle.on_keep_alive(now, &mut self.timers);
+                    self.liveness.on_keep_alive(now);
                 }
             }
             Timer::Liveness => {
-                if self.streams.has_open_receiver()
-                    && self.idle.on_liveness(now, pto, &mut self.timers)
-                {
-                    self.ping_pending = true;
+                if self.streams.has_open_receiver() {
+                    self.liveness.on_liveness(now, pto);
                 }
             }
             Timer::KeyDiscard => self.protection.discard_previous(),
@@ -830,17 +828,17 @@ impl Connection {
                 self.lifecycle.on_period_over();
                 self.events.push(Event::Drained);
             }
-            // Pacing only wakes; the others are not owned by `timers`.
+            // Pacing only wakes; the others have owners of their own.
             Timer::Pacing | Timer::LossDetection | Timer::AckDelay => {}
         }
     }
 
     fn on_ack_eliciting_sent(&mut self, now: Time) {
-        if !self.idle.heeds_sending() {
+        if !self.liveness.heeds_sending() {
             return;
         }
         let pto = self.recovery.pto(PacketNumberSpace::Application);
-        self.idle.on_ack_eliciting_sent(now, pto, &mut self.timers);
+        self.liveness.on_ack_eliciting_sent(now, pto);
     }
 
     fn split_for_delivery(&mut self) -> (&mut Recovery<SentFrame>, Delivery<'_>) {
@@ -897,7 +895,7 @@ impl Connection {
         self.streams.set_peer_parameters(&peer, &mut self.events);
         self.datagrams.set_peer_max(peer.max_datagram_frame_size);
         self.recovery.set_peer_max_ack_delay(peer.max_ack_delay);
-        self.idle.set_peer_timeout(peer.max_idle_timeout);
+        self.liveness.set_peer_timeout(peer.max_idle_timeout);
         let most = u16::try_from(peer.max_udp_payload_size).unwrap_or(u16::MAX);
         if most < self.recovery.max_datagram_size() {
             self.recovery.set_max_datagram_size(most);
@@ -916,7 +914,7 @@ impl Connection {
             return self.fail(now, &Violation::new(code, "no transport parameters"));
         }
         self.lifecycle.establish();
-        self.timers.stop(Timer::Handshake);
+        self.liveness.on_handshake_complete();
         self.local_cids
             .set_limit(self.peer.active_connection_id_limit);
         match self.side {
@@ -952,13 +950,12 @@ impl Connection {
     /// Three PTOs, for packets still under way (RFC 9000 §10.2).
     fn end_with_period(&mut self, now: Time) {
         let period = 3 * self.recovery.pto(PacketNumberSpace::Application);
-        self.timers.set(Timer::Close, now + period);
-        self.timers.stop_all_but(Timer::Close);
+        self.liveness.on_closing(now + period);
         self.say_last_word();
     }
 
     fn end_now(&mut self, word: ConnectionError) {
-        self.timers = Timers::default();
+        self.liveness.on_end();
         if self.lifecycle.finish(word) {
             self.say_last_word();
         }

@@ -17,7 +17,6 @@ use super::Connection;
 use super::assemble::{HeaderFields, MIN_INITIAL_DATAGRAM, PacketBuilder, TrainBuf};
 use super::component::{Ecn, PacketWriter, SentFrame};
 use super::state::{MAX_CLOSE_REASON, Phase};
-use super::timers::Timer;
 
 /// Where the datagrams of a [`TrainBuf`] go, and how.
 #[derive(Clone, Copy, Debug)]
@@ -169,10 +168,9 @@ impl Connection {
         if pending && grant.paced_until.is_some() {
             self.recovery.on_held_back();
         }
-        match grant.paced_until {
-            Some(at) if pending || grant.held => self.timers.set(Timer::Pacing, at),
-            _ => self.timers.stop(Timer::Pacing),
-        }
+        let wakes = pending || grant.held;
+        self.liveness
+            .set_pacing(grant.paced_until.filter(|_| wakes));
         let window_open = grant.window_open || (grant.paced_until.is_some() && !grant.held);
         if window_open && !pending {
             self.recovery.on_app_limited();
@@ -186,7 +184,7 @@ impl Connection {
         // What asks whether a silent path is back does not wait for a window that only an answer
         // opens; it is a PING and no data.
         let ask = self
-            .idle
+            .liveness
             .is_probing()
             .then_some(PacketNumberSpace::Application);
         let (credit, paced_until) = match self.recovery.permit(now) {
@@ -335,7 +333,9 @@ impl Connection {
         if (probing && !w.ack_eliciting && w.remaining() > 0) || packet.asks {
             write_ping(w.w);
             w.record(SentFrame::Ping);
-            self.ping_pending &= space != PacketNumberSpace::Application;
+            if space == PacketNumberSpace::Application {
+                self.liveness.on_asked();
+            }
         }
         packet.ack_eliciting = w.ack_eliciting;
         packet.in_flight = w.ack_eliciting;
