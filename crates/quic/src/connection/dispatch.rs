@@ -195,10 +195,7 @@ impl Connection {
         space: PacketNumberSpace,
         ack: &AckFrame<'_>,
     ) -> Result<(), Violation> {
-        let exponent = match space {
-            PacketNumberSpace::Application => self.peer.ack_delay_exponent,
-            _ => 3,
-        };
+        let exponent = self.handshake.ack_delay_exponent(space);
         let micros = ack.delay.saturating_mul(1 << exponent);
         let (recovery, mut owner) = self.split_for_delivery();
         let result = recovery.on_ack_received(
@@ -272,9 +269,10 @@ impl Connection {
         self.recovery.set_handshake_confirmed();
         self.discard_space(now, PacketNumberSpace::Handshake);
         if self.config.ack_frequency
-            && let Some(min) = self.peer.min_ack_delay
+            && let Some(peer) = self.handshake.peer()
+            && let Some(min) = peer.min_ack_delay
         {
-            self.acks.request.open(min, self.peer.max_ack_delay);
+            self.acks.request.open(min, peer.max_ack_delay);
         }
         self.events.push(Event::Confirmed);
     }

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 
 use towline_wire::{
     ConnectionId, Header, LongType, PacketKind, PacketNumberSpace, QUIC_V1, Side,
-    StatelessResetToken, Time, TransportErrorCode, parse_header, retry_pseudo_packet,
+    StatelessResetToken, Time, TransportErrorCode, parse_header,
 };
 
 use super::Connection;
@@ -20,7 +20,6 @@ use super::handshake::HandshakeError;
 use super::protect::{OpenError, Opened, TAG_LEN, previous_key_deadline};
 use super::streams::Refused;
 use crate::config::{MAX_KNOWN_RTT, MIN_KNOWN_RTT};
-use crate::crypto::{initial_keys, retry_integrity_tag};
 use crate::error::{ConnectionError, Violation};
 
 /// Bytes of an Initial's header besides IDs and token: first byte, version, the lengths of the IDs, of
@@ -117,7 +116,7 @@ impl Connection {
         datagram: &mut [u8],
         arrivals: &mut Arrivals,
     ) {
-        let cid_len = self.ids.local.len();
+        let cid_len = self.handshake.ids().local.len();
         let datagram_len = datagram.len();
         let mut first_dcid = None;
         let mut at = 0;
@@ -194,8 +193,8 @@ impl Connection {
                     scid,
                     versions,
                 } => {
-                    let ours =
-                        dcid == self.ids.local.as_slice() && scid == self.ids.original.as_slice();
+                    let ids = self.handshake.ids();
+                    let ours = dcid == ids.local.as_slice() && scid == ids.original.as_slice();
                     if at == 0 && ours && !versions.contains(QUIC_V1) {
                         self.handle_version_mismatch();
                     }
@@ -248,7 +247,7 @@ impl Connection {
             }
             return;
         }
-        if let (Some(scid), Some(known)) = (protected.scid, self.ids.remote) {
+        if let (Some(scid), Some(known)) = (protected.scid, self.handshake.ids().remote) {
             // RFC 9000 §7.2: a changed source connection ID is not the peer's.
             if scid != known {
                 return;
@@ -305,10 +304,9 @@ impl Connection {
 
     /// The first things an authentic packet proves.
     fn on_authenticated(&mut self, now: Time, protected: &Protected) {
-        if self.ids.remote.is_none()
-            && let Some(scid) = protected.scid
+        if let Some(scid) = protected.scid
+            && self.handshake.learn_remote(scid)
         {
-            self.ids.remote = Some(scid);
             self.remote_cids.set_initial(scid);
         }
         if protected.kind == PacketKind::Handshake && self.side == Side::Server {
@@ -431,12 +429,7 @@ impl Connection {
         if self.protection.has_keys(PacketNumberSpace::Handshake) {
             self.recovery.set_handshake_keys_available();
         }
-        // On resumption a client's TLS shows remembered parameters until the real ones arrive.
-        let current = self.side == Side::Server || self.handshake.is_complete();
-        if current
-            && !self.peer_parameters_known
-            && let Err(violation) = self.learn_peer_parameters()
-        {
+        if let Err(violation) = self.learn_peer_parameters() {
             return self.fail(now, &violation);
         }
         if self.handshake.is_complete() && !self.lifecycle.is_established() {
@@ -453,27 +446,18 @@ impl Connection {
         tag: &[u8; 16],
         whole: &[u8],
     ) {
-        let unexpected = self.side != Side::Client
-            || self.ids.retry.is_some()
-            || self.ids.remote.is_some()
-            || scid == self.remote_cids.current()
-            || !self.lifecycle.is_open();
-        if unexpected || token.is_empty() {
+        let expected = self.handshake.has_heard_nothing()
+            && scid != self.remote_cids.current()
+            && self.lifecycle.is_open();
+        if !expected || token.is_empty() || !self.handshake.is_retry_authentic(tag, whole) {
             return;
         }
-        let pseudo = retry_pseudo_packet(&self.ids.original, whole);
-        if retry_integrity_tag(&pseudo).as_ref() != Some(tag) {
-            return;
-        }
-        if !token_fits(token, &scid, &self.ids.local) {
+        if !token_fits(token, &scid, &self.handshake.ids().local) {
             return self.end_now(ConnectionError::RetryTokenTooLong(token.len()));
         }
-        self.protection
-            .install_initial(initial_keys(&self.provider, &scid, self.side));
-        self.ids.retry = Some(scid);
+        let keys = self.handshake.on_retry(scid, token);
+        self.protection.install_initial(keys);
         self.remote_cids.set_initial(scid);
-        // In every Initial of this connection, and in none of another (RFC 9000 §8.1.2, §8.1.3).
-        self.token = token.to_vec();
         // The round trip from the first Initial is a better guess than none (RFC 9002 §6.3).
         let rtt = now.saturating_duration_since(self.handshake.begun());
         self.recovery
@@ -485,11 +469,7 @@ impl Connection {
     /// Version Negotiation without our version ends an attempt that heard nothing yet (RFC 9000
     /// §6.2).
     fn handle_version_mismatch(&mut self) {
-        let untouched = self.side == Side::Client
-            && self.ids.remote.is_none()
-            && self.ids.retry.is_none()
-            && self.lifecycle.is_open();
-        if untouched {
+        if self.handshake.has_heard_nothing() && self.lifecycle.is_open() {
             self.end_now(ConnectionError::VersionMismatch);
         }
     }

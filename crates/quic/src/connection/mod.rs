@@ -62,10 +62,9 @@ use component::SentFrame;
 use datagrams::Datagrams;
 use delivery::Delivery;
 use events::{Event, Events};
-use handshake::Handshake;
+use handshake::{Handshake, HandshakeIds};
 use input::ReceivedCounters;
 use liveness::Liveness;
-use output::HandshakeIds;
 use paths::Path;
 use protect::{Protection, TAG_LEN};
 use state::Lifecycle;
@@ -102,8 +101,6 @@ pub(crate) struct FirstInitial {
 pub struct Connection {
     side: Side,
     config: Arc<TransportConfig>,
-    provider: Arc<CryptoProvider>,
-    ids: HandshakeIds,
     lifecycle: Lifecycle,
     handshake: Handshake,
     protection: Protection,
@@ -116,10 +113,6 @@ pub struct Connection {
     datagrams: Datagrams,
     liveness: Liveness,
     events: Events,
-    peer: TransportParameters,
-    peer_parameters_known: bool,
-    /// Address token of a client's Initial packets.
-    token: Vec<u8>,
     received: ReceivedCounters,
     datagrams_sent: u64,
     /// Frames of the packets being built, one list for each space; reused.
@@ -270,9 +263,8 @@ impl Connection {
         }
         Self {
             side,
-            ids,
             lifecycle: Lifecycle::new(),
-            handshake: Handshake::new(now, side, tls),
+            handshake: Handshake::new(now, side, provider, ids, tls),
             protection,
             recovery,
             acks: Acks::default(),
@@ -287,14 +279,10 @@ impl Connection {
                 now + config.handshake_timeout,
             ),
             events: Events::default(),
-            peer: TransportParameters::default(),
-            peer_parameters_known: false,
-            token: Vec::new(),
             received: ReceivedCounters::default(),
             datagrams_sent: 0,
             scratch: Default::default(),
             config,
-            provider,
         }
     }
 
@@ -772,7 +760,6 @@ impl Connection {
             + self.datagrams.held()
             + self.events.held()
             + self.handshake.held()
-            + self.token.capacity()
     }
 
     /// Grows while the connection is of use: data read by the application or acknowledged.
@@ -864,24 +851,12 @@ impl Connection {
 
     // ---- handshake outcomes ----
 
-    /// Reads, checks and applies the peer's transport parameters once they are there.
+    /// Tells every component what the peer's transport parameters mean for it, once they are there.
     fn learn_peer_parameters(&mut self) -> Result<(), Violation> {
-        let Some(bytes) = self.handshake.peer_parameters() else {
+        let Some(peer) = self.handshake.learn_peer_parameters()? else {
             return Ok(());
         };
-        let peer = TransportParameters::parse(bytes, self.side.peer())?;
-        let error = |what| Violation::new(TransportErrorCode::TRANSPORT_PARAMETER_ERROR, what);
-        // RFC 9000 §7.3: the IDs of the handshake must be confirmed.
-        if peer.initial_source_connection_id != self.ids.remote {
-            return Err(error("initial_source_connection_id is not the one used"));
-        }
         if self.side.is_client() {
-            if peer.original_destination_connection_id != Some(self.ids.original) {
-                return Err(error("original_destination_connection_id is not ours"));
-            }
-            if peer.retry_source_connection_id != self.ids.retry {
-                return Err(error("retry_source_connection_id does not match the Retry"));
-            }
             if let Some(token) = peer.stateless_reset_token {
                 self.remote_cids.set_initial_reset_token(token);
             }
@@ -892,7 +867,7 @@ impl Connection {
                     .set_preferred(preferred.connection_id, token)?;
             }
         }
-        self.streams.set_peer_parameters(&peer, &mut self.events);
+        self.streams.set_peer_parameters(peer, &mut self.events);
         self.datagrams.set_peer_max(peer.max_datagram_frame_size);
         self.recovery.set_peer_max_ack_delay(peer.max_ack_delay);
         self.liveness.set_peer_timeout(peer.max_idle_timeout);
@@ -902,21 +877,18 @@ impl Connection {
             let room = self.datagram_room();
             self.datagrams.drop_larger_than(room, &mut self.events);
         }
-        self.peer = peer;
-        self.peer_parameters_known = true;
         Ok(())
     }
 
     fn on_handshake_complete(&mut self, now: Time) {
-        if !self.peer_parameters_known {
+        let Some(peer) = self.handshake.peer() else {
             // RFC 9001 §8.2: alert missing_extension.
             let code = TransportErrorCode::crypto(109);
             return self.fail(now, &Violation::new(code, "no transport parameters"));
-        }
+        };
+        self.local_cids.set_limit(peer.active_connection_id_limit);
         self.lifecycle.establish();
         self.liveness.on_handshake_complete();
-        self.local_cids
-            .set_limit(self.peer.active_connection_id_limit);
         match self.side {
             Side::Client => self.events.push(Event::Connected),
             Side::Server => {

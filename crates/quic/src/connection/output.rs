@@ -9,8 +9,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use towline_recovery::{PacketKind as SentKind, Permit};
 use towline_wire::{
-    CONNECTION_CLOSE_MAX_LEN, ConnectionId, PacketNumberSpace, Side, Time, Writer,
-    packet_number_len, write_connection_close, write_ping,
+    CONNECTION_CLOSE_MAX_LEN, PacketNumberSpace, Side, Time, Writer, packet_number_len,
+    write_connection_close, write_ping,
 };
 
 use super::Connection;
@@ -360,9 +360,9 @@ impl Connection {
         let header = HeaderFields {
             space,
             dcid: self.remote_cids.current(),
-            scid: self.ids.local,
+            scid: self.handshake.ids().local,
             // Empty on a server (RFC 9000 §17.2.2).
-            token: &self.token,
+            token: self.handshake.token(),
             packet_number,
             pn_len: packet_number_len(packet_number, self.recovery.largest_acked(space)),
             key_phase: self.protection.phase(),
@@ -479,17 +479,4 @@ impl Connection {
         }
         end
     }
-}
-
-/// The connection IDs of the handshake, which the peer must confirm (RFC 9000 §7.3).
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct HandshakeIds {
-    /// Destination of the client's first Initial.
-    pub(crate) original: ConnectionId,
-    /// Our source connection ID.
-    pub(crate) local: ConnectionId,
-    /// The peer's source connection ID; a client learns it from the first packet.
-    pub(crate) remote: Option<ConnectionId>,
-    /// Source connection ID of a Retry, if there was one.
-    pub(crate) retry: Option<ConnectionId>,
 }
