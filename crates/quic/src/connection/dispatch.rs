@@ -224,7 +224,7 @@ impl Connection {
             }
             PacketNumberSpace::Application => {
                 if let Some(largest) = summary.largest_newly_acked {
-                    self.protection.on_acked(largest);
+                    self.sealer.protection.on_acked(largest);
                 }
                 if self.acks.request.is_open() {
                     self.review_ack_frequency();

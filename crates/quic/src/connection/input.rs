@@ -255,6 +255,7 @@ impl Connection {
         }
         let largest = self.acks.largest(space);
         let opened = match self
+            .sealer
             .protection
             .open(space, packet, protected.pn_offset, largest)
         {
@@ -359,7 +360,7 @@ impl Connection {
             // The first packet after a stream was opened starts the watch as well.
             self.liveness.await_data(now, pto);
         }
-        if arrivals.one_rtt && self.protection.previous_may_go() {
+        if arrivals.one_rtt && self.sealer.protection.previous_may_go() {
             self.liveness
                 .discard_keys_at(previous_key_deadline(now, pto));
         }
@@ -387,7 +388,7 @@ impl Connection {
             && self.side == Side::Server
             // RFC 9001 §5.7: not before the client's Finished.
             && !self.handshake.is_complete();
-        self.protection.has_keys(space) && !early_one_rtt
+        self.sealer.protection.has_keys(space) && !early_one_rtt
     }
 
     /// Keys for this space may still come.
@@ -395,8 +396,11 @@ impl Connection {
         match space {
             PacketNumberSpace::Initial => false,
             PacketNumberSpace::Handshake => {
-                self.protection.has_keys(PacketNumberSpace::Initial)
-                    && !self.protection.has_keys(PacketNumberSpace::Handshake)
+                self.sealer.protection.has_keys(PacketNumberSpace::Initial)
+                    && !self
+                        .sealer
+                        .protection
+                        .has_keys(PacketNumberSpace::Handshake)
             }
             PacketNumberSpace::Application => !self.handshake.is_complete(),
         }
@@ -419,14 +423,18 @@ impl Connection {
 
     /// Lets TLS run and acts on what it learned.
     pub(super) fn drive_handshake(&mut self, now: Time) {
-        if let Err(error) = self.handshake.drive(now, &mut self.protection) {
+        if let Err(error) = self.handshake.drive(now, &mut self.sealer.protection) {
             match error {
                 HandshakeError::Violation(violation) => self.fail(now, &violation),
                 HandshakeError::Tls(failure) => self.fail_tls(now, failure),
             }
             return;
         }
-        if self.protection.has_keys(PacketNumberSpace::Handshake) {
+        if self
+            .sealer
+            .protection
+            .has_keys(PacketNumberSpace::Handshake)
+        {
             self.recovery.set_handshake_keys_available();
         }
         if let Err(violation) = self.learn_peer_parameters() {
@@ -456,7 +464,7 @@ impl Connection {
             return self.end_now(ConnectionError::RetryTokenTooLong(token.len()));
         }
         let keys = self.handshake.on_retry(scid, token);
-        self.protection.install_initial(keys);
+        self.sealer.protection.install_initial(keys);
         self.remote_cids.set_initial(scid);
         // The round trip from the first Initial is a better guess than none (RFC 9002 §6.3).
         let rtt = now.saturating_duration_since(self.handshake.begun());

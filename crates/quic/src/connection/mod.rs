@@ -26,6 +26,7 @@ mod paths;
 pub(crate) mod protect;
 pub(crate) mod range_set;
 mod schedule;
+mod sealer;
 mod send_buffer;
 pub(crate) mod state;
 pub(crate) mod stats;
@@ -67,6 +68,7 @@ use input::ReceivedCounters;
 use liveness::Liveness;
 use paths::Path;
 use protect::{Protection, TAG_LEN};
+use sealer::Sealer;
 use state::Lifecycle;
 use streams::{ReceivedChunk, Streams};
 use timers::Timer;
@@ -103,7 +105,7 @@ pub struct Connection {
     config: Arc<TransportConfig>,
     lifecycle: Lifecycle,
     handshake: Handshake,
-    protection: Protection,
+    sealer: Sealer,
     recovery: Recovery<SentFrame>,
     acks: Acks,
     local_cids: LocalCids,
@@ -114,9 +116,6 @@ pub struct Connection {
     liveness: Liveness,
     events: Events,
     received: ReceivedCounters,
-    datagrams_sent: u64,
-    /// Frames of the packets being built, one list for each space; reused.
-    scratch: [Vec<SentFrame>; 3],
 }
 
 impl std::fmt::Debug for Connection {
@@ -265,7 +264,7 @@ impl Connection {
             side,
             lifecycle: Lifecycle::new(),
             handshake: Handshake::new(now, side, provider, ids, tls),
-            protection,
+            sealer: Sealer::new(protection),
             recovery,
             acks: Acks::default(),
             local_cids: LocalCids::new(new.local, new.reset_token),
@@ -280,8 +279,6 @@ impl Connection {
             ),
             events: Events::default(),
             received: ReceivedCounters::default(),
-            datagrams_sent: 0,
-            scratch: Default::default(),
             config,
         }
     }
@@ -571,7 +568,7 @@ impl Connection {
 
     /// Moves to new 1-RTT keys (RFC 9001 §6); `false` if it is not permitted yet.
     pub fn initiate_key_update(&mut self) -> bool {
-        self.lifecycle.is_confirmed() && self.protection.initiate_update()
+        self.lifecycle.is_confirmed() && self.sealer.protection.initiate_update()
     }
 
     /// The peer's address.
@@ -791,7 +788,7 @@ impl Connection {
         self.events.trim();
         self.local_cids.trim();
         self.remote_cids.trim();
-        self.scratch = Default::default();
+        self.sealer.trim();
     }
 
     fn on_timer(&mut self, now: Time, timer: Timer) {
@@ -810,7 +807,7 @@ impl Connection {
                     self.liveness.on_liveness(now, pto);
                 }
             }
-            Timer::KeyDiscard => self.protection.discard_previous(),
+            Timer::KeyDiscard => self.sealer.protection.discard_previous(),
             Timer::Close => {
                 self.lifecycle.on_period_over();
                 self.events.push(Event::Drained);
@@ -842,7 +839,7 @@ impl Connection {
     }
 
     fn discard_space(&mut self, now: Time, space: PacketNumberSpace) {
-        if self.protection.discard(space) {
+        if self.sealer.protection.discard(space) {
             self.recovery.discard_space(now, space);
             self.acks.discard(space);
             self.handshake.discard(space);
