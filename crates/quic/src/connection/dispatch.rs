@@ -9,7 +9,6 @@ use towline_wire::{
 
 use super::Connection;
 use super::acks::PathView;
-use super::events::Event;
 use super::streams::Refused;
 use crate::error::Violation;
 
@@ -255,25 +254,5 @@ impl Connection {
         });
         self.recovery
             .set_peer_max_ack_delay(self.acks.request.max_ack_delay());
-    }
-
-    /// The handshake is confirmed (RFC 9001 §4.1.2): Handshake keys go.
-    ///
-    /// Now frames of extensions may go to a peer that knows them (RFC 9000 §19.21), and the
-    /// Handshake keys have done their work (RFC 9001 §4.9.2).
-    pub(super) fn confirm(&mut self, now: Time) {
-        if self.lifecycle.is_confirmed() || !self.lifecycle.is_established() {
-            return;
-        }
-        self.lifecycle.confirm();
-        self.recovery.set_handshake_confirmed();
-        self.discard_space(now, PacketNumberSpace::Handshake);
-        if self.config.ack_frequency
-            && let Some(peer) = self.handshake.peer()
-            && let Some(min) = peer.min_ack_delay
-        {
-            self.acks.request.open(min, peer.max_ack_delay);
-        }
-        self.events.push(Event::Confirmed);
     }
 }

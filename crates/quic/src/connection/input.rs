@@ -8,27 +8,17 @@
 use std::net::SocketAddr;
 
 use towline_wire::{
-    ConnectionId, Header, LongType, PacketKind, PacketNumberSpace, QUIC_V1, Side,
-    StatelessResetToken, Time, TransportErrorCode, parse_header,
+    ConnectionId, Header, LongType, PacketKind, PacketNumberSpace, QUIC_V1, Side, Time,
+    parse_header,
 };
 
 use super::Connection;
+use super::aftermath::Aftermath;
 use super::assemble::MIN_INITIAL_DATAGRAM;
 use super::component::{Ecn, Receipt};
 use super::dispatch::{Contents, PACKET_WORK};
-use super::handshake::HandshakeError;
-use super::protect::{OpenError, Opened, TAG_LEN, previous_key_deadline};
+use super::protect::{OpenError, Opened, previous_key_deadline};
 use super::streams::Refused;
-use crate::config::{MAX_KNOWN_RTT, MIN_KNOWN_RTT};
-use crate::error::{ConnectionError, Violation};
-
-/// Bytes of an Initial's header besides IDs and token: first byte, version, the lengths of the IDs, of
-/// the token and of the packet, and the longest number (RFC 9000 §17.2.2).
-const LONG_HEADER_REST: usize = 1 + 4 + 2 + 2 + 2 + 4;
-
-/// Least room for CRYPTO frames in each Initial that a Retry token may leave: a hello of 300 bytes
-/// then takes a handful of datagrams.
-const MIN_CRYPTO_ROOM: usize = 100;
 
 /// Received traffic of one connection.
 #[derive(Debug, Default)]
@@ -70,19 +60,30 @@ impl Connection {
         dcid: &ConnectionId,
         stride: usize,
         datagrams: &mut [u8],
-    ) {
+    ) -> Aftermath {
         // Until migration is built, a datagram from elsewhere is not ours to judge.
         // Dropped without an answer: no migration is permitted, and to a client such a server is
         // unknown (RFC 9000 §9, §9.3, §9.6).
-        if remote != self.path.remote() {
-            return;
+        if remote == self.path.remote() {
+            self.take_in(now, Receipt { at: now, ecn }, dcid, stride, datagrams);
         }
+        self.aftermath(now)
+    }
+
+    /// Takes the packets of a train of datagrams.
+    fn take_in(
+        &mut self,
+        now: Time,
+        receipt: Receipt,
+        dcid: &ConnectionId,
+        stride: usize,
+        datagrams: &mut [u8],
+    ) {
         self.received.datagrams += datagrams.len().div_ceil(stride) as u64;
         self.received.bytes += datagrams.len() as u64;
         self.path.amplification().on_received(datagrams.len());
         self.recovery.set_amplification_blocked(now, false);
         let mut arrivals = Arrivals::default();
-        let receipt = Receipt { at: now, ecn };
         for datagram in datagrams.chunks_mut(stride) {
             let short = datagram.first().is_some_and(|first| first & 0xc0 == 0x40);
             if short {
@@ -420,122 +421,4 @@ impl Connection {
             self.split_datagram(now, early.receipt, &mut early.bytes, arrivals);
         }
     }
-
-    /// Lets TLS run and acts on what it learned.
-    pub(super) fn drive_handshake(&mut self, now: Time) {
-        if let Err(error) = self.handshake.drive(now, &mut self.sealer.protection) {
-            match error {
-                HandshakeError::Violation(violation) => self.fail(now, &violation),
-                HandshakeError::Tls(failure) => self.fail_tls(now, failure),
-            }
-            return;
-        }
-        if self
-            .sealer
-            .protection
-            .has_keys(PacketNumberSpace::Handshake)
-        {
-            self.recovery.set_handshake_keys_available();
-        }
-        if let Err(violation) = self.learn_peer_parameters() {
-            return self.fail(now, &violation);
-        }
-        if self.handshake.is_complete() && !self.lifecycle.is_established() {
-            self.on_handshake_complete(now);
-        }
-    }
-
-    /// A Retry packet (RFC 9000 §17.2.5.2): at most one, before anything else.
-    fn handle_retry(
-        &mut self,
-        now: Time,
-        scid: ConnectionId,
-        token: &[u8],
-        tag: &[u8; 16],
-        whole: &[u8],
-    ) {
-        let expected = self.handshake.has_heard_nothing()
-            && scid != self.remote_cids.current()
-            && self.lifecycle.is_open();
-        if !expected || token.is_empty() || !self.handshake.is_retry_authentic(tag, whole) {
-            return;
-        }
-        if !token_fits(token, &scid, &self.handshake.ids().local) {
-            return self.end_now(ConnectionError::RetryTokenTooLong(token.len()));
-        }
-        let keys = self.handshake.on_retry(scid, token);
-        self.sealer.protection.install_initial(keys);
-        self.remote_cids.set_initial(scid);
-        // The round trip from the first Initial is a better guess than none (RFC 9002 §6.3).
-        let rtt = now.saturating_duration_since(self.handshake.begun());
-        self.recovery
-            .seed_rtt(rtt.clamp(MIN_KNOWN_RTT, MAX_KNOWN_RTT));
-        let (recovery, mut owner) = self.split_for_delivery();
-        recovery.abandon_space(PacketNumberSpace::Initial, &mut owner);
-    }
-
-    /// Version Negotiation without our version ends an attempt that heard nothing yet (RFC 9000
-    /// §6.2).
-    fn handle_version_mismatch(&mut self) {
-        if self.handshake.has_heard_nothing() && self.lifecycle.is_open() {
-            self.end_now(ConnectionError::VersionMismatch);
-        }
-    }
-
-    /// A packet that cannot be opened may be the peer's stateless reset (RFC 9000 §10.3.1).
-    pub(crate) fn check_stateless_reset(&mut self, now: Time, datagram: &[u8]) {
-        let Some(tail) = datagram.last_chunk::<16>() else {
-            return;
-        };
-        let token = StatelessResetToken::new(*tail);
-        if datagram.len() >= 21 && self.remote_cids.is_reset_token(&token) {
-            self.drain(now, ConnectionError::StatelessReset);
-        }
-    }
-
-    /// Every alert is fatal (RFC 9001 §4.8).
-    pub(super) fn fail_tls(&mut self, now: Time, failure: crate::crypto::TlsFailure) {
-        let word = ConnectionError::Tls {
-            code: failure.code,
-            what: failure.what,
-        };
-        if self.lifecycle.close_with(failure.code, word) {
-            self.on_closing(now);
-        }
-    }
-
-    pub(super) fn fail_aead_limit(&mut self, now: Time) {
-        let code = TransportErrorCode::AEAD_LIMIT_REACHED;
-        if self
-            .lifecycle
-            .close_with(code, ConnectionError::AeadLimitReached)
-        {
-            self.on_closing(now);
-        }
-    }
-
-    /// Every error of the connection is signalled with the code that fits best (RFC 9000 §11,
-    /// §11.1).
-    pub(super) fn fail(&mut self, now: Time, violation: &Violation) {
-        tracing::debug!(code = %violation.code, what = violation.what, "peer misbehaved");
-        if self.lifecycle.close_for(violation) {
-            self.on_closing(now);
-        }
-    }
-
-    pub(super) fn fail_internally(&mut self, now: Time, what: &'static str) {
-        let code = TransportErrorCode::INTERNAL_ERROR;
-        if self
-            .lifecycle
-            .close_with(code, ConnectionError::Internal(what))
-        {
-            self.on_closing(now);
-        }
-    }
-}
-
-/// Whether an Initial with `token` has room for handshake data in the smallest datagram there may be.
-fn token_fits(token: &[u8], dcid: &ConnectionId, scid: &ConnectionId) -> bool {
-    let rest = LONG_HEADER_REST + dcid.len() + scid.len() + TAG_LEN + MIN_CRYPTO_ROOM;
-    token.len() + rest <= MIN_INITIAL_DATAGRAM
 }
