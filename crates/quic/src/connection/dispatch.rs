@@ -87,6 +87,7 @@ impl Connection {
         Ok(contents)
     }
 
+    /// Long because it is one list: every frame, and the one who owns it.
     fn dispatch_frame(
         &mut self,
         now: Time,

@@ -41,6 +41,17 @@ struct Protected {
     pn_offset: usize,
 }
 
+impl Protected {
+    fn short(dcid: ConnectionId, pn_offset: usize) -> Self {
+        Self {
+            kind: PacketKind::OneRtt,
+            dcid,
+            scid: None,
+            pn_offset,
+        }
+    }
+}
+
 /// What the packets of one train were.
 #[derive(Debug, Default)]
 struct Arrivals {
@@ -88,12 +99,7 @@ impl Connection {
             let short = datagram.first().is_some_and(|first| first & 0xc0 == 0x40);
             if short {
                 // A short header has no length: its packet is all there is (RFC 9000 §12.2).
-                let packet = Protected {
-                    kind: PacketKind::OneRtt,
-                    dcid: *dcid,
-                    scid: None,
-                    pn_offset: 1 + dcid.len(),
-                };
+                let packet = Protected::short(*dcid, 1 + dcid.len());
                 self.handle_packet(now, &packet, receipt, datagram, &mut arrivals);
             } else {
                 let opened_before = self.received.packets;
@@ -138,19 +144,7 @@ impl Connection {
                     pn_offset,
                     end,
                     ..
-                } => {
-                    let kind = PacketKind::OneRtt;
-                    let scid = None;
-                    (
-                        Protected {
-                            kind,
-                            dcid,
-                            scid,
-                            pn_offset,
-                        },
-                        end,
-                    )
-                }
+                } => (Protected::short(dcid, pn_offset), end),
                 Header::Long {
                     kind,
                     dcid,
@@ -177,32 +171,12 @@ impl Connection {
                         end,
                     )
                 }
-                Header::Retry {
-                    scid,
-                    token,
-                    integrity_tag,
-                    whole,
-                    ..
-                } => {
+                alone => {
                     if at == 0 {
-                        self.handle_retry(now, scid, token, &integrity_tag, whole);
+                        self.handle_without_frames(now, alone);
                     }
                     return;
                 }
-                Header::VersionNegotiation {
-                    dcid,
-                    scid,
-                    versions,
-                } => {
-                    let ids = self.handshake.ids();
-                    let ours = dcid == ids.local.as_slice() && scid == ids.original.as_slice();
-                    if at == 0 && ours && !versions.contains(QUIC_V1) {
-                        self.handle_version_mismatch();
-                    }
-                    return;
-                }
-                // Not the version we chose (RFC 9000 §5.2.1).
-                Header::UnknownVersion { .. } => return,
             };
             // RFC 9000 §12.2: later packets with another destination are ignored.
             if *first_dcid.get_or_insert(protected.dcid) == protected.dcid {
@@ -216,6 +190,32 @@ impl Connection {
                 }
             }
             at += end;
+        }
+    }
+
+    /// A packet that has no frames and a datagram to itself.
+    fn handle_without_frames(&mut self, now: Time, header: Header<'_>) {
+        match header {
+            Header::Retry {
+                scid,
+                token,
+                integrity_tag,
+                whole,
+                ..
+            } => self.handle_retry(now, scid, token, &integrity_tag, whole),
+            Header::VersionNegotiation {
+                dcid,
+                scid,
+                versions,
+            } => {
+                let ids = self.handshake.ids();
+                let ours = dcid == ids.local.as_slice() && scid == ids.original.as_slice();
+                if ours && !versions.contains(QUIC_V1) {
+                    self.handle_version_mismatch();
+                }
+            }
+            // Not the version we chose (RFC 9000 §5.2.1).
+            Header::UnknownVersion { .. } | Header::Short { .. } | Header::Long { .. } => {}
         }
     }
 
