@@ -6,7 +6,6 @@
 use towline_wire::{ConnectionId, StatelessResetToken, Time};
 
 use super::Connection;
-use super::timers::Timer;
 
 /// Bytes of heap that keys, tables and what is left of TLS take in a quiet connection, as measured.
 pub(super) const KEYS: usize = 7 << 10;
@@ -14,22 +13,28 @@ pub(super) const KEYS: usize = 7 << 10;
 /// All that may have changed for the endpoint.
 #[derive(Debug)]
 pub(crate) struct Aftermath {
-    /// Our connection IDs that the peer retired: they lead nowhere any more.
-    pub(crate) retired_cids: Vec<ConnectionId>,
-    /// How many more of ours are wanted.
-    pub(crate) wanted_cids: usize,
-    /// By which the peer may end the connection without its keys.
-    pub(crate) reset_token: Option<StatelessResetToken>,
+    /// What became of connection IDs; in most cases nothing.
+    pub(crate) cids: Option<Box<CidChanges>>,
     /// `poll_transmit` is worth a call.
     pub(crate) wants_turn: bool,
     pub(crate) status: Status,
 }
 
+/// What leads to the connection from outside has changed.
+#[derive(Debug)]
+pub(crate) struct CidChanges {
+    /// IDs of ours that the peer retired: they lead nowhere any more.
+    pub(crate) retired: Vec<ConnectionId>,
+    /// How many more of ours are wanted.
+    pub(crate) wanted: usize,
+    /// By which the peer may end the connection without its keys.
+    pub(crate) reset_token: Option<StatelessResetToken>,
+}
+
 /// How a connection stands.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Status {
-    /// The next deadline, and which it is.
-    pub(crate) deadline: Option<(Time, Timer)>,
+    pub(crate) deadline: Option<Time>,
     /// The application has something to hear.
     pub(crate) has_events: bool,
     /// TLS is not done. A connection that failed before counts until it is gone, or a flood of
@@ -50,21 +55,30 @@ pub(crate) struct Holding {
 impl Connection {
     /// What the endpoint has to know after a change.
     pub(crate) fn aftermath(&mut self, now: Time) -> Aftermath {
-        let wanted_cids = self.local_cids.wanted();
+        let changed = self.local_cids.wants_exchange() || self.remote_cids.has_new_reset_token();
+        let cids = changed.then(|| self.change_cids());
+        // Each ID that it is given will have to be announced.
+        let announces = cids.as_ref().is_some_and(|changes| changes.wanted > 0);
         Aftermath {
-            retired_cids: self.local_cids.take_retired(),
-            wanted_cids,
-            reset_token: self.remote_cids.reset_token(),
-            // Each ID it is given will have to be announced.
-            wants_turn: wanted_cids > 0 || self.wants_turn(now),
+            cids,
+            wants_turn: announces || self.wants_turn(now),
             status: self.status(),
         }
+    }
+
+    #[cold]
+    fn change_cids(&mut self) -> Box<CidChanges> {
+        Box::new(CidChanges {
+            retired: self.local_cids.take_retired(),
+            wanted: self.local_cids.wanted(),
+            reset_token: self.remote_cids.take_reset_token(),
+        })
     }
 
     /// How the connection stands.
     pub(crate) fn status(&self) -> Status {
         Status {
-            deadline: self.next_timeout(),
+            deadline: self.next_timeout().map(|(at, _)| at),
             has_events: self.has_events(),
             handshaking: !self.handshake.is_complete(),
             holding: self.holding(),

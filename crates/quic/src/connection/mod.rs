@@ -53,7 +53,7 @@ use towline_wire::{
 use crate::config::{BandwidthShare, TransportConfig};
 use crate::error::{ConnectionError, ReadError, SendDatagramError, TimeoutReason, WriteError};
 use acks::Acks;
-pub(crate) use aftermath::{Aftermath, Holding, Status};
+pub(crate) use aftermath::{Aftermath, CidChanges, Holding, Status};
 use cids::{LocalCids, RemoteCids};
 use component::SentFrame;
 use datagrams::Datagrams;

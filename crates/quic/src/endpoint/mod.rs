@@ -30,8 +30,7 @@ use crate::connection::assemble::TrainBuf;
 use crate::connection::component::Ecn;
 use crate::connection::events::Event;
 use crate::connection::output::Train;
-use crate::connection::timers::Timer;
-use crate::connection::{Aftermath, Connection, NewConnection, Status};
+use crate::connection::{Aftermath, CidChanges, Connection, NewConnection, Status};
 use crate::error::ConnectError;
 use doors::{Doors, Reply};
 use handshakes::Place;
@@ -319,10 +318,7 @@ impl Endpoint {
                 len: packet.len(),
             });
         }
-        while let Some(handle) = self.slots.next_ready() {
-            let Some(resident) = self.slots.get_mut(handle) else {
-                continue;
-            };
+        while let Some((handle, resident)) = self.slots.next_ready() {
             let train = resident.connection.poll_transmit(now, buf);
             self.after_transmit(now, handle, train.is_some());
             if let Some(train) = train {
@@ -380,9 +376,7 @@ impl Endpoint {
 
     /// A connection, to act on; it gets its turn in `poll_transmit`.
     pub fn connection_mut(&mut self, handle: ConnectionHandle) -> Option<&mut Connection> {
-        self.slots.mark_ready(handle);
-        self.slots.mark_eventful(handle);
-        let resident = self.slots.get_mut(handle)?;
+        let resident = self.slots.touch(handle)?;
         Some(&mut resident.connection)
     }
 
@@ -435,31 +429,33 @@ impl Endpoint {
 
     /// Acts on what a connection wants and says of itself after a change.
     fn settle(&mut self, now: Time, handle: ConnectionHandle, aftermath: Aftermath) {
-        let Aftermath {
-            retired_cids,
-            wanted_cids,
-            reset_token,
-            wants_turn,
-            status,
-        } = aftermath;
-        for cid in retired_cids {
+        if let Some(changes) = aftermath.cids {
+            self.exchange_cids(handle, *changes);
+        }
+        if aftermath.wants_turn {
+            self.slots.mark_ready(handle);
+        }
+        self.note(now, handle, aftermath.status);
+    }
+
+    /// Gives the connection the IDs it wants, forgets those the peer retired, and learns the
+    /// peer's reset token.
+    #[cold]
+    fn exchange_cids(&mut self, handle: ConnectionHandle, changes: CidChanges) {
+        for cid in changes.retired {
             self.routes.remove(&cid);
         }
-        for _ in 0..wanted_cids {
+        for _ in 0..changes.wanted {
             self.issue_cid(handle);
         }
         if let Some(resident) = self.slots.get_mut(handle) {
-            let token = reset_token.map(|t| *t.as_bytes());
-            if resident.reset_token != token {
-                let old = std::mem::replace(&mut resident.reset_token, token);
+            let token = changes.reset_token.map(|t| *t.as_bytes());
+            let old = std::mem::replace(&mut resident.reset_token, token);
+            if old != token {
                 let remote = resident.connection.remote();
                 self.resets.replace(remote, old, token, handle);
             }
         }
-        if wants_turn {
-            self.slots.mark_ready(handle);
-        }
-        self.note(now, handle, status);
     }
 
     /// Gives the connection another ID, which leads to it.
@@ -487,8 +483,9 @@ impl Endpoint {
             let status = connection.status();
             self.note(now, handle, status);
         } else {
-            let (deadline, tells) = (connection.next_timeout(), connection.has_events());
-            self.file(handle, deadline, tells);
+            let deadline = connection.next_timeout().map(|(at, _)| at);
+            let has_events = connection.has_events();
+            self.file(handle, deadline, has_events);
         }
     }
 
@@ -520,13 +517,8 @@ impl Endpoint {
     }
 
     /// Files deadline and events of a connection.
-    fn file(
-        &mut self,
-        handle: ConnectionHandle,
-        deadline: Option<(Time, Timer)>,
-        has_events: bool,
-    ) {
-        self.deadlines.set(handle, deadline.map(|(at, _)| at));
+    fn file(&mut self, handle: ConnectionHandle, deadline: Option<Time>, has_events: bool) {
+        self.deadlines.set(handle, deadline);
         if has_events {
             self.slots.mark_eventful(handle);
         }

@@ -143,14 +143,32 @@ impl Slots {
     }
 
     /// Takes the connection whose turn it is.
-    pub(super) fn next_ready(&mut self) -> Option<ConnectionHandle> {
-        while let Some(handle) = self.ready.pop_front() {
-            if let Some(resident) = self.get_mut(handle) {
-                resident.ready = false;
-                return Some(handle);
+    pub(super) fn next_ready(&mut self) -> Option<(ConnectionHandle, &mut Resident)> {
+        let handle = loop {
+            let handle = self.ready.pop_front()?;
+            if self.get(handle).is_some() {
+                break handle;
             }
+        };
+        let resident = self.get_mut(handle)?;
+        resident.ready = false;
+        Some((handle, resident))
+    }
+
+    /// A connection that somebody acts on: it gets a turn, and is asked for its events.
+    pub(super) fn touch(&mut self, handle: ConnectionHandle) -> Option<&mut Resident> {
+        let slot = self.slots.get_mut(handle.index as usize)?;
+        let resident = slot.resident.as_deref_mut()?;
+        if slot.generation != handle.generation {
+            return None;
         }
-        None
+        if !std::mem::replace(&mut resident.ready, true) {
+            self.ready.push_back(handle);
+        }
+        if !std::mem::replace(&mut resident.eventful, true) {
+            self.eventful.push_back(handle);
+        }
+        Some(resident)
     }
 
     /// The connection is asked for its events.
