@@ -8,7 +8,7 @@ use std::hash::{BuildHasher, DefaultHasher, Hasher};
 
 use towline_wire::ConnectionId;
 
-use super::ConnectionHandle;
+use super::slots::ConnectionHandle;
 
 /// SipHash behind a secret prefix.
 #[derive(Clone, Debug)]

@@ -200,6 +200,23 @@ impl<D> Handle<D> {
     }
 }
 
+impl<D: Dispatch> Handle<D> {
+    /// For the shard itself: lets `f` act on the engine, and hands the events that come of it to
+    /// whoever waits for them. Whom that wakes is left in `wake`, until the lock is released.
+    pub(super) fn act<R>(
+        &self,
+        now: Time,
+        wake: &mut Vec<Waker>,
+        f: impl FnOnce(&mut State<D>) -> R,
+    ) -> R {
+        let mut state = self.lock();
+        let state = &mut *state;
+        let result = f(state);
+        state.dispatch.dispatch(&mut state.endpoint, now, wake);
+        result
+    }
+}
+
 impl<D> Clone for Handle<D> {
     fn clone(&self) -> Self {
         Self {

@@ -276,35 +276,34 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
 
     /// Returns whether the socket is to be read.
     fn enter(&mut self, now: Time, readable: bool) -> bool {
-        let mut state = self.handle.lock();
-        let state = &mut *state;
-        state.dirty = false;
-        state.mail.take_into(&mut self.mail);
-        state
-            .dispatch
-            .dispatch(&mut state.endpoint, now, &mut self.wake);
+        self.handle.act(now, &mut self.wake, |state| {
+            state.dirty = false;
+            state.mail.take_into(&mut self.mail);
+        });
         if self.backlog.is_none() {
             let buffer = self.socket.info().recv_buffer.granted;
             self.backlog = Backlog::after(self.left_at, now, buffer.max(RECEIVE_BUFFER_BYTES));
         }
         // Whoever says that nothing is there may not have looked since.
-        let due = state.endpoint.next_timeout().is_some_and(|at| at <= now);
-        let readable = readable || (due && self.backlog.is_some());
+        let readable = readable || (self.backlog.is_some() && self.is_due(now));
         if !readable {
             self.backlog = None;
         }
         readable
     }
 
+    /// A deadline of the engine's has passed.
+    fn is_due(&self, now: Time) -> bool {
+        let next = self.handle.lock().endpoint.next_timeout();
+        next.is_some_and(|at| at <= now)
+    }
+
     fn run_timers(&mut self, now: Time) {
-        let mut state = self.handle.lock();
-        let state = &mut *state;
-        if state.endpoint.next_timeout().is_some_and(|at| at <= now) {
-            state.endpoint.handle_timeout(now);
-            state
-                .dispatch
-                .dispatch(&mut state.endpoint, now, &mut self.wake);
-        }
+        self.handle.act(now, &mut self.wake, |state| {
+            if state.endpoint.next_timeout().is_some_and(|at| at <= now) {
+                state.endpoint.handle_timeout(now);
+            }
+        });
     }
 
     fn read_mail(&mut self, now: Time, budget: &mut usize) {
@@ -316,15 +315,12 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
                 break;
             };
             *budget = budget.saturating_sub(train.len().div_ceil(meta.stride.max(1)));
-            let mut state = self.handle.lock();
-            let state = &mut *state;
-            state.endpoint.handle_datagrams(now, meta, &mut train);
-            state
-                .dispatch
-                .dispatch(&mut state.endpoint, now, &mut self.wake);
-            state.mail.on_handled(&train);
-            // What came behind leftovers of an earlier turn has no turn of its own to come.
-            state.mail.take_into(&mut self.mail);
+            self.handle.act(now, &mut self.wake, |state| {
+                state.endpoint.handle_datagrams(now, meta, &mut train);
+                state.mail.on_handled(&train);
+                // What came behind leftovers of an earlier turn has no turn of its own to come.
+                state.mail.take_into(&mut self.mail);
+            });
         }
         self.wake_all();
     }
@@ -372,12 +368,9 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
                 {
                     continue;
                 }
-                let mut state = self.handle.lock();
-                let state = &mut *state;
-                state.endpoint.handle_datagrams(received, meta, run);
-                state
-                    .dispatch
-                    .dispatch(&mut state.endpoint, now, &mut self.wake);
+                self.handle.act(now, &mut self.wake, |state| {
+                    state.endpoint.handle_datagrams(received, meta, run);
+                });
             }
         }
         self.inbox.adapt(count);
@@ -415,19 +408,16 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
         let Some(mut next) = self.outbox.next_to_shrink() else {
             return false;
         };
-        let mut state = self.handle.lock();
-        let state = &mut *state;
-        loop {
-            let (connection, len) = next;
-            state.endpoint.handle_datagram_too_big(connection, len);
-            match self.outbox.next_to_shrink() {
-                Some(another) => next = another,
-                None => break,
+        self.handle.act(now, &mut self.wake, |state| {
+            loop {
+                let (connection, len) = next;
+                state.endpoint.handle_datagram_too_big(connection, len);
+                match self.outbox.next_to_shrink() {
+                    Some(another) => next = another,
+                    None => break,
+                }
             }
-        }
-        state
-            .dispatch
-            .dispatch(&mut state.endpoint, now, &mut self.wake);
+        });
         true
     }
 
@@ -440,12 +430,10 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
                 self.trains
                     .push(TrainBuf::with_max_segments(self.max_segments));
             }
-            let mut state = self.handle.lock();
-            let state = &mut *state;
-            let transmit = state.endpoint.poll_transmit(now, &mut self.trains[slot]);
-            state
-                .dispatch
-                .dispatch(&mut state.endpoint, now, &mut self.wake);
+            let train = &mut self.trains[slot];
+            let transmit = self.handle.act(now, &mut self.wake, |state| {
+                state.endpoint.poll_transmit(now, train)
+            });
             let Some(transmit) = transmit else {
                 return true;
             };
