@@ -42,6 +42,7 @@ const STCP: &str = "towline-stcp";
 const PRELOAD: &str = "towline-preload";
 const LAB: &str = "towline-lab";
 const TOWLINE: &str = "towline";
+const RELAY: &str = "towline-relay";
 
 const ROOMS: &[Room] = &[
     Room {
@@ -86,17 +87,23 @@ const ROOMS: &[Room] = &[
         imports: &[WIRE, IDENTITY],
         test_imports: &[TESTKIT],
     },
-    // `sim` is an import and not only a test's: `relay` drives its link model with the real clock.
+    // Its tests put `relay`, a floor above, between two endpoints.
     Room {
         package: TOWLINE,
         layer: Layer::Driver,
-        imports: &[WIRE, RECOVERY, IDENTITY, SIM, QUIC, STCP],
-        test_imports: &[],
+        imports: &[WIRE, RECOVERY, IDENTITY, QUIC, STCP],
+        test_imports: &[RELAY],
     },
     Room {
         package: LAB,
         layer: Layer::Driver,
         imports: &[WIRE, RECOVERY, IDENTITY, SIM, TESTKIT, QUIC],
+        test_imports: &[],
+    },
+    Room {
+        package: RELAY,
+        layer: Layer::Program,
+        imports: &[SIM, TOWLINE],
         test_imports: &[],
     },
     Room {
@@ -108,7 +115,9 @@ const ROOMS: &[Room] = &[
     Room {
         package: "towline-cli",
         layer: Layer::Program,
-        imports: &[WIRE, RECOVERY, IDENTITY, SIM, QUIC, STCP, TOWLINE, LAB],
+        imports: &[
+            WIRE, RECOVERY, IDENTITY, SIM, QUIC, STCP, TOWLINE, LAB, RELAY,
+        ],
         test_imports: &[PRELOAD],
     },
     Room {

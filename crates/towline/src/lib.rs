@@ -13,7 +13,6 @@ pub mod io;
 pub mod message;
 #[cfg(feature = "tokio")]
 pub mod quic;
-pub mod relay;
 pub mod stats;
 #[cfg(feature = "tokio")]
 pub mod stcp;

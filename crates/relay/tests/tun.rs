@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
 use towline::io::Clock;
-use towline::relay::tun::{
+use towline_relay::tun::{
     CLIENT_ADDRESSES, SERVER_ADDRESSES, TunConfig, TunCounters, TunError, TunRelay, in_namespace,
 };
 

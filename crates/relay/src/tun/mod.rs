@@ -17,8 +17,8 @@ use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use towline::Time;
 use towline_sim::{Datagram, Link, LinkConfig, LinkConfigError, LinkStats};
-use towline_wire::Time;
 
 pub use namespace::in_namespace;
 

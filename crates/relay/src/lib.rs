@@ -20,8 +20,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use socket2::SockRef;
+use towline::Time;
+use towline::io::Clock;
 use towline_sim::{Datagram, Link};
-use towline_wire::Time;
 
 pub use config::{
     DEFAULT_CLIENT_IDLE, DEFAULT_MAX_CLIENTS, RelayConfig, RelayCounters, RelayDirection,
@@ -32,7 +33,6 @@ pub use towline_sim::{
     RateSchedule,
 };
 
-use crate::io::Clock;
 use wait::WaitSet;
 
 /// Longest the loop sleeps before it looks at its stop flag.
