@@ -15,12 +15,14 @@ use crate::commands::echo;
 use crate::commands::perf::PerfHost;
 use crate::interrupt::Interrupt;
 use crate::printer::Printer;
-use crate::streams::{Lanes, QuicLanes, read_kind};
+use crate::streams::{ECHO, PERF};
 use crate::summary::{Role, Summary};
 use crate::transfer::caps::MAX_SESSIONS;
-use crate::transfer::message::{Message, Reason, Refusal, read_message, stream_kind};
+use crate::transfer::message::{Reason, Refusal};
+use crate::transfer::open::{Opening, accept, read_opening, refuse, stream_kind};
 use crate::transfer::path::RelativePath;
 use crate::transfer::progress::Progress;
+use crate::transfer::quic::{Lanes, QuicLanes, read_kind};
 use crate::transfer::receive::receive;
 use crate::transfer::report::{Ended, SessionError};
 use crate::transfer::send::{SendPlan, send};
@@ -101,10 +103,10 @@ impl Service {
         mut recv: RecvStream,
     ) {
         match read_kind(&mut recv).await {
-            Some(stream_kind::ECHO) if self.echo => echo::answer_stream(send, recv).await,
-            Some(stream_kind::PERF) => match &self.perf {
+            Some(ECHO) if self.echo => echo::answer_stream(send, recv).await,
+            Some(PERF) => match &self.perf {
                 Some(perf) => perf.serve(connection, lanes, send, recv).await,
-                None => refuse(send, "this server offers no measurements").await,
+                None => refuse_measurement(send, "this server offers no measurements").await,
             },
             Some(stream_kind::PUSH) => self.push(&connection, &lanes, send, recv).await,
             Some(stream_kind::PULL) => self.pull(&connection, send, recv).await,
@@ -113,11 +115,9 @@ impl Service {
         }
     }
 
-    async fn open(&self, recv: &mut RecvStream) -> Option<(u64, Option<RelativePath>)> {
-        match tokio::time::timeout(OPEN_TIMEOUT, read_message(recv)).await {
-            Ok(Ok(Some(Message::Open { session, path }))) => Some((session, path)),
-            _ => None,
-        }
+    async fn opening(&self, recv: &mut RecvStream) -> Option<Opening> {
+        let opening = tokio::time::timeout(OPEN_TIMEOUT, read_opening(recv)).await;
+        opening.ok()?.ok()
     }
 
     /// A client sends files to us.
@@ -128,7 +128,11 @@ impl Service {
         mut send: SendStream,
         mut recv: RecvStream,
     ) {
-        let Some((session, prefix)) = self.open(&mut recv).await else {
+        let Some(Opening {
+            session,
+            path: prefix,
+        }) = self.opening(&mut recv).await
+        else {
             return;
         };
         let Some(store) = &self.store else {
@@ -150,7 +154,7 @@ impl Service {
         let Some((_registration, arrivals)) = lanes.register(session) else {
             return fatal(send, Reason::Protocol, "this session number is in use").await;
         };
-        if send.write_all(&Message::Accept.encode()).await.is_err() {
+        if accept(&mut send).await.is_err() {
             return;
         }
         let progress = Arc::new(Progress::new());
@@ -170,7 +174,7 @@ impl Service {
 
     /// A client fetches files from us.
     async fn pull(&self, connection: &Connection, mut send_half: SendStream, mut recv: RecvStream) {
-        let Some((session, path)) = self.open(&mut recv).await else {
+        let Some(Opening { session, path }) = self.opening(&mut recv).await else {
             return;
         };
         let Some(root) = &self.root else {
@@ -197,11 +201,7 @@ impl Service {
             )
             .await;
         };
-        if send_half
-            .write_all(&Message::Accept.encode())
-            .await
-            .is_err()
-        {
+        if accept(&mut send_half).await.is_err() {
             return;
         }
         let progress = Arc::new(Progress::new());
@@ -262,14 +262,11 @@ fn find(root: &std::path::Path, path: Option<&RelativePath>) -> Option<Root> {
     })
 }
 
-async fn fatal(mut send: SendStream, reason: Reason, text: &str) {
-    let message = Message::Fatal(Refusal::new(reason, text)).encode();
-    if send.write_all(&message).await.is_ok() {
-        let _ = send.shutdown().await;
-    }
+async fn fatal(send: SendStream, reason: Reason, text: &str) {
+    let _ = refuse(send, Refusal::new(reason, text)).await;
 }
 
-async fn refuse(mut send: SendStream, text: &str) {
+async fn refuse_measurement(mut send: SendStream, text: &str) {
     if crate::commands::perf::write_json(
         &mut send,
         &crate::commands::perf::Reply::Refused {

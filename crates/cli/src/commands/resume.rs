@@ -19,7 +19,8 @@ use crate::net::{Client, ConnectArgs, options, receiving_options};
 use crate::printer::Printer;
 use crate::streams::open_session;
 use crate::summary::{Role, Summary, conclude, interrupted};
-use crate::transfer::message::{Reason, stream_kind};
+use crate::transfer::message::Reason;
+use crate::transfer::open::{Opening, stream_kind};
 use crate::transfer::progress::Progress;
 use crate::transfer::report::{Ended, Report, SessionError};
 use crate::url::Url;
@@ -67,7 +68,11 @@ pub(crate) async fn begin_session(
     };
     let opening = async {
         let client = network.connect(url, &options, printer).await?;
-        match open_session(&client.connection, kind, SESSION, url.path.clone()).await {
+        let opening = Opening {
+            session: SESSION,
+            path: url.path.clone(),
+        };
+        match open_session(&client.connection, kind, opening).await {
             Ok(control) => Ok((client, control)),
             Err(failure) => {
                 client.close(0, "").await;

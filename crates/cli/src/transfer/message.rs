@@ -14,20 +14,6 @@ use super::path::{LinkTarget, RelativePath, printable};
 pub(crate) use super::reason::{Reason, Refusal, put_refusal};
 use super::reason::{get_refusal, get_text};
 
-/// The first varint of every stream: what the stream is for.
-pub(crate) mod stream_kind {
-    /// Bidirectional: everything after the kind comes back.
-    pub(crate) const ECHO: u64 = 0x1;
-    /// Bidirectional: control of a performance measurement.
-    pub(crate) const PERF: u64 = 0x2;
-    /// Bidirectional: control of a transfer whose opener sends the files.
-    pub(crate) const PUSH: u64 = 0x3;
-    /// Bidirectional: control of a transfer whose opener receives the files.
-    pub(crate) const PULL: u64 = 0x4;
-    /// Unidirectional: a lane of a session; the session number follows.
-    pub(crate) const LANE: u64 = 0x11;
-}
-
 /// Lane records.
 pub(crate) const RECORD_FILE: u64 = 0x1;
 /// Length of a BLAKE3 hash, bytes.

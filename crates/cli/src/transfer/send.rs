@@ -22,8 +22,9 @@ use tokio::task::JoinSet;
 use super::caps::{MAX_LANES, MAX_UNSETTLED_SENDER};
 use super::cpu::CpuMeter;
 use super::message::{
-    Answer, Entry, FileFacts, Message, Refusal, put_entry, put_varint, read_message, stream_kind,
+    Answer, Entry, FileFacts, Message, Refusal, put_entry, put_varint, read_message,
 };
+use super::open::stream_kind;
 use super::path::RelativePath;
 use super::pipe::{LaneWriter, OpenLane, outgoing, pump_out};
 use super::progress::Progress;

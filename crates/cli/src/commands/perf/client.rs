@@ -20,9 +20,10 @@ use crate::interrupt::Interrupt;
 use crate::net::{Client, ConnectArgs, connection_failure, options};
 use crate::printer::Printer;
 use crate::stats::StatsRecord;
-use crate::streams::Lanes;
+use crate::streams::PERF;
 use crate::transfer::cpu::CpuMeter;
-use crate::transfer::message::{put_varint, stream_kind};
+use crate::transfer::message::put_varint;
+use crate::transfer::quic::Lanes;
 use crate::units::{parse_duration, parse_positive_duration, parse_size};
 use crate::url::Url;
 
@@ -130,7 +131,7 @@ impl ClientArgs {
             interval: self.interval.as_secs_f64(),
         };
         let mut kind = Vec::new();
-        put_varint(&mut kind, stream_kind::PERF);
+        put_varint(&mut kind, PERF);
         // A server without this service stops the stream; what it says is read below.
         let _ = AsyncWriteExt::write_all(&mut send, &kind).await;
         let _ = write_json(&mut send, &request).await;
