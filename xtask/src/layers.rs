@@ -43,6 +43,7 @@ const PRELOAD: &str = "towline-preload";
 const LAB: &str = "towline-lab";
 const TOWLINE: &str = "towline";
 const RELAY: &str = "towline-relay";
+const TRANSFER: &str = "towline-transfer";
 
 const ROOMS: &[Room] = &[
     Room {
@@ -107,6 +108,12 @@ const ROOMS: &[Room] = &[
         test_imports: &[],
     },
     Room {
+        package: TRANSFER,
+        layer: Layer::Program,
+        imports: &[WIRE, TOWLINE],
+        test_imports: &[],
+    },
+    Room {
         package: PRELOAD,
         layer: Layer::Program,
         imports: &[WIRE],
@@ -116,7 +123,7 @@ const ROOMS: &[Room] = &[
         package: "towline-cli",
         layer: Layer::Program,
         imports: &[
-            WIRE, RECOVERY, IDENTITY, SIM, QUIC, STCP, TOWLINE, LAB, RELAY,
+            WIRE, RECOVERY, IDENTITY, SIM, QUIC, STCP, TOWLINE, LAB, RELAY, TRANSFER,
         ],
         test_imports: &[PRELOAD],
     },

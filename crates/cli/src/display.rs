@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::task::JoinHandle;
+use towline_transfer::Progress;
 
 use crate::printer::Printer;
-use crate::transfer::progress::Progress;
 
 const REDRAW: Duration = Duration::from_millis(100);
 const TEMPLATE: &str =

@@ -17,7 +17,6 @@ mod service_manager;
 mod stats;
 mod streams;
 mod summary;
-mod transfer;
 mod units;
 mod url;
 

@@ -10,6 +10,11 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::{Semaphore, mpsc};
 use towline::{Connection, Endpoint, RecvStream, SendStream};
+use towline_transfer::{
+    Ended, Lanes, Opening, Progress, QuicLanes, Reason, Refusal, RelativePath, Root, SendPlan,
+    SessionError, Store, accept, caps::MAX_SESSIONS, read_kind, read_opening, receive, refuse,
+    send, stream_kind,
+};
 
 use crate::commands::echo;
 use crate::commands::perf::PerfHost;
@@ -17,17 +22,6 @@ use crate::interrupt::Interrupt;
 use crate::printer::Printer;
 use crate::streams::{ECHO, PERF};
 use crate::summary::{Role, Summary};
-use crate::transfer::caps::MAX_SESSIONS;
-use crate::transfer::message::{Reason, Refusal};
-use crate::transfer::open::{Opening, accept, read_opening, refuse, stream_kind};
-use crate::transfer::path::RelativePath;
-use crate::transfer::progress::Progress;
-use crate::transfer::quic::{Lanes, QuicLanes, read_kind};
-use crate::transfer::receive::receive;
-use crate::transfer::report::{Ended, SessionError};
-use crate::transfer::send::{SendPlan, send};
-use crate::transfer::store::Store;
-use crate::transfer::walk::Root;
 use crate::units::date;
 
 /// Time for closing notices to leave when a command ends.

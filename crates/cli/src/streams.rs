@@ -3,11 +3,11 @@
 //! Every stream begins with a varint that says what it is for: one of the transfer's, or of these.
 
 use towline::{Connection, RecvStream, SendStream};
+use towline_transfer::{OpenError, Opening, open};
 
 use crate::exit::{Exit, Failure};
 use crate::net::connection_failure;
 use crate::summary::refused;
-use crate::transfer::open::{OpenError, Opening, open};
 
 /// The application protocol of all Towline commands.
 pub(crate) const ALPN: &[u8] = b"towline/1";

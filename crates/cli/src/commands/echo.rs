@@ -7,6 +7,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::Instant;
 use towline::{Connection, RecvStream, SendDatagramError, SendStream};
+use towline_transfer::put_varint;
 
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
@@ -14,7 +15,6 @@ use crate::net::{Client, ConnectArgs, connection_failure, options};
 use crate::printer::Printer;
 use crate::stats::StatsRecord;
 use crate::streams::ECHO;
-use crate::transfer::message::put_varint;
 use crate::units::{millis, parse_duration, parse_size};
 use crate::url::Url;
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use towline::{RecvStream, SendStream};
+use towline_transfer::{Ended, Opening, Progress, Reason, Report, SessionError, stream_kind};
 
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
@@ -19,10 +20,6 @@ use crate::net::{Client, ConnectArgs, options, receiving_options};
 use crate::printer::Printer;
 use crate::streams::open_session;
 use crate::summary::{Role, Summary, conclude, interrupted};
-use crate::transfer::message::Reason;
-use crate::transfer::open::{Opening, stream_kind};
-use crate::transfer::progress::Progress;
-use crate::transfer::report::{Ended, Report, SessionError};
 use crate::url::Url;
 
 /// The only transfer of its connection.

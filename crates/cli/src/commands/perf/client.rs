@@ -9,6 +9,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use towline::{Connection, RecvStream};
+use towline_transfer::{CpuMeter, Lanes, put_varint};
 
 use super::host::{count_lane, send_lane};
 use super::report::{Ends, Row, Start, Threshold, print_end, print_row, print_start};
@@ -21,9 +22,6 @@ use crate::net::{Client, ConnectArgs, connection_failure, options};
 use crate::printer::Printer;
 use crate::stats::StatsRecord;
 use crate::streams::PERF;
-use crate::transfer::cpu::CpuMeter;
-use crate::transfer::message::put_varint;
-use crate::transfer::quic::Lanes;
 use crate::units::{parse_duration, parse_positive_duration, parse_size};
 use crate::url::Url;
 
@@ -138,7 +136,7 @@ impl ClientArgs {
         let there = match read_json(&mut recv).await.map_err(broken)? {
             Some(Reply::Ready { host }) => host,
             Some(Reply::Refused { message }) => {
-                let message = crate::transfer::path::printable(message.as_bytes());
+                let message = towline_transfer::printable(message.as_bytes());
                 return Err(Failure::new(
                     Exit::Other,
                     format!("the server refuses: {message}"),

@@ -8,32 +8,32 @@ use std::io;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
-use super::message::{Malformed, Message, ReadError, Refusal, put_varint, read_message};
-use super::path::RelativePath;
-use super::report::SessionError;
+use crate::message::{Malformed, Message, ReadError, Refusal, put_varint, read_message};
+use crate::path::RelativePath;
+use crate::report::SessionError;
 
 /// The first varint of every stream of a transfer: what the stream is for.
-pub(crate) mod stream_kind {
+pub mod stream_kind {
     /// Bidirectional: control of a transfer whose opener sends the files.
-    pub(crate) const PUSH: u64 = 0x3;
+    pub const PUSH: u64 = 0x3;
     /// Bidirectional: control of a transfer whose opener receives the files.
-    pub(crate) const PULL: u64 = 0x4;
+    pub const PULL: u64 = 0x4;
     /// Unidirectional: a lane of a session; the session number follows.
-    pub(crate) const LANE: u64 = 0x11;
+    pub const LANE: u64 = 0x11;
 }
 
 /// What the opener of a session says first.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Opening {
+pub struct Opening {
     /// Names the session's lanes; unique among the sessions of a connection.
-    pub(crate) session: u64,
+    pub session: u64,
     /// What to fetch, or the folder to send into; `None` for the top folder.
-    pub(crate) path: Option<RelativePath>,
+    pub path: Option<RelativePath>,
 }
 
 /// Why no session came about.
 #[derive(Debug)]
-pub(crate) enum OpenError {
+pub enum OpenError {
     /// The other side says why it does not agree.
     Refused(Refusal),
     /// The other side ended the stream without a word.
@@ -66,7 +66,7 @@ impl std::error::Error for OpenError {}
 ///
 /// # Errors
 /// See [`OpenError`].
-pub(crate) async fn open<R, W>(
+pub async fn open<R, W>(
     (reader, writer): (&mut R, &mut W),
     kind: u64,
     opening: Opening,
@@ -95,7 +95,7 @@ where
 ///
 /// # Errors
 /// The stream failed, or something else came.
-pub(crate) async fn read_opening<R>(reader: &mut R) -> Result<Opening, SessionError>
+pub async fn read_opening<R>(reader: &mut R) -> Result<Opening, SessionError>
 where
     R: AsyncRead + Unpin,
 {
@@ -110,7 +110,7 @@ where
 ///
 /// # Errors
 /// The stream's.
-pub(crate) async fn accept<W: AsyncWrite + Unpin>(writer: &mut W) -> io::Result<()> {
+pub async fn accept<W: AsyncWrite + Unpin>(writer: &mut W) -> io::Result<()> {
     writer.write_all(&Message::Accept.encode()).await
 }
 
@@ -118,10 +118,7 @@ pub(crate) async fn accept<W: AsyncWrite + Unpin>(writer: &mut W) -> io::Result<
 ///
 /// # Errors
 /// The stream's.
-pub(crate) async fn refuse<W: AsyncWrite + Unpin>(
-    mut writer: W,
-    refusal: Refusal,
-) -> io::Result<()> {
+pub async fn refuse<W: AsyncWrite + Unpin>(mut writer: W, refusal: Refusal) -> io::Result<()> {
     writer.write_all(&Message::Fatal(refusal).encode()).await?;
     writer.shutdown().await
 }

@@ -9,10 +9,10 @@ use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use towline_wire::{Reader, UnexpectedEnd, varint_len};
 
-use super::caps::{MAX_FILE_SIZE, MAX_MESSAGE_BYTES, MAX_PATH_BYTES};
-use super::path::{LinkTarget, RelativePath, printable};
-pub(crate) use super::reason::{Reason, Refusal, put_refusal};
-use super::reason::{get_refusal, get_text};
+use crate::caps::{MAX_FILE_SIZE, MAX_MESSAGE_BYTES, MAX_PATH_BYTES};
+use crate::path::{LinkTarget, RelativePath, printable};
+pub(crate) use crate::reason::{Reason, Refusal, put_refusal};
+use crate::reason::{get_refusal, get_text};
 
 /// Lane records.
 pub(crate) const RECORD_FILE: u64 = 0x1;
@@ -150,7 +150,7 @@ impl From<UnexpectedEnd> for Malformed {
 }
 
 /// Appends a QUIC variable-length integer (RFC 9000 §16); larger values are cut to the maximum.
-pub(crate) fn put_varint(out: &mut Vec<u8>, value: u64) {
+pub fn put_varint(out: &mut Vec<u8>, value: u64) {
     let value = value.min(towline_wire::MAX_VARINT);
     let bytes = value.to_be_bytes();
     let length = varint_len(value);
@@ -481,7 +481,7 @@ impl From<io::Error> for ReadError {
 }
 
 /// Reads one varint; `None` at the end of the stream before its first byte.
-pub(crate) async fn read_varint<R: AsyncRead + Unpin>(stream: &mut R) -> io::Result<Option<u64>> {
+pub async fn read_varint<R: AsyncRead + Unpin>(stream: &mut R) -> io::Result<Option<u64>> {
     let mut bytes = [0u8; 8];
     if stream.read(&mut bytes[..1]).await? == 0 {
         return Ok(None);

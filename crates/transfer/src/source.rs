@@ -11,14 +11,14 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, PoisonError};
 
-use super::caps::BLOCK_BYTES;
-use super::message::{
+use crate::caps::BLOCK_BYTES;
+use crate::message::{
     FileFacts, HASH_BYTES, RECORD_FILE, Reason, Refusal, put_refusal, put_varint, varint4,
 };
-use super::path::RelativePath;
-use super::pipe::{BlockWriter, PipeClosed};
-use super::progress::Progress;
-use super::walk::facts_of;
+use crate::path::RelativePath;
+use crate::pipe::{BlockWriter, PipeClosed};
+use crate::progress::Progress;
+use crate::walk::facts_of;
 
 /// A chunk is not started in less room than this, unless the file ends in it.
 const LEAST_ROOM: u64 = 4096;

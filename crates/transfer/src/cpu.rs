@@ -6,16 +6,16 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// Measures the processor time, user and system, that this process spends from now on.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct CpuMeter(Duration);
+pub struct CpuMeter(Duration);
 
 impl CpuMeter {
     /// Starts measuring.
-    pub(crate) fn start() -> Self {
+    pub fn start() -> Self {
         Self(process_cpu())
     }
 
     /// What was spent since.
-    pub(crate) fn spent(&self) -> Duration {
+    pub fn spent(&self) -> Duration {
         process_cpu().saturating_sub(self.0)
     }
 

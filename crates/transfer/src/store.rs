@@ -16,10 +16,10 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps};
 use rustix::io::Errno;
 
-use super::caps::BLOCK_BYTES;
-use super::claims::{Claim, Claims, SessionHandle};
-use super::message::{Answer, FileFacts, HASH_BYTES, Modified, PERMISSIONS, Reason, Refusal};
-use super::path::{PART_FOLDER, RelativePath};
+use crate::caps::BLOCK_BYTES;
+use crate::claims::{Claim, Claims, SessionHandle};
+use crate::message::{Answer, FileFacts, HASH_BYTES, Modified, PERMISSIONS, Reason, Refusal};
+use crate::path::{PART_FOLDER, RelativePath};
 
 mod folders;
 mod parts;
@@ -38,17 +38,17 @@ const PRIVATE_FOLDER: u32 = 0o700;
 
 /// What the receiving user allows.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct StorePolicy {
+pub struct StorePolicy {
     /// Replace files that differ.
-    pub(crate) overwrite: bool,
+    pub overwrite: bool,
     /// Compare hashes even where size and time agree.
-    pub(crate) check: bool,
+    pub check: bool,
     /// Largest file accepted, bytes.
-    pub(crate) max_file_size: Option<u64>,
+    pub max_file_size: Option<u64>,
 }
 
 /// One destination folder.
-pub(crate) struct Store {
+pub struct Store {
     folders: Folders,
     parts: Parts,
     /// Permission bits that nothing made here gets.
@@ -95,7 +95,7 @@ impl Store {
     ///
     /// # Errors
     /// The folder cannot be created, opened or written to.
-    pub(crate) fn open(path: &Path, policy: StorePolicy) -> io::Result<Arc<Self>> {
+    pub fn open(path: &Path, policy: StorePolicy) -> io::Result<Arc<Self>> {
         let folders = Folders::open(path)?;
         let parts = Parts::open(folders.root())?;
         Ok(Arc::new(Self {
@@ -108,7 +108,7 @@ impl Store {
     }
 
     /// Removes the folder of part files if nothing unfinished is left in it.
-    pub(crate) fn tidy(&self) {
+    pub fn tidy(&self) {
         let _ = rustix::fs::unlinkat(self.folders.root(), PART_FOLDER, AtFlags::REMOVEDIR);
     }
 

@@ -8,20 +8,20 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, DuplexStream, ReadHalf, Si
 use tokio::sync::{mpsc, watch};
 
 use super::world::{Scratch, contents_of, control, memory_lanes};
-use crate::transfer::caps::{
+use crate::caps::{
     MAX_CHUNK_BYTES, MAX_LANES, MAX_PATH_DEPTH, MAX_UNSETTLED_RECEIVER, MAX_UNSETTLED_SENDER,
 };
-use crate::transfer::message::{
+use crate::message::{
     Answer, Entry, FileFacts, FolderFacts, Message, Modified, Reason, Refusal, put_refusal,
     put_varint, read_message, read_varint,
 };
-use crate::transfer::path::{LinkTarget, PART_FOLDER, RelativePath};
-use crate::transfer::progress::Progress;
-use crate::transfer::receive::receive;
-use crate::transfer::report::{Ended, SessionError};
-use crate::transfer::send::{SendEnded, SendPlan, send};
-use crate::transfer::store::{Store, StorePolicy};
-use crate::transfer::walk::Root;
+use crate::path::{LinkTarget, PART_FOLDER, RelativePath};
+use crate::progress::Progress;
+use crate::receive::receive;
+use crate::report::{Ended, SessionError};
+use crate::send::{SendEnded, SendPlan, send};
+use crate::store::{Store, StorePolicy};
+use crate::walk::Root;
 
 fn facts(size: u64) -> FileFacts {
     FileFacts {

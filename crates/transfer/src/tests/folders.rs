@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::world::{Run, Scratch, contents_of, noise};
-use crate::transfer::caps::MAX_PATH_DEPTH;
-use crate::transfer::claims::SessionHandle;
-use crate::transfer::message::{FileFacts, Modified, Reason};
-use crate::transfer::path::{PART_FOLDER, RelativePath};
-use crate::transfer::progress::Progress;
-use crate::transfer::store::{Store, StorePolicy};
+use crate::caps::MAX_PATH_DEPTH;
+use crate::claims::SessionHandle;
+use crate::message::{FileFacts, Modified, Reason};
+use crate::path::{PART_FOLDER, RelativePath};
+use crate::progress::Progress;
+use crate::store::{Store, StorePolicy};
 
 fn mode(path: &Path) -> u32 {
     fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
@@ -22,7 +22,7 @@ fn set_mode(path: &Path, mode: u32) {
 }
 
 /// A folder that its owner may not write to, with a file of that length, and one beside it.
-fn narrow(scratch: &Scratch, length: usize) -> Vec<crate::transfer::walk::Root> {
+fn narrow(scratch: &Scratch, length: usize) -> Vec<crate::walk::Root> {
     scratch.write("from/narrow/file", &noise(1, length));
     scratch.write("from/narrow/other", b"x");
     set_mode(&scratch.path("from/narrow"), 0o555);

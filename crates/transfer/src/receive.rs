@@ -19,20 +19,20 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::caps::{
+use crate::caps::{
     MAX_CHUNK_BYTES, MAX_ENTRIES, MAX_ITEMS_PER_MESSAGE, MAX_LANES, MAX_PATH_DEPTH, MAX_TEXT_BYTES,
     MAX_UNSETTLED_RECEIVER,
 };
-use super::claims::SessionHandle;
-use super::cpu::CpuMeter;
-use super::message::{
+use crate::claims::SessionHandle;
+use crate::cpu::CpuMeter;
+use crate::message::{
     Answer, Entry, HASH_BYTES, Message, RECORD_FILE, Reason, Refusal, read_message,
 };
-use super::path::{RelativePath, printable};
-use super::pipe::{BlockReader, PipeClosed, incoming};
-use super::progress::Progress;
-use super::report::{Ended, Report, SessionError};
-use super::store::{OpenFolder, Placed, Store, Wanted};
+use crate::path::{RelativePath, printable};
+use crate::pipe::{BlockReader, PipeClosed, incoming};
+use crate::progress::Progress;
+use crate::report::{Ended, Report, SessionError};
+use crate::store::{OpenFolder, Placed, Store, Wanted};
 
 /// How long the sender may take to end its control stream after `Done`.
 const LAST_WORDS: Duration = Duration::from_secs(5);
@@ -87,7 +87,7 @@ struct Inner {
 ///
 /// The opening messages are done: the control stream is at the manifest. `lanes` yields
 /// the session's lanes, behind their kind and session number. Ends early when `cancelled` turns true.
-pub(crate) async fn receive<R, W, L>(
+pub async fn receive<R, W, L>(
     control: (R, W),
     lanes: mpsc::Receiver<L>,
     store: Arc<Store>,

@@ -15,12 +15,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{AtFlags, FileType, Mode};
 use rustix::io::Errno;
 
-use super::super::claims::SessionHandle;
-use super::super::message::{Answer, FolderFacts, Reason, Refusal};
-use super::super::path::{LinkTarget, RelativePath};
 use super::folders::{Identity, folder_refusal, open_folder};
 use super::parts::{forget_pending_mode, is_mode_pending, note_pending_mode, part_name};
 use super::{PRIVATE_FOLDER, Store, refusal, timestamps};
+use crate::claims::SessionHandle;
+use crate::message::{Answer, FolderFacts, Reason, Refusal};
+use crate::path::{LinkTarget, RelativePath};
 
 /// A folder with something in it that is not settled.
 pub(crate) struct OpenFolder {

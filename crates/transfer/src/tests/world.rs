@@ -13,15 +13,15 @@ use tokio::io::{AsyncWriteExt, DuplexStream, ReadHalf, SimplexStream, WriteHalf}
 use tokio::sync::{mpsc, watch};
 
 use super::limit::Limiter;
-use crate::transfer::message::read_varint;
-use crate::transfer::path::RelativePath;
-use crate::transfer::pipe::{LaneWriter, OpenLane};
-use crate::transfer::progress::Progress;
-use crate::transfer::receive::receive;
-use crate::transfer::report::Ended;
-use crate::transfer::send::{SendEnded, SendPlan, send};
-use crate::transfer::store::{Store, StorePolicy};
-use crate::transfer::walk::Root;
+use crate::message::read_varint;
+use crate::path::RelativePath;
+use crate::pipe::{LaneWriter, OpenLane};
+use crate::progress::Progress;
+use crate::receive::receive;
+use crate::report::Ended;
+use crate::send::{SendEnded, SendPlan, send};
+use crate::store::{Store, StorePolicy};
+use crate::walk::Root;
 
 const BUFFER: usize = 64 * 1024;
 
@@ -86,7 +86,7 @@ pub(super) fn listing(folder: &Path) -> Vec<(String, Vec<u8>, u32, std::time::Sy
         for entry in entries {
             let name = format!("{prefix}{}", entry.file_name().to_string_lossy());
             let metadata = entry.metadata().unwrap();
-            if entry.file_name() == crate::transfer::path::PART_FOLDER {
+            if entry.file_name() == crate::path::PART_FOLDER {
                 continue;
             }
             let mode = metadata.permissions().mode() & 0o7777;

@@ -16,12 +16,12 @@ use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::super::caps::RESUMABLE_FROM;
-use super::super::claims::SessionHandle;
-use super::super::message::{FileFacts, Modified};
-use super::super::path::{PART_FOLDER, RelativePath};
 use super::folders::{Identity, open_folder};
 use super::{PRIVATE_FOLDER, hash_file, timestamps};
+use crate::caps::RESUMABLE_FROM;
+use crate::claims::SessionHandle;
+use crate::message::{FileFacts, Modified};
+use crate::path::{PART_FOLDER, RelativePath};
 
 /// Of unfinished files: nobody else reads what may become private.
 const PRIVATE_FILE: u32 = 0o600;

@@ -7,13 +7,13 @@ use std::fmt;
 
 use towline_wire::Reader;
 
-use super::caps::MAX_TEXT_BYTES;
-use super::message::{Malformed, put_varint};
-use super::path::printable;
+use crate::caps::MAX_TEXT_BYTES;
+use crate::message::{Malformed, put_varint};
+use crate::path::printable;
 
 /// Why a file or a session did not go through; the number is what travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Reason {
+pub enum Reason {
     /// The file changed on the sender while it was read.
     Changed,
     /// The sender could not read it.
@@ -73,7 +73,7 @@ impl Reason {
     ];
 
     /// The number that travels; never 0, which means success.
-    pub(crate) fn code(self) -> u64 {
+    pub fn code(self) -> u64 {
         match self {
             Self::Other(code) => code,
             known => Self::KNOWN
@@ -84,7 +84,7 @@ impl Reason {
     }
 
     /// The reason for a number other than 0.
-    pub(crate) fn from_code(code: u64) -> Self {
+    pub fn from_code(code: u64) -> Self {
         Self::KNOWN
             .iter()
             .find(|(_, known)| *known == code)
@@ -117,13 +117,16 @@ impl fmt::Display for Reason {
 
 /// A reason with an explanation for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
-    pub(crate) reason: Reason,
-    pub(crate) text: String,
+pub struct Refusal {
+    /// Which of the reasons that both sides know.
+    pub reason: Reason,
+    /// For people; may be empty.
+    pub text: String,
 }
 
 impl Refusal {
-    pub(crate) fn new(reason: Reason, text: impl Into<String>) -> Self {
+    /// `reason`, explained by `text`.
+    pub fn new(reason: Reason, text: impl Into<String>) -> Self {
         Self {
             reason,
             text: text.into(),

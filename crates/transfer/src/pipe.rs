@@ -12,11 +12,11 @@ use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::mpsc;
 
-use super::caps::{BLOCK_BYTES, BLOCKS_IN_PIPE};
-use super::progress::Progress;
+use crate::caps::{BLOCK_BYTES, BLOCKS_IN_PIPE};
+use crate::progress::Progress;
 
 /// A stream that data leaves on; blocks are handed over without a copy.
-pub(crate) trait LaneWriter: Send + 'static {
+pub trait LaneWriter: Send + 'static {
     /// Writes the whole block, waiting for credit.
     fn write_chunk(&mut self, block: Bytes) -> impl Future<Output = io::Result<()>> + Send;
     /// Says that nothing follows.
@@ -24,7 +24,7 @@ pub(crate) trait LaneWriter: Send + 'static {
 }
 
 /// Opens data streams to the peer.
-pub(crate) trait OpenLane: Clone + Send + Sync + 'static {
+pub trait OpenLane: Clone + Send + Sync + 'static {
     /// The kind of stream it opens.
     type Lane: LaneWriter;
     /// Opens one, waiting while the peer permits no more.

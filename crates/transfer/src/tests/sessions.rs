@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::world::{Run, Scratch, contents_of, control, listing, memory_lanes, named, noise};
-use crate::transfer::caps::MAX_SENT_TWICE;
-use crate::transfer::message::Reason;
-use crate::transfer::path::PART_FOLDER;
-use crate::transfer::progress::Progress;
-use crate::transfer::receive::receive;
-use crate::transfer::report::SessionError;
-use crate::transfer::store::{Store, StorePolicy};
+use crate::caps::MAX_SENT_TWICE;
+use crate::message::Reason;
+use crate::path::PART_FOLDER;
+use crate::progress::Progress;
+use crate::receive::receive;
+use crate::report::SessionError;
+use crate::store::{Store, StorePolicy};
 
 const OVERWRITE: StorePolicy = StorePolicy {
     overwrite: true,
@@ -41,7 +41,7 @@ fn mode(path: &Path) -> u32 {
     fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
 }
 
-fn failures(report: &crate::transfer::report::Report) -> Vec<Reason> {
+fn failures(report: &crate::report::Report) -> Vec<Reason> {
     report
         .failures
         .iter()
@@ -474,14 +474,14 @@ async fn a_sender_that_comes_back_takes_over_from_its_silent_predecessor() {
 
     let (second_control, second_there) = control();
     let (lanes, arrivals) = memory_lanes(None);
-    let plan = crate::transfer::send::SendPlan {
+    let plan = crate::send::SendPlan {
         roots: contents_of(&scratch.path("from")),
         follow_links: false,
         lanes: 2,
     };
     let progress = Arc::new(Progress::new());
     let (sent, received) = tokio::join!(
-        crate::transfer::send::send(
+        crate::send::send(
             tokio::io::split(second_control),
             lanes,
             8,

@@ -13,9 +13,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::fs::{Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use super::super::message::{Reason, Refusal};
-use super::super::path::printable;
 use super::reason_of;
+use crate::message::{Reason, Refusal};
+use crate::path::printable;
 
 const FOLDER_FLAGS: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)

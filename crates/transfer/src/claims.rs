@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::message::{Reason, Refusal};
-use super::path::RelativePath;
-use super::progress::Progress;
+use crate::message::{Reason, Refusal};
+use crate::path::RelativePath;
+use crate::progress::Progress;
 
 /// A holder that moved nothing for this long loses its claim to a new session.
 const TAKE_OVER_AFTER: Duration = Duration::from_secs(1);

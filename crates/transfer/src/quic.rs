@@ -12,17 +12,17 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use towline::{Connection, RecvStream, SendStream};
 
-use super::caps::MAX_LANES;
-use super::message::read_varint;
-use super::open::stream_kind;
-use super::pipe::{LaneWriter, OpenLane};
+use crate::caps::MAX_LANES;
+use crate::message::read_varint;
+use crate::open::stream_kind;
+use crate::pipe::{LaneWriter, OpenLane};
 
 /// A stream must say what it is for within this time.
 const PREAMBLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Opens lanes on a connection.
 #[derive(Clone)]
-pub(crate) struct QuicLanes(pub(crate) Connection);
+pub struct QuicLanes(pub Connection);
 
 impl OpenLane for QuicLanes {
     type Lane = SendStream;
@@ -49,10 +49,10 @@ impl LaneWriter for SendStream {
 
 /// The sessions of one connection that expect lanes.
 #[derive(Clone, Default)]
-pub(crate) struct Lanes(Arc<Mutex<HashMap<u64, mpsc::Sender<RecvStream>>>>);
+pub struct Lanes(Arc<Mutex<HashMap<u64, mpsc::Sender<RecvStream>>>>);
 
 /// A session's registration; dropping it turns further lanes away.
-pub(crate) struct Registration {
+pub struct Registration {
     lanes: Lanes,
     session: u64,
 }
@@ -63,10 +63,7 @@ impl Lanes {
     }
 
     /// Expects lanes for `session`; `None` if the connection has a session of that number.
-    pub(crate) fn register(
-        &self,
-        session: u64,
-    ) -> Option<(Registration, mpsc::Receiver<RecvStream>)> {
+    pub fn register(&self, session: u64) -> Option<(Registration, mpsc::Receiver<RecvStream>)> {
         // Room for one more than allowed, so that the session sees the excess.
         let (sender, receiver) = mpsc::channel(MAX_LANES + 1);
         let mut lanes = self.lock();
@@ -85,7 +82,7 @@ impl Lanes {
     }
 
     /// Sorts arriving unidirectional streams until the connection ends.
-    pub(crate) async fn accept_all(self, connection: Connection) {
+    pub async fn accept_all(self, connection: Connection) {
         while let Ok(stream) = connection.accept_uni().await {
             tokio::spawn(self.clone().sort(stream));
         }
@@ -116,7 +113,7 @@ impl Drop for Registration {
 }
 
 /// What an arriving bidirectional stream is for.
-pub(crate) async fn read_kind(stream: &mut RecvStream) -> Option<u64> {
+pub async fn read_kind(stream: &mut RecvStream) -> Option<u64> {
     match tokio::time::timeout(PREAMBLE_TIMEOUT, read_varint(stream)).await {
         Ok(Ok(kind)) => kind,
         _ => None,

@@ -4,47 +4,49 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use super::caps::MAX_REPORTED_FAILURES;
-use super::message::{Malformed, ReadError, Reason, Refusal};
+use crate::caps::MAX_REPORTED_FAILURES;
+use crate::message::{Malformed, ReadError, Reason, Refusal};
 
 /// The sums of one session, and the files that did not go through.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Report {
+pub struct Report {
     /// Files that are whole at the receiver because of this session.
-    pub(crate) files: u64,
+    pub files: u64,
     /// Their sizes, bytes.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
     /// File bytes that went over the wire, in files that failed too.
-    pub(crate) bytes_moved: u64,
+    pub bytes_moved: u64,
     /// Files that were there already.
-    pub(crate) skipped: u64,
+    pub skipped: u64,
     /// Their sizes, bytes.
-    pub(crate) bytes_skipped: u64,
+    pub bytes_skipped: u64,
     /// Of them, those whose mode at the receiver permits more than the sender's.
-    pub(crate) wider: u64,
+    pub wider: u64,
     /// The first of these.
-    pub(crate) wider_names: Vec<String>,
+    pub wider_names: Vec<String>,
     /// Files continued from a part file.
-    pub(crate) resumed: u64,
+    pub resumed: u64,
     /// Bytes that did not travel again because of that.
-    pub(crate) bytes_resumed: u64,
+    pub bytes_resumed: u64,
     /// Files that are not whole at the receiver.
-    pub(crate) failed: u64,
+    pub failed: u64,
     /// The first of them, with the reason.
-    pub(crate) failures: Vec<Failed>,
+    pub failures: Vec<Failed>,
     /// Symbolic links made at the receiver, or there already.
-    pub(crate) links: u64,
+    pub links: u64,
     /// What cannot be sent as it is: sockets, devices, links that lead out of the destination.
-    pub(crate) left_out: u64,
+    pub left_out: u64,
     /// The first of them, with the reason.
-    pub(crate) left_out_names: Vec<Failed>,
+    pub left_out_names: Vec<Failed>,
 }
 
 /// Something that did not go through.
 #[derive(Clone, Debug)]
-pub(crate) struct Failed {
-    pub(crate) path: String,
-    pub(crate) refusal: Refusal,
+pub struct Failed {
+    /// Its path at the receiver, printable.
+    pub path: String,
+    /// Why.
+    pub refusal: Refusal,
 }
 
 impl Report {
@@ -77,33 +79,33 @@ impl Report {
     }
 
     /// Sums up what interrupted sessions brought into place.
-    pub(crate) fn add(&mut self, later: &Report) {
+    pub fn add(&mut self, later: &Report) {
         self.files += later.files;
         self.bytes += later.bytes;
         self.bytes_moved += later.bytes_moved;
     }
 
     /// Counts what the sessions before this one, the last, brought into place: it found that there.
-    pub(crate) fn add_earlier(&mut self, earlier: &Report) {
+    pub fn add_earlier(&mut self, earlier: &Report) {
         self.add(earlier);
         self.skipped = self.skipped.saturating_sub(earlier.files);
         self.bytes_skipped = self.bytes_skipped.saturating_sub(earlier.bytes);
     }
 
     /// Whether everything the sender was asked to send is whole at the receiver.
-    pub(crate) fn is_whole(&self) -> bool {
+    pub fn is_whole(&self) -> bool {
         self.failed == 0 && self.left_out == 0
     }
 
     /// The same for a user who may have said that some things may be left out.
-    pub(crate) fn is_as_asked(&self, leave_out: bool) -> bool {
+    pub fn is_as_asked(&self, leave_out: bool) -> bool {
         self.failed == 0 && (self.left_out == 0 || leave_out)
     }
 }
 
 /// Why a session ended early. Part files stay for the next attempt.
 #[derive(Debug)]
-pub(crate) enum SessionError {
+pub enum SessionError {
     /// The stream or its connection failed.
     Lost(io::Error),
     /// The peer said that it cannot go on.
@@ -118,7 +120,7 @@ pub(crate) enum SessionError {
 
 impl SessionError {
     /// What the peer should be told before the stream ends, if anything.
-    pub(crate) fn farewell(&self) -> Option<Refusal> {
+    pub fn farewell(&self) -> Option<Refusal> {
         match self {
             Self::Lost(_) | Self::Refused(_) => None,
             Self::Protocol(what) => Some(Refusal::new(Reason::Protocol, *what)),
@@ -160,10 +162,13 @@ impl From<io::Error> for SessionError {
 
 /// A report with the reason why it is not complete, if there is one.
 #[derive(Debug)]
-pub(crate) struct Ended {
-    pub(crate) report: Report,
-    pub(crate) error: Option<SessionError>,
-    /// Processor time of this process and of the peer's during the session.
-    pub(crate) cpu: Duration,
-    pub(crate) peer_cpu: Option<Duration>,
+pub struct Ended {
+    /// What was done.
+    pub report: Report,
+    /// Why it ended early; `None` where every entry is settled.
+    pub error: Option<SessionError>,
+    /// Processor time of this process during the session.
+    pub cpu: Duration,
+    /// The same of the peer's, if it told.
+    pub peer_cpu: Option<Duration>,
 }

@@ -10,16 +10,17 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::caps::MAX_FILE_SIZE;
-use super::message::{Entry, FileFacts, FolderFacts, Modified, PERMISSIONS, Reason, Refusal};
-use super::path::{LinkTarget, PART_FOLDER, RelativePath, printable};
+use crate::caps::MAX_FILE_SIZE;
+use crate::message::{Entry, FileFacts, FolderFacts, Modified, PERMISSIONS, Reason, Refusal};
+use crate::path::{LinkTarget, PART_FOLDER, RelativePath, printable};
 
 /// One thing to send: where it is, and its name at the receiver.
 #[derive(Clone, Debug)]
-pub(crate) struct Root {
-    pub(crate) disk: PathBuf,
+pub struct Root {
+    /// Where it is here.
+    pub disk: PathBuf,
     /// `None` sends a folder's contents without the folder itself.
-    pub(crate) name: Option<RelativePath>,
+    pub name: Option<RelativePath>,
 }
 
 /// What a walk comes upon, in the order of the manifest: for a file with the path where to read it.

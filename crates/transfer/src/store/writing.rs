@@ -8,10 +8,10 @@ use std::sync::Arc;
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
-use super::super::claims::Claim;
-use super::super::message::{FileFacts, HASH_BYTES, Reason, Refusal};
-use super::super::path::RelativePath;
 use super::{Hold, Part, Store, io_refusal, is_resumable, refusal, timestamps};
+use crate::claims::Claim;
+use crate::message::{FileFacts, HASH_BYTES, Reason, Refusal};
+use crate::path::RelativePath;
 
 /// A file being written.
 pub(crate) struct Writing {

@@ -7,34 +7,40 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use tokio::time::{Duration, Instant};
 
-use super::path::RelativePath;
+use crate::path::RelativePath;
 
 /// How far a session is.
-pub(crate) struct Progress {
+pub struct Progress {
     /// Files announced so far.
-    pub(crate) files_total: AtomicU64,
+    pub files_total: AtomicU64,
     /// Bytes announced so far.
-    pub(crate) bytes_total: AtomicU64,
+    pub bytes_total: AtomicU64,
     /// Whether the totals are final.
-    pub(crate) list_complete: AtomicBool,
+    pub list_complete: AtomicBool,
     /// Files settled, well or not.
-    pub(crate) files_settled: AtomicU64,
+    pub files_settled: AtomicU64,
     /// Bytes in place: moved, found or resumed.
-    pub(crate) bytes_settled: AtomicU64,
+    pub bytes_settled: AtomicU64,
     /// File bytes that went over the wire in this session.
-    pub(crate) bytes_moved: AtomicU64,
+    pub bytes_moved: AtomicU64,
     /// Files that this session went on with.
-    pub(crate) files_resumed: AtomicU64,
+    pub files_resumed: AtomicU64,
     /// Bytes that did not travel again because of that.
-    pub(crate) bytes_resumed: AtomicU64,
+    pub bytes_resumed: AtomicU64,
     current: Mutex<Option<RelativePath>>,
     started: Instant,
     touched_ms: AtomicU64,
 }
 
+impl Default for Progress {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Progress {
     /// Fresh counters; the clock starts now.
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self {
             files_total: AtomicU64::new(0),
             bytes_total: AtomicU64::new(0),
@@ -63,7 +69,7 @@ impl Progress {
     }
 
     /// Time since the session began.
-    pub(crate) fn elapsed(&self) -> Duration {
+    pub fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
 
@@ -75,7 +81,7 @@ impl Progress {
     }
 
     /// The file being moved, for display.
-    pub(crate) fn current(&self) -> Option<RelativePath> {
+    pub fn current(&self) -> Option<RelativePath> {
         self.current.lock().ok().and_then(|current| current.clone())
     }
 

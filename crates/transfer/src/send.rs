@@ -19,18 +19,18 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::caps::{MAX_LANES, MAX_UNSETTLED_SENDER};
-use super::cpu::CpuMeter;
-use super::message::{
+use crate::caps::{MAX_LANES, MAX_UNSETTLED_SENDER};
+use crate::cpu::CpuMeter;
+use crate::message::{
     Answer, Entry, FileFacts, Message, Refusal, put_entry, put_varint, read_message,
 };
-use super::open::stream_kind;
-use super::path::RelativePath;
-use super::pipe::{LaneWriter, OpenLane, outgoing, pump_out};
-use super::progress::Progress;
-use super::report::{Ended, Report, SessionError};
-use super::source::{Job, Jobs, serve_lane};
-use super::walk::{Found, Root, walk};
+use crate::open::stream_kind;
+use crate::path::RelativePath;
+use crate::pipe::{LaneWriter, OpenLane, outgoing, pump_out};
+use crate::progress::Progress;
+use crate::report::{Ended, Report, SessionError};
+use crate::source::{Job, Jobs, serve_lane};
+use crate::walk::{Found, Root, walk};
 
 /// Entries are sent once this many bytes are collected, or when the walk pauses.
 const ENTRY_BATCH_BYTES: usize = 16 * 1024;
@@ -38,11 +38,13 @@ const QUEUE: usize = 1024;
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// What to send and how.
-pub(crate) struct SendPlan {
-    pub(crate) roots: Vec<Root>,
-    pub(crate) follow_links: bool,
+pub struct SendPlan {
+    /// Files and folders.
+    pub roots: Vec<Root>,
+    /// Send what symbolic links inside folders lead to, instead of the links.
+    pub follow_links: bool,
     /// Data streams, 1 to `MAX_LANES`.
-    pub(crate) lanes: usize,
+    pub lanes: usize,
 }
 
 struct Session {
@@ -83,15 +85,16 @@ enum Asked {
 
 /// What a sender knows beyond the report.
 #[derive(Debug)]
-pub(crate) struct SendEnded<W> {
-    pub(crate) ended: Ended,
+pub struct SendEnded<W> {
+    /// What was done, and why it ended.
+    pub ended: Ended,
     /// Our half of the control stream, ended: its last words may still be on their way.
-    pub(crate) control: W,
+    pub control: W,
 }
 
 /// Sends one session's files; the opening messages are done. Ends early when `cancelled`
 /// turns true.
-pub(crate) async fn send<R, W, O>(
+pub async fn send<R, W, O>(
     control: (R, W),
     lanes: O,
     session_number: u64,

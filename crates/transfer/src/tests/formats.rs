@@ -2,14 +2,14 @@
 
 use towline_wire::Reader;
 
-use crate::transfer::caps::{
+use crate::caps::{
     MAX_ITEMS_PER_MESSAGE, MAX_MESSAGE_BYTES, MAX_NAME_BYTES, MAX_PATH_DEPTH, MAX_TEXT_BYTES,
 };
-use crate::transfer::message::{
+use crate::message::{
     Answer, Entry, FileFacts, FolderFacts, Message, Modified, Reason, Refusal, put_varint,
     read_message, varint4,
 };
-use crate::transfer::path::{LinkTarget, RelativePath, printable};
+use crate::path::{LinkTarget, RelativePath, printable};
 
 fn path(text: &str) -> RelativePath {
     RelativePath::parse(text.as_bytes()).unwrap()

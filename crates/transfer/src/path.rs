@@ -9,22 +9,22 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 
-use super::caps::{MAX_NAME_BYTES, MAX_PATH_BYTES, MAX_PATH_DEPTH};
+use crate::caps::{MAX_NAME_BYTES, MAX_PATH_BYTES, MAX_PATH_DEPTH};
 
 /// The folder inside a destination that holds unfinished files; no peer may name it.
 pub(crate) const PART_FOLDER: &str = ".towline-part";
 
 /// A relative path of at least one name, without `.`, `..`, NUL, empty or over-long names.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct RelativePath(Box<[u8]>);
+pub struct RelativePath(Box<[u8]>);
 
 /// Why a path was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct BadPath(pub(crate) &'static str);
+pub struct BadPath(pub &'static str);
 
 impl RelativePath {
     /// Checks the bytes a peer sent.
-    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, BadPath> {
+    pub fn parse(bytes: &[u8]) -> Result<Self, BadPath> {
         if bytes.is_empty() {
             return Err(BadPath("the path is empty"));
         }
@@ -72,7 +72,7 @@ impl RelativePath {
     }
 
     /// The bytes as they travel.
-    pub(crate) fn as_bytes(&self) -> &[u8] {
+    pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
@@ -82,7 +82,7 @@ impl RelativePath {
     }
 
     /// The parent folder's bytes (empty at the top) and the last name.
-    pub(crate) fn split(&self) -> (&[u8], &OsStr) {
+    pub fn split(&self) -> (&[u8], &OsStr) {
         match self.0.iter().rposition(|&byte| byte == b'/') {
             Some(at) => (&self.0[..at], OsStr::from_bytes(&self.0[at + 1..])),
             None => (&[], OsStr::from_bytes(&self.0)),
@@ -154,7 +154,7 @@ impl fmt::Debug for RelativePath {
 }
 
 /// Text for people out of bytes from anywhere: control characters are escaped.
-pub(crate) fn printable(bytes: &[u8]) -> String {
+pub fn printable(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     if text.chars().any(char::is_control) {
         text.chars()
