@@ -26,7 +26,7 @@ pub use message::{put_varint, read_varint};
 pub use open::{OpenError, Opening, accept, open, read_opening, refuse, stream_kind};
 pub use path::{BadPath, RelativePath, printable};
 pub use pipe::{LaneWriter, OpenLane};
-pub use progress::Progress;
+pub use progress::{Progress, ProgressSnapshot};
 pub use quic::{Lanes, QuicLanes, Registration, read_kind};
 pub use reason::{Reason, Refusal};
 pub use receive::receive;

@@ -9,27 +9,52 @@ use tokio::time::{Duration, Instant};
 
 use crate::path::RelativePath;
 
-/// How far a session is.
+/// The counters of a session, which its tasks move and anybody may read meanwhile.
 pub struct Progress {
     /// Files announced so far.
-    pub files_total: AtomicU64,
+    pub(crate) files_total: AtomicU64,
     /// Bytes announced so far.
-    pub bytes_total: AtomicU64,
+    pub(crate) bytes_total: AtomicU64,
     /// Whether the totals are final.
-    pub list_complete: AtomicBool,
+    pub(crate) list_complete: AtomicBool,
     /// Files settled, well or not.
-    pub files_settled: AtomicU64,
+    pub(crate) files_settled: AtomicU64,
     /// Bytes in place: moved, found or resumed.
-    pub bytes_settled: AtomicU64,
+    pub(crate) bytes_settled: AtomicU64,
     /// File bytes that went over the wire in this session.
-    pub bytes_moved: AtomicU64,
+    pub(crate) bytes_moved: AtomicU64,
     /// Files that this session went on with.
-    pub files_resumed: AtomicU64,
+    pub(crate) files_resumed: AtomicU64,
     /// Bytes that did not travel again because of that.
-    pub bytes_resumed: AtomicU64,
+    pub(crate) bytes_resumed: AtomicU64,
     current: Mutex<Option<RelativePath>>,
     started: Instant,
     touched_ms: AtomicU64,
+}
+
+/// How far a session is, at one moment. The numbers are read one after the other: while the session
+/// runs, they may differ by what settles between two of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ProgressSnapshot {
+    /// Files announced so far.
+    pub files_total: u64,
+    /// Bytes announced so far.
+    pub bytes_total: u64,
+    /// Whether the totals are final.
+    pub list_complete: bool,
+    /// Files settled, well or not.
+    pub files_settled: u64,
+    /// Bytes in place: moved, found or resumed.
+    pub bytes_settled: u64,
+    /// File bytes that went over the wire in this session.
+    pub bytes_moved: u64,
+    /// Files that this session went on with.
+    pub files_resumed: u64,
+    /// Bytes that did not travel again because of that.
+    pub bytes_resumed: u64,
+    /// The file being moved.
+    pub current: Option<RelativePath>,
 }
 
 impl Default for Progress {
@@ -56,6 +81,21 @@ impl Progress {
         }
     }
 
+    /// The counters now.
+    pub fn snapshot(&self) -> ProgressSnapshot {
+        ProgressSnapshot {
+            files_total: self.files_total.load(Relaxed),
+            bytes_total: self.bytes_total.load(Relaxed),
+            list_complete: self.list_complete.load(Relaxed),
+            files_settled: self.files_settled.load(Relaxed),
+            bytes_settled: self.bytes_settled.load(Relaxed),
+            bytes_moved: self.bytes_moved.load(Relaxed),
+            files_resumed: self.files_resumed.load(Relaxed),
+            bytes_resumed: self.bytes_resumed.load(Relaxed),
+            current: self.current.lock().ok().and_then(|current| current.clone()),
+        }
+    }
+
     /// Notes that data moved just now.
     pub(crate) fn touch(&self) {
         self.touched_ms
@@ -78,11 +118,6 @@ impl Progress {
         if let Ok(mut current) = self.current.lock() {
             *current = Some(path.clone());
         }
-    }
-
-    /// The file being moved, for display.
-    pub fn current(&self) -> Option<RelativePath> {
-        self.current.lock().ok().and_then(|current| current.clone())
     }
 
     pub(crate) fn add_moved(&self, bytes: u64) {

@@ -7,7 +7,6 @@
 //! What the other side says is final, and so is Ctrl-C.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -260,7 +259,7 @@ impl Patience {
 
     /// Until when to try after this session; `None` to give up.
     fn after(&mut self, lost: &Session) -> Option<Instant> {
-        let resumed = lost.progress.bytes_resumed.load(Ordering::Relaxed);
+        let resumed = lost.progress.snapshot().bytes_resumed;
         self.after_session(lost.ended.report.files, resumed, Instant::now())
     }
 
