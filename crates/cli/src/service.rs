@@ -12,8 +12,7 @@ use tokio::sync::{Semaphore, mpsc};
 use towline::{Connection, Endpoint, RecvStream, SendStream};
 use towline_transfer::{
     Ended, Lanes, Opening, Progress, QuicLanes, Reason, Refusal, RelativePath, Root, SendPlan,
-    SessionError, Store, accept, caps::MAX_SESSIONS, read_kind, read_opening, receive, refuse,
-    send, stream_kind,
+    SessionError, Store, accept, read_kind, read_opening, receive, refuse, send, stream_kind,
 };
 
 use crate::commands::echo;
@@ -23,6 +22,9 @@ use crate::printer::Printer;
 use crate::streams::{ECHO, PERF};
 use crate::summary::{Role, Summary};
 use crate::units::date;
+
+/// Sessions one server runs at once; each may hold `MAX_LANES` + 2 file threads of the pool of 512.
+const MAX_SESSIONS: usize = 32;
 
 /// Time for closing notices to leave when a command ends.
 const GOODBYE: Duration = Duration::from_secs(1);

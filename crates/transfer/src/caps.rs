@@ -24,8 +24,6 @@ pub const MAX_UNSETTLED_RECEIVER: usize = 16 * 1024;
 pub const MAX_UNSETTLED_SENDER: usize = 64 * 1024;
 /// Data streams of one session.
 pub const MAX_LANES: usize = 8;
-/// Sessions one server runs at once; each may hold `MAX_LANES` + 2 file threads of the pool of 512.
-pub const MAX_SESSIONS: usize = 32;
 /// Answers or results put into one message; with the longest explanations they fit into 64 KiB.
 pub const MAX_ITEMS_PER_MESSAGE: usize = 100;
 /// Largest data chunk in a lane, bytes.
