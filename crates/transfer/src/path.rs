@@ -22,8 +22,19 @@ pub struct RelativePath(Box<[u8]>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadPath(pub &'static str);
 
+impl fmt::Display for BadPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for BadPath {}
+
 impl RelativePath {
     /// Checks the bytes a peer sent.
+    ///
+    /// # Errors
+    /// What is wrong with them.
     pub fn parse(bytes: &[u8]) -> Result<Self, BadPath> {
         if bytes.is_empty() {
             return Err(BadPath("the path is empty"));

@@ -145,6 +145,15 @@ impl fmt::Display for SessionError {
     }
 }
 
+impl std::error::Error for SessionError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Lost(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
 impl From<ReadError> for SessionError {
     fn from(error: ReadError) -> Self {
         match error {
