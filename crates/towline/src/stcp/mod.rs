@@ -14,7 +14,6 @@
 pub mod agent;
 mod config;
 mod connect;
-pub mod echo;
 mod error;
 mod handshake;
 #[cfg(target_os = "linux")]

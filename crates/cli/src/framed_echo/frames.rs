@@ -1,16 +1,11 @@
-//! The framed echo: four bytes of length, big-endian, then as many bytes, which come back as they
-//! went. `towline stcp echo-server` and `echo-load` are made of it; it takes any stream, so that
-//! what is compared runs the same code.
-
-mod latencies;
-mod load;
+//! The frames of the echo, its server and its client, over any stream.
+//!
+//! A frame is four bytes of length, big-endian, then as many bytes, which come back as they went. The
+//! tests of `towline::stcp` include this file.
 
 use std::io::{self, ErrorKind};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-
-pub use latencies::Latencies;
-pub use load::{Connect, Load, Plan, load};
 
 /// Longest payload that is taken.
 pub const MAX_PAYLOAD: usize = 16 << 20;
