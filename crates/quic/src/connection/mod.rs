@@ -24,7 +24,6 @@ mod input;
 pub(crate) mod output;
 mod paths;
 pub(crate) mod protect;
-pub(crate) mod range_set;
 mod schedule;
 mod send_buffer;
 pub(crate) mod state;

@@ -10,8 +10,8 @@ mod head;
 use std::ops::Range;
 
 use bytes::Bytes;
+use towline_wire::RangeSet;
 
-use crate::connection::range_set::RangeSet;
 use buffer::Buffer;
 pub use buffer::{MAX_LOOSE_PIECES, MAX_MESSAGE_BUFFER, MAX_MESSAGE_PIECES};
 pub use head::{Head, HeadReader};

@@ -19,16 +19,15 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use towline_wire::{
-    Direction, MAX_DATA_MAX_LEN, MAX_STREAM_DATA_MAX_LEN, MAX_STREAMS, RESET_STREAM_MAX_LEN, Side,
-    StreamFrame, StreamId, Time, TransportErrorCode, TransportParameters, write_data_blocked,
-    write_max_data, write_max_stream_data, write_max_streams, write_reset_stream,
-    write_stop_sending, write_stream_data_blocked, write_streams_blocked,
+    Direction, MAX_DATA_MAX_LEN, MAX_STREAM_DATA_MAX_LEN, MAX_STREAMS, RESET_STREAM_MAX_LEN,
+    RangeSet, Side, StreamFrame, StreamId, Time, TransportErrorCode, TransportParameters,
+    write_data_blocked, write_max_data, write_max_stream_data, write_max_streams,
+    write_reset_stream, write_stop_sending, write_stream_data_blocked, write_streams_blocked,
 };
 
 use super::blocks::BlockPool;
 use super::component::{PacketWriter, SentFrame};
 use super::events::{Event, Events};
-use super::range_set::RangeSet;
 use crate::config::TransportConfig;
 use crate::error::{ReadError, Violation, WriteError};
 pub(crate) use flow::RoundTrip;

@@ -1,10 +1,9 @@
 //! A sorted set of half-open `u64` ranges.
 //!
-//! Owned by the send buffer (acknowledged and lost bytes), by the acknowledgement component (packet
-//! numbers received), by the streams (those opened by implication) and by readers without order
-//! (bytes they have had). The common case is one range that grows at its end, which touches no
-//! other element. The peer chooses where the others lie, so that many stand in a tree: no order of
-//! arrival moves more than a few of them. It never merges what does not touch.
+//! For what was received, acknowledged, lost or read: packet numbers, bytes, streams. The common case
+//! is one range that grows at its end, which touches no other element. The peer chooses where the
+//! others lie, so that many stand in a tree: no order of arrival moves more than a few of them. It
+//! never merges what does not touch.
 
 mod sorted;
 
@@ -14,7 +13,7 @@ use sorted::Sorted;
 
 /// Disjoint, non-adjacent, non-empty ranges in ascending order.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct RangeSet {
+pub struct RangeSet {
     /// The highest range; `0..0` while there is none.
     last: Range<u64>,
     /// The others.
@@ -22,30 +21,37 @@ pub(crate) struct RangeSet {
 }
 
 impl RangeSet {
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether it has no member.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
         self.last.is_empty()
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// Ranges it has.
+    #[inline]
+    pub fn len(&self) -> usize {
         self.lower.len() + usize::from(!self.last.is_empty())
     }
 
     /// Bytes of memory it has reserved.
-    pub(crate) fn held(&self) -> usize {
+    pub fn held(&self) -> usize {
         self.lower.held()
     }
 
     /// Gives back unused memory.
-    pub(crate) fn trim(&mut self) {
+    pub fn trim(&mut self) {
         self.lower.trim();
     }
 
     /// The largest member.
-    pub(crate) fn max(&self) -> Option<u64> {
+    #[inline]
+    pub fn max(&self) -> Option<u64> {
         (!self.last.is_empty()).then(|| self.last.end - 1)
     }
 
-    pub(crate) fn contains(&self, value: u64) -> bool {
+    /// Whether `value` is a member.
+    #[inline]
+    pub fn contains(&self, value: u64) -> bool {
         // Mostly asked about what is beyond all members.
         if value >= self.last.start {
             return value < self.last.end;
@@ -55,14 +61,14 @@ impl RangeSet {
     }
 
     /// Ranges from the highest down.
-    pub(crate) fn iter_descending(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+    pub fn iter_descending(&self) -> impl Iterator<Item = Range<u64>> + '_ {
         let last = Some(self.last.clone()).filter(|last| !last.is_empty());
         let lower = self.lower.iter_descending().map(|(start, end)| start..end);
         last.into_iter().chain(lower)
     }
 
     /// The members of `range`, as ranges, without a walk over the others.
-    pub(crate) fn within(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
+    pub fn within(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
         // What begins before the range may reach into it.
         let first = match self.lower.below(range.start) {
             Some((start, end)) if end > range.start => start,
@@ -74,7 +80,8 @@ impl RangeSet {
     }
 
     /// The first part of `range` that has no members.
-    pub(crate) fn first_missing(&self, range: Range<u64>) -> Option<Range<u64>> {
+    #[inline]
+    pub fn first_missing(&self, range: Range<u64>) -> Option<Range<u64>> {
         let mut start = range.start;
         for had in self.within(range.clone()) {
             if had.start > start {
@@ -86,7 +93,8 @@ impl RangeSet {
     }
 
     /// Adds `range`; returns whether any member is new.
-    pub(crate) fn insert(&mut self, range: Range<u64>) -> bool {
+    #[inline]
+    pub fn insert(&mut self, range: Range<u64>) -> bool {
         if range.is_empty() {
             return false;
         }
@@ -140,7 +148,7 @@ impl RangeSet {
     }
 
     /// Removes every member of `range`.
-    pub(crate) fn remove(&mut self, range: Range<u64>) {
+    pub fn remove(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
         }
@@ -184,7 +192,7 @@ impl RangeSet {
     }
 
     /// Removes and returns up to `max` leading members of the lowest range.
-    pub(crate) fn take_front(&mut self, max: u64) -> Option<Range<u64>> {
+    pub fn take_front(&mut self, max: u64) -> Option<Range<u64>> {
         let front = self.front()?;
         if front.end - front.start <= max {
             return self.pop_front();
@@ -200,7 +208,7 @@ impl RangeSet {
     }
 
     /// Drops the lowest range.
-    pub(crate) fn pop_front(&mut self) -> Option<Range<u64>> {
+    pub fn pop_front(&mut self) -> Option<Range<u64>> {
         if let Some((start, end)) = self.lower.pop_first() {
             return Some(start..end);
         }
@@ -208,7 +216,8 @@ impl RangeSet {
     }
 
     /// The lowest range.
-    pub(crate) fn front(&self) -> Option<Range<u64>> {
+    #[inline]
+    pub fn front(&self) -> Option<Range<u64>> {
         if self.is_empty() {
             return None;
         }
