@@ -38,6 +38,7 @@ const IDENTITY: &str = "towline-identity";
 const SIM: &str = "towline-sim";
 const TESTKIT: &str = "towline-testkit";
 const QUIC: &str = "towline-quic";
+const MESSAGE: &str = "towline-message";
 const STCP: &str = "towline-stcp";
 const PRELOAD: &str = "towline-preload";
 const LAB: &str = "towline-lab";
@@ -83,6 +84,12 @@ const ROOMS: &[Room] = &[
         test_imports: &[SIM, TESTKIT],
     },
     Room {
+        package: MESSAGE,
+        layer: Layer::Protocol,
+        imports: &[WIRE],
+        test_imports: &[],
+    },
+    Room {
         package: STCP,
         layer: Layer::Protocol,
         imports: &[WIRE, IDENTITY],
@@ -92,13 +99,13 @@ const ROOMS: &[Room] = &[
     Room {
         package: TOWLINE,
         layer: Layer::Driver,
-        imports: &[WIRE, RECOVERY, IDENTITY, QUIC, STCP],
+        imports: &[WIRE, RECOVERY, IDENTITY, QUIC, MESSAGE, STCP],
         test_imports: &[RELAY],
     },
     Room {
         package: LAB,
         layer: Layer::Driver,
-        imports: &[WIRE, RECOVERY, IDENTITY, SIM, TESTKIT, QUIC],
+        imports: &[WIRE, RECOVERY, IDENTITY, SIM, TESTKIT, QUIC, MESSAGE],
         test_imports: &[],
     },
     Room {

@@ -3,6 +3,7 @@
 //! A message is one unidirectional stream. Its owner reads the stream and hands what came first to
 //! [`HeadReader`], then to [`Payload`], which says what may be read next. Called by
 //! `towline::message` and by the fuzzers; never touches a stream, a connection or a waker.
+#![forbid(unsafe_code)]
 
 mod buffer;
 mod head;
