@@ -43,6 +43,7 @@ const STCP: &str = "towline-stcp";
 const PRELOAD: &str = "towline-preload";
 const LAB: &str = "towline-lab";
 const TOWLINE: &str = "towline";
+const AGENT: &str = "towline-agent";
 const RELAY: &str = "towline-relay";
 const TRANSFER: &str = "towline-transfer";
 
@@ -95,17 +96,23 @@ const ROOMS: &[Room] = &[
         imports: &[WIRE, IDENTITY],
         test_imports: &[TESTKIT],
     },
-    // Its tests put `relay`, a floor above, between two endpoints.
+    // Its tests put `relay`, a floor above, between two endpoints; and are of all its own features.
     Room {
         package: TOWLINE,
         layer: Layer::Driver,
         imports: &[WIRE, RECOVERY, IDENTITY, QUIC, MESSAGE, STCP],
-        test_imports: &[RELAY],
+        test_imports: &[RELAY, TOWLINE],
     },
     Room {
         package: LAB,
         layer: Layer::Driver,
         imports: &[WIRE, RECOVERY, IDENTITY, SIM, TESTKIT, QUIC, MESSAGE],
+        test_imports: &[],
+    },
+    Room {
+        package: AGENT,
+        layer: Layer::Program,
+        imports: &[WIRE, IDENTITY, STCP, TOWLINE],
         test_imports: &[],
     },
     Room {
@@ -130,7 +137,7 @@ const ROOMS: &[Room] = &[
         package: "towline-cli",
         layer: Layer::Program,
         imports: &[
-            WIRE, RECOVERY, IDENTITY, SIM, QUIC, STCP, TOWLINE, LAB, RELAY, TRANSFER,
+            WIRE, RECOVERY, IDENTITY, SIM, QUIC, STCP, TOWLINE, LAB, AGENT, RELAY, TRANSFER,
         ],
         test_imports: &[PRELOAD],
     },

@@ -14,7 +14,7 @@ pub mod message;
 #[cfg(feature = "tokio")]
 pub mod quic;
 pub mod stats;
-#[cfg(feature = "tokio")]
+#[cfg(feature = "stcp")]
 pub mod stcp;
 
 pub use towline_identity as identity;

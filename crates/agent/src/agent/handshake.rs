@@ -4,11 +4,11 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use tokio::io::unix::AsyncFd;
+pub(super) use towline::stcp::handshake::Wire;
+use towline::stcp::handshake::{drive, flush};
 use towline_stcp::{Established, Handshake};
 
 use super::Failure;
-pub(super) use crate::stcp::handshake::Wire;
-use crate::stcp::handshake::{drive, flush};
 
 /// What tokio waits for: a type that owns its descriptor.
 pub(super) fn registered<T: From<OwnedFd> + Into<OwnedFd> + AsRawFd>(

@@ -28,13 +28,12 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
+use towline::stcp::slots::{Party, Slots};
+use towline::stcp::{ConnectError, RefusalLog};
 use towline_stcp::{Established, SessionError};
 use towline_wire::{Carrier, Side};
 
-use super::error::ConnectError;
-use super::policy::{Admitted, Policy, Refusal};
-use super::refusals::RefusalLog;
-use super::slots::{Party, Slots};
+use crate::policy::{Admitted, Policy, Refusal};
 pub use guard::{guard_cgroup, inherited_sockets};
 pub use module::ModuleDevice;
 pub use privileges::{drop_privileges, forbid_new_privileges};

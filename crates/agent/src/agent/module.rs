@@ -15,13 +15,13 @@ use std::time::Duration;
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use towline::stcp::ktls::CryptoInfo;
 use towline_stcp::{Authentication, Established, KernelKeys};
 use towline_wire::{AGENT_REQUEST_LEN, AgentRequest, Carrier};
 
 use super::handshake::{Wire, registered};
 use super::{Agent, Asker, Complaint, Failure, Network};
-use crate::stcp::ktls::CryptoInfo;
-use crate::stcp::policy::Admitted;
+use crate::policy::Admitted;
 
 /// The module's letter among ioctls.
 const IOC_LETTER: u32 = b'S' as u32;

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpListener, TcpStream};
+use towline::stcp::Stream;
+use towline::stcp::slots::{Party, Slots};
 use towline_stcp::{Authentication, Records};
 use towline_wire::{Carrier, Side};
 
 use super::{Agent, Asker, Failure, MAX_HANDSHAKES, MAX_INTRODUCING, MAX_JUDGING, most_strangers};
-use crate::stcp::policy::tests::Folder;
-use crate::stcp::policy::{Admitted, Policy, Refusal};
-use crate::stcp::slots::{Party, Slots};
-use crate::stcp::stream::Stream;
+use crate::policy::tests::Folder;
+use crate::policy::{Admitted, Policy, Refusal};
 
 pub(super) fn agent(folder: &Folder, name: &str) -> Arc<Agent> {
     let policy = Policy::first_use(&folder.0.join(name)).unwrap();

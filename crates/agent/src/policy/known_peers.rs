@@ -344,7 +344,7 @@ fn beside(path: &Path, ending: &str) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stcp::policy::tests::Folder;
+    use crate::policy::tests::Folder;
 
     #[test]
     fn strangers_who_come_together_are_written_down_together() {

@@ -192,7 +192,7 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 
     use super::*;
-    use crate::stcp::policy::tests::Folder;
+    use crate::policy::tests::Folder;
 
     /// Another user, to whom files can be given.
     fn somebody() -> Option<u32> {

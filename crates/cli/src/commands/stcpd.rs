@@ -11,8 +11,8 @@ use std::sync::Arc;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
-use towline::stcp::agent::{Agent, ModuleDevice, drop_privileges};
-use towline::stcp::policy::Policy;
+use towline_agent::policy::Policy;
+use towline_agent::{Agent, ModuleDevice, drop_privileges};
 
 use crate::exit::{Exit, Failure};
 use crate::printer::Printer;

@@ -12,16 +12,21 @@ use towline_wire::{Operation, Side};
 use super::super::handshake::shake_hands;
 use super::super::tests::agent;
 use super::*;
-use crate::stcp::policy::tests::Folder;
+use crate::policy::tests::Folder;
 
-impl Wire for UnixStream {
+/// The other end of a connection's descriptor.
+struct Theirs(UnixStream);
+
+impl Wire for Theirs {
     async fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.async_io(Interest::READABLE, || self.try_read(buffer))
+        self.0
+            .async_io(Interest::READABLE, || self.0.try_read(buffer))
             .await
     }
 
     async fn send(&self, bytes: &[u8]) -> io::Result<usize> {
-        self.async_io(Interest::WRITABLE, || self.try_write(bytes))
+        self.0
+            .async_io(Interest::WRITABLE, || self.0.try_write(bytes))
             .await
     }
 }
@@ -53,7 +58,7 @@ async fn is_met(side: Side, peer: &str, netns: u64) -> bool {
     };
     (&requests).write_all(&request.emit()).unwrap();
     theirs.set_nonblocking(true).unwrap();
-    let theirs = UnixStream::from_std(theirs).unwrap();
+    let theirs = Theirs(UnixStream::from_std(theirs).unwrap());
     let other = match side {
         Side::Client => Side::Server,
         Side::Server => Side::Client,
@@ -89,7 +94,7 @@ async fn pins_hold_in_every_network_namespace_and_first_use_says_what_to_do() {
     let file = folder.0.join("stcp.toml");
     std::fs::write(&file, format!("[client]\npins = [\"{pin}\"]\n")).unwrap();
     let peer = SocketAddr::from(([10, 9, 8, 7], 5432));
-    let judge = |policy: &crate::stcp::policy::Policy| {
+    let judge = |policy: &crate::policy::Policy| {
         let (_, judge) = policy
             .handshake(Side::Client, Carrier::Module, peer)
             .unwrap();
@@ -97,7 +102,7 @@ async fn pins_hold_in_every_network_namespace_and_first_use_says_what_to_do() {
             .reaches_other_networks()
             .map_err(|why| why.to_string())
     };
-    let pinned = crate::stcp::policy::Policy::load(&file).unwrap();
+    let pinned = crate::policy::Policy::load(&file).unwrap();
     assert_eq!(judge(&pinned), Ok(()));
     let refused = judge(&agent(&folder, "first").policy()).unwrap_err();
     assert!(

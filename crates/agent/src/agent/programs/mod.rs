@@ -27,6 +27,8 @@ use std::time::Duration;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::OwnedSemaphorePermit;
+use towline::io::random_seed;
+use towline::stcp::slots::Slots;
 use towline_wire::{AgentAnswer, AgentRequest, AgentStatus, Carrier, Operation, Side};
 
 use moved::Addresses;
@@ -35,8 +37,6 @@ use strangers::Strangers;
 use super::places::kernel_tells;
 use super::preload::{PreloadListener, receive_request, send_answer};
 use super::{Agent, Asker, Complaint, Failure};
-use crate::io::random_seed;
-use crate::stcp::slots::Slots;
 
 /// The shim asks at once; whoever does not is somebody else.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);

@@ -12,11 +12,11 @@ use socket2::Socket;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
+use towline::stcp::slots::{Party, Slots};
 
 use super::super::preload::peek_request;
 use super::REQUEST_TIMEOUT;
 use super::closer::Closer;
-use crate::stcp::slots::{Party, Slots};
 
 /// Those who have not shown the token yet.
 #[derive(Debug)]

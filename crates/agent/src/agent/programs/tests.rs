@@ -11,7 +11,7 @@ use towline_wire::{AgentAnswer, AgentRequest, AgentStatus, Carrier, Operation, S
 use super::super::tests::{agent, send_with_descriptor};
 use super::listen::MAX_UNTAKEN;
 use super::{NONE, Programs, REQUEST_TIMEOUT};
-use crate::stcp::policy::tests::Folder;
+use crate::policy::tests::Folder;
 
 /// The question of the shim.
 fn put(programs: &Programs, token: u64, operation: Operation, socket: Option<&Socket>) -> Socket {

@@ -21,12 +21,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::timeout;
+use towline::stcp::{RefusalLog, Stream, splice};
 use towline_stcp::{Established, Records, SessionError};
 use towline_wire::{Carrier, Side};
 
-use super::super::refusals::RefusalLog;
-use super::super::splice::splice;
-use super::super::stream::Stream;
 use super::places::{self, Place};
 use super::{Agent, Asker, Complaint, Failure};
 use transparent::{dial_as, try_way_in};

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal};
 use socket2::{Domain, Socket, Type};
 use tokio::process::Command;
-use towline::stcp::agent::{Agent, Programs, RelayPorts, Upgrade, guard_cgroup, upgrade_cgroup};
+use towline_agent::{Agent, Programs, RelayPorts, Upgrade, guard_cgroup, upgrade_cgroup};
 
 use super::cgroup::Cgroup;
 use super::family::Family;

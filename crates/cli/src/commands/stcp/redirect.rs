@@ -19,7 +19,7 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 
-use towline::stcp::agent::{Relay, RelayPorts};
+use towline_agent::{Relay, RelayPorts};
 
 use super::cgroup::{self, Cgroup, PREFIX};
 use super::routes::{self, Routes};
@@ -217,7 +217,7 @@ pub(crate) fn open_relay() -> Result<Relay, String> {
 
 #[cfg(test)]
 mod tests {
-    use towline::stcp::agent::RelayPorts;
+    use towline_agent::RelayPorts;
 
     #[test]
     fn the_probe_is_redirected_before_what_is_local_is_let_alone() {

@@ -17,7 +17,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use tokio::process::Child;
-use towline::stcp::agent::{Agent, Programs};
+use towline_agent::{Agent, Programs};
 
 use super::cgroup::Cgroup;
 use super::enter::refuse_inherited_sockets;

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
-use towline::stcp::policy::Policy;
+use towline_agent::policy::Policy;
 
 use super::tiers::Tier;
 use super::{cgroup, redirect, routes};

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use towline::stcp::agent::upgrade_is_available;
+use towline_agent::upgrade_is_available;
 
 use super::{cgroup, redirect};
 use crate::commands::stcpd::DEVICE;
