@@ -14,14 +14,13 @@ use tokio::signal::unix::{SignalKind, signal};
 use towline_agent::policy::Policy;
 use towline_agent::{Agent, ModuleDevice, drop_privileges};
 
+use crate::commands::stcp::DEVICE;
 use crate::exit::{Exit, Failure};
 use crate::printer::Printer;
 use crate::service_manager::ServiceManager;
 
 /// Where the policy is looked for.
 pub(crate) const POLICY_FILE: &str = "/etc/towline/stcp.toml";
-/// The kernel module's device.
-pub(crate) const DEVICE: &str = "/dev/stcp";
 
 /// Which policy.
 #[derive(Clone, Debug, clap::Args)]

@@ -17,6 +17,8 @@ mod status;
 mod strays;
 mod tiers;
 
+pub(crate) use tiers::DEVICE;
+
 use crate::exit::{Exit, Failure};
 use crate::printer::Printer;
 

@@ -1,11 +1,12 @@
 //! Where the program of a run is started, what is in force there, and how that is taken down again.
 
 use std::ffi::OsString;
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::pin::Pin;
+use std::process::{Output, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 use socket2::{Domain, Socket, Type};
@@ -15,16 +16,7 @@ use towline_agent::{Agent, Programs, RelayPorts, Upgrade, guard_cgroup, upgrade_
 use super::cgroup::Cgroup;
 use super::family::Family;
 use super::redirect::Redirect;
-use super::signals::Signals;
 use super::strays::end_strays;
-use crate::exit::{Exit, Failure};
-use crate::printer::Printer;
-
-/// How long the relay may go on for programs that have ended.
-const LINGER: Duration = Duration::from_secs(30);
-
-/// How long it does so without a word.
-const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Where the program runs, and what is in force there.
 pub(super) enum Place {
@@ -43,17 +35,6 @@ pub(super) enum Place {
         programs: Arc<Programs>,
         environment: String,
     },
-}
-
-/// What came of a trial.
-pub(super) enum Probed {
-    /// What is made here is encrypted.
-    Well {
-        /// Why nobody from another host could reach a program here.
-        no_way_in: Option<String>,
-    },
-    /// A signal came.
-    Interrupted(Exit),
 }
 
 /// What a tier has put in force.
@@ -95,36 +76,13 @@ impl Place {
         entering
     }
 
-    /// A connection made here.
-    pub(super) async fn probe(
-        &self,
-        probe: Vec<String>,
-        signals: &mut Signals,
-        printer: Printer,
-    ) -> Result<Probed, Failure> {
+    /// A trial connection made here. Its output is for [`no_way_in`].
+    pub(super) fn probe(&self, probe: Vec<String>) -> Command {
         let mut command = vec![OsString::from("/proc/self/exe"), "stcp".into()];
         command.extend(probe.into_iter().map(OsString::from));
         let mut probe = self.enter(&command);
         probe.stdin(Stdio::null()).kill_on_drop(true);
-        let probed = tokio::select! {
-            biased;
-            signal = signals.next() => {
-                printer.note("towline: a signal came before the program was started");
-                return Ok(Probed::Interrupted(Exit::Program(128 + signal.as_raw() as u8)));
-            }
-            probed = probe.output() => probed,
-        };
-        let why = match probed {
-            Ok(ended) if ended.status.success() => {
-                let why = String::from_utf8_lossy(&ended.stdout).trim().to_owned();
-                return Ok(Probed::Well {
-                    no_way_in: (!why.is_empty()).then_some(why),
-                });
-            }
-            Ok(ended) => String::from_utf8_lossy(&ended.stderr).trim().to_owned(),
-            Err(error) => error.to_string(),
-        };
-        Err(cannot(format!("a trial connection failed ({why})")))
+        probe
     }
 
     /// Whether processes are left that must not be without what is in force.
@@ -143,18 +101,15 @@ impl Place {
         }
     }
 
-    /// What is to be done now and then while `program` runs.
+    /// What is to be done now and then while `program` runs. An error says which processes left and were
+    /// ended.
     pub(super) async fn look_after(
         &self,
         family: &Family,
         program: Option<Pid>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), String> {
         if let Self::Cgroup { .. } = self {
-            return end_strays(family, program).await.map_err(|why| {
-                Failure::new(Exit::Other, why).next(
-                    "start no sessions in the program (`su -l`, `login` and `sshd` do under systemd)",
-                )
-            });
+            return end_strays(family, program).await;
         }
         // Buries orphans.
         let _ = family.members(program);
@@ -172,64 +127,53 @@ impl Place {
         }
     }
 
-    /// Every process ends, then what the program wrote has left, then what is in force goes, then the cgroup with its guard.
-    pub(super) async fn take_down(
-        self,
-        family: &Family,
-        has_begun: bool,
-        printer: Printer,
-    ) -> Result<(), Failure> {
-        let wrong = |why| Failure::new(Exit::Other, why).next("see `towline stcp status`");
-        let (cgroup, force) = match self {
-            Self::Cgroup { cgroup, force } => (cgroup, force),
-            Self::Shim { .. } => return Ok(()),
-            Self::Agent { programs, .. } => {
-                family.end_all().await.map_err(wrong)?;
-                if has_begun {
-                    linger(programs.drain(), printer).await?;
-                }
-                return Ok(());
-            }
-        };
-        cgroup.end_all().await.map_err(wrong)?;
-        match force {
-            Force::Redirect {
-                redirect,
-                agent,
-                ports,
-            } => {
-                // Connections need the redirect as long as they last.
-                if has_begun {
-                    linger(agent.drain_relay(ports), printer).await?;
-                }
-                redirect.remove().map_err(wrong)?;
-            }
-            Force::Upgrade(upgrade) => {
-                upgrade.remove().map_err(|error| wrong(error.to_string()))?;
-            }
+    /// Ends every process that must not be without what is in force.
+    pub(super) async fn end_all(&self, family: &Family) -> Result<(), String> {
+        match self {
+            Self::Cgroup { cgroup, .. } => cgroup.end_all().await,
+            Self::Shim { .. } => Ok(()),
+            Self::Agent { .. } => family.end_all().await,
         }
-        cgroup.remove().map_err(wrong)
+    }
+
+    /// Waits until what the programs wrote last has left, where that goes through this process: the kernel
+    /// would send what an ended program wrote; so does the relay.
+    pub(super) fn drain(&self) -> Option<Pin<Box<dyn Future<Output = ()> + Send + '_>>> {
+        match self {
+            Self::Agent { programs, .. } => Some(Box::pin(programs.drain())),
+            // Connections need the redirect as long as they last.
+            Self::Cgroup {
+                force: Force::Redirect { agent, ports, .. },
+                ..
+            } => Some(Box::pin(agent.drain_relay(*ports))),
+            _ => None,
+        }
+    }
+
+    /// What is in force goes, then the cgroup with its guard. Every process has ended.
+    pub(super) fn take_down(self) -> Result<(), String> {
+        let Self::Cgroup { cgroup, force } = self else {
+            return Ok(());
+        };
+        match force {
+            Force::Redirect { redirect, .. } => redirect.remove()?,
+            Force::Upgrade(upgrade) => upgrade.remove().map_err(|error| error.to_string())?,
+        }
+        cgroup.remove()
     }
 }
 
-/// The kernel would send what an ended program wrote; so does the relay.
-async fn linger(drain: impl Future<Output = ()>, printer: Printer) -> Result<(), Failure> {
-    let mut signals = Signals::install()?;
-    let drain = async {
-        tokio::pin!(drain);
-        if tokio::time::timeout(PATIENCE, &mut drain).await.is_err() {
-            printer.note(
-                "towline: all programs have ended; what they wrote last is on its way still, until its peers \
-                 have taken it and closed, or 30 s have passed (Ctrl-C gives it up)",
-            );
-            drain.await;
+/// What a trial connection came to: why nobody from another host could reach a program there, if so.
+/// An error says why it failed.
+pub(super) fn no_way_in(probed: io::Result<Output>) -> Result<Option<String>, String> {
+    match probed {
+        Ok(ended) if ended.status.success() => {
+            let why = String::from_utf8_lossy(&ended.stdout).trim().to_owned();
+            Ok((!why.is_empty()).then_some(why))
         }
-    };
-    tokio::select! {
-        _ = tokio::time::timeout(LINGER, drain) => {}
-        _ = signals.next_end() => {}
+        Ok(ended) => Err(String::from_utf8_lossy(&ended.stderr).trim().to_owned()),
+        Err(error) => Err(error.to_string()),
     }
-    Ok(())
 }
 
 pub(super) fn redirect(
@@ -277,23 +221,12 @@ pub(super) fn probe_for(protocol: u16) -> Vec<String> {
 }
 
 /// An address to probe: at this machine, and nobody listens there as long as the socket is held.
-pub(super) fn reserve() -> Result<(Socket, SocketAddr), Failure> {
-    let reserved = || {
-        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-        socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into())?;
-        let address = socket
-            .local_addr()?
-            .as_socket()
-            .ok_or(std::io::ErrorKind::AddrNotAvailable)?;
-        Ok((socket, address))
-    };
-    reserved().map_err(|error: std::io::Error| cannot(format!("an address to probe: {error}")))
-}
-
-pub(super) fn cannot(why: impl Into<String>) -> Failure {
-    let why = why.into();
-    Failure::new(
-        Exit::Other,
-        format!("the program was not started, it would not be encrypted: {why}"),
-    )
+pub(super) fn reserve() -> io::Result<(Socket, SocketAddr)> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into())?;
+    let address = socket
+        .local_addr()?
+        .as_socket()
+        .ok_or(io::ErrorKind::AddrNotAvailable)?;
+    Ok((socket, address))
 }

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use towline_agent::upgrade_is_available;
 
 use super::{cgroup, redirect};
-use crate::commands::stcpd::DEVICE;
+
+/// The kernel module's device.
+pub(crate) const DEVICE: &str = "/dev/stcp";
 
 /// Where the module says its protocol.
 const PROTOCOL: &str = "/sys/class/misc/stcp/protocol";
@@ -14,13 +16,13 @@ const PROTOCOL: &str = "/sys/class/misc/stcp/protocol";
 const AGENT: &str = "/sys/class/misc/stcp/agent";
 
 /// The tiers, best first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tier {
-    /// The kernel module: sockets of its own protocol
+    /// The kernel module: sockets of its own protocol.
     Module,
-    /// Everything by the relay, to which connections are redirected
+    /// Everything by the relay, to which connections are redirected.
     Relay,
-    /// Everything by the relay, to which the preload shim connects
+    /// Everything by the relay, to which the preload shim connects.
     UserRelay,
 }
 
