@@ -12,9 +12,9 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 use towline_agent::policy::Policy;
+use towline_agent::run::DEVICE;
 use towline_agent::{Agent, ModuleDevice, drop_privileges};
 
-use crate::commands::stcp::DEVICE;
 use crate::exit::{Exit, Failure};
 use crate::printer::Printer;
 use crate::service_manager::ServiceManager;

@@ -17,17 +17,16 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use tokio::process::Child;
+use towline_agent::run::{
+    Cgroup, Family, Force, Place, Tier, TierStatus, can_change_sockets, left_over_commands,
+    module_protocol, no_way_in, open_relay, past_shim, probe_at, probe_for, redirect, reserve,
+    shim, upgrade,
+};
 use towline_agent::{Agent, Programs};
 
-use super::cgroup::Cgroup;
 use super::enter::refuse_inherited_sockets;
-use super::family::Family;
-use super::place::{Force, Place, no_way_in, probe_at, probe_for, redirect, reserve, upgrade};
-use super::program::past_shim;
-use super::redirect::open_relay;
 use super::signals::{Signals, is_in_foreground, is_of_keys, is_programs_own};
-use super::status::{left_over_commands, warn_of_left_overs};
-use super::tiers::{Tier, TierStatus, can_change_sockets, module_protocol, shim};
+use super::status::warn_of_left_overs;
 use crate::commands::stcpd::{PolicyArgs, raise_descriptor_limit};
 use crate::exit::{Exit, Failure};
 use crate::printer::Printer;

@@ -11,45 +11,58 @@ use std::sync::Arc;
 use rustix::process::{Pid, Signal};
 use socket2::{Domain, Socket, Type};
 use tokio::process::Command;
-use towline_agent::{Agent, Programs, RelayPorts, Upgrade, guard_cgroup, upgrade_cgroup};
 
 use super::cgroup::Cgroup;
 use super::family::Family;
 use super::redirect::Redirect;
 use super::strays::end_strays;
+use crate::{Agent, Programs, RelayPorts, Upgrade, guard_cgroup, upgrade_cgroup};
 
 /// Where the program runs, and what is in force there.
-pub(super) enum Place {
+pub enum Place {
+    /// A cgroup of its own.
     Cgroup {
+        /// The cgroup.
         cgroup: Cgroup,
+        /// What is in force in it.
         force: Force,
     },
     /// The preload shim, and a filter that refuses what goes past it. Both last by themselves.
     Shim {
+        /// Where the shim is.
         library: PathBuf,
+        /// The module's protocol.
         protocol: u16,
     },
     /// The same with an agent, in this process, that makes all TCP sockets.
     Agent {
+        /// Where the shim is.
         library: PathBuf,
+        /// The agent's side.
         programs: Arc<Programs>,
+        /// What tells the shim where the agent is.
         environment: String,
     },
 }
 
 /// What a tier has put in force.
-pub(super) enum Force {
+pub enum Force {
+    /// Connections are redirected to a relay.
     Redirect {
+        /// The redirect.
         redirect: Redirect,
+        /// The agent that relays.
         agent: Arc<Agent>,
+        /// The relay's ports.
         ports: RelayPorts,
     },
+    /// `socket()` is changed.
     Upgrade(Upgrade),
 }
 
 impl Place {
     /// A program here.
-    pub(super) fn enter(&self, command: &[OsString]) -> Command {
+    pub fn enter(&self, command: &[OsString]) -> Command {
         let mut entering = Command::new("/proc/self/exe");
         entering.args(["stcp", "enter"]);
         match self {
@@ -77,7 +90,7 @@ impl Place {
     }
 
     /// A trial connection made here. Its output is for [`no_way_in`].
-    pub(super) fn probe(&self, probe: Vec<String>) -> Command {
+    pub fn probe(&self, probe: Vec<String>) -> Command {
         let mut command = vec![OsString::from("/proc/self/exe"), "stcp".into()];
         command.extend(probe.into_iter().map(OsString::from));
         let mut probe = self.enter(&command);
@@ -86,7 +99,7 @@ impl Place {
     }
 
     /// Whether processes are left that must not be without what is in force.
-    pub(super) fn is_populated(&self, family: &Family) -> bool {
+    pub fn is_populated(&self, family: &Family) -> bool {
         match self {
             Self::Cgroup { cgroup, .. } => cgroup.is_populated(),
             Self::Shim { .. } => false,
@@ -94,7 +107,8 @@ impl Place {
         }
     }
 
-    pub(super) fn signal_all(&self, family: &Family, signal: Signal) {
+    /// A signal to every process of the run.
+    pub fn signal_all(&self, family: &Family, signal: Signal) {
         match self {
             Self::Cgroup { cgroup, .. } => drop(cgroup.signal_all(signal)),
             Self::Shim { .. } | Self::Agent { .. } => family.signal_all(signal),
@@ -103,11 +117,7 @@ impl Place {
 
     /// What is to be done now and then while `program` runs. An error says which processes left and were
     /// ended.
-    pub(super) async fn look_after(
-        &self,
-        family: &Family,
-        program: Option<Pid>,
-    ) -> Result<(), String> {
+    pub async fn look_after(&self, family: &Family, program: Option<Pid>) -> Result<(), String> {
         if let Self::Cgroup { .. } = self {
             return end_strays(family, program).await;
         }
@@ -117,7 +127,7 @@ impl Place {
     }
 
     /// Whether it still is; what can be put back is. An error says nothing of it: there was no way to look.
-    pub(super) fn keep_in_force(&self) -> Result<bool, String> {
+    pub fn keep_in_force(&self) -> Result<bool, String> {
         match self {
             Self::Cgroup {
                 force: Force::Redirect { redirect, .. },
@@ -128,7 +138,7 @@ impl Place {
     }
 
     /// Ends every process that must not be without what is in force.
-    pub(super) async fn end_all(&self, family: &Family) -> Result<(), String> {
+    pub async fn end_all(&self, family: &Family) -> Result<(), String> {
         match self {
             Self::Cgroup { cgroup, .. } => cgroup.end_all().await,
             Self::Shim { .. } => Ok(()),
@@ -138,7 +148,7 @@ impl Place {
 
     /// Waits until what the programs wrote last has left, where that goes through this process: the kernel
     /// would send what an ended program wrote; so does the relay.
-    pub(super) fn drain(&self) -> Option<Pin<Box<dyn Future<Output = ()> + Send + '_>>> {
+    pub fn drain(&self) -> Option<Pin<Box<dyn Future<Output = ()> + Send + '_>>> {
         match self {
             Self::Agent { programs, .. } => Some(Box::pin(programs.drain())),
             // Connections need the redirect as long as they last.
@@ -151,7 +161,7 @@ impl Place {
     }
 
     /// What is in force goes, then the cgroup with its guard. Every process has ended.
-    pub(super) fn take_down(self) -> Result<(), String> {
+    pub fn take_down(self) -> Result<(), String> {
         let Self::Cgroup { cgroup, force } = self else {
             return Ok(());
         };
@@ -165,7 +175,7 @@ impl Place {
 
 /// What a trial connection came to: why nobody from another host could reach a program there, if so.
 /// An error says why it failed.
-pub(super) fn no_way_in(probed: io::Result<Output>) -> Result<Option<String>, String> {
+pub fn no_way_in(probed: io::Result<Output>) -> Result<Option<String>, String> {
     match probed {
         Ok(ended) if ended.status.success() => {
             let why = String::from_utf8_lossy(&ended.stdout).trim().to_owned();
@@ -176,7 +186,11 @@ pub(super) fn no_way_in(probed: io::Result<Output>) -> Result<Option<String>, St
     }
 }
 
-pub(super) fn redirect(
+/// Puts up guard and redirect; with the words of a probe.
+///
+/// # Errors
+/// What cannot be put up, in words.
+pub fn redirect(
     cgroup: &Cgroup,
     agent: &Arc<Agent>,
     ports: RelayPorts,
@@ -195,7 +209,11 @@ pub(super) fn redirect(
     Ok((force, probe))
 }
 
-pub(super) fn upgrade(cgroup: &Cgroup, protocol: u16) -> Result<(Force, Vec<String>), String> {
+/// Changes `socket()`; with the words of a probe.
+///
+/// # Errors
+/// Why it cannot be changed, in words.
+pub fn upgrade(cgroup: &Cgroup, protocol: u16) -> Result<(Force, Vec<String>), String> {
     let pin = super::cgroup::pin_path();
     // Of a killed run with our number: no program of it lives, or there would be no cgroup for us.
     let _ = std::fs::remove_dir_all(&pin);
@@ -208,20 +226,22 @@ pub(super) fn upgrade(cgroup: &Cgroup, protocol: u16) -> Result<(Force, Vec<Stri
     Ok((Force::Upgrade(upgrade), probe_for(protocol)))
 }
 
-pub(super) fn probe_at(address: SocketAddr) -> Vec<String> {
+/// The words of a probe of a relay.
+pub fn probe_at(address: SocketAddr) -> Vec<String> {
     ["probe", "--address", &address.to_string()]
         .map(str::to_owned)
         .into()
 }
 
-pub(super) fn probe_for(protocol: u16) -> Vec<String> {
+/// The words of a probe of the module's protocol.
+pub fn probe_for(protocol: u16) -> Vec<String> {
     ["probe", "--protocol", &protocol.to_string()]
         .map(str::to_owned)
         .into()
 }
 
 /// An address to probe: at this machine, and nobody listens there as long as the socket is held.
-pub(super) fn reserve() -> io::Result<(Socket, SocketAddr)> {
+pub fn reserve() -> io::Result<(Socket, SocketAddr)> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into())?;
     let address = socket

@@ -23,7 +23,7 @@ pub(crate) fn pin_path() -> PathBuf {
 
 /// A cgroup, removed by [`Cgroup::remove`].
 #[derive(Debug)]
-pub(crate) struct Cgroup {
+pub struct Cgroup {
     path: PathBuf,
     /// As nft wants it: below /sys/fs/cgroup.
     nft_path: String,
@@ -55,7 +55,7 @@ fn find_mount(mountinfo: &str) -> Option<PathBuf> {
 impl Cgroup {
     /// Makes a cgroup with the number of this process in its name, in the place of one that a killed
     /// run with the same number left.
-    pub(crate) fn create() -> Result<Self, String> {
+    pub fn create() -> Result<Self, String> {
         let mount = mount()?;
         let path = mount.join(format!("{PREFIX}{}", std::process::id()));
         let made = match fs::create_dir(&path) {
@@ -126,7 +126,7 @@ impl Cgroup {
     }
 
     /// Removes it; its guard goes with it. Only when it is empty.
-    pub(crate) fn remove(self) -> Result<(), String> {
+    pub fn remove(self) -> Result<(), String> {
         remove_tree(&self.path).map_err(|error| format!("{}: {error}", self.path.display()))
     }
 }

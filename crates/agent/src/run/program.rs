@@ -17,7 +17,7 @@ const GO: &[u8] = b"\0.go.buildinfo\0";
 
 /// How the program, found as a shell finds it, goes past a preload shim, if it does.
 /// Whatever cannot be told is taken for reached.
-pub(crate) fn past_shim(program: &OsStr) -> Option<&'static str> {
+pub fn past_shim(program: &OsStr) -> Option<&'static str> {
     let (file, elf) = head(&find(program)?)?;
     let (_, own) = head(Path::new("/proc/self/exe"))?;
     if is_foreign(&elf, &own)? {

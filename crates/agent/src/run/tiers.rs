@@ -2,12 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use towline_agent::upgrade_is_available;
-
 use super::{cgroup, redirect};
+use crate::upgrade_is_available;
 
 /// The kernel module's device.
-pub(crate) const DEVICE: &str = "/dev/stcp";
+pub const DEVICE: &str = "/dev/stcp";
 
 /// Where the module says its protocol.
 const PROTOCOL: &str = "/sys/class/misc/stcp/protocol";
@@ -17,7 +16,7 @@ const AGENT: &str = "/sys/class/misc/stcp/agent";
 
 /// The tiers, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tier {
+pub enum Tier {
     /// The kernel module: sockets of its own protocol.
     Module,
     /// Everything by the relay, to which connections are redirected.
@@ -28,16 +27,19 @@ pub(crate) enum Tier {
 
 /// What there is to say of a tier.
 #[derive(Clone, Debug)]
-pub(crate) struct TierStatus {
-    pub(crate) tier: Tier,
+pub struct TierStatus {
+    /// Which.
+    pub tier: Tier,
     /// `Err` says what is missing.
-    pub(crate) state: Result<(), String>,
+    pub state: Result<(), String>,
 }
 
 impl Tier {
-    pub(crate) const ALL: [Self; 3] = [Self::Module, Self::Relay, Self::UserRelay];
+    /// All of them, best first.
+    pub const ALL: [Self; 3] = [Self::Module, Self::Relay, Self::UserRelay];
 
-    pub(crate) fn name(self) -> &'static str {
+    /// As `--tier` takes it.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Module => "module",
             Self::Relay => "relay",
@@ -46,7 +48,7 @@ impl Tier {
     }
 
     /// Whether it reaches programs that go past the preload shim.
-    pub(crate) fn reaches_past_shim(self) -> Result<(), String> {
+    pub fn reaches_past_shim(self) -> Result<(), String> {
         match self {
             // Without the change of `socket()` the module's tier is the shim.
             Self::Module => can_change_sockets(),
@@ -56,7 +58,7 @@ impl Tier {
     }
 
     /// The oldest kernel that has what it needs.
-    pub(crate) fn kernel_floor(self) -> &'static str {
+    pub fn kernel_floor(self) -> &'static str {
         match self {
             Self::Module => "6.1; static programs 6.6",
             Self::Relay => "5.13 with nftables and cgroup version 2",
@@ -65,7 +67,7 @@ impl Tier {
     }
 
     /// What a program sees as its peers, for the rules that it has about them.
-    pub(crate) fn peers(self) -> &'static str {
+    pub fn peers(self) -> &'static str {
         match self {
             Self::Module | Self::Relay => "its peers' own addresses",
             Self::UserRelay => {
@@ -75,7 +77,7 @@ impl Tier {
     }
 
     /// What it does not do.
-    pub(crate) fn refuses(self) -> &'static [&'static str] {
+    pub fn refuses(self) -> &'static [&'static str] {
         match self {
             Self::Module => &[
                 "peers that do not speak TLS 1.3",
@@ -101,7 +103,7 @@ impl Tier {
     }
 
     /// Whether it can be used here and now.
-    pub(crate) fn status(self) -> TierStatus {
+    pub fn status(self) -> TierStatus {
         let state = match self {
             Self::Module => module(),
             Self::Relay => relay(),
@@ -126,7 +128,7 @@ fn module() -> Result<(), String> {
 }
 
 /// Whether `socket()` can be changed for a cgroup.
-pub(crate) fn can_change_sockets() -> Result<(), String> {
+pub fn can_change_sockets() -> Result<(), String> {
     if !rustix::process::geteuid().is_root() {
         return Err("`socket()` cannot be changed without root".to_owned());
     }
@@ -136,7 +138,7 @@ pub(crate) fn can_change_sockets() -> Result<(), String> {
 
 /// The preload shim: beside this program as cargo puts it, in `lib` beside its `bin` as `make install`
 /// does, or where packages put libraries.
-pub(crate) fn shim() -> Result<PathBuf, String> {
+pub fn shim() -> Result<PathBuf, String> {
     const NAME: &str = "libtowline_preload.so";
     let beside = std::env::current_exe().ok();
     let beside = beside.as_deref().and_then(Path::parent);
@@ -163,7 +165,7 @@ pub(crate) fn shim() -> Result<PathBuf, String> {
 }
 
 /// The module's protocol number.
-pub(crate) fn module_protocol() -> Result<u16, String> {
+pub fn module_protocol() -> Result<u16, String> {
     if !Path::new(DEVICE).exists() {
         return Err(format!(
             "the kernel module is not loaded ({DEVICE} is missing)"

@@ -16,7 +16,7 @@ const ROUND: Duration = Duration::from_millis(10);
 
 /// What there was before the run is not of it: a shell that became this program may have left some.
 #[derive(Debug)]
-pub(crate) struct Family {
+pub struct Family {
     before: Vec<Pid>,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Process {
 
 impl Family {
     /// From now on this process is the parent of the orphans among those that come of it.
-    pub(crate) fn adopt() -> io::Result<Self> {
+    pub fn adopt() -> io::Result<Self> {
         set_child_subreaper(Some(getpid()))?;
         let family = Self { before: Vec::new() };
         let before = family.members(None)?.into_iter().map(|member| member.pid);
@@ -72,13 +72,13 @@ impl Family {
     }
 
     /// Whether any lives, or may.
-    pub(crate) fn is_there(&self) -> bool {
+    pub fn is_there(&self) -> bool {
         self.members(None)
             .map_or(true, |members| !members.is_empty())
     }
 
     /// A signal to each.
-    pub(crate) fn signal_all(&self, signal: Signal) {
+    pub fn signal_all(&self, signal: Signal) {
         for member in self.members(None).unwrap_or_default() {
             let _ = kill_process(member.pid, signal);
         }
@@ -114,7 +114,7 @@ impl Family {
     }
 
     /// Ends all of them.
-    pub(crate) async fn end_all(&self) -> Result<(), String> {
+    pub async fn end_all(&self) -> Result<(), String> {
         self.end(None, |_| true).await.map(drop)
     }
 }

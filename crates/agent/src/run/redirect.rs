@@ -19,10 +19,9 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 
-use towline_agent::{Relay, RelayPorts};
-
 use super::cgroup::{self, Cgroup, PREFIX};
 use super::routes::{self, Routes};
+use crate::{Relay, RelayPorts};
 
 /// The zones of programs' connections, and of the relay's to programs; any that nobody else uses.
 const ZONE: u16 = 0x5c7c;
@@ -30,7 +29,7 @@ const RELAYS_ZONE: u16 = 0x5c7d;
 
 /// A table that is in force, and the way back.
 #[derive(Debug)]
-pub(crate) struct Redirect {
+pub struct Redirect {
     table: String,
     routes: Routes,
 }
@@ -200,7 +199,7 @@ fn doors_in(rules: &str) -> impl Iterator<Item = u16> {
 
 /// A relay to whose doors nothing is redirected yet. The programs of a killed run still are to the ones it had, and
 /// at ours they would go by this run's policy.
-pub(crate) fn open_relay() -> Result<Relay, String> {
+pub fn open_relay() -> Result<Relay, String> {
     let mut others = doors()?;
     loop {
         let relay = Relay::open(routes::mark(), &others)
@@ -217,7 +216,7 @@ pub(crate) fn open_relay() -> Result<Relay, String> {
 
 #[cfg(test)]
 mod tests {
-    use towline_agent::RelayPorts;
+    use crate::RelayPorts;
 
     #[test]
     fn the_probe_is_redirected_before_what_is_local_is_let_alone() {
