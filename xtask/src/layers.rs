@@ -100,7 +100,7 @@ const ROOMS: &[Room] = &[
     Room {
         package: TOWLINE,
         layer: Layer::Driver,
-        imports: &[WIRE, RECOVERY, IDENTITY, QUIC, MESSAGE, STCP],
+        imports: &[WIRE, IDENTITY, QUIC, MESSAGE, STCP],
         test_imports: &[RELAY, TOWLINE],
     },
     Room {
@@ -136,9 +136,7 @@ const ROOMS: &[Room] = &[
     Room {
         package: "towline-cli",
         layer: Layer::Program,
-        imports: &[
-            WIRE, RECOVERY, IDENTITY, SIM, QUIC, STCP, TOWLINE, LAB, AGENT, RELAY, TRANSFER,
-        ],
+        imports: &[IDENTITY, TOWLINE, LAB, AGENT, RELAY, TRANSFER],
         test_imports: &[PRELOAD],
     },
     Room {
