@@ -1,9 +1,10 @@
 //! Who may import whom, checked from `cargo metadata` and from the engine's source.
 //!
 //! The tables below are the law; `docs/architecture.md` explains them. A new crate needs a row, a
-//! new arrow needs an ADR. Four questions are asked: which workspace crates each crate imports
+//! new arrow needs an ADR. Five questions are asked: which workspace crates each crate imports
 //! (and may, for its tests), whether the sans-I/O crates stay free of I/O, whether a component of
-//! `quic/src/connection` reaches for another, and whether `towline` lives without tokio.
+//! `quic/src/connection` reaches for another, whether `towline` lives without tokio, and whether its
+//! default features bring what only some users ask for.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -38,10 +39,14 @@ const IDENTITY: &str = "towline-identity";
 const SIM: &str = "towline-sim";
 const TESTKIT: &str = "towline-testkit";
 const QUIC: &str = "towline-quic";
+const MESSAGE: &str = "towline-message";
 const STCP: &str = "towline-stcp";
 const PRELOAD: &str = "towline-preload";
 const LAB: &str = "towline-lab";
 const TOWLINE: &str = "towline";
+const AGENT: &str = "towline-agent";
+const RELAY: &str = "towline-relay";
+const TRANSFER: &str = "towline-transfer";
 
 const ROOMS: &[Room] = &[
     Room {
@@ -81,22 +86,46 @@ const ROOMS: &[Room] = &[
         test_imports: &[SIM, TESTKIT],
     },
     Room {
+        package: MESSAGE,
+        layer: Layer::Protocol,
+        imports: &[WIRE],
+        test_imports: &[],
+    },
+    Room {
         package: STCP,
         layer: Layer::Protocol,
         imports: &[WIRE, IDENTITY],
         test_imports: &[TESTKIT],
     },
-    // `sim` is an import and not only a test's: `relay` drives its link model with the real clock.
+    // Its tests put `relay`, a floor above, between two endpoints; and are of all its own features.
     Room {
         package: TOWLINE,
         layer: Layer::Driver,
-        imports: &[WIRE, RECOVERY, IDENTITY, SIM, QUIC, STCP],
-        test_imports: &[],
+        imports: &[WIRE, IDENTITY, QUIC, MESSAGE, STCP],
+        test_imports: &[RELAY, TOWLINE],
     },
     Room {
         package: LAB,
         layer: Layer::Driver,
-        imports: &[WIRE, RECOVERY, IDENTITY, SIM, TESTKIT, QUIC],
+        imports: &[WIRE, RECOVERY, IDENTITY, SIM, TESTKIT, QUIC, MESSAGE],
+        test_imports: &[],
+    },
+    Room {
+        package: AGENT,
+        layer: Layer::Program,
+        imports: &[WIRE, IDENTITY, STCP, TOWLINE],
+        test_imports: &[],
+    },
+    Room {
+        package: RELAY,
+        layer: Layer::Program,
+        imports: &[SIM, TOWLINE],
+        test_imports: &[],
+    },
+    Room {
+        package: TRANSFER,
+        layer: Layer::Program,
+        imports: &[WIRE, TOWLINE],
         test_imports: &[],
     },
     Room {
@@ -108,7 +137,7 @@ const ROOMS: &[Room] = &[
     Room {
         package: "towline-cli",
         layer: Layer::Program,
-        imports: &[WIRE, RECOVERY, IDENTITY, SIM, QUIC, STCP, TOWLINE, LAB],
+        imports: &[IDENTITY, TOWLINE, LAB, AGENT, RELAY, TRANSFER],
         test_imports: &[PRELOAD],
     },
     Room {
@@ -147,13 +176,14 @@ const UPPER_FLOORS: &[&str] = &[
     "state",
 ];
 
-/// Runs all four questions and fails with every broken rule at once.
+/// Runs all questions and fails with every broken rule at once.
 pub(crate) fn layers() -> Outcome {
     let mut broken = broken_imports(&metadata()?);
     broken.extend(unsafe_allowed());
     let (files, broken_components) = broken_components(&root().join("crates/quic/src/connection"));
     broken.extend(broken_components);
     broken.extend(tokio_in_bare_towline()?);
+    broken.extend(unasked_in_default_towline()?);
     if !broken.is_empty() {
         let mut message = format!("{} broken rule(s)", broken.len());
         for rule in &broken {
@@ -300,24 +330,29 @@ fn module_of(connection: &Path, path: &Path) -> Option<Vec<String>> {
 }
 
 fn tokio_in_bare_towline() -> Outcome<Option<String>> {
-    let tree = capture(&mut cargo([
-        "tree",
-        "--quiet",
-        "--locked",
-        "-p",
-        TOWLINE,
-        "--no-default-features",
-        "-e",
-        "normal",
-        "--prefix",
-        "none",
-    ]))?;
-    let found = tree.lines().find(|line| {
-        line.split_whitespace()
-            .next()
-            .is_some_and(|name| name.starts_with("tokio"))
-    });
+    let tree = tree_of_towline(&["--no-default-features"])?;
+    let found = tree.lines().find(|line| is_one_of(line, &["tokio"]));
     Ok(found.map(|line| format!("{TOWLINE} without default features depends on {line}")))
+}
+
+/// What only some users ask for is no part of what all of them compile.
+fn unasked_in_default_towline() -> Outcome<Option<String>> {
+    let tree = tree_of_towline(&[])?;
+    let unasked = [SIM, STCP, AGENT, RELAY, TRANSFER, "toml"];
+    let found = tree.lines().find(|line| is_one_of(line, &unasked));
+    Ok(found.map(|line| format!("{TOWLINE} with default features depends on {line}")))
+}
+
+/// The packages that users of `towline` with these flags compile.
+fn tree_of_towline(flags: &[&str]) -> Outcome<String> {
+    let mut tree = cargo(["tree", "--quiet", "--locked", "-p", TOWLINE]);
+    capture(tree.args(["-e", "normal", "--prefix", "none"]).args(flags))
+}
+
+/// Whether a line of cargo's tree is of a package whose name begins like one of these.
+fn is_one_of(line: &str, names: &[&str]) -> bool {
+    let package = line.split_whitespace().next().unwrap_or_default();
+    names.iter().any(|name| package.starts_with(name))
 }
 
 #[cfg(test)]

@@ -13,9 +13,8 @@ pub mod io;
 pub mod message;
 #[cfg(feature = "tokio")]
 pub mod quic;
-pub mod relay;
 pub mod stats;
-#[cfg(feature = "tokio")]
+#[cfg(feature = "stcp")]
 pub mod stcp;
 
 pub use towline_identity as identity;

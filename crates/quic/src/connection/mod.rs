@@ -27,7 +27,6 @@ mod liveness;
 pub(crate) mod output;
 mod paths;
 pub(crate) mod protect;
-pub(crate) mod range_set;
 mod schedule;
 mod sealer;
 mod send_buffer;

@@ -2,8 +2,8 @@
 
 use std::io;
 
+use towline_message::LengthError;
 use towline_quic::ConnectionError;
-use towline_quic::message::LengthError;
 use towline_wire::{MAX_MESSAGE_METADATA, MAX_VARINT};
 
 use super::{CODE_HEADER_TIMEOUT, CODE_MALFORMED, CODE_RELAY_LOST};

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
+use towline_message::HeadReader;
 use towline_quic::ConnectionError;
-use towline_quic::message::HeadReader;
 use towline_wire::{MessageHeaderError, StreamId};
 
 use super::incoming::IncomingMessage;

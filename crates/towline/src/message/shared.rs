@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use tokio::sync::OwnedSemaphorePermit;
-use towline_quic::message::{Found, Head, LengthError, MAX_MESSAGE_BUFFER, Payload, ReaderId};
+use towline_message::{Found, Head, LengthError, MAX_MESSAGE_BUFFER, Payload, ReaderId};
 use towline_wire::StreamId;
 
 use super::CODE_MALFORMED;

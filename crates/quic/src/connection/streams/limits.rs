@@ -5,7 +5,7 @@
 //! writes MAX_STREAMS and STREAMS_BLOCKED, and knows nothing of what streams carry.
 
 use towline_wire::{
-    Direction, MAX_STREAMS, Side, StreamId, TransportErrorCode, TransportParameters,
+    Direction, MAX_STREAMS, RangeSet, Side, StreamId, TransportErrorCode, TransportParameters,
     write_max_streams, write_streams_blocked,
 };
 
@@ -13,7 +13,6 @@ use super::flow::CONTROL_FRAME_ROOM;
 use crate::config::TransportConfig;
 use crate::connection::component::{PacketWriter, SentFrame};
 use crate::connection::events::{Event, Events};
-use crate::connection::range_set::RangeSet;
 use crate::error::Violation;
 
 /// Streams this side opens, of one direction.
