@@ -18,7 +18,7 @@ use towline::config::{
     self, ClientConfig, KeyExchange, KeyExchangePreference, KeyLogging, Options, Resumption,
 };
 use towline::engine::{Close, TimeoutReason};
-use towline::quic::MAX_ACCEPT_QUEUE;
+use towline::handles::MAX_ACCEPT_QUEUE;
 use towline::{
     ConnectError, Connection, ConnectionError, Endpoint, ReadError, ReadExactError, ReadToEndError,
     SendDatagramError, WriteError,

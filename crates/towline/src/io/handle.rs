@@ -29,6 +29,17 @@ pub trait Dispatch: Send {
     /// Takes events from `endpoint` with `poll_event` until none is left, or leaves
     /// them for [`Shard::poll_event`](super::Shard::poll_event).
     fn dispatch(&mut self, endpoint: &mut Endpoint, now: Time, wake: &mut Vec<Waker>);
+
+    /// The shard is gone: nobody must wait for it any more.
+    fn on_shard_gone(&mut self, wake: &mut Vec<Waker>) {
+        let _ = wake;
+    }
+
+    /// Whether nothing is left that the shard should be driven for.
+    fn is_over(&self, endpoint: &Endpoint) -> bool {
+        let _ = endpoint;
+        false
+    }
 }
 
 /// Leaves all events in the engine, for [`Shard::poll_event`](super::Shard::poll_event).

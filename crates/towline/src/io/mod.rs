@@ -34,10 +34,6 @@ mod clock;
 mod fallback;
 mod group;
 mod handle;
-#[cfg_attr(
-    not(feature = "tokio"),
-    expect(dead_code, reason = "asked by the builder")
-)]
 mod memory;
 mod outbox;
 #[cfg(target_os = "linux")]
@@ -54,7 +50,6 @@ pub use clock::Clock;
 pub use fallback::Fallback;
 pub use group::shard_group;
 pub use handle::{Change, Dispatch, Handle};
-#[cfg(feature = "tokio")]
 pub(crate) use memory::machine_memory;
 pub use shard::{DATAGRAMS_PER_TURN, Shard, TIME_PER_TURN, Turn};
 pub use socket::{

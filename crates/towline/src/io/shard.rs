@@ -176,6 +176,13 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
         }
     }
 
+    /// Whether nothing is left to drive the shard for, as far as its dispatcher knows: its connections
+    /// and everybody who could make new ones are gone.
+    pub fn is_over(&self) -> bool {
+        self.handle
+            .read(|endpoint, dispatch| dispatch.is_over(endpoint))
+    }
+
     /// The next event, where the dispatcher `()` leaves them in the engine.
     pub fn poll_event(&mut self) -> Option<(ConnectionHandle, Event)> {
         self.handle.lock().endpoint.poll_event()
@@ -489,8 +496,10 @@ impl<S: Socket, D: Dispatch> Drop for Shard<S, D> {
         let mut state = self.handle.lock();
         state.gone = true;
         let mail = std::mem::take(&mut state.mail);
+        state.dispatch.on_shard_gone(&mut self.wake);
         drop(state);
         drop(mail);
+        self.wake_all();
     }
 }
 

@@ -1,4 +1,4 @@
-//! Who waits for what: the tokio API's side of the shard's lock.
+//! Who waits for what: the handles' side of the shard's lock.
 //!
 //! Owns one [`Entry`] per connection that a handle refers to or that waits to be
 //! accepted, takes the engine's events and turns them into wakers. Called by the
@@ -23,7 +23,7 @@ pub const MAX_ACCEPT_QUEUE: usize = 1024;
 
 /// What a task can wait for on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum Interest {
     Established,
     Closed,
     OpenBi,
@@ -34,7 +34,7 @@ pub(super) enum Wish {
     DatagramOut,
 }
 
-impl Wish {
+impl Interest {
     pub(super) fn open(direction: Direction) -> Self {
         match direction {
             Direction::Bidirectional => Self::OpenBi,
@@ -47,6 +47,11 @@ impl Wish {
             Direction::Bidirectional => Self::AcceptBi,
             Direction::Unidirectional => Self::AcceptUni,
         }
+    }
+
+    /// Whether it is for a stream of ours.
+    pub(super) fn is_open(self) -> bool {
+        matches!(self, Self::OpenBi | Self::OpenUni)
     }
 
     /// How many tasks can have it now; `None` where one event is for all of them.
@@ -77,7 +82,7 @@ impl Wish {
 
 /// What is kept of a connection after the engine forgot it.
 #[derive(Clone, Debug)]
-pub(super) struct Remains {
+pub(super) struct LastState {
     pub(super) stats: Stats,
     pub(super) peer_identity: Option<PeerIdentity>,
     pub(super) alpn: Option<Vec<u8>>,
@@ -86,7 +91,7 @@ pub(super) struct Remains {
     pub(super) resumed: bool,
 }
 
-impl Remains {
+impl LastState {
     pub(super) fn of(engine: &Engine) -> Self {
         Self {
             stats: engine.stats(),
@@ -123,9 +128,9 @@ pub(super) struct Entry {
     queued: bool,
     pub(super) established: bool,
     pub(super) error: Option<ConnectionError>,
-    pub(super) remains: Option<Box<Remains>>,
+    pub(super) last_state: Option<Box<LastState>>,
     /// Tasks that wait, by what for; most connections have one kind or two.
-    lines: Vec<(Wish, Waiters)>,
+    lines: Vec<(Interest, Waiters)>,
     /// Bidirectional streams of the peer's that were accepted.
     pub(super) accepted_bi: u64,
     pub(super) send: HashMap<StreamId, SendSlot>,
@@ -142,7 +147,7 @@ impl Entry {
             queued: false,
             established: false,
             error: None,
-            remains: None,
+            last_state: None,
             lines: Vec::new(),
             accepted_bi: 0,
             send: HashMap::new(),
@@ -154,67 +159,67 @@ impl Entry {
     #[inline]
     pub(super) fn may_take(
         &self,
-        wish: Wish,
+        interest: Interest,
         key: Option<WaiterKey>,
         engine: Option<&Engine>,
     ) -> bool {
         // How much there is, is asked only where somebody else might have a claim to it.
-        let line = self.lines.iter().find(|(of, _)| *of == wish);
+        let line = self.lines.iter().find(|(of, _)| *of == interest);
         let Some((_, line)) = line.filter(|(_, line)| !line.is_idle()) else {
             return true;
         };
-        let supply = engine.and_then(|engine| wish.supply(engine));
+        let supply = engine.and_then(|engine| interest.supply(engine));
         supply.is_none_or(|supply| line.may_take(key, supply))
     }
 
-    /// Takes a place in the line for `wish`, or stays in the one that `key` names.
+    /// Takes a place in the line for `interest`, or stays in the one that `key` names.
     #[must_use = "drop it when the lock has been released"]
     pub(super) fn register(
         &mut self,
-        wish: Wish,
+        interest: Interest,
         key: &mut Option<WaiterKey>,
         waker: &Waker,
     ) -> Option<Waker> {
-        if self.line(wish).is_none() {
+        if self.line(interest).is_none() {
             // A connection that idles for hours has one line, and not room for four.
             self.lines.reserve_exact(1);
-            self.lines.push((wish, Waiters::default()));
+            self.lines.push((interest, Waiters::default()));
         }
-        self.line(wish)?.register(key, waker)
+        self.line(interest)?.register(key, waker)
     }
 
     /// Gives a place in a line up, which may be another's turn then.
     #[must_use = "drop it when the lock has been released"]
     pub(super) fn leave(
         &mut self,
-        wish: Wish,
+        interest: Interest,
         key: WaiterKey,
         engine: Option<&mut Engine>,
         wake: &mut Vec<Waker>,
     ) -> Option<Waker> {
-        let waker = self.line(wish)?.leave(key);
+        let waker = self.line(interest)?.leave(key);
         if let Some(engine) = engine {
-            self.call(wish, engine, wake);
+            self.call(interest, engine, wake);
         }
         waker
     }
 
-    fn line(&mut self, wish: Wish) -> Option<&mut Waiters> {
-        let line = self.lines.iter_mut().find(|(of, _)| *of == wish);
+    fn line(&mut self, interest: Interest) -> Option<&mut Waiters> {
+        let line = self.lines.iter_mut().find(|(of, _)| *of == interest);
         line.map(|(_, line)| line)
     }
 
-    /// Calls as many of those who wait for `wish` as can have it now.
-    fn call(&mut self, wish: Wish, engine: &mut Engine, wake: &mut Vec<Waker>) {
-        let Some(line) = self.line(wish).filter(|line| !line.is_empty()) else {
+    /// Calls as many of those who wait for `interest` as can have it now.
+    fn call(&mut self, interest: Interest, engine: &mut Engine, wake: &mut Vec<Waker>) {
+        let Some(line) = self.line(interest).filter(|line| !line.is_empty()) else {
             return;
         };
-        match wish.supply(engine) {
+        match interest.supply(engine) {
             None => line.wake_all(wake),
             Some(supply) => {
                 line.call(supply, wake);
                 if !line.is_empty() {
-                    wish.await_more(engine);
+                    interest.await_more(engine);
                 }
             }
         }
@@ -223,15 +228,15 @@ impl Entry {
     /// As [`Self::call`], on an event.
     fn on_event(
         &mut self,
-        wish: Wish,
+        interest: Interest,
         handle: ConnectionHandle,
         endpoint: &mut Endpoint,
         wake: &mut Vec<Waker>,
     ) {
-        if self.line(wish).is_some_and(|line| !line.is_empty()) {
+        if self.line(interest).is_some_and(|line| !line.is_empty()) {
             endpoint.visit(handle, |engine| {
                 if let Some(engine) = engine {
-                    self.call(wish, engine, wake);
+                    self.call(interest, engine, wake);
                 }
             });
         }
@@ -259,16 +264,18 @@ impl Entry {
     }
 }
 
-/// All connections of one shard that the tokio API knows.
+/// The connections of one shard as their handles know them: a shard with this dispatcher has
+/// [`Endpoint`](super::Endpoint)s. Made by
+/// [`EndpointBuilder::on_sockets`](super::EndpointBuilder::on_sockets).
 #[derive(Debug, Default)]
-pub(super) struct Registry {
+pub struct Sessions {
     by_handle: HashMap<ConnectionHandle, usize>,
     entries: Vec<Option<Entry>>,
     free: Vec<usize>,
     accept_queue: VecDeque<usize>,
     pub(super) acceptors: Waiters,
     pub(super) idlers: Waiters,
-    /// The endpoint was closed with these last words: nothing new comes or goes.
+    /// The endpoint was closed with this code and reason: nothing new comes or goes.
     pub(super) closed: Option<(u64, Vec<u8>)>,
     /// No endpoint handle is left: the driver ends with the last connection.
     pub(super) orphaned: bool,
@@ -276,7 +283,7 @@ pub(super) struct Registry {
     pub(super) stopped: bool,
 }
 
-impl Registry {
+impl Sessions {
     /// The entry of a slot that a live handle refers to.
     pub(super) fn entry(&mut self, slot: usize) -> &mut Entry {
         self.entries[slot]
@@ -377,7 +384,7 @@ impl Registry {
         }
     }
 
-    /// Closes every connection of the endpoint, unfinished handshakes included, with the same words.
+    /// Closes every connection of the endpoint, unfinished handshakes included, with the same code and reason.
     pub(super) fn close_all(
         &mut self,
         endpoint: &mut Endpoint,
@@ -394,23 +401,6 @@ impl Registry {
                 engine.close(now, code, reason);
             }
         }
-    }
-
-    /// The driver ends: whoever waits must not wait for ever.
-    pub(super) fn stop(&mut self, wake: &mut Vec<Waker>) {
-        self.stopped = true;
-        for entry in self.entries.iter_mut().flatten() {
-            entry.handle = None;
-            entry.end(ConnectionError::ClosedLocally, wake);
-        }
-        self.by_handle.clear();
-        self.acceptors.wake_all(wake);
-        self.idlers.wake_all(wake);
-    }
-
-    /// Whether the driver has nothing left to do for anyone.
-    pub(super) fn is_over(&self, endpoint: &Endpoint) -> bool {
-        self.orphaned && endpoint.stats().connections == 0
     }
 
     fn on_accepted(
@@ -460,7 +450,7 @@ impl Registry {
     }
 }
 
-impl Dispatch for Registry {
+impl Dispatch for Sessions {
     fn dispatch(&mut self, endpoint: &mut Endpoint, now: Time, wake: &mut Vec<Waker>) {
         while let Some((handle, event)) = endpoint.poll_event() {
             match event {
@@ -481,7 +471,7 @@ impl Dispatch for Registry {
             match event {
                 Event::Connected => {
                     entry.established = true;
-                    if let Some(line) = entry.line(Wish::Established) {
+                    if let Some(line) = entry.line(Interest::Established) {
                         line.wake_all(wake);
                     }
                 }
@@ -495,10 +485,10 @@ impl Dispatch for Registry {
                     );
                 }
                 Event::Opened(direction) => {
-                    entry.on_event(Wish::accept(direction), handle, endpoint, wake);
+                    entry.on_event(Interest::accept(direction), handle, endpoint, wake);
                 }
                 Event::StreamsAvailable(direction) => {
-                    entry.on_event(Wish::open(direction), handle, endpoint, wake);
+                    entry.on_event(Interest::open(direction), handle, endpoint, wake);
                 }
                 Event::Finished(id) => {
                     if let Some(slot) = entry.send.get_mut(&id) {
@@ -519,15 +509,15 @@ impl Dispatch for Registry {
                     }
                 }
                 Event::DatagramReceived => {
-                    entry.on_event(Wish::DatagramIn, handle, endpoint, wake);
+                    entry.on_event(Interest::DatagramIn, handle, endpoint, wake);
                 }
                 Event::DatagramSendable => {
-                    entry.on_event(Wish::DatagramOut, handle, endpoint, wake);
+                    entry.on_event(Interest::DatagramOut, handle, endpoint, wake);
                 }
                 Event::Closed(error) => {
                     tracing::debug!(?handle, %error, "connection closed");
                     if let Some(engine) = endpoint.connection(handle) {
-                        entry.remains = Some(Box::new(Remains::of(engine)));
+                        entry.last_state = Some(Box::new(LastState::of(engine)));
                     }
                     entry.end(error, wake);
                 }
@@ -537,5 +527,20 @@ impl Dispatch for Registry {
         if !self.idlers.is_empty() && endpoint.stats().connections == 0 {
             self.idlers.wake_all(wake);
         }
+    }
+
+    fn on_shard_gone(&mut self, wake: &mut Vec<Waker>) {
+        self.stopped = true;
+        for entry in self.entries.iter_mut().flatten() {
+            entry.handle = None;
+            entry.end(ConnectionError::ClosedLocally, wake);
+        }
+        self.by_handle.clear();
+        self.acceptors.wake_all(wake);
+        self.idlers.wake_all(wake);
+    }
+
+    fn is_over(&self, endpoint: &Endpoint) -> bool {
+        self.orphaned && endpoint.stats().connections == 0
     }
 }

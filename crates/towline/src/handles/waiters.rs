@@ -1,6 +1,6 @@
 //! Tasks that wait in line for one thing, each cancellable.
 //!
-//! Owned by the registry, always under the shard's lock. Where one event is for all, a wake
+//! Owned by the sessions, always under the shard's lock. Where one event is for all, a wake
 //! empties the line. Where there are so many of something (streams to open, datagrams to read),
 //! as many tasks are *called* as there are, in the order they came: a called task keeps its place
 //! until it has taken its share or left, and a newcomer takes nothing that others wait for. Finding
