@@ -19,6 +19,9 @@ pub mod stcp;
 #[cfg(feature = "tokio")]
 pub mod tokio;
 
+#[cfg(feature = "testing")]
+pub mod testing;
+
 pub use towline_identity as identity;
 pub use towline_quic as engine;
 pub use towline_wire::{Direction, Side, StreamId, Time, TransportErrorCode};

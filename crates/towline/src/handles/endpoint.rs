@@ -22,8 +22,8 @@ use super::sessions::Sessions;
 use super::waiter::Waiter;
 use super::waiters::WaiterKey;
 use crate::io::{
-    Change, Handle, Shard, Socket, SocketInfo, SocketOptions, SocketStats, UdpSocket, bind_shards,
-    machine_memory, shard_group,
+    Change, Clock, Handle, Shard, Socket, SocketInfo, SocketOptions, SocketStats, UdpSocket,
+    bind_shards, machine_memory, shard_group,
 };
 
 /// A QUIC endpoint. Clones are the same endpoint.
@@ -388,6 +388,7 @@ pub struct EndpointBuilder {
     socket: SocketOptions,
     shards: usize,
     memory_limit: Option<u64>,
+    clock: Clock,
 }
 
 impl Default for EndpointBuilder {
@@ -399,6 +400,7 @@ impl Default for EndpointBuilder {
             socket: SocketOptions::default(),
             shards: 1,
             memory_limit: None,
+            clock: Clock::start(),
         }
     }
 }
@@ -433,6 +435,20 @@ impl EndpointBuilder {
     /// `Bytes` does not count. Default: half of what the machine or container has.
     pub fn memory_limit(mut self, bytes: u64) -> Self {
         self.memory_limit = Some(bytes);
+        self
+    }
+
+    /// The clock that the shards go by, instead of the system's.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Secrets from `seed`, unless they were given.
+    #[cfg(feature = "testing")]
+    pub(crate) fn seeded(mut self, seed: [u8; 32]) -> Self {
+        self.engine
+            .get_or_insert_with(|| EndpointConfig::from_seed(seed));
         self
     }
 
@@ -495,7 +511,9 @@ impl EndpointBuilder {
         if let Some(limit) = self.memory_limit.or(half) {
             engine.memory_limit = limit;
         }
-        let shards = shard_group(sockets, engine, self.server, |_| Sessions::default());
+        let shards = shard_group(sockets, engine, self.server, &self.clock, |_| {
+            Sessions::default()
+        });
         let Some(first) = shards.first() else {
             let what = "an endpoint needs a socket";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));

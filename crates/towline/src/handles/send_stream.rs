@@ -153,6 +153,7 @@ impl SendStream {
 
     /// Writes bytes that belong at `offset`, ahead of others or where some were left out; see
     /// [`write_at`](Engine::write_at) of the engine. What was dealt with is cut off their front.
+    #[cfg(feature = "tokio")]
     pub(crate) fn poll_write_at(
         &mut self,
         cx: &mut Context<'_>,
@@ -166,6 +167,7 @@ impl SendStream {
 
     /// Ready with its code when the peer asked to stop, or with the error when the connection is
     /// over; otherwise the task is woken then. Shares its place with a blocked write.
+    #[cfg(feature = "tokio")]
     pub(crate) fn poll_writer_stopped(&mut self, cx: &mut Context<'_>) -> Poll<WriteError> {
         let id = self.id;
         let (result, _replaced) = self.reference.with(|_, entry| {

@@ -242,19 +242,20 @@ impl Entry {
         }
     }
 
-    #[expect(
-        clippy::iter_over_hash_type,
-        reason = "all are woken; in which order is the runtime's affair anyway"
-    )]
+    /// In the order of the streams: what comes of it must not depend on a hash.
     fn wake_everyone(&mut self, wake: &mut Vec<Waker>) {
         for (_, line) in &mut self.lines {
             line.wake_all(wake);
         }
-        for slot in self.send.values_mut() {
+        let mut senders: Vec<_> = self.send.iter_mut().collect();
+        senders.sort_unstable_by_key(|(id, _)| **id);
+        for (_, slot) in senders {
             wake.extend(slot.writable.take());
             slot.watchers.wake_all(wake);
         }
-        wake.extend(std::mem::take(&mut self.recv).into_values());
+        let mut readers: Vec<_> = std::mem::take(&mut self.recv).into_iter().collect();
+        readers.sort_unstable_by_key(|(id, _)| *id);
+        wake.extend(readers.into_iter().map(|(_, waker)| waker));
     }
 
     /// Ends the connection for its handles; the first reason stays.

@@ -135,8 +135,8 @@ impl<D> Handle<D> {
     }
 
     /// The shard's clock; `now` of all calls into its engine comes from it.
-    pub fn clock(&self) -> Clock {
-        self.shared.clock
+    pub fn clock(&self) -> &Clock {
+        &self.shared.clock
     }
 
     /// Runs `f` on the engine and the dispatcher, and wakes the shard if `f` says so.

@@ -17,7 +17,7 @@
 //! let socket = UdpSocket::bind("127.0.0.1:0".parse().unwrap(), &SocketOptions::default())?;
 //! let seed = towline::io::random_seed()?;
 //! let mut shard = Shard::new(socket, towline::engine::EndpointConfig::from_seed(seed), None, ());
-//! let clock = shard.clock();
+//! let clock = shard.clock().clone();
 //! let turn = shard.drive(clock.now())?;
 //! while let Some((connection, event)) = shard.poll_event() {
 //!     println!("{connection:?}: {event:?}");
@@ -46,7 +46,7 @@ pub(crate) mod timer;
 mod udp;
 mod waited;
 
-pub use clock::Clock;
+pub use clock::{Clock, ManualClock};
 pub use fallback::Fallback;
 pub use group::shard_group;
 pub use handle::{Change, Dispatch, Handle};

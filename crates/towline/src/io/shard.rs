@@ -96,16 +96,25 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
         server: Option<Arc<ServerConfig>>,
         dispatch: D,
     ) -> Self {
+        Self::with_clock(socket, config, server, dispatch, Clock::start())
+    }
+
+    /// As [`new`](Self::new), on another clock than the system's.
+    pub fn with_clock(
+        socket: S,
+        config: EndpointConfig,
+        server: Option<Arc<ServerConfig>>,
+        dispatch: D,
+        clock: Clock,
+    ) -> Self {
         let outbox = Outbox::new();
         let max_segments = outbox.max_segments(&socket);
         let mut complaints = Complaints::default();
         complaints.warn(&socket.info());
-        let clock = Clock::start();
         let endpoint = Endpoint::new(config, server);
         Self {
-            handle: Handle::new(endpoint, dispatch, clock, socket.info()),
+            handle: Handle::new(endpoint, dispatch, clock.clone(), socket.info()),
             socket,
-            clock,
             mail: Trains::new(),
             inbox: ReceiveBatch::new(),
             outbox,
@@ -115,6 +124,7 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
             complaints,
             stats: SocketStats::default(),
             left_at: clock.now(),
+            clock,
             backlog: None,
             wake: Vec::new(),
         }
@@ -131,8 +141,8 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
     }
 
     /// The clock that `now` is read from.
-    pub fn clock(&self) -> Clock {
-        self.clock
+    pub fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     /// The descriptor to wait on; `None` for sockets of tests.

@@ -95,7 +95,7 @@ impl Driver {
     /// Arms the timer for the shard's next timeout; true if that is already due.
     fn arm(&mut self, cx: &mut Context<'_>) -> bool {
         match self.shard.next_timeout() {
-            Some(next) => self.alarm.poll(cx, &self.shard.clock(), next),
+            Some(next) => self.alarm.poll(cx, self.shard.clock(), next),
             None => false,
         }
     }
