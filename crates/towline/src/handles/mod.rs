@@ -33,3 +33,20 @@ pub use recv_stream::RecvStream;
 pub use send_stream::SendStream;
 pub use sessions::{MAX_ACCEPT_QUEUE, Sessions};
 pub use waiter::Waiter;
+
+/// Handles go to any thread, and are used from several at once.
+const _: () = {
+    const fn is_send_and_sync<T: Send + Sync>() {}
+    const fn is_send<T: Send>() {}
+
+    is_send_and_sync::<Endpoint>();
+    is_send_and_sync::<Connecting>();
+    is_send_and_sync::<Connection>();
+    is_send_and_sync::<SendStream>();
+    is_send_and_sync::<RecvStream>();
+    is_send_and_sync::<Waiter>();
+    is_send_and_sync::<crate::io::Handle<Sessions>>();
+    is_send::<EndpointBuilder>();
+    // One thread at a time drives it.
+    is_send::<crate::io::Shard<crate::io::UdpSocket, Sessions>>();
+};

@@ -130,7 +130,7 @@ pub(super) struct Entry {
     pub(super) error: Option<ConnectionError>,
     pub(super) last_state: Option<Box<LastState>>,
     /// Tasks that wait, by what for; most connections have one kind or two.
-    lines: Vec<(Interest, Waiters)>,
+    queues: Vec<(Interest, Waiters)>,
     /// Bidirectional streams of the peer's that were accepted.
     pub(super) accepted_bi: u64,
     pub(super) send: HashMap<StreamId, SendSlot>,
@@ -148,7 +148,7 @@ impl Entry {
             established: false,
             error: None,
             last_state: None,
-            lines: Vec::new(),
+            queues: Vec::new(),
             accepted_bi: 0,
             send: HashMap::new(),
             recv: HashMap::new(),
@@ -164,15 +164,15 @@ impl Entry {
         engine: Option<&Engine>,
     ) -> bool {
         // How much there is, is asked only where somebody else might have a claim to it.
-        let line = self.lines.iter().find(|(of, _)| *of == interest);
-        let Some((_, line)) = line.filter(|(_, line)| !line.is_idle()) else {
+        let queue = self.queues.iter().find(|(of, _)| *of == interest);
+        let Some((_, queue)) = queue.filter(|(_, queue)| !queue.is_idle()) else {
             return true;
         };
         let supply = engine.and_then(|engine| interest.supply(engine));
-        supply.is_none_or(|supply| line.may_take(key, supply))
+        supply.is_none_or(|supply| queue.may_take(key, supply))
     }
 
-    /// Takes a place in the line for `interest`, or stays in the one that `key` names.
+    /// Takes a place in the queue for `interest`, or stays in the one that `key` names.
     #[must_use = "drop it when the lock has been released"]
     pub(super) fn register(
         &mut self,
@@ -180,15 +180,15 @@ impl Entry {
         key: &mut Option<WaiterKey>,
         waker: &Waker,
     ) -> Option<Waker> {
-        if self.line(interest).is_none() {
-            // A connection that idles for hours has one line, and not room for four.
-            self.lines.reserve_exact(1);
-            self.lines.push((interest, Waiters::default()));
+        if self.queue(interest).is_none() {
+            // A connection that idles for hours has one queue, and not room for four.
+            self.queues.reserve_exact(1);
+            self.queues.push((interest, Waiters::default()));
         }
-        self.line(interest)?.register(key, waker)
+        self.queue(interest)?.register(key, waker)
     }
 
-    /// Gives a place in a line up, which may be another's turn then.
+    /// Gives a place in a queue up, which may be another's turn then.
     #[must_use = "drop it when the lock has been released"]
     pub(super) fn leave(
         &mut self,
@@ -197,28 +197,28 @@ impl Entry {
         engine: Option<&mut Engine>,
         wake: &mut Vec<Waker>,
     ) -> Option<Waker> {
-        let waker = self.line(interest)?.leave(key);
+        let waker = self.queue(interest)?.leave(key);
         if let Some(engine) = engine {
             self.call(interest, engine, wake);
         }
         waker
     }
 
-    fn line(&mut self, interest: Interest) -> Option<&mut Waiters> {
-        let line = self.lines.iter_mut().find(|(of, _)| *of == interest);
-        line.map(|(_, line)| line)
+    fn queue(&mut self, interest: Interest) -> Option<&mut Waiters> {
+        let queue = self.queues.iter_mut().find(|(of, _)| *of == interest);
+        queue.map(|(_, queue)| queue)
     }
 
     /// Calls as many of those who wait for `interest` as can have it now.
     fn call(&mut self, interest: Interest, engine: &mut Engine, wake: &mut Vec<Waker>) {
-        let Some(line) = self.line(interest).filter(|line| !line.is_empty()) else {
+        let Some(queue) = self.queue(interest).filter(|queue| !queue.is_empty()) else {
             return;
         };
         match interest.supply(engine) {
-            None => line.wake_all(wake),
+            None => queue.wake_all(wake),
             Some(supply) => {
-                line.call(supply, wake);
-                if !line.is_empty() {
+                queue.call(supply, wake);
+                if !queue.is_empty() {
                     interest.await_more(engine);
                 }
             }
@@ -233,7 +233,7 @@ impl Entry {
         endpoint: &mut Endpoint,
         wake: &mut Vec<Waker>,
     ) {
-        if self.line(interest).is_some_and(|line| !line.is_empty()) {
+        if self.queue(interest).is_some_and(|queue| !queue.is_empty()) {
             endpoint.visit(handle, |engine| {
                 if let Some(engine) = engine {
                     self.call(interest, engine, wake);
@@ -244,8 +244,8 @@ impl Entry {
 
     /// In the order of the streams: what comes of it must not depend on a hash.
     fn wake_everyone(&mut self, wake: &mut Vec<Waker>) {
-        for (_, line) in &mut self.lines {
-            line.wake_all(wake);
+        for (_, queue) in &mut self.queues {
+            queue.wake_all(wake);
         }
         let mut senders: Vec<_> = self.send.iter_mut().collect();
         senders.sort_unstable_by_key(|(id, _)| **id);
@@ -472,8 +472,8 @@ impl Dispatch for Sessions {
             match event {
                 Event::Connected => {
                     entry.established = true;
-                    if let Some(line) = entry.line(Interest::Established) {
-                        line.wake_all(wake);
+                    if let Some(queue) = entry.queue(Interest::Established) {
+                        queue.wake_all(wake);
                     }
                 }
                 Event::Readable(id) => wake.extend(entry.recv.remove(&id)),
