@@ -28,7 +28,7 @@ pub use towline_wire::{Direction, Side, StreamId, Time, TransportErrorCode};
 
 pub use handles::{
     ConnectError, Connecting, Connection, Endpoint, EndpointBuilder, ReadError, ReadExactError,
-    ReadToEndError, RecvStream, SendStream, ShardStats, WriteError,
+    ReadToEndError, RecvStream, SendStream, ShardStats, WeakConnection, WriteError, Written,
 };
 pub use towline_identity::PeerIdentity;
 pub use towline_quic::{ConnectionError, ReceivedChunk, SendDatagramError};

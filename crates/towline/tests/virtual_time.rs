@@ -208,3 +208,47 @@ fn who_tries_is_told_at_once_and_who_polls_is_served_in_turn() {
             .unwrap();
     });
 }
+
+#[test]
+fn chunks_go_and_come_without_a_copy_and_the_end_behind_them_is_told() {
+    let (mut world, client, server, config) = world(6);
+    let tasks = world.tasks();
+    tasks.spawn(echo(server, world.tasks()));
+    world.block_on(async move {
+        let connection = client
+            .connect(addresses().1, "localhost", &config)
+            .await
+            .unwrap();
+        assert_eq!(connection.side(), towline::Side::Client);
+        assert_eq!(connection.remote_addr(), addresses().1);
+        let (mut send, mut recv) = connection.open_bi().await.unwrap();
+        let mut chunks: Vec<_> = (0..50_u8)
+            .map(|byte| bytes::Bytes::from(vec![byte; 7000]))
+            .collect();
+        let sent = chunks.concat();
+        let writing = async {
+            send.write_all_chunks(&mut chunks).await.unwrap();
+            send.finish().unwrap();
+        };
+        let reading = async {
+            let mut got = Vec::new();
+            let mut places = vec![bytes::Bytes::new(); 4];
+            while let Some(filled) = recv.read_chunks(&mut places).await.unwrap() {
+                assert!(filled >= 1);
+                got.extend(places[..filled].concat());
+            }
+            assert_eq!(
+                recv.read_chunks(&mut places).await.unwrap(),
+                None,
+                "and again"
+            );
+            got
+        };
+        let ((), got) = both(writing, reading).await;
+        assert!(got == sent);
+        let weak = connection.downgrade();
+        assert_eq!(weak.upgrade().unwrap().stable_id(), connection.stable_id());
+        drop((connection, send, recv));
+        assert!(weak.upgrade().is_none());
+    });
+}

@@ -7,7 +7,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use towline_quic::{
     Algorithm, BandwidthShare, Connection as Engine, ConnectionError, HostController, PeerIdentity,
     SendDatagramError, Stats,
 };
-use towline_wire::{Direction, StreamId};
+use towline_wire::{Direction, Side, StreamId};
 
 use super::recv_stream::RecvStream;
 use super::send_stream::SendStream;
@@ -30,15 +30,22 @@ pub(super) struct Reference {
     shard: Handle<Sessions>,
     slot: usize,
     remote: SocketAddr,
+    side: Side,
 }
 
 impl Reference {
     /// Takes over the one reference that `slot` was given when it was made or accepted.
-    pub(super) fn adopt(shard: Handle<Sessions>, slot: usize, remote: SocketAddr) -> Arc<Self> {
+    pub(super) fn adopt(
+        shard: Handle<Sessions>,
+        slot: usize,
+        remote: SocketAddr,
+        side: Side,
+    ) -> Arc<Self> {
         Arc::new(Self {
             shard,
             slot,
             remote,
+            side,
         })
     }
 
@@ -545,9 +552,38 @@ impl Connection {
             })
     }
 
-    /// The peer's address as of the start of the connection.
+    /// The peer's address, as of the last packet; after the end, the last one.
     pub fn remote_addr(&self) -> SocketAddr {
-        self.reference.remote
+        self.reference
+            .look(|engine, entry| match (&entry.last_state, engine) {
+                (Some(last_state), _) => last_state.remote,
+                (None, Some(engine)) => engine.remote(),
+                (None, None) => entry.remote,
+            })
+    }
+
+    /// Which end this is.
+    pub fn side(&self) -> Side {
+        self.reference.side
+    }
+
+    /// The host name that the client asked for (RFC 6066 §3), at the server; `None` at the client, and if
+    /// it asked for none.
+    pub fn server_name(&self) -> Option<String> {
+        self.last_state_or(
+            |engine| engine.server_name().map(str::to_owned),
+            |last_state| last_state.server_name.clone(),
+        )
+    }
+
+    /// A number that no other connection of this process has, as long as anybody refers to this one.
+    pub fn stable_id(&self) -> usize {
+        Arc::as_ptr(&self.reference).addr()
+    }
+
+    /// A handle that does not keep the connection open.
+    pub fn downgrade(&self) -> WeakConnection {
+        WeakConnection(Arc::downgrade(&self.reference))
     }
 
     /// Fills `out` with keying material bound to this connection (RFC 8446 §7.5).
@@ -616,5 +652,24 @@ impl fmt::Debug for Connection {
         f.debug_struct("Connection")
             .field("remote", &self.reference.remote)
             .finish_non_exhaustive()
+    }
+}
+
+/// Refers to a connection without keeping it open; made by [`Connection::downgrade`].
+#[derive(Clone)]
+pub struct WeakConnection(Weak<Reference>);
+
+impl WeakConnection {
+    /// A handle that keeps it open; `None` if no handle is left, and no stream of it.
+    pub fn upgrade(&self) -> Option<Connection> {
+        self.0.upgrade().map(Connection::new)
+    }
+}
+
+impl fmt::Debug for WeakConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("WeakConnection")
+            .field(&(self.0.strong_count() > 0))
+            .finish()
     }
 }

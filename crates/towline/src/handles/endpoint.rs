@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 
 use towline_quic::{ClientConfig, EndpointConfig, EndpointStats, ServerConfig};
+use towline_wire::Side;
 
 use super::connection::{Connection, Reference};
 use super::error::ConnectError;
@@ -125,7 +126,7 @@ impl Endpoint {
         }
         let (shard, slot) = started?;
         Ok(Connecting {
-            reference: Reference::adopt(shard.clone(), slot, remote),
+            reference: Reference::adopt(shard.clone(), slot, remote, Side::Client),
             waiter: Waiter::new(),
         })
     }
@@ -199,7 +200,7 @@ impl Endpoint {
         }
         match taken {
             Some((shard, slot, remote)) => {
-                let reference = Reference::adopt(shard.clone(), slot, remote);
+                let reference = Reference::adopt(shard.clone(), slot, remote, Side::Server);
                 tracing::debug!(%remote, "accepted");
                 Poll::Ready(Some(Connection::new(reference)))
             }

@@ -24,13 +24,13 @@ mod sessions;
 mod waiter;
 mod waiters;
 
-pub use connection::Connection;
+pub use connection::{Connection, WeakConnection};
 pub use endpoint::{Connecting, Endpoint, EndpointBuilder, ShardStats};
 #[cfg(feature = "tokio")]
 pub(crate) use error::kind_of;
 pub use error::{ConnectError, ReadError, ReadExactError, ReadToEndError, WriteError};
 pub use recv_stream::RecvStream;
-pub use send_stream::SendStream;
+pub use send_stream::{SendStream, Written};
 pub use sessions::{MAX_ACCEPT_QUEUE, Sessions};
 pub use waiter::Waiter;
 
@@ -42,6 +42,7 @@ const _: () = {
     is_send_and_sync::<Endpoint>();
     is_send_and_sync::<Connecting>();
     is_send_and_sync::<Connection>();
+    is_send_and_sync::<WeakConnection>();
     is_send_and_sync::<SendStream>();
     is_send_and_sync::<RecvStream>();
     is_send_and_sync::<Waiter>();

@@ -109,6 +109,53 @@ impl RecvStream {
         self.poll_with(waker, |engine, id| engine.read(id, max))
     }
 
+    /// Fills `chunks` from the first on with the next bytes in order, without copying, and returns how
+    /// many were filled, at least one; `None` at the end.
+    ///
+    /// Cancel safe: a dropped call took nothing.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub async fn read_chunks(&mut self, chunks: &mut [Bytes]) -> Result<Option<usize>, ReadError> {
+        poll_fn(|cx| self.poll_read_chunks(cx, chunks)).await
+    }
+
+    /// As [`read_chunks`](Self::read_chunks), for who polls.
+    pub fn poll_read_chunks(
+        &mut self,
+        cx: &mut Context<'_>,
+        chunks: &mut [Bytes],
+    ) -> Poll<Result<Option<usize>, ReadError>> {
+        if chunks.is_empty() {
+            return Poll::Ready(Ok(Some(0)));
+        }
+        // How the stream ended behind the chunks; the engine tells it once.
+        let mut end = None;
+        let filled = self.poll_with(Some(cx.waker()), |engine, id| {
+            let mut filled = 0;
+            for chunk in chunks {
+                match engine.read(id, usize::MAX) {
+                    Ok(Some(bytes)) => *chunk = bytes,
+                    Ok(None) if filled > 0 => {
+                        end = Some(End::Finished);
+                        break;
+                    }
+                    Err(engine::ReadError::Reset(code)) if filled > 0 => {
+                        end = Some(End::Reset(code));
+                        break;
+                    }
+                    Err(_) if filled > 0 => break,
+                    Ok(None) => return Ok(None),
+                    Err(error) => return Err(error),
+                }
+                filled += 1;
+            }
+            Ok(Some(filled))
+        });
+        self.end = self.end.or(end);
+        filled
+    }
+
     /// The lowest bytes that have arrived and were not read, at most `max` of them, whatever is
     /// missing before them; `None` at the end. Each byte comes once. Nothing waits for a lost
     /// packet but what was in it.

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 use towline_quic::{self as engine, Connection as Engine, ConnectionError};
@@ -26,6 +26,15 @@ pub struct SendStream {
     reference: Arc<Reference>,
     id: StreamId,
     state: State,
+}
+
+/// What [`SendStream::write_chunks`] has taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Bytes, of all chunks.
+    pub bytes: usize,
+    /// Chunks from the first on that were taken whole.
+    pub chunks: usize,
 }
 
 /// How far this side has taken the stream.
@@ -111,6 +120,56 @@ impl SendStream {
     /// As [`write_some`](Self::write_some), but pending and not waiting while nothing fits.
     pub fn try_write_some(&mut self, data: &mut Bytes) -> Poll<Result<usize, WriteError>> {
         self.write_bytes(data, None)
+    }
+
+    /// Writes as much of `chunks` as fits without copying it, at least one byte, and says how much. What
+    /// was taken is cut off their fronts.
+    ///
+    /// Cancel safe: a dropped call wrote nothing.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub async fn write_chunks(&mut self, chunks: &mut [Bytes]) -> Result<Written, WriteError> {
+        poll_fn(|cx| self.poll_write_chunks(cx, chunks)).await
+    }
+
+    /// As [`write_chunks`](Self::write_chunks), for who polls.
+    pub fn poll_write_chunks(
+        &mut self,
+        cx: &mut Context<'_>,
+        chunks: &mut [Bytes],
+    ) -> Poll<Result<Written, WriteError>> {
+        let mut written = Written::default();
+        let bytes = ready!(self.write_with(Some(cx.waker()), |engine, id| {
+            for chunk in chunks.iter_mut() {
+                while !chunk.is_empty() {
+                    match engine.write(id, chunk) {
+                        Ok(bytes) => written.bytes += bytes,
+                        Err(engine::WriteError::Blocked) if written.bytes > 0 => {
+                            return Ok(written.bytes);
+                        }
+                        Err(error) => return Err(error),
+                    }
+                }
+                written.chunks += 1;
+            }
+            Ok(written.bytes)
+        }))?;
+        Poll::Ready(Ok(Written { bytes, ..written }))
+    }
+
+    /// Writes all of `chunks` without copying them.
+    ///
+    /// Not cancel safe: a dropped call may have written a part.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write); a part may have been written.
+    pub async fn write_all_chunks(&mut self, mut chunks: &mut [Bytes]) -> Result<(), WriteError> {
+        while !chunks.is_empty() {
+            let written = self.write_chunks(chunks).await?;
+            chunks = &mut chunks[written.chunks..];
+        }
+        Ok(())
     }
 
     /// Writes all of `data` without copying it.

@@ -89,6 +89,8 @@ pub(super) struct LastState {
     pub(super) cipher_suite: Option<CipherSuite>,
     pub(super) key_exchange: Option<NamedGroup>,
     pub(super) resumed: bool,
+    pub(super) remote: SocketAddr,
+    pub(super) server_name: Option<String>,
 }
 
 impl LastState {
@@ -100,6 +102,8 @@ impl LastState {
             cipher_suite: engine.cipher_suite(),
             key_exchange: engine.key_exchange(),
             resumed: engine.is_resumed(),
+            remote: engine.remote(),
+            server_name: engine.server_name().map(str::to_owned),
         }
     }
 }
