@@ -252,3 +252,47 @@ fn chunks_go_and_come_without_a_copy_and_the_end_behind_them_is_told() {
         assert!(weak.upgrade().is_none());
     });
 }
+
+#[test]
+fn an_address_that_does_not_answer_holds_nobody_up_for_long() {
+    let (mut world, client, server, config) = world(7);
+    let tasks = world.tasks();
+    tasks.spawn(echo(server, world.tasks()));
+    let began = world.now();
+    let silent = SocketAddr::from(([192, 0, 2, 9], 443));
+    let connection = world.block_on(async move {
+        let mut race = client.race([silent, addresses().1], "localhost", &config);
+        let mut sleep = None;
+        std::future::poll_fn(|cx| {
+            loop {
+                if let std::task::Poll::Ready(result) = race.poll(client.now(), cx) {
+                    return std::task::Poll::Ready(result);
+                }
+                let Some(next) = race.next_timeout() else {
+                    return std::task::Poll::Pending;
+                };
+                let left = next.saturating_duration_since(client.now());
+                let sleep = sleep.insert(Box::pin(tasks.sleep(left)));
+                std::task::ready!(sleep.as_mut().poll(cx));
+            }
+        })
+        .await
+        .unwrap()
+    });
+    assert_eq!(connection.remote_addr(), addresses().1);
+    let took = world.now().saturating_duration_since(began);
+    let delay = towline::handles::ATTEMPT_DELAY;
+    assert!(took >= delay && took < delay * 2, "{took:?}");
+}
+
+#[test]
+fn nobody_to_connect_to_is_an_error_at_once() {
+    let (mut world, client, _server, config) = world(8);
+    let error = world.block_on(async move {
+        let mut race = client.race([], "localhost", &config);
+        std::future::poll_fn(|cx| race.poll(client.now(), cx))
+            .await
+            .unwrap_err()
+    });
+    assert_eq!(error, towline::ConnectError::NoAddress);
+}

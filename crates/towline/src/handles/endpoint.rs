@@ -15,10 +15,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 
 use towline_quic::{ClientConfig, EndpointConfig, EndpointStats, ServerConfig};
-use towline_wire::Side;
+use towline_wire::{Side, Time};
 
 use super::connection::{Connection, Reference};
 use super::error::ConnectError;
+use super::race::Race;
 use super::sessions::Sessions;
 use super::waiter::Waiter;
 use super::waiters::WaiterKey;
@@ -129,6 +130,27 @@ impl Endpoint {
             reference: Reference::adopt(shard.clone(), slot, remote, Side::Client),
             waiter: Waiter::new(),
         })
+    }
+
+    /// One connection to whichever of these addresses answers first, begun one after the other
+    /// (RFC 8305). For who has a timer; on tokio there is `connect_host`.
+    pub fn race(
+        &self,
+        addresses: impl IntoIterator<Item = SocketAddr>,
+        server_name: &str,
+        config: &ClientConfig,
+    ) -> Race {
+        Race::new(self.clone(), addresses, server_name, config)
+    }
+
+    /// The time that this endpoint goes by.
+    pub fn now(&self) -> Time {
+        self.clock().now()
+    }
+
+    /// What time that is.
+    pub(crate) fn clock(&self) -> &Clock {
+        self.share.shards[0].clock()
     }
 
     fn check_family(&self, remote: SocketAddr) -> Result<(), ConnectError> {

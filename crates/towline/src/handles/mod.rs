@@ -18,6 +18,7 @@
 mod connection;
 mod endpoint;
 mod error;
+mod race;
 mod recv_stream;
 mod send_stream;
 mod sessions;
@@ -29,6 +30,7 @@ pub use endpoint::{Connecting, Endpoint, EndpointBuilder, ShardStats};
 #[cfg(feature = "tokio")]
 pub(crate) use error::kind_of;
 pub use error::{ConnectError, ReadError, ReadExactError, ReadToEndError, WriteError};
+pub use race::{ATTEMPT_DELAY, Race};
 pub use recv_stream::RecvStream;
 pub use send_stream::{SendStream, Written};
 pub use sessions::{MAX_ACCEPT_QUEUE, Sessions};
@@ -41,6 +43,7 @@ const _: () = {
 
     is_send_and_sync::<Endpoint>();
     is_send_and_sync::<Connecting>();
+    is_send_and_sync::<Race>();
     is_send_and_sync::<Connection>();
     is_send_and_sync::<WeakConnection>();
     is_send_and_sync::<SendStream>();

@@ -6,16 +6,20 @@
 mod alarm;
 mod driver;
 
+use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use towline_quic::ServerConfig;
+use towline_quic::{ClientConfig, ServerConfig};
 use tracing::Instrument;
 
-use crate::handles::{Endpoint, EndpointBuilder, RecvStream, SendStream, Sessions};
+use crate::handles::{
+    ATTEMPT_DELAY, ConnectError, Connection, Endpoint, EndpointBuilder, RecvStream, SendStream,
+    Sessions,
+};
 use crate::io::{Shard, UdpSocket};
 use driver::Driver;
 
@@ -35,6 +39,51 @@ impl Endpoint {
     /// settings make no sense.
     pub fn server(bind: SocketAddr, config: ServerConfig) -> io::Result<Self> {
         Self::builder().server(config).bind(bind)
+    }
+}
+
+impl Endpoint {
+    /// Looks `host` up and connects to whichever of its addresses answers first (RFC 8305, Happy
+    /// Eyeballs): IPv6 and IPv4 by turns, the next one after 250 ms. The server must prove to be `host`.
+    ///
+    /// An endpoint reaches both families when it is bound to `[::]`.
+    ///
+    /// Cancel safe: a dropped call gives the attempts up.
+    ///
+    /// # Errors
+    /// When the name is not found, or all attempts fail: why the last one did.
+    pub async fn connect_host(
+        &self,
+        host: &str,
+        port: u16,
+        config: &ClientConfig,
+    ) -> Result<Connection, ConnectError> {
+        let addresses = tokio::net::lookup_host((host, port)).await;
+        let addresses = addresses.map_err(|error| ConnectError::Lookup {
+            host: host.to_owned(),
+            why: error.to_string(),
+        })?;
+        let mut race = self.race(addresses, host, config);
+        let mut sleep = pin!(tokio::time::sleep(ATTEMPT_DELAY));
+        poll_fn(|cx| {
+            loop {
+                if let Poll::Ready(result) = race.poll(self.now(), cx) {
+                    return Poll::Ready(result);
+                }
+                let Some(next) = race.next_timeout() else {
+                    return Poll::Pending;
+                };
+                let next = self
+                    .clock()
+                    .instant(next)
+                    .map(tokio::time::Instant::from_std);
+                if let Some(next) = next.filter(|next| sleep.deadline() != *next) {
+                    sleep.as_mut().reset(next);
+                }
+                ready!(sleep.as_mut().poll(cx));
+            }
+        })
+        .await
     }
 }
 
