@@ -96,16 +96,25 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
         server: Option<Arc<ServerConfig>>,
         dispatch: D,
     ) -> Self {
+        Self::with_clock(socket, config, server, dispatch, Clock::start())
+    }
+
+    /// As [`new`](Self::new), on another clock than the system's.
+    pub fn with_clock(
+        socket: S,
+        config: EndpointConfig,
+        server: Option<Arc<ServerConfig>>,
+        dispatch: D,
+        clock: Clock,
+    ) -> Self {
         let outbox = Outbox::new();
         let max_segments = outbox.max_segments(&socket);
         let mut complaints = Complaints::default();
         complaints.warn(&socket.info());
-        let clock = Clock::start();
         let endpoint = Endpoint::new(config, server);
         Self {
-            handle: Handle::new(endpoint, dispatch, clock, socket.info()),
+            handle: Handle::new(endpoint, dispatch, clock.clone(), socket.info()),
             socket,
-            clock,
             mail: Trains::new(),
             inbox: ReceiveBatch::new(),
             outbox,
@@ -115,6 +124,7 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
             complaints,
             stats: SocketStats::default(),
             left_at: clock.now(),
+            clock,
             backlog: None,
             wake: Vec::new(),
         }
@@ -131,8 +141,8 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
     }
 
     /// The clock that `now` is read from.
-    pub fn clock(&self) -> Clock {
-        self.clock
+    pub fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     /// The descriptor to wait on; `None` for sockets of tests.
@@ -174,6 +184,13 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         }
+    }
+
+    /// Whether nothing is left to drive the shard for, as far as its dispatcher knows: its connections
+    /// and everybody who could make new ones are gone.
+    pub fn is_over(&self) -> bool {
+        self.handle
+            .read(|endpoint, dispatch| dispatch.is_over(endpoint))
     }
 
     /// The next event, where the dispatcher `()` leaves them in the engine.
@@ -477,8 +494,10 @@ impl<S: Socket, D: Dispatch> Drop for Shard<S, D> {
         let mut state = self.handle.lock();
         state.gone = true;
         let mail = std::mem::take(&mut state.mail);
+        state.dispatch.on_shard_gone(&mut self.wake);
         drop(state);
         drop(mail);
+        self.wake_all();
     }
 }
 

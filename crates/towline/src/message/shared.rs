@@ -16,7 +16,7 @@ use towline_wire::StreamId;
 use super::CODE_MALFORMED;
 use super::error::MessageError;
 use super::fan::Fan;
-use crate::quic::RecvStream;
+use crate::handles::RecvStream;
 
 /// Most bytes taken from the stream at once.
 const CHUNK: usize = 64 << 10;

@@ -5,20 +5,17 @@
 
 use std::fmt;
 use std::future::poll_fn;
-use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
-use tokio::io::AsyncWrite;
 use towline_quic::{self as engine, Connection as Engine, ConnectionError};
 use towline_wire::StreamId;
 
 use super::connection::{Reference, lost};
 use super::error::WriteError;
-use super::registry::{Entry, SendSlot};
-use super::waiters::WaiterKey;
+use super::sessions::{Entry, SendSlot};
+use super::waiter::Waiter;
 use crate::io::Change;
 
 /// The sending half of a stream.
@@ -29,6 +26,15 @@ pub struct SendStream {
     reference: Arc<Reference>,
     id: StreamId,
     state: State,
+}
+
+/// What [`SendStream::write_chunks`] has taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Bytes, of all chunks.
+    pub bytes: usize,
+    /// Chunks from the first on that were taken whole.
+    pub chunks: usize,
 }
 
 /// How far this side has taken the stream.
@@ -60,7 +66,21 @@ impl SendStream {
     /// # Errors
     /// When the peer stopped the stream, this side ended it, or the connection is over.
     pub async fn write(&mut self, data: &[u8]) -> Result<usize, WriteError> {
-        poll_fn(|cx| self.poll_write_slice(cx, data)).await
+        poll_fn(|cx| self.poll_write(cx, data)).await
+    }
+
+    /// As [`write`](Self::write), for who polls. One task: a later one takes the place of an earlier.
+    pub fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<Result<usize, WriteError>> {
+        self.write_slice(data, Some(cx.waker()))
+    }
+
+    /// As [`write`](Self::write), but pending and not waiting while nothing fits.
+    pub fn try_write(&mut self, data: &[u8]) -> Poll<Result<usize, WriteError>> {
+        self.write_slice(data, None)
     }
 
     /// Writes all of `data`.
@@ -85,13 +105,71 @@ impl SendStream {
     /// # Errors
     /// As [`write`](Self::write).
     pub async fn write_some(&mut self, data: &mut Bytes) -> Result<usize, WriteError> {
-        poll_fn(|cx| {
-            if data.is_empty() {
-                return Poll::Ready(Ok(0));
+        poll_fn(|cx| self.poll_write_some(cx, data)).await
+    }
+
+    /// As [`write_some`](Self::write_some), for who polls.
+    pub fn poll_write_some(
+        &mut self,
+        cx: &mut Context<'_>,
+        data: &mut Bytes,
+    ) -> Poll<Result<usize, WriteError>> {
+        self.write_bytes(data, Some(cx.waker()))
+    }
+
+    /// As [`write_some`](Self::write_some), but pending and not waiting while nothing fits.
+    pub fn try_write_some(&mut self, data: &mut Bytes) -> Poll<Result<usize, WriteError>> {
+        self.write_bytes(data, None)
+    }
+
+    /// Writes as much of `chunks` as fits without copying it, at least one byte, and says how much. What
+    /// was taken is cut off their fronts.
+    ///
+    /// Cancel safe: a dropped call wrote nothing.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub async fn write_chunks(&mut self, chunks: &mut [Bytes]) -> Result<Written, WriteError> {
+        poll_fn(|cx| self.poll_write_chunks(cx, chunks)).await
+    }
+
+    /// As [`write_chunks`](Self::write_chunks), for who polls.
+    pub fn poll_write_chunks(
+        &mut self,
+        cx: &mut Context<'_>,
+        chunks: &mut [Bytes],
+    ) -> Poll<Result<Written, WriteError>> {
+        let mut written = Written::default();
+        let bytes = ready!(self.write_with(Some(cx.waker()), |engine, id| {
+            for chunk in chunks.iter_mut() {
+                while !chunk.is_empty() {
+                    match engine.write(id, chunk) {
+                        Ok(bytes) => written.bytes += bytes,
+                        Err(engine::WriteError::Blocked) if written.bytes > 0 => {
+                            return Ok(written.bytes);
+                        }
+                        Err(error) => return Err(error),
+                    }
+                }
+                written.chunks += 1;
             }
-            self.poll_write_with(cx, |engine, id| engine.write(id, data))
-        })
-        .await
+            Ok(written.bytes)
+        }))?;
+        Poll::Ready(Ok(Written { bytes, ..written }))
+    }
+
+    /// Writes all of `chunks` without copying them.
+    ///
+    /// Not cancel safe: a dropped call may have written a part.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write); a part may have been written.
+    pub async fn write_all_chunks(&mut self, mut chunks: &mut [Bytes]) -> Result<(), WriteError> {
+        while !chunks.is_empty() {
+            let written = self.write_chunks(chunks).await?;
+            chunks = &mut chunks[written.chunks..];
+        }
+        Ok(())
     }
 
     /// Writes all of `data` without copying it.
@@ -134,18 +212,22 @@ impl SendStream {
 
     /// Writes bytes that belong at `offset`, ahead of others or where some were left out; see
     /// [`write_at`](Engine::write_at) of the engine. What was dealt with is cut off their front.
+    #[cfg(feature = "tokio")]
     pub(crate) fn poll_write_at(
         &mut self,
         cx: &mut Context<'_>,
         offset: u64,
         data: &mut Bytes,
     ) -> Poll<Result<usize, WriteError>> {
-        self.poll_write_with(cx, |engine, id| engine.write_at(id, offset, data))
+        self.write_with(Some(cx.waker()), |engine, id| {
+            engine.write_at(id, offset, data)
+        })
     }
 
     /// Ready with its code when the peer asked to stop, or with the error when the connection is
     /// over; otherwise the task is woken then. Shares its place with a blocked write.
-    pub(crate) fn poll_stopped(&mut self, cx: &mut Context<'_>) -> Poll<WriteError> {
+    #[cfg(feature = "tokio")]
+    pub(crate) fn poll_writer_stopped(&mut self, cx: &mut Context<'_>) -> Poll<WriteError> {
         let id = self.id;
         let (result, _replaced) = self.reference.with(|_, entry| {
             if let Some(error) = &entry.error {
@@ -160,6 +242,11 @@ impl SendStream {
             ((Poll::Pending, replaced), Change::None)
         });
         result
+    }
+
+    /// Whether this side has ended the stream with [`finish`](Self::finish).
+    pub fn is_finished(&self) -> bool {
+        self.state == State::Finished
     }
 
     /// Ends the stream: the peer reads what was written, then the end.
@@ -206,13 +293,23 @@ impl SendStream {
     /// [`WriteError::ClosedStream`] if this side reset the stream; otherwise as
     /// [`write`](Self::write).
     pub async fn finished(&mut self) -> Result<(), WriteError> {
+        let mut waiter = Waiter::new();
+        poll_fn(|cx| self.poll_finished(&mut waiter, cx)).await
+    }
+
+    /// As [`finished`](Self::finished), for who polls.
+    pub fn poll_finished(
+        &mut self,
+        waiter: &mut Waiter,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), WriteError>> {
         match self.state {
             State::Open => self.finish()?,
             State::Finished => {}
-            State::Reset => return Err(WriteError::ClosedStream),
+            State::Reset => return Poll::Ready(Err(WriteError::ClosedStream)),
         }
         let id = self.id;
-        self.watch(|engine, entry, slot| {
+        self.watch(waiter, cx, |engine, entry, slot| {
             if slot.finished {
                 return Poll::Ready(Ok(()));
             }
@@ -227,7 +324,6 @@ impl SendStream {
                 Err(error) => Poll::Ready(Err(outward(error, entry, id))),
             }
         })
-        .await
     }
 
     /// Waits until the peer asks to stop, and returns its code; `None` if the stream
@@ -238,10 +334,20 @@ impl SendStream {
     /// # Errors
     /// When the connection is over.
     pub async fn stopped(&mut self) -> Result<Option<u64>, ConnectionError> {
+        let mut waiter = Waiter::new();
+        poll_fn(|cx| self.poll_stopped(&mut waiter, cx)).await
+    }
+
+    /// As [`stopped`](Self::stopped), for who polls.
+    pub fn poll_stopped(
+        &mut self,
+        waiter: &mut Waiter,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<u64>, ConnectionError>> {
         let id = self.id;
         // The peer has nothing to ask for any more, and the engine forgets the stream.
         let was_reset = self.state == State::Reset;
-        self.watch(|engine, entry, slot| {
+        self.watch(waiter, cx, |engine, entry, slot| {
             if let Some(code) = slot.stopped {
                 return Poll::Ready(Ok(Some(code)));
             }
@@ -254,51 +360,60 @@ impl SendStream {
                 _ => Poll::Pending,
             }
         })
-        .await
     }
 
-    /// Waits on the stream's watchers until `attempt` is ready.
-    async fn watch<R>(
+    /// One attempt on behalf of a task that watches the stream.
+    fn watch<R>(
         &mut self,
-        mut attempt: impl FnMut(Option<&mut Engine>, &Entry, &SendSlot) -> Poll<R>,
-    ) -> R {
-        let mut watch = Watch {
-            reference: &self.reference,
-            id: self.id,
-            key: None,
-        };
-        poll_fn(|cx| {
-            let Watch { reference, id, key } = &mut watch;
-            let (result, _replaced) = reference.with(|engine, entry| {
-                let mut slot = entry.send.remove(id).unwrap_or_default();
-                let result = attempt(engine, entry, &slot);
-                let replaced = if result.is_pending() {
-                    slot.watchers.register(key, cx.waker())
-                } else {
-                    None
-                };
-                entry.send.insert(*id, slot);
-                ((result, replaced), Change::None)
-            });
-            result
-        })
-        .await
-    }
-
-    pub(crate) fn poll_write_slice(
-        &mut self,
+        waiter: &mut Waiter,
         cx: &mut Context<'_>,
+        attempt: impl FnOnce(Option<&mut Engine>, &Entry, &SendSlot) -> Poll<R>,
+    ) -> Poll<R> {
+        let (reference, id) = (&self.reference, self.id);
+        let mut key = waiter.on_stream(reference, id);
+        let (result, _replaced) = reference.with(|engine, entry| {
+            let mut slot = entry.send.remove(&id).unwrap_or_default();
+            let result = attempt(engine, entry, &slot);
+            let replaced = match (result.is_pending(), key) {
+                (true, _) => slot.watchers.register(&mut key, cx.waker()),
+                (false, Some(left)) => slot.watchers.leave(left),
+                (false, None) => None,
+            };
+            entry.send.insert(id, slot);
+            ((result, replaced), Change::None)
+        });
+        if result.is_ready() {
+            key = None;
+        }
+        waiter.keep_on_stream(reference, id, key);
+        result
+    }
+
+    fn write_slice(
+        &mut self,
         data: &[u8],
+        waker: Option<&Waker>,
     ) -> Poll<Result<usize, WriteError>> {
         if data.is_empty() {
             return Poll::Ready(Ok(0));
         }
-        self.poll_write_with(cx, |engine, id| engine.write_slice(id, data))
+        self.write_with(waker, |engine, id| engine.write_slice(id, data))
     }
 
-    fn poll_write_with(
+    fn write_bytes(
         &mut self,
-        cx: &mut Context<'_>,
+        data: &mut Bytes,
+        waker: Option<&Waker>,
+    ) -> Poll<Result<usize, WriteError>> {
+        if data.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        self.write_with(waker, |engine, id| engine.write(id, data))
+    }
+
+    fn write_with(
+        &mut self,
+        waker: Option<&Waker>,
         write: impl FnOnce(&mut Engine, StreamId) -> Result<usize, engine::WriteError>,
     ) -> Poll<Result<usize, WriteError>> {
         let id = self.id;
@@ -306,8 +421,10 @@ impl SendStream {
             match with_engine(engine, entry, |engine| write(engine, id)) {
                 Ok(n) => ((Poll::Ready(Ok(n)), None), Change::Made),
                 Err(engine::WriteError::Blocked) => {
-                    let slot = entry.send.entry(id).or_default();
-                    let replaced = slot.writable.replace(cx.waker().clone());
+                    let replaced = waker.and_then(|waker| {
+                        let slot = entry.send.entry(id).or_default();
+                        slot.writable.replace(waker.clone())
+                    });
                     ((Poll::Pending, replaced), Change::None)
                 }
                 Err(error) => {
@@ -344,48 +461,6 @@ fn outward(error: engine::WriteError, entry: &Entry, id: StreamId) -> WriteError
         engine::WriteError::ConnectionLost(error) => WriteError::ConnectionLost(error),
         // Callers wait on `Blocked`; only an ended connection could bring it here.
         engine::WriteError::Blocked => WriteError::ConnectionLost(lost(entry)),
-    }
-}
-
-/// A registration with a stream's watchers, taken back when dropped.
-struct Watch<'a> {
-    reference: &'a Reference,
-    id: StreamId,
-    key: Option<WaiterKey>,
-}
-
-impl Drop for Watch<'_> {
-    fn drop(&mut self) {
-        if let Some(key) = self.key {
-            let id = self.id;
-            let _removed = self.reference.with(|_, entry| {
-                let slot = entry.send.get_mut(&id);
-                (slot.and_then(|slot| slot.watchers.leave(key)), Change::None)
-            });
-        }
-    }
-}
-
-impl AsyncWrite for SendStream {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        data: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.poll_write_slice(cx, data).map_err(Into::into)
-    }
-
-    /// Nothing to do: the engine sends as soon as credit and window permit.
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    /// [`finish`](SendStream::finish); it does not wait for the peer.
-    fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.state == State::Finished {
-            return Poll::Ready(Ok(()));
-        }
-        Poll::Ready(self.finish().map_err(Into::into))
     }
 }
 

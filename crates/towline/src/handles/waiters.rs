@@ -1,7 +1,7 @@
-//! Tasks that wait in line for one thing, each cancellable.
+//! Tasks that wait in a queue for one thing, each cancellable.
 //!
-//! Owned by the registry, always under the shard's lock. Where one event is for all, a wake
-//! empties the line. Where there are so many of something (streams to open, datagrams to read),
+//! Owned by the sessions, always under the shard's lock. Where one event is for all, a wake
+//! empties the queue. Where there are so many of something (streams to open, datagrams to read),
 //! as many tasks are *called* as there are, in the order they came: a called task keeps its place
 //! until it has taken its share or left, and a newcomer takes nothing that others wait for. Finding
 //! a place costs a binary search, whatever the number of tasks. Wakers taken out are returned and
@@ -28,7 +28,7 @@ struct Place {
     state: State,
 }
 
-/// Places left empty in the middle of a line before it closes up.
+/// Places left empty in the middle of a queue before it closes up.
 const MOST_EMPTY: usize = 16;
 
 #[derive(Debug, Default)]

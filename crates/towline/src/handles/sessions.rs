@@ -1,4 +1,4 @@
-//! Who waits for what: the tokio API's side of the shard's lock.
+//! Who waits for what: the handles' side of the shard's lock.
 //!
 //! Owns one [`Entry`] per connection that a handle refers to or that waits to be
 //! accepted, takes the engine's events and turns them into wakers. Called by the
@@ -23,7 +23,7 @@ pub const MAX_ACCEPT_QUEUE: usize = 1024;
 
 /// What a task can wait for on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum Interest {
     Established,
     Closed,
     OpenBi,
@@ -34,7 +34,7 @@ pub(super) enum Wish {
     DatagramOut,
 }
 
-impl Wish {
+impl Interest {
     pub(super) fn open(direction: Direction) -> Self {
         match direction {
             Direction::Bidirectional => Self::OpenBi,
@@ -47,6 +47,11 @@ impl Wish {
             Direction::Bidirectional => Self::AcceptBi,
             Direction::Unidirectional => Self::AcceptUni,
         }
+    }
+
+    /// Whether it is for a stream of ours.
+    pub(super) fn is_open(self) -> bool {
+        matches!(self, Self::OpenBi | Self::OpenUni)
     }
 
     /// How many tasks can have it now; `None` where one event is for all of them.
@@ -77,16 +82,18 @@ impl Wish {
 
 /// What is kept of a connection after the engine forgot it.
 #[derive(Clone, Debug)]
-pub(super) struct Remains {
+pub(super) struct LastState {
     pub(super) stats: Stats,
     pub(super) peer_identity: Option<PeerIdentity>,
     pub(super) alpn: Option<Vec<u8>>,
     pub(super) cipher_suite: Option<CipherSuite>,
     pub(super) key_exchange: Option<NamedGroup>,
     pub(super) resumed: bool,
+    pub(super) remote: SocketAddr,
+    pub(super) server_name: Option<String>,
 }
 
-impl Remains {
+impl LastState {
     pub(super) fn of(engine: &Engine) -> Self {
         Self {
             stats: engine.stats(),
@@ -95,6 +102,8 @@ impl Remains {
             cipher_suite: engine.cipher_suite(),
             key_exchange: engine.key_exchange(),
             resumed: engine.is_resumed(),
+            remote: engine.remote(),
+            server_name: engine.server_name().map(str::to_owned),
         }
     }
 }
@@ -123,9 +132,9 @@ pub(super) struct Entry {
     queued: bool,
     pub(super) established: bool,
     pub(super) error: Option<ConnectionError>,
-    pub(super) remains: Option<Box<Remains>>,
+    pub(super) last_state: Option<Box<LastState>>,
     /// Tasks that wait, by what for; most connections have one kind or two.
-    lines: Vec<(Wish, Waiters)>,
+    queues: Vec<(Interest, Waiters)>,
     /// Bidirectional streams of the peer's that were accepted.
     pub(super) accepted_bi: u64,
     pub(super) send: HashMap<StreamId, SendSlot>,
@@ -142,8 +151,8 @@ impl Entry {
             queued: false,
             established: false,
             error: None,
-            remains: None,
-            lines: Vec::new(),
+            last_state: None,
+            queues: Vec::new(),
             accepted_bi: 0,
             send: HashMap::new(),
             recv: HashMap::new(),
@@ -154,67 +163,67 @@ impl Entry {
     #[inline]
     pub(super) fn may_take(
         &self,
-        wish: Wish,
+        interest: Interest,
         key: Option<WaiterKey>,
         engine: Option<&Engine>,
     ) -> bool {
         // How much there is, is asked only where somebody else might have a claim to it.
-        let line = self.lines.iter().find(|(of, _)| *of == wish);
-        let Some((_, line)) = line.filter(|(_, line)| !line.is_idle()) else {
+        let queue = self.queues.iter().find(|(of, _)| *of == interest);
+        let Some((_, queue)) = queue.filter(|(_, queue)| !queue.is_idle()) else {
             return true;
         };
-        let supply = engine.and_then(|engine| wish.supply(engine));
-        supply.is_none_or(|supply| line.may_take(key, supply))
+        let supply = engine.and_then(|engine| interest.supply(engine));
+        supply.is_none_or(|supply| queue.may_take(key, supply))
     }
 
-    /// Takes a place in the line for `wish`, or stays in the one that `key` names.
+    /// Takes a place in the queue for `interest`, or stays in the one that `key` names.
     #[must_use = "drop it when the lock has been released"]
     pub(super) fn register(
         &mut self,
-        wish: Wish,
+        interest: Interest,
         key: &mut Option<WaiterKey>,
         waker: &Waker,
     ) -> Option<Waker> {
-        if self.line(wish).is_none() {
-            // A connection that idles for hours has one line, and not room for four.
-            self.lines.reserve_exact(1);
-            self.lines.push((wish, Waiters::default()));
+        if self.queue(interest).is_none() {
+            // A connection that idles for hours has one queue, and not room for four.
+            self.queues.reserve_exact(1);
+            self.queues.push((interest, Waiters::default()));
         }
-        self.line(wish)?.register(key, waker)
+        self.queue(interest)?.register(key, waker)
     }
 
-    /// Gives a place in a line up, which may be another's turn then.
+    /// Gives a place in a queue up, which may be another's turn then.
     #[must_use = "drop it when the lock has been released"]
     pub(super) fn leave(
         &mut self,
-        wish: Wish,
+        interest: Interest,
         key: WaiterKey,
         engine: Option<&mut Engine>,
         wake: &mut Vec<Waker>,
     ) -> Option<Waker> {
-        let waker = self.line(wish)?.leave(key);
+        let waker = self.queue(interest)?.leave(key);
         if let Some(engine) = engine {
-            self.call(wish, engine, wake);
+            self.call(interest, engine, wake);
         }
         waker
     }
 
-    fn line(&mut self, wish: Wish) -> Option<&mut Waiters> {
-        let line = self.lines.iter_mut().find(|(of, _)| *of == wish);
-        line.map(|(_, line)| line)
+    fn queue(&mut self, interest: Interest) -> Option<&mut Waiters> {
+        let queue = self.queues.iter_mut().find(|(of, _)| *of == interest);
+        queue.map(|(_, queue)| queue)
     }
 
-    /// Calls as many of those who wait for `wish` as can have it now.
-    fn call(&mut self, wish: Wish, engine: &mut Engine, wake: &mut Vec<Waker>) {
-        let Some(line) = self.line(wish).filter(|line| !line.is_empty()) else {
+    /// Calls as many of those who wait for `interest` as can have it now.
+    fn call(&mut self, interest: Interest, engine: &mut Engine, wake: &mut Vec<Waker>) {
+        let Some(queue) = self.queue(interest).filter(|queue| !queue.is_empty()) else {
             return;
         };
-        match wish.supply(engine) {
-            None => line.wake_all(wake),
+        match interest.supply(engine) {
+            None => queue.wake_all(wake),
             Some(supply) => {
-                line.call(supply, wake);
-                if !line.is_empty() {
-                    wish.await_more(engine);
+                queue.call(supply, wake);
+                if !queue.is_empty() {
+                    interest.await_more(engine);
                 }
             }
         }
@@ -223,33 +232,34 @@ impl Entry {
     /// As [`Self::call`], on an event.
     fn on_event(
         &mut self,
-        wish: Wish,
+        interest: Interest,
         handle: ConnectionHandle,
         endpoint: &mut Endpoint,
         wake: &mut Vec<Waker>,
     ) {
-        if self.line(wish).is_some_and(|line| !line.is_empty()) {
+        if self.queue(interest).is_some_and(|queue| !queue.is_empty()) {
             endpoint.visit(handle, |engine| {
                 if let Some(engine) = engine {
-                    self.call(wish, engine, wake);
+                    self.call(interest, engine, wake);
                 }
             });
         }
     }
 
-    #[expect(
-        clippy::iter_over_hash_type,
-        reason = "all are woken; in which order is the runtime's affair anyway"
-    )]
+    /// In the order of the streams: what comes of it must not depend on a hash.
     fn wake_everyone(&mut self, wake: &mut Vec<Waker>) {
-        for (_, line) in &mut self.lines {
-            line.wake_all(wake);
+        for (_, queue) in &mut self.queues {
+            queue.wake_all(wake);
         }
-        for slot in self.send.values_mut() {
+        let mut senders: Vec<_> = self.send.iter_mut().collect();
+        senders.sort_unstable_by_key(|(id, _)| **id);
+        for (_, slot) in senders {
             wake.extend(slot.writable.take());
             slot.watchers.wake_all(wake);
         }
-        wake.extend(std::mem::take(&mut self.recv).into_values());
+        let mut readers: Vec<_> = std::mem::take(&mut self.recv).into_iter().collect();
+        readers.sort_unstable_by_key(|(id, _)| *id);
+        wake.extend(readers.into_iter().map(|(_, waker)| waker));
     }
 
     /// Ends the connection for its handles; the first reason stays.
@@ -259,16 +269,18 @@ impl Entry {
     }
 }
 
-/// All connections of one shard that the tokio API knows.
+/// The connections of one shard as their handles know them: a shard with this dispatcher has
+/// [`Endpoint`](super::Endpoint)s. Made by
+/// [`EndpointBuilder::on_sockets`](super::EndpointBuilder::on_sockets).
 #[derive(Debug, Default)]
-pub(super) struct Registry {
+pub struct Sessions {
     by_handle: HashMap<ConnectionHandle, usize>,
     entries: Vec<Option<Entry>>,
     free: Vec<usize>,
     accept_queue: VecDeque<usize>,
     pub(super) acceptors: Waiters,
     pub(super) idlers: Waiters,
-    /// The endpoint was closed with these last words: nothing new comes or goes.
+    /// The endpoint was closed with this code and reason: nothing new comes or goes.
     pub(super) closed: Option<(u64, Vec<u8>)>,
     /// No endpoint handle is left: the driver ends with the last connection.
     pub(super) orphaned: bool,
@@ -276,7 +288,7 @@ pub(super) struct Registry {
     pub(super) stopped: bool,
 }
 
-impl Registry {
+impl Sessions {
     /// The entry of a slot that a live handle refers to.
     pub(super) fn entry(&mut self, slot: usize) -> &mut Entry {
         self.entries[slot]
@@ -377,7 +389,7 @@ impl Registry {
         }
     }
 
-    /// Closes every connection of the endpoint, unfinished handshakes included, with the same words.
+    /// Closes every connection of the endpoint, unfinished handshakes included, with the same code and reason.
     pub(super) fn close_all(
         &mut self,
         endpoint: &mut Endpoint,
@@ -394,23 +406,6 @@ impl Registry {
                 engine.close(now, code, reason);
             }
         }
-    }
-
-    /// The driver ends: whoever waits must not wait for ever.
-    pub(super) fn stop(&mut self, wake: &mut Vec<Waker>) {
-        self.stopped = true;
-        for entry in self.entries.iter_mut().flatten() {
-            entry.handle = None;
-            entry.end(ConnectionError::ClosedLocally, wake);
-        }
-        self.by_handle.clear();
-        self.acceptors.wake_all(wake);
-        self.idlers.wake_all(wake);
-    }
-
-    /// Whether the driver has nothing left to do for anyone.
-    pub(super) fn is_over(&self, endpoint: &Endpoint) -> bool {
-        self.orphaned && endpoint.stats().connections == 0
     }
 
     fn on_accepted(
@@ -460,7 +455,7 @@ impl Registry {
     }
 }
 
-impl Dispatch for Registry {
+impl Dispatch for Sessions {
     fn dispatch(&mut self, endpoint: &mut Endpoint, now: Time, wake: &mut Vec<Waker>) {
         while let Some((handle, event)) = endpoint.poll_event() {
             match event {
@@ -481,8 +476,8 @@ impl Dispatch for Registry {
             match event {
                 Event::Connected => {
                     entry.established = true;
-                    if let Some(line) = entry.line(Wish::Established) {
-                        line.wake_all(wake);
+                    if let Some(queue) = entry.queue(Interest::Established) {
+                        queue.wake_all(wake);
                     }
                 }
                 Event::Readable(id) => wake.extend(entry.recv.remove(&id)),
@@ -495,10 +490,10 @@ impl Dispatch for Registry {
                     );
                 }
                 Event::Opened(direction) => {
-                    entry.on_event(Wish::accept(direction), handle, endpoint, wake);
+                    entry.on_event(Interest::accept(direction), handle, endpoint, wake);
                 }
                 Event::StreamsAvailable(direction) => {
-                    entry.on_event(Wish::open(direction), handle, endpoint, wake);
+                    entry.on_event(Interest::open(direction), handle, endpoint, wake);
                 }
                 Event::Finished(id) => {
                     if let Some(slot) = entry.send.get_mut(&id) {
@@ -519,15 +514,15 @@ impl Dispatch for Registry {
                     }
                 }
                 Event::DatagramReceived => {
-                    entry.on_event(Wish::DatagramIn, handle, endpoint, wake);
+                    entry.on_event(Interest::DatagramIn, handle, endpoint, wake);
                 }
                 Event::DatagramSendable => {
-                    entry.on_event(Wish::DatagramOut, handle, endpoint, wake);
+                    entry.on_event(Interest::DatagramOut, handle, endpoint, wake);
                 }
                 Event::Closed(error) => {
                     tracing::debug!(?handle, %error, "connection closed");
                     if let Some(engine) = endpoint.connection(handle) {
-                        entry.remains = Some(Box::new(Remains::of(engine)));
+                        entry.last_state = Some(Box::new(LastState::of(engine)));
                     }
                     entry.end(error, wake);
                 }
@@ -537,5 +532,20 @@ impl Dispatch for Registry {
         if !self.idlers.is_empty() && endpoint.stats().connections == 0 {
             self.idlers.wake_all(wake);
         }
+    }
+
+    fn on_shard_gone(&mut self, wake: &mut Vec<Waker>) {
+        self.stopped = true;
+        for entry in self.entries.iter_mut().flatten() {
+            entry.handle = None;
+            entry.end(ConnectionError::ClosedLocally, wake);
+        }
+        self.by_handle.clear();
+        self.acceptors.wake_all(wake);
+        self.idlers.wake_all(wake);
+    }
+
+    fn is_over(&self, endpoint: &Endpoint) -> bool {
+        self.orphaned && endpoint.stats().connections == 0
     }
 }

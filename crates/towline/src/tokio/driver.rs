@@ -1,7 +1,7 @@
 //! The one task of a shard: drives it whenever the socket, a timer or a
 //! handle asks for it.
 //!
-//! Spawned by [`Endpoint`](super::Endpoint), ends with the last connection after the
+//! Spawned by [`Endpoint`](crate::Endpoint), ends with the last connection after the
 //! last endpoint handle is gone. One poll takes one turn of at most about a
 //! millisecond, then lets other tasks run. When the task is dropped, with its
 //! runtime or by a panic, everyone who waits is told.
@@ -15,11 +15,11 @@ use tokio::io::Interest;
 use towline_wire::Time;
 
 use super::alarm::Alarm;
-use super::registry::Registry;
-use crate::io::{Change, Shard, Turn, UdpSocket};
+use crate::handles::Sessions;
+use crate::io::{Shard, Turn, UdpSocket};
 
 pub(super) struct Driver {
-    shard: Shard<UdpSocket, Registry>,
+    shard: Shard<UdpSocket, Sessions>,
     /// A second descriptor of the shard's socket, known to tokio's reactor. Only its
     /// readiness is used; the shard makes the system calls.
     reactor: tokio::net::UdpSocket,
@@ -29,7 +29,7 @@ pub(super) struct Driver {
 
 impl Driver {
     /// A driver for `shard`. Must be called inside a tokio runtime with I/O and time enabled.
-    pub(super) fn new(shard: Shard<UdpSocket, Registry>) -> io::Result<Self> {
+    pub(super) fn new(shard: Shard<UdpSocket, Sessions>) -> io::Result<Self> {
         let reactor = tokio::net::UdpSocket::from_std(shard.socket().try_clone_std()?)?;
         Ok(Self {
             shard,
@@ -95,7 +95,7 @@ impl Driver {
     /// Arms the timer for the shard's next timeout; true if that is already due.
     fn arm(&mut self, cx: &mut Context<'_>) -> bool {
         match self.shard.next_timeout() {
-            Some(next) => self.alarm.poll(cx, &self.shard.clock(), next),
+            Some(next) => self.alarm.poll(cx, self.shard.clock(), next),
             None => false,
         }
     }
@@ -104,9 +104,7 @@ impl Driver {
         self.shard.set_waker(cx.waker());
         let turn = self.turn(cx)?;
         self.want_write = turn.want_write;
-        let over =
-            |endpoint: &towline_quic::Endpoint, registry: &Registry| registry.is_over(endpoint);
-        if !turn.again && !turn.want_write && self.shard.handle().read(over) {
+        if !turn.again && !turn.want_write && self.shard.is_over() {
             return Poll::Ready(Ok(()));
         }
         let again = turn.again
@@ -129,18 +127,5 @@ impl Future for Driver {
             tracing::error!(%error, "the shard's socket is unusable; all its connections end");
         }
         Poll::Ready(())
-    }
-}
-
-impl Drop for Driver {
-    fn drop(&mut self) {
-        let mut wake = Vec::new();
-        self.shard.handle().with(|_, registry| {
-            registry.stop(&mut wake);
-            ((), Change::None)
-        });
-        for waker in wake {
-            waker.wake();
-        }
     }
 }

@@ -22,6 +22,17 @@ pub enum ConnectError {
         /// Where it was to connect to.
         remote: SocketAddr,
     },
+    /// There is no address to connect to.
+    #[error("the host has no address")]
+    NoAddress,
+    /// The host's name was not found.
+    #[error("{host} was not found: {why}; check the name and the network")]
+    Lookup {
+        /// The name.
+        host: String,
+        /// What the system says.
+        why: String,
+    },
     /// The endpoint was closed, or its runtime has shut down.
     #[error("the endpoint is closed")]
     EndpointClosed,
@@ -116,6 +127,7 @@ impl From<ConnectError> for io::Error {
             ConnectError::Refused(_) | ConnectError::AddressFamily { .. } => {
                 io::ErrorKind::InvalidInput
             }
+            ConnectError::NoAddress | ConnectError::Lookup { .. } => io::ErrorKind::NotFound,
             ConnectError::EndpointClosed => io::ErrorKind::NotConnected,
             ConnectError::Failed(lost) => kind_of(lost),
         };

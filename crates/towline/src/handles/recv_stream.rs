@@ -5,13 +5,10 @@
 
 use std::fmt;
 use std::future::poll_fn;
-use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use tokio::io::{AsyncRead, ReadBuf};
 use towline_quic::{self as engine, Connection as Engine, ReceivedChunk};
 use towline_wire::StreamId;
 
@@ -60,7 +57,21 @@ impl RecvStream {
     /// # Errors
     /// When the peer reset the stream, this side stopped it, or the connection is over.
     pub async fn read(&mut self, out: &mut [u8]) -> Result<Option<usize>, ReadError> {
-        poll_fn(|cx| self.poll_read_slice(cx, out)).await
+        poll_fn(|cx| self.poll_read(cx, out)).await
+    }
+
+    /// As [`read`](Self::read), for who polls. One task: a later one takes the place of an earlier.
+    pub fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &mut [u8],
+    ) -> Poll<Result<Option<usize>, ReadError>> {
+        self.read_slice(out, Some(cx.waker()))
+    }
+
+    /// As [`read`](Self::read), but pending and not waiting while nothing is there.
+    pub fn try_read(&mut self, out: &mut [u8]) -> Poll<Result<Option<usize>, ReadError>> {
+        self.read_slice(out, None)
     }
 
     /// The next bytes in order, at most `max` of them, without copying; `None` at the end.
@@ -70,10 +81,79 @@ impl RecvStream {
     /// # Errors
     /// As [`read`](Self::read).
     pub async fn read_chunk(&mut self, max: usize) -> Result<Option<Bytes>, ReadError> {
-        if max == 0 {
-            return Ok(Some(Bytes::new()));
-        }
         poll_fn(|cx| self.poll_read_chunk(cx, max)).await
+    }
+
+    /// As [`read_chunk`](Self::read_chunk), for who polls.
+    pub fn poll_read_chunk(
+        &mut self,
+        cx: &mut Context<'_>,
+        max: usize,
+    ) -> Poll<Result<Option<Bytes>, ReadError>> {
+        self.take_chunk(max, Some(cx.waker()))
+    }
+
+    /// As [`read_chunk`](Self::read_chunk), but pending and not waiting while nothing is there.
+    pub fn try_read_chunk(&mut self, max: usize) -> Poll<Result<Option<Bytes>, ReadError>> {
+        self.take_chunk(max, None)
+    }
+
+    fn take_chunk(
+        &mut self,
+        max: usize,
+        waker: Option<&Waker>,
+    ) -> Poll<Result<Option<Bytes>, ReadError>> {
+        if max == 0 {
+            return Poll::Ready(Ok(Some(Bytes::new())));
+        }
+        self.poll_with(waker, |engine, id| engine.read(id, max))
+    }
+
+    /// Fills `chunks` from the first on with the next bytes in order, without copying, and returns how
+    /// many were filled, at least one; `None` at the end.
+    ///
+    /// Cancel safe: a dropped call took nothing.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub async fn read_chunks(&mut self, chunks: &mut [Bytes]) -> Result<Option<usize>, ReadError> {
+        poll_fn(|cx| self.poll_read_chunks(cx, chunks)).await
+    }
+
+    /// As [`read_chunks`](Self::read_chunks), for who polls.
+    pub fn poll_read_chunks(
+        &mut self,
+        cx: &mut Context<'_>,
+        chunks: &mut [Bytes],
+    ) -> Poll<Result<Option<usize>, ReadError>> {
+        if chunks.is_empty() {
+            return Poll::Ready(Ok(Some(0)));
+        }
+        // How the stream ended behind the chunks; the engine tells it once.
+        let mut end = None;
+        let filled = self.poll_with(Some(cx.waker()), |engine, id| {
+            let mut filled = 0;
+            for chunk in chunks {
+                match engine.read(id, usize::MAX) {
+                    Ok(Some(bytes)) => *chunk = bytes,
+                    Ok(None) if filled > 0 => {
+                        end = Some(End::Finished);
+                        break;
+                    }
+                    Err(engine::ReadError::Reset(code)) if filled > 0 => {
+                        end = Some(End::Reset(code));
+                        break;
+                    }
+                    Err(_) if filled > 0 => break,
+                    Ok(None) => return Ok(None),
+                    Err(error) => return Err(error),
+                }
+                filled += 1;
+            }
+            Ok(Some(filled))
+        });
+        self.end = self.end.or(end);
+        filled
     }
 
     /// The lowest bytes that have arrived and were not read, at most `max` of them, whatever is
@@ -97,16 +177,9 @@ impl RecvStream {
         below: u64,
         max: usize,
     ) -> Poll<Result<Option<ReceivedChunk>, ReadError>> {
-        self.poll_with(cx, |engine, id| engine.read_unordered_below(id, below, max))
-    }
-
-    /// As `read_chunk`, of at least one byte.
-    pub(crate) fn poll_read_chunk(
-        &mut self,
-        cx: &mut Context<'_>,
-        max: usize,
-    ) -> Poll<Result<Option<Bytes>, ReadError>> {
-        self.poll_with(cx, |engine, id| engine.read(id, max))
+        self.poll_with(Some(cx.waker()), |engine, id| {
+            engine.read_unordered_below(id, below, max)
+        })
     }
 
     /// The length of the stream, as soon as its end has arrived and until it was read.
@@ -174,20 +247,20 @@ impl RecvStream {
         });
     }
 
-    fn poll_read_slice(
+    fn read_slice(
         &mut self,
-        cx: &mut Context<'_>,
         out: &mut [u8],
+        waker: Option<&Waker>,
     ) -> Poll<Result<Option<usize>, ReadError>> {
         if out.is_empty() {
             return Poll::Ready(Ok(Some(0)));
         }
-        self.poll_with(cx, |engine, id| engine.read_slice(id, out))
+        self.poll_with(waker, |engine, id| engine.read_slice(id, out))
     }
 
     fn poll_with<R>(
         &mut self,
-        cx: &mut Context<'_>,
+        waker: Option<&Waker>,
         read: impl FnOnce(&mut Engine, StreamId) -> Result<Option<R>, engine::ReadError>,
     ) -> Poll<Result<Option<R>, ReadError>> {
         match self.end {
@@ -215,7 +288,7 @@ impl RecvStream {
             match (result, &entry.error) {
                 (Ok(data), _) => ((Poll::Ready(Ok(data)), None), change),
                 (Err(engine::ReadError::Blocked), None) => {
-                    let replaced = entry.recv.insert(id, cx.waker().clone());
+                    let replaced = waker.and_then(|waker| entry.recv.insert(id, waker.clone()));
                     ((Poll::Pending, replaced), Change::None)
                 }
                 (Err(engine::ReadError::Blocked), Some(error)) => {
@@ -242,21 +315,6 @@ impl RecvStream {
                 Err(ReadError::ClosedStream)
             }
         })
-    }
-}
-
-impl AsyncRead for RecvStream {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        out: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let n = match self.poll_read_slice(cx, out.initialize_unfilled()) {
-            Poll::Pending => return Poll::Pending,
-            Poll::Ready(result) => result?.unwrap_or(0),
-        };
-        out.advance(n);
-        Poll::Ready(Ok(()))
     }
 }
 

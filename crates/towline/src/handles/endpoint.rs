@@ -1,30 +1,31 @@
 //! [`Endpoint`]: one bound address that connects, accepts, or both.
 //!
-//! Binding spawns a driver task for each shard: one, unless the builder is asked for more.
 //! A connection stays with the shard it began at; accepting takes from all shards in turn,
 //! connecting gives to them in turn. The last endpoint handle to go leaves existing
-//! connections alive, closes what nobody accepted, and lets the driver end with the
+//! connections alive, closes what nobody accepted, and lets the drivers end with the
 //! last connection.
 
 use std::fmt;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use towline_quic::{ClientConfig, EndpointConfig, EndpointStats, ServerConfig};
-use tracing::Instrument;
+use towline_wire::{Side, Time};
 
-use super::connection::{Connection, Reference, wake_all};
-use super::driver::Driver;
+use super::connection::{Connection, Reference};
 use super::error::ConnectError;
-use super::registry::Registry;
+use super::race::Race;
+use super::sessions::Sessions;
+use super::waiter::Waiter;
 use super::waiters::WaiterKey;
 use crate::io::{
-    Change, Handle, SocketInfo, SocketOptions, SocketStats, UdpSocket, bind_shards, machine_memory,
-    shard_group,
+    Change, Clock, Handle, Shard, Socket, SocketInfo, SocketOptions, SocketStats, UdpSocket,
+    bind_shards, machine_memory, shard_group,
 };
 
 /// A QUIC endpoint. Clones are the same endpoint.
@@ -33,10 +34,12 @@ pub struct Endpoint {
     share: Arc<Share>,
 }
 
+/// At least one.
+pub(super) type Shards = Arc<[Handle<Sessions>]>;
+
 /// What endpoint handles share; dropped with the last of them.
 struct Share {
-    /// At least one.
-    shards: Vec<Handle<Registry>>,
+    shards: Shards,
     connecting: Rotation,
     accepting: Rotation,
     local: SocketAddr,
@@ -68,23 +71,6 @@ pub struct ShardStats {
 }
 
 impl Endpoint {
-    /// An endpoint that only connects. Bind to `0.0.0.0:0` or `[::]:0` (both families).
-    ///
-    /// # Errors
-    /// When called outside of a tokio runtime, or the address cannot be bound.
-    pub fn client(bind: SocketAddr) -> io::Result<Self> {
-        Self::builder().bind(bind)
-    }
-
-    /// An endpoint that accepts connections, and may connect too.
-    ///
-    /// # Errors
-    /// When called outside of a tokio runtime, the address cannot be bound, or the transport
-    /// settings make no sense.
-    pub fn server(bind: SocketAddr, config: ServerConfig) -> io::Result<Self> {
-        Self::builder().server(config).bind(bind)
-    }
-
     /// An endpoint with choices.
     pub fn builder() -> EndpointBuilder {
         EndpointBuilder::default()
@@ -102,15 +88,30 @@ impl Endpoint {
         server_name: &str,
         config: &ClientConfig,
     ) -> Result<Connection, ConnectError> {
+        self.start_connect(remote, server_name, config)?.await
+    }
+
+    /// As [`connect`](Self::connect), whose first part this is: what it returns is a future, and the
+    /// attempt is under way whether that is polled or not.
+    ///
+    /// # Errors
+    /// Those that are known at once: the configuration, the name or the address does not fit, or the
+    /// endpoint is closed.
+    pub fn start_connect(
+        &self,
+        remote: SocketAddr,
+        server_name: &str,
+        config: &ClientConfig,
+    ) -> Result<Connecting, ConnectError> {
         self.check_family(remote)?;
-        let start = |shard: &Handle<Registry>| {
+        let start = |shard: &Handle<Sessions>| {
             let now = shard.clock().now();
-            shard.with(|endpoint, registry| {
-                if registry.closed.is_some() || registry.stopped {
+            shard.with(|endpoint, sessions| {
+                if sessions.closed.is_some() || sessions.stopped {
                     return (Err(ConnectError::EndpointClosed), Change::None);
                 }
                 match endpoint.connect(now, config, remote, server_name) {
-                    Ok(handle) => (Ok(registry.insert(handle, remote)), Change::Made),
+                    Ok(handle) => (Ok(sessions.insert(handle, remote)), Change::Made),
                     Err(error) => (Err(error.into()), Change::None),
                 }
             })
@@ -125,10 +126,31 @@ impl Endpoint {
             }
         }
         let (shard, slot) = started?;
-        let reference = Reference::adopt(shard.clone(), slot, remote);
-        reference.established().await?;
-        tracing::debug!(%remote, server_name, "connected");
-        Ok(Connection::new(reference))
+        Ok(Connecting {
+            reference: Reference::adopt(shard.clone(), slot, remote, Side::Client),
+            waiter: Waiter::new(),
+        })
+    }
+
+    /// One connection to whichever of these addresses answers first, begun one after the other
+    /// (RFC 8305). For who has a timer; on tokio there is `connect_host`.
+    pub fn race(
+        &self,
+        addresses: impl IntoIterator<Item = SocketAddr>,
+        server_name: &str,
+        config: &ClientConfig,
+    ) -> Race {
+        Race::new(self.clone(), addresses, server_name, config)
+    }
+
+    /// The time that this endpoint goes by.
+    pub fn now(&self) -> Time {
+        self.clock().now()
+    }
+
+    /// What time that is.
+    pub(crate) fn clock(&self) -> &Clock {
+        self.share.shards[0].clock()
     }
 
     fn check_family(&self, remote: SocketAddr) -> Result<(), ConnectError> {
@@ -152,41 +174,61 @@ impl Endpoint {
     /// [`MAX_ACCEPT_QUEUE`](super::MAX_ACCEPT_QUEUE) connections of a shard wait; further
     /// ones are closed.
     pub async fn accept(&self) -> Option<Connection> {
+        let mut waiter = Waiter::new();
+        poll_fn(|cx| self.poll_accept(&mut waiter, cx)).await
+    }
+
+    /// As [`accept`](Self::accept), for who polls.
+    pub fn poll_accept(
+        &self,
+        waiter: &mut Waiter,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Connection>> {
+        self.take_accepted(waiter, Some(cx.waker()))
+    }
+
+    /// As [`accept`](Self::accept), but pending and not waiting while there is none.
+    pub fn try_accept(&self) -> Poll<Option<Connection>> {
+        self.take_accepted(&mut Waiter::new(), None)
+    }
+
+    fn take_accepted(
+        &self,
+        waiter: &mut Waiter,
+        waker: Option<&Waker>,
+    ) -> Poll<Option<Connection>> {
         let shards = &self.share.shards;
-        let mut waiting = Waiting::new(shards, |registry, key, wake| {
-            let left = registry.acceptors.leave(key);
-            registry.call_acceptors(wake);
-            left
+        let mut open = false;
+        let keys = waiter.on_endpoint(shards, Queue::Acceptors);
+        let taken = self.share.accepting.next(shards.len()).find_map(|index| {
+            let key = &mut keys[index];
+            let (taken, _replaced) = shards[index].with(|_, sessions| {
+                let result = match sessions.pop_accepted(*key) {
+                    Some(slot) => (Some((slot, sessions.entry(slot).remote)), None),
+                    None if sessions.closed.is_some() || sessions.stopped => (None, None),
+                    None => {
+                        open = true;
+                        let replaced =
+                            waker.and_then(|waker| sessions.acceptors.register(key, waker));
+                        (None, replaced)
+                    }
+                };
+                (result, Change::None)
+            });
+            taken.map(|(slot, remote)| (&shards[index], slot, remote))
         });
-        let (shard, slot, remote) = poll_fn(|cx| {
-            let mut open = false;
-            for index in self.share.accepting.next(shards.len()) {
-                let key = &mut waiting.keys[index];
-                let (taken, _replaced) = shards[index].with(|_, registry| {
-                    let result = match registry.pop_accepted(*key) {
-                        Some(slot) => (Some((slot, registry.entry(slot).remote)), None),
-                        None if registry.closed.is_some() || registry.stopped => (None, None),
-                        None => {
-                            open = true;
-                            (None, registry.acceptors.register(key, cx.waker()))
-                        }
-                    };
-                    (result, Change::None)
-                });
-                if let Some((slot, remote)) = taken {
-                    return Poll::Ready(Some((&shards[index], slot, remote)));
-                }
+        if taken.is_some() || !open {
+            waiter.leave();
+        }
+        match taken {
+            Some((shard, slot, remote)) => {
+                let reference = Reference::adopt(shard.clone(), slot, remote, Side::Server);
+                tracing::debug!(%remote, "accepted");
+                Poll::Ready(Some(Connection::new(reference)))
             }
-            if open {
-                Poll::Pending
-            } else {
-                Poll::Ready(None)
-            }
-        })
-        .await?;
-        let reference = Reference::adopt(shard.clone(), slot, remote);
-        tracing::debug!(%remote, "accepted");
-        Some(Connection::new(reference))
+            None if open => Poll::Pending,
+            None => Poll::Ready(None),
+        }
     }
 
     /// The bound address, its port chosen by the system if 0 was asked for.
@@ -200,11 +242,11 @@ impl Endpoint {
     /// leaving the runtime.
     pub fn close(&self, code: u64, reason: &[u8]) {
         let mut wake = Vec::new();
-        for shard in &self.share.shards {
+        for shard in self.share.shards.iter() {
             let now = shard.clock().now();
-            shard.with(|endpoint, registry| {
-                registry.close_all(endpoint, now, code, reason);
-                registry.acceptors.wake_all(&mut wake);
+            shard.with(|endpoint, sessions| {
+                sessions.close_all(endpoint, now, code, reason);
+                sessions.acceptors.wake_all(&mut wake);
                 ((), Change::Made)
             });
         }
@@ -217,32 +259,36 @@ impl Endpoint {
     ///
     /// A closed connection takes three probe timeouts more to be gone (RFC 9000 §10.2).
     pub async fn wait_idle(&self) {
+        let mut waiter = Waiter::new();
+        poll_fn(|cx| self.poll_idle(&mut waiter, cx)).await;
+    }
+
+    /// As [`wait_idle`](Self::wait_idle), for who polls.
+    pub fn poll_idle(&self, waiter: &mut Waiter, cx: &mut Context<'_>) -> Poll<()> {
         let shards = &self.share.shards;
-        let mut waiting = Waiting::new(shards, |registry, key, _| registry.idlers.leave(key));
-        poll_fn(|cx| {
-            for (shard, key) in shards.iter().zip(&mut waiting.keys) {
-                let (busy, _replaced) = shard.with(|endpoint, registry| {
-                    if endpoint.stats().connections == 0 || registry.stopped {
-                        return ((false, None), Change::None);
-                    }
-                    let replaced = registry.idlers.register(key, cx.waker());
-                    ((true, replaced), Change::None)
-                });
-                if busy {
-                    return Poll::Pending;
+        let keys = waiter.on_endpoint(shards, Queue::Idlers);
+        for (shard, key) in shards.iter().zip(keys) {
+            let (busy, _replaced) = shard.with(|endpoint, sessions| {
+                if endpoint.stats().connections == 0 || sessions.stopped {
+                    return ((false, None), Change::None);
                 }
+                let replaced = sessions.idlers.register(key, cx.waker());
+                ((true, replaced), Change::None)
+            });
+            if busy {
+                return Poll::Pending;
             }
-            Poll::Ready(())
-        })
-        .await;
+        }
+        waiter.leave();
+        Poll::Ready(())
     }
 
     /// Connections in any state, handshakes and closing ones included. Those of a shard whose
     /// driver has ended do not count: nothing moves them any more.
     pub fn connection_count(&self) -> usize {
-        let count = |shard: &Handle<Registry>| {
-            shard.read(|endpoint, registry| {
-                if registry.stopped {
+        let count = |shard: &Handle<Sessions>| {
+            shard.read(|endpoint, sessions| {
+                if sessions.stopped {
                     0
                 } else {
                     endpoint.stats().connections
@@ -263,7 +309,7 @@ impl Endpoint {
     /// The sum of the sockets' counters as of their drivers' last turns.
     pub fn socket_stats(&self) -> SocketStats {
         let mut sum = SocketStats::default();
-        for shard in &self.share.shards {
+        for shard in self.share.shards.iter() {
             sum += shard.socket_stats();
         }
         sum
@@ -271,7 +317,7 @@ impl Endpoint {
 
     /// How each shard fares, in shard order.
     pub fn shard_stats(&self) -> Vec<ShardStats> {
-        let stats = |shard: &Handle<Registry>| ShardStats {
+        let stats = |shard: &Handle<Sessions>| ShardStats {
             info: shard.socket_info(),
             socket: shard.socket_stats(),
             engine: shard.read(|endpoint, _| endpoint.stats()),
@@ -282,12 +328,12 @@ impl Endpoint {
 
 impl Drop for Share {
     fn drop(&mut self) {
-        for shard in &self.shards {
+        for shard in self.shards.iter() {
             let now = shard.clock().now();
-            shard.with(|endpoint, registry| {
-                registry.orphaned = true;
+            shard.with(|endpoint, sessions| {
+                sessions.orphaned = true;
                 endpoint.refuse_new();
-                registry.drop_unclaimed(endpoint, now);
+                sessions.drop_unclaimed(endpoint, now);
                 ((), Change::Made)
             });
         }
@@ -302,41 +348,62 @@ impl fmt::Debug for Endpoint {
     }
 }
 
-/// Places in the lines of all shards, given up when their future is done or dropped.
-struct Waiting<'a> {
-    shards: &'a [Handle<Registry>],
-    leave: Leave,
-    keys: Vec<Option<WaiterKey>>,
+/// What tasks wait for on an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Queue {
+    Acceptors,
+    /// Until no connection is left.
+    Idlers,
 }
 
-/// Leaves a line; adds who is called instead.
-type Leave = fn(&mut Registry, WaiterKey, &mut Vec<Waker>) -> Option<Waker>;
-
-impl<'a> Waiting<'a> {
-    fn new(shards: &'a [Handle<Registry>], leave: Leave) -> Self {
-        Self {
-            shards,
-            leave,
-            keys: vec![None; shards.len()],
+impl Queue {
+    /// Gives a place up; adds who is called instead.
+    pub(super) fn leave(
+        self,
+        sessions: &mut Sessions,
+        key: WaiterKey,
+        wake: &mut Vec<Waker>,
+    ) -> Option<Waker> {
+        match self {
+            Self::Acceptors => {
+                let left = sessions.acceptors.leave(key);
+                sessions.call_acceptors(wake);
+                left
+            }
+            Self::Idlers => sessions.idlers.leave(key),
         }
     }
 }
 
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        for (shard, key) in self.shards.iter().zip(&self.keys) {
-            if let Some(key) = *key {
-                let mut wake = Vec::new();
-                let _left = shard
-                    .with(|_, registry| ((self.leave)(registry, key, &mut wake), Change::None));
-                wake_all(wake);
-            }
-        }
+/// A connection attempt under way: a future that ends with its handshake. Dropped, it gives the
+/// attempt up.
+#[must_use = "dropped, it gives the attempt up"]
+pub struct Connecting {
+    reference: Arc<Reference>,
+    waiter: Waiter,
+}
+
+impl Future for Connecting {
+    type Output = Result<Connection, ConnectError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { reference, waiter } = &mut *self;
+        ready!(reference.poll_established(waiter, cx.waker()))?;
+        tracing::debug!(remote = %reference.remote(), "connected");
+        Poll::Ready(Ok(Connection::new(Arc::clone(reference))))
+    }
+}
+
+impl fmt::Debug for Connecting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connecting")
+            .field("remote", &self.reference.remote())
+            .finish_non_exhaustive()
     }
 }
 
 /// Choices for a new [`Endpoint`].
-#[must_use = "an endpoint exists once `bind` was called"]
+#[must_use = "an endpoint exists once a socket was bound"]
 pub struct EndpointBuilder {
     server: Option<ServerConfig>,
     engine: Option<EndpointConfig>,
@@ -344,6 +411,7 @@ pub struct EndpointBuilder {
     socket: SocketOptions,
     shards: usize,
     memory_limit: Option<u64>,
+    clock: Clock,
 }
 
 impl Default for EndpointBuilder {
@@ -355,6 +423,7 @@ impl Default for EndpointBuilder {
             socket: SocketOptions::default(),
             shards: 1,
             memory_limit: None,
+            clock: Clock::start(),
         }
     }
 }
@@ -392,6 +461,20 @@ impl EndpointBuilder {
         self
     }
 
+    /// The clock that the shards go by, instead of the system's.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Secrets from `seed`, unless they were given.
+    #[cfg(feature = "testing")]
+    pub(crate) fn seeded(mut self, seed: [u8; 32]) -> Self {
+        self.engine
+            .get_or_insert_with(|| EndpointConfig::from_seed(seed));
+        self
+    }
+
     /// Socket buffers, GSO and GRO.
     pub fn socket(mut self, options: SocketOptions) -> Self {
         self.socket = options;
@@ -400,7 +483,7 @@ impl EndpointBuilder {
 
     /// Splits the endpoint into so many shards, 1 to [`MAX_SHARDS`](crate::io::MAX_SHARDS), to
     /// use as many cores. Each has its own socket on the same port, its own engine and its own
-    /// driver task, so the runtime must have several threads. A connection lives on one shard,
+    /// driver, so a runtime must have several threads. A connection lives on one shard,
     /// which its connection IDs name. The server's limits are divided, rounded up, and may fill
     /// unevenly: one shard can refuse newcomers while another has room.
     ///
@@ -411,34 +494,29 @@ impl EndpointBuilder {
         self
     }
 
-    /// Binds a socket for each shard and spawns their drivers on the current tokio runtime.
+    /// Binds a socket for each shard. Whoever calls has to drive them, as [`Shard`] says, each until it
+    /// [is over](Shard::is_over). A shard that is dropped ends its connections.
     ///
     /// # Errors
-    /// When called outside of a tokio runtime, the address cannot be bound, or the number of
-    /// shards is out of range.
-    pub fn bind(self, address: SocketAddr) -> io::Result<Endpoint> {
+    /// When the address cannot be bound, the number of shards is out of range, or the transport
+    /// settings make no sense.
+    pub fn bind_shards(
+        self,
+        address: SocketAddr,
+    ) -> io::Result<(Endpoint, Vec<Shard<UdpSocket, Sessions>>)> {
         let sockets = bind_shards(address, self.shards, &self.socket)?;
-        self.start(sockets)
+        self.on_sockets(sockets)
     }
 
-    /// As [`bind`](Self::bind), on a socket that is bound already. It can have one shard only.
+    /// As [`bind_shards`](Self::bind_shards), over sockets of any kind: one shard for each of them.
     ///
     /// # Errors
-    /// When called outside of a tokio runtime, the socket refuses an option, or several shards
-    /// were asked for.
-    pub fn on_socket(self, socket: std::net::UdpSocket) -> io::Result<Endpoint> {
-        if self.shards != 1 {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "one socket has one shard; let `bind` make the sockets of several",
-            ));
-        }
-        let socket = UdpSocket::from_std(socket, &self.socket)?;
-        self.start(vec![socket])
-    }
-
-    fn start(self, sockets: Vec<UdpSocket>) -> io::Result<Endpoint> {
-        let runtime = tokio::runtime::Handle::try_current().map_err(io::Error::other)?;
+    /// When there is no socket, the system has no randomness to give, or the transport settings make
+    /// no sense.
+    pub fn on_sockets<S: Socket>(
+        self,
+        sockets: Vec<S>,
+    ) -> io::Result<(Endpoint, Vec<Shard<S, Sessions>>)> {
         if let Some(server) = &self.server {
             let invalid = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
             server.transport.validate().map_err(invalid)?;
@@ -456,30 +534,36 @@ impl EndpointBuilder {
         if let Some(limit) = self.memory_limit.or(half) {
             engine.memory_limit = limit;
         }
-        let mut handles = Vec::with_capacity(sockets.len());
-        let mut drivers = Vec::with_capacity(sockets.len());
-        let mut local = None;
-        for shard in shard_group(sockets, engine, self.server, |_| Registry::default()) {
-            let info = shard.info();
-            local.get_or_insert(info.local_addr);
-            let span =
-                tracing::info_span!("endpoint", local = %info.local_addr, shard = handles.len());
-            tracing::debug!(parent: &span, gso = info.gso_segments, gro = info.gro_segments,
-                send_buffer = info.send_buffer.granted, recv_buffer = info.recv_buffer.granted, "bound");
-            handles.push(shard.handle().clone());
-            drivers.push(Driver::new(shard)?.instrument(span));
+        let shards = shard_group(sockets, engine, self.server, &self.clock, |_| {
+            Sessions::default()
+        });
+        let Some(first) = shards.first() else {
+            let what = "an endpoint needs a socket";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        };
+        let local = first.info().local_addr;
+        let share = Share {
+            shards: shards.iter().map(|shard| shard.handle().clone()).collect(),
+            connecting: Rotation::default(),
+            accepting: Rotation::default(),
+            local,
+        };
+        let endpoint = Endpoint {
+            share: Arc::new(share),
+        };
+        Ok((endpoint, shards))
+    }
+
+    /// Makes a shard's socket of one that is bound already.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn adopt(&self, socket: std::net::UdpSocket) -> io::Result<UdpSocket> {
+        if self.shards != 1 {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "one socket has one shard; let `bind` make the sockets of several",
+            ));
         }
-        for driver in drivers {
-            runtime.spawn(driver);
-        }
-        Ok(Endpoint {
-            share: Arc::new(Share {
-                shards: handles,
-                connecting: Rotation::default(),
-                accepting: Rotation::default(),
-                local: local.ok_or(io::ErrorKind::InvalidInput)?,
-            }),
-        })
+        UdpSocket::from_std(socket, &self.socket)
     }
 }
 
