@@ -26,6 +26,7 @@ mod fuzz;
 mod install;
 mod kmod;
 mod layers;
+mod outcome;
 mod planted;
 mod readme;
 mod report;
@@ -35,8 +36,7 @@ mod suites;
 
 use std::process::ExitCode;
 
-/// What a command returns: the error is a sentence for the person at the terminal.
-type Outcome<T = ()> = Result<T, String>;
+use outcome::Outcome;
 
 const HELP: &str = "\
 cargo xtask COMMAND
