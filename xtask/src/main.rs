@@ -31,8 +31,9 @@ mod planted;
 mod readme;
 mod report;
 mod setup;
-mod source;
 mod suites;
+mod tree;
+mod workspace;
 
 use std::process::ExitCode;
 
@@ -44,7 +45,8 @@ cargo xtask COMMAND
   run            the demonstration: sends real files between two processes, checks every hash
   test           every suite in order; skipped parts are listed at the end
   check          fmt, clippy, layers, docs, deny, caps table, citations, aarch64
-  layers         who may import whom (also part of check)
+  layers         who may import whom, circles of files
+                 (also part of check)
   caps           docs/caps.md against the source (also part of check)
   citations [--write]   the RFCs' requirements against code and tests; --write rewrites
                  docs/citations.md (also part of check)

@@ -1,0 +1,107 @@
+//! The crates, their layers, and who may import whom.
+
+/// One crate: its layer, what it may import, and what its tests may import besides.
+pub(super) struct Room {
+    pub(super) package: &'static str,
+    pub(super) layer: Layer,
+    pub(super) imports: &'static [&'static str],
+    pub(super) test_imports: &'static [&'static str],
+}
+
+/// How far up a crate lives.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Layer {
+    Base,
+    Protocol,
+    Driver,
+    Program,
+    Tool,
+}
+
+const WIRE: &str = "towline-wire";
+const RECOVERY: &str = "towline-recovery";
+const IDENTITY: &str = "towline-identity";
+const SIM: &str = "towline-sim";
+const TESTKIT: &str = "towline-testkit";
+pub(super) const QUIC: &str = "towline-quic";
+const STCP: &str = "towline-stcp";
+const PRELOAD: &str = "towline-preload";
+const LAB: &str = "towline-lab";
+pub(super) const TOWLINE: &str = "towline";
+
+/// Every crate of the workspace.
+pub(super) const ROOMS: &[Room] = &[
+    Room {
+        package: WIRE,
+        layer: Layer::Base,
+        imports: &[],
+        test_imports: &[],
+    },
+    Room {
+        package: RECOVERY,
+        layer: Layer::Base,
+        imports: &[WIRE],
+        test_imports: &[SIM],
+    },
+    Room {
+        package: IDENTITY,
+        layer: Layer::Base,
+        imports: &[],
+        test_imports: &[TESTKIT],
+    },
+    Room {
+        package: SIM,
+        layer: Layer::Base,
+        imports: &[WIRE],
+        test_imports: &[],
+    },
+    Room {
+        package: TESTKIT,
+        layer: Layer::Base,
+        imports: &[],
+        test_imports: &[],
+    },
+    Room {
+        package: QUIC,
+        layer: Layer::Protocol,
+        imports: &[WIRE, RECOVERY, IDENTITY],
+        test_imports: &[SIM, TESTKIT],
+    },
+    Room {
+        package: STCP,
+        layer: Layer::Protocol,
+        imports: &[WIRE, IDENTITY],
+        test_imports: &[TESTKIT],
+    },
+    // `sim` is an import and not only a test's: `relay` drives its link model with the real clock.
+    Room {
+        package: TOWLINE,
+        layer: Layer::Driver,
+        imports: &[WIRE, RECOVERY, IDENTITY, SIM, QUIC, STCP],
+        test_imports: &[],
+    },
+    Room {
+        package: LAB,
+        layer: Layer::Driver,
+        imports: &[WIRE, RECOVERY, IDENTITY, SIM, TESTKIT, QUIC],
+        test_imports: &[],
+    },
+    Room {
+        package: PRELOAD,
+        layer: Layer::Program,
+        imports: &[WIRE],
+        test_imports: &[],
+    },
+    Room {
+        package: "towline-cli",
+        layer: Layer::Program,
+        imports: &[WIRE, RECOVERY, IDENTITY, SIM, QUIC, STCP, TOWLINE, LAB],
+        test_imports: &[PRELOAD],
+    },
+    Room {
+        package: "xtask",
+        layer: Layer::Tool,
+        imports: &[],
+        test_imports: &[],
+    },
+];
