@@ -2,12 +2,13 @@
 //!
 //! The table in `rooms` is the law; `docs/architecture.md` explains it. A new crate needs a row, a
 //! new arrow needs an ADR. It asks which workspace crates each crate imports (and may, for its
-//! tests), whether the sans-I/O crates stay free of I/O, whether a component of `quic/src/connection`
+//! tests), whether code names each of them (`unused`), whether the sans-I/O crates stay free of I/O, whether a component of `quic/src/connection`
 //! reaches for another, whether files go round in
 //! circles (`circles`), and whether `towline` lives without tokio.
 
 mod circles;
 mod rooms;
+mod unused;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -53,6 +54,8 @@ pub(crate) fn layers() -> Outcome {
     let metadata = metadata()?;
     let workspace = Workspace::of(&metadata);
     let mut broken = broken_imports(&metadata);
+    broken.extend(idle_rows(&workspace));
+    broken.extend(unused::broken(&workspace, unused::ALLOWED)?);
     broken.extend(unsafe_allowed());
     let (files, broken_components) = broken_components(&engine(&workspace)?);
     broken.extend(broken_components);
@@ -106,6 +109,37 @@ fn arrows(workspace: &Workspace) -> Outcome<circles::Arrows> {
         }
     }
     Ok(arrows)
+}
+
+/// Rows without a crate, and imports that a row allows and its crate does not declare.
+fn idle_rows(workspace: &Workspace) -> Vec<String> {
+    let mut broken = Vec::new();
+    for room in ROOMS {
+        let Some(package) = workspace.package(room.package) else {
+            broken.push(format!(
+                "{} has a row in xtask/src/layers/rooms.rs and is no crate of the workspace",
+                room.package
+            ));
+            continue;
+        };
+        for (allowed, kind) in [
+            (room.imports, Kind::Shipped),
+            (room.test_imports, Kind::Test),
+        ] {
+            for import in allowed.iter().filter(|import| {
+                !package
+                    .dependencies
+                    .iter()
+                    .any(|found| found.package == **import && found.kind == kind)
+            }) {
+                broken.push(format!(
+                    "{}: its row in xtask/src/layers/rooms.rs allows {import}, which it does not declare",
+                    room.package
+                ));
+            }
+        }
+    }
+    broken
 }
 
 fn broken_imports(metadata: &Value) -> Vec<String> {

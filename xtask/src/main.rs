@@ -45,7 +45,7 @@ cargo xtask COMMAND
   run            the demonstration: sends real files between two processes, checks every hash
   test           every suite in order; skipped parts are listed at the end
   check          fmt, clippy, layers, docs, deny, caps table, citations, aarch64
-  layers         who may import whom, circles of files
+  layers         who may import whom, unused imports, circles of files
                  (also part of check)
   caps           docs/caps.md against the source (also part of check)
   citations [--write]   the RFCs' requirements against code and tests; --write rewrites

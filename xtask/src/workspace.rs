@@ -1,4 +1,4 @@
-//! The crates of the workspace: which targets each has, and their source.
+//! The crates of the workspace: what each declares, which targets it has, and their source.
 //!
 //! Made from what `cargo metadata` says and the files, for `layers` and `house`. It judges nothing.
 
@@ -22,10 +22,19 @@ pub(crate) struct Workspace {
 /// One crate.
 pub(crate) struct Package {
     pub(crate) name: String,
+    pub(crate) dependencies: Vec<Dependency>,
     pub(crate) targets: Vec<Target>,
 }
 
-/// Which code a target is.
+/// A dependency on another crate of the workspace.
+pub(crate) struct Dependency {
+    pub(crate) package: String,
+    /// The name that code writes.
+    pub(crate) name_in_code: String,
+    pub(crate) kind: Kind,
+}
+
+/// Which of the manifest's three lists a dependency is on, and which code a target is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Shipped,
@@ -48,10 +57,17 @@ impl Workspace {
 
     /// What `cargo metadata` said, and the files.
     pub(crate) fn new(metadata: &Value, sources: Sources) -> Self {
-        let packages = list(&metadata["packages"])
+        let packages = list(&metadata["packages"]);
+        let members: Vec<&str> = packages.iter().filter_map(|p| p["name"].as_str()).collect();
+        let packages = packages
             .iter()
             .map(|package| Package {
                 name: text(&package["name"]),
+                dependencies: list(&package["dependencies"])
+                    .iter()
+                    .filter(|found| members.contains(&text(&found["name"]).as_str()))
+                    .map(dependency)
+                    .collect(),
                 targets: list(&package["targets"])
                     .iter()
                     .filter_map(target)
@@ -74,6 +90,22 @@ impl Workspace {
             .filter(|target| target.kind == kind)
             .map(|target| Tree::read(&self.sources, &target.path, scope))
             .collect()
+    }
+}
+
+fn dependency(found: &Value) -> Dependency {
+    let package = text(&found["name"]);
+    Dependency {
+        name_in_code: found["rename"]
+            .as_str()
+            .unwrap_or(&package)
+            .replace('-', "_"),
+        kind: match found["kind"].as_str() {
+            Some("dev") => Kind::Test,
+            Some("build") => Kind::Build,
+            _ => Kind::Shipped,
+        },
+        package,
     }
 }
 

@@ -1,7 +1,8 @@
 use serde_json::json;
 
-use super::{broken_components, broken_imports, forbidden};
+use super::{broken_components, broken_imports, forbidden, idle_rows};
 use crate::tree::{Scope, Sources, Tree};
+use crate::workspace::Workspace;
 
 fn segments(path: &str) -> Vec<String> {
     path.split("::").map(str::to_owned).collect()
@@ -106,5 +107,36 @@ fn a_component_that_names_another_is_found_in_any_of_its_files_and_in_tests() {
                 "src/connection/streams/mod.rs:3: connection::acks (streams must not name acks: pass a value instead)".to_owned(),
             ]
         )
+    );
+}
+
+#[test]
+fn a_row_that_allows_what_its_crate_does_not_declare_must_shrink() {
+    let rows = |imports: &[&str]| {
+        let imports: Vec<_> = imports
+            .iter()
+            .map(|name| json!({ "name": name, "kind": null }))
+            .collect();
+        let metadata = json!({ "packages": [
+            { "name": "towline-stcp", "dependencies": imports },
+            { "name": "towline-wire" },
+            { "name": "towline-identity" },
+        ]});
+        let mut complaints = idle_rows(&Workspace::new(&metadata, Sources::new()));
+        assert!(complaints.contains(
+            &"towline-quic has a row in xtask/src/layers/rooms.rs and is no crate of the workspace"
+                .to_owned()
+        ));
+        complaints.retain(|complaint| complaint.starts_with("towline-stcp"));
+        complaints
+    };
+    let tests = "towline-stcp: its row in xtask/src/layers/rooms.rs allows towline-testkit, which it does not declare";
+    assert_eq!(rows(&["towline-wire", "towline-identity"]), [tests]);
+    assert_eq!(
+        rows(&["towline-identity"]),
+        [
+            "towline-stcp: its row in xtask/src/layers/rooms.rs allows towline-wire, which it does not declare",
+            tests
+        ]
     );
 }

@@ -207,6 +207,22 @@ fn a_circle_of_imports_ends() {
 }
 
 #[test]
+fn crates_that_are_named_are_known_and_local_names_are_not() {
+    let tree = tree(
+        &[(
+            "lib.rs",
+            "use towline_wire::Time;\nfn f(x: ::towline_sim::Link) { let towline = 1; log!(towline_lab::x, towline); }",
+        )],
+        Scope::Shipped,
+    );
+    let foreign = Uses::of(&tree).foreign;
+    assert!(foreign.contains("towline_wire"));
+    assert!(foreign.contains("towline_sim"));
+    assert!(foreign.contains("towline_lab"));
+    assert!(!foreign.contains("towline"));
+}
+
+#[test]
 fn a_file_that_does_not_parse_or_exist_is_named_with_its_line() {
     let read = |files: &[(&str, &str)]| Tree::read(&sources(files), "lib.rs", Scope::Shipped).err();
     let broken = read(&[("lib.rs", "mod a;"), ("a.rs", "fn f() {\n  let = 1;\n}")]).unwrap();

@@ -47,6 +47,8 @@ pub(crate) struct Uses {
     /// In the order of the files and their lines.
     pub(crate) between_files: Vec<Use>,
     pub(crate) named: Vec<NamedPath>,
+    /// First segments of paths that lead out of the crate.
+    pub(crate) foreign: BTreeSet<String>,
 }
 
 /// An `impl` block of a type of this crate.
@@ -202,8 +204,16 @@ impl Reader<'_> {
                     self.method(definition, name, line, &path.join("::"));
                 }
             }
-            Some(Place::Module(_)) | None => {}
+            Some(Place::Module(_)) => {}
+            // A lone name is a local variable, a generic or the language's.
+            None if path.len() > 1 => self.outside(path),
+            None => {}
         }
+    }
+
+    fn outside(&mut self, path: &[String]) {
+        let first = path.iter().find(|segment| !segment.is_empty());
+        self.found.foreign.extend(first.cloned());
     }
 
     fn own_method(&mut self, name: &str, line: usize) {
@@ -258,7 +268,8 @@ impl Reader<'_> {
                     self.arrow(to, import.line, &written.join("::"));
                 }
             }
-            Some(Place::Module(_)) | None => {}
+            Some(Place::Module(_)) => {}
+            None => self.outside(&import.path),
         }
     }
 
@@ -342,6 +353,10 @@ impl<'a> Visit<'a> for Reader<'_> {
         for import in leaves(item) {
             self.import(&import);
         }
+    }
+
+    fn visit_item_extern_crate(&mut self, item: &'a syn::ItemExternCrate) {
+        self.found.foreign.insert(item.ident.to_string());
     }
 
     fn visit_item_impl(&mut self, item: &'a syn::ItemImpl) {
