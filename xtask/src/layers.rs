@@ -2,12 +2,14 @@
 //!
 //! The table in `rooms` is the law; `docs/architecture.md` explains it. A new crate needs a row, a
 //! new arrow needs an ADR. It asks which workspace crates each crate imports (and may, for its
-//! tests), whether code names each of them (`unused`), whether the sans-I/O crates stay free of I/O, whether a component of `quic/src/connection`
+//! tests), whether code names each of them (`unused`), whether the page's table says so (`table`),
+//! whether the sans-I/O crates stay free of I/O, whether a component of `quic/src/connection`
 //! reaches for another, whether files go round in
 //! circles (`circles`), and whether `towline` lives without tokio.
 
 mod circles;
 mod rooms;
+mod table;
 mod unused;
 
 use std::collections::BTreeSet;
@@ -49,13 +51,22 @@ const UPPER_FLOORS: &[&str] = &[
     "state",
 ];
 
-/// Asks everything and fails with every broken rule at once.
-pub(crate) fn layers() -> Outcome {
+/// The page that holds the table of crates.
+const PAGE: &str = "docs/architecture.md";
+
+/// Asks everything and fails with every broken rule at once; `--write` rewrites the table first.
+pub(crate) fn layers(arguments: &[String]) -> Outcome {
+    let write = match arguments {
+        [] => false,
+        [only] if only == "--write" => true,
+        _ => return Err("usage: cargo xtask layers [--write]".to_owned()),
+    };
     let metadata = metadata()?;
     let workspace = Workspace::of(&metadata);
     let mut broken = broken_imports(&metadata);
     broken.extend(idle_rows(&workspace));
     broken.extend(unused::broken(&workspace, unused::ALLOWED)?);
+    broken.extend(stale_table(&workspace, write)?);
     broken.extend(unsafe_allowed());
     let (files, broken_components) = broken_components(&engine(&workspace)?);
     broken.extend(broken_components);
@@ -140,6 +151,18 @@ fn idle_rows(workspace: &Workspace) -> Vec<String> {
         }
     }
     broken
+}
+
+fn stale_table(workspace: &Workspace, write: bool) -> Outcome<Option<String>> {
+    let path = root().join(PAGE);
+    let page = std::fs::read_to_string(&path).map_err(|error| format!("{PAGE}: {error}"))?;
+    let now = table::rewritten(&page, workspace).map_err(|why| format!("{PAGE}: {why}"))?;
+    if write {
+        std::fs::write(&path, now).map_err(|error| format!("{PAGE}: {error}"))?;
+        return Ok(None);
+    }
+    Ok((page != now)
+        .then(|| format!("{PAGE}: its table of crates is stale: run `cargo xtask layers --write`")))
 }
 
 fn broken_imports(metadata: &Value) -> Vec<String> {

@@ -45,8 +45,8 @@ cargo xtask COMMAND
   run            the demonstration: sends real files between two processes, checks every hash
   test           every suite in order; skipped parts are listed at the end
   check          fmt, clippy, layers, docs, deny, caps table, citations, aarch64
-  layers         who may import whom, unused imports, circles of files
-                 (also part of check)
+  layers [--write]   who may import whom, unused imports, circles of files;
+                 --write rewrites the table in docs/architecture.md (also part of check)
   caps           docs/caps.md against the source (also part of check)
   citations [--write]   the RFCs' requirements against code and tests; --write rewrites
                  docs/citations.md (also part of check)
@@ -86,7 +86,7 @@ fn main() -> ExitCode {
         "run" => demo::run(),
         "test" => suites::test(),
         "check" => check::check(),
-        "layers" => layers::layers(),
+        "layers" => layers::layers(rest),
         "readme" => {
             let mut report = report::Report::default();
             report.step("readme", readme::readme);
