@@ -4,10 +4,11 @@
 //! new arrow needs an ADR. It asks which workspace crates each crate imports (and may, for its
 //! tests), whether code names each of them (`unused`), whether the page's table says so (`table`),
 //! whether the sans-I/O crates stay free of I/O, whether a component of `quic/src/connection`
-//! reaches for another, whether files go round in
+//! reaches for another, who else holds the `Connection` (`connection`), whether files go round in
 //! circles (`circles`), and whether `towline` lives without tokio.
 
 mod circles;
+mod connection;
 mod rooms;
 mod table;
 mod unused;
@@ -68,7 +69,7 @@ pub(crate) fn layers(arguments: &[String]) -> Outcome {
     broken.extend(unused::broken(&workspace, unused::ALLOWED)?);
     broken.extend(stale_table(&workspace, write)?);
     broken.extend(unsafe_allowed());
-    let (files, broken_components) = broken_components(&engine(&workspace)?);
+    let (files, broken_components) = broken_components(&engine(&workspace, Scope::WithTests)?);
     broken.extend(broken_components);
     if files == 0 {
         broken.push(format!(
@@ -77,6 +78,10 @@ pub(crate) fn layers(arguments: &[String]) -> Outcome {
     }
     let arrows = arrows(&workspace)?;
     broken.extend(circles::broken(&arrows, circles::ALLOWED));
+    broken.extend(connection::broken(
+        &engine(&workspace, Scope::Shipped)?,
+        connection::FILES,
+    ));
     broken.extend(tokio_in_bare_towline()?);
     if !broken.is_empty() {
         let mut message = format!("{} broken rule(s)", broken.len());
@@ -102,10 +107,10 @@ pub(crate) fn layers(arguments: &[String]) -> Outcome {
 }
 
 /// The engine's library.
-fn engine(workspace: &Workspace) -> Outcome<Tree> {
+fn engine(workspace: &Workspace, scope: Scope) -> Outcome<Tree> {
     workspace
         .package(QUIC)
-        .map(|package| workspace.trees(package, Kind::Shipped, Scope::WithTests))
+        .map(|package| workspace.trees(package, Kind::Shipped, scope))
         .transpose()?
         .and_then(|trees| trees.into_iter().next())
         .ok_or_else(|| format!("the workspace has no {QUIC}"))

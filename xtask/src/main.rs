@@ -45,7 +45,7 @@ cargo xtask COMMAND
   run            the demonstration: sends real files between two processes, checks every hash
   test           every suite in order; skipped parts are listed at the end
   check          fmt, clippy, layers, docs, deny, caps table, citations, aarch64
-  layers [--write]   who may import whom, unused imports, circles of files;
+  layers [--write]   who may import whom, unused imports, circles of files, `impl Connection`;
                  --write rewrites the table in docs/architecture.md (also part of check)
   caps           docs/caps.md against the source (also part of check)
   citations [--write]   the RFCs' requirements against code and tests; --write rewrites

@@ -110,6 +110,43 @@ impl Tree {
             .map(|file| (file, self.segments_of(file.module)))
     }
 
+    /// The only struct of this name, if there is just one.
+    pub(crate) fn find_struct(&self, name: &str) -> Option<(Definition, &syn::ItemStruct)> {
+        let mut found = Vec::new();
+        for file in &self.files {
+            self.structs(file.module, &file.syntax.items, name, &mut found);
+        }
+        (found.len() == 1).then(|| found.remove(0))
+    }
+
+    fn structs<'a>(
+        &'a self,
+        module: usize,
+        items: &'a [Item],
+        name: &str,
+        found: &mut Vec<(Definition, &'a syn::ItemStruct)>,
+    ) {
+        for item in items {
+            match item {
+                Item::Struct(item) if item.ident == name => found.push((
+                    Definition {
+                        module,
+                        name: name.to_owned(),
+                    },
+                    item,
+                )),
+                Item::Mod(item) => {
+                    if let (Some((_, items)), Some(child)) =
+                        (&item.content, self.child(module, &item.ident.to_string()))
+                    {
+                        self.structs(child, items, name, found);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
     pub(super) fn child(&self, module: usize, name: &str) -> Option<usize> {
         self.modules[module].children.get(name).copied()
     }

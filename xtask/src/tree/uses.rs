@@ -55,6 +55,7 @@ pub(crate) struct Uses {
 pub(crate) struct Impl<'a> {
     pub(crate) of: Definition,
     pub(crate) file: usize,
+    pub(crate) line: usize,
     pub(crate) syntax: &'a syn::ItemImpl,
 }
 
@@ -114,7 +115,12 @@ impl Tree {
             match item {
                 Item::Impl(syntax) => {
                     if let Some(of) = self.definition_of(module, &syntax.self_ty) {
-                        found.push(Impl { of, file, syntax });
+                        found.push(Impl {
+                            of,
+                            file,
+                            line: line(syntax.impl_token.span),
+                            syntax,
+                        });
                     }
                 }
                 Item::Mod(item) => {
