@@ -23,6 +23,7 @@ use crate::exec::{capture, cargo, metadata, relative, root, run};
 use crate::tree::{Scope, Tree, Uses};
 use crate::workspace::{Kind, Workspace};
 use rooms::{Layer, QUIC, ROOMS, TOWLINE};
+pub(crate) use rooms::{is_sans_io, is_tool};
 
 /// Packages of the outside world that would bring sockets, clocks or threads into L0 and L1.
 const IO_PACKAGES: &[&str] = &[
@@ -125,6 +126,15 @@ fn arrows(workspace: &Workspace) -> Outcome<circles::Arrows> {
         }
     }
     Ok(arrows)
+}
+
+/// Groups of files inside a crate that all reach one another, whatever is allowed for now.
+pub(crate) fn circles_of(workspace: &Workspace) -> Outcome<Vec<Vec<String>>> {
+    let arrows = arrows(workspace)?;
+    Ok(circles::circles(circles::ends(&arrows))
+        .into_iter()
+        .map(|circle| circle.into_iter().map(str::to_owned).collect())
+        .collect())
 }
 
 /// Rows without a crate, and imports that a row allows and its crate does not declare.

@@ -23,6 +23,7 @@ mod deny;
 mod exec;
 mod flame;
 mod fuzz;
+mod house;
 mod install;
 mod kmod;
 mod layers;
@@ -47,6 +48,7 @@ cargo xtask COMMAND
   check          fmt, clippy, layers, docs, deny, caps table, citations, aarch64
   layers [--write]   who may import whom, unused imports, circles of files, `impl Connection`;
                  --write rewrites the table in docs/architecture.md (also part of check)
+  house [--json] [--strict]   figures of the source beside their marks; --strict fails on a miss
   caps           docs/caps.md against the source (also part of check)
   citations [--write]   the RFCs' requirements against code and tests; --write rewrites
                  docs/citations.md (also part of check)
@@ -87,6 +89,7 @@ fn main() -> ExitCode {
         "test" => suites::test(),
         "check" => check::check(),
         "layers" => layers::layers(rest),
+        "house" => house::house(rest),
         "readme" => {
             let mut report = report::Report::default();
             report.step("readme", readme::readme);

@@ -11,7 +11,8 @@ mod modules;
 mod prune;
 mod uses;
 
-pub(crate) use modules::{Scope, Sources, Tree, sources};
+pub(crate) use lines::{line, lines_of};
+pub(crate) use modules::{Scope, SourceFile, Sources, Tree, sources};
 pub(crate) use uses::Uses;
 
 #[cfg(test)]

@@ -79,6 +79,13 @@ pub(super) fn broken(arrows: &Arrows, allowed: &[Allowed]) -> Vec<String> {
     broken
 }
 
+/// Groups of files that all reach one another; each group holds at least one circle.
+pub(super) fn circles<'a>(
+    arrows: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> Vec<Vec<&'a str>> {
+    Graph::new(arrows).circles()
+}
+
 /// Files and the files that each uses.
 struct Graph<'a>(BTreeMap<&'a str, BTreeSet<&'a str>>);
 

@@ -105,3 +105,17 @@ pub(super) const ROOMS: &[Room] = &[
         test_imports: &[],
     },
 ];
+
+/// Whether a crate takes bytes and time as arguments.
+pub(crate) fn is_sans_io(package: &str) -> bool {
+    ROOMS
+        .iter()
+        .any(|room| room.package == package && room.layer <= Layer::Protocol)
+}
+
+/// Whether a crate is a helper of the project's own.
+pub(crate) fn is_tool(package: &str) -> bool {
+    ROOMS
+        .iter()
+        .any(|room| room.package == package && room.layer == Layer::Tool)
+}

@@ -40,7 +40,10 @@ pub(crate) enum Scope {
 pub(crate) struct SourceFile {
     /// From the workspace's root, with forward slashes.
     pub(crate) path: String,
+    pub(crate) text: String,
     pub(crate) syntax: syn::File,
+    /// First and last line of what the scope left out.
+    pub(crate) left_out: Vec<(usize, usize)>,
     /// The module that the file is.
     pub(super) module: usize,
 }
@@ -177,15 +180,18 @@ impl Tree {
             .ok_or_else(|| format!("{path}: no such file, though a `mod` names it"))?;
         let mut syntax = syn::parse_file(text)
             .map_err(|error| format!("{path}:{}: {error}", line(error.span())))?;
-        if scope == Scope::Shipped {
-            prune(&mut syntax);
-        }
+        let left_out = match scope {
+            Scope::Shipped => prune(&mut syntax),
+            Scope::WithTests => Vec::new(),
+        };
         let file = self.files.len();
         let module = self.add_module(name, parent, file);
         let items = syntax.items.clone();
         self.files.push(SourceFile {
             path: path.to_owned(),
+            text: text.clone(),
             syntax,
+            left_out,
             module,
         });
         self.add_items(sources, scope, folder, module, &items)?;

@@ -1,4 +1,4 @@
-//! Takes out of a file what only tests and fuzzers compile.
+//! Takes out of a file what only tests and fuzzers compile, and remembers which lines that was.
 //!
 //! `Tree` calls it for what ships. A `cfg` counts by what it says: `test` and `fuzzing` do, `all`
 //! does when one of its parts does, `any` when all of them do; `not` and features never do.
@@ -8,9 +8,16 @@ use syn::punctuated::Punctuated;
 use syn::visit_mut::{self, VisitMut};
 use syn::{Attribute, Expr, ImplItem, Item, Meta, Stmt, TraitItem};
 
-/// Removes everything that only tests have.
-pub(super) fn prune(file: &mut syn::File) {
-    Pruner.visit_file_mut(file);
+use super::lines::lines_of;
+
+/// Removes everything that only tests have; the line ranges that this left out.
+pub(super) fn prune(file: &mut syn::File) -> Vec<(usize, usize)> {
+    let mut pruner = Pruner {
+        left_out: Vec::new(),
+    };
+    pruner.visit_file_mut(file);
+    pruner.left_out.sort_unstable();
+    pruner.left_out
 }
 
 /// Whether these attributes keep an item out of what ships.
@@ -57,25 +64,33 @@ fn each_part(parts: &TokenStream) -> Vec<TokenStream> {
     found
 }
 
-struct Pruner;
-
-fn keep(attributes: &[Attribute]) -> bool {
-    !is_test(attributes)
+struct Pruner {
+    left_out: Vec<(usize, usize)>,
 }
 
-fn keep_items(items: &mut Vec<Item>) {
-    items.retain(|item| keep(attributes(item)));
+impl Pruner {
+    fn keep(&mut self, attributes: &[Attribute], syntax: &impl syn::spanned::Spanned) -> bool {
+        let keep = !is_test(attributes);
+        if !keep {
+            self.left_out.push(lines_of(syntax));
+        }
+        keep
+    }
+
+    fn items(&mut self, items: &mut Vec<Item>) {
+        items.retain(|item| self.keep(attributes(item), item));
+    }
 }
 
 impl VisitMut for Pruner {
     fn visit_file_mut(&mut self, file: &mut syn::File) {
-        keep_items(&mut file.items);
+        self.items(&mut file.items);
         visit_mut::visit_file_mut(self, file);
     }
 
     fn visit_item_mod_mut(&mut self, item: &mut syn::ItemMod) {
         if let Some((_, items)) = &mut item.content {
-            keep_items(items);
+            self.items(items);
         }
         visit_mut::visit_item_mod_mut(self, item);
     }
@@ -89,7 +104,7 @@ impl VisitMut for Pruner {
                 ImplItem::Macro(item) => &item.attrs,
                 _ => &[],
             };
-            keep(attributes)
+            self.keep(attributes, item)
         });
         visit_mut::visit_item_impl_mut(self, item);
     }
@@ -103,7 +118,7 @@ impl VisitMut for Pruner {
                 TraitItem::Macro(item) => &item.attrs,
                 _ => &[],
             };
-            keep(attributes)
+            self.keep(attributes, item)
         });
         visit_mut::visit_item_trait_mut(self, item);
     }
@@ -116,14 +131,17 @@ impl VisitMut for Pruner {
                 Stmt::Macro(call) => &call.attrs,
                 Stmt::Expr(expression, _) => expression_attributes(expression),
             };
-            keep(attributes)
+            self.keep(attributes, statement)
         });
         visit_mut::visit_block_mut(self, block);
     }
 
     fn visit_fields_named_mut(&mut self, fields: &mut syn::FieldsNamed) {
         let all = std::mem::take(&mut fields.named);
-        fields.named = all.into_iter().filter(|field| keep(&field.attrs)).collect();
+        fields.named = all
+            .into_iter()
+            .filter(|field| self.keep(&field.attrs, field))
+            .collect();
         visit_mut::visit_fields_named_mut(self, fields);
     }
 
@@ -131,19 +149,22 @@ impl VisitMut for Pruner {
         let all = std::mem::take(&mut item.variants);
         item.variants = all
             .into_iter()
-            .filter(|variant| keep(&variant.attrs))
+            .filter(|variant| self.keep(&variant.attrs, variant))
             .collect();
         visit_mut::visit_item_enum_mut(self, item);
     }
 
     fn visit_expr_match_mut(&mut self, item: &mut syn::ExprMatch) {
-        item.arms.retain(|arm| keep(&arm.attrs));
+        item.arms.retain(|arm| self.keep(&arm.attrs, arm));
         visit_mut::visit_expr_match_mut(self, item);
     }
 
     fn visit_expr_struct_mut(&mut self, item: &mut syn::ExprStruct) {
         let all = std::mem::take(&mut item.fields);
-        item.fields = all.into_iter().filter(|field| keep(&field.attrs)).collect();
+        item.fields = all
+            .into_iter()
+            .filter(|field| self.keep(&field.attrs, field))
+            .collect();
         visit_mut::visit_expr_struct_mut(self, item);
     }
 }

@@ -1,4 +1,4 @@
-use super::{Allowed, Arrows, Graph, arrows, broken, ends};
+use super::{Allowed, Arrows, arrows, broken, circles, ends};
 use crate::tree::{Scope, Sources, Tree};
 
 fn planted(files: &[(&str, &str)]) -> Arrows {
@@ -132,5 +132,5 @@ fn files_in_two_rings_that_share_one_are_one_group() {
             )
         })
         .into();
-    assert_eq!(Graph::new(ends(&found)).circles(), [["a", "b", "c"]]);
+    assert_eq!(circles(ends(&found)), [["a", "b", "c"]]);
 }
