@@ -30,6 +30,18 @@ pub(super) const FILES: &[(&str, &str)] = &[
         "the order in which the components write",
     ),
     (
+        "crates/quic/src/connection/establish.rs",
+        "how a connection begins, on both sides",
+    ),
+    (
+        "crates/quic/src/connection/close.rs",
+        "how it ends, of its own will or another's",
+    ),
+    (
+        "crates/quic/src/connection/aftermath.rs",
+        "what the endpoint is told after a change",
+    ),
+    (
         "crates/quic/src/connection/stats.rs",
         "one reading of all components",
     ),
