@@ -48,7 +48,7 @@ use handshake::{Wire, shake_hands};
 /// with the most.
 const MAX_HANDSHAKES: usize = 1024;
 
-/// With few descriptors, strangers' handshakes may have one of so many.
+/// With few descriptors, handshakes from outside may have one of so many.
 const DESCRIPTORS_A_HANDSHAKE: usize = 8;
 
 /// A handshake that takes longer is given up.
@@ -132,7 +132,7 @@ impl Complaint {
 
 /// Who wants what; for the log.
 #[derive(Clone, Copy, Debug)]
-struct Asker {
+struct Requester {
     side: Side,
     carrier: Carrier,
     peer: SocketAddr,
@@ -214,7 +214,7 @@ impl Failure {
 }
 
 impl Agent {
-    /// An agent that acts by `policy`. How many strangers it bears goes by the limit of descriptors
+    /// An agent that acts by `policy`. How many handshakes from outside it has goes by the limit of descriptors
     /// that is in force now.
     pub fn new(policy: Policy) -> Arc<Self> {
         Self::with_timeout(policy, HANDSHAKE_TIMEOUT)
@@ -225,7 +225,7 @@ impl Agent {
         Arc::new(Self {
             policy: RwLock::new(Arc::new(policy)),
             clients: Slots::new(MAX_HANDSHAKES),
-            servers: Slots::new(most_strangers(descriptors)),
+            servers: Slots::new(most_from_outside(descriptors)),
             handshake_timeout,
             counters: Counters::default(),
             refusals: RefusalLog::default(),
@@ -260,9 +260,9 @@ impl Agent {
     async fn establish(
         &self,
         wire: &impl Wire,
-        asker: &Asker,
+        requester: &Requester,
     ) -> Result<(Established, Admitted), Failure> {
-        self.establish_in(Network::Own, wire, asker).await
+        self.establish_in(Network::Own, wire, requester).await
     }
 
     /// The same, where the connection may be in another network namespace.
@@ -270,21 +270,22 @@ impl Agent {
         &self,
         network: Network,
         wire: &impl Wire,
-        asker: &Asker,
+        requester: &Requester,
     ) -> Result<(Established, Admitted), Failure> {
-        let slots = match asker.side {
+        let slots = match requester.side {
             Side::Client => &self.clients,
             Side::Server => &self.servers,
         };
-        let (_slot, evicted) = slots.enter(Party::new(asker.uid, asker.peer.ip()));
+        let (_slot, evicted) = slots.enter(Party::new(requester.uid, requester.peer.ip()));
         let policy = self.policy();
         let work = async {
-            let (handshake, judge) = policy.handshake(asker.side, asker.carrier, asker.peer)?;
+            let (handshake, judge) =
+                policy.handshake(requester.side, requester.carrier, requester.peer)?;
             if network == Network::Other {
                 judge.reaches_other_networks()?;
             }
             // Where records are ours, what follows the handshake may be taken along.
-            let exact = asker.carrier == Carrier::Module;
+            let exact = requester.carrier == Carrier::Module;
             let established = shake_hands(wire, handshake, exact).await?;
             let judge = Arc::new(judge);
             let known = {
@@ -320,15 +321,15 @@ impl Agent {
         outside.try_acquire_owned().map_err(|_| Failure::Full)
     }
 
-    fn on_established(&self, asker: &Asker, admitted: &Admitted) {
+    fn on_established(&self, requester: &Requester, admitted: &Admitted) {
         self.counters.established.fetch_add(1, Ordering::Relaxed);
-        let Asker {
+        let Requester {
             side,
             carrier,
             peer,
             pid,
             uid,
-        } = asker;
+        } = requester;
         tracing::info!(
             %peer, ?side, ?carrier, pid, uid,
             authentication = ?admitted.authentication,
@@ -338,15 +339,15 @@ impl Agent {
     }
 
     /// Says why, but not more often than a log can bear.
-    fn on_refused(&self, asker: &Asker, why: &Failure) {
+    fn on_refused(&self, requester: &Requester, why: &Failure) {
         self.counters.refused.fetch_add(1, Ordering::Relaxed);
-        let Asker {
+        let Requester {
             side,
             carrier,
             peer,
             pid,
             uid,
-        } = asker;
+        } = requester;
         self.refusals.say(why, |line| {
             tracing::warn!(%peer, ?side, ?carrier, pid, uid, "{line}");
         });
@@ -385,8 +386,8 @@ async fn dismiss(wire: &impl Wire, established: Established) {
     }
 }
 
-/// How many handshakes of strangers there may be, in a process that may have so many descriptors.
-fn most_strangers(descriptors: usize) -> usize {
+/// How many handshakes from outside there may be, in a process that may have so many descriptors.
+fn most_from_outside(descriptors: usize) -> usize {
     (descriptors / DESCRIPTORS_A_HANDSHAKE).clamp(1, MAX_HANDSHAKES)
 }
 

@@ -20,7 +20,7 @@ use towline_stcp::{Authentication, Established, KernelKeys};
 use towline_wire::{AGENT_REQUEST_LEN, AgentRequest, Carrier};
 
 use super::handshake::{Wire, registered};
-use super::{Agent, Asker, Complaint, Failure, Network};
+use super::{Agent, Complaint, Failure, Network, Requester};
 use crate::policy::Admitted;
 
 /// The module's letter among ioctls.
@@ -133,7 +133,7 @@ impl Agent {
         request: &AgentRequest,
         network: Network,
     ) {
-        let asker = Asker {
+        let requester = Requester {
             side: request.side,
             carrier: Carrier::Module,
             peer: request.peer,
@@ -142,18 +142,18 @@ impl Agent {
         };
         let connection = match Connection::new(file) {
             Ok(connection) => connection,
-            Err(error) => return self.on_refused(&asker, &error.into()),
+            Err(error) => return self.on_refused(&requester, &error.into()),
         };
-        let ended = match self.establish_in(network, &connection, &asker).await {
+        let ended = match self.establish_in(network, &connection, &requester).await {
             Ok((established, admitted)) => {
                 connection.finish(established, &admitted).map(|()| admitted)
             }
             Err(why) => Err(why),
         };
         match ended {
-            Ok(admitted) => self.on_established(&asker, &admitted),
+            Ok(admitted) => self.on_established(&requester, &admitted),
             Err(why) => {
-                self.on_refused(&asker, &why);
+                self.on_refused(&requester, &why);
                 // If even this fails, closing the descriptor fails the socket.
                 let _ = connection.done(-why.errno(), None);
             }

@@ -10,7 +10,9 @@ use towline::stcp::slots::{Party, Slots};
 use towline_stcp::{Authentication, Records};
 use towline_wire::{Carrier, Side};
 
-use super::{Agent, Asker, Failure, MAX_HANDSHAKES, MAX_INTRODUCING, MAX_JUDGING, most_strangers};
+use super::{
+    Agent, Failure, MAX_HANDSHAKES, MAX_INTRODUCING, MAX_JUDGING, Requester, most_from_outside,
+};
 use crate::policy::tests::Folder;
 use crate::policy::{Admitted, Policy, Refusal};
 
@@ -19,8 +21,8 @@ pub(super) fn agent(folder: &Folder, name: &str) -> Arc<Agent> {
     Agent::with_timeout(policy, Duration::from_secs(5))
 }
 
-fn asker(side: Side, peer: SocketAddr) -> Asker {
-    Asker {
+fn requester(side: Side, peer: SocketAddr) -> Requester {
+    Requester {
         side,
         carrier: Carrier::Relay,
         peer,
@@ -47,8 +49,12 @@ async fn meet_at(port: u16, client: &Agent, server: &Agent) -> [Result<Admitted,
     let (near, far) = connected().await;
     let name = SocketAddr::from(([127, 0, 0, 1], port));
     let (near, far) = tokio::join!(
-        async { client.establish(&near, &asker(Side::Client, name)).await },
-        async { server.establish(&far, &asker(Side::Server, name)).await },
+        async {
+            client
+                .establish(&near, &requester(Side::Client, name))
+                .await
+        },
+        async { server.establish(&far, &requester(Side::Server, name)).await },
     );
     [near, far].map(|end| end.map(|(_, admitted)| admitted))
 }
@@ -110,7 +116,7 @@ async fn few_peers_are_looked_up_at_once_and_the_others_wait() {
 }
 
 #[tokio::test]
-async fn a_known_peer_waits_for_no_strangers() {
+async fn a_known_peer_does_not_wait_for_new_ones() {
     let folder = Folder::new();
     let (client, server) = (agent(&folder, "client"), agent(&folder, "server"));
     let [near, far] = meet(&client, &server).await;
@@ -118,12 +124,12 @@ async fn a_known_peer_waits_for_no_strangers() {
     // New peers have to wait for whoever writes.
     let lock = std::fs::File::create(folder.0.join("client/known-peers.lock")).unwrap();
     lock.lock().unwrap();
-    let strangers = many_meetings(MAX_INTRODUCING + MAX_JUDGING, &client, &server);
+    let new_peers = many_meetings(MAX_INTRODUCING + MAX_JUDGING, &client, &server);
     until(|| client.introducing.available_permits() == 0).await;
     let [near, _] = meet(&client, &server).await;
     assert_eq!(near.unwrap().authentication, Authentication::Pinned);
     lock.unlock().unwrap();
-    for meeting in strangers {
+    for meeting in new_peers {
         let [near, far] = meeting.await.unwrap();
         assert!(near.is_ok() && far.is_ok());
     }
@@ -145,8 +151,12 @@ async fn a_client_too_many_at_one_address_is_told_why() {
     far.set_nodelay(true).unwrap();
     let name = SocketAddr::from(([127, 0, 0, 1], 6379));
     let (accepted, refused) = tokio::join!(
-        async { client.establish(&near, &asker(Side::Client, name)).await },
-        async { server.establish(&far, &asker(Side::Server, name)).await },
+        async {
+            client
+                .establish(&near, &requester(Side::Client, name))
+                .await
+        },
+        async { server.establish(&far, &requester(Side::Server, name)).await },
     );
     // Ours, for the server's log.
     let why = refused.err().unwrap().to_string();
@@ -180,9 +190,9 @@ async fn two_users_of_one_host_and_two_hosts_behind_one_address_are_let_in() {
 }
 
 #[test]
-fn strangers_have_an_eighth_of_few_descriptors() {
+fn handshakes_from_outside_have_an_eighth_of_few_descriptors() {
     for (descriptors, most) in [(80, 10), (3, 1), (1 << 20, MAX_HANDSHAKES)] {
-        let slots = Slots::new(most_strangers(descriptors));
+        let slots = Slots::new(most_from_outside(descriptors));
         let party = Party::user(0);
         let _places: Vec<_> = (0..2 * MAX_HANDSHAKES)
             .map(|_| slots.enter(party))
@@ -218,7 +228,7 @@ async fn a_silent_peer_is_given_up() {
     let server = agent(&folder, "server");
     let (_silent, far) = connected().await;
     let name = SocketAddr::from(([127, 0, 0, 1], 1));
-    let ended = server.establish(&far, &asker(Side::Server, name)).await;
+    let ended = server.establish(&far, &requester(Side::Server, name)).await;
     assert_eq!(ended.err().map(|why| why.errno()), Some(libc::ETIMEDOUT));
     assert_eq!(server.stats().pending, 0);
 }
@@ -230,7 +240,7 @@ async fn a_peer_in_clear_is_told_apart_at_its_first_bytes() {
     let (clear, far) = connected().await;
     clear.try_write(b"GET / HTTP/1.0\r\n\r\n").unwrap();
     let name = SocketAddr::from(([127, 0, 0, 1], 1));
-    let ended = server.establish(&far, &asker(Side::Server, name)).await;
+    let ended = server.establish(&far, &requester(Side::Server, name)).await;
     let error = ended.err().map(|why| why.to_string()).unwrap_or_default();
     assert!(
         error.contains("does not speak TLS (it began with \"GET / HTTP"),

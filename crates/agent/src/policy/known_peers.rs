@@ -17,7 +17,7 @@ use towline_identity::{KeyPin, KnownPeers, KnownPeersError, Lookup, UnixTime};
 /// Longest file that is read; [`towline_identity::MAX_KNOWN_PEERS`] lines with long names fit.
 const MAX_FILE: u64 = 8 << 20;
 
-/// Between two writes, in times of what the first took: strangers must not keep the disk busy.
+/// Between two writes, in times of what the first took: new peers must not keep the disk busy.
 const REST: u32 = 4;
 
 /// No longer, however slow the disk is.
@@ -72,8 +72,8 @@ pub(super) struct KnownPeersFile {
     whose: Whose,
     /// As long as the file is the same.
     read: Mutex<Option<(Version, Arc<KnownPeers>)>>,
-    /// Whom the next one who writes writes down as well.
-    strangers: Mutex<Vec<Stranger>>,
+    /// Peers that the next writer writes as well.
+    new_peers: Mutex<Vec<NewPeer>>,
     /// Held by the one who writes; before then nobody does again.
     writing: Mutex<Option<Instant>>,
 }
@@ -81,9 +81,9 @@ pub(super) struct KnownPeersFile {
 /// What changes with a file: where it is, its length, and when it was written.
 type Version = (u64, u64, u64, i64, i64, i64, i64);
 
-/// One who is to be written down.
+/// A peer to be written to the list.
 #[derive(Debug)]
-struct Stranger {
+struct NewPeer {
     name: String,
     key: KeyPin,
     answer: Sender<Result<Meeting, KnownPeersFileError>>,
@@ -95,7 +95,7 @@ impl KnownPeersFile {
             path,
             whose,
             read: Mutex::default(),
-            strangers: Mutex::default(),
+            new_peers: Mutex::default(),
             writing: Mutex::default(),
         }
     }
@@ -125,15 +125,15 @@ impl KnownPeersFile {
         Ok(self.met_before(&list, name, key))
     }
 
-    /// Adds `name`. Those who come while one is being written are written down together, so that many
-    /// strangers cost no more than a few; and between two writes is a rest.
+    /// Adds `name`. Peers that come while one is being written are written together, so that many new
+    /// peers cost no more than a few; and between two writes is a pause.
     pub(super) fn introduce(
         &self,
         name: &str,
         key: KeyPin,
     ) -> Result<Meeting, KnownPeersFileError> {
         let (sender, answer) = channel();
-        lock(&self.strangers).push(Stranger {
+        lock(&self.new_peers).push(NewPeer {
             name: name.to_owned(),
             key,
             answer: sender,
@@ -149,31 +149,31 @@ impl KnownPeersFile {
             if let Some(until) = rest.take() {
                 wait_until(until);
             }
-            let strangers = std::mem::take(&mut *lock(&self.strangers));
+            let new_peers = std::mem::take(&mut *lock(&self.new_peers));
             let began = Instant::now();
-            let met = self.write_down(&strangers);
+            let met = self.write_down(&new_peers);
             *rest = Some(Instant::now() + (began.elapsed() * REST).min(MOST_REST));
-            for (index, stranger) in strangers.into_iter().enumerate() {
+            for (index, peer) in new_peers.into_iter().enumerate() {
                 let answer = match &met {
                     Ok(met) => met[index].clone().map_err(|error| self.text(error)),
                     Err(error) => Err(error.again()),
                 };
-                let _ = stranger.answer.send(answer);
+                let _ = peer.answer.send(answer);
             }
         }
     }
 
     fn write_down(
         &self,
-        strangers: &[Stranger],
+        new_peers: &[NewPeer],
     ) -> Result<Vec<Result<Meeting, KnownPeersError>>, KnownPeersFileError> {
         let io = |error| self.io(error);
         let _lock = lock_for(&self.path).map_err(io)?;
         let mut list = self.read_now()?;
         let mut displaced = Vec::new();
-        let met: Vec<_> = strangers
+        let met: Vec<_> = new_peers
             .iter()
-            .map(|Stranger { name, key, .. }| {
+            .map(|NewPeer { name, key, .. }| {
                 // Somebody else may have met it meanwhile.
                 if let Some(meeting) = self.met_before(&list, name, key) {
                     return Ok(meeting);
@@ -347,7 +347,7 @@ mod tests {
     use crate::policy::tests::Folder;
 
     #[test]
-    fn strangers_who_come_together_are_written_down_together() {
+    fn new_peers_that_come_together_are_written_together() {
         const MANY: u8 = 40;
         let folder = Folder::new();
         let file = KnownPeersFile::new(folder.0.join("known"), Whose::Clients);
@@ -363,7 +363,7 @@ mod tests {
             let all: Vec<_> = (0..MANY)
                 .map(|number| scope.spawn(move || introduce(number)))
                 .collect();
-            while lock(&file.strangers).len() < usize::from(MANY) {
+            while lock(&file.new_peers).len() < usize::from(MANY) {
                 std::thread::yield_now();
             }
             drop(first);

@@ -1,6 +1,6 @@
-//! The thread that closes what strangers have sent along.
+//! The thread that closes what clients without the token have sent along.
 //!
-//! The last close of a TCP socket waits for as long as SO_LINGER says, hours if a stranger wants it, and
+//! The last close of a TCP socket waits for as long as SO_LINGER says, hours if the sender wants it, and
 //! such sockets can lie in a Unix socket that is closed. The kernel ends that wait at a signal, so while
 //! the thread closes a timer sends it one, again and again: nothing it closes holds up the next.
 
@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 use std::sync::{Once, mpsc};
 
 /// A close takes no longer, or hardly. It is short, as a flood of such sockets is closed before a program's turn
-/// comes; shares by user would not change that: a stranger waits to be closed, and only that frees his place.
+/// comes; shares by user would not change that: a client waits to be closed, and only that frees its place.
 const PATIENCE_NS: libc::c_long = 100_000;
 
 /// What nobody hears of: by default it is ignored.
@@ -27,7 +27,7 @@ impl<T: Send + 'static> Closer<T> {
             let alarm = Alarm::new()
                 .inspect_err(|error| {
                     tracing::warn!(
-                        "no timer ({error}): sockets that strangers send along may hold up others"
+                        "no timer ({error}): sockets that other users send along may hold up others"
                     );
                 })
                 .ok();
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_strangers_send_along_holds_up_no_closing() {
+    fn what_unproven_clients_send_along_holds_up_no_closing() {
         let (_listener, closed) = close(20);
         let closed = closed.recv_timeout(Duration::from_secs(60));
         assert_eq!(

@@ -18,7 +18,7 @@ use towline_wire::{AgentRequest, AgentStatus, Side};
 
 use super::super::places::{Place, canonical, place, stays_here};
 use super::super::relay::{Relaying, carry, dial, reset, unspecified};
-use super::super::{Asker, Failure};
+use super::super::{Failure, Requester};
 use super::join::{bound_to, join};
 use super::{Names, Programs, confined};
 
@@ -63,7 +63,7 @@ impl Programs {
             }
             Place::Own | Place::Loopback => dial_here(from, to).await?,
         };
-        let asker = Self::asker(request, Side::Client, to);
+        let requester = Self::requester(request, Side::Client, to);
         let instead = match is_elsewhere {
             true => Some(confined(socket.domain()?)?),
             false => None,
@@ -74,7 +74,7 @@ impl Programs {
         let joining = instead.as_ref().unwrap_or(&socket);
         let status = match near {
             Some(near) => self.connect_here(joining, near, to).await?,
-            None => self.connect_away(joining, from, to, asker).await?,
+            None => self.connect_away(joining, from, to, requester).await?,
         };
         Ok((status, instead))
     }
@@ -103,13 +103,13 @@ impl Programs {
         socket: &Socket,
         from: SocketAddr,
         to: SocketAddr,
-        asker: Asker,
+        requester: Requester,
     ) -> Result<AgentStatus, Failure> {
         let relaying = Relaying::new(&self.agent);
         if !socket.nonblocking()? {
-            let dialled = self.agent.join_client(from, to, &asker).await;
+            let dialled = self.agent.join_client(from, to, &requester).await;
             let secured = dialled.inspect_err(|why| {
-                self.agent.on_refused(&asker, why);
+                self.agent.on_refused(&requester, why);
             })?;
             self.relay(socket, secured, to, relaying).await?;
             return Ok(AgentStatus::Done);
@@ -119,7 +119,7 @@ impl Programs {
         let mut named = self.named(shown, Names { peer: to, ..shown });
         let programs = Arc::clone(self);
         tokio::spawn(async move {
-            match programs.agent.join_client(from, to, &asker).await {
+            match programs.agent.join_client(from, to, &requester).await {
                 Ok((secure, established)) => {
                     if let Ok(real) = real(&secure, to) {
                         named.rename(real);
@@ -127,7 +127,7 @@ impl Programs {
                     carry(ours, secure, established, to).await;
                 }
                 Err(why) => {
-                    programs.agent.on_refused(&asker, &why);
+                    programs.agent.on_refused(&requester, &why);
                     reset(&ours);
                 }
             }

@@ -25,7 +25,7 @@ use super::super::handshake::registered;
 use super::super::places::{canonical, stays_here};
 use super::super::preload::send_answer;
 use super::super::relay::{Relaying, carry, reset};
-use super::super::{Asker, Complaint, Failure};
+use super::super::{Complaint, Failure, Requester};
 use super::join::{bound_to, join};
 use super::{LOOPBACK, Named, Names, Programs, confined, random};
 
@@ -41,7 +41,7 @@ struct Listening {
     untaken: Semaphore,
     /// Of the program's accepted sockets.
     domain: Domain,
-    asker: Asker,
+    requester: Requester,
 }
 
 impl Programs {
@@ -62,7 +62,7 @@ impl Programs {
             channel: registered(ours)?,
             untaken: Semaphore::new(MAX_UNTAKEN),
             domain: socket.domain()?,
-            asker: Self::asker(request, Side::Server, address),
+            requester: Self::requester(request, Side::Server, address),
         });
         listener.set_nonblocking(true)?;
         let listener = TcpListener::from_std(listener.into())?;
@@ -96,12 +96,12 @@ impl Programs {
 
     /// A peer wants to reach the program: its handshake first.
     async fn admit(self: &Arc<Self>, stream: TcpStream, from: SocketAddr, listening: &Listening) {
-        let asker = Asker {
+        let requester = Requester {
             peer: canonical(from),
-            ..listening.asker
+            ..listening.requester
         };
-        if let Err(why) = self.try_admit(stream, from, &asker, listening).await {
-            self.agent.on_refused(&asker, &why);
+        if let Err(why) = self.try_admit(stream, from, &requester, listening).await {
+            self.agent.on_refused(&requester, &why);
         }
     }
 
@@ -109,7 +109,7 @@ impl Programs {
         self: &Arc<Self>,
         stream: TcpStream,
         from: SocketAddr,
-        asker: &Asker,
+        requester: &Requester,
         listening: &Listening,
     ) -> Result<(), Failure> {
         let real = Names {
@@ -128,7 +128,7 @@ impl Programs {
             };
         }
         let secured = async {
-            let established = self.agent.secure(&stream, asker).await?;
+            let established = self.agent.secure(&stream, requester).await?;
             let place = self.agent.place_from_outside()?;
             let (ours, named) = self.give_joined(real, listening).await?;
             Ok((established, ours, (named, place)))
@@ -136,7 +136,7 @@ impl Programs {
         match secured.await {
             Ok((established, ours, kept)) => {
                 let relaying = Relaying::new(&self.agent);
-                carry(ours, stream, established, asker.peer).await;
+                carry(ours, stream, established, requester.peer).await;
                 drop((kept, relaying));
                 Ok(())
             }

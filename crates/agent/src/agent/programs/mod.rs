@@ -12,7 +12,7 @@ mod connect;
 mod join;
 mod listen;
 mod moved;
-mod strangers;
+mod unproven;
 
 #[cfg(test)]
 mod tests;
@@ -32,11 +32,11 @@ use towline::stcp::slots::Slots;
 use towline_wire::{AgentAnswer, AgentRequest, AgentStatus, Carrier, Operation, Side};
 
 use moved::Addresses;
-use strangers::Strangers;
+use unproven::Unproven;
 
 use super::places::kernel_tells;
 use super::preload::{PreloadListener, receive_request, send_answer};
-use super::{Agent, Asker, Complaint, Failure};
+use super::{Agent, Complaint, Failure, Requester};
 
 /// The shim asks at once; whoever does not is somebody else.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -55,7 +55,7 @@ pub struct Programs {
     name: String,
     token: u64,
     probe: SocketAddr,
-    strangers: Strangers,
+    unproven: Unproven,
     addresses: Addresses,
     /// The real addresses of relayed connections, by those that the programs' sockets have.
     names: Mutex<HashMap<Names, Names>>,
@@ -81,7 +81,7 @@ impl Programs {
                  `modprobe tcp_diag`): they have to be secured too"
             );
         }
-        let strangers = Strangers::new(Slots::new(agent.servers.most()))?;
+        let unproven = Unproven::new(Slots::new(agent.servers.most()))?;
         let token = random()?;
         let name = format!("towline-stcp-{:016x}", random()?);
         Ok(Self {
@@ -90,7 +90,7 @@ impl Programs {
             name,
             token,
             probe,
-            strangers,
+            unproven,
             addresses: Addresses::new(),
             names: Mutex::default(),
         })
@@ -113,10 +113,10 @@ impl Programs {
     }
 
     async fn serve_clients(self: &Arc<Self>) {
-        // Strangers can cause such lines.
+        // Everybody on the host can cause such lines.
         let complaint = Arc::new(Mutex::new(Complaint::default()));
         loop {
-            let place = self.strangers.place().await;
+            let place = self.unproven.place().await;
             let client = self.listener.next().await;
             let (programs, complaint) = (Arc::clone(self), Arc::clone(&complaint));
             tokio::spawn(async move {
@@ -137,8 +137,8 @@ impl Programs {
         client: AsyncFd<Socket>,
         place: OwnedSemaphorePermit,
     ) -> io::Result<()> {
-        if let Err(error) = self.strangers.meet(&client, self.token).await {
-            self.strangers.dismiss(client, place);
+        if let Err(error) = self.unproven.meet(&client, self.token).await {
+            self.unproven.dismiss(client, place);
             return match error.kind() {
                 // It only wanted to know whether we are here.
                 io::ErrorKind::UnexpectedEof => Ok(()),
@@ -207,8 +207,8 @@ impl Programs {
         })
     }
 
-    fn asker(request: &AgentRequest, side: Side, peer: SocketAddr) -> Asker {
-        Asker {
+    fn requester(request: &AgentRequest, side: Side, peer: SocketAddr) -> Requester {
+        Requester {
             side,
             carrier: Carrier::Preload,
             peer,

@@ -60,7 +60,7 @@ fn programs(folder: &Folder) -> Arc<Programs> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stranger_without_the_token_gets_nothing() {
+async fn a_client_without_the_token_gets_nothing() {
     let folder = Folder::new();
     let programs = programs(&folder);
     let work = move || {
@@ -82,11 +82,11 @@ async fn a_stranger_without_the_token_gets_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn strangers_who_ask_nothing_leave_room_for_the_programs() {
+async fn silent_clients_leave_room_for_the_programs() {
     let folder = Folder::new();
     let programs = programs(&folder);
     let work = move || {
-        let most = programs.strangers.most_silent();
+        let most = programs.unproven.most_silent();
         let silent = || {
             let silent = Socket::new(Domain::UNIX, Type::SEQPACKET, None).unwrap();
             let name = format!("\0{}", programs.name);
@@ -106,13 +106,13 @@ async fn strangers_who_ask_nothing_leave_room_for_the_programs() {
         assert!(began.elapsed() < REQUEST_TIMEOUT);
         let served = ask(&programs, programs.token, Operation::Socket, None);
         assert_eq!(served.1, Some(AgentStatus::Done));
-        assert!(programs.strangers.silent() <= most);
+        assert!(programs.unproven.silent() <= most);
     };
     tokio::task::spawn_blocking(work).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn what_a_stranger_sends_along_is_closed_without_the_programs() {
+async fn what_an_unproven_client_sends_along_is_closed_without_the_programs() {
     const LINGER: Duration = Duration::from_secs(30);
     let folder = Folder::new();
     let programs = programs(&folder);
@@ -130,7 +130,7 @@ async fn what_a_stranger_sends_along_is_closed_without_the_programs() {
             // The agent's becomes the last, for it has not yet looked.
             let (go, wait) = std::sync::mpsc::channel::<()>();
             runtime.spawn(async move { wait.recv() });
-            let _stranger = put(&programs, token, Operation::Connect, Some(&slow));
+            let _unproven = put(&programs, token, Operation::Connect, Some(&slow));
             drop(slow);
             go.send(()).unwrap();
             let began = Instant::now();

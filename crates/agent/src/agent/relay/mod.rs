@@ -26,7 +26,7 @@ use towline_stcp::{Established, Records, SessionError};
 use towline_wire::{Carrier, Side};
 
 use super::places::{self, Place};
-use super::{Agent, Asker, Complaint, Failure};
+use super::{Agent, Complaint, Failure, Requester};
 use transparent::{dial_as, try_way_in};
 
 /// Connections that wait to be accepted.
@@ -266,7 +266,7 @@ impl Agent {
             Way::Out { .. } => (Side::Client, to),
             Way::In { .. } => (Side::Server, from),
         };
-        let asker = Asker {
+        let requester = Requester {
             side,
             carrier: Carrier::Relay,
             peer,
@@ -275,16 +275,16 @@ impl Agent {
         };
         let mut place = None;
         let joined = match way {
-            Way::Out { .. } => self.join_client(anywhere(to), to, &asker).await,
+            Way::Out { .. } => self.join_client(anywhere(to), to, &requester).await,
             Way::In { mark } => {
-                self.join_server(&stream, to, mark, &asker, &mut place)
+                self.join_server(&stream, to, mark, &requester, &mut place)
                     .await
             }
         };
         let (other, established) = match joined {
             Ok(joined) => joined,
             Err(why) => {
-                self.on_refused(&asker, &why);
+                self.on_refused(&requester, &why);
                 return reset(&stream);
             }
         };
@@ -293,7 +293,7 @@ impl Agent {
             Side::Client => (stream, other),
             Side::Server => (other, stream),
         };
-        carry(clear, secure, established, asker.peer).await;
+        carry(clear, secure, established, requester.peer).await;
         drop(place);
     }
 
@@ -302,10 +302,10 @@ impl Agent {
         &self,
         from: SocketAddr,
         to: SocketAddr,
-        asker: &Asker,
+        requester: &Requester,
     ) -> Result<(TcpStream, Established), Failure> {
         let secure = dial(from, to).await?;
-        let established = self.secure(&secure, asker).await?;
+        let established = self.secure(&secure, requester).await?;
         Ok((secure, established))
     }
 
@@ -316,28 +316,28 @@ impl Agent {
         peer: &TcpStream,
         to: SocketAddr,
         mark: u32,
-        asker: &Asker,
+        requester: &Requester,
         place: &mut Option<OwnedSemaphorePermit>,
     ) -> Result<(TcpStream, Established), Failure> {
         // A connection that this machine only forwards; the way on is not for clear bytes.
         if places::place(to)? == Place::Away {
             return Err(Failure::Elsewhere(to));
         }
-        let established = self.secure(peer, asker).await?;
+        let established = self.secure(peer, requester).await?;
         *place = Some(self.place_from_outside()?);
-        Ok((dial_as(asker.peer, to, mark).await?, established))
+        Ok((dial_as(requester.peer, to, mark).await?, established))
     }
 
     pub(super) async fn secure(
         &self,
         stream: &TcpStream,
-        asker: &Asker,
+        requester: &Requester,
     ) -> Result<Established, Failure> {
         stream.set_nodelay(true)?;
         // A peer that is gone without a word must not be waited for for ever.
         SockRef::from(stream).set_keepalive(true)?;
-        let (established, admitted) = self.establish(stream, asker).await?;
-        self.on_established(asker, &admitted);
+        let (established, admitted) = self.establish(stream, requester).await?;
+        self.on_established(requester, &admitted);
         Ok(established)
     }
 }

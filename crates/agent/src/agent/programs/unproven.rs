@@ -1,8 +1,8 @@
-//! Whoever connects to the socket of the run, before it has shown the token.
+//! Clients of the run's socket that have not shown its token yet.
 //!
-//! Every user of the machine can. Those who say nothing share places by user. What they send along is
-//! not received, so it is closed with their connection, by a thread that has nothing else to do
-//! (`closer`).
+//! Every user of the host can be one. Those that say nothing share places by user. What they send
+//! along is not received, so it is closed with their connection, by a thread that has nothing else to
+//! do (`closer`).
 
 use std::io;
 use std::os::fd::AsRawFd as _;
@@ -18,18 +18,18 @@ use super::super::preload::peek_request;
 use super::REQUEST_TIMEOUT;
 use super::closer::Closer;
 
-/// Those who have not shown the token yet.
+/// Clients that have not shown the token yet.
 #[derive(Debug)]
-pub(super) struct Strangers {
-    /// Of those who say nothing the oldest goes, of the user who has the most.
+pub(super) struct Unproven {
+    /// Of those that say nothing the oldest goes, of the user with the most.
     silent: Slots,
     /// For them, and for as many that are being closed.
     places: Arc<Semaphore>,
     closer: Closer<(Socket, OwnedSemaphorePermit)>,
 }
 
-impl Strangers {
-    /// `silent` are the places for those who say nothing.
+impl Unproven {
+    /// `silent` are the places for those that say nothing.
     pub(super) fn new(silent: Slots) -> io::Result<Self> {
         Ok(Self {
             places: Arc::new(Semaphore::new(2 * silent.most())),
@@ -38,7 +38,7 @@ impl Strangers {
         })
     }
 
-    /// A place for the next who comes.
+    /// A place for the next client.
     pub(super) async fn place(&self) -> OwnedSemaphorePermit {
         let place = Arc::clone(&self.places).acquire_owned().await;
         place.expect("nobody closes it")
@@ -60,7 +60,7 @@ impl Strangers {
         }
     }
 
-    /// Lets one go.
+    /// Closes one.
     pub(super) fn dismiss(&self, client: AsyncFd<Socket>, place: OwnedSemaphorePermit) {
         self.closer.close((client.into_inner(), place));
     }
@@ -91,7 +91,7 @@ fn user_of(client: &Socket) -> io::Result<u32> {
 }
 
 #[cfg(test)]
-impl Strangers {
+impl Unproven {
     pub(super) fn most_silent(&self) -> usize {
         self.silent.most()
     }
