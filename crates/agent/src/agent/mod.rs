@@ -225,7 +225,7 @@ impl Agent {
         Arc::new(Self {
             policy: RwLock::new(Arc::new(policy)),
             clients: Slots::new(MAX_HANDSHAKES),
-            servers: Slots::new(most_from_outside(descriptors)),
+            servers: Slots::new(most_handshakes(descriptors)),
             handshake_timeout,
             counters: Counters::default(),
             refusals: RefusalLog::default(),
@@ -387,7 +387,7 @@ async fn dismiss(wire: &impl Wire, established: Established) {
 }
 
 /// How many handshakes from outside there may be, in a process that may have so many descriptors.
-fn most_from_outside(descriptors: usize) -> usize {
+fn most_handshakes(descriptors: usize) -> usize {
     (descriptors / DESCRIPTORS_A_HANDSHAKE).clamp(1, MAX_HANDSHAKES)
 }
 

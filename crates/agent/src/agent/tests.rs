@@ -11,7 +11,7 @@ use towline_stcp::{Authentication, Records};
 use towline_wire::{Carrier, Side};
 
 use super::{
-    Agent, Failure, MAX_HANDSHAKES, MAX_INTRODUCING, MAX_JUDGING, Requester, most_from_outside,
+    Agent, Failure, MAX_HANDSHAKES, MAX_INTRODUCING, MAX_JUDGING, Requester, most_handshakes,
 };
 use crate::policy::tests::Folder;
 use crate::policy::{Admitted, Policy, Refusal};
@@ -192,7 +192,7 @@ async fn two_users_of_one_host_and_two_hosts_behind_one_address_are_let_in() {
 #[test]
 fn handshakes_from_outside_have_an_eighth_of_few_descriptors() {
     for (descriptors, most) in [(80, 10), (3, 1), (1 << 20, MAX_HANDSHAKES)] {
-        let slots = Slots::new(most_from_outside(descriptors));
+        let slots = Slots::new(most_handshakes(descriptors));
         let party = Party::user(0);
         let _places: Vec<_> = (0..2 * MAX_HANDSHAKES)
             .map(|_| slots.enter(party))
