@@ -11,7 +11,7 @@ use crate::exec::relative;
 use crate::tree::{Scope, Sources, Tree, sources};
 
 /// The folders whose crates the laws hold for.
-const FOLDERS: &[&str] = &["crates", "xtask"];
+const FOLDERS: &[&str] = &["crates", "examples", "xtask"];
 
 /// Everything that the laws read.
 pub(crate) struct Workspace {

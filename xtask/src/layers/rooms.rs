@@ -127,6 +127,12 @@ pub(super) const ROOMS: &[Room] = &[
         test_imports: &[PRELOAD],
     },
     Room {
+        package: "towline-examples",
+        layer: Layer::Program,
+        imports: &[TOWLINE],
+        test_imports: &[],
+    },
+    Room {
         package: "xtask",
         layer: Layer::Tool,
         imports: &[],

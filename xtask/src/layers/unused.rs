@@ -20,11 +20,6 @@ pub(super) struct Allowed {
 /// What the manifests declare in vain today, and why it is not gone yet.
 pub(super) const ALLOWED: &[Allowed] = &[
     Allowed {
-        package: "towline",
-        import: "towline-recovery",
-        why: "goes when the crate is cut in two",
-    },
-    Allowed {
         package: "towline-stcp",
         import: "towline-wire",
         why: "goes when the crates are cut anew",
@@ -33,16 +28,6 @@ pub(super) const ALLOWED: &[Allowed] = &[
         package: "towline-lab",
         import: "towline-identity",
         why: "goes when the crates are cut anew",
-    },
-    Allowed {
-        package: "towline-cli",
-        import: "towline-quic",
-        why: "goes when the crates are cut anew",
-    },
-    Allowed {
-        package: "towline-cli",
-        import: "towline-sim",
-        why: "goes when the relay has a crate of its own",
     },
     Allowed {
         package: "towline-cli",

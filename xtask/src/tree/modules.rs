@@ -307,7 +307,7 @@ impl Tree {
                     let wanted = if rest == 0 { Some(wanted) } else { None };
                     let found = self
                         .look_up(at, segment, wanted, looking)
-                        .or_else(|| (index > 0).then(|| self.from_macro(at, segment))?)?;
+                        .or_else(|| (index > 0).then(|| self.made_by_macro(at, segment))?)?;
                     match found {
                         Place::Module(found) => at = found,
                         Place::Item(found, _) => return Some(Place::Item(found, rest)),
@@ -319,7 +319,7 @@ impl Tree {
     }
 
     /// A path that goes through a module with macros may mean a name that one of them makes.
-    fn from_macro(&self, module: usize, name: &str) -> Option<Place> {
+    fn made_by_macro(&self, module: usize, name: &str) -> Option<Place> {
         self.modules[module].has_macros.then(|| {
             let name = name.to_owned();
             Place::Item(Definition { module, name }, 0)

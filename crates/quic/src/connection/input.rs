@@ -20,18 +20,6 @@ use super::dispatch::{Contents, PACKET_WORK};
 use super::protect::{OpenError, Opened, previous_key_deadline};
 use super::streams::Refused;
 
-/// Received traffic of one connection.
-#[derive(Debug, Default)]
-pub(crate) struct ReceivedCounters {
-    pub(crate) packets: u64,
-    pub(crate) bytes: u64,
-    pub(crate) datagrams: u64,
-    /// Units of work that the frames asked for.
-    pub(crate) work: u64,
-    /// Packets that asked for more than they may.
-    pub(crate) overworked: u64,
-}
-
 /// A packet cut out of a datagram, still protected.
 #[derive(Clone, Copy)]
 struct Protected {

@@ -12,7 +12,7 @@ use towline_wire::Time;
 use super::DatagramMeta;
 use super::budget::{Budget, Places, Source};
 use super::handshakes::Handshakes;
-use super::route::KeyedState;
+use super::keyed::KeyedState;
 use super::stats::EndpointStats;
 
 /// Cap: stateless packets (Retry, Version Negotiation, reset, refusal) waiting to be sent.
