@@ -103,7 +103,9 @@ impl Figures {
         figures
             .functions
             .sort_by(|a, b| b.lines.cmp(&a.lines).then_with(|| a.path.cmp(&b.path)));
-        figures.large.sort_by_key(|file| std::cmp::Reverse(file.lines));
+        figures
+            .large
+            .sort_by_key(|file| std::cmp::Reverse(file.lines));
         Ok(figures)
     }
 
