@@ -185,8 +185,11 @@ pub(in crate::layers) const ALLOWED: &[Allowed] = &[
     },
     Allowed {
         to: "crates/towline/src/handles/endpoint.rs",
-        from: &["crates/towline/src/handles/race.rs"],
-        why: "a race holds the endpoint that it tries addresses of",
+        from: &[
+            "crates/towline/src/handles/race.rs",
+            "crates/towline/src/handles/waiter.rs",
+        ],
+        why: "a race holds the endpoint whose addresses it tries, a waiter the shards that it waits at",
     },
     Allowed {
         to: "crates/towline/src/handles/connection.rs",
