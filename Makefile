@@ -5,6 +5,7 @@ help:
 	@echo "make run            the demonstration: 1 GiB of real files between two processes, every hash checked"
 	@echo "make test           every suite; what is skipped is listed at the end"
 	@echo "make check          fmt, clippy, layers, docs, deny, caps table, citations, aarch64"
+	@echo "make house [ARGS=--json] fields, methods, long files and functions, unwraps and circles of the source, beside their marks"
 	@echo "make citations      every MUST of the RFCs: its code, its test, or the issue that will meet it"
 	@echo "make readme         every block of README and of the walk-throughs, run as printed"
 	@echo "make setup-system   prints, then installs, the system packages the tests can use"
@@ -36,6 +37,10 @@ test:
 
 check:
 	@cargo xtask check
+
+.PHONY: house
+house:
+	@cargo xtask house $(ARGS)
 
 .PHONY: readme
 readme:

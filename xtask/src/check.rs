@@ -45,7 +45,7 @@ pub(crate) fn check() -> Outcome {
         let mut command = cargo(["check", "--locked", "--manifest-path", FUZZ]);
         quietly(run(command.args(["--target-dir", "target"])))
     });
-    report.step("layers", |_| quietly(layers::layers()));
+    report.step("layers", |_| quietly(layers::layers(&[])));
     // Libraries only: the binary and the library `towline` would write to one folder.
     report.step("docs", |_| {
         let mut command = cargo(["doc", "--locked", "--workspace", "--no-deps", "--lib"]);

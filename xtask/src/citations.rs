@@ -17,7 +17,7 @@ use crate::Outcome;
 use crate::caps::has_test;
 use crate::exec::{files_under, relative, root};
 use catalogue::{Place, Requirement, Rfc};
-use comments::Citation;
+use comments::{Citation, Cited};
 
 const PAGE: &str = "docs/citations.md";
 
@@ -26,9 +26,6 @@ const RFCS: [u16; 3] = [9000, 9001, 9002];
 
 /// Source files by their path from the root.
 type Sources = BTreeMap<String, String>;
-
-/// Where comments cite each section: files by (RFC, section).
-type Cited = BTreeMap<(u16, String), BTreeSet<String>>;
 
 /// `cargo xtask citations [--write]`.
 pub(crate) fn citations(arguments: &[String]) -> Outcome {

@@ -13,9 +13,11 @@ use serde_json::Value;
 
 use crate::Outcome;
 
-/// The workspace's root folder.
+/// The workspace's root folder: cargo's word of this run, since a build that is shared between checkouts may be
+/// another one's.
 pub(crate) fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
+    let here = std::env::var_os("CARGO_MANIFEST_DIR");
+    Path::new(&here.unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into()))
         .parent()
         .map_or_else(|| PathBuf::from("."), Path::to_path_buf)
 }

@@ -12,6 +12,7 @@ mod image;
 mod kernel;
 #[cfg(test)]
 mod tests;
+mod work;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,9 +22,7 @@ use crate::exec::{capture, cargo, program, root, run, run_reading, which};
 use crate::report::Skips;
 use image::Image;
 use kernel::Kernel;
-
-/// Debian package, what proves that it is there, and what uses it.
-type Package = (&'static str, &'static str, &'static str);
+use work::{Package, io, remake};
 
 /// What every guest needs.
 const PACKAGES: &[Package] = &[
@@ -435,17 +434,4 @@ fn make_keys(image: &Image, build: &Path) -> Outcome {
         image.add(&build.join(file), &format!("t/{file}"))?;
     }
     Ok(())
-}
-
-/// An empty folder at `path`.
-fn remake(path: &Path) -> Outcome {
-    if path.exists() {
-        std::fs::remove_dir_all(path).map_err(io(&path.display().to_string()))?;
-    }
-    std::fs::create_dir_all(path).map_err(io(&path.display().to_string()))
-}
-
-fn io(what: &str) -> impl FnOnce(std::io::Error) -> String {
-    let what = what.to_owned();
-    move |error| format!("{what}: {error}")
 }

@@ -1,123 +1,30 @@
 //! Who may import whom, checked from `cargo metadata` and from the engine's source.
 //!
-//! The tables below are the law; `docs/architecture.md` explains them. A new crate needs a row, a
-//! new arrow needs an ADR. Four questions are asked: which workspace crates each crate imports
-//! (and may, for its tests), whether the sans-I/O crates stay free of I/O, whether a component of
-//! `quic/src/connection` reaches for another, and whether `towline` lives without tokio.
+//! The table in `rooms` is the law; `docs/architecture.md` explains it. A new crate needs a row, a
+//! new arrow needs an ADR. It asks which workspace crates each crate imports (and may, for its
+//! tests), whether code names each of them (`unused`), whether the page's table says so (`table`),
+//! whether the sans-I/O crates stay free of I/O, whether a component of `quic/src/connection`
+//! reaches for another, who else holds the `Connection` (`connection`), whether files go round in
+//! circles (`circles`), whether `towline` lives without tokio, and whether its default features bring
+//! what only some users ask for.
+
+mod circles;
+mod connection;
+mod rooms;
+mod table;
+mod unused;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::path::Path;
 
 use serde_json::Value;
 
 use crate::Outcome;
-use crate::exec::{capture, cargo, files_under, metadata, relative, root, run};
-use crate::source::named_paths;
-
-/// One crate: its layer, what it may import, and what its tests may import besides.
-struct Room {
-    package: &'static str,
-    layer: Layer,
-    imports: &'static [&'static str],
-    test_imports: &'static [&'static str],
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Layer {
-    Base,
-    Protocol,
-    Driver,
-    Program,
-    Tool,
-}
-
-const WIRE: &str = "towline-wire";
-const RECOVERY: &str = "towline-recovery";
-const IDENTITY: &str = "towline-identity";
-const SIM: &str = "towline-sim";
-const TESTKIT: &str = "towline-testkit";
-const QUIC: &str = "towline-quic";
-const STCP: &str = "towline-stcp";
-const PRELOAD: &str = "towline-preload";
-const LAB: &str = "towline-lab";
-const TOWLINE: &str = "towline";
-
-const ROOMS: &[Room] = &[
-    Room {
-        package: WIRE,
-        layer: Layer::Base,
-        imports: &[],
-        test_imports: &[],
-    },
-    Room {
-        package: RECOVERY,
-        layer: Layer::Base,
-        imports: &[WIRE],
-        test_imports: &[SIM],
-    },
-    Room {
-        package: IDENTITY,
-        layer: Layer::Base,
-        imports: &[],
-        test_imports: &[TESTKIT],
-    },
-    Room {
-        package: SIM,
-        layer: Layer::Base,
-        imports: &[WIRE],
-        test_imports: &[],
-    },
-    Room {
-        package: TESTKIT,
-        layer: Layer::Base,
-        imports: &[],
-        test_imports: &[],
-    },
-    Room {
-        package: QUIC,
-        layer: Layer::Protocol,
-        imports: &[WIRE, RECOVERY, IDENTITY],
-        test_imports: &[SIM, TESTKIT],
-    },
-    Room {
-        package: STCP,
-        layer: Layer::Protocol,
-        imports: &[WIRE, IDENTITY],
-        test_imports: &[TESTKIT],
-    },
-    // `sim` is an import and not only a test's: `relay` drives its link model with the real clock.
-    Room {
-        package: TOWLINE,
-        layer: Layer::Driver,
-        imports: &[WIRE, RECOVERY, IDENTITY, SIM, QUIC, STCP],
-        test_imports: &[],
-    },
-    Room {
-        package: LAB,
-        layer: Layer::Driver,
-        imports: &[WIRE, RECOVERY, IDENTITY, SIM, TESTKIT, QUIC],
-        test_imports: &[],
-    },
-    Room {
-        package: PRELOAD,
-        layer: Layer::Program,
-        imports: &[WIRE],
-        test_imports: &[],
-    },
-    Room {
-        package: "towline-cli",
-        layer: Layer::Program,
-        imports: &[WIRE, RECOVERY, IDENTITY, SIM, QUIC, STCP, TOWLINE, LAB],
-        test_imports: &[PRELOAD],
-    },
-    Room {
-        package: "xtask",
-        layer: Layer::Tool,
-        imports: &[],
-        test_imports: &[],
-    },
-];
+use crate::exec::{capture, cargo, metadata, relative, root, run};
+use crate::tree::{Scope, Tree, Uses};
+use crate::workspace::{Kind, Workspace};
+use rooms::{AGENT, Layer, QUIC, RELAY, ROOMS, SIM, STCP, TOWLINE, TRANSFER};
+pub(crate) use rooms::{is_sans_io, is_tool};
 
 /// Packages of the outside world that would bring sockets, clocks or threads into L0 and L1.
 const IO_PACKAGES: &[&str] = &[
@@ -147,13 +54,38 @@ const UPPER_FLOORS: &[&str] = &[
     "state",
 ];
 
-/// Runs all four questions and fails with every broken rule at once.
-pub(crate) fn layers() -> Outcome {
-    let mut broken = broken_imports(&metadata()?);
+/// The page that holds the table of crates.
+const PAGE: &str = "docs/architecture.md";
+
+/// Asks everything and fails with every broken rule at once; `--write` rewrites the table first.
+pub(crate) fn layers(arguments: &[String]) -> Outcome {
+    let write = match arguments {
+        [] => false,
+        [only] if only == "--write" => true,
+        _ => return Err("usage: cargo xtask layers [--write]".to_owned()),
+    };
+    let metadata = metadata()?;
+    let workspace = Workspace::of(&metadata);
+    let mut broken = broken_imports(&metadata);
+    broken.extend(idle_rows(&workspace));
+    broken.extend(unused::broken(&workspace, unused::ALLOWED)?);
+    broken.extend(stale_table(&workspace, write)?);
     broken.extend(unsafe_allowed());
-    let (files, broken_components) = broken_components(&root().join("crates/quic/src/connection"));
+    let (files, broken_components) = broken_components(&engine(&workspace, Scope::WithTests)?);
     broken.extend(broken_components);
+    if files == 0 {
+        broken.push(format!(
+            "{QUIC} has no component of a connection to look at"
+        ));
+    }
+    let arrows = arrows(&workspace)?;
+    broken.extend(circles::broken(&arrows, circles::ALLOWED));
+    broken.extend(connection::broken(
+        &engine(&workspace, Scope::Shipped)?,
+        connection::FILES,
+    ));
     broken.extend(tokio_in_bare_towline()?);
+    broken.extend(unasked_in_default_towline()?);
     if !broken.is_empty() {
         let mut message = format!("{} broken rule(s)", broken.len());
         for rule in &broken {
@@ -170,9 +102,84 @@ pub(crate) fn layers() -> Outcome {
         "--no-default-features",
     ]))?;
     println!(
-        "layers: imports, sans-I/O, {files} component files, towline without tokio: all as drawn"
+        "layers: imports, sans-I/O, {files} component files, {} arrows between files ({} allowed to close a circle), towline without tokio: all as drawn",
+        arrows.len(),
+        circles::allowed()
     );
     Ok(())
+}
+
+/// The engine's library.
+fn engine(workspace: &Workspace, scope: Scope) -> Outcome<Tree> {
+    workspace
+        .package(QUIC)
+        .map(|package| workspace.trees(package, Kind::Shipped, scope))
+        .transpose()?
+        .and_then(|trees| trees.into_iter().next())
+        .ok_or_else(|| format!("the workspace has no {QUIC}"))
+}
+
+/// The arrows between the files of every crate.
+fn arrows(workspace: &Workspace) -> Outcome<circles::Arrows> {
+    let mut arrows = circles::Arrows::new();
+    for package in &workspace.packages {
+        for tree in workspace.trees(package, Kind::Shipped, Scope::Shipped)? {
+            arrows.extend(circles::arrows(&tree));
+        }
+    }
+    Ok(arrows)
+}
+
+/// Groups of files inside a crate that all reach one another, whatever is allowed for now.
+pub(crate) fn circles_of(workspace: &Workspace) -> Outcome<Vec<Vec<String>>> {
+    let arrows = arrows(workspace)?;
+    Ok(circles::circles(circles::ends(&arrows))
+        .into_iter()
+        .map(|circle| circle.into_iter().map(str::to_owned).collect())
+        .collect())
+}
+
+/// Rows without a crate, and imports that a row allows and its crate does not declare.
+fn idle_rows(workspace: &Workspace) -> Vec<String> {
+    let mut broken = Vec::new();
+    for room in ROOMS {
+        let Some(package) = workspace.package(room.package) else {
+            broken.push(format!(
+                "{} has a row in xtask/src/layers/rooms.rs and is no crate of the workspace",
+                room.package
+            ));
+            continue;
+        };
+        for (allowed, kind) in [
+            (room.imports, Kind::Shipped),
+            (room.test_imports, Kind::Test),
+        ] {
+            for import in allowed.iter().filter(|import| {
+                !package
+                    .dependencies
+                    .iter()
+                    .any(|found| found.package == **import && found.kind == kind)
+            }) {
+                broken.push(format!(
+                    "{}: its row in xtask/src/layers/rooms.rs allows {import}, which it does not declare",
+                    room.package
+                ));
+            }
+        }
+    }
+    broken
+}
+
+fn stale_table(workspace: &Workspace, write: bool) -> Outcome<Option<String>> {
+    let path = root().join(PAGE);
+    let page = std::fs::read_to_string(&path).map_err(|error| format!("{PAGE}: {error}"))?;
+    let now = table::rewritten(&page, workspace).map_err(|why| format!("{PAGE}: {why}"))?;
+    if write {
+        std::fs::write(&path, now).map_err(|error| format!("{PAGE}: {error}"))?;
+        return Ok(None);
+    }
+    Ok((page != now)
+        .then(|| format!("{PAGE}: its table of crates is stale: run `cargo xtask layers --write`")))
 }
 
 fn broken_imports(metadata: &Value) -> Vec<String> {
@@ -191,7 +198,7 @@ fn broken_imports(metadata: &Value) -> Vec<String> {
         };
         let Some(room) = ROOMS.iter().find(|room| room.package == name) else {
             broken.push(format!(
-                "{name} has no row in xtask/src/layers.rs and docs/architecture.md"
+                "{name} has no row in xtask/src/layers/rooms.rs and docs/architecture.md"
             ));
             continue;
         };
@@ -242,29 +249,30 @@ fn unsafe_allowed() -> Vec<String> {
 }
 
 /// The number of component files read, and the arrows between components or back up.
-fn broken_components(connection: &Path) -> (usize, Vec<String>) {
-    let mut broken = Vec::new();
-    let mut read = 0;
-    for path in files_under(connection, "rs") {
-        let Some(module) = module_of(connection, &path) else {
-            continue;
-        };
-        if !COMPONENTS.contains(&module[1].as_str()) {
-            continue;
+fn broken_components(engine: &Tree) -> (usize, Vec<String>) {
+    let component = |module: &[String]| match module {
+        [connection, component, ..] if connection == "connection" => {
+            COMPONENTS.iter().find(|known| *known == component).copied()
         }
-        read += 1;
-        let text = std::fs::read_to_string(&path).unwrap_or_default();
-        for named in named_paths(&text, &module) {
-            if let Some(why) = forbidden(&module[1], &named.segments) {
-                broken.push(format!(
-                    "{}:{}: {} {why}",
-                    relative(&path),
-                    named.line,
-                    named.segments.join("::")
-                ));
-            }
-        }
-    }
+        _ => None,
+    };
+    let read = engine
+        .files_with_modules()
+        .filter(|(_, module)| component(module).is_some())
+        .count();
+    let broken = Uses::of(engine)
+        .named
+        .iter()
+        .filter_map(|named| {
+            let why = forbidden(component(&named.module)?, &named.segments)?;
+            Some(format!(
+                "{}:{}: {} {why}",
+                engine.files[named.file].path,
+                named.line,
+                named.segments.join("::")
+            ))
+        })
+        .collect();
     (read, broken)
 }
 
@@ -288,36 +296,30 @@ fn forbidden(component: &str, segments: &[String]) -> Option<String> {
     }
 }
 
-/// `connection/streams/id.rs` → `["connection", "streams", "id"]`; `None` for `connection/mod.rs`.
-fn module_of(connection: &Path, path: &Path) -> Option<Vec<String>> {
-    let inner = path.strip_prefix(connection).ok()?.with_extension("");
-    let mut module = vec!["connection".to_owned()];
-    module.extend(inner.iter().map(|part| part.to_string_lossy().into_owned()));
-    if module.last().is_some_and(|last| last == "mod") {
-        module.pop();
-    }
-    (module.len() > 1).then_some(module)
+fn tokio_in_bare_towline() -> Outcome<Option<String>> {
+    let tree = tree_of_towline(&["--no-default-features"])?;
+    let found = tree.lines().find(|line| is_one_of(line, &["tokio"]));
+    Ok(found.map(|line| format!("{TOWLINE} without default features depends on {line}")))
 }
 
-fn tokio_in_bare_towline() -> Outcome<Option<String>> {
-    let tree = capture(&mut cargo([
-        "tree",
-        "--quiet",
-        "--locked",
-        "-p",
-        TOWLINE,
-        "--no-default-features",
-        "-e",
-        "normal",
-        "--prefix",
-        "none",
-    ]))?;
-    let found = tree.lines().find(|line| {
-        line.split_whitespace()
-            .next()
-            .is_some_and(|name| name.starts_with("tokio"))
-    });
-    Ok(found.map(|line| format!("{TOWLINE} without default features depends on {line}")))
+/// What only some users ask for is no part of what all of them compile.
+fn unasked_in_default_towline() -> Outcome<Option<String>> {
+    let tree = tree_of_towline(&[])?;
+    let unasked = [SIM, STCP, AGENT, RELAY, TRANSFER, "toml"];
+    let found = tree.lines().find(|line| is_one_of(line, &unasked));
+    Ok(found.map(|line| format!("{TOWLINE} with default features depends on {line}")))
+}
+
+/// The packages that users of `towline` with these flags compile.
+fn tree_of_towline(flags: &[&str]) -> Outcome<String> {
+    let mut tree = cargo(["tree", "--quiet", "--locked", "-p", TOWLINE]);
+    capture(tree.args(["-e", "normal", "--prefix", "none"]).args(flags))
+}
+
+/// Whether a line of cargo's tree is of a package whose name begins like one of these.
+fn is_one_of(line: &str, names: &[&str]) -> bool {
+    let package = line.split_whitespace().next().unwrap_or_default();
+    names.iter().any(|name| package.starts_with(name))
 }
 
 #[cfg(test)]

@@ -23,20 +23,22 @@ mod deny;
 mod exec;
 mod flame;
 mod fuzz;
+mod house;
 mod install;
 mod kmod;
 mod layers;
+mod outcome;
 mod planted;
 mod readme;
 mod report;
 mod setup;
-mod source;
 mod suites;
+mod tree;
+mod workspace;
 
 use std::process::ExitCode;
 
-/// What a command returns: the error is a sentence for the person at the terminal.
-type Outcome<T = ()> = Result<T, String>;
+use outcome::Outcome;
 
 const HELP: &str = "\
 cargo xtask COMMAND
@@ -44,7 +46,9 @@ cargo xtask COMMAND
   run            the demonstration: sends real files between two processes, checks every hash
   test           every suite in order; skipped parts are listed at the end
   check          fmt, clippy, layers, docs, deny, caps table, citations, aarch64
-  layers         who may import whom (also part of check)
+  layers [--write]   who may import whom, unused imports, circles of files, `impl Connection`;
+                 --write rewrites the table in docs/architecture.md (also part of check)
+  house [--json] [--strict]   figures of the source beside their marks; --strict fails on a miss
   caps           docs/caps.md against the source (also part of check)
   citations [--write]   the RFCs' requirements against code and tests; --write rewrites
                  docs/citations.md (also part of check)
@@ -84,7 +88,8 @@ fn main() -> ExitCode {
         "run" => demo::run(),
         "test" => suites::test(),
         "check" => check::check(),
-        "layers" => layers::layers(),
+        "layers" => layers::layers(rest),
+        "house" => house::house(rest),
         "readme" => {
             let mut report = report::Report::default();
             report.step("readme", readme::readme);

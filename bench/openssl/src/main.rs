@@ -1,6 +1,6 @@
 //! The framed echo over TLS 1.3 by the system's OpenSSL, server or load.
 //!
-//! As the rustls side (`bench_peers::stcp`): echo, load and figures are `towline::stcp::echo`'s, and only
+//! As the rustls side (`bench_peers::stcp`): echo, load and figures are `bench_peers::echo`'s, and only
 //! the stream is another. A package of its own, as it needs OpenSSL's headers (libssl-dev).
 
 use std::io;
@@ -10,6 +10,7 @@ use std::process::ExitCode;
 
 use bench_contract::{Role, SERVER_NAME, Settings};
 use bench_peers::Result;
+use bench_peers::echo::Connect;
 use bench_peers::stcp::{execute, measure, serve};
 use clap::Parser;
 use openssl::error::ErrorStack;
@@ -19,7 +20,6 @@ use openssl::ssl::{
 };
 use tokio::net::TcpStream;
 use tokio_openssl::SslStream;
-use towline::stcp::echo::Connect;
 
 /// One end of the echo. Of the settings, `connections` are the clients, `bytes` a payload's.
 #[derive(Parser)]

@@ -6,6 +6,8 @@
 //! allocator that counts, and `bench-stcp-peer`, the framed echo of secure TCP.
 
 pub mod alloc;
+#[path = "../../../crates/cli/src/framed_echo/mod.rs"]
+pub mod echo;
 mod floor;
 mod material;
 mod measures;

@@ -1,6 +1,6 @@
 //! The framed echo over TLS by tokio-rustls: what secure TCP is held against.
 //!
-//! The echo itself, its load and its figures are `towline::stcp::echo`'s, as for every stack; only
+//! The echo itself, its load and its figures are the `towline` command's ([`crate::echo`]), as for every stack; only
 //! the stream is another. Runtime and sockets are set up as `towline stcp` does.
 
 use std::io;
@@ -18,9 +18,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use towline::config::Trust;
-use towline::stcp::echo::{self, Connect, Plan};
 use towline::stcp::{ClientConfig, Options, Stream, client_config, connect};
 
+use crate::echo::{self, Connect, Plan};
 use crate::material::{authority, client_tls, server_tls};
 use crate::{Result, exit};
 

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tokio::task::JoinSet;
 use towline::config::TransportConfig;
-use towline::relay::{LinkConfig, Relay, RelayConfig};
 use towline_lab::shapes::{PATHS, Path, Played, SHAPES, Shape, play, transfer};
+use towline_relay::{LinkConfig, Relay, RelayConfig};
 
 use crate::published::{MESSAGE_SIZES, PRODUCTION, Production};
 use loopback::{Failure, Loopback};
@@ -94,7 +94,7 @@ pub(crate) struct Long {
 pub(crate) enum Network {
     /// Two sockets of the loopback interface.
     Loopback,
-    /// The same with `towline::relay` between them: 1 ms each way.
+    /// The same with `towline-relay` between them: 1 ms each way.
     Relay,
 }
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use towline::config::{Identity, Renewal, UnixTime};
-use towline::stcp::policy::own_key;
+use towline_agent::policy::own_key;
 
 use crate::exit::{Exit, Failure};
 use crate::printer::Printer;

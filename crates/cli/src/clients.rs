@@ -54,7 +54,7 @@ impl ClientArgs {
 struct Clients {
     pins: Vec<KeyPin>,
     file: Option<KnownClients>,
-    /// The second of the last warning: strangers must not fill the log.
+    /// The second of the last warning: unknown clients must not fill the log.
     warned: AtomicU64,
 }
 

@@ -1,14 +1,13 @@
 //! The progress bar of a transfer, on stderr, drawn from its counters ten times a second.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::task::JoinHandle;
+use towline_transfer::Progress;
 
 use crate::printer::Printer;
-use crate::transfer::progress::Progress;
 
 const REDRAW: Duration = Duration::from_millis(100);
 const TEMPLATE: &str =
@@ -42,19 +41,12 @@ impl Display {
 }
 
 fn draw(bar: &ProgressBar, progress: &Progress) {
-    bar.set_length(progress.bytes_total.load(Relaxed));
-    bar.set_position(progress.bytes_settled.load(Relaxed));
-    let more = if progress.list_complete.load(Relaxed) {
-        ""
-    } else {
-        "+"
-    };
-    let settled = progress.files_settled.load(Relaxed);
-    let total = progress.files_total.load(Relaxed);
-    let current = progress
-        .current()
-        .map(|path| path.to_string())
-        .unwrap_or_default();
+    let now = progress.snapshot();
+    bar.set_length(now.bytes_total);
+    bar.set_position(now.bytes_settled);
+    let more = if now.list_complete { "" } else { "+" };
+    let (settled, total) = (now.files_settled, now.files_total);
+    let current = now.current.map(|path| path.to_string()).unwrap_or_default();
     bar.set_message(format!(
         "{settled}/{total}{more} files  {}",
         shortened(&current)

@@ -7,6 +7,8 @@ mod commands;
 mod congestion;
 mod display;
 mod exit;
+#[expect(unreachable_pub, reason = "the benchmarks include the same files")]
+mod framed_echo;
 mod interrupt;
 mod logging;
 mod net;
@@ -17,7 +19,6 @@ mod service_manager;
 mod stats;
 mod streams;
 mod summary;
-mod transfer;
 mod units;
 mod url;
 

@@ -10,6 +10,11 @@ use towline::config::{self, ClientAuth, Identity, Options, Resumption, Trust};
 use towline::engine::{Close, TimeoutReason};
 use towline::identity::{IdentityKind, Pin};
 use towline::{ConnectError, Connection, ConnectionError, Endpoint};
+use towline_transfer::{
+    Reason,
+    caps::{CONNECTION_WINDOW, STREAM_SEND_BUFFER, STREAM_WINDOW},
+    printable,
+};
 
 use crate::certs::{self, CertArgs};
 use crate::clients::ClientArgs;
@@ -17,9 +22,6 @@ use crate::congestion::CongestionArgs;
 use crate::exit::{Exit, Failure};
 use crate::printer::Printer;
 use crate::streams::ALPN;
-use crate::transfer::caps::{CONNECTION_WINDOW, STREAM_SEND_BUFFER, STREAM_WINDOW};
-use crate::transfer::message::Reason;
-use crate::transfer::path::printable;
 use crate::units::parse_positive_duration;
 use crate::url::{Url, parse_pin};
 

@@ -10,23 +10,21 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::{Semaphore, mpsc};
 use towline::{Connection, Endpoint, RecvStream, SendStream};
+use towline_transfer::{
+    Ended, Lanes, Opening, Progress, QuicLanes, Reason, Refusal, RelativePath, Root, SendPlan,
+    SessionError, Store, accept, read_kind, read_opening, receive, refuse, send, stream_kind,
+};
 
 use crate::commands::echo;
 use crate::commands::perf::PerfHost;
 use crate::interrupt::Interrupt;
 use crate::printer::Printer;
-use crate::streams::{Lanes, QuicLanes, read_kind};
+use crate::streams::{ECHO, PERF};
 use crate::summary::{Role, Summary};
-use crate::transfer::caps::MAX_SESSIONS;
-use crate::transfer::message::{Message, Reason, Refusal, read_message, stream_kind};
-use crate::transfer::path::RelativePath;
-use crate::transfer::progress::Progress;
-use crate::transfer::receive::receive;
-use crate::transfer::report::{Ended, SessionError};
-use crate::transfer::send::{SendPlan, send};
-use crate::transfer::store::Store;
-use crate::transfer::walk::Root;
 use crate::units::date;
+
+/// Sessions one server runs at once; each may hold `MAX_LANES` + 2 file threads of the pool of 512.
+const MAX_SESSIONS: usize = 32;
 
 /// Time for closing notices to leave when a command ends.
 const GOODBYE: Duration = Duration::from_secs(1);
@@ -101,10 +99,10 @@ impl Service {
         mut recv: RecvStream,
     ) {
         match read_kind(&mut recv).await {
-            Some(stream_kind::ECHO) if self.echo => echo::answer_stream(send, recv).await,
-            Some(stream_kind::PERF) => match &self.perf {
+            Some(ECHO) if self.echo => echo::answer_stream(send, recv).await,
+            Some(PERF) => match &self.perf {
                 Some(perf) => perf.serve(connection, lanes, send, recv).await,
-                None => refuse(send, "this server offers no measurements").await,
+                None => refuse_measurement(send, "this server offers no measurements").await,
             },
             Some(stream_kind::PUSH) => self.push(&connection, &lanes, send, recv).await,
             Some(stream_kind::PULL) => self.pull(&connection, send, recv).await,
@@ -113,11 +111,9 @@ impl Service {
         }
     }
 
-    async fn open(&self, recv: &mut RecvStream) -> Option<(u64, Option<RelativePath>)> {
-        match tokio::time::timeout(OPEN_TIMEOUT, read_message(recv)).await {
-            Ok(Ok(Some(Message::Open { session, path }))) => Some((session, path)),
-            _ => None,
-        }
+    async fn opening(&self, recv: &mut RecvStream) -> Option<Opening> {
+        let opening = tokio::time::timeout(OPEN_TIMEOUT, read_opening(recv)).await;
+        opening.ok()?.ok()
     }
 
     /// A client sends files to us.
@@ -128,7 +124,11 @@ impl Service {
         mut send: SendStream,
         mut recv: RecvStream,
     ) {
-        let Some((session, prefix)) = self.open(&mut recv).await else {
+        let Some(Opening {
+            session,
+            path: prefix,
+        }) = self.opening(&mut recv).await
+        else {
             return;
         };
         let Some(store) = &self.store else {
@@ -150,7 +150,7 @@ impl Service {
         let Some((_registration, arrivals)) = lanes.register(session) else {
             return fatal(send, Reason::Protocol, "this session number is in use").await;
         };
-        if send.write_all(&Message::Accept.encode()).await.is_err() {
+        if accept(&mut send).await.is_err() {
             return;
         }
         let progress = Arc::new(Progress::new());
@@ -170,7 +170,7 @@ impl Service {
 
     /// A client fetches files from us.
     async fn pull(&self, connection: &Connection, mut send_half: SendStream, mut recv: RecvStream) {
-        let Some((session, path)) = self.open(&mut recv).await else {
+        let Some(Opening { session, path }) = self.opening(&mut recv).await else {
             return;
         };
         let Some(root) = &self.root else {
@@ -197,11 +197,7 @@ impl Service {
             )
             .await;
         };
-        if send_half
-            .write_all(&Message::Accept.encode())
-            .await
-            .is_err()
-        {
+        if accept(&mut send_half).await.is_err() {
             return;
         }
         let progress = Arc::new(Progress::new());
@@ -262,14 +258,11 @@ fn find(root: &std::path::Path, path: Option<&RelativePath>) -> Option<Root> {
     })
 }
 
-async fn fatal(mut send: SendStream, reason: Reason, text: &str) {
-    let message = Message::Fatal(Refusal::new(reason, text)).encode();
-    if send.write_all(&message).await.is_ok() {
-        let _ = send.shutdown().await;
-    }
+async fn fatal(send: SendStream, reason: Reason, text: &str) {
+    let _ = refuse(send, Refusal::new(reason, text)).await;
 }
 
-async fn refuse(mut send: SendStream, text: &str) {
+async fn refuse_measurement(mut send: SendStream, text: &str) {
     if crate::commands::perf::write_json(
         &mut send,
         &crate::commands::perf::Reply::Refused {

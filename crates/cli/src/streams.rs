@@ -1,169 +1,44 @@
-//! QUIC streams as the transfer protocol wants them, and the sorting of arriving ones.
+//! What the streams between Towline's commands are for, and how a client opens a transfer.
 //!
-//! Every stream starts with a varint that says what it is for; a lane then names its
-//! session. [`Lanes`] hands arriving lanes to the session that registered for them.
+//! Every stream begins with a varint that says what it is for: one of the transfer's, or of these.
 
-use std::collections::HashMap;
-use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
-
-use bytes::Bytes;
-use tokio::sync::mpsc;
 use towline::{Connection, RecvStream, SendStream};
+use towline_transfer::{OpenError, Opening, open};
 
 use crate::exit::{Exit, Failure};
 use crate::net::connection_failure;
 use crate::summary::refused;
-use crate::transfer::caps::MAX_LANES;
-use crate::transfer::message::{
-    Message, ReadError, put_varint, read_message, read_varint, stream_kind,
-};
-use crate::transfer::path::RelativePath;
-use crate::transfer::pipe::{LaneWriter, OpenLane};
 
 /// The application protocol of all Towline commands.
 pub(crate) const ALPN: &[u8] = b"towline/1";
-/// A stream must say what it is for within this time.
-const PREAMBLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Opens lanes on a connection.
-#[derive(Clone)]
-pub(crate) struct QuicLanes(pub(crate) Connection);
-
-impl OpenLane for QuicLanes {
-    type Lane = SendStream;
-
-    async fn open(&self) -> io::Result<SendStream> {
-        self.0
-            .open_uni()
-            .await
-            .map_err(|error| io::Error::new(io::ErrorKind::NotConnected, error))
-    }
-}
-
-impl LaneWriter for SendStream {
-    async fn write_chunk(&mut self, block: Bytes) -> io::Result<()> {
-        SendStream::write_chunk(self, block)
-            .await
-            .map_err(Into::into)
-    }
-
-    async fn finish(&mut self) -> io::Result<()> {
-        SendStream::finish(self).map_err(Into::into)
-    }
-}
-
-/// The sessions of one connection that expect lanes.
-#[derive(Clone, Default)]
-pub(crate) struct Lanes(Arc<Mutex<HashMap<u64, mpsc::Sender<RecvStream>>>>);
-
-/// A session's registration; dropping it turns further lanes away.
-pub(crate) struct Registration {
-    lanes: Lanes,
-    session: u64,
-}
-
-impl Lanes {
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, mpsc::Sender<RecvStream>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Expects lanes for `session`; `None` if the connection has a session of that number.
-    pub(crate) fn register(
-        &self,
-        session: u64,
-    ) -> Option<(Registration, mpsc::Receiver<RecvStream>)> {
-        // Room for one more than allowed, so that the session sees the excess.
-        let (sender, receiver) = mpsc::channel(MAX_LANES + 1);
-        let mut lanes = self.lock();
-        if lanes.contains_key(&session) {
-            return None;
-        }
-        lanes.insert(session, sender);
-        drop(lanes);
-        Some((
-            Registration {
-                lanes: self.clone(),
-                session,
-            },
-            receiver,
-        ))
-    }
-
-    /// Sorts arriving unidirectional streams until the connection ends.
-    pub(crate) async fn accept_all(self, connection: Connection) {
-        while let Ok(stream) = connection.accept_uni().await {
-            tokio::spawn(self.clone().sort(stream));
-        }
-    }
-
-    async fn sort(self, mut stream: RecvStream) {
-        let preamble = async {
-            let kind = read_varint(&mut stream).await?;
-            let session = read_varint(&mut stream).await?;
-            io::Result::Ok(kind.zip(session))
-        };
-        let preamble = tokio::time::timeout(PREAMBLE_TIMEOUT, preamble).await;
-        let Ok(Ok(Some((stream_kind::LANE, session)))) = preamble else {
-            return;
-        };
-        let sender = self.lock().get(&session).cloned();
-        // A dropped stream is stopped: the peer learns that nobody reads it.
-        if let Some(sender) = sender {
-            let _ = sender.try_send(stream);
-        }
-    }
-}
-
-impl Drop for Registration {
-    fn drop(&mut self) {
-        self.lanes.lock().remove(&self.session);
-    }
-}
-
-/// What an arriving bidirectional stream is for.
-pub(crate) async fn read_kind(stream: &mut RecvStream) -> Option<u64> {
-    match tokio::time::timeout(PREAMBLE_TIMEOUT, read_varint(stream)).await {
-        Ok(Ok(kind)) => kind,
-        _ => None,
-    }
-}
+/// Bidirectional: everything after the kind comes back.
+pub(crate) const ECHO: u64 = 0x1;
+/// Bidirectional: control of a performance measurement.
+pub(crate) const PERF: u64 = 0x2;
 
 /// Opens a transfer session: the control stream, what it is for, and the server's consent.
 pub(crate) async fn open_session(
     connection: &Connection,
     kind: u64,
-    session: u64,
-    path: Option<RelativePath>,
+    opening: Opening,
 ) -> Result<(RecvStream, SendStream), Failure> {
     let (mut send, mut recv) = match connection.open_bi().await {
         Ok(streams) => streams,
         Err(error) => return Err(connection_failure(&error)),
     };
-    let mut opening = Vec::new();
-    put_varint(&mut opening, kind);
-    opening.extend_from_slice(&Message::Open { session, path }.encode());
-    // A server without this service stops the stream; what it says, if anything, is read below.
-    let _ = send.write_all(&opening).await;
-    match read_message(&mut recv).await {
-        Ok(Some(Message::Accept)) => Ok((recv, send)),
-        Ok(Some(Message::Fatal(refusal))) => Err(refused(refusal.reason, refusal.to_string())),
-        Ok(Some(_)) => Err(Failure::new(
-            Exit::Protocol,
-            "the server answers with a message that does not belong here",
-        )),
-        Ok(None) => Err(Failure::new(
-            Exit::Other,
-            "the server does not transfer files",
-        )),
-        Err(ReadError::Malformed(what)) => Err(Failure::new(
-            Exit::Protocol,
-            format!("the server's answer is malformed: {}", what.0),
-        )),
-        Err(ReadError::Lost(_)) => Err(match connection.close_reason() {
+    let Err(error) = open((&mut recv, &mut send), kind, opening).await else {
+        return Ok((recv, send));
+    };
+    Err(match error {
+        OpenError::Refused(refusal) => refused(refusal.reason, refusal.to_string()),
+        OpenError::Unexpected | OpenError::Malformed(_) => {
+            Failure::new(Exit::Protocol, error.to_string())
+        }
+        OpenError::NotOffered => Failure::new(Exit::Other, error.to_string()),
+        OpenError::Lost(_) => match connection.close_reason() {
             Some(reason) => connection_failure(&reason),
-            None => Failure::new(Exit::Other, "the server does not transfer files"),
-        }),
-    }
+            None => Failure::new(Exit::Other, OpenError::NotOffered.to_string()),
+        },
+    })
 }

@@ -6,13 +6,12 @@ use std::time::Duration;
 use serde::Serialize;
 use towline::Connection;
 use towline::stats::Stats;
+use towline_transfer::{Ended, Failed, Reason, Report, SessionError};
 
 use crate::exit::{Exit, Failure};
 use crate::net::connection_failure;
 use crate::printer::Printer;
 use crate::stats::StatsRecord;
-use crate::transfer::message::Reason;
-use crate::transfer::report::{Ended, Failed, Report, SessionError};
 use crate::units::{ByteRate, Bytes, counted, cpu_percent, millis, rate};
 
 /// Failed files listed by name for people; the record lists more.

@@ -9,8 +9,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use towline_identity::{KeyPin, Pin, PinError};
-
-use crate::transfer::path::RelativePath;
+use towline_transfer::RelativePath;
 
 /// The port where none is given.
 pub(crate) const DEFAULT_PORT: u16 = 4433;

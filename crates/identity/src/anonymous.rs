@@ -17,7 +17,9 @@ use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 
 thread_local! {
     /// Whether the hello that is being answered on this thread offers raw keys and nothing else.
-    /// Only the resolver is shown a hello; rustls calls it and the verifier within one call.
+    /// Only the resolver is shown a hello; rustls calls it and the verifier within one call. Nothing
+    /// else carries it across: all connections share the two, rustls passes no argument from one to
+    /// the other, and keeps the verifier of a configuration where no connection can have its own.
     static OFFERS_RAW_KEY: Cell<bool> = const { Cell::new(false) };
 }
 

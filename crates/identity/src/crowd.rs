@@ -1,6 +1,6 @@
 //! Who goes when a place is wanted: one of those that hold the most.
 //!
-//! Whatever strangers can fill (handshakes under way, lists of peers met first) is shared out by
+//! Whatever unknown peers can fill (handshakes under way, lists of peers met first) is shared out by
 //! party: each member has a path of groups, such as user, prefix and address. The one that goes is of
 //! the largest group, within it of the largest again, and so on: who floods displaces himself, however
 //! finely he spreads. All calls cost the logarithm of the number of members.

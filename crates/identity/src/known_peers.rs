@@ -18,7 +18,7 @@ use crate::crowd::{ADDRESS_LEVELS, Crowd, Goes, address_groups};
 use crate::error::PinError;
 use crate::pin::KeyPin;
 
-/// Cap: lines with peers in one list. Strangers can add to it, so it needs an end.
+/// Cap: lines with peers in one list. Unknown peers can add to it, so it needs an end.
 pub const MAX_KNOWN_PEERS: usize = 10_000;
 
 /// Cap: keys that are learnt of clients at one address.

@@ -16,7 +16,6 @@ mod connection;
 mod crypto;
 mod endpoint;
 mod error;
-pub mod message;
 
 pub use config::{
     BandwidthShare, CidGenerator, ClientConfig, EndpointConfig, InvalidTransport, MAX_INITIAL_RTT,

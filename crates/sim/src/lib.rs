@@ -2,7 +2,7 @@
 //!
 //! Owns what happens to a datagram between two hosts: rate, delay, jitter, queue (drop-tail, CoDel,
 //! RED, a marking step), policing, loss, reordering, duplication, corruption, blackouts, address translation. Knows datagrams only.
-//! Called by the lab (virtual time) and by `towline::relay` (real time, mapped to [`Time`]).
+//! Called by the lab (virtual time) and by `towline-relay` (real time, mapped to [`Time`]).
 //! Never reads a clock, opens a socket or iterates a hash table: one seed is one trace.
 #![forbid(unsafe_code)]
 

@@ -355,19 +355,7 @@ impl fmt::Display for LinkConfig {
         if let Some(queue) = self.queue {
             items.push(format!("queue={queue}"));
         }
-        match self.aqm {
-            Aqm::DropTail => {}
-            Aqm::CoDel { target, interval } => {
-                items.push(format!("aqm=codel:{}:{}", time(target), time(interval)));
-            }
-            Aqm::Red {
-                min,
-                max,
-                max_probability,
-                weight,
-            } => items.push(format!("aqm=red:{min}:{max}:{max_probability}:{weight}")),
-            Aqm::Step(threshold) => items.push(format!("aqm=step:{}", time(threshold))),
-        }
+        items.extend(printed_aqm(&self.aqm));
         if self.ecn {
             items.push("ecn=on".to_owned());
         }
@@ -378,18 +366,7 @@ impl fmt::Display for LinkConfig {
         if self.overhead > 0 {
             items.push(format!("overhead={}", self.overhead));
         }
-        match self.loss {
-            LossModel::None => {}
-            LossModel::Bernoulli(p) => items.push(format!("loss={p}")),
-            LossModel::GilbertElliott {
-                enter_bad,
-                leave_bad,
-                loss_good,
-                loss_bad,
-            } => items.push(format!(
-                "loss=ge:{enter_bad}:{leave_bad}:{loss_good}:{loss_bad}"
-            )),
-        }
+        items.extend(printed_loss(&self.loss));
         if !self.drop_list.is_empty() {
             let places: Vec<String> = self.drop_list.iter().map(u64::to_string).collect();
             items.push(format!("drop={}", places.join("+")));
@@ -422,6 +399,37 @@ impl fmt::Display for LinkConfig {
             return f.write_str(Profile::Local.name());
         }
         f.write_str(&items.join(","))
+    }
+}
+
+fn printed_aqm(aqm: &Aqm) -> Option<String> {
+    match *aqm {
+        Aqm::DropTail => None,
+        Aqm::CoDel { target, interval } => {
+            Some(format!("aqm=codel:{}:{}", time(target), time(interval)))
+        }
+        Aqm::Red {
+            min,
+            max,
+            max_probability,
+            weight,
+        } => Some(format!("aqm=red:{min}:{max}:{max_probability}:{weight}")),
+        Aqm::Step(threshold) => Some(format!("aqm=step:{}", time(threshold))),
+    }
+}
+
+fn printed_loss(loss: &LossModel) -> Option<String> {
+    match *loss {
+        LossModel::None => None,
+        LossModel::Bernoulli(p) => Some(format!("loss={p}")),
+        LossModel::GilbertElliott {
+            enter_bad,
+            leave_bad,
+            loss_good,
+            loss_bad,
+        } => Some(format!(
+            "loss=ge:{enter_bad}:{leave_bad}:{loss_good}:{loss_bad}"
+        )),
     }
 }
 

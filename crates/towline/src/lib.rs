@@ -1,31 +1,33 @@
 //! One secure, congestion-controlled transport: sockets, clock and the tokio API.
 //!
-//! The crate a Rust user adds. [`io`] has sockets and endpoint shards without a
-//! runtime; over it, with the default feature `tokio`, stand [`Endpoint`],
-//! [`Connection`] and the streams; an endpoint may use several cores
+//! The crate a Rust user adds. [`io`] has sockets and endpoint shards, [`handles`] over it
+//! [`Endpoint`], [`Connection`] and the streams, both without a runtime; the default feature
+//! `tokio` drives them ([`tokio`]). An endpoint may use several cores
 //! ([`EndpointBuilder::shards`]); [`message`] sends messages over its streams. [`stcp`] is
 //! secure TCP: streams as TCP's, encrypted. [`config`] makes ready configurations, [`engine`]
 //! is the QUIC engine below, for its types. Protocol rules live in the engine, not here.
 
 pub mod config;
+pub mod handles;
 pub mod io;
 #[cfg(feature = "tokio")]
 pub mod message;
-#[cfg(feature = "tokio")]
-pub mod quic;
-pub mod relay;
 pub mod stats;
-#[cfg(feature = "tokio")]
+#[cfg(feature = "stcp")]
 pub mod stcp;
+#[cfg(feature = "tokio")]
+pub mod tokio;
+
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use towline_identity as identity;
 pub use towline_quic as engine;
 pub use towline_wire::{Direction, Side, StreamId, Time, TransportErrorCode};
 
-#[cfg(feature = "tokio")]
-pub use quic::{
-    ConnectError, Connection, Endpoint, EndpointBuilder, ReadError, ReadExactError, ReadToEndError,
-    RecvStream, SendStream, ShardStats, WriteError,
+pub use handles::{
+    ConnectError, Connecting, Connection, Endpoint, EndpointBuilder, ReadError, ReadExactError,
+    ReadToEndError, RecvStream, SendStream, ShardStats, WeakConnection, WriteError, Written,
 };
 pub use towline_identity::PeerIdentity;
 pub use towline_quic::{ConnectionError, ReceivedChunk, SendDatagramError};

@@ -18,7 +18,7 @@ use towline::config::{
     self, ClientConfig, KeyExchange, KeyExchangePreference, KeyLogging, Options, Resumption,
 };
 use towline::engine::{Close, TimeoutReason};
-use towline::quic::MAX_ACCEPT_QUEUE;
+use towline::handles::MAX_ACCEPT_QUEUE;
 use towline::{
     ConnectError, Connection, ConnectionError, Endpoint, ReadError, ReadExactError, ReadToEndError,
     SendDatagramError, WriteError,
@@ -111,6 +111,21 @@ async fn a_stream_echoes_whole() {
     assert_eq!(pair.far.peer_identity(), None);
     assert_eq!(pair.near.remote_addr(), pair.server.local_addr());
     assert_eq!(pair.far.remote_addr(), pair.client.local_addr());
+}
+
+#[tokio::test]
+async fn a_host_is_connected_to_by_its_name() {
+    let (config, server) = configs(&options());
+    let server = Endpoint::server(loopback(), server).unwrap();
+    let port = server.local_addr().port();
+    let client = Endpoint::client("0.0.0.0:0".parse().unwrap()).unwrap();
+    let connecting = client.connect_host("localhost", port, &config);
+    let (near, far) = within(async { tokio::join!(connecting, server.accept()) }).await;
+    assert_eq!(near.unwrap().remote_addr(), server.local_addr());
+    assert_eq!(far.unwrap().server_name().as_deref(), Some("localhost"));
+    let error = within(client.connect_host("no.such.host.invalid", port, &config)).await;
+    let error = error.unwrap_err();
+    assert!(matches!(error, ConnectError::Lookup { .. }), "{error}");
 }
 
 #[tokio::test]

@@ -16,8 +16,8 @@ use towline::message::{
     MessageHeaderError, MessageOptions, MessageReceiver, MessageSender, MessageWriter, PipeError,
     Refusal, SendMessageError,
 };
-use towline::relay::{Relay, RelayConfig};
 use towline::{Connection, Endpoint, SendStream};
+use towline_relay::{Relay, RelayConfig};
 use towline_wire::{MAX_VARINT, MessageHeader, emit_varint};
 
 /// A connection and what must live as long.

@@ -1,6 +1,9 @@
 //! A request and its answer over secure TCP allocate nothing, once the buffers are there. Alone in
 //! its process: it counts every allocation.
 
+#[path = "../../cli/src/framed_echo/frames.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the same file is the command's")]
+mod echo;
 #[path = "stcp/peers.rs"]
 #[allow(dead_code, reason = "each test program uses a part of this module")]
 mod peers;
@@ -10,7 +13,6 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use peers::{Sides, within};
 use towline::config::Cipher;
-use towline::stcp::echo;
 
 struct Counting;
 

@@ -1,6 +1,9 @@
 //! A thousand connections of secure TCP opened, killed and half-closed at random, under load.
 //! Alone in its process: it counts descriptors.
 
+#[path = "../../cli/src/framed_echo/frames.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the same file is the command's")]
+mod echo;
 #[path = "stcp/peers.rs"]
 #[allow(dead_code, reason = "each test program uses a part of this module")]
 mod peers;
@@ -12,7 +15,7 @@ use rand_core::{Rng, SeedableRng};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use towline::stcp::{connect, echo};
+use towline::stcp::connect;
 
 use peers::{NAME, SECOND, Sides, patience, pattern, reset, slowness};
 

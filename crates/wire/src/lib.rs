@@ -2,8 +2,8 @@
 //!
 //! Owns parsing and emitting of QUIC v1: variable-length integers, identifiers, packet headers
 //! (RFC 8999, RFC 9000 §17), frames (RFC 9000 §19, RFC 9221) and transport parameters
-//! (RFC 9000 §18), the header of Towline's messages and what the agent of secure TCP is asked. Called by every other crate; holds no
-//! state of its own.
+//! (RFC 9000 §18), the header of Towline's messages and what the agent of secure TCP is asked; also the
+//! [`RangeSet`] that several protocols keep. Called by every other crate; holds no state of its own.
 //!
 //! Never does: cryptography, I/O, policy. No function here panics on input, and parsing borrows
 //! from the datagram instead of allocating.
@@ -18,6 +18,7 @@ mod message;
 mod packet;
 mod parameters;
 mod per_space;
+mod range_set;
 mod time;
 
 pub use agent::{
@@ -40,4 +41,5 @@ pub use parameters::{
     MAX_TRANSPORT_PARAMETERS_LEN, PreferredAddress, TransportParameterError, TransportParameters,
 };
 pub use per_space::PerSpace;
+pub use range_set::RangeSet;
 pub use time::Time;

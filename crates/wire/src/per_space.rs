@@ -63,15 +63,17 @@ impl<T> PerSpace<T> {
     }
 
     /// What is there, in the order of the handshake.
+    #[inline]
     pub fn iter(&self) -> impl Iterator<Item = &T> {
-        let early = self.handshake.iter().flat_map(|both| both.iter());
-        early.chain([&self.application])
+        let early: &[T] = self.handshake.as_deref().map_or(&[], |both| both);
+        early.iter().chain([&self.application])
     }
 
     /// What is there, in the order of the handshake.
+    #[inline]
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        let early = self.handshake.iter_mut().flat_map(|both| both.iter_mut());
-        early.chain([&mut self.application])
+        let early: &mut [T] = self.handshake.as_deref_mut().map_or(&mut [], |both| both);
+        early.iter_mut().chain([&mut self.application])
     }
 }
 

@@ -3,6 +3,11 @@
 //! Lines of one comment are read as one text, so that a citation may be broken between them, and a
 //! `§` belongs to the RFC named last in its comment.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Where comments cite each section: files by (RFC, section).
+pub(super) type Cited = BTreeMap<(u16, String), BTreeSet<String>>;
+
 /// A section cited in a comment.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Citation {

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::Cited;
 use super::catalogue::{Place, Requirement, Rfc, Section, Standing};
+use super::comments::Cited;
 
 /// Counts of requirements by how they stand.
 #[derive(Clone, Copy, Default)]

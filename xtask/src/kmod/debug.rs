@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 
 use super::kernel::Kernel;
-use super::{io, remake};
+use super::work::{Package, io, remake};
 use crate::Outcome;
 use crate::exec::{program, run};
 
@@ -15,7 +15,7 @@ use crate::exec::{program, run};
 const CONFIG: &str = include_str!("debug.config");
 
 /// Beside what the other guests need, to build a whole kernel.
-pub(super) const PACKAGES: &[super::Package] = &[
+pub(super) const PACKAGES: &[Package] = &[
     ("flex", "flex", "builds the kernel of make kmod-debug"),
     ("bison", "bison", "the same"),
     ("bc", "bc", "the same"),

@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::{io, remake};
+use super::work::{io, remake};
 use crate::Outcome;
 use crate::exec::{capture, program, which};
 

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::image::Image;
-use super::{io, remake};
+use super::work::{io, remake};
 use crate::Outcome;
 use crate::exec::{capture, files_under, program, run};
 

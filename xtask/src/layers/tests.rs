@@ -1,8 +1,8 @@
-use std::path::Path;
-
 use serde_json::json;
 
-use super::{broken_imports, forbidden, module_of};
+use super::{broken_components, broken_imports, forbidden, idle_rows};
+use crate::tree::{Scope, Sources, Tree};
+use crate::workspace::Workspace;
 
 fn segments(path: &str) -> Vec<String> {
     path.split("::").map(str::to_owned).collect()
@@ -70,17 +70,73 @@ fn a_component_may_name_itself_and_the_floor_below_only() {
 }
 
 #[test]
-fn a_file_knows_its_module() {
-    let connection = Path::new("src/connection");
-    let module = |path| module_of(connection, &connection.join(path));
+fn a_component_that_names_another_is_found_in_any_of_its_files_and_in_tests() {
+    let sources: Sources = [
+        ("src/lib.rs", "mod connection;"),
+        (
+            "src/connection/mod.rs",
+            "mod acks;\nmod input;\nmod streams;\nuse acks::Acks;",
+        ),
+        (
+            "src/connection/acks.rs",
+            "mod ranges;\nuse self::ranges::Ranges;",
+        ),
+        (
+            "src/connection/acks/ranges.rs",
+            "\nfn f() { super::super::streams::g() }",
+        ),
+        (
+            "src/connection/streams/mod.rs",
+            "mod id;\n#[cfg(test)]\nmod tests { use super::super::acks; }",
+        ),
+        (
+            "src/connection/streams/id.rs",
+            "use super::super::component::Writer;",
+        ),
+        ("src/connection/input.rs", "use super::streams::Streams;"),
+    ]
+    .map(|(path, text)| (path.to_owned(), text.to_owned()))
+    .into();
+    let tree = Tree::read(&sources, "src/lib.rs", Scope::WithTests).unwrap();
     assert_eq!(
-        module("streams/mod.rs"),
-        Some(segments("connection::streams"))
+        broken_components(&tree),
+        (
+            4,
+            vec![
+                "src/connection/acks/ranges.rs:2: connection::streams::g (acks must not name streams: pass a value instead)".to_owned(),
+                "src/connection/streams/mod.rs:3: connection::acks (streams must not name acks: pass a value instead)".to_owned(),
+            ]
+        )
     );
+}
+
+#[test]
+fn a_row_that_allows_what_its_crate_does_not_declare_must_shrink() {
+    let rows = |imports: &[&str]| {
+        let imports: Vec<_> = imports
+            .iter()
+            .map(|name| json!({ "name": name, "kind": null }))
+            .collect();
+        let metadata = json!({ "packages": [
+            { "name": "towline-stcp", "dependencies": imports },
+            { "name": "towline-wire" },
+            { "name": "towline-identity" },
+        ]});
+        let mut complaints = idle_rows(&Workspace::new(&metadata, Sources::new()));
+        assert!(complaints.contains(
+            &"towline-quic has a row in xtask/src/layers/rooms.rs and is no crate of the workspace"
+                .to_owned()
+        ));
+        complaints.retain(|complaint| complaint.starts_with("towline-stcp"));
+        complaints
+    };
+    let tests = "towline-stcp: its row in xtask/src/layers/rooms.rs allows towline-testkit, which it does not declare";
+    assert_eq!(rows(&["towline-wire", "towline-identity"]), [tests]);
     assert_eq!(
-        module("streams/id.rs"),
-        Some(segments("connection::streams::id"))
+        rows(&["towline-identity"]),
+        [
+            "towline-stcp: its row in xtask/src/layers/rooms.rs allows towline-wire, which it does not declare",
+            tests
+        ]
     );
-    assert_eq!(module("acks.rs"), Some(segments("connection::acks")));
-    assert_eq!(module("mod.rs"), None);
 }

@@ -7,13 +7,14 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::Instant;
 use towline::{Connection, RecvStream, SendDatagramError, SendStream};
+use towline_transfer::put_varint;
 
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::net::{Client, ConnectArgs, connection_failure, options};
 use crate::printer::Printer;
 use crate::stats::StatsRecord;
-use crate::transfer::message::{put_varint, stream_kind};
+use crate::streams::ECHO;
 use crate::units::{millis, parse_duration, parse_size};
 use crate::url::Url;
 
@@ -142,7 +143,7 @@ impl EchoArgs {
             .await
             .map_err(|error| connection_failure(&error))?;
         let mut kind = Vec::new();
-        put_varint(&mut kind, stream_kind::ECHO);
+        put_varint(&mut kind, ECHO);
         let mut message = vec![0; self.size as usize];
         let mut answer = vec![0; self.size as usize];
         let mut ticks = tokio::time::interval(self.interval.max(Duration::from_micros(1)));

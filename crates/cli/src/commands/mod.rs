@@ -56,7 +56,7 @@ impl Command {
     pub(crate) fn prepare(&self) {
         #[cfg(target_os = "linux")]
         if let Self::Stcpd(_) = self
-            && let Err(error) = towline::stcp::agent::forbid_new_privileges()
+            && let Err(error) = towline_agent::forbid_new_privileges()
         {
             tracing::warn!("NO_NEW_PRIVS: {error}");
         }

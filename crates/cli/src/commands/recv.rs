@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio::sync::mpsc;
+use towline_transfer::{Lanes, Progress, Store, receive};
 
 use crate::clients::ClientArgs;
 use crate::commands::resume::{SESSION, Session, Sessions, Transfer, begin_session};
@@ -17,11 +18,7 @@ use crate::interrupt::Interrupt;
 use crate::net::{ConnectArgs, ListenArgs, receiving_options};
 use crate::printer::Printer;
 use crate::service::{Service, run_until_interrupted};
-use crate::streams::Lanes;
 use crate::summary::{Role, finished};
-use crate::transfer::progress::Progress;
-use crate::transfer::receive::receive;
-use crate::transfer::store::Store;
 use crate::units::parse_duration;
 use crate::url::Url;
 

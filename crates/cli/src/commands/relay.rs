@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
-use towline::relay::{LinkConfig, LinkStats, Relay, RelayConfig, RelayCounters, RelayError};
+use towline_relay::{LinkConfig, LinkStats, Relay, RelayConfig, RelayCounters, RelayError};
 
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
@@ -53,7 +53,7 @@ pub(crate) struct RelayArgs {
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Clients served at once
-    #[arg(long, value_name = "N", default_value_t = towline::relay::DEFAULT_MAX_CLIENTS)]
+    #[arg(long, value_name = "N", default_value_t = towline_relay::DEFAULT_MAX_CLIENTS)]
     max_clients: usize,
     /// Report both links this often, 100ms or more
     #[arg(short = 'i', long, value_name = "TIME", value_parser = parse_positive_duration)]

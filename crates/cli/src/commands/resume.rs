@@ -7,11 +7,11 @@
 //! What the other side says is final, and so is Ctrl-C.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::Instant;
 use towline::{RecvStream, SendStream};
+use towline_transfer::{Ended, Opening, Progress, Reason, Report, SessionError, stream_kind};
 
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
@@ -19,9 +19,6 @@ use crate::net::{Client, ConnectArgs, options, receiving_options};
 use crate::printer::Printer;
 use crate::streams::open_session;
 use crate::summary::{Role, Summary, conclude, interrupted};
-use crate::transfer::message::{Reason, stream_kind};
-use crate::transfer::progress::Progress;
-use crate::transfer::report::{Ended, Report, SessionError};
 use crate::url::Url;
 
 /// The only transfer of its connection.
@@ -67,7 +64,11 @@ pub(crate) async fn begin_session(
     };
     let opening = async {
         let client = network.connect(url, &options, printer).await?;
-        match open_session(&client.connection, kind, SESSION, url.path.clone()).await {
+        let opening = Opening {
+            session: SESSION,
+            path: url.path.clone(),
+        };
+        match open_session(&client.connection, kind, opening).await {
             Ok(control) => Ok((client, control)),
             Err(failure) => {
                 client.close(0, "").await;
@@ -258,7 +259,7 @@ impl Patience {
 
     /// Until when to try after this session; `None` to give up.
     fn after(&mut self, lost: &Session) -> Option<Instant> {
-        let resumed = lost.progress.bytes_resumed.load(Ordering::Relaxed);
+        let resumed = lost.progress.snapshot().bytes_resumed;
         self.after_session(lost.ended.report.files, resumed, Instant::now())
     }
 

@@ -6,19 +6,15 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use towline_transfer::{Progress, QuicLanes, RelativePath, Root, SendPlan, caps::MAX_LANES, send};
+
 use crate::commands::resume::{SESSION, Session, Sessions, Transfer, begin_session};
 use crate::display::Display;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::net::ConnectArgs;
 use crate::printer::Printer;
-use crate::streams::QuicLanes;
 use crate::summary::Role;
-use crate::transfer::caps::MAX_LANES;
-use crate::transfer::path::RelativePath;
-use crate::transfer::progress::Progress;
-use crate::transfer::send::{SendPlan, send};
-use crate::transfer::walk::Root;
 use crate::units::parse_duration;
 use crate::url::Url;
 

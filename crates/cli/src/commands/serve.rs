@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use tokio::sync::mpsc;
+use towline_transfer::{Store, StorePolicy};
 
 use crate::commands::perf::PerfHost;
 use crate::exit::{Exit, Failure};
@@ -13,7 +14,6 @@ use crate::interrupt::Interrupt;
 use crate::net::{ListenArgs, options, receiving_options};
 use crate::printer::Printer;
 use crate::service::{Service, run_until_interrupted};
-use crate::transfer::store::{Store, StorePolicy};
 use crate::units::parse_size;
 
 /// Flags of `serve`.

@@ -11,8 +11,9 @@ use std::sync::Arc;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
-use towline::stcp::agent::{Agent, ModuleDevice, drop_privileges};
-use towline::stcp::policy::Policy;
+use towline_agent::policy::Policy;
+use towline_agent::run::DEVICE;
+use towline_agent::{Agent, ModuleDevice, drop_privileges};
 
 use crate::exit::{Exit, Failure};
 use crate::printer::Printer;
@@ -20,8 +21,6 @@ use crate::service_manager::ServiceManager;
 
 /// Where the policy is looked for.
 pub(crate) const POLICY_FILE: &str = "/etc/towline/stcp.toml";
-/// The kernel module's device.
-pub(crate) const DEVICE: &str = "/dev/stcp";
 
 /// Which policy.
 #[derive(Clone, Debug, clap::Args)]

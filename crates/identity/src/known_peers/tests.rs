@@ -166,7 +166,7 @@ fn a_network_of_ipv6_has_room_for_more_hosts_than_one_address_for_keys() {
 }
 
 #[test]
-fn strangers_at_one_address_of_loopback_leave_room_at_the_others() {
+fn clients_at_one_address_of_loopback_leave_room_at_the_others() {
     let mut list = KnownPeers::default();
     for number in 0..MAX_KEYS_OF_AN_ADDRESS {
         let added = list.add_client("127.0.0.9", numbered_key(number), at(0));
@@ -218,7 +218,7 @@ fn a_prefix_has_its_share_of_the_list() {
 }
 
 #[test]
-fn a_flood_of_strangers_makes_room_for_others_and_for_what_was_there_before() {
+fn a_flood_of_new_peers_makes_room_for_others_and_for_what_was_there_before() {
     let mut list = KnownPeers::default();
     let good = ["192.0.2.1", "198.51.100.7", "2001:db9::1"];
     for name in good {

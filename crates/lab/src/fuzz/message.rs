@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
-use towline_quic::message::{
+use towline_message::{
     Found, HeadReader, LengthError, MAX_LOOSE_PIECES, MAX_MESSAGE_BUFFER, MAX_MESSAGE_PIECES,
     Payload, ReaderId,
 };

@@ -12,10 +12,11 @@ mod request;
 
 use std::time::Duration;
 
-use towline_wire::{AckFrequencyFrame, EcnCounts, PacketNumberSpace, PerSpace, Time, write_ack};
+use towline_wire::{
+    AckFrequencyFrame, EcnCounts, PacketNumberSpace, PerSpace, RangeSet, Time, write_ack,
+};
 
 use super::component::{Ecn, PacketWriter, Receipt};
-use super::range_set::RangeSet;
 use crate::error::Violation;
 pub(crate) use request::{PathView, Request};
 

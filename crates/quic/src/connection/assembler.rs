@@ -16,9 +16,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 use bytes::{Buf, Bytes, BytesMut};
+use towline_wire::RangeSet;
 
 use super::blocks::{Block, BlockPool, MAX_BLOCK};
-use super::range_set::RangeSet;
 
 /// Cap: pieces of out-of-order data one stream may hold (CVE-2026-25800 class), and the ranges
 /// it remembers of what was read out of order. Pieces of [`MIN_PIECE`] bytes on average may be more.

@@ -9,7 +9,6 @@ use towline_wire::{
 
 use super::Connection;
 use super::acks::PathView;
-use super::events::Event;
 use super::streams::Refused;
 use crate::error::Violation;
 
@@ -88,6 +87,7 @@ impl Connection {
         Ok(contents)
     }
 
+    /// Long because it is one list: every frame, and the one who owns it.
     fn dispatch_frame(
         &mut self,
         now: Time,
@@ -195,10 +195,7 @@ impl Connection {
         space: PacketNumberSpace,
         ack: &AckFrame<'_>,
     ) -> Result<(), Violation> {
-        let exponent = match space {
-            PacketNumberSpace::Application => self.peer.ack_delay_exponent,
-            _ => 3,
-        };
+        let exponent = self.handshake.ack_delay_exponent(space);
         let micros = ack.delay.saturating_mul(1 << exponent);
         let (recovery, mut owner) = self.split_for_delivery();
         let result = recovery.on_ack_received(
@@ -227,7 +224,7 @@ impl Connection {
             }
             PacketNumberSpace::Application => {
                 if let Some(largest) = summary.largest_newly_acked {
-                    self.protection.on_acked(largest);
+                    self.sealer.protection.on_acked(largest);
                 }
                 if self.acks.request.is_open() {
                     self.review_ack_frequency();
@@ -258,24 +255,5 @@ impl Connection {
         });
         self.recovery
             .set_peer_max_ack_delay(self.acks.request.max_ack_delay());
-    }
-
-    /// The handshake is confirmed (RFC 9001 §4.1.2): Handshake keys go.
-    ///
-    /// Now frames of extensions may go to a peer that knows them (RFC 9000 §19.21), and the
-    /// Handshake keys have done their work (RFC 9001 §4.9.2).
-    pub(super) fn confirm(&mut self, now: Time) {
-        if self.lifecycle.is_confirmed() || !self.lifecycle.is_established() {
-            return;
-        }
-        self.lifecycle.confirm();
-        self.recovery.set_handshake_confirmed();
-        self.discard_space(now, PacketNumberSpace::Handshake);
-        if self.config.ack_frequency
-            && let Some(min) = self.peer.min_ack_delay
-        {
-            self.acks.request.open(min, self.peer.max_ack_delay);
-        }
-        self.events.push(Event::Confirmed);
     }
 }

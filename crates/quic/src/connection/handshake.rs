@@ -1,16 +1,25 @@
 //! The TLS handshake as QUIC carries it (RFC 9001 §4): CRYPTO streams and whose keys come when.
 //!
-//! Owns the TLS session and one CRYPTO stream for each encryption level, HANDSHAKE_DONE, and
-//! packets that arrived before their keys. Keys go straight to `protect`; what the peer said
-//! in its transport parameters is judged by the connection. A server drops the session when the
+//! Owns the TLS session and one CRYPTO stream for each encryption level, HANDSHAKE_DONE, the
+//! connection IDs and the address token of the first packets, the peer's transport parameters, and
+//! packets that arrived before their keys. Keys go straight to `protect`; what the parameters mean
+//! for the other components is carried there by the connection. A server drops the session when the
 //! handshake is confirmed, a client when it then goes quiet: tickets that come later are not
 //! remembered. What may still be asked about the session is kept.
 
+mod ids;
+mod messages;
+
+use std::sync::Arc;
+
+use rustls::crypto::CryptoProvider;
+use rustls::quic::Keys;
 use rustls::{CipherSuite, NamedGroup};
 use towline_identity::PeerIdentity;
 use towline_wire::{
-    HANDSHAKE_DONE_LEN, PacketNumberSpace, Side, Time, TransportErrorCode, crypto_data_room,
-    write_crypto_header, write_handshake_done,
+    ConnectionId, HANDSHAKE_DONE_LEN, PacketNumberSpace, Side, Time, TransportErrorCode,
+    TransportParameters, crypto_data_room, retry_pseudo_packet, write_crypto_header,
+    write_handshake_done,
 };
 
 use super::assembler::{Assembler, TooManyGaps};
@@ -19,29 +28,19 @@ use super::component::{PacketWriter, SentFrame, byte_range};
 use super::early::EarlyPackets;
 use super::protect::Protection;
 use super::send_buffer::SendBuffer;
-use crate::crypto::{TlsFacts, TlsFailure, TlsSession};
+use crate::crypto::{TlsFacts, TlsFailure, TlsSession, initial_keys, retry_integrity_tag};
 use crate::error::Violation;
+pub(crate) use ids::HandshakeIds;
+use messages::{CERTIFICATE_REQUEST, Messages, PostHandshake};
 
 /// Cap: bytes of one CRYPTO stream held beyond what TLS has consumed (RFC 9000 §7.5).
 pub(crate) const MAX_CRYPTO_BUFFER: u64 = 65_536;
 
-/// Cap: CRYPTO bytes accepted after the handshake (session tickets; CVE-2024-1765 class) beyond
-/// what [`POST_HANDSHAKE_CRYPTO_RATE`] lets fade.
-pub(crate) const MAX_POST_HANDSHAKE_CRYPTO: u64 = 262_144;
-
 /// Bytes of heap that a TLS session takes while the handshake runs, as measured.
 pub(crate) const TLS_SESSION: usize = 6 << 10;
 
-/// CRYPTO bytes after the handshake that are forgotten each second: two large tickets. A flood is
-/// a matter of rate; a connection may last for years.
-const POST_HANDSHAKE_CRYPTO_RATE: u64 = 1024;
-
-/// Type and length of a TLS handshake message (RFC 8446 §4).
-const HEADER_LEN: u8 = 4;
-/// Its type for session tickets.
-const NEW_SESSION_TICKET: u8 = 4;
-/// Its type for a request of a certificate.
-const CERTIFICATE_REQUEST: u8 = 13;
+/// The exponent of ACK delays where the peer named none (RFC 9000 §18.2).
+const DEFAULT_ACK_DELAY_EXPONENT: u8 = 3;
 
 /// TLS alert unexpected_message (RFC 8446 §6.2).
 const UNEXPECTED_MESSAGE: u8 = 10;
@@ -66,6 +65,12 @@ impl From<Violation> for HandshakeError {
 pub(crate) struct Handshake {
     side: Side,
     begun: Time,
+    provider: Arc<CryptoProvider>,
+    ids: HandshakeIds,
+    /// Address token of a client's Initial packets.
+    token: Vec<u8>,
+    /// What the peer said of itself, once it is known to be true.
+    peer: Option<TransportParameters>,
     done_pending: bool,
     early: EarlyPackets,
     /// `None` on a server whose handshake is confirmed and whose tickets were acknowledged.
@@ -87,29 +92,6 @@ struct Exchange {
     messages: Messages,
 }
 
-/// CRYPTO bytes received after the handshake and not yet forgotten.
-#[derive(Debug, Default)]
-struct PostHandshake {
-    bytes: u64,
-    /// As of then.
-    at: Time,
-}
-
-impl PostHandshake {
-    /// Takes `bytes` more; `false` if that is a flood.
-    fn receive(&mut self, now: Time, bytes: u64) -> bool {
-        let millis = now.saturating_duration_since(self.at).as_millis();
-        let millis = u64::try_from(millis).unwrap_or(u64::MAX);
-        let faded = millis.saturating_mul(POST_HANDSHAKE_CRYPTO_RATE) / 1000;
-        if faded > 0 {
-            self.bytes = self.bytes.saturating_sub(faded);
-            self.at = now;
-        }
-        self.bytes = self.bytes.saturating_add(bytes);
-        self.bytes <= MAX_POST_HANDSHAKE_CRYPTO
-    }
-}
-
 impl Exchange {
     fn new(tls: Option<Box<TlsSession>>, level: PacketNumberSpace) -> Self {
         Self {
@@ -123,51 +105,21 @@ impl Exchange {
     }
 }
 
-/// Where the messages begin in a CRYPTO stream that TLS does not read any more, or soon will not.
-#[derive(Debug, Default)]
-struct Messages {
-    /// Bytes of a message's header that were read.
-    header: u8,
-    /// Bytes of its body to come.
-    left: usize,
-}
-
-impl Messages {
-    /// Takes the next bytes. The error is the type of the first message that begins there and is
-    /// not a session ticket.
-    fn read(&mut self, mut data: &[u8]) -> Result<(), u8> {
-        let mut tickets = Ok(());
-        while let Some((&byte, rest)) = data.split_first() {
-            if self.header < HEADER_LEN {
-                match self.header {
-                    0 if byte != NEW_SESSION_TICKET => tickets = tickets.and(Err(byte)),
-                    0 => {}
-                    _ => self.left = self.left << 8 | usize::from(byte),
-                }
-                self.header += 1;
-                data = rest;
-            } else {
-                let n = data.len().min(self.left);
-                self.left -= n;
-                data = &data[n..];
-            }
-            if self.header == HEADER_LEN && self.left == 0 {
-                *self = Self::default();
-            }
-        }
-        tickets
-    }
-
-    fn is_between(&self) -> bool {
-        self.header == 0
-    }
-}
-
 impl Handshake {
-    pub(crate) fn new(now: Time, side: Side, tls: TlsSession) -> Self {
+    pub(crate) fn new(
+        now: Time,
+        side: Side,
+        provider: Arc<CryptoProvider>,
+        ids: HandshakeIds,
+        tls: TlsSession,
+    ) -> Self {
         Self {
             side,
             begun: now,
+            provider,
+            ids,
+            token: Vec::new(),
+            peer: None,
             done_pending: false,
             early: EarlyPackets::default(),
             exchange: Some(Box::new(Exchange::new(
@@ -191,11 +143,76 @@ impl Handshake {
         self.tls().is_none_or(|tls| !tls.is_handshaking())
     }
 
-    // ---- what was agreed on ----
+    // ---- IDs, Retry and the peer's parameters ----
 
-    pub(crate) fn peer_parameters(&self) -> Option<&[u8]> {
-        self.tls()?.peer_parameters()
+    pub(crate) fn ids(&self) -> &HandshakeIds {
+        &self.ids
     }
+
+    /// What a client's Initial packets carry to prove its address; empty on a server (RFC 9000
+    /// §17.2.2).
+    pub(crate) fn token(&self) -> &[u8] {
+        &self.token
+    }
+
+    /// Client: nothing that counts has come from the server.
+    pub(crate) fn has_heard_nothing(&self) -> bool {
+        self.side.is_client() && self.ids.remote.is_none() && self.ids.retry.is_none()
+    }
+
+    /// An authentic packet came from `scid`; `true` if that is news.
+    pub(crate) fn learn_remote(&mut self, scid: ConnectionId) -> bool {
+        let news = self.ids.remote.is_none();
+        self.ids.remote.get_or_insert(scid);
+        news
+    }
+
+    /// Whether a Retry answers our first Initial (RFC 9001 §5.8).
+    pub(crate) fn is_retry_authentic(&self, tag: &[u8; 16], whole: &[u8]) -> bool {
+        let pseudo = retry_pseudo_packet(&self.ids.original, whole);
+        retry_integrity_tag(&pseudo).as_ref() == Some(tag)
+    }
+
+    /// Begins again as the Retry from `scid` wants it; returns the keys of Initial packets.
+    pub(crate) fn on_retry(&mut self, scid: ConnectionId, token: &[u8]) -> Keys {
+        self.ids.retry = Some(scid);
+        // In every Initial of this connection, and in none of another (RFC 9000 §8.1.2, §8.1.3).
+        self.token = token.to_vec();
+        initial_keys(&self.provider, &scid, self.side)
+    }
+
+    /// The peer's transport parameters, once they were checked.
+    pub(crate) fn peer(&self) -> Option<&TransportParameters> {
+        self.peer.as_ref()
+    }
+
+    /// How the peer scales the delay in its ACK frames of a space (RFC 9000 §19.3).
+    pub(crate) fn ack_delay_exponent(&self, space: PacketNumberSpace) -> u8 {
+        match (space, &self.peer) {
+            (PacketNumberSpace::Application, Some(peer)) => peer.ack_delay_exponent,
+            _ => DEFAULT_ACK_DELAY_EXPONENT,
+        }
+    }
+
+    /// Reads and checks the peer's transport parameters; `None` if they are not there yet or were
+    /// read before.
+    pub(crate) fn learn_peer_parameters(
+        &mut self,
+    ) -> Result<Option<&TransportParameters>, Violation> {
+        // On resumption a client's TLS shows remembered parameters until the real ones arrive.
+        let current = self.side.is_server() || self.is_complete();
+        if !current || self.peer.is_some() {
+            return Ok(None);
+        }
+        let Some(bytes) = self.tls().and_then(TlsSession::peer_parameters) else {
+            return Ok(None);
+        };
+        let peer = TransportParameters::parse(bytes, self.side.peer())?;
+        self.ids.confirm(self.side, &peer)?;
+        Ok(Some(self.peer.insert(peer)))
+    }
+
+    // ---- what was agreed on ----
 
     pub(crate) fn peer_identity(&self) -> Option<PeerIdentity> {
         match &self.facts {
@@ -401,7 +418,7 @@ impl Handshake {
             let tls = exchange.tls.as_ref().map_or(0, |_| TLS_SESSION);
             size_of::<Exchange>() + streams + tls
         });
-        exchange + self.early.held()
+        exchange + self.early.held() + self.token.capacity()
     }
 
     fn drop_tls(&mut self) {
@@ -524,30 +541,6 @@ fn write_tls(
         }
         if nothing {
             return;
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn messages_are_told_apart_however_they_are_cut() {
-        let ticket = [NEW_SESSION_TICKET, 0, 0, 3, 24, 24, 24];
-        let empty = [NEW_SESSION_TICKET, 0, 0, 0];
-        let stream = [&ticket[..], &empty, &ticket].concat();
-        for size in 1..=stream.len() {
-            let mut messages = Messages::default();
-            assert!(
-                stream
-                    .chunks(size)
-                    .all(|piece| messages.read(piece).is_ok())
-            );
-            assert!(messages.is_between());
-            assert!(messages.read(&ticket[..6]).is_ok() && !messages.is_between());
-            // The last byte of the body, then a KeyUpdate.
-            assert_eq!(messages.read(&[24, 24, 0, 0, 1, 0]), Err(24));
         }
     }
 }

@@ -8,41 +8,17 @@
 use std::net::SocketAddr;
 
 use towline_wire::{
-    ConnectionId, Header, LongType, PacketKind, PacketNumberSpace, QUIC_V1, Side,
-    StatelessResetToken, Time, TransportErrorCode, parse_header, retry_pseudo_packet,
+    ConnectionId, Header, LongType, PacketKind, PacketNumberSpace, QUIC_V1, Side, Time,
+    parse_header,
 };
 
 use super::Connection;
+use super::aftermath::Aftermath;
 use super::assemble::MIN_INITIAL_DATAGRAM;
 use super::component::{Ecn, Receipt};
 use super::dispatch::{Contents, PACKET_WORK};
-use super::handshake::HandshakeError;
-use super::protect::{OpenError, Opened, TAG_LEN, previous_key_deadline};
+use super::protect::{OpenError, Opened, previous_key_deadline};
 use super::streams::Refused;
-use super::timers::Timer;
-use crate::config::{MAX_KNOWN_RTT, MIN_KNOWN_RTT};
-use crate::crypto::{initial_keys, retry_integrity_tag};
-use crate::error::{ConnectionError, Violation};
-
-/// Bytes of an Initial's header besides IDs and token: first byte, version, the lengths of the IDs, of
-/// the token and of the packet, and the longest number (RFC 9000 §17.2.2).
-const LONG_HEADER_REST: usize = 1 + 4 + 2 + 2 + 2 + 4;
-
-/// Least room for CRYPTO frames in each Initial that a Retry token may leave: a hello of 300 bytes
-/// then takes a handful of datagrams.
-const MIN_CRYPTO_ROOM: usize = 100;
-
-/// Received traffic of one connection.
-#[derive(Debug, Default)]
-pub(crate) struct ReceivedCounters {
-    pub(crate) packets: u64,
-    pub(crate) bytes: u64,
-    pub(crate) datagrams: u64,
-    /// Units of work that the frames asked for.
-    pub(crate) work: u64,
-    /// Packets that asked for more than they may.
-    pub(crate) overworked: u64,
-}
 
 /// A packet cut out of a datagram, still protected.
 #[derive(Clone, Copy)]
@@ -51,6 +27,17 @@ struct Protected {
     dcid: ConnectionId,
     scid: Option<ConnectionId>,
     pn_offset: usize,
+}
+
+impl Protected {
+    fn short(dcid: ConnectionId, pn_offset: usize) -> Self {
+        Self {
+            kind: PacketKind::OneRtt,
+            dcid,
+            scid: None,
+            pn_offset,
+        }
+    }
 }
 
 /// What the packets of one train were.
@@ -72,29 +59,35 @@ impl Connection {
         dcid: &ConnectionId,
         stride: usize,
         datagrams: &mut [u8],
-    ) {
+    ) -> Aftermath {
         // Until migration is built, a datagram from elsewhere is not ours to judge.
         // Dropped without an answer: no migration is permitted, and to a client such a server is
         // unknown (RFC 9000 §9, §9.3, §9.6).
-        if remote != self.path.remote() {
-            return;
+        if remote == self.path.remote() {
+            self.take_in(now, Receipt { at: now, ecn }, dcid, stride, datagrams);
         }
+        self.aftermath(now)
+    }
+
+    /// Takes the packets of a train of datagrams.
+    fn take_in(
+        &mut self,
+        now: Time,
+        receipt: Receipt,
+        dcid: &ConnectionId,
+        stride: usize,
+        datagrams: &mut [u8],
+    ) {
         self.received.datagrams += datagrams.len().div_ceil(stride) as u64;
         self.received.bytes += datagrams.len() as u64;
         self.path.amplification().on_received(datagrams.len());
         self.recovery.set_amplification_blocked(now, false);
         let mut arrivals = Arrivals::default();
-        let receipt = Receipt { at: now, ecn };
         for datagram in datagrams.chunks_mut(stride) {
             let short = datagram.first().is_some_and(|first| first & 0xc0 == 0x40);
             if short {
                 // A short header has no length: its packet is all there is (RFC 9000 §12.2).
-                let packet = Protected {
-                    kind: PacketKind::OneRtt,
-                    dcid: *dcid,
-                    scid: None,
-                    pn_offset: 1 + dcid.len(),
-                };
+                let packet = Protected::short(*dcid, 1 + dcid.len());
                 self.handle_packet(now, &packet, receipt, datagram, &mut arrivals);
             } else {
                 let opened_before = self.received.packets;
@@ -118,7 +111,7 @@ impl Connection {
         datagram: &mut [u8],
         arrivals: &mut Arrivals,
     ) {
-        let cid_len = self.ids.local.len();
+        let cid_len = self.handshake.ids().local.len();
         let datagram_len = datagram.len();
         let mut first_dcid = None;
         let mut at = 0;
@@ -139,19 +132,7 @@ impl Connection {
                     pn_offset,
                     end,
                     ..
-                } => {
-                    let kind = PacketKind::OneRtt;
-                    let scid = None;
-                    (
-                        Protected {
-                            kind,
-                            dcid,
-                            scid,
-                            pn_offset,
-                        },
-                        end,
-                    )
-                }
+                } => (Protected::short(dcid, pn_offset), end),
                 Header::Long {
                     kind,
                     dcid,
@@ -178,32 +159,12 @@ impl Connection {
                         end,
                     )
                 }
-                Header::Retry {
-                    scid,
-                    token,
-                    integrity_tag,
-                    whole,
-                    ..
-                } => {
+                alone => {
                     if at == 0 {
-                        self.handle_retry(now, scid, token, &integrity_tag, whole);
+                        self.handle_without_frames(now, alone);
                     }
                     return;
                 }
-                Header::VersionNegotiation {
-                    dcid,
-                    scid,
-                    versions,
-                } => {
-                    let ours =
-                        dcid == self.ids.local.as_slice() && scid == self.ids.original.as_slice();
-                    if at == 0 && ours && !versions.contains(QUIC_V1) {
-                        self.handle_version_mismatch();
-                    }
-                    return;
-                }
-                // Not the version we chose (RFC 9000 §5.2.1).
-                Header::UnknownVersion { .. } => return,
             };
             // RFC 9000 §12.2: later packets with another destination are ignored.
             if *first_dcid.get_or_insert(protected.dcid) == protected.dcid {
@@ -217,6 +178,32 @@ impl Connection {
                 }
             }
             at += end;
+        }
+    }
+
+    /// A packet that has no frames and a datagram to itself.
+    fn handle_without_frames(&mut self, now: Time, header: Header<'_>) {
+        match header {
+            Header::Retry {
+                scid,
+                token,
+                integrity_tag,
+                whole,
+                ..
+            } => self.handle_retry(now, scid, token, &integrity_tag, whole),
+            Header::VersionNegotiation {
+                dcid,
+                scid,
+                versions,
+            } => {
+                let ids = self.handshake.ids();
+                let ours = dcid == ids.local.as_slice() && scid == ids.original.as_slice();
+                if ours && !versions.contains(QUIC_V1) {
+                    self.handle_version_mismatch();
+                }
+            }
+            // Not the version we chose (RFC 9000 §5.2.1).
+            Header::UnknownVersion { .. } | Header::Short { .. } | Header::Long { .. } => {}
         }
     }
 
@@ -249,7 +236,7 @@ impl Connection {
             }
             return;
         }
-        if let (Some(scid), Some(known)) = (protected.scid, self.ids.remote) {
+        if let (Some(scid), Some(known)) = (protected.scid, self.handshake.ids().remote) {
             // RFC 9000 §7.2: a changed source connection ID is not the peer's.
             if scid != known {
                 return;
@@ -257,6 +244,7 @@ impl Connection {
         }
         let largest = self.acks.largest(space);
         let opened = match self
+            .sealer
             .protection
             .open(space, packet, protected.pn_offset, largest)
         {
@@ -306,10 +294,9 @@ impl Connection {
 
     /// The first things an authentic packet proves.
     fn on_authenticated(&mut self, now: Time, protected: &Protected) {
-        if self.ids.remote.is_none()
-            && let Some(scid) = protected.scid
+        if let Some(scid) = protected.scid
+            && self.handshake.learn_remote(scid)
         {
-            self.ids.remote = Some(scid);
             self.remote_cids.set_initial(scid);
         }
         if protected.kind == PacketKind::Handshake && self.side == Side::Server {
@@ -355,19 +342,16 @@ impl Connection {
             return;
         }
         let pto = self.recovery.pto(PacketNumberSpace::Application);
-        self.idle.on_received(now, pto, &mut self.timers);
+        self.liveness.on_received(now, pto);
         if !self.streams.has_open_receiver() {
-            self.idle.await_nothing(&mut self.timers);
-        } else if arrivals.stream_data || self.idle.has_no_watch(&self.timers) {
+            self.liveness.await_nothing();
+        } else if arrivals.stream_data || self.liveness.has_no_watch() {
             // The first packet after a stream was opened starts the watch as well.
-            self.idle.await_data(now, pto, &mut self.timers);
+            self.liveness.await_data(now, pto);
         }
-        if arrivals.one_rtt
-            && self.protection.previous_may_go()
-            && self.timers.get(Timer::KeyDiscard).is_none()
-        {
-            self.timers
-                .set(Timer::KeyDiscard, previous_key_deadline(now, pto));
+        if arrivals.one_rtt && self.sealer.protection.previous_may_go() {
+            self.liveness
+                .discard_keys_at(previous_key_deadline(now, pto));
         }
     }
 
@@ -393,7 +377,7 @@ impl Connection {
             && self.side == Side::Server
             // RFC 9001 §5.7: not before the client's Finished.
             && !self.handshake.is_complete();
-        self.protection.has_keys(space) && !early_one_rtt
+        self.sealer.protection.has_keys(space) && !early_one_rtt
     }
 
     /// Keys for this space may still come.
@@ -401,8 +385,11 @@ impl Connection {
         match space {
             PacketNumberSpace::Initial => false,
             PacketNumberSpace::Handshake => {
-                self.protection.has_keys(PacketNumberSpace::Initial)
-                    && !self.protection.has_keys(PacketNumberSpace::Handshake)
+                self.sealer.protection.has_keys(PacketNumberSpace::Initial)
+                    && !self
+                        .sealer
+                        .protection
+                        .has_keys(PacketNumberSpace::Handshake)
             }
             PacketNumberSpace::Application => !self.handshake.is_complete(),
         }
@@ -422,136 +409,4 @@ impl Connection {
             self.split_datagram(now, early.receipt, &mut early.bytes, arrivals);
         }
     }
-
-    /// Lets TLS run and acts on what it learned.
-    pub(super) fn drive_handshake(&mut self, now: Time) {
-        if let Err(error) = self.handshake.drive(now, &mut self.protection) {
-            match error {
-                HandshakeError::Violation(violation) => self.fail(now, &violation),
-                HandshakeError::Tls(failure) => self.fail_tls(now, failure),
-            }
-            return;
-        }
-        if self.protection.has_keys(PacketNumberSpace::Handshake) {
-            self.recovery.set_handshake_keys_available();
-        }
-        // On resumption a client's TLS shows remembered parameters until the real ones arrive.
-        let current = self.side == Side::Server || self.handshake.is_complete();
-        if current
-            && !self.peer_parameters_known
-            && let Err(violation) = self.learn_peer_parameters()
-        {
-            return self.fail(now, &violation);
-        }
-        if self.handshake.is_complete() && !self.lifecycle.is_established() {
-            self.on_handshake_complete(now);
-        }
-    }
-
-    /// A Retry packet (RFC 9000 §17.2.5.2): at most one, before anything else.
-    fn handle_retry(
-        &mut self,
-        now: Time,
-        scid: ConnectionId,
-        token: &[u8],
-        tag: &[u8; 16],
-        whole: &[u8],
-    ) {
-        let unexpected = self.side != Side::Client
-            || self.ids.retry.is_some()
-            || self.ids.remote.is_some()
-            || scid == self.remote_cids.current()
-            || !self.lifecycle.is_open();
-        if unexpected || token.is_empty() {
-            return;
-        }
-        let pseudo = retry_pseudo_packet(&self.ids.original, whole);
-        if retry_integrity_tag(&pseudo).as_ref() != Some(tag) {
-            return;
-        }
-        if !token_fits(token, &scid, &self.ids.local) {
-            return self.end_now(ConnectionError::RetryTokenTooLong(token.len()));
-        }
-        self.protection
-            .install_initial(initial_keys(&self.provider, &scid, self.side));
-        self.ids.retry = Some(scid);
-        self.remote_cids.set_initial(scid);
-        // In every Initial of this connection, and in none of another (RFC 9000 §8.1.2, §8.1.3).
-        self.token = token.to_vec();
-        // The round trip from the first Initial is a better guess than none (RFC 9002 §6.3).
-        let rtt = now.saturating_duration_since(self.handshake.begun());
-        self.recovery
-            .seed_rtt(rtt.clamp(MIN_KNOWN_RTT, MAX_KNOWN_RTT));
-        let (recovery, mut owner) = self.split_for_delivery();
-        recovery.abandon_space(PacketNumberSpace::Initial, &mut owner);
-    }
-
-    /// Version Negotiation without our version ends an attempt that heard nothing yet (RFC 9000
-    /// §6.2).
-    fn handle_version_mismatch(&mut self) {
-        let untouched = self.side == Side::Client
-            && self.ids.remote.is_none()
-            && self.ids.retry.is_none()
-            && self.lifecycle.is_open();
-        if untouched {
-            self.end_now(ConnectionError::VersionMismatch);
-        }
-    }
-
-    /// A packet that cannot be opened may be the peer's stateless reset (RFC 9000 §10.3.1).
-    pub(crate) fn check_stateless_reset(&mut self, now: Time, datagram: &[u8]) {
-        let Some(tail) = datagram.last_chunk::<16>() else {
-            return;
-        };
-        let token = StatelessResetToken::new(*tail);
-        if datagram.len() >= 21 && self.remote_cids.is_reset_token(&token) {
-            self.drain(now, ConnectionError::StatelessReset);
-        }
-    }
-
-    /// Every alert is fatal (RFC 9001 §4.8).
-    pub(super) fn fail_tls(&mut self, now: Time, failure: crate::crypto::TlsFailure) {
-        let word = ConnectionError::Tls {
-            code: failure.code,
-            what: failure.what,
-        };
-        if self.lifecycle.close_with(failure.code, word) {
-            self.on_closing(now);
-        }
-    }
-
-    pub(super) fn fail_aead_limit(&mut self, now: Time) {
-        let code = TransportErrorCode::AEAD_LIMIT_REACHED;
-        if self
-            .lifecycle
-            .close_with(code, ConnectionError::AeadLimitReached)
-        {
-            self.on_closing(now);
-        }
-    }
-
-    /// Every error of the connection is signalled with the code that fits best (RFC 9000 §11,
-    /// §11.1).
-    pub(super) fn fail(&mut self, now: Time, violation: &Violation) {
-        tracing::debug!(code = %violation.code, what = violation.what, "peer misbehaved");
-        if self.lifecycle.close_for(violation) {
-            self.on_closing(now);
-        }
-    }
-
-    pub(super) fn fail_internally(&mut self, now: Time, what: &'static str) {
-        let code = TransportErrorCode::INTERNAL_ERROR;
-        if self
-            .lifecycle
-            .close_with(code, ConnectionError::Internal(what))
-        {
-            self.on_closing(now);
-        }
-    }
-}
-
-/// Whether an Initial with `token` has room for handshake data in the smallest datagram there may be.
-fn token_fits(token: &[u8], dcid: &ConnectionId, scid: &ConnectionId) -> bool {
-    let rest = LONG_HEADER_REST + dcid.len() + scid.len() + TAG_LEN + MIN_CRYPTO_ROOM;
-    token.len() + rest <= MIN_INITIAL_DATAGRAM
 }

@@ -4,28 +4,32 @@
 //! method), then drain `poll_transmit`, `poll_event` and `next_timeout`. Nothing here reads a
 //! clock or draws randomness.
 //!
-//! One file because it is one list: what an application may ask of a connection and what its
-//! timers and its end set off. Each entry finds the component that owns the state and lets it act.
+//! One file because it is one list: what an application may ask of a connection, and what its
+//! timers set off. Each entry finds the component that owns the state and lets it act.
 
 pub(crate) mod acks;
+mod aftermath;
 pub(crate) mod assemble;
 mod assembler;
 mod blocks;
 mod cids;
+mod close;
 pub(crate) mod component;
 mod datagrams;
 mod delivery;
 mod dispatch;
 mod early;
+mod establish;
 pub(crate) mod events;
 mod handshake;
-mod idle;
 mod input;
+mod liveness;
 pub(crate) mod output;
 mod paths;
 pub(crate) mod protect;
-pub(crate) mod range_set;
+mod received;
 mod schedule;
+mod sealer;
 mod send_buffer;
 pub(crate) mod state;
 pub(crate) mod stats;
@@ -34,79 +38,45 @@ pub(crate) mod timers;
 #[cfg(test)]
 mod worst_case;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use rustls::crypto::CryptoProvider;
 use towline_identity::PeerIdentity;
 use towline_recovery::{Algorithm, Controller, Expired, HostController, PoolMember, Recovery};
 use towline_wire::{
-    CloseFrame, ConnectionId, Direction, PacketNumberSpace, Side, StatelessResetToken, StreamId,
-    Time, TransportErrorCode, TransportParameters, short_header_len,
+    ConnectionId, Direction, PacketNumberSpace, Side, StreamId, Time, short_header_len,
 };
 
-use crate::config::{
-    BandwidthShare, ClientConfig, MAX_KNOWN_RTT, MIN_KNOWN_RTT, ServerConfig, TransportConfig,
-};
-use crate::crypto::{TlsSession, initial_keys};
-use crate::error::{
-    ConnectError, ConnectionError, ReadError, SendDatagramError, TimeoutReason, Violation,
-    WriteError,
-};
-use acks::{ACK_DELAY_EXPONENT, Acks, MAX_ACK_DELAY, MIN_ACK_DELAY};
+use crate::config::{BandwidthShare, TransportConfig};
+use crate::error::{ConnectionError, ReadError, SendDatagramError, TimeoutReason, WriteError};
+use acks::Acks;
+pub(crate) use aftermath::{Aftermath, CidChanges, Holding, Status};
 use cids::{LocalCids, RemoteCids};
 use component::SentFrame;
 use datagrams::Datagrams;
 use delivery::Delivery;
+pub(crate) use establish::{FirstInitial, NewConnection};
 use events::{Event, Events};
 use handshake::Handshake;
-use idle::Idle;
-use input::ReceivedCounters;
-use output::HandshakeIds;
+use liveness::Liveness;
 use paths::Path;
-use protect::{Protection, TAG_LEN};
+use protect::TAG_LEN;
+use received::ReceivedCounters;
+use sealer::Sealer;
 use state::Lifecycle;
 use streams::{ReceivedChunk, Streams};
-use timers::{Timer, Timers};
-
-/// Bytes of heap that keys, tables and what is left of TLS take in a quiet connection, as measured.
-const KEYS: usize = 7 << 10;
-
-/// What the endpoint decides for a new connection.
-pub(crate) struct NewConnection {
-    pub(crate) remote: SocketAddr,
-    pub(crate) local_ip: Option<IpAddr>,
-    /// Destination of the client's first Initial, before any Retry.
-    pub(crate) original: ConnectionId,
-    /// Our first connection ID.
-    pub(crate) local: ConnectionId,
-    pub(crate) reset_token: StatelessResetToken,
-    /// Key of the schedule of skipped packet numbers.
-    pub(crate) skip_key: u64,
-}
-
-/// What only a server knows about a connection's first Initial.
-pub(crate) struct FirstInitial {
-    /// The client's connection ID.
-    pub(crate) client: ConnectionId,
-    /// Our connection ID in the Retry that this Initial answers.
-    pub(crate) retry: Option<ConnectionId>,
-    /// A Retry token proved the address.
-    pub(crate) validated: bool,
-}
+use timers::Timer;
 
 /// One QUIC connection.
 pub struct Connection {
     side: Side,
     config: Arc<TransportConfig>,
-    provider: Arc<CryptoProvider>,
-    ids: HandshakeIds,
     lifecycle: Lifecycle,
     handshake: Handshake,
-    protection: Protection,
+    sealer: Sealer,
     recovery: Recovery<SentFrame>,
     acks: Acks,
     local_cids: LocalCids,
@@ -114,18 +84,9 @@ pub struct Connection {
     path: Path,
     streams: Streams,
     datagrams: Datagrams,
-    idle: Idle,
-    timers: Timers,
+    liveness: Liveness,
     events: Events,
-    peer: TransportParameters,
-    peer_parameters_known: bool,
-    /// Address token of a client's Initial packets.
-    token: Vec<u8>,
-    ping_pending: bool,
     received: ReceivedCounters,
-    datagrams_sent: u64,
-    /// Frames of the packets being built, one list for each space; reused.
-    scratch: [Vec<SentFrame>; 3],
 }
 
 impl std::fmt::Debug for Connection {
@@ -138,168 +99,7 @@ impl std::fmt::Debug for Connection {
     }
 }
 
-fn own_parameters(
-    side: Side,
-    config: &TransportConfig,
-    new: &NewConnection,
-) -> TransportParameters {
-    let server = side.is_server();
-    TransportParameters {
-        original_destination_connection_id: server.then_some(new.original),
-        stateless_reset_token: server.then_some(new.reset_token),
-        initial_source_connection_id: Some(new.local),
-        max_idle_timeout: config.max_idle_timeout,
-        initial_max_data: config.receive_window,
-        initial_max_stream_data_bidi_local: config.stream_receive_window,
-        initial_max_stream_data_bidi_remote: config.stream_receive_window,
-        initial_max_stream_data_uni: config.stream_receive_window,
-        initial_max_streams_bidi: config
-            .max_concurrent_bidi_streams
-            .min(towline_wire::MAX_STREAMS),
-        initial_max_streams_uni: config
-            .max_concurrent_uni_streams
-            .min(towline_wire::MAX_STREAMS),
-        ack_delay_exponent: ACK_DELAY_EXPONENT,
-        max_ack_delay: MAX_ACK_DELAY,
-        min_ack_delay: config.ack_frequency.then_some(MIN_ACK_DELAY),
-        disable_active_migration: true,
-        active_connection_id_limit: cids::MAX_REMOTE_CIDS,
-        max_datagram_frame_size: config.max_datagram_frame_size.map_or(0, u64::from),
-        ..TransportParameters::default()
-    }
-}
-
 impl Connection {
-    /// A client's connection; its first Initial is ready to be sent. `known_rtt` is the round trip
-    /// to the server as an earlier connection left it (RFC 9002 §6.2.2).
-    pub(crate) fn client(
-        now: Time,
-        config: &ClientConfig,
-        server_name: &str,
-        new: &NewConnection,
-        known_rtt: Option<Duration>,
-    ) -> Result<Self, ConnectError> {
-        config.transport.validate()?;
-        let transport = Arc::clone(&config.transport);
-        let mut parameters = Vec::new();
-        own_parameters(Side::Client, &transport, new).encode(&mut parameters);
-        let tls = TlsSession::client(&config.tls, server_name, parameters)?;
-        let provider = Arc::clone(config.tls.crypto_provider());
-        let keys = initial_keys(&provider, &new.original, Side::Client);
-        let ids = HandshakeIds {
-            original: new.original,
-            local: new.local,
-            remote: None,
-            retry: None,
-        };
-        let protection = Protection::new(Side::Client, keys);
-        let mut connection = Self::assemble(
-            now,
-            Side::Client,
-            transport,
-            provider,
-            ids,
-            tls,
-            protection,
-            new,
-            true,
-        );
-        if let Some(rtt) = known_rtt {
-            connection
-                .recovery
-                .seed_rtt(rtt.clamp(MIN_KNOWN_RTT, MAX_KNOWN_RTT));
-        }
-        connection.drive_handshake(now);
-        Ok(connection)
-    }
-
-    /// A server's connection for a client's first Initial, which is handed in next; `protection`
-    /// has the keys that open it.
-    pub(crate) fn server(
-        now: Time,
-        config: &ServerConfig,
-        new: &NewConnection,
-        first: &FirstInitial,
-        protection: Protection,
-    ) -> Result<Self, rustls::Error> {
-        let transport = Arc::clone(&config.transport);
-        let mut parameters = Vec::new();
-        TransportParameters {
-            retry_source_connection_id: first.retry,
-            ..own_parameters(Side::Server, &transport, new)
-        }
-        .encode(&mut parameters);
-        let tls = TlsSession::server(&config.tls, parameters)?;
-        let provider = Arc::clone(config.tls.crypto_provider());
-        let ids = HandshakeIds {
-            original: new.original,
-            local: new.local,
-            remote: Some(first.client),
-            retry: first.retry,
-        };
-        let validated = first.validated;
-        Ok(Self::assemble(
-            now,
-            Side::Server,
-            transport,
-            provider,
-            ids,
-            tls,
-            protection,
-            new,
-            validated,
-        ))
-    }
-
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the one constructor of both sides"
-    )]
-    fn assemble(
-        now: Time,
-        side: Side,
-        config: Arc<TransportConfig>,
-        provider: Arc<CryptoProvider>,
-        ids: HandshakeIds,
-        tls: TlsSession,
-        protection: Protection,
-        new: &NewConnection,
-        validated: bool,
-    ) -> Self {
-        let mut recovery = config.recovery(side, new.skip_key);
-        if side.is_server() {
-            recovery.set_peer_completed_address_validation();
-        }
-        let mut timers = Timers::default();
-        timers.set(Timer::Handshake, now + config.handshake_timeout);
-        Self {
-            side,
-            ids,
-            lifecycle: Lifecycle::new(),
-            handshake: Handshake::new(now, side, tls),
-            protection,
-            recovery,
-            acks: Acks::default(),
-            local_cids: LocalCids::new(new.local, new.reset_token),
-            remote_cids: RemoteCids::new(ids.remote.unwrap_or(new.original)),
-            path: Path::new(new.remote, new.local_ip, validated),
-            streams: Streams::new(side, &config),
-            datagrams: Datagrams::new(config.datagram_send_buffer, config.datagram_receive_buffer),
-            idle: Idle::new(config.max_idle_timeout, config.keep_alive_interval),
-            timers,
-            events: Events::default(),
-            peer: TransportParameters::default(),
-            peer_parameters_known: false,
-            token: Vec::new(),
-            ping_pending: false,
-            received: ReceivedCounters::default(),
-            datagrams_sent: 0,
-            scratch: Default::default(),
-            config,
-            provider,
-        }
-    }
-
     // ---- streams ----
 
     /// Opens a stream; `None` until the peer permits more (`Event::StreamsAvailable` follows).
@@ -542,7 +342,7 @@ impl Connection {
 
     /// Sends a PING with the next packet.
     pub fn ping(&mut self) {
-        self.ping_pending = true;
+        self.liveness.ping();
     }
 
     /// Goes on with another congestion controller, from the present window.
@@ -585,7 +385,7 @@ impl Connection {
 
     /// Moves to new 1-RTT keys (RFC 9001 §6); `false` if it is not permitted yet.
     pub fn initiate_key_update(&mut self) -> bool {
-        self.lifecycle.is_confirmed() && self.protection.initiate_update()
+        self.lifecycle.is_confirmed() && self.sealer.protection.initiate_update()
     }
 
     /// The peer's address.
@@ -708,31 +508,29 @@ impl Connection {
             .then(|| rtt.smoothed().min(2 * least))
     }
 
-    pub(crate) fn reset_token(&self) -> Option<StatelessResetToken> {
-        self.remote_cids.reset_token()
-    }
-
-    /// TLS is not done. A connection that failed before counts until it is gone, or a flood of
-    /// failing hellos would pass every handshake limit (RFC 9000 §21.2).
-    pub(crate) fn is_handshaking(&self) -> bool {
-        !self.handshake.is_complete()
-    }
-
     /// The next deadline, and which it is.
     pub fn next_timeout(&self) -> Option<(Time, Timer)> {
         if !self.lifecycle.is_open() {
-            return self.timers.next();
+            return self.liveness.next_timeout();
         }
         let loss = self
             .recovery
             .next_timeout()
             .map(|(at, _)| (at, Timer::LossDetection));
         let ack = self.acks.next_timeout().map(|at| (at, Timer::AckDelay));
-        [loss, ack, self.timers.next()].into_iter().flatten().min()
+        [loss, ack, self.liveness.next_timeout()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
-    pub(crate) fn handle_timeout(&mut self, now: Time) {
-        while let Some(timer) = self.timers.take_expired(now) {
+    pub(crate) fn handle_timeout(&mut self, now: Time) -> Aftermath {
+        self.run_timers(now);
+        self.aftermath(now)
+    }
+
+    fn run_timers(&mut self, now: Time) {
+        while let Some(timer) = self.liveness.take_expired(now) {
             self.on_timer(now, timer);
         }
         if !self.lifecycle.is_open() {
@@ -755,40 +553,10 @@ impl Connection {
     /// A question may have been asked into an outage: whoever waits for the answer begins to probe
     /// for the path, as if data had stopped.
     fn on_probe_timeout(&mut self, now: Time) {
-        if self.streams.has_open_receiver() && self.idle.is_unwatched(&self.timers) {
+        if self.streams.has_open_receiver() && self.liveness.is_unwatched() {
             let pto = self.recovery.pto(PacketNumberSpace::Application);
-            self.idle.await_data(now, pto, &mut self.timers);
+            self.liveness.await_data(now, pto);
         }
-    }
-
-    /// Bytes of heap held, for the endpoint's account; the keys' part is an estimate.
-    pub(crate) fn held(&self) -> usize {
-        size_of::<Self>()
-            + KEYS
-            + self.recovery.held()
-            + self.acks.held()
-            + self.streams.held()
-            + self.datagrams.held()
-            + self.events.held()
-            + self.handshake.held()
-            + self.token.capacity()
-    }
-
-    /// Grows while the connection is of use: data read by the application or acknowledged.
-    pub(crate) fn moved(&self) -> u64 {
-        self.streams.moved()
-    }
-
-    /// The endpoint is out of memory: the connection ends and lets go of all it can.
-    pub(crate) fn shed(&mut self, now: Time) {
-        let code = TransportErrorCode::INTERNAL_ERROR;
-        if self.lifecycle.close_with(code, ConnectionError::Shed) {
-            self.on_closing(now);
-        }
-        self.streams.drop_received();
-        self.datagrams.drop_received();
-        self.recovery.clear();
-        self.trim();
     }
 
     /// Gives back the memory that busier times left behind.
@@ -803,7 +571,7 @@ impl Connection {
         self.events.trim();
         self.local_cids.trim();
         self.remote_cids.trim();
-        self.scratch = Default::default();
+        self.sealer.trim();
     }
 
     fn on_timer(&mut self, now: Time, timer: Timer) {
@@ -814,33 +582,30 @@ impl Connection {
             Timer::KeepAlive => {
                 // A handshake is kept alive by its own probes, and has no 1-RTT packets for a PING.
                 if self.lifecycle.is_established() {
-                    self.ping_pending = true;
-                    self.idle.on_keep_alive(now, &mut self.timers);
+                    self.liveness.on_keep_alive(now);
                 }
             }
             Timer::Liveness => {
-                if self.streams.has_open_receiver()
-                    && self.idle.on_liveness(now, pto, &mut self.timers)
-                {
-                    self.ping_pending = true;
+                if self.streams.has_open_receiver() {
+                    self.liveness.on_liveness(now, pto);
                 }
             }
-            Timer::KeyDiscard => self.protection.discard_previous(),
+            Timer::KeyDiscard => self.sealer.protection.discard_previous(),
             Timer::Close => {
                 self.lifecycle.on_period_over();
                 self.events.push(Event::Drained);
             }
-            // Pacing only wakes; the others are not owned by `timers`.
+            // Pacing only wakes; the others have owners of their own.
             Timer::Pacing | Timer::LossDetection | Timer::AckDelay => {}
         }
     }
 
     fn on_ack_eliciting_sent(&mut self, now: Time) {
-        if !self.idle.heeds_sending() {
+        if !self.liveness.heeds_sending() {
             return;
         }
         let pto = self.recovery.pto(PacketNumberSpace::Application);
-        self.idle.on_ack_eliciting_sent(now, pto, &mut self.timers);
+        self.liveness.on_ack_eliciting_sent(now, pto);
     }
 
     fn split_for_delivery(&mut self) -> (&mut Recovery<SentFrame>, Delivery<'_>) {
@@ -857,118 +622,10 @@ impl Connection {
     }
 
     fn discard_space(&mut self, now: Time, space: PacketNumberSpace) {
-        if self.protection.discard(space) {
+        if self.sealer.protection.discard(space) {
             self.recovery.discard_space(now, space);
             self.acks.discard(space);
             self.handshake.discard(space);
         }
-    }
-
-    // ---- handshake outcomes ----
-
-    /// Reads, checks and applies the peer's transport parameters once they are there.
-    fn learn_peer_parameters(&mut self) -> Result<(), Violation> {
-        let Some(bytes) = self.handshake.peer_parameters() else {
-            return Ok(());
-        };
-        let peer = TransportParameters::parse(bytes, self.side.peer())?;
-        let error = |what| Violation::new(TransportErrorCode::TRANSPORT_PARAMETER_ERROR, what);
-        // RFC 9000 §7.3: the IDs of the handshake must be confirmed.
-        if peer.initial_source_connection_id != self.ids.remote {
-            return Err(error("initial_source_connection_id is not the one used"));
-        }
-        if self.side.is_client() {
-            if peer.original_destination_connection_id != Some(self.ids.original) {
-                return Err(error("original_destination_connection_id is not ours"));
-            }
-            if peer.retry_source_connection_id != self.ids.retry {
-                return Err(error("retry_source_connection_id does not match the Retry"));
-            }
-            if let Some(token) = peer.stateless_reset_token {
-                self.remote_cids.set_initial_reset_token(token);
-            }
-            if let Some(preferred) = &peer.preferred_address {
-                // It is not migrated to, but its ID is one of the server's.
-                let token = preferred.stateless_reset_token;
-                self.remote_cids
-                    .set_preferred(preferred.connection_id, token)?;
-            }
-        }
-        self.streams.set_peer_parameters(&peer, &mut self.events);
-        self.datagrams.set_peer_max(peer.max_datagram_frame_size);
-        self.recovery.set_peer_max_ack_delay(peer.max_ack_delay);
-        self.idle.set_peer_timeout(peer.max_idle_timeout);
-        let most = u16::try_from(peer.max_udp_payload_size).unwrap_or(u16::MAX);
-        if most < self.recovery.max_datagram_size() {
-            self.recovery.set_max_datagram_size(most);
-            let room = self.datagram_room();
-            self.datagrams.drop_larger_than(room, &mut self.events);
-        }
-        self.peer = peer;
-        self.peer_parameters_known = true;
-        Ok(())
-    }
-
-    fn on_handshake_complete(&mut self, now: Time) {
-        if !self.peer_parameters_known {
-            // RFC 9001 §8.2: alert missing_extension.
-            let code = TransportErrorCode::crypto(109);
-            return self.fail(now, &Violation::new(code, "no transport parameters"));
-        }
-        self.lifecycle.establish();
-        self.timers.stop(Timer::Handshake);
-        self.local_cids
-            .set_limit(self.peer.active_connection_id_limit);
-        match self.side {
-            Side::Client => self.events.push(Event::Connected),
-            Side::Server => {
-                self.events.push(Event::Accepted);
-                // As soon as the handshake is complete, and not before (RFC 9000 §19.20).
-                self.handshake.queue_done();
-                self.confirm(now);
-            }
-        }
-    }
-
-    // ---- endings ----
-
-    /// The closing period begins (RFC 9000 §10.2.1).
-    fn on_closing(&mut self, now: Time) {
-        self.end_with_period(now);
-    }
-
-    fn on_peer_close(&mut self, now: Time, close: &CloseFrame<'_>) {
-        if self.lifecycle.on_peer_close(close) {
-            self.end_with_period(now);
-        }
-    }
-
-    fn drain(&mut self, now: Time, word: ConnectionError) {
-        if self.lifecycle.drain(word) {
-            self.end_with_period(now);
-        }
-    }
-
-    /// Three PTOs, for packets still under way (RFC 9000 §10.2).
-    fn end_with_period(&mut self, now: Time) {
-        let period = 3 * self.recovery.pto(PacketNumberSpace::Application);
-        self.timers.set(Timer::Close, now + period);
-        self.timers.stop_all_but(Timer::Close);
-        self.say_last_word();
-    }
-
-    fn end_now(&mut self, word: ConnectionError) {
-        self.timers = Timers::default();
-        if self.lifecycle.finish(word) {
-            self.say_last_word();
-        }
-        self.events.push(Event::Drained);
-    }
-
-    fn say_last_word(&mut self) {
-        if let Some(word) = self.lifecycle.last_word() {
-            self.events.push(Event::Closed(word.clone()));
-        }
-        self.streams.on_connection_lost();
     }
 }

@@ -9,15 +9,14 @@ use std::net::{IpAddr, SocketAddr};
 
 use towline_recovery::{PacketKind as SentKind, Permit};
 use towline_wire::{
-    CONNECTION_CLOSE_MAX_LEN, ConnectionId, PacketNumberSpace, Side, Time, Writer,
-    packet_number_len, write_connection_close, write_ping,
+    CONNECTION_CLOSE_MAX_LEN, PacketNumberSpace, Side, Time, Writer, packet_number_len,
+    write_connection_close, write_ping,
 };
 
 use super::Connection;
 use super::assemble::{HeaderFields, MIN_INITIAL_DATAGRAM, PacketBuilder, TrainBuf};
 use super::component::{Ecn, PacketWriter, SentFrame};
 use super::state::{MAX_CLOSE_REASON, Phase};
-use super::timers::Timer;
 
 /// Where the datagrams of a [`TrainBuf`] go, and how.
 #[derive(Clone, Copy, Debug)]
@@ -96,7 +95,7 @@ impl Connection {
         if len == 0 {
             return None;
         }
-        self.datagrams_sent += train.segments() as u64;
+        self.sealer.on_train(train.segments());
         Some(Train {
             remote: self.path.remote(),
             local_ip: self.path.local_ip(),
@@ -165,14 +164,13 @@ impl Connection {
     fn note_idle_output(&mut self, grant: Grant) {
         let pending = PacketNumberSpace::ALL
             .into_iter()
-            .any(|s| self.protection.has_keys(s) && self.has_pending(s));
+            .any(|s| self.sealer.protection.has_keys(s) && self.has_pending(s));
         if pending && grant.paced_until.is_some() {
             self.recovery.on_held_back();
         }
-        match grant.paced_until {
-            Some(at) if pending || grant.held => self.timers.set(Timer::Pacing, at),
-            _ => self.timers.stop(Timer::Pacing),
-        }
+        let wakes = pending || grant.held;
+        self.liveness
+            .set_pacing(grant.paced_until.filter(|_| wakes));
         let window_open = grant.window_open || (grant.paced_until.is_some() && !grant.held);
         if window_open && !pending {
             self.recovery.on_app_limited();
@@ -182,11 +180,11 @@ impl Connection {
     fn grant(&mut self, now: Time) -> Grant {
         let owed = PacketNumberSpace::ALL
             .into_iter()
-            .find(|&s| self.protection.has_keys(s) && self.recovery.probes_owed(s) > 0);
+            .find(|&s| self.sealer.protection.has_keys(s) && self.recovery.probes_owed(s) > 0);
         // What asks whether a silent path is back does not wait for a window that only an answer
         // opens; it is a PING and no data.
         let ask = self
-            .idle
+            .liveness
             .is_probing()
             .then_some(PacketNumberSpace::Application);
         let (credit, paced_until) = match self.recovery.permit(now) {
@@ -223,8 +221,11 @@ impl Connection {
 
     /// Fills one datagram; returns its length, 0 if there is nothing to send.
     fn write_datagram(&mut self, now: Time, datagram: &mut [u8], grant: Grant) -> usize {
-        let handshaking = self.protection.has_keys(PacketNumberSpace::Initial)
-            || self.protection.has_keys(PacketNumberSpace::Handshake)
+        let handshaking = self.sealer.protection.has_keys(PacketNumberSpace::Initial)
+            || self
+                .sealer
+                .protection
+                .has_keys(PacketNumberSpace::Handshake)
             || !self.lifecycle.is_established();
         if handshaking {
             self.write_coalesced(now, datagram, grant)
@@ -247,7 +248,7 @@ impl Connection {
         if packet.expand && packet.end() < MIN_INITIAL_DATAGRAM {
             packet.pad_to(datagram, MIN_INITIAL_DATAGRAM);
         }
-        if let Err(what) = packet.seal(datagram, &mut self.protection) {
+        if let Err(what) = self.sealer.seal(&packet, datagram) {
             self.fail_internally(now, what);
             return 0;
         }
@@ -267,7 +268,7 @@ impl Connection {
         let mut packets: [Option<PacketBuilder>; 3] = [None; 3];
         let mut end = 0;
         for space in PacketNumberSpace::ALL {
-            if !self.protection.has_keys(space)
+            if !self.sealer.protection.has_keys(space)
                 || (space == PacketNumberSpace::Application && !self.lifecycle.is_established())
             {
                 continue;
@@ -295,7 +296,7 @@ impl Connection {
             end = last.end();
         }
         for packet in packets.into_iter().flatten() {
-            if let Err(what) = packet.seal(datagram, &mut self.protection) {
+            if let Err(what) = self.sealer.seal(&packet, datagram) {
                 self.fail_internally(now, what);
                 return 0;
             }
@@ -321,8 +322,7 @@ impl Connection {
             }
         }
         let mut packet = self.begin_packet(datagram, start, space)?;
-        let mut frames = std::mem::take(&mut self.scratch[space.index()]);
-        frames.clear();
+        let mut frames = self.sealer.begin_frames(space);
         let mut writer = Writer::new(packet.payload_room(datagram));
         let mut w = PacketWriter::new(&mut writer, &mut frames, may_send_data);
         self.write_frames(now, space, &mut w);
@@ -335,14 +335,16 @@ impl Connection {
         if (probing && !w.ack_eliciting && w.remaining() > 0) || packet.asks {
             write_ping(w.w);
             w.record(SentFrame::Ping);
-            self.ping_pending &= space != PacketNumberSpace::Application;
+            if space == PacketNumberSpace::Application {
+                self.liveness.on_asked();
+            }
         }
         packet.ack_eliciting = w.ack_eliciting;
         packet.in_flight = w.ack_eliciting;
         packet.expand = w.expand_datagram;
         debug_assert!(!writer.overflowed(), "a component wrote beyond its room");
         packet.advance(writer.len());
-        self.scratch[space.index()] = frames;
+        self.sealer.note_frames(space, frames);
         if packet.is_empty() {
             return None;
         }
@@ -360,12 +362,12 @@ impl Connection {
         let header = HeaderFields {
             space,
             dcid: self.remote_cids.current(),
-            scid: self.ids.local,
+            scid: self.handshake.ids().local,
             // Empty on a server (RFC 9000 §17.2.2).
-            token: &self.token,
+            token: self.handshake.token(),
             packet_number,
             pn_len: packet_number_len(packet_number, self.recovery.largest_acked(space)),
-            key_phase: self.protection.phase(),
+            key_phase: self.sealer.protection.phase(),
         };
         let packet = PacketBuilder::begin(datagram, start, &header)?;
         // The sample and a frame must fit, or the packet waits for the next datagram.
@@ -374,14 +376,15 @@ impl Connection {
 
     /// Key updates happen between packets.
     fn before_one_rtt_packet(&mut self, now: Time) {
-        if self.protection.confidentiality_exhausted() {
+        if self.sealer.protection.confidentiality_exhausted() {
             self.fail_aead_limit(now);
         } else if self.lifecycle.is_confirmed()
             && self
+                .sealer
                 .protection
                 .wants_update(self.config.key_update_interval)
         {
-            self.protection.initiate_update();
+            self.sealer.protection.initiate_update();
         }
     }
 
@@ -392,7 +395,7 @@ impl Connection {
             in_flight: packet.in_flight,
             asks: packet.asks,
         };
-        let frames = &mut self.scratch[space.index()];
+        let frames = self.sealer.frames(space);
         let number = self
             .recovery
             .on_packet_sent(now, space, packet.size() as u16, kind, frames);
@@ -435,7 +438,7 @@ impl Connection {
             let one_rtt = space == PacketNumberSpace::Application;
             // A server's 1-RTT keys are of no use to a client that has not finished.
             let readable = !one_rtt || self.handshake.is_complete() || self.side == Side::Server;
-            if !self.protection.has_keys(space) || !readable {
+            if !self.sealer.protection.has_keys(space) || !readable {
                 continue;
             }
             let Some(mut packet) = self.begin_packet(datagram, end, space) else {
@@ -464,32 +467,15 @@ impl Connection {
             end = last.end();
         }
         for packet in packets.into_iter().flatten() {
-            if packet.seal(datagram, &mut self.protection).is_err() {
+            if self.sealer.seal(&packet, datagram).is_err() {
                 return 0;
             }
             let kind = SentKind::ACK_ONLY;
-            self.scratch[packet.space.index()].clear();
-            self.recovery.on_packet_sent(
-                now,
-                packet.space,
-                packet.size() as u16,
-                kind,
-                &mut self.scratch[packet.space.index()],
-            );
+            let frames = self.sealer.frames(packet.space);
+            frames.clear();
+            self.recovery
+                .on_packet_sent(now, packet.space, packet.size() as u16, kind, frames);
         }
         end
     }
-}
-
-/// The connection IDs of the handshake, which the peer must confirm (RFC 9000 §7.3).
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct HandshakeIds {
-    /// Destination of the client's first Initial.
-    pub(crate) original: ConnectionId,
-    /// Our source connection ID.
-    pub(crate) local: ConnectionId,
-    /// The peer's source connection ID; a client learns it from the first packet.
-    pub(crate) remote: Option<ConnectionId>,
-    /// Source connection ID of a Retry, if there was one.
-    pub(crate) retry: Option<ConnectionId>,
 }

@@ -1,11 +1,9 @@
 //! The order in which components write into a packet: one list, static calls.
 
-use towline_wire::{
-    IMMEDIATE_ACK_LEN, PING_LEN, PacketNumberSpace, Time, write_immediate_ack, write_ping,
-};
+use towline_wire::{IMMEDIATE_ACK_LEN, PacketNumberSpace, Time, write_immediate_ack};
 
 use super::Connection;
-use super::component::{PacketWriter, SentFrame};
+use super::component::PacketWriter;
 use super::streams::RoundTrip;
 
 impl Connection {
@@ -19,7 +17,7 @@ impl Connection {
 
     /// As `has_pending` in the application space, for all but the streams.
     fn has_pending_beside_streams(&self) -> bool {
-        self.ping_pending
+        self.liveness.has_pending()
             || self.datagrams.has_pending()
             || self.path.has_pending()
             || self.local_cids.has_pending()
@@ -63,13 +61,7 @@ impl Connection {
         };
         self.streams
             .write_frames(now, round_trip, w, &mut self.events);
-        if self.ping_pending && w.remaining() >= PING_LEN {
-            self.ping_pending = false;
-            if !w.ack_eliciting {
-                write_ping(w.w);
-                w.record(SentFrame::Ping);
-            }
-        }
+        self.liveness.write_frames(w);
         if self.acks.request.is_open() {
             self.write_immediate_ack_in_probe(w);
         }

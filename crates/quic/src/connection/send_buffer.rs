@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 use bytes::Bytes;
+use towline_wire::RangeSet;
 
 use super::blocks::{Block, BlockPool};
-use super::range_set::RangeSet;
 
 /// Bytes that lie together in memory.
 #[derive(Debug)]

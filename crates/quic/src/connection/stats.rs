@@ -86,7 +86,7 @@ impl Connection {
             pto: r.pto,
             packets_sent: r.packets_sent,
             bytes_sent: r.bytes_sent,
-            datagrams_sent: self.datagrams_sent,
+            datagrams_sent: self.sealer.datagrams_sent(),
             packets_received: self.received.packets,
             bytes_received: self.received.bytes,
             datagrams_received: self.received.datagrams,
@@ -105,10 +105,10 @@ impl Connection {
             ecn_capable: r.ecn_capable,
             ce_marks: r.ce_marks,
             mtu: r.mtu,
-            key_updates: self.protection.updates(),
+            key_updates: self.sealer.protection.updates(),
             work: self.received.work,
             packets_overworked: self.received.overworked,
-            decryption_failures: self.protection.failed_opens(),
+            decryption_failures: self.sealer.protection.failed_opens(),
             app_datagrams_dropped: self.datagrams.dropped(),
         }
     }

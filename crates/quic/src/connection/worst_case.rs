@@ -3,6 +3,7 @@
 
 use bytes::Bytes;
 
+use super::aftermath::KEYS;
 use super::assembler::{MAX_STREAM_GAPS, MIN_PIECE, PIECE_OVERHEAD};
 use super::blocks::{MAX_BLOCK, MAX_SPARE_BLOCKS};
 use super::component::SentFrame;
@@ -11,7 +12,7 @@ use super::early::MAX_EARLY_BYTES;
 use super::events::Event;
 use super::handshake::{MAX_CRYPTO_BUFFER, TLS_SESSION};
 use super::streams::STREAM_RECORDS;
-use super::{Acks, Connection, KEYS, Recovery};
+use super::{Acks, Connection, Recovery};
 use crate::config::TransportConfig;
 
 const PAGE: &str = include_str!("../../../../docs/caps.md");

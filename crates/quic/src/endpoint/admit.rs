@@ -151,12 +151,13 @@ impl Endpoint {
             }
         };
         let (stride, dcid) = (datagram.len(), &initial.dcid);
-        connection.handle_datagrams(now, meta.remote, meta.ecn, dcid, stride, datagram);
+        let aftermath =
+            connection.handle_datagrams(now, meta.remote, meta.ecn, dcid, stride, datagram);
         self.stats.admitted += 1;
         let validated = proven.is_some();
         let place = self.doors.handshakes.begin(now, &server, source, validated);
         let handle = self.insert(now, connection, new.local, Some((initial.dcid, place)));
-        self.after(now, handle);
+        self.settle(now, handle, aftermath);
     }
 
     fn decide(

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 
 use towline_wire::Time;
 
-use super::route::KeyedState;
+use super::keyed::KeyedState;
 
 /// Cells in which one prefix is counted; the least of them is its count. A prefix suffers from
 /// others only if each of its cells is also one of theirs: with 1,000 busy prefixes one in 500.

@@ -9,10 +9,11 @@ use std::net::{IpAddr, SocketAddr};
 
 use towline_wire::Time;
 
+use super::DatagramMeta;
 use super::budget::{Budget, Places, Source};
 use super::handshakes::Handshakes;
-use super::route::KeyedState;
-use super::{DatagramMeta, EndpointStats};
+use super::keyed::KeyedState;
+use super::stats::EndpointStats;
 
 /// Cap: stateless packets (Retry, Version Negotiation, reset, refusal) waiting to be sent.
 pub(crate) const MAX_STATELESS_QUEUE: usize = 256;

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use towline_wire::Time;
 
+use crate::connection::Holding;
+
 /// Connections looked at to find one that can go.
 pub(super) const CANDIDATES: usize = 16;
 
@@ -26,7 +28,7 @@ const SAY_SHED_EVERY: Duration = Duration::from_secs(1);
 pub(super) struct Held {
     /// Bytes.
     pub(super) bytes: u64,
-    /// What [`Connection::moved`](crate::Connection) said last, and when it last changed.
+    /// What had moved in all, and when that last changed.
     moved: u64,
     moved_at: Time,
 }
@@ -80,8 +82,9 @@ impl Memory {
         self.most
     }
 
-    /// A connection holds `bytes` now, and moved so much in all.
-    pub(super) fn update(&mut self, now: Time, held: &mut Held, bytes: usize, moved: u64) {
+    /// What a connection holds now.
+    pub(super) fn update(&mut self, now: Time, held: &mut Held, holding: Holding) {
+        let Holding { bytes, moved } = holding;
         let bytes = bytes as u64;
         self.total = self.total - held.bytes + bytes;
         self.most = self.most.max(self.total);

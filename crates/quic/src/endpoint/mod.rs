@@ -1,22 +1,24 @@
 //! One shard: routes datagrams to connections, admits clients, owns the connections.
 //!
-//! Parts: `route` (connection-ID table), `admit` (Initial, Retry, refusals), `doors` (what may be
-//! done for strangers), `memory` (the account), `reset` (stateless reset), `timers`. A turn of
-//! `poll_transmit` gives every ready connection one train in round robin. It opens no socket and
-//! reads no clock.
+//! Parts: `route` (connection-ID table), `slots` (the connections and their turns), `admit`
+//! (Initial, Retry, refusals), `doors` (what may be done for strangers), `memory` (the account),
+//! `reset` (stateless reset), `timers`. A turn of `poll_transmit` gives every ready connection one
+//! train in round robin. It opens no socket and reads no clock.
 
 mod admit;
 mod budget;
 mod doors;
 mod handshakes;
+mod keyed;
 mod memory;
 mod reset;
 mod route;
 mod rtt_memory;
+mod slots;
+mod stats;
 mod timers;
 mod token;
 
-use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -29,26 +31,23 @@ use crate::connection::assemble::TrainBuf;
 use crate::connection::component::Ecn;
 use crate::connection::events::Event;
 use crate::connection::output::Train;
-use crate::connection::{Connection, NewConnection};
+use crate::connection::{Aftermath, CidChanges, Connection, NewConnection, Status};
 use crate::error::ConnectError;
 use doors::{Doors, Reply};
 use handshakes::Place;
+use keyed::KeyedState;
 use memory::{CANDIDATES, Held, LOOKS, Memory};
 use reset::Resets;
-use route::{KeyedState, Routes};
+use route::Routes;
 use rtt_memory::RttMemory;
+pub use slots::ConnectionHandle;
+use slots::{Resident, Slots};
+pub use stats::EndpointStats;
 use timers::{DeadlineQueue, Expired};
 use token::Tokens;
 
 /// Cap: connections of one endpoint, clients included.
 pub(crate) const MAX_CONNECTIONS: usize = 1 << 20;
-
-/// Names a connection of one endpoint until its `Event::Drained`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ConnectionHandle {
-    index: u32,
-    generation: u32,
-}
 
 /// What the socket said about a datagram, or a train of equal ones.
 #[derive(Clone, Copy, Debug)]
@@ -80,74 +79,18 @@ pub struct Transmit {
     pub len: usize,
 }
 
-/// Counters of an endpoint.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct EndpointStats {
-    /// Connections at present, closing ones included.
-    pub connections: usize,
-    /// Server handshakes in progress.
-    pub handshakes: usize,
-    /// Connections a server admitted.
-    pub admitted: u64,
-    /// Initial packets refused for a limit or an invalid token.
-    pub refused: u64,
-    /// Of these, the ones with an invalid Retry token of ours.
-    pub invalid_tokens: u64,
-    /// Of those refused, the ones that were told so with a CONNECTION_CLOSE.
-    pub refusals: u64,
-    /// Retry packets sent.
-    pub retries: u64,
-    /// Version Negotiation packets sent.
-    pub version_negotiations: u64,
-    /// Stateless resets sent.
-    pub resets: u64,
-    /// Datagrams that belonged to nothing.
-    pub unroutable: u64,
-    /// Bytes that the connections hold, by the account that `EndpointConfig::memory_limit` bounds.
-    pub memory: u64,
-    /// The most they ever held.
-    pub memory_most: u64,
-    /// Connections ended because the limit was reached.
-    pub shed: u64,
-    /// Work for strangers that was not done, and replies that were not sent, because their prefix
-    /// had its share.
-    pub over_budget: u64,
-    /// Work done for strangers before a handshake, in units of about a microsecond.
-    pub stranger_work: u64,
-}
-
-#[derive(Default)]
-struct Slot {
-    generation: u32,
-    connection: Option<Box<Connection>>,
-    /// In the `ready` queue.
-    ready: bool,
-    /// In the `eventful` queue.
-    eventful: bool,
-    /// A server's handshake in progress, and the place it holds.
-    handshake: Option<Place>,
-    /// Destination of the client's first Initials, routed while it may still be used.
-    original: Option<ConnectionId>,
-    reset_token: Option<[u8; 16]>,
-    held: Held,
-}
-
 /// One shard of an endpoint.
 pub struct Endpoint {
     rng: ChaCha20Rng,
     cid_generator: Box<dyn CidGenerator>,
     cid_len: usize,
     server: Option<Arc<ServerConfig>>,
-    slots: Vec<Slot>,
-    free: Vec<u32>,
+    slots: Slots,
     routes: Routes,
     resets: Resets,
     tokens: Tokens,
     doors: Doors,
     deadlines: DeadlineQueue,
-    ready: VecDeque<ConnectionHandle>,
-    eventful: VecDeque<ConnectionHandle>,
     /// A copy of the Initial packet that is being opened.
     scratch: Vec<u8>,
     accepting: bool,
@@ -175,15 +118,12 @@ impl Endpoint {
             cid_generator: config.cid_generator,
             accepting: server.is_some(),
             server,
-            slots: Vec::new(),
-            free: Vec::new(),
+            slots: Slots::default(),
             routes: Routes::new(route_keys),
             resets: Resets::new(&config.reset_key, route_keys),
             tokens: Tokens::new(&config.token_key),
             doors: Doors::new(KeyedState(route_keys.1, route_keys.0)),
             deadlines: DeadlineQueue::default(),
-            ready: VecDeque::new(),
-            eventful: VecDeque::new(),
             rtts: RttMemory::default(),
             memory: Memory::new(config.memory_limit),
             scratch: Vec::new(),
@@ -214,9 +154,10 @@ impl Endpoint {
         let original = ConnectionId::new(&random).unwrap_or(ConnectionId::EMPTY);
         let new = self.prepare(remote, None, original);
         let known_rtt = self.rtts.get(remote);
-        let connection = Connection::client(now, config, server_name, &new, known_rtt)?;
+        let mut connection = Connection::client(now, config, server_name, &new, known_rtt)?;
+        let aftermath = connection.aftermath(now);
         let handle = self.insert(now, connection, new.local, None);
-        self.after(now, handle);
+        self.settle(now, handle, aftermath);
         Ok(handle)
     }
 
@@ -257,19 +198,10 @@ impl Endpoint {
         local: ConnectionId,
         handshake: Option<(ConnectionId, Place)>,
     ) -> ConnectionHandle {
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot::default());
-            self.slots.len() as u32 - 1
-        });
-        let slot = &mut self.slots[index as usize];
-        let handle = ConnectionHandle {
-            index,
-            generation: slot.generation,
-        };
-        slot.connection = Some(Box::new(connection));
-        slot.held = Held::new(now);
-        slot.handshake = handshake.map(|(_, place)| place);
-        slot.original = handshake.map(|(original, _)| original);
+        let mut resident = Resident::new(connection, Held::new(now));
+        resident.handshake = handshake.map(|(_, place)| place);
+        resident.original = handshake.map(|(original, _)| original);
+        let handle = self.slots.insert(resident);
         self.routes.insert(local, handle);
         if let Some((original, _)) = handshake {
             self.routes.insert(original, handle);
@@ -277,12 +209,6 @@ impl Endpoint {
         }
         self.stats.connections += 1;
         handle
-    }
-
-    fn slot(&mut self, handle: ConnectionHandle) -> Option<&mut Slot> {
-        self.slots
-            .get_mut(handle.index as usize)
-            .filter(|s| s.generation == handle.generation && s.connection.is_some())
     }
 
     // ---- input ----
@@ -308,11 +234,9 @@ impl Endpoint {
             };
             let handle =
                 ConnectionId::new(dcid).and_then(|cid| Some((cid, self.routes.get(&cid)?)));
-            let found = handle.and_then(|(cid, handle)| {
-                let slot = self.slots.get_mut(handle.index as usize)?;
-                Some((cid, handle, slot.connection.as_mut()?))
-            });
-            let Some((dcid, handle, connection)) = found else {
+            let found =
+                handle.and_then(|(cid, handle)| Some((cid, handle, self.slots.get_mut(handle)?)));
+            let Some((dcid, handle, resident)) = found else {
                 let (datagram, others) = rest.split_at_mut(len);
                 self.handle_unroutable(now, meta, datagram);
                 rest = others;
@@ -321,18 +245,26 @@ impl Endpoint {
             // The table is asked again only where the connection ID changes inside the train.
             let run = run_length(rest, stride, &dcid, self.cid_len);
             let (datagrams, others) = rest.split_at_mut(run);
-            connection.handle_datagrams(now, meta.remote, meta.ecn, &dcid, stride, datagrams);
-            self.after(now, handle);
+            let aftermath = resident.connection.handle_datagrams(
+                now,
+                meta.remote,
+                meta.ecn,
+                &dcid,
+                stride,
+                datagrams,
+            );
+            self.settle(now, handle, aftermath);
             rest = others;
         }
     }
 
     fn handle_unroutable(&mut self, now: Time, meta: DatagramMeta, datagram: &mut [u8]) {
         if let Some(handle) = self.resets.find(meta.remote, datagram)
-            && let Some(connection) = self.slot(handle).and_then(|s| s.connection.as_mut())
+            && let Some(resident) = self.slots.get_mut(handle)
         {
-            connection.check_stateless_reset(now, datagram);
-            self.after(now, handle);
+            resident.connection.check_stateless_reset(now, datagram);
+            let aftermath = resident.connection.aftermath(now);
+            self.settle(now, handle, aftermath);
             return;
         }
         self.admit(now, meta, datagram);
@@ -349,18 +281,19 @@ impl Endpoint {
     pub fn handle_timeout(&mut self, now: Time) {
         while let Some(expired) = self.deadlines.pop(now) {
             let (Expired::Due(handle) | Expired::Quiet(handle)) = expired;
-            let Some(connection) = self.slot(handle).and_then(|s| s.connection.as_mut()) else {
+            let Some(resident) = self.slots.get_mut(handle) else {
                 continue;
             };
             match expired {
                 Expired::Due(_) => {
-                    connection.handle_timeout(now);
-                    self.after(now, handle);
+                    let aftermath = resident.connection.handle_timeout(now);
+                    self.settle(now, handle, aftermath);
                     self.deadlines.look_again(handle, now);
                 }
                 Expired::Quiet(_) => {
-                    connection.trim();
-                    self.note(now, handle);
+                    resident.connection.trim();
+                    let status = resident.connection.status();
+                    self.note(now, handle, status);
                 }
             }
         }
@@ -387,16 +320,8 @@ impl Endpoint {
                 len: packet.len(),
             });
         }
-        while let Some(handle) = self.ready.pop_front() {
-            let Some(slot) = self.slot(handle) else {
-                continue;
-            };
-            slot.ready = false;
-            let Some(connection) = slot.connection.as_mut() else {
-                continue;
-            };
-            let train = connection.poll_transmit(now, buf);
-            // More may be waiting behind the end of this train.
+        while let Some((handle, resident)) = self.slots.next_ready() {
+            let train = resident.connection.poll_transmit(now, buf);
             self.after_transmit(now, handle, train.is_some());
             if let Some(train) = train {
                 let Train {
@@ -422,33 +347,23 @@ impl Endpoint {
     /// The system refuses to send datagrams of `len` bytes of this connection (EMSGSIZE): it goes
     /// on with the smallest size there is, 1200 bytes (RFC 9000 §14).
     pub fn handle_datagram_too_big(&mut self, handle: ConnectionHandle, len: usize) {
-        if let Some(connection) = self.slot(handle).and_then(|s| s.connection.as_mut()) {
+        if let Some(connection) = self.connection_mut(handle) {
             connection.handle_datagram_too_big(len);
-            self.mark_ready(handle);
-            self.mark_eventful(handle);
         }
     }
 
     /// The next event of any connection.
     pub fn poll_event(&mut self) -> Option<(ConnectionHandle, Event)> {
-        while let Some(&handle) = self.eventful.front() {
-            let event = self
-                .slot(handle)
-                .and_then(|s| s.connection.as_mut())
-                .and_then(|c| c.poll_event());
-            match event {
+        while let Some(handle) = self.slots.first_eventful() {
+            let resident = self.slots.get_mut(handle);
+            match resident.and_then(|r| r.connection.poll_event()) {
                 Some(Event::Drained) => {
-                    self.eventful.pop_front();
+                    self.slots.pop_eventful();
                     self.remove(handle);
                     return Some((handle, Event::Drained));
                 }
                 Some(event) => return Some((handle, event)),
-                None => {
-                    self.eventful.pop_front();
-                    if let Some(slot) = self.slot(handle) {
-                        slot.eventful = false;
-                    }
-                }
+                None => self.slots.pop_eventful(),
             }
         }
         None
@@ -458,18 +373,13 @@ impl Endpoint {
 
     /// A connection, to look at.
     pub fn connection(&self, handle: ConnectionHandle) -> Option<&Connection> {
-        self.slots
-            .get(handle.index as usize)
-            .filter(|s| s.generation == handle.generation)
-            .and_then(|s| s.connection.as_deref())
+        self.slots.get(handle).map(|resident| &resident.connection)
     }
 
     /// A connection, to act on; it gets its turn in `poll_transmit`.
     pub fn connection_mut(&mut self, handle: ConnectionHandle) -> Option<&mut Connection> {
-        self.slot(handle)?;
-        self.mark_ready(handle);
-        self.mark_eventful(handle);
-        self.slot(handle).and_then(|s| s.connection.as_deref_mut())
+        let resident = self.slots.touch(handle)?;
+        Some(&mut resident.connection)
     }
 
     /// Lets `f` act on a connection, if it is there. It gets its turn in `poll_transmit` only if it
@@ -479,32 +389,23 @@ impl Endpoint {
         handle: ConnectionHandle,
         f: impl FnOnce(Option<&mut Connection>) -> R,
     ) -> R {
-        let Some(slot) = self.slot(handle) else {
+        let Some(resident) = self.slots.get_mut(handle) else {
             return f(None);
         };
-        let Some(connection) = slot.connection.as_mut() else {
-            return f(None);
-        };
-        let result = f(Some(connection));
-        let sends = !slot.ready && connection.may_send();
-        let tells = !slot.eventful && connection.has_events();
+        let result = f(Some(&mut resident.connection));
+        let (sends, tells) = (resident.wants_turn(), resident.wants_to_tell());
         if sends {
-            self.mark_ready(handle);
+            self.slots.mark_ready(handle);
         }
         if tells {
-            self.mark_eventful(handle);
+            self.slots.mark_eventful(handle);
         }
         result
     }
 
     /// Handles of all connections, in no particular order of age.
     pub fn handles(&self) -> impl Iterator<Item = ConnectionHandle> + '_ {
-        self.slots.iter().enumerate().filter_map(|(index, slot)| {
-            slot.connection.as_ref().map(|_| ConnectionHandle {
-                index: index as u32,
-                generation: slot.generation,
-            })
-        })
+        self.slots.handles()
     }
 
     /// Counters.
@@ -528,46 +429,100 @@ impl Endpoint {
 
     // ---- bookkeeping after every mutation ----
 
-    fn mark_ready(&mut self, handle: ConnectionHandle) {
-        if let Some(slot) = self.slot(handle)
-            && !std::mem::replace(&mut slot.ready, true)
-        {
-            self.ready.push_back(handle);
+    /// Acts on what a connection wants and says of itself after a change.
+    fn settle(&mut self, now: Time, handle: ConnectionHandle, aftermath: Aftermath) {
+        if let Some(changes) = aftermath.cids {
+            self.exchange_cids(handle, *changes);
+        }
+        if aftermath.wants_turn {
+            self.slots.mark_ready(handle);
+        }
+        self.note(now, handle, aftermath.status);
+    }
+
+    /// Gives the connection the IDs it wants, forgets those the peer retired, and learns the
+    /// peer's reset token.
+    #[cold]
+    fn exchange_cids(&mut self, handle: ConnectionHandle, changes: CidChanges) {
+        for cid in changes.retired {
+            self.routes.remove(&cid);
+        }
+        for _ in 0..changes.wanted {
+            self.issue_cid(handle);
+        }
+        if let Some(resident) = self.slots.get_mut(handle) {
+            let token = changes.reset_token.map(|t| *t.as_bytes());
+            let old = std::mem::replace(&mut resident.reset_token, token);
+            if old != token {
+                let remote = resident.connection.remote();
+                self.resets.replace(remote, old, token, handle);
+            }
         }
     }
 
-    fn mark_eventful(&mut self, handle: ConnectionHandle) {
-        if let Some(slot) = self.slot(handle)
-            && !std::mem::replace(&mut slot.eventful, true)
-        {
-            self.eventful.push_back(handle);
+    /// Gives the connection another ID, which leads to it.
+    fn issue_cid(&mut self, handle: ConnectionHandle) {
+        let cid = self.new_cid();
+        let reset_token = self.resets.token(&cid);
+        self.routes.insert(cid, handle);
+        if let Some(resident) = self.slots.get_mut(handle) {
+            resident.connection.local_cids().issue(cid, reset_token);
         }
     }
 
-    fn after(&mut self, now: Time, handle: ConnectionHandle) {
-        self.exchange_cids(handle);
-        self.give_turn(now, handle);
-        self.note(now, handle);
-    }
-
+    /// A connection had its turn.
     fn after_transmit(&mut self, now: Time, handle: ConnectionHandle, sent: bool) {
+        let Some(resident) = self.slots.get_mut(handle) else {
+            return;
+        };
+        let connection = &mut resident.connection;
         if sent {
-            self.give_turn(now, handle);
-        }
-        let connection = self.slot(handle).and_then(|s| s.connection.as_ref());
-        match sent || connection.is_some_and(|c| c.may_send()) {
-            // Also where nothing left: what the application wrote into a full window is held.
-            true => self.note(now, handle),
-            false => self.file(handle),
+            // More may be waiting behind the end of this train.
+            let aftermath = connection.aftermath(now);
+            self.settle(now, handle, aftermath);
+        } else if connection.may_send() {
+            // What the application wrote into a full window is held.
+            let status = connection.status();
+            self.note(now, handle, status);
+        } else {
+            let deadline = connection.next_timeout().map(|(at, _)| at);
+            let has_events = connection.has_events();
+            self.file(handle, deadline, has_events);
         }
     }
 
-    /// The connection gets a turn if it can use one.
-    fn give_turn(&mut self, now: Time, handle: ConnectionHandle) {
-        if let Some(connection) = self.slot(handle).and_then(|s| s.connection.as_mut())
-            && connection.wants_turn(now)
+    /// Memory, events and deadline of a connection that may have changed.
+    fn note(&mut self, now: Time, handle: ConnectionHandle, status: Status) {
+        self.update(now, handle, status);
+        if self.memory.is_over() {
+            self.relieve(now, handle);
+        }
+    }
+
+    /// As [`Self::note`], without relief where it is too much.
+    fn update(&mut self, now: Time, handle: ConnectionHandle, status: Status) {
+        let Some(resident) = self.slots.get_mut(handle) else {
+            return;
+        };
+        let mut holding = status.holding;
+        if !status.handshaking
+            && let Some(place) = resident.handshake.take()
         {
-            self.mark_ready(handle);
+            // What a handshake needed serves the next one, instead of waiting for a quiet second.
+            resident.connection.trim();
+            holding = resident.connection.holding();
+            self.stats.handshakes -= 1;
+            self.doors.handshakes.give_back(place);
+        }
+        self.memory.update(now, &mut resident.held, holding);
+        self.file(handle, status.deadline, status.has_events);
+    }
+
+    /// Files deadline and events of a connection.
+    fn file(&mut self, handle: ConnectionHandle, deadline: Option<Time>, has_events: bool) {
+        self.deadlines.set(handle, deadline);
+        if has_events {
+            self.slots.mark_eventful(handle);
         }
     }
 
@@ -575,147 +530,78 @@ impl Endpoint {
     /// that does not do. At most one goes for each change, and each change asks.
     #[cold]
     fn relieve(&mut self, now: Time, grown: ConnectionHandle) {
+        let Some(handle) = self.least_useful(now, grown) else {
+            return;
+        };
+        let Some(resident) = self.slots.get_mut(handle) else {
+            return;
+        };
+        resident.connection.trim();
+        let holding = resident.connection.holding();
+        self.memory.update(now, &mut resident.held, holding);
+        if !self.memory.is_over() {
+            return;
+        }
+        resident.connection.shed(now);
+        self.stats.shed += 1;
+        if let Some(unsaid) = self.memory.say_shed(now) {
+            let remote = resident.connection.remote();
+            tracing::warn!(
+                %remote,
+                unsaid,
+                all = self.stats.shed,
+                "memory limit: a connection ended; `unsaid` more have since the last such line"
+            );
+        }
+        let status = resident.connection.status();
+        self.slots.mark_ready(handle);
+        self.update(now, handle, status);
+    }
+
+    /// Of the connection that just grew and some others, the one whose memory moves least.
+    fn least_useful(&mut self, now: Time, grown: ConnectionHandle) -> Option<ConnectionHandle> {
         let mut worst = None;
         let mut candidates = 0;
         let first = self.rng.next_u64() as usize;
         let others = (0..self.slots.len().min(LOOKS)).map(|i| (first + i) % self.slots.len());
         for index in std::iter::once(grown.index as usize).chain(others) {
-            let slot = &self.slots[index];
-            if slot.connection.as_ref().is_none_or(|c| c.is_closed()) {
+            let Some((handle, resident)) = self.slots.at(index) else {
+                continue;
+            };
+            if resident.connection.is_closed() {
                 continue;
             }
-            let idle_bytes = slot.held.idle_bytes(now);
+            let idle_bytes = resident.held.idle_bytes(now);
             if worst.is_none_or(|(most, _)| idle_bytes > most) {
-                worst = Some((idle_bytes, index));
+                worst = Some((idle_bytes, handle));
             }
             candidates += 1;
             if candidates > CANDIDATES {
                 break;
             }
         }
-        let Some((_, index)) = worst else { return };
-        let handle = ConnectionHandle {
-            index: index as u32,
-            generation: self.slots[index].generation,
-        };
-        if let Some(connection) = self.slots[index].connection.as_mut() {
-            connection.trim();
-        }
-        self.account(now, handle);
-        if !self.memory.is_over() {
-            return;
-        }
-        if let Some(connection) = self.slots[index].connection.as_mut() {
-            connection.shed(now);
-            self.stats.shed += 1;
-            if let Some(unsaid) = self.memory.say_shed(now) {
-                let remote = connection.remote();
-                tracing::warn!(
-                    %remote,
-                    unsaid,
-                    all = self.stats.shed,
-                    "memory limit: a connection ended; `unsaid` more have since the last such line"
-                );
-            }
-        }
-        self.mark_ready(handle);
-        self.account(now, handle);
-        self.file(handle);
-    }
-
-    /// What a connection holds may have changed.
-    fn account(&mut self, now: Time, handle: ConnectionHandle) {
-        if let Some(slot) = self.slots.get_mut(handle.index as usize)
-            && let Some(connection) = slot.connection.as_deref()
-        {
-            let (bytes, moved) = (connection.held(), connection.moved());
-            self.memory.update(now, &mut slot.held, bytes, moved);
-        }
-    }
-
-    /// Memory, events and deadlines of a connection that may have changed.
-    fn note(&mut self, now: Time, handle: ConnectionHandle) {
-        // Before the account, for a handshake that ends gives memory back.
-        self.file(handle);
-        self.account(now, handle);
-        if self.memory.is_over() {
-            self.relieve(now, handle);
-        }
-    }
-
-    /// Files deadline and events of a connection.
-    fn file(&mut self, handle: ConnectionHandle) {
-        let Some(slot) = self.slot(handle) else {
-            return;
-        };
-        let Some(connection) = slot.connection.as_deref_mut() else {
-            return;
-        };
-        let events = connection.has_events();
-        let deadline = connection.next_timeout().map(|(at, _)| at);
-        if !connection.is_handshaking()
-            && let Some(place) = slot.handshake.take()
-        {
-            // What a handshake needed serves the next one, instead of waiting for a quiet second.
-            connection.trim();
-            self.stats.handshakes -= 1;
-            self.doors.handshakes.give_back(place);
-        }
-        self.deadlines.set(handle, deadline);
-        if events {
-            self.mark_eventful(handle);
-        }
-    }
-
-    /// Gives the connection the IDs it wants, forgets those the peer retired, and learns the
-    /// peer's reset token.
-    fn exchange_cids(&mut self, handle: ConnectionHandle) {
-        let Some(connection) = self.slot(handle).and_then(|s| s.connection.as_mut()) else {
-            return;
-        };
-        let wanted = connection.local_cids().wanted();
-        let retired = connection.local_cids().take_retired();
-        let token = connection.reset_token().map(|t| *t.as_bytes());
-        let remote = connection.remote();
-        for cid in retired {
-            self.routes.remove(&cid);
-        }
-        for _ in 0..wanted {
-            let cid = self.new_cid();
-            let reset_token = self.resets.token(&cid);
-            self.routes.insert(cid, handle);
-            if let Some(c) = self.slot(handle).and_then(|s| s.connection.as_mut()) {
-                c.local_cids().issue(cid, reset_token);
-            }
-        }
-        let Some(slot) = self.slot(handle) else {
-            return;
-        };
-        if slot.reset_token != token {
-            let old = std::mem::replace(&mut slot.reset_token, token);
-            self.resets.replace(remote, old, token, handle);
-        }
+        worst.map(|(_, handle)| handle)
     }
 
     fn remove(&mut self, handle: ConnectionHandle) {
-        let Some(slot) = self.slot(handle) else {
+        let Some(resident) = self.slots.remove(handle) else {
             return;
         };
-        let Some(connection) = slot.connection.take() else {
-            return;
-        };
-        slot.generation = slot.generation.wrapping_add(1);
-        let original = slot.original.take();
-        let token = slot.reset_token.take();
-        slot.ready = false;
-        slot.eventful = false;
-        let mut held = std::mem::take(&mut slot.held);
-        if let Some(place) = slot.handshake.take() {
+        let Resident {
+            connection,
+            handshake,
+            original,
+            reset_token,
+            mut held,
+            ..
+        } = *resident;
+        if let Some(place) = handshake {
             self.stats.handshakes -= 1;
             self.doors.handshakes.forfeit(place);
         }
+        let remote = connection.remote();
         if let Some(rtt) = connection.rtt_to_remember() {
-            self.rtts.set(connection.remote(), rtt);
+            self.rtts.set(remote, rtt);
         }
         for cid in connection.local_cid_list() {
             self.routes.remove(&cid);
@@ -723,12 +609,10 @@ impl Endpoint {
         if let Some(original) = original {
             self.routes.remove(&original);
         }
-        self.resets
-            .replace(connection.remote(), token, None, handle);
+        self.resets.replace(remote, reset_token, None, handle);
         self.deadlines.set(handle, None);
         self.memory.remove(&mut held);
         self.stats.connections -= 1;
-        self.free.push(handle.index);
     }
 }
 

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use aws_lc_rs::hmac;
 use towline_wire::{ConnectionId, StatelessResetToken};
 
-use super::ConnectionHandle;
-use super::route::KeyedState;
+use super::keyed::KeyedState;
+use super::slots::ConnectionHandle;
 
 /// Smallest datagram that may be a stateless reset (RFC 9000 §10.3).
 pub(super) const MIN_RESET_LEN: usize = 21;

@@ -4,26 +4,11 @@
 //! is never iterated: its order must not reach the wire.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, DefaultHasher, Hasher};
 
 use towline_wire::ConnectionId;
 
-use super::ConnectionHandle;
-
-/// SipHash behind a secret prefix.
-#[derive(Clone, Debug)]
-pub(super) struct KeyedState(pub(super) u64, pub(super) u64);
-
-impl BuildHasher for KeyedState {
-    type Hasher = DefaultHasher;
-
-    fn build_hasher(&self) -> DefaultHasher {
-        let mut hasher = DefaultHasher::new();
-        hasher.write_u64(self.0);
-        hasher.write_u64(self.1);
-        hasher
-    }
-}
+use super::keyed::KeyedState;
+use super::slots::ConnectionHandle;
 
 pub(super) struct Routes {
     table: HashMap<ConnectionId, ConnectionHandle, KeyedState>,

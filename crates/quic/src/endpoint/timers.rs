@@ -9,7 +9,7 @@
 
 use towline_wire::Time;
 
-use super::ConnectionHandle;
+use super::slots::ConnectionHandle;
 
 /// Bits of a time that one level looks at.
 const BITS: u32 = 6;

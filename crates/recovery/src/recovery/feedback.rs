@@ -14,6 +14,7 @@ use towline_wire::{EcnCounts, PacketNumberSpace, Side, Time};
 
 use super::interface::{AckError, AckSummary, Expired, FrameOwner};
 use super::{Episode, Recovery};
+use crate::bandwidth::Snapshot;
 use crate::congestion::{AckSample, Checkpoint, CongestionController, LossSample};
 use crate::loss::Space;
 use crate::persistent_congestion;
@@ -48,7 +49,18 @@ struct Acked {
     work: u32,
 }
 
+/// What an ACK measured, and the totals it did so with.
+struct Measured<'a> {
+    acked: &'a Acked,
+    before: Before,
+    /// When the newest packet was sent, and how the sampler stood then.
+    newest: Option<(Time, Snapshot)>,
+    /// The round trip, raw and less the peer's delay.
+    rtt: Option<(Duration, Duration)>,
+}
+
 /// How things stood before an ACK or a timer was looked at.
+#[derive(Clone, Copy)]
 struct Before {
     bytes_in_flight: u64,
     cwnd_limited: bool,
@@ -57,6 +69,20 @@ struct Before {
 }
 
 impl Acked {
+    fn summary(&self) -> AckSummary {
+        AckSummary {
+            newly_acked_packets: self.packets,
+            newly_acked_bytes: self.bytes,
+            includes_ack_eliciting: self.ack_eliciting > 0,
+            largest_newly_acked: self.newest.map(|(packet_number, _)| packet_number),
+            largest_sent_time: self.newest.map(|(_, entry)| entry.sent_time),
+            spurious: self.late_packets,
+            work: self.work,
+            work_in_vain: self.work_in_vain(),
+            ..AckSummary::default()
+        }
+    }
+
     fn work_in_vain(&self) -> u32 {
         let settled = self.packets + u64::from(self.late_packets);
         self.work
@@ -108,19 +134,12 @@ impl<F: Clone> Recovery<F> {
     ) -> Result<AckSummary, AckError> {
         self.touch(now);
         let acked = self.walk_ranges(now, space, largest, ranges, owner)?;
-        let mut summary = AckSummary {
-            newly_acked_packets: acked.packets,
-            newly_acked_bytes: acked.bytes,
-            includes_ack_eliciting: acked.ack_eliciting > 0,
-            largest_newly_acked: acked.newest.map(|(packet_number, _)| packet_number),
-            largest_sent_time: acked.newest.map(|(_, entry)| entry.sent_time),
-            spurious: acked.late_packets,
-            work: acked.work,
-            work_in_vain: acked.work_in_vain(),
-            ..AckSummary::default()
+        let mut summary = acked.summary();
+        let before = Before {
+            bytes_in_flight: self.bytes_in_flight,
+            cwnd_limited: self.settled < self.utilised_until,
+            acked: acked.bytes,
         };
-        let bytes_in_flight_before = self.bytes_in_flight;
-        let cwnd_limited = self.settled < self.utilised_until;
         self.settle(acked.bytes);
 
         let Some(state) = self.spaces.get_mut(space) else {
@@ -133,8 +152,8 @@ impl<F: Clone> Recovery<F> {
         let newest_sent = summary.largest_sent_time;
         state.newest_acked_sent = state.newest_acked_sent.max(newest_sent);
         // Rates are measured on packets in flight only: the others leave no trace in the sampler.
-        let measured = acked.newest_in_flight.or(acked.newest);
-        let measured = measured.map(|(_, entry)| (entry.sent_time, state.snapshot(&entry)));
+        let newest = acked.newest_in_flight.or(acked.newest);
+        let newest = newest.map(|(_, entry)| (entry.sent_time, state.snapshot(&entry)));
         let newest_is_largest = summary.largest_newly_acked == Some(largest);
         if raised {
             // A count in an ACK that raises nothing is old news (RFC 9000 §13.4.2.1); one whose
@@ -148,10 +167,10 @@ impl<F: Clone> Recovery<F> {
 
         // Karn's rule: only the largest, acknowledged for the first time, tells when this ACK was
         // provoked, and only an ack-eliciting packet provoked it (RFC 9002 §5.1).
-        let sample = newest_sent
+        let rtt = newest_sent
             .filter(|sent| newest_is_largest && acked.ack_eliciting > 0 && *sent >= self.path_start)
             .map(|sent| self.sample_rtt(now, space, sent, ack_delay));
-        summary.rtt_sampled = sample.is_some();
+        summary.rtt_sampled = rtt.is_some();
 
         if acked.packets > 0 || acked.late_packets > 0 {
             self.pto.on_progress(now);
@@ -160,59 +179,70 @@ impl<F: Clone> Recovery<F> {
             }
         }
         self.on_late_acks(now, &acked);
-        let before = Before {
-            bytes_in_flight: bytes_in_flight_before,
-            cwnd_limited,
-            acked: acked.bytes,
-        };
         self.lose(now, space, before, &mut summary, owner);
 
-        if let Some((sent_time, snapshot)) = measured
-            && (acked.bytes > 0 || summary.ce_marks > 0)
-        {
-            let min_rtt = self.rtt.min().map_or(0, crate::rtt::nanos);
-            let rate = self
-                .sampler
-                .on_ack(now, acked.bytes, sent_time, &snapshot, min_rtt);
-            let reduced = self.controller.on_ack(&AckSample {
-                now,
-                acked_bytes: acked.bytes,
-                acked_bytes_after_recovery: acked.bytes_after_recovery,
-                acked_packets: acked.in_flight_packets,
-                newest_sent_time: sent_time,
-                bytes_in_flight_before,
-                bytes_in_flight: self.bytes_in_flight,
-                rtt: sample.map(|(raw, _)| raw),
-                adjusted_rtt: sample.map(|(_, adjusted)| adjusted),
-                smoothed_rtt: self.rtt.smoothed(),
-                min_rtt: self.rtt.min(),
-                delivered: self.sampler.delivered,
-                prior_delivered: rate.prior_delivered,
-                round: self.sampler.round,
-                round_start: rate.round_start,
-                delivery_rate: rate.rate,
-                tx_in_flight: rate.tx_in_flight,
-                lost_since_sent: rate.lost,
-                app_limited: rate.app_limited,
-                cwnd_limited,
-                ce_marks: summary.ce_marks,
-                one_way_delay: None,
-            });
-            if self.controller.is_holding_back() {
-                self.sampler.on_app_limited(self.bytes_in_flight);
-            }
-            if reduced {
-                // CE marks are never spurious.
-                self.on_reduced(0, None);
-                summary.congestion_event = true;
-            }
-        }
+        let measured = Measured {
+            acked: &acked,
+            before,
+            newest,
+            rtt,
+        };
+        self.tell_controller(now, &measured, &mut summary);
         if summary.persistent_congestion {
             // Last: what this ACK acknowledges was sent before the collapse and must not undo it.
             self.controller.on_persistent_congestion(now);
         }
         self.expire_lost(now, space);
         Ok(summary)
+    }
+
+    /// Delivery rate and round trip reach the controller, which may have had enough of CE marks.
+    fn tell_controller(&mut self, now: Time, measured: &Measured<'_>, summary: &mut AckSummary) {
+        let Measured {
+            acked, before, rtt, ..
+        } = measured;
+        let Some((sent_time, snapshot)) = measured.newest else {
+            return;
+        };
+        if acked.bytes == 0 && summary.ce_marks == 0 {
+            return;
+        }
+        let min_rtt = self.rtt.min().map_or(0, crate::rtt::nanos);
+        let rate = self
+            .sampler
+            .on_ack(now, acked.bytes, sent_time, &snapshot, min_rtt);
+        let reduced = self.controller.on_ack(&AckSample {
+            now,
+            acked_bytes: acked.bytes,
+            acked_bytes_after_recovery: acked.bytes_after_recovery,
+            acked_packets: acked.in_flight_packets,
+            newest_sent_time: sent_time,
+            bytes_in_flight_before: before.bytes_in_flight,
+            bytes_in_flight: self.bytes_in_flight,
+            rtt: rtt.map(|(raw, _)| raw),
+            adjusted_rtt: rtt.map(|(_, adjusted)| adjusted),
+            smoothed_rtt: self.rtt.smoothed(),
+            min_rtt: self.rtt.min(),
+            delivered: self.sampler.delivered,
+            prior_delivered: rate.prior_delivered,
+            round: self.sampler.round,
+            round_start: rate.round_start,
+            delivery_rate: rate.rate,
+            tx_in_flight: rate.tx_in_flight,
+            lost_since_sent: rate.lost,
+            app_limited: rate.app_limited,
+            cwnd_limited: before.cwnd_limited,
+            ce_marks: summary.ce_marks,
+            one_way_delay: None,
+        });
+        if self.controller.is_holding_back() {
+            self.sampler.on_app_limited(self.bytes_in_flight);
+        }
+        if reduced {
+            // CE marks are never spurious.
+            self.on_reduced(0, None);
+            summary.congestion_event = true;
+        }
     }
 
     fn walk_ranges(

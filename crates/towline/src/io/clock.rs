@@ -2,47 +2,95 @@
 //!
 //! Every shard and everything over it maps time through one [`Clock`], so a
 //! `Time` handed to the engine and a timer armed in a runtime mean the same
-//! moment. The engine never sees an `Instant`.
+//! moment. The engine never sees an `Instant`. Where time is virtual, whoever
+//! has the [`ManualClock`] moves it.
 
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use towline_wire::Time;
 
-/// A monotonic clock. All clocks of a process have one origin: connections of different shards may
-/// share a bandwidth pool or a background controller, which compares their times.
-#[derive(Clone, Copy, Debug)]
-pub struct Clock {
-    origin: Instant,
+/// A monotonic clock: the system's, or one that stands still until it is moved.
+#[derive(Clone, Debug)]
+pub struct Clock(Source);
+
+#[derive(Clone, Debug)]
+enum Source {
+    /// Its origin.
+    System(Instant),
+    Manual(ManualClock),
+}
+
+/// Moves the [`Clock`]s that were made from it. Clones move the same ones.
+#[derive(Clone, Debug, Default)]
+pub struct ManualClock(Arc<AtomicU64>);
+
+impl ManualClock {
+    /// One that stands at `start`.
+    pub fn new(start: Time) -> Self {
+        Self(Arc::new(AtomicU64::new(start.as_nanos())))
+    }
+
+    /// A clock that shows its time.
+    pub fn clock(&self) -> Clock {
+        Clock(Source::Manual(self.clone()))
+    }
+
+    /// The time it shows.
+    pub fn now(&self) -> Time {
+        Time::from_nanos(self.0.load(Ordering::Acquire))
+    }
+
+    /// Moves it on to `time`; a time that has passed changes nothing.
+    pub fn advance_to(&self, time: Time) {
+        self.0.fetch_max(time.as_nanos(), Ordering::AcqRel);
+    }
 }
 
 impl Clock {
-    /// The clock of this process. Its origin is a little before the first call, so that "a moment
-    /// ago" is always representable.
+    /// The system's clock. Its origin is a little before the first call in this process, so that "a
+    /// moment ago" is always representable. All clocks of a process have one origin: connections of
+    /// different shards may share a bandwidth pool or a background controller, which compares their
+    /// times.
     pub fn start() -> Self {
         static ORIGIN: OnceLock<Instant> = OnceLock::new();
         let origin = *ORIGIN.get_or_init(|| {
             let now = read();
             now.checked_sub(Duration::from_secs(1)).unwrap_or(now)
         });
-        Self { origin }
+        Self(Source::System(origin))
     }
 
     /// The time now.
     pub fn now(&self) -> Time {
-        self.time(read())
+        match &self.0 {
+            Source::System(origin) => since(*origin, read()),
+            Source::Manual(clock) => clock.now(),
+        }
     }
 
-    /// `instant` on this clock; instants before the origin become [`Time::ZERO`].
+    /// `instant` on the system's clock; instants before its origin become [`Time::ZERO`]. A manual clock
+    /// knows no instants: its own time.
     pub fn time(&self, instant: Instant) -> Time {
-        Time::ZERO + instant.saturating_duration_since(self.origin)
+        match &self.0 {
+            Source::System(origin) => since(*origin, instant),
+            Source::Manual(clock) => clock.now(),
+        }
     }
 
-    /// `time` as an `Instant`, or `None` where the platform cannot represent it ("never").
+    /// `time` as an `Instant`; `None` where the platform cannot represent it ("never"), and on a
+    /// manual clock.
     pub fn instant(&self, time: Time) -> Option<Instant> {
-        self.origin
-            .checked_add(Duration::from_nanos(time.as_nanos()))
+        match &self.0 {
+            Source::System(origin) => origin.checked_add(Duration::from_nanos(time.as_nanos())),
+            Source::Manual(_) => None,
+        }
     }
+}
+
+fn since(origin: Instant, instant: Instant) -> Time {
+    Time::ZERO + instant.saturating_duration_since(origin)
 }
 
 #[expect(

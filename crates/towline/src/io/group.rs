@@ -9,6 +9,7 @@ use std::sync::Arc;
 use aws_lc_rs::digest;
 use towline_quic::{DatagramMeta, EndpointConfig, ServerConfig, ShardedCid};
 
+use super::clock::Clock;
 use super::handle::{Delivery, Dispatch, Handle};
 use super::shard::Shard;
 use super::socket::Socket;
@@ -19,7 +20,8 @@ use super::steer::{MAX_SHARDS, shard_of};
 ///
 /// All share the keys of `config`; its memory limit and the limits of `server` (connections,
 /// handshakes) are divided among them, those of `server` rounded up. With more than one shard, connection IDs are those of
-/// [`ShardedCid`], whatever generator `config` has. `dispatch` makes each shard's dispatcher.
+/// [`ShardedCid`], whatever generator `config` has. All go by `clock`; `dispatch` makes each shard's
+/// dispatcher.
 ///
 /// A stateless reset carries no connection ID: one that reaches another shard than its
 /// connection's is not recognised, and the connection ends by its idle timeout.
@@ -30,6 +32,7 @@ pub fn shard_group<S: Socket, D: Dispatch>(
     sockets: Vec<S>,
     config: EndpointConfig,
     server: Option<ServerConfig>,
+    clock: &Clock,
     mut dispatch: impl FnMut(usize) -> D,
 ) -> Vec<Shard<S, D>> {
     let count = sockets.len();
@@ -59,7 +62,8 @@ pub fn shard_group<S: Socket, D: Dispatch>(
                     .unwrap_or_else(|| Box::new(ShardedCid::new(index as u8))),
                 memory_limit: memory_limit / count as u64,
             };
-            Shard::new(socket, config, server.clone(), dispatch(index))
+            let (server, dispatch) = (server.clone(), dispatch(index));
+            Shard::with_clock(socket, config, server, dispatch, clock.clone())
         })
         .collect();
     if count > 1 {

@@ -29,6 +29,17 @@ pub trait Dispatch: Send {
     /// Takes events from `endpoint` with `poll_event` until none is left, or leaves
     /// them for [`Shard::poll_event`](super::Shard::poll_event).
     fn dispatch(&mut self, endpoint: &mut Endpoint, now: Time, wake: &mut Vec<Waker>);
+
+    /// The shard is gone: nobody must wait for it any more.
+    fn on_shard_gone(&mut self, wake: &mut Vec<Waker>) {
+        let _ = wake;
+    }
+
+    /// Whether nothing is left that the shard should be driven for.
+    fn is_over(&self, endpoint: &Endpoint) -> bool {
+        let _ = endpoint;
+        false
+    }
 }
 
 /// Leaves all events in the engine, for [`Shard::poll_event`](super::Shard::poll_event).
@@ -124,8 +135,8 @@ impl<D> Handle<D> {
     }
 
     /// The shard's clock; `now` of all calls into its engine comes from it.
-    pub fn clock(&self) -> Clock {
-        self.shared.clock
+    pub fn clock(&self) -> &Clock {
+        &self.shared.clock
     }
 
     /// Runs `f` on the engine and the dispatcher, and wakes the shard if `f` says so.
@@ -197,6 +208,23 @@ impl<D> Handle<D> {
             .state
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<D: Dispatch> Handle<D> {
+    /// For the shard itself: lets `f` act on the engine, and hands the events that come of it to
+    /// whoever waits for them. Whom that wakes is left in `wake`, until the lock is released.
+    pub(super) fn act<R>(
+        &self,
+        now: Time,
+        wake: &mut Vec<Waker>,
+        f: impl FnOnce(&mut State<D>) -> R,
+    ) -> R {
+        let mut state = self.lock();
+        let state = &mut *state;
+        let result = f(state);
+        state.dispatch.dispatch(&mut state.endpoint, now, wake);
+        result
     }
 }
 

@@ -17,7 +17,7 @@
 //! let socket = UdpSocket::bind("127.0.0.1:0".parse().unwrap(), &SocketOptions::default())?;
 //! let seed = towline::io::random_seed()?;
 //! let mut shard = Shard::new(socket, towline::engine::EndpointConfig::from_seed(seed), None, ());
-//! let clock = shard.clock();
+//! let clock = shard.clock().clone();
 //! let turn = shard.drive(clock.now())?;
 //! while let Some((connection, event)) = shard.poll_event() {
 //!     println!("{connection:?}: {event:?}");
@@ -34,10 +34,6 @@ mod clock;
 mod fallback;
 mod group;
 mod handle;
-#[cfg_attr(
-    not(feature = "tokio"),
-    expect(dead_code, reason = "asked by the builder")
-)]
 mod memory;
 mod outbox;
 #[cfg(target_os = "linux")]
@@ -50,11 +46,10 @@ pub(crate) mod timer;
 mod udp;
 mod waited;
 
-pub use clock::Clock;
+pub use clock::{Clock, ManualClock};
 pub use fallback::Fallback;
 pub use group::shard_group;
 pub use handle::{Change, Dispatch, Handle};
-#[cfg(feature = "tokio")]
 pub(crate) use memory::machine_memory;
 pub use shard::{DATAGRAMS_PER_TURN, Shard, TIME_PER_TURN, Turn};
 pub use socket::{

@@ -96,16 +96,25 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
         server: Option<Arc<ServerConfig>>,
         dispatch: D,
     ) -> Self {
+        Self::with_clock(socket, config, server, dispatch, Clock::start())
+    }
+
+    /// As [`new`](Self::new), on another clock than the system's.
+    pub fn with_clock(
+        socket: S,
+        config: EndpointConfig,
+        server: Option<Arc<ServerConfig>>,
+        dispatch: D,
+        clock: Clock,
+    ) -> Self {
         let outbox = Outbox::new();
         let max_segments = outbox.max_segments(&socket);
         let mut complaints = Complaints::default();
         complaints.warn(&socket.info());
-        let clock = Clock::start();
         let endpoint = Endpoint::new(config, server);
         Self {
-            handle: Handle::new(endpoint, dispatch, clock, socket.info()),
+            handle: Handle::new(endpoint, dispatch, clock.clone(), socket.info()),
             socket,
-            clock,
             mail: Trains::new(),
             inbox: ReceiveBatch::new(),
             outbox,
@@ -115,6 +124,7 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
             complaints,
             stats: SocketStats::default(),
             left_at: clock.now(),
+            clock,
             backlog: None,
             wake: Vec::new(),
         }
@@ -131,8 +141,8 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
     }
 
     /// The clock that `now` is read from.
-    pub fn clock(&self) -> Clock {
-        self.clock
+    pub fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     /// The descriptor to wait on; `None` for sockets of tests.
@@ -174,6 +184,13 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         }
+    }
+
+    /// Whether nothing is left to drive the shard for, as far as its dispatcher knows: its connections
+    /// and everybody who could make new ones are gone.
+    pub fn is_over(&self) -> bool {
+        self.handle
+            .read(|endpoint, dispatch| dispatch.is_over(endpoint))
     }
 
     /// The next event, where the dispatcher `()` leaves them in the engine.
@@ -276,35 +293,34 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
 
     /// Returns whether the socket is to be read.
     fn enter(&mut self, now: Time, readable: bool) -> bool {
-        let mut state = self.handle.lock();
-        let state = &mut *state;
-        state.dirty = false;
-        state.mail.take_into(&mut self.mail);
-        state
-            .dispatch
-            .dispatch(&mut state.endpoint, now, &mut self.wake);
+        self.handle.act(now, &mut self.wake, |state| {
+            state.dirty = false;
+            state.mail.take_into(&mut self.mail);
+        });
         if self.backlog.is_none() {
             let buffer = self.socket.info().recv_buffer.granted;
             self.backlog = Backlog::after(self.left_at, now, buffer.max(RECEIVE_BUFFER_BYTES));
         }
         // Whoever says that nothing is there may not have looked since.
-        let due = state.endpoint.next_timeout().is_some_and(|at| at <= now);
-        let readable = readable || (due && self.backlog.is_some());
+        let readable = readable || (self.backlog.is_some() && self.is_due(now));
         if !readable {
             self.backlog = None;
         }
         readable
     }
 
+    /// A deadline of the engine's has passed.
+    fn is_due(&self, now: Time) -> bool {
+        let next = self.handle.lock().endpoint.next_timeout();
+        next.is_some_and(|at| at <= now)
+    }
+
     fn run_timers(&mut self, now: Time) {
-        let mut state = self.handle.lock();
-        let state = &mut *state;
-        if state.endpoint.next_timeout().is_some_and(|at| at <= now) {
-            state.endpoint.handle_timeout(now);
-            state
-                .dispatch
-                .dispatch(&mut state.endpoint, now, &mut self.wake);
-        }
+        self.handle.act(now, &mut self.wake, |state| {
+            if state.endpoint.next_timeout().is_some_and(|at| at <= now) {
+                state.endpoint.handle_timeout(now);
+            }
+        });
     }
 
     fn read_mail(&mut self, now: Time, budget: &mut usize) {
@@ -316,15 +332,12 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
                 break;
             };
             *budget = budget.saturating_sub(train.len().div_ceil(meta.stride.max(1)));
-            let mut state = self.handle.lock();
-            let state = &mut *state;
-            state.endpoint.handle_datagrams(now, meta, &mut train);
-            state
-                .dispatch
-                .dispatch(&mut state.endpoint, now, &mut self.wake);
-            state.mail.on_handled(&train);
-            // What came behind leftovers of an earlier turn has no turn of its own to come.
-            state.mail.take_into(&mut self.mail);
+            self.handle.act(now, &mut self.wake, |state| {
+                state.endpoint.handle_datagrams(now, meta, &mut train);
+                state.mail.on_handled(&train);
+                // What came behind leftovers of an earlier turn has no turn of its own to come.
+                state.mail.take_into(&mut self.mail);
+            });
         }
         self.wake_all();
     }
@@ -372,12 +385,9 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
                 {
                     continue;
                 }
-                let mut state = self.handle.lock();
-                let state = &mut *state;
-                state.endpoint.handle_datagrams(received, meta, run);
-                state
-                    .dispatch
-                    .dispatch(&mut state.endpoint, now, &mut self.wake);
+                self.handle.act(now, &mut self.wake, |state| {
+                    state.endpoint.handle_datagrams(received, meta, run);
+                });
             }
         }
         self.inbox.adapt(count);
@@ -415,19 +425,16 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
         let Some(mut next) = self.outbox.next_to_shrink() else {
             return false;
         };
-        let mut state = self.handle.lock();
-        let state = &mut *state;
-        loop {
-            let (connection, len) = next;
-            state.endpoint.handle_datagram_too_big(connection, len);
-            match self.outbox.next_to_shrink() {
-                Some(another) => next = another,
-                None => break,
+        self.handle.act(now, &mut self.wake, |state| {
+            loop {
+                let (connection, len) = next;
+                state.endpoint.handle_datagram_too_big(connection, len);
+                match self.outbox.next_to_shrink() {
+                    Some(another) => next = another,
+                    None => break,
+                }
             }
-        }
-        state
-            .dispatch
-            .dispatch(&mut state.endpoint, now, &mut self.wake);
+        });
         true
     }
 
@@ -440,12 +447,10 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
                 self.trains
                     .push(TrainBuf::with_max_segments(self.max_segments));
             }
-            let mut state = self.handle.lock();
-            let state = &mut *state;
-            let transmit = state.endpoint.poll_transmit(now, &mut self.trains[slot]);
-            state
-                .dispatch
-                .dispatch(&mut state.endpoint, now, &mut self.wake);
+            let train = &mut self.trains[slot];
+            let transmit = self.handle.act(now, &mut self.wake, |state| {
+                state.endpoint.poll_transmit(now, train)
+            });
             let Some(transmit) = transmit else {
                 return true;
             };
@@ -489,8 +494,10 @@ impl<S: Socket, D: Dispatch> Drop for Shard<S, D> {
         let mut state = self.handle.lock();
         state.gone = true;
         let mail = std::mem::take(&mut state.mail);
+        state.dispatch.on_shard_gone(&mut self.wake);
         drop(state);
         drop(mail);
+        self.wake_all();
     }
 }
 

@@ -2,12 +2,12 @@
 
 use std::io;
 
+use towline_message::LengthError;
 use towline_quic::ConnectionError;
-use towline_quic::message::LengthError;
 use towline_wire::{MAX_MESSAGE_METADATA, MAX_VARINT};
 
 use super::{CODE_HEADER_TIMEOUT, CODE_MALFORMED, CODE_RELAY_LOST};
-use crate::quic::{ReadError, WriteError, kind_of};
+use crate::handles::{ReadError, WriteError, kind_of};
 
 /// Why a message cannot be read (on).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
 
-use towline_quic::message::ReaderId;
+use towline_message::ReaderId;
 
 #[derive(Debug, Default)]
 pub(super) struct Fan {

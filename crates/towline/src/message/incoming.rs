@@ -7,7 +7,7 @@ use super::error::{MessageError, PipeError};
 use super::pipe;
 use super::reader::{FragmentReader, MessageReader};
 use super::shared::Handle;
-use crate::quic::Connection;
+use crate::handles::Connection;
 
 /// A message that arrived, or begins to: its metadata is here, its payload need not be.
 ///

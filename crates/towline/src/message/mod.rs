@@ -62,7 +62,7 @@ pub use incoming::IncomingMessage;
 pub use reader::{Fragment, FragmentReader, MessageReader};
 pub use receive::{HEADER_TIMEOUT, MAX_MESSAGES_AT_ONCE, MessageReceiver, Refusal};
 pub use send::{MessageOptions, MessageSender, MessageWriter};
-pub use towline_quic::message::MAX_MESSAGE_BUFFER;
+pub use towline_message::MAX_MESSAGE_BUFFER;
 pub use towline_wire::{MAX_MESSAGE_METADATA, MessageHeaderError};
 
 /// Code of STOP_SENDING and RESET_STREAM: the message breaks the format or its own declaration.

@@ -11,7 +11,7 @@ use super::error::{MessageError, PipeError, SendMessageError};
 use super::send::{MessageOptions, MessageSender};
 use super::shared::Handle;
 use super::{CODE_MALFORMED, CODE_RELAY_LOST};
-use crate::quic::{Connection, SendStream, WriteError};
+use crate::handles::{Connection, SendStream, WriteError};
 
 /// Fragments forwarded before other tasks get their turn.
 const FRAGMENTS_A_TURN: usize = 64;
@@ -65,7 +65,7 @@ fn poll_pipe(
                 };
             }
             Poll::Ready(Err(error)) => return Poll::Ready(Err(PipeError::Incoming(error))),
-            Poll::Pending => return out.poll_stopped(cx).map(|error| Err(stopped(error))),
+            Poll::Pending => return out.poll_writer_stopped(cx).map(|error| Err(stopped(error))),
         };
         match out.poll_write_at(cx, head_len + offset, &mut data) {
             Poll::Ready(Ok(n)) => message.consume(offset, n),

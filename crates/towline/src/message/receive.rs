@@ -12,14 +12,14 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
+use towline_message::HeadReader;
 use towline_quic::ConnectionError;
-use towline_quic::message::HeadReader;
 use towline_wire::{MessageHeaderError, StreamId};
 
 use super::incoming::IncomingMessage;
 use super::shared::Handle;
 use super::{CODE_HEADER_TIMEOUT, CODE_MALFORMED};
-use crate::quic::{Connection, ReadError, RecvStream};
+use crate::handles::{Connection, ReadError, RecvStream};
 
 /// Cap: messages of one receiver that are on their way or held by the application at once, unless
 /// [`MessageReceiver::with_limit`] says otherwise. Further ones wait in their streams, whose number

@@ -10,7 +10,7 @@ use tokio::io::AsyncWrite;
 use towline_wire::{MAX_MESSAGE_METADATA, MAX_VARINT, MessageHeader, StreamId};
 
 use super::error::SendMessageError;
-use crate::quic::{Connection, SendStream};
+use crate::handles::{Connection, SendStream};
 
 /// What is said about a message before its payload.
 #[derive(Clone, Debug, Default)]
@@ -259,7 +259,7 @@ impl AsyncWrite for MessageWriter {
         data: &[u8],
     ) -> Poll<io::Result<usize>> {
         self.check(data.len())?;
-        let written = self.stream.poll_write_slice(cx, data);
+        let written = self.stream.poll_write(cx, data);
         written
             .map_ok(|n| {
                 self.written += n as u64;

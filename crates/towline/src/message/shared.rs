@@ -10,13 +10,13 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use tokio::sync::OwnedSemaphorePermit;
-use towline_quic::message::{Found, Head, LengthError, MAX_MESSAGE_BUFFER, Payload, ReaderId};
+use towline_message::{Found, Head, LengthError, MAX_MESSAGE_BUFFER, Payload, ReaderId};
 use towline_wire::StreamId;
 
 use super::CODE_MALFORMED;
 use super::error::MessageError;
 use super::fan::Fan;
-use crate::quic::RecvStream;
+use crate::handles::RecvStream;
 
 /// Most bytes taken from the stream at once.
 const CHUNK: usize = 64 << 10;

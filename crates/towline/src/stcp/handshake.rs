@@ -18,7 +18,7 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
 const CHUNK: usize = 4096;
 
 /// The byte stream below TLS.
-pub(super) trait Wire: Sync {
+pub trait Wire: Sync {
     /// Receives at least one byte; 0 is the end of the stream.
     fn receive(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> + Send;
 
@@ -65,7 +65,10 @@ pub(super) async fn shake_hands(
 /// Drives `handshake` to its end. After a failure the peer has been sent the alert that says why. If
 /// `exact`, the kernel is to see every byte after the handshake, and user space none: then no byte too
 /// many is taken, and everything is sent. If not, what is left goes along with what is written next.
-pub(super) async fn drive(
+///
+/// # Errors
+/// The wire's, or why the handshake failed.
+pub async fn drive(
     wire: &impl Wire,
     handshake: &mut Handshake,
     exact: bool,
@@ -94,7 +97,10 @@ pub(super) async fn drive(
 }
 
 /// Sends what the handshake has to say.
-pub(super) async fn flush(wire: &impl Wire, handshake: &mut Handshake) -> io::Result<()> {
+///
+/// # Errors
+/// The wire's.
+pub async fn flush(wire: &impl Wire, handshake: &mut Handshake) -> io::Result<()> {
     while !handshake.output().is_empty() {
         let sent = wire.send(handshake.output()).await?;
         handshake.on_sent(sent);

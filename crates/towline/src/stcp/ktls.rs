@@ -17,11 +17,11 @@ const CIPHER_AES_GCM_256: u16 = 52;
 const CIPHER_CHACHA20_POLY1305: u16 = 54;
 
 /// A `struct tls12_crypto_info_*`, as bytes. Its key is overwritten at the end.
-pub(crate) struct CryptoInfo(Vec<u8>);
+pub struct CryptoInfo(Vec<u8>);
 
 impl CryptoInfo {
     /// Of a key whose next record has the number `sequence`.
-    pub(crate) fn new(keys: &CipherKeys, sequence: u64) -> Self {
+    pub fn new(keys: &CipherKeys, sequence: u64) -> Self {
         let mut out = Vec::with_capacity(64);
         let head = |out: &mut Vec<u8>, cipher: u16| {
             out.extend_from_slice(&TLS_1_3_VERSION.to_ne_bytes());
@@ -52,7 +52,7 @@ impl CryptoInfo {
     }
 
     /// The struct.
-    pub(crate) fn as_bytes(&self) -> &[u8] {
+    pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 }

@@ -1,31 +1,25 @@
-//! Secure TCP: TCP streams that are TLS 1.3 on the wire, for programs that use this library and for
-//! programs that know nothing of it.
+//! Secure TCP: TCP streams that are TLS 1.3 on the wire, for programs that use this library. Feature `stcp`.
 //!
 //! [`connect`] and [`listen`] are used as tokio's are. A [`Stream`] behaves as a TCP stream does,
 //! with the errors that TCP has: what the peer did not end in order is `ConnectionReset`. Nothing
 //! is ever sent in clear, and a [`Listener`] hands out only peers whose handshake is finished.
 //!
-//! [`client_config`] and [`server_config`] say who we are and whom we believe, for this program;
-//! [`policy`] reads the same from a file for the [`agent`], which makes the handshakes for programs
-//! that the kernel module, the preload shim or the relay bring along. [`ktls`] hands keys to the
-//! kernel. Protocol rules are in `towline-stcp`.
+//! [`client_config`] and [`server_config`] say who we are and whom we believe. [`ktls`] hands keys to
+//! the kernel. [`handshake`] and [`slots`] are for those who carry the bytes themselves, as the agent in
+//! `towline-agent` does for programs that know nothing of this. Protocol rules are in `towline-stcp`.
 
-#[cfg(target_os = "linux")]
-pub mod agent;
 mod config;
 mod connect;
-pub mod echo;
 mod error;
-mod handshake;
+pub mod handshake;
 #[cfg(target_os = "linux")]
 mod kernel;
 #[cfg(target_os = "linux")]
 pub mod ktls;
 mod listener;
-pub mod policy;
 mod records;
 mod refusals;
-mod slots;
+pub mod slots;
 mod splice;
 mod stream;
 

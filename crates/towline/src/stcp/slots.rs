@@ -15,18 +15,17 @@ const RANGE: u32 = 65_536;
 
 /// Who wants a place: a user of this machine, and where the peer is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Party([u128; 2 + ADDRESS_LEVELS]);
+pub struct Party([u128; 2 + ADDRESS_LEVELS]);
 
 impl Party {
     /// A handshake for a program of the user `uid` with a peer at `ip`.
-    pub(super) fn new(uid: u32, ip: IpAddr) -> Self {
+    pub fn new(uid: u32, ip: IpAddr) -> Self {
         let [wide, prefix, address] = address_groups(ip);
         Self([owner(uid).into(), uid.into(), wide, prefix, address])
     }
 
     /// The user alone.
-    #[cfg(target_os = "linux")]
-    pub(super) fn user(uid: u32) -> Self {
+    pub fn user(uid: u32) -> Self {
         Self([owner(uid).into(), uid.into(), 0, 0, 0])
     }
 }
@@ -39,8 +38,9 @@ fn owner(uid: u32) -> u32 {
     }
 }
 
+/// Places for handshakes under way.
 #[derive(Clone, Debug)]
-pub(super) struct Slots {
+pub struct Slots {
     most: usize,
     pending: Arc<Mutex<Pending>>,
 }
@@ -54,7 +54,7 @@ struct Pending {
 
 /// A place among the handshakes under way; left when dropped.
 #[derive(Debug)]
-pub(super) struct Slot {
+pub struct Slot {
     slots: Slots,
     party: Party,
     number: u64,
@@ -62,7 +62,7 @@ pub(super) struct Slot {
 
 impl Slots {
     /// So many places; one at least.
-    pub(super) fn new(most: usize) -> Self {
+    pub fn new(most: usize) -> Self {
         let pending = Pending {
             next: 0,
             parties: Crowd::new(Goes::Oldest),
@@ -74,7 +74,7 @@ impl Slots {
     }
 
     /// Takes a place; the future ends when it is needed for another.
-    pub(super) fn enter(&self, party: Party) -> (Slot, impl Future<Output = ()> + Send + use<>) {
+    pub fn enter(&self, party: Party) -> (Slot, impl Future<Output = ()> + Send + use<>) {
         let (sender, receiver) = oneshot::channel();
         let mut pending = self.lock();
         let number = pending.next;
@@ -93,14 +93,19 @@ impl Slots {
         })
     }
 
-    #[cfg(target_os = "linux")]
-    pub(super) fn most(&self) -> usize {
+    /// How many places there are.
+    pub fn most(&self) -> usize {
         self.most
     }
 
-    #[cfg(target_os = "linux")]
-    pub(super) fn len(&self) -> usize {
+    /// How many are taken.
+    pub fn len(&self) -> usize {
         self.lock().parties.len()
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     fn lock(&self) -> MutexGuard<'_, Pending> {

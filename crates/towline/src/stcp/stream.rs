@@ -40,12 +40,11 @@ struct About {
 }
 
 impl Stream {
-    /// With records made by who `records` says.
-    pub(super) fn new(
-        tcp: TcpStream,
-        established: Established,
-        records: Records,
-    ) -> io::Result<Self> {
+    /// Over a connection whose handshake is done, with records made by who `records` says.
+    ///
+    /// # Errors
+    /// The session's, or the kernel's where it was to make the records.
+    pub fn new(tcp: TcpStream, established: Established, records: Records) -> io::Result<Self> {
         let about = Box::new(About {
             peer: established.peer().cloned(),
             authentication: established.authentication(),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use towline::relay::{Relay, RelayConfig, RelayMonitor};
+use towline_relay::{Relay, RelayConfig, RelayMonitor};
 
 use crate::Error;
 

@@ -9,6 +9,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use towline::{Connection, RecvStream};
+use towline_transfer::{CpuMeter, Lanes, put_varint};
 
 use super::host::{count_lane, send_lane};
 use super::report::{Ends, Row, Start, Threshold, print_end, print_row, print_start};
@@ -20,9 +21,7 @@ use crate::interrupt::Interrupt;
 use crate::net::{Client, ConnectArgs, connection_failure, options};
 use crate::printer::Printer;
 use crate::stats::StatsRecord;
-use crate::streams::Lanes;
-use crate::transfer::cpu::CpuMeter;
-use crate::transfer::message::{put_varint, stream_kind};
+use crate::streams::PERF;
 use crate::units::{parse_duration, parse_positive_duration, parse_size};
 use crate::url::Url;
 
@@ -130,14 +129,14 @@ impl ClientArgs {
             interval: self.interval.as_secs_f64(),
         };
         let mut kind = Vec::new();
-        put_varint(&mut kind, stream_kind::PERF);
+        put_varint(&mut kind, PERF);
         // A server without this service stops the stream; what it says is read below.
         let _ = AsyncWriteExt::write_all(&mut send, &kind).await;
         let _ = write_json(&mut send, &request).await;
         let there = match read_json(&mut recv).await.map_err(broken)? {
             Some(Reply::Ready { host }) => host,
             Some(Reply::Refused { message }) => {
-                let message = crate::transfer::path::printable(message.as_bytes());
+                let message = towline_transfer::printable(message.as_bytes());
                 return Err(Failure::new(
                     Exit::Other,
                     format!("the server refuses: {message}"),

@@ -10,12 +10,10 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use towline::{Connection, Endpoint, RecvStream, SendStream};
+use towline_transfer::{CpuMeter, Lanes, put_varint, stream_kind};
 
 use super::{HostRecord, Later, MAX_STREAMS, Reply, Request, advice, read_json, write_json};
 use crate::stats::StatsRecord;
-use crate::streams::Lanes;
-use crate::transfer::cpu::CpuMeter;
-use crate::transfer::message::{put_varint, stream_kind};
 
 /// Measurements a server runs at once.
 const MAX_MEASUREMENTS: usize = 16;

@@ -20,6 +20,7 @@ use tokio::sync::mpsc;
 use towline::config::{Cipher, CipherPreference, KeyExchange, KeyExchangePreference, Options};
 use towline::io::{MAX_SHARDS, SocketInfo};
 use towline::{Endpoint, RecvStream, SendStream};
+use towline_transfer::{put_varint, read_varint};
 
 pub(crate) use host::PerfHost;
 
@@ -29,7 +30,6 @@ use crate::net::{ListenArgs, options};
 use crate::printer::Printer;
 use crate::service::{Service, run_until_interrupted};
 use crate::stats::StatsRecord;
-use crate::transfer::message::{put_varint, read_varint};
 use crate::units::Bytes;
 
 /// Longest control message, bytes.

@@ -1,7 +1,7 @@
 //! `towline relay --tun`: all of IP between two network namespaces.
 
 use serde_json::json;
-use towline::relay::tun::{
+use towline_relay::tun::{
     CLIENT_ADDRESSES, DEFAULT_CLIENT_NAMESPACE, DEFAULT_SERVER_NAMESPACE, DEVICE_NAME,
     SERVER_ADDRESSES, TunConfig, TunCounters, TunError, TunRelay,
 };

@@ -12,13 +12,13 @@ use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
-use towline::stcp::echo::{self, Connect, Load, Plan};
 use towline::stcp::{Records, Stream, listen};
 
 use super::flags::{
     Client, ConnectArgs, ListenArgs, assurance, connect_failure, listen_failure, resolve,
 };
 use crate::exit::{Exit, Failure};
+use crate::framed_echo::{self, Connect, Load, Plan};
 use crate::interrupt::Interrupt;
 use crate::net::reachable;
 use crate::printer::Printer;
@@ -124,7 +124,7 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
             accepted = accept() => match accepted {
                 Ok(stream) => {
                     served.connections += 1;
-                    serving.spawn(echo::serve(stream));
+                    serving.spawn(framed_echo::serve(stream));
                 }
                 Err(error) => {
                     tracing::warn!("accept: {error}");
@@ -215,7 +215,7 @@ struct Record<'a> {
 impl EchoLoadArgs {
     /// Measures for as long as it was told, or until Ctrl-C.
     pub(crate) async fn run(self, printer: Printer) -> Result<Exit, Failure> {
-        if self.size > echo::MAX_PAYLOAD as u64 {
+        if self.size > framed_echo::MAX_PAYLOAD as u64 {
             return Err(Failure::usage(format!(
                 "--size {}: at most 16 MiB",
                 self.size
@@ -280,7 +280,7 @@ impl EchoLoadArgs {
                 false => "user space",
             }),
         };
-        let mut first = echo::Client::new(stream, 8);
+        let mut first = framed_echo::Client::new(stream, 8);
         first.exchange().await.map_err(|error| {
             Failure::new(Exit::Tls, format!("{}: {error}", self.server))
                 .next("a server that lets in only known clients needs our pin: `towline stcp key`")
@@ -296,7 +296,7 @@ impl EchoLoadArgs {
             payload: self.size as usize,
             duration: self.duration,
         };
-        echo::load(connect, plan).await
+        framed_echo::load(connect, plan).await
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 use socket2::{Domain, Socket, Type};
-use towline::stcp::agent::{forbid_clear_tcp, forbid_packets, inherited_sockets, is_upgraded};
+use towline_agent::{forbid_clear_tcp, forbid_packets, inherited_sockets, is_upgraded};
 
 use crate::exit::{Exit, Failure};
 

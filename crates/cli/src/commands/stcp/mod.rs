@@ -1,21 +1,13 @@
 //! `towline stcp`: secure TCP for programs that are not changed, and what it achieves.
 
-mod cgroup;
 mod echo;
 mod enter;
-mod family;
 mod flags;
 mod key;
-mod place;
-mod program;
 mod proxy;
-mod redirect;
-mod routes;
 mod run;
 mod signals;
 mod status;
-mod strays;
-mod tiers;
 
 use crate::exit::{Exit, Failure};
 use crate::printer::Printer;

@@ -17,17 +17,16 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use tokio::process::Child;
-use towline::stcp::agent::{Agent, Programs};
+use towline_agent::run::{
+    Cgroup, Family, Force, Place, Tier, TierStatus, can_change_sockets, left_over_commands,
+    module_protocol, no_way_in, open_relay, past_shim, probe_at, probe_for, redirect, reserve,
+    shim, upgrade,
+};
+use towline_agent::{Agent, Programs};
 
-use super::cgroup::Cgroup;
 use super::enter::refuse_inherited_sockets;
-use super::family::Family;
-use super::place::{Force, Place, Probed, cannot, probe_at, probe_for, redirect, reserve, upgrade};
-use super::program::past_shim;
-use super::redirect::open_relay;
 use super::signals::{Signals, is_in_foreground, is_of_keys, is_programs_own};
-use super::status::{left_over_commands, warn_of_left_overs};
-use super::tiers::{Tier, TierStatus, can_change_sockets, module_protocol, shim};
+use super::status::warn_of_left_overs;
 use crate::commands::stcpd::{PolicyArgs, raise_descriptor_limit};
 use crate::exit::{Exit, Failure};
 use crate::printer::Printer;
@@ -43,6 +42,12 @@ const CHECK: Duration = Duration::from_secs(5);
 
 /// How often is looked whether somebody has left.
 const HEADCOUNT: Duration = Duration::from_secs(1);
+
+/// How long the relay may go on for programs that have ended.
+const LINGER: Duration = Duration::from_secs(30);
+
+/// How long it does so without a word.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Shown at the end of `--help`.
 const HELP: &str = "\
@@ -62,7 +67,7 @@ With --json a record of the tier and CMD's process comes on stdout, where CMD wr
 pub(crate) struct RunArgs {
     /// Which tier; without it the best that works here
     #[arg(long, value_enum)]
-    tier: Option<Tier>,
+    tier: Option<TierArg>,
     #[command(flatten)]
     policy: PolicyArgs,
     /// The program and its arguments
@@ -73,6 +78,38 @@ pub(crate) struct RunArgs {
         value_name = "CMD"
     )]
     command: Vec<OsString>,
+}
+
+/// The tiers, best first.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum TierArg {
+    /// The kernel module: sockets of its own protocol
+    Module,
+    /// Everything by the relay, to which connections are redirected
+    Relay,
+    /// Everything by the relay, to which the preload shim connects
+    UserRelay,
+}
+
+impl From<TierArg> for Tier {
+    fn from(tier: TierArg) -> Self {
+        match tier {
+            TierArg::Module => Self::Module,
+            TierArg::Relay => Self::Relay,
+            TierArg::UserRelay => Self::UserRelay,
+        }
+    }
+}
+
+/// What came of a trial.
+enum Probed {
+    /// What is made there is encrypted.
+    Well {
+        /// Why nobody from another host could reach a program there.
+        no_way_in: Option<String>,
+    },
+    /// A signal came.
+    Interrupted(Exit),
 }
 
 impl RunArgs {
@@ -96,7 +133,7 @@ impl RunArgs {
         let past_shim = self.command.first().and_then(|name| past_shim(name));
         let judge = |tier| self.judge(tier, past_shim);
         let wanted: Vec<_> = match self.tier {
-            Some(tier) => vec![judge(tier)],
+            Some(tier) => vec![judge(tier.into())],
             None => Tier::ALL.map(judge).into(),
         };
         if let Some(status) = wanted.iter().find(|status| status.state.is_ok()) {
@@ -151,7 +188,7 @@ impl RunArgs {
         let agent = Agent::new(self.policy.load()?);
         let relay = open_relay().map_err(cannot)?;
         let ports = relay.ports();
-        let (_reserved, probe) = reserve()?;
+        let (_reserved, probe) = reserve().map_err(no_address)?;
         // In a task of its own: whatever this function waits for, the relay goes on.
         let serving = tokio::spawn(Arc::clone(&agent).serve_relay(relay, probe));
         let ended = self
@@ -195,7 +232,7 @@ impl RunArgs {
         raise_descriptor_limit();
         let library = shim().map_err(cannot)?;
         let agent = Agent::new(self.policy.load()?);
-        let (_reserved, probe) = reserve()?;
+        let (_reserved, probe) = reserve().map_err(no_address)?;
         let programs = Programs::open(agent, probe)
             .map_err(|error| cannot(format!("the agent's socket: {error}")))?;
         let programs = Arc::new(programs);
@@ -254,7 +291,7 @@ impl RunArgs {
         mut signals: Signals,
         printer: Printer,
     ) -> Result<Exit, Failure> {
-        let (has_begun, ended) = match place.probe(probe, &mut signals, printer).await {
+        let (has_begun, ended) = match try_out(&place, probe, &mut signals, printer).await {
             Ok(Probed::Well { no_way_in }) => {
                 if let Some(why) = &no_way_in {
                     printer.note(format_args!(
@@ -268,7 +305,7 @@ impl RunArgs {
             Err(failure) => (false, Err(failure)),
         };
         // What came of the program matters more.
-        if let Err(failure) = place.take_down(family, has_begun, printer).await {
+        if let Err(failure) = take_down(place, family, has_begun, printer).await {
             printer.note(format_args!("towline: {failure}"));
         }
         ended
@@ -301,6 +338,62 @@ impl RunArgs {
         }));
         wait(child, signals, place, family, printer).await
     }
+}
+
+/// A connection made where the program will run.
+async fn try_out(
+    place: &Place,
+    probe: Vec<String>,
+    signals: &mut Signals,
+    printer: Printer,
+) -> Result<Probed, Failure> {
+    let mut probe = place.probe(probe);
+    let probed = tokio::select! {
+        biased;
+        signal = signals.next() => {
+            printer.note("towline: a signal came before the program was started");
+            return Ok(Probed::Interrupted(Exit::Program(128 + signal.as_raw() as u8)));
+        }
+        probed = probe.output() => probed,
+    };
+    no_way_in(probed)
+        .map(|no_way_in| Probed::Well { no_way_in })
+        .map_err(|why| cannot(format!("a trial connection failed ({why})")))
+}
+
+/// Every process ends, then what the program wrote has left, then what is in force goes, then the cgroup with its guard.
+async fn take_down(
+    place: Place,
+    family: &Family,
+    has_begun: bool,
+    printer: Printer,
+) -> Result<(), Failure> {
+    let wrong = |why| Failure::new(Exit::Other, why).next("see `towline stcp status`");
+    place.end_all(family).await.map_err(wrong)?;
+    if has_begun && let Some(drain) = place.drain() {
+        linger(drain, printer).await?;
+    }
+    place.take_down().map_err(wrong)
+}
+
+/// Waits for what is on its way still, as long as that is bearable.
+async fn linger(drain: impl Future<Output = ()>, printer: Printer) -> Result<(), Failure> {
+    let mut signals = Signals::install()?;
+    let drain = async {
+        tokio::pin!(drain);
+        if tokio::time::timeout(PATIENCE, &mut drain).await.is_err() {
+            printer.note(
+                "towline: all programs have ended; what they wrote last is on its way still, until its peers \
+                 have taken it and closed, or 30 s have passed (Ctrl-C gives it up)",
+            );
+            drain.await;
+        }
+    };
+    tokio::select! {
+        _ = tokio::time::timeout(LINGER, drain) => {}
+        _ = signals.next_end() => {}
+    }
+    Ok(())
 }
 
 /// Until the program and every process it left have ended, or have to.
@@ -356,7 +449,12 @@ async fn wait(
             }
             _ = look.tick(), if status.is_some() => {}
             _ = headcount.tick() => {
-                place.look_after(family, pid.filter(|_| status.is_none())).await?;
+                let looked = place.look_after(family, pid.filter(|_| status.is_none())).await;
+                looked.map_err(|why| {
+                    Failure::new(Exit::Other, why).next(
+                        "start no sessions in the program (`su -l`, `login` and `sshd` do under systemd)",
+                    )
+                })?;
             }
             _ = check.tick() => {
                 // Where it cannot be told, the guard holds still.
@@ -396,4 +494,16 @@ fn exit_of(status: ExitStatus) -> Exit {
         .code()
         .or_else(|| status.signal().map(|signal| 128 + signal));
     Exit::Program(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
+}
+
+fn no_address(error: std::io::Error) -> Failure {
+    cannot(format!("an address to probe: {error}"))
+}
+
+fn cannot(why: impl Into<String>) -> Failure {
+    let why = why.into();
+    Failure::new(
+        Exit::Other,
+        format!("the program was not started, it would not be encrypted: {why}"),
+    )
 }

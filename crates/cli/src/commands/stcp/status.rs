@@ -4,10 +4,9 @@
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
-use towline::stcp::policy::Policy;
+use towline_agent::policy::Policy;
+use towline_agent::run::{Tier, left_over_commands};
 
-use super::tiers::Tier;
-use super::{cgroup, redirect, routes};
 use crate::commands::stcpd::{PolicyArgs, believes, describe_policy, keys};
 use crate::exit::{Exit, Failure};
 use crate::printer::Printer;
@@ -92,26 +91,6 @@ impl StatusArgs {
         }));
         policy.map(|_| Exit::Ok)
     }
-}
-
-/// The commands that remove what killed runs left. It is closed, not open: connections of their
-/// programs are refused.
-pub(crate) fn left_over_commands() -> Vec<String> {
-    let tables = redirect::left_over()
-        .into_iter()
-        .map(|table| format!("nft delete table inet {table}"));
-    let cgroups = cgroup::left_over()
-        .into_iter()
-        .map(|path| cgroup::removal(&path));
-    let pins = cgroup::left_over_pins()
-        .into_iter()
-        .map(|pin| format!("rm -r {}", pin.display()));
-    // Programs first, or they would go on without the rest.
-    cgroups
-        .chain(tables)
-        .chain(routes::left_over())
-        .chain(pins)
-        .collect()
 }
 
 /// Names what is left over.

@@ -59,6 +59,11 @@ impl LocalCids {
             .saturating_sub(self.active.len())
     }
 
+    /// More IDs are wanted, or some were retired.
+    pub(crate) fn wants_exchange(&self) -> bool {
+        (self.active.len() as u64) < self.limit || !self.retired.is_empty()
+    }
+
     /// Issues an ID made by the endpoint.
     pub(crate) fn issue(&mut self, cid: ConnectionId, reset_token: StatelessResetToken) {
         let sequence = self.next_sequence;

@@ -33,6 +33,8 @@ pub(crate) struct RemoteCids {
     pending: Vec<u64>,
     /// Retirements written and not acknowledged.
     unacked: Vec<u64>,
+    /// The reset token that the endpoint was told.
+    known_token: Option<StatelessResetToken>,
 }
 
 impl RemoteCids {
@@ -46,6 +48,7 @@ impl RemoteCids {
             retire_prior_to: 0,
             pending: Vec::new(),
             unacked: Vec::new(),
+            known_token: None,
         }
     }
 
@@ -91,8 +94,20 @@ impl RemoteCids {
     }
 
     /// The stateless reset token that ends this connection, if the peer gave one.
-    pub(crate) fn reset_token(&self) -> Option<StatelessResetToken> {
+    fn reset_token(&self) -> Option<StatelessResetToken> {
         self.held.first().and_then(|h| h.reset_token)
+    }
+
+    /// Whether it is another one than the endpoint knows of.
+    pub(crate) fn has_new_reset_token(&self) -> bool {
+        let bytes = |token: Option<StatelessResetToken>| token.map(|t| *t.as_bytes());
+        bytes(self.reset_token()) != bytes(self.known_token)
+    }
+
+    /// The stateless reset token, which the endpoint is told now.
+    pub(crate) fn take_reset_token(&mut self) -> Option<StatelessResetToken> {
+        self.known_token = self.reset_token();
+        self.known_token
     }
 
     /// Whether a datagram's last 16 bytes are the token of the ID in use; tokens of IDs not used

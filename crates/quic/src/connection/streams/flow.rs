@@ -6,7 +6,12 @@
 
 use std::time::Duration;
 
-use towline_wire::Time;
+use towline_wire::{MAX_DATA_MAX_LEN, RESET_STREAM_MAX_LEN, Time, write_max_data};
+
+use crate::connection::component::{PacketWriter, SentFrame};
+
+/// Room that any small control frame of the streams needs.
+pub(crate) const CONTROL_FRAME_ROOM: usize = RESET_STREAM_MAX_LEN;
 
 /// Most bytes of one stream before the next has its turn: a quarter of a train. What arrives
 /// together is one event for its reader.
@@ -172,6 +177,79 @@ impl ReceiveCredit {
                 .min(self.max_window);
         }
         self.tuning.remember(rate);
+    }
+}
+
+/// Credit we give the peer for all streams together.
+#[derive(Debug)]
+pub(crate) struct ConnectionWindow {
+    credit: ReceiveCredit,
+    /// Bytes received, counted as RFC 9000 §4.1 does.
+    received: u64,
+    update_pending: bool,
+}
+
+impl ConnectionWindow {
+    pub(crate) fn new(window: u64, max_window: u64) -> Self {
+        Self {
+            credit: ReceiveCredit::new(window, max_window),
+            received: 0,
+            update_pending: false,
+        }
+    }
+
+    /// Bytes the peer may still send.
+    pub(crate) fn left(&self) -> u64 {
+        self.credit.advertised() - self.received
+    }
+
+    /// Data that uses up `fresh` bytes of credit.
+    pub(crate) fn on_data(&mut self, now: Time, fresh: u64) {
+        if fresh > 0 {
+            self.credit.on_received(now);
+        }
+        self.use_up(fresh);
+    }
+
+    /// As much credit is used up, if only by the final size of a reset.
+    pub(crate) fn use_up(&mut self, fresh: u64) {
+        self.received += fresh;
+        self.update_pending |= self.credit.wants_update_beside_unread(self.received);
+    }
+
+    /// Bytes the application consumed, or that nobody will read.
+    pub(crate) fn return_credit(&mut self, bytes: u64) {
+        self.credit.consume(bytes);
+        debug_assert!(
+            self.credit.consumed() <= self.received,
+            "credit returned twice"
+        );
+        if self.credit.wants_update_beside_unread(self.received) {
+            self.update_pending = true;
+        }
+    }
+
+    /// Bytes consumed in all.
+    pub(crate) fn consumed(&self) -> u64 {
+        self.credit.consumed()
+    }
+
+    /// A MAX_DATA frame is owed.
+    pub(crate) fn has_pending(&self) -> bool {
+        self.update_pending
+    }
+
+    pub(crate) fn write_frames(&mut self, now: Time, rtt: RoundTrip, w: &mut PacketWriter<'_, '_>) {
+        if self.update_pending && w.remaining() >= MAX_DATA_MAX_LEN {
+            self.update_pending = false;
+            write_max_data(w.w, self.credit.update(now, rtt));
+            w.record(SentFrame::MaxData);
+        }
+    }
+
+    /// The newest limit is told again (RFC 9000 §13.3).
+    pub(crate) fn on_max_data_lost(&mut self) {
+        self.update_pending = true;
     }
 }
 

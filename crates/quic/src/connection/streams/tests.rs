@@ -1,4 +1,5 @@
 use super::*;
+use crate::connection::component::SentFrame;
 
 #[test]
 fn twenty_thousand_permitted_streams_cost_nothing_until_used() {
@@ -9,7 +10,7 @@ fn twenty_thousand_permitted_streams_cost_nothing_until_used() {
     };
     let mut streams = Streams::new(Side::Server, &config);
     let mut events = Events::default();
-    let state = |s: &Streams| (s.send.len(), s.recv.len());
+    let state = |s: &Streams| s.halves.counts();
     assert_eq!(state(&streams), (0, 0));
     // The last one opens all before it (RFC 9000 §2.1), yet only its own state is made.
     for (dir, expected) in [
@@ -24,7 +25,7 @@ fn twenty_thousand_permitted_streams_cost_nothing_until_used() {
         };
         streams.on_stream(Time::ZERO, &frame, &mut events).unwrap();
         assert_eq!(state(&streams), expected);
-        assert_eq!(streams.remote[dir.index()].unborn.len(), 1);
+        assert_eq!(streams.limits.implied(dir), 1);
     }
     // Accepting makes one at a time.
     assert!(streams.accept(Direction::Unidirectional).is_some());
@@ -74,12 +75,12 @@ fn a_byte_of_credit_touches_one_of_ten_thousand_waiting_streams() {
     packet(&mut streams);
     for n in 1..50 {
         streams.on_max_data(n as u64);
-        assert!(streams.ready.is_empty(), "nothing moves before it is sent");
+        assert!(streams.queue.is_idle(), "nothing moves before it is sent");
         assert!(streams.has_pending());
         assert_eq!(packet(&mut streams), [(ids[n - 1], 1)]);
         // The one that had it is last now, and all others stayed where they were.
-        assert_eq!(streams.waiting.front(), Some(ids[n]));
-        assert!(streams.ready.is_empty());
+        assert_eq!(streams.queue.first_waiting(), Some(ids[n]));
+        assert!(streams.queue.is_idle());
         assert_eq!(packet(&mut streams), []);
     }
 }
@@ -124,7 +125,7 @@ fn a_stream_whose_next_bytes_lie_beyond_the_credit_goes_on_when_there_is_more() 
     }
     streams.on_max_data(526);
     assert_eq!(packet(&mut streams), [(ids[0], 6)]);
-    assert_eq!(streams.send_credit.available(), 0);
+    assert_eq!(streams.queue.available(), 0);
 }
 
 /// Streams on each of which so much was read, all but `left` bytes of it.
@@ -153,7 +154,7 @@ fn held_for_unread(read: usize, left: usize, then: usize) -> usize {
         arrive(&mut streams, read, then);
     }
     // What the pool keeps is bounded for itself.
-    streams.held() - streams.pool.held()
+    streams.held() - streams.halves.spare()
 }
 
 const STREAMS: u64 = 20;

@@ -176,7 +176,10 @@ fn pair() -> (Vec<Shard<Fake>>, Fake) {
     let sockets = vec![Fake::default(), Fake::default()];
     let first = sockets[0].clone();
     let config = EndpointConfig::from_seed([4; 32]);
-    (shard_group(sockets, config, None, |_| ()), first)
+    (
+        shard_group(sockets, config, None, &Clock::start(), |_| ()),
+        first,
+    )
 }
 
 fn unroutable(shard: &Shard<Fake>) -> u64 {
@@ -296,7 +299,13 @@ fn datagrams_left_for_a_later_turn_still_take_room_and_none_is_forgotten() {
 #[should_panic(expected = "at most 64 shards")]
 fn more_shards_than_an_id_can_name_are_refused() {
     let sockets = vec![Fake::default(); MAX_SHARDS + 1];
-    let _ = shard_group(sockets, EndpointConfig::from_seed([4; 32]), None, |_| ());
+    let _ = shard_group(
+        sockets,
+        EndpointConfig::from_seed([4; 32]),
+        None,
+        &Clock::start(),
+        |_| (),
+    );
 }
 
 #[test]

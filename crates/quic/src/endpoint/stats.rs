@@ -1,0 +1,38 @@
+//! The numbers of an endpoint that a user sees.
+
+/// Counters of an endpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EndpointStats {
+    /// Connections at present, closing ones included.
+    pub connections: usize,
+    /// Server handshakes in progress.
+    pub handshakes: usize,
+    /// Connections a server admitted.
+    pub admitted: u64,
+    /// Initial packets refused for a limit or an invalid token.
+    pub refused: u64,
+    /// Of these, the ones with an invalid Retry token of ours.
+    pub invalid_tokens: u64,
+    /// Of those refused, the ones that were told so with a CONNECTION_CLOSE.
+    pub refusals: u64,
+    /// Retry packets sent.
+    pub retries: u64,
+    /// Version Negotiation packets sent.
+    pub version_negotiations: u64,
+    /// Stateless resets sent.
+    pub resets: u64,
+    /// Datagrams that belonged to nothing.
+    pub unroutable: u64,
+    /// Bytes that the connections hold, by the account that `EndpointConfig::memory_limit` bounds.
+    pub memory: u64,
+    /// The most they ever held.
+    pub memory_most: u64,
+    /// Connections ended because the limit was reached.
+    pub shed: u64,
+    /// Work for strangers that was not done, and replies that were not sent, because their prefix
+    /// had its share.
+    pub over_budget: u64,
+    /// Work done for strangers before a handshake, in units of about a microsecond.
+    pub stranger_work: u64,
+}

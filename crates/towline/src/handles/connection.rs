@@ -1,0 +1,675 @@
+//! [`Connection`]: opening and accepting streams, datagrams, statistics, closing.
+//!
+//! A thin handle. [`Reference`] is what handles, streams and waiting futures hold:
+//! when the last one goes, the connection is closed.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::num::NonZeroU64;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use rustls::CipherSuite;
+use towline_quic::{
+    Algorithm, BandwidthShare, Connection as Engine, ConnectionError, HostController, PeerIdentity,
+    SendDatagramError, Stats,
+};
+use towline_wire::{Direction, Side, StreamId};
+
+use super::recv_stream::RecvStream;
+use super::send_stream::SendStream;
+use super::sessions::{Entry, Interest, LastState, Sessions};
+use super::waiter::Waiter;
+use crate::io::{Change, Handle};
+
+/// One share in a connection; the last one to go closes it.
+pub(super) struct Reference {
+    shard: Handle<Sessions>,
+    slot: usize,
+    remote: SocketAddr,
+    side: Side,
+}
+
+impl Reference {
+    /// Takes over the one reference that `slot` was given when it was made or accepted.
+    pub(super) fn adopt(
+        shard: Handle<Sessions>,
+        slot: usize,
+        remote: SocketAddr,
+        side: Side,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            shard,
+            slot,
+            remote,
+            side,
+        })
+    }
+
+    pub(super) fn remote(&self) -> SocketAddr {
+        self.remote
+    }
+
+    /// Runs `f` under the lock with the engine's connection, if it still has one.
+    pub(super) fn with<R>(
+        &self,
+        f: impl FnOnce(Option<&mut Engine>, &mut Entry) -> (R, Change),
+    ) -> R {
+        self.shard.with(|endpoint, sessions| {
+            let entry = sessions.entry(self.slot);
+            match entry.handle {
+                Some(handle) => endpoint.visit(handle, |engine| f(engine, entry)),
+                None => f(None, entry),
+            }
+        })
+    }
+
+    /// As `with`, for calls that leave the engine as it is.
+    fn look<R>(&self, f: impl FnOnce(Option<&Engine>, &Entry) -> R) -> R {
+        self.shard.read(|endpoint, sessions| {
+            let entry = sessions.entry_ref(self.slot);
+            f(
+                entry.handle.and_then(|handle| endpoint.connection(handle)),
+                entry,
+            )
+        })
+    }
+
+    /// One attempt, if it is this waiter's turn. Pending: whoever has a waker is woken when it is worth
+    /// another.
+    fn poll<R>(
+        self: &Arc<Self>,
+        interest: Interest,
+        waiter: &mut Waiter,
+        waker: Option<&Waker>,
+        attempt: impl FnOnce(Option<&mut Engine>, &mut Entry) -> Poll<(R, Change)>,
+    ) -> Poll<R> {
+        let mut key = waiter.on_connection(self, interest);
+        // Wakers are woken and dropped once the lock has been released.
+        let mut wake = Vec::new();
+        let mut replaced = None;
+        let result = self.with(|mut engine, entry| {
+            let mut change = Change::None;
+            if entry.may_take(interest, key, engine.as_deref()) {
+                match attempt(engine.as_deref_mut(), entry) {
+                    Poll::Ready((result, change)) => {
+                        if let Some(key) = key.take() {
+                            replaced = entry.leave(interest, key, engine, &mut wake);
+                        }
+                        return (Poll::Ready(result), change);
+                    }
+                    // A refused stream makes the engine ask the peer for more (RFC 9000 §19.14).
+                    Poll::Pending if interest.is_open() => change = Change::Made,
+                    Poll::Pending => {}
+                }
+            }
+            if let Some(waker) = waker {
+                replaced = entry.register(interest, &mut key, waker);
+            }
+            (Poll::Pending, change)
+        });
+        waiter.keep_on_connection(self, interest, key);
+        wake_all(wake);
+        result
+    }
+
+    /// Ready at the end of the handshake.
+    pub(super) fn poll_established(
+        self: &Arc<Self>,
+        waiter: &mut Waiter,
+        waker: &Waker,
+    ) -> Poll<Result<(), ConnectionError>> {
+        self.poll(Interest::Established, waiter, Some(waker), |_, entry| {
+            match (&entry.error, entry.established) {
+                // Established and closed at once still was established: what the peer sent
+                // before it closed can be read, and the connection says why it ended.
+                (_, true) => Poll::Ready((Ok(()), Change::None)),
+                (Some(error), false) => Poll::Ready((Err(error.clone()), Change::None)),
+                (None, false) => Poll::Pending,
+            }
+        })
+    }
+}
+
+impl Drop for Reference {
+    fn drop(&mut self) {
+        let now = self.shard.clock().now();
+        let slot = self.slot;
+        let _entry = self.shard.with(|endpoint, sessions| {
+            let (entry, told) = sessions.release(slot, endpoint, now);
+            (entry, if told { Change::Made } else { Change::None })
+        });
+    }
+}
+
+/// Wakes tasks once the lock has been released.
+#[inline]
+pub(super) fn wake_all(wake: Vec<Waker>) {
+    for waker in wake {
+        waker.wake();
+    }
+}
+
+/// Why the connection is over, as far as its entry knows.
+pub(super) fn lost(entry: &Entry) -> ConnectionError {
+    entry
+        .error
+        .clone()
+        .unwrap_or(ConnectionError::ClosedLocally)
+}
+
+/// A QUIC connection. Clones are the same connection.
+///
+/// When the last clone and the last stream of it are dropped, the connection is
+/// closed with application code 0 and data not yet delivered is lost: await
+/// [`SendStream::finished`] or the peer's own close first.
+#[derive(Clone)]
+pub struct Connection {
+    reference: Arc<Reference>,
+}
+
+impl Connection {
+    pub(super) fn new(reference: Arc<Reference>) -> Self {
+        Self { reference }
+    }
+
+    /// Opens a bidirectional stream; waits while the peer permits no more. The peer
+    /// learns of it with the first write.
+    ///
+    /// Cancel safe: a dropped call opened nothing.
+    ///
+    /// # Errors
+    /// When the connection is over.
+    pub async fn open_bi(&self) -> Result<(SendStream, RecvStream), ConnectionError> {
+        let mut waiter = Waiter::new();
+        poll_fn(|cx| self.poll_open_bi(&mut waiter, cx)).await
+    }
+
+    /// As [`open_bi`](Self::open_bi), for who polls.
+    pub fn poll_open_bi(
+        &self,
+        waiter: &mut Waiter,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(SendStream, RecvStream), ConnectionError>> {
+        let id = ready!(self.poll_open(Direction::Bidirectional, waiter, Some(cx.waker())))?;
+        Poll::Ready(Ok((self.send_stream(id), self.recv_stream(id))))
+    }
+
+    /// As [`open_bi`](Self::open_bi), but pending and not waiting while the peer permits no more, or
+    /// others wait for it.
+    pub fn try_open_bi(&self) -> Poll<Result<(SendStream, RecvStream), ConnectionError>> {
+        let id = ready!(self.poll_open(Direction::Bidirectional, &mut Waiter::new(), None))?;
+        Poll::Ready(Ok((self.send_stream(id), self.recv_stream(id))))
+    }
+
+    /// Opens a unidirectional stream; waits while the peer permits no more.
+    ///
+    /// Cancel safe: a dropped call opened nothing.
+    ///
+    /// # Errors
+    /// When the connection is over.
+    pub async fn open_uni(&self) -> Result<SendStream, ConnectionError> {
+        let mut waiter = Waiter::new();
+        poll_fn(|cx| self.poll_open_uni(&mut waiter, cx)).await
+    }
+
+    /// As [`open_uni`](Self::open_uni), for who polls.
+    pub fn poll_open_uni(
+        &self,
+        waiter: &mut Waiter,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<SendStream, ConnectionError>> {
+        let id = ready!(self.poll_open(Direction::Unidirectional, waiter, Some(cx.waker())))?;
+        Poll::Ready(Ok(self.send_stream(id)))
+    }
+
+    /// As [`open_uni`](Self::open_uni), but pending and not waiting while the peer permits no more, or
+    /// others wait for it.
+    pub fn try_open_uni(&self) -> Poll<Result<SendStream, ConnectionError>> {
+        let id = ready!(self.poll_open(Direction::Unidirectional, &mut Waiter::new(), None))?;
+        Poll::Ready(Ok(self.send_stream(id)))
+    }
+
+    /// The peer's next bidirectional stream, in the order it opened them.
+    ///
+    /// Cancel safe: a dropped call took no stream.
+    ///
+    /// # Errors
+    /// When the connection is over.
+    pub async fn accept_bi(&self) -> Result<(SendStream, RecvStream), ConnectionError> {
+        let mut waiter = Waiter::new();
+        poll_fn(|cx| self.poll_accept_bi(&mut waiter, cx)).await
+    }
+
+    /// As [`accept_bi`](Self::accept_bi), for who polls.
+    pub fn poll_accept_bi(
+        &self,
+        waiter: &mut Waiter,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(SendStream, RecvStream), ConnectionError>> {
+        let id = ready!(self.poll_accept(Direction::Bidirectional, waiter, Some(cx.waker())))?;
+        Poll::Ready(Ok((self.send_stream(id), self.recv_stream(id))))
+    }
+
+    /// As [`accept_bi`](Self::accept_bi), but pending and not waiting while there is none.
+    pub fn try_accept_bi(&self) -> Poll<Result<(SendStream, RecvStream), ConnectionError>> {
+        let id = ready!(self.poll_accept(Direction::Bidirectional, &mut Waiter::new(), None))?;
+        Poll::Ready(Ok((self.send_stream(id), self.recv_stream(id))))
+    }
+
+    /// The peer's next unidirectional stream, in the order it opened them.
+    ///
+    /// Cancel safe: a dropped call took no stream.
+    ///
+    /// # Errors
+    /// When the connection is over.
+    pub async fn accept_uni(&self) -> Result<RecvStream, ConnectionError> {
+        let mut waiter = Waiter::new();
+        poll_fn(|cx| self.poll_accept_uni(&mut waiter, cx)).await
+    }
+
+    /// As [`accept_uni`](Self::accept_uni), for who polls.
+    pub fn poll_accept_uni(
+        &self,
+        waiter: &mut Waiter,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<RecvStream, ConnectionError>> {
+        let id = ready!(self.poll_accept(Direction::Unidirectional, waiter, Some(cx.waker())))?;
+        Poll::Ready(Ok(self.recv_stream(id)))
+    }
+
+    /// As [`accept_uni`](Self::accept_uni), but pending and not waiting while there is none.
+    pub fn try_accept_uni(&self) -> Poll<Result<RecvStream, ConnectionError>> {
+        let id = ready!(self.poll_accept(Direction::Unidirectional, &mut Waiter::new(), None))?;
+        Poll::Ready(Ok(self.recv_stream(id)))
+    }
+
+    fn poll_open(
+        &self,
+        direction: Direction,
+        waiter: &mut Waiter,
+        waker: Option<&Waker>,
+    ) -> Poll<Result<StreamId, ConnectionError>> {
+        let interest = Interest::open(direction);
+        self.reference
+            .poll(interest, waiter, waker, |engine, entry| {
+                if let Some(error) = &entry.error {
+                    return Poll::Ready((Err(error.clone()), Change::None));
+                }
+                let Some(engine) = engine else {
+                    return Poll::Ready((Err(lost(entry)), Change::None));
+                };
+                match engine.open(direction) {
+                    Some(id) => {
+                        entry.send.insert(id, Default::default());
+                        Poll::Ready((Ok(id), Change::None))
+                    }
+                    None => Poll::Pending,
+                }
+            })
+    }
+
+    fn poll_accept(
+        &self,
+        direction: Direction,
+        waiter: &mut Waiter,
+        waker: Option<&Waker>,
+    ) -> Poll<Result<StreamId, ConnectionError>> {
+        let interest = Interest::accept(direction);
+        self.reference
+            .poll(interest, waiter, waker, |engine, entry| {
+                let id = engine.and_then(|engine| engine.accept(direction));
+                match (id, &entry.error, entry.handle) {
+                    (Some(id), _, _) => {
+                        if direction == Direction::Bidirectional {
+                            entry.accepted_bi = id.index() + 1;
+                            // The peer may have asked to stop already.
+                            entry.send.entry(id).or_default();
+                        }
+                        Poll::Ready((Ok(id), Change::None))
+                    }
+                    (None, Some(error), _) => Poll::Ready((Err(error.clone()), Change::None)),
+                    (None, None, None) => Poll::Ready((Err(lost(entry)), Change::None)),
+                    (None, None, Some(_)) => Poll::Pending,
+                }
+            })
+    }
+
+    fn send_stream(&self, id: StreamId) -> SendStream {
+        SendStream::new(Arc::clone(&self.reference), id)
+    }
+
+    fn recv_stream(&self, id: StreamId) -> RecvStream {
+        RecvStream::new(Arc::clone(&self.reference), id)
+    }
+
+    /// Queues a datagram, or refuses it at once: datagrams are lost rather than delayed.
+    ///
+    /// # Errors
+    /// When the peer takes none, it is too large, the queue is full or the connection is over.
+    pub fn send_datagram(&self, data: Bytes) -> Result<(), SendDatagramError> {
+        self.reference.with(|engine, entry| {
+            let result = match (&entry.error, engine) {
+                (None, Some(engine)) => engine.send_datagram(data),
+                _ => Err(SendDatagramError::ConnectionLost(lost(entry))),
+            };
+            let change = if result.is_ok() {
+                Change::Made
+            } else {
+                Change::None
+            };
+            (result, change)
+        })
+    }
+
+    /// Queues a datagram, waiting while the queue is full.
+    ///
+    /// Cancel safe: a dropped call queued nothing.
+    ///
+    /// # Errors
+    /// When the peer takes none, it is too large or the connection is over.
+    pub async fn send_datagram_wait(&self, mut data: Bytes) -> Result<(), SendDatagramError> {
+        let mut waiter = Waiter::new();
+        poll_fn(|cx| self.poll_send_datagram(&mut waiter, cx, &mut data)).await
+    }
+
+    /// As [`send_datagram_wait`](Self::send_datagram_wait), for who polls: `data` is taken when it is
+    /// queued.
+    pub fn poll_send_datagram(
+        &self,
+        waiter: &mut Waiter,
+        cx: &mut Context<'_>,
+        data: &mut Bytes,
+    ) -> Poll<Result<(), SendDatagramError>> {
+        let (interest, waker) = (Interest::DatagramOut, Some(cx.waker()));
+        self.reference
+            .poll(interest, waiter, waker, |engine, entry| {
+                let (None, Some(engine)) = (&entry.error, engine) else {
+                    let error = SendDatagramError::ConnectionLost(lost(entry));
+                    return Poll::Ready((Err(error), Change::None));
+                };
+                match engine.try_send_datagram(data) {
+                    Err(SendDatagramError::Full) => Poll::Pending,
+                    result => Poll::Ready((result, Change::Made)),
+                }
+            })
+    }
+
+    /// The next datagram that arrived.
+    ///
+    /// Cancel safe: a dropped call took none.
+    ///
+    /// # Errors
+    /// When the connection is over and all datagrams that arrived before were read.
+    pub async fn read_datagram(&self) -> Result<Bytes, ConnectionError> {
+        let mut waiter = Waiter::new();
+        poll_fn(|cx| self.poll_read_datagram(&mut waiter, cx)).await
+    }
+
+    /// As [`read_datagram`](Self::read_datagram), for who polls.
+    pub fn poll_read_datagram(
+        &self,
+        waiter: &mut Waiter,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Bytes, ConnectionError>> {
+        self.take_datagram(waiter, Some(cx.waker()))
+    }
+
+    /// As [`read_datagram`](Self::read_datagram), but pending and not waiting while there is none.
+    pub fn try_read_datagram(&self) -> Poll<Result<Bytes, ConnectionError>> {
+        self.take_datagram(&mut Waiter::new(), None)
+    }
+
+    fn take_datagram(
+        &self,
+        waiter: &mut Waiter,
+        waker: Option<&Waker>,
+    ) -> Poll<Result<Bytes, ConnectionError>> {
+        let interest = Interest::DatagramIn;
+        self.reference
+            .poll(interest, waiter, waker, |engine, entry| {
+                let datagram = engine.and_then(|engine| engine.recv_datagram());
+                match (datagram, &entry.error, entry.handle) {
+                    (Some(datagram), _, _) => Poll::Ready((Ok(datagram), Change::None)),
+                    (None, Some(error), _) => Poll::Ready((Err(error.clone()), Change::None)),
+                    (None, None, None) => Poll::Ready((Err(lost(entry)), Change::None)),
+                    (None, None, Some(_)) => Poll::Pending,
+                }
+            })
+    }
+
+    /// The largest datagram that can be sent now; `None` if the peer takes none.
+    pub fn max_datagram_len(&self) -> Option<usize> {
+        self.reference
+            .look(|engine, _| engine.and_then(Engine::max_datagram_len))
+    }
+
+    /// Closes the connection: the peer is told `code` and `reason`, unsent data is dropped.
+    ///
+    /// Codes above 2^62-1 become that. The notice is sent by the endpoint's driver:
+    /// await [`Endpoint::wait_idle`](super::Endpoint::wait_idle) before that ends.
+    pub fn close(&self, code: u64, reason: &[u8]) {
+        let now = self.reference.shard.clock().now();
+        self.reference.with(|engine, entry| {
+            match engine {
+                Some(engine) if entry.error.is_none() => engine.close(now, code, reason),
+                _ => return ((), Change::None),
+            }
+            ((), Change::Made)
+        });
+    }
+
+    /// Waits until the connection is over and says why. Cancel safe.
+    pub async fn closed(&self) -> ConnectionError {
+        let mut waiter = Waiter::new();
+        poll_fn(|cx| self.poll_closed(&mut waiter, cx)).await
+    }
+
+    /// As [`closed`](Self::closed), for who polls.
+    pub fn poll_closed(&self, waiter: &mut Waiter, cx: &mut Context<'_>) -> Poll<ConnectionError> {
+        let (interest, waker) = (Interest::Closed, Some(cx.waker()));
+        self.reference.poll(interest, waiter, waker, |_, entry| {
+            match (&entry.error, entry.handle) {
+                (Some(error), _) => Poll::Ready((error.clone(), Change::None)),
+                (None, None) => Poll::Ready((lost(entry), Change::None)),
+                (None, Some(_)) => Poll::Pending,
+            }
+        })
+    }
+
+    /// Why the connection is over; `None` while it lives.
+    pub fn close_reason(&self) -> Option<ConnectionError> {
+        self.reference.look(|_, entry| entry.error.clone())
+    }
+
+    /// Counters and measurements; after the end, the last ones.
+    pub fn stats(&self) -> Stats {
+        self.reference
+            .look(|engine, entry| match (engine, &entry.last_state) {
+                (_, Some(last_state)) => last_state.stats.clone(),
+                (Some(engine), None) => engine.stats(),
+                (None, None) => Stats::default(),
+            })
+    }
+
+    /// The smoothed round-trip time.
+    pub fn rtt(&self) -> Duration {
+        self.stats().smoothed_rtt
+    }
+
+    /// Who the peer proved to be; `None` if it showed no credentials.
+    pub fn peer_identity(&self) -> Option<PeerIdentity> {
+        self.last_state_or(|engine| engine.peer_identity(), |r| r.peer_identity.clone())
+    }
+
+    /// The application protocol agreed on.
+    pub fn alpn(&self) -> Option<Vec<u8>> {
+        self.last_state_or(
+            |engine| engine.alpn().map(<[u8]>::to_vec),
+            |r| r.alpn.clone(),
+        )
+    }
+
+    /// The TLS cipher suite agreed on, in RFC 8446's spelling.
+    pub fn cipher_suite(&self) -> Option<&'static str> {
+        let suite = self.last_state_or(Engine::cipher_suite, |r| r.cipher_suite)?;
+        Some(match suite {
+            CipherSuite::TLS13_AES_128_GCM_SHA256 => "TLS_AES_128_GCM_SHA256",
+            CipherSuite::TLS13_AES_256_GCM_SHA384 => "TLS_AES_256_GCM_SHA384",
+            CipherSuite::TLS13_CHACHA20_POLY1305_SHA256 => "TLS_CHACHA20_POLY1305_SHA256",
+            other => other.as_str().unwrap_or("unknown"),
+        })
+    }
+
+    /// The key exchange group agreed on, as IANA names it.
+    pub fn key_exchange(&self) -> Option<&'static str> {
+        let group = self.last_state_or(Engine::key_exchange, |r| r.key_exchange)?;
+        Some(group.as_str().unwrap_or("unknown"))
+    }
+
+    /// Whether the TLS session was resumed from an earlier connection.
+    pub fn is_resumed(&self) -> bool {
+        self.reference
+            .look(|engine, entry| match &entry.last_state {
+                Some(last_state) => last_state.resumed,
+                None => engine.is_some_and(Engine::is_resumed),
+            })
+    }
+
+    fn last_state_or<R>(
+        &self,
+        live: impl FnOnce(&Engine) -> Option<R>,
+        gone: impl FnOnce(&LastState) -> Option<R>,
+    ) -> Option<R> {
+        self.reference
+            .look(|engine, entry| match (&entry.last_state, engine) {
+                (Some(last_state), _) => gone(last_state),
+                (None, Some(engine)) => live(engine),
+                (None, None) => None,
+            })
+    }
+
+    /// The peer's address, as of the last packet; after the end, the last one.
+    pub fn remote_addr(&self) -> SocketAddr {
+        self.reference
+            .look(|engine, entry| match (&entry.last_state, engine) {
+                (Some(last_state), _) => last_state.remote,
+                (None, Some(engine)) => engine.remote(),
+                (None, None) => entry.remote,
+            })
+    }
+
+    /// Which end this is.
+    pub fn side(&self) -> Side {
+        self.reference.side
+    }
+
+    /// The host name that the client asked for (RFC 6066 §3), at the server; `None` at the client, and if
+    /// it asked for none.
+    pub fn server_name(&self) -> Option<String> {
+        self.last_state_or(
+            |engine| engine.server_name().map(str::to_owned),
+            |last_state| last_state.server_name.clone(),
+        )
+    }
+
+    /// A number that no other connection of this process has, as long as anybody refers to this one.
+    pub fn stable_id(&self) -> usize {
+        Arc::as_ptr(&self.reference).addr()
+    }
+
+    /// A handle that does not keep the connection open.
+    pub fn downgrade(&self) -> WeakConnection {
+        WeakConnection(Arc::downgrade(&self.reference))
+    }
+
+    /// Fills `out` with keying material bound to this connection (RFC 8446 §7.5).
+    ///
+    /// # Errors
+    /// When the connection is gone or TLS refuses.
+    pub fn export_keying_material(
+        &self,
+        out: &mut [u8],
+        label: &[u8],
+        context: Option<&[u8]>,
+    ) -> Result<(), rustls::Error> {
+        self.reference.look(|engine, _| {
+            engine
+                .ok_or_else(|| rustls::Error::General("the connection is gone".to_owned()))?
+                .export_keying_material(out, label, context)
+        })
+    }
+
+    /// Goes on with another congestion controller, from the present window. No effect after the end.
+    pub fn set_congestion(&self, algorithm: Algorithm) {
+        let now = self.reference.shard.clock().now();
+        self.change(|engine| engine.set_congestion(now, algorithm));
+    }
+
+    /// Goes on under the host's common background controller: see
+    /// [`TransportConfig::background`](crate::config::TransportConfig::background).
+    pub fn set_background(&self, host: &HostController) {
+        let now = self.reference.shard.clock().now();
+        self.change(|engine| engine.set_background(now, host));
+    }
+
+    /// Changes the strict limit, bytes a second of UDP payload over every packet; `None` lifts it.
+    pub fn set_rate_limit(&self, limit: Option<NonZeroU64>) {
+        self.change(|engine| engine.set_rate_limit(limit));
+    }
+
+    /// Joins a bandwidth pool with this class and weight, or leaves the one it is in.
+    pub fn set_bandwidth(&self, share: Option<&BandwidthShare>) {
+        self.change(|engine| engine.set_bandwidth(share));
+    }
+
+    /// Changes the engine's connection, if it still has one, and has it look what to send.
+    fn change(&self, change: impl FnOnce(&mut Engine)) {
+        self.reference.with(|engine, _| match engine {
+            Some(engine) => {
+                change(engine);
+                ((), Change::Made)
+            }
+            None => ((), Change::None),
+        });
+    }
+
+    /// Changes to fresh packet protection keys (RFC 9001 §6); false where the rules do not
+    /// permit it yet: before confirmation, or before the last change was acknowledged.
+    pub fn initiate_key_update(&self) -> bool {
+        self.reference.with(|engine, _| {
+            let started = engine.is_some_and(Engine::initiate_key_update);
+            (started, if started { Change::Made } else { Change::None })
+        })
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection")
+            .field("remote", &self.reference.remote)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Refers to a connection without keeping it open; made by [`Connection::downgrade`].
+#[derive(Clone)]
+pub struct WeakConnection(Weak<Reference>);
+
+impl WeakConnection {
+    /// A handle that keeps it open; `None` if no handle is left, and no stream of it.
+    pub fn upgrade(&self) -> Option<Connection> {
+        self.0.upgrade().map(Connection::new)
+    }
+}
+
+impl fmt::Debug for WeakConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("WeakConnection")
+            .field(&(self.0.strong_count() > 0))
+            .finish()
+    }
+}

@@ -1,0 +1,576 @@
+//! [`Endpoint`]: one bound address that connects, accepts, or both.
+//!
+//! A connection stays with the shard it began at; accepting takes from all shards in turn,
+//! connecting gives to them in turn. The last endpoint handle to go leaves existing
+//! connections alive, closes what nobody accepted, and lets the drivers end with the
+//! last connection.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker, ready};
+
+use towline_quic::{ClientConfig, EndpointConfig, EndpointStats, ServerConfig};
+use towline_wire::{Side, Time};
+
+use super::connection::{Connection, Reference};
+use super::error::ConnectError;
+use super::race::Race;
+use super::sessions::Sessions;
+use super::waiter::Waiter;
+use super::waiters::WaiterKey;
+use crate::io::{
+    Change, Clock, Handle, Shard, Socket, SocketInfo, SocketOptions, SocketStats, UdpSocket,
+    bind_shards, machine_memory, shard_group,
+};
+
+/// A QUIC endpoint. Clones are the same endpoint.
+#[derive(Clone)]
+pub struct Endpoint {
+    share: Arc<Share>,
+}
+
+/// At least one.
+pub(super) type Shards = Arc<[Handle<Sessions>]>;
+
+/// What endpoint handles share; dropped with the last of them.
+struct Share {
+    shards: Shards,
+    connecting: Rotation,
+    accepting: Rotation,
+    local: SocketAddr,
+}
+
+/// Whose turn it is among the shards. One for each purpose: with one for two, calls that
+/// alternate would meet the same shard each time.
+#[derive(Default)]
+struct Rotation(AtomicUsize);
+
+impl Rotation {
+    /// All indices below `count`, each time beginning with the next one.
+    fn next(&self, count: usize) -> impl Iterator<Item = usize> + use<> {
+        let turn = self.0.fetch_add(1, Ordering::Relaxed) % count;
+        (turn..count).chain(0..turn)
+    }
+}
+
+/// One shard of an endpoint: what its socket and its engine did.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct ShardStats {
+    /// What its socket is bound to and was granted.
+    pub info: SocketInfo,
+    /// Its socket's counters as of its driver's last turn.
+    pub socket: SocketStats,
+    /// Its engine's counters.
+    pub engine: EndpointStats,
+}
+
+impl Endpoint {
+    /// An endpoint with choices.
+    pub fn builder() -> EndpointBuilder {
+        EndpointBuilder::default()
+    }
+
+    /// Connects to `remote`, which must prove to be `server_name` by the rules of `config`.
+    ///
+    /// Cancel safe: a dropped call gives the attempt up.
+    ///
+    /// # Errors
+    /// See [`ConnectError`].
+    pub async fn connect(
+        &self,
+        remote: SocketAddr,
+        server_name: &str,
+        config: &ClientConfig,
+    ) -> Result<Connection, ConnectError> {
+        self.start_connect(remote, server_name, config)?.await
+    }
+
+    /// As [`connect`](Self::connect), whose first part this is: what it returns is a future, and the
+    /// attempt is under way whether that is polled or not.
+    ///
+    /// # Errors
+    /// Those that are known at once: the configuration, the name or the address does not fit, or the
+    /// endpoint is closed.
+    pub fn start_connect(
+        &self,
+        remote: SocketAddr,
+        server_name: &str,
+        config: &ClientConfig,
+    ) -> Result<Connecting, ConnectError> {
+        self.check_family(remote)?;
+        let start = |shard: &Handle<Sessions>| {
+            let now = shard.clock().now();
+            shard.with(|endpoint, sessions| {
+                if sessions.closed.is_some() || sessions.stopped {
+                    return (Err(ConnectError::EndpointClosed), Change::None);
+                }
+                match endpoint.connect(now, config, remote, server_name) {
+                    Ok(handle) => (Ok(sessions.insert(handle, remote)), Change::Made),
+                    Err(error) => (Err(error.into()), Change::None),
+                }
+            })
+        };
+        let mut started = Err(ConnectError::EndpointClosed);
+        for index in self.share.connecting.next(self.share.shards.len()) {
+            let shard = &self.share.shards[index];
+            started = start(shard).map(|slot| (shard, slot));
+            // A shard whose socket failed leaves the work to the others.
+            if !matches!(started, Err(ConnectError::EndpointClosed)) {
+                break;
+            }
+        }
+        let (shard, slot) = started?;
+        Ok(Connecting {
+            reference: Reference::adopt(shard.clone(), slot, remote, Side::Client),
+            waiter: Waiter::new(),
+        })
+    }
+
+    /// One connection to whichever of these addresses answers first, begun one after the other
+    /// (RFC 8305). For who has a timer; on tokio there is `connect_host`.
+    pub fn race(
+        &self,
+        addresses: impl IntoIterator<Item = SocketAddr>,
+        server_name: &str,
+        config: &ClientConfig,
+    ) -> Race {
+        Race::new(self.clone(), addresses, server_name, config)
+    }
+
+    /// The time that this endpoint goes by.
+    pub fn now(&self) -> Time {
+        self.clock().now()
+    }
+
+    /// What time that is.
+    pub(crate) fn clock(&self) -> &Clock {
+        self.share.shards[0].clock()
+    }
+
+    fn check_family(&self, remote: SocketAddr) -> Result<(), ConnectError> {
+        let local = self.share.local;
+        let reachable = match (local, remote) {
+            (SocketAddr::V4(_), SocketAddr::V6(_)) => false,
+            (SocketAddr::V6(local), SocketAddr::V4(_)) => local.ip().is_unspecified(),
+            _ => true,
+        };
+        if reachable {
+            Ok(())
+        } else {
+            Err(ConnectError::AddressFamily { local, remote })
+        }
+    }
+
+    /// The next connection whose handshake has finished; `None` once the endpoint was
+    /// [closed](Self::close).
+    ///
+    /// Cancel safe: a dropped call took no connection. At most
+    /// [`MAX_ACCEPT_QUEUE`](super::MAX_ACCEPT_QUEUE) connections of a shard wait; further
+    /// ones are closed.
+    pub async fn accept(&self) -> Option<Connection> {
+        let mut waiter = Waiter::new();
+        poll_fn(|cx| self.poll_accept(&mut waiter, cx)).await
+    }
+
+    /// As [`accept`](Self::accept), for who polls.
+    pub fn poll_accept(
+        &self,
+        waiter: &mut Waiter,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Connection>> {
+        self.take_accepted(waiter, Some(cx.waker()))
+    }
+
+    /// As [`accept`](Self::accept), but pending and not waiting while there is none.
+    pub fn try_accept(&self) -> Poll<Option<Connection>> {
+        self.take_accepted(&mut Waiter::new(), None)
+    }
+
+    fn take_accepted(
+        &self,
+        waiter: &mut Waiter,
+        waker: Option<&Waker>,
+    ) -> Poll<Option<Connection>> {
+        let shards = &self.share.shards;
+        let mut open = false;
+        let keys = waiter.on_endpoint(shards, Queue::Acceptors);
+        let taken = self.share.accepting.next(shards.len()).find_map(|index| {
+            let key = &mut keys[index];
+            let (taken, _replaced) = shards[index].with(|_, sessions| {
+                let result = match sessions.pop_accepted(*key) {
+                    Some(slot) => (Some((slot, sessions.entry(slot).remote)), None),
+                    None if sessions.closed.is_some() || sessions.stopped => (None, None),
+                    None => {
+                        open = true;
+                        let replaced =
+                            waker.and_then(|waker| sessions.acceptors.register(key, waker));
+                        (None, replaced)
+                    }
+                };
+                (result, Change::None)
+            });
+            taken.map(|(slot, remote)| (&shards[index], slot, remote))
+        });
+        if taken.is_some() || !open {
+            waiter.leave();
+        }
+        match taken {
+            Some((shard, slot, remote)) => {
+                let reference = Reference::adopt(shard.clone(), slot, remote, Side::Server);
+                tracing::debug!(%remote, "accepted");
+                Poll::Ready(Some(Connection::new(reference)))
+            }
+            None if open => Poll::Pending,
+            None => Poll::Ready(None),
+        }
+    }
+
+    /// The bound address, its port chosen by the system if 0 was asked for.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.share.local
+    }
+
+    /// Closes all connections, told `code` and `reason`, and refuses new ones.
+    ///
+    /// The notices are sent by the driver: await [`wait_idle`](Self::wait_idle) before
+    /// leaving the runtime.
+    pub fn close(&self, code: u64, reason: &[u8]) {
+        let mut wake = Vec::new();
+        for shard in self.share.shards.iter() {
+            let now = shard.clock().now();
+            shard.with(|endpoint, sessions| {
+                sessions.close_all(endpoint, now, code, reason);
+                sessions.acceptors.wake_all(&mut wake);
+                ((), Change::Made)
+            });
+        }
+        for waker in wake {
+            waker.wake();
+        }
+    }
+
+    /// Waits until no connection is left, neither open nor closing. Cancel safe.
+    ///
+    /// A closed connection takes three probe timeouts more to be gone (RFC 9000 §10.2).
+    pub async fn wait_idle(&self) {
+        let mut waiter = Waiter::new();
+        poll_fn(|cx| self.poll_idle(&mut waiter, cx)).await;
+    }
+
+    /// As [`wait_idle`](Self::wait_idle), for who polls.
+    pub fn poll_idle(&self, waiter: &mut Waiter, cx: &mut Context<'_>) -> Poll<()> {
+        let shards = &self.share.shards;
+        let keys = waiter.on_endpoint(shards, Queue::Idlers);
+        for (shard, key) in shards.iter().zip(keys) {
+            let (busy, _replaced) = shard.with(|endpoint, sessions| {
+                if endpoint.stats().connections == 0 || sessions.stopped {
+                    return ((false, None), Change::None);
+                }
+                let replaced = sessions.idlers.register(key, cx.waker());
+                ((true, replaced), Change::None)
+            });
+            if busy {
+                return Poll::Pending;
+            }
+        }
+        waiter.leave();
+        Poll::Ready(())
+    }
+
+    /// Connections in any state, handshakes and closing ones included. Those of a shard whose
+    /// driver has ended do not count: nothing moves them any more.
+    pub fn connection_count(&self) -> usize {
+        let count = |shard: &Handle<Sessions>| {
+            shard.read(|endpoint, sessions| {
+                if sessions.stopped {
+                    0
+                } else {
+                    endpoint.stats().connections
+                }
+            })
+        };
+        self.share.shards.iter().map(count).sum()
+    }
+
+    /// What the sockets are bound to and what the system granted them; where they differ, the
+    /// least.
+    pub fn socket_info(&self) -> SocketInfo {
+        let mut infos = self.share.shards.iter().map(Handle::socket_info);
+        let first = infos.next().expect("an endpoint has at least one shard");
+        infos.fold(first, SocketInfo::least)
+    }
+
+    /// The sum of the sockets' counters as of their drivers' last turns.
+    pub fn socket_stats(&self) -> SocketStats {
+        let mut sum = SocketStats::default();
+        for shard in self.share.shards.iter() {
+            sum += shard.socket_stats();
+        }
+        sum
+    }
+
+    /// How each shard fares, in shard order.
+    pub fn shard_stats(&self) -> Vec<ShardStats> {
+        let stats = |shard: &Handle<Sessions>| ShardStats {
+            info: shard.socket_info(),
+            socket: shard.socket_stats(),
+            engine: shard.read(|endpoint, _| endpoint.stats()),
+        };
+        self.share.shards.iter().map(stats).collect()
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        for shard in self.shards.iter() {
+            let now = shard.clock().now();
+            shard.with(|endpoint, sessions| {
+                sessions.orphaned = true;
+                endpoint.refuse_new();
+                sessions.drop_unclaimed(endpoint, now);
+                ((), Change::Made)
+            });
+        }
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint")
+            .field("local", &self.share.local)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What tasks wait for on an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Queue {
+    Acceptors,
+    /// Until no connection is left.
+    Idlers,
+}
+
+impl Queue {
+    /// Gives a place up; adds who is called instead.
+    pub(super) fn leave(
+        self,
+        sessions: &mut Sessions,
+        key: WaiterKey,
+        wake: &mut Vec<Waker>,
+    ) -> Option<Waker> {
+        match self {
+            Self::Acceptors => {
+                let left = sessions.acceptors.leave(key);
+                sessions.call_acceptors(wake);
+                left
+            }
+            Self::Idlers => sessions.idlers.leave(key),
+        }
+    }
+}
+
+/// A connection attempt under way: a future that ends with its handshake. Dropped, it gives the
+/// attempt up.
+#[must_use = "dropped, it gives the attempt up"]
+pub struct Connecting {
+    reference: Arc<Reference>,
+    waiter: Waiter,
+}
+
+impl Future for Connecting {
+    type Output = Result<Connection, ConnectError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { reference, waiter } = &mut *self;
+        ready!(reference.poll_established(waiter, cx.waker()))?;
+        tracing::debug!(remote = %reference.remote(), "connected");
+        Poll::Ready(Ok(Connection::new(Arc::clone(reference))))
+    }
+}
+
+impl fmt::Debug for Connecting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connecting")
+            .field("remote", &self.reference.remote())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Choices for a new [`Endpoint`].
+#[must_use = "an endpoint exists once a socket was bound"]
+pub struct EndpointBuilder {
+    server: Option<ServerConfig>,
+    engine: Option<EndpointConfig>,
+    reset_key: Option<[u8; 32]>,
+    socket: SocketOptions,
+    shards: usize,
+    memory_limit: Option<u64>,
+    clock: Clock,
+}
+
+impl Default for EndpointBuilder {
+    fn default() -> Self {
+        Self {
+            server: None,
+            engine: None,
+            reset_key: None,
+            socket: SocketOptions::default(),
+            shards: 1,
+            memory_limit: None,
+            clock: Clock::start(),
+        }
+    }
+}
+
+impl EndpointBuilder {
+    /// Accept connections.
+    pub fn server(mut self, config: ServerConfig) -> Self {
+        self.server = Some(config);
+        self
+    }
+
+    /// The engine's secrets and connection IDs, instead of fresh random ones: a server
+    /// that keeps its reset key over a restart can reset connections it has forgotten.
+    /// With several [`shards`](Self::shards), its generator of connection IDs is ignored.
+    pub fn engine(mut self, config: EndpointConfig) -> Self {
+        self.engine = Some(config);
+        self
+    }
+
+    /// The key of stateless resets (RFC 9000 §10.3), instead of a fresh one: after a restart at the
+    /// same address the server ends connections that it has forgotten at their next packet, and not
+    /// after an idle timeout. It must be secret, and no other server's: whoever sees a connection
+    /// could have it reset by a server with the same key.
+    pub fn reset_key(mut self, key: [u8; 32]) -> Self {
+        self.reset_key = Some(key);
+        self
+    }
+
+    /// Bytes of memory that the endpoint's connections may hold together, all shards; beyond it
+    /// connections that hold much and do not move are ended
+    /// ([`ConnectionError::Shed`](towline_quic::ConnectionError::Shed)). Data that the application wrote as
+    /// `Bytes` does not count. Default: half of what the machine or container has.
+    pub fn memory_limit(mut self, bytes: u64) -> Self {
+        self.memory_limit = Some(bytes);
+        self
+    }
+
+    /// The clock that the shards go by, instead of the system's.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Secrets from `seed`, unless they were given.
+    #[cfg(feature = "testing")]
+    pub(crate) fn seeded(mut self, seed: [u8; 32]) -> Self {
+        self.engine
+            .get_or_insert_with(|| EndpointConfig::from_seed(seed));
+        self
+    }
+
+    /// Socket buffers, GSO and GRO.
+    pub fn socket(mut self, options: SocketOptions) -> Self {
+        self.socket = options;
+        self
+    }
+
+    /// Splits the endpoint into so many shards, 1 to [`MAX_SHARDS`](crate::io::MAX_SHARDS), to
+    /// use as many cores. Each has its own socket on the same port, its own engine and its own
+    /// driver, so a runtime must have several threads. A connection lives on one shard,
+    /// which its connection IDs name. The server's limits are divided, rounded up, and may fill
+    /// unevenly: one shard can refuse newcomers while another has room.
+    ///
+    /// One core carries some 10 Gbit/s or 100,000 small connections: more shards pay off for
+    /// servers with many busy clients, never for a single connection.
+    pub fn shards(mut self, shards: usize) -> Self {
+        self.shards = shards;
+        self
+    }
+
+    /// Binds a socket for each shard. Whoever calls has to drive them, as [`Shard`] says, each until it
+    /// [is over](Shard::is_over). A shard that is dropped ends its connections.
+    ///
+    /// # Errors
+    /// When the address cannot be bound, the number of shards is out of range, or the transport
+    /// settings make no sense.
+    pub fn bind_shards(
+        self,
+        address: SocketAddr,
+    ) -> io::Result<(Endpoint, Vec<Shard<UdpSocket, Sessions>>)> {
+        let sockets = bind_shards(address, self.shards, &self.socket)?;
+        self.on_sockets(sockets)
+    }
+
+    /// As [`bind_shards`](Self::bind_shards), over sockets of any kind: one shard for each of them.
+    ///
+    /// # Errors
+    /// When there is no socket, the system has no randomness to give, or the transport settings make
+    /// no sense.
+    pub fn on_sockets<S: Socket>(
+        self,
+        sockets: Vec<S>,
+    ) -> io::Result<(Endpoint, Vec<Shard<S, Sessions>>)> {
+        if let Some(server) = &self.server {
+            let invalid = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
+            server.transport.validate().map_err(invalid)?;
+        }
+        let (mut engine, half) = match self.engine {
+            Some(engine) => (engine, None),
+            None => (
+                EndpointConfig::from_seed(crate::io::random_seed()?),
+                machine_memory().map(|bytes| bytes / 2),
+            ),
+        };
+        if let Some(key) = self.reset_key {
+            engine.reset_key = key;
+        }
+        if let Some(limit) = self.memory_limit.or(half) {
+            engine.memory_limit = limit;
+        }
+        let shards = shard_group(sockets, engine, self.server, &self.clock, |_| {
+            Sessions::default()
+        });
+        let Some(first) = shards.first() else {
+            let what = "an endpoint needs a socket";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        };
+        let local = first.info().local_addr;
+        let share = Share {
+            shards: shards.iter().map(|shard| shard.handle().clone()).collect(),
+            connecting: Rotation::default(),
+            accepting: Rotation::default(),
+            local,
+        };
+        let endpoint = Endpoint {
+            share: Arc::new(share),
+        };
+        Ok((endpoint, shards))
+    }
+
+    /// Makes a shard's socket of one that is bound already.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn adopt(&self, socket: std::net::UdpSocket) -> io::Result<UdpSocket> {
+        if self.shards != 1 {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "one socket has one shard; let `bind` make the sockets of several",
+            ));
+        }
+        UdpSocket::from_std(socket, &self.socket)
+    }
+}
+
+impl fmt::Debug for EndpointBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EndpointBuilder")
+            .field("socket", &self.socket)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,335 @@
+//! [`RecvStream`]: the receiving half of a stream.
+//!
+//! Reads take bytes out of the engine's reassembly buffer and give the peer new
+//! credit; an empty buffer makes the caller wait.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use towline_quic::{self as engine, Connection as Engine, ReceivedChunk};
+use towline_wire::StreamId;
+
+use super::connection::{Reference, lost};
+use super::error::{ReadError, ReadExactError, ReadToEndError};
+use crate::io::Change;
+
+/// Most bytes one `read_to_end` step takes at once.
+const CHUNK: usize = 64 * 1024;
+
+/// The receiving half of a stream.
+///
+/// Dropped before its end was read, it asks the peer to stop with code 0.
+pub struct RecvStream {
+    reference: Arc<Reference>,
+    id: StreamId,
+    end: Option<End>,
+}
+
+/// How the stream ended for its reader; remembered because the engine forgets.
+#[derive(Clone, Copy)]
+enum End {
+    Finished,
+    Reset(u64),
+    Stopped,
+}
+
+impl RecvStream {
+    pub(super) fn new(reference: Arc<Reference>, id: StreamId) -> Self {
+        Self {
+            reference,
+            id,
+            end: None,
+        }
+    }
+
+    /// The stream's number on the wire.
+    pub fn id(&self) -> StreamId {
+        self.id
+    }
+
+    /// Reads at least one byte into `out` and returns how many; `None` at the end.
+    ///
+    /// Cancel safe: a dropped call took nothing.
+    ///
+    /// # Errors
+    /// When the peer reset the stream, this side stopped it, or the connection is over.
+    pub async fn read(&mut self, out: &mut [u8]) -> Result<Option<usize>, ReadError> {
+        poll_fn(|cx| self.poll_read(cx, out)).await
+    }
+
+    /// As [`read`](Self::read), for who polls. One task: a later one takes the place of an earlier.
+    pub fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &mut [u8],
+    ) -> Poll<Result<Option<usize>, ReadError>> {
+        self.read_slice(out, Some(cx.waker()))
+    }
+
+    /// As [`read`](Self::read), but pending and not waiting while nothing is there.
+    pub fn try_read(&mut self, out: &mut [u8]) -> Poll<Result<Option<usize>, ReadError>> {
+        self.read_slice(out, None)
+    }
+
+    /// The next bytes in order, at most `max` of them, without copying; `None` at the end.
+    ///
+    /// Cancel safe: a dropped call took nothing.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub async fn read_chunk(&mut self, max: usize) -> Result<Option<Bytes>, ReadError> {
+        poll_fn(|cx| self.poll_read_chunk(cx, max)).await
+    }
+
+    /// As [`read_chunk`](Self::read_chunk), for who polls.
+    pub fn poll_read_chunk(
+        &mut self,
+        cx: &mut Context<'_>,
+        max: usize,
+    ) -> Poll<Result<Option<Bytes>, ReadError>> {
+        self.take_chunk(max, Some(cx.waker()))
+    }
+
+    /// As [`read_chunk`](Self::read_chunk), but pending and not waiting while nothing is there.
+    pub fn try_read_chunk(&mut self, max: usize) -> Poll<Result<Option<Bytes>, ReadError>> {
+        self.take_chunk(max, None)
+    }
+
+    fn take_chunk(
+        &mut self,
+        max: usize,
+        waker: Option<&Waker>,
+    ) -> Poll<Result<Option<Bytes>, ReadError>> {
+        if max == 0 {
+            return Poll::Ready(Ok(Some(Bytes::new())));
+        }
+        self.poll_with(waker, |engine, id| engine.read(id, max))
+    }
+
+    /// Fills `chunks` from the first on with the next bytes in order, without copying, and returns how
+    /// many were filled, at least one; `None` at the end.
+    ///
+    /// Cancel safe: a dropped call took nothing.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub async fn read_chunks(&mut self, chunks: &mut [Bytes]) -> Result<Option<usize>, ReadError> {
+        poll_fn(|cx| self.poll_read_chunks(cx, chunks)).await
+    }
+
+    /// As [`read_chunks`](Self::read_chunks), for who polls.
+    pub fn poll_read_chunks(
+        &mut self,
+        cx: &mut Context<'_>,
+        chunks: &mut [Bytes],
+    ) -> Poll<Result<Option<usize>, ReadError>> {
+        if chunks.is_empty() {
+            return Poll::Ready(Ok(Some(0)));
+        }
+        // How the stream ended behind the chunks; the engine tells it once.
+        let mut end = None;
+        let filled = self.poll_with(Some(cx.waker()), |engine, id| {
+            let mut filled = 0;
+            for chunk in chunks {
+                match engine.read(id, usize::MAX) {
+                    Ok(Some(bytes)) => *chunk = bytes,
+                    Ok(None) if filled > 0 => {
+                        end = Some(End::Finished);
+                        break;
+                    }
+                    Err(engine::ReadError::Reset(code)) if filled > 0 => {
+                        end = Some(End::Reset(code));
+                        break;
+                    }
+                    Err(_) if filled > 0 => break,
+                    Ok(None) => return Ok(None),
+                    Err(error) => return Err(error),
+                }
+                filled += 1;
+            }
+            Ok(Some(filled))
+        });
+        self.end = self.end.or(end);
+        filled
+    }
+
+    /// The lowest bytes that have arrived and were not read, at most `max` of them, whatever is
+    /// missing before them; `None` at the end. Each byte comes once. Nothing waits for a lost
+    /// packet but what was in it.
+    ///
+    /// Ordered reads may come before the first call, not after.
+    ///
+    /// Cancel safe: a dropped call took nothing.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub async fn read_unordered(&mut self, max: usize) -> Result<Option<ReceivedChunk>, ReadError> {
+        poll_fn(|cx| self.poll_read_unordered(cx, u64::MAX, max.max(1))).await
+    }
+
+    /// As `read_unordered`, of bytes below offset `below` alone; the others stay in the window.
+    pub(crate) fn poll_read_unordered(
+        &mut self,
+        cx: &mut Context<'_>,
+        below: u64,
+        max: usize,
+    ) -> Poll<Result<Option<ReceivedChunk>, ReadError>> {
+        self.poll_with(Some(cx.waker()), |engine, id| {
+            engine.read_unordered_below(id, below, max)
+        })
+    }
+
+    /// The length of the stream, as soon as its end has arrived and until it was read.
+    pub fn final_size(&self) -> Option<u64> {
+        let id = self.id;
+        self.reference.with(|engine, _| {
+            (
+                engine.and_then(|engine| engine.final_size(id)),
+                Change::None,
+            )
+        })
+    }
+
+    /// Fills `out`.
+    ///
+    /// Not cancel safe: a dropped call may have taken a part.
+    ///
+    /// # Errors
+    /// When the stream ends before, otherwise as [`read`](Self::read).
+    pub async fn read_exact(&mut self, out: &mut [u8]) -> Result<(), ReadExactError> {
+        let mut filled = 0;
+        while filled < out.len() {
+            match self.read(&mut out[filled..]).await? {
+                Some(n) => filled += n,
+                None => return Err(ReadExactError::FinishedEarly(filled)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the whole stream, which may have at most `limit` bytes.
+    ///
+    /// Not cancel safe: a dropped call loses what it had taken.
+    ///
+    /// # Errors
+    /// When the stream is longer, otherwise as [`read`](Self::read).
+    pub async fn read_to_end(&mut self, limit: usize) -> Result<Vec<u8>, ReadToEndError> {
+        let mut all = Vec::new();
+        while let Some(chunk) = self.read_chunk(CHUNK).await? {
+            if chunk.len() > limit - all.len() {
+                return Err(ReadToEndError::TooLong(limit));
+            }
+            all.extend_from_slice(&chunk);
+        }
+        Ok(all)
+    }
+
+    /// Asks the peer to stop sending, with an application code. Further reads fail.
+    pub fn stop(&mut self, code: u64) {
+        if self.end.is_none() {
+            self.end = Some(End::Stopped);
+            self.tell_stop(code);
+        }
+    }
+
+    fn tell_stop(&self, code: u64) {
+        let id = self.id;
+        let _waker = self.reference.with(|engine, entry| {
+            let waker = entry.recv.remove(&id);
+            match engine {
+                Some(engine) if entry.error.is_none() => engine.stop(id, code),
+                _ => return (waker, Change::None),
+            }
+            (waker, Change::Made)
+        });
+    }
+
+    fn read_slice(
+        &mut self,
+        out: &mut [u8],
+        waker: Option<&Waker>,
+    ) -> Poll<Result<Option<usize>, ReadError>> {
+        if out.is_empty() {
+            return Poll::Ready(Ok(Some(0)));
+        }
+        self.poll_with(waker, |engine, id| engine.read_slice(id, out))
+    }
+
+    fn poll_with<R>(
+        &mut self,
+        waker: Option<&Waker>,
+        read: impl FnOnce(&mut Engine, StreamId) -> Result<Option<R>, engine::ReadError>,
+    ) -> Poll<Result<Option<R>, ReadError>> {
+        match self.end {
+            Some(End::Finished) => return Poll::Ready(Ok(None)),
+            Some(End::Reset(code)) => return Poll::Ready(Err(ReadError::Reset(code))),
+            Some(End::Stopped) => return Poll::Ready(Err(ReadError::ClosedStream)),
+            None => {}
+        }
+        let id = self.id;
+        let (result, _replaced) = self.reference.with(|engine, entry| {
+            let mut change = Change::None;
+            let result = match engine {
+                Some(engine) => {
+                    // What waited before waits for the window, or for a turn that is to come.
+                    let waited = engine.wants_transmit();
+                    let result = read(engine, id);
+                    // Most reads free too little credit to be worth a frame.
+                    if !waited && engine.wants_transmit() {
+                        change = Change::Made;
+                    }
+                    result
+                }
+                None => Err(engine::ReadError::ConnectionLost(lost(entry))),
+            };
+            match (result, &entry.error) {
+                (Ok(data), _) => ((Poll::Ready(Ok(data)), None), change),
+                (Err(engine::ReadError::Blocked), None) => {
+                    let replaced = waker.and_then(|waker| entry.recv.insert(id, waker.clone()));
+                    ((Poll::Pending, replaced), Change::None)
+                }
+                (Err(engine::ReadError::Blocked), Some(error)) => {
+                    let error = engine::ReadError::ConnectionLost(error.clone());
+                    ((Poll::Ready(Err(error)), None), Change::None)
+                }
+                // A reset read gives the peer its stream back, which it must be told.
+                (Err(error), _) => ((Poll::Ready(Err(error)), None), Change::Made),
+            }
+        });
+        result.map(|result| match result {
+            Ok(Some(data)) => Ok(Some(data)),
+            Ok(None) => {
+                self.end = Some(End::Finished);
+                Ok(None)
+            }
+            Err(engine::ReadError::Reset(code)) => {
+                self.end = Some(End::Reset(code));
+                Err(ReadError::Reset(code))
+            }
+            Err(engine::ReadError::ConnectionLost(error)) => Err(ReadError::ConnectionLost(error)),
+            Err(engine::ReadError::IllegalOrderedRead) => Err(ReadError::IllegalOrderedRead),
+            Err(engine::ReadError::ClosedStream | engine::ReadError::Blocked) => {
+                Err(ReadError::ClosedStream)
+            }
+        })
+    }
+}
+
+impl Drop for RecvStream {
+    fn drop(&mut self) {
+        if self.end.is_none() {
+            self.tell_stop(0);
+        }
+    }
+}
+
+impl fmt::Debug for RecvStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RecvStream")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}

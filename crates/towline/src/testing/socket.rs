@@ -1,0 +1,164 @@
+//! Sockets whose datagrams cross simulated links.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use towline_quic::Ecn;
+use towline_sim::{Datagram, Network};
+use towline_wire::Time;
+
+use crate::io::{
+    Incoming, MAX_TRAIN_SEGMENTS, ManualClock, Outgoing, ReceiveBatch, Socket, SocketInfo,
+};
+
+/// A datagram that was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Sent {
+    /// When.
+    pub at: Time,
+    /// By whom.
+    pub source: SocketAddr,
+    /// To whom.
+    pub destination: SocketAddr,
+    /// Bytes of UDP payload.
+    pub len: usize,
+}
+
+/// The network and what it has delivered.
+pub(super) struct Wire {
+    pub(super) network: Network,
+    inboxes: BTreeMap<SocketAddr, VecDeque<Datagram>>,
+    pub(super) trace: Vec<Sent>,
+}
+
+impl Wire {
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            network: Network::new(seed),
+            inboxes: BTreeMap::new(),
+            trace: Vec::new(),
+        }
+    }
+
+    /// Puts what has arrived into the inboxes of the sockets that are there.
+    pub(super) fn deliver(&mut self, now: Time) {
+        while let Some(datagram) = self.network.poll_deliver(now) {
+            if let Some(inbox) = self.inboxes.get_mut(&datagram.destination) {
+                inbox.push_back(datagram);
+            }
+        }
+    }
+}
+
+pub(super) struct SimulatedSocket {
+    own: SocketAddr,
+    wire: Arc<Mutex<Wire>>,
+    clock: ManualClock,
+}
+
+impl SimulatedSocket {
+    pub(super) fn new(own: SocketAddr, wire: Arc<Mutex<Wire>>, clock: ManualClock) -> Self {
+        let socket = Self { own, wire, clock };
+        socket.wire().inboxes.insert(own, VecDeque::new());
+        socket
+    }
+
+    pub(super) fn is_readable(&self) -> bool {
+        let wire = self.wire();
+        wire.inboxes
+            .get(&self.own)
+            .is_some_and(|inbox| !inbox.is_empty())
+    }
+
+    fn wire(&self) -> MutexGuard<'_, Wire> {
+        self.wire.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The two bits of the IP header (RFC 3168 §5).
+fn bits_of(ecn: Ecn) -> u8 {
+    match ecn {
+        Ecn::Ect0 => 0b10,
+        Ecn::Ect1 => 0b01,
+        Ecn::Ce => 0b11,
+    }
+}
+
+fn ecn_of(bits: u8) -> Option<Ecn> {
+    match bits & 0b11 {
+        0b10 => Some(Ecn::Ect0),
+        0b01 => Some(Ecn::Ect1),
+        0b11 => Some(Ecn::Ce),
+        _ => None,
+    }
+}
+
+impl Drop for SimulatedSocket {
+    fn drop(&mut self) {
+        self.wire().inboxes.remove(&self.own);
+    }
+}
+
+impl Socket for SimulatedSocket {
+    fn recv(&mut self, batch: &mut ReceiveBatch) -> io::Result<usize> {
+        let mut wire = self.wire();
+        let inbox = wire.inboxes.entry(self.own).or_default();
+        let mut count = 0;
+        for (buffer, meta) in batch.slots() {
+            let Some(datagram) = inbox.pop_front() else {
+                break;
+            };
+            let len = datagram.payload.len().min(buffer.len());
+            buffer[..len].copy_from_slice(&datagram.payload[..len]);
+            *meta = Incoming {
+                remote: datagram.source,
+                local_ip: Some(self.own.ip()),
+                ecn: datagram.ecn.and_then(ecn_of),
+                len,
+                stride: len,
+            };
+            count += 1;
+        }
+        match count {
+            0 => Err(io::ErrorKind::WouldBlock.into()),
+            count => Ok(count),
+        }
+    }
+
+    fn try_send(&mut self, train: &Outgoing<'_>) -> io::Result<()> {
+        let (now, own) = (self.clock.now(), self.own);
+        let mut wire = self.wire();
+        for payload in train.contents.chunks(train.segment_size.max(1)) {
+            wire.trace.push(Sent {
+                at: now,
+                source: own,
+                destination: train.remote,
+                len: payload.len(),
+            });
+            let mut datagram = Datagram::new(own, train.remote, payload.to_vec());
+            datagram.ecn = Some(train.ecn.map_or(0, bits_of));
+            wire.network.send(now, datagram);
+        }
+        Ok(())
+    }
+
+    fn max_segments(&self) -> usize {
+        MAX_TRAIN_SEGMENTS
+    }
+
+    fn renew(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn info(&self) -> SocketInfo {
+        SocketInfo::plain(self.own)
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
