@@ -120,9 +120,7 @@ def others_get_through(agent, flood):
     through = is_done(other)
     end(other)
     end(run)
-    # On a kernel that is many times slower the agent's 10 s for a handshake go by while it works off the flood.
-    assert through or SLOW > 1, "another user's handshakes failed"
-    print(f"  the other user's connection {'is there' if through else 'ran out of time'}")
+    assert through, "another user's handshakes failed"
     until("all is over", lambda: counter("pending") == 0, 60)
 
 
