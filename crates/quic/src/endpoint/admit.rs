@@ -151,8 +151,7 @@ impl Endpoint {
             }
         };
         let (stride, dcid) = (datagram.len(), &initial.dcid);
-        let aftermath =
-            connection.handle_datagrams(now, meta.remote, meta.ecn, dcid, stride, datagram);
+        let aftermath = connection.handle_datagrams(now, meta.arrival(), dcid, stride, datagram);
         self.stats.admitted += 1;
         let validated = proven.is_some();
         let place = self.doors.handshakes.begin(now, &server, source, validated);

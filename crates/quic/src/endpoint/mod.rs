@@ -31,7 +31,7 @@ use crate::connection::assemble::TrainBuf;
 use crate::connection::component::Ecn;
 use crate::connection::events::Event;
 use crate::connection::output::Train;
-use crate::connection::{Aftermath, CidChanges, Connection, NewConnection, Status};
+use crate::connection::{Aftermath, Arrival, CidChanges, Connection, NewConnection, Status};
 use crate::error::ConnectError;
 use doors::{Doors, Reply};
 use handshakes::Place;
@@ -60,6 +60,16 @@ pub struct DatagramMeta {
     pub ecn: Option<Ecn>,
     /// Size of each datagram but the last, bytes; the length for a single one.
     pub stride: usize,
+}
+
+impl DatagramMeta {
+    fn arrival(&self) -> Arrival {
+        Arrival {
+            remote: self.remote,
+            local_ip: self.local_ip,
+            ecn: self.ecn,
+        }
+    }
 }
 
 /// Where the datagrams of a [`TrainBuf`] go, and how.
@@ -245,14 +255,8 @@ impl Endpoint {
             // The table is asked again only where the connection ID changes inside the train.
             let run = run_length(rest, stride, &dcid, self.cid_len);
             let (datagrams, others) = rest.split_at_mut(run);
-            let aftermath = resident.connection.handle_datagrams(
-                now,
-                meta.remote,
-                meta.ecn,
-                &dcid,
-                stride,
-                datagrams,
-            );
+            let (connection, arrival) = (&mut resident.connection, meta.arrival());
+            let aftermath = connection.handle_datagrams(now, arrival, &dcid, stride, datagrams);
             self.settle(now, handle, aftermath);
             rest = others;
         }

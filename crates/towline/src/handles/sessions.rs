@@ -6,7 +6,7 @@
 //! stream data, and costs nothing for a stream nobody waits for.
 
 use std::collections::{HashMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::task::Waker;
 
 use rustls::{CipherSuite, NamedGroup};
@@ -90,6 +90,7 @@ pub(super) struct LastState {
     pub(super) key_exchange: Option<NamedGroup>,
     pub(super) resumed: bool,
     pub(super) remote: SocketAddr,
+    pub(super) local_ip: Option<IpAddr>,
     pub(super) server_name: Option<String>,
 }
 
@@ -103,6 +104,7 @@ impl LastState {
             key_exchange: engine.key_exchange(),
             resumed: engine.is_resumed(),
             remote: engine.remote(),
+            local_ip: engine.local_ip(),
             server_name: engine.server_name().map(str::to_owned),
         }
     }
