@@ -5,8 +5,6 @@
 //! is done for it comes out of a budget (`doors`). An Initial goes through these steps, the cheap
 //! ones first: its size, its token, room for it, then its keys and AEAD, and only then TLS.
 
-use std::sync::Arc;
-
 use aws_lc_rs::aead::NONCE_LEN;
 use rand_core::Rng;
 use towline_wire::{
@@ -15,15 +13,15 @@ use towline_wire::{
     retry_pseudo_packet, write_connection_close, write_long_header,
 };
 
-use super::budget::Source;
-use super::doors::Work;
+use super::doors::{Sender, Work};
 use super::reset::MIN_RESET_LEN;
+use super::slots::ConnectionHandle;
 use super::token::Verdict;
 use super::{DatagramMeta, Endpoint};
 use crate::config::{RetryPolicy, ServerConfig};
 use crate::connection::assemble::MIN_INITIAL_DATAGRAM;
 use crate::connection::protect::{OpenError, Protection, TAG_LEN};
-use crate::connection::{Connection, FirstInitial};
+use crate::connection::{Arrival, Connection, FirstInitial};
 use crate::crypto::{initial_keys, retry_integrity_tag};
 
 /// Shortest destination of a client's first Initial (RFC 9000 §7.2).
@@ -39,6 +37,16 @@ struct Initial {
     token: Vec<u8>,
     pn_offset: usize,
     end: usize,
+}
+
+/// A client as its first Initial shows it.
+struct Hello {
+    sender: Sender,
+    /// Destination of the Initial, and so of all that follow before our answer.
+    dcid: ConnectionId,
+    scid: ConnectionId,
+    /// Destination of the Initial before, of a client that answered a Retry and so proved its address.
+    proven: Option<ConnectionId>,
 }
 
 /// What becomes of an Initial.
@@ -113,17 +121,20 @@ impl Endpoint {
             self.stats.unroutable += 1;
             return;
         }
-        let source = self.doors.source(meta.remote);
-        let proven = match self.decide(now, meta, source, &server, initial) {
-            Decision::Admit { proven } => proven,
-            Decision::Retry => {
-                return self.send_retry(now, meta, source, initial, datagram.len());
-            }
+        let sender = self.doors.sender(meta.remote, meta.local_ip);
+        let mut hello = Hello {
+            sender,
+            dcid: initial.dcid,
+            scid: initial.scid,
+            proven: None,
+        };
+        match self.decide(now, &server, sender, initial) {
+            Decision::Admit { proven } => hello.proven = proven,
+            Decision::Retry => return self.send_retry(now, &hello, datagram.len()),
             Decision::Refuse { code, why } => {
                 self.stats.refused += 1;
-                if let Some(protection) = self.open(now, source, &server, initial, datagram) {
-                    let trigger = datagram.len();
-                    self.refuse(now, meta, source, initial, trigger, protection, code, why);
+                if let Some(protection) = self.open(now, sender, &server, initial, datagram) {
+                    self.refuse(now, &hello, datagram.len(), protection, code, why);
                 }
                 return;
             }
@@ -131,45 +142,73 @@ impl Endpoint {
                 self.stats.refused += 1;
                 return;
             }
-        };
-        let Some(protection) = self.open(now, source, &server, initial, datagram) else {
+        }
+        let Some(protection) = self.open(now, sender, &server, initial, datagram) else {
             return;
         };
-        let original = proven.unwrap_or(initial.dcid);
-        let first = FirstInitial {
-            client: initial.scid,
-            retry: proven.map(|_| initial.dcid),
-            validated: proven.is_some(),
-        };
-        let new = self.prepare(meta.remote, meta.local_ip, original);
-        let mut connection = match Connection::server(now, &server, &new, &first, protection) {
-            Ok(connection) => connection,
+        match self.begin(now, &server, &hello, protection) {
+            Ok(handle) => self.hand_in(now, handle, meta.arrival(), &hello.dcid, datagram),
             Err(error) => {
                 tracing::error!(%error, "the server's TLS configuration does not work for QUIC");
                 self.stats.refused += 1;
-                return;
             }
+        }
+    }
+
+    /// Makes a client's connection; its datagrams are handed in next.
+    fn begin(
+        &mut self,
+        now: Time,
+        server: &ServerConfig,
+        hello: &Hello,
+        protection: Protection,
+    ) -> Result<ConnectionHandle, rustls::Error> {
+        let Sender {
+            remote,
+            local_ip,
+            source,
+        } = hello.sender;
+        let validated = hello.proven.is_some();
+        let first = FirstInitial {
+            client: hello.scid,
+            retry: hello.proven.map(|_| hello.dcid),
+            validated,
         };
-        let (stride, dcid) = (datagram.len(), &initial.dcid);
-        let aftermath = connection.handle_datagrams(now, meta.arrival(), dcid, stride, datagram);
+        let new = self.prepare(remote, local_ip, hello.proven.unwrap_or(hello.dcid));
+        let connection = Connection::server(now, server, &new, &first, protection)?;
         self.stats.admitted += 1;
-        let validated = proven.is_some();
-        let place = self.doors.handshakes.begin(now, &server, source, validated);
-        let handle = self.insert(now, connection, new.local, Some((initial.dcid, place)));
+        let place = self.doors.handshakes.begin(now, server, source, validated);
+        Ok(self.insert(now, connection, new.local, Some((hello.dcid, place))))
+    }
+
+    /// Hands a datagram to the connection that begins with it.
+    fn hand_in(
+        &mut self,
+        now: Time,
+        handle: ConnectionHandle,
+        arrival: Arrival,
+        dcid: &ConnectionId,
+        datagram: &mut [u8],
+    ) {
+        let Some(resident) = self.slots.get_mut(handle) else {
+            return;
+        };
+        let stride = datagram.len();
+        let connection = &mut resident.connection;
+        let aftermath = connection.handle_datagrams(now, arrival, dcid, stride, datagram);
         self.settle(now, handle, aftermath);
     }
 
     fn decide(
         &mut self,
         now: Time,
-        meta: DatagramMeta,
-        source: Source,
-        server: &Arc<ServerConfig>,
+        server: &ServerConfig,
+        sender: Sender,
         initial: &Initial,
     ) -> Decision {
         let refuse = |code, why| Decision::Refuse { code, why };
         let token = &initial.token;
-        let proven = match self.tokens.judge(now, meta.remote, &initial.dcid, token) {
+        let proven = match self.tokens.judge(now, sender.remote, &initial.dcid, token) {
             Verdict::Unknown => None,
             Verdict::Proven(original) => Some(original),
             // RFC 9000 §8.1.2: its sender takes no second Retry, so waiting would be in vain.
@@ -188,7 +227,7 @@ impl Endpoint {
             return refuse(refused, "the server is full");
         }
         let handshakes = &mut self.doors.handshakes;
-        if handshakes.may_begin(now, server, source, proven.is_some()) {
+        if handshakes.may_begin(now, server, sender.source, proven.is_some()) {
             return Decision::Admit { proven };
         }
         match server.retry {
@@ -202,13 +241,13 @@ impl Endpoint {
     fn open(
         &mut self,
         now: Time,
-        source: Source,
+        sender: Sender,
         server: &ServerConfig,
         initial: &Initial,
         datagram: &[u8],
     ) -> Option<Protection> {
         let work = Work::Opening(initial.end);
-        if !self.doors.may_do(now, source, work, &mut self.stats) {
+        if !self.doors.may_do(now, sender, work, &mut self.stats) {
             return None;
         }
         let keys = initial_keys(server.tls.crypto_provider(), &initial.dcid, Side::Server);
@@ -227,15 +266,9 @@ impl Endpoint {
         }
     }
 
-    fn send_retry(
-        &mut self,
-        now: Time,
-        meta: DatagramMeta,
-        source: Source,
-        initial: &Initial,
-        trigger: usize,
-    ) {
-        if !self.doors.may_do(now, source, Work::Retry, &mut self.stats) {
+    fn send_retry(&mut self, now: Time, hello: &Hello, trigger: usize) {
+        let to = hello.sender;
+        if !self.doors.may_do(now, to, Work::Retry, &mut self.stats) {
             return;
         }
         // Random, and so not the destination it replaces (RFC 9000 §17.2.5.1). Retry tests an
@@ -246,41 +279,33 @@ impl Endpoint {
         self.rng.fill_bytes(&mut nonce);
         let Some(token) = self
             .tokens
-            .seal_retry(now, meta.remote, &initial.dcid, &scid, nonce)
+            .seal_retry(now, to.remote, &hello.dcid, &scid, nonce)
         else {
             return;
         };
         let mut packet = Vec::new();
-        emit_retry(&mut packet, QUIC_V1, &initial.scid, &scid, &token);
-        let Some(tag) = retry_integrity_tag(&retry_pseudo_packet(&initial.dcid, &packet)) else {
+        emit_retry(&mut packet, QUIC_V1, &hello.scid, &scid, &token);
+        let Some(tag) = retry_integrity_tag(&retry_pseudo_packet(&hello.dcid, &packet)) else {
             return;
         };
         packet.extend_from_slice(&tag);
-        if self.queue_reply(meta, source, trigger, packet) {
+        if self.queue_reply(to, trigger, packet) {
             self.stats.retries += 1;
         }
     }
 
     /// Tells a client why it gets no connection, and forgets it.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "what came, from where, and what is said to it"
-    )]
     fn refuse(
         &mut self,
         now: Time,
-        meta: DatagramMeta,
-        source: Source,
-        initial: &Initial,
+        hello: &Hello,
         trigger: usize,
         mut protection: Protection,
         code: TransportErrorCode,
         why: &str,
     ) {
-        if !self
-            .doors
-            .may_do(now, source, Work::Refusal, &mut self.stats)
-        {
+        let to = hello.sender;
+        if !self.doors.may_do(now, to, Work::Refusal, &mut self.stats) {
             return;
         }
         let scid = self.new_cid();
@@ -289,7 +314,7 @@ impl Endpoint {
         // A packet number of 4 bytes makes the shortest payload long enough for a sample.
         let pn_len = 4;
         let kind = LongType::Initial;
-        let slot = write_long_header(&mut w, kind, QUIC_V1, &initial.scid, &scid, &[], 0, pn_len);
+        let slot = write_long_header(&mut w, kind, QUIC_V1, &hello.scid, &scid, &[], 0, pn_len);
         write_connection_close(&mut w, &CloseFrame::transport(code, 0, why.as_bytes()));
         let len = w.len() + TAG_LEN;
         packet.truncate(len);
@@ -299,7 +324,7 @@ impl Endpoint {
         if protection
             .seal(space, 0, &mut packet, pn_offset, pn_len)
             .is_ok()
-            && self.queue_reply(meta, source, trigger, packet)
+            && self.queue_reply(to, trigger, packet)
         {
             self.stats.refusals += 1;
         }
@@ -317,9 +342,9 @@ impl Endpoint {
         if !self.accepting || trigger < MIN_INITIAL_DATAGRAM {
             return;
         }
-        let source = self.doors.source(meta.remote);
+        let to = self.doors.sender(meta.remote, meta.local_ip);
         let work = Work::VersionNegotiation;
-        if !self.doors.may_do(now, source, work, &mut self.stats) {
+        if !self.doors.may_do(now, to, work, &mut self.stats) {
             return;
         }
         let random = self.rng.next_u32() as u8;
@@ -328,7 +353,7 @@ impl Endpoint {
         let mut packet = Vec::new();
         let versions = [QUIC_V1, grease];
         emit_version_negotiation(&mut packet, random & 0x3f, scid, dcid, &versions);
-        if self.queue_reply(meta, source, trigger, packet) {
+        if self.queue_reply(to, trigger, packet) {
             self.stats.version_negotiations += 1;
         }
     }
@@ -345,8 +370,8 @@ impl Endpoint {
         if self.server.is_none() || trigger <= MIN_RESET_LEN {
             return;
         }
-        let source = self.doors.source(meta.remote);
-        if !self.doors.may_do(now, source, Work::Reset, &mut self.stats) {
+        let to = self.doors.sender(meta.remote, meta.local_ip);
+        if !self.doors.may_do(now, to, Work::Reset, &mut self.stats) {
             return;
         }
         // RFC 9000 §10.3.3.
@@ -356,19 +381,12 @@ impl Endpoint {
         packet[0] = packet[0] & 0x3f | 0x40;
         let token = self.resets.token(dcid);
         packet[len - 16..].copy_from_slice(token.as_bytes());
-        if self.queue_reply(meta, source, trigger, packet) {
+        if self.queue_reply(to, trigger, packet) {
             self.stats.resets += 1;
         }
     }
 
-    fn queue_reply(
-        &mut self,
-        meta: DatagramMeta,
-        source: Source,
-        trigger: usize,
-        packet: Vec<u8>,
-    ) -> bool {
-        self.doors
-            .reply(meta, source, trigger, packet, &mut self.stats)
+    fn queue_reply(&mut self, to: Sender, trigger: usize, packet: Vec<u8>) -> bool {
+        self.doors.reply(to, trigger, packet, &mut self.stats)
     }
 }

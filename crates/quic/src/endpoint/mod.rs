@@ -307,18 +307,12 @@ impl Endpoint {
 
     /// Builds the next train of datagrams to send, one for each ready connection in turn.
     pub fn poll_transmit(&mut self, now: Time, buf: &mut TrainBuf) -> Option<Transmit> {
-        if let Some(reply) = self.doors.next_reply() {
-            let Reply {
-                remote,
-                local_ip,
-                packet,
-                ..
-            } = reply;
+        if let Some(Reply { to, packet }) = self.doors.next_reply() {
             buf.set_single(&packet);
             return Some(Transmit {
                 connection: None,
-                remote,
-                local_ip,
+                remote: to.remote,
+                local_ip: to.local_ip,
                 ecn: None,
                 segment_size: packet.len(),
                 len: packet.len(),
