@@ -328,7 +328,8 @@ fn under_load_new_clients_must_prove_their_address_first() {
 #[test]
 fn a_server_that_refuses_new_clients_keeps_its_old_ones() {
     let mut pair = Pair::connected(Options::default());
-    pair.hosts[SERVER].endpoint.refuse_new();
+    let now = pair.now;
+    pair.hosts[SERVER].endpoint.set_server_config(now, None);
     let old = pair.hosts[CLIENT].handle;
     pair.connect();
     pair.run_for(secs(1));

@@ -3,7 +3,10 @@
 //!
 //! Nothing here keeps state for a stranger before its first packet proved authentic, and all that
 //! is done for it comes out of a budget (`doors`). An Initial goes through these steps, the cheap
-//! ones first: its size, its token, room for it, then its keys and AEAD, and only then TLS.
+//! ones first: its size, its token, room for it, then its keys and AEAD, and only then TLS. Where the
+//! application wants to decide, the client waits for it before TLS (`incoming`).
+
+use std::sync::Arc;
 
 use aws_lc_rs::aead::NONCE_LEN;
 use rand_core::Rng;
@@ -14,6 +17,7 @@ use towline_wire::{
 };
 
 use super::doors::{Sender, Work};
+use super::incoming::{Hello, Incoming, IncomingHandle, MAX_INCOMING_BYTES, Request};
 use super::reset::MIN_RESET_LEN;
 use super::slots::ConnectionHandle;
 use super::token::Verdict;
@@ -23,9 +27,13 @@ use crate::connection::assemble::MIN_INITIAL_DATAGRAM;
 use crate::connection::protect::{OpenError, Protection, TAG_LEN};
 use crate::connection::{Arrival, Connection, FirstInitial};
 use crate::crypto::{initial_keys, retry_integrity_tag};
+use crate::error::AcceptError;
 
 /// Shortest destination of a client's first Initial (RFC 9000 §7.2).
 const MIN_INITIAL_DCID: usize = 8;
+
+/// What a client is told when there is no room for another connection.
+const FULL: &str = "the server is full";
 
 /// Most bytes of a refusal's header, close frame and tag.
 const MAX_REFUSAL_LEN: usize = 128;
@@ -37,16 +45,6 @@ struct Initial {
     token: Vec<u8>,
     pn_offset: usize,
     end: usize,
-}
-
-/// A client as its first Initial shows it.
-struct Hello {
-    sender: Sender,
-    /// Destination of the Initial, and so of all that follow before our answer.
-    dcid: ConnectionId,
-    scid: ConnectionId,
-    /// Destination of the Initial before, of a client that answered a Retry and so proved its address.
-    proven: Option<ConnectionId>,
 }
 
 /// What becomes of an Initial.
@@ -121,6 +119,9 @@ impl Endpoint {
             self.stats.unroutable += 1;
             return;
         }
+        if self.keep_for(now, meta, &initial.dcid, datagram) {
+            return;
+        }
         let sender = self.doors.sender(meta.remote, meta.local_ip);
         let mut hello = Hello {
             sender,
@@ -146,6 +147,9 @@ impl Endpoint {
         let Some(protection) = self.open(now, sender, &server, initial, datagram) else {
             return;
         };
+        if self.hold_incoming {
+            return self.hold(now, &server, hello, protection, meta, datagram);
+        }
         match self.begin(now, &server, &hello, protection) {
             Ok(handle) => self.hand_in(now, handle, meta.arrival(), &hello.dcid, datagram),
             Err(error) => {
@@ -174,7 +178,7 @@ impl Endpoint {
             retry: hello.proven.map(|_| hello.dcid),
             validated,
         };
-        let new = self.prepare(remote, local_ip, hello.proven.unwrap_or(hello.dcid));
+        let new = self.prepare(remote, local_ip, hello.original());
         let connection = Connection::server(now, server, &new, &first, protection)?;
         self.stats.admitted += 1;
         let place = self.doors.handshakes.begin(now, server, source, validated);
@@ -223,8 +227,8 @@ impl Endpoint {
         if !self.accepting {
             return refuse(refused, "the server takes no new connections");
         }
-        if self.stats.connections >= server.max_connections || self.memory.refuses_new() {
-            return refuse(refused, "the server is full");
+        if self.is_full(server) {
+            return refuse(refused, FULL);
         }
         let handshakes = &mut self.doors.handshakes;
         if handshakes.may_begin(now, server, sender.source, proven.is_some()) {
@@ -234,6 +238,11 @@ impl Endpoint {
             RetryPolicy::UnderLoad | RetryPolicy::Always if proven.is_none() => Decision::Retry,
             _ => Decision::Ignore,
         }
+    }
+
+    /// There is room for no other connection.
+    fn is_full(&self, server: &ServerConfig) -> bool {
+        self.stats.connections >= server.max_connections || self.memory.refuses_new()
     }
 
     /// Opens a copy of the Initial: garbage costs its keys and no TLS session. The keys of the
@@ -265,6 +274,197 @@ impl Endpoint {
             }
         }
     }
+
+    // ---- clients that wait for a decision ----
+
+    /// Has a client wait until the application decides about it.
+    fn hold(
+        &mut self,
+        now: Time,
+        server: &ServerConfig,
+        hello: Hello,
+        protection: Protection,
+        meta: DatagramMeta,
+        datagram: &[u8],
+    ) {
+        if datagram.len() > MAX_INCOMING_BYTES {
+            self.stats.refused += 1;
+            let code = TransportErrorCode::CONNECTION_REFUSED;
+            let why = "a first datagram of more than 16 KiB";
+            return self.refuse(now, &hello, datagram.len(), protection, code, why);
+        }
+        let (source, proven) = (hello.sender.source, hello.proven.is_some());
+        let place = self.doors.handshakes.begin(now, server, source, proven);
+        let mut request = Request::new(now, hello, protection, place);
+        request.keep(meta.ecn, datagram);
+        let holding = request.holding();
+        self.memory.update(now, &mut request.held, holding);
+        self.requests.insert(request);
+    }
+
+    /// Keeps another Initial of a client that waits; `false` if none waits under this connection ID.
+    fn keep_for(
+        &mut self,
+        now: Time,
+        meta: DatagramMeta,
+        dcid: &ConnectionId,
+        datagram: &[u8],
+    ) -> bool {
+        let Some(request) = self.requests.find(dcid) else {
+            return false;
+        };
+        let may = request.hello.sender.remote == meta.remote && !self.memory.refuses_new();
+        if may && request.keep(meta.ecn, datagram) {
+            let holding = request.holding();
+            self.memory.update(now, &mut request.held, holding);
+        } else {
+            self.stats.unroutable += 1;
+        }
+        true
+    }
+
+    /// The next client that asks for a connection and waits for a decision, for at most
+    /// [`MAX_INCOMING_WAIT`](crate::MAX_INCOMING_WAIT); each is told of once. `None` if there is no
+    /// other now, and always unless [`EndpointConfig::hold_incoming`] is set.
+    ///
+    /// [`EndpointConfig::hold_incoming`]: crate::EndpointConfig::hold_incoming
+    pub fn poll_incoming(&mut self) -> Option<Incoming> {
+        self.requests.tell()
+    }
+
+    /// Whether clients wait for a decision here: [`EndpointConfig::hold_incoming`] is set.
+    ///
+    /// [`EndpointConfig::hold_incoming`]: crate::EndpointConfig::hold_incoming
+    pub fn holds_incoming(&self) -> bool {
+        self.hold_incoming
+    }
+
+    /// How many clients [`Self::poll_incoming`] has yet to tell of.
+    pub fn untold_incoming(&self) -> usize {
+        self.requests.untold()
+    }
+
+    /// Gives a client its connection, made with `config` or else with the server's own; limits are
+    /// the server's in any case. A client that cannot be given one is refused.
+    ///
+    /// # Errors
+    /// The client waits no longer, the server is full, or the configuration does not work.
+    pub fn accept_incoming(
+        &mut self,
+        now: Time,
+        incoming: IncomingHandle,
+        config: Option<&ServerConfig>,
+    ) -> Result<ConnectionHandle, AcceptError> {
+        let server = self.server.clone();
+        let request = self.take_request(incoming);
+        let (Some(server), Some(request)) = (server, request) else {
+            return Err(AcceptError::Gone);
+        };
+        let config = config.unwrap_or(&server);
+        let fit = match config.transport.validate() {
+            Ok(()) if self.is_full(&server) => Err((AcceptError::Full, FULL)),
+            Ok(()) => Ok(()),
+            Err(invalid) => Err((invalid.into(), "")),
+        };
+        if let Err((error, why)) = fit {
+            self.refuse_request(now, request, why);
+            return Err(error);
+        }
+        let Request {
+            hello,
+            protection,
+            datagrams,
+            ..
+        } = request;
+        let handle = self
+            .begin(now, config, &hello, protection)
+            .map_err(|error| AcceptError::Tls(error.to_string()))?;
+        for mut kept in datagrams {
+            let arrival = hello.arrival(kept.ecn);
+            self.hand_in(now, handle, arrival, &hello.dcid, &mut kept.bytes);
+        }
+        Ok(handle)
+    }
+
+    /// Tells a client that it gets no connection (CONNECTION_REFUSED, RFC 9000 §20.1). No effect on
+    /// one that waits no longer.
+    pub fn refuse_incoming(&mut self, now: Time, incoming: IncomingHandle) {
+        if let Some(request) = self.take_request(incoming) {
+            self.refuse_request(now, request, "");
+        }
+    }
+
+    /// Forgets a client and tells it nothing; it may ask again. No effect on one that waits no longer.
+    pub fn ignore_incoming(&mut self, incoming: IncomingHandle) {
+        self.take_request(incoming);
+    }
+
+    /// Has a client prove its address: it is sent a Retry and forgotten, and is validated when it asks
+    /// again. `false`, and it goes on waiting, if it was validated before: it would take no second one
+    /// (RFC 9000 §17.2.5.2). No effect on one that waits no longer.
+    pub fn retry_incoming(&mut self, now: Time, incoming: IncomingHandle) -> bool {
+        let waiting = self.requests.get(incoming);
+        if waiting.is_some_and(|request| request.hello.proven.is_some()) {
+            return false;
+        }
+        if let Some(request) = self.take_request(incoming) {
+            self.send_retry(now, &request.hello, request.trigger());
+        }
+        true
+    }
+
+    /// Connections that begin from now on are made with `config`; with `None` there are none: clients
+    /// are refused, those that wait for a decision as well. Connections that have begun go on.
+    pub fn set_server_config(&mut self, now: Time, config: Option<Arc<ServerConfig>>) {
+        self.accepting = config.is_some();
+        match config {
+            Some(config) => self.server = Some(config),
+            // `server` stays: the keys of refusals are made with its provider.
+            None => {
+                while let Some(oldest) = self.requests.oldest() {
+                    self.refuse_incoming(now, oldest);
+                }
+            }
+        }
+    }
+
+    /// Forgets clients that nobody decided about in time.
+    pub(super) fn expire_incoming(&mut self, now: Time) {
+        while let Some(late) = self.requests.expired(now) {
+            self.drop_incoming(late);
+        }
+    }
+
+    /// Forgets the client that has waited longest; `false` if none waits.
+    pub(super) fn drop_oldest_incoming(&mut self) -> bool {
+        let oldest = self.requests.oldest();
+        oldest.is_some_and(|oldest| self.drop_incoming(oldest))
+    }
+
+    fn drop_incoming(&mut self, incoming: IncomingHandle) -> bool {
+        self.stats.incoming_dropped += 1;
+        self.take_request(incoming).is_some()
+    }
+
+    /// Takes a client out that waits: it holds no memory and no place any more.
+    fn take_request(&mut self, incoming: IncomingHandle) -> Option<Request> {
+        let mut request = self.requests.remove(incoming)?;
+        self.memory.remove(&mut request.held);
+        self.doors.handshakes.give_back(request.place);
+        Some(request)
+    }
+
+    fn refuse_request(&mut self, now: Time, request: Request, why: &str) {
+        self.stats.refused += 1;
+        let trigger = request.trigger();
+        let Request {
+            hello, protection, ..
+        } = request;
+        let code = TransportErrorCode::CONNECTION_REFUSED;
+        self.refuse(now, &hello, trigger, protection, code, why);
+    }
+
+    // ---- answers ----
 
     fn send_retry(&mut self, now: Time, hello: &Hello, trigger: usize) {
         let to = hello.sender;

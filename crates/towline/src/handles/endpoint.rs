@@ -332,7 +332,7 @@ impl Drop for Share {
             let now = shard.clock().now();
             shard.with(|endpoint, sessions| {
                 sessions.orphaned = true;
-                endpoint.refuse_new();
+                endpoint.set_server_config(now, None);
                 sessions.drop_unclaimed(endpoint, now);
                 ((), Change::Made)
             });

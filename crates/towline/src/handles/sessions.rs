@@ -400,7 +400,7 @@ impl Sessions {
         reason: &[u8],
     ) {
         self.closed.get_or_insert_with(|| (code, reason.to_vec()));
-        endpoint.refuse_new();
+        endpoint.set_server_config(now, None);
         self.drop_unclaimed(endpoint, now);
         let handles: Vec<_> = endpoint.handles().collect();
         for handle in handles {

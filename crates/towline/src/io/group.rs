@@ -47,6 +47,7 @@ pub fn shard_group<S: Socket, D: Dispatch>(
         token_key,
         cid_generator,
         memory_limit,
+        hold_incoming,
     } = config;
     let mut given = Some(cid_generator).filter(|_| count == 1);
     let mut shards: Vec<_> = sockets
@@ -61,6 +62,7 @@ pub fn shard_group<S: Socket, D: Dispatch>(
                     .take()
                     .unwrap_or_else(|| Box::new(ShardedCid::new(index as u8))),
                 memory_limit: memory_limit / count as u64,
+                hold_incoming,
             };
             let (server, dispatch) = (server.clone(), dispatch(index));
             Shard::with_clock(socket, config, server, dispatch, clock.clone())
