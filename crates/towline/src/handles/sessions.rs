@@ -281,6 +281,8 @@ pub struct Sessions {
     free: Vec<usize>,
     accept_queue: VecDeque<usize>,
     pub(super) acceptors: Waiters,
+    /// Tasks that decide about clients.
+    pub(super) deciders: Waiters,
     pub(super) idlers: Waiters,
     /// The endpoint was closed with this code and reason: nothing new comes or goes.
     pub(super) closed: Option<(u64, Vec<u8>)>,
@@ -410,6 +412,11 @@ impl Sessions {
         }
     }
 
+    /// New clients get no connection, whatever else is set.
+    pub(super) fn takes_nobody(&self) -> bool {
+        self.closed.is_some() || self.stopped
+    }
+
     fn on_accepted(
         &mut self,
         handle: ConnectionHandle,
@@ -461,7 +468,8 @@ impl Dispatch for Sessions {
     fn dispatch(&mut self, endpoint: &mut Endpoint, now: Time, wake: &mut Vec<Waker>) {
         while let Some((handle, event)) = endpoint.poll_event() {
             match event {
-                Event::Accepted => {
+                // Who was accepted before its handshake has an entry, and somebody who waits.
+                Event::Accepted if !self.by_handle.contains_key(&handle) => {
                     self.on_accepted(handle, endpoint, now, wake);
                     continue;
                 }
@@ -476,7 +484,7 @@ impl Dispatch for Sessions {
             };
             let entry = self.entry(slot);
             match event {
-                Event::Connected => {
+                Event::Connected | Event::Accepted => {
                     entry.established = true;
                     if let Some(queue) = entry.queue(Interest::Established) {
                         queue.wake_all(wake);
@@ -531,6 +539,7 @@ impl Dispatch for Sessions {
                 _ => {}
             }
         }
+        self.deciders.call(endpoint.untold_incoming(), wake);
         if !self.idlers.is_empty() && endpoint.stats().connections == 0 {
             self.idlers.wake_all(wake);
         }
@@ -544,6 +553,7 @@ impl Dispatch for Sessions {
         }
         self.by_handle.clear();
         self.acceptors.wake_all(wake);
+        self.deciders.wake_all(wake);
         self.idlers.wake_all(wake);
     }
 
