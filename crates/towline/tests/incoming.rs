@@ -1,8 +1,9 @@
-//! Deciding about clients, in virtual time but for what needs a real socket.
+//! Deciding about clients, changing what a server takes, and its end in good order, in virtual time
+//! but for what needs several shards or a real socket.
 
 mod common;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -15,8 +16,8 @@ use towline::engine::{AcceptError, Close};
 use towline::handles::Waiter;
 use towline::testing::{LinkConfig, Simulation};
 use towline::{
-    ConnectError, ConnectionError, Endpoint, EndpointBuilder, Incoming, MAX_INCOMING_WAIT,
-    TransportErrorCode,
+    ConnectError, Connection, ConnectionError, Endpoint, EndpointBuilder, Incoming,
+    MAX_INCOMING_WAIT, TransportErrorCode,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -82,6 +83,19 @@ impl Pair {
         let server = self.server.clone();
         let incoming = self.world.block_on(async move { server.incoming().await });
         (connecting, incoming.expect("the endpoint is closed"))
+    }
+
+    /// A connection, the client's end and the server's.
+    fn connected(&mut self) -> (Connection, Connection) {
+        let connecting = self
+            .client
+            .start_connect(there(), "localhost", &self.config)
+            .unwrap();
+        let server = self.server.clone();
+        self.world.block_on(async move {
+            let accepted = server.accept().await.expect("the endpoint is closed");
+            (connecting.await.unwrap(), accepted)
+        })
     }
 }
 
@@ -288,6 +302,180 @@ fn closing_an_endpoint_refuses_those_who_wait() {
 }
 
 #[test]
+fn a_server_without_a_configuration_refuses_and_goes_on_with_another() {
+    let mut pair = Pair::accepting();
+    let (near, far) = pair.connected();
+    pair.server.set_server_config(None).unwrap();
+    let (config, client) = (pair.config.clone(), pair.client.clone());
+    let attempt = client.start_connect(there(), "localhost", &config).unwrap();
+    let error = pair.world.block_on(attempt).unwrap_err();
+    assert_eq!(refusal(error), REFUSED);
+    assert!(pair.server.try_accept().is_pending(), "no end of it");
+    // The connection that was there goes on.
+    pair.world.block_on(async move {
+        let mut send = near.open_uni().await.unwrap();
+        send.write_all(b"still here").await.unwrap();
+        send.finish().unwrap();
+        let mut recv = far.accept_uni().await.unwrap();
+        assert_eq!(recv.read_to_end(100).await.unwrap(), b"still here");
+    });
+
+    let mut other = pair.server_config.clone();
+    let mut transport = (*other.transport).clone();
+    transport.initial_rtt = Duration::ZERO;
+    other.transport = transport.clone().into();
+    assert!(pair.server.set_server_config(Some(other.clone())).is_err());
+    transport.initial_rtt = SECOND / 10;
+    transport.max_concurrent_uni_streams = 1;
+    other.transport = transport.into();
+    pair.server.set_server_config(Some(other)).unwrap();
+    let (near, _far) = pair.connected();
+    pair.world.block_on(async move {
+        let _one = near.open_uni().await.unwrap();
+        assert!(near.try_open_uni().is_pending());
+    });
+}
+
+/// What a peer's connection ended with: code and reason.
+fn words(end: &ConnectionError) -> (u64, &[u8]) {
+    match end {
+        ConnectionError::ClosedByPeer(Close::Application { code, reason }) => (*code, &reason[..]),
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn a_shutdown_lets_what_runs_go_on_until_the_grace_is_over() {
+    let mut pair = Pair::accepting();
+    let (near, far) = pair.connected();
+    let began = pair.world.now();
+    let done = Rc::new(Cell::new(None));
+    let (server, end) = (pair.server.clone(), Rc::clone(&done));
+    pair.world.tasks().spawn(async move {
+        server.shutdown(5 * SECOND, 7, b"going").await;
+        end.set(Some(server.now()));
+    });
+    pair.world.run_for(SECOND);
+    let (config, client) = (pair.config.clone(), pair.client.clone());
+    let late = client.start_connect(there(), "localhost", &config).unwrap();
+    let error = pair.world.block_on(late).unwrap_err();
+    assert_eq!(refusal(error), REFUSED);
+    assert!(matches!(pair.server.try_accept(), Poll::Ready(None)));
+    // No other configuration undoes it.
+    let again = pair.server_config.clone();
+    pair.server.set_server_config(Some(again)).unwrap();
+    let late = client.start_connect(there(), "localhost", &config).unwrap();
+    assert!(pair.world.block_on(late).is_err());
+    // What runs, runs.
+    let (one, other) = (near.clone(), far.clone());
+    pair.world.block_on(async move {
+        let mut send = one.open_uni().await.unwrap();
+        send.write_all(b"still here").await.unwrap();
+        send.finish().unwrap();
+        let mut recv = other.accept_uni().await.unwrap();
+        assert_eq!(recv.read_to_end(100).await.unwrap(), b"still here");
+    });
+    assert_eq!(near.close_reason(), None);
+    assert_eq!(done.get(), None);
+    let end = pair.world.block_on(async move { near.closed().await });
+    assert_eq!(words(&end), (7, &b"going"[..]));
+    let took = pair.world.now().saturating_duration_since(began);
+    assert_eq!(took, 5 * SECOND + DELAY);
+    assert_eq!(far.close_reason(), Some(ConnectionError::ClosedLocally));
+    pair.world.run_for(SECOND);
+    assert!(done.get().is_some(), "it waits for nothing");
+}
+
+#[test]
+fn a_shutdown_ends_as_soon_as_everybody_has_left() {
+    let mut pair = Pair::accepting();
+    let (near, far) = pair.connected();
+    let server = pair.server.clone();
+    pair.world.tasks().spawn(async move {
+        let _ = far.closed().await;
+    });
+    let tasks = pair.world.tasks();
+    tasks.clone().spawn(async move {
+        tasks.sleep(SECOND).await;
+        near.close(0, b"done");
+    });
+    let began = pair.world.now();
+    pair.world
+        .block_on(async move { server.shutdown(3600 * SECOND, 0, b"").await });
+    let took = pair.world.now().saturating_duration_since(began);
+    assert!(took > SECOND && took < 3 * SECOND, "{took:?}");
+}
+
+#[test]
+fn a_handshake_under_way_when_a_shutdown_begins_gets_its_connection() {
+    let mut pair = Pair::accepting();
+    let (config, client) = (pair.config.clone(), pair.client.clone());
+    let connecting = client.start_connect(there(), "localhost", &config).unwrap();
+    // Its first packet has come, its last one has not.
+    pair.world.run_for(2 * DELAY);
+    assert!(pair.server.try_accept().is_pending());
+    pair.server.start_shutdown(5 * SECOND, 7, b"going");
+    let accepted = Rc::new(Cell::new(0));
+    let (server, count) = (pair.server.clone(), Rc::clone(&accepted));
+    pair.world.tasks().spawn(async move {
+        let mut kept = Vec::new();
+        while let Some(connection) = server.accept().await {
+            kept.push(connection);
+            count.set(count.get() + 1);
+        }
+        count.set(count.get() + 100);
+        for connection in kept {
+            connection.closed().await;
+        }
+    });
+    let near = pair.world.block_on(connecting).unwrap();
+    pair.world.run_for(SECOND);
+    // One, and then the end of them.
+    assert_eq!(accepted.get(), 101);
+    let end = pair.world.block_on(async move { near.closed().await });
+    assert_eq!(words(&end), (7, &b"going"[..]));
+}
+
+#[test]
+fn a_shutdown_refuses_those_who_wait_for_a_decision() {
+    let mut pair = Pair::deciding();
+    let (connecting, incoming) = pair.asked();
+    pair.server.start_shutdown(SECOND, 0, b"");
+    assert!(matches!(pair.server.try_incoming(), Poll::Ready(None)));
+    assert!(incoming.accept().is_err());
+    let error = pair.world.block_on(connecting).unwrap_err();
+    assert_eq!(refusal(error), REFUSED);
+}
+
+#[test]
+fn of_several_shutdowns_the_earliest_end_counts() {
+    let mut pair = Pair::accepting();
+    let (near, _far) = pair.connected();
+    let began = pair.world.now();
+    for (grace, code) in [(9, 1), (3, 2), (6, 3)] {
+        pair.server.start_shutdown(grace * SECOND, code, b"");
+    }
+    let end = pair.world.block_on(async move { near.closed().await });
+    assert_eq!(words(&end).0, 2);
+    let took = pair.world.now().saturating_duration_since(began);
+    assert_eq!(took, 3 * SECOND + DELAY);
+}
+
+#[test]
+fn a_shutdown_goes_on_when_the_endpoint_is_dropped() {
+    let mut pair = Pair::accepting();
+    let (near, far) = pair.connected();
+    pair.server.start_shutdown(3 * SECOND, 7, b"going");
+    let Pair {
+        mut world, server, ..
+    } = pair;
+    drop(server);
+    let end = world.block_on(async move { near.closed().await });
+    assert_eq!(words(&end), (7, &b"going"[..]));
+    drop(far);
+}
+
+#[test]
 fn who_polls_for_clients_leaves_no_trace_when_it_gives_up() {
     let mut pair = Pair::deciding();
     let server = pair.server.clone();
@@ -335,5 +523,41 @@ async fn clients_are_decided_about_over_real_sockets() {
     assert_eq!(refusal(refused.unwrap_err()), REFUSED);
     assert_eq!(server.connection_count(), 1);
     connection.unwrap().close(0, b"");
+    within(server.wait_idle()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_shards_stop_accepting_take_up_again_and_shut_down() {
+    let (config, server_config) = configs(&options());
+    let builder = Endpoint::builder().server(server_config.clone()).shards(2);
+    let server = builder.bind(loopback()).unwrap();
+    let address = server.local_addr();
+    // Each client has its own socket, and with it the shard that the system gives it.
+    let connect = async || {
+        let client = Endpoint::client(loopback()).unwrap();
+        within(client.connect(address, "localhost", &config)).await
+    };
+    server.set_server_config(None).unwrap();
+    for _ in 0..16 {
+        assert_eq!(refusal(connect().await.unwrap_err()), REFUSED);
+    }
+    server.set_server_config(Some(server_config)).unwrap();
+    let mut connections = Vec::new();
+    for _ in 0..16 {
+        connections.push(connect().await.unwrap());
+    }
+    let mut accepted = Vec::new();
+    for _ in 0..16 {
+        accepted.push(within(server.accept()).await.unwrap());
+    }
+    let shards = server.shard_stats();
+    assert!(shards.iter().all(|shard| shard.engine.connections > 0));
+    server.start_shutdown(Duration::from_millis(200), 7, b"going");
+    assert!(connect().await.is_err());
+    for connection in connections {
+        let end = within(connection.closed()).await;
+        assert_eq!(words(&end), (7, &b"going"[..]));
+    }
+    assert!(within(server.accept()).await.is_none());
     within(server.wait_idle()).await;
 }

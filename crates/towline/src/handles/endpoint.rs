@@ -167,7 +167,7 @@ impl Endpoint {
     }
 
     /// The next connection whose handshake has finished; `None` once the endpoint was
-    /// [closed](Self::close).
+    /// [closed](Self::close), or [shuts down](Self::shutdown) and no handshake is under way any more.
     /// Where the application [decides](EndpointBuilder::incoming) about each client, nothing comes here.
     ///
     /// Cancel safe: a dropped call took no connection. At most
@@ -197,11 +197,11 @@ impl Endpoint {
         waiter: &mut Waiter,
         waker: Option<&Waker>,
     ) -> Poll<Option<Connection>> {
-        let take = |_: &mut engine::Endpoint, sessions: &mut Sessions, key| match sessions
+        let take = |endpoint: &mut engine::Endpoint, sessions: &mut Sessions, key| match sessions
             .pop_accepted(key)
         {
             Some(slot) => Poll::Ready(Some((slot, sessions.entry(slot).remote))),
-            None if sessions.takes_nobody() => Poll::Ready(None),
+            None if sessions.accepts_no_more(endpoint) => Poll::Ready(None),
             None => Poll::Pending,
         };
         let taken = ready!(self.take_from_any(Queue::Acceptors, waiter, waker, take));
@@ -250,6 +250,11 @@ impl Endpoint {
             None if open => Poll::Pending,
             taken => Poll::Ready(taken),
         }
+    }
+
+    /// At least one.
+    pub(super) fn shards(&self) -> &[Handle<Sessions>] {
+        &self.share.shards
     }
 
     /// The bound address, its port chosen by the system if 0 was asked for.

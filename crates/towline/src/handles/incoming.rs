@@ -21,7 +21,7 @@ use crate::io::{Change, Handle};
 
 impl Endpoint {
     /// The next client that asks for a connection, before a TLS session is made for it; `None` once
-    /// the endpoint was [closed](Self::close), and where it was not
+    /// the endpoint was [closed](Self::close) or [shuts down](Self::shutdown), and where it was not
     /// [made for this](super::EndpointBuilder::incoming).
     ///
     /// Each client waits for [`MAX_INCOMING_WAIT`](crate::MAX_INCOMING_WAIT) at most, the time until it

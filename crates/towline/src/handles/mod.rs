@@ -23,6 +23,7 @@ mod race;
 mod recv_stream;
 mod send_stream;
 mod sessions;
+mod shutdown;
 mod waiter;
 mod waiters;
 

@@ -94,7 +94,8 @@ fn seed_of(seed: &[u8; 32], index: usize) -> [u8; 32] {
     derived
 }
 
-fn share_limits(server: ServerConfig, shards: usize) -> ServerConfig {
+/// What each of so many shards has of a server's limits.
+pub(crate) fn share_limits(server: ServerConfig, shards: usize) -> ServerConfig {
     let share = |limit: usize| limit.div_ceil(shards.max(1));
     ServerConfig {
         max_connections: share(server.max_connections),
