@@ -317,6 +317,10 @@ pub struct EndpointConfig {
     /// (`EndpointStats::memory`). Near it no client is admitted; beyond it, connections that hold
     /// much and do not move are ended. Default 2 GiB.
     pub memory_limit: u64,
+    /// The application decides about each client before a TLS session is made for it: see
+    /// [`Endpoint::poll_incoming`](crate::Endpoint::poll_incoming). Default: every client that there is
+    /// room for gets a connection.
+    pub hold_incoming: bool,
 }
 
 impl EndpointConfig {
@@ -330,6 +334,7 @@ impl EndpointConfig {
             token_key: [0; 32],
             cid_generator: Box::new(ShardedCid::new(0)),
             memory_limit: DEFAULT_MEMORY_LIMIT,
+            hold_incoming: false,
         };
         rng.fill_bytes(&mut config.seed);
         rng.fill_bytes(&mut config.reset_key);

@@ -223,6 +223,29 @@ pub enum ConnectError {
     TooManyConnections,
 }
 
+/// Why a client that asked for a connection was not given one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AcceptError {
+    /// It waits no longer: the decision took more than
+    /// [`MAX_INCOMING_WAIT`](crate::MAX_INCOMING_WAIT), memory was short, or the server takes no
+    /// connections any more.
+    #[error(
+        "the client waits no longer: decide within {} s, or it is forgotten",
+        crate::MAX_INCOMING_WAIT.as_secs()
+    )]
+    Gone,
+    /// The server holds as many connections or as much memory as it may; the client was told.
+    #[error("the server is full; the client was refused")]
+    Full,
+    /// The transport settings make no sense; the client was refused.
+    #[error(transparent)]
+    Transport(#[from] crate::config::InvalidTransport),
+    /// rustls refused the configuration; the client was told nothing.
+    #[error("the TLS configuration is unusable for QUIC: {0}")]
+    Tls(String),
+}
+
 /// Why a write took nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {

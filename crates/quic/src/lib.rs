@@ -28,9 +28,13 @@ pub use connection::events::Event;
 pub use connection::stats::Stats;
 pub use connection::streams::ReceivedChunk;
 pub use connection::timers::Timer;
-pub use endpoint::{ConnectionHandle, DatagramMeta, Endpoint, EndpointStats, Transmit};
+pub use endpoint::{
+    ConnectionHandle, DatagramMeta, Endpoint, EndpointStats, Incoming, IncomingHandle,
+    MAX_INCOMING_WAIT, Transmit,
+};
 pub use error::{
-    Close, ConnectError, ConnectionError, ReadError, SendDatagramError, TimeoutReason, WriteError,
+    AcceptError, Close, ConnectError, ConnectionError, ReadError, SendDatagramError, TimeoutReason,
+    WriteError,
 };
 pub use towline_identity::PeerIdentity;
 pub use towline_recovery::{

@@ -212,7 +212,8 @@ fn a_token_that_is_not_ours_is_no_token() {
 fn a_server_that_takes_nobody_any_more_says_so() {
     // RFC 9000 §5.2.2.
     let mut pair = Pair::new(Options::default());
-    pair.hosts[SERVER].endpoint.refuse_new();
+    let now = pair.now;
+    pair.hosts[SERVER].endpoint.set_server_config(now, None);
     pair.connect();
     pair.run_for(ms(25));
     let word = pair.last_word(CLIENT).expect("nobody told it");

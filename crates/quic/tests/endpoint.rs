@@ -328,7 +328,8 @@ fn under_load_new_clients_must_prove_their_address_first() {
 #[test]
 fn a_server_that_refuses_new_clients_keeps_its_old_ones() {
     let mut pair = Pair::connected(Options::default());
-    pair.hosts[SERVER].endpoint.refuse_new();
+    let now = pair.now;
+    pair.hosts[SERVER].endpoint.set_server_config(now, None);
     let old = pair.hosts[CLIENT].handle;
     pair.connect();
     pair.run_for(secs(1));
@@ -417,4 +418,30 @@ fn timers_are_never_due_twice_without_progress() {
         wakes = if pair.now == before { wakes + 1 } else { 0 };
         assert!(wakes < 100, "busy at {before:?}");
     }
+}
+
+#[test]
+fn the_local_address_is_the_one_that_authentic_packets_were_sent_to() {
+    let mut pair = Pair::connected(Options::default());
+    assert_eq!(pair.server().local_ip(), None, "nobody told it");
+    let sent_to = |pair: &mut Pair, last: u8, datagram: &[u8]| {
+        let meta = DatagramMeta {
+            remote: pair.hosts[CLIENT].address,
+            local_ip: Some([10, 0, 0, last].into()),
+            ecn: None,
+            stride: datagram.len(),
+        };
+        let now = pair.now;
+        let endpoint = &mut pair.hosts[SERVER].endpoint;
+        endpoint.handle_datagrams(now, meta, &mut datagram.to_vec());
+        pair.server().local_ip()
+    };
+    pair.client().ping();
+    let ping = drain(&mut pair, CLIENT).remove(0).1;
+    let mut forged = ping.clone();
+    *forged.last_mut().unwrap() ^= 1;
+    assert_eq!(sent_to(&mut pair, 9, &forged), None);
+    assert_eq!(sent_to(&mut pair, 2, &ping), Some([10, 0, 0, 2].into()));
+    // A copy says nothing new.
+    assert_eq!(sent_to(&mut pair, 8, &ping), Some([10, 0, 0, 2].into()));
 }

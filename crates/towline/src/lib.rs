@@ -26,8 +26,9 @@ pub use towline_quic as engine;
 pub use towline_wire::{Direction, Side, StreamId, Time, TransportErrorCode};
 
 pub use handles::{
-    ConnectError, Connecting, Connection, Endpoint, EndpointBuilder, ReadError, ReadExactError,
-    ReadToEndError, RecvStream, SendStream, ShardStats, WeakConnection, WriteError, Written,
+    ConnectError, Connecting, Connection, Endpoint, EndpointBuilder, Incoming, ReadError,
+    ReadExactError, ReadToEndError, RecvStream, RetryError, SendStream, ShardStats, WeakConnection,
+    WriteError, Written,
 };
 pub use towline_identity::PeerIdentity;
-pub use towline_quic::{ConnectionError, ReceivedChunk, SendDatagramError};
+pub use towline_quic::{ConnectionError, MAX_INCOMING_WAIT, ReceivedChunk, SendDatagramError};

@@ -465,6 +465,24 @@ async fn a_dual_stack_endpoint_serves_both_families() {
 }
 
 #[tokio::test]
+async fn each_end_says_which_of_its_addresses_the_other_sends_to() {
+    let anywhere = SocketAddr::from(([0, 0, 0, 0], 0));
+    let (config, server) = configs(&options());
+    let server = Endpoint::server(anywhere, server).unwrap();
+    let client = Endpoint::client(anywhere).unwrap();
+    let remote = SocketAddr::from(([127, 0, 0, 2], server.local_addr().port()));
+    let connecting = client.start_connect(remote, "localhost", &config).unwrap();
+    let (near, far) = within(async { tokio::join!(connecting, server.accept()) }).await;
+    let (near, far) = (near.unwrap(), far.unwrap());
+    assert_eq!(far.local_ip(), Some(remote.ip()));
+    assert_eq!(near.local_ip(), Some(far.remote_addr().ip()));
+    near.close(0, b"");
+    within(far.closed()).await;
+    within(server.wait_idle()).await;
+    assert_eq!(far.local_ip(), Some(remote.ip()), "after the end");
+}
+
+#[tokio::test]
 async fn a_dropped_read_takes_nothing() {
     let pair = Pair::new().await;
     let mut send = pair.near.open_uni().await.unwrap();

@@ -5,7 +5,7 @@
 //! 3. duplicate check, then `dispatch` frame by frame.
 //! 4. the packet is noted for acknowledgement, TLS runs; after the train, timers restart.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use towline_wire::{
     ConnectionId, Header, LongType, PacketKind, PacketNumberSpace, QUIC_V1, Side, Time,
@@ -19,6 +19,16 @@ use super::component::{Ecn, Receipt};
 use super::dispatch::{Contents, PACKET_WORK};
 use super::protect::{OpenError, Opened, previous_key_deadline};
 use super::streams::Refused;
+
+/// How a train of datagrams came.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival {
+    /// The sender.
+    pub(crate) remote: SocketAddr,
+    /// The address it was sent to, where the socket tells it.
+    pub(crate) local_ip: Option<IpAddr>,
+    pub(crate) ecn: Option<Ecn>,
+}
 
 /// A packet cut out of a datagram, still protected.
 #[derive(Clone, Copy)]
@@ -54,8 +64,7 @@ impl Connection {
     pub(crate) fn handle_datagrams(
         &mut self,
         now: Time,
-        remote: SocketAddr,
-        ecn: Option<Ecn>,
+        arrival: Arrival,
         dcid: &ConnectionId,
         stride: usize,
         datagrams: &mut [u8],
@@ -63,8 +72,13 @@ impl Connection {
         // Until migration is built, a datagram from elsewhere is not ours to judge.
         // Dropped without an answer: no migration is permitted, and to a client such a server is
         // unknown (RFC 9000 §9, §9.3, §9.6).
-        if remote == self.path.remote() {
+        if arrival.remote == self.path.remote() {
+            let known = self.received.packets;
+            let ecn = arrival.ecn;
             self.take_in(now, Receipt { at: now, ecn }, dcid, stride, datagrams);
+            if self.received.packets != known {
+                self.path.on_received_at(arrival.local_ip);
+            }
         }
         self.aftermath(now)
     }

@@ -38,7 +38,7 @@ pub(crate) mod timers;
 #[cfg(test)]
 mod worst_case;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,6 +61,7 @@ use delivery::Delivery;
 pub(crate) use establish::{FirstInitial, NewConnection};
 use events::{Event, Events};
 use handshake::Handshake;
+pub(crate) use input::Arrival;
 use liveness::Liveness;
 use paths::Path;
 use protect::TAG_LEN;
@@ -391,6 +392,11 @@ impl Connection {
     /// The peer's address.
     pub fn remote(&self) -> SocketAddr {
         self.path.remote()
+    }
+
+    /// The address of ours that the peer's last packets were sent to, where the socket tells it.
+    pub fn local_ip(&self) -> Option<IpAddr> {
+        self.path.received_at()
     }
 
     /// Which end this is.

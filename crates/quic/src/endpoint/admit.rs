@@ -3,7 +3,8 @@
 //!
 //! Nothing here keeps state for a stranger before its first packet proved authentic, and all that
 //! is done for it comes out of a budget (`doors`). An Initial goes through these steps, the cheap
-//! ones first: its size, its token, room for it, then its keys and AEAD, and only then TLS.
+//! ones first: its size, its token, room for it, then its keys and AEAD, and only then TLS. Where the
+//! application wants to decide, the client waits for it before TLS (`incoming`).
 
 use std::sync::Arc;
 
@@ -15,19 +16,24 @@ use towline_wire::{
     retry_pseudo_packet, write_connection_close, write_long_header,
 };
 
-use super::budget::Source;
-use super::doors::Work;
+use super::doors::{Sender, Work};
+use super::incoming::{Hello, Incoming, IncomingHandle, MAX_INCOMING_BYTES, Request};
 use super::reset::MIN_RESET_LEN;
+use super::slots::ConnectionHandle;
 use super::token::Verdict;
 use super::{DatagramMeta, Endpoint};
 use crate::config::{RetryPolicy, ServerConfig};
 use crate::connection::assemble::MIN_INITIAL_DATAGRAM;
 use crate::connection::protect::{OpenError, Protection, TAG_LEN};
-use crate::connection::{Connection, FirstInitial};
+use crate::connection::{Arrival, Connection, FirstInitial};
 use crate::crypto::{initial_keys, retry_integrity_tag};
+use crate::error::AcceptError;
 
 /// Shortest destination of a client's first Initial (RFC 9000 §7.2).
 const MIN_INITIAL_DCID: usize = 8;
+
+/// What a client is told when there is no room for another connection.
+const FULL: &str = "the server is full";
 
 /// Most bytes of a refusal's header, close frame and tag.
 const MAX_REFUSAL_LEN: usize = 128;
@@ -113,17 +119,23 @@ impl Endpoint {
             self.stats.unroutable += 1;
             return;
         }
-        let source = self.doors.source(meta.remote);
-        let proven = match self.decide(now, meta, source, &server, initial) {
-            Decision::Admit { proven } => proven,
-            Decision::Retry => {
-                return self.send_retry(now, meta, source, initial, datagram.len());
-            }
+        if self.keep_for(now, meta, &initial.dcid, datagram) {
+            return;
+        }
+        let sender = self.doors.sender(meta.remote, meta.local_ip);
+        let mut hello = Hello {
+            sender,
+            dcid: initial.dcid,
+            scid: initial.scid,
+            proven: None,
+        };
+        match self.decide(now, &server, sender, initial) {
+            Decision::Admit { proven } => hello.proven = proven,
+            Decision::Retry => return self.send_retry(now, &hello, datagram.len()),
             Decision::Refuse { code, why } => {
                 self.stats.refused += 1;
-                if let Some(protection) = self.open(now, source, &server, initial, datagram) {
-                    let trigger = datagram.len();
-                    self.refuse(now, meta, source, initial, trigger, protection, code, why);
+                if let Some(protection) = self.open(now, sender, &server, initial, datagram) {
+                    self.refuse(now, &hello, datagram.len(), protection, code, why);
                 }
                 return;
             }
@@ -131,46 +143,76 @@ impl Endpoint {
                 self.stats.refused += 1;
                 return;
             }
-        };
-        let Some(protection) = self.open(now, source, &server, initial, datagram) else {
+        }
+        let Some(protection) = self.open(now, sender, &server, initial, datagram) else {
             return;
         };
-        let original = proven.unwrap_or(initial.dcid);
-        let first = FirstInitial {
-            client: initial.scid,
-            retry: proven.map(|_| initial.dcid),
-            validated: proven.is_some(),
-        };
-        let new = self.prepare(meta.remote, meta.local_ip, original);
-        let mut connection = match Connection::server(now, &server, &new, &first, protection) {
-            Ok(connection) => connection,
+        if self.hold_incoming {
+            return self.hold(now, &server, hello, protection, meta, datagram);
+        }
+        match self.begin(now, &server, &hello, protection) {
+            Ok(handle) => self.hand_in(now, handle, meta.arrival(), &hello.dcid, datagram),
             Err(error) => {
                 tracing::error!(%error, "the server's TLS configuration does not work for QUIC");
                 self.stats.refused += 1;
-                return;
             }
+        }
+    }
+
+    /// Makes a client's connection; its datagrams are handed in next.
+    fn begin(
+        &mut self,
+        now: Time,
+        server: &ServerConfig,
+        hello: &Hello,
+        protection: Protection,
+    ) -> Result<ConnectionHandle, rustls::Error> {
+        let Sender {
+            remote,
+            local_ip,
+            source,
+        } = hello.sender;
+        let validated = hello.proven.is_some();
+        let first = FirstInitial {
+            client: hello.scid,
+            retry: hello.proven.map(|_| hello.dcid),
+            validated,
         };
-        let (stride, dcid) = (datagram.len(), &initial.dcid);
-        let aftermath =
-            connection.handle_datagrams(now, meta.remote, meta.ecn, dcid, stride, datagram);
+        let new = self.prepare(remote, local_ip, hello.original());
+        let connection = Connection::server(now, server, &new, &first, protection)?;
         self.stats.admitted += 1;
-        let validated = proven.is_some();
-        let place = self.doors.handshakes.begin(now, &server, source, validated);
-        let handle = self.insert(now, connection, new.local, Some((initial.dcid, place)));
+        let place = self.doors.handshakes.begin(now, server, source, validated);
+        Ok(self.insert(now, connection, new.local, Some((hello.dcid, place))))
+    }
+
+    /// Hands a datagram to the connection that begins with it.
+    fn hand_in(
+        &mut self,
+        now: Time,
+        handle: ConnectionHandle,
+        arrival: Arrival,
+        dcid: &ConnectionId,
+        datagram: &mut [u8],
+    ) {
+        let Some(resident) = self.slots.get_mut(handle) else {
+            return;
+        };
+        let stride = datagram.len();
+        let connection = &mut resident.connection;
+        let aftermath = connection.handle_datagrams(now, arrival, dcid, stride, datagram);
         self.settle(now, handle, aftermath);
     }
 
     fn decide(
         &mut self,
         now: Time,
-        meta: DatagramMeta,
-        source: Source,
-        server: &Arc<ServerConfig>,
+        server: &ServerConfig,
+        sender: Sender,
         initial: &Initial,
     ) -> Decision {
         let refuse = |code, why| Decision::Refuse { code, why };
         let token = &initial.token;
-        let proven = match self.tokens.judge(now, meta.remote, &initial.dcid, token) {
+        let proven = match self.tokens.judge(now, sender.remote, &initial.dcid, token) {
             Verdict::Unknown => None,
             Verdict::Proven(original) => Some(original),
             // RFC 9000 §8.1.2: its sender takes no second Retry, so waiting would be in vain.
@@ -185,11 +227,11 @@ impl Endpoint {
         if !self.accepting {
             return refuse(refused, "the server takes no new connections");
         }
-        if self.stats.connections >= server.max_connections || self.memory.refuses_new() {
-            return refuse(refused, "the server is full");
+        if self.is_full(server) {
+            return refuse(refused, FULL);
         }
         let handshakes = &mut self.doors.handshakes;
-        if handshakes.may_begin(now, server, source, proven.is_some()) {
+        if handshakes.may_begin(now, server, sender.source, proven.is_some()) {
             return Decision::Admit { proven };
         }
         match server.retry {
@@ -198,18 +240,23 @@ impl Endpoint {
         }
     }
 
+    /// There is room for no other connection.
+    fn is_full(&self, server: &ServerConfig) -> bool {
+        self.stats.connections >= server.max_connections || self.memory.refuses_new()
+    }
+
     /// Opens a copy of the Initial: garbage costs its keys and no TLS session. The keys of the
     /// connection come back if it is authentic.
     fn open(
         &mut self,
         now: Time,
-        source: Source,
+        sender: Sender,
         server: &ServerConfig,
         initial: &Initial,
         datagram: &[u8],
     ) -> Option<Protection> {
         let work = Work::Opening(initial.end);
-        if !self.doors.may_do(now, source, work, &mut self.stats) {
+        if !self.doors.may_do(now, sender, work, &mut self.stats) {
             return None;
         }
         let keys = initial_keys(server.tls.crypto_provider(), &initial.dcid, Side::Server);
@@ -228,15 +275,200 @@ impl Endpoint {
         }
     }
 
-    fn send_retry(
+    // ---- clients that wait for a decision ----
+
+    /// Has a client wait until the application decides about it.
+    fn hold(
+        &mut self,
+        now: Time,
+        server: &ServerConfig,
+        hello: Hello,
+        protection: Protection,
+        meta: DatagramMeta,
+        datagram: &[u8],
+    ) {
+        if datagram.len() > MAX_INCOMING_BYTES {
+            self.stats.refused += 1;
+            let code = TransportErrorCode::CONNECTION_REFUSED;
+            let why = "a first datagram of more than 16 KiB";
+            return self.refuse(now, &hello, datagram.len(), protection, code, why);
+        }
+        let (source, proven) = (hello.sender.source, hello.proven.is_some());
+        let place = self.doors.handshakes.begin(now, server, source, proven);
+        let mut request = Request::new(now, hello, protection, place);
+        request.keep(meta.ecn, datagram);
+        let holding = request.holding();
+        self.memory.update(now, &mut request.held, holding);
+        self.requests.insert(request);
+    }
+
+    /// Keeps another Initial of a client that waits; `false` if none waits under this connection ID.
+    fn keep_for(
         &mut self,
         now: Time,
         meta: DatagramMeta,
-        source: Source,
-        initial: &Initial,
-        trigger: usize,
-    ) {
-        if !self.doors.may_do(now, source, Work::Retry, &mut self.stats) {
+        dcid: &ConnectionId,
+        datagram: &[u8],
+    ) -> bool {
+        let Some(request) = self.requests.find(dcid) else {
+            return false;
+        };
+        let may = request.hello.sender.remote == meta.remote && !self.memory.refuses_new();
+        if may && request.keep(meta.ecn, datagram) {
+            let holding = request.holding();
+            self.memory.update(now, &mut request.held, holding);
+        } else {
+            self.stats.unroutable += 1;
+        }
+        true
+    }
+
+    /// The next client that asks for a connection and waits for a decision, for at most
+    /// [`MAX_INCOMING_WAIT`](crate::MAX_INCOMING_WAIT); each is told of once. `None` if there is no
+    /// other now, and always unless [`EndpointConfig::hold_incoming`] is set.
+    ///
+    /// [`EndpointConfig::hold_incoming`]: crate::EndpointConfig::hold_incoming
+    pub fn poll_incoming(&mut self) -> Option<Incoming> {
+        self.requests.tell()
+    }
+
+    /// Whether clients wait for a decision here: [`EndpointConfig::hold_incoming`] is set.
+    ///
+    /// [`EndpointConfig::hold_incoming`]: crate::EndpointConfig::hold_incoming
+    pub fn holds_incoming(&self) -> bool {
+        self.hold_incoming
+    }
+
+    /// How many clients [`Self::poll_incoming`] has yet to tell of.
+    pub fn untold_incoming(&self) -> usize {
+        self.requests.untold()
+    }
+
+    /// Gives a client its connection, made with `config` or else with the server's own; limits are
+    /// the server's in any case. A client that cannot be given one is refused.
+    ///
+    /// # Errors
+    /// The client waits no longer, the server is full, or the configuration does not work.
+    pub fn accept_incoming(
+        &mut self,
+        now: Time,
+        incoming: IncomingHandle,
+        config: Option<&ServerConfig>,
+    ) -> Result<ConnectionHandle, AcceptError> {
+        let server = self.server.clone();
+        let request = self.take_request(incoming);
+        let (Some(server), Some(request)) = (server, request) else {
+            return Err(AcceptError::Gone);
+        };
+        let config = config.unwrap_or(&server);
+        let fit = match config.transport.validate() {
+            Ok(()) if self.is_full(&server) => Err((AcceptError::Full, FULL)),
+            Ok(()) => Ok(()),
+            Err(invalid) => Err((invalid.into(), "")),
+        };
+        if let Err((error, why)) = fit {
+            self.refuse_request(now, request, why);
+            return Err(error);
+        }
+        let Request {
+            hello,
+            protection,
+            datagrams,
+            ..
+        } = request;
+        let handle = self
+            .begin(now, config, &hello, protection)
+            .map_err(|error| AcceptError::Tls(error.to_string()))?;
+        for mut kept in datagrams {
+            let arrival = hello.arrival(kept.ecn);
+            self.hand_in(now, handle, arrival, &hello.dcid, &mut kept.bytes);
+        }
+        Ok(handle)
+    }
+
+    /// Tells a client that it gets no connection (CONNECTION_REFUSED, RFC 9000 §20.1). No effect on
+    /// one that waits no longer.
+    pub fn refuse_incoming(&mut self, now: Time, incoming: IncomingHandle) {
+        if let Some(request) = self.take_request(incoming) {
+            self.refuse_request(now, request, "");
+        }
+    }
+
+    /// Forgets a client and tells it nothing; it may ask again. No effect on one that waits no longer.
+    pub fn ignore_incoming(&mut self, incoming: IncomingHandle) {
+        self.take_request(incoming);
+    }
+
+    /// Has a client prove its address: it is sent a Retry and forgotten, and is validated when it asks
+    /// again. `false`, and it goes on waiting, if it was validated before: it would take no second one
+    /// (RFC 9000 §17.2.5.2). No effect on one that waits no longer.
+    pub fn retry_incoming(&mut self, now: Time, incoming: IncomingHandle) -> bool {
+        let waiting = self.requests.get(incoming);
+        if waiting.is_some_and(|request| request.hello.proven.is_some()) {
+            return false;
+        }
+        if let Some(request) = self.take_request(incoming) {
+            self.send_retry(now, &request.hello, request.trigger());
+        }
+        true
+    }
+
+    /// Connections that begin from now on are made with `config`; with `None` there are none: clients
+    /// are refused, those that wait for a decision as well. Connections that have begun go on.
+    pub fn set_server_config(&mut self, now: Time, config: Option<Arc<ServerConfig>>) {
+        self.accepting = config.is_some();
+        match config {
+            Some(config) => self.server = Some(config),
+            // `server` stays: the keys of refusals are made with its provider.
+            None => {
+                while let Some(oldest) = self.requests.oldest() {
+                    self.refuse_incoming(now, oldest);
+                }
+            }
+        }
+    }
+
+    /// Forgets clients that nobody decided about in time.
+    pub(super) fn expire_incoming(&mut self, now: Time) {
+        while let Some(late) = self.requests.expired(now) {
+            self.drop_incoming(late);
+        }
+    }
+
+    /// Forgets the client that has waited longest; `false` if none waits.
+    pub(super) fn drop_oldest_incoming(&mut self) -> bool {
+        let oldest = self.requests.oldest();
+        oldest.is_some_and(|oldest| self.drop_incoming(oldest))
+    }
+
+    fn drop_incoming(&mut self, incoming: IncomingHandle) -> bool {
+        self.stats.incoming_dropped += 1;
+        self.take_request(incoming).is_some()
+    }
+
+    /// Takes a client out that waits: it holds no memory and no place any more.
+    fn take_request(&mut self, incoming: IncomingHandle) -> Option<Request> {
+        let mut request = self.requests.remove(incoming)?;
+        self.memory.remove(&mut request.held);
+        self.doors.handshakes.give_back(request.place);
+        Some(request)
+    }
+
+    fn refuse_request(&mut self, now: Time, request: Request, why: &str) {
+        self.stats.refused += 1;
+        let trigger = request.trigger();
+        let Request {
+            hello, protection, ..
+        } = request;
+        let code = TransportErrorCode::CONNECTION_REFUSED;
+        self.refuse(now, &hello, trigger, protection, code, why);
+    }
+
+    // ---- answers ----
+
+    fn send_retry(&mut self, now: Time, hello: &Hello, trigger: usize) {
+        let to = hello.sender;
+        if !self.doors.may_do(now, to, Work::Retry, &mut self.stats) {
             return;
         }
         // Random, and so not the destination it replaces (RFC 9000 §17.2.5.1). Retry tests an
@@ -247,41 +479,33 @@ impl Endpoint {
         self.rng.fill_bytes(&mut nonce);
         let Some(token) = self
             .tokens
-            .seal_retry(now, meta.remote, &initial.dcid, &scid, nonce)
+            .seal_retry(now, to.remote, &hello.dcid, &scid, nonce)
         else {
             return;
         };
         let mut packet = Vec::new();
-        emit_retry(&mut packet, QUIC_V1, &initial.scid, &scid, &token);
-        let Some(tag) = retry_integrity_tag(&retry_pseudo_packet(&initial.dcid, &packet)) else {
+        emit_retry(&mut packet, QUIC_V1, &hello.scid, &scid, &token);
+        let Some(tag) = retry_integrity_tag(&retry_pseudo_packet(&hello.dcid, &packet)) else {
             return;
         };
         packet.extend_from_slice(&tag);
-        if self.queue_reply(meta, source, trigger, packet) {
+        if self.queue_reply(to, trigger, packet) {
             self.stats.retries += 1;
         }
     }
 
     /// Tells a client why it gets no connection, and forgets it.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "what came, from where, and what is said to it"
-    )]
     fn refuse(
         &mut self,
         now: Time,
-        meta: DatagramMeta,
-        source: Source,
-        initial: &Initial,
+        hello: &Hello,
         trigger: usize,
         mut protection: Protection,
         code: TransportErrorCode,
         why: &str,
     ) {
-        if !self
-            .doors
-            .may_do(now, source, Work::Refusal, &mut self.stats)
-        {
+        let to = hello.sender;
+        if !self.doors.may_do(now, to, Work::Refusal, &mut self.stats) {
             return;
         }
         let scid = self.new_cid();
@@ -290,7 +514,7 @@ impl Endpoint {
         // A packet number of 4 bytes makes the shortest payload long enough for a sample.
         let pn_len = 4;
         let kind = LongType::Initial;
-        let slot = write_long_header(&mut w, kind, QUIC_V1, &initial.scid, &scid, &[], 0, pn_len);
+        let slot = write_long_header(&mut w, kind, QUIC_V1, &hello.scid, &scid, &[], 0, pn_len);
         write_connection_close(&mut w, &CloseFrame::transport(code, 0, why.as_bytes()));
         let len = w.len() + TAG_LEN;
         packet.truncate(len);
@@ -300,7 +524,7 @@ impl Endpoint {
         if protection
             .seal(space, 0, &mut packet, pn_offset, pn_len)
             .is_ok()
-            && self.queue_reply(meta, source, trigger, packet)
+            && self.queue_reply(to, trigger, packet)
         {
             self.stats.refusals += 1;
         }
@@ -318,9 +542,9 @@ impl Endpoint {
         if !self.accepting || trigger < MIN_INITIAL_DATAGRAM {
             return;
         }
-        let source = self.doors.source(meta.remote);
+        let to = self.doors.sender(meta.remote, meta.local_ip);
         let work = Work::VersionNegotiation;
-        if !self.doors.may_do(now, source, work, &mut self.stats) {
+        if !self.doors.may_do(now, to, work, &mut self.stats) {
             return;
         }
         let random = self.rng.next_u32() as u8;
@@ -329,7 +553,7 @@ impl Endpoint {
         let mut packet = Vec::new();
         let versions = [QUIC_V1, grease];
         emit_version_negotiation(&mut packet, random & 0x3f, scid, dcid, &versions);
-        if self.queue_reply(meta, source, trigger, packet) {
+        if self.queue_reply(to, trigger, packet) {
             self.stats.version_negotiations += 1;
         }
     }
@@ -346,8 +570,8 @@ impl Endpoint {
         if self.server.is_none() || trigger <= MIN_RESET_LEN {
             return;
         }
-        let source = self.doors.source(meta.remote);
-        if !self.doors.may_do(now, source, Work::Reset, &mut self.stats) {
+        let to = self.doors.sender(meta.remote, meta.local_ip);
+        if !self.doors.may_do(now, to, Work::Reset, &mut self.stats) {
             return;
         }
         // RFC 9000 §10.3.3.
@@ -357,19 +581,12 @@ impl Endpoint {
         packet[0] = packet[0] & 0x3f | 0x40;
         let token = self.resets.token(dcid);
         packet[len - 16..].copy_from_slice(token.as_bytes());
-        if self.queue_reply(meta, source, trigger, packet) {
+        if self.queue_reply(to, trigger, packet) {
             self.stats.resets += 1;
         }
     }
 
-    fn queue_reply(
-        &mut self,
-        meta: DatagramMeta,
-        source: Source,
-        trigger: usize,
-        packet: Vec<u8>,
-    ) -> bool {
-        self.doors
-            .reply(meta, source, trigger, packet, &mut self.stats)
+    fn queue_reply(&mut self, to: Sender, trigger: usize, packet: Vec<u8>) -> bool {
+        self.doors.reply(to, trigger, packet, &mut self.stats)
     }
 }

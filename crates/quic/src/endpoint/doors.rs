@@ -9,7 +9,6 @@ use std::net::{IpAddr, SocketAddr};
 
 use towline_wire::Time;
 
-use super::DatagramMeta;
 use super::budget::{Budget, Places, Source};
 use super::handshakes::Handshakes;
 use super::keyed::KeyedState;
@@ -53,13 +52,19 @@ pub(super) enum Work {
     Opening(usize),
 }
 
+/// Who sent a datagram that belongs to no connection, and to which of our addresses.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sender {
+    pub(super) remote: SocketAddr,
+    pub(super) local_ip: Option<IpAddr>,
+    pub(super) source: Source,
+}
+
 /// A packet that belongs to no connection.
 #[derive(Debug)]
 pub(super) struct Reply {
-    pub(super) remote: SocketAddr,
-    pub(super) local_ip: Option<IpAddr>,
+    pub(super) to: Sender,
     pub(super) packet: Vec<u8>,
-    source: Source,
 }
 
 #[derive(Debug)]
@@ -91,15 +96,19 @@ impl Doors {
         }
     }
 
-    pub(super) fn source(&self, remote: SocketAddr) -> Source {
-        Source::of(&self.keys, remote.ip())
+    pub(super) fn sender(&self, remote: SocketAddr, local_ip: Option<IpAddr>) -> Sender {
+        Sender {
+            remote,
+            local_ip,
+            source: Source::of(&self.keys, remote.ip()),
+        }
     }
 
-    /// Spends the price of `work`; `false` if it is more than the share of `source`.
+    /// Spends the price of `work`; `false` if it is more than the share of where `sender` is.
     pub(super) fn may_do(
         &mut self,
         now: Time,
-        source: Source,
+        sender: Sender,
         work: Work,
         stats: &mut EndpointStats,
     ) -> bool {
@@ -113,7 +122,7 @@ impl Doors {
                 (&mut self.openings, price)
             }
         };
-        let granted = budget.take(now, source, price);
+        let granted = budget.take(now, sender.source, price);
         if granted {
             stats.stranger_work += price;
         } else {
@@ -126,31 +135,25 @@ impl Doors {
     /// gets none, and no answer is longer than what it answers (RFC 9000 §8.1, §10.3.3, §14.1).
     pub(super) fn reply(
         &mut self,
-        meta: DatagramMeta,
-        source: Source,
+        to: Sender,
         trigger: usize,
         packet: Vec<u8>,
         stats: &mut EndpointStats,
     ) -> bool {
-        let room = self.waiting.may_take(source, MAX_STATELESS_QUEUE);
+        let room = self.waiting.may_take(to.source, MAX_STATELESS_QUEUE);
         if !room || packet.len() > trigger {
             stats.over_budget += 1;
             return false;
         }
-        self.waiting.take(source);
-        self.replies.push_back(Reply {
-            remote: meta.remote,
-            local_ip: meta.local_ip,
-            packet,
-            source,
-        });
+        self.waiting.take(to.source);
+        self.replies.push_back(Reply { to, packet });
         true
     }
 
     /// The next reply to send.
     pub(super) fn next_reply(&mut self) -> Option<Reply> {
         let reply = self.replies.pop_front()?;
-        self.waiting.give_back(reply.source);
+        self.waiting.give_back(reply.to.source);
         Some(reply)
     }
 }

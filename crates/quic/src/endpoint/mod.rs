@@ -1,14 +1,16 @@
 //! One shard: routes datagrams to connections, admits clients, owns the connections.
 //!
 //! Parts: `route` (connection-ID table), `slots` (the connections and their turns), `admit`
-//! (Initial, Retry, refusals), `doors` (what may be done for strangers), `memory` (the account),
-//! `reset` (stateless reset), `timers`. A turn of `poll_transmit` gives every ready connection one
-//! train in round robin. It opens no socket and reads no clock.
+//! (Initial, Retry, refusals), `incoming` (clients that wait for a decision), `doors` (what may be
+//! done for strangers), `memory` (the account), `reset` (stateless reset), `timers`. A turn of
+//! `poll_transmit` gives every ready connection one train in round robin. It opens no socket and
+//! reads no clock.
 
 mod admit;
 mod budget;
 mod doors;
 mod handshakes;
+mod incoming;
 mod keyed;
 mod memory;
 mod reset;
@@ -31,10 +33,12 @@ use crate::connection::assemble::TrainBuf;
 use crate::connection::component::Ecn;
 use crate::connection::events::Event;
 use crate::connection::output::Train;
-use crate::connection::{Aftermath, CidChanges, Connection, NewConnection, Status};
+use crate::connection::{Aftermath, Arrival, CidChanges, Connection, NewConnection, Status};
 use crate::error::ConnectError;
 use doors::{Doors, Reply};
 use handshakes::Place;
+use incoming::Requests;
+pub use incoming::{Incoming, IncomingHandle, MAX_INCOMING_WAIT};
 use keyed::KeyedState;
 use memory::{CANDIDATES, Held, LOOKS, Memory};
 use reset::Resets;
@@ -60,6 +64,16 @@ pub struct DatagramMeta {
     pub ecn: Option<Ecn>,
     /// Size of each datagram but the last, bytes; the length for a single one.
     pub stride: usize,
+}
+
+impl DatagramMeta {
+    fn arrival(&self) -> Arrival {
+        Arrival {
+            remote: self.remote,
+            local_ip: self.local_ip,
+            ecn: self.ecn,
+        }
+    }
 }
 
 /// Where the datagrams of a [`TrainBuf`] go, and how.
@@ -94,6 +108,9 @@ pub struct Endpoint {
     /// A copy of the Initial packet that is being opened.
     scratch: Vec<u8>,
     accepting: bool,
+    /// The application decides about each client before TLS.
+    hold_incoming: bool,
+    requests: Requests,
     rtts: RttMemory,
     memory: Memory,
     stats: EndpointStats,
@@ -124,6 +141,8 @@ impl Endpoint {
             tokens: Tokens::new(&config.token_key),
             doors: Doors::new(KeyedState(route_keys.1, route_keys.0)),
             deadlines: DeadlineQueue::default(),
+            hold_incoming: config.hold_incoming,
+            requests: Requests::new(KeyedState(route_keys.0, route_keys.1)),
             rtts: RttMemory::default(),
             memory: Memory::new(config.memory_limit),
             scratch: Vec::new(),
@@ -245,14 +264,8 @@ impl Endpoint {
             // The table is asked again only where the connection ID changes inside the train.
             let run = run_length(rest, stride, &dcid, self.cid_len);
             let (datagrams, others) = rest.split_at_mut(run);
-            let aftermath = resident.connection.handle_datagrams(
-                now,
-                meta.remote,
-                meta.ecn,
-                &dcid,
-                stride,
-                datagrams,
-            );
+            let (connection, arrival) = (&mut resident.connection, meta.arrival());
+            let aftermath = connection.handle_datagrams(now, arrival, &dcid, stride, datagrams);
             self.settle(now, handle, aftermath);
             rest = others;
         }
@@ -274,11 +287,15 @@ impl Endpoint {
 
     /// The next time `handle_timeout` is wanted.
     pub fn next_timeout(&self) -> Option<Time> {
-        self.deadlines.next()
+        match (self.deadlines.next(), self.requests.next_timeout()) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
     }
 
     /// Runs every deadline that has passed.
     pub fn handle_timeout(&mut self, now: Time) {
+        self.expire_incoming(now);
         while let Some(expired) = self.deadlines.pop(now) {
             let (Expired::Due(handle) | Expired::Quiet(handle)) = expired;
             let Some(resident) = self.slots.get_mut(handle) else {
@@ -303,18 +320,12 @@ impl Endpoint {
 
     /// Builds the next train of datagrams to send, one for each ready connection in turn.
     pub fn poll_transmit(&mut self, now: Time, buf: &mut TrainBuf) -> Option<Transmit> {
-        if let Some(reply) = self.doors.next_reply() {
-            let Reply {
-                remote,
-                local_ip,
-                packet,
-                ..
-            } = reply;
+        if let Some(Reply { to, packet }) = self.doors.next_reply() {
             buf.set_single(&packet);
             return Some(Transmit {
                 connection: None,
-                remote,
-                local_ip,
+                remote: to.remote,
+                local_ip: to.local_ip,
                 ecn: None,
                 segment_size: packet.len(),
                 len: packet.len(),
@@ -411,6 +422,7 @@ impl Endpoint {
     /// Counters.
     pub fn stats(&self) -> EndpointStats {
         EndpointStats {
+            incoming: self.requests.len(),
             memory: self.memory.total(),
             memory_most: self.memory.most(),
             ..self.stats
@@ -420,11 +432,6 @@ impl Endpoint {
     /// Length of our connection IDs, bytes.
     pub fn cid_len(&self) -> usize {
         self.cid_len
-    }
-
-    /// A server stops admitting clients; existing connections go on.
-    pub fn refuse_new(&mut self) {
-        self.accepting = false;
     }
 
     // ---- bookkeeping after every mutation ----
@@ -526,10 +533,16 @@ impl Endpoint {
         }
     }
 
-    /// More is held than may be: the least useful of some connections is trimmed, and ended if
-    /// that does not do. At most one goes for each change, and each change asks.
+    /// More is held than may be: clients that wait for a decision are forgotten; if that does not
+    /// do, the least useful of some connections is trimmed, and ended if that does not do either. At
+    /// most one connection goes for each change, and each change asks.
     #[cold]
     fn relieve(&mut self, now: Time, grown: ConnectionHandle) {
+        while self.drop_oldest_incoming() {
+            if !self.memory.is_over() {
+                return;
+            }
+        }
         let Some(handle) = self.least_useful(now, grown) else {
             return;
         };

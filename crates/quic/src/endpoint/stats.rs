@@ -8,9 +8,13 @@ pub struct EndpointStats {
     pub connections: usize,
     /// Server handshakes in progress.
     pub handshakes: usize,
+    /// Clients that wait for the application's decision, where it wants to decide.
+    pub incoming: usize,
+    /// Of such clients, those that were forgotten: nobody decided in time, or memory was short.
+    pub incoming_dropped: u64,
     /// Connections a server admitted.
     pub admitted: u64,
-    /// Initial packets refused for a limit or an invalid token.
+    /// Initial packets refused: for a limit, for an invalid token, or by the application.
     pub refused: u64,
     /// Of these, the ones with an invalid Retry token of ours.
     pub invalid_tokens: u64,

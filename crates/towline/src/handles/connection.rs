@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::future::poll_fn;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU64;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker, ready};
@@ -560,6 +560,13 @@ impl Connection {
                 (None, Some(engine)) => engine.remote(),
                 (None, None) => entry.remote,
             })
+    }
+
+    /// The address of ours that the peer's last packets were sent to, without a port; after the end,
+    /// the last one. `None` where the socket does not tell it, and at a client before the first packet
+    /// from the server.
+    pub fn local_ip(&self) -> Option<IpAddr> {
+        self.last_state_or(Engine::local_ip, |last_state| last_state.local_ip)
     }
 
     /// Which end this is.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 
-use towline_quic::{ClientConfig, EndpointConfig, EndpointStats, ServerConfig};
+use towline_quic::{self as engine, ClientConfig, EndpointConfig, EndpointStats, ServerConfig};
 use towline_wire::{Side, Time};
 
 use super::connection::{Connection, Reference};
@@ -22,7 +22,7 @@ use super::error::ConnectError;
 use super::race::Race;
 use super::sessions::Sessions;
 use super::waiter::Waiter;
-use super::waiters::WaiterKey;
+use super::waiters::{WaiterKey, Waiters};
 use crate::io::{
     Change, Clock, Handle, Shard, Socket, SocketInfo, SocketOptions, SocketStats, UdpSocket,
     bind_shards, machine_memory, shard_group,
@@ -42,6 +42,7 @@ struct Share {
     shards: Shards,
     connecting: Rotation,
     accepting: Rotation,
+    deciding: Rotation,
     local: SocketAddr,
 }
 
@@ -126,10 +127,8 @@ impl Endpoint {
             }
         }
         let (shard, slot) = started?;
-        Ok(Connecting {
-            reference: Reference::adopt(shard.clone(), slot, remote, Side::Client),
-            waiter: Waiter::new(),
-        })
+        let reference = Reference::adopt(shard.clone(), slot, remote, Side::Client);
+        Ok(Connecting::new(reference))
     }
 
     /// One connection to whichever of these addresses answers first, begun one after the other
@@ -168,7 +167,8 @@ impl Endpoint {
     }
 
     /// The next connection whose handshake has finished; `None` once the endpoint was
-    /// [closed](Self::close).
+    /// [closed](Self::close), or [shuts down](Self::shutdown) and no handshake is under way any more.
+    /// Where the application [decides](EndpointBuilder::incoming) about each client, nothing comes here.
     ///
     /// Cancel safe: a dropped call took no connection. At most
     /// [`MAX_ACCEPT_QUEUE`](super::MAX_ACCEPT_QUEUE) connections of a shard wait; further
@@ -197,38 +197,64 @@ impl Endpoint {
         waiter: &mut Waiter,
         waker: Option<&Waker>,
     ) -> Poll<Option<Connection>> {
+        let take = |endpoint: &mut engine::Endpoint, sessions: &mut Sessions, key| match sessions
+            .pop_accepted(key)
+        {
+            Some(slot) => Poll::Ready(Some((slot, sessions.entry(slot).remote))),
+            None if sessions.accepts_no_more(endpoint) => Poll::Ready(None),
+            None => Poll::Pending,
+        };
+        let taken = ready!(self.take_from_any(Queue::Acceptors, waiter, waker, take));
+        Poll::Ready(taken.map(|(shard, (slot, remote))| {
+            let reference = Reference::adopt(shard.clone(), slot, remote, Side::Server);
+            tracing::debug!(%remote, "accepted");
+            Connection::new(reference)
+        }))
+    }
+
+    /// Takes what one of the shards has, asked in turn, or a place in the queue of each: `take` says
+    /// what there is, that there is nothing yet, or that there will be nothing.
+    pub(super) fn take_from_any<T>(
+        &self,
+        queue: Queue,
+        waiter: &mut Waiter,
+        waker: Option<&Waker>,
+        mut take: impl FnMut(&mut engine::Endpoint, &mut Sessions, Option<WaiterKey>) -> Poll<Option<T>>,
+    ) -> Poll<Option<(&Handle<Sessions>, T)>> {
         let shards = &self.share.shards;
+        let turns = match queue {
+            Queue::Deciders => &self.share.deciding,
+            Queue::Acceptors | Queue::Idlers => &self.share.accepting,
+        };
         let mut open = false;
-        let keys = waiter.on_endpoint(shards, Queue::Acceptors);
-        let taken = self.share.accepting.next(shards.len()).find_map(|index| {
+        let keys = waiter.on_endpoint(shards, queue);
+        let taken = turns.next(shards.len()).find_map(|index| {
             let key = &mut keys[index];
-            let (taken, _replaced) = shards[index].with(|_, sessions| {
-                let result = match sessions.pop_accepted(*key) {
-                    Some(slot) => (Some((slot, sessions.entry(slot).remote)), None),
-                    None if sessions.closed.is_some() || sessions.stopped => (None, None),
-                    None => {
+            let (taken, _replaced) = shards[index].with(|endpoint, sessions| {
+                let result = match take(endpoint, sessions, *key) {
+                    Poll::Ready(taken) => (taken, None),
+                    Poll::Pending => {
                         open = true;
-                        let replaced =
-                            waker.and_then(|waker| sessions.acceptors.register(key, waker));
-                        (None, replaced)
+                        let waiters = queue.of(sessions);
+                        (None, waker.and_then(|waker| waiters.register(key, waker)))
                     }
                 };
                 (result, Change::None)
             });
-            taken.map(|(slot, remote)| (&shards[index], slot, remote))
+            taken.map(|taken| (&shards[index], taken))
         });
         if taken.is_some() || !open {
             waiter.leave();
         }
         match taken {
-            Some((shard, slot, remote)) => {
-                let reference = Reference::adopt(shard.clone(), slot, remote, Side::Server);
-                tracing::debug!(%remote, "accepted");
-                Poll::Ready(Some(Connection::new(reference)))
-            }
             None if open => Poll::Pending,
-            None => Poll::Ready(None),
+            taken => Poll::Ready(taken),
         }
+    }
+
+    /// At least one.
+    pub(super) fn shards(&self) -> &[Handle<Sessions>] {
+        &self.share.shards
     }
 
     /// The bound address, its port chosen by the system if 0 was asked for.
@@ -247,6 +273,7 @@ impl Endpoint {
             shard.with(|endpoint, sessions| {
                 sessions.close_all(endpoint, now, code, reason);
                 sessions.acceptors.wake_all(&mut wake);
+                sessions.deciders.wake_all(&mut wake);
                 ((), Change::Made)
             });
         }
@@ -332,7 +359,7 @@ impl Drop for Share {
             let now = shard.clock().now();
             shard.with(|endpoint, sessions| {
                 sessions.orphaned = true;
-                endpoint.refuse_new();
+                endpoint.set_server_config(now, None);
                 sessions.drop_unclaimed(endpoint, now);
                 ((), Change::Made)
             });
@@ -352,35 +379,55 @@ impl fmt::Debug for Endpoint {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Queue {
     Acceptors,
+    /// For clients to decide about.
+    Deciders,
     /// Until no connection is left.
     Idlers,
 }
 
 impl Queue {
+    fn of(self, sessions: &mut Sessions) -> &mut Waiters {
+        match self {
+            Self::Acceptors => &mut sessions.acceptors,
+            Self::Deciders => &mut sessions.deciders,
+            Self::Idlers => &mut sessions.idlers,
+        }
+    }
+
     /// Gives a place up; adds who is called instead.
     pub(super) fn leave(
         self,
+        endpoint: &engine::Endpoint,
         sessions: &mut Sessions,
         key: WaiterKey,
         wake: &mut Vec<Waker>,
     ) -> Option<Waker> {
+        let left = self.of(sessions).leave(key);
         match self {
-            Self::Acceptors => {
-                let left = sessions.acceptors.leave(key);
-                sessions.call_acceptors(wake);
-                left
-            }
-            Self::Idlers => sessions.idlers.leave(key),
+            Self::Acceptors => sessions.call_acceptors(wake),
+            Self::Deciders => sessions.deciders.call(endpoint.untold_incoming(), wake),
+            Self::Idlers => {}
         }
+        left
     }
 }
 
-/// A connection attempt under way: a future that ends with its handshake. Dropped, it gives the
-/// attempt up.
-#[must_use = "dropped, it gives the attempt up"]
+/// A handshake under way, this side's attempt or a client's that was
+/// [accepted](super::Incoming::accept): a future that ends with it. Dropped, it gives the handshake
+/// up.
+#[must_use = "dropped, it gives the handshake up"]
 pub struct Connecting {
     reference: Arc<Reference>,
     waiter: Waiter,
+}
+
+impl Connecting {
+    pub(super) fn new(reference: Arc<Reference>) -> Self {
+        Self {
+            reference,
+            waiter: Waiter::new(),
+        }
+    }
 }
 
 impl Future for Connecting {
@@ -411,6 +458,7 @@ pub struct EndpointBuilder {
     socket: SocketOptions,
     shards: usize,
     memory_limit: Option<u64>,
+    incoming: bool,
     clock: Clock,
 }
 
@@ -423,6 +471,7 @@ impl Default for EndpointBuilder {
             socket: SocketOptions::default(),
             shards: 1,
             memory_limit: None,
+            incoming: false,
             clock: Clock::start(),
         }
     }
@@ -458,6 +507,13 @@ impl EndpointBuilder {
     /// `Bytes` does not count. Default: half of what the machine or container has.
     pub fn memory_limit(mut self, bytes: u64) -> Self {
         self.memory_limit = Some(bytes);
+        self
+    }
+
+    /// Whether the application decides about each client before a TLS session is made for it. It takes
+    /// them from [`Endpoint::incoming`], and must: nobody gets a connection by itself then. Default: no.
+    pub fn incoming(mut self, decide: bool) -> Self {
+        self.incoming = decide;
         self
     }
 
@@ -534,6 +590,7 @@ impl EndpointBuilder {
         if let Some(limit) = self.memory_limit.or(half) {
             engine.memory_limit = limit;
         }
+        engine.hold_incoming |= self.incoming;
         let shards = shard_group(sockets, engine, self.server, &self.clock, |_| {
             Sessions::default()
         });
@@ -546,6 +603,7 @@ impl EndpointBuilder {
             shards: shards.iter().map(|shard| shard.handle().clone()).collect(),
             connecting: Rotation::default(),
             accepting: Rotation::default(),
+            deciding: Rotation::default(),
             local,
         };
         let endpoint = Endpoint {

@@ -36,6 +36,9 @@ pub enum ConnectError {
     /// The endpoint was closed, or its runtime has shut down.
     #[error("the endpoint is closed")]
     EndpointClosed,
+    /// A client that asked for a connection could not be given one.
+    #[error(transparent)]
+    NotAccepted(#[from] engine::AcceptError),
     /// The attempt failed.
     #[error(transparent)]
     Failed(#[from] ConnectionError),
@@ -129,6 +132,11 @@ impl From<ConnectError> for io::Error {
             }
             ConnectError::NoAddress | ConnectError::Lookup { .. } => io::ErrorKind::NotFound,
             ConnectError::EndpointClosed => io::ErrorKind::NotConnected,
+            ConnectError::NotAccepted(engine::AcceptError::Gone) => io::ErrorKind::TimedOut,
+            ConnectError::NotAccepted(engine::AcceptError::Full) => {
+                io::ErrorKind::ConnectionRefused
+            }
+            ConnectError::NotAccepted(_) => io::ErrorKind::InvalidInput,
             ConnectError::Failed(lost) => kind_of(lost),
         };
         Self::new(kind, error)

@@ -18,10 +18,12 @@
 mod connection;
 mod endpoint;
 mod error;
+mod incoming;
 mod race;
 mod recv_stream;
 mod send_stream;
 mod sessions;
+mod shutdown;
 mod waiter;
 mod waiters;
 
@@ -30,6 +32,7 @@ pub use endpoint::{Connecting, Endpoint, EndpointBuilder, ShardStats};
 #[cfg(feature = "tokio")]
 pub(crate) use error::kind_of;
 pub use error::{ConnectError, ReadError, ReadExactError, ReadToEndError, WriteError};
+pub use incoming::{Incoming, RetryError};
 pub use race::{ATTEMPT_DELAY, Race};
 pub use recv_stream::RecvStream;
 pub use send_stream::{SendStream, Written};
@@ -43,6 +46,7 @@ const _: () = {
 
     is_send_and_sync::<Endpoint>();
     is_send_and_sync::<Connecting>();
+    is_send_and_sync::<Incoming>();
     is_send_and_sync::<Race>();
     is_send_and_sync::<Connection>();
     is_send_and_sync::<WeakConnection>();

@@ -6,7 +6,7 @@
 //! stream data, and costs nothing for a stream nobody waits for.
 
 use std::collections::{HashMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::task::Waker;
 
 use rustls::{CipherSuite, NamedGroup};
@@ -90,6 +90,7 @@ pub(super) struct LastState {
     pub(super) key_exchange: Option<NamedGroup>,
     pub(super) resumed: bool,
     pub(super) remote: SocketAddr,
+    pub(super) local_ip: Option<IpAddr>,
     pub(super) server_name: Option<String>,
 }
 
@@ -103,6 +104,7 @@ impl LastState {
             key_exchange: engine.key_exchange(),
             resumed: engine.is_resumed(),
             remote: engine.remote(),
+            local_ip: engine.local_ip(),
             server_name: engine.server_name().map(str::to_owned),
         }
     }
@@ -269,6 +271,14 @@ impl Entry {
     }
 }
 
+/// When what is left of an endpoint is closed, and with what words.
+#[derive(Debug)]
+struct Shutdown {
+    at: Time,
+    code: u64,
+    reason: Vec<u8>,
+}
+
 /// The connections of one shard as their handles know them: a shard with this dispatcher has
 /// [`Endpoint`](super::Endpoint)s. Made by
 /// [`EndpointBuilder::on_sockets`](super::EndpointBuilder::on_sockets).
@@ -279,7 +289,11 @@ pub struct Sessions {
     free: Vec<usize>,
     accept_queue: VecDeque<usize>,
     pub(super) acceptors: Waiters,
+    /// Tasks that decide about clients.
+    pub(super) deciders: Waiters,
     pub(super) idlers: Waiters,
+    /// Nobody is accepted any more, and what is left will be closed.
+    shutdown: Option<Shutdown>,
     /// The endpoint was closed with this code and reason: nothing new comes or goes.
     pub(super) closed: Option<(u64, Vec<u8>)>,
     /// No endpoint handle is left: the driver ends with the last connection.
@@ -398,7 +412,8 @@ impl Sessions {
         reason: &[u8],
     ) {
         self.closed.get_or_insert_with(|| (code, reason.to_vec()));
-        endpoint.refuse_new();
+        self.shutdown = None;
+        endpoint.set_server_config(now, None);
         self.drop_unclaimed(endpoint, now);
         let handles: Vec<_> = endpoint.handles().collect();
         for handle in handles {
@@ -406,6 +421,34 @@ impl Sessions {
                 engine.close(now, code, reason);
             }
         }
+    }
+
+    /// Accepts nobody any more, and closes at `at` what is left then. The earliest of several ends counts.
+    pub(super) fn begin_shutdown(
+        &mut self,
+        endpoint: &mut Endpoint,
+        now: Time,
+        at: Time,
+        code: u64,
+        reason: &[u8],
+    ) {
+        endpoint.set_server_config(now, None);
+        if self.shutdown.as_ref().is_none_or(|end| at < end.at) {
+            let reason = reason.to_vec();
+            self.shutdown = Some(Shutdown { at, code, reason });
+        }
+    }
+
+    /// New clients get no connection, whatever else is set.
+    pub(super) fn takes_nobody(&self) -> bool {
+        self.closed.is_some() || self.stopped || self.shutdown.is_some()
+    }
+
+    /// No connection waits to be accepted, and none will.
+    pub(super) fn accepts_no_more(&self, endpoint: &Endpoint) -> bool {
+        let closed = self.closed.is_some() || self.stopped;
+        self.accept_queue.is_empty()
+            && (closed || (self.shutdown.is_some() && endpoint.stats().handshakes == 0))
     }
 
     fn on_accepted(
@@ -457,9 +500,13 @@ impl Sessions {
 
 impl Dispatch for Sessions {
     fn dispatch(&mut self, endpoint: &mut Endpoint, now: Time, wake: &mut Vec<Waker>) {
+        if let Some(end) = self.shutdown.take_if(|end| end.at <= now) {
+            self.close_all(endpoint, now, end.code, &end.reason);
+        }
         while let Some((handle, event)) = endpoint.poll_event() {
             match event {
-                Event::Accepted => {
+                // Who was accepted before its handshake has an entry, and somebody who waits.
+                Event::Accepted if !self.by_handle.contains_key(&handle) => {
                     self.on_accepted(handle, endpoint, now, wake);
                     continue;
                 }
@@ -474,7 +521,7 @@ impl Dispatch for Sessions {
             };
             let entry = self.entry(slot);
             match event {
-                Event::Connected => {
+                Event::Connected | Event::Accepted => {
                     entry.established = true;
                     if let Some(queue) = entry.queue(Interest::Established) {
                         queue.wake_all(wake);
@@ -529,9 +576,17 @@ impl Dispatch for Sessions {
                 _ => {}
             }
         }
+        self.deciders.call(endpoint.untold_incoming(), wake);
+        if !self.acceptors.is_empty() && self.accepts_no_more(endpoint) {
+            self.acceptors.wake_all(wake);
+        }
         if !self.idlers.is_empty() && endpoint.stats().connections == 0 {
             self.idlers.wake_all(wake);
         }
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        self.shutdown.as_ref().map(|end| end.at)
     }
 
     fn on_shard_gone(&mut self, wake: &mut Vec<Waker>) {
@@ -542,6 +597,7 @@ impl Dispatch for Sessions {
         }
         self.by_handle.clear();
         self.acceptors.wake_all(wake);
+        self.deciders.wake_all(wake);
         self.idlers.wake_all(wake);
     }
 

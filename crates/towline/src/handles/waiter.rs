@@ -191,8 +191,9 @@ impl Waiter {
             } => {
                 for (shard, key) in shards.iter().zip(keys) {
                     if let Some(key) = key {
-                        let _left = shard.with(|_, sessions| {
-                            (queue.leave(sessions, key, &mut wake), Change::None)
+                        let _left = shard.with(|endpoint, sessions| {
+                            let left = queue.leave(endpoint, sessions, key, &mut wake);
+                            (left, Change::None)
                         });
                     }
                 }

@@ -47,6 +47,7 @@ pub fn shard_group<S: Socket, D: Dispatch>(
         token_key,
         cid_generator,
         memory_limit,
+        hold_incoming,
     } = config;
     let mut given = Some(cid_generator).filter(|_| count == 1);
     let mut shards: Vec<_> = sockets
@@ -61,6 +62,7 @@ pub fn shard_group<S: Socket, D: Dispatch>(
                     .take()
                     .unwrap_or_else(|| Box::new(ShardedCid::new(index as u8))),
                 memory_limit: memory_limit / count as u64,
+                hold_incoming,
             };
             let (server, dispatch) = (server.clone(), dispatch(index));
             Shard::with_clock(socket, config, server, dispatch, clock.clone())
@@ -92,7 +94,8 @@ fn seed_of(seed: &[u8; 32], index: usize) -> [u8; 32] {
     derived
 }
 
-fn share_limits(server: ServerConfig, shards: usize) -> ServerConfig {
+/// What each of so many shards has of a server's limits.
+pub(crate) fn share_limits(server: ServerConfig, shards: usize) -> ServerConfig {
     let share = |limit: usize| limit.div_ceil(shards.max(1));
     ServerConfig {
         max_connections: share(server.max_connections),

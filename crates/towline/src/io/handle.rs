@@ -35,6 +35,11 @@ pub trait Dispatch: Send {
         let _ = wake;
     }
 
+    /// When to dispatch next, if nothing else happens before: its own deadlines.
+    fn next_timeout(&self) -> Option<Time> {
+        None
+    }
+
     /// Whether nothing is left that the shard should be driven for.
     fn is_over(&self, endpoint: &Endpoint) -> bool {
         let _ = endpoint;

@@ -179,11 +179,13 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
 
     /// When to drive next, if nothing else happens before. A time that has passed means now.
     pub fn next_timeout(&self) -> Option<Time> {
-        let engine = self.handle.lock().endpoint.next_timeout();
-        match (engine, self.outbox.retry_at()) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        let state = self.handle.lock();
+        let (engine, dispatch) = (state.endpoint.next_timeout(), state.dispatch.next_timeout());
+        drop(state);
+        [engine, dispatch, self.outbox.retry_at()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Whether nothing is left to drive the shard for, as far as its dispatcher knows: its connections

@@ -127,11 +127,8 @@ pub(in crate::layers) const ALLOWED: &[Allowed] = &[
     },
     Allowed {
         to: "crates/quic/src/endpoint/mod.rs",
-        from: &[
-            "crates/quic/src/endpoint/admit.rs",
-            "crates/quic/src/endpoint/doors.rs",
-        ],
-        why: "the handle and the counters that its parts name lie beside the `Endpoint`",
+        from: &["crates/quic/src/endpoint/admit.rs"],
+        why: "admission is a stage of one `Endpoint`: the struct lies beside the public methods that call it",
     },
     Allowed {
         to: "crates/recovery/src/congestion/mod.rs",

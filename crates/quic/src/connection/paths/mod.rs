@@ -15,7 +15,10 @@ use validation::Responses;
 #[derive(Debug)]
 pub(crate) struct Path {
     remote: SocketAddr,
+    /// Where all packets are sent from; `None` leaves it to the system.
     local_ip: Option<IpAddr>,
+    /// What the peer's last packets were addressed to, where the socket tells it.
+    received_at: Option<IpAddr>,
     amplification: Amplification,
     responses: Responses,
 }
@@ -25,6 +28,7 @@ impl Path {
         Self {
             remote,
             local_ip,
+            received_at: local_ip,
             amplification: Amplification::new(validated),
             responses: Responses::default(),
         }
@@ -37,6 +41,18 @@ impl Path {
 
     pub(crate) fn local_ip(&self) -> Option<IpAddr> {
         self.local_ip
+    }
+
+    /// The local address of the peer's last packets, where it is known.
+    pub(crate) fn received_at(&self) -> Option<IpAddr> {
+        self.received_at
+    }
+
+    /// Authentic packets came, addressed to this address of ours.
+    pub(crate) fn on_received_at(&mut self, local_ip: Option<IpAddr>) {
+        if local_ip.is_some() {
+            self.received_at = local_ip;
+        }
     }
 
     pub(crate) fn amplification(&mut self) -> &mut Amplification {
