@@ -256,6 +256,18 @@ impl Connection {
         self.or_lost(result)
     }
 
+    /// The code with which the peer reset a stream that we read, without reading it; `None` where there
+    /// will be no reset: all data is here, read or not, or [`Self::stop`] was called.
+    ///
+    /// A code that was told ends the stream, as if a read had told it.
+    ///
+    /// # Errors
+    /// `Blocked` while neither is known: `Event::Readable` follows. Others are final.
+    pub fn received_reset(&mut self, id: StreamId) -> Result<Option<u64>, ReadError> {
+        let result = self.streams.received_reset(id);
+        self.or_lost(result)
+    }
+
     /// The length of a stream we read, once its end or its reset arrived and until it is read.
     pub fn final_size(&self, id: StreamId) -> Option<u64> {
         self.streams.final_size(id)

@@ -300,6 +300,14 @@ impl Streams {
         result
     }
 
+    /// The code of the peer's reset; `None` where there will be none.
+    pub(crate) fn received_reset(&mut self, id: StreamId) -> Result<Option<u64>, ReadError> {
+        let result = self.halves.with_receiver(id, |r, _| r.received_reset());
+        let result = result.ok_or(ReadError::ClosedStream)?;
+        self.after_read(id, 0);
+        result
+    }
+
     /// The stream's length, once the peer said so.
     pub(crate) fn final_size(&self, id: StreamId) -> Option<u64> {
         self.halves.receiver(id).and_then(RecvStream::final_size)
