@@ -313,6 +313,16 @@ impl Connection {
         self.datagrams.queueable(self.datagram_room())
     }
 
+    /// Bytes that the send queue has room for. While it is not 0, a datagram of no more bytes, and of no
+    /// more than [`Self::max_datagram_len`], is not refused as `Full`. 0 if the peer takes none, and after
+    /// the end.
+    pub fn datagram_send_buffer_space(&self) -> usize {
+        match self.lifecycle.is_open() {
+            true => self.datagrams.free(),
+            false => 0,
+        }
+    }
+
     /// Says that a datagram waits for room, as a [`send_datagram`](Self::send_datagram) that found
     /// the queue full: `Event::DatagramSendable` follows once half of it has left.
     pub fn await_datagram_room(&mut self) {

@@ -447,6 +447,14 @@ impl Connection {
             .look(|engine, _| engine.and_then(Engine::max_datagram_len))
     }
 
+    /// Bytes that the queue of datagrams to be sent has room for. While it is not 0, a datagram of no
+    /// more bytes, and of no more than [`max_datagram_len`](Self::max_datagram_len), is queued at once. 0
+    /// if the peer takes none, and after the end.
+    pub fn datagram_send_buffer_space(&self) -> usize {
+        self.reference
+            .look(|engine, _| engine.map_or(0, Engine::datagram_send_buffer_space))
+    }
+
     /// Closes the connection: the peer is told `code` and `reason`, unsent data is dropped.
     ///
     /// Codes above 2^62-1 become that. The notice is sent by the endpoint's driver:
