@@ -405,6 +405,33 @@ impl Connection {
         self.recovery.pool_member()
     }
 
+    /// How many bidirectional streams the peer may have open at once from now on, at most 2^60. More are
+    /// permitted at once; fewer as streams end, for what was permitted stays (RFC 9000 §4.6).
+    pub fn set_max_concurrent_bidi_streams(&mut self, streams: u64) {
+        self.streams
+            .set_max_concurrent(Direction::Bidirectional, streams);
+    }
+
+    /// As [`Self::set_max_concurrent_bidi_streams`], of unidirectional streams.
+    pub fn set_max_concurrent_uni_streams(&mut self, streams: u64) {
+        self.streams
+            .set_max_concurrent(Direction::Unidirectional, streams);
+    }
+
+    /// The window for all that the peer sends on streams, bytes, at most 2^62 − 1, which auto-tuning
+    /// changes no more. A larger one is granted at once; a smaller one takes effect as data is read, for
+    /// what was granted stays (RFC 9000 §4.1).
+    pub fn set_receive_window(&mut self, bytes: u64) {
+        self.streams.set_receive_window(bytes);
+    }
+
+    /// How many bytes may be written and not yet acknowledged, on all streams together
+    /// ([`TransportConfig::send_buffer`]). What was written stays, whatever the limit; with 0 nothing
+    /// more is taken.
+    pub fn set_send_window(&mut self, bytes: u64) {
+        self.streams.set_send_window(bytes, &mut self.events);
+    }
+
     /// Moves to new 1-RTT keys (RFC 9001 §6); `false` if it is not permitted yet.
     pub fn initiate_key_update(&mut self) -> bool {
         self.lifecycle.is_confirmed() && self.sealer.protection.initiate_update()
