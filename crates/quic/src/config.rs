@@ -1,5 +1,8 @@
 //! Settings of endpoints and connections, with the defaults users get.
 //!
+//! Structs may get more fields. From outside they are made by a constructor and by setters that are
+//! named as the fields and take and give the struct by value; a field can also be assigned.
+//!
 //! Every limit a peer could drive has its own field or a named `MAX_*` constant listed in
 //! `docs/caps.md`. Nothing here reads a clock, a file or the environment.
 
@@ -30,6 +33,7 @@ pub(crate) const MAX_KNOWN_RTT: Duration = Duration::from_secs(1);
 /// A transport setting with which no connection can work. The application's mistake.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the transport setting `{setting}` is {value:?}; it can be {least:?} to {most:?}")]
+#[non_exhaustive]
 pub struct InvalidTransport {
     /// Its name in [`TransportConfig`].
     pub setting: &'static str,
@@ -41,8 +45,33 @@ pub struct InvalidTransport {
     pub most: Duration,
 }
 
+/// A setter for each of these fields, of its name.
+macro_rules! setters {
+    ($($field:ident: $type:ty),* $(,)?) => {
+        $(
+            #[doc = concat!("Sets the field `", stringify!($field), "`.")]
+            #[must_use]
+            pub fn $field(mut self, $field: $type) -> Self {
+                self.$field = $field;
+                self
+            }
+        )*
+    };
+}
+
 /// Settings of one connection, shared by all connections made with them.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use towline_quic::TransportConfig;
+/// let transport = TransportConfig::default()
+///     .max_idle_timeout(Duration::from_secs(10))
+///     .max_concurrent_bidi_streams(1000)
+///     .ecn(false);
+/// assert_eq!(transport.validate(), Ok(()));
+/// ```
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct TransportConfig {
     /// Idle timeout; zero switches it off on our side (RFC 9000 §10.1). Default 30 s.
     pub max_idle_timeout: Duration,
@@ -58,7 +87,7 @@ pub struct TransportConfig {
     pub receive_window: u64,
     /// Auto-tuning never raises the connection window above this. Default 24 MiB.
     pub max_receive_window: u64,
-    /// Bidirectional streams the peer may have open. Default 100.
+    /// Bidirectional streams the peer may have open; more than 2^60 count as that. Default 100.
     pub max_concurrent_bidi_streams: u64,
     /// Unidirectional streams the peer may have open. Default 100.
     pub max_concurrent_uni_streams: u64,
@@ -139,6 +168,7 @@ impl Default for TransportConfig {
 /// A connection's part in a [`Pool`]: what is left of the total is shared by weight among those of
 /// a class that want more.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct BandwidthShare {
     /// The pool; its total can be changed at any time.
     pub pool: Pool,
@@ -158,12 +188,46 @@ impl BandwidthShare {
         }
     }
 
+    setters! {
+        pool: Pool,
+        class: TrafficClass,
+        weight: NonZeroU32,
+    }
+
     pub(crate) fn join(&self) -> PoolMember {
         self.pool.join(self.class, self.weight)
     }
 }
 
 impl TransportConfig {
+    setters! {
+        max_idle_timeout: Duration,
+        keep_alive_interval: Option<Duration>,
+        handshake_timeout: Duration,
+        stream_receive_window: u64,
+        max_stream_receive_window: u64,
+        receive_window: u64,
+        max_receive_window: u64,
+        max_concurrent_bidi_streams: u64,
+        max_concurrent_uni_streams: u64,
+        stream_send_buffer: u64,
+        send_buffer: u64,
+        max_datagram_frame_size: Option<u16>,
+        datagram_receive_buffer: usize,
+        datagram_send_buffer: usize,
+        mtu: u16,
+        congestion: Algorithm,
+        background: Option<HostController>,
+        rate_limit: Option<NonZeroU64>,
+        bandwidth: Option<BandwidthShare>,
+        hystart: bool,
+        pacing: bool,
+        ack_frequency: bool,
+        ecn: bool,
+        initial_rtt: Duration,
+        key_update_interval: u64,
+    }
+
     /// Recovery of a new connection.
     pub(crate) fn recovery<F: Clone>(&self, side: Side, skip_key: u64) -> Recovery<F> {
         let config = RecoveryConfig {
@@ -216,6 +280,7 @@ impl TransportConfig {
 
 /// How to connect as a client.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct ClientConfig {
     /// rustls configuration: TLS 1.3 only, with a QUIC-capable suite and the ALPN list.
     pub tls: Arc<rustls::ClientConfig>,
@@ -231,6 +296,17 @@ impl ClientConfig {
             transport: Arc::default(),
         }
     }
+
+    setters! {
+        tls: Arc<rustls::ClientConfig>,
+    }
+
+    /// Sets the field `transport`.
+    #[must_use]
+    pub fn transport(mut self, transport: impl Into<Arc<TransportConfig>>) -> Self {
+        self.transport = transport.into();
+        self
+    }
 }
 
 impl fmt::Debug for ClientConfig {
@@ -243,6 +319,7 @@ impl fmt::Debug for ClientConfig {
 
 /// How to accept connections.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct ServerConfig {
     /// rustls configuration: TLS 1.3 only, with the ALPN list.
     pub tls: Arc<rustls::ServerConfig>,
@@ -276,6 +353,21 @@ impl ServerConfig {
             retry_threshold: 1_000,
         }
     }
+
+    setters! {
+        tls: Arc<rustls::ServerConfig>,
+        retry: RetryPolicy,
+        max_connections: usize,
+        max_handshakes: usize,
+        retry_threshold: usize,
+    }
+
+    /// Sets the field `transport`.
+    #[must_use]
+    pub fn transport(mut self, transport: impl Into<Arc<TransportConfig>>) -> Self {
+        self.transport = transport.into();
+        self
+    }
 }
 
 impl fmt::Debug for ServerConfig {
@@ -304,6 +396,7 @@ pub enum RetryPolicy {
 const DEFAULT_MEMORY_LIMIT: u64 = 2 << 30;
 
 /// Settings of one endpoint shard. All secrets come from the caller.
+#[non_exhaustive]
 pub struct EndpointConfig {
     /// Seed of the shard's own generator (connection IDs, skipped packet numbers, challenges).
     pub seed: [u8; 32],
@@ -335,6 +428,14 @@ impl EndpointConfig {
         rng.fill_bytes(&mut config.reset_key);
         rng.fill_bytes(&mut config.token_key);
         config
+    }
+
+    setters! {
+        seed: [u8; 32],
+        reset_key: [u8; 32],
+        token_key: [u8; 32],
+        cid_generator: Box<dyn CidGenerator>,
+        memory_limit: u64,
     }
 }
 
@@ -384,3 +485,6 @@ impl CidGenerator for ShardedCid {
         ConnectionId::new(&bytes).unwrap_or(ConnectionId::EMPTY)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,7 +10,7 @@ use std::error::Error;
 use std::net::SocketAddr;
 
 use tokio::task::JoinSet;
-use towline::config::{self, ClientAuth, Identity, Options, Trust};
+use towline::config::{self, ClientAuth, Identity, Options, TransportConfig, Trust};
 use towline::identity::Pin;
 use towline::{Connection, Endpoint, RecvStream, SendStream};
 
@@ -22,8 +22,8 @@ const STREAMS: u64 = 1000;
 async fn main() -> Outcome<()> {
     let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
     let identity = Identity::generate_dev(&["localhost"], config::unix_now())?;
-    let mut options = Options::new("squares");
-    options.transport.max_concurrent_bidi_streams = 10;
+    let transport = TransportConfig::default().max_concurrent_bidi_streams(10);
+    let options = Options::new("squares").transport(transport);
     let config = config::server(&identity, &ClientAuth::None, &options)?;
     let server = Endpoint::server(loopback, config)?;
     let address = server.local_addr();
