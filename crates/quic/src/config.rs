@@ -8,6 +8,7 @@
 
 use std::fmt;
 use std::num::{NonZeroU32, NonZeroU64};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use towline_recovery::{
     Algorithm, Config as RecoveryConfig, Controller, HostController, INITIAL_RTT, Pool, PoolMember,
     Recovery, TrafficClass,
 };
-use towline_wire::{ConnectionId, Side};
+use towline_wire::{ConnectionId, MAX_VARINT, Side};
 
 /// Least [`TransportConfig::initial_rtt`]: below the timers' granularity nothing is gained.
 pub const MIN_INITIAL_RTT: Duration = Duration::from_millis(1);
@@ -25,6 +26,18 @@ pub const MIN_INITIAL_RTT: Duration = Duration::from_millis(1);
 /// after 30 s only.
 pub const MAX_INITIAL_RTT: Duration = Duration::from_secs(10);
 
+/// Least [`TransportConfig::mtu`] (RFC 9000 §14).
+pub const MIN_MTU: u16 = 1200;
+
+/// Greatest [`TransportConfig::mtu`]: the largest UDP payload there is (RFC 9000 §18.2).
+pub const MAX_MTU: u16 = 65_527;
+
+/// The largest payload of UDP over IPv4.
+const LARGEST_DATAGRAM: u16 = 65_507;
+
+/// Greatest [`TransportConfig::max_idle_timeout`]: what a transport parameter can say.
+const MAX_IDLE_TIMEOUT: Duration = Duration::from_millis(MAX_VARINT);
+
 /// What a round trip that is known from before the connection is raised or lowered to: an answer
 /// may need the server some milliseconds, and the path may be another by now.
 pub(crate) const MIN_KNOWN_RTT: Duration = Duration::from_millis(50);
@@ -32,17 +45,37 @@ pub(crate) const MAX_KNOWN_RTT: Duration = Duration::from_secs(1);
 
 /// A transport setting with which no connection can work. The application's mistake.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the transport setting `{setting}` is {value:?}; it can be {least:?} to {most:?}")]
+#[error("the transport setting `{setting}` is {value}; it can be {least} to {most}")]
 #[non_exhaustive]
 pub struct InvalidTransport {
     /// Its name in [`TransportConfig`].
     pub setting: &'static str,
-    /// What it was set to.
-    pub value: Duration,
+    /// What it was set to, with its unit.
+    pub value: String,
     /// The least it can be.
-    pub least: Duration,
+    pub least: String,
     /// The most it can be.
-    pub most: Duration,
+    pub most: String,
+}
+
+impl InvalidTransport {
+    /// Refuses a value that is not within what is possible; `text` prints one.
+    fn check<T: Copy + PartialOrd>(
+        setting: &'static str,
+        value: T,
+        possible: RangeInclusive<T>,
+        text: impl Fn(T) -> String,
+    ) -> Result<(), Self> {
+        if possible.contains(&value) {
+            return Ok(());
+        }
+        Err(Self {
+            setting,
+            value: text(value),
+            least: text(*possible.start()),
+            most: text(*possible.end()),
+        })
+    }
 }
 
 /// A setter for each of these fields, of its name.
@@ -69,17 +102,23 @@ macro_rules! setters {
 ///     .max_concurrent_bidi_streams(1000)
 ///     .ecn(false);
 /// assert_eq!(transport.validate(), Ok(()));
+/// let error = transport.mtu(500).validate().unwrap_err();
+/// assert_eq!(
+///     error.to_string(),
+///     "the transport setting `mtu` is 500 bytes; it can be 1200 bytes to 65527 bytes"
+/// );
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TransportConfig {
-    /// Idle timeout; zero switches it off on our side (RFC 9000 §10.1). Default 30 s.
+    /// Idle timeout, at most 2^62 − 1 ms; zero switches it off on our side (RFC 9000 §10.1). Default
+    /// 30 s.
     pub max_idle_timeout: Duration,
     /// Send a PING when nothing was received for this long. Default: never.
     pub keep_alive_interval: Option<Duration>,
     /// A handshake that takes longer is given up. Default 10 s.
     pub handshake_timeout: Duration,
-    /// First stream window, bytes. Default 2 MiB.
+    /// First stream window, bytes, at most 2^62 − 1, as of all windows. Default 2 MiB.
     pub stream_receive_window: u64,
     /// Auto-tuning never raises a stream window above this. Default 16 MiB.
     pub max_stream_receive_window: u64,
@@ -101,7 +140,8 @@ pub struct TransportConfig {
     pub datagram_receive_buffer: usize,
     /// Bytes of datagrams waiting to be sent. Default 1 MiB.
     pub datagram_send_buffer: usize,
-    /// UDP payload size of full-sized packets, 1200 to 65,507 bytes. Default 1200.
+    /// UDP payload size of full-sized packets, [`MIN_MTU`] to [`MAX_MTU`] bytes, of which at most 65,507
+    /// are used. Default 1200.
     pub mtu: u16,
     /// Congestion controller. Default CUBIC.
     pub congestion: Algorithm,
@@ -259,22 +299,38 @@ impl TransportConfig {
     /// # Errors
     /// Names the setting, and what it can be.
     pub fn validate(&self) -> Result<(), InvalidTransport> {
-        let possible = MIN_INITIAL_RTT..=MAX_INITIAL_RTT;
-        match possible.contains(&self.initial_rtt) {
-            true => Ok(()),
-            false => Err(InvalidTransport {
-                setting: "initial_rtt",
-                value: self.initial_rtt,
-                least: MIN_INITIAL_RTT,
-                most: MAX_INITIAL_RTT,
-            }),
+        let time = |setting, value, possible: RangeInclusive<Duration>| {
+            InvalidTransport::check(setting, value, possible, |time| format!("{time:?}"))
+        };
+        let bytes = |setting, value, possible: RangeInclusive<u64>| {
+            InvalidTransport::check(setting, value, possible, |bytes| format!("{bytes} bytes"))
+        };
+        let (rtts, sizes) = (
+            MIN_INITIAL_RTT..=MAX_INITIAL_RTT,
+            MIN_MTU.into()..=MAX_MTU.into(),
+        );
+        time("initial_rtt", self.initial_rtt, rtts)?;
+        time(
+            "max_idle_timeout",
+            self.max_idle_timeout,
+            Duration::ZERO..=MAX_IDLE_TIMEOUT,
+        )?;
+        bytes("mtu", self.mtu.into(), sizes)?;
+        for (setting, window) in [
+            ("stream_receive_window", self.stream_receive_window),
+            ("max_stream_receive_window", self.max_stream_receive_window),
+            ("receive_window", self.receive_window),
+            ("max_receive_window", self.max_receive_window),
+        ] {
+            bytes(setting, window, 0..=MAX_VARINT)?;
         }
+        Ok(())
     }
 
     /// The packet size this configuration asks for, inside the bounds of RFC 9000 §14.
     /// Without a search of the path nothing larger than it was told is sent (RFC 9000 §14.2).
     pub(crate) fn datagram_size(&self) -> u16 {
-        self.mtu.clamp(1200, 65_507)
+        self.mtu.clamp(MIN_MTU, LARGEST_DATAGRAM)
     }
 }
 
