@@ -7,6 +7,7 @@ help:
 	@echo "make check          fmt, clippy, layers, docs, deny, caps table, citations, aarch64"
 	@echo "make house [ARGS=--json] fields, methods, long files and functions, unwraps and circles of the source, beside their marks"
 	@echo "make citations      every MUST of the RFCs: its code, its test, or the issue that will meet it"
+	@echo "make examples       every example, which asserts what it shows"
 	@echo "make readme         every block of README and of the walk-throughs, run as printed"
 	@echo "make setup-system   prints, then installs, the system packages the tests can use"
 	@echo "make install [PREFIX=/usr/local] [DESTDIR=]   builds and installs program, preload shim and systemd units (not as root: stage it with DESTDIR, docs/secure-tcp-programs.md)"
@@ -45,6 +46,10 @@ house:
 .PHONY: readme
 readme:
 	@cargo xtask readme
+
+.PHONY: examples
+examples:
+	@cargo xtask examples
 
 .PHONY: citations
 citations:

@@ -24,7 +24,10 @@ use towline::{Connection, Endpoint, RecvStream, SendStream};
 type Failure = Box<dyn Error + Send + Sync>;
 
 fn main() -> Result<(), Failure> {
-    println!("the server said: {}", greet("hello from poll(2)")?);
+    let text = "hello from poll(2)";
+    let answer = greet(text)?;
+    println!("the server said: {answer}");
+    assert_eq!(answer, text);
     Ok(())
 }
 

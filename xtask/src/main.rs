@@ -20,6 +20,7 @@ mod compare;
 mod counts;
 mod demo;
 mod deny;
+mod examples;
 mod exec;
 mod flame;
 mod fuzz;
@@ -60,6 +61,7 @@ cargo xtask COMMAND
   sim [ARG…]     the random swarm (ARGs go to it, for example --seeds 20000)
   planted [NAME…] known bugs are put into a copy of the tree; the tests must find each
   capture        tshark decrypts a capture with our key log (also part of test)
+  examples       every example runs and asserts what it shows (also part of test)
   readme         every block of README and of the walk-throughs as printed (also part of test)
   kmod-test [--kernel=6.12|6.1] [--preempt=full] [--seconds=NUMBER] [--seed=NUMBER] [TEST…]
                               the kernel module in QEMU (6.12 also part of test)
@@ -90,6 +92,11 @@ fn main() -> ExitCode {
         "check" => check::check(),
         "layers" => layers::layers(rest),
         "house" => house::house(rest),
+        "examples" => {
+            let mut report = report::Report::default();
+            report.step("examples", |_| examples::examples());
+            report.finish("examples")
+        }
         "readme" => {
             let mut report = report::Report::default();
             report.step("readme", readme::readme);

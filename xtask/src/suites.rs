@@ -22,6 +22,7 @@ pub(crate) fn test() -> Outcome {
     let mut report = Report::default();
     let downloads = Downloads::start();
     report.step("cargo test", |skips| cargo_test(&["--workspace"], skips));
+    report.step("examples", |_| crate::examples::examples());
     report.step("fuzz corpora", |_| replay_corpora());
     report.step("sim", |skips| {
         suite(

@@ -228,10 +228,7 @@ fn options(mbit: u32) -> Options {
     options.key_exchanges = KeyExchangePreference::only(KeyExchange::X25519);
     options.resumption = Resumption::Disabled;
     let each = u64::from(mbit) * 1_000_000 / 8 / u64::from(TRANSFERS);
-    options.transport = TransportConfig {
-        rate_limit: std::num::NonZeroU64::new(each),
-        ..TransportConfig::default()
-    };
+    options.transport = TransportConfig::default().rate_limit(std::num::NonZeroU64::new(each));
     options
 }
 

@@ -101,10 +101,7 @@ pub(crate) enum Network {
 pub(crate) async fn cold(rounds: usize, seed: u64) -> Result<Vec<Cold>, Failure> {
     let mut all = Vec::new();
     for shape in SHAPES {
-        let ends = Loopback::new(TransportConfig {
-            rate_limit: shape.rate_limit,
-            ..TransportConfig::default()
-        })?;
+        let ends = Loopback::new(TransportConfig::default().rate_limit(shape.rate_limit))?;
         let data = zeros(shape.bytes as usize);
         let (mut wholes, mut afters) = (Vec::new(), Vec::new());
         for _ in 0..rounds {

@@ -163,10 +163,7 @@ impl Kept {
                 }
             });
         };
-        Renewal {
-            names: self.names.clone(),
-            renewed: Arc::new(renewed),
-        }
+        Renewal::new(self.names.clone(), Arc::new(renewed))
     }
 }
 

@@ -53,6 +53,7 @@ impl Default for Resumption {
 
 /// What both sides need besides identity and trust.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct TlsSettings {
     /// Ciphers, groups and randomness; see [`provider`](crate::provider()).
     pub provider: Arc<CryptoProvider>,
@@ -79,6 +80,34 @@ impl TlsSettings {
             resumption: Resumption::default(),
             early_data: false,
         }
+    }
+
+    /// Sets the field `alpn`.
+    #[must_use]
+    pub fn alpn(mut self, alpn: Vec<Vec<u8>>) -> TlsSettings {
+        self.alpn = alpn;
+        self
+    }
+
+    /// Sets the field `key_log`.
+    #[must_use]
+    pub fn key_log(mut self, key_log: Arc<dyn KeyLog>) -> TlsSettings {
+        self.key_log = key_log;
+        self
+    }
+
+    /// Sets the field `resumption`.
+    #[must_use]
+    pub fn resumption(mut self, resumption: Resumption) -> TlsSettings {
+        self.resumption = resumption;
+        self
+    }
+
+    /// Sets the field `early_data`.
+    #[must_use]
+    pub fn early_data(mut self, early_data: bool) -> TlsSettings {
+        self.early_data = early_data;
+        self
     }
 
     fn check(&self) -> Result<(), ConfigError> {

@@ -24,11 +24,19 @@ pub const RENEW_BEFORE: Duration = Duration::from_secs(DEV_LIFETIME.as_secs() / 
 
 /// What new certificates are for, and who wants to know of them.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct Renewal {
     /// DNS names and addresses in them.
     pub names: Vec<String>,
     /// Is told of each new certificate, from within a handshake: must not block.
     pub renewed: Arc<dyn Fn(&Identity) + Send + Sync>,
+}
+
+impl Renewal {
+    /// Certificates for these names; `renewed` is told of each.
+    pub fn new(names: Vec<String>, renewed: Arc<dyn Fn(&Identity) + Send + Sync>) -> Renewal {
+        Renewal { names, renewed }
+    }
 }
 
 impl fmt::Debug for Renewal {

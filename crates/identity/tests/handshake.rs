@@ -553,10 +553,10 @@ fn a_pin_of_the_key_is_good_for_years_and_certificates_are_renewed_under_it() {
     let names = ["server.test".to_owned()];
     let told = Arc::new(std::sync::Mutex::new(Vec::new()));
     let seen = Arc::clone(&told);
-    let renewal = Renewal {
-        names: names.to_vec(),
-        renewed: Arc::new(move |identity| seen.lock().unwrap().push(identity.clone())),
-    };
+    let renewed = Arc::new(move |identity: &Identity| {
+        seen.lock().unwrap().push(identity.clone());
+    });
+    let renewal = Renewal::new(names.to_vec(), renewed);
     let server =
         renewing_server_config(&first, renewal, &ClientAuth::None, &world.settings).unwrap();
     let server = Arc::new(server);

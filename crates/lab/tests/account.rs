@@ -38,10 +38,8 @@ impl Crowd {
 
     fn begun(link: LinkConfig, back: LinkConfig) -> Self {
         let tls = tls_pair(1, &TlsOptions::default());
-        let transport = Arc::new(TransportConfig {
-            max_idle_timeout: Duration::from_secs(1000),
-            ..TransportConfig::default()
-        });
+        let transport =
+            Arc::new(TransportConfig::default().max_idle_timeout(Duration::from_secs(1000)));
         let mut server = ServerConfig::new(tls.server);
         server.transport = Arc::clone(&transport);
         let mut config = ClientConfig::new(tls.client);

@@ -55,14 +55,12 @@ fn client_acknowledges(seed: u64, transport: &TransportConfig, acks: AckPlan) ->
 
 /// Windows that all of it fits into: a liar never reads past its first loss.
 fn with(congestion: Algorithm) -> TransportConfig {
-    TransportConfig {
-        congestion,
-        stream_receive_window: 32 << 20,
-        max_stream_receive_window: 32 << 20,
-        receive_window: 32 << 20,
-        max_receive_window: 32 << 20,
-        ..TransportConfig::default()
-    }
+    TransportConfig::default()
+        .congestion(congestion)
+        .stream_receive_window(32 << 20)
+        .max_stream_receive_window(32 << 20)
+        .receive_window(32 << 20)
+        .max_receive_window(32 << 20)
 }
 
 #[test]
@@ -151,10 +149,7 @@ fn a_client_that_was_kept_alive_goes_on_after_half_a_minute() {
     // The server's first PING in the silence comes 5 s after it last heard of the client, and it
     // waits 30 s from there; the client would wait 30 s alone.
     for (lasts, survives) in [(29, true), (31, true), (50, false)] {
-        let transport = TransportConfig {
-            max_idle_timeout: seconds(30),
-            ..TransportConfig::default()
-        };
+        let transport = TransportConfig::default().max_idle_timeout(seconds(30));
         let mut plan = download(3, &transport);
         plan.transports[1].keep_alive_interval = Some(seconds(5));
         let streams = &mut plan.conversations[0].server.streams;

@@ -1,10 +1,14 @@
 //! Settings of endpoints and connections, with the defaults users get.
 //!
+//! Structs may get more fields. From outside they are made by a constructor and by setters that are
+//! named as the fields and take and give the struct by value; a field can also be assigned.
+//!
 //! Every limit a peer could drive has its own field or a named `MAX_*` constant listed in
 //! `docs/caps.md`. Nothing here reads a clock, a file or the environment.
 
 use std::fmt;
 use std::num::{NonZeroU32, NonZeroU64};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +17,7 @@ use towline_recovery::{
     Algorithm, Config as RecoveryConfig, Controller, HostController, INITIAL_RTT, Pool, PoolMember,
     Recovery, TrafficClass,
 };
-use towline_wire::{ConnectionId, Side};
+use towline_wire::{ConnectionId, MAX_VARINT, Side};
 
 /// Least [`TransportConfig::initial_rtt`]: below the timers' granularity nothing is gained.
 pub const MIN_INITIAL_RTT: Duration = Duration::from_millis(1);
@@ -22,6 +26,18 @@ pub const MIN_INITIAL_RTT: Duration = Duration::from_millis(1);
 /// after 30 s only.
 pub const MAX_INITIAL_RTT: Duration = Duration::from_secs(10);
 
+/// Least [`TransportConfig::mtu`] (RFC 9000 §14).
+pub const MIN_MTU: u16 = 1200;
+
+/// Greatest [`TransportConfig::mtu`]: the largest UDP payload there is (RFC 9000 §18.2).
+pub const MAX_MTU: u16 = 65_527;
+
+/// The largest payload of UDP over IPv4.
+const LARGEST_DATAGRAM: u16 = 65_507;
+
+/// Greatest [`TransportConfig::max_idle_timeout`]: what a transport parameter can say.
+const MAX_IDLE_TIMEOUT: Duration = Duration::from_millis(MAX_VARINT);
+
 /// What a round trip that is known from before the connection is raised or lowered to: an answer
 /// may need the server some milliseconds, and the path may be another by now.
 pub(crate) const MIN_KNOWN_RTT: Duration = Duration::from_millis(50);
@@ -29,28 +45,80 @@ pub(crate) const MAX_KNOWN_RTT: Duration = Duration::from_secs(1);
 
 /// A transport setting with which no connection can work. The application's mistake.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the transport setting `{setting}` is {value:?}; it can be {least:?} to {most:?}")]
+#[error("the transport setting `{setting}` is {value}; it can be {least} to {most}")]
+#[non_exhaustive]
 pub struct InvalidTransport {
     /// Its name in [`TransportConfig`].
     pub setting: &'static str,
-    /// What it was set to.
-    pub value: Duration,
+    /// What it was set to, with its unit.
+    pub value: String,
     /// The least it can be.
-    pub least: Duration,
+    pub least: String,
     /// The most it can be.
-    pub most: Duration,
+    pub most: String,
+}
+
+impl InvalidTransport {
+    /// Refuses a value that is not within what is possible; `text` prints one.
+    fn check<T: Copy + PartialOrd>(
+        setting: &'static str,
+        value: T,
+        possible: RangeInclusive<T>,
+        text: impl Fn(T) -> String,
+    ) -> Result<(), Self> {
+        if possible.contains(&value) {
+            return Ok(());
+        }
+        Err(Self {
+            setting,
+            value: text(value),
+            least: text(*possible.start()),
+            most: text(*possible.end()),
+        })
+    }
+}
+
+/// A setter for each of these fields, of its name.
+macro_rules! setters {
+    ($($field:ident: $type:ty),* $(,)?) => {
+        $(
+            #[doc = concat!("Sets the field `", stringify!($field), "`.")]
+            #[must_use]
+            pub fn $field(mut self, $field: $type) -> Self {
+                self.$field = $field;
+                self
+            }
+        )*
+    };
 }
 
 /// Settings of one connection, shared by all connections made with them.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use towline_quic::TransportConfig;
+/// let transport = TransportConfig::default()
+///     .max_idle_timeout(Duration::from_secs(10))
+///     .max_concurrent_bidi_streams(1000)
+///     .ecn(false);
+/// assert_eq!(transport.validate(), Ok(()));
+/// let error = transport.mtu(500).validate().unwrap_err();
+/// assert_eq!(
+///     error.to_string(),
+///     "the transport setting `mtu` is 500 bytes; it can be 1200 bytes to 65527 bytes"
+/// );
+/// ```
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct TransportConfig {
-    /// Idle timeout; zero switches it off on our side (RFC 9000 §10.1). Default 30 s.
+    /// Idle timeout, at most 2^62 − 1 ms; zero switches it off on our side (RFC 9000 §10.1). Default
+    /// 30 s.
     pub max_idle_timeout: Duration,
     /// Send a PING when nothing was received for this long. Default: never.
     pub keep_alive_interval: Option<Duration>,
     /// A handshake that takes longer is given up. Default 10 s.
     pub handshake_timeout: Duration,
-    /// First stream window, bytes. Default 2 MiB.
+    /// First stream window, bytes, at most 2^62 − 1, as of all windows. Default 2 MiB.
     pub stream_receive_window: u64,
     /// Auto-tuning never raises a stream window above this. Default 16 MiB.
     pub max_stream_receive_window: u64,
@@ -58,7 +126,7 @@ pub struct TransportConfig {
     pub receive_window: u64,
     /// Auto-tuning never raises the connection window above this. Default 24 MiB.
     pub max_receive_window: u64,
-    /// Bidirectional streams the peer may have open. Default 100.
+    /// Bidirectional streams the peer may have open; more than 2^60 count as that. Default 100.
     pub max_concurrent_bidi_streams: u64,
     /// Unidirectional streams the peer may have open. Default 100.
     pub max_concurrent_uni_streams: u64,
@@ -72,7 +140,8 @@ pub struct TransportConfig {
     pub datagram_receive_buffer: usize,
     /// Bytes of datagrams waiting to be sent. Default 1 MiB.
     pub datagram_send_buffer: usize,
-    /// UDP payload size of full-sized packets, 1200 to 65,507 bytes. Default 1200.
+    /// UDP payload size of full-sized packets, [`MIN_MTU`] to [`MAX_MTU`] bytes, of which at most 65,507
+    /// are used. Default 1200.
     pub mtu: u16,
     /// Congestion controller. Default CUBIC.
     pub congestion: Algorithm,
@@ -139,6 +208,7 @@ impl Default for TransportConfig {
 /// A connection's part in a [`Pool`]: what is left of the total is shared by weight among those of
 /// a class that want more.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct BandwidthShare {
     /// The pool; its total can be changed at any time.
     pub pool: Pool,
@@ -158,12 +228,46 @@ impl BandwidthShare {
         }
     }
 
+    setters! {
+        pool: Pool,
+        class: TrafficClass,
+        weight: NonZeroU32,
+    }
+
     pub(crate) fn join(&self) -> PoolMember {
         self.pool.join(self.class, self.weight)
     }
 }
 
 impl TransportConfig {
+    setters! {
+        max_idle_timeout: Duration,
+        keep_alive_interval: Option<Duration>,
+        handshake_timeout: Duration,
+        stream_receive_window: u64,
+        max_stream_receive_window: u64,
+        receive_window: u64,
+        max_receive_window: u64,
+        max_concurrent_bidi_streams: u64,
+        max_concurrent_uni_streams: u64,
+        stream_send_buffer: u64,
+        send_buffer: u64,
+        max_datagram_frame_size: Option<u16>,
+        datagram_receive_buffer: usize,
+        datagram_send_buffer: usize,
+        mtu: u16,
+        congestion: Algorithm,
+        background: Option<HostController>,
+        rate_limit: Option<NonZeroU64>,
+        bandwidth: Option<BandwidthShare>,
+        hystart: bool,
+        pacing: bool,
+        ack_frequency: bool,
+        ecn: bool,
+        initial_rtt: Duration,
+        key_update_interval: u64,
+    }
+
     /// Recovery of a new connection.
     pub(crate) fn recovery<F: Clone>(&self, side: Side, skip_key: u64) -> Recovery<F> {
         let config = RecoveryConfig {
@@ -195,27 +299,44 @@ impl TransportConfig {
     /// # Errors
     /// Names the setting, and what it can be.
     pub fn validate(&self) -> Result<(), InvalidTransport> {
-        let possible = MIN_INITIAL_RTT..=MAX_INITIAL_RTT;
-        match possible.contains(&self.initial_rtt) {
-            true => Ok(()),
-            false => Err(InvalidTransport {
-                setting: "initial_rtt",
-                value: self.initial_rtt,
-                least: MIN_INITIAL_RTT,
-                most: MAX_INITIAL_RTT,
-            }),
+        let time = |setting, value, possible: RangeInclusive<Duration>| {
+            InvalidTransport::check(setting, value, possible, |time| format!("{time:?}"))
+        };
+        let bytes = |setting, value, possible: RangeInclusive<u64>| {
+            InvalidTransport::check(setting, value, possible, |bytes| format!("{bytes} bytes"))
+        };
+        let (rtts, sizes) = (
+            MIN_INITIAL_RTT..=MAX_INITIAL_RTT,
+            MIN_MTU.into()..=MAX_MTU.into(),
+        );
+        time("initial_rtt", self.initial_rtt, rtts)?;
+        time(
+            "max_idle_timeout",
+            self.max_idle_timeout,
+            Duration::ZERO..=MAX_IDLE_TIMEOUT,
+        )?;
+        bytes("mtu", self.mtu.into(), sizes)?;
+        for (setting, window) in [
+            ("stream_receive_window", self.stream_receive_window),
+            ("max_stream_receive_window", self.max_stream_receive_window),
+            ("receive_window", self.receive_window),
+            ("max_receive_window", self.max_receive_window),
+        ] {
+            bytes(setting, window, 0..=MAX_VARINT)?;
         }
+        Ok(())
     }
 
     /// The packet size this configuration asks for, inside the bounds of RFC 9000 §14.
     /// Without a search of the path nothing larger than it was told is sent (RFC 9000 §14.2).
     pub(crate) fn datagram_size(&self) -> u16 {
-        self.mtu.clamp(1200, 65_507)
+        self.mtu.clamp(MIN_MTU, LARGEST_DATAGRAM)
     }
 }
 
 /// How to connect as a client.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct ClientConfig {
     /// rustls configuration: TLS 1.3 only, with a QUIC-capable suite and the ALPN list.
     pub tls: Arc<rustls::ClientConfig>,
@@ -231,6 +352,17 @@ impl ClientConfig {
             transport: Arc::default(),
         }
     }
+
+    setters! {
+        tls: Arc<rustls::ClientConfig>,
+    }
+
+    /// Sets the field `transport`.
+    #[must_use]
+    pub fn transport(mut self, transport: impl Into<Arc<TransportConfig>>) -> Self {
+        self.transport = transport.into();
+        self
+    }
 }
 
 impl fmt::Debug for ClientConfig {
@@ -243,6 +375,7 @@ impl fmt::Debug for ClientConfig {
 
 /// How to accept connections.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct ServerConfig {
     /// rustls configuration: TLS 1.3 only, with the ALPN list.
     pub tls: Arc<rustls::ServerConfig>,
@@ -276,6 +409,21 @@ impl ServerConfig {
             retry_threshold: 1_000,
         }
     }
+
+    setters! {
+        tls: Arc<rustls::ServerConfig>,
+        retry: RetryPolicy,
+        max_connections: usize,
+        max_handshakes: usize,
+        retry_threshold: usize,
+    }
+
+    /// Sets the field `transport`.
+    #[must_use]
+    pub fn transport(mut self, transport: impl Into<Arc<TransportConfig>>) -> Self {
+        self.transport = transport.into();
+        self
+    }
 }
 
 impl fmt::Debug for ServerConfig {
@@ -304,6 +452,7 @@ pub enum RetryPolicy {
 const DEFAULT_MEMORY_LIMIT: u64 = 2 << 30;
 
 /// Settings of one endpoint shard. All secrets come from the caller.
+#[non_exhaustive]
 pub struct EndpointConfig {
     /// Seed of the shard's own generator (connection IDs, skipped packet numbers, challenges).
     pub seed: [u8; 32],
@@ -340,6 +489,15 @@ impl EndpointConfig {
         rng.fill_bytes(&mut config.reset_key);
         rng.fill_bytes(&mut config.token_key);
         config
+    }
+
+    setters! {
+        seed: [u8; 32],
+        reset_key: [u8; 32],
+        token_key: [u8; 32],
+        cid_generator: Box<dyn CidGenerator>,
+        memory_limit: u64,
+        hold_incoming: bool,
     }
 }
 
@@ -389,3 +547,6 @@ impl CidGenerator for ShardedCid {
         ConnectionId::new(&bytes).unwrap_or(ConnectionId::EMPTY)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,7 +19,7 @@ mod error;
 
 pub use config::{
     BandwidthShare, CidGenerator, ClientConfig, EndpointConfig, InvalidTransport, MAX_INITIAL_RTT,
-    MIN_INITIAL_RTT, RetryPolicy, ServerConfig, ShardedCid, TransportConfig,
+    MAX_MTU, MIN_INITIAL_RTT, MIN_MTU, RetryPolicy, ServerConfig, ShardedCid, TransportConfig,
 };
 pub use connection::Connection;
 pub use connection::assemble::TrainBuf;

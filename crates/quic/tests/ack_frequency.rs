@@ -22,10 +22,7 @@ use towline_wire::{
 const UNI: Direction = Direction::Unidirectional;
 
 fn transport(ack_frequency: bool) -> TransportConfig {
-    TransportConfig {
-        ack_frequency,
-        ..TransportConfig::default()
-    }
+    TransportConfig::default().ack_frequency(ack_frequency)
 }
 
 /// Readable options with the extension on or off at each end.
@@ -74,10 +71,7 @@ fn bulk_over_freenets_path_takes_no_longer_with_far_fewer_acks() {
                 queue: Some(2_062_500),
                 ..LinkConfig::default()
             };
-            let config = TransportConfig {
-                congestion,
-                ..transport(on)
-            };
+            let config = transport(on).congestion(congestion);
             let mut pair = Pair::connected(Options {
                 link,
                 client: config.clone(),
@@ -166,13 +160,11 @@ fn thinned_acks_keep_a_bottleneck_nearly_as_busy_even_when_a_fifth_of_them_is_lo
 fn every_round_of_slow_start_brings_the_acks_that_hystart_needs() {
     const ROUND: Duration = ms(100);
     // Windows that the first rounds cannot fill.
-    let server = TransportConfig {
-        stream_receive_window: 64 << 20,
-        max_stream_receive_window: 64 << 20,
-        receive_window: 64 << 20,
-        max_receive_window: 64 << 20,
-        ..transport(true)
-    };
+    let server = transport(true)
+        .stream_receive_window(64 << 20)
+        .max_stream_receive_window(64 << 20)
+        .receive_window(64 << 20)
+        .max_receive_window(64 << 20);
     let mut pair = Pair::connected(Options {
         link: delay(50),
         client: transport(true),

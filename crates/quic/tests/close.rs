@@ -18,10 +18,7 @@ use towline_wire::{CloseFrame, Frame, write_connection_close, write_ping};
 const UNI: Direction = Direction::Unidirectional;
 
 fn idle(client: u64, server: u64) -> Options {
-    let with = |s| TransportConfig {
-        max_idle_timeout: secs(s),
-        ..TransportConfig::default()
-    };
+    let with = |s| TransportConfig::default().max_idle_timeout(secs(s));
     Options {
         client: with(client),
         server: with(server),

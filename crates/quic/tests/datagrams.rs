@@ -126,10 +126,7 @@ fn lost_datagrams_stay_lost_and_the_others_keep_their_bytes() {
 
 #[test]
 fn a_full_send_queue_refuses_until_there_is_room() {
-    let transport = TransportConfig {
-        datagram_send_buffer: 10_000,
-        ..TransportConfig::default()
-    };
+    let transport = TransportConfig::default().datagram_send_buffer(10_000);
     let mut pair = Pair::connected(Options {
         link: LinkConfig {
             rate: Some(1_000_000),
@@ -161,10 +158,7 @@ fn a_full_send_queue_refuses_until_there_is_room() {
 
 #[test]
 fn a_datagram_flood_keeps_the_newest_4096() {
-    let transport = TransportConfig {
-        datagram_receive_buffer: usize::MAX,
-        ..TransportConfig::default()
-    };
+    let transport = TransportConfig::default().datagram_receive_buffer(usize::MAX);
     let mut evil = Evil::with(SERVER, both(&transport));
     for batch in 0..50u32 {
         evil.send(|w| {
@@ -186,10 +180,7 @@ fn a_datagram_flood_keeps_the_newest_4096() {
 
 #[test]
 fn a_datagram_flood_keeps_within_the_configured_bytes() {
-    let transport = TransportConfig {
-        datagram_receive_buffer: 50_000,
-        ..TransportConfig::default()
-    };
+    let transport = TransportConfig::default().datagram_receive_buffer(50_000);
     let mut evil = Evil::with(SERVER, both(&transport));
     for i in 0..200u8 {
         evil.send(|w| {
@@ -204,10 +195,7 @@ fn a_datagram_flood_keeps_within_the_configured_bytes() {
 
 #[test]
 fn a_datagram_larger_than_advertised_is_a_protocol_violation() {
-    let transport = TransportConfig {
-        max_datagram_frame_size: Some(100),
-        ..TransportConfig::default()
-    };
+    let transport = TransportConfig::default().max_datagram_frame_size(Some(100));
     let mut evil = Evil::with(SERVER, both(&transport));
     let send = |evil: &mut Evil, len: usize| {
         evil.send(|w| {
@@ -224,10 +212,7 @@ fn a_datagram_larger_than_advertised_is_a_protocol_violation() {
 
 #[test]
 fn a_datagram_that_was_not_negotiated_is_a_protocol_violation() {
-    let transport = TransportConfig {
-        max_datagram_frame_size: None,
-        ..TransportConfig::default()
-    };
+    let transport = TransportConfig::default().max_datagram_frame_size(None);
     let mut evil = Evil::with(SERVER, both(&transport));
     evil.send(|w| {
         write_datagram_header(w, Some(0));

@@ -12,8 +12,7 @@ use common::evil::{long_packet, payload};
 use common::wire::{packets, without_padding};
 use common::{CLIENT, Options, Pair, SERVER, ms, readable, secs, seed};
 use towline_quic::{
-    Close, ConnectionError, Endpoint, RetryPolicy, ServerConfig, TransportConfig,
-    TransportErrorCode,
+    Close, ConnectionError, Endpoint, RetryPolicy, TransportConfig, TransportErrorCode,
 };
 use towline_wire::{CloseFrame, Frame, Header, LongType, parse_header, write_connection_close};
 
@@ -41,10 +40,7 @@ fn hello(options: Options) -> (Pair, Vec<u8>, Vec<u8>, Vec<u8>) {
 fn answered_retry(options: Options) -> (Pair, Vec<u8>) {
     let mut pair = Pair::new(Options {
         retry: RetryPolicy::Always,
-        client: TransportConfig {
-            handshake_timeout: secs(60),
-            ..TransportConfig::default()
-        },
+        client: TransportConfig::default().handshake_timeout(secs(60)),
         ..options
     });
     let answer: Rc<RefCell<Vec<u8>>> = Rc::default();
@@ -227,10 +223,7 @@ fn a_server_that_takes_nobody_any_more_says_so() {
 #[test]
 fn a_full_server_answers_no_garbage() {
     let (mut pair, first, ..) = hello(readable());
-    let server = ServerConfig {
-        max_connections: 0,
-        ..pair.server_config.clone()
-    };
+    let server = pair.server_config.clone().max_connections(0);
     pair.hosts[SERVER].endpoint = Endpoint::new(seed(1, 2), Some(Arc::new(server)));
     let end = match parse_header(&first, 8) {
         Ok(Header::Long { end, .. }) => end,
@@ -306,11 +299,11 @@ fn every_kind_of_work_for_strangers_has_a_budget_of_its_own() {
     used_up(work, 2 * (2_500 + 2_500 + 37_500));
 
     // Refusals, and the opening of Initial packets that are garbage.
-    let server = ServerConfig {
-        max_connections: 0,
-        retry: RetryPolicy::Never,
-        ..pair.server_config.clone()
-    };
+    let server = pair
+        .server_config
+        .clone()
+        .max_connections(0)
+        .retry(RetryPolicy::Never);
     let shut = Endpoint::new(seed(1, 2), Some(Arc::new(server)));
     pair.hosts[SERVER].endpoint = shut;
     used_up(answered(&mut pair, 2_000, &hello), 1_250);

@@ -36,11 +36,7 @@ fn options(seed: u64, link: LinkConfig, congestion: Algorithm, ecn: bool) -> Opt
         seed,
         link,
         back: Some(delay(20)),
-        client: TransportConfig {
-            congestion,
-            ecn,
-            ..TransportConfig::default()
-        },
+        client: TransportConfig::default().congestion(congestion).ecn(ecn),
         ..readable()
     }
 }

@@ -14,13 +14,11 @@ use towline_wire::{Frame, FrameType, write_reset_stream, write_stream_header};
 const UNI: Direction = Direction::Unidirectional;
 
 fn windows(stream: u64, max_stream: u64, connection: u64, max_connection: u64) -> TransportConfig {
-    TransportConfig {
-        stream_receive_window: stream,
-        max_stream_receive_window: max_stream,
-        receive_window: connection,
-        max_receive_window: max_connection,
-        ..TransportConfig::default()
-    }
+    TransportConfig::default()
+        .stream_receive_window(stream)
+        .max_stream_receive_window(max_stream)
+        .receive_window(connection)
+        .max_receive_window(max_connection)
 }
 
 fn server_windows(stream: u64, connection: u64) -> Options {

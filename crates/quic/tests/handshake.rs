@@ -504,10 +504,7 @@ fn watch_amplification(pair: &mut Pair, deliver_from_client: impl Fn(u32) -> boo
 #[test]
 fn a_big_certificate_waits_for_the_clients_bytes() {
     for congestion in [Algorithm::NewReno, Algorithm::Cubic] {
-        let transport = TransportConfig {
-            congestion,
-            ..TransportConfig::default()
-        };
+        let transport = TransportConfig::default().congestion(congestion);
         let mut pair = Pair::new(Options {
             tls: big_certificate(),
             server: transport,

@@ -1107,10 +1107,7 @@ fn new_tokens_are_ignored_by_a_client_that_keeps_none() {
 
 #[test]
 fn a_thousand_streams_of_one_byte_do_not_commit_their_windows() {
-    let transport = TransportConfig {
-        max_concurrent_uni_streams: 1000,
-        ..TransportConfig::default()
-    };
+    let transport = TransportConfig::default().max_concurrent_uni_streams(1000);
     let mut evil = Evil::with(
         SERVER,
         Options {

@@ -114,10 +114,7 @@ fn packets_of_the_old_phase_that_arrive_late_are_opened() {
 
 #[test]
 fn keys_are_updated_every_so_many_packets() {
-    let transport = TransportConfig {
-        key_update_interval: 100,
-        ..TransportConfig::default()
-    };
+    let transport = TransportConfig::default().key_update_interval(100);
     let mut pair = settled(Options {
         client: transport.clone(),
         server: transport,

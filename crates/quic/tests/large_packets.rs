@@ -22,10 +22,7 @@ const SIZES: [u16; 10] = [
 ];
 
 fn options(mtu: u16) -> Options {
-    let transport = TransportConfig {
-        mtu,
-        ..TransportConfig::default()
-    };
+    let transport = TransportConfig::default().mtu(mtu);
     Options {
         client: transport.clone(),
         server: transport,

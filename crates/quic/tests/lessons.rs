@@ -27,10 +27,7 @@ fn path(rtt: u64) -> LinkConfig {
 }
 
 fn options(seed: u64, rtt: u64, congestion: Algorithm) -> Options {
-    let transport = TransportConfig {
-        congestion,
-        ..TransportConfig::default()
-    };
+    let transport = TransportConfig::default().congestion(congestion);
     Options {
         seed,
         link: path(rtt),

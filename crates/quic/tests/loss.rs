@@ -49,10 +49,7 @@ fn thirty_percent_loss_both_ways_only_slows() {
 #[test]
 fn loss_in_bursts_only_slows() {
     for congestion in [Algorithm::NewReno, Algorithm::Cubic] {
-        let transport = TransportConfig {
-            congestion,
-            ..TransportConfig::default()
-        };
+        let transport = TransportConfig::default().congestion(congestion);
         let mut pair = Pair::connected(Options {
             client: transport.clone(),
             server: transport,
@@ -172,14 +169,8 @@ fn a_lost_tail_is_repaired_by_a_probe() {
 #[test]
 fn probe_timeouts_back_off_and_send_at_most_two_datagrams_each() {
     let mut pair = Pair::connected(Options {
-        client: TransportConfig {
-            max_idle_timeout: secs(60),
-            ..TransportConfig::default()
-        },
-        server: TransportConfig {
-            max_idle_timeout: secs(60),
-            ..TransportConfig::default()
-        },
+        client: TransportConfig::default().max_idle_timeout(secs(60)),
+        server: TransportConfig::default().max_idle_timeout(secs(60)),
         ..on(delay(20))
     });
     pair.run_for(secs(1));
@@ -239,10 +230,7 @@ fn a_short_queue_is_found_and_respected() {
             queue: Some(10 * 1200),
             ..delay(20)
         };
-        let transport = TransportConfig {
-            congestion,
-            ..TransportConfig::default()
-        };
+        let transport = TransportConfig::default().congestion(congestion);
         let mut pair = Pair::connected(Options {
             client: transport,
             ..on(link)
@@ -309,10 +297,7 @@ fn lost_packets_of_every_kind_come_again_as_often_as_needed() {
 #[test]
 fn a_full_sized_packet_fits_every_mtu_and_smaller_paths_lose_it() {
     for mtu in [1200u16, 1452, 9000] {
-        let transport = TransportConfig {
-            mtu,
-            ..TransportConfig::default()
-        };
+        let transport = TransportConfig::default().mtu(mtu);
         let largest = Rc::new(Cell::new(0));
         let seen = largest.clone();
         let mut pair = Pair::new(Options {
@@ -336,16 +321,12 @@ fn a_full_sized_packet_fits_every_mtu_and_smaller_paths_lose_it() {
 fn a_path_of_twenty_milliseconds_to_ten_seconds_carries_data() {
     for round_trip in [2u64, 200, 2_000, 8_000] {
         let mut pair = Pair::new(Options {
-            client: TransportConfig {
-                handshake_timeout: secs(120),
-                max_idle_timeout: secs(120),
-                ..TransportConfig::default()
-            },
-            server: TransportConfig {
-                handshake_timeout: secs(120),
-                max_idle_timeout: secs(120),
-                ..TransportConfig::default()
-            },
+            client: TransportConfig::default()
+                .handshake_timeout(secs(120))
+                .max_idle_timeout(secs(120)),
+            server: TransportConfig::default()
+                .handshake_timeout(secs(120))
+                .max_idle_timeout(secs(120)),
             ..on(delay(round_trip / 2))
         });
         pair.connect();

@@ -13,10 +13,7 @@ const LIMIT: u64 = 16 << 20;
 const SLACK: u64 = 128 << 10;
 
 fn limited(seed: u64) -> Options {
-    let patient = TransportConfig {
-        max_idle_timeout: secs(600),
-        ..TransportConfig::default()
-    };
+    let patient = TransportConfig::default().max_idle_timeout(secs(600));
     Options {
         seed,
         client: patient.clone(),

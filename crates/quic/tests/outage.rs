@@ -33,10 +33,7 @@ fn link() -> LinkConfig {
 }
 
 fn pair(congestion: Algorithm, seed: u64) -> Pair {
-    let transport = TransportConfig {
-        congestion,
-        ..TransportConfig::default()
-    };
+    let transport = TransportConfig::default().congestion(congestion);
     Pair::connected(Options {
         seed,
         link: link(),

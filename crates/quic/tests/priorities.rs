@@ -196,11 +196,9 @@ fn carry_trains(pair: &mut Pair, streams: usize) -> Carried {
 /// A client that takes all there is to send at once.
 fn roomy() -> Options {
     Options {
-        client: TransportConfig {
-            send_buffer: 16 << 20,
-            stream_send_buffer: 16 << 20,
-            ..TransportConfig::default()
-        },
+        client: TransportConfig::default()
+            .send_buffer(16 << 20)
+            .stream_send_buffer(16 << 20),
         ..Options::default()
     }
 }
@@ -237,11 +235,9 @@ fn ten_streams_have_brought_nearly_the_same_when_the_first_ends() {
 
 #[test]
 fn lower_streams_go_on_while_the_urgent_one_has_no_credit() {
-    let server = TransportConfig {
-        stream_receive_window: 20_000,
-        max_stream_receive_window: 20_000,
-        ..TransportConfig::default()
-    };
+    let server = TransportConfig::default()
+        .stream_receive_window(20_000)
+        .max_stream_receive_window(20_000);
     let mut pair = Pair::connected(Options {
         server,
         ..Options::default()
@@ -257,11 +253,9 @@ fn lower_streams_go_on_while_the_urgent_one_has_no_credit() {
 
 #[test]
 fn the_most_urgent_writer_is_woken_first_when_memory_is_short() {
-    let client = TransportConfig {
-        send_buffer: 30_000,
-        stream_send_buffer: 30_000,
-        ..TransportConfig::default()
-    };
+    let client = TransportConfig::default()
+        .send_buffer(30_000)
+        .stream_send_buffer(30_000);
     let mut pair = Pair::connected(Options {
         client,
         ..Options::default()

@@ -9,10 +9,7 @@ use towline_testkit::{Cipher, SERVER_NAME, TlsOptions};
 use towline_wire::write_crypto_header;
 
 fn lasting() -> Options {
-    let transport = TransportConfig {
-        max_idle_timeout: secs(7200),
-        ..TransportConfig::default()
-    };
+    let transport = TransportConfig::default().max_idle_timeout(secs(7200));
     Options {
         client: transport.clone(),
         server: transport,

@@ -208,10 +208,7 @@ fn a_reset_that_looks_like_a_long_header_for_the_connection_counts() {
 
 #[test]
 fn an_idle_timeout_is_at_least_three_probe_timeouts() {
-    let config = || TransportConfig {
-        max_idle_timeout: ms(100),
-        ..TransportConfig::default()
-    };
+    let config = || TransportConfig::default().max_idle_timeout(ms(100));
     let mut pair = Pair::connected(Options {
         link: delay(200),
         client: config(),
@@ -346,10 +343,7 @@ fn a_packet_that_asks_for_nothing_gets_nothing() {
 #[test]
 fn marks_are_reported_by_an_end_that_sets_none() {
     let mut pair = Pair::new(Options {
-        server: TransportConfig {
-            ecn: false,
-            ..TransportConfig::default()
-        },
+        server: TransportConfig::default().ecn(false),
         ..readable()
     });
     let marked: Rc<RefCell<[u64; 2]>> = Rc::default();

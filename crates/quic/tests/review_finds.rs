@@ -145,10 +145,7 @@ fn a_datagram_that_no_longer_fits_beside_a_longer_connection_id_does_not_block_t
 #[test]
 fn a_server_with_large_packets_answers_the_first_hello() {
     let mut pair = Pair::new(Options {
-        server: TransportConfig {
-            mtu: 9000,
-            ..TransportConfig::default()
-        },
+        server: TransportConfig::default().mtu(9000),
         ..Options::default()
     });
     pair.connect();

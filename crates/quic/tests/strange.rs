@@ -20,12 +20,10 @@ use towline_wire::{
 const UNI: Direction = Direction::Unidirectional;
 
 fn options(seed: u64, link: towline_sim::LinkConfig, congestion: Algorithm) -> Options {
-    let transport = TransportConfig {
-        congestion,
-        handshake_timeout: secs(2000),
-        max_idle_timeout: secs(2000),
-        ..TransportConfig::default()
-    };
+    let transport = TransportConfig::default()
+        .congestion(congestion)
+        .handshake_timeout(secs(2000))
+        .max_idle_timeout(secs(2000));
     Options {
         seed,
         link,

@@ -13,11 +13,9 @@ const BIDI: Direction = Direction::Bidirectional;
 const UNI: Direction = Direction::Unidirectional;
 
 fn with_streams(bidi: u64, uni: u64) -> Options {
-    let transport = TransportConfig {
-        max_concurrent_bidi_streams: bidi,
-        max_concurrent_uni_streams: uni,
-        ..TransportConfig::default()
-    };
+    let transport = TransportConfig::default()
+        .max_concurrent_bidi_streams(bidi)
+        .max_concurrent_uni_streams(uni);
     Options {
         client: transport.clone(),
         server: transport,
@@ -386,15 +384,10 @@ fn closed_streams_leave_nothing_and_late_frames_for_them_are_ignored() {
 
 #[test]
 fn a_slow_reader_blocks_the_writer_and_writable_follows() {
-    let client = TransportConfig {
-        stream_send_buffer: 20_000,
-        ..TransportConfig::default()
-    };
-    let server = TransportConfig {
-        stream_receive_window: 30_000,
-        max_stream_receive_window: 30_000,
-        ..TransportConfig::default()
-    };
+    let client = TransportConfig::default().stream_send_buffer(20_000);
+    let server = TransportConfig::default()
+        .stream_receive_window(30_000)
+        .max_stream_receive_window(30_000);
     let mut pair = Pair::connected(Options {
         client,
         server,
@@ -434,10 +427,7 @@ fn a_slow_reader_blocks_the_writer_and_writable_follows() {
 
 #[test]
 fn writers_that_share_a_full_connection_buffer_all_go_on() {
-    let client = TransportConfig {
-        send_buffer: 30_000,
-        ..TransportConfig::default()
-    };
+    let client = TransportConfig::default().send_buffer(30_000);
     let mut pair = Pair::connected(Options {
         client,
         ..Options::default()

@@ -10,10 +10,7 @@ use towline_quic::{Direction, Event, Timer, TransportConfig, WriteError};
 
 fn tiny_send_buffer() -> Options {
     Options {
-        client: TransportConfig {
-            send_buffer: 1000,
-            ..TransportConfig::default()
-        },
+        client: TransportConfig::default().send_buffer(1000),
         ..Options::default()
     }
 }
@@ -58,10 +55,7 @@ fn a_stop_by_the_peer_lets_writers_go_on_that_starved_for_buffer() {
 #[test]
 fn a_handshake_is_not_woken_by_its_keep_alive() {
     let mut pair = Pair::new(Options {
-        server: TransportConfig {
-            keep_alive_interval: Some(ms(100)),
-            ..TransportConfig::default()
-        },
+        server: TransportConfig::default().keep_alive_interval(Some(ms(100))),
         ..Options::default()
     });
     // Only the client's first datagram arrives: the server stays in its handshake.

@@ -37,10 +37,7 @@ fn freenets_path_takes_less_than_1800_ms_with_the_handshake() {
             queue: Some(2_062_500),
             ..LinkConfig::default()
         };
-        let transport = TransportConfig {
-            congestion,
-            ..TransportConfig::default()
-        };
+        let transport = TransportConfig::default().congestion(congestion);
         let mut pair = Pair::new(Options {
             link,
             client: transport.clone(),

@@ -13,13 +13,11 @@ use towline_wire::Frame;
 const UNI: Direction = Direction::Unidirectional;
 
 fn small_windows() -> TransportConfig {
-    TransportConfig {
-        stream_receive_window: 60_000,
-        max_stream_receive_window: 60_000,
-        receive_window: 90_000,
-        max_receive_window: 90_000,
-        ..TransportConfig::default()
-    }
+    TransportConfig::default()
+        .stream_receive_window(60_000)
+        .max_stream_receive_window(60_000)
+        .receive_window(90_000)
+        .max_receive_window(90_000)
 }
 
 fn rough(seed: u64, loss: f64, reorder: f64) -> LinkConfig {
@@ -294,11 +292,9 @@ fn what_is_written_ahead_arrives_once_whatever_the_order_and_the_losses() {
 
 #[test]
 fn a_stream_with_bytes_left_out_cannot_be_finished_and_a_reset_frees_their_room() {
-    let client = TransportConfig {
-        send_buffer: 10_000,
-        stream_send_buffer: 10_000,
-        ..TransportConfig::default()
-    };
+    let client = TransportConfig::default()
+        .send_buffer(10_000)
+        .stream_send_buffer(10_000);
     let mut pair = Pair::connected(Options {
         client,
         ..Options::default()

@@ -95,6 +95,7 @@ async fn receive(connection: Connection) -> Outcome<()> {
     for _ in 0..2 {
         let message = receiver.accept().await?;
         let name = String::from_utf8_lossy(message.metadata()).into_owned();
+        let length = message.length();
         tasks.spawn(async move {
             let mut fragments = message.clone().into_fragments();
             let take_fragments = async {
@@ -108,11 +109,17 @@ async fn receive(connection: Connection) -> Outcome<()> {
             };
             let in_order = message.read_to_end(LENGTH as usize);
             let (whole, fragments) = tokio::join!(in_order, take_fragments);
-            let (count, early) = fragments?;
+            let (whole, (count, early)) = (whole?, fragments?);
             println!(
                 "receiver: `{name}`: {} bytes in order; {count} fragments, {early} of them early",
-                whole?.len()
+                whole.len()
             );
+            match length {
+                Some(length) => {
+                    assert!(whole.len() as u64 == length && whole.iter().all(|b| *b == 7))
+                }
+                None => assert_eq!(whole, b"SW 9"),
+            }
             Outcome::Ok(())
         });
     }

@@ -21,6 +21,7 @@ async fn main() -> io::Result<()> {
     let serving = tokio::spawn(serve(listener));
     let answer = ping(address, server.key_pin(), &client).await?;
     println!("{}", String::from_utf8_lossy(&answer).trim_end());
+    assert_eq!(answer, b"PONG\r\n");
     serving.await.map_err(io::Error::other)?
 }
 

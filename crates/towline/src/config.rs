@@ -10,13 +10,15 @@ use rustls::time_provider::DefaultTimeProvider;
 use rustls::{KeyLog, KeyLogFile, NoKeyLog};
 use towline_identity as identity;
 
+use crate::setters::setters;
+
 pub use towline_identity::{
     Cipher, CipherPreference, ClientAuth, ConfigError, Identity, KeyExchange,
     KeyExchangePreference, KeyList, Renewal, Resumption, Trust, UnixTime,
 };
 pub use towline_quic::{
-    BandwidthShare, ClientConfig, InvalidTransport, MAX_INITIAL_RTT, MIN_INITIAL_RTT, RetryPolicy,
-    ServerConfig, TransportConfig,
+    BandwidthShare, ClientConfig, InvalidTransport, MAX_INITIAL_RTT, MAX_MTU, MIN_INITIAL_RTT,
+    MIN_MTU, RetryPolicy, ServerConfig, TransportConfig,
 };
 
 /// The environment variable that names a file for TLS secrets, as Wireshark and curl know it.
@@ -36,7 +38,15 @@ pub enum KeyLogging {
 }
 
 /// What both sides may choose.
+///
+/// ```
+/// # use towline::config::{Options, Resumption, TransportConfig};
+/// let options = Options::new("chat")
+///     .resumption(Resumption::Disabled)
+///     .transport(TransportConfig::default().max_concurrent_uni_streams(10));
+/// ```
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct Options {
     /// Application protocols, best first. QUIC wants at least one (RFC 9001 §8.1).
     pub alpn: Vec<Vec<u8>>,
@@ -59,6 +69,15 @@ impl Options {
             alpn: vec![alpn.into()],
             ..Self::default()
         }
+    }
+
+    setters! {
+        alpn: Vec<Vec<u8>>,
+        ciphers: CipherPreference,
+        key_exchanges: KeyExchangePreference,
+        resumption: Resumption,
+        key_log: KeyLogging,
+        transport: TransportConfig,
     }
 
     fn tls(&self) -> identity::TlsSettings {

@@ -12,6 +12,7 @@ pub mod handles;
 pub mod io;
 #[cfg(feature = "tokio")]
 pub mod message;
+mod setters;
 pub mod stats;
 #[cfg(feature = "stcp")]
 pub mod stcp;

@@ -891,10 +891,9 @@ async fn tasks_that_wait_for_streams_are_woken_once_each_in_the_order_they_came(
     const TASKS: usize = 1000;
     const PERMITTED: usize = 10;
     let (config, mut server) = configs(&options());
-    server.transport = Arc::new(towline::engine::TransportConfig {
-        max_concurrent_uni_streams: PERMITTED as u64,
-        ..Default::default()
-    });
+    server.transport = Arc::new(
+        towline::engine::TransportConfig::default().max_concurrent_uni_streams(PERMITTED as u64),
+    );
     let server = Endpoint::server(loopback(), server).unwrap();
     let client = Endpoint::client(loopback()).unwrap();
     let connect = client.connect(server.local_addr(), "localhost", &config);
@@ -942,10 +941,7 @@ async fn tasks_that_wait_for_streams_are_woken_once_each_in_the_order_they_came(
 #[tokio::test]
 async fn reading_a_reset_gives_the_peer_its_stream_back() {
     let (config, mut server) = configs(&options());
-    let transport = towline::engine::TransportConfig {
-        max_concurrent_uni_streams: 1,
-        ..Default::default()
-    };
+    let transport = towline::engine::TransportConfig::default().max_concurrent_uni_streams(1);
     server.transport = Arc::new(transport);
     let server = Endpoint::server(loopback(), server).unwrap();
     let client = Endpoint::client(loopback()).unwrap();

@@ -38,6 +38,7 @@ const PRIVATE_FOLDER: u32 = 0o700;
 
 /// What the receiving user allows.
 #[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
 pub struct StorePolicy {
     /// Replace files that differ.
     pub overwrite: bool,
@@ -45,6 +46,29 @@ pub struct StorePolicy {
     pub check: bool,
     /// Largest file accepted, bytes.
     pub max_file_size: Option<u64>,
+}
+
+impl StorePolicy {
+    /// Sets the field `overwrite`.
+    #[must_use]
+    pub fn overwrite(mut self, overwrite: bool) -> Self {
+        self.overwrite = overwrite;
+        self
+    }
+
+    /// Sets the field `check`.
+    #[must_use]
+    pub fn check(mut self, check: bool) -> Self {
+        self.check = check;
+        self
+    }
+
+    /// Sets the field `max_file_size`.
+    #[must_use]
+    pub fn max_file_size(mut self, max_file_size: Option<u64>) -> Self {
+        self.max_file_size = max_file_size;
+        self
+    }
 }
 
 /// One destination folder.

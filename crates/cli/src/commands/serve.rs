@@ -54,11 +54,10 @@ pub(crate) struct ReceivingArgs {
 impl ReceivingArgs {
     /// Opens the destination.
     pub(crate) fn store(&self, folder: &std::path::Path) -> Result<Arc<Store>, Failure> {
-        let policy = StorePolicy {
-            overwrite: self.overwrite,
-            check: self.check,
-            max_file_size: self.max_size,
-        };
+        let policy = StorePolicy::default()
+            .overwrite(self.overwrite)
+            .check(self.check)
+            .max_file_size(self.max_size);
         Store::open(folder, policy).map_err(|error| {
             Failure::usage(format!(
                 "{} cannot be used as a destination: {error}",

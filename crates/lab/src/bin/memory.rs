@@ -252,12 +252,12 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
 
 fn world(options: &Options) -> (World, ClientConfig) {
     let tls = tls_pair(1, &TlsOptions::default());
-    let transport = Arc::new(TransportConfig {
-        max_idle_timeout: Duration::from_secs(100_000),
-        max_concurrent_bidi_streams: options.streams,
-        max_concurrent_uni_streams: options.streams,
-        ..TransportConfig::default()
-    });
+    let transport = Arc::new(
+        TransportConfig::default()
+            .max_idle_timeout(Duration::from_secs(100_000))
+            .max_concurrent_bidi_streams(options.streams)
+            .max_concurrent_uni_streams(options.streams),
+    );
     let mut server = ServerConfig::new(tls.server);
     server.transport = Arc::clone(&transport);
     server.retry = RetryPolicy::Never;

@@ -117,18 +117,18 @@ fn address(last: u8) -> SocketAddr {
 
 fn settings() -> Arc<TransportConfig> {
     // Small windows, so that limits are within an input's reach.
-    Arc::new(TransportConfig {
-        stream_receive_window: 20_000,
-        max_stream_receive_window: 40_000,
-        receive_window: 50_000,
-        max_receive_window: 100_000,
-        max_concurrent_bidi_streams: 20,
-        max_concurrent_uni_streams: 20,
-        datagram_receive_buffer: 20_000,
-        stream_send_buffer: 20_000,
-        send_buffer: 50_000,
-        ..TransportConfig::default()
-    })
+    Arc::new(
+        TransportConfig::default()
+            .stream_receive_window(20_000)
+            .max_stream_receive_window(40_000)
+            .receive_window(50_000)
+            .max_receive_window(100_000)
+            .max_concurrent_bidi_streams(20)
+            .max_concurrent_uni_streams(20)
+            .datagram_receive_buffer(20_000)
+            .stream_send_buffer(20_000)
+            .send_buffer(50_000),
+    )
 }
 
 impl Pair {

@@ -8,7 +8,6 @@ use std::net::SocketAddr;
 use towline_quic::{
     ClientConfig, ConnectError, Connection, ConnectionHandle, DatagramMeta, Direction, Endpoint,
     EndpointConfig, Event, ReadError, RetryPolicy, ServerConfig, StreamId, TrainBuf,
-    TransportConfig,
 };
 use towline_sim::{Datagram, Network};
 use towline_testkit::{SERVER_NAME, TlsPair};
@@ -352,12 +351,13 @@ impl Engine {
         let transport = Arc::new(flow.transport.clone());
         let mut server_config = ServerConfig::new(Arc::clone(&tls.server));
         // What its host limits and shares is the sender's affair.
-        server_config.transport = Arc::new(TransportConfig {
-            background: None,
-            rate_limit: None,
-            bandwidth: None,
-            ..flow.transport.clone()
-        });
+        server_config.transport = Arc::new(
+            flow.transport
+                .clone()
+                .background(None)
+                .rate_limit(None)
+                .bandwidth(None),
+        );
         server_config.retry = RetryPolicy::Never;
         let mut config = ClientConfig::new(Arc::clone(&tls.client));
         config.transport = transport;

@@ -168,10 +168,7 @@ impl Flow {
     pub fn bulk(name: impl Into<String>, congestion: Algorithm) -> Self {
         Self {
             name: name.into(),
-            transport: TransportConfig {
-                congestion,
-                ..TransportConfig::default()
-            },
+            transport: TransportConfig::default().congestion(congestion),
             background: false,
             share: None,
             traffic: Traffic::Bulk,

@@ -307,11 +307,10 @@ impl Commons {
             flow.transport.background = Some(self.background.clone());
         }
         if let (Some(pool), Some((class, weight))) = (&self.pool, flow.share) {
-            flow.transport.bandwidth = Some(BandwidthShare {
-                pool: pool.clone(),
-                class,
-                weight,
-            });
+            let share = BandwidthShare::new(pool.clone())
+                .class(class)
+                .weight(weight);
+            flow.transport.bandwidth = Some(share);
         }
         flow
     }

@@ -93,10 +93,7 @@ impl From<RunError> for PlayError {
 /// # Errors
 /// When it did not end.
 pub fn play(shape: &Shape, path: &Path, seed: u64) -> Result<Played, PlayError> {
-    let transport = TransportConfig {
-        rate_limit: shape.rate_limit,
-        ..TransportConfig::default()
-    };
+    let transport = TransportConfig::default().rate_limit(shape.rate_limit);
     let traffic = Traffic::Streams {
         count: shape.streams,
         bytes: shape.bytes,
@@ -114,10 +111,7 @@ pub fn transfer(
     path: &Path,
     seed: u64,
 ) -> Result<Played, PlayError> {
-    let transport = TransportConfig {
-        congestion,
-        ..TransportConfig::default()
-    };
+    let transport = TransportConfig::default().congestion(congestion);
     let traffic = Traffic::Streams { count: 1, bytes };
     play_flow("transfer", transport, traffic, path, seed)
 }

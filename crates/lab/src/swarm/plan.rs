@@ -160,21 +160,19 @@ fn dice(seed: u64, feature: Feature) -> Random {
 }
 
 fn transport(r: &mut Random, features: Features, seed: u64, side: Side) -> TransportConfig {
-    let mut t = TransportConfig {
-        max_idle_timeout: r.log_duration(4.0, 120.0),
-        handshake_timeout: Duration::from_secs(r.pick(&[10, 30, 60])),
-        congestion: r.pick(&ALGORITHMS),
-        mtu: if r.chance(0.5) {
+    let mut t = TransportConfig::default()
+        .max_idle_timeout(r.log_duration(4.0, 120.0))
+        .handshake_timeout(Duration::from_secs(r.pick(&[10, 30, 60])))
+        .congestion(r.pick(&ALGORITHMS))
+        .mtu(if r.chance(0.5) {
             1200
         } else {
             r.between(1200, 9000) as u16
-        },
-        initial_rtt: Duration::from_millis(r.pick(&[50, 100, 333])),
-        hystart: r.chance(0.7),
-        pacing: r.chance(0.7),
-        stream_send_buffer: r.log_whole(2_000, 512 << 10),
-        ..TransportConfig::default()
-    };
+        })
+        .initial_rtt(Duration::from_millis(r.pick(&[50, 100, 333])))
+        .hystart(r.chance(0.7))
+        .pacing(r.chance(0.7))
+        .stream_send_buffer(r.log_whole(2_000, 512 << 10));
     if r.chance(0.5) {
         t.send_buffer = r.log_whole(1_000, 100_000);
     }

@@ -101,6 +101,14 @@ impl Datagrams {
             .map_or(0, |max| places.min(free / max.max(1)))
     }
 
+    /// Bytes that there is room for, in one datagram.
+    pub(crate) fn free(&self) -> usize {
+        if self.peer_max == 0 || self.outgoing.len() >= MAX_QUEUED_DATAGRAMS {
+            return 0;
+        }
+        self.outgoing_cap.saturating_sub(self.outgoing_bytes)
+    }
+
     /// Somebody waits for room.
     pub(crate) fn await_room(&mut self) {
         self.refused = true;
@@ -260,6 +268,28 @@ mod tests {
             d.send(&mut Bytes::from_static(b"123"), 1200),
             Err(SendDatagramError::Full)
         );
+    }
+
+    #[test]
+    fn what_is_said_to_be_free_is_taken_and_a_byte_more_is_not() {
+        let mut d = Datagrams::new(10, 10);
+        assert_eq!(d.free(), 0, "the peer takes none");
+        d.set_peer_max(1000);
+        assert_eq!(d.free(), 10);
+        d.send(&mut Bytes::from_static(b"123456"), 1200).unwrap();
+        assert_eq!(d.free(), 4);
+        let full = Err(SendDatagramError::Full);
+        assert_eq!(d.send(&mut Bytes::from_static(b"12345"), 1200), full);
+        d.send(&mut Bytes::from_static(b"1234"), 1200).unwrap();
+        assert_eq!(d.free(), 0);
+        let mut d = Datagrams::new(usize::MAX, 0);
+        d.set_peer_max(1000);
+        for _ in 0..MAX_QUEUED_DATAGRAMS {
+            assert!(d.free() > 0);
+            d.send(&mut Bytes::new(), 1200).unwrap();
+        }
+        assert_eq!(d.free(), 0, "no place is left, however small");
+        assert_eq!(d.send(&mut Bytes::new(), 1200), full);
     }
 
     #[test]

@@ -19,7 +19,8 @@ pub enum Event {
     Connected,
     /// The handshake is confirmed (RFC 9001 §4.1.2).
     Confirmed,
-    /// A stream that had nothing to read has data, its end, or a reset.
+    /// A stream that had nothing to read has data, its end, or a reset; or one whose reset was asked
+    /// for has it, or all of its data.
     Readable(StreamId),
     /// A stream that was blocked takes data again.
     Writable(StreamId),

@@ -257,6 +257,18 @@ impl Connection {
         self.or_lost(result)
     }
 
+    /// The code with which the peer reset a stream that we read, without reading it; `None` where there
+    /// will be no reset: all data is here, read or not, or [`Self::stop`] was called.
+    ///
+    /// A code that was told ends the stream, as if a read had told it.
+    ///
+    /// # Errors
+    /// `Blocked` while neither is known: `Event::Readable` follows. Others are final.
+    pub fn received_reset(&mut self, id: StreamId) -> Result<Option<u64>, ReadError> {
+        let result = self.streams.received_reset(id);
+        self.or_lost(result)
+    }
+
     /// The length of a stream we read, once its end or its reset arrived and until it is read.
     pub fn final_size(&self, id: StreamId) -> Option<u64> {
         self.streams.final_size(id)
@@ -300,6 +312,16 @@ impl Connection {
     /// How many datagrams of the largest size the send queue has room for; 0 if the peer takes none.
     pub fn queueable_datagrams(&self) -> usize {
         self.datagrams.queueable(self.datagram_room())
+    }
+
+    /// Bytes that the send queue has room for. While it is not 0, a datagram of no more bytes, and of no
+    /// more than [`Self::max_datagram_len`], is not refused as `Full`. 0 if the peer takes none, and after
+    /// the end.
+    pub fn datagram_send_buffer_space(&self) -> usize {
+        match self.lifecycle.is_open() {
+            true => self.datagrams.free(),
+            false => 0,
+        }
     }
 
     /// Says that a datagram waits for room, as a [`send_datagram`](Self::send_datagram) that found
@@ -382,6 +404,33 @@ impl Connection {
     /// The connection's place in a bandwidth pool, whose class and weight can be changed.
     pub fn bandwidth(&self) -> Option<&PoolMember> {
         self.recovery.pool_member()
+    }
+
+    /// How many bidirectional streams the peer may have open at once from now on, at most 2^60. More are
+    /// permitted at once; fewer as streams end, for what was permitted stays (RFC 9000 §4.6).
+    pub fn set_max_concurrent_bidi_streams(&mut self, streams: u64) {
+        self.streams
+            .set_max_concurrent(Direction::Bidirectional, streams);
+    }
+
+    /// As [`Self::set_max_concurrent_bidi_streams`], of unidirectional streams.
+    pub fn set_max_concurrent_uni_streams(&mut self, streams: u64) {
+        self.streams
+            .set_max_concurrent(Direction::Unidirectional, streams);
+    }
+
+    /// The window for all that the peer sends on streams, bytes, at most 2^62 − 1, which auto-tuning
+    /// changes no more. A larger one is granted at once; a smaller one takes effect as data is read, for
+    /// what was granted stays (RFC 9000 §4.1).
+    pub fn set_receive_window(&mut self, bytes: u64) {
+        self.streams.set_receive_window(bytes);
+    }
+
+    /// How many bytes may be written and not yet acknowledged, on all streams together
+    /// ([`TransportConfig::send_buffer`]). What was written stays, whatever the limit; with 0 nothing
+    /// more is taken.
+    pub fn set_send_window(&mut self, bytes: u64) {
+        self.streams.set_send_window(bytes, &mut self.events);
     }
 
     /// Moves to new 1-RTT keys (RFC 9001 §6); `false` if it is not permitted yet.

@@ -45,10 +45,7 @@ fn seed(criterion: &mut Criterion) {
         .build()
         .expect("a runtime");
     for shape in SHAPES {
-        let transport = TransportConfig {
-            rate_limit: shape.rate_limit,
-            ..TransportConfig::default()
-        };
+        let transport = TransportConfig::default().rate_limit(shape.rate_limit);
         let _inside = runtime.enter();
         let loopback = Loopback::new(transport).expect("sockets on the loopback interface");
         let data = Bytes::from(vec![0; shape.bytes as usize]);

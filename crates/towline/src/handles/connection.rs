@@ -447,6 +447,14 @@ impl Connection {
             .look(|engine, _| engine.and_then(Engine::max_datagram_len))
     }
 
+    /// Bytes that the queue of datagrams to be sent has room for. While it is not 0, a datagram of no
+    /// more bytes, and of no more than [`max_datagram_len`](Self::max_datagram_len), is queued at once. 0
+    /// if the peer takes none, and after the end.
+    pub fn datagram_send_buffer_space(&self) -> usize {
+        self.reference
+            .look(|engine, _| engine.map_or(0, Engine::datagram_send_buffer_space))
+    }
+
     /// Closes the connection: the peer is told `code` and `reason`, unsent data is dropped.
     ///
     /// Codes above 2^62-1 become that. The notice is sent by the endpoint's driver:
@@ -631,6 +639,39 @@ impl Connection {
     /// Joins a bandwidth pool with this class and weight, or leaves the one it is in.
     pub fn set_bandwidth(&self, share: Option<&BandwidthShare>) {
         self.change(|engine| engine.set_bandwidth(share));
+    }
+
+    /// How many bidirectional streams the peer may have open at once from now on, at most 2^60.
+    ///
+    /// More are permitted at once. Fewer takes effect as streams end: what was permitted stays
+    /// (RFC 9000 §4.6). No effect after the end, as of all these calls.
+    pub fn set_max_concurrent_bidi_streams(&self, streams: u64) {
+        self.change(|engine| engine.set_max_concurrent_bidi_streams(streams));
+    }
+
+    /// As [`set_max_concurrent_bidi_streams`](Self::set_max_concurrent_bidi_streams), of unidirectional
+    /// streams.
+    pub fn set_max_concurrent_uni_streams(&self, streams: u64) {
+        self.change(|engine| engine.set_max_concurrent_uni_streams(streams));
+    }
+
+    /// The window for all that the peer sends on streams, bytes, at most 2^62 − 1: how far it may be
+    /// ahead of what was read. It stays as it is from now on, whatever
+    /// [`max_receive_window`](crate::config::TransportConfig::max_receive_window) permits to auto-tuning.
+    ///
+    /// A larger one is granted at once. A smaller one takes effect as data is read: what was granted stays
+    /// (RFC 9000 §4.1).
+    pub fn set_receive_window(&self, bytes: u64) {
+        self.change(|engine| engine.set_receive_window(bytes));
+    }
+
+    /// How many bytes may be written and not yet acknowledged, on all streams together:
+    /// [`send_buffer`](crate::config::TransportConfig::send_buffer), changed while the connection runs.
+    ///
+    /// Writers that wait for room go on if there is more. What was written before stays, whatever the
+    /// limit; with 0 nothing more is taken.
+    pub fn set_send_window(&self, bytes: u64) {
+        self.change(|engine| engine.set_send_window(bytes));
     }
 
     /// Changes the engine's connection, if it still has one, and has it look what to send.

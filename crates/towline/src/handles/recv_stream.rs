@@ -6,10 +6,10 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
-use towline_quic::{self as engine, Connection as Engine, ReceivedChunk};
+use towline_quic::{self as engine, Connection as Engine, ConnectionError, ReceivedChunk};
 use towline_wire::StreamId;
 
 use super::connection::{Reference, lost};
@@ -227,6 +227,43 @@ impl RecvStream {
         Ok(all)
     }
 
+    /// Waits until the peer resets the stream and returns its code, without reading the stream. `None`
+    /// when no reset is to come: all data is here, read or not, or this side has
+    /// [stopped](Self::stop) the stream.
+    ///
+    /// What has arrived can be read until there is a code: a reset drops it.
+    ///
+    /// Cancel safe.
+    ///
+    /// # Errors
+    /// When the connection is over.
+    pub async fn received_reset(&mut self) -> Result<Option<u64>, ConnectionError> {
+        poll_fn(|cx| self.poll_received_reset(cx)).await
+    }
+
+    /// As [`received_reset`](Self::received_reset), for who polls. It shares its place with a read that
+    /// waits: one task.
+    pub fn poll_received_reset(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<u64>, ConnectionError>> {
+        match self.end {
+            Some(End::Reset(code)) => return Poll::Ready(Ok(Some(code))),
+            Some(End::Finished | End::Stopped) => return Poll::Ready(Ok(None)),
+            None => {}
+        }
+        let asked = ready!(self.call(Some(cx.waker()), Engine::received_reset));
+        Poll::Ready(match asked {
+            Ok(code) => {
+                self.end = code.map(End::Reset);
+                Ok(code)
+            }
+            Err(engine::ReadError::ConnectionLost(error)) => Err(error),
+            // The engine has forgotten the stream: it ended.
+            Err(_) => Ok(None),
+        })
+    }
+
     /// Asks the peer to stop sending, with an application code. Further reads fail.
     pub fn stop(&mut self, code: u64) {
         if self.end.is_none() {
@@ -269,6 +306,30 @@ impl RecvStream {
             Some(End::Stopped) => return Poll::Ready(Err(ReadError::ClosedStream)),
             None => {}
         }
+        self.call(waker, read).map(|result| match result {
+            Ok(Some(data)) => Ok(Some(data)),
+            Ok(None) => {
+                self.end = Some(End::Finished);
+                Ok(None)
+            }
+            Err(engine::ReadError::Reset(code)) => {
+                self.end = Some(End::Reset(code));
+                Err(ReadError::Reset(code))
+            }
+            Err(engine::ReadError::ConnectionLost(error)) => Err(ReadError::ConnectionLost(error)),
+            Err(engine::ReadError::IllegalOrderedRead) => Err(ReadError::IllegalOrderedRead),
+            Err(engine::ReadError::ClosedStream | engine::ReadError::Blocked) => {
+                Err(ReadError::ClosedStream)
+            }
+        })
+    }
+
+    /// One call of the engine. Pending: `waker` is woken when it is worth another.
+    fn call<R>(
+        &self,
+        waker: Option<&Waker>,
+        call: impl FnOnce(&mut Engine, StreamId) -> Result<R, engine::ReadError>,
+    ) -> Poll<Result<R, engine::ReadError>> {
         let id = self.id;
         let (result, _replaced) = self.reference.with(|engine, entry| {
             let mut change = Change::None;
@@ -276,7 +337,7 @@ impl RecvStream {
                 Some(engine) => {
                     // What waited before waits for the window, or for a turn that is to come.
                     let waited = engine.wants_transmit();
-                    let result = read(engine, id);
+                    let result = call(engine, id);
                     // Most reads free too little credit to be worth a frame.
                     if !waited && engine.wants_transmit() {
                         change = Change::Made;
@@ -299,22 +360,7 @@ impl RecvStream {
                 (Err(error), _) => ((Poll::Ready(Err(error)), None), Change::Made),
             }
         });
-        result.map(|result| match result {
-            Ok(Some(data)) => Ok(Some(data)),
-            Ok(None) => {
-                self.end = Some(End::Finished);
-                Ok(None)
-            }
-            Err(engine::ReadError::Reset(code)) => {
-                self.end = Some(End::Reset(code));
-                Err(ReadError::Reset(code))
-            }
-            Err(engine::ReadError::ConnectionLost(error)) => Err(ReadError::ConnectionLost(error)),
-            Err(engine::ReadError::IllegalOrderedRead) => Err(ReadError::IllegalOrderedRead),
-            Err(engine::ReadError::ClosedStream | engine::ReadError::Blocked) => {
-                Err(ReadError::ClosedStream)
-            }
-        })
+        result
     }
 }
 

@@ -20,8 +20,14 @@ use crate::io::Change;
 
 /// The sending half of a stream.
 ///
-/// Dropped before [`finish`](Self::finish), it resets the stream with code 0, so that
-/// the peer cannot take what was written for the whole.
+/// # Dropping it
+///
+/// Dropped before [`finish`](Self::finish), it **resets** the stream with code 0: an early return or a
+/// panic in the middle of a write must not look like a whole message. What was written may not arrive,
+/// and the reader gets [`ReadError::Reset(0)`](super::ReadError::Reset). (quinn finishes such a stream.)
+///
+/// Dropped after it, the stream is delivered without its handle, for as long as the connection is open;
+/// the last handle of a connection closes it. [`finished`](Self::finished) waits until all has arrived.
 pub struct SendStream {
     reference: Arc<Reference>,
     id: StreamId,

@@ -41,6 +41,7 @@ pub fn shard_group<S: Socket, D: Dispatch>(
         "an endpoint has at most {MAX_SHARDS} shards"
     );
     let server = server.map(|server| Arc::new(share_limits(server, count)));
+    // All is the same for each, but its seed, its connection IDs and its part of the memory.
     let EndpointConfig {
         seed,
         reset_key,
@@ -48,22 +49,24 @@ pub fn shard_group<S: Socket, D: Dispatch>(
         cid_generator,
         memory_limit,
         hold_incoming,
+        ..
     } = config;
     let mut given = Some(cid_generator).filter(|_| count == 1);
     let mut shards: Vec<_> = sockets
         .into_iter()
         .enumerate()
         .map(|(index, socket)| {
-            let config = EndpointConfig {
-                seed: seed_of(&seed, index),
-                reset_key,
-                token_key,
-                cid_generator: given
-                    .take()
-                    .unwrap_or_else(|| Box::new(ShardedCid::new(index as u8))),
-                memory_limit: memory_limit / count as u64,
-                hold_incoming,
-            };
+            let cids = given
+                .take()
+                .unwrap_or_else(|| Box::new(ShardedCid::new(index as u8)));
+            let seed = seed_of(&seed, index);
+            let config = EndpointConfig::from_seed(seed)
+                .seed(seed)
+                .reset_key(reset_key)
+                .token_key(token_key)
+                .cid_generator(cids)
+                .memory_limit(memory_limit / count as u64)
+                .hold_incoming(hold_incoming);
             let (server, dispatch) = (server.clone(), dispatch(index));
             Shard::with_clock(socket, config, server, dispatch, clock.clone())
         })
@@ -95,14 +98,12 @@ fn seed_of(seed: &[u8; 32], index: usize) -> [u8; 32] {
 }
 
 /// What each of so many shards has of a server's limits.
-pub(crate) fn share_limits(server: ServerConfig, shards: usize) -> ServerConfig {
-    let share = |limit: usize| limit.div_ceil(shards.max(1));
-    ServerConfig {
-        max_connections: share(server.max_connections),
-        max_handshakes: share(server.max_handshakes),
-        retry_threshold: share(server.retry_threshold),
-        ..server
-    }
+pub(crate) fn share_limits(mut server: ServerConfig, shards: usize) -> ServerConfig {
+    let share = |limit: &mut usize| *limit = limit.div_ceil(shards.max(1));
+    share(&mut server.max_connections);
+    share(&mut server.max_handshakes);
+    share(&mut server.retry_threshold);
+    server
 }
 
 /// The shards of an endpoint as one of them sees them.

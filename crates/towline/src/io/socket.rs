@@ -13,6 +13,8 @@ use std::time::Duration;
 
 use towline_quic::Ecn;
 
+use crate::setters::setters;
+
 /// Most bytes in one train: the largest UDP payload over IPv4. One byte more is EMSGSIZE.
 pub const MAX_TRAIN_BYTES: usize = 65_507;
 /// Most datagrams in one train; the kernel's `UDP_MAX_SEGMENTS` since Linux 4.18.
@@ -220,6 +222,15 @@ pub struct SocketOptions {
 impl SocketOptions {
     /// Bytes asked for each kernel buffer by default: 30 ms at 1 Gbit/s.
     pub const DEFAULT_BUFFER: usize = 4 * 1024 * 1024;
+
+    setters! {
+        send_buffer: usize,
+        recv_buffer: usize,
+        gso: bool,
+        gro: bool,
+        reuse_port: bool,
+        steer: bool,
+    }
 }
 
 impl Default for SocketOptions {

@@ -7,9 +7,11 @@ use crate::config::{
     CipherPreference, KeyExchangePreference, KeyLogging, Resumption, tls_settings,
     warn_of_blind_trust,
 };
+use crate::setters::setters;
 
 /// What both sides may choose.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct Options {
     /// Ciphers, best first.
     pub ciphers: CipherPreference,
@@ -26,6 +28,15 @@ pub struct Options {
 }
 
 impl Options {
+    setters! {
+        ciphers: CipherPreference,
+        key_exchanges: KeyExchangePreference,
+        resumption: Resumption,
+        key_log: KeyLogging,
+        alpn: Alpn,
+        records: Records,
+    }
+
     fn tls(&self) -> TlsSettings {
         tls_settings(
             &self.ciphers,

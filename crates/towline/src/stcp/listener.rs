@@ -17,6 +17,7 @@ use super::handshake::{TIMEOUT, shake_hands};
 use super::refusals::RefusalLog;
 use super::slots::{Party, Slots};
 use super::stream::Stream;
+use crate::setters::setters;
 
 /// Cap: handshakes under way, unless [`Limits`] say otherwise; for a new one the oldest goes of the prefix
 /// with the most.
@@ -24,11 +25,19 @@ const MAX_UNFINISHED_HANDSHAKES: usize = 1024;
 
 /// What a listener grants to peers it does not know yet.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Limits {
     /// Handshakes under way at once; for one more, the oldest is dropped of the prefix that has the most.
     pub unfinished_handshakes: usize,
     /// How long a handshake may take.
     pub handshake_timeout: Duration,
+}
+
+impl Limits {
+    setters! {
+        unfinished_handshakes: usize,
+        handshake_timeout: Duration,
+    }
 }
 
 impl Default for Limits {

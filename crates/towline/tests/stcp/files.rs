@@ -4,19 +4,15 @@ use std::fs::File;
 use std::io::ErrorKind;
 
 use tokio::io::AsyncWriteExt;
-use towline::stcp::{Options, Records};
+use towline::stcp::Records;
 
 use crate::peers::{SECOND, Sides, file, options, pattern, read_all, within};
 
 const LEN: usize = 3_000_003;
 
 fn kinds() -> [Sides; 3] {
-    [Records::Counted, Records::Kernel, Records::UserSpace].map(|records| {
-        Sides::with(&Options {
-            records,
-            ..options()
-        })
-    })
+    [Records::Counted, Records::Kernel, Records::UserSpace]
+        .map(|records| Sides::with(&options().records(records)))
 }
 
 #[tokio::test]

@@ -9,9 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 use towline::config::{ClientAuth, Identity, Trust, unix_now};
-use towline::stcp::{
-    Authentication, Options, Records, client_config, connect, listen, server_config,
-};
+use towline::stcp::{Authentication, Records, client_config, connect, listen, server_config};
 
 use crate::peers::{NAME, loopback, options, within};
 
@@ -91,10 +89,7 @@ async fn ask_for_a_key(input: &mut ChildStdin) {
 }
 
 async fn s_client(records: Records) {
-    let options = Options {
-        records,
-        ..options()
-    };
+    let options = options().records(records);
     let material = Material::new();
     let config = server_config(&material.identity, &ClientAuth::None, &options).unwrap();
     let mut listener = listen(loopback(), config).await.unwrap();

@@ -32,11 +32,9 @@ fn has_ktls() -> bool {
 }
 
 fn made_by(records: Records, cipher: Cipher) -> Options {
-    Options {
-        records,
-        ciphers: CipherPreference::only(cipher),
-        ..options()
-    }
+    options()
+        .records(records)
+        .ciphers(CipherPreference::only(cipher))
 }
 
 #[tokio::test]

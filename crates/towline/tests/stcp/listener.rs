@@ -52,10 +52,7 @@ async fn a_hundred_silent_clients_delay_nobody() {
 async fn the_oldest_of_too_many_unfinished_handshakes_goes() {
     let sides = Sides::new();
     let (listener, address) = sides.listen().await;
-    let mut listener = listener.with_limits(Limits {
-        unfinished_handshakes: 8,
-        ..Limits::default()
-    });
+    let mut listener = listener.with_limits(Limits::default().unfinished_handshakes(8));
     let server = tokio::spawn(async move {
         let accepted = listener.accept().await.map(drop);
         (accepted, listener)
@@ -85,10 +82,8 @@ async fn the_oldest_of_too_many_unfinished_handshakes_goes() {
 async fn a_handshake_has_its_time_and_every_failure_is_counted() {
     let sides = Sides::new();
     let (listener, address) = sides.listen().await;
-    let mut listener = listener.with_limits(Limits {
-        handshake_timeout: Duration::from_millis(200),
-        ..Limits::default()
-    });
+    let mut listener =
+        listener.with_limits(Limits::default().handshake_timeout(Duration::from_millis(200)));
     let _silent = TcpStream::connect(address).await.unwrap();
     let mut clear = TcpStream::connect(address).await.unwrap();
     clear.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();

@@ -43,11 +43,9 @@ pub(crate) fn loopback() -> SocketAddr {
 /// The kernel sends where it can: `make kmod-test` runs everything so, and everywhere else it is our
 /// own records.
 pub(crate) fn options() -> Options {
-    Options {
-        key_log: KeyLogging::Off,
-        records: Records::Kernel,
-        ..Options::default()
-    }
+    Options::default()
+        .key_log(KeyLogging::Off)
+        .records(Records::Kernel)
 }
 
 /// Two sides that pin each other's raw keys.
@@ -63,10 +61,7 @@ impl Sides {
     }
 
     pub(crate) fn with_cipher(cipher: Cipher) -> Self {
-        Self::with(&Options {
-            ciphers: CipherPreference::only(cipher),
-            ..options()
-        })
+        Self::with(&options().ciphers(CipherPreference::only(cipher)))
     }
 
     pub(crate) fn with(options: &Options) -> Self {

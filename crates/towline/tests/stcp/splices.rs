@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
-use towline::stcp::{Options, Records, SpliceError, Spliced, Stream, splice};
+use towline::stcp::{Records, SpliceError, Spliced, Stream, splice};
 
 use crate::peers::{Sides, loopback, options, read_all, reset, within};
 
@@ -16,10 +16,7 @@ fn clear(len: usize) -> Vec<u8> {
 
 /// The clear end, the splice under way and the secure end.
 async fn joined(records: Records) -> (TcpStream, JoinHandle<Result<Spliced, SpliceError>>, Stream) {
-    let options = Options {
-        records,
-        ..options()
-    };
+    let options = options().records(records);
     let (near, far) = Sides::with(&options).streams().await;
     let listener = TcpListener::bind(loopback()).await.unwrap();
     let program = TcpStream::connect(listener.local_addr().unwrap())

@@ -6,8 +6,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use towline::config::{Cipher, ClientAuth, Identity, Trust};
 use towline::stcp::{
-    Authentication, ConnectError, Listener, Options, Records, SessionError, Stream, client_config,
-    connect, server_config,
+    Authentication, ConnectError, Listener, Records, SessionError, Stream, client_config, connect,
+    server_config,
 };
 
 use crate::peers::{
@@ -151,10 +151,7 @@ async fn all_that_was_written_before_the_end_arrives_however_small_the_buffers()
 /// Between two, the peer could end its side and be left with TIME_WAIT.
 #[tokio::test]
 async fn the_end_of_a_stream_is_one_packet() {
-    let user = Options {
-        records: Records::UserSpace,
-        ..options()
-    };
+    let user = options().records(Records::UserSpace);
     let (mut near, mut far) = Sides::with(&user).streams().await;
     near.write_all(b"last").await.unwrap();
     within(far.read_exact(&mut [0; 4])).await.unwrap();

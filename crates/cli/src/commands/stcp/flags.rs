@@ -63,10 +63,7 @@ struct TlsArgs {
 
 impl TlsArgs {
     fn options(&self, records: Records) -> Options {
-        let mut options = Options {
-            records,
-            ..Options::default()
-        };
+        let mut options = Options::default().records(records);
         if let Some(cipher) = self.cipher {
             options.ciphers = CipherPreference::only(cipher);
         }

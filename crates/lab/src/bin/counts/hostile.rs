@@ -65,10 +65,7 @@ impl Hostile {
     }
 
     fn connected(victim: usize) -> Self {
-        let transport = TransportConfig {
-            max_concurrent_uni_streams: 1 << 20,
-            ..TransportConfig::default()
-        };
+        let transport = TransportConfig::default().max_concurrent_uni_streams(1 << 20);
         let mut world = World::new(Aead::Null, transport);
         let handles = world.connect();
         world.run_for(ONE_WAY * 100);
@@ -246,15 +243,13 @@ pub(crate) fn challenges() -> u64 {
 
 /// ACK frames over and over, of packets that were declared lost and of those that were not.
 pub(crate) fn acks() -> u64 {
-    let transport = TransportConfig {
-        stream_receive_window: 64 << 20,
-        max_stream_receive_window: 64 << 20,
-        receive_window: 64 << 20,
-        max_receive_window: 64 << 20,
-        send_buffer: 64 << 20,
-        stream_send_buffer: 64 << 20,
-        ..TransportConfig::default()
-    };
+    let transport = TransportConfig::default()
+        .stream_receive_window(64 << 20)
+        .max_stream_receive_window(64 << 20)
+        .receive_window(64 << 20)
+        .max_receive_window(64 << 20)
+        .send_buffer(64 << 20)
+        .stream_send_buffer(64 << 20);
     let mut world = World::new(Aead::Null, transport);
     let handles = world.connect();
     world.run_for(ONE_WAY * 100);

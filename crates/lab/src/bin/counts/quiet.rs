@@ -58,10 +58,7 @@ pub(crate) fn timer() -> u64 {
 
 /// Connections that have been quiet for a while.
 fn connections() -> (World, Vec<ConnectionHandle>) {
-    let transport = TransportConfig {
-        keep_alive_interval: Some(KEEP_ALIVE),
-        ..TransportConfig::default()
-    };
+    let transport = TransportConfig::default().keep_alive_interval(Some(KEEP_ALIVE));
     let mut world = World::new(crate::world::Aead::Null, transport);
     let handles = (0..CONNECTIONS).map(|_| world.connect()[CLIENT]).collect();
     world.run_for(KEEP_ALIVE * 3);

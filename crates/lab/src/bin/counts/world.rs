@@ -53,10 +53,7 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(aead: Aead, transport: TransportConfig) -> Self {
         let (client_tls, server_tls) = tls(aead);
-        let transport = Arc::new(TransportConfig {
-            mtu: MTU,
-            ..transport
-        });
+        let transport = Arc::new(transport.mtu(MTU));
         let mut server = ServerConfig::new(server_tls);
         server.transport = Arc::clone(&transport);
         server.retry = RetryPolicy::Never;

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use towline_wire::{MAX_DATA_MAX_LEN, RESET_STREAM_MAX_LEN, Time, write_max_data};
+use towline_wire::{MAX_DATA_MAX_LEN, MAX_VARINT, RESET_STREAM_MAX_LEN, Time, write_max_data};
 
 use crate::connection::component::{PacketWriter, SentFrame};
 
@@ -117,6 +117,20 @@ impl ReceiveCredit {
         self.advertised
     }
 
+    /// The offset that the window permits now; lower than the one advertised if the window has shrunk.
+    fn grantable(&self) -> u64 {
+        (self.consumed + self.window).min(MAX_VARINT)
+    }
+
+    /// Goes on with this window, which auto-tuning leaves as it is. What was advertised stays: a smaller
+    /// window takes effect as data is consumed and no credit given for it (RFC 9000 §4.1).
+    fn set_window(&mut self, window: u64) {
+        self.window = window.min(MAX_VARINT);
+        self.max_window = self.window;
+        // A trial under way would go back to the window before it.
+        self.tuning = Tuning::default();
+    }
+
     /// Starts the clock of auto-tuning at the first byte.
     pub(crate) fn on_received(&mut self, now: Time) {
         self.last_update.get_or_insert(now);
@@ -141,19 +155,19 @@ impl ReceiveCredit {
     /// could be granted is a third of what the peer has left. What a stream leaves unread uses up
     /// credit and must not keep the others from theirs.
     pub(crate) fn wants_update_beside_unread(&self, received: u64) -> bool {
-        let gain = (self.consumed + self.window).saturating_sub(self.advertised);
+        let gain = self.grantable().saturating_sub(self.advertised);
         gain > 0 && self.advertised.saturating_sub(received) <= 3 * gain
     }
 
     /// The new limit to advertise.
     pub(crate) fn update(&mut self, now: Time, rtt: RoundTrip) -> u64 {
-        if self.consumed + self.window > self.advertised {
+        if self.grantable() > self.advertised {
             if let Some(at) = self.last_update {
                 self.tune(now.saturating_duration_since(at), rtt);
             }
             self.last_update = Some(now);
             self.consumed_then = self.consumed;
-            self.advertised = self.advertised.max(self.consumed + self.window);
+            self.advertised = self.advertised.max(self.grantable());
         }
         self.advertised
     }
@@ -196,6 +210,12 @@ impl ConnectionWindow {
             received: 0,
             update_pending: false,
         }
+    }
+
+    /// Goes on with this window; credit that it adds is told at once.
+    pub(crate) fn set_window(&mut self, window: u64) {
+        self.credit.set_window(window);
+        self.update_pending |= self.credit.grantable() > self.credit.advertised();
     }
 
     /// Bytes the peer may still send.
@@ -352,6 +372,53 @@ mod tests {
         assert_eq!(c.update(Time::ZERO + 2 * rtt, round_trip), 4800);
         c.consume(2000);
         assert_eq!(c.update(Time::ZERO + 30 * rtt, round_trip), 6800);
+    }
+
+    #[test]
+    fn a_window_set_anew_is_granted_at_once_and_one_made_smaller_takes_nothing_back() {
+        let rtt = Duration::from_millis(100);
+        let round_trip = RoundTrip {
+            smoothed: rtt,
+            min: rtt,
+            window: 0,
+        };
+        let mut c = ReceiveCredit::new(1000, 1 << 20);
+        c.on_received(Time::ZERO);
+        c.set_window(5000);
+        assert_eq!(c.update(Time::ZERO + rtt, round_trip), 5000);
+        c.set_window(100);
+        assert_eq!(c.update(Time::ZERO + rtt, round_trip), 5000);
+        c.consume(4900);
+        assert_eq!(c.update(Time::ZERO + rtt, round_trip), 5000);
+        assert!(!c.wants_update_beside_unread(4900), "nothing to give");
+        // All that is advertised is used up: 100 bytes at a time from here on, however fast they go.
+        for n in 1..50 {
+            c.consume(100);
+            assert!(c.wants_update_beside_unread(c.consumed()));
+            let now = Time::ZERO + rtt + Duration::from_micros(n);
+            assert_eq!(c.update(now, round_trip), c.consumed() + 100);
+        }
+    }
+
+    #[test]
+    fn a_window_of_any_size_is_granted_within_what_a_varint_holds() {
+        let rtt = Duration::from_millis(100);
+        let round_trip = RoundTrip {
+            smoothed: rtt,
+            min: rtt,
+            window: 0,
+        };
+        let mut window = ConnectionWindow::new(1000, 1000);
+        window.on_data(Time::ZERO, 100);
+        window.return_credit(100);
+        assert!(!window.has_pending());
+        window.set_window(u64::MAX);
+        assert!(window.has_pending());
+        assert_eq!(window.credit.update(Time::ZERO, round_trip), MAX_VARINT);
+        window.set_window(u64::MAX);
+        window.return_credit(0);
+        assert_eq!(window.credit.update(Time::ZERO, round_trip), MAX_VARINT);
+        assert!(!window.credit.wants_update_beside_unread(MAX_VARINT));
     }
 
     #[test]

@@ -151,6 +151,14 @@ impl Halves {
         !self.recv.contains_key(&id)
     }
 
+    /// The sending halves whose writer was refused, with their priorities, the oldest stream first.
+    pub(super) fn blocked_writers(&self) -> impl Iterator<Item = (StreamId, i32)> + use<> {
+        let blocked = self.send.iter().filter(|(_, s)| s.writer_blocked);
+        let mut blocked: Vec<_> = blocked.map(|(id, s)| (*id, s.priority)).collect();
+        blocked.sort_unstable();
+        blocked.into_iter()
+    }
+
     /// A receiver is waiting for more of some stream.
     pub(super) fn has_open_receiver(&self) -> bool {
         self.open_receivers > 0

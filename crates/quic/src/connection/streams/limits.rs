@@ -63,9 +63,16 @@ impl RemoteStreams {
         }
     }
 
-    /// The limit that could be told to the peer now.
+    /// The limit that could be told to the peer now. What it was told stays: a smaller window takes
+    /// effect as streams end and no others are permitted (RFC 9000 §4.6).
     fn next_limit(&self) -> u64 {
-        (self.closed + self.window).min(MAX_STREAMS)
+        (self.closed + self.window).min(MAX_STREAMS).max(self.limit)
+    }
+
+    /// As many may be open at once from now on; more are permitted at once.
+    fn set_window(&mut self, window: u64) {
+        self.window = window.min(MAX_STREAMS);
+        self.update_pending |= self.next_limit() > self.limit;
     }
 
     /// A new limit is told when an eighth of the window is free, or any of it to a blocked peer.
@@ -128,6 +135,11 @@ impl Limits {
         };
         self.on_max_streams(Direction::Bidirectional, p.initial_max_streams_bidi, events);
         self.on_max_streams(Direction::Unidirectional, p.initial_max_streams_uni, events);
+    }
+
+    /// How many streams the peer may have open at once from now on.
+    pub(super) fn set_max_concurrent(&mut self, dir: Direction, streams: u64) {
+        self.remote[dir.index()].set_window(streams);
     }
 
     /// Bytes that may be sent on a new stream before the peer grants more.

@@ -154,6 +154,25 @@ impl Streams {
         Ok(())
     }
 
+    // ---- limits changed while the connection runs ----
+
+    /// How many streams the peer may have open at once.
+    pub(crate) fn set_max_concurrent(&mut self, dir: Direction, streams: u64) {
+        self.limits.set_max_concurrent(dir, streams);
+    }
+
+    /// The window of all streams together.
+    pub(crate) fn set_receive_window(&mut self, bytes: u64) {
+        self.window.set_window(bytes);
+    }
+
+    /// How much may be written and not yet acknowledged, on all streams together.
+    pub(crate) fn set_send_window(&mut self, bytes: u64, events: &mut Events) {
+        let blocked = self.halves.blocked_writers();
+        self.room.set_retained_cap(bytes, blocked);
+        self.wake_starved(events);
+    }
+
     // ---- application: sending ----
 
     /// Room for a write on a stream now, that leaves out the next `skipped` bytes.
@@ -297,6 +316,14 @@ impl Streams {
             _ => 0,
         };
         self.after_read(id, n);
+        result
+    }
+
+    /// The code of the peer's reset; `None` where there will be none.
+    pub(crate) fn received_reset(&mut self, id: StreamId) -> Result<Option<u64>, ReadError> {
+        let result = self.halves.with_receiver(id, |r, _| r.received_reset());
+        let result = result.ok_or(ReadError::ClosedStream)?;
+        self.after_read(id, 0);
         result
     }
 

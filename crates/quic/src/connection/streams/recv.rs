@@ -43,6 +43,9 @@ pub(crate) struct RecvStream {
     pub(crate) control_queued: bool,
     /// The application knows of nothing to read, so `Readable` is owed with the next arrival.
     notify: bool,
+    /// The application waits for the reset, or for all data to be here, whatever it has not read:
+    /// `Readable` is owed with either.
+    awaits_end: bool,
     /// The application has seen the end or the reset, or asked to stop.
     released: bool,
     /// Bytes of memory the connection counts for it.
@@ -62,6 +65,7 @@ impl RecvStream {
             max_data_pending: false,
             control_queued: false,
             notify: true,
+            awaits_end: false,
             released: false,
             counted: 0,
         }
@@ -164,8 +168,30 @@ impl RecvStream {
     }
 
     fn take_notification(&mut self) -> bool {
-        let something = self.assembler.has_ready() || self.reset.is_some() || self.all_received();
-        something && std::mem::take(&mut self.notify)
+        let something = self.assembler.has_ready() || self.has_ended();
+        let owed = something && std::mem::take(&mut self.notify);
+        let awaited = self.awaits_end && self.has_ended();
+        self.awaits_end &= !awaited;
+        owed || awaited
+    }
+
+    /// No more data is to come: reset, or all of it is here.
+    fn has_ended(&self) -> bool {
+        self.reset.is_some() || self.all_received()
+    }
+
+    /// The code of the peer's reset; `None` where there will be none: everything is here, or nobody
+    /// reads.
+    pub(crate) fn received_reset(&mut self) -> Result<Option<u64>, ReadError> {
+        if let Some(code) = self.reset {
+            self.released = true;
+            return Ok(Some(code));
+        }
+        if self.stopped.is_some() || self.all_received() {
+            return Ok(None);
+        }
+        self.awaits_end = true;
+        Err(ReadError::Blocked)
     }
 
     /// Takes up to `max` bytes; `None` at the end of the stream.

@@ -56,6 +56,24 @@ impl WriteRoom {
         Ok(usize::try_from(room).unwrap_or(usize::MAX))
     }
 
+    /// As many bytes may be written and not yet acknowledged from now on; what is kept already stays.
+    /// `blocked` are the writers that were refused, in the order in which they are to be woken.
+    pub(super) fn set_retained_cap(
+        &mut self,
+        cap: u64,
+        blocked: impl Iterator<Item = (StreamId, i32)>,
+    ) {
+        self.retained_cap = cap;
+        if self.retained < cap {
+            return;
+        }
+        // A writer that its stream's own cap had refused waits for this one now.
+        self.starved = Turns::default();
+        for (id, priority) in blocked {
+            self.starved.push(id, priority);
+        }
+    }
+
     /// So many bytes were written, those left out included.
     pub(super) fn on_written(&mut self, bytes: u64) {
         self.retained += bytes;
