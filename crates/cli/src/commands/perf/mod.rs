@@ -29,7 +29,7 @@ use crate::interrupt::Interrupt;
 use crate::net::{ListenArgs, options};
 use crate::printer::Printer;
 use crate::service::{Service, run_until_interrupted};
-use crate::stats::StatsRecord;
+use crate::stats::{self, StatsRecord};
 use crate::units::Bytes;
 
 /// Longest control message, bytes.
@@ -178,6 +178,8 @@ fn print_shards(endpoint: &Endpoint, printer: Printer) {
                 "bytes_received": shard.socket.bytes_received,
                 "bytes_sent": shard.socket.bytes_sent,
                 "datagrams_handed_over": shard.socket.datagrams_handed_over,
+                "engine": stats::record(&shard.engine),
+                "socket": stats::record(&shard.socket),
             })
         })
         .collect();
