@@ -16,6 +16,7 @@ mod connection;
 mod crypto;
 mod endpoint;
 mod error;
+pub mod observe;
 pub mod stats;
 
 pub use config::{

@@ -150,6 +150,7 @@ impl Endpoint {
                 return;
             }
         };
+        connection.observe(now, &new, self.observers.as_deref());
         let (stride, dcid) = (datagram.len(), &initial.dcid);
         let aftermath =
             connection.handle_datagrams(now, meta.remote, meta.ecn, dcid, stride, datagram);

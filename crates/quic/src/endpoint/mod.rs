@@ -33,6 +33,7 @@ use crate::connection::events::Event;
 use crate::connection::output::Train;
 use crate::connection::{Aftermath, CidChanges, Connection, NewConnection, Status};
 use crate::error::ConnectError;
+use crate::observe::ObserverFactory;
 use crate::stats::Totals;
 use doors::{Doors, Reply};
 use handshakes::Place;
@@ -97,6 +98,7 @@ pub struct Endpoint {
     accepting: bool,
     rtts: RttMemory,
     memory: Memory,
+    observers: Option<Arc<dyn ObserverFactory>>,
     stats: EndpointStats,
     /// Counters of the connections that are gone.
     ended: Totals,
@@ -130,6 +132,7 @@ impl Endpoint {
             rtts: RttMemory::default(),
             memory: Memory::new(config.memory_limit),
             scratch: Vec::new(),
+            observers: None,
             stats: EndpointStats::default(),
             ended: Totals::default(),
         }
@@ -159,6 +162,7 @@ impl Endpoint {
         let new = self.prepare(remote, None, original);
         let known_rtt = self.rtts.get(remote);
         let mut connection = Connection::client(now, config, server_name, &new, known_rtt)?;
+        connection.observe(now, &new, self.observers.as_deref());
         let aftermath = connection.aftermath(now);
         let handle = self.insert(now, connection, new.local, None);
         self.settle(now, handle, aftermath);
@@ -419,6 +423,12 @@ impl Endpoint {
             memory_most: self.memory.most(),
             ..self.stats
         }
+    }
+
+    /// Has `factory` make an observer for each connection that begins from now on. At first nobody
+    /// watches.
+    pub fn set_observers(&mut self, factory: Arc<dyn ObserverFactory>) {
+        self.observers = Some(factory);
     }
 
     /// The statistics of all connections together, those that are gone included. Takes time in

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 
+use towline_quic::observe::ObserverFactory;
 use towline_quic::stats::Totals;
 use towline_quic::{ClientConfig, EndpointConfig, EndpointStats, ServerConfig};
 use towline_wire::{Side, Time};
@@ -423,6 +424,7 @@ pub struct EndpointBuilder {
     socket: SocketOptions,
     shards: usize,
     memory_limit: Option<u64>,
+    observers: Option<Arc<dyn ObserverFactory>>,
     clock: Clock,
 }
 
@@ -435,6 +437,7 @@ impl Default for EndpointBuilder {
             socket: SocketOptions::default(),
             shards: 1,
             memory_limit: None,
+            observers: None,
             clock: Clock::start(),
         }
     }
@@ -470,6 +473,13 @@ impl EndpointBuilder {
     /// `Bytes` does not count. Default: half of what the machine or container has.
     pub fn memory_limit(mut self, bytes: u64) -> Self {
         self.memory_limit = Some(bytes);
+        self
+    }
+
+    /// Has every connection tell what happens to it; `QlogDir` of the feature `qlog` writes it down.
+    /// Observers run on the drivers, which wait for them.
+    pub fn observers(mut self, factory: Arc<dyn ObserverFactory>) -> Self {
+        self.observers = Some(factory);
         self
     }
 
@@ -549,6 +559,14 @@ impl EndpointBuilder {
         let shards = shard_group(sockets, engine, self.server, &self.clock, |_| {
             Sessions::default()
         });
+        if let Some(observers) = &self.observers {
+            for shard in &shards {
+                shard.handle().with(|endpoint, _| {
+                    endpoint.set_observers(Arc::clone(observers));
+                    ((), Change::None)
+                });
+            }
+        }
         let Some(first) = shards.first() else {
             let what = "an endpoint needs a socket";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
