@@ -13,6 +13,7 @@ mod interrupt;
 mod logging;
 mod net;
 mod printer;
+mod qlog;
 mod service;
 #[cfg(target_os = "linux")]
 mod service_manager;

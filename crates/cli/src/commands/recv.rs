@@ -95,6 +95,7 @@ impl RecvArgs {
             clients: self.clients.clone(),
             idle_timeout: self.network.idle_timeout,
             congestion: self.network.congestion.clone(),
+            qlog: self.network.qlog.clone(),
         };
         let listening = network.listen(address, &options, printer)?;
         // Only now: a port in use must not leave a new folder behind.
