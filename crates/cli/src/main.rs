@@ -2,6 +2,7 @@
 //! and progress on stderr, exit codes as in `exit`. This file only parses and dispatches.
 
 mod certs;
+mod chart;
 mod clients;
 mod commands;
 mod congestion;
