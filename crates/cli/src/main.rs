@@ -12,6 +12,7 @@ mod exit;
 mod framed_echo;
 mod interrupt;
 mod logging;
+mod metrics;
 mod net;
 mod printer;
 mod qlog;
