@@ -145,8 +145,8 @@ impl<R: BufRead> Log<R> {
             last: 0.0,
             unreadable: 0,
         };
-        match log.input.fill_buf()?.first() {
-            Some(&RECORD_SEPARATOR) => log.input.consume(1),
+        match log.input.fill_buf()?.first().copied() {
+            Some(RECORD_SEPARATOR) => log.input.consume(1),
             Some(b'{') => return Err(Problem::OtherForm),
             Some(_) => {
                 return Err(Problem::NotQlog(
