@@ -24,8 +24,9 @@ use crate::exec::{capture, cargo, root, run, target, which};
 use crate::report::Skips;
 
 /// The pages whose blocks are commands.
-const PAGES: [&str; 4] = [
+const PAGES: [&str; 5] = [
     "README.md",
+    "docs/monitoring.md",
     "docs/pins.md",
     "docs/secure-tcp.md",
     "docs/secure-tcp-programs.md",

@@ -2,6 +2,7 @@
 //! and progress on stderr, exit codes as in `exit`. This file only parses and dispatches.
 
 mod certs;
+mod chart;
 mod clients;
 mod commands;
 mod congestion;
@@ -11,8 +12,10 @@ mod exit;
 mod framed_echo;
 mod interrupt;
 mod logging;
+mod metrics;
 mod net;
 mod printer;
+mod qlog;
 mod service;
 #[cfg(target_os = "linux")]
 mod service_manager;

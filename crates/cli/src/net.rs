@@ -21,6 +21,7 @@ use crate::clients::ClientArgs;
 use crate::congestion::CongestionArgs;
 use crate::exit::{Exit, Failure};
 use crate::printer::Printer;
+use crate::qlog::{QlogArgs, logging_into};
 use crate::streams::ALPN;
 use crate::units::parse_positive_duration;
 use crate::url::{Url, parse_pin};
@@ -57,6 +58,8 @@ pub(crate) struct ConnectArgs {
     pub(crate) idle_timeout: Duration,
     #[command(flatten)]
     pub(crate) congestion: CongestionArgs,
+    #[command(flatten)]
+    pub(crate) qlog: QlogArgs,
 }
 
 /// Flags of every command that listens.
@@ -71,6 +74,8 @@ pub(crate) struct ListenArgs {
     pub(crate) idle_timeout: Duration,
     #[command(flatten)]
     pub(crate) congestion: CongestionArgs,
+    #[command(flatten)]
+    pub(crate) qlog: QlogArgs,
 }
 
 /// The options of a connection with these timeouts that sends in this way.
@@ -183,6 +188,7 @@ impl ConnectArgs {
         let identity = self.certificate.showing(self.shows_raw_key(url))?;
         let config = config::client(&trust, identity.as_ref(), options)
             .map_err(|error| Failure::usage(error.to_string()))?;
+        let qlog = self.qlog.open()?;
         let addresses = resolve(&url.host, url.port).await?;
         let mut attempts = JoinSet::new();
         let mut addresses = addresses.into_iter();
@@ -193,14 +199,14 @@ impl ConnectArgs {
                 match addresses.next() {
                     Some(address) => {
                         let (host, config) = (url.host.clone(), config.clone());
+                        let builder = logging_into(qlog.clone(), Endpoint::builder());
                         attempts.spawn(async move {
-                            let endpoint =
-                                Endpoint::client(any_address(address)).map_err(|error| {
-                                    Failure::new(
-                                        Exit::Connect,
-                                        format!("no socket towards {address}: {error}"),
-                                    )
-                                })?;
+                            let endpoint = builder.bind(any_address(address)).map_err(|error| {
+                                Failure::new(
+                                    Exit::Connect,
+                                    format!("no socket towards {address}: {error}"),
+                                )
+                            })?;
                             let result = tokio::select! {
                                 result = endpoint.connect(address, &host, &config) => result,
                                 failure = no_answer(&endpoint, address) => return Err(failure),
@@ -359,7 +365,8 @@ impl ListenArgs {
             None => config::server(&identity, &clients, &options),
         };
         let config = config.map_err(|error| Failure::new(Exit::Tls, error.to_string()))?;
-        let mut builder = Endpoint::builder().server(config).shards(shards);
+        let builder = Endpoint::builder().server(config).shards(shards);
+        let mut builder = logging_into(self.qlog.open()?, builder);
         if address.port() != 0 {
             builder = builder.reset_key(reset_key(&identity, address));
         }

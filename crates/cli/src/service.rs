@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
 use tokio::sync::{Semaphore, mpsc};
+use towline::stats::Line;
 use towline::{Connection, Endpoint, RecvStream, SendStream};
 use towline_transfer::{
     Ended, Lanes, Opening, Progress, QuicLanes, Reason, Refusal, RelativePath, Root, SendPlan,
@@ -88,7 +89,8 @@ impl Service {
             tokio::spawn(async move { service.stream(connection, lanes, send, recv).await });
         }
         let reason = connection.close_reason();
-        tracing::info!(remote = %connection.remote_addr(), ?reason, "connection over");
+        let stats = connection.stats();
+        tracing::info!(remote = %connection.remote_addr(), ?reason, stats = %Line(&stats), "connection over");
     }
 
     async fn stream(

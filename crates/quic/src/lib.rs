@@ -16,6 +16,8 @@ mod connection;
 mod crypto;
 mod endpoint;
 mod error;
+pub mod observe;
+pub mod stats;
 
 pub use config::{
     BandwidthShare, CidGenerator, ClientConfig, EndpointConfig, InvalidTransport, MAX_INITIAL_RTT,

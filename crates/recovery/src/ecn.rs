@@ -27,6 +27,20 @@ enum State {
     Failed,
 }
 
+/// What is known of ECN on a path (RFC 9000 §13.4.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum EcnState {
+    /// Packets are not marked: it is switched off, or was found not to work.
+    #[default]
+    Failed,
+    /// The first packets are marked.
+    Testing,
+    /// What became of marks is not known yet, or not any more.
+    Unknown,
+    /// The path carries marks.
+    Capable,
+}
+
 /// Validation of one path.
 #[derive(Clone, Debug)]
 pub(crate) struct Validation {
@@ -77,6 +91,16 @@ impl Validation {
     /// Whether marks were confirmed.
     pub(crate) fn is_capable(&self) -> bool {
         self.state == State::Capable
+    }
+
+    /// What is known.
+    pub(crate) fn state(&self) -> EcnState {
+        match self.state {
+            State::Off | State::Failed => EcnState::Failed,
+            State::Testing(_) => EcnState::Testing,
+            State::Unknown | State::Suspended => EcnState::Unknown,
+            State::Capable => EcnState::Capable,
+        }
     }
 
     /// A marked packet was sent.

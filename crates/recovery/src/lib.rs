@@ -35,12 +35,13 @@ pub use congestion::{
     HostController, HostMember, LEAST_FIXED_RATE, LEDBAT_TARGET, LeastAckRate, Ledbat, LossSample,
     LostPacket, SendSample, UnknownAlgorithm,
 };
+pub use ecn::EcnState;
 pub use pool::{Pool, PoolMember, TrafficClass};
 pub use pto::LossTimer;
 pub use recovery::{
-    AckError, AckSummary, Config, Expired, FrameOwner, MAX_TRACKED_PACKETS, PacketKind, Permit,
-    Recovery,
+    AckError, AckSummary, Config, Expired, FrameOwner, Loss, LossTrigger, MAX_TRACKED_PACKETS,
+    PacketKind, Permit, Recovery,
 };
 pub use rtt::{GRANULARITY, INITIAL_RTT, RttEstimator};
 pub use sent::MAX_LOST_REMEMBERED;
-pub use stats::Stats;
+pub use stats::{CongestionPhase, Stats};

@@ -8,7 +8,7 @@
 use core::ops::RangeInclusive;
 use core::time::Duration;
 
-use towline_wire::Time;
+use towline_wire::{PacketNumberSpace, Time};
 
 use crate::bandwidth::Snapshot;
 use crate::congestion::LostPacket;
@@ -58,6 +58,10 @@ pub(crate) struct LossBatch {
     pub(crate) marked: u64,
     /// The longest run of losses these packets are part of: when it began and how long it is.
     pub(crate) longest_run: Option<(Time, Duration)>,
+    /// Whose packets they are.
+    pub(crate) space: Option<PacketNumberSpace>,
+    /// The largest number that was lost because so many later ones were acknowledged.
+    pub(crate) by_count: Option<u64>,
 }
 
 impl LossBatch {
@@ -67,6 +71,8 @@ impl LossBatch {
         self.packets.clear();
         self.marked = 0;
         self.longest_run = None;
+        self.space = None;
+        self.by_count = None;
     }
 }
 
@@ -179,6 +185,7 @@ impl<F: Clone> Space<F> {
         let by_count = thresholds
             .packets
             .and_then(|packets| self.packet_threshold(largest_acked, packets));
+        batch.by_count = by_count;
         let is_lost = |entry: &SentEntry| {
             by_count.is_some_and(|number| entry.packet_number <= number)
                 || entry.sent_time + thresholds.delay <= now

@@ -12,7 +12,9 @@ use core::time::Duration;
 
 use towline_wire::{PacketNumberSpace, PerSpace, Time};
 
-pub use interface::{AckError, AckSummary, Config, Expired, FrameOwner, PacketKind, Permit};
+pub use interface::{
+    AckError, AckSummary, Config, Expired, FrameOwner, Loss, LossTrigger, PacketKind, Permit,
+};
 
 use crate::bandwidth::{RateSampler, Snapshot};
 use crate::congestion::{
@@ -27,7 +29,7 @@ use crate::pto::ProbeTimer;
 use crate::reordering::Reordering;
 use crate::rtt::RttEstimator;
 use crate::sent::Sent;
-use crate::stats::Stats;
+use crate::stats::{CongestionPhase, Stats};
 use crate::throttle::Throttle;
 
 /// Cap: packets tracked per connection before `permit` answers `Blocked` whatever the window says.
@@ -561,10 +563,44 @@ impl<F: Clone> Recovery<F> {
             spurious_congestion_events: self.counters.spurious_congestion_events,
             persistent_congestion: self.counters.persistent_congestion,
             in_slow_start: self.controller.in_slow_start(),
+            congestion: self.congestion_phase(),
             ecn_capable: self.ecn.is_capable(),
+            ecn: self.ecn.state(),
             ce_marks: self.counters.ce_marks,
             mtu: self.config.max_datagram_size,
         }
+    }
+
+    /// Where the controller is.
+    fn congestion_phase(&self) -> CongestionPhase {
+        let newest_acked = self.spaces.iter().filter_map(|s| s.newest_acked_sent).max();
+        let is_over = |start| newest_acked.is_some_and(|sent| sent > start);
+        match self.controller.recovery_start() {
+            Some(start) if !is_over(start) => CongestionPhase::Recovery,
+            _ if self.controller.in_slow_start() => CongestionPhase::SlowStart,
+            _ => CongestionPhase::CongestionAvoidance,
+        }
+    }
+
+    /// The packets that the latest ACK frame or loss timer showed to be lost. Meaningful right
+    /// after a call that says there were some.
+    pub fn losses(&self) -> impl Iterator<Item = Loss> + '_ {
+        let LossBatch {
+            space, by_count, ..
+        } = self.batch;
+        let loss = move |space, packet: &LostPacket| Loss {
+            space,
+            packet_number: packet.packet_number,
+            size: packet.size,
+            trigger: match by_count {
+                Some(most) if packet.packet_number <= most => LossTrigger::Reordering,
+                _ => LossTrigger::Time,
+            },
+        };
+        let packets = &self.batch.packets;
+        space
+            .into_iter()
+            .flat_map(move |space| packets.iter().map(move |packet| loss(space, packet)))
     }
 
     /// The round-trip estimator.

@@ -4,6 +4,8 @@
 
 use core::time::Duration;
 
+use crate::ecn::EcnState;
+
 /// A snapshot of one path's recovery state. Counters only ever grow.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
@@ -50,10 +52,26 @@ pub struct Stats {
     pub persistent_congestion: u64,
     /// Whether the controller is in slow start.
     pub in_slow_start: bool,
+    /// Where the controller is.
+    pub congestion: CongestionPhase,
     /// Whether the path proved to carry ECN marks (RFC 9000 §13.4.2).
     pub ecn_capable: bool,
+    /// What is known of ECN on the path.
+    pub ecn: EcnState,
     /// Packets the peer reported as marked "congestion experienced".
     pub ce_marks: u64,
     /// Bytes of UDP payload per datagram.
     pub mtu: u16,
+}
+
+/// Where the controller is, in words that all controllers share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum CongestionPhase {
+    /// The window grows with every acknowledgement.
+    #[default]
+    SlowStart,
+    /// It looks for more carefully.
+    CongestionAvoidance,
+    /// It was reduced, and nothing sent since has been acknowledged.
+    Recovery,
 }

@@ -42,6 +42,10 @@ pub(super) const FILES: &[(&str, &str)] = &[
         "what the endpoint is told after a change",
     ),
     (
+        "crates/quic/src/connection/observe.rs",
+        "what observers and log lines are told of all components",
+    ),
+    (
         "crates/quic/src/connection/stats.rs",
         "one reading of all components",
     ),

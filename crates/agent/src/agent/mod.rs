@@ -116,6 +116,12 @@ pub struct AgentStats {
     pub pending: u64,
 }
 
+towline::engine::visit_fields! { AgentStats:
+    Counter established: Count, "Handshakes that ended well";
+    Counter refused: Count, "Connections that were refused";
+    Gauge pending: Count, "Handshakes under way";
+}
+
 /// What goes wrong again and again is logged once a second.
 #[derive(Debug, Default)]
 struct Complaint(Option<Instant>);

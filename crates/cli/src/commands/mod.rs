@@ -3,6 +3,7 @@
 pub(crate) mod cert;
 pub(crate) mod echo;
 pub(crate) mod perf;
+pub(crate) mod qlog;
 pub(crate) mod recv;
 pub(crate) mod relay;
 pub(crate) mod resume;
@@ -30,6 +31,8 @@ pub(crate) enum Command {
     Perf(perf::PerfArgs),
     /// Stand between two programs as a bad network
     Relay(relay::RelayArgs),
+    /// Say what a connection's log holds, and draw it
+    Qlog(qlog::QlogCommandArgs),
     /// Play scenarios on the simulator and compare congestion controllers
     Sim(sim::SimArgs),
     /// Secure TCP: TLS 1.3 for programs that speak TCP
@@ -48,7 +51,7 @@ impl Command {
             Self::Recv(args) => args.listens(),
             Self::Perf(args) => args.listens(),
             Self::Stcp(args) => args.listens(),
-            Self::Send(_) | Self::Echo(_) | Self::Sim(_) | Self::Cert(_) => false,
+            Self::Send(_) | Self::Echo(_) | Self::Qlog(_) | Self::Sim(_) | Self::Cert(_) => false,
         }
     }
 
@@ -71,6 +74,7 @@ impl Command {
             Self::Echo(args) => args.run(*printer).await,
             Self::Perf(args) => args.run(*printer).await,
             Self::Relay(args) => args.run(*printer).await,
+            Self::Qlog(args) => args.run(*printer),
             Self::Sim(args) => args.run(*printer).await,
             Self::Stcp(args) => args.run(*printer).await,
             Self::Stcpd(args) => args.run(*printer).await,

@@ -15,6 +15,7 @@ use crate::commands::serve::ReceivingArgs;
 use crate::display::Display;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
+use crate::metrics::{self, MetricsArgs};
 use crate::net::{ConnectArgs, ListenArgs, receiving_options};
 use crate::printer::Printer;
 use crate::service::{Service, run_until_interrupted};
@@ -26,7 +27,7 @@ use crate::url::Url;
 #[derive(clap::Args)]
 pub(crate) struct RecvArgs {
     /// What to fetch: towline://HOST:PORT/FILE-OR-FOLDER#sha256/PIN
-    #[arg(value_name = "URL", conflicts_with_all = ["listen", "client_pin", "known_clients", "client_ca"])]
+    #[arg(value_name = "URL", conflicts_with_all = ["listen", "client_pin", "known_clients", "client_ca", "metrics"])]
     url: Option<Url>,
     /// Wait for senders on this address instead; port 0 picks a free one
     #[arg(long, value_name = "ADDR", conflicts_with_all = ["pin", "cacert", "insecure"])]
@@ -47,6 +48,8 @@ pub(crate) struct RecvArgs {
     clients: ClientArgs,
     #[command(flatten)]
     network: ConnectArgs,
+    #[command(flatten)]
+    metrics: MetricsArgs,
 }
 
 impl RecvArgs {
@@ -95,7 +98,9 @@ impl RecvArgs {
             clients: self.clients.clone(),
             idle_timeout: self.network.idle_timeout,
             congestion: self.network.congestion.clone(),
+            qlog: self.network.qlog.clone(),
         };
+        let metrics = self.metrics.bind().await?;
         let listening = network.listen(address, &options, printer)?;
         // Only now: a port in use must not leave a new folder behind.
         service.store = Some(self.receiving.store(&self.out)?);
@@ -111,6 +116,7 @@ impl RecvArgs {
             "address": listening.endpoint.local_addr().to_string(),
             "url": url.to_string(),
         }));
+        let _metrics = metrics.serve(printer, metrics::endpoint(listening.endpoint.clone()));
         let once = self.once;
         // An interrupted sender comes back: only a session that ran to its end counts.
         let last = run_until_interrupted(Arc::new(service), listening.endpoint, ends, |ended| {

@@ -18,6 +18,7 @@ use towline_relay::{LinkConfig, LinkStats, Relay, RelayConfig, RelayCounters, Re
 
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
+use crate::metrics::{Exposition, MetricsArgs};
 use crate::net::bind_failure;
 use crate::printer::Printer;
 use crate::units::{BitRate, Bytes, counted, parse_positive_duration, rate};
@@ -70,6 +71,8 @@ pub(crate) struct RelayArgs {
     /// With --tun, make both namespaces, and remove them at the end
     #[arg(long)]
     create: bool,
+    #[command(flatten)]
+    metrics: MetricsArgs,
 }
 
 /// What both relays count of one link.
@@ -121,6 +124,7 @@ impl RelayArgs {
         (config.to_upstream, config.to_client) = self.links()?;
         config.seed = self.seed;
         config.max_clients = self.max_clients;
+        let metrics = self.metrics.bind().await?;
         let mut relay = Relay::bind(config).map_err(|error| match &error {
             RelayError::Listen { address, error } => bind_failure(*address, error),
             _ => Failure::usage(error.to_string()),
@@ -136,6 +140,14 @@ impl RelayArgs {
             "seed": self.seed,
         }));
         let monitor = relay.monitor();
+        let watched = monitor.clone();
+        let _metrics = metrics.serve(printer, move |text| {
+            let now = watched.counters();
+            let queues = [now.to_upstream_queue_bytes, now.to_client_queue_bytes];
+            let mut record = result_of(&now);
+            record["clients_now"] = now.clients.into();
+            fill(text, &mut record, queues);
+        });
         let (result, counters) = self
             .relay(
                 move |stop| {
@@ -264,13 +276,32 @@ fn summarise(counters: &RelayCounters, printer: Printer) {
     ));
     print_link("up", "datagram", &counters.to_upstream, printer);
     print_link("down", "datagram", &counters.to_client, printer);
-    printer.record(&json!({
-        "schema": "towline.relay/1",
+    let mut record = result_of(counters);
+    record["schema"] = "towline.relay/1".into();
+    printer.record(&record);
+}
+
+fn result_of(counters: &RelayCounters) -> Value {
+    json!({
         "clients": counters.clients_total,
         "datagrams_refused": counters.datagrams_refused,
         "up": record(&counters.to_upstream),
         "down": record(&counters.to_client),
-    }));
+    })
+}
+
+/// A relay's record as metrics, with what waits in the links' queues up and down.
+fn fill(text: &mut Exposition, record: &mut Value, queues: [u64; 2]) {
+    for (link, bytes) in ["up", "down"].into_iter().zip(queues) {
+        record[link]["queue_bytes"] = bytes.into();
+    }
+    let gauges = [
+        "clients_now",
+        "queue_bytes",
+        "queue_peak_bytes",
+        "queue_delay",
+    ];
+    text.record("relay", record, &gauges);
 }
 
 fn print_link(name: &str, unit: &str, link: &LinkStats, printer: Printer) {

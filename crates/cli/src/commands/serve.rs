@@ -11,6 +11,7 @@ use towline_transfer::{Store, StorePolicy};
 use crate::commands::perf::PerfHost;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
+use crate::metrics::{self, MetricsArgs};
 use crate::net::{ListenArgs, options, receiving_options};
 use crate::printer::Printer;
 use crate::service::{Service, run_until_interrupted};
@@ -32,6 +33,8 @@ pub(crate) struct ServeArgs {
     receiving: ReceivingArgs,
     #[command(flatten)]
     network: ListenArgs,
+    #[command(flatten)]
+    metrics: MetricsArgs,
 }
 
 /// What a receiver allows.
@@ -85,6 +88,7 @@ impl ServeArgs {
             Some(_) => receiving_options(self.network.idle_timeout, &self.network.congestion),
             None => options(self.network.idle_timeout, &self.network.congestion),
         };
+        let metrics = self.metrics.bind().await?;
         let listening = self.network.listen(self.listen, &options, printer)?;
         let endpoint = listening.endpoint.clone();
         service.perf = Some(PerfHost::new(
@@ -113,6 +117,7 @@ impl ServeArgs {
             "address": endpoint.local_addr().to_string(),
             "url": url.to_string(),
         }));
+        let _metrics = metrics.serve(printer, metrics::endpoint(endpoint.clone()));
         run_until_interrupted(Arc::new(service), endpoint, ends, |_| false).await;
         Ok(Exit::Interrupted)
     }

@@ -16,8 +16,10 @@ use towline_agent::run::DEVICE;
 use towline_agent::{Agent, ModuleDevice, drop_privileges};
 
 use crate::exit::{Exit, Failure};
+use crate::metrics::MetricsArgs;
 use crate::printer::Printer;
 use crate::service_manager::ServiceManager;
+use crate::stats;
 
 /// Where the policy is looked for.
 pub(crate) const POLICY_FILE: &str = "/etc/towline/stcp.toml";
@@ -115,6 +117,8 @@ pub(crate) struct StcpdArgs {
     /// Give up root for this user once everything is open
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
+    #[command(flatten)]
+    metrics: MetricsArgs,
 }
 
 impl StcpdArgs {
@@ -130,6 +134,7 @@ impl StcpdArgs {
         let mut terminate = signal(SignalKind::terminate()).map_err(cannot)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
         let mut hang_up = signal(SignalKind::hangup()).map_err(cannot)?;
+        let metrics = self.metrics.bind().await?;
         if let Some(user) = user {
             hand_over(&policy, user)
                 .and_then(|()| drop_privileges(user.0, user.1))
@@ -140,6 +145,8 @@ impl StcpdArgs {
         check_access(&policy, &self.policy)?;
         describe(&policy, &self.device, &ktls, printer);
         let agent = Agent::new(policy);
+        let watched = Arc::clone(&agent);
+        let _metrics = metrics.serve(printer, move |text| text.stats("stcpd", &watched.stats()));
         let manager = ServiceManager::from_environment();
         manager.ready();
         let module = Arc::clone(&agent).serve_module(&device);
@@ -172,11 +179,9 @@ impl StcpdArgs {
             "{} connections secured, {} refused",
             stats.established, stats.refused
         ));
-        printer.record(&json!({
-            "schema": "towline.stcpd.ended/1",
-            "established": stats.established,
-            "refused": stats.refused,
-        }));
+        let mut record = stats::record(&stats);
+        record.insert("schema".to_owned(), "towline.stcpd.ended/1".into());
+        printer.record(&record);
         ended.map(|()| Exit::Ok).map_err(|error| {
             Failure::new(
                 Exit::Other,

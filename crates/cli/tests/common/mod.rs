@@ -84,6 +84,7 @@ impl Scratch {
             .env("TOWLINE_HOME", self.path("home"))
             .env_remove("RUST_LOG")
             .env_remove("SSLKEYLOGFILE")
+            .env_remove("QLOGDIR")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());

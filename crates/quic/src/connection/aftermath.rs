@@ -55,6 +55,9 @@ pub(crate) struct Holding {
 impl Connection {
     /// What the endpoint has to know after a change.
     pub(crate) fn aftermath(&mut self, now: Time) -> Aftermath {
+        if self.is_observed() {
+            self.observe_changes(now);
+        }
         let changed = self.local_cids.wants_exchange() || self.remote_cids.has_new_reset_token();
         let cids = changed.then(|| self.change_cids());
         // Each ID that it is given will have to be announced.

@@ -251,6 +251,11 @@ impl PacketBuilder {
         self.end() - self.start
     }
 
+    /// The frames written so far.
+    pub(crate) fn payload<'a>(&self, datagram: &'a [u8]) -> &'a [u8] {
+        &datagram[self.start + self.pn_offset + self.pn_len..self.payload_end]
+    }
+
     /// Appends PADDING so that the packet ends at `end` or later.
     pub(crate) fn pad_to(&mut self, datagram: &mut [u8], end: usize) {
         let target = end.min(datagram.len()).saturating_sub(TAG_LEN);

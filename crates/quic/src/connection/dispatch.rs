@@ -216,6 +216,9 @@ impl Connection {
             .in_frame(FrameType::ACK)
         })?;
         self.received.work += u64::from(summary.work_in_vain);
+        if self.is_observed() {
+            self.observe_ack(now, space, &summary);
+        }
         match space {
             PacketNumberSpace::Initial => {}
             PacketNumberSpace::Handshake => {

@@ -32,6 +32,7 @@ use super::streams::Streams;
 use crate::config::{ClientConfig, MAX_KNOWN_RTT, MIN_KNOWN_RTT, ServerConfig, TransportConfig};
 use crate::crypto::{TlsSession, initial_keys};
 use crate::error::{ConnectError, ConnectionError, Violation};
+use crate::observe::{self, ObserverFactory};
 
 /// Bytes of an Initial's header besides IDs and token: first byte, version, the lengths of the IDs, of
 /// the token and of the packet, and the longest number (RFC 9000 §17.2.2).
@@ -165,8 +166,29 @@ impl Connection {
             ),
             events: Events::default(),
             received: ReceivedCounters::default(),
+            observation: None,
             config,
         }
+    }
+
+    /// A connection that is made and has received nothing yet is observed, if `factory` wants it.
+    pub(crate) fn observe(
+        &mut self,
+        now: Time,
+        new: &NewConnection,
+        factory: Option<&dyn ObserverFactory>,
+    ) {
+        let started = observe::NewConnection {
+            side: self.side,
+            original_destination_cid: new.original,
+            local_cid: new.local,
+            remote: new.remote,
+            local_ip: new.local_ip,
+        };
+        self.begin_observation(now, started, factory, |connection| TransportParameters {
+            retry_source_connection_id: connection.handshake.ids().retry,
+            ..own_parameters(connection.side, &connection.config, new)
+        });
     }
 
     /// A Retry packet (RFC 9000 §17.2.5.2): at most one, before anything else.

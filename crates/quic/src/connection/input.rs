@@ -19,6 +19,7 @@ use super::component::{Ecn, Receipt};
 use super::dispatch::{Contents, PACKET_WORK};
 use super::protect::{OpenError, Opened, previous_key_deadline};
 use super::streams::Refused;
+use crate::observe::{DropReason, Packet};
 
 /// How a train of datagrams came.
 #[derive(Clone, Copy, Debug)]
@@ -69,6 +70,7 @@ impl Connection {
         stride: usize,
         datagrams: &mut [u8],
     ) -> Aftermath {
+        let _span = self.enter_span();
         // Until migration is built, a datagram from elsewhere is not ours to judge.
         // Dropped without an answer: no migration is permitted, and to a client such a server is
         // unknown (RFC 9000 §9, §9.3, §9.6).
@@ -239,21 +241,22 @@ impl Connection {
         packet: &mut [u8],
         arrivals: &mut Arrivals,
     ) {
-        let space = protected.kind.space();
+        let (kind, space) = (protected.kind, protected.kind.space());
         // No 0-RTT is accepted, so that its packets are dropped unopened (RFC 9001 §4.6.2, §5.6).
-        if protected.kind == PacketKind::ZeroRtt {
-            return;
+        if kind == PacketKind::ZeroRtt {
+            return self.observe_drop(now, kind, packet.len(), DropReason::Unsupported);
         }
         if !self.can_open(space) {
             if self.may_get_keys(space) {
                 self.handshake.early().keep(space, packet, receipt);
+                return self.observe_buffered(now, kind, packet.len());
             }
-            return;
+            return self.observe_drop(now, kind, packet.len(), DropReason::KeyUnavailable);
         }
         if let (Some(scid), Some(known)) = (protected.scid, self.handshake.ids().remote) {
             // RFC 9000 §7.2: a changed source connection ID is not the peer's.
             if scid != known {
-                return;
+                return self.observe_drop(now, kind, packet.len(), DropReason::WrongSource);
             }
         }
         let largest = self.acks.largest(space);
@@ -263,12 +266,14 @@ impl Connection {
             .open(space, packet, protected.pn_offset, largest)
         {
             Ok(opened) => opened,
-            Err(OpenError::NoKeys) => return,
+            Err(OpenError::NoKeys) => {
+                return self.observe_drop(now, kind, packet.len(), DropReason::KeyUnavailable);
+            }
             Err(OpenError::Dropped) => {
-                if protected.kind == PacketKind::OneRtt {
+                if kind == PacketKind::OneRtt {
                     self.check_stateless_reset(now, packet);
                 }
-                return;
+                return self.observe_drop(now, kind, packet.len(), DropReason::DecryptionFailure);
             }
             Err(OpenError::Violation(violation)) => {
                 // Only an authentic packet can break these rules.
@@ -278,7 +283,19 @@ impl Connection {
             Err(OpenError::IntegrityLimit) => return self.fail_aead_limit(now),
         };
         if self.acks.is_duplicate(space, opened.packet_number) {
-            return;
+            return self.observe_drop(now, kind, packet.len(), DropReason::Duplicate);
+        }
+        if self.is_observed() {
+            let shown = Packet {
+                kind,
+                packet_number: opened.packet_number,
+                dcid: protected.dcid,
+                scid: protected.scid,
+                len: packet.len(),
+                ecn: receipt.ecn,
+                payload: &packet[opened.payload.clone()],
+            };
+            self.observe_packet_received(now, shown);
         }
         self.received.packets += 1;
         self.received.work += PACKET_WORK;
@@ -299,7 +316,7 @@ impl Connection {
                 if space == PacketNumberSpace::Application {
                     self.acks.on_refused(opened.packet_number);
                 }
-                return;
+                return self.observe_drop(now, kind, packet.len(), DropReason::Overworked);
             }
             Err(Refused::Violation(violation)) => return self.fail(now, &violation),
         };

@@ -24,6 +24,7 @@ pub(crate) mod events;
 mod handshake;
 mod input;
 mod liveness;
+mod observe;
 pub(crate) mod output;
 mod paths;
 pub(crate) mod protect;
@@ -63,6 +64,7 @@ use events::{Event, Events};
 use handshake::Handshake;
 pub(crate) use input::Arrival;
 use liveness::Liveness;
+use observe::Observation;
 use paths::Path;
 use protect::TAG_LEN;
 use received::ReceivedCounters;
@@ -88,6 +90,8 @@ pub struct Connection {
     liveness: Liveness,
     events: Events,
     received: ReceivedCounters,
+    /// `None` if nobody watches.
+    observation: Option<Box<Observation>>,
 }
 
 impl std::fmt::Debug for Connection {
@@ -580,6 +584,7 @@ impl Connection {
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Time) -> Aftermath {
+        let _span = self.enter_span();
         self.run_timers(now);
         self.aftermath(now)
     }
@@ -599,6 +604,11 @@ impl Connection {
         if due {
             let (recovery, mut owner) = self.split_for_delivery();
             let expired = recovery.on_timeout(now, &mut owner);
+            if let Some(expired) = expired
+                && self.is_observed()
+            {
+                self.observe_timeout(now, expired);
+            }
             if matches!(expired, Some(Expired::Pto { .. })) {
                 self.on_probe_timeout(now);
             }

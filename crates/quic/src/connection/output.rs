@@ -54,6 +54,7 @@ impl Grant {
 impl Connection {
     /// Builds the next train; `None` when there is nothing to send now.
     pub(crate) fn poll_transmit(&mut self, now: Time, train: &mut TrainBuf) -> Option<Train> {
+        let _span = self.enter_span();
         train.clear();
         // One codepoint for the whole train: the system sends it in one call.
         self.recovery.mark_train();
@@ -248,7 +249,7 @@ impl Connection {
         if packet.expand && packet.end() < MIN_INITIAL_DATAGRAM {
             packet.pad_to(datagram, MIN_INITIAL_DATAGRAM);
         }
-        if let Err(what) = self.sealer.seal(&packet, datagram) {
+        if let Err(what) = self.seal(now, &packet, datagram) {
             self.fail_internally(now, what);
             return 0;
         }
@@ -296,7 +297,7 @@ impl Connection {
             end = last.end();
         }
         for packet in packets.into_iter().flatten() {
-            if let Err(what) = self.sealer.seal(&packet, datagram) {
+            if let Err(what) = self.seal(now, &packet, datagram) {
                 self.fail_internally(now, what);
                 return 0;
             }
@@ -388,6 +389,20 @@ impl Connection {
         }
     }
 
+    /// Seals a packet in place. An error is fatal.
+    #[inline]
+    fn seal(
+        &mut self,
+        now: Time,
+        packet: &PacketBuilder,
+        datagram: &mut [u8],
+    ) -> Result<(), &'static str> {
+        if self.is_observed() {
+            self.observe_packet_sent(now, packet, datagram);
+        }
+        self.sealer.seal(packet, datagram)
+    }
+
     fn on_packet_sent(&mut self, now: Time, packet: &PacketBuilder) {
         let space = packet.space;
         let kind = SentKind {
@@ -467,7 +482,7 @@ impl Connection {
             end = last.end();
         }
         for packet in packets.into_iter().flatten() {
-            if self.sealer.seal(&packet, datagram).is_err() {
+            if self.seal(now, &packet, datagram).is_err() {
                 return 0;
             }
             let kind = SentKind::ACK_ONLY;

@@ -73,6 +73,40 @@ pub struct Stats {
     pub app_datagrams_dropped: u64,
 }
 
+crate::visit_fields! { Stats:
+    Gauge smoothed_rtt: Seconds, "Smoothed round-trip time";
+    Gauge rttvar: Seconds, "Mean variation of the round-trip time";
+    Gauge min_rtt: Seconds, "Smallest round trip seen";
+    Gauge latest_rtt: Seconds, "Newest sample of the round trip";
+    Gauge pto: Seconds, "Probe timeout, without backoff";
+    Counter packets_sent: Count, "QUIC packets sent";
+    Counter bytes_sent: Bytes, "Bytes of the packets sent";
+    Counter datagrams_sent: Count, "UDP datagrams sent";
+    Counter packets_received: Count, "QUIC packets received and authenticated";
+    Counter bytes_received: Bytes, "UDP payload received";
+    Counter datagrams_received: Count, "UDP datagrams received";
+    Counter packets_lost: Count, "Packets declared lost";
+    Counter bytes_lost: Bytes, "Bytes of the packets declared lost";
+    Counter packets_spuriously_lost: Count, "Packets declared lost and acknowledged later";
+    Counter bytes_retransmitted: Bytes, "Stream bytes sent more than once";
+    Gauge loss_ratio: Ratio, "Packets lost, less the spurious ones, as a share of those sent";
+    Gauge cwnd: Bytes, "Congestion window";
+    Gauge bytes_in_flight: Bytes, "Bytes neither acknowledged nor declared lost";
+    Gauge pacing_rate: BytesPerSecond, "Pacing rate";
+    Gauge delivery_rate: BytesPerSecond, "Newest sample of the delivery rate";
+    Counter congestion_events: Count, "Times the window was reduced";
+    Gauge pto_count: Count, "Consecutive probe timeouts at present";
+    Counter probe_timeouts: Count, "Probe timeouts that expired";
+    Gauge ecn_capable: Flag, "Whether the path proved to carry ECN marks";
+    Counter ce_marks: Count, "Packets the peer reported as marked: congestion experienced";
+    Gauge mtu: Bytes, "UDP payload of full-sized packets";
+    Counter key_updates: Count, "Key updates by either side";
+    Counter work: Count, "Units of work that the peer's packets asked for";
+    Counter packets_overworked: Count, "Packets dropped because they asked for too much work";
+    Counter decryption_failures: Count, "Packets that failed authentication";
+    Counter app_datagrams_dropped: Count, "Application datagrams dropped because they were not read in time";
+}
+
 impl Connection {
     /// The current numbers. Times and counters as of the last call that took a time.
     pub fn stats(&self) -> Stats {

@@ -179,7 +179,8 @@ impl Endpoint {
             validated,
         };
         let new = self.prepare(remote, local_ip, hello.original());
-        let connection = Connection::server(now, server, &new, &first, protection)?;
+        let mut connection = Connection::server(now, server, &new, &first, protection)?;
+        connection.observe(now, &new, self.observers.as_deref());
         self.stats.admitted += 1;
         let place = self.doors.handshakes.begin(now, server, source, validated);
         Ok(self.insert(now, connection, new.local, Some((hello.dcid, place))))

@@ -40,3 +40,21 @@ pub struct EndpointStats {
     /// Work done for strangers before a handshake, in units of about a microsecond.
     pub stranger_work: u64,
 }
+
+crate::visit_fields! { EndpointStats:
+    Gauge connections: Count, "Connections at present, closing ones included";
+    Gauge handshakes: Count, "Server handshakes in progress";
+    Counter admitted: Count, "Connections a server admitted";
+    Counter refused: Count, "Initial packets refused for a limit or an invalid token";
+    Counter invalid_tokens: Count, "Initial packets refused for an invalid Retry token";
+    Counter refusals: Count, "Refusals that were told with a CONNECTION_CLOSE";
+    Counter retries: Count, "Retry packets sent";
+    Counter version_negotiations: Count, "Version Negotiation packets sent";
+    Counter resets: Count, "Stateless resets sent";
+    Counter unroutable: Count, "Datagrams that belonged to nothing";
+    Gauge memory: Bytes, "Memory that the connections hold";
+    Gauge memory_most: Bytes, "The most memory they ever held";
+    Counter shed: Count, "Connections ended because the memory limit was reached";
+    Counter over_budget: Count, "Work for strangers not done because their prefix had its share";
+    Counter stranger_work: Count, "Work done for strangers before a handshake, about a microsecond each";
+}

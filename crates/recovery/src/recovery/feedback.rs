@@ -362,6 +362,7 @@ impl<F: Clone> Recovery<F> {
     ) {
         let mut batch = core::mem::take(&mut self.batch);
         batch.clear();
+        batch.space = Some(space);
         let first_sample = self.rtt.first_sample();
         let Some(state) = self.spaces.get_mut(space) else {
             return;

@@ -186,3 +186,25 @@ pub enum Expired {
         probes: u8,
     },
 }
+
+/// Why a packet counts as lost (RFC 9002 §6.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LossTrigger {
+    /// So many later packets were acknowledged.
+    Reordering,
+    /// Too long ago, and a later packet was acknowledged.
+    Time,
+}
+
+/// A packet that was declared lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// Whose number it is.
+    pub space: PacketNumberSpace,
+    /// Its number.
+    pub packet_number: u64,
+    /// Bytes of UDP payload.
+    pub size: u16,
+    /// Why.
+    pub trigger: LossTrigger,
+}

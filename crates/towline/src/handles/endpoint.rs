@@ -14,6 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 
+use towline_quic::observe::ObserverFactory;
+use towline_quic::stats::Totals;
 use towline_quic::{self as engine, ClientConfig, EndpointConfig, EndpointStats, ServerConfig};
 use towline_wire::{Side, Time};
 
@@ -342,6 +344,17 @@ impl Endpoint {
         sum
     }
 
+    /// The statistics of all connections together, those that are gone included: counters summed up,
+    /// and how the gauges of the present ones lie. Each shard waits meanwhile, about a microsecond for
+    /// each of its connections.
+    pub fn connection_totals(&self) -> Totals {
+        let mut totals = Totals::default();
+        for shard in self.share.shards.iter() {
+            totals.merge(&shard.read(|endpoint, _| endpoint.connection_totals()));
+        }
+        totals
+    }
+
     /// How each shard fares, in shard order.
     pub fn shard_stats(&self) -> Vec<ShardStats> {
         let stats = |shard: &Handle<Sessions>| ShardStats {
@@ -459,6 +472,7 @@ pub struct EndpointBuilder {
     shards: usize,
     memory_limit: Option<u64>,
     incoming: bool,
+    observers: Option<Arc<dyn ObserverFactory>>,
     clock: Clock,
 }
 
@@ -472,6 +486,7 @@ impl Default for EndpointBuilder {
             shards: 1,
             memory_limit: None,
             incoming: false,
+            observers: None,
             clock: Clock::start(),
         }
     }
@@ -514,6 +529,13 @@ impl EndpointBuilder {
     /// them from [`Endpoint::incoming`], and must: nobody gets a connection by itself then. Default: no.
     pub fn incoming(mut self, decide: bool) -> Self {
         self.incoming = decide;
+        self
+    }
+
+    /// Has every connection tell what happens to it; `QlogDir` of the feature `qlog` writes it down.
+    /// Observers run on the drivers, which wait for them.
+    pub fn observers(mut self, factory: Arc<dyn ObserverFactory>) -> Self {
+        self.observers = Some(factory);
         self
     }
 
@@ -594,6 +616,14 @@ impl EndpointBuilder {
         let shards = shard_group(sockets, engine, self.server, &self.clock, |_| {
             Sessions::default()
         });
+        if let Some(observers) = &self.observers {
+            for shard in &shards {
+                shard.handle().with(|endpoint, _| {
+                    endpoint.set_observers(Arc::clone(observers));
+                    ((), Change::None)
+                });
+            }
+        }
         let Some(first) = shards.first() else {
             let what = "an endpoint needs a socket";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));

@@ -38,6 +38,25 @@ pub struct SocketStats {
     pub budget_ends: u64,
 }
 
+towline_quic::visit_fields! { SocketStats:
+    Counter calls_sent: Count, "System calls that sent something";
+    Counter trains_sent: Count, "Trains of datagrams sent";
+    Counter datagrams_sent: Count, "Datagrams sent";
+    Counter bytes_sent: Bytes, "UDP payload sent";
+    Counter send_blocked: Count, "Times the socket buffer was full";
+    Counter no_buffers: Count, "Times the system had no buffers";
+    Counter too_big: Count, "Datagrams too big for the path, dropped";
+    Counter send_errors: Count, "Sends refused for another reason, dropped";
+    Counter datagrams_dropped: Count, "Datagrams that the system did not take";
+    Counter calls_received: Count, "System calls that received something";
+    Counter datagrams_received: Count, "Datagrams received";
+    Counter bytes_received: Bytes, "UDP payload received";
+    Counter receive_errors: Count, "Receive errors that concern no connection";
+    Counter datagrams_handed_over: Count, "Datagrams handed to the shard they belong to";
+    Counter hand_over_drops: Count, "Datagrams for another shard that it had no room for, dropped";
+    Counter budget_ends: Count, "Turns that ended on their budget and not on an empty socket";
+}
+
 impl std::ops::AddAssign for SocketStats {
     fn add_assign(&mut self, other: Self) {
         let Self {

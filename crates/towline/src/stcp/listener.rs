@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream, ToSocketAddrs};
+use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use towline_stcp::{Handshake, ServerConfig};
 
@@ -62,6 +63,13 @@ pub struct ListenerCounters {
     pub dropped: u64,
 }
 
+towline_quic::visit_fields! { ListenerCounters:
+    Counter accepted: Count, "Peers whose handshake ended well";
+    Counter refused: Count, "Peers not TLS, not believed, or gone during the handshake";
+    Counter timed_out: Count, "Peers without an end of the handshake in time";
+    Counter dropped: Count, "Peers that had to go when too many handshakes were under way";
+}
+
 /// Accepts connections. Dropped, it drops the handshakes under way as well.
 pub struct Listener {
     tcp: TcpListener,
@@ -69,7 +77,7 @@ pub struct Listener {
     limits: Limits,
     handshakes: JoinSet<Outcome>,
     slots: Slots,
-    counters: ListenerCounters,
+    counters: watch::Sender<ListenerCounters>,
     log: RefusalLog,
 }
 
@@ -93,7 +101,7 @@ impl Listener {
             limits: Limits::default(),
             handshakes: JoinSet::new(),
             slots: Slots::new(MAX_UNFINISHED_HANDSHAKES),
-            counters: ListenerCounters::default(),
+            counters: watch::Sender::default(),
             log: RefusalLog::default(),
         }
     }
@@ -121,7 +129,12 @@ impl Listener {
 
     /// What became of the peers so far.
     pub fn counters(&self) -> ListenerCounters {
-        self.counters
+        *self.counters.borrow()
+    }
+
+    /// The same for who does not have the listener.
+    pub fn watch_counters(&self) -> watch::Receiver<ListenerCounters> {
+        self.counters.subscribe()
     }
 
     /// Handshakes under way.
@@ -159,11 +172,13 @@ impl Listener {
         while let Some(ended) = self.handshakes.join_next().await {
             // One that had failed before still has its reason.
             if self.on_ended(ended).is_some() {
-                self.counters.accepted -= 1;
-                self.counters.dropped += 1;
+                self.counters.send_modify(|counters| {
+                    counters.accepted -= 1;
+                    counters.dropped += 1;
+                });
             }
         }
-        self.counters
+        self.counters()
     }
 
     fn on_connection(&mut self, tcp: TcpStream, peer: SocketAddr) {
@@ -184,17 +199,19 @@ impl Listener {
     fn on_ended(&mut self, ended: Result<Outcome, JoinError>) -> Option<(Stream, SocketAddr)> {
         match ended {
             Ok((peer, Some(Ok(stream)))) => {
-                self.counters.accepted += 1;
+                self.counters.send_modify(|counters| counters.accepted += 1);
                 return Some((stream, peer));
             }
             Ok((peer, Some(Err(why)))) => {
-                match why {
-                    ConnectError::TimedOut(_) => self.counters.timed_out += 1,
-                    _ => self.counters.refused += 1,
-                }
+                self.counters.send_modify(|counters| match why {
+                    ConnectError::TimedOut(_) => counters.timed_out += 1,
+                    _ => counters.refused += 1,
+                });
                 self.log.say(why, |line| tracing::warn!(%peer, "{line}"));
             }
-            Ok((_, None)) | Err(_) => self.counters.dropped += 1,
+            Ok((_, None)) | Err(_) => {
+                self.counters.send_modify(|counters| counters.dropped += 1);
+            }
         }
         None
     }

@@ -120,6 +120,7 @@ pub(in crate::layers) const ALLOWED: &[Allowed] = &[
         from: &[
             "crates/quic/src/connection/aftermath.rs",
             "crates/quic/src/connection/close.rs",
+            "crates/quic/src/connection/observe.rs",
             "crates/quic/src/connection/output.rs",
             "crates/quic/src/connection/schedule.rs",
         ],

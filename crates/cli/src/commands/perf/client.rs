@@ -319,7 +319,7 @@ impl ClientArgs {
 impl Run {
     fn sample(&self) -> Sample {
         let lost = if self.reverse {
-            self.server.borrow().packets_lost
+            self.server.borrow().packets_lost()
         } else {
             self.connection.stats().packets_lost
         };

@@ -26,10 +26,11 @@ pub(crate) use host::PerfHost;
 
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
+use crate::metrics::{self, MetricsArgs};
 use crate::net::{ListenArgs, options};
 use crate::printer::Printer;
 use crate::service::{Service, run_until_interrupted};
-use crate::stats::StatsRecord;
+use crate::stats::{self, StatsRecord};
 use crate::units::Bytes;
 
 /// Longest control message, bytes.
@@ -94,6 +95,8 @@ struct ServerArgs {
     tune: TuneArgs,
     #[command(flatten)]
     network: ListenArgs,
+    #[command(flatten)]
+    metrics: MetricsArgs,
 }
 
 impl PerfArgs {
@@ -118,6 +121,7 @@ impl ServerArgs {
         let mut service = Service::new(printer, interrupt, received);
         let mut options = options(self.network.idle_timeout, &self.network.congestion);
         self.tune.apply(&mut options);
+        let metrics = self.metrics.bind().await?;
         let listening = self.network.listen_on_shards(
             self.listen,
             &options,
@@ -140,6 +144,7 @@ impl ServerArgs {
             "url": url.to_string(),
             "host": socket,
         }));
+        let _metrics = metrics.serve(printer, metrics::endpoint(endpoint.clone()));
         run_until_interrupted(Arc::new(service), endpoint.clone(), ends, |_| false).await;
         if self.shards > 1 {
             print_shards(&endpoint, printer);
@@ -178,6 +183,8 @@ fn print_shards(endpoint: &Endpoint, printer: Printer) {
                 "bytes_received": shard.socket.bytes_received,
                 "bytes_sent": shard.socket.bytes_sent,
                 "datagrams_handed_over": shard.socket.datagrams_handed_over,
+                "engine": stats::record(&shard.engine),
+                "socket": stats::record(&shard.socket),
             })
         })
         .collect();

@@ -85,9 +85,9 @@ impl Row {
             bytes,
             bits_per_second: rate(bytes, end - start) * 8.0,
             packets_lost,
-            cwnd: stats.cwnd,
-            smoothed_rtt: stats.smoothed_rtt,
-            min_rtt: stats.min_rtt,
+            cwnd: stats.cwnd(),
+            smoothed_rtt: stats.smoothed_rtt(),
+            min_rtt: stats.min_rtt(),
             omitted,
             streams,
         }
@@ -225,9 +225,9 @@ pub(super) fn print_end(start: &Start, rows: &[Row], ends: &Ends, printer: Print
         printer.line(format_args!(
             "{} packets lost ({:.3} %), rtt {:.3} ms, cwnd {}",
             ends.lost,
-            stats.loss_ratio * 100.0,
-            stats.smoothed_rtt * 1e3,
-            Bytes(stats.cwnd),
+            stats.loss_ratio() * 100.0,
+            stats.smoothed_rtt() * 1e3,
+            Bytes(stats.cwnd()),
         ));
     }
     let of_server = server.as_ref().map_or(&[][..], |server| server.advice);
@@ -324,19 +324,19 @@ impl Threshold {
                 })
             }
             Self::RttAbove(most) => match stats {
-                Some(stats) if stats.smoothed_rtt <= most.as_secs_f64() => None,
+                Some(stats) if stats.smoothed_rtt() <= most.as_secs_f64() => None,
                 Some(stats) => Some(format!(
                     "the round trip of {:.3} ms is above {:?}",
-                    stats.smoothed_rtt * 1e3,
+                    stats.smoothed_rtt() * 1e3,
                     most
                 )),
                 None => Some("the round trip is not known".to_owned()),
             },
             Self::LossAbove(most) => match stats {
-                Some(stats) if stats.loss_ratio <= *most => None,
+                Some(stats) if stats.loss_ratio() <= *most => None,
                 Some(stats) => Some(format!(
                     "the loss of {:.3} % is above {} %",
-                    stats.loss_ratio * 100.0,
+                    stats.loss_ratio() * 100.0,
                     most * 100.0
                 )),
                 None => Some("the loss is not known".to_owned()),

@@ -1,12 +1,12 @@
 //! `towline relay --tun`: all of IP between two network namespaces.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use towline_relay::tun::{
     CLIENT_ADDRESSES, DEFAULT_CLIENT_NAMESPACE, DEFAULT_SERVER_NAMESPACE, DEVICE_NAME,
     SERVER_ADDRESSES, TunConfig, TunCounters, TunError, TunRelay,
 };
 
-use super::{LinkView, RelayArgs, print_link, record};
+use super::{LinkView, RelayArgs, fill, print_link, record};
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::printer::Printer;
@@ -24,6 +24,7 @@ impl RelayArgs {
         };
         let client_namespace = name(&self.client_ns, DEFAULT_CLIENT_NAMESPACE);
         let server_namespace = name(&self.server_ns, DEFAULT_SERVER_NAMESPACE);
+        let metrics = self.metrics.bind().await?;
         let mut relay = TunRelay::open(&TunConfig {
             client_namespace: client_namespace.clone(),
             server_namespace: server_namespace.clone(),
@@ -58,6 +59,12 @@ impl RelayArgs {
             "seed": self.seed,
         }));
         let monitor = relay.monitor();
+        let watched = monitor.clone();
+        let _metrics = metrics.serve(printer, move |text| {
+            let now = watched.counters();
+            let queues = [now.to_server_queue_bytes, now.to_client_queue_bytes];
+            fill(text, &mut result_of(&now), queues);
+        });
         // Devices and namespaces go with `work`, so before the summary.
         let work = move |stop: &_| {
             let result = relay.run(stop);
@@ -89,14 +96,19 @@ fn summarise(counters: &TunCounters, printer: Printer) {
             counted(counters.lost_before_link, "packet"),
         ));
     }
-    printer.record(&json!({
-        "schema": "towline.relay.tun/1",
+    let mut record = result_of(counters);
+    record["schema"] = "towline.relay.tun/1".into();
+    printer.record(&record);
+}
+
+fn result_of(counters: &TunCounters) -> Value {
+    json!({
         "not_forwarded": counters.not_forwarded,
         "send_failures": counters.send_failures,
         "lost_before_link": counters.lost_before_link,
         "up": record(&counters.to_server),
         "down": record(&counters.to_client),
-    }));
+    })
 }
 
 /// Whose fault it is, and the next step.

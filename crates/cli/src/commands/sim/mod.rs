@@ -4,11 +4,10 @@
 //!   run      plays scenarios as they are            compare  one scenario under several controllers
 //!   input    files to scenarios                     play     virtual time, in parallel, with a bar
 //!   record   the JSON of a run                      plot     what is drawn of a run
-//!   table    columns for people                     chart    panels of lines as SVG
+//!   table    columns for people
 //!   matrix   every row of what a controller must reach
 //! ```
 
-mod chart;
 mod compare;
 mod input;
 mod matrix;

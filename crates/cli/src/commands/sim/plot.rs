@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use towline_lab::scenario::{Flow, FlowOutcome, Outcome, Scenario, Traffic, jain};
 
-use super::chart::{self, Axis, Chart, Line, Panel, Series};
+use crate::chart::{self, Axis, Chart, Line, Panel, Series};
 use crate::exit::{Exit, Failure};
 
 /// Flows with a colour of their own; of more, each group shares one.

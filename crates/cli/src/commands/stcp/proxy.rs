@@ -21,8 +21,10 @@ use towline::stcp::{
 use super::flags::{Client, ConnectArgs, ListenArgs, assurance, listen_failure, resolve};
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
+use crate::metrics::MetricsArgs;
 use crate::net::reachable;
 use crate::printer::Printer;
+use crate::stats;
 use crate::units::{Bytes, counted, parse_duration};
 
 /// Every byte passes through us anyway, and these records can follow a peer's new key.
@@ -62,6 +64,8 @@ struct Common {
     /// How long connections may go on after SIGTERM
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
     drain: Duration,
+    #[command(flatten)]
+    metrics: MetricsArgs,
 }
 
 #[derive(clap::Args)]
@@ -94,6 +98,7 @@ impl ProxyArgs {
 impl ClientSide {
     async fn run(self, interrupt: Interrupt, printer: Printer) -> Result<Exit, Failure> {
         let common = &self.common;
+        let metrics = common.metrics.bind().await?;
         let client = self.peers.client(&common.connect, RECORDS, printer).await?;
         let unbound = |error| listen_failure(common.listen, &error);
         let listener = TcpListener::bind(common.listen).await.map_err(unbound)?;
@@ -112,6 +117,10 @@ impl ClientSide {
             "connect": common.connect, "side": "client",
         }));
         let mut proxy = Proxy::new(common, interrupt);
+        let counts = Arc::clone(&proxy.counts);
+        let _metrics = metrics.serve(printer, move |text| {
+            text.stats("stcp_proxy", &counts.so_far());
+        });
         proxy
             .serve(
                 async || listener.accept().await,
@@ -125,6 +134,7 @@ impl ClientSide {
 impl ServerSide {
     async fn run(self, interrupt: Interrupt, printer: Printer) -> Result<Exit, Failure> {
         let common = &self.common;
+        let metrics = common.metrics.bind().await?;
         let server = self.peers.server(RECORDS, printer)?;
         let (flags, pin) = (server.client_flags.clone(), server.pin());
         // Wrong at the start, it is told at the start; later it may have moved.
@@ -148,6 +158,11 @@ impl ServerSide {
             "connect": common.connect, "side": "server", "pin": pin,
         }));
         let mut proxy = Proxy::new(common, interrupt);
+        let (counts, handshakes) = (Arc::clone(&proxy.counts), listener.watch_counters());
+        let _metrics = metrics.serve(printer, move |text| {
+            text.stats("stcp_proxy", &counts.so_far());
+            text.stats("stcp_handshakes", &*handshakes.borrow());
+        });
         proxy
             .serve(
                 async || listener.accept().await,
@@ -201,7 +216,38 @@ struct Counts {
     log: RefusalLog,
 }
 
+/// The same at one moment.
+struct Connections {
+    accepted: u64,
+    ended: u64,
+    cut: u64,
+    not_connected: u64,
+    bytes_encrypted: u64,
+    bytes_decrypted: u64,
+}
+
+towline::engine::visit_fields! { Connections:
+    Counter accepted: Count, "Connections taken";
+    Counter ended: Count, "Connections that ended in order";
+    Counter cut: Count, "Connections that were cut off";
+    Counter not_connected: Count, "Connections that found nobody to be carried to";
+    Counter bytes_encrypted: Bytes, "Bytes carried out, once their connection is over";
+    Counter bytes_decrypted: Bytes, "Bytes carried in, once their connection is over";
+}
+
 impl Counts {
+    fn so_far(&self) -> Connections {
+        let of = |count: &AtomicU64| count.load(Relaxed);
+        Connections {
+            accepted: of(&self.accepted),
+            ended: of(&self.ended),
+            cut: of(&self.cut),
+            not_connected: of(&self.not_connected),
+            bytes_encrypted: of(&self.sealed),
+            bytes_decrypted: of(&self.opened),
+        }
+    }
+
     fn new() -> Self {
         Self {
             accepted: AtomicU64::default(),
@@ -298,37 +344,29 @@ impl Proxy {
         let _ = tokio::time::timeout(self.drain, ending).await;
         let left = self.splices.len() as u64;
         self.splices.shutdown().await;
-        let counts = &self.counts;
-        let of = |count: &AtomicU64| count.load(Relaxed);
+        let counts = self.counts.so_far();
         let handshakes = handshakes.unwrap_or_default();
         printer.line(format_args!(
             "{}: {} ended in order, {} cut off, {} not connected, {left} of {under_way} left at the end",
-            counted(of(&counts.accepted), "connection"),
-            of(&counts.ended),
-            of(&counts.cut),
-            of(&counts.not_connected),
+            counted(counts.accepted, "connection"),
+            counts.ended,
+            counts.cut,
+            counts.not_connected,
         ));
         printer.line(format_args!(
             "{} encrypted, {} decrypted; {} refused, {} silent, {} dropped",
-            Bytes(of(&counts.sealed)),
-            Bytes(of(&counts.opened)),
+            Bytes(counts.bytes_encrypted),
+            Bytes(counts.bytes_decrypted),
             handshakes.refused,
             handshakes.timed_out,
             handshakes.dropped,
         ));
-        printer.record(&json!({
-            "schema": "towline.stcp.proxy/1",
-            "accepted": of(&counts.accepted),
-            "ended": of(&counts.ended),
-            "cut": of(&counts.cut),
-            "not_connected": of(&counts.not_connected),
-            "left": left,
-            "bytes_encrypted": of(&counts.sealed),
-            "bytes_decrypted": of(&counts.opened),
-            "refused": handshakes.refused,
-            "timed_out": handshakes.timed_out,
-            "dropped": handshakes.dropped,
-        }));
+        let mut record = stats::record(&handshakes);
+        // `accepted` is of connections: both count those whose handshake ended well.
+        record.append(&mut stats::record(&counts));
+        record.insert("schema".to_owned(), "towline.stcp.proxy/1".into());
+        record.insert("left".to_owned(), left.into());
+        printer.record(&record);
         Exit::Interrupted
     }
 }

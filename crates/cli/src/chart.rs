@@ -38,35 +38,35 @@ const COLOURS: [RGBColor; 7] = [
 ];
 
 /// A whole plot.
-pub(super) struct Chart {
-    pub(super) title: String,
-    pub(super) subtitle: String,
+pub(crate) struct Chart {
+    pub(crate) title: String,
+    pub(crate) subtitle: String,
     /// Where the time axis ends.
-    pub(super) seconds: f64,
+    pub(crate) seconds: f64,
     /// What the legend lists.
-    pub(super) series: Vec<Series>,
-    pub(super) panels: Vec<Panel>,
+    pub(crate) series: Vec<Series>,
+    pub(crate) panels: Vec<Panel>,
 }
 
 /// One entry of the legend.
-pub(super) struct Series {
-    pub(super) name: String,
+pub(crate) struct Series {
+    pub(crate) name: String,
     /// It has several lines, drawn thin.
-    pub(super) faint: bool,
+    pub(crate) faint: bool,
 }
 
 /// Lines over the same axes.
-pub(super) struct Panel {
-    pub(super) title: String,
+pub(crate) struct Panel {
+    pub(crate) title: String,
     /// Of the vertical axis.
-    pub(super) unit: String,
-    pub(super) axis: Axis,
-    pub(super) lines: Vec<Line>,
+    pub(crate) unit: String,
+    pub(crate) axis: Axis,
+    pub(crate) lines: Vec<Line>,
 }
 
 /// The horizontal axis.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum Axis {
+pub(crate) enum Axis {
     /// Seconds, the same for all panels.
     Time,
     /// As far as the lines go, in this unit.
@@ -74,16 +74,16 @@ pub(super) enum Axis {
 }
 
 /// A line through points of rising x.
-pub(super) struct Line {
-    pub(super) series: Option<usize>,
-    pub(super) points: Vec<(f64, f64)>,
+pub(crate) struct Line {
+    pub(crate) series: Option<usize>,
+    pub(crate) points: Vec<(f64, f64)>,
 }
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = Result<(), Box<dyn std::error::Error>>;
 
 /// The plot as the text of an SVG file.
-pub(super) fn svg(chart: &Chart) -> Result<String, Box<dyn std::error::Error>> {
+pub(crate) fn svg(chart: &Chart) -> Result<String, Box<dyn std::error::Error>> {
     let panels = i32::try_from(chart.panels.len())?;
     let entries = i32::try_from(chart.series.len())?;
     let height = (panels * PANEL).max(entries * LEGEND_STEP + ABOVE) + HEAD_HEIGHT + 8;

@@ -1,0 +1,47 @@
+//! `--qlog`: a log of each connection, for `towline qlog` and for qlog viewers.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use towline::handles::EndpointBuilder;
+use towline::qlog::QlogDir;
+
+use crate::exit::Failure;
+
+/// Whether connections are logged, and where.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct QlogArgs {
+    /// Log each connection into a file in this folder: DIR/ID_client.sqlog or DIR/ID_server.sqlog
+    #[arg(long, value_name = "DIR", env = "QLOGDIR", hide_env_values = true)]
+    qlog: Option<PathBuf>,
+}
+
+impl QlogArgs {
+    /// The folder, made if it is not there.
+    pub(crate) fn open(&self) -> Result<Option<Arc<QlogDir>>, Failure> {
+        // An empty variable is one that nobody set.
+        let Some(path) = self
+            .qlog
+            .as_ref()
+            .filter(|path| !path.as_os_str().is_empty())
+        else {
+            return Ok(None);
+        };
+        let folder = QlogDir::create(path).map_err(|error| {
+            Failure::usage(format!("--qlog {}: {error}", path.display()))
+                .next("name a folder that exists or can be made, and that you may write to")
+        })?;
+        Ok(Some(Arc::new(folder)))
+    }
+}
+
+/// Has an endpoint log its connections, if there is a folder for that.
+pub(crate) fn logging_into(
+    folder: Option<Arc<QlogDir>>,
+    builder: EndpointBuilder,
+) -> EndpointBuilder {
+    match folder {
+        Some(folder) => builder.observers(folder),
+        None => builder,
+    }
+}
