@@ -84,12 +84,12 @@ fn hellos_that_fail_at_once_count_as_handshakes_until_they_are_gone() {
 fn a_client_that_has_sent_nothing_yet_has_no_probe_to_send() {
     let mut pair = Pair::new(Options::default());
     let remote = pair.hosts[SERVER].address;
-    let config = pair.client_config.clone();
+    let (now, config) = (pair.now, pair.client_config.clone());
     let endpoint = &mut pair.hosts[CLIENT].endpoint;
     endpoint
-        .connect(pair.now, &config, remote, towline_testkit::SERVER_NAME)
+        .connect(now, &config, remote, towline_testkit::SERVER_NAME)
         .unwrap();
-    assert!(endpoint.next_timeout().is_some_and(|at| at > pair.now));
+    assert!(endpoint.next_timeout().is_some_and(|at| at > now));
 }
 
 #[test]
