@@ -15,7 +15,9 @@ use towline_quic::{
     Close, ConnectionError, Endpoint, RetryPolicy, ServerConfig, TransportConfig,
     TransportErrorCode,
 };
-use towline_wire::{CloseFrame, Frame, Header, LongType, parse_header, write_connection_close};
+use towline_wire::{
+    CloseFrame, Frame, Header, LongType, parse_header, write_connection_close, write_padding,
+};
 
 /// A client's first datagram and its two IDs; nothing was delivered.
 fn hello(options: Options) -> (Pair, Vec<u8>, Vec<u8>, Vec<u8>) {
@@ -312,4 +314,24 @@ fn every_kind_of_work_for_strangers_has_a_budget_of_its_own() {
     let after = pair.hosts[SERVER].endpoint.stats();
     used_up(after.unroutable - before.unroutable, 9_375);
     used_up(after.stranger_work - before.stranger_work, 37_500);
+}
+
+#[test]
+fn hellos_that_fail_at_once_count_as_handshakes_until_they_are_gone() {
+    let mut pair = Pair::new(readable());
+    let scid = [7; 8];
+    for n in 0..10u8 {
+        let bytes = payload(|w| {
+            let code = TransportErrorCode::NO_ERROR;
+            write_connection_close(w, &CloseFrame::transport(code, 0, b""));
+            write_padding(w, 1170);
+        });
+        let packet = long_packet(LongType::Initial, &[n; 8], &scid, b"", 0, &bytes);
+        pair.deliver(SERVER, &packet);
+    }
+    let stats = pair.hosts[SERVER].endpoint.stats();
+    assert_eq!((stats.handshakes, stats.connections), (10, 10));
+    pair.run_for(secs(10));
+    let stats = pair.hosts[SERVER].endpoint.stats();
+    assert_eq!((stats.handshakes, stats.connections), (0, 0));
 }

@@ -161,3 +161,16 @@ fn a_close_during_the_handshake_fits_every_datagram_size() {
         assert!(matches!(word, ConnectionError::ClosedByPeer(_)), "{word:?}");
     }
 }
+
+#[test]
+fn a_server_with_large_packets_answers_the_first_hello() {
+    let mut pair = Pair::new(Options {
+        server: TransportConfig {
+            mtu: 9000,
+            ..TransportConfig::default()
+        },
+        ..Options::default()
+    });
+    pair.connect();
+    pair.established(ms(200));
+}

@@ -4,8 +4,10 @@
 mod common;
 
 use bytes::Bytes;
+use common::evil::Evil;
 use common::{CLIENT, Options, Pair, SERVER, ms, pattern, secs};
 use towline_quic::{ConnectionError, ConnectionHandle, Direction, Event, TransportConfig};
+use towline_wire::write_ping;
 
 const LIMIT: u64 = 16 << 20;
 
@@ -160,4 +162,26 @@ fn what_is_written_into_a_full_window_counts_at_once() {
         stats.memory
     );
     assert!(stats.shed > 10, "{}", stats.shed);
+}
+
+#[test]
+fn a_peer_that_pings_for_ever_and_acknowledges_nothing_costs_bounded_memory() {
+    let mut evil = Evil::against(SERVER);
+    let s = evil.pair.server().open(Direction::Unidirectional).unwrap();
+    evil.pair
+        .server()
+        .write_slice(s, b"never acknowledged")
+        .unwrap();
+    let pings = 280_000;
+    let held = |evil: &Evil| evil.pair.hosts[SERVER].endpoint.stats().memory;
+    let (before, held_before) = (evil.pair.hosts[SERVER].sent_datagrams, held(&evil));
+    for _ in 0..pings {
+        evil.send(write_ping);
+    }
+    let sent = evil.pair.hosts[SERVER].sent_datagrams - before;
+    assert!(sent <= pings, "an answer to each at most: {sent}");
+    // The frame in front is in flight for ever; the acknowledgements behind it are not kept.
+    let more = held(&evil) - held_before;
+    assert!(more <= 256 << 10, "{more} bytes more");
+    evil.assert_open();
 }
