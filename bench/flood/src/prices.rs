@@ -2,7 +2,7 @@
 //!
 //! One server endpoint without a socket; each kind of datagram from ever new prefixes, ten
 //! thousand times, in as many quarters of a second as its budget wants. Processor time, so that
-//! other programs do not matter much.
+//! other programs do not matter much. The loop drives the engine by hand: it is what is measured.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Everything that runs whole connections on the simulator: worlds, the random swarm, fuzz bodies.
 //!
 //! ```text
-//!   world     hosts on a simulated network, virtual clock, trace hash, checks at every event
+//!   world     the simulator's world of endpoints, with a trace hash and checks at every event
 //!   workload  applications at both ends of a connection, and the ledger that knows the truth
 //!   swarm     per seed: features, strengths, workload; faults, then heal; invariants; shrinking
 //!   scenario  flows with their controllers across a bottleneck, and what was measured
@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 pub mod fuzz;
+mod host;
 pub mod matrix;
 mod random;
 pub mod scenario;
@@ -24,5 +25,6 @@ mod violation;
 pub mod workload;
 pub mod world;
 
+pub use host::Host;
 pub use random::Random;
 pub use violation::{Invariant, Violation};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use towline_lab::world::{HostId, START, World};
+use towline_lab::world::{CheckedWorld, HostId, START};
 use towline_quic::{
     ClientConfig, ConnectionHandle, Direction, Endpoint, EndpointConfig, Event, ServerConfig,
     StreamId, TransportConfig,
@@ -23,7 +23,7 @@ const KEYS_IN_C: f64 = 4096.0;
 const CONNECTIONS: usize = 200;
 
 struct Crowd {
-    world: World,
+    world: CheckedWorld,
     hosts: [HostId; 2],
     clients: Vec<ConnectionHandle>,
     servers: Vec<ConnectionHandle>,
@@ -44,7 +44,7 @@ impl Crowd {
         server.transport = Arc::clone(&transport);
         let mut config = ClientConfig::new(tls.client);
         config.transport = transport;
-        let mut world = World::new(1, false);
+        let mut world = CheckedWorld::new(1, false);
         let server = Some(Arc::new(server));
         let a = world.add_host(
             Endpoint::new(EndpointConfig::from_seed([1; 32]), None),

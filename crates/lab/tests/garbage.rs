@@ -1,4 +1,5 @@
-//! What an Initial that is not authentic costs a server, in bytes of heap asked for.
+//! What an Initial that is not authentic costs a server, in bytes of heap asked for: two single calls
+//! into engines, made by hand.
 #![expect(clippy::print_stdout, reason = "figures for whoever reads the log")]
 
 use std::alloc::{GlobalAlloc, Layout, System};

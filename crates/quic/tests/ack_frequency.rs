@@ -12,7 +12,7 @@ use common::evil::Evil;
 use common::wire::for_each_frame;
 use common::{CLIENT, Options, Pair, SERVER, delay, ms, readable, secs};
 use towline_quic::{
-    Algorithm, ConnectionError, DatagramMeta, Direction, Event, TransportConfig, TransportErrorCode,
+    Algorithm, ConnectionError, Direction, Event, TransportConfig, TransportErrorCode,
 };
 use towline_sim::LinkConfig;
 use towline_wire::{
@@ -399,16 +399,8 @@ fn a_train_is_acknowledged_once_and_a_gap_of_three_at_once() {
         train.extend(evil.packet(&[1]));
     }
     let stride = train.len() / 40;
-    let meta = DatagramMeta {
-        remote: evil.pair.hosts[CLIENT].address,
-        local_ip: None,
-        ecn: None,
-        stride,
-    };
-    let now = evil.pair.now;
-    evil.pair.hosts[SERVER]
-        .endpoint
-        .handle_datagrams(now, meta, &mut train);
+    let remote = evil.pair.hosts[CLIENT].address;
+    evil.pair.deliver_train(SERVER, remote, stride, &train);
     assert_eq!(answers(&mut evil), 2);
     evil.send(|w| write_ack_frequency(w, &request(0, 10, secs(1))));
     evil.number += 1;

@@ -5,9 +5,11 @@ mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::time::Duration;
 
-use common::{CLIENT, Options, Pair, SERVER, ms, secs};
-use towline_quic::{DatagramMeta, Direction, ReadError, StreamId, TrainBuf};
+use common::{CLIENT, Host, Options, Pair, SERVER, ms, secs};
+use towline_quic::{Connection, Direction, ReadError, StreamId};
+use towline_sim::{Direct, Watch, World};
 
 thread_local! {
     static COUNTING: Cell<bool> = const { Cell::new(false) };
@@ -56,96 +58,53 @@ fn counted<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Two ends joined by a function call. Only calls into the engine count.
-struct Wire {
-    pair: Pair,
-    train: TrainBuf,
-    bytes: Vec<u8>,
-}
+/// Counts while the world is inside an engine. Nobody hears the events.
+struct Counter;
 
-impl Wire {
-    /// Carries all there is, both ways.
-    fn pump(&mut self) {
-        let mut quiet = 0;
-        let mut from = CLIENT;
-        while quiet < 2 {
-            let Self { pair, train, bytes } = self;
-            let now = pair.now;
-            let sent = counted(|| pair.hosts[from].endpoint.poll_transmit(now, train));
-            let Some(transmit) = sent else {
-                quiet += 1;
-                from = 1 - from;
-                continue;
-            };
-            quiet = 0;
-            bytes.clear();
-            bytes.extend_from_slice(train.filled());
-            let meta = DatagramMeta {
-                remote: pair.hosts[from].address,
-                local_ip: None,
-                ecn: transmit.ecn,
-                stride: transmit.segment_size,
-            };
-            let to = &mut pair.hosts[1 - from].endpoint;
-            counted(|| to.handle_datagrams(now, meta, bytes));
-        }
-        for host in &mut self.pair.hosts {
-            counted(|| while host.endpoint.poll_event().is_some() {});
-        }
+impl Watch<Host, Direct> for Counter {
+    fn enter(&mut self, _: usize) {
+        COUNTING.set(true);
     }
 
+    fn leave(&mut self) {
+        COUNTING.set(false);
+    }
+}
+
+/// Two ends joined by a function call. Only calls into the engine count.
+struct Wire(World<Host, Direct>);
+
+impl Wire {
     /// Lets `time` pass, timers and all.
-    fn run_for(&mut self, time: std::time::Duration) {
-        let end = self.pair.now + time;
-        self.pump();
-        loop {
-            let next = self
-                .pair
-                .hosts
-                .iter()
-                .filter_map(|h| h.endpoint.next_timeout());
-            let Some(at) = next.min().filter(|&at| at <= end) else {
-                break;
-            };
-            let now = self.pair.now.max(at);
-            self.pair.now = now;
-            for host in &mut self.pair.hosts {
-                counted(|| host.endpoint.handle_timeout(now));
-            }
-            self.pump();
-        }
-        self.pair.now = end;
+    fn run_for(&mut self, time: Duration) {
+        self.0.pump_for(time, Duration::ZERO, &mut Counter);
+    }
+
+    fn conn(&mut self, side: usize) -> &mut Connection {
+        self.0.hosts[side].conn()
     }
 
     fn message(&mut self, id: StreamId) {
-        let now = self.pair.now;
-        counted(|| self.pair.client().write_slice(id, &[7; 200])).unwrap();
-        self.pump();
-        self.pair.now = now + ms(1);
+        counted(|| self.conn(CLIENT).write_slice(id, &[7; 200])).unwrap();
+        self.0.pump(Duration::ZERO, &mut Counter);
+        self.0.now += ms(1);
         let mut buffer = [0; 500];
-        let read = counted(|| self.pair.server().read_slice(id, &mut buffer));
+        let read = counted(|| self.conn(SERVER).read_slice(id, &mut buffer));
         assert_eq!(read, Ok(Some(200)));
-        let empty = counted(|| self.pair.server().read_slice(id, &mut buffer));
+        let empty = counted(|| self.conn(SERVER).read_slice(id, &mut buffer));
         assert_eq!(empty, Err(ReadError::Blocked));
     }
 }
 
 #[test]
 fn a_message_every_100_ms_allocates_next_to_nothing() {
-    let mut wire = Wire {
-        pair: Pair::connected(Options::default()),
-        train: TrainBuf::new(),
-        bytes: Vec::with_capacity(1 << 16),
-    };
-    let id = wire.pair.client().open(Direction::Bidirectional).unwrap();
+    let mut wire = Wire(Pair::connected(Options::default()).on(Direct::trains()));
+    let id = wire.conn(CLIENT).open(Direction::Bidirectional).unwrap();
     for _ in 0..20 {
         wire.message(id);
         wire.run_for(ms(99));
     }
-    assert_eq!(
-        wire.pair.server().accept(Direction::Bidirectional),
-        Some(id)
-    );
+    assert_eq!(wire.conn(SERVER).accept(Direction::Bidirectional), Some(id));
     CALLS.set(0);
     const MESSAGES: u64 = 200;
     for _ in 0..MESSAGES {
@@ -161,5 +120,5 @@ fn a_message_every_100_ms_allocates_next_to_nothing() {
     CALLS.set(0);
     wire.run_for(secs(5));
     assert!(CALLS.get() > 0, "a quiet connection gives nothing back");
-    assert_eq!(wire.pair.conn(SERVER).stats().packets_lost, 0);
+    assert_eq!(wire.conn(SERVER).stats().packets_lost, 0);
 }

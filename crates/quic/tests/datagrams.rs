@@ -9,7 +9,10 @@ use towline_quic::{
     ConnectionError, Direction, Event, SendDatagramError, TransportConfig, TransportErrorCode,
 };
 use towline_sim::{LinkConfig, LossModel};
-use towline_wire::{Frame, FrameType, write_datagram_header};
+use towline_wire::{
+    ConnectionId, Frame, FrameType, NewConnectionIdFrame, StatelessResetToken,
+    write_datagram_header, write_new_connection_id,
+};
 
 fn both(transport: &TransportConfig) -> Options {
     Options {
@@ -280,4 +283,32 @@ fn a_datagram_only_sender_has_its_acknowledgement_state_bounded() {
     assert!(acks.count() > 1000);
     assert_eq!(pair.server().stats().bytes_in_flight, 0);
     assert_eq!(pair.client().stats().packets_lost, 0);
+}
+
+#[test]
+fn a_datagram_that_no_longer_fits_beside_a_longer_connection_id_does_not_block_the_queue() {
+    let mut evil = Evil::against(SERVER);
+    let max = evil.pair.server().max_datagram_len().unwrap();
+    evil.pair
+        .server()
+        .send_datagram(Bytes::from(vec![1; max]))
+        .unwrap();
+    evil.pair
+        .server()
+        .send_datagram(Bytes::from_static(b"small"))
+        .unwrap();
+    let frame = NewConnectionIdFrame {
+        sequence: 9,
+        retire_prior_to: 9,
+        cid: ConnectionId::new(&[5; 20]).unwrap(),
+        reset_token: StatelessResetToken::new([5; 16]),
+    };
+    evil.send(|w| write_new_connection_id(w, &frame));
+    evil.pair.run_for(secs(1));
+    assert_eq!(evil.pair.server().max_datagram_len(), Some(max - 12));
+    let found = evil.pair.hosts[CLIENT]
+        .captured
+        .iter()
+        .any(|d| d.windows(5).any(|w| w == b"small"));
+    assert!(found);
 }

@@ -14,7 +14,9 @@ use common::{CLIENT, Options, Pair, SERVER, ms, readable, secs, seed};
 use towline_quic::{
     Close, ConnectionError, Endpoint, RetryPolicy, TransportConfig, TransportErrorCode,
 };
-use towline_wire::{CloseFrame, Frame, Header, LongType, parse_header, write_connection_close};
+use towline_wire::{
+    CloseFrame, Frame, Header, LongType, parse_header, write_connection_close, write_padding,
+};
 
 /// A client's first datagram and its two IDs; nothing was delivered.
 fn hello(options: Options) -> (Pair, Vec<u8>, Vec<u8>, Vec<u8>) {
@@ -60,19 +62,6 @@ fn answered_retry(options: Options) -> (Pair, Vec<u8>) {
     pair.run_until(secs(1), |_| !answer.borrow().is_empty());
     let datagram = answer.borrow().clone();
     (pair, datagram)
-}
-
-/// What the server has to send, one datagram each.
-fn answers(pair: &mut Pair) -> Vec<(SocketAddr, Vec<u8>)> {
-    let mut buf = towline_quic::TrainBuf::new();
-    let mut found = Vec::new();
-    let now = pair.now;
-    while let Some(t) = pair.hosts[SERVER].endpoint.poll_transmit(now, &mut buf) {
-        for datagram in buf.filled().chunks(t.segment_size) {
-            found.push((t.remote, datagram.to_vec()));
-        }
-    }
-    found
 }
 
 /// The code of the CONNECTION_CLOSE that is all there is in a readable datagram.
@@ -155,7 +144,7 @@ fn a_retry_token_at_another_address_is_answered_with_invalid_token() {
     for from in ["10.0.0.9:1000", "10.0.0.1:1001"] {
         let from: SocketAddr = from.parse().unwrap();
         pair.deliver_silently(SERVER, from, &answer);
-        let replies = answers(&mut pair);
+        let replies = pair.take_datagrams(SERVER);
         assert_eq!(replies.len(), 1);
         assert_eq!(replies[0].0, from);
         assert!(replies[0].1.len() < 150, "{}", replies[0].1.len());
@@ -176,7 +165,7 @@ fn one_retry_is_worth_one_connection() {
     for i in 0..10 {
         let packet = long_packet(LongType::Initial, &[i; 8], &scid, &token, 0, &hello);
         pair.deliver_silently(SERVER, pair.hosts[CLIENT].address, &packet);
-        let replies = answers(&mut pair);
+        let replies = pair.take_datagrams(SERVER);
         assert_eq!(refusal(&replies[0].1), TransportErrorCode::INVALID_TOKEN);
     }
     pair.deliver(SERVER, &answer);
@@ -234,9 +223,9 @@ fn a_full_server_answers_no_garbage() {
         garbage[at] ^= 0x80;
         pair.deliver_silently(SERVER, pair.hosts[CLIENT].address, &garbage);
     }
-    assert_eq!(answers(&mut pair).len(), 0);
+    assert_eq!(pair.take_datagrams(SERVER).len(), 0);
     pair.deliver_silently(SERVER, pair.hosts[CLIENT].address, &first);
-    let replies = answers(&mut pair);
+    let replies = pair.take_datagrams(SERVER);
     assert_eq!(replies.len(), 1);
     let code = TransportErrorCode::CONNECTION_REFUSED;
     assert_eq!(refusal(&replies[0].1), code);
@@ -251,7 +240,7 @@ fn answered(pair: &mut Pair, asked: u32, make: &dyn Fn(u32) -> Vec<u8>) -> u64 {
         let from: SocketAddr = ([11, (n >> 8) as u8, n as u8, 1], 9).into();
         let datagram = make(n);
         pair.deliver_silently(SERVER, from, &datagram);
-        let replies = answers(pair);
+        let replies = pair.take_datagrams(SERVER);
         for (_, reply) in &replies {
             assert!(reply.len() <= datagram.len(), "longer than what it answers");
         }
@@ -319,4 +308,24 @@ fn every_kind_of_work_for_strangers_has_a_budget_of_its_own() {
     let after = pair.hosts[SERVER].endpoint.stats();
     used_up(after.unroutable - before.unroutable, 9_375);
     used_up(after.stranger_work - before.stranger_work, 37_500);
+}
+
+#[test]
+fn hellos_that_fail_at_once_count_as_handshakes_until_they_are_gone() {
+    let mut pair = Pair::new(readable());
+    let scid = [7; 8];
+    for n in 0..10u8 {
+        let bytes = payload(|w| {
+            let code = TransportErrorCode::NO_ERROR;
+            write_connection_close(w, &CloseFrame::transport(code, 0, b""));
+            write_padding(w, 1170);
+        });
+        let packet = long_packet(LongType::Initial, &[n; 8], &scid, b"", 0, &bytes);
+        pair.deliver(SERVER, &packet);
+    }
+    let stats = pair.hosts[SERVER].endpoint.stats();
+    assert_eq!((stats.handshakes, stats.connections), (10, 10));
+    pair.run_for(secs(10));
+    let stats = pair.hosts[SERVER].endpoint.stats();
+    assert_eq!((stats.handshakes, stats.connections), (0, 0));
 }

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use common::{CLIENT, Options, Pair, SERVER, ms, readable, secs, seed};
-use towline_quic::{DatagramMeta, Direction, Endpoint, Event, RetryPolicy, TrainBuf};
+use towline_quic::{Direction, Endpoint, Event, RetryPolicy, TrainBuf};
 use towline_wire::{Header, parse_header};
 
 /// A long-header packet of another version.
@@ -21,19 +21,6 @@ fn unknown_version(version: u32, dcid: &[u8], scid: &[u8], len: usize) -> Vec<u8
     packet
 }
 
-/// What `endpoint` has to send, one datagram each.
-fn drain(pair: &mut Pair, side: usize) -> Vec<(SocketAddr, Vec<u8>)> {
-    let mut buf = TrainBuf::new();
-    let mut found = Vec::new();
-    let now = pair.now;
-    while let Some(t) = pair.hosts[side].endpoint.poll_transmit(now, &mut buf) {
-        for datagram in buf.filled().chunks(t.segment_size) {
-            found.push((t.remote, datagram.to_vec()));
-        }
-    }
-    found
-}
-
 #[test]
 fn an_unknown_version_is_answered_with_ours_and_a_reserved_one() {
     for (dcid, scid) in [
@@ -45,7 +32,7 @@ fn an_unknown_version_is_answered_with_ours_and_a_reserved_one() {
         let from: SocketAddr = "10.9.9.9:9".parse().unwrap();
         let packet = unknown_version(0xbabe_baba, &dcid, &scid, 1200);
         pair.deliver_silently(SERVER, from, &packet);
-        let answers = drain(&mut pair, SERVER);
+        let answers = pair.take_datagrams(SERVER);
         assert_eq!(answers.len(), 1);
         assert_eq!(answers[0].0, from);
         match parse_header(&answers[0].1, 8).unwrap() {
@@ -114,7 +101,7 @@ fn stateless_replies_wait_in_a_queue_of_256_that_no_prefix_fills_alone() {
     for i in 0..250 {
         ask([10, 8, i, 1], i);
     }
-    let answers = drain(&mut pair, SERVER);
+    let answers = pair.take_datagrams(SERVER);
     let alone = |remote: &SocketAddr| remote.to_string().starts_with("10.9.9.");
     let of_one = answers.iter().filter(|(remote, _)| alone(remote)).count();
     assert_eq!((answers.len(), of_one), (256, 154));
@@ -134,7 +121,7 @@ fn a_reply_to_a_stranger_is_never_longer_than_what_came() {
         let mut packet = vec![0x55; len];
         packet[0] = 0x41;
         pair.deliver_silently(SERVER, from, &packet);
-        for (_, reply) in drain(&mut pair, SERVER) {
+        for (_, reply) in pair.take_datagrams(SERVER) {
             assert!(
                 reply.len() < len && reply.len() >= 21,
                 "{} for {len}",
@@ -221,22 +208,14 @@ fn a_train_of_datagrams_for_two_connections_reaches_both() {
         connection
             .send_datagram(bytes::Bytes::from(vec![1; 1000]))
             .unwrap();
-        for (_, datagram) in drain(&mut pair, CLIENT) {
+        for (_, datagram) in pair.take_datagrams(CLIENT) {
             train.extend_from_slice(&datagram);
         }
     }
     let stride = train.len() / 3;
     assert_eq!(stride * 3, train.len(), "three equal datagrams");
-    let meta = DatagramMeta {
-        remote: pair.hosts[CLIENT].address,
-        local_ip: None,
-        ecn: None,
-        stride,
-    };
-    let now = pair.now;
-    pair.hosts[SERVER]
-        .endpoint
-        .handle_datagrams(now, meta, &mut train);
+    let remote = pair.hosts[CLIENT].address;
+    pair.deliver_train(SERVER, remote, stride, &train);
     let second_server = pair.hosts[SERVER].handle.unwrap();
     for (handle, n) in [(first_server, 2), (second_server, 1)] {
         let connection = pair.hosts[SERVER].endpoint.connection_mut(handle).unwrap();
@@ -249,24 +228,19 @@ fn a_train_of_datagrams_for_two_connections_reaches_both() {
 fn without_segmentation_offload_every_datagram_is_its_own_train() {
     let mut pair = Pair::connected(Options::default());
     pair.send_stream(CLIENT, Direction::Unidirectional, &[1; 8000]);
-    let mut one = TrainBuf::with_max_segments(1);
-    let now = pair.now;
-    let mut trains = 0;
-    while let Some(t) = pair.hosts[CLIENT].endpoint.poll_transmit(now, &mut one) {
-        assert_eq!((t.len, one.segments()), (t.segment_size, 1));
-        assert!(t.len <= 1200);
-        trains += 1;
+    pair.hosts[CLIENT].train = TrainBuf::with_max_segments(1);
+    let trains = pair.take_trains(CLIENT);
+    for train in &trains {
+        let len = train.datagram.payload.len();
+        assert_eq!((len, train.payloads().count()), (train.stride, 1));
+        assert!(len <= 1200);
     }
-    assert!(trains >= 7);
+    assert!(trains.len() >= 7);
     let mut pair = Pair::connected(Options::default());
     pair.send_stream(CLIENT, Direction::Unidirectional, &[1; 8000]);
-    let mut many = TrainBuf::new();
-    let t = pair.hosts[CLIENT]
-        .endpoint
-        .poll_transmit(now, &mut many)
-        .unwrap();
-    assert_eq!(t.segment_size, 1200);
-    assert_eq!(many.segments(), 7);
+    let trains = pair.take_trains(CLIENT);
+    assert_eq!(trains[0].stride, 1200);
+    assert_eq!(trains[0].payloads().count(), 7);
 }
 
 /// A server that holds at most so many, and `clients` that try.
@@ -406,7 +380,7 @@ fn timers_are_never_due_twice_without_progress() {
     let mut wakes = 0u32;
     while pair.now < end {
         pair.flush();
-        for host in &mut pair.hosts {
+        for host in &pair.hosts {
             if let Some(at) = host.endpoint.next_timeout() {
                 assert!(at > pair.now, "a deadline in the past after a drain");
             }

@@ -7,18 +7,15 @@
 
 mod common;
 
-use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use common::evil::{long_packet, payload};
 use common::wire::packets;
-use common::{ms, secs, seed};
-use towline_quic::{
-    ClientConfig, Connection, ConnectionHandle, DatagramMeta, Endpoint, EndpointStats, RetryPolicy,
-    ServerConfig, Time, TrainBuf,
-};
+use common::{Host, ms, secs, seed};
+use towline_quic::{ClientConfig, Endpoint, EndpointStats, RetryPolicy, ServerConfig, Time};
+use towline_sim::{Datagram, Direct, Host as _, START, Train, Watch, Wire, World};
 use towline_testkit::{SERVER_NAME, TlsOptions, tls_pair};
 use towline_wire::{Frame, Header, LongType, parse_header, write_crypto_header};
 
@@ -42,33 +39,29 @@ enum Flood {
     UnknownVersion,
 }
 
+/// The place of the server; the clients come behind it.
+const SERVER: usize = 0;
+
 struct Client {
-    endpoint: Endpoint,
-    address: SocketAddr,
-    handle: Option<ConnectionHandle>,
     begins: Time,
     connected: Option<Duration>,
 }
 
-struct Datagram {
-    at: Time,
-    from: SocketAddr,
-    to: SocketAddr,
-    bytes: Vec<u8>,
-}
-
 /// A server, its honest clients and its flood.
 struct Town {
-    now: Time,
-    server: Endpoint,
-    address: SocketAddr,
+    world: World<Host, Direct>,
     clients: Vec<Client>,
     client_config: ClientConfig,
-    wire: VecDeque<Datagram>,
-    flood: Flood,
-    prefixes: u32,
+    strangers: Strangers,
     /// Datagrams of the flood in a second.
     rate: u32,
+    most_handshakes: usize,
+}
+
+/// Those who send the flood, and get what is sent to nobody else.
+struct Strangers {
+    flood: Flood,
+    prefixes: u32,
     sent: u32,
     /// CRYPTO frame of a genuine hello, and the connection ID it names.
     hello: Vec<u8>,
@@ -77,7 +70,6 @@ struct Town {
     replies: u64,
     reply_bytes: u64,
     flood_bytes: u64,
-    most_handshakes: usize,
     random: u64,
 }
 
@@ -97,39 +89,126 @@ impl Town {
         let client_config = ClientConfig::new(tls.client);
         let mut server = ServerConfig::new(tls.server);
         server.retry = retry;
-        let start = Time::from_nanos(1_000_000_000);
-        let clients = (0..clients)
-            .map(|n| Client {
-                endpoint: Endpoint::new(seed(7, n as u8), None),
-                address: address([10, 1, n as u8, 1], 4000),
-                handle: None,
-                // The flood is under way when they come.
-                begins: start + ms(500) + ms(20) * n as u32,
-                connected: None,
-            })
-            .collect();
+        let server = Endpoint::new(seed(7, 255), Some(Arc::new(server)));
+        let mut hosts = vec![Host::new(server, address([10, 0, 0, 1], 443))];
+        hosts.extend((0..clients as u8).map(|n| {
+            let endpoint = Endpoint::new(seed(7, n), None);
+            Host::new(endpoint, address([10, 1, n, 1], 4000))
+        }));
+        let clients = (0..clients as u32).map(|n| Client {
+            // The flood is under way when they come.
+            begins: START + ms(500) + ms(20) * n,
+            connected: None,
+        });
         let (hello, hello_scid) = hello(&client_config);
         Self {
-            now: start,
-            server: Endpoint::new(seed(7, 255), Some(Arc::new(server))),
-            address: address([10, 0, 0, 1], 443),
-            clients,
+            world: World::new(hosts, Direct::datagrams(DELAY).without_ecn()),
+            clients: clients.collect(),
             client_config,
-            wire: VecDeque::new(),
-            flood,
-            prefixes,
+            strangers: Strangers {
+                flood,
+                prefixes,
+                sent: 0,
+                hello,
+                hello_scid,
+                replies: 0,
+                reply_bytes: 0,
+                flood_bytes: 0,
+                random: 1,
+            },
             rate,
-            sent: 0,
-            hello,
-            hello_scid,
-            replies: 0,
-            reply_bytes: 0,
-            flood_bytes: 0,
             most_handshakes: 0,
-            random: 1,
         }
     }
 
+    /// One millisecond.
+    fn tick(&mut self) {
+        let Self {
+            world, strangers, ..
+        } = self;
+        world.now += ms(1);
+        let remote = world.hosts[SERVER].address;
+        for _ in 0..self.rate / 1000 {
+            let bytes = strangers.flood_datagram();
+            let from = strangers.source();
+            strangers.sent += 1;
+            strangers.flood_bytes += bytes.len() as u64;
+            let datagram = Datagram::new(from, remote, bytes);
+            world.net.send(world.now, datagram.into());
+        }
+        for (client, host) in self.clients.iter_mut().zip(&mut world.hosts[1..]) {
+            if host.handle.is_none() && client.begins <= world.now {
+                let config = &self.client_config;
+                let handle = host
+                    .endpoint
+                    .connect(world.now, config, remote, SERVER_NAME);
+                host.handle = Some(handle.unwrap());
+            }
+        }
+        while let Some(at) = world.deliver_next(strangers) {
+            // A driver sends what there is after each read.
+            if at == SERVER {
+                world.settle(SERVER..SERVER + 1, strangers);
+            }
+        }
+        world.run_timers_of(SERVER, strangers);
+        world.settle(SERVER..SERVER + 1, strangers);
+        for (n, client) in self.clients.iter_mut().enumerate() {
+            let at = n + 1;
+            world.run_timers_of(at, strangers);
+            world.settle(at..at + 1, strangers);
+            if world.hosts[at].is_confirmed() && client.connected.is_none() {
+                client.connected = Some(world.now.saturating_duration_since(client.begins));
+            }
+        }
+        let handshakes = self.server().stats().handshakes;
+        self.most_handshakes = self.most_handshakes.max(handshakes);
+    }
+
+    fn server(&self) -> &Endpoint {
+        &self.world.hosts[SERVER].endpoint
+    }
+
+    fn run(&mut self, time: Duration) -> &mut Self {
+        let end = self.world.now + time;
+        while self.world.now < end {
+            self.tick();
+        }
+        self
+    }
+
+    fn connected(&self) -> usize {
+        let done = |c: &&Client| c.connected.is_some();
+        self.clients.iter().filter(done).count()
+    }
+
+    fn slowest(&self) -> Option<Duration> {
+        self.clients.iter().filter_map(|c| c.connected).max()
+    }
+
+    #[expect(clippy::print_stdout, reason = "the figures a run is compared by")]
+    fn report(&self) -> EndpointStats {
+        let stats = self.server().stats();
+        println!(
+            "{:?} from {} prefixes, {} a second: {} of {} connected, slowest {:?}; {} replies to {} \
+             datagrams ({} of {} bytes), most handshakes {}\n  {stats:?}",
+            self.strangers.flood,
+            self.strangers.prefixes,
+            self.rate,
+            self.connected(),
+            self.clients.len(),
+            self.slowest(),
+            self.strangers.replies,
+            self.strangers.sent,
+            self.strangers.reply_bytes,
+            self.strangers.flood_bytes,
+            self.most_handshakes,
+        );
+        stats
+    }
+}
+
+impl Strangers {
     fn random(&mut self) -> u64 {
         self.random = self
             .random
@@ -183,178 +262,49 @@ impl Town {
             }
         }
     }
+}
 
-    fn send(&mut self, from: SocketAddr, to: SocketAddr, bytes: Vec<u8>) {
-        let at = self.now + DELAY;
-        self.wire.push_back(Datagram {
-            at,
-            from,
-            to,
-            bytes,
-        });
+impl Watch<Host, Direct> for Strangers {
+    fn send(&mut self, _: Time, _: &mut [Host], at: usize, train: &mut Train) -> bool {
+        let remote = train.datagram.destination.ip();
+        if at == SERVER && remote >= Ipv4Addr::new(100, 0, 0, 0) {
+            self.replies += 1;
+            self.reply_bytes += train.datagram.payload.len() as u64;
+        }
+        true
     }
 
     /// A reply to the flood arrives at its source.
-    fn answer(&mut self, datagram: &Datagram) {
+    fn on_stray(&mut self, now: Time, train: Train, net: &mut Direct) {
+        let reply = train.datagram;
         if !matches!(self.flood, Flood::HalfOpen | Flood::Failing) {
             return;
         }
         if let Ok(Header::Retry {
             dcid, scid, token, ..
-        }) = parse_header(&datagram.bytes, 8)
+        }) = parse_header(&reply.payload, 8)
         {
             let hello = self.hello_to(&scid, &dcid, token);
             self.flood_bytes += hello.len() as u64;
-            self.send(datagram.to, self.address, hello);
+            let datagram = Datagram::new(reply.destination, reply.source, hello);
+            net.send(now, datagram.into());
         }
-    }
-
-    /// One millisecond.
-    fn tick(&mut self) {
-        self.now += ms(1);
-        for _ in 0..self.rate / 1000 {
-            let bytes = self.flood_datagram();
-            let from = self.source();
-            self.sent += 1;
-            self.flood_bytes += bytes.len() as u64;
-            self.send(from, self.address, bytes);
-        }
-        for i in 0..self.clients.len() {
-            let client = &mut self.clients[i];
-            if client.handle.is_none() && client.begins <= self.now {
-                let (now, remote) = (self.now, self.address);
-                let config = &self.client_config;
-                let handle = client.endpoint.connect(now, config, remote, SERVER_NAME);
-                client.handle = Some(handle.unwrap());
-            }
-        }
-        while self.wire.front().is_some_and(|d| d.at <= self.now) {
-            let mut datagram = self.wire.pop_front().unwrap();
-            let meta = DatagramMeta {
-                remote: datagram.from,
-                local_ip: None,
-                ecn: None,
-                stride: datagram.bytes.len(),
-            };
-            if datagram.to == self.address {
-                self.server
-                    .handle_datagrams(self.now, meta, &mut datagram.bytes);
-                // A driver sends what there is after each read.
-                self.drain_server();
-            } else if let Some(client) = self.clients.iter_mut().find(|c| c.address == datagram.to)
-            {
-                client
-                    .endpoint
-                    .handle_datagrams(self.now, meta, &mut datagram.bytes);
-            } else {
-                self.answer(&datagram);
-            }
-        }
-        if self.server.next_timeout().is_some_and(|at| at <= self.now) {
-            self.server.handle_timeout(self.now);
-        }
-        self.drain_server();
-        self.drain_clients();
-        let handshakes = self.server.stats().handshakes;
-        self.most_handshakes = self.most_handshakes.max(handshakes);
-    }
-
-    fn drain_server(&mut self) {
-        let mut buf = TrainBuf::new();
-        while let Some(transmit) = self.server.poll_transmit(self.now, &mut buf) {
-            for bytes in buf.filled().chunks(transmit.segment_size) {
-                if transmit.remote.ip() >= Ipv4Addr::new(100, 0, 0, 0) {
-                    self.replies += 1;
-                    self.reply_bytes += bytes.len() as u64;
-                }
-                self.send(self.address, transmit.remote, bytes.to_vec());
-            }
-        }
-        while self.server.poll_event().is_some() {}
-    }
-
-    fn drain_clients(&mut self) {
-        let mut buf = TrainBuf::new();
-        let mut out = Vec::new();
-        for client in &mut self.clients {
-            if client
-                .endpoint
-                .next_timeout()
-                .is_some_and(|at| at <= self.now)
-            {
-                client.endpoint.handle_timeout(self.now);
-            }
-            while let Some(transmit) = client.endpoint.poll_transmit(self.now, &mut buf) {
-                for bytes in buf.filled().chunks(transmit.segment_size) {
-                    out.push((client.address, bytes.to_vec()));
-                }
-            }
-            while client.endpoint.poll_event().is_some() {}
-            let confirmed = client
-                .handle
-                .and_then(|handle| client.endpoint.connection(handle))
-                .is_some_and(Connection::is_confirmed);
-            if confirmed && client.connected.is_none() {
-                client.connected = Some(self.now.saturating_duration_since(client.begins));
-            }
-        }
-        for (from, bytes) in out {
-            self.send(from, self.address, bytes);
-        }
-    }
-
-    fn run(&mut self, time: Duration) -> &mut Self {
-        let end = self.now + time;
-        while self.now < end {
-            self.tick();
-        }
-        self
-    }
-
-    fn connected(&self) -> usize {
-        let done = |c: &&Client| c.connected.is_some();
-        self.clients.iter().filter(done).count()
-    }
-
-    fn slowest(&self) -> Option<Duration> {
-        self.clients.iter().filter_map(|c| c.connected).max()
-    }
-
-    #[expect(clippy::print_stdout, reason = "the figures a run is compared by")]
-    fn report(&self) -> EndpointStats {
-        let stats = self.server.stats();
-        println!(
-            "{:?} from {} prefixes, {} a second: {} of {} connected, slowest {:?}; {} replies to {} \
-             datagrams ({} of {} bytes), most handshakes {}\n  {stats:?}",
-            self.flood,
-            self.prefixes,
-            self.rate,
-            self.connected(),
-            self.clients.len(),
-            self.slowest(),
-            self.replies,
-            self.sent,
-            self.reply_bytes,
-            self.flood_bytes,
-            self.most_handshakes,
-        );
-        stats
     }
 }
 
 /// The CRYPTO frame of a genuine hello, and its sender's connection ID.
 fn hello(config: &ClientConfig) -> (Vec<u8>, Vec<u8>) {
-    let mut endpoint = Endpoint::new(seed(9, 9), None);
     let now = Time::from_nanos(1);
     let remote = address([10, 0, 0, 1], 443);
+    let mut host = Host::new(Endpoint::new(seed(9, 9), None), remote);
+    let endpoint = &mut host.endpoint;
     endpoint.connect(now, config, remote, SERVER_NAME).unwrap();
-    let mut buf = TrainBuf::new();
-    endpoint.poll_transmit(now, &mut buf).unwrap();
-    let scid = match parse_header(buf.filled(), 8) {
+    host.poll_transmit(now).unwrap();
+    let scid = match parse_header(host.train(), 8) {
         Ok(Header::Long { scid, .. }) => scid.to_vec(),
         other => panic!("{other:?}"),
     };
-    let found = packets(buf.filled());
+    let found = packets(host.train());
     let mut reader = towline_wire::Reader::new(found[0].payload);
     loop {
         match Frame::parse(&mut reader).expect("our own frames parse") {
@@ -394,7 +344,7 @@ fn spoofed_hellos_leave_room_for_those_who_answer() {
 fn survives(flood: Flood, prefixes: u32) -> (Town, EndpointStats) {
     let mut town = Town::new(flood, prefixes, 20_000, 100, RetryPolicy::UnderLoad);
     for (n, client) in town.clients.iter_mut().enumerate() {
-        client.begins = town.now + ms(500) + ms(10) * n as u32;
+        client.begins = START + ms(500) + ms(10) * n as u32;
     }
     town.run(ms(3500));
     let stats = town.report();
@@ -411,16 +361,16 @@ fn survives(flood: Flood, prefixes: u32) -> (Town, EndpointStats) {
     );
     // Nothing but a half-open handshake has a right to more than it sent.
     assert!(
-        flood == Flood::HalfOpen || town.reply_bytes <= town.flood_bytes,
+        flood == Flood::HalfOpen || town.strangers.reply_bytes <= town.strangers.flood_bytes,
         "{} bytes for {}",
-        town.reply_bytes,
-        town.flood_bytes
+        town.strangers.reply_bytes,
+        town.strangers.flood_bytes
     );
     assert!(
-        town.reply_bytes <= 3 * town.flood_bytes,
+        town.strangers.reply_bytes <= 3 * town.strangers.flood_bytes,
         "amplification: {} for {}",
-        town.reply_bytes,
-        town.flood_bytes
+        town.strangers.reply_bytes,
+        town.strangers.flood_bytes
     );
     (town, stats)
 }
@@ -442,13 +392,13 @@ fn junk_from_many_prefixes() {
 #[test]
 fn garbage_initials_from_one_prefix() {
     let (town, stats) = survives(Flood::Garbage, 1);
-    assert_eq!((town.replies, stats.connections), (0, 100));
+    assert_eq!((town.strangers.replies, stats.connections), (0, 100));
 }
 
 #[test]
 fn garbage_initials_from_many_prefixes() {
     let (town, stats) = survives(Flood::Garbage, 65_536);
-    assert_eq!((town.replies, stats.connections), (0, 100));
+    assert_eq!((town.strangers.replies, stats.connections), (0, 100));
 }
 
 #[test]

@@ -329,3 +329,53 @@ fn data_of_a_stopped_stream_still_counts_against_the_windows() {
     let code = TransportErrorCode::FLOW_CONTROL_ERROR;
     evil.assert_closed(code, Some(FrameType::STREAM));
 }
+
+#[test]
+fn a_lost_streams_blocked_is_sent_again_while_the_limit_is_in_the_way() {
+    let mut options = readable();
+    options.server.max_concurrent_uni_streams = 100;
+    let mut pair = Pair::connected(options);
+    let seen = pair.drop_first(CLIENT, 1, |f| matches!(f, Frame::StreamsBlocked { .. }));
+    let streams: Vec<_> = (0..100).map(|_| pair.client().open(UNI).unwrap()).collect();
+    for &id in &streams {
+        pair.client().write_slice(id, b"x").unwrap();
+    }
+    // One is over: too few for a MAX_STREAMS that nobody asked for.
+    pair.client().finish(streams[0]).unwrap();
+    pair.run_for(secs(1));
+    let first = pair.server().accept(UNI).unwrap();
+    let mut out = [0; 9];
+    while !matches!(pair.server().read_slice(first, &mut out), Ok(None)) {}
+    pair.run_for(secs(1));
+    assert_eq!(pair.client().open(UNI), None);
+    pair.run_for(secs(5));
+    assert_eq!(seen.count(), 2);
+    let wanted = Event::StreamsAvailable(UNI);
+    assert!(pair.take_event(CLIENT, |e| *e == wanted).is_some());
+    assert!(pair.client().open(UNI).is_some());
+}
+
+#[test]
+fn lost_data_blocked_frames_are_sent_again_while_the_limit_is_in_the_way() {
+    for stream_limit in [true, false] {
+        let mut options = readable();
+        if stream_limit {
+            options.server.stream_receive_window = 1000;
+            options.server.max_stream_receive_window = 1000;
+        } else {
+            options.server.receive_window = 1000;
+            options.server.max_receive_window = 1000;
+        }
+        let mut pair = Pair::connected(options);
+        let blocked =
+            |f: &Frame<'_>| matches!(f, Frame::StreamDataBlocked { .. } | Frame::DataBlocked(_));
+        let seen = pair.drop_first(CLIENT, 1, blocked);
+        let id = pair.client().open(UNI).unwrap();
+        pair.client().write_slice(id, &[0; 3000]).unwrap();
+        pair.run_for(ms(100));
+        // Something to build a packet for.
+        pair.client().ping();
+        pair.run_for(secs(3));
+        assert!(seen.count() >= 2, "{}", seen.count());
+    }
+}

@@ -158,3 +158,13 @@ fn a_close_during_the_handshake_fits_every_datagram_size() {
         assert!(matches!(word, ConnectionError::ClosedByPeer(_)), "{word:?}");
     }
 }
+
+#[test]
+fn a_server_with_large_packets_answers_the_first_hello() {
+    let mut pair = Pair::new(Options {
+        server: TransportConfig::default().mtu(9000),
+        ..Options::default()
+    });
+    pair.connect();
+    pair.established(ms(200));
+}

@@ -373,3 +373,15 @@ fn acknowledgements_alone_are_not_acknowledged() {
     assert_eq!(after[SERVER] - before[SERVER], 1, "one ACK");
     assert_eq!(counts.get(), (0, 1));
 }
+
+#[test]
+fn a_client_that_has_sent_nothing_yet_has_no_probe_to_send() {
+    let mut pair = Pair::new(Options::default());
+    let remote = pair.hosts[SERVER].address;
+    let (now, config) = (pair.now, pair.client_config.clone());
+    let endpoint = &mut pair.hosts[CLIENT].endpoint;
+    endpoint
+        .connect(now, &config, remote, towline_testkit::SERVER_NAME)
+        .unwrap();
+    assert!(endpoint.next_timeout().is_some_and(|at| at > now));
+}

@@ -4,8 +4,10 @@
 mod common;
 
 use bytes::Bytes;
+use common::evil::Evil;
 use common::{CLIENT, Options, Pair, SERVER, ms, pattern, secs};
 use towline_quic::{ConnectionError, ConnectionHandle, Direction, Event, TransportConfig};
+use towline_wire::write_ping;
 
 const LIMIT: u64 = 16 << 20;
 
@@ -128,7 +130,6 @@ fn what_was_given_back_leaves_the_account() {
 fn what_is_written_into_a_full_window_counts_at_once() {
     let mut pair = Pair::connected(limited(4));
     more_connections(&mut pair, 60);
-    let now = pair.now;
     let server = &mut pair.hosts[SERVER].endpoint;
     let handles: Vec<_> = server.handles().collect();
     let streams: Vec<_> = handles
@@ -138,17 +139,17 @@ fn what_is_written_into_a_full_window_counts_at_once() {
             (handle, connection.open(Direction::Unidirectional).unwrap())
         })
         .collect();
-    let mut train = towline_quic::TrainBuf::with_max_segments(64);
     // No acknowledgement comes back: after the first flight nothing leaves any more.
     for _ in 0..20 {
         for &(handle, id) in &streams {
+            let server = &mut pair.hosts[SERVER].endpoint;
             if let Some(connection) = server.connection_mut(handle) {
                 let _ = connection.write_slice(id, &[7; 20_000]);
             }
-            while server.poll_transmit(now, &mut train).is_some() {}
+            pair.take_trains(SERVER);
         }
     }
-    let stats = server.stats();
+    let stats = pair.hosts[SERVER].endpoint.stats();
     println!("most {} of {LIMIT}, {} shed", stats.memory_most, stats.shed);
     assert!(stats.memory_most <= LIMIT + SLACK, "{}", stats.memory_most);
     let held: usize = 20_000 * 20 * (streams.len() - stats.shed as usize);
@@ -158,4 +159,26 @@ fn what_is_written_into_a_full_window_counts_at_once() {
         stats.memory
     );
     assert!(stats.shed > 10, "{}", stats.shed);
+}
+
+#[test]
+fn a_peer_that_pings_for_ever_and_acknowledges_nothing_costs_bounded_memory() {
+    let mut evil = Evil::against(SERVER);
+    let s = evil.pair.server().open(Direction::Unidirectional).unwrap();
+    evil.pair
+        .server()
+        .write_slice(s, b"never acknowledged")
+        .unwrap();
+    let pings = 280_000;
+    let held = |evil: &Evil| evil.pair.hosts[SERVER].endpoint.stats().memory;
+    let (before, held_before) = (evil.pair.hosts[SERVER].sent_datagrams, held(&evil));
+    for _ in 0..pings {
+        evil.send(write_ping);
+    }
+    let sent = evil.pair.hosts[SERVER].sent_datagrams - before;
+    assert!(sent <= pings, "an answer to each at most: {sent}");
+    // The frame in front is in flight for ever; the acknowledgements behind it are not kept.
+    let more = held(&evil) - held_before;
+    assert!(more <= 256 << 10, "{more} bytes more");
+    evil.assert_open();
 }

@@ -5,11 +5,11 @@ mod common;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use common::{CLIENT, Options, Pair, SERVER, delay, ms, pattern, readable, secs};
+use common::{CLIENT, Host, Options, Pair, SERVER, delay, ms, pattern, readable, secs};
 use towline_quic::{
-    DatagramMeta, Direction, Event, StreamId, TrainBuf, TransportConfig, WriteError,
+    ConnectionHandle, Direction, Event, StreamId, Time, TransportConfig, WriteError,
 };
-use towline_sim::{LinkConfig, LossModel};
+use towline_sim::{Direct, LinkConfig, LossModel, Watch, World};
 use towline_wire::Frame;
 
 const UNI: Direction = Direction::Unidirectional;
@@ -146,49 +146,59 @@ struct Carried {
     at_first_end: Vec<usize>,
 }
 
+/// The server's application: it reads what it is told of.
+#[derive(Default)]
+struct Reader {
+    got: BTreeMap<StreamId, Vec<u8>>,
+    readable: usize,
+    ended: usize,
+}
+
+impl Watch<Host, Direct> for Reader {
+    fn on_event(
+        &mut self,
+        _: Time,
+        hosts: &mut [Host],
+        at: usize,
+        (_, event): (ConnectionHandle, Event),
+    ) {
+        if let Event::Readable(id) = event {
+            self.readable += 1;
+            let got = self.got.entry(id).or_default();
+            self.ended += usize::from(hosts[at].read_available(id, got));
+        }
+    }
+}
+
 /// Carries whole trains; the server reads what it is told of after each, until all streams end.
-fn carry_trains(pair: &mut Pair, streams: usize) -> Carried {
-    let (mut train, mut bytes) = (TrainBuf::new(), Vec::new());
-    let mut got: BTreeMap<StreamId, Vec<u8>> = BTreeMap::new();
-    let (mut readable, mut ended, mut at_first_end) = (0, 0, Vec::new());
-    let before = pair.server().stats().packets_received;
+fn carry_trains(pair: Pair, streams: usize) -> Carried {
+    let mut world = pair.on(Direct::trains());
+    let mut reader = Reader::default();
+    let mut at_first_end = Vec::new();
+    let received = |world: &mut World<Host, Direct>| {
+        let stats = world.hosts[SERVER].conn().stats();
+        stats.packets_received
+    };
+    let before = received(&mut world);
     let mut from = SERVER;
-    while ended < streams {
+    while reader.ended < streams {
         from = 1 - from;
-        let to = 1 - from;
-        while let Some(transmit) = {
-            let now = pair.now;
-            pair.hosts[from].endpoint.poll_transmit(now, &mut train)
-        } {
-            bytes.clear();
-            bytes.extend_from_slice(train.filled());
-            let meta = DatagramMeta {
-                remote: pair.hosts[from].address,
-                local_ip: None,
-                ecn: transmit.ecn,
-                stride: transmit.segment_size,
-            };
-            let (now, endpoint) = (pair.now, &mut pair.hosts[to].endpoint);
-            endpoint.handle_datagrams(now, meta, &mut bytes);
-            let events: Vec<_> = std::iter::from_fn(|| endpoint.poll_event()).collect();
-            for (_, event) in events {
-                let Event::Readable(id) = event else { continue };
-                readable += 1;
-                let got = got.entry(id).or_default();
-                ended += usize::from(pair.read_available(SERVER, id, got));
+        while world.send_train(from, &mut reader) {
+            while let Some(to) = world.deliver_next(&mut reader) {
+                world.listen(to, &mut reader);
             }
-            if ended > 0 && at_first_end.is_empty() {
-                at_first_end = got.values().map(Vec::len).collect();
+            if reader.ended > 0 && at_first_end.is_empty() {
+                at_first_end = reader.got.values().map(Vec::len).collect();
             }
         }
-        pair.now += ms(1);
-        let now = pair.now;
-        pair.hosts[from].endpoint.handle_timeout(now);
+        world.now += ms(1);
+        world.run_timers_of(from, &mut reader);
     }
-    assert!(got.values().all(|got| *got == pattern(got.len())));
+    let mut whole = reader.got.values();
+    assert!(whole.all(|got| *got == pattern(got.len())));
     Carried {
-        packets: pair.server().stats().packets_received - before,
-        readable,
+        packets: received(&mut world) - before,
+        readable: reader.readable,
         at_first_end,
     }
 }
@@ -208,13 +218,13 @@ fn on_a_fast_path_what_arrives_of_a_stream_arrives_together() {
     let one = {
         let mut pair = Pair::connected(roomy());
         open(&mut pair, 0, 4_000_000);
-        carry_trains(&mut pair, 1)
+        carry_trains(pair, 1)
     };
     let mut pair = Pair::connected(roomy());
     for _ in 0..64 {
         open(&mut pair, 0, 62_500);
     }
-    let many = carry_trains(&mut pair, 64);
+    let many = carry_trains(pair, 64);
     let share = |carried: &Carried| 1000.0 * carried.readable as f64 / carried.packets as f64;
     let (many, one) = (share(&many), share(&one));
     assert!(many < 150.0 && one < 60.0, "64 streams {many}, one {one}");
@@ -226,7 +236,7 @@ fn ten_streams_have_brought_nearly_the_same_when_the_first_ends() {
     for _ in 0..10 {
         open(&mut pair, 0, 1_000_000);
     }
-    let got = carry_trains(&mut pair, 10).at_first_end;
+    let got = carry_trains(pair, 10).at_first_end;
     let mean = got.iter().sum::<usize>() as f64 / got.len() as f64;
     let variance = |n: &usize| (*n as f64 - mean).powi(2);
     let deviation = (got.iter().map(variance).sum::<f64>() / got.len() as f64).sqrt();

@@ -2,9 +2,11 @@
 
 mod common;
 
+use std::collections::BTreeSet;
+
 use common::evil::Evil;
 use common::{CLIENT, Options, Pair, SERVER, ms, readable, secs};
-use towline_quic::{ConnectionError, TransportConfig, TransportErrorCode};
+use towline_quic::{ConnectionError, Timer, TransportConfig, TransportErrorCode};
 use towline_testkit::{Cipher, SERVER_NAME, TlsOptions};
 use towline_wire::write_crypto_header;
 
@@ -148,4 +150,36 @@ fn ticket_bytes() -> u64 {
     pair.run_for(ms(500));
     assert!(end.get() > 0);
     end.get()
+}
+
+#[test]
+fn a_keep_alive_interval_of_zero_is_none() {
+    let mut options = Options::default();
+    options.client.keep_alive_interval = Some(secs(0));
+    let mut pair = Pair::connected(options);
+    pair.run_for(secs(1));
+}
+
+#[test]
+fn a_handshake_is_not_woken_by_its_keep_alive() {
+    let mut pair = Pair::new(Options {
+        server: TransportConfig::default().keep_alive_interval(Some(ms(100))),
+        ..Options::default()
+    });
+    // Only the client's first datagram arrives: the server stays in its handshake.
+    let mut passed = 0;
+    pair.tap = Some(Box::new(move |sender, _| {
+        passed += usize::from(sender == CLIENT);
+        sender == SERVER || passed <= 1
+    }));
+    pair.connect();
+    let mut deadlines = BTreeSet::new();
+    let end = pair.now + secs(5);
+    while pair.now < end && pair.step() {
+        let server = &pair.hosts[SERVER].endpoint;
+        let connections = server.handles().filter_map(|h| server.connection(h));
+        let timers = connections.filter_map(|c| c.next_timeout());
+        deadlines.extend(timers.filter(|(_, timer)| *timer == Timer::KeepAlive));
+    }
+    assert!(deadlines.len() <= 1, "{deadlines:?}");
 }

@@ -514,3 +514,47 @@ fn reading_in_small_slices_gives_the_same_bytes() {
     }
     assert!(got == data);
 }
+
+fn tiny_send_buffer() -> Options {
+    Options {
+        client: TransportConfig::default().send_buffer(1000),
+        ..Options::default()
+    }
+}
+
+/// Two streams of the client: the first fills the connection's send buffer, the second starves.
+fn starving(pair: &mut Pair) -> [StreamId; 2] {
+    let client = pair.client();
+    let [full, starved] = [(); 2].map(|()| client.open(UNI).unwrap());
+    let mut data = Bytes::from(vec![1; 1000]);
+    assert_eq!(client.write(full, &mut data), Ok(1000));
+    assert_eq!(client.write_slice(starved, b"x"), Err(WriteError::Blocked));
+    [full, starved]
+}
+
+#[test]
+fn a_reset_lets_writers_go_on_that_starved_for_buffer() {
+    let mut pair = Pair::connected(tiny_send_buffer());
+    let [full, starved] = starving(&mut pair);
+    pair.client().reset(full, 7);
+    pair.flush();
+    let writable = Event::Writable(starved);
+    assert!(pair.take_event(CLIENT, |e| *e == writable).is_some());
+    assert_eq!(pair.client().write_slice(starved, b"x"), Ok(1));
+}
+
+#[test]
+fn a_stop_by_the_peer_lets_writers_go_on_that_starved_for_buffer() {
+    let mut options = tiny_send_buffer();
+    // Without credit no byte leaves, so no acknowledgement frees the buffer.
+    options.server.stream_receive_window = 0;
+    options.server.max_stream_receive_window = 0;
+    let mut pair = Pair::connected(options);
+    let [full, starved] = starving(&mut pair);
+    let accepted = pair.accept(SERVER, UNI, secs(1));
+    assert_eq!(accepted, full);
+    pair.server().stop(full, 9);
+    pair.run_for(secs(1));
+    let writable = Event::Writable(starved);
+    assert!(pair.take_event(CLIENT, |e| *e == writable).is_some());
+}

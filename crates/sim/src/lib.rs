@@ -1,4 +1,5 @@
-//! Deterministic network simulator: seeded links, a network of them, a virtual clock.
+//! Deterministic network simulator: seeded links, a network of them, a virtual clock, and worlds of
+//! hosts on it.
 //!
 //! Owns what happens to a datagram between two hosts: rate, delay, jitter, queue (drop-tail, CoDel,
 //! RED, a marking step), policing, loss, reordering, duplication, corruption, blackouts, address translation. Knows datagrams only.
@@ -19,6 +20,7 @@ mod rng;
 mod schedule;
 mod stats;
 mod text;
+mod world;
 
 pub use aqm::{Aqm, DEFAULT_CODEL_INTERVAL, DEFAULT_CODEL_TARGET, DEFAULT_RED_WEIGHT};
 pub use clock::VirtualClock;
@@ -32,3 +34,4 @@ pub use profile::Profile;
 pub use schedule::RateSchedule;
 pub use stats::{DelayHistogram, DropStats, LinkStats, QueueMeasure};
 pub use towline_wire::Time;
+pub use world::{Direct, Host, Outgoing, START, Train, Watch, Wire, World};

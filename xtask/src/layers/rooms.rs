@@ -53,6 +53,7 @@ pub(super) const ROOMS: &[Room] = &[
         imports: &[],
         test_imports: &[],
     },
+    // Its `World` drives engines without importing one: `quic`'s tests, `lab` and the fuzz bodies share it.
     Room {
         package: SIM,
         layer: Layer::Base,

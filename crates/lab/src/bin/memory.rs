@@ -12,10 +12,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use towline_lab::Host;
 use towline_quic::{
-    ClientConfig, ConnectionHandle, DatagramMeta, Direction, Endpoint, EndpointConfig, Event,
-    ReadError, RetryPolicy, ServerConfig, StreamId, Time, TrainBuf, TransportConfig,
+    ClientConfig, ConnectionHandle, Direction, Endpoint, EndpointConfig, Event, ReadError,
+    RetryPolicy, ServerConfig, StreamId, Time, TransportConfig,
 };
+use towline_sim::{Direct, Watch, World};
 use towline_testkit::{SERVER_NAME, TlsOptions, tls_pair};
 
 const USAGE: &str = "memory [--connections N] [--streams S] [--bytes B] [--sizes]
@@ -88,87 +90,51 @@ fn on_side<R>(side: usize, f: impl FnOnce() -> R) -> R {
 
 // ---- two endpoints ----
 
-struct World {
-    now: Time,
-    endpoints: [Endpoint; 2],
-    addresses: [SocketAddr; 2],
-    train: TrainBuf,
+struct Pair {
+    world: World<Host, Direct>,
+    watch: Sides,
+}
+
+/// Says whose turn it is, and drops the events.
+struct Sides {
     accepted: Vec<ConnectionHandle>,
 }
 
-impl World {
-    /// Moves datagrams and drops events until neither side has anything to say now.
-    fn pump(&mut self) {
-        let mut quiet = false;
-        while !quiet {
-            quiet = true;
-            for from in [CLIENT, SERVER] {
-                quiet &= !self.send_all(from);
-            }
-            self.now += ONE_WAY;
-        }
+impl Watch<Host, Direct> for Sides {
+    fn enter(&mut self, at: usize) {
+        SIDE.store(at, Ordering::Relaxed);
     }
 
-    fn send_all(&mut self, from: usize) -> bool {
-        let to = 1 - from;
-        let mut sent = false;
-        loop {
-            let (now, endpoint) = (self.now, &mut self.endpoints[from]);
-            let Some(transmit) = on_side(from, || endpoint.poll_transmit(now, &mut self.train))
-            else {
-                break;
-            };
-            sent = true;
-            let mut bytes = self.train.filled().to_vec();
-            let meta = DatagramMeta {
-                remote: self.addresses[from],
-                local_ip: None,
-                ecn: None,
-                stride: transmit.segment_size,
-            };
-            let endpoint = &mut self.endpoints[to];
-            on_side(to, || endpoint.handle_datagrams(now, meta, &mut bytes));
-            self.drop_events(to);
-        }
-        self.drop_events(from);
-        sent
+    fn leave(&mut self) {
+        SIDE.store(OTHER, Ordering::Relaxed);
     }
 
-    fn drop_events(&mut self, side: usize) {
-        let (endpoint, accepted) = (&mut self.endpoints[side], &mut self.accepted);
-        while let Some((handle, event)) = on_side(side, || endpoint.poll_event()) {
-            match event {
-                Event::Accepted => accepted.push(handle),
-                Event::Closed(error) => panic!("a connection ended: {error}"),
-                _ => {}
-            }
+    fn on_event(
+        &mut self,
+        _: Time,
+        _: &mut [Host],
+        _: usize,
+        (handle, event): (ConnectionHandle, Event),
+    ) {
+        match event {
+            Event::Accepted => self.accepted.push(handle),
+            Event::Closed(error) => panic!("a connection ended: {error}"),
+            _ => {}
         }
     }
+}
 
+impl Pair {
     /// Lets `time` pass, timers and all.
     fn run_for(&mut self, time: Duration) {
-        let end = self.now + time;
-        self.pump();
-        loop {
-            let next = self.endpoints.iter().filter_map(Endpoint::next_timeout);
-            let Some(at) = next.min().filter(|&at| at <= end) else {
-                break;
-            };
-            self.now = self.now.max(at);
-            for side in [CLIENT, SERVER] {
-                let (now, endpoint) = (self.now, &mut self.endpoints[side]);
-                on_side(side, || endpoint.handle_timeout(now));
-            }
-            self.pump();
-        }
-        self.now = self.now.max(end);
+        self.world.pump_for(time, ONE_WAY, &mut self.watch);
     }
 
     /// `bytes` bytes each way on one stream, read to the end at both.
     fn exchange(&mut self, client: ConnectionHandle, server: ConnectionHandle, bytes: usize) {
         let opened = on_side(CLIENT, || {
-            let connection = self.endpoints[CLIENT].connection_mut(client)?;
-            connection.open(Direction::Bidirectional)
+            let client = self.world.hosts[CLIENT].endpoint.connection_mut(client)?;
+            client.open(Direction::Bidirectional)
         });
         let id = opened.expect("the first stream of its connection");
         let handles = [client, server];
@@ -177,8 +143,8 @@ impl World {
         while ended != [true, true] {
             for side in [CLIENT, SERVER] {
                 on_side(side, || {
-                    let Some(connection) = self.endpoints[side].connection_mut(handles[side])
-                    else {
+                    let endpoint = &mut self.world.hosts[side].endpoint;
+                    let Some(connection) = endpoint.connection_mut(handles[side]) else {
                         return;
                     };
                     if side == SERVER {
@@ -250,7 +216,7 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
     Ok(options)
 }
 
-fn world(options: &Options) -> (World, ClientConfig) {
+fn pair(options: &Options) -> (Pair, ClientConfig) {
     let tls = tls_pair(1, &TlsOptions::default());
     let transport = Arc::new(
         TransportConfig::default()
@@ -264,17 +230,20 @@ fn world(options: &Options) -> (World, ClientConfig) {
     server.max_connections = options.connections + 1;
     let mut client = ClientConfig::new(tls.client);
     client.transport = transport;
-    let world = World {
-        now: Time::from_nanos(1_000_000_000),
-        endpoints: [
-            Endpoint::new(EndpointConfig::from_seed([1; 32]), None),
-            Endpoint::new(EndpointConfig::from_seed([2; 32]), Some(Arc::new(server))),
-        ],
-        addresses: ["10.0.0.1:1000", "10.0.0.2:2000"].map(|a| a.parse().expect("an address")),
-        train: TrainBuf::new(),
-        accepted: Vec::new(),
+    let endpoints = [
+        Endpoint::new(EndpointConfig::from_seed([1; 32]), None),
+        Endpoint::new(EndpointConfig::from_seed([2; 32]), Some(Arc::new(server))),
+    ];
+    let addresses = [1, 2].map(|n| SocketAddr::from(([10, 0, 0, n], 1000 * u16::from(n))));
+    let hosts = endpoints.into_iter().zip(addresses);
+    let hosts: Vec<Host> = hosts.map(|(e, a)| Host::new(e, a)).collect();
+    let pair = Pair {
+        world: World::new(hosts, Direct::trains().without_ecn()),
+        watch: Sides {
+            accepted: Vec::new(),
+        },
     };
-    (world, client)
+    (pair, client)
 }
 
 fn main() -> ExitCode {
@@ -285,32 +254,32 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let (mut world, config) = world(&options);
+    let (mut pair, config) = pair(&options);
     // One connection before the count: caches and tables that all share are there then.
-    connect(&mut world, &config, options.bytes);
-    world.run_for(IDLE);
+    connect(&mut pair, &config, options.bytes);
+    pair.run_for(IDLE);
     let before = Snapshot::take();
     for _ in 0..options.connections {
-        connect(&mut world, &config, options.bytes);
+        connect(&mut pair, &config, options.bytes);
     }
-    world.run_for(IDLE);
+    pair.run_for(IDLE);
     let after = Snapshot::take();
     report(&options, &before, &after);
     // Still held: a heap profiler sees what there is.
     std::process::exit(0);
 }
 
-fn connect(world: &mut World, config: &ClientConfig, bytes: usize) {
-    let (now, remote) = (world.now, world.addresses[SERVER]);
-    let endpoint = &mut world.endpoints[CLIENT];
+fn connect(pair: &mut Pair, config: &ClientConfig, bytes: usize) {
+    let (now, remote) = (pair.world.now, pair.world.hosts[SERVER].address);
+    let endpoint = &mut pair.world.hosts[CLIENT].endpoint;
     let client = on_side(CLIENT, || {
         endpoint.connect(now, config, remote, SERVER_NAME)
     })
     .expect("the configuration is usable");
-    world.pump();
-    let server = world.accepted.pop().expect("no packet was lost");
+    pair.world.pump(ONE_WAY, &mut pair.watch);
+    let server = pair.watch.accepted.pop().expect("no packet was lost");
     if bytes > 0 {
-        world.exchange(client, server, bytes);
+        pair.exchange(client, server, bytes);
     }
 }
 

@@ -11,11 +11,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use towline_quic::{
-    ClientConfig, Connection, ConnectionHandle, DatagramMeta, Direction, Endpoint, EndpointConfig,
-    Event, ServerConfig, StreamId, TrainBuf, TransportConfig,
+    ClientConfig, Connection, ConnectionHandle, Direction, Endpoint, EndpointConfig, Event,
+    ServerConfig, StreamId, TransportConfig,
 };
+use towline_sim::{Datagram, Direct, Host as _, Outgoing, START, Train, Watch, World};
 use towline_testkit::{NULL_TAG, SERVER_NAME, TlsOptions, reseed, tls_pair};
 use towline_wire::{ConnectionId, Header, Time, Writer, parse_header, write_short_header};
+
+use crate::host::Host;
 
 /// Length of our connection IDs.
 const CID_LEN: usize = 8;
@@ -91,9 +94,7 @@ pub(super) fn run(input: &[u8]) -> u64 {
 }
 
 struct Side {
-    endpoint: Endpoint,
     handle: ConnectionHandle,
-    address: SocketAddr,
     /// What the peer calls us.
     cid: ConnectionId,
     streams: BTreeSet<StreamId>,
@@ -101,14 +102,20 @@ struct Side {
     sent: usize,
 }
 
-struct Pair {
-    now: Time,
+/// The applications of both ends, and what was seen of them.
+struct Sides {
     sides: [Side; 2],
+    /// Datagrams that an end has built in its turn.
+    built: usize,
+}
+
+struct Pair {
+    world: World<Host, Direct>,
+    seen: Sides,
     /// Who gets the next packet.
     target: usize,
     number: u64,
     key_phase: bool,
-    buf: TrainBuf,
 }
 
 fn address(last: u8) -> SocketAddr {
@@ -139,7 +146,7 @@ impl Pair {
         server_config.transport = settings();
         let mut client_config = ClientConfig::new(client_tls);
         client_config.transport = settings();
-        let now = Time::from_nanos(1_000_000_000);
+        let now = START;
         let mut client = Endpoint::new(EndpointConfig::from_seed([1; 32]), None);
         let server = Endpoint::new(
             EndpointConfig::from_seed([2; 32]),
@@ -148,28 +155,27 @@ impl Pair {
         let handle = client
             .connect(now, &client_config, address(2), SERVER_NAME)
             .unwrap_or_else(|e| panic!("cannot connect: {e}"));
-        let side = |endpoint, address| Side {
-            endpoint,
+        let sides = [0, 1].map(|_| Side {
             handle,
-            address,
             cid: ConnectionId::EMPTY,
             streams: BTreeSet::new(),
             events: 0,
             sent: 0,
-        };
+        });
+        let hosts = [Host::new(client, address(1)), Host::new(server, address(2))];
+        let wire = Direct::datagrams(Duration::ZERO).without_ecn();
         let mut pair = Self {
-            now,
-            sides: [side(client, address(1)), side(server, address(2))],
+            world: World::new(hosts, wire),
+            seen: Sides { sides, built: 0 },
             target: 1,
             number: FIRST_NUMBER,
             key_phase: false,
-            buf: TrainBuf::new(),
         };
         for _ in 0..8 {
             pair.exchange();
         }
-        for side in &pair.sides {
-            let connection = side.endpoint.connection(side.handle);
+        for (side, host) in pair.seen.sides.iter().zip(&pair.world.hosts) {
+            let connection = host.endpoint.connection(side.handle);
             assert!(
                 connection.is_some_and(Connection::is_confirmed) && !side.cid.is_empty(),
                 "the handshake did not finish: {connection:?}, {:?}",
@@ -179,60 +185,30 @@ impl Pair {
         pair
     }
 
-    /// Takes what one end has to send.
-    fn take(&mut self, from: usize) -> Vec<Vec<u8>> {
-        let mut datagrams = Vec::new();
-        let side = &mut self.sides[from];
-        while let Some(transmit) = side.endpoint.poll_transmit(self.now, &mut self.buf) {
-            for datagram in self.buf.filled().chunks(transmit.segment_size) {
-                datagrams.push(datagram.to_vec());
-            }
-            assert!(datagrams.len() < MAX_DATAGRAMS, "it sends without end");
-        }
-        side.sent += datagrams.len();
-        datagrams
+    /// Puts on the wire what one end has to send.
+    fn transmit(&mut self, from: usize) {
+        self.seen.built = 0;
+        self.world.transmit(from, &mut self.seen);
     }
 
-    fn deliver(&mut self, to: usize, datagram: &mut [u8]) {
-        let meta = DatagramMeta {
-            remote: self.sides[1 - to].address,
-            local_ip: None,
-            ecn: None,
-            stride: datagram.len(),
-        };
-        self.sides[to]
-            .endpoint
-            .handle_datagrams(self.now, meta, datagram);
-        self.listen(to);
+    /// What one end has to send is lost.
+    fn lose(&mut self, from: usize) {
+        self.transmit(from);
+        self.world.net.clear();
     }
 
     /// Takes an end's events, as its application would.
     fn listen(&mut self, at: usize) {
-        let side = &mut self.sides[at];
-        while let Some((handle, event)) = side.endpoint.poll_event() {
-            side.events |= 1 << event_number(&event);
-            match event {
-                Event::Accepted => side.handle = handle,
-                Event::Readable(id) | Event::Writable(id) => {
-                    side.streams.insert(id);
-                }
-                _ => {}
-            }
-        }
+        self.world.listen(at, &mut self.seen);
     }
 
     /// Both ends send and receive, one millisecond later.
     fn exchange(&mut self) {
-        self.now += Duration::from_millis(1);
+        self.world.now += Duration::from_millis(1);
         for from in [0, 1] {
-            for mut datagram in self.take(from) {
-                // The first destination of a client is not the server's own; later ones are.
-                if let Ok(Header::Short { dcid, .. } | Header::Long { dcid, .. }) =
-                    parse_header(&datagram, CID_LEN)
-                {
-                    self.sides[1 - from].cid = dcid;
-                }
-                self.deliver(1 - from, &mut datagram);
+            self.transmit(from);
+            while let Some(to) = self.world.deliver_next(&mut self.seen) {
+                self.listen(to);
             }
             self.listen(from);
         }
@@ -241,11 +217,8 @@ impl Pair {
 
     fn run_timers(&mut self) {
         for at in [0, 1] {
-            let endpoint = &mut self.sides[at].endpoint;
-            if endpoint.next_timeout().is_some_and(|t| t <= self.now) {
-                endpoint.handle_timeout(self.now);
-                self.listen(at);
-            }
+            self.world.run_timers_of(at, &mut self.seen);
+            self.listen(at);
         }
     }
 
@@ -253,13 +226,13 @@ impl Pair {
     fn inject(&mut self, payload: &[u8]) {
         let mut packet = vec![0; 64 + payload.len()];
         let mut writer = Writer::new(&mut packet);
-        let cid = self.sides[self.target].cid;
+        let cid = self.seen.sides[self.target].cid;
         write_short_header(&mut writer, &cid, self.number, 4, false, self.key_phase);
         writer.bytes(payload);
         writer.bytes(&NULL_TAG);
         // Too short to be sampled for header protection otherwise.
         let len = writer.len().max(1 + CID_LEN + 4 + 16 + 4);
-        let mut packet = match writer.len() {
+        let packet = match writer.len() {
             n if n < len => {
                 let mut padded = packet[..n - NULL_TAG.len()].to_vec();
                 padded.resize(len - NULL_TAG.len(), 0);
@@ -269,13 +242,17 @@ impl Pair {
             n => packet[..n].to_vec(),
         };
         self.number += 1;
-        self.deliver(self.target, &mut packet);
-        self.take(self.target);
+        let [target, peer] = [self.target, 1 - self.target].map(|at| self.world.hosts[at].address);
+        let datagram = Datagram::new(peer, target, packet);
+        self.world
+            .deliver(self.target, datagram.into(), &mut self.seen);
+        self.listen(self.target);
+        self.lose(self.target);
         self.listen(self.target);
     }
 
     fn obey(&mut self, opcode: u8) {
-        let now = self.now;
+        let now = self.world.now;
         match opcode % OPCODES {
             1 => self.target = 0,
             2 => self.target = 1,
@@ -311,8 +288,9 @@ impl Pair {
 
     /// Calls the API of the target.
     fn with(&mut self, act: impl FnOnce(&mut Connection, &mut BTreeSet<StreamId>)) {
-        let side = &mut self.sides[self.target];
-        if let Some(connection) = side.endpoint.connection_mut(side.handle) {
+        let side = &mut self.seen.sides[self.target];
+        let endpoint = &mut self.world.hosts[self.target].endpoint;
+        if let Some(connection) = endpoint.connection_mut(side.handle) {
             act(connection, &mut side.streams);
         }
         self.listen(self.target);
@@ -320,10 +298,10 @@ impl Pair {
 
     /// Time passes; what is sent meanwhile is lost.
     fn wait(&mut self, time: Duration) {
-        self.now += time;
+        self.world.now += time;
         self.run_timers();
-        self.take(0);
-        self.take(1);
+        self.lose(0);
+        self.lose(1);
     }
 
     /// What happened, coarsely.
@@ -332,11 +310,11 @@ impl Pair {
         let mut mix = |word: u64| {
             hash = (hash.rotate_left(11) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         };
-        for side in &self.sides {
+        for (side, host) in self.seen.sides.iter().zip(&self.world.hosts) {
             mix(side.events);
             mix(side.streams.len().min(6) as u64);
             mix(side.sent.max(1).ilog2().into());
-            if let Some(connection) = side.endpoint.connection(side.handle) {
+            if let Some(connection) = host.endpoint.connection(side.handle) {
                 let stats = connection.stats();
                 mix(stats.packets_received.max(1).ilog2().into());
                 mix(stats.bytes_in_flight.max(1).ilog2().into());
@@ -354,16 +332,55 @@ impl Pair {
     fn run_out(mut self) {
         for at in [0, 1] {
             let mut timers = 0;
-            while let Some(due) = self.sides[at].endpoint.next_timeout() {
-                self.now = self.now.max(due);
-                self.sides[at].endpoint.handle_timeout(self.now);
-                self.take(at);
+            while let Some(due) = self.world.hosts[at].next_timeout() {
+                self.world.now = self.world.now.max(due);
+                self.world.run_timers_of(at, &mut self.seen);
+                self.lose(at);
                 self.listen(at);
                 timers += 1;
                 assert!(timers < MAX_TIMERS, "a connection never ends");
             }
-            let left = self.sides[at].endpoint.stats().connections;
+            let left = self.world.hosts[at].endpoint.stats().connections;
             assert_eq!(left, 0, "a connection waits for nothing");
+        }
+    }
+}
+
+impl Watch<Host, Direct> for Sides {
+    fn deliver(&mut self, now: Time, hosts: &mut [Host], at: usize, train: &mut Train) {
+        // The first destination of a client is not the server's own; later ones are.
+        if let Ok(Header::Short { dcid, .. } | Header::Long { dcid, .. }) =
+            parse_header(&train.datagram.payload, CID_LEN)
+        {
+            self.sides[at].cid = dcid;
+        }
+        hosts[at].handle(now, train);
+    }
+
+    fn poll_transmit(&mut self, now: Time, hosts: &mut [Host], at: usize) -> Option<Outgoing> {
+        let train = hosts[at].poll_transmit(now);
+        let datagrams = train.map_or(0, |train| train.len.div_ceil(train.stride));
+        self.sides[at].sent += datagrams;
+        self.built += datagrams;
+        assert!(self.built < MAX_DATAGRAMS, "it sends without end");
+        train
+    }
+
+    fn on_event(
+        &mut self,
+        _: Time,
+        _: &mut [Host],
+        at: usize,
+        (handle, event): (ConnectionHandle, Event),
+    ) {
+        let side = &mut self.sides[at];
+        side.events |= 1 << event_number(&event);
+        match event {
+            Event::Accepted => side.handle = handle,
+            Event::Readable(id) | Event::Writable(id) => {
+                side.streams.insert(id);
+            }
+            _ => {}
         }
     }
 }

@@ -5,12 +5,14 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use towline_quic::{
-    ClientConfig, DatagramMeta, Endpoint, EndpointConfig, Event, ServerConfig, TrainBuf,
-};
+use towline_quic::{ClientConfig, ConnectionHandle, Endpoint, EndpointConfig, Event, ServerConfig};
+use towline_sim::{Datagram, Direct, START, Watch, World};
 use towline_testkit::{SERVER_NAME, TlsOptions, TlsPair, reseed, tls_pair};
 use towline_wire::{Header, Time, parse_header, peek_dcid};
+
+use crate::host::Host;
 
 /// Length of our connection IDs.
 const CID_LEN: usize = 8;
@@ -60,15 +62,7 @@ pub(super) fn run(input: &[u8]) -> u64 {
 
 /// Whole datagrams to start from: a client's first, with and without protection.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
-    let first = |tls: &TlsPair| {
-        reseed(3);
-        let mut client = Endpoint::new(EndpointConfig::from_seed([3; 32]), None);
-        let config = ClientConfig::new(Arc::clone(&tls.client));
-        let connected = client.connect(start(), &config, address(1), SERVER_NAME);
-        assert!(connected.is_ok(), "{connected:?}");
-        drain(&mut client, start()).1
-    };
-    TLS.with(|tls| tls.iter().map(first).collect())
+    TLS.with(|tls| tls.iter().map(|tls| client(tls, 3).drain().1).collect())
 }
 
 /// What the header alone says.
@@ -94,71 +88,125 @@ fn look(input: &[u8]) -> u64 {
     }
 }
 
-fn start() -> Time {
-    Time::from_nanos(1_000_000_000)
+fn address(last: u8) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, last], 4433))
 }
 
-fn meta(remote: SocketAddr, len: usize) -> DatagramMeta {
-    DatagramMeta {
-        remote,
-        local_ip: None,
-        ecn: None,
-        stride: len,
+/// An endpoint whose peer is the input alone.
+struct Alone(World<Host, Direct>);
+
+/// One datagram finishes no handshake.
+struct Unaccepted;
+
+impl Watch<Host, Direct> for Unaccepted {
+    fn on_event(
+        &mut self,
+        _: Time,
+        _: &mut [Host],
+        _: usize,
+        (_, event): (ConnectionHandle, Event),
+    ) {
+        assert_ne!(event, Event::Accepted, "one datagram finished a handshake");
     }
 }
 
-fn address(last: u8) -> SocketAddr {
-    SocketAddr::from(([10, 0, 0, last], 4433))
+impl Alone {
+    fn new(endpoint: Endpoint, own: SocketAddr) -> Self {
+        let hosts = [Host::new(endpoint, own)];
+        Self(World::new(hosts, Direct::trains().without_ecn()))
+    }
+
+    fn deliver(&mut self, from: SocketAddr, bytes: &[u8]) {
+        let datagram = Datagram::new(from, self.0.hosts[0].address, bytes.to_vec());
+        self.0.deliver(0, datagram.into(), &mut Unaccepted);
+    }
+
+    /// Takes all output; returns its size and the first datagram.
+    fn drain(&mut self) -> (usize, Vec<u8>) {
+        let trains = self.0.take(0, &mut Unaccepted);
+        self.0.listen(0, &mut Unaccepted);
+        let sent = trains.iter().map(|train| train.datagram.payload.len());
+        let first = trains.first().and_then(|train| train.payloads().next());
+        (sent.sum(), first.unwrap_or_default().to_vec())
+    }
+
+    /// Runs what is due at `at` and takes all output.
+    fn advance(&mut self, at: Time) -> usize {
+        self.0.now = self.0.now.max(at);
+        self.0.run_timers(&mut Unaccepted);
+        self.drain().0
+    }
+
+    fn endpoint(&self) -> &Endpoint {
+        &self.0.hosts[0].endpoint
+    }
+
+    /// Left alone, every connection ends by its handshake timeout at the latest.
+    fn run_out(mut self) {
+        for _ in 0..MAX_TIMERS {
+            let Some(at) = self.0.next_timeout() else {
+                break;
+            };
+            self.advance(at);
+        }
+        let left = self.endpoint().stats().connections;
+        assert_eq!(left, 0, "a connection never ends");
+    }
+}
+
+/// A client that has called a server and heard nothing yet.
+fn client(tls: &TlsPair, seed: u8) -> Alone {
+    reseed(3);
+    let mut client = Endpoint::new(EndpointConfig::from_seed([seed; 32]), None);
+    let config = ClientConfig::new(Arc::clone(&tls.client));
+    let connected = client.connect(START, &config, address(1), SERVER_NAME);
+    assert!(connected.is_ok(), "{connected:?}");
+    Alone::new(client, address(2))
 }
 
 fn at_server(tls: &TlsPair, input: &[u8]) -> u64 {
     reseed(2);
     let config = Arc::new(ServerConfig::new(Arc::clone(&tls.server)));
-    let mut server = Endpoint::new(EndpointConfig::from_seed([1; 32]), Some(config));
-    let mut bytes = input.to_vec();
-    server.handle_datagrams(start(), meta(address(2), bytes.len()), &mut bytes);
-    let (sent, _) = drain(&mut server, start());
+    let server = Endpoint::new(EndpointConfig::from_seed([1; 32]), Some(config));
+    let mut server = Alone::new(server, address(1));
+    server.deliver(address(2), input);
+    let (sent, _) = server.drain();
     // One probe timeout later it may not have sent more either.
-    let later = start() + std::time::Duration::from_secs(3);
-    server.handle_timeout(later);
-    let (more, _) = drain(&mut server, later);
+    let more = server.advance(START + Duration::from_secs(3));
     assert!(
         sent + more <= AMPLIFICATION * input.len(),
         "{} bytes answer {}",
         sent + more,
         input.len()
     );
-    let stats = server.stats();
+    let stats = server.endpoint().stats();
     let signature = stats.admitted << 1
         | stats.retries << 2
         | stats.version_negotiations << 3
         | stats.resets << 4
         | u64::from(sent > 0) << 5;
-    run_out(&mut server);
+    server.run_out();
     signature
 }
 
 fn at_client(tls: &TlsPair, input: &[u8]) -> u64 {
     let mut signature = 0;
     for patched in [false, true] {
-        reseed(3);
-        let mut client = Endpoint::new(EndpointConfig::from_seed([2; 32]), None);
-        let config = ClientConfig::new(Arc::clone(&tls.client));
-        let connected = client.connect(start(), &config, address(1), SERVER_NAME);
-        assert!(connected.is_ok(), "{connected:?}");
-        let (_, first) = drain(&mut client, start());
+        let mut client = client(tls, 2);
+        let (_, first) = client.drain();
         let mut bytes = input.to_vec();
         if patched && !patch_dcid(&mut bytes, &first) {
             break;
         }
-        let now = start() + std::time::Duration::from_millis(20);
-        client.handle_datagrams(now, meta(address(1), bytes.len()), &mut bytes);
-        let (sent, _) = drain(&mut client, now);
-        let closed = client
+        client.0.now += Duration::from_millis(20);
+        client.deliver(address(1), &bytes);
+        let (sent, _) = client.drain();
+        let endpoint = client.endpoint();
+        let closed = endpoint
             .handles()
-            .any(|h| client.connection(h).is_some_and(|c| c.is_closed()));
+            .any(|h| endpoint.connection(h).is_some_and(|c| c.is_closed()));
         signature = signature << 3 | u64::from(sent > 0) | u64::from(closed) << 1;
-        run_out(&mut client);
+        client.run_out();
     }
     signature
 }
@@ -180,32 +228,4 @@ fn patch_dcid(bytes: &mut [u8], first: &[u8]) -> bool {
         }
         None => false,
     }
-}
-
-/// Takes all output; returns its size and the first datagram.
-fn drain(endpoint: &mut Endpoint, now: Time) -> (usize, Vec<u8>) {
-    let mut buf = TrainBuf::new();
-    let (mut sent, mut first) = (0, Vec::new());
-    while let Some(transmit) = endpoint.poll_transmit(now, &mut buf) {
-        if sent == 0 {
-            first = buf.filled()[..transmit.segment_size.min(transmit.len)].to_vec();
-        }
-        sent += transmit.len;
-    }
-    while let Some((_, event)) = endpoint.poll_event() {
-        assert_ne!(event, Event::Accepted, "one datagram finished a handshake");
-    }
-    (sent, first)
-}
-
-/// Left alone, every connection ends by its handshake timeout at the latest.
-fn run_out(endpoint: &mut Endpoint) {
-    for _ in 0..MAX_TIMERS {
-        let Some(at) = endpoint.next_timeout() else {
-            break;
-        };
-        endpoint.handle_timeout(at);
-        drain(endpoint, at);
-    }
-    assert_eq!(endpoint.stats().connections, 0, "a connection never ends");
 }

@@ -1,22 +1,22 @@
 //! The two ends of one flow: the engine with a simple application, or a source of raw datagrams.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use std::net::SocketAddr;
 use towline_quic::{
-    ClientConfig, ConnectError, Connection, ConnectionHandle, DatagramMeta, Direction, Endpoint,
-    EndpointConfig, Event, ReadError, RetryPolicy, ServerConfig, StreamId, TrainBuf,
+    ClientConfig, ConnectError, Connection, ConnectionHandle, Direction, Endpoint, EndpointConfig,
+    Event, ReadError, RetryPolicy, ServerConfig, StreamId,
 };
-use towline_sim::{Datagram, Network};
+use towline_sim::{Datagram, Network, Train, Watch, World};
 use towline_testkit::{SERVER_NAME, TlsPair};
 use towline_wire::Time;
 
 use super::outcome::{FlowOutcome, FlowSample};
 use super::run::RunError;
 use super::{Flow, START, Traffic};
-use crate::world::ecn;
+use crate::host::Host;
 
 /// Streams one flow may open.
 const MAX_STREAMS: u32 = 100;
@@ -48,8 +48,8 @@ enum Kind {
 }
 
 struct Engine {
-    client: Endpoint,
-    server: Endpoint,
+    /// The places of both ends in the world: the client, who sends, and the server.
+    places: [usize; 2],
     config: ClientConfig,
     handle: Option<ConnectionHandle>,
     accepted: Option<ConnectionHandle>,
@@ -60,7 +60,6 @@ struct Engine {
     answering: Option<(StreamId, Option<u64>)>,
     switches: std::collections::VecDeque<(Time, towline_quic::Algorithm)>,
     phase: Phase,
-    buf: TrainBuf,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -77,6 +76,7 @@ impl Party {
         flow: Flow,
         addresses: [SocketAddr; 2],
         tls: &TlsPair,
+        hosts: &mut Vec<Host>,
     ) -> Result<Self, RunError> {
         let wrong = |problem: &str| RunError::Flow {
             name: flow.name.clone(),
@@ -93,7 +93,12 @@ impl Party {
                 {
                     return Err(wrong("1 to 100 streams of at least one byte"));
                 }
-                Kind::Engine(Box::new(Engine::new(seed, index, &flow, tls)))
+                let places = [hosts.len(), hosts.len() + 1];
+                let ends = endpoints(seed, index, &flow, tls)
+                    .into_iter()
+                    .zip(addresses);
+                hosts.extend(ends.map(|(endpoint, address)| Host::new(endpoint, address)));
+                Kind::Engine(Box::new(Engine::new(places, &flow, tls)))
             }
             Traffic::Ping { interval, size } => {
                 if interval.is_zero() || !(8..=65_507).contains(&size) {
@@ -166,35 +171,9 @@ impl Party {
         }
     }
 
-    /// Takes a datagram that arrived at one of the two addresses.
-    pub(super) fn deliver(&mut self, now: Time, mut datagram: Datagram, network: &mut Network) {
+    /// Takes a raw datagram that arrived at one of the two addresses.
+    pub(super) fn deliver_raw(&mut self, now: Time, datagram: Datagram, network: &mut Network) {
         let at_receiver = datagram.destination == self.addresses[1];
-        match &mut self.kind {
-            Kind::Raw { .. } => self.deliver_raw(now, datagram, at_receiver, network),
-            Kind::Engine(engine) => {
-                let meta = DatagramMeta {
-                    remote: datagram.source,
-                    local_ip: None,
-                    ecn: datagram.ecn.and_then(ecn::codepoint),
-                    stride: datagram.payload.len(),
-                };
-                let endpoint = match at_receiver {
-                    true => &mut engine.server,
-                    false => &mut engine.client,
-                };
-                endpoint.handle_datagrams(now, meta, &mut datagram.payload);
-                self.settle(now, network);
-            }
-        }
-    }
-
-    fn deliver_raw(
-        &mut self,
-        now: Time,
-        datagram: Datagram,
-        at_receiver: bool,
-        network: &mut Network,
-    ) {
         let is_ping = matches!(self.flow.traffic, Traffic::Ping { .. });
         if at_receiver {
             self.delivered += datagram.payload.len() as u64;
@@ -212,7 +191,8 @@ impl Party {
     }
 
     /// Runs timers, and what the application does by itself.
-    pub(super) fn act(&mut self, now: Time, network: &mut Network) {
+    pub(super) fn act(&mut self, world: &mut World<Host, Network>) {
+        let now = world.now;
         let end = START.checked_add(self.flow.active.end);
         let is_past = end.is_some_and(|end| now >= end);
         match &mut self.kind {
@@ -238,7 +218,9 @@ impl Party {
                     self.seen.pings.push((at, None));
                 }
                 let [sender, receiver] = self.addresses;
-                network.send(now, Datagram::new(sender, receiver, payload));
+                world
+                    .net
+                    .send(now, Datagram::new(sender, receiver, payload));
                 *sent += 1;
                 *next += *interval;
                 if let Traffic::OnOff { on, off, .. } = self.flow.traffic {
@@ -247,66 +229,38 @@ impl Party {
                 self.wake = Some(*next);
             }
             Kind::Engine(engine) => {
-                engine.handle_timeouts(now);
+                for at in engine.places {
+                    world.run_timers_of(at, &mut ());
+                }
+                let client = &mut world.hosts[engine.places[0]].endpoint;
                 if engine.phase == Phase::Waiting {
-                    match engine.connect(now, self.addresses[1]) {
+                    match engine.connect(client, now, self.addresses[1]) {
                         Ok(window) => self.seen.initial_window = window,
                         Err(error) => self.seen.failure = Some(error.to_string()),
                     }
                 } else if is_past && engine.phase == Phase::Open {
-                    engine.close(now);
+                    engine.close(client, now);
                 }
-                engine.switch(now);
-                self.settle(now, network);
+                engine.switch(client, now);
+                self.settle(world);
             }
         }
     }
 
     /// Events, then datagrams, until neither end has any; then the next wake-up.
-    fn settle(&mut self, now: Time, network: &mut Network) {
-        let Kind::Engine(engine) = &mut self.kind else {
+    pub(super) fn settle(&mut self, world: &mut World<Host, Network>) {
+        let Kind::Engine(engine) = &self.kind else {
             return;
         };
-        let at = now.saturating_duration_since(START);
-        loop {
-            let mut busy = false;
-            while let Some((handle, event)) = engine.client.poll_event() {
-                self.delivered +=
-                    engine.on_client_event(handle, event, self.flow.traffic, at, &mut self.seen);
-                busy = true;
-            }
-            while let Some((handle, event)) = engine.server.poll_event() {
-                self.delivered +=
-                    engine.on_server_event(handle, event, self.flow.traffic, at, &mut self.seen);
-                busy = true;
-            }
-            let Engine {
-                client,
-                server,
-                buf,
-                ..
-            } = engine.as_mut();
-            for (endpoint, address) in [client, server].into_iter().zip(self.addresses) {
-                while let Some(transmit) = endpoint.poll_transmit(now, buf) {
-                    busy = true;
-                    for payload in buf.filled().chunks(transmit.segment_size) {
-                        if self.flow.record_sends && address == self.addresses[0] {
-                            self.seen.sends.push((at, payload.len() as u32));
-                        }
-                        let mut datagram =
-                            Datagram::new(address, transmit.remote, payload.to_vec());
-                        datagram.ecn = transmit.ecn.map(ecn::bits);
-                        network.send(now, datagram);
-                    }
-                }
-            }
-            if !busy {
-                break;
-            }
-        }
+        let [client, server] = engine.places;
+        world.settle(client..server + 1, self);
+        let Kind::Engine(engine) = &self.kind else {
+            return;
+        };
         let end = START.checked_add(self.flow.active.end);
         let end = end.filter(|_| engine.phase != Phase::Closed);
-        self.wake = [engine.client.next_timeout(), engine.server.next_timeout()]
+        self.wake = [client, server]
+            .map(|at| world.hosts[at].endpoint.next_timeout())
             .into_iter()
             .chain([end, engine.switches.front().map(|(at, _)| *at)])
             .flatten()
@@ -314,7 +268,7 @@ impl Party {
     }
 
     /// Notes where the flow stands.
-    pub(super) fn sample(&mut self, at: Duration) {
+    pub(super) fn sample(&mut self, at: Duration, hosts: &[Host]) {
         let mut sample = FlowSample {
             at,
             delivered: self.delivered,
@@ -326,7 +280,7 @@ impl Party {
             packets_lost: 0,
         };
         if let Kind::Engine(engine) = &self.kind {
-            engine.snapshot(&mut self.seen);
+            engine.snapshot(hosts, &mut self.seen);
             if let Some(stats) = &self.seen.stats {
                 sample.cwnd = stats.cwnd;
                 sample.bytes_in_flight = stats.bytes_in_flight;
@@ -346,30 +300,67 @@ impl Party {
     }
 }
 
-impl Engine {
-    fn new(seed: u64, index: usize, flow: &Flow, tls: &TlsPair) -> Self {
-        let transport = Arc::new(flow.transport.clone());
-        let mut server_config = ServerConfig::new(Arc::clone(&tls.server));
-        // What its host limits and shares is the sender's affair.
-        server_config.transport = Arc::new(
-            flow.transport
-                .clone()
-                .background(None)
-                .rate_limit(None)
-                .bandwidth(None),
-        );
-        server_config.retry = RetryPolicy::Never;
-        let mut config = ClientConfig::new(Arc::clone(&tls.client));
-        config.transport = transport;
-        let secrets = |side: u8| {
-            let mut bytes = [side; 32];
-            bytes[..8].copy_from_slice(&seed.to_le_bytes());
-            bytes[8..16].copy_from_slice(&(index as u64).to_le_bytes());
-            EndpointConfig::from_seed(bytes)
+impl Watch<Host, Network> for Party {
+    fn send(&mut self, now: Time, _: &mut [Host], _: usize, train: &mut Train) -> bool {
+        if self.flow.record_sends && train.datagram.source == self.addresses[0] {
+            let at = now.saturating_duration_since(START);
+            let len = train.datagram.payload.len() as u32;
+            self.seen.sends.push((at, len));
+        }
+        true
+    }
+
+    fn on_event(
+        &mut self,
+        now: Time,
+        hosts: &mut [Host],
+        place: usize,
+        (handle, event): (ConnectionHandle, Event),
+    ) {
+        let Kind::Engine(engine) = &mut self.kind else {
+            return;
         };
+        let at = now.saturating_duration_since(START);
+        let (traffic, seen) = (self.flow.traffic, &mut self.seen);
+        self.delivered += if place == engine.places[0] {
+            engine.on_client_event(hosts, handle, event, traffic, at, seen)
+        } else {
+            let server = &mut hosts[place].endpoint;
+            engine.on_server_event(server, handle, event, traffic, at, seen)
+        };
+    }
+}
+
+/// The endpoints of a flow's two ends.
+fn endpoints(seed: u64, index: usize, flow: &Flow, tls: &TlsPair) -> [Endpoint; 2] {
+    let mut server_config = ServerConfig::new(Arc::clone(&tls.server));
+    // What its host limits and shares is the sender's affair.
+    server_config.transport = Arc::new(
+        flow.transport
+            .clone()
+            .background(None)
+            .rate_limit(None)
+            .bandwidth(None),
+    );
+    server_config.retry = RetryPolicy::Never;
+    let secrets = |side: u8| {
+        let mut bytes = [side; 32];
+        bytes[..8].copy_from_slice(&seed.to_le_bytes());
+        bytes[8..16].copy_from_slice(&(index as u64).to_le_bytes());
+        EndpointConfig::from_seed(bytes)
+    };
+    [
+        Endpoint::new(secrets(1), None),
+        Endpoint::new(secrets(2), Some(Arc::new(server_config))),
+    ]
+}
+
+impl Engine {
+    fn new(places: [usize; 2], flow: &Flow, tls: &TlsPair) -> Self {
+        let mut config = ClientConfig::new(Arc::clone(&tls.client));
+        config.transport = Arc::new(flow.transport.clone());
         Self {
-            client: Endpoint::new(secrets(1), None),
-            server: Endpoint::new(secrets(2), Some(Arc::new(server_config))),
+            places,
             config,
             handle: None,
             accepted: None,
@@ -382,41 +373,37 @@ impl Engine {
                 .map(|(at, algorithm)| (START + *at, *algorithm))
                 .collect(),
             phase: Phase::Waiting,
-            buf: TrainBuf::new(),
         }
     }
 
     /// Returns the window it begins with.
-    fn connect(&mut self, now: Time, to: SocketAddr) -> Result<Option<u64>, ConnectError> {
+    fn connect(
+        &mut self,
+        client: &mut Endpoint,
+        now: Time,
+        to: SocketAddr,
+    ) -> Result<Option<u64>, ConnectError> {
         self.phase = Phase::Open;
-        let handle = self.client.connect(now, &self.config, to, SERVER_NAME)?;
+        let handle = client.connect(now, &self.config, to, SERVER_NAME)?;
         self.handle = Some(handle);
-        let connection = self.client.connection(handle);
+        let connection = client.connection(handle);
         Ok(connection.map(|connection| connection.stats().cwnd))
     }
 
-    fn close(&mut self, now: Time) {
+    fn close(&mut self, client: &mut Endpoint, now: Time) {
         self.phase = Phase::Closed;
-        if let Some(connection) = self.handle.and_then(|h| self.client.connection_mut(h)) {
+        if let Some(connection) = self.handle.and_then(|h| client.connection_mut(h)) {
             connection.close(now, 0, b"");
         }
     }
 
-    fn switch(&mut self, now: Time) {
+    fn switch(&mut self, client: &mut Endpoint, now: Time) {
         while let Some((at, algorithm)) = self.switches.front().copied()
             && at <= now
         {
             self.switches.pop_front();
-            if let Some(connection) = self.handle.and_then(|h| self.client.connection_mut(h)) {
+            if let Some(connection) = self.handle.and_then(|h| client.connection_mut(h)) {
                 connection.set_congestion(now, algorithm);
-            }
-        }
-    }
-
-    fn handle_timeouts(&mut self, now: Time) {
-        for endpoint in [&mut self.client, &mut self.server] {
-            if endpoint.next_timeout().is_some_and(|at| at <= now) {
-                endpoint.handle_timeout(now);
             }
         }
     }
@@ -424,12 +411,14 @@ impl Engine {
     /// Returns the bytes of an answer read.
     fn on_client_event(
         &mut self,
+        hosts: &mut [Host],
         handle: ConnectionHandle,
         event: Event,
         traffic: Traffic,
         at: Duration,
         seen: &mut FlowOutcome,
     ) -> u64 {
+        let client = &mut hosts[self.places[0]].endpoint;
         match event {
             Event::Connected => {
                 seen.connected = Some(at);
@@ -440,7 +429,7 @@ impl Engine {
                     Traffic::Request { .. } => (Direction::Bidirectional, 1, Some(QUESTION)),
                     _ => (Direction::Unidirectional, 1, None),
                 };
-                if let Some(connection) = self.client.connection_mut(handle) {
+                if let Some(connection) = client.connection_mut(handle) {
                     for _ in 0..count {
                         if let Some(id) = connection.open(direction) {
                             self.sending.push((id, bytes));
@@ -448,7 +437,7 @@ impl Engine {
                     }
                 }
                 for (id, left) in &mut self.sending {
-                    write(&mut self.client, handle, *id, left);
+                    write(client, handle, *id, left);
                 }
                 if let (Traffic::Request { .. }, Some((id, _))) = (traffic, self.sending.first()) {
                     self.receiving.push(*id);
@@ -458,13 +447,12 @@ impl Engine {
             }
             Event::Writable(id) => {
                 if let Some((id, left)) = self.sending.iter_mut().find(|(other, _)| *other == id) {
-                    write(&mut self.client, handle, *id, left);
+                    write(client, handle, *id, left);
                 }
             }
             Event::Readable(id) => {
                 let place = self.receiving.iter().position(|other| *other == id);
-                if let (Some(place), Some(connection)) = (place, self.client.connection_mut(handle))
-                {
+                if let (Some(place), Some(connection)) = (place, client.connection_mut(handle)) {
                     let bytes = read(connection, id, place, at, seen);
                     if bytes > 0 {
                         seen.first_byte.get_or_insert(at);
@@ -473,7 +461,7 @@ impl Engine {
                 }
             }
             Event::Closed(error) => {
-                self.snapshot(seen);
+                self.snapshot(hosts, seen);
                 if self.phase != Phase::Closed {
                     seen.failure = Some(error.to_string());
                 }
@@ -487,6 +475,7 @@ impl Engine {
     /// Returns the bytes of streams read.
     fn on_server_event(
         &mut self,
+        server: &mut Endpoint,
         handle: ConnectionHandle,
         event: Event,
         traffic: Traffic,
@@ -494,7 +483,7 @@ impl Engine {
         seen: &mut FlowOutcome,
     ) -> u64 {
         if let Traffic::Request { bytes } = traffic {
-            self.on_question(handle, &event, bytes);
+            self.on_question(server, handle, &event, bytes);
         }
         match event {
             Event::Accepted => {
@@ -503,26 +492,31 @@ impl Engine {
             }
             Event::Opened(direction @ Direction::Unidirectional) => {
                 let mut bytes = 0;
-                while let Some(id) = self
-                    .server
+                while let Some(id) = server
                     .connection_mut(handle)
                     .and_then(|connection| connection.accept(direction))
                 {
                     self.receiving.push(id);
                     seen.completed.push(None);
                     seen.stream_bytes.push(0);
-                    bytes += self.read(handle, id, at, seen);
+                    bytes += self.read(server, handle, id, at, seen);
                 }
                 bytes
             }
-            Event::Readable(id) => self.read(handle, id, at, seen),
+            Event::Readable(id) => self.read(server, handle, id, at, seen),
             _ => 0,
         }
     }
 
     /// The server's part in a request: it reads the question to its end, then answers.
-    fn on_question(&mut self, handle: ConnectionHandle, event: &Event, bytes: u64) {
-        let Some(connection) = self.server.connection_mut(handle) else {
+    fn on_question(
+        &mut self,
+        server: &mut Endpoint,
+        handle: ConnectionHandle,
+        event: &Event,
+        bytes: u64,
+    ) {
+        let Some(connection) = server.connection_mut(handle) else {
             return;
         };
         let asked = match event {
@@ -537,29 +531,31 @@ impl Engine {
             }
         }
         if let Some((id, left @ Some(1..))) = &mut self.answering {
-            write(&mut self.server, handle, *id, left);
+            write(server, handle, *id, left);
         }
     }
 
     fn read(
         &mut self,
+        server: &mut Endpoint,
         handle: ConnectionHandle,
         id: StreamId,
         at: Duration,
         seen: &mut FlowOutcome,
     ) -> u64 {
         let place = self.receiving.iter().position(|other| *other == id);
-        match (place, self.server.connection_mut(handle)) {
+        match (place, server.connection_mut(handle)) {
             (Some(place), Some(connection)) => read(connection, id, place, at, seen),
             _ => 0,
         }
     }
 
-    fn snapshot(&self, seen: &mut FlowOutcome) {
-        if let Some(connection) = self.handle.and_then(|h| self.client.connection(h)) {
+    fn snapshot(&self, hosts: &[Host], seen: &mut FlowOutcome) {
+        let [client, server] = self.places.map(|at| &hosts[at].endpoint);
+        if let Some(connection) = self.handle.and_then(|h| client.connection(h)) {
             seen.stats = Some(connection.stats());
         }
-        if let Some(connection) = self.accepted.and_then(|h| self.server.connection(h)) {
+        if let Some(connection) = self.accepted.and_then(|h| server.connection(h)) {
             seen.receiver = Some(connection.stats());
         }
     }

@@ -11,13 +11,14 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use towline_quic::{BandwidthShare, HostController, Pool};
-use towline_sim::{LinkConfig, LinkConfigError, LinkId, Network, RouteError};
+use towline_sim::{LinkConfig, LinkConfigError, LinkId, Network, RouteError, Train, Watch, World};
 use towline_testkit::{TlsOptions, tls_pair};
 use towline_wire::Time;
 
 use super::capacity::Capacity;
 use super::flow::Party;
 use super::{BottleneckSample, Change, Flow, MAX_FLOWS, Outcome, START, Scenario};
+use crate::host::Host;
 
 /// A scenario that cannot be played. The mistake of whoever wrote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,7 +79,7 @@ pub fn run_with(
 }
 
 struct Play {
-    network: Network,
+    world: World<Host, Network>,
     forward: LinkId,
     back: LinkId,
     parties: Vec<Party>,
@@ -93,7 +94,17 @@ struct Play {
     capacity: Option<Capacity>,
     /// Datagrams that left the bottleneck by the last sample, and their waits together.
     waited: (u64, Duration),
-    now: Time,
+}
+
+/// Raw traffic: what arrives where there is no endpoint.
+struct Raw<'a>(&'a mut [Party]);
+
+impl Watch<Host, Network> for Raw<'_> {
+    fn on_stray(&mut self, now: Time, train: Train, network: &mut Network) {
+        if let Some(party) = self.0.get_mut(flow_of(train.datagram.destination)) {
+            party.deliver_raw(now, train.datagram, network);
+        }
+    }
 }
 
 fn capacity(link: &LinkConfig) -> Option<Capacity> {
@@ -137,18 +148,21 @@ impl Play {
             ..TlsOptions::default()
         };
         let tls = tls_pair(scenario.seed, &options);
-        let mut parties = Vec::new();
+        let (mut parties, mut hosts) = (Vec::new(), Vec::new());
         let commons = Commons::new(scenario);
         for (index, flow) in scenario.flows.iter().enumerate() {
             let addresses = addresses(index);
             lay(&mut network, flow, addresses, [forward, back])?;
-            let party = Party::new(scenario.seed, index, commons.enrol(flow), addresses, &tls)?;
+            let flow = commons.enrol(flow);
+            let party = Party::new(scenario.seed, index, flow, addresses, &tls, &mut hosts)?;
             parties.push(party);
         }
         let mut changes: Vec<Change> = scenario.changes.clone();
         changes.sort_by_key(|change| change.at);
+        let mut world = World::new(hosts, network);
+        world.now = START;
         Ok(Self {
-            network,
+            world,
             forward,
             back,
             parties,
@@ -161,7 +175,6 @@ impl Play {
             bottleneck: Vec::new(),
             capacity: capacity(&scenario.forward),
             waited: (0, Duration::ZERO),
-            now: START,
         })
     }
 
@@ -170,29 +183,32 @@ impl Play {
             && next <= self.end
             && !self.parties.iter().all(Party::is_over)
         {
-            self.now = self.now.max(next);
+            self.world.now = self.world.now.max(next);
             self.change_links();
-            if self.sample() && progress(self.now.saturating_duration_since(START)).is_break() {
+            if self.sample() && progress(self.passed()).is_break() {
                 return;
             }
-            while let Some(datagram) = self.network.poll_deliver(self.now) {
-                if let Some(party) = self.parties.get_mut(flow_of(datagram.destination)) {
-                    party.deliver(self.now, datagram, &mut self.network);
-                }
+            while let Some(at) = self.world.deliver_next(&mut Raw(&mut self.parties)) {
+                let flow = flow_of(self.world.hosts[at].address);
+                self.parties[flow].settle(&mut self.world);
             }
             for party in &mut self.parties {
-                if party.wake().is_some_and(|at| at <= self.now) {
-                    party.act(self.now, &mut self.network);
+                if party.wake().is_some_and(|at| at <= self.world.now) {
+                    party.act(&mut self.world);
                 }
             }
         }
+    }
+
+    fn passed(&self) -> Duration {
+        self.world.now.saturating_duration_since(START)
     }
 
     fn next_event(&self) -> Option<Time> {
         let change = self.changes.front().map(|change| START + change.at);
         let parties = self.parties.iter().filter_map(Party::wake);
         parties
-            .chain(self.network.next_timeout())
+            .chain(self.world.net.next_timeout())
             .chain(change)
             .chain([self.next_sample, self.next_bottleneck_sample])
             .min()
@@ -200,7 +216,7 @@ impl Play {
 
     fn change_links(&mut self) {
         while let Some(change) = self.changes.front()
-            && START + change.at <= self.now
+            && START + change.at <= self.world.now
         {
             let Some(change) = self.changes.pop_front() else {
                 return;
@@ -218,33 +234,33 @@ impl Play {
             if link == self.forward {
                 self.capacity = capacity(&config);
             }
-            let possible = self.network.set_config(link, config);
+            let possible = self.world.net.set_config(link, config);
             debug_assert!(possible.is_ok(), "every change was validated at the start");
         }
     }
 
     /// Takes the samples that are due; tells whether the flows' were.
     fn sample(&mut self) -> bool {
-        let at = self.now.saturating_duration_since(START);
-        if self.next_bottleneck_sample <= self.now {
-            self.next_bottleneck_sample = self.now + Outcome::BOTTLENECK_SAMPLE;
+        let (now, at) = (self.world.now, self.passed());
+        if self.next_bottleneck_sample <= now {
+            self.next_bottleneck_sample = now + Outcome::BOTTLENECK_SAMPLE;
             let sample = self.bottleneck_sample(at);
             self.bottleneck.push(sample);
         }
-        let is_due = self.next_sample <= self.now;
+        let is_due = self.next_sample <= now;
         if is_due {
-            self.next_sample = self.now + self.sample_every;
+            self.next_sample = now + self.sample_every;
             for party in &mut self.parties {
-                party.sample(at);
+                party.sample(at, &self.world.hosts);
             }
         }
         is_due
     }
 
     fn bottleneck_sample(&mut self, at: Duration) -> BottleneckSample {
-        let link = self.network.link(self.forward);
+        let link = self.world.net.link(self.forward);
         let stats = link.stats();
-        let queue = link.queue_bytes(self.now);
+        let queue = link.queue_bytes(self.world.now);
         let headers = u64::from(link.config().overhead) * stats.datagrams_delivered;
         let (rate, delay) = match (link.config().rate, &self.capacity) {
             (Some(rate), _) => {
@@ -272,13 +288,13 @@ impl Play {
     }
 
     fn outcome(mut self) -> Outcome {
-        let duration = self.now.saturating_duration_since(START);
+        let duration = self.passed();
         for party in &mut self.parties {
-            party.sample(duration);
+            party.sample(duration, &self.world.hosts);
         }
         Outcome {
-            forward: self.network.link(self.forward).stats(),
-            back: self.network.link(self.back).stats(),
+            forward: self.world.net.link(self.forward).stats(),
+            back: self.world.net.link(self.back).stats(),
             bottleneck: self.bottleneck,
             flows: self.parties.into_iter().map(Party::outcome).collect(),
             duration,

@@ -20,7 +20,7 @@ use super::features::Feature;
 use super::plan::{FreezePlan, Plan, smallest_window};
 use crate::violation::{Invariant, Violation};
 use crate::workload::{self, Conversation};
-use crate::world::{Cost, HostId, Limits, START, Trace, WorkCounter, World};
+use crate::world::{CheckedWorld, Cost, HostId, Limits, START, Trace, WorkCounter};
 
 /// Bytes of heap this thread holds, by whoever can count them.
 pub type Meter = fn() -> i64;
@@ -111,7 +111,7 @@ enum Phase {
 
 struct Run<'p> {
     plan: &'p Plan,
-    world: World,
+    world: CheckedWorld,
     hosts: Vec<HostId>,
     conversations: Vec<Conversation>,
     phase: Phase,
@@ -195,7 +195,7 @@ fn tls(plan: &Plan) -> TlsPair {
 impl<'p> Run<'p> {
     fn new(plan: &'p Plan, watched: Option<Side>) -> Result<Self, Violation> {
         let tls = tls(plan);
-        let mut world = World::new(plan.seed, plan.features.has(Feature::Plaintext));
+        let mut world = CheckedWorld::new(plan.seed, plan.features.has(Feature::Plaintext));
         let [client_transport, server_transport] = plan.transports.clone().map(Arc::new);
         let mut server_config = ServerConfig::new(tls.server);
         server_config.transport = server_transport;

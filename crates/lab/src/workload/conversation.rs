@@ -16,7 +16,7 @@ use super::app::App;
 use super::ledger::{Half, Ledger};
 use super::plan::ConversationPlan;
 use crate::violation::{Invariant, Violation};
-use crate::world::{HostId, START, World};
+use crate::world::{CheckedWorld, HostId, START};
 
 /// Bytes of a close reason that the engine promises to carry.
 const REASON_KEPT: usize = 512;
@@ -49,7 +49,7 @@ impl End {
     }
 
     /// Its connection, while there is one.
-    pub fn connection<'w>(&self, world: &'w World) -> Option<&'w Connection> {
+    pub fn connection<'w>(&self, world: &'w CheckedWorld) -> Option<&'w Connection> {
         world.endpoint(self.host).connection(self.handle?)
     }
 
@@ -122,7 +122,11 @@ impl Conversation {
     ///
     /// # Errors
     /// The engine refused.
-    pub fn start(&mut self, world: &mut World, config: &ClientConfig) -> Result<(), Violation> {
+    pub fn start(
+        &mut self,
+        world: &mut CheckedWorld,
+        config: &ClientConfig,
+    ) -> Result<(), Violation> {
         let (now, remote) = (world.now(), world.address(self.ends[1].host));
         let client = world.endpoint_mut(self.ends[0].host);
         match client.connect(now, config, remote, towline_testkit::SERVER_NAME) {
@@ -174,7 +178,7 @@ impl Conversation {
     }
 
     /// When an application next acts by itself; not while its host stands still.
-    pub fn next_timeout(&self, world: &World) -> Option<Time> {
+    pub fn next_timeout(&self, world: &CheckedWorld) -> Option<Time> {
         let live = self.ends.iter().filter(|end| end.closed.is_none());
         let awake = live.filter(|end| !world.is_frozen(end.host));
         let apps = awake.filter_map(|end| end.app.as_ref()?.next_timeout());
@@ -182,7 +186,7 @@ impl Conversation {
     }
 
     /// When the plan closes in the middle of things.
-    fn abrupt_close(&self, world: &World) -> Option<Time> {
+    fn abrupt_close(&self, world: &CheckedWorld) -> Option<Time> {
         let end = &self.ends[self.plan.close.side as usize];
         if world.is_frozen(end.host) {
             return None;
@@ -194,7 +198,7 @@ impl Conversation {
     /// Whether an event of this handle belongs here; an `Accepted` makes it so.
     pub fn claims(
         &self,
-        world: &World,
+        world: &CheckedWorld,
         host: HostId,
         handle: ConnectionHandle,
         event: &Event,
@@ -215,7 +219,7 @@ impl Conversation {
     /// What it tells is not true, or the connection ended without an excuse.
     pub fn on_event(
         &mut self,
-        world: &mut World,
+        world: &mut CheckedWorld,
         host: HostId,
         handle: ConnectionHandle,
         event: &Event,
@@ -264,7 +268,7 @@ impl Conversation {
     ///
     /// # Errors
     /// The engine's answer was wrong.
-    pub fn run(&mut self, world: &mut World) -> Result<bool, Violation> {
+    pub fn run(&mut self, world: &mut CheckedWorld) -> Result<bool, Violation> {
         let now = world.now();
         if self.abrupt_close(world).is_some_and(|at| at <= now) {
             self.close(world)?;
@@ -294,7 +298,7 @@ impl Conversation {
     ///
     /// # Errors
     /// A broken invariant.
-    pub fn close(&mut self, world: &mut World) -> Result<(), Violation> {
+    pub fn close(&mut self, world: &mut CheckedWorld) -> Result<(), Violation> {
         let now = world.now();
         let end = &mut self.ends[self.plan.close.side as usize];
         world.thaw(end.host)?;
@@ -312,7 +316,7 @@ impl Conversation {
 
     fn judge_close(
         &self,
-        world: &World,
+        world: &CheckedWorld,
         side: Side,
         error: &ConnectionError,
     ) -> Result<(), Violation> {
@@ -400,7 +404,7 @@ impl Conversation {
     }
 
     /// What is still undone, for a report.
-    pub fn undone(&self, world: &World) -> String {
+    pub fn undone(&self, world: &CheckedWorld) -> String {
         use std::fmt::Write as _;
         let mut text = String::new();
         for (side, end) in SIDES.into_iter().zip(&self.ends) {

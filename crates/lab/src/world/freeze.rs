@@ -7,10 +7,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use towline_sim::Datagram;
+use towline_sim::{Datagram, START};
 use towline_wire::Time;
-
-use super::START;
 
 /// When a host stops, counted from the start of the world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,6 +11,7 @@ pub mod wire;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use towline_quic::{
     Direction, Ecn, Endpoint, EndpointConfig, Event, ReadError, ServerConfig, StreamId, Time,
     TrainBuf, TransportConfig, WriteError,
 };
-use towline_sim::{Datagram, LinkConfig, LinkId, Network};
+use towline_sim::{Datagram, LinkConfig, LinkId, Network, Outgoing, Train, Watch, Wire, World};
 use towline_testkit::{FixedTime, TlsOptions, TlsPair, tls_pair};
 
 pub const CLIENT: usize = 0;
@@ -40,30 +41,168 @@ pub struct Host {
     pub captured: Vec<Vec<u8>>,
     /// The ECN bits of each.
     pub captured_ecn: Vec<Option<u8>>,
+    /// The train it builds.
+    pub train: TrainBuf,
 }
 
 impl Host {
+    pub fn new(endpoint: Endpoint, address: SocketAddr) -> Self {
+        Self {
+            endpoint,
+            address,
+            handle: None,
+            events: VecDeque::new(),
+            sent_datagrams: 0,
+            hijacked: false,
+            last_dcid: Vec::new(),
+            captured: Vec::new(),
+            captured_ecn: Vec::new(),
+            train: TrainBuf::new(),
+        }
+    }
+
     pub fn conn(&mut self) -> &mut Connection {
         let handle = self.handle.expect("no connection yet");
         self.endpoint
             .connection_mut(handle)
             .expect("connection is gone")
     }
+
+    pub fn is_confirmed(&self) -> bool {
+        let connection = self.handle.and_then(|h| self.endpoint.connection(h));
+        connection.is_some_and(Connection::is_confirmed)
+    }
+
+    /// Takes a train in, hijacked or not.
+    pub fn take_in(&mut self, now: Time, train: &mut Train) {
+        let meta = DatagramMeta {
+            remote: train.datagram.source,
+            local_ip: None,
+            ecn: train.datagram.ecn.and_then(codepoint),
+            stride: train.stride,
+        };
+        self.endpoint
+            .handle_datagrams(now, meta, &mut train.datagram.payload);
+    }
+
+    /// Everything readable now; `true` if the end was reached.
+    pub fn read_available(&mut self, id: StreamId, out: &mut Vec<u8>) -> bool {
+        loop {
+            match self.conn().read(id, usize::MAX) {
+                Ok(Some(chunk)) => out.extend_from_slice(&chunk),
+                Ok(None) => return true,
+                Err(ReadError::Blocked) => return false,
+                Err(e) => panic!("{e}"),
+            }
+        }
+    }
 }
 
+impl towline_sim::Host for Host {
+    type Event = (ConnectionHandle, Event);
+
+    fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    fn handle(&mut self, now: Time, train: &mut Train) {
+        if self.hijacked {
+            self.captured_ecn.push(train.datagram.ecn);
+            self.captured
+                .push(std::mem::take(&mut train.datagram.payload));
+        } else {
+            self.take_in(now, train);
+        }
+    }
+
+    fn poll_transmit(&mut self, now: Time) -> Option<Outgoing> {
+        let transmit = self.endpoint.poll_transmit(now, &mut self.train)?;
+        Some(Outgoing {
+            destination: transmit.remote,
+            ecn: transmit.ecn.map(ecn_bits),
+            stride: transmit.segment_size,
+            len: transmit.len,
+        })
+    }
+
+    fn train(&self) -> &[u8] {
+        self.train.filled()
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        self.endpoint.next_timeout().filter(|_| !self.hijacked)
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        self.endpoint.handle_timeout(now);
+    }
+
+    fn poll_event(&mut self) -> Option<Self::Event> {
+        self.endpoint.poll_event()
+    }
+}
+
+/// Two hosts on links: a [`World`], with what they were made of.
 pub struct Pair {
-    pub now: Time,
-    pub net: Network,
-    pub hosts: [Host; 2],
+    world: World<Host, Network>,
     pub links: (LinkId, LinkId),
     pub client_config: ClientConfig,
     pub server_config: ServerConfig,
     pub clock: Arc<FixedTime>,
-    buf: TrainBuf,
     /// Observes every datagram put on the wire: (sender, bytes); `false` drops it.
     pub tap: Option<Tap>,
     /// Observes and changes the ECN bits of every datagram: (sender, bits); `false` drops it.
     pub ecn_tap: Option<EcnTap>,
+}
+
+impl Deref for Pair {
+    type Target = World<Host, Network>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.world
+    }
+}
+
+impl DerefMut for Pair {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.world
+    }
+}
+
+/// What a pair, or a crowd, wants to see of its world: taps and the books of its hosts.
+#[derive(Default)]
+pub struct Taps<'a> {
+    tap: Option<&'a mut Tap>,
+    ecn: Option<&'a mut EcnTap>,
+}
+
+impl<W: Wire> Watch<Host, W> for Taps<'_> {
+    fn send(&mut self, _: Time, hosts: &mut [Host], at: usize, train: &mut Train) -> bool {
+        let host = &mut hosts[at];
+        if host.hijacked {
+            return false;
+        }
+        let datagram = &mut train.datagram;
+        host.sent_datagrams += 1;
+        host.last_dcid = wire::destination(&datagram.payload);
+        let (tap, ecn) = (self.tap.as_mut(), self.ecn.as_mut());
+        tap.is_none_or(|tap| tap(at, &mut datagram.payload))
+            && ecn.is_none_or(|tap| tap(at, &mut datagram.ecn))
+    }
+
+    fn on_event(
+        &mut self,
+        _: Time,
+        hosts: &mut [Host],
+        at: usize,
+        (handle, event): (ConnectionHandle, Event),
+    ) {
+        let host = &mut hosts[at];
+        if event == Event::Accepted && host.handle.is_none() {
+            host.handle = Some(handle);
+        }
+        host.events.push_back(event);
+    }
 }
 
 pub type EcnTap = Box<dyn FnMut(usize, &mut Option<u8>) -> bool>;
@@ -126,63 +265,70 @@ impl Pair {
         let links = net
             .join(addresses[0], addresses[1], options.link, back)
             .unwrap();
-        let host = |endpoint, address| Host {
-            endpoint,
-            address,
-            handle: None,
-            events: VecDeque::new(),
-            sent_datagrams: 0,
-            hijacked: false,
-            last_dcid: Vec::new(),
-            captured: Vec::new(),
-            captured_ecn: Vec::new(),
-        };
         let (client_seed, mut server_seed) = (seed(options.seed, 1), seed(options.seed, 2));
         if let Some(limit) = options.memory_limit {
             server_seed.memory_limit = limit;
         }
+        let endpoints = [
+            Endpoint::new(client_seed, None),
+            Endpoint::new(server_seed, Some(Arc::new(server.clone()))),
+        ];
+        let hosts: Vec<Host> = endpoints
+            .into_iter()
+            .zip(addresses)
+            .map(|(endpoint, address)| Host::new(endpoint, address))
+            .collect();
         Self {
-            now: Time::from_nanos(1_000_000_000),
-            net,
-            hosts: [
-                host(Endpoint::new(client_seed, None), addresses[0]),
-                host(
-                    Endpoint::new(server_seed, Some(Arc::new(server.clone()))),
-                    addresses[1],
-                ),
-            ],
+            world: World::new(hosts, net),
             links,
             client_config,
             server_config: server,
             clock: tls.clock,
-            buf: TrainBuf::new(),
             tap: None,
             ecn_tap: None,
         }
+    }
+
+    /// The two ends, with what is under way lost, on another wire.
+    pub fn on<W: Wire>(self, net: W) -> World<Host, W> {
+        World {
+            now: self.world.now,
+            hosts: self.world.hosts,
+            net,
+        }
+    }
+
+    /// The world, and what watches it.
+    fn parts(&mut self) -> (&mut World<Host, Network>, Taps<'_>) {
+        let taps = Taps {
+            tap: self.tap.as_mut(),
+            ecn: self.ecn_tap.as_mut(),
+        };
+        (&mut self.world, taps)
     }
 
     /// Connects and runs until both ends are confirmed.
     pub fn connected(options: Options) -> Self {
         let mut pair = Self::new(options);
         pair.connect();
-        pair.run_until(Duration::from_secs(30), |p| {
-            p.hosts.iter().all(|h| {
-                h.handle
-                    .and_then(|handle| h.endpoint.connection(handle))
-                    .is_some_and(Connection::is_confirmed)
-            })
-        });
+        pair.established(Duration::from_secs(30));
         pair
     }
 
     pub fn connect(&mut self) {
         let remote = self.hosts[SERVER].address;
-        let config = self.client_config.clone();
-        let handle = self.hosts[CLIENT]
+        let now = self.now;
+        let client = &mut self.world.hosts[CLIENT];
+        let handle = client
             .endpoint
-            .connect(self.now, &config, remote, towline_testkit::SERVER_NAME)
+            .connect(
+                now,
+                &self.client_config,
+                remote,
+                towline_testkit::SERVER_NAME,
+            )
             .unwrap();
-        self.hosts[CLIENT].handle = Some(handle);
+        client.handle = Some(handle);
         self.flush();
     }
 
@@ -196,13 +342,7 @@ impl Pair {
 
     /// Runs the handshake of a client that has called `connect`.
     pub fn established(&mut self, limit: Duration) {
-        self.run_until(limit, |p| {
-            p.hosts.iter().all(|h| {
-                h.handle
-                    .and_then(|handle| h.endpoint.connection(handle))
-                    .is_some_and(Connection::is_confirmed)
-            })
-        });
+        self.run_until(limit, |p| p.hosts.iter().all(Host::is_confirmed));
     }
 
     /// One of the two connections.
@@ -224,103 +364,41 @@ impl Pair {
 
     /// As `deliver_from`, leaving the answers for later.
     pub fn deliver_silently(&mut self, to: usize, remote: SocketAddr, bytes: &[u8]) {
-        let mut payload = bytes.to_vec();
-        let meta = DatagramMeta {
-            remote,
-            local_ip: None,
-            ecn: None::<Ecn>,
-            stride: payload.len(),
+        self.deliver_train(to, remote, bytes.len(), bytes);
+    }
+
+    /// As `deliver_silently`, of datagrams that have `stride` bytes each.
+    pub fn deliver_train(&mut self, to: usize, remote: SocketAddr, stride: usize, bytes: &[u8]) {
+        let (now, host) = (self.now, &mut self.world.hosts[to]);
+        let datagram = Datagram::new(remote, host.address, bytes.to_vec());
+        host.take_in(now, &mut Train { datagram, stride });
+    }
+
+    /// What `side` has to send goes nowhere: its trains.
+    pub fn take_trains(&mut self, side: usize) -> Vec<Train> {
+        self.world.take(side, &mut ())
+    }
+
+    /// What `side` has to send goes nowhere: to whom, and each datagram.
+    pub fn take_datagrams(&mut self, side: usize) -> Vec<(SocketAddr, Vec<u8>)> {
+        let trains = self.take_trains(side);
+        let parts = |train: &Train| -> Vec<_> {
+            let remote = train.datagram.destination;
+            train.payloads().map(|p| (remote, p.to_vec())).collect()
         };
-        let now = self.now;
-        self.hosts[to]
-            .endpoint
-            .handle_datagrams(now, meta, &mut payload);
+        trains.iter().flat_map(parts).collect()
     }
 
     /// Sends what both ends have to send and collects their events.
     pub fn flush(&mut self) {
-        for i in 0..2 {
-            let host = &mut self.hosts[i];
-            while let Some(transmit) = host.endpoint.poll_transmit(self.now, &mut self.buf) {
-                for datagram in self.buf.filled().chunks(transmit.segment_size) {
-                    if host.hijacked {
-                        continue;
-                    }
-                    let mut payload = datagram.to_vec();
-                    host.sent_datagrams += 1;
-                    host.last_dcid = wire::destination(&payload);
-                    if let Some(tap) = &mut self.tap
-                        && !tap(i, &mut payload)
-                    {
-                        continue;
-                    }
-                    let mut ecn = transmit.ecn.map(ecn_bits);
-                    if let Some(tap) = &mut self.ecn_tap
-                        && !tap(i, &mut ecn)
-                    {
-                        continue;
-                    }
-                    let mut datagram = Datagram::new(host.address, transmit.remote, payload);
-                    datagram.ecn = ecn;
-                    self.net.send(self.now, datagram);
-                }
-            }
-            while let Some((handle, event)) = host.endpoint.poll_event() {
-                if event == Event::Accepted && host.handle.is_none() {
-                    host.handle = Some(handle);
-                }
-                host.events.push_back(event);
-            }
-        }
-    }
-
-    fn next_times(&self) -> [Option<Time>; 3] {
-        let of = |host: &Host| host.endpoint.next_timeout().filter(|_| !host.hijacked);
-        [
-            self.net.next_timeout(),
-            of(&self.hosts[0]),
-            of(&self.hosts[1]),
-        ]
+        let (world, mut taps) = self.parts();
+        world.flush(&mut taps);
     }
 
     /// Advances to the next thing that happens; `false` if nothing ever will.
     pub fn step(&mut self) -> bool {
-        self.flush();
-        let next = self.next_times();
-        let Some(at) = next.into_iter().flatten().min() else {
-            return false;
-        };
-        self.now = self.now.max(at);
-        while let Some(mut datagram) = self.net.poll_deliver(self.now) {
-            let Some(i) = self
-                .hosts
-                .iter()
-                .position(|h| h.address == datagram.destination)
-            else {
-                continue;
-            };
-            if self.hosts[i].hijacked {
-                self.hosts[i].captured.push(datagram.payload);
-                self.hosts[i].captured_ecn.push(datagram.ecn);
-                continue;
-            }
-            let meta = DatagramMeta {
-                remote: datagram.source,
-                local_ip: None,
-                ecn: datagram.ecn.and_then(codepoint),
-                stride: datagram.payload.len(),
-            };
-            self.hosts[i]
-                .endpoint
-                .handle_datagrams(self.now, meta, &mut datagram.payload);
-        }
-        for host in &mut self.hosts {
-            if !host.hijacked && host.endpoint.next_timeout().is_some_and(|t| t <= self.now) {
-                host.endpoint.handle_timeout(self.now);
-            }
-        }
-        self.flush();
-        true
+        let (world, mut taps) = self.parts();
+        world.step(&mut taps)
     }
 
     /// Steps until `done`; panics with the clock if it takes longer than `limit`.
@@ -337,18 +415,8 @@ impl Pair {
 
     /// Runs for `time`, whatever happens.
     pub fn run_for(&mut self, time: Duration) {
-        let end = self.now + time;
-        loop {
-            self.flush();
-            let next = self.next_times();
-            match next.into_iter().flatten().min() {
-                Some(at) if at <= end => {
-                    self.step();
-                }
-                _ => break,
-            }
-        }
-        self.now = end;
+        let (world, mut taps) = self.parts();
+        world.run_for(time, &mut taps);
     }
 
     /// Takes the first event of `side` that `wanted` accepts.
@@ -396,14 +464,7 @@ impl Pair {
 
     /// Everything readable now; `true` if the end was reached.
     pub fn read_available(&mut self, side: usize, id: StreamId, out: &mut Vec<u8>) -> bool {
-        loop {
-            match self.conn(side).read(id, usize::MAX) {
-                Ok(Some(chunk)) => out.extend_from_slice(&chunk),
-                Ok(None) => return true,
-                Err(ReadError::Blocked) => return false,
-                Err(e) => panic!("{e}"),
-            }
-        }
+        self.hosts[side].read_available(id, out)
     }
 
     /// Reads `id` at `side` to its end.

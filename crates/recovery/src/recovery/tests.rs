@@ -3,8 +3,8 @@
 
 mod congestion;
 mod cost;
+mod extremes;
 mod random;
-mod strange;
 mod timers;
 
 use towline_wire::PacketNumberSpace::{Application, Handshake, Initial};

@@ -111,11 +111,6 @@ pub(in crate::layers) const ALLOWED: &[Allowed] = &[
         why: "the reader's names lie beside the function that calls its parts",
     },
     Allowed {
-        to: "crates/lab/src/world/mod.rs",
-        from: &["crates/lab/src/world/freeze.rs"],
-        why: "the start of the clock is a constant of the world",
-    },
-    Allowed {
         to: "crates/quic/src/connection/mod.rs",
         from: &[
             "crates/quic/src/connection/aftermath.rs",

@@ -2,12 +2,15 @@
 //!
 //! Each round: the application writes, the sender builds one train, the receiver takes it in, the
 //! application reads, the receiver answers with one ACK, the sender takes that in. Units are the
-//! packets of the trains, whatever the phase.
+//! packets of the trains, whatever the phase. The trains go by hand: each call into an engine is one of
+//! the phases that are measured.
 
 use bytes::Bytes;
+use towline_lab::Host;
 use towline_quic::{
     Connection, ConnectionHandle, Direction, ReadError, StreamId, TransportConfig, WriteError,
 };
+use towline_sim::Host as _;
 
 use crate::measured_workload;
 use crate::world::{Aead, CLIENT, MTU, ONE_WAY, SERVER, World};
@@ -89,7 +92,7 @@ impl Bulk {
 
     fn write(&mut self) {
         let (handle, stream, chunk) = (self.sender, self.stream, &self.chunk);
-        let endpoint = &mut self.world.endpoints[CLIENT];
+        let endpoint = &mut self.world.hosts[CLIENT].endpoint;
         run_phase(self.counted == Some(Phase::Write), || {
             let connection = endpoint.connection_mut(handle);
             fill(connection.expect("still open"), stream, chunk);
@@ -97,13 +100,15 @@ impl Bulk {
     }
 
     fn transmit(&mut self) {
-        let world = &mut self.world;
-        let (now, endpoint, train) = (world.now, &mut world.endpoints[CLIENT], &mut world.train);
+        let now = self.world.now;
+        let Host {
+            endpoint, train, ..
+        } = &mut self.world.hosts[CLIENT];
         let transmit = run_phase(self.counted == Some(Phase::Transmit), || {
             endpoint.poll_transmit(now, train)
         });
         assert!(transmit.is_some(), "the window is closed");
-        world.send();
+        self.world.send(CLIENT);
     }
 
     fn receive(&mut self) {
@@ -117,7 +122,7 @@ impl Bulk {
 
     fn read(&mut self) {
         let (handle, stream) = (self.receiver, self.stream);
-        let endpoint = &mut self.world.endpoints[SERVER];
+        let endpoint = &mut self.world.hosts[SERVER].endpoint;
         run_phase(self.counted == Some(Phase::Read), || {
             let connection = endpoint.connection_mut(handle);
             drain(connection.expect("still open"), stream);
@@ -126,9 +131,10 @@ impl Bulk {
 
     fn acknowledge(&mut self) {
         let world = &mut self.world;
-        let transmit = world.endpoints[SERVER].poll_transmit(world.now, &mut world.train);
+        let now = world.now;
+        let transmit = world.hosts[SERVER].poll_transmit(now);
         assert!(transmit.is_some(), "the train was not acknowledged at once");
-        world.send();
+        world.send(SERVER);
         world.now += ONE_WAY;
         let (now, meta, endpoint, bytes) = world.arrival(CLIENT);
         run_phase(self.counted == Some(Phase::Ack), || {

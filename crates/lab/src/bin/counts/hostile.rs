@@ -2,10 +2,11 @@
 //!
 //! The peer of a connection is replaced by whoever writes the worst packets there are: 1,200 bytes
 //! each, every one of them authentic. `honest` is what an honest peer's small messages cost. How much
-//! more a hostile byte may cost is `cargo xtask counts`' business.
+//! more a hostile byte may cost is `cargo xtask counts`' business. What is measured is handed over by hand.
 
 use bytes::Bytes;
 use towline_quic::{ConnectionHandle, Direction, StreamId, TransportConfig};
+use towline_sim::{Host as _, Train};
 use towline_wire::{
     ConnectionId, NewConnectionIdFrame, Side, StatelessResetToken, Writer, decode_packet_number,
     truncated_packet_number, write_ack, write_crypto_header, write_max_data, write_max_stream_data,
@@ -51,9 +52,9 @@ impl Hostile {
         let peer = 1 - victim;
         let now = world.now;
         world.connection(peer, handles[peer]).ping();
-        let sent = world.endpoints[peer].poll_transmit(now, &mut world.train);
+        let sent = world.hosts[peer].poll_transmit(now);
         assert!(sent.is_some(), "a PING is due");
-        let dcid = world.train.filled()[1..=CID_LEN].to_vec();
+        let dcid = world.hosts[peer].train()[1..=CID_LEN].to_vec();
         Self {
             world,
             victim,
@@ -107,12 +108,8 @@ impl Hostile {
 
     /// What the victim has to say goes nowhere, and nobody hears its events.
     fn swallow(&mut self) {
-        let (now, world) = (self.world.now, &mut self.world);
-        while world.endpoints[self.victim]
-            .poll_transmit(now, &mut world.train)
-            .is_some()
-        {}
-        world.drop_events(self.victim);
+        self.world.take(self.victim);
+        self.world.drop_events(self.victim);
     }
 
     /// Counts packets of the frames that `write` writes, given the number of packet and frame.
@@ -142,12 +139,8 @@ pub(crate) fn honest() -> u64 {
         let written = world.connection(CLIENT, client).write(id, &mut message);
         assert_eq!(written, Ok(64));
         let now = world.now;
-        assert!(
-            world.endpoints[CLIENT]
-                .poll_transmit(now, &mut world.train)
-                .is_some()
-        );
-        world.send();
+        assert!(world.hosts[CLIENT].poll_transmit(now).is_some());
+        world.send(CLIENT);
         let (now, meta, endpoint, datagram) = world.arrival(SERVER);
         let len = datagram.len() as u64;
         if i < WARM_UP {
@@ -289,7 +282,7 @@ fn flight(
     client: ConnectionHandle,
     id: StreamId,
     sent: &mut Vec<u64>,
-) -> Vec<(Vec<u8>, usize)> {
+) -> Vec<Train> {
     let mut largest = sent.last().copied();
     let mut trains = Vec::new();
     sent.clear();
@@ -297,48 +290,31 @@ fn flight(
         let _ = world
             .connection(CLIENT, client)
             .write(id, &mut Bytes::from(vec![7; 1 << 20]));
-        while world.endpoints[CLIENT]
-            .poll_transmit(world.now, &mut world.train)
-            .is_some()
-        {
-            let stride = world.train.segment_size();
-            for datagram in world.train.filled().chunks(stride) {
-                let len = usize::from(datagram[0] & 3) + 1;
-                let number = truncated_packet_number(&datagram[1 + CID_LEN..][..len]);
-                let number = decode_packet_number(number, len, largest);
-                largest = Some(number);
-                sent.push(number);
-            }
-            trains.push((world.train.filled().to_vec(), stride));
+        let built = world.take(CLIENT);
+        for datagram in built.iter().flat_map(Train::payloads) {
+            let len = usize::from(datagram[0] & 3) + 1;
+            let number = truncated_packet_number(&datagram[1 + CID_LEN..][..len]);
+            let number = decode_packet_number(number, len, largest);
+            largest = Some(number);
+            sent.push(number);
         }
+        trains.extend(built);
         world.now += ONE_WAY / 500;
     }
     trains
 }
 
 /// The receiver reads a flight and acknowledges it.
-fn answer(
-    world: &mut World,
-    server: ConnectionHandle,
-    id: StreamId,
-    flight: Vec<(Vec<u8>, usize)>,
-) {
-    for (train, stride) in flight {
-        world.put_train(train, stride);
-        let (now, meta, endpoint, bytes) = world.arrival(SERVER);
-        endpoint.handle_datagrams(now, meta, bytes);
+fn answer(world: &mut World, server: ConnectionHandle, id: StreamId, flight: Vec<Train>) {
+    for train in flight {
+        world.deliver(SERVER, train);
         let connection = world.connection(SERVER, server);
         let _ = connection.accept(Direction::Unidirectional);
         while let Ok(Some(_)) = connection.read(id, usize::MAX) {}
         world.drop_events(SERVER);
     }
-    while world.endpoints[SERVER]
-        .poll_transmit(world.now, &mut world.train)
-        .is_some()
-    {
-        world.send();
-        let (now, meta, endpoint, bytes) = world.arrival(CLIENT);
-        endpoint.handle_datagrams(now, meta, bytes);
+    for train in world.take(SERVER) {
+        world.deliver(CLIENT, train);
         world.drop_events(CLIENT);
     }
 }

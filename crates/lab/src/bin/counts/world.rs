@@ -1,9 +1,11 @@
 //! Two endpoints joined by a function call, on virtual time.
 //!
-//! The workloads drive it: each call says which side acts. TLS draws from the testkit's seeded
-//! provider, so one run is every run.
+//! The workloads drive it: what they measure is a call into an engine, taken out of the world's hands;
+//! everything else goes by the world. TLS draws from the testkit's seeded provider, so one run is every
+//! run.
 
 use std::net::SocketAddr;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,10 +13,12 @@ use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
 use rustls::version::TLS13;
 use rustls::{RootCertStore, SupportedCipherSuite};
+use towline_lab::Host;
 use towline_quic::{
     ClientConfig, Connection, ConnectionHandle, DatagramMeta, Endpoint, EndpointConfig, Event,
-    RetryPolicy, ServerConfig, Time, TrainBuf, TransportConfig,
+    RetryPolicy, ServerConfig, Time, TransportConfig,
 };
+use towline_sim::{Direct, Train, Watch};
 use towline_testkit::{FixedTime, SERVER_NAME, ed25519_leaf, seeded_provider};
 
 pub(crate) const CLIENT: usize = 0;
@@ -37,17 +41,47 @@ pub(crate) enum Aead {
     Aes128Gcm,
 }
 
-/// Both endpoints, the clock, and the train that is on its way.
+/// Both endpoints on one clock, and the train that is measured on its way.
 pub(crate) struct World {
-    pub(crate) now: Time,
-    pub(crate) endpoints: [Endpoint; 2],
-    addresses: [SocketAddr; 2],
+    inner: towline_sim::World<Host, Direct>,
     config: ClientConfig,
-    pub(crate) train: TrainBuf,
     /// Bytes on their way, and the size of each datagram among them.
     wire: Vec<u8>,
     stride: usize,
-    accepted: Vec<ConnectionHandle>,
+    accepted: Accepted,
+}
+
+/// The connections of the server that nobody took yet.
+struct Accepted(Vec<ConnectionHandle>);
+
+impl Watch<Host, Direct> for Accepted {
+    fn on_event(
+        &mut self,
+        _: Time,
+        _: &mut [Host],
+        _: usize,
+        (handle, event): (ConnectionHandle, Event),
+    ) {
+        match event {
+            Event::Accepted => self.0.push(handle),
+            Event::Closed(error) => panic!("a connection ended: {error}"),
+            _ => {}
+        }
+    }
+}
+
+impl Deref for World {
+    type Target = towline_sim::World<Host, Direct>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.inner
+    }
+}
+
+impl DerefMut for World {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.inner
+    }
 }
 
 impl World {
@@ -59,28 +93,31 @@ impl World {
         server.retry = RetryPolicy::Never;
         let mut config = ClientConfig::new(client_tls);
         config.transport = transport;
+        let endpoints = [
+            Endpoint::new(EndpointConfig::from_seed([1; 32]), None),
+            Endpoint::new(EndpointConfig::from_seed([2; 32]), Some(Arc::new(server))),
+        ];
+        let addresses = [1, 2].map(|n| SocketAddr::from(([10, 0, 0, n], 1000 * u16::from(n))));
+        let hosts = endpoints.into_iter().zip(addresses);
+        let hosts: Vec<Host> = hosts.map(|(e, a)| Host::new(e, a)).collect();
         Self {
-            now: Time::from_nanos(1_000_000_000),
-            endpoints: [
-                Endpoint::new(EndpointConfig::from_seed([1; 32]), None),
-                Endpoint::new(EndpointConfig::from_seed([2; 32]), Some(Arc::new(server))),
-            ],
-            addresses: ["10.0.0.1:1000", "10.0.0.2:2000"].map(|a| a.parse().expect("an address")),
+            inner: towline_sim::World::new(hosts, Direct::trains().without_ecn()),
             config,
-            train: TrainBuf::new(),
             wire: Vec::new(),
             stride: 0,
-            accepted: Vec::new(),
+            accepted: Accepted(Vec::new()),
         }
     }
 
     /// One more connection, its handshake confirmed on both sides: client's handle, server's.
     pub(crate) fn connect(&mut self) -> [ConnectionHandle; 2] {
-        let client = self.endpoints[CLIENT]
-            .connect(self.now, &self.config, self.addresses[SERVER], SERVER_NAME)
+        let (now, remote) = (self.inner.now, self.inner.hosts[SERVER].address);
+        let client = self.inner.hosts[CLIENT]
+            .endpoint
+            .connect(now, &self.config, remote, SERVER_NAME)
             .expect("the configuration is usable");
         self.pump();
-        let server = self.accepted.pop().expect("no packet was lost");
+        let server = self.accepted.0.pop().expect("no packet was lost");
         for (side, handle) in [(CLIENT, client), (SERVER, server)] {
             assert!(self.connection(side, handle).is_confirmed());
         }
@@ -88,16 +125,18 @@ impl World {
     }
 
     pub(crate) fn connection(&mut self, side: usize, handle: ConnectionHandle) -> &mut Connection {
-        self.endpoints[side]
+        self.inner.hosts[side]
+            .endpoint
             .connection_mut(handle)
             .expect("no connection ends here")
     }
 
-    /// Puts the train that `poll_transmit` just built on its way.
-    pub(crate) fn send(&mut self) {
+    /// Puts the train that one side just built on its way.
+    pub(crate) fn send(&mut self, from: usize) {
+        let train = &self.inner.hosts[from].train;
         self.wire.clear();
-        self.wire.extend_from_slice(self.train.filled());
-        self.stride = self.train.segment_size();
+        self.wire.extend_from_slice(train.filled());
+        self.stride = train.segment_size();
     }
 
     /// Puts a datagram of somebody else's on its way.
@@ -106,76 +145,43 @@ impl World {
         self.wire = datagram;
     }
 
-    /// Puts a train that was kept on its way.
-    pub(crate) fn put_train(&mut self, train: Vec<u8>, stride: usize) {
-        self.wire = train;
-        self.stride = stride;
-    }
-
     /// What is needed to hand the train to `to`.
     pub(crate) fn arrival(&mut self, to: usize) -> (Time, DatagramMeta, &mut Endpoint, &mut [u8]) {
         let meta = DatagramMeta {
-            remote: self.addresses[1 - to],
+            remote: self.inner.hosts[1 - to].address,
             local_ip: None,
             ecn: None,
             stride: self.stride,
         };
-        (self.now, meta, &mut self.endpoints[to], &mut self.wire)
+        let endpoint = &mut self.inner.hosts[to].endpoint;
+        (self.inner.now, meta, endpoint, &mut self.wire)
+    }
+
+    /// All that one side has to send now, in place of sending it, without ECN.
+    pub(crate) fn take(&mut self, side: usize) -> Vec<Train> {
+        let mut trains = self.inner.take(side, &mut self.accepted);
+        trains.iter_mut().for_each(|t| t.datagram.ecn = None);
+        trains
+    }
+
+    /// Hands a train that was taken to `to`.
+    pub(crate) fn deliver(&mut self, to: usize, train: Train) {
+        self.inner.deliver(to, train, &mut self.accepted);
     }
 
     /// Takes all events of one side.
     pub(crate) fn drop_events(&mut self, side: usize) {
-        while let Some((handle, event)) = self.endpoints[side].poll_event() {
-            match event {
-                Event::Accepted => self.accepted.push(handle),
-                Event::Closed(error) => panic!("a connection ended: {error}"),
-                _ => {}
-            }
-        }
+        self.inner.listen(side, &mut self.accepted);
     }
 
     /// Moves datagrams until neither side has anything to say now.
     pub(crate) fn pump(&mut self) {
-        let mut quiet = false;
-        while !quiet {
-            quiet = true;
-            for from in [CLIENT, SERVER] {
-                while self.endpoints[from]
-                    .poll_transmit(self.now, &mut self.train)
-                    .is_some()
-                {
-                    quiet = false;
-                    self.send();
-                    let (now, meta, endpoint, bytes) = self.arrival(1 - from);
-                    endpoint.handle_datagrams(now, meta, bytes);
-                    self.drop_events(1 - from);
-                }
-                self.drop_events(from);
-            }
-            self.now += ONE_WAY;
-        }
-    }
-
-    /// The next deadline of either side.
-    pub(crate) fn next_timeout(&self) -> Option<Time> {
-        self.endpoints
-            .iter()
-            .filter_map(Endpoint::next_timeout)
-            .min()
+        self.inner.pump(ONE_WAY, &mut self.accepted);
     }
 
     /// Lets `time` pass, timers and all.
     pub(crate) fn run_for(&mut self, time: Duration) {
-        let end = self.now + time;
-        self.pump();
-        while let Some(at) = self.next_timeout().filter(|&at| at <= end) {
-            self.now = self.now.max(at);
-            for side in [CLIENT, SERVER] {
-                self.endpoints[side].handle_timeout(self.now);
-            }
-            self.pump();
-        }
-        self.now = self.now.max(end);
+        self.inner.pump_for(time, ONE_WAY, &mut self.accepted);
     }
 }
 

@@ -1,8 +1,8 @@
 use super::*;
 
 fn closed_with(pair: &Pair, at: usize) -> Option<String> {
-    let side = &pair.sides[at];
-    let connection = side.endpoint.connection(side.handle)?;
+    let endpoint = &pair.world.hosts[at].endpoint;
+    let connection = endpoint.connection(pair.seen.sides[at].handle)?;
     connection.close_reason().map(ToString::to_string)
 }
 
@@ -10,8 +10,9 @@ fn closed_with(pair: &Pair, at: usize) -> Option<String> {
 fn an_injected_stream_can_be_read() {
     let mut pair = Pair::connected();
     pair.inject(b"\x0b\x00\x05hello");
-    let side = &mut pair.sides[1];
-    let connection = side.endpoint.connection_mut(side.handle).unwrap();
+    let handle = pair.seen.sides[1].handle;
+    let endpoint = &mut pair.world.hosts[1].endpoint;
+    let connection = endpoint.connection_mut(handle).unwrap();
     let id = connection.accept(Direction::Bidirectional).unwrap();
     assert_eq!(connection.read(id, 100).unwrap().unwrap(), "hello");
     assert_eq!(connection.read(id, 100), Ok(None));

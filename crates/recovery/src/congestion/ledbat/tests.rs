@@ -301,7 +301,7 @@ fn persistent_congestion_keeps_the_base_and_ramps_back() {
     assert_eq!(ledbat.ssthresh(), Some(50 * DATAGRAM));
     assert_eq!(ledbat.base_delay(), Some(millis(50)));
     assert!(ledbat.in_slow_start());
-    // A probe timeout alone does nothing: the trait has no call for it (lesson (e)).
+    // A probe timeout alone does nothing: the trait has no call for it.
 }
 
 #[test]

@@ -1,6 +1,5 @@
-//! Lessons that earlier transports paid for, where they need an application or frames: bursts,
-//! keep-alives, resets, ACK delays, and other controllers in mid-flight. Those that need only a
-//! path are in `towline-lab`'s tests.
+//! What controllers make of applications and frames: bursts, keep-alives, resets, ACK delays, and a change
+//! of the controller in mid-flight. What needs only a path is in `towline-lab`'s tests.
 
 mod common;
 
@@ -37,7 +36,7 @@ fn options(seed: u64, rtt: u64, congestion: Algorithm) -> Options {
     }
 }
 
-/// (c) An application that sends in bursts finds, when it has much to send, a path that it fills.
+/// An application that sends in bursts finds, when it has much to send, a path that it fills.
 #[test]
 fn an_application_in_bursts_is_not_held_down_on_long_paths() {
     for congestion in ALGORITHMS {
@@ -80,7 +79,7 @@ fn an_application_in_bursts_is_not_held_down_on_long_paths() {
     }
 }
 
-/// (d) Keep-alives are no measure of the path: neither rate falls, and the next transfer is as
+/// Keep-alives are no measure of the path: neither rate falls, and the next transfer is as
 /// fast as the one before.
 #[test]
 fn keep_alives_do_not_feed_bandwidth_samples() {
@@ -115,7 +114,7 @@ fn keep_alives_do_not_feed_bandwidth_samples() {
     }
 }
 
-/// (f) A reset stream takes its data back, never its packets: they are in flight until their fate
+/// A reset stream takes its data back, never its packets: they are in flight until their fate
 /// is known, and nothing is counted twice.
 #[test]
 fn a_reset_stream_releases_nothing_by_hand() {
@@ -153,7 +152,7 @@ fn a_reset_stream_releases_nothing_by_hand() {
     }
 }
 
-/// (g) The receiver waits 25 ms with its ACK; the smoothed round trip does not.
+/// The receiver waits 25 ms with its ACK; the smoothed round trip does not.
 #[test]
 fn the_round_trip_is_clean_of_the_peers_ack_delay() {
     for congestion in ALGORITHMS {

@@ -1,5 +1,5 @@
-//! Peers that acknowledge what they have not received, and paths and clocks nobody expects: with
-//! every controller.
+//! Extremes, with every controller: peers that acknowledge what they have not received, round trips of
+//! nothing and of a minute, clocks that jump by hours.
 
 mod common;
 

@@ -263,7 +263,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_strange_breaks_books_bounds_or_progress(
+    fn no_peer_and_no_clock_breaks_books_bounds_or_progress(
         operations in prop::collection::vec(operation(), 1..200),
         algorithm in 0usize..4,
         pacing in any::<bool>(),

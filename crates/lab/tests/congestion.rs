@@ -1,6 +1,6 @@
-//! Lessons that earlier transports paid for, as tests over a bottleneck: what made their windows
-//! collapse must not happen here, with any controller, at any round trip from 10 to 300 ms.
-//! Those that need more than a path (bursts, keep-alives, resets) are in `towline-quic`'s tests.
+//! Windows over a bottleneck: what made those of earlier transports collapse must not happen here,
+//! with any controller, at any round trip from 10 to 300 ms.
+//! What needs more than a path (bursts, keep-alives, resets) is in `towline-quic`'s tests.
 
 use std::time::Duration;
 
@@ -71,7 +71,7 @@ fn window_at(flow: &FlowOutcome, at: Duration) -> u64 {
     before.last().map_or(0, |s| s.cwnd)
 }
 
-/// (a) Ten packets of one flight are lost: one response, not ten.
+/// Ten packets of one flight are lost: one response, not ten.
 #[test]
 fn losses_of_one_flight_get_one_response() {
     for (congestion, rtt, seed, what) in cases() {
@@ -112,7 +112,7 @@ fn dark(seed: u64, congestion: Algorithm, rtt: u64, dark: &Dark) -> (Scenario, D
     (scenario, begin)
 }
 
-/// (b), first half: acknowledgements are late, a probe timeout expires, nothing was lost. The
+/// Acknowledgements are late, a probe timeout expires, nothing was lost. The
 /// window stays.
 #[test]
 fn a_probe_timeout_alone_leaves_the_window() {
@@ -135,7 +135,7 @@ fn a_probe_timeout_alone_leaves_the_window() {
     }
 }
 
-/// (b), second half: nothing arrives for many probe timeouts. That is persistent congestion, and
+/// Nothing arrives for many probe timeouts. That is persistent congestion, and
 /// the window falls to two datagrams.
 #[test]
 fn losses_over_three_probe_timeouts_collapse_the_window() {
@@ -152,7 +152,7 @@ fn losses_over_three_probe_timeouts_collapse_the_window() {
     }
 }
 
-/// (e) Round trip and, for BBR, bandwidth are known as well after a probe timeout as before.
+/// Round trip and, for BBR, bandwidth are known as well after a probe timeout as before.
 #[test]
 fn what_is_known_of_the_path_survives_a_probe_timeout() {
     for (congestion, rtt, seed, what) in cases() {
