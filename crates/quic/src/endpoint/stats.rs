@@ -44,6 +44,8 @@ pub struct EndpointStats {
 crate::visit_fields! { EndpointStats:
     Gauge connections: Count, "Connections at present, closing ones included";
     Gauge handshakes: Count, "Server handshakes in progress";
+    Gauge incoming: Count, "Clients that wait for the application's decision";
+    Counter incoming_dropped: Count, "Clients forgotten before the application decided";
     Counter admitted: Count, "Connections a server admitted";
     Counter refused: Count, "Initial packets refused for a limit or an invalid token";
     Counter invalid_tokens: Count, "Initial packets refused for an invalid Retry token";
