@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use common::{CLIENT, Options, Pair, SERVER, ms, readable, secs, seed};
-use towline_quic::{Direction, Endpoint, Event, RetryPolicy, TrainBuf};
+use towline_quic::{DatagramMeta, Direction, Endpoint, Event, RetryPolicy, TrainBuf};
 use towline_wire::{Header, parse_header};
 
 /// A long-header packet of another version.
@@ -411,7 +411,7 @@ fn the_local_address_is_the_one_that_authentic_packets_were_sent_to() {
         pair.server().local_ip()
     };
     pair.client().ping();
-    let ping = drain(&mut pair, CLIENT).remove(0).1;
+    let ping = pair.take_datagrams(CLIENT).remove(0).1;
     let mut forged = ping.clone();
     *forged.last_mut().unwrap() ^= 1;
     assert_eq!(sent_to(&mut pair, 9, &forged), None);
