@@ -90,7 +90,7 @@ fn counters_of_those_gone_stay_in_the_sum_and_their_gauges_do_not() {
 fn a_line_for_the_log_has_every_field() {
     let line = Line(&EndpointStats::default()).to_string();
     assert!(
-        line.starts_with("connections=0 handshakes=0 admitted=0 "),
+        line.starts_with("connections=0 handshakes=0 incoming=0 "),
         "{line}"
     );
     assert!(!line.contains('\n'));
