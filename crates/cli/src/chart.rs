@@ -170,8 +170,9 @@ fn draw_panel(area: &Area<'_>, chart: &Chart, panel: &Panel, top: i32) -> Drawn 
         Axis::Time => "s",
         Axis::Value(unit) => unit,
     };
-    let beside = anchored(12, HPos::Left, VPos::Top);
-    area.draw(&Text::new(unit, (LEFT + PLOT.0 + 24, bottom + 8), beside))?;
+    // Between the axis and the legend, which may be longer than a panel.
+    let beside = anchored(12, HPos::Left, VPos::Center);
+    area.draw(&Text::new(unit, (LEFT + PLOT.0 + 6, bottom), beside))?;
     for line in &panel.lines {
         draw_line(area, chart, line, &frame)?;
     }
