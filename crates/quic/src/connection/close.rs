@@ -5,8 +5,8 @@
 
 use towline_wire::{CloseFrame, PacketNumberSpace, StatelessResetToken, Time, TransportErrorCode};
 
-use super::Connection;
 use super::events::Event;
+use super::parts::Connection;
 use crate::crypto::TlsFailure;
 use crate::error::{ConnectionError, Violation};
 

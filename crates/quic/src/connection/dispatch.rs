@@ -7,8 +7,8 @@ use towline_wire::{
     TransportErrorCode,
 };
 
-use super::Connection;
 use super::acks::PathView;
+use super::parts::Connection;
 use super::streams::Refused;
 use crate::error::Violation;
 

@@ -12,11 +12,11 @@ use towline_wire::{
     parse_header,
 };
 
-use super::Connection;
 use super::aftermath::Aftermath;
 use super::assemble::MIN_INITIAL_DATAGRAM;
 use super::component::{Ecn, Receipt};
 use super::dispatch::{Contents, PACKET_WORK};
+use super::parts::Connection;
 use super::protect::{OpenError, Opened, previous_key_deadline};
 use super::streams::Refused;
 use crate::observe::{DropReason, Packet};
