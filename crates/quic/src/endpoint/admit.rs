@@ -16,12 +16,13 @@ use towline_wire::{
     retry_pseudo_packet, write_connection_close, write_long_header,
 };
 
+use super::datagram::DatagramMeta;
 use super::doors::{Sender, Work};
 use super::incoming::{Hello, Incoming, IncomingHandle, MAX_INCOMING_BYTES, Request};
 use super::reset::MIN_RESET_LEN;
+use super::shard::Endpoint;
 use super::slots::ConnectionHandle;
 use super::token::Verdict;
-use super::{DatagramMeta, Endpoint};
 use crate::config::{RetryPolicy, ServerConfig};
 use crate::connection::assemble::MIN_INITIAL_DATAGRAM;
 use crate::connection::protect::{OpenError, Protection, TAG_LEN};
@@ -427,32 +428,6 @@ impl Endpoint {
                 }
             }
         }
-    }
-
-    /// Forgets clients that nobody decided about in time.
-    pub(super) fn expire_incoming(&mut self, now: Time) {
-        while let Some(late) = self.requests.expired(now) {
-            self.drop_incoming(late);
-        }
-    }
-
-    /// Forgets the client that has waited longest; `false` if none waits.
-    pub(super) fn drop_oldest_incoming(&mut self) -> bool {
-        let oldest = self.requests.oldest();
-        oldest.is_some_and(|oldest| self.drop_incoming(oldest))
-    }
-
-    fn drop_incoming(&mut self, incoming: IncomingHandle) -> bool {
-        self.stats.incoming_dropped += 1;
-        self.take_request(incoming).is_some()
-    }
-
-    /// Takes a client out that waits: it holds no memory and no place any more.
-    fn take_request(&mut self, incoming: IncomingHandle) -> Option<Request> {
-        let mut request = self.requests.remove(incoming)?;
-        self.memory.remove(&mut request.held);
-        self.doors.handshakes.give_back(request.place);
-        Some(request)
     }
 
     fn refuse_request(&mut self, now: Time, request: Request, why: &str) {

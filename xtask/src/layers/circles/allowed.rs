@@ -111,11 +111,6 @@ pub(in crate::layers) const ALLOWED: &[Allowed] = &[
         why: "the reader's names lie beside the function that calls its parts",
     },
     Allowed {
-        to: "crates/quic/src/endpoint/mod.rs",
-        from: &["crates/quic/src/endpoint/admit.rs"],
-        why: "admission is a stage of one `Endpoint`: the struct lies beside the public methods that call it",
-    },
-    Allowed {
         to: "crates/recovery/src/congestion/mod.rs",
         from: &[
             "crates/recovery/src/congestion/bbr/mod.rs",
