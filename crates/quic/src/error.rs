@@ -202,6 +202,21 @@ impl From<TransportParameterError> for Violation {
     }
 }
 
+/// A frame could not be taken.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// The peer broke a rule.
+    Violation(Violation),
+    /// Memory limits, in a 1-RTT packet: its other frames are not taken, and it must look lost.
+    Overflow,
+}
+
+impl From<Violation> for Refused {
+    fn from(violation: Violation) -> Self {
+        Self::Violation(violation)
+    }
+}
+
 /// Why `Endpoint::connect` refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

@@ -9,8 +9,7 @@ use towline_wire::{
 
 use super::acks::PathView;
 use super::parts::Connection;
-use super::streams::Refused;
-use crate::error::Violation;
+use crate::error::{Refused, Violation};
 
 /// What an opened packet turned out to hold.
 #[derive(Debug, Default)]

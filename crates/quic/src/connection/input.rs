@@ -18,7 +18,7 @@ use super::component::{Ecn, Receipt};
 use super::dispatch::{Contents, PACKET_WORK};
 use super::parts::Connection;
 use super::protect::{OpenError, Opened, previous_key_deadline};
-use super::streams::Refused;
+use crate::error::Refused;
 use crate::observe::{DropReason, Packet};
 
 /// How a train of datagrams came.
