@@ -1,6 +1,6 @@
 //! What can go wrong, and whose fault it is.
 //!
-//! `ConnectionError` is a connection's last word to its user. Inside the engine a
+//! `ConnectionError` says why a connection ended. Inside the engine a
 //! component reports a peer's fault as a [`Violation`], which `connection::close` turns
 //! into a CONNECTION_CLOSE and a `ConnectionError` once, at the edge.
 

@@ -97,10 +97,10 @@ fn an_initial_in_a_small_datagram_is_discarded_for_a_known_connection_too() {
     let mut packet = long_packet(LongType::Initial, &dcid, &scid, b"", 9, &bytes);
     packet.resize(1199, 0);
     pair.deliver(SERVER, &packet);
-    assert_eq!(pair.last_word(SERVER), None);
+    assert_eq!(pair.close_reason(SERVER), None);
     packet.resize(1200, 0);
     pair.deliver(SERVER, &packet);
-    assert_eq!(transport_close(pair.last_word(SERVER)), Some(code));
+    assert_eq!(transport_close(pair.close_reason(SERVER)), Some(code));
 }
 
 #[test]
@@ -113,9 +113,9 @@ fn a_client_drops_an_initial_that_carries_a_token() {
     });
     let with = |token: &[u8]| long_packet(LongType::Initial, &scid, &[9; 8], token, 0, &bytes);
     pair.deliver(CLIENT, &with(b"token"));
-    assert_eq!(pair.last_word(CLIENT), None);
+    assert_eq!(pair.close_reason(CLIENT), None);
     pair.deliver(CLIENT, &with(b""));
-    assert_eq!(transport_close(pair.last_word(CLIENT)), Some(code));
+    assert_eq!(transport_close(pair.close_reason(CLIENT)), Some(code));
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn a_client_whose_retry_token_is_too_old_is_told_so_at_once() {
     pair.now += secs(11);
     pair.deliver(SERVER, &answer);
     pair.run_for(ms(15));
-    let word = pair.last_word(CLIENT).expect("nobody told it");
+    let word = pair.close_reason(CLIENT).expect("nobody told it");
     assert_eq!(
         word.to_string(),
         "the server does not take the address token it gave us; connect again: \
@@ -201,7 +201,7 @@ fn a_server_that_takes_nobody_any_more_says_so() {
     pair.hosts[SERVER].endpoint.set_server_config(now, None);
     pair.connect();
     pair.run_for(ms(25));
-    let word = pair.last_word(CLIENT).expect("nobody told it");
+    let word = pair.close_reason(CLIENT).expect("nobody told it");
     assert_eq!(
         word.to_string(),
         "the server refuses the connection: the server takes no new connections"

@@ -169,7 +169,7 @@ fn random_datagrams_are_counted_and_forgotten() {
         pair.deliver(to, &bytes);
     }
     for side in [CLIENT, SERVER] {
-        assert_eq!(pair.last_word(side), None);
+        assert_eq!(pair.close_reason(side), None);
         assert_eq!(pair.hosts[side].endpoint.stats().connections, 1);
     }
     pair.transfer(CLIENT, 100_000, secs(5));

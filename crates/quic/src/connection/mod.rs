@@ -427,7 +427,7 @@ impl Connection {
 
     /// Why the connection ended.
     pub fn close_reason(&self) -> Option<&ConnectionError> {
-        self.lifecycle.last_word()
+        self.lifecycle.close_reason()
     }
 
     /// Who the peer is; `None` before its credentials arrived or if it showed none.
@@ -485,8 +485,8 @@ impl Connection {
     }
 
     fn alive(&self) -> Result<(), ConnectionError> {
-        match self.lifecycle.last_word() {
-            Some(word) if !self.lifecycle.is_open() => Err(word.clone()),
+        match self.lifecycle.close_reason() {
+            Some(reason) if !self.lifecycle.is_open() => Err(reason.clone()),
             _ => Ok(()),
         }
     }

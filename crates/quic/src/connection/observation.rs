@@ -136,7 +136,7 @@ impl Observation {
             self.tell(now, &Event::ConnectionStateUpdated { old, new });
         }
         if !self.told_end
-            && let Some(reason) = lifecycle.last_word()
+            && let Some(reason) = lifecycle.close_reason()
         {
             self.told_end = true;
             self.tell(now, &Event::ConnectionClosed { reason });

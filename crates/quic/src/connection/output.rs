@@ -62,7 +62,7 @@ impl Connection {
             Phase::Handshaking | Phase::Established | Phase::Confirmed => {
                 self.build_train(now, train);
                 if self.lifecycle.is_close_due() {
-                    // Sealing failed or a limit was reached: say goodbye instead.
+                    // Sealing failed or a limit was reached: a CONNECTION_CLOSE goes instead.
                     return self.transmit_close(now, train);
                 }
             }

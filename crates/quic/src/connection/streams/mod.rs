@@ -111,8 +111,8 @@ impl Streams {
     }
 
     pub(crate) fn accept(&mut self, dir: Direction) -> Option<StreamId> {
-        let (id, newborn) = self.limits.accept(dir)?;
-        if newborn {
+        let (id, is_new) = self.limits.accept(dir)?;
+        if is_new {
             self.materialize(id);
         }
         Some(id)
