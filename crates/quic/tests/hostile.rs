@@ -1192,7 +1192,7 @@ fn a_flipped_bit_in_any_byte_of_any_packet_is_dropped() {
             for at in 0..datagram.len() {
                 let mut bad = datagram.clone();
                 bad[at] ^= 1 << (at % 8);
-                // What is not yet known to the other end is a stranger's packet to it.
+                // A connection ID that the other end does not know yet leads to no connection.
                 let remote = pair.hosts[from].address;
                 pair.deliver_silently(1 - from, remote, &bad);
                 flipped += 1;

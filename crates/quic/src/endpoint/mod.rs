@@ -2,14 +2,14 @@
 //!
 //! Parts: `shard` (the struct), `route` (connection-ID table), `slots` (the connections and their
 //! turns), `settle` (what is noted of them after every change), `admit` (Initial, Retry, refusals),
-//! `incoming` (clients that wait for a decision), `doors` (what may be done for strangers), `memory`
-//! (the account), `reset` (stateless reset), `timers`. A turn of `poll_transmit` gives every ready
-//! connection one train in round robin. It opens no socket and reads no clock.
+//! `incoming` (clients that wait for a decision), `stateless` (what may be done for datagrams of no
+//! connection), `memory` (the account), `reset` (stateless reset), `timers`. A turn of
+//! `poll_transmit` gives every ready connection one train in round robin. It opens no socket and
+//! reads no clock.
 
 mod admit;
 mod budget;
 mod datagram;
-mod doors;
 mod handshakes;
 mod incoming;
 mod keyed;
@@ -20,6 +20,7 @@ mod rtt_memory;
 mod settle;
 mod shard;
 mod slots;
+mod stateless;
 mod stats;
 mod timers;
 mod token;
@@ -39,10 +40,10 @@ use crate::error::ConnectError;
 use crate::observe::ObserverFactory;
 use crate::stats::Totals;
 pub use datagram::{DatagramMeta, Transmit};
-use doors::Reply;
 pub use incoming::{Incoming, IncomingHandle, MAX_INCOMING_WAIT};
 pub use shard::Endpoint;
 pub use slots::ConnectionHandle;
+use stateless::Reply;
 pub use stats::EndpointStats;
 use timers::Expired;
 
@@ -171,7 +172,7 @@ impl Endpoint {
 
     /// Builds the next train of datagrams to send, one for each ready connection in turn.
     pub fn poll_transmit(&mut self, now: Time, buf: &mut TrainBuf) -> Option<Transmit> {
-        if let Some(Reply { to, packet }) = self.doors.next_reply() {
+        if let Some(Reply { to, packet }) = self.stateless.next_reply() {
             buf.set_single(&packet);
             return Some(Transmit {
                 connection: None,

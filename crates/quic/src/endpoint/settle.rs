@@ -121,7 +121,7 @@ impl Endpoint {
             resident.connection.trim();
             holding = resident.connection.holding();
             self.stats.handshakes -= 1;
-            self.doors.handshakes.give_back(place);
+            self.stateless.handshakes.give_back(place);
         }
         self.memory.update(now, &mut resident.held, holding);
         self.file(handle, status.deadline, status.has_events);
@@ -213,7 +213,7 @@ impl Endpoint {
         } = *resident;
         if let Some(place) = handshake {
             self.stats.handshakes -= 1;
-            self.doors.handshakes.forfeit(place);
+            self.stateless.handshakes.forfeit(place);
         }
         self.ended.add_ended(&connection.stats());
         let remote = connection.remote();
@@ -254,7 +254,7 @@ impl Endpoint {
     pub(super) fn take_request(&mut self, incoming: IncomingHandle) -> Option<Request> {
         let mut request = self.requests.remove(incoming)?;
         self.memory.remove(&mut request.held);
-        self.doors.handshakes.give_back(request.place);
+        self.stateless.handshakes.give_back(request.place);
         Some(request)
     }
 }

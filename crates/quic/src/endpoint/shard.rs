@@ -10,7 +10,6 @@ use rand_chacha::ChaCha20Rng;
 use rand_core::{Rng, SeedableRng};
 use towline_wire::ConnectionId;
 
-use super::doors::Doors;
 use super::incoming::Requests;
 use super::keyed::KeyedState;
 use super::memory::Memory;
@@ -18,6 +17,7 @@ use super::reset::Resets;
 use super::route::Routes;
 use super::rtt_memory::RttMemory;
 use super::slots::Slots;
+use super::stateless::Stateless;
 use super::stats::EndpointStats;
 use super::timers::DeadlineQueue;
 use super::token::Tokens;
@@ -36,7 +36,7 @@ pub struct Endpoint {
     pub(super) routes: Routes,
     pub(super) resets: Resets,
     pub(super) tokens: Tokens,
-    pub(super) doors: Doors,
+    pub(super) stateless: Stateless,
     pub(super) deadlines: DeadlineQueue,
     /// A copy of the Initial packet that is being opened.
     pub(super) scratch: Vec<u8>,
@@ -75,7 +75,7 @@ impl Endpoint {
             routes: Routes::new(route_keys),
             resets: Resets::new(&config.reset_key, route_keys),
             tokens: Tokens::new(&config.token_key),
-            doors: Doors::new(KeyedState(route_keys.1, route_keys.0)),
+            stateless: Stateless::new(KeyedState(route_keys.1, route_keys.0)),
             deadlines: DeadlineQueue::default(),
             hold_incoming: config.hold_incoming,
             requests: Requests::new(KeyedState(route_keys.0, route_keys.1)),

@@ -255,7 +255,7 @@ fn used_up(got: u64, most: u64) {
 }
 
 #[test]
-fn every_kind_of_work_for_strangers_has_a_budget_of_its_own() {
+fn every_kind_of_stateless_work_has_a_budget_of_its_own() {
     let unknown_version = |n: u32| {
         let mut packet = vec![0xc3, 0xba, 0xbe, 0xba, 0xba, 8];
         packet.extend_from_slice(&[n as u8; 8]);
@@ -284,7 +284,7 @@ fn every_kind_of_work_for_strangers_has_a_budget_of_its_own() {
         used_up(answered(&mut pair, 14_000, &hello), 12_500);
         pair.now += ms(250);
     }
-    let work = pair.hosts[SERVER].endpoint.stats().stranger_work;
+    let work = pair.hosts[SERVER].endpoint.stats().stateless_work;
     used_up(work, 2 * (2_500 + 2_500 + 37_500));
 
     // Refusals, and the opening of Initial packets that are garbage.
@@ -307,7 +307,7 @@ fn every_kind_of_work_for_strangers_has_a_budget_of_its_own() {
     assert_eq!(answered(&mut pair, 12_000, &garbage), 0);
     let after = pair.hosts[SERVER].endpoint.stats();
     used_up(after.unroutable - before.unroutable, 9_375);
-    used_up(after.stranger_work - before.stranger_work, 37_500);
+    used_up(after.stateless_work - before.stateless_work, 37_500);
 }
 
 #[test]
