@@ -159,13 +159,13 @@ impl Endpoint {
         }
         resident.connection.shed(now);
         self.stats.shed += 1;
-        if let Some(unsaid) = self.memory.say_shed(now) {
+        if let Some(suppressed) = self.memory.may_log_shed(now) {
             let remote = resident.connection.remote();
             tracing::warn!(
                 %remote,
-                unsaid,
+                suppressed,
                 all = self.stats.shed,
-                "memory limit: a connection ended; `unsaid` more have since the last such line"
+                "memory limit: a connection ended; `suppressed` others have since the last such line"
             );
         }
         let status = resident.connection.status();
