@@ -99,7 +99,7 @@ struct Arguments {
     /// Do not write the table into docs/evidence.
     #[arg(long)]
     no_evidence: bool,
-    /// Print what the engine's work for strangers costs, in nanoseconds and units, and end.
+    /// Print what the engine's work for datagrams of no connection costs, in nanoseconds and units, and end.
     #[arg(long)]
     prices: bool,
     /// The server's process.

@@ -1,4 +1,4 @@
-//! `--prices`: what the engine's work for strangers costs in time, to hold its units against.
+//! `--prices`: what the engine's work for datagrams of no connection costs in time, to hold its units against.
 //!
 //! One server endpoint without a socket; each kind of datagram from ever new prefixes, ten
 //! thousand times, in as many quarters of a second as its budget wants. Processor time, so that
@@ -80,7 +80,7 @@ fn price(name: &str, change: Change, make: &dyn Fn(u32) -> Outcome<Vec<u8>>) -> 
         while endpoint.poll_transmit(now, &mut buf).is_some() {}
     }
     let each = (spent()? - began) / TIMES;
-    let units = endpoint.stats().stranger_work as f64 / f64::from(TIMES);
+    let units = endpoint.stats().stateless_work as f64 / f64::from(TIMES);
     println!("{name}: {} ns, {units:.1} units", each.as_nanos());
     Ok(())
 }

@@ -176,7 +176,7 @@ fn doors(endpoint: &Endpoint) -> String {
             stats.version_negotiations,
             stats.over_budget,
             stats.unroutable,
-            stats.stranger_work,
+            stats.stateless_work,
         );
     }
     all

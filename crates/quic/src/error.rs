@@ -1,6 +1,6 @@
 //! What can go wrong, and whose fault it is.
 //!
-//! `ConnectionError` is a connection's last word to its user. Inside the engine a
+//! `ConnectionError` says why a connection ended. Inside the engine a
 //! component reports a peer's fault as a [`Violation`], which `connection::close` turns
 //! into a CONNECTION_CLOSE and a `ConnectionError` once, at the edge.
 
@@ -199,6 +199,21 @@ impl From<FrameError> for Violation {
 impl From<TransportParameterError> for Violation {
     fn from(error: TransportParameterError) -> Self {
         Self::new(TransportErrorCode::TRANSPORT_PARAMETER_ERROR, error.what)
+    }
+}
+
+/// A frame could not be taken.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// The peer broke a rule.
+    Violation(Violation),
+    /// Memory limits, in a 1-RTT packet: its other frames are not taken, and it must look lost.
+    Overflow,
+}
+
+impl From<Violation> for Refused {
+    fn from(violation: Violation) -> Self {
+        Self::Violation(violation)
     }
 }
 

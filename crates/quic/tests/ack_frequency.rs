@@ -472,7 +472,7 @@ fn a_least_delay_above_the_longest_is_a_transport_parameter_error() {
     pair.connect();
     pair.run_until(secs(1), |p| p.hosts[CLIENT].events.iter().any(is_closed));
     assert_eq!(*made.borrow(), [1, 1]);
-    match pair.last_word(CLIENT) {
+    match pair.close_reason(CLIENT) {
         Some(ConnectionError::ClosedByPeer(reason)) => {
             assert!(
                 reason.to_string().contains("TRANSPORT_PARAMETER_ERROR"),

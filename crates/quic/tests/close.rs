@@ -47,12 +47,15 @@ fn an_application_close_reaches_the_peer_with_code_and_reason() {
         let mut pair = Pair::connected(Options::default());
         let now = pair.now;
         pair.conn(closer).close(now, 77, b"good night");
-        assert_eq!(pair.last_word(closer), None);
+        assert_eq!(pair.close_reason(closer), None);
         pair.flush();
-        assert_eq!(pair.last_word(closer), Some(ConnectionError::ClosedLocally));
+        assert_eq!(
+            pair.close_reason(closer),
+            Some(ConnectionError::ClosedLocally)
+        );
         pair.run_for(ms(11));
         assert_eq!(
-            pair.last_word(1 - closer),
+            pair.close_reason(1 - closer),
             by_application(77, b"good night")
         );
         pair.run_for(secs(3));
@@ -69,7 +72,7 @@ fn a_close_reason_is_cut_at_512_bytes() {
     let now = pair.now;
     pair.client().close(now, 1, &[b'x'; 5000]);
     pair.run_for(ms(50));
-    assert_eq!(pair.last_word(SERVER), by_application(1, &[b'x'; 512]));
+    assert_eq!(pair.close_reason(SERVER), by_application(1, &[b'x'; 512]));
 }
 
 #[test]
@@ -79,7 +82,7 @@ fn the_peers_reason_is_kept_up_to_512_bytes_and_need_not_be_text() {
         let close = CloseFrame::transport(TransportErrorCode::NO_ERROR, 0, &[0xff; 900]);
         write_connection_close(w, &close);
     });
-    match evil.pair.last_word(SERVER) {
+    match evil.pair.close_reason(SERVER) {
         Some(ConnectionError::ClosedByPeer(Close::Transport { code, reason, .. })) => {
             assert_eq!(code, TransportErrorCode::NO_ERROR);
             assert_eq!(reason, "\u{fffd}".repeat(512));
@@ -121,7 +124,7 @@ fn a_transport_error_tells_the_peer_code_and_frame() {
 }
 
 #[test]
-fn closing_makes_every_call_fail_with_the_last_word() {
+fn closing_makes_every_call_fail_with_the_close_reason() {
     let mut pair = Pair::connected(Options::default());
     let id = pair.client().open(Direction::Bidirectional).unwrap();
     let now = pair.now;
@@ -145,7 +148,7 @@ fn closing_makes_every_call_fail_with_the_last_word() {
     // Closing again changes nothing.
     client.close(now, 2, b"again");
     pair.run_for(ms(50));
-    assert_eq!(pair.last_word(SERVER), by_application(1, b""));
+    assert_eq!(pair.close_reason(SERVER), by_application(1, b""));
 }
 
 #[test]
@@ -195,7 +198,7 @@ fn lost_close_is_sent_again_when_the_peer_goes_on() {
     pair.server().ping();
     pair.run_for(ms(30));
     assert_eq!(seen.count(), 2);
-    assert_eq!(pair.last_word(SERVER), by_application(3, b""));
+    assert_eq!(pair.close_reason(SERVER), by_application(3, b""));
 }
 
 #[test]
@@ -224,8 +227,8 @@ fn a_draining_endpoint_sends_nothing() {
     }
     evil.pair.run_for(ms(1));
     assert_eq!(evil.pair.hosts[SERVER].sent_datagrams, before);
-    assert_eq!(evil.pair.last_word(SERVER), by_application(1, b""));
-    assert_eq!(evil.pair.last_word(SERVER), None, "one last word only");
+    assert_eq!(evil.pair.close_reason(SERVER), by_application(1, b""));
+    assert_eq!(evil.pair.close_reason(SERVER), None, "told once only");
 }
 
 #[test]
@@ -236,8 +239,11 @@ fn both_ends_may_close_at_once() {
     pair.server().close(now, 2, b"");
     pair.run_for(secs(3));
     for side in [CLIENT, SERVER] {
-        assert_eq!(pair.last_word(side), Some(ConnectionError::ClosedLocally));
-        assert_eq!(pair.last_word(side), None);
+        assert_eq!(
+            pair.close_reason(side),
+            Some(ConnectionError::ClosedLocally)
+        );
+        assert_eq!(pair.close_reason(side), None);
     }
     assert_nothing_left(&pair);
 }
@@ -315,7 +321,7 @@ fn keep_alive_holds_an_idle_connection() {
     let before = pair.hosts[CLIENT].sent_datagrams;
     pair.run_for(secs(60));
     for side in [CLIENT, SERVER] {
-        assert_eq!(pair.last_word(side), None);
+        assert_eq!(pair.close_reason(side), None);
     }
     let sent = pair.hosts[CLIENT].sent_datagrams - before;
     assert!((28..=31).contains(&sent), "{sent} PINGs in a minute");
@@ -347,7 +353,7 @@ fn ping_times(pair: &mut Pair, side: usize, time: std::time::Duration) -> Vec<f6
             known = pings.count();
             times.push(pair.now.saturating_duration_since(start).as_secs_f64());
         }
-        if pair.last_word(side).is_some() {
+        if pair.close_reason(side).is_some() {
             break;
         }
     }
@@ -527,10 +533,10 @@ fn a_reset_counts_only_with_its_exact_token_from_the_peers_address() {
     pair.deliver(CLIENT, &reset[..reset.len() - 1]);
     pair.deliver(CLIENT, &reset[reset.len() - 20..]);
     pair.deliver_from(CLIENT, "10.0.0.3:2000".parse().unwrap(), &reset);
-    assert_eq!(pair.last_word(CLIENT), None);
+    assert_eq!(pair.close_reason(CLIENT), None);
     pair.deliver(CLIENT, &reset);
     assert_eq!(
-        pair.last_word(CLIENT),
+        pair.close_reason(CLIENT),
         Some(ConnectionError::StatelessReset)
     );
 }
@@ -562,7 +568,7 @@ fn a_token_counts_only_for_a_connection_id_in_use() {
             pair.deliver(CLIENT, &packet);
         }
     }
-    assert_eq!(pair.last_word(CLIENT), None);
+    assert_eq!(pair.close_reason(CLIENT), None);
 }
 
 #[test]
@@ -608,5 +614,5 @@ fn a_close_with_a_violation_behind_it_is_a_close() {
         w.u8(0xff);
     });
     evil.send_bytes(&bytes);
-    assert_eq!(evil.pair.last_word(SERVER), by_application(4, b"done"));
+    assert_eq!(evil.pair.close_reason(SERVER), by_application(4, b"done"));
 }

@@ -83,7 +83,7 @@ fn the_peers_limit_is_kept() {
         .unwrap();
     pair.run_for(ms(50));
     assert_eq!(receive_all(&mut pair, SERVER).len(), 1);
-    assert_eq!(pair.last_word(SERVER), None);
+    assert_eq!(pair.close_reason(SERVER), None);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The endpoint and strangers: versions, garbage, budgets, limits, many connections.
+//! The endpoint and datagrams of no connection: versions, garbage, budgets, limits, many connections.
 
 mod common;
 
@@ -110,7 +110,7 @@ fn stateless_replies_wait_in_a_queue_of_256_that_no_prefix_fills_alone() {
 }
 
 #[test]
-fn a_reply_to_a_stranger_is_never_longer_than_what_came() {
+fn a_stateless_reply_is_never_longer_than_what_came() {
     let mut pair = Pair::new(Options {
         retry: RetryPolicy::Always,
         ..Options::default()
@@ -133,7 +133,7 @@ fn a_reply_to_a_stranger_is_never_longer_than_what_came() {
 }
 
 #[test]
-fn a_client_endpoint_answers_no_stranger() {
+fn a_client_endpoint_answers_no_datagram_of_another_sender() {
     let mut pair = Pair::connected(Options::default());
     let before = pair.hosts[CLIENT].sent_datagrams;
     let from: SocketAddr = "10.9.9.9:9".parse().unwrap();
@@ -169,7 +169,7 @@ fn random_datagrams_are_counted_and_forgotten() {
         pair.deliver(to, &bytes);
     }
     for side in [CLIENT, SERVER] {
-        assert_eq!(pair.last_word(side), None);
+        assert_eq!(pair.close_reason(side), None);
         assert_eq!(pair.hosts[side].endpoint.stats().connections, 1);
     }
     pair.transfer(CLIENT, 100_000, secs(5));
@@ -310,7 +310,7 @@ fn a_server_that_refuses_new_clients_keeps_its_old_ones() {
     assert_eq!(pair.hosts[SERVER].endpoint.stats().connections, 1);
     pair.hosts[CLIENT].handle = old;
     pair.transfer(CLIENT, 10_000, secs(2));
-    // Not even a Version Negotiation for strangers.
+    // Not even a Version Negotiation.
     let before = pair.hosts[SERVER].endpoint.stats().version_negotiations;
     pair.deliver(SERVER, &unknown_version(9, &[1; 8], &[2; 8], 1200));
     let after = pair.hosts[SERVER].endpoint.stats().version_negotiations;

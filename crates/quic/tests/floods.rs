@@ -1,4 +1,4 @@
-//! Floods from strangers, in virtual time: who still gets in, and what it costs the server.
+//! Floods of datagrams of no connection, in virtual time: who still gets in, and what it costs the server.
 //!
 //! Every packet of the flood is well formed enough to be worth an answer: junk with a short header,
 //! hellos from addresses that never answer, hellos that answer a Retry and then fall silent, and
@@ -52,14 +52,14 @@ struct Town {
     world: World<Host, Direct>,
     clients: Vec<Client>,
     client_config: ClientConfig,
-    strangers: Strangers,
+    flooders: Flooders,
     /// Datagrams of the flood in a second.
     rate: u32,
     most_handshakes: usize,
 }
 
 /// Those who send the flood, and get what is sent to nobody else.
-struct Strangers {
+struct Flooders {
     flood: Flood,
     prefixes: u32,
     sent: u32,
@@ -105,7 +105,7 @@ impl Town {
             world: World::new(hosts, Direct::datagrams(DELAY).without_ecn()),
             clients: clients.collect(),
             client_config,
-            strangers: Strangers {
+            flooders: Flooders {
                 flood,
                 prefixes,
                 sent: 0,
@@ -124,15 +124,15 @@ impl Town {
     /// One millisecond.
     fn tick(&mut self) {
         let Self {
-            world, strangers, ..
+            world, flooders, ..
         } = self;
         world.now += ms(1);
         let remote = world.hosts[SERVER].address;
         for _ in 0..self.rate / 1000 {
-            let bytes = strangers.flood_datagram();
-            let from = strangers.source();
-            strangers.sent += 1;
-            strangers.flood_bytes += bytes.len() as u64;
+            let bytes = flooders.flood_datagram();
+            let from = flooders.source();
+            flooders.sent += 1;
+            flooders.flood_bytes += bytes.len() as u64;
             let datagram = Datagram::new(from, remote, bytes);
             world.net.send(world.now, datagram.into());
         }
@@ -145,18 +145,18 @@ impl Town {
                 host.handle = Some(handle.unwrap());
             }
         }
-        while let Some(at) = world.deliver_next(strangers) {
+        while let Some(at) = world.deliver_next(flooders) {
             // A driver sends what there is after each read.
             if at == SERVER {
-                world.settle(SERVER..SERVER + 1, strangers);
+                world.settle(SERVER..SERVER + 1, flooders);
             }
         }
-        world.run_timers_of(SERVER, strangers);
-        world.settle(SERVER..SERVER + 1, strangers);
+        world.run_timers_of(SERVER, flooders);
+        world.settle(SERVER..SERVER + 1, flooders);
         for (n, client) in self.clients.iter_mut().enumerate() {
             let at = n + 1;
-            world.run_timers_of(at, strangers);
-            world.settle(at..at + 1, strangers);
+            world.run_timers_of(at, flooders);
+            world.settle(at..at + 1, flooders);
             if world.hosts[at].is_confirmed() && client.connected.is_none() {
                 client.connected = Some(world.now.saturating_duration_since(client.begins));
             }
@@ -192,23 +192,23 @@ impl Town {
         println!(
             "{:?} from {} prefixes, {} a second: {} of {} connected, slowest {:?}; {} replies to {} \
              datagrams ({} of {} bytes), most handshakes {}\n  {stats:?}",
-            self.strangers.flood,
-            self.strangers.prefixes,
+            self.flooders.flood,
+            self.flooders.prefixes,
             self.rate,
             self.connected(),
             self.clients.len(),
             self.slowest(),
-            self.strangers.replies,
-            self.strangers.sent,
-            self.strangers.reply_bytes,
-            self.strangers.flood_bytes,
+            self.flooders.replies,
+            self.flooders.sent,
+            self.flooders.reply_bytes,
+            self.flooders.flood_bytes,
             self.most_handshakes,
         );
         stats
     }
 }
 
-impl Strangers {
+impl Flooders {
     fn random(&mut self) -> u64 {
         self.random = self
             .random
@@ -264,7 +264,7 @@ impl Strangers {
     }
 }
 
-impl Watch<Host, Direct> for Strangers {
+impl Watch<Host, Direct> for Flooders {
     fn send(&mut self, _: Time, _: &mut [Host], at: usize, train: &mut Train) -> bool {
         let remote = train.datagram.destination.ip();
         if at == SERVER && remote >= Ipv4Addr::new(100, 0, 0, 0) {
@@ -355,22 +355,22 @@ fn survives(flood: Flood, prefixes: u32) -> (Town, EndpointStats) {
     // All budgets together, for each quarter of a second that the flood touched.
     let quarters = 15;
     assert!(
-        stats.stranger_work <= quarters * 83_750,
+        stats.stateless_work <= quarters * 83_750,
         "{} units",
-        stats.stranger_work
+        stats.stateless_work
     );
     // Nothing but a half-open handshake has a right to more than it sent.
     assert!(
-        flood == Flood::HalfOpen || town.strangers.reply_bytes <= town.strangers.flood_bytes,
+        flood == Flood::HalfOpen || town.flooders.reply_bytes <= town.flooders.flood_bytes,
         "{} bytes for {}",
-        town.strangers.reply_bytes,
-        town.strangers.flood_bytes
+        town.flooders.reply_bytes,
+        town.flooders.flood_bytes
     );
     assert!(
-        town.strangers.reply_bytes <= 3 * town.strangers.flood_bytes,
+        town.flooders.reply_bytes <= 3 * town.flooders.flood_bytes,
         "amplification: {} for {}",
-        town.strangers.reply_bytes,
-        town.strangers.flood_bytes
+        town.flooders.reply_bytes,
+        town.flooders.flood_bytes
     );
     (town, stats)
 }
@@ -392,13 +392,13 @@ fn junk_from_many_prefixes() {
 #[test]
 fn garbage_initials_from_one_prefix() {
     let (town, stats) = survives(Flood::Garbage, 1);
-    assert_eq!((town.strangers.replies, stats.connections), (0, 100));
+    assert_eq!((town.flooders.replies, stats.connections), (0, 100));
 }
 
 #[test]
 fn garbage_initials_from_many_prefixes() {
     let (town, stats) = survives(Flood::Garbage, 65_536);
-    assert_eq!((town.strangers.replies, stats.connections), (0, 100));
+    assert_eq!((town.flooders.replies, stats.connections), (0, 100));
 }
 
 #[test]

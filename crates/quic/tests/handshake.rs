@@ -431,7 +431,7 @@ fn version_negotiation_without_our_version_ends_the_attempt() {
     emit_version_negotiation(&mut vn, 0x2a, &scid, &dcid, &[0xff00_0020, 0x0a0a_0a0a]);
     pair.deliver(CLIENT, &vn);
     assert_eq!(
-        pair.last_word(CLIENT),
+        pair.close_reason(CLIENT),
         Some(ConnectionError::VersionMismatch)
     );
     assert_eq!(pair.hosts[CLIENT].endpoint.stats().connections, 0);
@@ -559,7 +559,7 @@ fn assert_client_refuses(mut pair: Pair, alert: u8) {
     pair.run_for(secs(5));
     // The server's connection was never accepted, but it is told why and goes at once.
     assert!(matches!(
-        pair.last_word(SERVER),
+        pair.close_reason(SERVER),
         Some(ConnectionError::ClosedByPeer(Close::Transport { code: c, .. })) if c == code
     ));
     for host in &pair.hosts {
@@ -581,7 +581,7 @@ fn without_a_common_protocol_the_server_says_no_application_protocol() {
         ConnectionError::ClosedByPeer(Close::Transport { code: c, .. }) => assert_eq!(c, code),
         other => panic!("{other:?}"),
     }
-    match pair.last_word(SERVER) {
+    match pair.close_reason(SERVER) {
         Some(ConnectionError::Tls { code: c, .. }) => assert_eq!(c, code),
         other => panic!("{other:?}"),
     }
@@ -1050,12 +1050,12 @@ fn two_clients_of_one_endpoint_are_kept_apart() {
     assert_eq!(pair.hosts[SERVER].endpoint.stats().connections, 2);
 }
 
-/// Delivers the client's hello after `change` has seen its bytes; the server's last word.
+/// Delivers the client's hello after `change` has seen its bytes; why the server's connection ended.
 fn server_judges_hello(change: impl FnOnce(&mut Vec<u8>, &[u8])) -> Option<ConnectionError> {
     let (mut pair, mut datagram, _, scid) = client_of_nobody(readable());
     change(&mut datagram, &scid);
     pair.deliver(SERVER, &datagram);
-    pair.last_word(SERVER)
+    pair.close_reason(SERVER)
 }
 
 #[test]
@@ -1150,13 +1150,13 @@ fn a_coalesced_packet_for_another_connection_id_is_ignored() {
     ));
     mixed.resize(mixed.len().max(1200), 0);
     pair.deliver(SERVER, &mixed);
-    assert_eq!(pair.last_word(SERVER), None);
+    assert_eq!(pair.close_reason(SERVER), None);
     let mut same = long_packet(LongType::Initial, &dcid, &scid, b"", 2, &hello);
     same.extend(long_packet(LongType::Initial, &dcid, &scid, b"", 3, &bad));
     same.resize(same.len().max(1200), 0);
     pair.deliver(SERVER, &same);
     assert!(matches!(
-        pair.last_word(SERVER),
+        pair.close_reason(SERVER),
         Some(ConnectionError::PeerMisbehaved { code, .. })
             if code == TransportErrorCode::PROTOCOL_VIOLATION
     ));

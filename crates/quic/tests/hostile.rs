@@ -38,7 +38,7 @@ fn side(host: usize) -> Side {
 fn refuses(victim: usize, what: &str, bytes: &[u8], code: TransportErrorCode, frame: Option<u64>) {
     let mut evil = Evil::against(victim);
     evil.send_bytes(bytes);
-    match evil.pair.last_word(victim) {
+    match evil.pair.close_reason(victim) {
         Some(ConnectionError::PeerMisbehaved {
             code: c, frame: f, ..
         }) => assert_eq!((c, f.map(FrameType::as_u64)), (code, frame), "{what}"),
@@ -189,7 +189,7 @@ fn frames_only_servers_send_are_protocol_violations_from_a_client() {
 }
 
 #[test]
-fn frames_for_the_wrong_half_or_an_unborn_stream_are_stream_state_errors() {
+fn frames_for_the_wrong_half_or_a_stream_not_yet_opened_are_stream_state_errors() {
     let code = TransportErrorCode::STREAM_STATE_ERROR;
     for victim in [CLIENT, SERVER] {
         let ours = side(victim);
@@ -323,7 +323,7 @@ fn a_changing_final_size_is_a_final_size_error() {
         evil.send_bytes(&first);
         evil.assert_open();
         evil.send_bytes(&second);
-        let word = evil.pair.last_word(SERVER);
+        let word = evil.pair.close_reason(SERVER);
         match word {
             Some(ConnectionError::PeerMisbehaved { code, frame: f, .. }) => {
                 assert_eq!(code, TransportErrorCode::FINAL_SIZE_ERROR, "{what}");
@@ -413,7 +413,7 @@ fn frames_in_the_wrong_packet_are_protocol_violations() {
             // RFC 9000 §14.1: in a smaller datagram an Initial would not be looked at.
             packet.resize(1200, 0);
             pair.deliver(SERVER, &packet);
-            match pair.last_word(SERVER) {
+            match pair.close_reason(SERVER) {
                 Some(ConnectionError::PeerMisbehaved { code, frame: f, .. }) => {
                     assert_eq!(code, TransportErrorCode::PROTOCOL_VIOLATION, "{frame:?}");
                     assert!(f.is_some());
@@ -432,7 +432,7 @@ fn reserved_bits_of_a_long_header_are_a_protocol_violation() {
         pair.deliver(SERVER, &first);
         assert!(
             matches!(
-                pair.last_word(SERVER),
+                pair.close_reason(SERVER),
                 Some(ConnectionError::PeerMisbehaved { code, .. })
                     if code == TransportErrorCode::PROTOCOL_VIOLATION
             ),
@@ -466,7 +466,7 @@ fn handshake_packets_after_the_keys_are_gone_are_dropped() {
         }
     }
     for side in [CLIENT, SERVER] {
-        assert_eq!(pair.last_word(side), None);
+        assert_eq!(pair.close_reason(side), None);
     }
     pair.transfer(CLIENT, 10_000, secs(2));
 }
@@ -753,7 +753,7 @@ fn a_hello_in_tiny_pieces_is_put_together() {
         pair.deliver(SERVER, &packet);
     }
     pair.tap = None;
-    assert_eq!(pair.last_word(SERVER), None);
+    assert_eq!(pair.close_reason(SERVER), None);
     pair.established(secs(5));
     assert_eq!(pair.hosts[SERVER].endpoint.stats().admitted, 1);
 }
@@ -824,7 +824,7 @@ fn a_ticket_a_minute_for_a_week_is_no_flood() {
         });
         offset += ticket.len() as u64;
         evil.pair.run_for(secs(60));
-        let word = evil.pair.last_word(CLIENT);
+        let word = evil.pair.close_reason(CLIENT);
         assert_eq!(word, None, "after {minute} minutes, {offset} bytes");
         evil.pair.hosts[SERVER].captured.clear();
     }
@@ -1143,7 +1143,7 @@ fn a_close_in_an_initial_packet_ends_the_handshake() {
     });
     let packet = long_packet(LongType::Initial, &dcid, &scid, b"", 9, &bytes);
     pair.deliver(SERVER, &packet);
-    match pair.last_word(SERVER) {
+    match pair.close_reason(SERVER) {
         Some(ConnectionError::ClosedByPeer(Close::Transport {
             code: c, reason, ..
         })) => {
@@ -1163,11 +1163,11 @@ fn a_hello_followed_by_another_clients_source_id_is_ignored() {
     let bytes = [&hello[..], &[0x1e], &[0; 900]].concat();
     let other = long_packet(LongType::Initial, &dcid, &[9; 8], b"", 9, &bytes);
     pair.deliver(SERVER, &other);
-    assert_eq!(pair.last_word(SERVER), None);
+    assert_eq!(pair.close_reason(SERVER), None);
     let same = long_packet(LongType::Initial, &dcid, &scid, b"", 9, &bytes);
     pair.deliver(SERVER, &same);
     assert!(matches!(
-        pair.last_word(SERVER),
+        pair.close_reason(SERVER),
         Some(ConnectionError::PeerMisbehaved { .. })
     ));
 }
@@ -1192,7 +1192,7 @@ fn a_flipped_bit_in_any_byte_of_any_packet_is_dropped() {
             for at in 0..datagram.len() {
                 let mut bad = datagram.clone();
                 bad[at] ^= 1 << (at % 8);
-                // What is not yet known to the other end is a stranger's packet to it.
+                // A connection ID that the other end does not know yet leads to no connection.
                 let remote = pair.hosts[from].address;
                 pair.deliver_silently(1 - from, remote, &bad);
                 flipped += 1;
@@ -1211,7 +1211,7 @@ fn a_flipped_bit_in_any_byte_of_any_packet_is_dropped() {
     assert_eq!(pair.read_to_end(SERVER, s, secs(5)), pattern(3000));
     assert!(flipped > 5_000, "{flipped}");
     for side in [CLIENT, SERVER] {
-        assert_eq!(pair.last_word(side), None);
+        assert_eq!(pair.close_reason(side), None);
     }
 }
 

@@ -64,8 +64,8 @@ fn accept(pair: &mut Pair, incoming: Incoming) {
 }
 
 /// What the client's connection ended with, in words.
-fn last_word(pair: &mut Pair) -> Option<String> {
-    pair.last_word(CLIENT).map(|word| word.to_string())
+fn close_reason(pair: &mut Pair) -> Option<String> {
+    pair.close_reason(CLIENT).map(|word| word.to_string())
 }
 
 /// The first datagram of a client of `pair`, and its source connection ID; it was not sent.
@@ -149,7 +149,7 @@ fn a_refused_client_is_told_at_once() {
     let endpoint = &mut pair.hosts[SERVER].endpoint;
     endpoint.refuse_incoming(now, incoming.handle);
     pair.run_for(ms(15));
-    let word = last_word(&mut pair).expect("nobody told it");
+    let word = close_reason(&mut pair).expect("nobody told it");
     assert_eq!(word, "the server refuses the connection");
     let stats = stats(&pair);
     assert_eq!((stats.incoming, stats.connections), (0, 0));
@@ -165,7 +165,7 @@ fn an_ignored_client_hears_nothing_and_may_ask_again() {
     assert_eq!((stats(&pair).incoming, stats(&pair).memory), (0, 0));
     pair.run_for(secs(1));
     assert_eq!(pair.hosts[SERVER].sent_datagrams, 0);
-    assert_eq!(last_word(&mut pair), None);
+    assert_eq!(close_reason(&mut pair), None);
     let again = next(&mut pair);
     assert_ne!(again.handle, incoming.handle);
     assert_eq!(again.original_destination, incoming.original_destination);
@@ -425,7 +425,7 @@ fn a_server_that_is_full_by_the_time_of_the_decision_refuses() {
     let accepted = endpoint.accept_incoming(now, second.handle, None);
     assert_eq!(accepted, Err(AcceptError::Full));
     pair.run_for(ms(15));
-    let word = last_word(&mut pair).expect("nobody told it");
+    let word = close_reason(&mut pair).expect("nobody told it");
     let full = "the server refuses the connection: the server is full";
     assert_eq!(word, full);
     assert_eq!((stats(&pair).connections, stats(&pair).incoming), (1, 0));
@@ -466,7 +466,7 @@ fn one_client_may_be_given_a_configuration_of_its_own() {
         "{accepted:?}"
     );
     pair.run_for(ms(15));
-    assert!(last_word(&mut pair).is_some(), "nobody told the client");
+    assert!(close_reason(&mut pair).is_some(), "nobody told the client");
 }
 
 #[test]
@@ -479,10 +479,10 @@ fn a_server_that_stops_accepting_refuses_those_who_wait_and_may_begin_again() {
     let accepted = endpoint.accept_incoming(now, incoming.handle, None);
     assert_eq!(accepted, Err(AcceptError::Gone));
     pair.run_for(ms(15));
-    assert!(last_word(&mut pair).is_some(), "nobody told it");
+    assert!(close_reason(&mut pair).is_some(), "nobody told it");
     pair.connect();
     pair.run_for(ms(25));
-    let word = last_word(&mut pair).expect("nobody told it");
+    let word = close_reason(&mut pair).expect("nobody told it");
     assert!(word.ends_with("takes no new connections"), "{word}");
 
     let (now, server) = (pair.now, Arc::new(pair.server_config.clone()));

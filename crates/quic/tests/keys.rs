@@ -204,7 +204,7 @@ fn an_update_by_a_client_that_was_told_nothing_yet_is_a_key_update_error() {
     let len = w.len();
     datagram.extend_from_slice(&packet[..len]);
     pair.deliver(SERVER, &datagram);
-    let word = pair.last_word(SERVER);
+    let word = pair.close_reason(SERVER);
     let code = TransportErrorCode::KEY_UPDATE_ERROR;
     assert!(
         matches!(word, Some(ConnectionError::PeerMisbehaved { code: c, .. }) if c == code),
@@ -280,7 +280,7 @@ fn a_tls_key_update_message_is_an_unexpected_message() {
         w.bytes(&[24, 0, 0, 1, 0]);
     });
     let code = TransportErrorCode::crypto(10);
-    match evil.pair.last_word(SERVER) {
+    match evil.pair.close_reason(SERVER) {
         Some(ConnectionError::Tls { code: c, .. }) => assert_eq!(c, code),
         other => panic!("{other:?}"),
     }
@@ -494,7 +494,7 @@ fn nothing_is_sealed_beyond_the_confidentiality_limit() {
         assert!(pings < 4 * LIMIT);
     }
     let word = ConnectionError::AeadLimitReached;
-    assert_eq!(pair.last_word(CLIENT), Some(word.clone()));
+    assert_eq!(pair.close_reason(CLIENT), Some(word.clone()));
     assert_eq!(
         pair.client().write_slice(id, b"x"),
         Err(WriteError::ConnectionLost(word))
@@ -525,7 +525,7 @@ fn forgeries_up_to_the_integrity_limit_end_the_connection() {
         assert_eq!(evil.pair.server().stats().decryption_failures, n);
     }
     assert_eq!(
-        evil.pair.last_word(SERVER),
+        evil.pair.close_reason(SERVER),
         Some(ConnectionError::AeadLimitReached)
     );
     evil.pair.run_for(ms(50));

@@ -67,7 +67,7 @@ fn handshakes_streams_and_datagrams_go_through_at_every_datagram_size() {
                         "{mtu} {len}"
                     );
                 }
-                assert_eq!(pair.last_word(side), None, "{mtu}");
+                assert_eq!(pair.close_reason(side), None, "{mtu}");
             }
         }
     }

@@ -117,7 +117,7 @@ fn a_quiet_client_skips_a_late_ticket_but_no_key_update_message() {
     send(&mut evil, &[4, 5, 6, 7, 8, 9]);
     evil.assert_open();
     send(&mut evil, &[24, 0, 0, 1, 0]);
-    match evil.pair.last_word(CLIENT) {
+    match evil.pair.close_reason(CLIENT) {
         Some(ConnectionError::Tls { code, .. }) => {
             assert_eq!(code, TransportErrorCode::crypto(10));
         }

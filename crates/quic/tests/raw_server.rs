@@ -108,7 +108,7 @@ impl RawServer {
     }
 
     fn violation(&mut self) -> Option<(TransportErrorCode, Option<FrameType>)> {
-        match self.pair.last_word(CLIENT)? {
+        match self.pair.close_reason(CLIENT)? {
             ConnectionError::PeerMisbehaved { code, frame, .. } => Some((code, frame)),
             other => panic!("{other:?}"),
         }
@@ -213,7 +213,7 @@ fn the_reset_token_of_a_preferred_address_counts_once_its_id_is_in_use() {
         let mut reset = vec![0x40; 40];
         reset.extend_from_slice(&[0x71; 16]);
         server.pair.deliver(CLIENT, &reset);
-        let word = server.pair.last_word(CLIENT);
+        let word = server.pair.close_reason(CLIENT);
         let expected = in_use.then_some(ConnectionError::StatelessReset);
         assert_eq!(word, expected);
     }

@@ -148,13 +148,13 @@ fn packets_with_another_source_id_are_dropped() {
     pair.deliver(CLIENT, &full_initial(&scid, &[6; 8], 1, &close));
     pair.deliver(CLIENT, &full_initial(&scid, &[6; 8], 2, &ping));
     pair.run_for(secs(3));
-    assert_eq!(pair.last_word(CLIENT), None);
+    assert_eq!(pair.close_reason(CLIENT), None);
     let sent = sent_by(&log, CLIENT);
     assert!(sent.len() > 2);
     assert!(sent[1..].iter().all(|datagram| ids(datagram).0 == [5; 8]));
     pair.deliver(CLIENT, &full_initial(&scid, &[5; 8], 3, &close));
     assert!(matches!(
-        pair.last_word(CLIENT),
+        pair.close_reason(CLIENT),
         Some(ConnectionError::ClosedByPeer(Close::Transport { .. }))
     ));
 }
@@ -331,7 +331,7 @@ fn unused_bits_of_retry_and_version_negotiation_mean_nothing() {
         emit_version_negotiation(&mut packet, 0, &scid, &dcid, &[0x1a2a_3a4a]);
         packet[0] = 0x80 | bits;
         pair.deliver(CLIENT, &packet);
-        let word = pair.last_word(CLIENT);
+        let word = pair.close_reason(CLIENT);
         assert_eq!(word, Some(ConnectionError::VersionMismatch), "{bits:#x}");
     }
 }
@@ -502,13 +502,13 @@ fn new_handshake_data_at_a_level_that_is_over_is_a_protocol_violation() {
     };
     // What was there may come again; a byte more may not.
     pair.deliver(SERVER, &full_initial(&dcid, &scid, 7, hello));
-    assert_eq!(pair.last_word(SERVER), None);
+    assert_eq!(pair.close_reason(SERVER), None);
     let more = payload(|w| {
         write_crypto_header(w, data.len() as u64, 1);
         w.bytes(&[0]);
     });
     pair.deliver(SERVER, &full_initial(&dcid, &scid, 8, &more));
-    let word = pair.last_word(SERVER);
+    let word = pair.close_reason(SERVER);
     assert!(is_violation(&word), "{word:?}");
 }
 
@@ -520,10 +520,10 @@ fn handshake_data_left_over_at_a_change_of_level_is_a_protocol_violation() {
         w.bytes(&[1; 4]);
     });
     pair.deliver(SERVER, &full_initial(&dcid, &scid, 7, &beyond));
-    assert_eq!(pair.last_word(SERVER), None);
+    assert_eq!(pair.close_reason(SERVER), None);
     let first = sent_by(&log, CLIENT)[0].clone();
     pair.deliver(SERVER, &first);
-    let word = pair.last_word(SERVER);
+    let word = pair.close_reason(SERVER);
     assert!(is_violation(&word), "{word:?}");
 }
 
@@ -542,7 +542,7 @@ fn handshake_data_that_runs_on_into_another_level_is_a_protocol_violation() {
         w.bytes(&data);
     });
     pair.deliver(SERVER, &full_initial(&dcid, &scid, 0, &frames));
-    let word = pair.last_word(SERVER);
+    let word = pair.close_reason(SERVER);
     assert!(is_violation(&word), "{word:?}");
 }
 
@@ -570,7 +570,7 @@ fn a_certificate_request_after_the_handshake_is_a_protocol_violation() {
             write_crypto_header(w, end, request.len());
             w.bytes(&request);
         });
-        let word = evil.pair.last_word(CLIENT);
+        let word = evil.pair.close_reason(CLIENT);
         assert!(is_violation(&word), "after {quiet:?}: {word:?}");
     }
 }
@@ -601,7 +601,7 @@ fn a_packet_too_short_to_sample_does_not_hide_the_next() {
     });
     let datagram = [short, full_initial(&server, &scid, 7, &close)].concat();
     pair.deliver(SERVER, &datagram);
-    let word = pair.last_word(SERVER);
+    let word = pair.close_reason(SERVER);
     assert!(
         matches!(word, Some(ConnectionError::ClosedByPeer(_))),
         "{word:?}"
@@ -630,7 +630,7 @@ fn zero_rtt_packets_are_dropped_by_both_ends() {
     pair.deliver(CLIENT, &to_client);
     pair.run_for(secs(1));
     assert_eq!(
-        [CLIENT, SERVER].map(|side| pair.last_word(side)),
+        [CLIENT, SERVER].map(|side| pair.close_reason(side)),
         [None, None]
     );
     pair.transfer(CLIENT, 10_000, secs(1));
@@ -650,7 +650,7 @@ fn one_rtt_packets_wait_for_the_end_of_the_handshake() {
     w.bytes(&towline_testkit::NULL_TAG);
     let len = w.len();
     pair.deliver(SERVER, &packet[..len]);
-    assert_eq!(pair.last_word(SERVER), None);
+    assert_eq!(pair.close_reason(SERVER), None);
     // Then the handshake goes on, and the packet counts.
     pair.tap = None;
     let word = pair.run_until_closed(SERVER, secs(10));
@@ -685,7 +685,7 @@ fn an_unknown_cipher_suite_in_the_hello_is_passed_over() {
         w.bytes(&hello);
     });
     pair.deliver(SERVER, &full_initial(&dcid, &scid, 0, &frames));
-    assert_eq!(pair.last_word(SERVER), None);
+    assert_eq!(pair.close_reason(SERVER), None);
     let answered = sent_by(&log, SERVER).iter().any(|datagram| {
         packets(datagram)
             .iter()

@@ -173,7 +173,7 @@ fn a_reset_in_the_shape_of_a_long_header_counts() {
     evil.assert_open();
     reset[last] ^= 1;
     evil.pair.deliver(CLIENT, &reset);
-    let word = evil.pair.last_word(CLIENT);
+    let word = evil.pair.close_reason(CLIENT);
     assert_eq!(word, Some(ConnectionError::StatelessReset));
 }
 
@@ -198,7 +198,7 @@ fn a_reset_that_looks_like_a_long_header_for_the_connection_counts() {
         evil.assert_open();
         reset[last] ^= 1;
         evil.pair.deliver(CLIENT, &reset);
-        let word = evil.pair.last_word(CLIENT);
+        let word = evil.pair.close_reason(CLIENT);
         let expected = Some(ConnectionError::StatelessReset);
         assert_eq!(word, expected, "{first:#x} {version:#x}");
     }

@@ -159,8 +159,8 @@ fn a_reset_after_everything_was_read_changes_nothing() {
     assert_eq!(pair.read_to_end(SERVER, id, secs(1)), b"whole");
     pair.client().reset(id, 9);
     pair.run_for(secs(1));
-    assert_eq!(pair.last_word(SERVER), None);
-    assert_eq!(pair.last_word(CLIENT), None);
+    assert_eq!(pair.close_reason(SERVER), None);
+    assert_eq!(pair.close_reason(CLIENT), None);
 }
 
 #[test]
@@ -372,7 +372,7 @@ fn closed_streams_leave_nothing_and_late_frames_for_them_are_ignored() {
     }
     pair.run_for(secs(1));
     for side in [CLIENT, SERVER] {
-        assert_eq!(pair.last_word(side), None);
+        assert_eq!(pair.close_reason(side), None);
         let id = StreamId::new(Side::Client, BIDI, 0);
         assert_eq!(pair.conn(side).read(id, 1), Err(ReadError::ClosedStream));
         assert_eq!(

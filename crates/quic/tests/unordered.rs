@@ -211,7 +211,7 @@ fn a_reset_and_a_stop_return_the_credit_of_what_was_not_read() {
             assert_eq!(got, Err(expected), "round {round}");
             pair.run_for(ms(100));
         }
-        assert_eq!(pair.last_word(SERVER), None);
+        assert_eq!(pair.close_reason(SERVER), None);
         // 600 KB went through a window of 90 KB.
         pair.transfer(CLIENT, 200_000, secs(30));
     }

@@ -10,8 +10,12 @@ pub(super) const TYPE: &str = "Connection";
 /// The files that may, and what each is for.
 pub(super) const FILES: &[(&str, &str)] = &[
     (
+        "crates/quic/src/connection/parts.rs",
+        "the components, and what several stages ask of more than one",
+    ),
+    (
         "crates/quic/src/connection/mod.rs",
-        "the components and the public methods that delegate",
+        "the public methods, which delegate",
     ),
     (
         "crates/quic/src/connection/input.rs",
@@ -36,6 +40,10 @@ pub(super) const FILES: &[(&str, &str)] = &[
     (
         "crates/quic/src/connection/close.rs",
         "how it ends, of its own will or another's",
+    ),
+    (
+        "crates/quic/src/connection/timeout.rs",
+        "what deadlines that have passed set off",
     ),
     (
         "crates/quic/src/connection/aftermath.rs",

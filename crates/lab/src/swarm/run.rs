@@ -349,7 +349,7 @@ impl<'p> Run<'p> {
                     .find_map(|c| c.claims(world, host, handle, &event).then_some(c));
                 match owner {
                     Some(conversation) => conversation.on_event(world, host, handle, &event)?,
-                    None => self.judge_stranger(&event)?,
+                    None => self.judge_unclaimed(&event)?,
                 }
             }
             for conversation in &mut self.conversations {
@@ -368,7 +368,7 @@ impl<'p> Run<'p> {
 
     /// A server's connection that never finished its handshake, most often because a late
     /// duplicate of an Initial started it.
-    fn judge_stranger(&self, event: &Event) -> Result<(), Violation> {
+    fn judge_unclaimed(&self, event: &Event) -> Result<(), Violation> {
         use towline_quic::ConnectionError as E;
         let fault = match event {
             Event::Accepted => Some("a second connection of one client was accepted".to_owned()),

@@ -247,7 +247,7 @@ impl Conversation {
             }
             Event::Drained => {
                 if end.closed.is_none() {
-                    let what = format!("{side:?} drained without a last word");
+                    let what = format!("{side:?} drained without a close reason");
                     return Err(Violation::new(Invariant::Close, now, what));
                 }
                 end.drained = true;

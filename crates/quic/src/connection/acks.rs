@@ -88,16 +88,16 @@ fn deadline(at: Time, delay: Duration) -> Time {
 
 /// How the peer wants its packets acknowledged.
 #[derive(Debug)]
-struct Wishes {
-    /// Sequence number of the ACK_FREQUENCY frame they come from.
+struct AckFrequency {
+    /// Sequence number of the ACK_FREQUENCY frame it comes from.
     sequence: Option<u64>,
     ack_eliciting_threshold: u64,
     max_ack_delay: Duration,
     reordering_threshold: u64,
 }
 
-impl Default for Wishes {
-    /// Those of a peer that said nothing (RFC 9000 §13.2.1, §13.2.2).
+impl Default for AckFrequency {
+    /// That of a peer that said nothing (RFC 9000 §13.2.1, §13.2.2).
     fn default() -> Self {
         Self {
             sequence: None,
@@ -112,7 +112,7 @@ impl Default for Wishes {
 #[derive(Debug)]
 pub(crate) struct Acks {
     spaces: PerSpace<Received>,
-    wishes: Wishes,
+    frequency: AckFrequency,
     /// 1-RTT packets of which only the first frames were taken: they are not acknowledged, so that
     /// the rest comes again, and not taken once more. Most connections never have one.
     refused: Option<Box<RangeSet>>,
@@ -128,7 +128,7 @@ impl Default for Acks {
                 Received::default(),
                 Received::default(),
             ),
-            wishes: Wishes::default(),
+            frequency: AckFrequency::default(),
             refused: None,
             request: Request::default(),
         }
@@ -208,7 +208,7 @@ impl Acks {
         let Some(s) = self.spaces.get_mut(space) else {
             return;
         };
-        let wishes = &self.wishes;
+        let frequency = &self.frequency;
         let previous_largest = s.numbers.max();
         let previous_ranges = s.numbers.len();
         s.numbers.insert(packet_number..packet_number + 1);
@@ -234,7 +234,7 @@ impl Acks {
         s.owed += 1;
         s.largest_eliciting = s.largest_eliciting.max(packet_number);
         // RFC 9000 §13.2.1: out of order in either direction, or CE, is reported at once.
-        let out_of_order = match (wishes.reordering_threshold, previous_largest) {
+        let out_of_order = match (frequency.reordering_threshold, previous_largest) {
             (0, _) => false,
             (1, None) => packet_number != 0 && space != PacketNumberSpace::Application,
             (1, Some(largest)) => packet_number != largest + 1,
@@ -242,18 +242,18 @@ impl Acks {
         };
         // Of a run of marks the first is news (draft-ietf-quic-ack-frequency-14 §6.3).
         let ce = ecn == Some(Ecn::Ce);
-        let first_ce = ce && !(s.last_ce && wishes.ack_eliciting_threshold > 1);
+        let first_ce = ce && !(s.last_ce && frequency.ack_eliciting_threshold > 1);
         s.last_ce = ce;
         if out_of_order
             || space != PacketNumberSpace::Application
             || first_ce
-            || s.owed > wishes.ack_eliciting_threshold
+            || s.owed > frequency.ack_eliciting_threshold
             // No range may be forgotten before it was reported once.
             || crowded
         {
             s.due_now = true;
         } else if s.deadline.is_none() {
-            s.deadline = Some(deadline(at, wishes.max_ack_delay));
+            s.deadline = Some(deadline(at, frequency.max_ack_delay));
         }
     }
 
@@ -263,7 +263,7 @@ impl Acks {
         now: Time,
         frame: &AckFrequencyFrame,
     ) -> Result<(), Violation> {
-        if self.wishes.sequence.is_some_and(|s| frame.sequence <= s) {
+        if self.frequency.sequence.is_some_and(|s| frame.sequence <= s) {
             return Ok(());
         }
         let delay = frame.requested_max_ack_delay;
@@ -277,7 +277,7 @@ impl Acks {
                 "requested max ack delay of 2^14 ms or more",
             ));
         }
-        self.wishes = Wishes {
+        self.frequency = AckFrequency {
             sequence: Some(frame.sequence),
             ack_eliciting_threshold: frame.ack_eliciting_threshold,
             max_ack_delay: delay,
@@ -515,7 +515,7 @@ mod tests {
             a.on_ack_frequency(Time::ZERO, &frame(stale, 5, Duration::ZERO))
                 .unwrap();
         }
-        assert_eq!(a.wishes.ack_eliciting_threshold, 20);
+        assert_eq!(a.frequency.ack_eliciting_threshold, 20);
         for invalid in [
             Duration::ZERO,
             MIN_ACK_DELAY - Duration::from_micros(1),
@@ -525,7 +525,7 @@ mod tests {
             assert!(refused.is_err(), "{invalid:?}");
         }
         a.on_ack_frequency(Time::ZERO, &frame(8, 5, most)).unwrap();
-        assert_eq!(a.wishes.ack_eliciting_threshold, 5);
+        assert_eq!(a.frequency.ack_eliciting_threshold, 5);
     }
 
     #[test]

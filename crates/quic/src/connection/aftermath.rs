@@ -5,7 +5,7 @@
 
 use towline_wire::{ConnectionId, StatelessResetToken, Time};
 
-use super::Connection;
+use super::parts::Connection;
 
 /// Bytes of heap that keys, tables and what is left of TLS take in a quiet connection, as measured.
 pub(super) const KEYS: usize = 7 << 10;

@@ -5,8 +5,8 @@
 
 use towline_wire::{CloseFrame, PacketNumberSpace, StatelessResetToken, Time, TransportErrorCode};
 
-use super::Connection;
 use super::events::Event;
+use super::parts::Connection;
 use crate::crypto::TlsFailure;
 use crate::error::{ConnectionError, Violation};
 
@@ -24,11 +24,11 @@ impl Connection {
 
     /// Every alert is fatal (RFC 9001 §4.8).
     pub(super) fn fail_tls(&mut self, now: Time, failure: TlsFailure) {
-        let word = ConnectionError::Tls {
+        let reason = ConnectionError::Tls {
             code: failure.code,
             what: failure.what,
         };
-        if self.lifecycle.close_with(failure.code, word) {
+        if self.lifecycle.close_with(failure.code, reason) {
             self.on_closing(now);
         }
     }
@@ -85,8 +85,8 @@ impl Connection {
         }
     }
 
-    fn drain(&mut self, now: Time, word: ConnectionError) {
-        if self.lifecycle.drain(word) {
+    fn drain(&mut self, now: Time, reason: ConnectionError) {
+        if self.lifecycle.drain(reason) {
             self.end_with_period(now);
         }
     }
@@ -95,20 +95,21 @@ impl Connection {
     fn end_with_period(&mut self, now: Time) {
         let period = 3 * self.recovery.pto(PacketNumberSpace::Application);
         self.liveness.on_closing(now + period);
-        self.say_last_word();
+        self.report_end();
     }
 
-    pub(super) fn end_now(&mut self, word: ConnectionError) {
+    pub(super) fn end_now(&mut self, reason: ConnectionError) {
         self.liveness.on_end();
-        if self.lifecycle.finish(word) {
-            self.say_last_word();
+        if self.lifecycle.finish(reason) {
+            self.report_end();
         }
         self.events.push(Event::Drained);
     }
 
-    fn say_last_word(&mut self) {
-        if let Some(word) = self.lifecycle.last_word() {
-            self.events.push(Event::Closed(word.clone()));
+    /// Tells the application why the connection ended, and lets the streams go.
+    fn report_end(&mut self) {
+        if let Some(reason) = self.lifecycle.close_reason() {
+            self.events.push(Event::Closed(reason.clone()));
         }
         self.streams.on_connection_lost();
     }

@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use towline_wire::{
-    AckFrame, ConnectionId, Frame, FrameType, PacketKind, PacketNumberSpace, Reader, Side, Time,
-    TransportErrorCode,
+    AckFrame, ConnectionId, Frame, FrameType, NewConnectionIdFrame, PacketKind, PacketNumberSpace,
+    Reader, Side, Time, TransportErrorCode,
 };
 
-use super::Connection;
 use super::acks::PathView;
-use super::streams::Refused;
-use crate::error::Violation;
+use super::parts::Connection;
+use crate::error::{Refused, Violation};
 
 /// What an opened packet turned out to hold.
 #[derive(Debug, Default)]
@@ -87,7 +86,7 @@ impl Connection {
         Ok(contents)
     }
 
-    /// Long because it is one list: every frame, and the one who owns it.
+    /// One list: every frame, and the one who owns it.
     fn dispatch_frame(
         &mut self,
         now: Time,
@@ -112,13 +111,7 @@ impl Connection {
                 self.handshake.on_crypto(space, offset, data)?;
                 contents.crypto = true;
             }
-            Frame::Datagram { data } => {
-                let limit = self.config.max_datagram_frame_size.map_or(0, usize::from);
-                if limit == 0 || data.len() >= limit {
-                    return Err(Violation::protocol("datagram larger than advertised").into());
-                }
-                self.datagrams.on_received(data, events);
-            }
+            Frame::Datagram { data } => self.on_datagram(data)?,
             Frame::MaxData(max) => self.streams.on_max_data(max),
             Frame::MaxStreamData { id, max } => {
                 self.streams.on_max_stream_data(id, max, events)?;
@@ -141,20 +134,7 @@ impl Connection {
             Frame::StopSending { id, error_code } => {
                 self.streams.on_stop_sending(id, error_code, events)?;
             }
-            Frame::NewConnectionId(new) => {
-                let before = self.datagram_room();
-                self.remote_cids.on_new(
-                    new.sequence,
-                    new.retire_prior_to,
-                    new.cid,
-                    new.reset_token,
-                )?;
-                // A longer ID leaves less room, and a datagram is never split (RFC 9221 §5).
-                let room = self.datagram_room();
-                if room < before {
-                    self.datagrams.drop_larger_than(room, &mut self.events);
-                }
-            }
+            Frame::NewConnectionId(new) => self.on_new_connection_id(&new)?,
             Frame::RetireConnectionId { sequence } => {
                 self.local_cids.on_retire(sequence, *dcid)?;
             }
@@ -162,15 +142,9 @@ impl Connection {
             Frame::PathChallenge(data) => self.path.on_path_challenge(data),
             // We send no challenges on this path, so no response can be ours.
             Frame::PathResponse(_) => {}
-            Frame::NewToken { .. } => {
-                if self.side == Side::Server {
-                    return Err(Violation::protocol("NEW_TOKEN from a client").into());
-                }
-            }
+            Frame::NewToken { .. } => self.only_from_a_server("NEW_TOKEN from a client")?,
             Frame::HandshakeDone => {
-                if self.side == Side::Server {
-                    return Err(Violation::protocol("HANDSHAKE_DONE from a client").into());
-                }
+                self.only_from_a_server("HANDSHAKE_DONE from a client")?;
                 self.confirm(now);
             }
             Frame::AckFrequency(frame) => {
@@ -187,6 +161,35 @@ impl Connection {
             }
         }
         Ok(())
+    }
+
+    fn on_datagram(&mut self, data: &[u8]) -> Result<(), Violation> {
+        let limit = self.config.max_datagram_frame_size.map_or(0, usize::from);
+        if limit == 0 || data.len() >= limit {
+            return Err(Violation::protocol("datagram larger than advertised"));
+        }
+        self.datagrams.on_received(data, &mut self.events);
+        Ok(())
+    }
+
+    fn on_new_connection_id(&mut self, new: &NewConnectionIdFrame) -> Result<(), Violation> {
+        let before = self.datagram_room();
+        self.remote_cids
+            .on_new(new.sequence, new.retire_prior_to, new.cid, new.reset_token)?;
+        // A longer ID leaves less room, and a datagram is never split (RFC 9221 §5).
+        let room = self.datagram_room();
+        if room < before {
+            self.datagrams.drop_larger_than(room, &mut self.events);
+        }
+        Ok(())
+    }
+
+    /// A server takes no frame that only servers send.
+    fn only_from_a_server(&self, what: &'static str) -> Result<(), Violation> {
+        match self.side {
+            Side::Client => Ok(()),
+            Side::Server => Err(Violation::protocol(what)),
+        }
     }
 
     fn on_ack(

@@ -15,7 +15,6 @@ use towline_wire::{
     TransportParameters,
 };
 
-use super::Connection;
 use super::acks::{ACK_DELAY_EXPONENT, Acks, MAX_ACK_DELAY, MIN_ACK_DELAY};
 use super::assemble::MIN_INITIAL_DATAGRAM;
 use super::cids::{LocalCids, MAX_REMOTE_CIDS, RemoteCids};
@@ -23,6 +22,7 @@ use super::datagrams::Datagrams;
 use super::events::{Event, Events};
 use super::handshake::{Handshake, HandshakeError, HandshakeIds};
 use super::liveness::Liveness;
+use super::parts::Connection;
 use super::paths::Path;
 use super::protect::{Protection, TAG_LEN};
 use super::received::ReceivedCounters;

@@ -1,8 +1,8 @@
 //! How a datagram is taken in.
 //!
 //! 1. `handle_datagrams`: the path is credited for the train, each datagram split into its packets.
-//! 2. `handle_packet`: keys found, header protection and AEAD removed in place.
-//! 3. duplicate check, then `dispatch` frame by frame.
+//! 2. `open_packet`: keys found, header protection and AEAD removed in place, duplicates dropped.
+//! 3. `handle_packet`: the rest goes to `dispatch` frame by frame.
 //! 4. the packet is noted for acknowledgement, TLS runs; after the train, timers restart.
 
 use std::net::{IpAddr, SocketAddr};
@@ -12,13 +12,13 @@ use towline_wire::{
     parse_header,
 };
 
-use super::Connection;
 use super::aftermath::Aftermath;
 use super::assemble::MIN_INITIAL_DATAGRAM;
 use super::component::{Ecn, Receipt};
 use super::dispatch::{Contents, PACKET_WORK};
+use super::parts::Connection;
 use super::protect::{OpenError, Opened, previous_key_deadline};
-use super::streams::Refused;
+use crate::error::Refused;
 use crate::observe::{DropReason, Packet};
 
 /// How a train of datagrams came.
@@ -241,53 +241,12 @@ impl Connection {
         packet: &mut [u8],
         arrivals: &mut Arrivals,
     ) {
-        let (kind, space) = (protected.kind, protected.kind.space());
-        // No 0-RTT is accepted, so that its packets are dropped unopened (RFC 9001 §4.6.2, §5.6).
-        if kind == PacketKind::ZeroRtt {
-            return self.observe_drop(now, kind, packet.len(), DropReason::Unsupported);
-        }
-        if !self.can_open(space) {
-            if self.may_get_keys(space) {
-                self.handshake.early().keep(space, packet, receipt);
-                return self.observe_buffered(now, kind, packet.len());
-            }
-            return self.observe_drop(now, kind, packet.len(), DropReason::KeyUnavailable);
-        }
-        if let (Some(scid), Some(known)) = (protected.scid, self.handshake.ids().remote) {
-            // RFC 9000 §7.2: a changed source connection ID is not the peer's.
-            if scid != known {
-                return self.observe_drop(now, kind, packet.len(), DropReason::WrongSource);
-            }
-        }
-        let largest = self.acks.largest(space);
-        let opened = match self
-            .sealer
-            .protection
-            .open(space, packet, protected.pn_offset, largest)
-        {
-            Ok(opened) => opened,
-            Err(OpenError::NoKeys) => {
-                return self.observe_drop(now, kind, packet.len(), DropReason::KeyUnavailable);
-            }
-            Err(OpenError::Dropped) => {
-                if kind == PacketKind::OneRtt {
-                    self.check_stateless_reset(now, packet);
-                }
-                return self.observe_drop(now, kind, packet.len(), DropReason::DecryptionFailure);
-            }
-            Err(OpenError::Violation(violation)) => {
-                // Only an authentic packet can break these rules.
-                self.received.packets += 1;
-                return self.fail(now, &violation);
-            }
-            Err(OpenError::IntegrityLimit) => return self.fail_aead_limit(now),
+        let Some(opened) = self.open_packet(now, protected, receipt, packet) else {
+            return;
         };
-        if self.acks.is_duplicate(space, opened.packet_number) {
-            return self.observe_drop(now, kind, packet.len(), DropReason::Duplicate);
-        }
         if self.is_observed() {
             let shown = Packet {
-                kind,
+                kind: protected.kind,
                 packet_number: opened.packet_number,
                 dcid: protected.dcid,
                 scid: protected.scid,
@@ -304,12 +263,9 @@ impl Connection {
             return;
         }
         self.on_authenticated(now, protected);
-        let contents = match self.dispatch(
-            now,
-            protected.kind,
-            &protected.dcid,
-            &packet[opened.payload.clone()],
-        ) {
+        let (kind, space) = (protected.kind, protected.kind.space());
+        let payload = &packet[opened.payload.clone()];
+        let contents = match self.dispatch(now, kind, &protected.dcid, payload) {
             Ok(contents) => contents,
             Err(Refused::Overflow) => {
                 // The frames of other spaces do nothing when they are taken twice.
@@ -321,6 +277,77 @@ impl Connection {
             Err(Refused::Violation(violation)) => return self.fail(now, &violation),
         };
         self.after_packet(now, space, receipt, &opened, &contents, arrivals);
+    }
+
+    /// Removes a packet's protection, in place; `None` if it goes no further: there are no keys, it is
+    /// not authentic, it was there before, or it broke a rule that only its keys could show.
+    #[inline]
+    fn open_packet(
+        &mut self,
+        now: Time,
+        protected: &Protected,
+        receipt: Receipt,
+        packet: &mut [u8],
+    ) -> Option<Opened> {
+        let (kind, space) = (protected.kind, protected.kind.space());
+        // No 0-RTT is accepted, so that its packets are dropped unopened (RFC 9001 §4.6.2, §5.6).
+        if kind == PacketKind::ZeroRtt {
+            self.observe_drop(now, kind, packet.len(), DropReason::Unsupported);
+            return None;
+        }
+        if !self.can_open(space) {
+            if self.may_get_keys(space) {
+                self.handshake.early().keep(space, packet, receipt);
+                self.observe_buffered(now, kind, packet.len());
+            } else {
+                self.observe_drop(now, kind, packet.len(), DropReason::KeyUnavailable);
+            }
+            return None;
+        }
+        if let (Some(scid), Some(known)) = (protected.scid, self.handshake.ids().remote) {
+            // RFC 9000 §7.2: a changed source connection ID is not the peer's.
+            if scid != known {
+                self.observe_drop(now, kind, packet.len(), DropReason::WrongSource);
+                return None;
+            }
+        }
+        let largest = self.acks.largest(space);
+        let opened = self
+            .sealer
+            .protection
+            .open(space, packet, protected.pn_offset, largest);
+        match opened {
+            Ok(opened) if self.acks.is_duplicate(space, opened.packet_number) => {
+                self.observe_drop(now, kind, packet.len(), DropReason::Duplicate);
+                None
+            }
+            Ok(opened) => Some(opened),
+            Err(error) => {
+                self.on_unopened(now, kind, packet, error);
+                None
+            }
+        }
+    }
+
+    /// A packet could not be opened: it is dropped, or ends the connection.
+    #[cold]
+    fn on_unopened(&mut self, now: Time, kind: PacketKind, packet: &[u8], error: OpenError) {
+        let reason = match error {
+            OpenError::NoKeys => DropReason::KeyUnavailable,
+            OpenError::Dropped => {
+                if kind == PacketKind::OneRtt {
+                    self.check_stateless_reset(now, packet);
+                }
+                DropReason::DecryptionFailure
+            }
+            OpenError::Violation(violation) => {
+                // Only an authentic packet can break these rules.
+                self.received.packets += 1;
+                return self.fail(now, &violation);
+            }
+            OpenError::IntegrityLimit => return self.fail_aead_limit(now),
+        };
+        self.observe_drop(now, kind, packet.len(), reason);
     }
 
     /// The first things an authentic packet proves.

@@ -1,11 +1,11 @@
-//! One QUIC connection: its components side by side, and the public methods that delegate.
+//! One QUIC connection: what an application may ask of it, and where its parts lie.
 //!
 //! Owned and driven by `Endpoint`. Contract: one mutation (a datagram, a timeout, a public
 //! method), then drain `poll_transmit`, `poll_event` and `next_timeout`. Nothing here reads a
 //! clock or draws randomness.
 //!
-//! One file because it is one list: what an application may ask of a connection, and what its
-//! timers set off. Each entry finds the component that owns the state and lets it act.
+//! The struct lies in `parts`, what is done with it in one file for each stage; here are the public
+//! methods, each of which finds the component that owns the state and lets it act.
 
 pub(crate) mod acks;
 mod aftermath;
@@ -24,8 +24,10 @@ pub(crate) mod events;
 mod handshake;
 mod input;
 mod liveness;
+mod observation;
 mod observe;
 pub(crate) mod output;
+mod parts;
 mod paths;
 pub(crate) mod protect;
 mod received;
@@ -35,74 +37,29 @@ mod send_buffer;
 pub(crate) mod state;
 pub(crate) mod stats;
 pub(crate) mod streams;
+mod timeout;
 pub(crate) mod timers;
 #[cfg(test)]
 mod worst_case;
 
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU64;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use towline_identity::PeerIdentity;
-use towline_recovery::{Algorithm, Controller, Expired, HostController, PoolMember, Recovery};
-use towline_wire::{
-    ConnectionId, Direction, PacketNumberSpace, Side, StreamId, Time, short_header_len,
-};
+use towline_recovery::{Algorithm, Controller, HostController, PoolMember};
+use towline_wire::{ConnectionId, Direction, PacketNumberSpace, Side, StreamId, Time};
 
-use crate::config::{BandwidthShare, TransportConfig};
-use crate::error::{ConnectionError, ReadError, SendDatagramError, TimeoutReason, WriteError};
-use acks::Acks;
+use crate::config::BandwidthShare;
+use crate::error::{ConnectionError, ReadError, SendDatagramError, WriteError};
 pub(crate) use aftermath::{Aftermath, CidChanges, Holding, Status};
-use cids::{LocalCids, RemoteCids};
-use component::SentFrame;
-use datagrams::Datagrams;
-use delivery::Delivery;
+use cids::LocalCids;
 pub(crate) use establish::{FirstInitial, NewConnection};
-use events::{Event, Events};
-use handshake::Handshake;
+use events::Event;
 pub(crate) use input::Arrival;
-use liveness::Liveness;
-use observe::Observation;
-use paths::Path;
-use protect::TAG_LEN;
-use received::ReceivedCounters;
-use sealer::Sealer;
-use state::Lifecycle;
-use streams::{ReceivedChunk, Streams};
-use timers::Timer;
-
-/// One QUIC connection.
-pub struct Connection {
-    side: Side,
-    config: Arc<TransportConfig>,
-    lifecycle: Lifecycle,
-    handshake: Handshake,
-    sealer: Sealer,
-    recovery: Recovery<SentFrame>,
-    acks: Acks,
-    local_cids: LocalCids,
-    remote_cids: RemoteCids,
-    path: Path,
-    streams: Streams,
-    datagrams: Datagrams,
-    liveness: Liveness,
-    events: Events,
-    received: ReceivedCounters,
-    /// `None` if nobody watches.
-    observation: Option<Box<Observation>>,
-}
-
-impl std::fmt::Debug for Connection {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Connection")
-            .field("side", &self.side)
-            .field("phase", &self.lifecycle.phase())
-            .field("remote", &self.path.remote())
-            .finish_non_exhaustive()
-    }
-}
+pub use parts::Connection;
+use streams::ReceivedChunk;
 
 impl Connection {
     // ---- streams ----
@@ -349,12 +306,6 @@ impl Connection {
         self.datagrams.max_len(self.datagram_room())
     }
 
-    /// Bytes for frames in a full 1-RTT packet.
-    fn datagram_room(&self) -> usize {
-        let overhead = short_header_len(self.remote_cids.current().len(), 4) + TAG_LEN;
-        usize::from(self.recovery.max_datagram_size()) - overhead
-    }
-
     // ---- the connection ----
 
     /// Closes with an application code and up to 512 bytes of reason; unsent data is dropped.
@@ -433,6 +384,8 @@ impl Connection {
     /// How many bytes may be written and not yet acknowledged, on all streams together
     /// ([`TransportConfig::send_buffer`]). What was written stays, whatever the limit; with 0 nothing
     /// more is taken.
+    ///
+    /// [`TransportConfig::send_buffer`]: crate::TransportConfig::send_buffer
     pub fn set_send_window(&mut self, bytes: u64) {
         self.streams.set_send_window(bytes, &mut self.events);
     }
@@ -474,7 +427,7 @@ impl Connection {
 
     /// Why the connection ended.
     pub fn close_reason(&self) -> Option<&ConnectionError> {
-        self.lifecycle.last_word()
+        self.lifecycle.close_reason()
     }
 
     /// Who the peer is; `None` before its credentials arrived or if it showed none.
@@ -532,8 +485,8 @@ impl Connection {
     }
 
     fn alive(&self) -> Result<(), ConnectionError> {
-        match self.lifecycle.last_word() {
-            Some(word) if !self.lifecycle.is_open() => Err(word.clone()),
+        match self.lifecycle.close_reason() {
+            Some(reason) if !self.lifecycle.is_open() => Err(reason.clone()),
             _ => Ok(()),
         }
     }
@@ -542,10 +495,6 @@ impl Connection {
 
     pub(crate) fn poll_event(&mut self) -> Option<Event> {
         self.events.pop()
-    }
-
-    pub(crate) fn has_events(&self) -> bool {
-        !self.events.is_empty()
     }
 
     pub(crate) fn local_cids(&mut self) -> &mut LocalCids {
@@ -565,132 +514,5 @@ impl Connection {
         self.handshake
             .is_complete()
             .then(|| rtt.smoothed().min(2 * least))
-    }
-
-    /// The next deadline, and which it is.
-    pub fn next_timeout(&self) -> Option<(Time, Timer)> {
-        if !self.lifecycle.is_open() {
-            return self.liveness.next_timeout();
-        }
-        let loss = self
-            .recovery
-            .next_timeout()
-            .map(|(at, _)| (at, Timer::LossDetection));
-        let ack = self.acks.next_timeout().map(|at| (at, Timer::AckDelay));
-        [loss, ack, self.liveness.next_timeout()]
-            .into_iter()
-            .flatten()
-            .min()
-    }
-
-    pub(crate) fn handle_timeout(&mut self, now: Time) -> Aftermath {
-        let _span = self.enter_span();
-        self.run_timers(now);
-        self.aftermath(now)
-    }
-
-    fn run_timers(&mut self, now: Time) {
-        while let Some(timer) = self.liveness.take_expired(now) {
-            self.on_timer(now, timer);
-        }
-        if !self.lifecycle.is_open() {
-            return;
-        }
-        self.acks.on_timeout(now);
-        let due = self
-            .recovery
-            .next_timeout()
-            .is_some_and(|(at, _)| at <= now);
-        if due {
-            let (recovery, mut owner) = self.split_for_delivery();
-            let expired = recovery.on_timeout(now, &mut owner);
-            if let Some(expired) = expired
-                && self.is_observed()
-            {
-                self.observe_timeout(now, expired);
-            }
-            if matches!(expired, Some(Expired::Pto { .. })) {
-                self.on_probe_timeout(now);
-            }
-        }
-    }
-
-    /// A question may have been asked into an outage: whoever waits for the answer begins to probe
-    /// for the path, as if data had stopped.
-    fn on_probe_timeout(&mut self, now: Time) {
-        if self.streams.has_open_receiver() && self.liveness.is_unwatched() {
-            let pto = self.recovery.pto(PacketNumberSpace::Application);
-            self.liveness.await_data(now, pto);
-        }
-    }
-
-    /// Gives back the memory that busier times left behind.
-    pub(crate) fn trim(&mut self) {
-        if self.lifecycle.is_confirmed() {
-            self.handshake.trim();
-        }
-        self.acks.trim();
-        self.recovery.trim();
-        self.streams.trim();
-        self.datagrams.trim();
-        self.events.trim();
-        self.local_cids.trim();
-        self.remote_cids.trim();
-        self.sealer.trim();
-    }
-
-    fn on_timer(&mut self, now: Time, timer: Timer) {
-        let pto = self.recovery.pto(PacketNumberSpace::Application);
-        match timer {
-            Timer::Idle => self.end_now(ConnectionError::TimedOut(TimeoutReason::Idle)),
-            Timer::Handshake => self.end_now(ConnectionError::TimedOut(TimeoutReason::Handshake)),
-            Timer::KeepAlive => {
-                // A handshake is kept alive by its own probes, and has no 1-RTT packets for a PING.
-                if self.lifecycle.is_established() {
-                    self.liveness.on_keep_alive(now);
-                }
-            }
-            Timer::Liveness => {
-                if self.streams.has_open_receiver() {
-                    self.liveness.on_liveness(now, pto);
-                }
-            }
-            Timer::KeyDiscard => self.sealer.protection.discard_previous(),
-            Timer::Close => {
-                self.lifecycle.on_period_over();
-                self.events.push(Event::Drained);
-            }
-            // Pacing only wakes; the others have owners of their own.
-            Timer::Pacing | Timer::LossDetection | Timer::AckDelay => {}
-        }
-    }
-
-    fn on_ack_eliciting_sent(&mut self, now: Time) {
-        if !self.liveness.heeds_sending() {
-            return;
-        }
-        let pto = self.recovery.pto(PacketNumberSpace::Application);
-        self.liveness.on_ack_eliciting_sent(now, pto);
-    }
-
-    fn split_for_delivery(&mut self) -> (&mut Recovery<SentFrame>, Delivery<'_>) {
-        let owner = Delivery {
-            acks: &mut self.acks,
-            handshake: &mut self.handshake,
-            local_cids: &mut self.local_cids,
-            remote_cids: &mut self.remote_cids,
-            streams: &mut self.streams,
-            events: &mut self.events,
-            run: None,
-        };
-        (&mut self.recovery, owner)
-    }
-
-    fn discard_space(&mut self, now: Time, space: PacketNumberSpace) {
-        if self.sealer.protection.discard(space) {
-            self.recovery.discard_space(now, space);
-            self.acks.discard(space);
-            self.handshake.discard(space);
-        }
     }
 }

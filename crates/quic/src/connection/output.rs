@@ -13,9 +13,9 @@ use towline_wire::{
     write_connection_close, write_ping,
 };
 
-use super::Connection;
 use super::assemble::{HeaderFields, MIN_INITIAL_DATAGRAM, PacketBuilder, TrainBuf};
 use super::component::{Ecn, PacketWriter, SentFrame};
+use super::parts::Connection;
 use super::state::{MAX_CLOSE_REASON, Phase};
 
 /// Where the datagrams of a [`TrainBuf`] go, and how.
@@ -62,7 +62,7 @@ impl Connection {
             Phase::Handshaking | Phase::Established | Phase::Confirmed => {
                 self.build_train(now, train);
                 if self.lifecycle.is_close_due() {
-                    // Sealing failed or a limit was reached: say goodbye instead.
+                    // Sealing failed or a limit was reached: a CONNECTION_CLOSE goes instead.
                     return self.transmit_close(now, train);
                 }
             }
@@ -422,6 +422,14 @@ impl Connection {
             // RFC 9001 §4.9.1: a client drops Initial keys when it first sends a Handshake packet.
             self.discard_space(now, PacketNumberSpace::Initial);
         }
+    }
+
+    fn on_ack_eliciting_sent(&mut self, now: Time) {
+        if !self.liveness.heeds_sending() {
+            return;
+        }
+        let pto = self.recovery.pto(PacketNumberSpace::Application);
+        self.liveness.on_ack_eliciting_sent(now, pto);
     }
 
     /// One datagram with CONNECTION_CLOSE in every space the peer may be able to read.

@@ -17,7 +17,7 @@ pub(crate) const TAG_LEN: usize = 16;
 /// Length of the header-protection sample (RFC 9001 §5.4.2).
 const SAMPLE_LEN: usize = 16;
 
-/// Packets below the AEAD's confidentiality limit that are kept for saying goodbye.
+/// Packets below the AEAD's confidentiality limit that are kept for a CONNECTION_CLOSE.
 const RESERVED_SEALS: u64 = 64;
 
 /// An opened packet: where its payload lies in the bytes handed in.

@@ -2,8 +2,8 @@
 
 use towline_wire::{IMMEDIATE_ACK_LEN, PacketNumberSpace, Time, write_immediate_ack};
 
-use super::Connection;
 use super::component::PacketWriter;
+use super::parts::Connection;
 use super::streams::RoundTrip;
 
 impl Connection {

@@ -1,7 +1,7 @@
 //! Where a connection is in its life, and every transition (RFC 9000 §10.2).
 //!
 //! handshaking → established → confirmed → closing or draining → drained. Owns the
-//! CONNECTION_CLOSE to be sent and the connection's last word; timers and keys are others'.
+//! CONNECTION_CLOSE to be sent and the reason why the connection ended; timers and keys are others'.
 
 use towline_wire::{CloseFrame, FrameType, TransportErrorCode};
 
@@ -39,7 +39,7 @@ pub(crate) struct Lifecycle {
     close: Option<OwnClose>,
     close_due: bool,
     received_since_close: u64,
-    last_word: Option<ConnectionError>,
+    close_reason: Option<ConnectionError>,
 }
 
 impl Lifecycle {
@@ -49,7 +49,7 @@ impl Lifecycle {
             close: None,
             close_due: false,
             received_since_close: 0,
-            last_word: None,
+            close_reason: None,
         }
     }
 
@@ -70,8 +70,9 @@ impl Lifecycle {
         self.phase == Phase::Confirmed
     }
 
-    pub(crate) fn last_word(&self) -> Option<&ConnectionError> {
-        self.last_word.as_ref()
+    /// Why the connection ended.
+    pub(crate) fn close_reason(&self) -> Option<&ConnectionError> {
+        self.close_reason.as_ref()
     }
 
     pub(crate) fn establish(&mut self) {
@@ -115,30 +116,26 @@ impl Lifecycle {
         )
     }
 
-    /// We cannot go on: `last_word` says why.
-    pub(crate) fn close_with(
-        &mut self,
-        code: TransportErrorCode,
-        last_word: ConnectionError,
-    ) -> bool {
+    /// We cannot go on, for this reason.
+    pub(crate) fn close_with(&mut self, code: TransportErrorCode, reason: ConnectionError) -> bool {
         self.begin_close(
             OwnClose {
                 code: code.as_u64(),
                 frame: Some(0),
                 reason: Vec::new(),
             },
-            last_word,
+            reason,
         )
     }
 
-    fn begin_close(&mut self, close: OwnClose, last_word: ConnectionError) -> bool {
+    fn begin_close(&mut self, close: OwnClose, reason: ConnectionError) -> bool {
         if !self.is_open() {
             return false;
         }
         self.phase = Phase::Closing;
         self.close = Some(close);
         self.close_due = true;
-        self.last_word = Some(last_word);
+        self.close_reason = Some(reason);
         true
     }
 
@@ -160,21 +157,21 @@ impl Lifecycle {
     }
 
     /// Goes silent: the peer closed, was lost, or gave a stateless reset.
-    pub(crate) fn drain(&mut self, last_word: ConnectionError) -> bool {
+    pub(crate) fn drain(&mut self, reason: ConnectionError) -> bool {
         if self.phase >= Phase::Draining {
             return false;
         }
         let news = self.is_open();
         self.phase = Phase::Draining;
         self.close_due = false;
-        self.last_word.get_or_insert(last_word);
+        self.close_reason.get_or_insert(reason);
         news
     }
 
     /// Ends at once (timeouts need no closing period).
-    pub(crate) fn finish(&mut self, last_word: ConnectionError) -> bool {
+    pub(crate) fn finish(&mut self, reason: ConnectionError) -> bool {
         let news = self.is_open();
-        self.last_word.get_or_insert(last_word);
+        self.close_reason.get_or_insert(reason);
         self.phase = Phase::Drained;
         self.close_due = false;
         news
@@ -202,7 +199,7 @@ impl Lifecycle {
         self.close_due = false;
     }
 
-    /// The frame for a packet; an application's words do not go into handshake packets
+    /// The frame for a packet; an application's reason does not go into handshake packets
     /// (RFC 9000 §10.2.3).
     pub(crate) fn close_frame(&self, one_rtt: bool) -> Option<CloseFrame<'_>> {
         let close = self.close.as_ref()?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Connection;
+use super::parts::Connection;
 
 /// A snapshot of one connection.
 #[derive(Clone, Debug, Default, PartialEq)]

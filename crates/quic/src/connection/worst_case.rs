@@ -2,7 +2,9 @@
 //! `docs/caps.md` that says so: computed here, compared with the page.
 
 use bytes::Bytes;
+use towline_recovery::Recovery;
 
+use super::acks::Acks;
 use super::aftermath::KEYS;
 use super::assembler::{MAX_STREAM_GAPS, MIN_PIECE, PIECE_OVERHEAD};
 use super::blocks::{MAX_BLOCK, MAX_SPARE_BLOCKS};
@@ -11,8 +13,8 @@ use super::datagrams::MAX_QUEUED_DATAGRAMS;
 use super::early::MAX_EARLY_BYTES;
 use super::events::Event;
 use super::handshake::{MAX_CRYPTO_BUFFER, TLS_SESSION};
+use super::parts::Connection;
 use super::streams::STREAM_RECORDS;
-use super::{Acks, Connection, Recovery};
 use crate::config::TransportConfig;
 
 const PAGE: &str = include_str!("../../../../docs/caps.md");

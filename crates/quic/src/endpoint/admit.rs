@@ -1,8 +1,8 @@
-//! Who gets a connection: Initial packets of strangers, Retry, refusals, version negotiation,
+//! Who gets a connection: Initial packets of new clients, Retry, refusals, version negotiation,
 //! stateless resets (RFC 9000 §5.2.2, §6, §8.1, §10.3).
 //!
-//! Nothing here keeps state for a stranger before its first packet proved authentic, and all that
-//! is done for it comes out of a budget (`doors`). An Initial goes through these steps, the cheap
+//! Nothing here keeps state for a client before its first packet proved authentic, and all that is
+//! done before comes out of a budget (`stateless`). An Initial goes through these steps, the cheap
 //! ones first: its size, its token, room for it, then its keys and AEAD, and only then TLS. Where the
 //! application wants to decide, the client waits for it before TLS (`incoming`).
 
@@ -16,12 +16,13 @@ use towline_wire::{
     retry_pseudo_packet, write_connection_close, write_long_header,
 };
 
-use super::doors::{Sender, Work};
+use super::datagram::DatagramMeta;
 use super::incoming::{Hello, Incoming, IncomingHandle, MAX_INCOMING_BYTES, Request};
 use super::reset::MIN_RESET_LEN;
+use super::shard::Endpoint;
 use super::slots::ConnectionHandle;
+use super::stateless::{Sender, Work};
 use super::token::Verdict;
-use super::{DatagramMeta, Endpoint};
 use crate::config::{RetryPolicy, ServerConfig};
 use crate::connection::assemble::MIN_INITIAL_DATAGRAM;
 use crate::connection::protect::{OpenError, Protection, TAG_LEN};
@@ -122,7 +123,7 @@ impl Endpoint {
         if self.keep_for(now, meta, &initial.dcid, datagram) {
             return;
         }
-        let sender = self.doors.sender(meta.remote, meta.local_ip);
+        let sender = self.stateless.sender(meta.remote, meta.local_ip);
         let mut hello = Hello {
             sender,
             dcid: initial.dcid,
@@ -182,7 +183,10 @@ impl Endpoint {
         let mut connection = Connection::server(now, server, &new, &first, protection)?;
         connection.observe(now, &new, self.observers.as_deref());
         self.stats.admitted += 1;
-        let place = self.doors.handshakes.begin(now, server, source, validated);
+        let place = self
+            .stateless
+            .handshakes
+            .begin(now, server, source, validated);
         Ok(self.insert(now, connection, new.local, Some((hello.dcid, place))))
     }
 
@@ -231,7 +235,7 @@ impl Endpoint {
         if self.is_full(server) {
             return refuse(refused, FULL);
         }
-        let handshakes = &mut self.doors.handshakes;
+        let handshakes = &mut self.stateless.handshakes;
         if handshakes.may_begin(now, server, sender.source, proven.is_some()) {
             return Decision::Admit { proven };
         }
@@ -257,7 +261,7 @@ impl Endpoint {
         datagram: &[u8],
     ) -> Option<Protection> {
         let work = Work::Opening(initial.end);
-        if !self.doors.may_do(now, sender, work, &mut self.stats) {
+        if !self.stateless.may_do(now, sender, work, &mut self.stats) {
             return None;
         }
         let keys = initial_keys(server.tls.crypto_provider(), &initial.dcid, Side::Server);
@@ -295,7 +299,7 @@ impl Endpoint {
             return self.refuse(now, &hello, datagram.len(), protection, code, why);
         }
         let (source, proven) = (hello.sender.source, hello.proven.is_some());
-        let place = self.doors.handshakes.begin(now, server, source, proven);
+        let place = self.stateless.handshakes.begin(now, server, source, proven);
         let mut request = Request::new(now, hello, protection, place);
         request.keep(meta.ecn, datagram);
         let holding = request.holding();
@@ -429,32 +433,6 @@ impl Endpoint {
         }
     }
 
-    /// Forgets clients that nobody decided about in time.
-    pub(super) fn expire_incoming(&mut self, now: Time) {
-        while let Some(late) = self.requests.expired(now) {
-            self.drop_incoming(late);
-        }
-    }
-
-    /// Forgets the client that has waited longest; `false` if none waits.
-    pub(super) fn drop_oldest_incoming(&mut self) -> bool {
-        let oldest = self.requests.oldest();
-        oldest.is_some_and(|oldest| self.drop_incoming(oldest))
-    }
-
-    fn drop_incoming(&mut self, incoming: IncomingHandle) -> bool {
-        self.stats.incoming_dropped += 1;
-        self.take_request(incoming).is_some()
-    }
-
-    /// Takes a client out that waits: it holds no memory and no place any more.
-    fn take_request(&mut self, incoming: IncomingHandle) -> Option<Request> {
-        let mut request = self.requests.remove(incoming)?;
-        self.memory.remove(&mut request.held);
-        self.doors.handshakes.give_back(request.place);
-        Some(request)
-    }
-
     fn refuse_request(&mut self, now: Time, request: Request, why: &str) {
         self.stats.refused += 1;
         let trigger = request.trigger();
@@ -469,7 +447,7 @@ impl Endpoint {
 
     fn send_retry(&mut self, now: Time, hello: &Hello, trigger: usize) {
         let to = hello.sender;
-        if !self.doors.may_do(now, to, Work::Retry, &mut self.stats) {
+        if !self.stateless.may_do(now, to, Work::Retry, &mut self.stats) {
             return;
         }
         // Random, and so not the destination it replaces (RFC 9000 §17.2.5.1). Retry tests an
@@ -506,7 +484,10 @@ impl Endpoint {
         why: &str,
     ) {
         let to = hello.sender;
-        if !self.doors.may_do(now, to, Work::Refusal, &mut self.stats) {
+        if !self
+            .stateless
+            .may_do(now, to, Work::Refusal, &mut self.stats)
+        {
             return;
         }
         let scid = self.new_cid();
@@ -543,9 +524,9 @@ impl Endpoint {
         if !self.accepting || trigger < MIN_INITIAL_DATAGRAM {
             return;
         }
-        let to = self.doors.sender(meta.remote, meta.local_ip);
+        let to = self.stateless.sender(meta.remote, meta.local_ip);
         let work = Work::VersionNegotiation;
-        if !self.doors.may_do(now, to, work, &mut self.stats) {
+        if !self.stateless.may_do(now, to, work, &mut self.stats) {
             return;
         }
         let random = self.rng.next_u32() as u8;
@@ -571,8 +552,8 @@ impl Endpoint {
         if self.server.is_none() || trigger <= MIN_RESET_LEN {
             return;
         }
-        let to = self.doors.sender(meta.remote, meta.local_ip);
-        if !self.doors.may_do(now, to, Work::Reset, &mut self.stats) {
+        let to = self.stateless.sender(meta.remote, meta.local_ip);
+        if !self.stateless.may_do(now, to, Work::Reset, &mut self.stats) {
             return;
         }
         // RFC 9000 §10.3.3.
@@ -588,6 +569,6 @@ impl Endpoint {
     }
 
     fn queue_reply(&mut self, to: Sender, trigger: usize, packet: Vec<u8>) -> bool {
-        self.doors.reply(to, trigger, packet, &mut self.stats)
+        self.stateless.reply(to, trigger, packet, &mut self.stats)
     }
 }

@@ -1,4 +1,4 @@
-//! What strangers may ask of a server, shared out by where they come from.
+//! What datagrams of no connection may ask of a server, shared out by where they come from.
 //!
 //! Two kinds of things are shared: work in a window of time ([`Budget`]) and places ([`Places`]).
 //! Both follow one rule, [`within_share`]: the more is taken, the less one source may have, and a
@@ -78,7 +78,7 @@ struct Spent {
     units: u16,
 }
 
-/// Work that may be done for strangers in a window of time. A unit is about a microsecond.
+/// Work that may be done without a connection in a window of time. A unit is about a microsecond.
 #[derive(Debug)]
 pub(super) struct Budget {
     /// Units of one window.

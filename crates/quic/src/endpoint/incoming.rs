@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use towline_wire::{ConnectionId, Time};
 
-use super::doors::Sender;
 use super::handshakes::Place;
 use super::keyed::KeyedState;
 use super::memory::Held;
+use super::stateless::Sender;
 use crate::connection::component::Ecn;
 use crate::connection::protect::Protection;
 use crate::connection::{Arrival, Holding};

@@ -57,7 +57,7 @@ pub(super) struct Memory {
     total: u64,
     most: u64,
     /// Connections ended since the log said so.
-    shed_unsaid: u64,
+    shed_suppressed: u64,
     shed_said: Option<Time>,
 }
 
@@ -67,7 +67,7 @@ impl Memory {
             limit,
             total: 0,
             most: 0,
-            shed_unsaid: 0,
+            shed_suppressed: 0,
             shed_said: None,
         }
     }
@@ -103,14 +103,14 @@ impl Memory {
 
     /// A connection was ended. What the log should say, at most once a second: how many others were
     /// since it last did.
-    pub(super) fn say_shed(&mut self, now: Time) -> Option<u64> {
+    pub(super) fn may_log_shed(&mut self, now: Time) -> Option<u64> {
         let quiet = |said| now.saturating_duration_since(said) < SAY_SHED_EVERY;
         if self.shed_said.is_some_and(quiet) {
-            self.shed_unsaid += 1;
+            self.shed_suppressed += 1;
             return None;
         }
         self.shed_said = Some(now);
-        Some(std::mem::take(&mut self.shed_unsaid))
+        Some(std::mem::take(&mut self.shed_suppressed))
     }
 
     /// More is held than may be.
@@ -134,7 +134,7 @@ mod tests {
         let mut lines = Vec::new();
         // One a millisecond for two seconds, and one a minute later.
         for millis in (0..2000).chain([62_000]) {
-            lines.extend(memory.say_shed(Time::from_nanos(millis * 1_000_000)));
+            lines.extend(memory.may_log_shed(Time::from_nanos(millis * 1_000_000)));
         }
         assert_eq!(lines, [0, 999, 999]);
     }

@@ -34,11 +34,11 @@ pub struct EndpointStats {
     pub memory_most: u64,
     /// Connections ended because the limit was reached.
     pub shed: u64,
-    /// Work for strangers that was not done, and replies that were not sent, because their prefix
-    /// had its share.
+    /// Work for datagrams of no connection that was not done, and replies that were not sent, because
+    /// their prefix had its share.
     pub over_budget: u64,
-    /// Work done for strangers before a handshake, in units of about a microsecond.
-    pub stranger_work: u64,
+    /// Work done for datagrams of no connection, before a handshake, in units of about a microsecond.
+    pub stateless_work: u64,
 }
 
 crate::visit_fields! { EndpointStats:
@@ -57,6 +57,6 @@ crate::visit_fields! { EndpointStats:
     Gauge memory: Bytes, "Memory that the connections hold";
     Gauge memory_most: Bytes, "The most memory they ever held";
     Counter shed: Count, "Connections ended because the memory limit was reached";
-    Counter over_budget: Count, "Work for strangers not done because their prefix had its share";
-    Counter stranger_work: Count, "Work done for strangers before a handshake, about a microsecond each";
+    Counter over_budget: Count, "Work for datagrams of no connection not done because their prefix had its share";
+    Counter stateless_work: Count, "Work done for datagrams of no connection, about a microsecond each";
 }

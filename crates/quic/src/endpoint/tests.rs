@@ -3,6 +3,7 @@ use std::sync::Arc;
 use towline_testkit::{SERVER_NAME, TlsOptions, tls_pair};
 
 use super::*;
+use crate::config::EndpointConfig;
 
 #[test]
 fn a_full_endpoint_refuses_to_connect_and_sends_nothing() {

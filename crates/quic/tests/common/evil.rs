@@ -79,7 +79,7 @@ impl Evil {
 
     /// Asserts that the victim has closed with this code, and told so on the wire.
     pub fn assert_closed(&mut self, code: TransportErrorCode, frame: Option<FrameType>) {
-        let word = self.pair.last_word(self.victim);
+        let word = self.pair.close_reason(self.victim);
         match &word {
             Some(ConnectionError::PeerMisbehaved {
                 code: c, frame: f, ..
@@ -92,7 +92,7 @@ impl Evil {
 
     /// Asserts that the victim bears it.
     pub fn assert_open(&mut self) {
-        assert_eq!(self.pair.last_word(self.victim), None);
+        assert_eq!(self.pair.close_reason(self.victim), None);
     }
 
     /// Code of each CONNECTION_CLOSE the victim sent, and whether it is the transport's.

@@ -431,18 +431,18 @@ impl Pair {
         self.hosts[side].events.drain(..).collect()
     }
 
-    /// Runs until `side`'s connection is over; its last word.
+    /// Runs until `side`'s connection is over; why it ended.
     pub fn run_until_closed(&mut self, side: usize, limit: Duration) -> ConnectionError {
         let mut word = None;
         self.run_until(limit, |p| {
-            word = p.last_word(side);
+            word = p.close_reason(side);
             word.is_some()
         });
         word.unwrap()
     }
 
     /// What ended `side`'s connection, if it has ended.
-    pub fn last_word(&mut self, side: usize) -> Option<ConnectionError> {
+    pub fn close_reason(&mut self, side: usize) -> Option<ConnectionError> {
         match self.take_event(side, |e| matches!(e, Event::Closed(_)))? {
             Event::Closed(word) => Some(word),
             _ => None,

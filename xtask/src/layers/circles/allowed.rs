@@ -111,22 +111,6 @@ pub(in crate::layers) const ALLOWED: &[Allowed] = &[
         why: "the reader's names lie beside the function that calls its parts",
     },
     Allowed {
-        to: "crates/quic/src/connection/mod.rs",
-        from: &[
-            "crates/quic/src/connection/aftermath.rs",
-            "crates/quic/src/connection/close.rs",
-            "crates/quic/src/connection/observe.rs",
-            "crates/quic/src/connection/output.rs",
-            "crates/quic/src/connection/schedule.rs",
-        ],
-        why: "stages of one `Connection`: the struct lies beside the public methods that call them",
-    },
-    Allowed {
-        to: "crates/quic/src/endpoint/mod.rs",
-        from: &["crates/quic/src/endpoint/admit.rs"],
-        why: "admission is a stage of one `Endpoint`: the struct lies beside the public methods that call it",
-    },
-    Allowed {
         to: "crates/recovery/src/congestion/mod.rs",
         from: &[
             "crates/recovery/src/congestion/bbr/mod.rs",

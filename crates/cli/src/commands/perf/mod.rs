@@ -179,7 +179,7 @@ fn print_shards(endpoint: &Endpoint, printer: Printer) {
                 "resets": shard.engine.resets,
                 "unroutable": shard.engine.unroutable,
                 "over_budget": shard.engine.over_budget,
-                "stranger_work": shard.engine.stranger_work,
+                "stateless_work": shard.engine.stateless_work,
                 "bytes_received": shard.socket.bytes_received,
                 "bytes_sent": shard.socket.bytes_sent,
                 "datagrams_handed_over": shard.socket.datagrams_handed_over,

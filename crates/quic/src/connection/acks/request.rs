@@ -101,7 +101,7 @@ impl Request {
         self.agreement.is_some()
     }
 
-    /// The longest the peer may delay an ACK, by all it may know of our wishes: the current value
+    /// The longest the peer may delay an ACK, by all it may know of our requests: the current value
     /// and all in flight (draft-ietf-quic-ack-frequency-14 §7).
     pub(crate) fn max_ack_delay(&self) -> Duration {
         self.longest_delay

@@ -100,11 +100,6 @@ impl Halves {
         self.send.get_mut(&id)
     }
 
-    /// A receiving half, for what changes neither the memory it holds nor whether it is open.
-    pub(super) fn receiver_mut(&mut self, id: StreamId) -> Option<&mut RecvStream> {
-        self.recv.get_mut(&id)
-    }
-
     /// Lets `f` act on a sending half, and counts what it then holds.
     pub(super) fn with_sender<R>(
         &mut self,
@@ -131,6 +126,20 @@ impl Halves {
             self.open_receivers -= 1;
         }
         Some(result)
+    }
+
+    /// The application wants no more of a stream: the bytes that it did not read, and whether the half
+    /// is over. `None` if there is no such half, or it was stopped or read to its end before.
+    pub(super) fn stop(&mut self, id: StreamId, code: u64) -> Option<(u64, bool)> {
+        let stopped = self.with_receiver(id, |r, _| {
+            let unread = r.stop(code)?;
+            Some((unread, r.stop_pending, r.is_done()))
+        });
+        let (unread, stop_pending, done) = stopped??;
+        if stop_pending {
+            self.list_control(id);
+        }
+        Some((unread, done))
     }
 
     /// Removes a half that is over; `true` if the other one is gone too.
@@ -176,6 +185,18 @@ impl Halves {
         };
         if !std::mem::replace(listed, true) {
             self.control.push_back(id);
+        }
+    }
+
+    /// The application took `n` bytes, and a new limit is told in time.
+    pub(super) fn on_read(&mut self, id: StreamId, n: u64) {
+        let Some(r) = self.recv.get_mut(&id) else {
+            return;
+        };
+        r.credit.consume(n);
+        if r.is_open() && !r.max_data_pending && r.credit.wants_update() {
+            r.max_data_pending = true;
+            self.list_control(id);
         }
     }
 
@@ -247,6 +268,37 @@ impl Halves {
             s.control_queued = false;
         }
         true
+    }
+
+    pub(super) fn on_reset_lost(&mut self, id: StreamId) {
+        if let Some(s) = self.send.get_mut(&id) {
+            s.on_reset_lost();
+            self.list_control(id);
+        }
+    }
+
+    pub(super) fn on_stop_sending_lost(&mut self, id: StreamId) {
+        if let Some(r) = self.recv.get_mut(&id) {
+            r.stop_pending = r.stop_code().is_some();
+            self.list_control(id);
+        }
+    }
+
+    pub(super) fn on_max_stream_data_lost(&mut self, id: StreamId) {
+        if let Some(r) = self.recv.get_mut(&id) {
+            r.max_data_pending = r.is_open();
+            self.list_control(id);
+        }
+    }
+
+    /// Told again only while the limit is in the way.
+    pub(super) fn on_stream_data_blocked_lost(&mut self, id: StreamId) {
+        if let Some(s) = self.send.get_mut(&id) {
+            s.forget_blocked_report();
+            if s.blocked_by_stream() {
+                self.list_control(id);
+            }
+        }
     }
 
     // ---- memory ----

@@ -45,7 +45,7 @@ struct RemoteStreams {
     /// The peer said that `limit` is in its way.
     blocked: bool,
     /// Opened by implication (RFC 9000 §2.1), no state made yet.
-    unborn: RangeSet,
+    implied: RangeSet,
 }
 
 impl RemoteStreams {
@@ -59,7 +59,7 @@ impl RemoteStreams {
             closed: 0,
             update_pending: false,
             blocked: false,
-            unborn: RangeSet::default(),
+            implied: RangeSet::default(),
         }
     }
 
@@ -89,9 +89,9 @@ impl RemoteStreams {
 
     /// Whether the state of this stream is to be made: so far it was only implied.
     fn take_implied(&mut self, index: u64) -> bool {
-        let implied = self.unborn.contains(index);
+        let implied = self.implied.contains(index);
         if implied {
-            self.unborn.remove(index..index + 1);
+            self.implied.remove(index..index + 1);
         }
         implied
     }
@@ -190,8 +190,8 @@ impl Limits {
         }
         let index = remote.accepted;
         remote.accepted += 1;
-        let newborn = remote.take_implied(index);
-        Some((StreamId::new(self.side.peer(), dir, index), newborn))
+        let is_new = remote.take_implied(index);
+        Some((StreamId::new(self.side.peer(), dir, index), is_new))
     }
 
     /// Checks a stream ID in a frame for our receiving (`true`) or sending half, and opens
@@ -228,7 +228,7 @@ impl Limits {
             if remote.accepted == remote.opened {
                 events.push(Event::Opened(dir));
             }
-            remote.unborn.insert(remote.opened..id.index() + 1);
+            remote.implied.insert(remote.opened..id.index() + 1);
             remote.opened = id.index() + 1;
         }
         Ok(remote.take_implied(id.index()))
@@ -299,19 +299,19 @@ impl Limits {
 
     /// Bytes of memory held.
     pub(super) fn held(&self) -> usize {
-        self.remote.iter().map(|r| r.unborn.held()).sum()
+        self.remote.iter().map(|r| r.implied.held()).sum()
     }
 
     /// Gives back unused memory.
     pub(super) fn trim(&mut self) {
         for remote in &mut self.remote {
-            remote.unborn.trim();
+            remote.implied.trim();
         }
     }
 
     /// Ranges of streams of the peer's that are only implied.
     #[cfg(test)]
     pub(super) fn implied(&self, dir: Direction) -> usize {
-        self.remote[dir.index()].unborn.len()
+        self.remote[dir.index()].implied.len()
     }
 }

@@ -27,10 +27,11 @@ use std::ops::Range;
 use bytes::Bytes;
 use towline_wire::{Direction, Side, StreamFrame, StreamId, Time, TransportParameters};
 
+use super::blocks::BlockPool;
 use super::component::PacketWriter;
 use super::events::{Event, Events};
 use crate::config::TransportConfig;
-use crate::error::{ReadError, Violation, WriteError};
+use crate::error::{ReadError, Refused, Violation, WriteError};
 use flow::ConnectionWindow;
 pub(crate) use flow::RoundTrip;
 use halves::Halves;
@@ -41,21 +42,6 @@ pub use recv::ReceivedChunk;
 use recv::RecvStream;
 use send_queue::SendQueue;
 use write_room::WriteRoom;
-
-/// A frame could not be taken.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
-    /// The peer broke a rule.
-    Violation(Violation),
-    /// Memory limits, in a 1-RTT packet: its other frames are not taken, and it must look lost.
-    Overflow,
-}
-
-impl From<Violation> for Refused {
-    fn from(violation: Violation) -> Self {
-        Self::Violation(violation)
-    }
-}
 
 #[derive(Debug)]
 pub(crate) struct Streams {
@@ -125,8 +111,8 @@ impl Streams {
     }
 
     pub(crate) fn accept(&mut self, dir: Direction) -> Option<StreamId> {
-        let (id, newborn) = self.limits.accept(dir)?;
-        if newborn {
+        let (id, is_new) = self.limits.accept(dir)?;
+        if is_new {
             self.materialize(id);
         }
         Some(id)
@@ -274,15 +260,28 @@ impl Streams {
 
     // ---- application: receiving ----
 
-    pub(crate) fn read(&mut self, id: StreamId, max: usize) -> Result<Option<Bytes>, ReadError> {
-        let result = self.halves.with_receiver(id, |r, pool| r.read(max, pool));
+    /// Lets the application read; `taken` says how many bytes it got.
+    fn read_with<T>(
+        &mut self,
+        id: StreamId,
+        read: impl FnOnce(&mut RecvStream, &mut BlockPool) -> Result<T, ReadError>,
+        taken: impl FnOnce(&T) -> usize,
+    ) -> Result<T, ReadError> {
+        let result = self.halves.with_receiver(id, read);
         let result = result.ok_or(ReadError::ClosedStream)?;
-        let n = match &result {
-            Ok(Some(chunk)) => chunk.len(),
-            _ => 0,
-        };
-        self.after_read(id, n);
+        let n = result.as_ref().map_or(0, taken);
+        if n > 0 {
+            self.halves.on_read(id, n as u64);
+            self.window.return_credit(n as u64);
+        } else if self.halves.receiver(id).is_some_and(RecvStream::is_done) {
+            self.remove_receiver(id);
+        }
         result
+    }
+
+    pub(crate) fn read(&mut self, id: StreamId, max: usize) -> Result<Option<Bytes>, ReadError> {
+        let taken = |chunk: &Option<Bytes>| chunk.as_ref().map_or(0, Bytes::len);
+        self.read_with(id, |r, pool| r.read(max, pool), taken)
     }
 
     pub(crate) fn read_slice(
@@ -290,15 +289,8 @@ impl Streams {
         id: StreamId,
         out: &mut [u8],
     ) -> Result<Option<usize>, ReadError> {
-        let read = |r: &mut RecvStream, pool: &mut _| r.read_slice(out, pool);
-        let result = self.halves.with_receiver(id, read);
-        let result = result.ok_or(ReadError::ClosedStream)?;
-        let n = match result {
-            Ok(Some(n)) => n,
-            _ => 0,
-        };
-        self.after_read(id, n);
-        result
+        let taken = |n: &Option<usize>| n.unwrap_or(0);
+        self.read_with(id, |r, pool| r.read_slice(out, pool), taken)
     }
 
     /// Up to `max` bytes from below offset `below`, wherever they are in the stream.
@@ -308,23 +300,13 @@ impl Streams {
         below: u64,
         max: usize,
     ) -> Result<Option<ReceivedChunk>, ReadError> {
-        let read = |r: &mut RecvStream, pool: &mut _| r.read_unordered(below, max, pool);
-        let result = self.halves.with_receiver(id, read);
-        let result = result.ok_or(ReadError::ClosedStream)?;
-        let n = match &result {
-            Ok(Some(chunk)) => chunk.data.len(),
-            _ => 0,
-        };
-        self.after_read(id, n);
-        result
+        let taken = |chunk: &Option<ReceivedChunk>| chunk.as_ref().map_or(0, |c| c.data.len());
+        self.read_with(id, |r, pool| r.read_unordered(below, max, pool), taken)
     }
 
     /// The code of the peer's reset; `None` where there will be none.
     pub(crate) fn received_reset(&mut self, id: StreamId) -> Result<Option<u64>, ReadError> {
-        let result = self.halves.with_receiver(id, |r, _| r.received_reset());
-        let result = result.ok_or(ReadError::ClosedStream)?;
-        self.after_read(id, 0);
-        result
+        self.read_with(id, |r, _| r.received_reset(), |_| 0)
     }
 
     /// The stream's length, once the peer said so.
@@ -332,36 +314,12 @@ impl Streams {
         self.halves.receiver(id).and_then(RecvStream::final_size)
     }
 
-    fn after_read(&mut self, id: StreamId, n: usize) {
-        let Some(r) = self.halves.receiver_mut(id) else {
-            return;
-        };
-        if n > 0 {
-            r.credit.consume(n as u64);
-            if r.is_open() && !r.max_data_pending && r.credit.wants_update() {
-                r.max_data_pending = true;
-                self.halves.list_control(id);
-            }
-            self.window.return_credit(n as u64);
-        } else if r.is_done() {
-            self.remove_receiver(id);
-        }
-    }
-
     pub(crate) fn stop(&mut self, id: StreamId, code: u64) {
-        let stopped = self.halves.with_receiver(id, |r, _| {
-            let unread = r.stop(code)?;
-            Some((unread, r.stop_pending, r.is_done()))
-        });
-        let Some(Some((unread, stop_pending, done))) = stopped else {
-            return;
-        };
-        self.window.return_credit(unread);
-        if stop_pending {
-            self.halves.list_control(id);
-        }
-        if done {
-            self.remove_receiver(id);
+        if let Some((unread, done)) = self.halves.stop(id, code) {
+            self.window.return_credit(unread);
+            if done {
+                self.remove_receiver(id);
+            }
         }
     }
 
@@ -581,17 +539,11 @@ impl Streams {
     }
 
     pub(crate) fn on_reset_lost(&mut self, id: StreamId) {
-        if let Some(s) = self.halves.sender_mut(id) {
-            s.on_reset_lost();
-            self.halves.list_control(id);
-        }
+        self.halves.on_reset_lost(id);
     }
 
     pub(crate) fn on_stop_sending_lost(&mut self, id: StreamId) {
-        if let Some(r) = self.halves.receiver_mut(id) {
-            r.stop_pending = r.stop_code().is_some();
-            self.halves.list_control(id);
-        }
+        self.halves.on_stop_sending_lost(id);
     }
 
     pub(crate) fn on_max_data_lost(&mut self) {
@@ -599,10 +551,7 @@ impl Streams {
     }
 
     pub(crate) fn on_max_stream_data_lost(&mut self, id: StreamId) {
-        if let Some(r) = self.halves.receiver_mut(id) {
-            r.max_data_pending = r.is_open();
-            self.halves.list_control(id);
-        }
+        self.halves.on_max_stream_data_lost(id);
     }
 
     pub(crate) fn on_max_streams_lost(&mut self, dir: Direction) {
@@ -614,12 +563,7 @@ impl Streams {
     }
 
     pub(crate) fn on_stream_data_blocked_lost(&mut self, id: StreamId) {
-        if let Some(s) = self.halves.sender_mut(id) {
-            s.forget_blocked_report();
-            if s.blocked_by_stream() {
-                self.halves.list_control(id);
-            }
-        }
+        self.halves.on_stream_data_blocked_lost(id);
     }
 
     pub(crate) fn on_streams_blocked_lost(&mut self, dir: Direction) {

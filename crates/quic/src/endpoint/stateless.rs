@@ -1,4 +1,5 @@
-//! What a server does for strangers: prices, budgets, places, and replies waiting to be sent.
+//! What a server does for datagrams that belong to no connection, and the limits of it: prices, budgets,
+//! places of handshakes, and replies waiting to be sent.
 //!
 //! Each kind of work has its own budget, so that junk cannot take what a Retry needs. Prices are in
 //! units of about a microsecond of one core (`bench-flood --prices` measures all but the sending);
@@ -41,7 +42,7 @@ const OPENING_PRICE: u64 = 4;
 /// Bytes that are opened for one more unit.
 const OPENED_PER_UNIT: usize = 4096;
 
-/// Work for a stranger that has a price.
+/// Work without a connection that has a price.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Work {
     Retry,
@@ -68,7 +69,7 @@ pub(super) struct Reply {
 }
 
 #[derive(Debug)]
-pub(super) struct Doors {
+pub(super) struct Stateless {
     keys: KeyedState,
     retries: Budget,
     versions: Budget,
@@ -81,7 +82,7 @@ pub(super) struct Doors {
     waiting: Places,
 }
 
-impl Doors {
+impl Stateless {
     pub(super) fn new(keys: KeyedState) -> Self {
         Self {
             keys,
@@ -124,7 +125,7 @@ impl Doors {
         };
         let granted = budget.take(now, sender.source, price);
         if granted {
-            stats.stranger_work += price;
+            stats.stateless_work += price;
         } else {
             stats.over_budget += 1;
         }

@@ -97,10 +97,10 @@ fn an_initial_in_a_small_datagram_is_discarded_for_a_known_connection_too() {
     let mut packet = long_packet(LongType::Initial, &dcid, &scid, b"", 9, &bytes);
     packet.resize(1199, 0);
     pair.deliver(SERVER, &packet);
-    assert_eq!(pair.last_word(SERVER), None);
+    assert_eq!(pair.close_reason(SERVER), None);
     packet.resize(1200, 0);
     pair.deliver(SERVER, &packet);
-    assert_eq!(transport_close(pair.last_word(SERVER)), Some(code));
+    assert_eq!(transport_close(pair.close_reason(SERVER)), Some(code));
 }
 
 #[test]
@@ -113,9 +113,9 @@ fn a_client_drops_an_initial_that_carries_a_token() {
     });
     let with = |token: &[u8]| long_packet(LongType::Initial, &scid, &[9; 8], token, 0, &bytes);
     pair.deliver(CLIENT, &with(b"token"));
-    assert_eq!(pair.last_word(CLIENT), None);
+    assert_eq!(pair.close_reason(CLIENT), None);
     pair.deliver(CLIENT, &with(b""));
-    assert_eq!(transport_close(pair.last_word(CLIENT)), Some(code));
+    assert_eq!(transport_close(pair.close_reason(CLIENT)), Some(code));
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn a_client_whose_retry_token_is_too_old_is_told_so_at_once() {
     pair.now += secs(11);
     pair.deliver(SERVER, &answer);
     pair.run_for(ms(15));
-    let word = pair.last_word(CLIENT).expect("nobody told it");
+    let word = pair.close_reason(CLIENT).expect("nobody told it");
     assert_eq!(
         word.to_string(),
         "the server does not take the address token it gave us; connect again: \
@@ -201,7 +201,7 @@ fn a_server_that_takes_nobody_any_more_says_so() {
     pair.hosts[SERVER].endpoint.set_server_config(now, None);
     pair.connect();
     pair.run_for(ms(25));
-    let word = pair.last_word(CLIENT).expect("nobody told it");
+    let word = pair.close_reason(CLIENT).expect("nobody told it");
     assert_eq!(
         word.to_string(),
         "the server refuses the connection: the server takes no new connections"
@@ -255,7 +255,7 @@ fn used_up(got: u64, most: u64) {
 }
 
 #[test]
-fn every_kind_of_work_for_strangers_has_a_budget_of_its_own() {
+fn every_kind_of_stateless_work_has_a_budget_of_its_own() {
     let unknown_version = |n: u32| {
         let mut packet = vec![0xc3, 0xba, 0xbe, 0xba, 0xba, 8];
         packet.extend_from_slice(&[n as u8; 8]);
@@ -284,7 +284,7 @@ fn every_kind_of_work_for_strangers_has_a_budget_of_its_own() {
         used_up(answered(&mut pair, 14_000, &hello), 12_500);
         pair.now += ms(250);
     }
-    let work = pair.hosts[SERVER].endpoint.stats().stranger_work;
+    let work = pair.hosts[SERVER].endpoint.stats().stateless_work;
     used_up(work, 2 * (2_500 + 2_500 + 37_500));
 
     // Refusals, and the opening of Initial packets that are garbage.
@@ -307,7 +307,7 @@ fn every_kind_of_work_for_strangers_has_a_budget_of_its_own() {
     assert_eq!(answered(&mut pair, 12_000, &garbage), 0);
     let after = pair.hosts[SERVER].endpoint.stats();
     used_up(after.unroutable - before.unroutable, 9_375);
-    used_up(after.stranger_work - before.stranger_work, 37_500);
+    used_up(after.stateless_work - before.stateless_work, 37_500);
 }
 
 #[test]

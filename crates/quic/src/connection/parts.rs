@@ -1,0 +1,124 @@
+//! The struct `Connection`: its components, and the few things that several of its stages ask of
+//! more than one of them.
+//!
+//! Below every stage (`input`, `output`, `establish`, `close`, `timeout`, …), each of which is an
+//! `impl Connection` in a file of its own that uses this one. Nothing here calls a stage.
+
+use std::sync::Arc;
+
+use towline_recovery::Recovery;
+use towline_wire::{PacketNumberSpace, Side, Time, short_header_len};
+
+use super::acks::Acks;
+use super::cids::{LocalCids, RemoteCids};
+use super::component::SentFrame;
+use super::datagrams::Datagrams;
+use super::delivery::Delivery;
+use super::events::Events;
+use super::handshake::Handshake;
+use super::liveness::Liveness;
+use super::observation::Observation;
+use super::paths::Path;
+use super::protect::TAG_LEN;
+use super::received::ReceivedCounters;
+use super::sealer::Sealer;
+use super::state::Lifecycle;
+use super::streams::Streams;
+use super::timers::Timer;
+use crate::config::TransportConfig;
+
+/// One QUIC connection.
+pub struct Connection {
+    pub(super) side: Side,
+    pub(super) config: Arc<TransportConfig>,
+    pub(super) lifecycle: Lifecycle,
+    pub(super) handshake: Handshake,
+    pub(super) sealer: Sealer,
+    pub(super) recovery: Recovery<SentFrame>,
+    pub(super) acks: Acks,
+    pub(super) local_cids: LocalCids,
+    pub(super) remote_cids: RemoteCids,
+    pub(super) path: Path,
+    pub(super) streams: Streams,
+    pub(super) datagrams: Datagrams,
+    pub(super) liveness: Liveness,
+    pub(super) events: Events,
+    pub(super) received: ReceivedCounters,
+    /// `None` if nobody watches.
+    pub(super) observation: Option<Box<Observation>>,
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection")
+            .field("side", &self.side)
+            .field("phase", &self.lifecycle.phase())
+            .field("remote", &self.path.remote())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Connection {
+    /// The next deadline, and which it is.
+    pub fn next_timeout(&self) -> Option<(Time, Timer)> {
+        if !self.lifecycle.is_open() {
+            return self.liveness.next_timeout();
+        }
+        let loss = self
+            .recovery
+            .next_timeout()
+            .map(|(at, _)| (at, Timer::LossDetection));
+        let ack = self.acks.next_timeout().map(|at| (at, Timer::AckDelay));
+        [loss, ack, self.liveness.next_timeout()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    pub(crate) fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
+    /// Bytes for frames in a full 1-RTT packet.
+    pub(super) fn datagram_room(&self) -> usize {
+        let overhead = short_header_len(self.remote_cids.current().len(), 4) + TAG_LEN;
+        usize::from(self.recovery.max_datagram_size()) - overhead
+    }
+
+    pub(super) fn split_for_delivery(&mut self) -> (&mut Recovery<SentFrame>, Delivery<'_>) {
+        let owner = Delivery {
+            acks: &mut self.acks,
+            handshake: &mut self.handshake,
+            local_cids: &mut self.local_cids,
+            remote_cids: &mut self.remote_cids,
+            streams: &mut self.streams,
+            events: &mut self.events,
+            run: None,
+        };
+        (&mut self.recovery, owner)
+    }
+
+    /// Forgets a packet number space whose keys go.
+    pub(super) fn discard_space(&mut self, now: Time, space: PacketNumberSpace) {
+        if self.sealer.protection.discard(space) {
+            self.recovery.discard_space(now, space);
+            self.acks.discard(space);
+            self.handshake.discard(space);
+        }
+    }
+
+    /// Gives back the memory that busier times left behind.
+    pub(crate) fn trim(&mut self) {
+        if self.lifecycle.is_confirmed() {
+            self.handshake.trim();
+        }
+        self.acks.trim();
+        self.recovery.trim();
+        self.streams.trim();
+        self.datagrams.trim();
+        self.events.trim();
+        self.local_cids.trim();
+        self.remote_cids.trim();
+        self.sealer.trim();
+    }
+}

@@ -1,0 +1,120 @@
+//! The struct `Endpoint`: the parts of one shard, and the connection IDs it makes.
+//!
+//! Below `admit`, `settle` and the public methods, each of which is an `impl Endpoint` in a file of
+//! its own that uses this one. Nothing here calls them.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use rand_chacha::ChaCha20Rng;
+use rand_core::{Rng, SeedableRng};
+use towline_wire::ConnectionId;
+
+use super::incoming::Requests;
+use super::keyed::KeyedState;
+use super::memory::Memory;
+use super::reset::Resets;
+use super::route::Routes;
+use super::rtt_memory::RttMemory;
+use super::slots::Slots;
+use super::stateless::Stateless;
+use super::stats::EndpointStats;
+use super::timers::DeadlineQueue;
+use super::token::Tokens;
+use crate::config::{CidGenerator, EndpointConfig, ServerConfig};
+use crate::connection::NewConnection;
+use crate::observe::ObserverFactory;
+use crate::stats::Totals;
+
+/// One shard of an endpoint.
+pub struct Endpoint {
+    pub(super) rng: ChaCha20Rng,
+    pub(super) cid_generator: Box<dyn CidGenerator>,
+    pub(super) cid_len: usize,
+    pub(super) server: Option<Arc<ServerConfig>>,
+    pub(super) slots: Slots,
+    pub(super) routes: Routes,
+    pub(super) resets: Resets,
+    pub(super) tokens: Tokens,
+    pub(super) stateless: Stateless,
+    pub(super) deadlines: DeadlineQueue,
+    /// A copy of the Initial packet that is being opened.
+    pub(super) scratch: Vec<u8>,
+    pub(super) accepting: bool,
+    /// The application decides about each client before TLS.
+    pub(super) hold_incoming: bool,
+    pub(super) requests: Requests,
+    pub(super) rtts: RttMemory,
+    pub(super) memory: Memory,
+    pub(super) observers: Option<Arc<dyn ObserverFactory>>,
+    pub(super) stats: EndpointStats,
+    /// Counters of the connections that are gone.
+    pub(super) ended: Totals,
+}
+
+impl std::fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Endpoint")
+            .field("stats", &self.stats)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Endpoint {
+    /// A shard; a server if `server` is given.
+    pub fn new(config: EndpointConfig, server: Option<Arc<ServerConfig>>) -> Self {
+        let mut rng = ChaCha20Rng::from_seed(config.seed);
+        let route_keys = (rng.next_u64(), rng.next_u64());
+        Self {
+            rng,
+            cid_len: config.cid_generator.cid_len(),
+            cid_generator: config.cid_generator,
+            accepting: server.is_some(),
+            server,
+            slots: Slots::default(),
+            routes: Routes::new(route_keys),
+            resets: Resets::new(&config.reset_key, route_keys),
+            tokens: Tokens::new(&config.token_key),
+            stateless: Stateless::new(KeyedState(route_keys.1, route_keys.0)),
+            deadlines: DeadlineQueue::default(),
+            hold_incoming: config.hold_incoming,
+            requests: Requests::new(KeyedState(route_keys.0, route_keys.1)),
+            rtts: RttMemory::default(),
+            memory: Memory::new(config.memory_limit),
+            scratch: Vec::new(),
+            observers: None,
+            stats: EndpointStats::default(),
+            ended: Totals::default(),
+        }
+    }
+
+    /// Fresh IDs and secrets of a connection.
+    pub(super) fn prepare(
+        &mut self,
+        remote: SocketAddr,
+        local_ip: Option<IpAddr>,
+        original: ConnectionId,
+    ) -> NewConnection {
+        let local = self.new_cid();
+        NewConnection {
+            remote,
+            local_ip,
+            original,
+            local,
+            reset_token: self.resets.token(&local),
+            skip_key: self.rng.next_u64(),
+        }
+    }
+
+    /// An ID that no observer can link to another, and that no connection has (RFC 9000 §5.1).
+    pub(super) fn new_cid(&mut self) -> ConnectionId {
+        let mut random = [0; 20];
+        loop {
+            self.rng.fill_bytes(&mut random);
+            let cid = self.cid_generator.generate(&random[..self.cid_len]);
+            if self.routes.get(&cid).is_none() {
+                return cid;
+            }
+        }
+    }
+}
