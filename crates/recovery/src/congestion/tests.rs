@@ -2,6 +2,9 @@
 
 use proptest::prelude::*;
 
+use core::time::Duration;
+
+use super::interface::LEAST_ACKS_OTHERWISE;
 use super::*;
 
 pub(in crate::congestion) const SIZE: u16 = 1200;

@@ -127,21 +127,6 @@ pub(in crate::layers) const ALLOWED: &[Allowed] = &[
         why: "admission is a stage of one `Endpoint`: the struct lies beside the public methods that call it",
     },
     Allowed {
-        to: "crates/recovery/src/congestion/mod.rs",
-        from: &[
-            "crates/recovery/src/congestion/bbr/mod.rs",
-            "crates/recovery/src/congestion/bbr/model.rs",
-            "crates/recovery/src/congestion/bbr/startup.rs",
-            "crates/recovery/src/congestion/cubic.rs",
-            "crates/recovery/src/congestion/fixed_rate.rs",
-            "crates/recovery/src/congestion/host.rs",
-            "crates/recovery/src/congestion/hystart.rs",
-            "crates/recovery/src/congestion/ledbat.rs",
-            "crates/recovery/src/congestion/new_reno.rs",
-        ],
-        why: "the trait and its samples lie beside the enum of all controllers",
-    },
-    Allowed {
         to: "crates/sim/src/config.rs",
         from: &[
             "crates/sim/src/aqm.rs",

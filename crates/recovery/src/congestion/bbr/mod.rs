@@ -29,10 +29,11 @@ use self::probe_rtt::{MinRtt, ProbeRtt, Progress};
 use self::startup::{FullPipe, LossExit};
 use self::state::State;
 use self::units::{Hundredths, carried, rate, scale};
-use super::{
+use super::interface::{
     AckSample, CongestionController, Handover, LEAST_ACKS_OTHERWISE, LeastAckRate, LossSample,
-    SendSample, initial_window, minimum_window, opens_recovery, resized_window,
+    SendSample, opens_recovery,
 };
+use super::window::{initial_window, minimum_window, resized_window};
 
 /// Pacing runs at this share of the bandwidth, so that queues shrink on average (§2.5).
 const PACING_SHARE: Hundredths = 99;

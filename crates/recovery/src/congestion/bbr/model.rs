@@ -10,7 +10,7 @@ use towline_wire::Time;
 
 use super::path_loss::{ONE, PathLoss};
 use super::units::scale;
-use crate::congestion::{AckSample, LostPacket};
+use crate::congestion::interface::{AckSample, LostPacket};
 
 /// Share of a round's bytes whose loss says that too much was in flight, in millionths (§2.8).
 const LOSS_THRESHOLD: u64 = 20_000;

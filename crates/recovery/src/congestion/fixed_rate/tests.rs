@@ -1,5 +1,5 @@
 use super::super::tests::{SIZE, ack, at, loss};
-use super::super::{Algorithm, Controller};
+use super::super::{Algorithm, Controller, UnknownAlgorithm};
 use super::*;
 
 const DATAGRAM: u64 = SIZE as u64;
