@@ -137,3 +137,6 @@ fn write_rate(f: &mut fmt::Formatter<'_>, rate: NonZeroU64) -> fmt::Result {
         _ => write!(f, "{rate}"),
     }
 }
+
+#[cfg(test)]
+mod tests;

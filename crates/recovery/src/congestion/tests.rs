@@ -63,21 +63,6 @@ fn each() -> [Controller; 2] {
 }
 
 #[test]
-fn names_parse_and_print() {
-    for algorithm in [
-        Algorithm::NewReno,
-        Algorithm::Cubic,
-        Algorithm::Bbr,
-        Algorithm::LedbatPlusPlus,
-    ] {
-        assert_eq!(algorithm.to_string().parse(), Ok(algorithm));
-    }
-    assert_eq!("bbr9".parse::<Algorithm>(), Err(UnknownAlgorithm::Name));
-    assert_eq!("ledbat".parse(), Ok(Algorithm::LedbatPlusPlus));
-    assert_eq!(Algorithm::default(), Algorithm::Cubic);
-}
-
-#[test]
 fn initial_window_is_ten_datagrams_within_14720_bytes() {
     assert_eq!(initial_window(1200), 12_000);
     assert_eq!(initial_window(1472), 14_720);
