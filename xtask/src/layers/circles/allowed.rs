@@ -215,19 +215,4 @@ pub(in crate::layers) const ALLOWED: &[Allowed] = &[
         ],
         why: "the policy loads itself through the reader of its text",
     },
-    Allowed {
-        to: "crates/wire/src/frame.rs",
-        from: &["crates/wire/src/frame/parse.rs"],
-        why: "`Frame::parse` calls the parser, which makes frames",
-    },
-    Allowed {
-        to: "crates/wire/src/frame/parse.rs",
-        from: &["crates/wire/src/frame/ack.rs"],
-        why: "the error of parsing lies beside the parser of all frames",
-    },
-    Allowed {
-        to: "crates/wire/src/packet.rs",
-        from: &["crates/wire/src/frame/kind.rs"],
-        why: "kinds of packets lie with the frames they may hold and name the long header's types",
-    },
 ];
