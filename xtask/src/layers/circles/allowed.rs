@@ -127,16 +127,6 @@ pub(in crate::layers) const ALLOWED: &[Allowed] = &[
         why: "admission is a stage of one `Endpoint`: the struct lies beside the public methods that call it",
     },
     Allowed {
-        to: "crates/sim/src/config.rs",
-        from: &[
-            "crates/sim/src/aqm.rs",
-            "crates/sim/src/bottleneck.rs",
-            "crates/sim/src/faults.rs",
-            "crates/sim/src/schedule.rs",
-        ],
-        why: "one file holds a link's settings and their error, and the parts name it",
-    },
-    Allowed {
         to: "crates/stcp/src/record.rs",
         from: &["crates/stcp/src/limits.rs"],
         why: "the size of a record is a constant of the record layer",
