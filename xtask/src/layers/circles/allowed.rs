@@ -61,11 +61,6 @@ pub(in crate::layers) const ALLOWED: &[Allowed] = &[
         why: "steps of one `Store`, each an `impl` of it or in need of its names",
     },
     Allowed {
-        to: "crates/identity/src/pin.rs",
-        from: &["crates/identity/src/error.rs"],
-        why: "one file holds all errors, and some name pins",
-    },
-    Allowed {
         to: "crates/lab/src/bin/counts/main.rs",
         from: &[
             "crates/lab/src/bin/counts/bulk.rs",
