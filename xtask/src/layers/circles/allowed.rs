@@ -122,16 +122,6 @@ pub(in crate::layers) const ALLOWED: &[Allowed] = &[
         why: "admission is a stage of one `Endpoint`: the struct lies beside the public methods that call it",
     },
     Allowed {
-        to: "crates/stcp/src/record.rs",
-        from: &["crates/stcp/src/limits.rs"],
-        why: "the size of a record is a constant of the record layer",
-    },
-    Allowed {
-        to: "crates/stcp/src/session.rs",
-        from: &["crates/stcp/src/session/kernel.rs"],
-        why: "the hand-over to the kernel is an `impl` of the session",
-    },
-    Allowed {
         to: "crates/towline/src/io/shard.rs",
         from: &["crates/towline/src/io/group.rs"],
         why: "a group makes its shards, and each knows its neighbours",
