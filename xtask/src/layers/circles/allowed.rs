@@ -154,15 +154,6 @@ pub(in crate::layers) const ALLOWED: &[Allowed] = &[
         why: "streams and waiters hold the reference that the connection's file defines",
     },
     Allowed {
-        to: "crates/relay/src/tun/mod.rs",
-        from: &[
-            "crates/relay/src/tun/device.rs",
-            "crates/relay/src/tun/ip.rs",
-            "crates/relay/src/tun/namespace.rs",
-        ],
-        why: "addresses and error lie beside the relay that drives its parts",
-    },
-    Allowed {
         to: "crates/agent/src/agent/mod.rs",
         from: &["crates/agent/src/agent/handshake.rs"],
         why: "the agent's error lies beside the agent",
