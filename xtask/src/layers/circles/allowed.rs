@@ -46,21 +46,6 @@ pub(in crate::layers) const ALLOWED: &[Allowed] = &[
         why: "the ALPN of one protocol is the default of all",
     },
     Allowed {
-        to: "crates/transfer/src/message.rs",
-        from: &["crates/transfer/src/reason.rs"],
-        why: "the writers of varints lie with the messages, not in `wire`",
-    },
-    Allowed {
-        to: "crates/transfer/src/store.rs",
-        from: &[
-            "crates/transfer/src/store/folders.rs",
-            "crates/transfer/src/store/parts.rs",
-            "crates/transfer/src/store/place.rs",
-            "crates/transfer/src/store/writing.rs",
-        ],
-        why: "steps of one `Store`, each an `impl` of it or in need of its names",
-    },
-    Allowed {
         to: "crates/lab/src/bin/counts/main.rs",
         from: &[
             "crates/lab/src/bin/counts/bulk.rs",
