@@ -158,12 +158,4 @@ pub(in crate::layers) const ALLOWED: &[Allowed] = &[
         from: &["crates/agent/src/agent/relay/transparent.rs"],
         why: "address helpers of both forms lie in the parent",
     },
-    Allowed {
-        to: "crates/agent/src/policy/mod.rs",
-        from: &[
-            "crates/agent/src/policy/own_key.rs",
-            "crates/agent/src/policy/text.rs",
-        ],
-        why: "the policy loads itself through the reader of its text",
-    },
 ];
