@@ -139,11 +139,6 @@ pub(in crate::layers) const ALLOWED: &[Allowed] = &[
         why: "streams and waiters hold the reference that the connection's file defines",
     },
     Allowed {
-        to: "crates/agent/src/agent/mod.rs",
-        from: &["crates/agent/src/agent/handshake.rs"],
-        why: "the agent's error lies beside the agent",
-    },
-    Allowed {
         to: "crates/agent/src/agent/programs/mod.rs",
         from: &[
             "crates/agent/src/agent/programs/connect.rs",
