@@ -148,9 +148,4 @@ pub(in crate::layers) const ALLOWED: &[Allowed] = &[
         ],
         why: "requests of one `Programs`, each an `impl` of it or in need of its names",
     },
-    Allowed {
-        to: "crates/agent/src/agent/relay/mod.rs",
-        from: &["crates/agent/src/agent/relay/transparent.rs"],
-        why: "address helpers of both forms lie in the parent",
-    },
 ];
