@@ -138,14 +138,4 @@ pub(in crate::layers) const ALLOWED: &[Allowed] = &[
         ],
         why: "streams and waiters hold the reference that the connection's file defines",
     },
-    Allowed {
-        to: "crates/agent/src/agent/programs/mod.rs",
-        from: &[
-            "crates/agent/src/agent/programs/connect.rs",
-            "crates/agent/src/agent/programs/join.rs",
-            "crates/agent/src/agent/programs/listen.rs",
-            "crates/agent/src/agent/programs/unproven.rs",
-        ],
-        why: "requests of one `Programs`, each an `impl` of it or in need of its names",
-    },
 ];
