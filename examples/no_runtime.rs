@@ -56,7 +56,9 @@ fn greet(text: &str) -> Result<String, Failure> {
         endpoint.wait_idle().await;
         Ok::<_, Failure>(String::from_utf8(answer)?)
     })??;
-    serving.join().expect("the server's thread")??;
+    serving
+        .join()
+        .map_err(|_| "the server's thread panicked")???;
     Ok(answer)
 }
 

@@ -1,32 +1,11 @@
 //! What can go wrong, one small enum per operation: each message says whose fault it is and what
-//! to do next. No message contains key material.
+//! to do next. No message contains key material. That of a pin's text lies beside the pins.
 
 use std::fmt;
 
 use rustls::{CertificateError, OtherError};
 
 use crate::pin::{CertificatePin, KeyPin};
-
-/// Why a text is not a pin. The messages are constants: the text itself is not repeated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PinError {
-    /// The text does not start with `sha256/`.
-    #[error("a pin starts with `sha256/`, followed by 64 hexadecimal digits or base64")]
-    MissingPrefix,
-    /// What follows is neither 32 bytes of hexadecimal nor of base64.
-    #[error(
-        "after `sha256/` a pin has 64 hexadecimal digits (colons allowed) or 43 base64 characters \
-         (44 with `=`); this one has another length"
-    )]
-    WrongLength,
-    /// 64 characters, but not all of them hexadecimal digits.
-    #[error("the 64 characters after `sha256/` must all be hexadecimal digits")]
-    NotHex,
-    /// 43 or 44 characters, but not the base64 of 32 bytes.
-    #[error("the text after `sha256/` has the length of base64, but is not the base64 of 32 bytes")]
-    NotBase64,
-}
 
 /// Why certificates could not be read from bytes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -15,8 +15,7 @@ use std::time::Duration;
 use rustls::pki_types::UnixTime;
 
 use crate::crowd::{ADDRESS_LEVELS, Crowd, Goes, address_groups};
-use crate::error::PinError;
-use crate::pin::KeyPin;
+use crate::pin::{KeyPin, PinError};
 
 /// Cap: lines with peers in one list. Unknown peers can add to it, so it needs an end.
 pub const MAX_KNOWN_PEERS: usize = 10_000;

@@ -29,8 +29,7 @@ mod x509;
 pub use config::{Resumption, TlsSettings, client_config, renewing_server_config, server_config};
 pub use crowd::{ADDRESS_LEVELS, Crowd, Goes, address_groups};
 pub use error::{
-    CertificatesError, ConfigError, GenerateError, IdentityError, PeerRejected, PinError,
-    PreferenceError,
+    CertificatesError, ConfigError, GenerateError, IdentityError, PeerRejected, PreferenceError,
 };
 pub use generate::{BACKDATED_BY, DEV_LIFETIME};
 pub use identity::{Identity, IdentityKind, certificates_from_pem};
@@ -39,7 +38,7 @@ pub use known_peers::{
     MAX_KEYS_OF_AN_ADDRESS, MAX_KNOWN_PEERS,
 };
 pub use peer::PeerIdentity;
-pub use pin::{CertificatePin, KeyPin, Pin};
+pub use pin::{CertificatePin, KeyPin, Pin, PinError};
 pub use provider::{
     Cipher, CipherPreference, KeyExchange, KeyExchangePreference, cpu_has_aes, initial_suite,
     provider,

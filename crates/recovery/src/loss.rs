@@ -14,7 +14,7 @@ use crate::bandwidth::Snapshot;
 use crate::congestion::LostPacket;
 use crate::ecn::SpaceCounts;
 use crate::persistent_congestion::LossRun;
-use crate::recovery::FrameOwner;
+use crate::recovery::{FrameOwner, Loss, LossTrigger};
 use crate::reordering::Thresholds;
 use crate::sent::{LostPackets, Sent, SentEntry, SentRing};
 use crate::skipped::SkippedNumbers;
@@ -73,6 +73,25 @@ impl LossBatch {
         self.longest_run = None;
         self.space = None;
         self.by_count = None;
+    }
+
+    /// Each packet, with why it counts as lost.
+    #[inline]
+    pub(crate) fn losses(&self) -> impl Iterator<Item = Loss> + '_ {
+        let by_count = self.by_count;
+        let loss = move |space, packet: &LostPacket| Loss {
+            space,
+            packet_number: packet.packet_number,
+            size: packet.size,
+            trigger: match by_count {
+                Some(most) if packet.packet_number <= most => LossTrigger::Reordering,
+                _ => LossTrigger::Time,
+            },
+        };
+        let packets = &self.packets;
+        self.space
+            .into_iter()
+            .flat_map(move |space| packets.iter().map(move |packet| loss(space, packet)))
     }
 }
 

@@ -23,6 +23,12 @@ const LATENESS: Duration = Duration::from_millis(10);
 /// Smallest quantum, in datagrams.
 const MIN_QUANTUM_DATAGRAMS: u64 = 2;
 
+/// Gains as fractions (RFC 9002 §7.7 names 1.25 as an example). In slow start 1.39 is enough
+/// to double each round trip; with twice the window a flight of half the path's size queues already,
+/// and HyStart++ takes that for the path's own queue.
+const GAIN: (u64, u64) = (5, 4);
+const GAIN_SLOW_START: (u64, u64) = (3, 2);
+
 const NANOS_PER_SECOND: u128 = 1_000_000_000;
 
 /// A token bucket.
@@ -120,6 +126,21 @@ fn time_to_earn(bytes: u64, rate: u64) -> Duration {
 
 fn clamp_i64(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// The rate, in bytes per second, that spreads a window over the round trip and leaves it room to
+/// grow; `None` if the round trip is zero.
+#[inline]
+pub(crate) fn rate_of_window(
+    window: u64,
+    in_slow_start: bool,
+    smoothed_rtt: Duration,
+) -> Option<u64> {
+    let gain = match in_slow_start {
+        true => GAIN_SLOW_START,
+        false => GAIN,
+    };
+    rate(window, gain, smoothed_rtt)
 }
 
 /// `gain * window / smoothed_rtt` in bytes per second, the gain as a fraction; `None` if the

@@ -4,7 +4,10 @@
 //! controller and the pacer, and keeps the sum of bytes in flight. This file sends and answers;
 //! `feedback` takes what comes back. It never decides what a packet carries and never reads a clock.
 
+mod acked;
+mod episode;
 mod feedback;
+mod flight;
 mod interface;
 
 use core::num::NonZeroU64;
@@ -18,8 +21,8 @@ pub use interface::{
 
 use crate::bandwidth::{RateSampler, Snapshot};
 use crate::congestion::{
-    Algorithm, Checkpoint, CongestionController, Controller, Handover, LeastAckRate, LostPacket,
-    SendSample, initial_window,
+    Algorithm, CongestionController, Controller, Handover, LeastAckRate, LostPacket, SendSample,
+    initial_window,
 };
 use crate::ecn;
 use crate::loss::{LossBatch, Space};
@@ -29,20 +32,16 @@ use crate::pto::ProbeTimer;
 use crate::reordering::Reordering;
 use crate::rtt::RttEstimator;
 use crate::sent::Sent;
-use crate::stats::{CongestionPhase, Stats};
+use crate::stats::{CongestionPhase, Counters, Stats};
 use crate::throttle::Throttle;
+use episode::Episode;
+use flight::Flight;
 
 /// Cap: packets tracked per connection before `permit` answers `Blocked` whatever the window says.
 pub const MAX_TRACKED_PACKETS: usize = 131_072;
 
 /// The max_ack_delay of a peer that did not say (RFC 9000 §18.2).
 const DEFAULT_MAX_ACK_DELAY: Duration = Duration::from_millis(25);
-
-/// Pacing gains as fractions (RFC 9002 §7.7 names 1.25 as an example). In slow start 1.39 is enough
-/// to double each round trip; with twice the window a flight of half the path's size queues already,
-/// and HyStart++ takes that for the path's own queue.
-const PACING_GAIN: (u64, u64) = (5, 4);
-const PACING_GAIN_SLOW_START: (u64, u64) = (3, 2);
 
 /// Loss recovery, congestion control and pacing of one path. `F` is the caller's record of a sent
 /// frame, small and cheap to clone.
@@ -59,45 +58,16 @@ pub struct Recovery<F> {
     ecn: ecn::Validation,
     /// The train being built is marked ECT(0).
     marking: bool,
-    bytes_in_flight: u64,
-    /// Bytes that ever left flight: acknowledged, lost or discarded.
-    settled: u64,
-    /// Bytes up to which flights filled the window: growth counts while `settled` is below.
-    utilised_until: u64,
-    /// The same before the pacer refused, until it is known whether there was something to send.
-    utilised_before_wait: Option<u64>,
+    flight: Flight,
     /// On entering recovery one datagram may leave regardless (RFC 9002 §7.3.2).
     recovery_datagram: bool,
     episode: Episode,
-    /// The controller before that, if it undoes nothing by itself.
-    checkpoint: Option<Checkpoint>,
     reordering: Reordering,
     batch: LossBatch,
     /// Packets sent before it went another path: no samples from them.
     path_start: Time,
     now: Time,
     counters: Counters,
-}
-
-/// The losses behind the latest reduction: if all turn out spurious, so was it.
-#[derive(Clone, Copy, Debug, Default)]
-struct Episode {
-    number: u64,
-    outstanding: u64,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Counters {
-    packets_sent: u64,
-    bytes_sent: u64,
-    packets_lost: u64,
-    bytes_lost: u64,
-    packets_spuriously_lost: u64,
-    congestion_events: u64,
-    spurious_congestion_events: u64,
-    persistent_congestion: u64,
-    probe_timeouts: u64,
-    ce_marks: u64,
 }
 
 impl<F: Clone> Recovery<F> {
@@ -138,13 +108,9 @@ impl<F: Clone> Recovery<F> {
             marking: false,
             config,
             sampler: RateSampler::default(),
-            bytes_in_flight: 0,
-            settled: 0,
-            utilised_until: 0,
-            utilised_before_wait: None,
+            flight: Flight::default(),
             recovery_datagram: false,
             episode: Episode::default(),
-            checkpoint: None,
             reordering: Reordering::default(),
             batch: LossBatch::default(),
             path_start: Time::ZERO,
@@ -189,7 +155,7 @@ impl<F: Clone> Recovery<F> {
     pub fn set_max_datagram_size(&mut self, max_datagram_size: u16) {
         if max_datagram_size != self.config.max_datagram_size {
             self.config.max_datagram_size = max_datagram_size;
-            self.checkpoint = None;
+            self.episode.forget_checkpoint();
             let during_handshake = !self.pto.handshake_confirmed;
             self.controller
                 .on_max_datagram_size(max_datagram_size, during_handshake);
@@ -218,7 +184,7 @@ impl<F: Clone> Recovery<F> {
             .on_path_change(now, self.config.max_datagram_size);
         self.pacer = Pacer::new(initial_window(self.config.max_datagram_size));
         self.reordering = Reordering::default();
-        self.forget_reduction();
+        self.episode.forget();
         self.pto.reset();
     }
 
@@ -249,16 +215,7 @@ impl<F: Clone> Recovery<F> {
         });
         self.controller = controller;
         // Losses of the time before are not this controller's to undo.
-        self.forget_reduction();
-    }
-
-    /// Nothing that follows undoes the latest reduction.
-    fn forget_reduction(&mut self) {
-        self.checkpoint = None;
-        self.episode = Episode {
-            number: self.episode.number + 1,
-            outstanding: 0,
-        };
+        self.episode.forget();
     }
 
     /// The controller in use, by name; of a caller's own one, what was configured.
@@ -283,7 +240,7 @@ impl<F: Clone> Recovery<F> {
     pub fn clear(&mut self) {
         let bytes = self.spaces.iter_mut().map(|space| space.clear(|_, _| ()));
         let bytes = bytes.sum();
-        self.settle(bytes);
+        self.flight.settle(bytes);
         self.trim();
     }
 
@@ -316,13 +273,10 @@ impl<F: Clone> Recovery<F> {
     pub fn permit(&mut self, now: Time) -> Permit {
         self.touch(now);
         let datagram = u64::from(self.config.max_datagram_size);
-        let mut room = self
-            .controller
-            .window()
-            .saturating_sub(self.bytes_in_flight);
+        let mut room = self.controller.window().saturating_sub(self.flight.bytes());
         let closed = room < datagram || self.is_full();
         if closed && !self.recovery_datagram {
-            self.on_utilised();
+            self.flight.on_utilised();
             return Permit::Blocked;
         }
         let strict_rate = self.controller.strict_rate();
@@ -341,7 +295,7 @@ impl<F: Clone> Recovery<F> {
         if strict_rate.is_some() {
             return Permit::Send { bytes: room };
         }
-        let paced = match self.controller.turn(now, self.bytes_in_flight) {
+        let paced = match self.controller.turn(now, self.flight.bytes()) {
             Some(turn) => turn.map(|bytes| bytes.max(datagram)),
             None => match self.pacing_rate() {
                 Some(rate) => {
@@ -356,15 +310,13 @@ impl<F: Clone> Recovery<F> {
         };
         match paced {
             Ok(bytes) => {
-                self.utilised_before_wait = None;
+                self.flight.on_wanted();
                 Permit::Send {
                     bytes: bytes.min(room),
                 }
             }
             Err(at) => {
-                let before = self.utilised_before_wait.unwrap_or(self.utilised_until);
-                self.on_utilised();
-                self.utilised_before_wait = Some(before);
+                self.flight.on_paced();
                 self.throttle.on_held_elsewhere();
                 Permit::Wait(at)
             }
@@ -383,16 +335,8 @@ impl<F: Clone> Recovery<F> {
 
     /// There is something to send that `permit` told to wait: what a limit held back is wanted.
     pub fn on_held_back(&mut self) {
-        self.utilised_before_wait = None;
+        self.flight.on_wanted();
         self.throttle.on_held_back();
-    }
-
-    /// All that is in flight was sent as fast as window and pacer allow: its ACKs may grow the
-    /// window. Kept as a byte count, so that neither several ACKs handled before the next send
-    /// nor an application that stops after a full flight looks like an unused window.
-    fn on_utilised(&mut self) {
-        self.utilised_before_wait = None;
-        self.utilised_until = self.settled.saturating_add(self.bytes_in_flight);
     }
 
     /// PTO probes this space still owes; they bypass window and pacer. Each ack-eliciting packet
@@ -463,22 +407,22 @@ impl<F: Clone> Recovery<F> {
         if in_flight && !self.pto.handshake_confirmed {
             // Handshake flights never fill a path: their rates say nothing about it.
             self.sampler
-                .on_app_limited(self.bytes_in_flight.saturating_add(bytes));
+                .on_app_limited(self.flight.bytes().saturating_add(bytes));
         }
         self.throttle.on_sent(now, bytes);
         let snapshot = match in_flight {
-            true => self.sampler.on_sent(now, bytes, self.bytes_in_flight),
-            false => self.sampler.snapshot(now, self.bytes_in_flight),
+            true => self.sampler.on_sent(now, bytes, self.flight.bytes()),
+            false => self.sampler.snapshot(now, self.flight.bytes()),
         };
         if in_flight {
-            let bytes_in_flight = self.bytes_in_flight;
+            let bytes_in_flight = self.flight.bytes();
             self.controller.on_sent(&SendSample {
                 now,
                 bytes,
                 bytes_in_flight,
                 app_limited: snapshot.app_limited,
             });
-            self.bytes_in_flight += bytes;
+            self.flight.on_sent(bytes);
             self.pacer.on_sent(bytes);
             self.recovery_datagram = false;
         }
@@ -519,18 +463,16 @@ impl<F: Clone> Recovery<F> {
     /// told to wait: without a pacer the window would not have been filled either, so neither may
     /// the rate count as the path's nor may the window grow (RFC 9002 §7.8).
     pub fn on_app_limited(&mut self) {
-        if let Some(before) = self.utilised_before_wait.take() {
-            self.utilised_until = before;
-        }
+        self.flight.on_app_limited();
         self.pacer.on_app_limited();
         self.on_rate_below_path();
     }
 
     /// It is not the path that holds the sender back.
     fn on_rate_below_path(&mut self) {
-        self.sampler.on_app_limited(self.bytes_in_flight);
+        self.sampler.on_app_limited(self.flight.bytes());
         self.controller
-            .on_app_limited(self.now, self.bytes_in_flight);
+            .on_app_limited(self.now, self.flight.bytes());
     }
 
     // Questions.
@@ -550,7 +492,7 @@ impl<F: Clone> Recovery<F> {
             packets_lost: self.counters.packets_lost,
             bytes_lost: self.counters.bytes_lost,
             packets_spuriously_lost: self.counters.packets_spuriously_lost,
-            bytes_in_flight: self.bytes_in_flight,
+            bytes_in_flight: self.flight.bytes(),
             cwnd: self.controller.window(),
             ssthresh: self.controller.ssthresh(),
             pacing_rate: self
@@ -585,22 +527,7 @@ impl<F: Clone> Recovery<F> {
     /// The packets that the latest ACK frame or loss timer showed to be lost. Meaningful right
     /// after a call that says there were some.
     pub fn losses(&self) -> impl Iterator<Item = Loss> + '_ {
-        let LossBatch {
-            space, by_count, ..
-        } = self.batch;
-        let loss = move |space, packet: &LostPacket| Loss {
-            space,
-            packet_number: packet.packet_number,
-            size: packet.size,
-            trigger: match by_count {
-                Some(most) if packet.packet_number <= most => LossTrigger::Reordering,
-                _ => LossTrigger::Time,
-            },
-        };
-        let packets = &self.batch.packets;
-        space
-            .into_iter()
-            .flat_map(move |space| packets.iter().map(move |packet| loss(space, packet)))
+        self.batch.losses()
     }
 
     /// The round-trip estimator.
@@ -615,7 +542,7 @@ impl<F: Clone> Recovery<F> {
 
     /// Bytes sent in packets in flight that are neither acknowledged nor lost.
     pub fn bytes_in_flight(&self) -> u64 {
-        self.bytes_in_flight
+        self.flight.bytes()
     }
 
     /// The congestion window in bytes.
@@ -633,14 +560,13 @@ impl<F: Clone> Recovery<F> {
         if !self.config.pacing {
             return None;
         }
-        let gain = match self.controller.in_slow_start() {
-            true => PACING_GAIN_SLOW_START,
-            false => PACING_GAIN,
-        };
-        let window = self.controller.window();
-        self.controller
-            .pacing_rate()
-            .or_else(|| pacing::rate(window, gain, self.rtt.smoothed()))
+        self.controller.pacing_rate().or_else(|| {
+            pacing::rate_of_window(
+                self.controller.window(),
+                self.controller.in_slow_start(),
+                self.rtt.smoothed(),
+            )
+        })
     }
 
     /// As many packets as can be tracked wait for their fate: only probes should be sent.
@@ -650,15 +576,6 @@ impl<F: Clone> Recovery<F> {
 
     fn tracked(&self) -> usize {
         self.spaces.iter().map(Space::tracked).sum()
-    }
-
-    fn settle(&mut self, bytes: u64) {
-        debug_assert!(
-            bytes <= self.bytes_in_flight,
-            "only bytes in flight can leave it"
-        );
-        self.bytes_in_flight = self.bytes_in_flight.saturating_sub(bytes);
-        self.settled += bytes;
     }
 
     fn touch(&mut self, now: Time) {

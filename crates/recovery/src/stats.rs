@@ -75,3 +75,18 @@ pub enum CongestionPhase {
     /// It was reduced, and nothing sent since has been acknowledged.
     Recovery,
 }
+
+/// What `Recovery` counts of a path; they only grow.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) packets_sent: u64,
+    pub(crate) bytes_sent: u64,
+    pub(crate) packets_lost: u64,
+    pub(crate) bytes_lost: u64,
+    pub(crate) packets_spuriously_lost: u64,
+    pub(crate) congestion_events: u64,
+    pub(crate) spurious_congestion_events: u64,
+    pub(crate) persistent_congestion: u64,
+    pub(crate) probe_timeouts: u64,
+    pub(crate) ce_marks: u64,
+}

@@ -8,7 +8,7 @@ use core::time::Duration;
 
 use towline_wire::Time;
 
-use crate::LinkConfigError;
+use crate::error::LinkConfigError;
 
 /// CoDel's target unless given (RFC 8289 §4.4).
 pub const DEFAULT_CODEL_TARGET: Duration = Duration::from_millis(5);

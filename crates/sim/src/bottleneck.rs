@@ -10,26 +10,11 @@ use towline_wire::Time;
 
 use crate::aqm::{Aqm, Coming, Discipline, Leaving, Verdict};
 use crate::faults::Fate;
-use crate::{Datagram, Policer, RateSchedule};
+use crate::schedule::Service;
+use crate::{Datagram, Policer};
 
 /// Bit-nanoseconds in a byte at one bit per second.
 const BYTE_WORK: u128 = 8 * 1_000_000_000;
-
-/// How fast a transmitter is.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Service<'a> {
-    Constant(u64),
-    Scheduled(&'a RateSchedule),
-}
-
-impl Service<'_> {
-    fn available_from(self, time: Time) -> Time {
-        match self {
-            Self::Constant(_) => time,
-            Self::Scheduled(schedule) => schedule.available_from(time),
-        }
-    }
-}
 
 /// Sends one datagram after the other.
 #[derive(Clone, Copy, Debug, Default)]

@@ -2,14 +2,14 @@
 //! impossible. Filled in by the lab, by `Profile`, or from text (see the `FromStr` of
 //! [`LinkConfig`]); read by `Link`, which refuses a configuration that does not validate.
 
-use core::fmt;
 use core::ops::Range;
 use core::time::Duration;
 
 use towline_wire::Time;
 
-use crate::bottleneck::Service;
-use crate::{Aqm, RateSchedule};
+use crate::aqm::Aqm;
+use crate::error::LinkConfigError;
+use crate::schedule::{RateSchedule, Service};
 
 /// How much later a reordered datagram arrives when nothing else is said.
 pub const DEFAULT_REORDER_DELAY: Duration = Duration::from_millis(5);
@@ -303,40 +303,6 @@ fn check_probability(item: &str, probability: f64) -> Result<(), LinkConfigError
         ))
     }
 }
-
-/// A link setting that is impossible or that nobody can read. The user's mistake; nothing was sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LinkConfigError {
-    item: String,
-    problem: String,
-}
-
-impl LinkConfigError {
-    pub(crate) fn new(item: &str, problem: impl Into<String>) -> Self {
-        Self {
-            item: item.to_owned(),
-            problem: problem.into(),
-        }
-    }
-
-    /// The setting at fault: as the user wrote it when it came from text, else the field's name in text.
-    pub fn item(&self) -> &str {
-        &self.item
-    }
-
-    /// What is wrong with it.
-    pub fn problem(&self) -> &str {
-        &self.problem
-    }
-}
-
-impl fmt::Display for LinkConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "link setting `{}`: {}", self.item, self.problem)
-    }
-}
-
-impl std::error::Error for LinkConfigError {}
 
 #[cfg(test)]
 mod tests;

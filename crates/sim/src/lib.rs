@@ -12,6 +12,7 @@ mod bottleneck;
 mod clock;
 mod config;
 mod datagram;
+mod error;
 mod faults;
 mod link;
 mod network;
@@ -24,10 +25,9 @@ mod world;
 
 pub use aqm::{Aqm, DEFAULT_CODEL_INTERVAL, DEFAULT_CODEL_TARGET, DEFAULT_RED_WEIGHT};
 pub use clock::VirtualClock;
-pub use config::{
-    DEFAULT_REORDER_DELAY, LinkConfig, LinkConfigError, LossModel, MIN_DEFAULT_QUEUE_BYTES, Policer,
-};
+pub use config::{DEFAULT_REORDER_DELAY, LinkConfig, LossModel, MIN_DEFAULT_QUEUE_BYTES, Policer};
 pub use datagram::Datagram;
+pub use error::LinkConfigError;
 pub use link::{HELD_DATAGRAM_OVERHEAD, Link, MAX_HELD_BYTES};
 pub use network::{LinkId, Network, NetworkStats, RouteError};
 pub use profile::Profile;

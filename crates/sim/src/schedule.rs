@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use towline_wire::Time;
 
-use crate::LinkConfigError;
+use crate::error::LinkConfigError;
 
 /// Bits that one line of a delivery trace lets through: a packet of 1500 bytes.
 const OPPORTUNITY_BITS: u64 = 1500 * 8;
@@ -228,6 +228,23 @@ impl RateSchedule {
         // The first step starts at 0, so there is one before `next`.
         let rate = self.steps[next.saturating_sub(1)].1;
         (rate, end.map(|end| nanos.saturating_add(end - offset)))
+    }
+}
+
+/// How fast a transmitter is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Service<'a> {
+    Constant(u64),
+    Scheduled(&'a RateSchedule),
+}
+
+impl Service<'_> {
+    /// The first time from `time` on at which it sends anything.
+    pub(crate) fn available_from(self, time: Time) -> Time {
+        match self {
+            Self::Constant(_) => time,
+            Self::Scheduled(schedule) => schedule.available_from(time),
+        }
     }
 }
 

@@ -3,7 +3,8 @@
 //! A session holds a large buffer only while there is something in it: ten thousand quiet sessions
 //! hold none, and busy ones work in the same few, which stay in the processor's cache.
 
-use crate::record::{HEADER_LEN, MAX_BODY, MAX_PLAINTEXT, OVERHEAD};
+use crate::limits::MAX_PLAINTEXT;
+use crate::record::{HEADER_LEN, MAX_BODY, OVERHEAD};
 
 /// Room for five full records, so that 64 KiB with a header of the application's go at once.
 pub(crate) const BUFFER_LEN: usize = 5 * (MAX_PLAINTEXT + OVERHEAD) + CONTROL_ROOM;

@@ -26,6 +26,6 @@ pub use config::{ALPN, Alpn, Authentication, ClientConfig, Records, ServerConfig
 pub use error::SessionError;
 pub use handshake::{Established, Handshake};
 pub use keys::{CipherKeys, KernelKeys};
-pub use record::MAX_PLAINTEXT;
+pub use limits::MAX_PLAINTEXT;
 pub use session::{Read, Session};
 pub use towline_identity as identity;

@@ -1,5 +1,5 @@
-//! How much one key may protect (RFC 8446 §5.5), counted in cipher blocks, and how long a peer may send
-//! nothing but records without data.
+//! How much one record may hold (RFC 8446 §5.1) and one key may protect (§5.5), counted in cipher
+//! blocks, and how long a peer may send nothing but records without data.
 //!
 //! The RFC counts full-size records; small ones cost less, so blocks let a connection of small
 //! messages live longer with the same safety. ChaCha20-Poly1305 has no limit worth counting: that
@@ -8,6 +8,9 @@
 use rustls::AlertDescription;
 
 use crate::error::SessionError;
+
+/// Most plaintext in one record (RFC 8446 §5.1).
+pub const MAX_PLAINTEXT: usize = 1 << 14;
 
 /// Cap: records in a row that carry no data, before the peer is taken to play games.
 pub(crate) const MAX_RECORDS_WITHOUT_DATA: u8 = 32;
@@ -65,7 +68,7 @@ impl BlockBudget {
     /// Charges bytes that the kernel cuts into records: at most `MAX_PLAINTEXT` each, and one record a
     /// call at least.
     pub(crate) fn charge_stream(&mut self, bytes: u64) {
-        let records = bytes.div_ceil(crate::MAX_PLAINTEXT as u64).max(1);
+        let records = bytes.div_ceil(MAX_PLAINTEXT as u64).max(1);
         let blocks = bytes.div_ceil(16).saturating_add(2 * records);
         self.used = self.used.saturating_add(blocks);
     }
@@ -166,7 +169,7 @@ mod tests {
     #[test]
     fn full_size_records_reach_the_limit_of_the_rfc() {
         let mut budget = BlockBudget::aes_gcm();
-        budget.charge(crate::MAX_PLAINTEXT);
+        budget.charge(MAX_PLAINTEXT);
         let records = AES_GCM_BLOCKS / budget.used;
         // 2^24.5 is 23,726,566; ours are counted a block larger.
         assert!((23_690_000..=23_726_566).contains(&records), "{records}");

@@ -6,10 +6,7 @@ use rustls::{AlertDescription, ContentType};
 
 use crate::error::SessionError;
 use crate::keys::CipherKeys;
-use crate::limits::{BlockBudget, Verdict};
-
-/// Most plaintext in one record (RFC 8446 §5.1).
-pub const MAX_PLAINTEXT: usize = 1 << 14;
+use crate::limits::{BlockBudget, MAX_PLAINTEXT, Verdict};
 
 /// Type, legacy version and length.
 pub(crate) const HEADER_LEN: usize = 5;

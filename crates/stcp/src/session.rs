@@ -14,6 +14,7 @@
 //! Memory: five records in and five out at most, in buffers of [`Buffers`]; none while it idles.
 
 mod kernel;
+mod sender;
 
 use std::ops::Range;
 
@@ -22,10 +23,10 @@ use rustls::{AlertDescription, ContentType};
 use crate::buffers::{Buffers, CONTROL_ROOM, Queue};
 use crate::error::SessionError;
 use crate::keys::{KernelKeys, KeySchedule};
-use crate::limits::{RecordsWithoutData, Verdict};
+use crate::limits::{MAX_PLAINTEXT, RecordsWithoutData, Verdict};
 use crate::post_handshake::{Message, Messages, key_update};
-use crate::record::{MAX_PLAINTEXT, OVERHEAD, Opener, Sealer, record_len};
-use kernel::Sender;
+use crate::record::{OVERHEAD, Opener, Sealer, record_len};
+use sender::Sender;
 
 /// Least room for which a key update is written; an alert must still fit after it.
 const KEY_UPDATE_ROOM: usize = 128;
@@ -213,7 +214,7 @@ impl Session {
             return self.without_data.on_record();
         }
         self.without_data.on_data();
-        let can_ask = !self.key_update_asked && !self.is_kernel_sending();
+        let can_ask = !self.key_update_asked && !self.sender.is_kernel();
         if can_ask && self.opener.verdict() == Verdict::Update {
             self.key_update_asked = true;
             self.key_update_due = Some(true);
@@ -279,6 +280,21 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// Whether more may be written. Asked before a write: a refusal for want of a new key stays, and
+    /// [`close_write`](Session::close_write) ends no stream in order after it.
+    ///
+    /// # Errors
+    /// The end was declared, a new key is due that the kernel cannot have, or the session has failed.
+    pub fn may_write(&mut self) -> Result<(), SessionError> {
+        self.alive()?;
+        if let Sender::Kernel { budget, .. } = &self.sender
+            && budget.is_exhausted()
+        {
+            self.write_ended.get_or_insert(SessionError::KernelKeyEnded);
+        }
+        self.write_ended.clone().map_or(Ok(()), Err)
     }
 
     /// Seals as much of `data` as the output has room for; 0 means that it must be sent first. Not for

@@ -102,6 +102,7 @@
 pub mod caps;
 mod claims;
 mod cpu;
+mod encoding;
 mod message;
 mod open;
 mod path;
@@ -117,7 +118,8 @@ mod store;
 mod walk;
 
 pub use cpu::CpuMeter;
-pub use message::{put_varint, read_varint};
+pub use encoding::put_varint;
+pub use message::read_varint;
 pub use open::{OpenError, Opening, accept, open, read_opening, refuse, stream_kind};
 pub use path::{BadPath, RelativePath, printable};
 pub use pipe::{LaneWriter, OpenLane};

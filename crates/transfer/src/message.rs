@@ -7,9 +7,10 @@
 use std::io;
 
 use tokio::io::{AsyncRead, AsyncReadExt};
-use towline_wire::{Reader, UnexpectedEnd, varint_len};
+use towline_wire::Reader;
 
 use crate::caps::{MAX_FILE_SIZE, MAX_MESSAGE_BYTES, MAX_PATH_BYTES};
+use crate::encoding::{Malformed, put_varint};
 use crate::path::{LinkTarget, RelativePath, printable};
 pub(crate) use crate::reason::{Reason, Refusal, put_refusal};
 use crate::reason::{get_refusal, get_text};
@@ -137,31 +138,6 @@ pub(crate) enum Message {
     Done { cpu_micros: u64 },
     /// The session cannot go on; last message of whoever says it.
     Fatal(Refusal),
-}
-
-/// Why bytes from a peer are not a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Malformed(pub(crate) &'static str);
-
-impl From<UnexpectedEnd> for Malformed {
-    fn from(_: UnexpectedEnd) -> Self {
-        Self("a message ends too early")
-    }
-}
-
-/// Appends a QUIC variable-length integer (RFC 9000 §16); larger values are cut to the maximum.
-pub fn put_varint(out: &mut Vec<u8>, value: u64) {
-    let value = value.min(towline_wire::MAX_VARINT);
-    let bytes = value.to_be_bytes();
-    let length = varint_len(value);
-    let start = out.len();
-    out.extend_from_slice(&bytes[8 - length..]);
-    out[start] |= (length.trailing_zeros() as u8) << 6;
-}
-
-/// A varint in its four-byte form, for lengths known only after the data; `value` < 2^30.
-pub(crate) fn varint4(value: u32) -> [u8; 4] {
-    (value | 0x8000_0000).to_be_bytes()
 }
 
 fn get_hash(reader: &mut Reader<'_>) -> Result<[u8; HASH_BYTES], Malformed> {

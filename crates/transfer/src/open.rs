@@ -8,7 +8,8 @@ use std::io;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
-use crate::message::{Malformed, Message, ReadError, Refusal, put_varint, read_message};
+use crate::encoding::{Malformed, put_varint};
+use crate::message::{Message, ReadError, Refusal, read_message};
 use crate::path::RelativePath;
 use crate::report::SessionError;
 

@@ -8,7 +8,7 @@ use std::fmt;
 use towline_wire::Reader;
 
 use crate::caps::MAX_TEXT_BYTES;
-use crate::message::{Malformed, put_varint};
+use crate::encoding::{Malformed, put_varint};
 use crate::path::printable;
 
 /// Why a file or a session did not go through; the number is what travels.

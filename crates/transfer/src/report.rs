@@ -5,7 +5,8 @@ use std::io;
 use std::time::Duration;
 
 use crate::caps::MAX_REPORTED_FAILURES;
-use crate::message::{Malformed, ReadError, Reason, Refusal};
+use crate::encoding::Malformed;
+use crate::message::{ReadError, Reason, Refusal};
 
 /// The sums of one session, and the files that did not go through.
 #[derive(Clone, Debug, Default)]

@@ -21,9 +21,8 @@ use tokio::task::JoinSet;
 
 use crate::caps::{MAX_LANES, MAX_UNSETTLED_SENDER};
 use crate::cpu::CpuMeter;
-use crate::message::{
-    Answer, Entry, FileFacts, Message, Refusal, put_entry, put_varint, read_message,
-};
+use crate::encoding::put_varint;
+use crate::message::{Answer, Entry, FileFacts, Message, Refusal, put_entry, read_message};
 use crate::open::stream_kind;
 use crate::path::RelativePath;
 use crate::pipe::{LaneWriter, OpenLane, outgoing, pump_out};

@@ -12,9 +12,8 @@ use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use crate::caps::BLOCK_BYTES;
-use crate::message::{
-    FileFacts, HASH_BYTES, RECORD_FILE, Reason, Refusal, put_refusal, put_varint, varint4,
-};
+use crate::encoding::{put_varint, varint4};
+use crate::message::{FileFacts, HASH_BYTES, RECORD_FILE, Reason, Refusal, put_refusal};
 use crate::path::RelativePath;
 use crate::pipe::{BlockWriter, PipeClosed};
 use crate::progress::Progress;

@@ -6,13 +6,12 @@
 //! straight into the train buffer. Never allocates, never knows a connection's state: what a
 //! frame means, and whether it is permitted now, is the engine's business.
 
-use crate::cursor::Reader;
 use crate::error_code::TransportErrorCode;
 use crate::ids::{ConnectionId, Direction, StatelessResetToken, StreamId};
-use core::fmt;
 use core::time::Duration;
 
 mod ack;
+mod error;
 mod kind;
 mod parse;
 #[cfg(test)]
@@ -20,7 +19,8 @@ mod tests;
 mod write;
 
 pub use ack::{ACK_MIN_ROOM, AckFrame, AckRanges, EcnCounts, MAX_ACK_RANGES_WRITTEN, write_ack};
-pub use kind::{FrameType, PacketKind};
+pub use error::FrameError;
+pub use kind::FrameType;
 pub use write::*;
 
 /// One frame, borrowing its bytes from the packet.
@@ -123,14 +123,7 @@ pub enum Frame<'a> {
     ImmediateAck,
 }
 
-impl<'a> Frame<'a> {
-    /// Reads the next frame. The reader must not be empty; an empty payload is the engine's
-    /// PROTOCOL_VIOLATION (§12.4).
-    #[inline]
-    pub fn parse(r: &mut Reader<'a>) -> Result<Self, FrameError> {
-        parse::parse(r)
-    }
-
+impl Frame<'_> {
     /// The frame's type; STREAM and DATAGRAM without their flag bits.
     #[inline]
     pub fn ty(&self) -> FrameType {
@@ -262,26 +255,3 @@ impl<'a> CloseFrame<'a> {
         String::from_utf8_lossy(reason).into_owned()
     }
 }
-
-/// Why a frame can't be read: the connection must be closed with `code`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct FrameError {
-    /// FRAME_ENCODING_ERROR or PROTOCOL_VIOLATION.
-    pub code: TransportErrorCode,
-    /// The frame's type, if it could be read.
-    pub frame_type: Option<u64>,
-    /// What is wrong, for the close reason and the log.
-    pub what: &'static str,
-}
-
-impl fmt::Display for FrameError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.code)?;
-        if let Some(ty) = self.frame_type {
-            write!(f, "{}: ", FrameType::from_u64(ty))?;
-        }
-        f.write_str(self.what)
-    }
-}
-
-impl core::error::Error for FrameError {}

@@ -8,10 +8,10 @@
 use core::fmt;
 
 use crate::cursor::{Reader, UnexpectedEnd};
-use crate::frame::PacketKind;
-use crate::ids::{ConnectionId, MAX_CID_LEN, PacketNumberSpace};
+use crate::ids::{ConnectionId, MAX_CID_LEN};
 
 mod emit;
+mod kind;
 mod number;
 #[cfg(test)]
 mod tests;
@@ -20,6 +20,7 @@ pub use emit::{
     LengthSlot, emit_retry, emit_version_negotiation, long_header_len, retry_pseudo_packet,
     short_header_len, write_long_header, write_short_header,
 };
+pub use kind::{LongType, PacketKind};
 pub use number::{decode_packet_number, packet_number_len, truncated_packet_number};
 
 /// QUIC version 1 (RFC 9000 §15).
@@ -43,29 +44,6 @@ pub const RETRY_TAG_LEN: usize = 16;
 /// Bytes needed from the start of the packet number on: the longest packet number and the
 /// header protection sample (RFC 9001 §5.4.2).
 pub const MIN_PROTECTED_LEN: usize = 4 + 16;
-
-/// The kinds of long-header packet that carry frames (RFC 9000 §17.2).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum LongType {
-    /// Initial (§17.2.2).
-    Initial,
-    /// 0-RTT (§17.2.3).
-    ZeroRtt,
-    /// Handshake (§17.2.4).
-    Handshake,
-}
-
-impl LongType {
-    /// The space its packet numbers count in.
-    #[inline]
-    pub const fn space(self) -> PacketNumberSpace {
-        PacketKind::from_long(self).space()
-    }
-
-    const fn bits(self) -> u8 {
-        (self as u8) << 4
-    }
-}
 
 /// The first packet of a datagram as far as it can be read without keys.
 ///

@@ -8,7 +8,7 @@ pub(super) use towline::stcp::handshake::Wire;
 use towline::stcp::handshake::{drive, flush};
 use towline_stcp::{Established, Handshake};
 
-use super::Failure;
+use super::failure::Failure;
 
 /// What tokio waits for: a type that owns its descriptor.
 pub(super) fn registered<T: From<OwnedFd> + Into<OwnedFd> + AsRawFd>(

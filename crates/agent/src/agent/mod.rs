@@ -7,6 +7,7 @@
 //! no way here in which it goes on in clear.
 
 mod bpf;
+mod failure;
 mod guard;
 mod handshake;
 mod module;
@@ -28,12 +29,12 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
+use towline::stcp::RefusalLog;
 use towline::stcp::slots::{Party, Slots};
-use towline::stcp::{ConnectError, RefusalLog};
-use towline_stcp::{Established, SessionError};
+use towline_stcp::Established;
 use towline_wire::{Carrier, Side};
 
-use crate::policy::{Admitted, Policy, Refusal};
+use crate::policy::{Admitted, Policy};
 pub use guard::{guard_cgroup, inherited_sockets};
 pub use module::ModuleDevice;
 pub use privileges::{drop_privileges, forbid_new_privileges};
@@ -42,6 +43,7 @@ pub use relay::{Relay, RelayPorts};
 pub use seccomp::{forbid_clear_tcp, forbid_packets};
 pub use upgrade::{Upgrade, is_upgraded, upgrade_cgroup, upgrade_is_available};
 
+use failure::{Failure, HANDSHAKE_TIMEOUT};
 use handshake::{Wire, shake_hands};
 
 /// Cap: handshakes under way, each side; for one more, one has to go of the user, and of his peers' prefix,
@@ -50,9 +52,6 @@ const MAX_HANDSHAKES: usize = 1024;
 
 /// With few descriptors, handshakes from outside may have one of so many.
 const DESCRIPTORS_A_HANDSHAKE: usize = 8;
-
-/// A handshake that takes longer is given up.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Cap: peers looked up in files at once; the others wait, as part of their handshake.
 const MAX_JUDGING: usize = 4;
@@ -66,21 +65,6 @@ const DESCRIPTORS_EACH: usize = 4;
 
 /// Over so long what goes wrong again and again is one line.
 const LOGGED: Duration = Duration::from_secs(1);
-
-/// What TCP itself tells a program of its peer or of the way there. Other errors are the agent's own:
-/// that it lacks a file or a descriptor is not the program's to know.
-const TCP_ERRORS: [i32; 10] = [
-    libc::ECONNREFUSED,
-    libc::ECONNRESET,
-    libc::ECONNABORTED,
-    libc::ETIMEDOUT,
-    libc::EHOSTUNREACH,
-    libc::EHOSTDOWN,
-    libc::ENETUNREACH,
-    libc::ENETDOWN,
-    libc::EADDRNOTAVAIL,
-    libc::EPIPE,
-];
 
 /// The agent. One for each process, shared by its carriers.
 #[derive(Debug)]
@@ -153,70 +137,6 @@ enum Network {
     Own,
     /// In another one.
     Other,
-}
-
-/// Why there is no connection.
-#[derive(Debug, thiserror::Error)]
-enum Failure {
-    #[error(transparent)]
-    Refused(#[from] Refusal),
-    #[error("{0}")]
-    Io(#[from] std::io::Error),
-    /// A call that the program made, and that failed as its own would have.
-    #[error("{0}")]
-    Call(std::io::Error),
-    #[error("the peer did not finish the handshake within {HANDSHAKE_TIMEOUT:?}")]
-    TimedOut,
-    #[error("too many unfinished handshakes: this was one of those who have the most")]
-    Crowded,
-    #[error("the peer sent data that the kernel cannot take over")]
-    NotForTheKernel,
-    #[error("too many connections from outside are open")]
-    Full,
-    #[error("it was for {0}, which is another machine")]
-    Elsewhere(SocketAddr),
-    #[error(
-        "the program would not see its peer's address {0}: a firewall rule rewrites what goes over loopback \
-         (`nft list ruleset`), or this kernel cannot tell (sock_diag; `modprobe tcp_diag`)"
-    )]
-    Disguised(SocketAddr),
-}
-
-impl From<ConnectError> for Failure {
-    fn from(error: ConnectError) -> Self {
-        match error {
-            ConnectError::Session(error) => error.into(),
-            error => Self::Io(error.into()),
-        }
-    }
-}
-
-impl From<SessionError> for Failure {
-    fn from(error: SessionError) -> Self {
-        Self::Refused(Refusal::Session(error))
-    }
-}
-
-impl Failure {
-    /// What a program sees as errno: what TCP would say, or EPROTO.
-    fn errno(&self) -> i32 {
-        match self {
-            Self::Io(error) => match error.raw_os_error() {
-                Some(number) if TCP_ERRORS.contains(&number) => number,
-                _ => libc::EPROTO,
-            },
-            Self::Call(error) => error.raw_os_error().unwrap_or(libc::EIO),
-            Self::TimedOut => libc::ETIMEDOUT,
-            Self::Crowded
-            | Self::Full
-            | Self::Refused(Refusal::Session(
-                SessionError::ClosedInHandshake | SessionError::Truncated,
-            )) => libc::ECONNRESET,
-            Self::Refused(_) | Self::NotForTheKernel | Self::Elsewhere(_) | Self::Disguised(_) => {
-                libc::EPROTO
-            }
-        }
-    }
 }
 
 impl Agent {

@@ -4,6 +4,7 @@
 //! known peers (`known_peers`). The agent asks it twice for each connection: for a handshake, and
 //! then whether the peer may be talked to. Nothing is unauthenticated unless the file says so.
 
+mod error;
 mod known_peers;
 mod own_key;
 mod text;
@@ -26,6 +27,7 @@ use towline_stcp::{
 };
 use towline_wire::{Carrier, Side};
 
+pub use error::PolicyError;
 pub use known_peers::KnownPeersFileError;
 use known_peers::{KnownPeersFile, Meeting, Whose};
 pub use own_key::own_key;
@@ -36,18 +38,6 @@ const OWN_KEY_FILE: &str = "stcp-key.pem";
 const KNOWN_PEERS_FILE: &str = "known-peers";
 /// The clients, apart: whoever comes may fill this list.
 const KNOWN_CLIENTS_FILE: &str = "known-clients";
-
-/// What is wrong with a policy.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}{}: {problem}", file.display(), line.map(|line| format!(", line {line}")).unwrap_or_default())]
-pub struct PolicyError {
-    /// The file at fault.
-    pub file: PathBuf,
-    /// Its line, from 1.
-    pub line: Option<usize>,
-    /// What is wrong and what to write instead.
-    pub problem: String,
-}
 
 /// Why a connection is refused before or after its handshake.
 #[derive(Debug, thiserror::Error)]
@@ -321,14 +311,6 @@ impl std::fmt::Display for Destination {
 }
 
 impl Policy {
-    /// Reads a policy file. Files that it names lie beside it, unless their paths are absolute.
-    ///
-    /// # Errors
-    /// When a file cannot be read or says something wrong; file and line are named.
-    pub fn load(path: &Path) -> Result<Self, PolicyError> {
-        text::load(path)
-    }
-
     /// The policy of somebody who wrote none: a raw key of our own, made now if there is none, and
     /// known peers on both sides. Both files are in `home`.
     ///

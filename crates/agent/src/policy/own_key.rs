@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use towline_identity::Identity;
 
-use super::PolicyError;
+use super::error::PolicyError;
 
 /// For names that no other thread has.
 static DRAFTS: AtomicU32 = AtomicU32::new(0);

@@ -11,20 +11,27 @@ use towline_identity::{Identity, KeyPin, Pin, certificates_from_pem};
 use towline_stcp::ClientConfig;
 use towline_wire::Side;
 
+use super::error::PolicyError;
 use super::own_key::named_key;
-use super::{Belief, Destination, Policy, PolicyError, Rule, Source, client_rule, server_rule};
+use super::{Belief, Destination, Policy, Rule, Source, client_rule, server_rule};
 
 /// The ways to believe a peer; a table names exactly one.
 const BELIEFS: &str = "`pins`, `certificate_pins`, `known_peers`, `roots` or `unauthenticated`";
 
-pub(super) fn load(path: &Path) -> Result<Policy, PolicyError> {
-    let wrong = |problem: String| PolicyError {
-        file: path.to_owned(),
-        line: None,
-        problem,
-    };
-    let text = fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-    Document { path, text: &text }.policy()
+impl Policy {
+    /// Reads a policy file. Files that it names lie beside it, unless their paths are absolute.
+    ///
+    /// # Errors
+    /// When a file cannot be read or says something wrong; file and line are named.
+    pub fn load(path: &Path) -> Result<Self, PolicyError> {
+        let wrong = |problem: String| PolicyError {
+            file: path.to_owned(),
+            line: None,
+            problem,
+        };
+        let text = fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+        Document { path, text: &text }.policy()
+    }
 }
 
 struct Document<'t> {

@@ -9,10 +9,11 @@ use core::time::Duration;
 use towline_wire::Time;
 
 use super::hystart::{HyStart, N_RTT_SAMPLE};
-use super::{
+use super::interface::{
     AckSample, CongestionController, Handover, LEAST_ACKS_OTHERWISE, LeastAckRate, LossSample,
-    SendSample, initial_window, minimum_window, opens_recovery, resized_window,
+    SendSample, opens_recovery,
 };
+use super::window::{initial_window, minimum_window, resized_window};
 
 /// Multiplicative decrease (§4.6).
 const BETA: f64 = 0.7;

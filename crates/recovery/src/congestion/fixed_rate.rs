@@ -5,21 +5,16 @@
 //! congestion until something sent since is acknowledged. A sender that never slows has no back
 //! pressure, so use it where nobody else shares the bottleneck.
 
-use core::fmt;
 use core::num::NonZeroU64;
 use core::time::Duration;
 
 use towline_wire::Time;
 
-use super::{
+use super::interface::{
     AckSample, CongestionController, Handover, LEAST_ACKS_OTHERWISE, LeastAckRate, LossSample,
-    UnknownAlgorithm, initial_window, minimum_window,
 };
+use super::window::{initial_window, minimum_window};
 use crate::rtt::{INITIAL_RTT, nanos};
-
-/// Least rate that can be asked for by name, bytes a second: a long handshake, 10 kB, takes 10 s at
-/// it, and below that a connection is given up before it is there.
-pub const LEAST_FIXED_RATE: u64 = 1000;
 
 /// Round trips of the rate that may be in flight.
 const WINDOW_ROUNDS: u128 = 2;
@@ -113,48 +108,6 @@ impl CongestionController for FixedRate {
 
     fn least_ack_rate(&self) -> LeastAckRate {
         LEAST_ACKS_OTHERWISE
-    }
-}
-
-/// Reads a rate in bytes per second: `10mbit`, `500kbit` (bits), `2M`, `64k`, `1MiB` or `1250000`
-/// (bytes), with or without `/s`.
-pub(super) fn parse_rate(text: &str) -> Result<NonZeroU64, UnknownAlgorithm> {
-    let text = text.strip_suffix("/s").unwrap_or(text);
-    let digits = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text.len());
-    let number: f64 = text[..digits].parse().map_err(|_| UnknownAlgorithm::Rate)?;
-    let scale = match text[digits..].to_ascii_lowercase().as_str() {
-        "" | "b" => 1.0,
-        "k" | "kb" => 1e3,
-        "m" | "mb" => 1e6,
-        "g" | "gb" => 1e9,
-        "ki" | "kib" => 1024.0,
-        "mi" | "mib" => 1_048_576.0,
-        "gi" | "gib" => 1_073_741_824.0,
-        "bit" => 0.125,
-        "kbit" => 125.0,
-        "mbit" => 125e3,
-        "gbit" => 125e6,
-        _ => return Err(UnknownAlgorithm::Rate),
-    };
-    let rate = number * scale;
-    if rate.is_nan() || rate >= 4e18 {
-        return Err(UnknownAlgorithm::Rate);
-    }
-    match NonZeroU64::new(rate as u64) {
-        Some(rate) if rate.get() < LEAST_FIXED_RATE => Err(UnknownAlgorithm::TooSlow),
-        rate => rate.ok_or(UnknownAlgorithm::Rate),
-    }
-}
-
-/// Writes a rate so that `parse_rate` reads the same number.
-pub(super) fn write_rate(f: &mut fmt::Formatter<'_>, rate: NonZeroU64) -> fmt::Result {
-    let rate = rate.get();
-    match rate {
-        _ if rate.is_multiple_of(125_000) => write!(f, "{}mbit", rate / 125_000),
-        _ if rate.is_multiple_of(125) => write!(f, "{}kbit", rate / 125),
-        _ => write!(f, "{rate}"),
     }
 }
 

@@ -19,10 +19,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use towline_wire::Time;
 
-use super::ledbat::{Acked, Core, QueueDelay};
-use super::{
-    AckSample, CongestionController, Handover, LeastAckRate, LossSample, SendSample, minimum_window,
+use super::interface::{
+    AckSample, CongestionController, Handover, LeastAckRate, LossSample, SendSample,
 };
+use super::ledbat::{Acked, Core, QueueDelay};
+use super::window::minimum_window;
 use crate::rtt::{GRANULARITY, nanos};
 
 /// The queue delay that `--background` aims at.

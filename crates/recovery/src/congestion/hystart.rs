@@ -11,7 +11,7 @@
 
 use core::time::Duration;
 
-use super::AckSample;
+use super::interface::AckSample;
 
 const MIN_RTT_THRESH: Duration = Duration::from_millis(4);
 const MAX_RTT_THRESH: Duration = Duration::from_millis(16);

@@ -16,7 +16,7 @@ use towline_wire::Time;
 use self::comeback::Comeback;
 pub(super) use delay::QueueDelay;
 
-use super::{
+use super::interface::{
     AckSample, CongestionController, Handover, LeastAckRate, LossSample, SendSample, opens_recovery,
 };
 use crate::pacing;

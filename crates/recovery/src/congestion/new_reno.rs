@@ -7,10 +7,11 @@
 use towline_wire::Time;
 
 use super::hystart::{HyStart, N_RTT_SAMPLE};
-use super::{
+use super::interface::{
     AckSample, CongestionController, Handover, LEAST_ACKS_OTHERWISE, LeastAckRate, LossSample,
-    initial_window, minimum_window, opens_recovery, resized_window,
+    opens_recovery,
 };
+use super::window::{initial_window, minimum_window, resized_window};
 
 /// RFC 9002's `kLossReductionFactor`, 0.5.
 const LOSS_REDUCTION_DIVISOR: u64 = 2;

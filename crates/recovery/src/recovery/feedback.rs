@@ -5,49 +5,27 @@
 //! 4. tell the controller: spurious losses, losses, the ACK, then persistent congestion, each at
 //!    most once.
 //!
-//! Every byte that leaves flight passes `Recovery::settle`, and none twice.
+//! Every byte that leaves flight passes `Flight::settle`, and none twice.
 
 use core::ops::RangeInclusive;
 use core::time::Duration;
 
 use towline_wire::{EcnCounts, PacketNumberSpace, Side, Time};
 
+use super::Recovery;
+use super::acked::Acked;
 use super::interface::{AckError, AckSummary, Expired, FrameOwner};
-use super::{Episode, Recovery};
 use crate::bandwidth::Snapshot;
-use crate::congestion::{AckSample, Checkpoint, CongestionController, LossSample};
+use crate::congestion::{AckSample, CongestionController, LossSample};
 use crate::loss::Space;
 use crate::persistent_congestion;
 use crate::pto::LossTimer;
-use crate::sent::SentEntry;
 
 /// Probes per expired PTO when there is data in flight (RFC 9002 §6.2.4 allows one or two).
 const PROBES_PER_PTO: u8 = 2;
 
 /// PTOs for which a lost packet is remembered.
 const LOST_MEMORY_PTOS: u32 = 3;
-
-/// Totals of the packets an ACK newly acknowledges.
-#[derive(Default)]
-struct Acked {
-    packets: u64,
-    in_flight_packets: u64,
-    bytes: u64,
-    bytes_after_recovery: u64,
-    ack_eliciting: u64,
-    /// The largest number of all, and of those in flight.
-    newest: Option<(u64, SentEntry)>,
-    newest_in_flight: Option<(u64, SentEntry)>,
-    /// Packets that were marked ECT(0).
-    marked: u64,
-    late_packets: u32,
-    late_bytes: u64,
-    late_in_episode: u64,
-    /// The longest age of those that were declared lost by the thresholds in force.
-    late_by: Option<Duration>,
-    /// Ranges, and records looked at.
-    work: u32,
-}
 
 /// What an ACK measured, and the totals it did so with.
 struct Measured<'a> {
@@ -66,50 +44,6 @@ struct Before {
     cwnd_limited: bool,
     /// Bytes the same ACK delivered, not yet counted by the sampler.
     acked: u64,
-}
-
-impl Acked {
-    fn summary(&self) -> AckSummary {
-        AckSummary {
-            newly_acked_packets: self.packets,
-            newly_acked_bytes: self.bytes,
-            includes_ack_eliciting: self.ack_eliciting > 0,
-            largest_newly_acked: self.newest.map(|(packet_number, _)| packet_number),
-            largest_sent_time: self.newest.map(|(_, entry)| entry.sent_time),
-            spurious: self.late_packets,
-            work: self.work,
-            work_in_vain: self.work_in_vain(),
-            ..AckSummary::default()
-        }
-    }
-
-    fn work_in_vain(&self) -> u32 {
-        let settled = self.packets + u64::from(self.late_packets);
-        self.work
-            .saturating_sub(u32::try_from(settled).unwrap_or(u32::MAX))
-    }
-
-    fn add(&mut self, packet_number: u64, entry: SentEntry, recovery_start: Option<Time>) {
-        self.packets += 1;
-        self.ack_eliciting += u64::from(entry.ack_eliciting);
-        self.marked += u64::from(entry.marked);
-        if entry.in_flight {
-            self.in_flight_packets += 1;
-            self.bytes += u64::from(entry.size);
-            if recovery_start.is_none_or(|start| entry.sent_time > start) {
-                self.bytes_after_recovery += u64::from(entry.size);
-            }
-            if self
-                .newest_in_flight
-                .is_none_or(|(newest, _)| packet_number > newest)
-            {
-                self.newest_in_flight = Some((packet_number, entry));
-            }
-        }
-        if self.newest.is_none_or(|(newest, _)| packet_number > newest) {
-            self.newest = Some((packet_number, entry));
-        }
-    }
 }
 
 impl<F: Clone> Recovery<F> {
@@ -136,11 +70,11 @@ impl<F: Clone> Recovery<F> {
         let acked = self.walk_ranges(now, space, largest, ranges, owner)?;
         let mut summary = acked.summary();
         let before = Before {
-            bytes_in_flight: self.bytes_in_flight,
-            cwnd_limited: self.settled < self.utilised_until,
+            bytes_in_flight: self.flight.bytes(),
+            cwnd_limited: self.flight.is_utilised(),
             acked: acked.bytes,
         };
-        self.settle(acked.bytes);
+        self.flight.settle(acked.bytes);
 
         let Some(state) = self.spaces.get_mut(space) else {
             return Ok(summary);
@@ -218,7 +152,7 @@ impl<F: Clone> Recovery<F> {
             acked_packets: acked.in_flight_packets,
             newest_sent_time: sent_time,
             bytes_in_flight_before: before.bytes_in_flight,
-            bytes_in_flight: self.bytes_in_flight,
+            bytes_in_flight: self.flight.bytes(),
             rtt: rtt.map(|(raw, _)| raw),
             adjusted_rtt: rtt.map(|(_, adjusted)| adjusted),
             smoothed_rtt: self.rtt.smoothed(),
@@ -236,11 +170,12 @@ impl<F: Clone> Recovery<F> {
             one_way_delay: None,
         });
         if self.controller.is_holding_back() {
-            self.sampler.on_app_limited(self.bytes_in_flight);
+            self.sampler.on_app_limited(self.flight.bytes());
         }
         if reduced {
             // CE marks are never spurious.
-            self.on_reduced(0, None);
+            self.counters.congestion_events += 1;
+            self.episode.on_reduced(0, None);
             summary.congestion_event = true;
         }
     }
@@ -254,7 +189,7 @@ impl<F: Clone> Recovery<F> {
         owner: &mut impl FrameOwner<F>,
     ) -> Result<Acked, AckError> {
         let recovery_start = self.controller.recovery_start();
-        let episode = self.episode.number;
+        let episode = self.episode.number();
         let widened = self.reordering.widened();
         let Some(state) = self.spaces.get_mut(space) else {
             return Ok(Acked::default());
@@ -330,20 +265,9 @@ impl<F: Clone> Recovery<F> {
             return;
         }
         self.sampler.on_spurious(acked.late_bytes);
-        if acked.late_in_episode == 0 {
-            return;
-        }
-        self.episode.outstanding = self
+        let undone = self
             .episode
-            .outstanding
-            .saturating_sub(acked.late_in_episode);
-        if self.episode.outstanding > 0 {
-            return;
-        }
-        let undone = match self.checkpoint.take() {
-            Some(before) => self.controller.restore(before),
-            None => self.controller.on_spurious_loss(now),
-        };
+            .on_late_acks(now, acked.late_in_episode, &mut self.controller);
         if undone {
             self.counters.spurious_congestion_events += 1;
             self.recovery_datagram = false;
@@ -374,7 +298,7 @@ impl<F: Clone> Recovery<F> {
             self.counters.packets_lost += packets as u64;
             self.counters.bytes_lost += batch.bytes;
             self.ecn.on_marked_lost(batch.marked);
-            self.settle(batch.bytes);
+            self.flight.settle(batch.bytes);
             self.sampler.on_lost(batch.bytes);
             let opens_recovery = self.controller.recovery_start() < Some(last.sent_time);
             let before_loss = opens_recovery
@@ -396,14 +320,15 @@ impl<F: Clone> Recovery<F> {
                     self.controller.confirm(&mut before);
                     before
                 });
-                self.on_reduced(packets as u64, before_loss);
+                self.counters.congestion_events += 1;
+                self.episode.on_reduced(packets as u64, before_loss);
                 self.reordering.on_reduced();
                 self.recovery_datagram = true;
             } else {
-                self.episode.outstanding += packets as u64;
+                self.episode.on_lost(packets as u64);
             }
             if let Some(state) = self.spaces.get_mut(space) {
-                state.lost.assign_episode(packets, self.episode.number);
+                state.lost.assign_episode(packets, self.episode.number());
             }
             summary.lost_packets = u32::try_from(packets).unwrap_or(u32::MAX);
             summary.congestion_event = reduced;
@@ -411,16 +336,6 @@ impl<F: Clone> Recovery<F> {
                 self.check_persistent_congestion(space, batch.longest_run);
         }
         self.batch = batch;
-    }
-
-    /// A new congestion episode, for so many lost packets.
-    fn on_reduced(&mut self, lost: u64, before: Option<Checkpoint>) {
-        self.counters.congestion_events += 1;
-        self.checkpoint = before;
-        self.episode = Episode {
-            number: self.episode.number + 1,
-            outstanding: lost,
-        };
     }
 
     /// Whether losses span so long; the caller tells the controller, after all else.
@@ -452,7 +367,7 @@ impl<F: Clone> Recovery<F> {
         self.counters.persistent_congestion += 1;
         self.rtt.restart_min();
         // What was lost for so long is not undone by one late ACK.
-        self.forget_reduction();
+        self.episode.forget();
         true
     }
 
@@ -480,8 +395,8 @@ impl<F: Clone> Recovery<F> {
             }
             let mut summary = AckSummary::default();
             let before = Before {
-                bytes_in_flight: self.bytes_in_flight,
-                cwnd_limited: self.settled < self.utilised_until,
+                bytes_in_flight: self.flight.bytes(),
+                cwnd_limited: self.flight.is_utilised(),
                 acked: 0,
             };
             self.lose(now, space, before, &mut summary, owner);
@@ -584,13 +499,13 @@ impl<F: Clone> Recovery<F> {
         self.touch(now);
         let state = self.spaces.get_mut(space);
         let bytes = state.map_or(0, |state| state.clear(|_, _| ()));
-        self.settle(bytes);
+        self.flight.settle(bytes);
         if space == PacketNumberSpace::Handshake {
             // Initial's keys are gone by now. What was acknowledged there can no longer be asked
             // when losses are judged: rather no persistent congestion than a wrong one.
             let initial = self.spaces.get_mut(PacketNumberSpace::Initial);
             let bytes = initial.map_or(0, |initial| initial.clear(|_, _| ()));
-            self.settle(bytes);
+            self.flight.settle(bytes);
             self.spaces.end_handshake();
             self.spaces.application_mut().run.cut();
         }
@@ -605,7 +520,7 @@ impl<F: Clone> Recovery<F> {
         let bytes = state.map_or(0, |state| {
             state.clear(|packet_number, frame| owner.on_lost(packet_number, frame))
         });
-        self.settle(bytes);
+        self.flight.settle(bytes);
         self.pto.reset();
     }
 }

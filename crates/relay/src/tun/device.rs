@@ -8,9 +8,10 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 
+use super::config::{DEVICE_MTU, DEVICE_NAME, TunAddresses};
+use super::error::TunError;
 use super::ip::ip;
 use super::namespace::in_namespace;
-use super::{DEVICE_MTU, DEVICE_NAME, TunAddresses, TunError};
 
 const CLONE_DEVICE: &str = "/dev/net/tun";
 

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-use super::TunError;
+use super::error::TunError;
 
 /// Runs `ip` with these arguments; its output is kept for the error.
 pub(super) fn ip(arguments: &[&str]) -> Result<(), TunError> {
@@ -30,14 +30,4 @@ pub(super) fn ip(arguments: &[&str]) -> Result<(), TunError> {
         });
     }
     Err(TunError::Ip { command, message })
-}
-
-impl TunError {
-    /// What a system call's error means here.
-    pub(super) fn of(action: String, error: std::io::Error) -> Self {
-        match error.kind() {
-            ErrorKind::PermissionDenied => Self::NotPermitted { action },
-            _ => Self::System { action, error },
-        }
-    }
 }

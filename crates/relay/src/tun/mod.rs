@@ -8,18 +8,25 @@
 //! of the receiving kernel, so that programs see a loss. Links count whole IP packets: `overhead` is
 //! for what is below IP.
 
+mod config;
 mod device;
+mod error;
 mod ip;
 mod namespace;
 mod packet;
 
 use std::io::{self, ErrorKind};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use towline::Time;
-use towline_sim::{Datagram, Link, LinkConfig, LinkConfigError, LinkStats};
+use towline_sim::{Datagram, Link, LinkConfig};
 
+pub use config::{
+    CLIENT_ADDRESSES, DEFAULT_CLIENT_NAMESPACE, DEFAULT_SERVER_NAMESPACE, DEVICE_MTU, DEVICE_NAME,
+    SERVER_ADDRESSES, TunAddresses, TunConfig, TunCounters,
+};
+pub use error::TunError;
 pub use namespace::in_namespace;
 
 use super::wait::WaitSet;
@@ -27,174 +34,8 @@ use super::{Epoch, HOUSEKEEPING, Monitor, RECEIVE_BUFFER_BYTES, RelayDirection, 
 use device::Device;
 use namespace::Namespace;
 
-/// The namespace of the clients unless another is named.
-pub const DEFAULT_CLIENT_NAMESPACE: &str = "towline-client";
-
-/// The namespace of the server unless another is named.
-pub const DEFAULT_SERVER_NAMESPACE: &str = "towline-server";
-
-/// The device's name in both namespaces.
-pub const DEVICE_NAME: &str = "towline0";
-
-/// Longest packet the devices take, bytes; a link's `mtu` may be smaller.
-pub const DEVICE_MTU: u16 = 1500;
-
-/// The clients' addresses. They may repeat in other namespaces: nothing leaves these two.
-pub const CLIENT_ADDRESSES: TunAddresses = TunAddresses {
-    v4: Ipv4Addr::new(10, 77, 1, 2),
-    v6: Ipv6Addr::new(0xfd77, 1, 0, 0, 0, 0, 0, 2),
-};
-
-/// The server's addresses.
-pub const SERVER_ADDRESSES: TunAddresses = TunAddresses {
-    v4: Ipv4Addr::new(10, 77, 2, 2),
-    v6: Ipv6Addr::new(0xfd77, 2, 0, 0, 0, 0, 0, 2),
-};
-
 /// Packets read from one device before the links and the other device have their turn.
 const PACKETS_PER_TURN: usize = 64;
-
-/// The addresses of one device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TunAddresses {
-    /// In a /24.
-    pub v4: Ipv4Addr,
-    /// In a /64.
-    pub v6: Ipv6Addr,
-}
-
-/// Which namespaces a relay joins and what its two links do.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TunConfig {
-    /// Name of the clients' namespace, as `ip netns` has it.
-    pub client_namespace: String,
-    /// Name of the server's namespace.
-    pub server_namespace: String,
-    /// Whether the relay makes both, and removes them when it is dropped.
-    pub create: bool,
-    /// The link from the clients to the server.
-    pub to_server: LinkConfig,
-    /// The link from the server to the clients.
-    pub to_client: LinkConfig,
-    /// Seed of the links' random choices. The choices repeat with it; the real clock does not.
-    pub seed: u64,
-}
-
-impl Default for TunConfig {
-    fn default() -> Self {
-        Self {
-            client_namespace: DEFAULT_CLIENT_NAMESPACE.to_owned(),
-            server_namespace: DEFAULT_SERVER_NAMESPACE.to_owned(),
-            create: false,
-            to_server: LinkConfig::default(),
-            to_client: LinkConfig::default(),
-            seed: 0,
-        }
-    }
-}
-
-impl TunConfig {
-    /// The same with `link` in both directions.
-    #[must_use]
-    pub fn with_link(mut self, link: LinkConfig) -> Self {
-        self.to_server = link.clone();
-        self.to_client = link;
-        self
-    }
-}
-
-/// What a relay between namespaces did so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TunCounters {
-    /// Packets that no wire to elsewhere carries: multicast, link-local, or not IP at all.
-    pub not_forwarded: u64,
-    /// Packets that the receiving kernel did not take.
-    pub send_failures: u64,
-    /// Errors the system reported when reading from a device.
-    pub receive_failures: u64,
-    /// Packets the kernels dropped before the relay could read them, because it was too slow.
-    /// Brought up to date when [`TunRelay::run`] returns.
-    pub lost_before_link: u64,
-    /// The link from the clients to the server.
-    pub to_server: LinkStats,
-    /// The link from the server to the clients.
-    pub to_client: LinkStats,
-    /// Bytes waiting for the bottleneck towards the server now.
-    pub to_server_queue_bytes: u64,
-    /// Bytes waiting for the bottleneck towards the clients now.
-    pub to_client_queue_bytes: u64,
-}
-
-/// Why a relay between namespaces does not start; the user's to put right.
-#[derive(Debug, thiserror::Error)]
-pub enum TunError {
-    /// A link is configured to do the impossible.
-    #[error("link {direction}: {error}")]
-    Link {
-        /// Which of the two.
-        direction: RelayDirection,
-        /// What is wrong with it.
-        error: LinkConfigError,
-    },
-    /// No namespace can have this name.
-    #[error("`{name}` is no name for a network namespace: it is a file name of up to 255 bytes")]
-    Name {
-        /// The name given.
-        name: String,
-    },
-    /// Both ends in one place: packets would never take the relay's way.
-    #[error("the clients and the server need two namespaces; both are `{name}`")]
-    SameNamespace {
-        /// The name given twice.
-        name: String,
-    },
-    /// It is not there.
-    #[error("there is no network namespace `{name}`")]
-    NoSuchNamespace {
-        /// The name given.
-        name: String,
-    },
-    /// They are there, but were to be made: another relay has them, or one that was killed left them.
-    #[error("network namespaces that are there already: {}", names.join(", "))]
-    NamespacesExist {
-        /// Those of the names given that are there.
-        names: Vec<String>,
-    },
-    /// Another relay has its device there.
-    #[error("another relay has the device {DEVICE_NAME} in namespace `{namespace}`")]
-    DeviceExists {
-        /// Where.
-        namespace: String,
-    },
-    /// The process may not do this.
-    #[error("{action} needs root, or the capabilities CAP_NET_ADMIN and CAP_SYS_ADMIN")]
-    NotPermitted {
-        /// What was tried.
-        action: String,
-    },
-    /// The kernel has no TUN devices.
-    #[error("/dev/net/tun is not there: the kernel's module `tun` is not loaded")]
-    NoTun,
-    /// The program `ip`, which sets addresses and routes, is missing.
-    #[error("the program `ip` is not installed; it is part of iproute2")]
-    NoIpProgram,
-    /// The program `ip` failed.
-    #[error("`{command}` failed: {message}")]
-    Ip {
-        /// The command as a person would type it.
-        command: String,
-        /// What it said.
-        message: String,
-    },
-    /// The system failed in another way.
-    #[error("{action} failed: {error}")]
-    System {
-        /// What was tried.
-        action: String,
-        /// What the system said.
-        error: io::Error,
-    },
-}
 
 /// A relay between two namespaces, its devices open and up.
 pub struct TunRelay {

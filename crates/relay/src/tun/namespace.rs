@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use super::TunError;
+use super::error::TunError;
 use super::ip::ip;
 
 /// Where `ip netns` keeps its handles.

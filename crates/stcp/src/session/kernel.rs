@@ -10,33 +10,9 @@
 //! more data is written. That is no end in order: only whoever has written everything sends close_notify.
 
 use super::Session;
+use super::sender::Sender;
 use crate::error::SessionError;
 use crate::keys::CipherKeys;
-use crate::limits::BlockBudget;
-use crate::record::Sealer;
-
-/// Who makes the records that we send.
-pub(super) enum Sender {
-    /// We.
-    Session(Sealer),
-    /// The kernel.
-    Kernel {
-        /// What its key may still protect.
-        budget: BlockBudget,
-        /// To be sent, and nothing after it.
-        alert: Option<[u8; 2]>,
-    },
-}
-
-impl Sender {
-    /// Ours.
-    pub(super) fn sealer(&mut self) -> Result<&mut Sealer, SessionError> {
-        match self {
-            Self::Session(sealer) => Ok(sealer),
-            Self::Kernel { .. } => Err(SessionError::KernelKeyEnded),
-        }
-    }
-}
 
 impl Session {
     /// The key to send with and the number of its next record, for a kernel that makes the records
@@ -72,22 +48,7 @@ impl Session {
 
     /// Whether the kernel makes the records that we send.
     pub fn is_kernel_sending(&self) -> bool {
-        matches!(self.sender, Sender::Kernel { .. })
-    }
-
-    /// Whether more may be written. Asked before a write: a refusal for want of a new key stays, and
-    /// [`close_write`](Session::close_write) ends no stream in order after it.
-    ///
-    /// # Errors
-    /// The end was declared, a new key is due that the kernel cannot have, or the session has failed.
-    pub fn may_write(&mut self) -> Result<(), SessionError> {
-        self.alive()?;
-        if let Sender::Kernel { budget, .. } = &self.sender
-            && budget.is_exhausted()
-        {
-            self.write_ended.get_or_insert(SessionError::KernelKeyEnded);
-        }
-        self.write_ended.clone().map_or(Ok(()), Err)
+        self.sender.is_kernel()
     }
 
     /// So many bytes were written to the socket in one call.

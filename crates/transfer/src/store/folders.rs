@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::fs::{Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use super::reason_of;
+use super::refusal::reason_of;
 use crate::message::{Reason, Refusal};
 use crate::path::printable;
 

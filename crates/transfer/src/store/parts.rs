@@ -16,8 +16,8 @@ use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::attributes::{PRIVATE_FOLDER, hash_file, timestamps};
 use super::folders::{Identity, open_folder};
-use super::{PRIVATE_FOLDER, hash_file, timestamps};
 use crate::caps::RESUMABLE_FROM;
 use crate::claims::SessionHandle;
 use crate::message::{FileFacts, Modified};

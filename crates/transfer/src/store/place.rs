@@ -15,9 +15,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{AtFlags, FileType, Mode};
 use rustix::io::Errno;
 
+use super::Store;
+use super::attributes::{PRIVATE_FOLDER, timestamps};
 use super::folders::{Identity, folder_refusal, open_folder};
 use super::parts::{forget_pending_mode, is_mode_pending, note_pending_mode, part_name};
-use super::{PRIVATE_FOLDER, Store, refusal, timestamps};
+use super::refusal::refusal;
 use crate::claims::SessionHandle;
 use crate::message::{Answer, FolderFacts, Reason, Refusal};
 use crate::path::{LinkTarget, RelativePath};

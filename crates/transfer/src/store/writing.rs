@@ -8,7 +8,11 @@ use std::sync::Arc;
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
-use super::{Hold, Part, Store, io_refusal, is_resumable, refusal, timestamps};
+use super::Store;
+use super::attributes::timestamps;
+use super::parts::{Part, is_resumable};
+use super::place::Hold;
+use super::refusal::{io_refusal, refusal};
 use crate::claims::Claim;
 use crate::message::{FileFacts, HASH_BYTES, Reason, Refusal};
 use crate::path::RelativePath;

@@ -5,9 +5,9 @@ use towline_wire::Reader;
 use crate::caps::{
     MAX_ITEMS_PER_MESSAGE, MAX_MESSAGE_BYTES, MAX_NAME_BYTES, MAX_PATH_DEPTH, MAX_TEXT_BYTES,
 };
+use crate::encoding::{put_varint, varint4};
 use crate::message::{
-    Answer, Entry, FileFacts, FolderFacts, Message, Modified, Reason, Refusal, put_varint,
-    read_message, varint4,
+    Answer, Entry, FileFacts, FolderFacts, Message, Modified, Reason, Refusal, read_message,
 };
 use crate::path::{LinkTarget, RelativePath, printable};
 

@@ -11,9 +11,10 @@ use super::world::{Scratch, contents_of, control, memory_lanes};
 use crate::caps::{
     MAX_CHUNK_BYTES, MAX_LANES, MAX_PATH_DEPTH, MAX_UNSETTLED_RECEIVER, MAX_UNSETTLED_SENDER,
 };
+use crate::encoding::put_varint;
 use crate::message::{
     Answer, Entry, FileFacts, FolderFacts, Message, Modified, Reason, Refusal, put_refusal,
-    put_varint, read_message, read_varint,
+    read_message, read_varint,
 };
 use crate::path::{LinkTarget, PART_FOLDER, RelativePath};
 use crate::progress::Progress;

@@ -6,8 +6,8 @@
 use core::fmt;
 use core::ops::RangeInclusive;
 
-use super::FrameType;
-use super::parse::Malformed;
+use super::error::Malformed;
+use super::kind::FrameType;
 use crate::cursor::{MAX_VARINT, Reader, Writer, varint_len};
 
 /// The most ranges one ACK frame is written with; a count above 63 would need a second byte.

@@ -5,52 +5,8 @@
 
 use core::fmt;
 
-use crate::ids::{Direction, PacketNumberSpace};
-use crate::packet::LongType;
-
-/// The kinds of packet that carry frames (RFC 9000 §12.4).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum PacketKind {
-    /// Initial.
-    Initial,
-    /// 0-RTT.
-    ZeroRtt,
-    /// Handshake.
-    Handshake,
-    /// 1-RTT: the short header.
-    OneRtt,
-}
-
-impl PacketKind {
-    /// All kinds.
-    pub const ALL: [Self; 4] = [Self::Initial, Self::ZeroRtt, Self::Handshake, Self::OneRtt];
-
-    /// The kind of a long-header packet.
-    #[inline]
-    pub const fn from_long(kind: LongType) -> Self {
-        match kind {
-            LongType::Initial => Self::Initial,
-            LongType::ZeroRtt => Self::ZeroRtt,
-            LongType::Handshake => Self::Handshake,
-        }
-    }
-
-    /// The space its packet numbers count in.
-    #[inline]
-    pub const fn space(self) -> PacketNumberSpace {
-        match self {
-            Self::Initial => PacketNumberSpace::Initial,
-            Self::Handshake => PacketNumberSpace::Handshake,
-            Self::ZeroRtt | Self::OneRtt => PacketNumberSpace::Application,
-        }
-    }
-}
-
-impl From<LongType> for PacketKind {
-    fn from(kind: LongType) -> Self {
-        Self::from_long(kind)
-    }
-}
+use crate::ids::Direction;
+use crate::packet::PacketKind;
 
 /// A frame type (RFC 9000 §12.4, table 3). Unknown types are kept as they are.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,37 +1,32 @@
 //! The frame parser (RFC 9000 §19).
 //!
 //! One match over the type byte, hot frames first; every length is checked against what is left
-//! of the packet before anything is sliced. Called through `Frame::parse` only.
+//! of the packet before anything is sliced. `Frame::parse` is the way in.
 
 use core::time::Duration;
 
+use super::error::Malformed;
 use super::{
     AckFrame, AckFrequencyFrame, CloseFrame, Frame, FrameError, FrameType, NewConnectionIdFrame,
     StreamFrame,
 };
-use crate::cursor::{MAX_VARINT, Reader, UnexpectedEnd, varint_len};
+use crate::cursor::{MAX_VARINT, Reader, varint_len};
 use crate::error_code::TransportErrorCode;
 use crate::ids::{ConnectionId, Direction, MAX_STREAMS, StatelessResetToken, StreamId};
 
-/// A fault in a frame's body: all of them are FRAME_ENCODING_ERROR.
-pub(super) struct Malformed(pub(super) &'static str);
-
-impl From<UnexpectedEnd> for Malformed {
+impl<'a> Frame<'a> {
+    /// Reads the next frame. The reader must not be empty; an empty payload is the engine's
+    /// PROTOCOL_VIOLATION (§12.4).
     #[inline]
-    fn from(_: UnexpectedEnd) -> Self {
-        Self("frame ends early")
+    pub fn parse(r: &mut Reader<'a>) -> Result<Self, FrameError> {
+        // Every type we know but one is below 0x40 and so a single byte in its shortest encoding.
+        let ty = match r.peek_u8() {
+            Some(ty) if ty < 0x40 => ty,
+            _ => return long_type(r),
+        };
+        let frame = r.u8().map_err(Malformed::from).and_then(|ty| body(ty, r));
+        frame.map_err(|Malformed(what)| encoding_error(Some(u64::from(ty)), what))
     }
-}
-
-#[inline]
-pub(super) fn parse<'a>(r: &mut Reader<'a>) -> Result<Frame<'a>, FrameError> {
-    // Every type we know but one is below 0x40 and so a single byte in its shortest encoding.
-    let ty = match r.peek_u8() {
-        Some(ty) if ty < 0x40 => ty,
-        _ => return long_type(r),
-    };
-    let frame = r.u8().map_err(Malformed::from).and_then(|ty| body(ty, r));
-    frame.map_err(|Malformed(what)| encoding_error(Some(u64::from(ty)), what))
 }
 
 #[inline]

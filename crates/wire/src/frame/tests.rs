@@ -1,6 +1,7 @@
 use super::*;
-use crate::cursor::{MAX_VARINT, Writer, emit_varint, varint_len};
+use crate::cursor::{MAX_VARINT, Reader, Writer, emit_varint, varint_len};
 use crate::ids::{MAX_CID_LEN, MAX_STREAMS};
+use crate::packet::PacketKind;
 use core::time::Duration;
 use proptest::prelude::*;
 

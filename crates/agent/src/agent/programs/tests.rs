@@ -9,8 +9,10 @@ use tokio::time::Instant;
 use towline_wire::{AgentAnswer, AgentRequest, AgentStatus, Carrier, Operation, Side};
 
 use super::super::tests::{agent, send_with_descriptor};
+use super::Programs;
 use super::listen::MAX_UNTAKEN;
-use super::{NONE, Programs, REQUEST_TIMEOUT};
+use super::serve::NONE;
+use super::unproven::REQUEST_TIMEOUT;
 use crate::policy::tests::Folder;
 
 /// The question of the shim.

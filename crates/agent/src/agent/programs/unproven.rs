@@ -7,6 +7,7 @@
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 use socket2::Socket;
 use tokio::io::unix::AsyncFd;
@@ -15,8 +16,10 @@ use tokio::time::timeout;
 use towline::stcp::slots::{Party, Slots};
 
 use super::super::preload::peek_request;
-use super::REQUEST_TIMEOUT;
 use super::closer::Closer;
+
+/// The shim asks at once; whoever does not is somebody else.
+pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Clients that have not shown the token yet.
 #[derive(Debug)]

@@ -8,6 +8,7 @@
 //! doors, so connections are refused.
 
 mod original;
+mod plain;
 mod transparent;
 
 use std::io;
@@ -18,7 +19,7 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::timeout;
 use towline::stcp::{RefusalLog, Stream, splice};
@@ -27,13 +28,12 @@ use towline_wire::{Carrier, Side};
 
 use super::places::{self, Place};
 use super::{Agent, Complaint, Failure, Requester};
+use plain::anywhere;
+pub(super) use plain::{dial, unspecified};
 use transparent::{dial_as, try_way_in};
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 4096;
-
-/// How long the way to a program or a server may take.
-pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long the trial of the way to a program may take.
 const TRIAL_TIMEOUT: Duration = Duration::from_secs(3);
@@ -373,14 +373,6 @@ impl Drop for Relaying {
     }
 }
 
-/// No address, of the family of `ip`.
-pub(super) fn unspecified(ip: IpAddr) -> IpAddr {
-    match ip {
-        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    }
-}
-
 /// Copies between a program and its peer, to the end.
 pub(super) async fn carry(
     clear: TcpStream,
@@ -408,38 +400,6 @@ static REFUSED: LazyLock<RefusalLog> = LazyLock::new(RefusalLog::default);
 fn is_refusal(error: &io::Error) -> bool {
     let session = error.get_ref().and_then(|inner| inner.downcast_ref());
     session.is_some_and(SessionError::is_refusal)
-}
-
-/// A plain connection, `from` this address of ours.
-pub(super) async fn dial(from: SocketAddr, to: SocketAddr) -> io::Result<TcpStream> {
-    let socket = socket_for(to)?;
-    // To bind takes a port from all destinations.
-    if from != anywhere(to) {
-        socket.set_reuseaddr(from.port() != 0)?;
-        socket.bind(from)?;
-    }
-    connect(socket, to).await
-}
-
-/// A socket of the family of `to`.
-fn socket_for(to: SocketAddr) -> io::Result<TcpSocket> {
-    match to {
-        SocketAddr::V4(_) => TcpSocket::new_v4(),
-        SocketAddr::V6(_) => TcpSocket::new_v6(),
-    }
-}
-
-async fn connect(socket: TcpSocket, to: SocketAddr) -> io::Result<TcpStream> {
-    let stream = timeout(CONNECT_TIMEOUT, socket.connect(to))
-        .await
-        .map_err(|_| io::Error::from_raw_os_error(libc::ETIMEDOUT))??;
-    stream.set_nodelay(true)?;
-    Ok(stream)
-}
-
-/// No address and no port, of the family of `to`.
-fn anywhere(to: SocketAddr) -> SocketAddr {
-    SocketAddr::new(unspecified(to.ip()), 0)
 }
 
 /// The other end shall see ECONNRESET.

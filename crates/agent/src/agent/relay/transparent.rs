@@ -14,9 +14,9 @@ use socket2::SockRef;
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 
-use super::super::Failure;
+use super::super::failure::Failure;
 use super::super::places::{canonical, kernel_tells, stays_here};
-use super::unspecified;
+use super::plain::{self, unspecified};
 
 /// For the other end, before it counts as another than it should be.
 const LOOKS: u32 = 3;
@@ -84,7 +84,7 @@ fn own_address_towards(other: IpAddr) -> Option<IpAddr> {
 }
 
 async fn connect(from: SocketAddr, to: SocketAddr, mark: u32) -> io::Result<TcpStream> {
-    let socket = super::socket_for(to)?;
+    let socket = plain::socket_for(to)?;
     let options = SockRef::from(&socket);
     match to {
         SocketAddr::V4(_) => options.set_ip_transparent_v4(true)?,
@@ -93,7 +93,7 @@ async fn connect(from: SocketAddr, to: SocketAddr, mark: u32) -> io::Result<TcpS
     options.set_mark(mark)?;
     options.set_reuse_address(from.port() != 0)?;
     socket.bind(from)?;
-    super::connect(socket, to).await
+    plain::connect(socket, to).await
 }
 
 fn is_in_use(error: &io::Error) -> bool {

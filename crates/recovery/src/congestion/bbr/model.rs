@@ -10,7 +10,7 @@ use towline_wire::Time;
 
 use super::path_loss::{ONE, PathLoss};
 use super::units::scale;
-use crate::congestion::{AckSample, LostPacket};
+use crate::congestion::interface::{AckSample, LostPacket};
 
 /// Share of a round's bytes whose loss says that too much was in flight, in millionths (§2.8).
 const LOSS_THRESHOLD: u64 = 20_000;
@@ -23,28 +23,12 @@ pub(super) const FALL_MEMORY: Duration = Duration::from_secs(30);
 /// Above the empty path's round trip by this part of it, a round trip shows a queue.
 const QUEUE_SHARE: u32 = 8;
 
-/// The packet-timed round trip that BBR restarts whenever it changes what it sends (§5.5.1).
-#[derive(Clone, Debug, Default)]
-pub(super) struct Round {
-    pub(super) count: u64,
-    /// Whether the present ACK starts a round.
-    pub(super) start: bool,
-    next_delivered: u64,
-}
-
-impl Round {
-    /// A round starts with what is sent from now on.
-    pub(super) fn restart(&mut self, delivered: u64) {
-        self.next_delivered = delivered;
-    }
-
-    pub(super) fn on_ack(&mut self, sample: &AckSample) {
-        self.start = sample.prior_delivered >= self.next_delivered;
-        if self.start {
-            self.next_delivered = sample.delivered;
-            self.count = self.count.saturating_add(1);
-        }
-    }
+/// The bounds of a model at some time; `None` is infinite.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    bw_short: Option<u64>,
+    inflight_short: Option<u64>,
+    inflight_long: Option<u64>,
 }
 
 /// Bandwidth in bytes per second and volumes in bytes; a bound of `None` is infinite.
@@ -245,6 +229,23 @@ impl Model {
         self.loss_in_round = false;
         self.bw_standing = None;
         self.is_doubtful = false;
+    }
+
+    /// The bounds now.
+    pub(super) fn bounds(&self) -> Bounds {
+        Bounds {
+            bw_short: self.bw_short,
+            inflight_short: self.inflight_short,
+            inflight_long: self.inflight_long,
+        }
+    }
+
+    /// Raises each bound to what it was, if that was higher.
+    pub(super) fn restore(&mut self, saved: Bounds) {
+        let higher = |now: Option<u64>, saved: Option<u64>| Some(now?.max(saved?));
+        self.bw_short = higher(self.bw_short, saved.bw_short);
+        self.inflight_short = higher(self.inflight_short, saved.inflight_short);
+        self.inflight_long = higher(self.inflight_long, saved.inflight_long);
     }
 
     /// A probe for more bandwidth ended and measured what there is.

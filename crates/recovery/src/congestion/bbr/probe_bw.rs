@@ -95,6 +95,28 @@ impl Cycle {
         self.raise_slope(window, datagram);
     }
 
+    /// A round starts: the ACKs from now on answer the next part of a probe. Returns whether those
+    /// before answered its end.
+    pub(super) fn on_round(&mut self) -> bool {
+        match self.ack_phase {
+            AckPhase::Starting => {
+                self.ack_phase = AckPhase::Feedback;
+                false
+            }
+            AckPhase::Stopping => {
+                self.is_probe_sample = false;
+                self.ack_phase = AckPhase::Init;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the latest probe stopped at the known volume and found nothing wrong with it.
+    pub(super) fn was_too_careful(&self) -> bool {
+        self.previous_precautionary && !self.previous_too_high
+    }
+
     /// Whether the wait is over, by the clock or by the rounds that Reno would take to fill
     /// `target` bytes in flight. The draft compares rounds with bytes; packets are meant.
     pub(super) fn is_time_to_probe(

@@ -4,7 +4,7 @@
 //! `FullPipe` serves Startup and ProbeBW_UP; `LossExit` counts lost ranges per round. Both only
 //! answer; `Bbr` changes the state.
 
-use crate::congestion::{AckSample, LostPacket};
+use crate::congestion::interface::{AckSample, LostPacket};
 
 /// Rounds without growth that make a plateau (§5.3.1.2).
 const PLATEAU_ROUNDS: u8 = 3;

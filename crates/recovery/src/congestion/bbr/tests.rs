@@ -1,5 +1,7 @@
 //! Each phase and its exits, one ACK per round trip unless a test says otherwise.
 
+use core::time::Duration;
+
 use proptest::prelude::*;
 
 use super::model::FALL_MEMORY;
@@ -93,19 +95,19 @@ impl Drive {
         self.bbr.on_sent(&SendSample {
             now: self.now,
             bytes: DATAGRAM,
-            bytes_in_flight: self.bbr.window - DATAGRAM,
+            bytes_in_flight: self.bbr.controls.window - DATAGRAM,
             app_limited: false,
         });
     }
 
     fn rounds_until(&mut self, state: State, rate: u64) {
         for _ in 0..500 {
-            if self.bbr.state == state {
+            if self.bbr.phases.state == state {
                 return;
             }
             self.round(rate);
         }
-        panic!("{state:?} was not reached from {:?}", self.bbr.state);
+        panic!("{state:?} was not reached from {:?}", self.bbr.phases.state);
     }
 
     fn in_state(state: State) -> Self {
@@ -139,7 +141,7 @@ fn gains_belong_to_the_state() {
         assert_eq!(state.window_gain(), window, "{state:?}");
         if state != State::Startup {
             assert_eq!(
-                drive.bbr.pacing_rate,
+                drive.bbr.controls.pacing_rate,
                 RATE * pacing / 100 * 99 / 100,
                 "{state:?}"
             );
@@ -152,15 +154,15 @@ fn startup_doubles_until_the_rate_stays_flat_for_three_rounds() {
     let mut drive = Drive::new();
     for doubling in 0..4 {
         drive.round(RATE << doubling);
-        assert_eq!(drive.bbr.state, State::Startup);
+        assert_eq!(drive.bbr.phases.state, State::Startup);
         assert!(drive.bbr.in_slow_start());
     }
     for _ in 0..2 {
         drive.round(RATE << 3);
-        assert_eq!(drive.bbr.state, State::Startup);
+        assert_eq!(drive.bbr.phases.state, State::Startup);
     }
     drive.round_with(RATE << 3, |ack| ack.bytes_in_flight = 100 * BDP);
-    assert_eq!(drive.bbr.state, State::Drain);
+    assert_eq!(drive.bbr.phases.state, State::Drain);
     assert!(!drive.bbr.in_slow_start());
 }
 
@@ -170,7 +172,7 @@ fn an_application_limited_sender_stays_in_startup() {
     for _ in 0..50 {
         drive.round_with(RATE, |ack| ack.app_limited = true);
     }
-    assert_eq!(drive.bbr.state, State::Startup);
+    assert_eq!(drive.bbr.phases.state, State::Startup);
     assert_eq!(
         drive.bbr.model.max_bw(),
         RATE,
@@ -213,27 +215,27 @@ fn startup_with_losses(gaps: &[u64], tx_in_flight: u64, rate: u64, app_limited: 
 #[test]
 fn startup_ends_on_six_lost_ranges_beyond_two_per_cent() {
     let drive = startup_with_losses(&[2; 6], 2 * BDP, RATE, false);
-    assert_eq!(drive.bbr.state, State::Drain);
+    assert_eq!(drive.bbr.phases.state, State::Drain);
     assert_eq!(drive.bbr.model.inflight_long, Some(BDP));
     let five = startup_with_losses(&[2; 5], 2 * BDP, RATE, false);
-    assert_eq!(five.bbr.state, State::Startup, "five ranges");
+    assert_eq!(five.bbr.phases.state, State::Startup, "five ranges");
     let few = startup_with_losses(&[2; 6], 10 * BDP, RATE, false);
-    assert_eq!(few.bbr.state, State::Startup, "1.4 %");
+    assert_eq!(few.bbr.phases.state, State::Startup, "1.4 %");
 }
 
 #[test]
 fn a_startup_without_a_queue_bears_a_tenth_lost_while_it_grows() {
     for (rate, app_limited) in [(2 * RATE, false), (2 * RATE, true), (RATE, true)] {
         let drive = startup_with_losses(&[2; 8], 2 * BDP, rate, app_limited);
-        assert_eq!(drive.bbr.state, State::Startup, "9.6 %");
+        assert_eq!(drive.bbr.phases.state, State::Startup, "9.6 %");
         let drive = startup_with_losses(&[2; 9], 2 * BDP, rate, app_limited);
-        assert_eq!(drive.bbr.state, State::Drain, "10.8 %");
+        assert_eq!(drive.bbr.phases.state, State::Drain, "10.8 %");
     }
     let mut drive = Drive::new();
     drive.round(RATE);
     drive.rtt = RTT * 3 / 2;
     for growth in 1..3 {
-        assert_eq!(drive.bbr.state, State::Startup);
+        assert_eq!(drive.bbr.phases.state, State::Startup);
         drive.lose(&[2; 6], 2 * BDP, false);
         drive.round_with(RATE << growth, |ack| {
             ack.lost_since_sent = 6 * DATAGRAM;
@@ -241,7 +243,7 @@ fn a_startup_without_a_queue_bears_a_tenth_lost_while_it_grows() {
             ack.bytes_in_flight = 100 * BDP;
         });
     }
-    assert_eq!(drive.bbr.state, State::Drain, "a round with a queue");
+    assert_eq!(drive.bbr.phases.state, State::Drain, "a round with a queue");
 }
 
 #[test]
@@ -255,7 +257,7 @@ fn a_burst_is_one_range_however_it_is_reported() {
         ack.lost_since_sent = 40 * DATAGRAM;
         ack.bytes_in_flight = 100 * BDP;
     });
-    assert_eq!(drive.bbr.state, State::Startup);
+    assert_eq!(drive.bbr.phases.state, State::Startup);
 }
 
 #[test]
@@ -266,22 +268,26 @@ fn drain_ends_when_the_queue_is_gone_or_after_three_rounds() {
         for _ in 0..4 {
             drive.round_with(RATE, full);
         }
-        assert_eq!(drive.bbr.state, State::Drain);
+        assert_eq!(drive.bbr.phases.state, State::Drain);
         drive
     };
     let mut drive = enter();
     drive.round_with(RATE, |ack| ack.bytes_in_flight = BDP + 1);
-    assert_eq!(drive.bbr.state, State::Drain);
+    assert_eq!(drive.bbr.phases.state, State::Drain);
     drive.round_with(RATE, |ack| ack.bytes_in_flight = BDP);
-    assert_eq!(drive.bbr.state, State::Cruise, "through DOWN at once");
+    assert_eq!(
+        drive.bbr.phases.state,
+        State::Cruise,
+        "through DOWN at once"
+    );
 
     let mut drive = enter();
     for _ in 0..3 {
         drive.round_with(RATE, full);
-        assert_eq!(drive.bbr.state, State::Drain);
+        assert_eq!(drive.bbr.phases.state, State::Drain);
     }
     drive.round_with(RATE, full);
-    assert_eq!(drive.bbr.state, State::Down);
+    assert_eq!(drive.bbr.phases.state, State::Down);
 }
 
 #[test]
@@ -295,9 +301,9 @@ fn down_ends_with_headroom_and_without_a_queue() {
         }
     };
     drive.round_with(RATE, at(BDP * 85 / 100 + 1));
-    assert_eq!(drive.bbr.state, State::Down);
+    assert_eq!(drive.bbr.phases.state, State::Down);
     drive.round_with(RATE, at(BDP * 85 / 100));
-    assert_eq!(drive.bbr.state, State::Cruise);
+    assert_eq!(drive.bbr.phases.state, State::Cruise);
     assert_eq!(
         drive.bbr.window(),
         BDP * 85 / 100,
@@ -309,10 +315,10 @@ fn down_ends_with_headroom_and_without_a_queue() {
 fn down_gives_way_to_a_probe_when_the_queue_never_drains() {
     let mut drive = Drive::in_state(State::Down);
     let start = drive.now;
-    while drive.bbr.state == State::Down {
+    while drive.bbr.phases.state == State::Down {
         drive.round_with(RATE, |ack| ack.bytes_in_flight = 2 * BDP);
     }
-    assert_eq!(drive.bbr.state, State::Refill);
+    assert_eq!(drive.bbr.phases.state, State::Refill);
     assert!(drive.now.saturating_duration_since(start) <= Duration::from_secs(3) + RTT);
 }
 
@@ -320,9 +326,9 @@ fn down_gives_way_to_a_probe_when_the_queue_never_drains() {
 fn a_flow_with_a_small_bdp_probes_as_often_as_reno_would() {
     // 41 datagrams: 41 rounds of 40 ms are less than two seconds.
     let mut drive = Drive::in_state(State::Cruise);
-    let start = drive.bbr.round.count - drive.bbr.cycle.rounds_since_probe;
+    let start = drive.bbr.phases.round.count - drive.bbr.phases.cycle.rounds_since_probe;
     drive.rounds_until(State::Refill, RATE);
-    assert_eq!(drive.bbr.round.count - start, BDP / DATAGRAM);
+    assert_eq!(drive.bbr.phases.round.count - start, BDP / DATAGRAM);
     // 4167 datagrams: the clock decides.
     let mut drive = Drive::new();
     drive.rounds_until(State::Cruise, 100 * RATE);
@@ -349,18 +355,18 @@ fn seeds_decide_when_to_probe() {
 fn refill_lasts_a_round_and_up_until_the_rate_stays_flat() {
     let mut drive = Drive::in_state(State::Refill);
     drive.round(RATE);
-    assert_eq!(drive.bbr.state, State::Up);
+    assert_eq!(drive.bbr.phases.state, State::Up);
     // Growth keeps it going.
     for step in 1..6 {
         drive.round(RATE + RATE * step / 2);
     }
-    assert_eq!(drive.bbr.state, State::Up);
+    assert_eq!(drive.bbr.phases.state, State::Up);
     for _ in 0..2 {
         drive.round(RATE * 7 / 2);
-        assert_eq!(drive.bbr.state, State::Up);
+        assert_eq!(drive.bbr.phases.state, State::Up);
     }
     drive.round(RATE * 7 / 2);
-    assert_eq!(drive.bbr.state, State::Down);
+    assert_eq!(drive.bbr.phases.state, State::Down);
     assert_eq!(drive.bbr.model.inflight_long, None, "no loss, no bound");
 }
 
@@ -370,7 +376,7 @@ fn up_outlasts_application_limited_rounds_without_loss() {
     for _ in 0..50 {
         drive.round_with(RATE / 2, |ack| ack.app_limited = true);
     }
-    assert_eq!(drive.bbr.state, State::Up);
+    assert_eq!(drive.bbr.phases.state, State::Up);
     assert_eq!(drive.bbr.model.max_bw(), RATE);
 }
 
@@ -378,9 +384,9 @@ fn up_outlasts_application_limited_rounds_without_loss() {
 fn too_much_loss_ends_up_and_bounds_the_volume() {
     let mut drive = Drive::in_state(State::Up);
     drive.lose(&[2], 2 * BDP, false);
-    assert_eq!(drive.bbr.state, State::Up, "1.2 %");
+    assert_eq!(drive.bbr.phases.state, State::Up, "1.2 %");
     drive.lose(&[2, 2], 2 * BDP, false);
-    assert_eq!(drive.bbr.state, State::Down);
+    assert_eq!(drive.bbr.phases.state, State::Down);
     // 2 % of 100 kB less the packet is crossed a few bytes into the packet before it.
     let long = drive.bbr.model.inflight_long.unwrap();
     assert!((2 * BDP - 2 * DATAGRAM..2 * BDP).contains(&long), "{long}");
@@ -392,7 +398,7 @@ fn too_much_loss_ends_up_and_bounds_the_volume() {
 
     let mut drive = Drive::in_state(State::Up);
     drive.lose(&[2, 2, 2], 2 * BDP, true);
-    assert_eq!(drive.bbr.state, State::Down);
+    assert_eq!(drive.bbr.phases.state, State::Down);
     assert_eq!(drive.bbr.model.inflight_long, None, "application-limited");
 }
 
@@ -409,30 +415,34 @@ fn the_probe_after_a_lossy_one_is_careful_and_success_is_followed_up() {
         }
     };
     drive.round_with(RATE, reach(long - 2 * DATAGRAM));
-    assert_eq!(drive.bbr.state, State::Up);
+    assert_eq!(drive.bbr.phases.state, State::Up);
     drive.round_with(RATE, reach(long));
-    assert_eq!(drive.bbr.state, State::Down, "the known volume is reached");
+    assert_eq!(
+        drive.bbr.phases.state,
+        State::Down,
+        "the known volume is reached"
+    );
     drive.round(RATE);
     assert_eq!(
-        drive.bbr.state,
+        drive.bbr.phases.state,
         State::Refill,
         "no loss in a round: on at once"
     );
     drive.round(RATE);
     drive.round_with(RATE, reach(long));
-    assert_eq!(drive.bbr.state, State::Up, "this time it stays");
+    assert_eq!(drive.bbr.phases.state, State::Up, "this time it stays");
 }
 
 #[test]
 fn the_known_volume_grows_by_one_two_four_datagrams_a_round() {
     let mut drive = Drive::in_state(State::Refill);
     drive.bbr.model.inflight_long = Some(BDP);
-    drive.bbr.window = BDP;
+    drive.bbr.controls.window = BDP;
     drive.round_with(RATE, |ack| ack.tx_in_flight = 0);
     let mut grown = Vec::new();
     for _ in 0..5 {
         let before = drive.bbr.model.inflight_long.unwrap();
-        drive.bbr.window = before;
+        drive.bbr.controls.window = before;
         drive.fill_window();
         let bytes = before;
         drive.round_with(RATE, |ack| {
@@ -444,7 +454,7 @@ fn the_known_volume_grows_by_one_two_four_datagrams_a_round() {
     // The flight grows meanwhile, so later rounds acknowledge a little more than was planned for.
     assert_eq!(grown, [1, 2, 4, 9, 19]);
     assert_eq!(
-        drive.bbr.state,
+        drive.bbr.phases.state,
         State::Up,
         "held back by the bound: not a plateau"
     );
@@ -538,9 +548,9 @@ fn a_probe_that_finds_a_fallen_path_fast_again_goes_on_as_startup() {
     let mut drive = fallen();
     drive.rounds_until(State::Up, RATE / 10);
     drive.round(RATE / 10);
-    assert_eq!(drive.bbr.state, State::Up);
+    assert_eq!(drive.bbr.phases.state, State::Up);
     drive.round(RATE / 8);
-    assert_eq!(drive.bbr.state, State::Startup);
+    assert_eq!(drive.bbr.phases.state, State::Startup);
     drive.round(RATE);
     assert!(!drive.bbr.model.has_fallen(drive.now), "it is back");
     // What was there before is found with Startup's gain, and no more often than before.
@@ -554,9 +564,13 @@ fn a_probe_that_makes_a_queue_on_a_fallen_path_ends() {
     let mut drive = fallen();
     drive.rounds_until(State::Up, RATE / 10);
     drive.round_with(RATE / 10, queue);
-    assert_eq!(drive.bbr.state, State::Up);
+    assert_eq!(drive.bbr.phases.state, State::Up);
     drive.round_with(RATE / 8, queue);
-    assert_eq!(drive.bbr.state, State::Down, "although more was delivered");
+    assert_eq!(
+        drive.bbr.phases.state,
+        State::Down,
+        "although more was delivered"
+    );
 }
 
 /// Rounds of 50 BDP, in each of which this many datagrams of a thousand are lost.
@@ -586,7 +600,7 @@ fn losses_that_slowing_down_does_not_end_are_the_paths_own() {
     let threshold = drive.bbr.model.loss_threshold(drive.now);
     assert!((48_000..52_000).contains(&threshold), "{threshold}");
     for state in [State::Refill, State::Up, State::Down, State::Cruise] {
-        while drive.bbr.state != state {
+        while drive.bbr.phases.state != state {
             lossy_rounds(&mut drive, 1, 30);
         }
     }
@@ -622,7 +636,7 @@ fn an_application_limited_cycle_does_not_age_the_rate() {
 /// Rounds with a growing round trip until ProbeRTT begins.
 fn in_probe_rtt(mut drive: Drive, rate: u64) -> Drive {
     let start = drive.now;
-    while drive.bbr.state != State::ProbeRtt {
+    while drive.bbr.phases.state != State::ProbeRtt {
         drive.round_with(rate, |ack| {
             ack.rtt = Some(RTT + Duration::from_millis(1));
             ack.app_limited = true;
@@ -643,11 +657,11 @@ fn probe_rtt_halves_the_volume_for_a_round_and_200_ms() {
     let start = drive.now;
     drive.round_with(RATE / 2, half);
     let mut rounds = 0;
-    while drive.bbr.state == State::ProbeRtt {
+    while drive.bbr.phases.state == State::ProbeRtt {
         drive.round_with(RATE / 2, half);
         rounds += 1;
     }
-    assert_eq!(drive.bbr.state, State::Cruise);
+    assert_eq!(drive.bbr.phases.state, State::Cruise);
     assert!(!drive.bbr.is_holding_back());
     assert!(drive.now.saturating_duration_since(start) > Duration::from_millis(200));
     assert!(rounds <= 7, "{rounds}");
@@ -674,7 +688,7 @@ fn probe_rtt_ends_on_a_path_that_holds_less_than_its_floor() {
         drive.round_with(rate, floor);
         assert!(drive.bbr.window() >= 4 * DATAGRAM);
     }
-    assert_ne!(drive.bbr.state, State::ProbeRtt);
+    assert_ne!(drive.bbr.phases.state, State::ProbeRtt);
 }
 
 #[test]
@@ -686,14 +700,14 @@ fn probe_rtt_in_startup_goes_back_to_startup() {
             ack.app_limited = true;
         });
     }
-    assert_eq!(drive.bbr.state, State::Startup);
+    assert_eq!(drive.bbr.phases.state, State::Startup);
 }
 
 #[test]
 fn the_first_ack_does_not_start_probe_rtt() {
     let mut drive = Drive::new();
     drive.round(RATE);
-    assert_eq!(drive.bbr.state, State::Startup);
+    assert_eq!(drive.bbr.phases.state, State::Startup);
 }
 
 #[test]
@@ -708,7 +722,7 @@ fn silence_replaces_probe_rtt() {
     });
     assert_eq!(drive.bbr.pacing_rate(), Some(RATE * 99 / 100));
     drive.round(RATE);
-    assert_ne!(drive.bbr.state, State::ProbeRtt);
+    assert_ne!(drive.bbr.phases.state, State::ProbeRtt);
 }
 
 #[test]
@@ -722,7 +736,7 @@ fn silence_during_probe_rtt_ends_it() {
         bytes_in_flight: 0,
         app_limited: true,
     });
-    assert_eq!(drive.bbr.state, State::Cruise);
+    assert_eq!(drive.bbr.phases.state, State::Cruise);
     assert!(drive.bbr.window() >= 2 * BDP);
 }
 
@@ -766,19 +780,19 @@ fn persistent_congestion_costs_the_window_but_not_the_model() {
 #[test]
 fn a_loss_proven_spurious_brings_the_probe_back() {
     let mut drive = startup_with_losses(&[2; 6], 2 * BDP, RATE, false);
-    assert_eq!(drive.bbr.state, State::Drain);
+    assert_eq!(drive.bbr.phases.state, State::Drain);
     assert!(drive.bbr.on_spurious_loss(drive.now));
-    assert_eq!(drive.bbr.state, State::Startup);
+    assert_eq!(drive.bbr.phases.state, State::Startup);
     assert_eq!(drive.bbr.model.inflight_long, None);
     assert!(!drive.bbr.on_spurious_loss(drive.now), "only once");
 
     let mut drive = Drive::in_state(State::Up);
     assert!(drive.lose(&[2, 2, 2], 2 * BDP, false), "a recovery period");
-    assert_eq!(drive.bbr.state, State::Down);
+    assert_eq!(drive.bbr.phases.state, State::Down);
     assert!(!drive.lose(&[2], 2 * BDP, false), "the same one");
     assert!(drive.bbr.on_spurious_loss(drive.now));
     assert_eq!(
-        drive.bbr.state,
+        drive.bbr.phases.state,
         State::Refill,
         "the later loss saved nothing anew"
     );
@@ -790,9 +804,9 @@ fn a_probe_that_marks_ended_stays_ended_whatever_became_of_a_loss() {
     let mut drive = Drive::in_state(State::Up);
     drive.lose(&[2], 2 * BDP, false);
     drive.round_with(RATE, |ack| ack.ce_marks = ack.acked_packets);
-    assert_eq!(drive.bbr.state, State::Down);
+    assert_eq!(drive.bbr.phases.state, State::Down);
     drive.bbr.on_spurious_loss(drive.now);
-    assert_eq!(drive.bbr.state, State::Down);
+    assert_eq!(drive.bbr.phases.state, State::Down);
 }
 
 #[test]
@@ -822,13 +836,13 @@ fn mostly_marked_rounds_end_startup_and_up() {
     };
     let mut drive = Drive::new();
     drive.round_with(RATE, marked);
-    assert_eq!(drive.bbr.state, State::Startup);
+    assert_eq!(drive.bbr.phases.state, State::Startup);
     drive.round_with(2 * RATE, marked);
-    assert_eq!(drive.bbr.state, State::Drain);
+    assert_eq!(drive.bbr.phases.state, State::Drain);
 
     let mut drive = Drive::in_state(State::Up);
     drive.round_with(RATE, marked);
-    assert_eq!(drive.bbr.state, State::Down);
+    assert_eq!(drive.bbr.phases.state, State::Down);
     assert!(drive.bbr.model.inflight_long.is_some());
 }
 
@@ -836,7 +850,7 @@ fn mostly_marked_rounds_end_startup_and_up() {
 fn another_path_starts_afresh() {
     let mut drive = Drive::in_state(State::Cruise);
     drive.bbr.on_path_change(drive.now, SIZE);
-    assert_eq!(drive.bbr.state, State::Startup);
+    assert_eq!(drive.bbr.phases.state, State::Startup);
     assert_eq!(drive.bbr.window(), 12_000);
     assert!(!drive.lose(&[2; 6], 2 * BDP, false), "lost on the old path");
     let before = drive.now - RTT;
@@ -909,9 +923,9 @@ fn a_quantum_is_a_millisecond_within_limits() {
         None,
         "Startup may burst the initial window"
     );
-    bbr.state = State::Cruise;
+    bbr.phases.state = State::Cruise;
     for (rate, quantum) in [(1, 2 * DATAGRAM), (10_000_000, 10_000), (u64::MAX, 65_536)] {
-        bbr.pacing_rate = rate;
+        bbr.controls.pacing_rate = rate;
         assert_eq!(bbr.send_quantum(), Some(quantum));
     }
 }

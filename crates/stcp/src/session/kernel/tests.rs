@@ -5,8 +5,8 @@ use towline_identity::Cipher;
 
 use super::*;
 use crate::Buffers;
-use crate::limits::tiny;
-use crate::record::{MAX_PLAINTEXT, OVERHEAD};
+use crate::limits::{MAX_PLAINTEXT, tiny};
+use crate::record::{OVERHEAD, Sealer};
 use crate::session::tests::{CIPHERS, RECORD, carry, read_all, receive, sessions};
 
 const CLOSE_NOTIFY: [u8; 2] = [1, 0];
