@@ -162,21 +162,6 @@ pub(in crate::layers) const ALLOWED: &[Allowed] = &[
         why: "the hand-over to the kernel is an `impl` of the session",
     },
     Allowed {
-        to: "crates/towline/src/io/shard.rs",
-        from: &["crates/towline/src/io/group.rs"],
-        why: "a group makes its shards, and each knows its neighbours",
-    },
-    Allowed {
-        to: "crates/towline/src/io/steer.rs",
-        from: &["crates/towline/src/io/udp.rs"],
-        why: "a socket attaches the steering program that is written for sockets",
-    },
-    Allowed {
-        to: "crates/towline/src/io/udp.rs",
-        from: &["crates/towline/src/io/sendmsg.rs"],
-        why: "the system call's file borrows the socket's conversions",
-    },
-    Allowed {
         to: "crates/towline/src/handles/endpoint.rs",
         from: &[
             "crates/towline/src/handles/race.rs",
