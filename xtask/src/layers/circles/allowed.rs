@@ -162,23 +162,6 @@ pub(in crate::layers) const ALLOWED: &[Allowed] = &[
         why: "the hand-over to the kernel is an `impl` of the session",
     },
     Allowed {
-        to: "crates/towline/src/handles/endpoint.rs",
-        from: &[
-            "crates/towline/src/handles/race.rs",
-            "crates/towline/src/handles/waiter.rs",
-        ],
-        why: "a race holds the endpoint whose addresses it tries, a waiter the shards that it waits at",
-    },
-    Allowed {
-        to: "crates/towline/src/handles/connection.rs",
-        from: &[
-            "crates/towline/src/handles/recv_stream.rs",
-            "crates/towline/src/handles/send_stream.rs",
-            "crates/towline/src/handles/waiter.rs",
-        ],
-        why: "streams and waiters hold the reference that the connection's file defines",
-    },
-    Allowed {
         to: "crates/relay/src/tun/mod.rs",
         from: &[
             "crates/relay/src/tun/device.rs",

@@ -1,0 +1,97 @@
+//! [`Reference`]: what handles, streams and waiting futures of a connection hold.
+//!
+//! It names the connection's entry at its shard and reaches the engine under the shard's lock. When the
+//! last one goes, the connection is closed. It knows neither handles nor who waits.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use towline_quic::{Connection as Engine, ConnectionError};
+use towline_wire::{Side, Time};
+
+use super::sessions::{Entry, Sessions};
+use crate::io::{Change, Handle};
+
+/// One share in a connection; the last one to go closes it.
+pub(super) struct Reference {
+    shard: Handle<Sessions>,
+    slot: usize,
+    remote: SocketAddr,
+    side: Side,
+}
+
+impl Reference {
+    /// Takes over the one reference that `slot` was given when it was made or accepted.
+    pub(super) fn adopt(
+        shard: Handle<Sessions>,
+        slot: usize,
+        remote: SocketAddr,
+        side: Side,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            shard,
+            slot,
+            remote,
+            side,
+        })
+    }
+
+    /// The peer's address when the connection began.
+    pub(super) fn remote(&self) -> SocketAddr {
+        self.remote
+    }
+
+    /// Which end this is.
+    pub(super) fn side(&self) -> Side {
+        self.side
+    }
+
+    /// The time that the connection's shard goes by.
+    pub(super) fn now(&self) -> Time {
+        self.shard.clock().now()
+    }
+
+    /// Runs `f` under the lock with the engine's connection, if it still has one.
+    pub(super) fn with<R>(
+        &self,
+        f: impl FnOnce(Option<&mut Engine>, &mut Entry) -> (R, Change),
+    ) -> R {
+        self.shard.with(|endpoint, sessions| {
+            let entry = sessions.entry(self.slot);
+            match entry.handle {
+                Some(handle) => endpoint.visit(handle, |engine| f(engine, entry)),
+                None => f(None, entry),
+            }
+        })
+    }
+
+    /// As `with`, for calls that leave the engine as it is.
+    pub(super) fn look<R>(&self, f: impl FnOnce(Option<&Engine>, &Entry) -> R) -> R {
+        self.shard.read(|endpoint, sessions| {
+            let entry = sessions.entry_ref(self.slot);
+            f(
+                entry.handle.and_then(|handle| endpoint.connection(handle)),
+                entry,
+            )
+        })
+    }
+}
+
+impl Drop for Reference {
+    fn drop(&mut self) {
+        let now = self.now();
+        let slot = self.slot;
+        let _entry = self.shard.with(|endpoint, sessions| {
+            let (entry, told) = sessions.release(slot, endpoint, now);
+            (entry, if told { Change::Made } else { Change::None })
+        });
+    }
+}
+
+/// Why the connection is over, as far as its entry knows.
+pub(super) fn lost(entry: &Entry) -> ConnectionError {
+    entry
+        .error
+        .clone()
+        .unwrap_or(ConnectionError::ClosedLocally)
+}
