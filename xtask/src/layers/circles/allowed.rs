@@ -66,51 +66,6 @@ pub(in crate::layers) const ALLOWED: &[Allowed] = &[
         why: "one file holds all errors, and some name pins",
     },
     Allowed {
-        to: "crates/lab/src/bin/counts/main.rs",
-        from: &[
-            "crates/lab/src/bin/counts/bulk.rs",
-            "crates/lab/src/bin/counts/hostile.rs",
-            "crates/lab/src/bin/counts/parse.rs",
-            "crates/lab/src/bin/counts/quiet.rs",
-            "crates/lab/src/bin/counts/recovery.rs",
-        ],
-        why: "the marker between set-up and what is counted lies in the program's root",
-    },
-    Allowed {
-        to: "crates/lab/src/matrix/mod.rs",
-        from: &["crates/lab/src/matrix/grade.rs"],
-        why: "grades read the row that holds their measures",
-    },
-    Allowed {
-        to: "crates/lab/src/matrix/rows/mod.rs",
-        from: &[
-            "crates/lab/src/matrix/rows/fault.rs",
-            "crates/lab/src/matrix/rows/limit.rs",
-            "crates/lab/src/matrix/rows/path.rs",
-            "crates/lab/src/matrix/rows/share.rs",
-            "crates/lab/src/matrix/rows/transfer.rs",
-        ],
-        why: "the units and helpers of all rows lie beside the list of them",
-    },
-    Allowed {
-        to: "crates/lab/src/matrix/run.rs",
-        from: &["crates/lab/src/matrix/report.rs"],
-        why: "the report names the plan that made it",
-    },
-    Allowed {
-        to: "crates/lab/src/scenario/run.rs",
-        from: &["crates/lab/src/scenario/flow.rs"],
-        why: "the error of a run is what setting up a flow returns",
-    },
-    Allowed {
-        to: "crates/lab/src/scenario/text/mod.rs",
-        from: &[
-            "crates/lab/src/scenario/text/flow.rs",
-            "crates/lab/src/scenario/text/link.rs",
-        ],
-        why: "the reader's names lie beside the function that calls its parts",
-    },
-    Allowed {
         to: "crates/quic/src/connection/mod.rs",
         from: &[
             "crates/quic/src/connection/aftermath.rs",
