@@ -17,9 +17,9 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use towline_relay::{LinkConfig, LinkStats, Relay, RelayConfig, RelayCounters, RelayError};
 
 use crate::exit::{Exit, Failure};
+use crate::failures::bind_failure;
 use crate::interrupt::Interrupt;
 use crate::metrics::{Exposition, MetricsArgs};
-use crate::net::bind_failure;
 use crate::printer::Printer;
 use crate::units::{BitRate, Bytes, counted, parse_positive_duration, rate};
 

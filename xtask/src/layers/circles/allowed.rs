@@ -21,29 +21,9 @@ impl Allowed {
 /// All of them.
 pub(in crate::layers) const ALLOWED: &[Allowed] = &[
     Allowed {
-        to: "crates/cli/src/commands/perf/mod.rs",
-        from: &[
-            "crates/cli/src/commands/perf/client.rs",
-            "crates/cli/src/commands/perf/host.rs",
-            "crates/cli/src/commands/perf/report.rs",
-            "crates/cli/src/service.rs",
-        ],
-        why: "the records and their JSON lie beside the command that drives both ends",
-    },
-    Allowed {
         to: "crates/cli/src/commands/relay.rs",
         from: &["crates/cli/src/commands/relay/tun.rs"],
         why: "the TUN form is an `impl` of the command's arguments",
-    },
-    Allowed {
-        to: "crates/cli/src/net.rs",
-        from: &["crates/cli/src/congestion.rs"],
-        why: "the handshake's timeout is a constant of `net`",
-    },
-    Allowed {
-        to: "crates/cli/src/streams.rs",
-        from: &["crates/cli/src/net.rs"],
-        why: "the ALPN of one protocol is the default of all",
     },
     Allowed {
         to: "crates/transfer/src/message.rs",
