@@ -21,11 +21,6 @@ impl Allowed {
 /// All of them.
 pub(in crate::layers) const ALLOWED: &[Allowed] = &[
     Allowed {
-        to: "crates/cli/src/commands/relay.rs",
-        from: &["crates/cli/src/commands/relay/tun.rs"],
-        why: "the TUN form is an `impl` of the command's arguments",
-    },
-    Allowed {
         to: "crates/transfer/src/message.rs",
         from: &["crates/transfer/src/reason.rs"],
         why: "the writers of varints lie with the messages, not in `wire`",
