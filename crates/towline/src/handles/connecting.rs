@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -30,6 +31,16 @@ impl Connecting {
             reference,
             waiter: Waiter::new(),
         }
+    }
+
+    /// The peer's address, as of the last packet; before the first one, the address that was asked for.
+    pub fn remote_addr(&self) -> SocketAddr {
+        self.reference.remote_addr()
+    }
+
+    /// As [`Connection::local_ip`]: `None` at a client before the first packet from the server.
+    pub fn local_ip(&self) -> Option<IpAddr> {
+        self.reference.local_ip()
     }
 }
 

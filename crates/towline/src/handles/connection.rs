@@ -22,7 +22,7 @@ use towline_wire::{Direction, Side, StreamId};
 use super::recv_stream::RecvStream;
 use super::reference::{Reference, lost};
 use super::send_stream::SendStream;
-use super::sessions::{Interest, LastState};
+use super::sessions::Interest;
 use super::waiter::Waiter;
 use crate::io::Change;
 
@@ -371,12 +371,13 @@ impl Connection {
 
     /// Who the peer proved to be; `None` if it showed no credentials.
     pub fn peer_identity(&self) -> Option<PeerIdentity> {
-        self.last_state_or(|engine| engine.peer_identity(), |r| r.peer_identity.clone())
+        self.reference
+            .last_state_or(|engine| engine.peer_identity(), |r| r.peer_identity.clone())
     }
 
     /// The application protocol agreed on.
     pub fn alpn(&self) -> Option<Vec<u8>> {
-        self.last_state_or(
+        self.reference.last_state_or(
             |engine| engine.alpn().map(<[u8]>::to_vec),
             |r| r.alpn.clone(),
         )
@@ -384,7 +385,9 @@ impl Connection {
 
     /// The TLS cipher suite agreed on, in RFC 8446's spelling.
     pub fn cipher_suite(&self) -> Option<&'static str> {
-        let suite = self.last_state_or(Engine::cipher_suite, |r| r.cipher_suite)?;
+        let suite = self
+            .reference
+            .last_state_or(Engine::cipher_suite, |r| r.cipher_suite)?;
         Some(match suite {
             CipherSuite::TLS13_AES_128_GCM_SHA256 => "TLS_AES_128_GCM_SHA256",
             CipherSuite::TLS13_AES_256_GCM_SHA384 => "TLS_AES_256_GCM_SHA384",
@@ -395,7 +398,9 @@ impl Connection {
 
     /// The key exchange group agreed on, as IANA names it.
     pub fn key_exchange(&self) -> Option<&'static str> {
-        let group = self.last_state_or(Engine::key_exchange, |r| r.key_exchange)?;
+        let group = self
+            .reference
+            .last_state_or(Engine::key_exchange, |r| r.key_exchange)?;
         Some(group.as_str().unwrap_or("unknown"))
     }
 
@@ -408,34 +413,16 @@ impl Connection {
             })
     }
 
-    fn last_state_or<R>(
-        &self,
-        live: impl FnOnce(&Engine) -> Option<R>,
-        gone: impl FnOnce(&LastState) -> Option<R>,
-    ) -> Option<R> {
-        self.reference
-            .look(|engine, entry| match (&entry.last_state, engine) {
-                (Some(last_state), _) => gone(last_state),
-                (None, Some(engine)) => live(engine),
-                (None, None) => None,
-            })
-    }
-
     /// The peer's address, as of the last packet; after the end, the last one.
     pub fn remote_addr(&self) -> SocketAddr {
-        self.reference
-            .look(|engine, entry| match (&entry.last_state, engine) {
-                (Some(last_state), _) => last_state.remote,
-                (None, Some(engine)) => engine.remote(),
-                (None, None) => entry.remote,
-            })
+        self.reference.remote_addr()
     }
 
     /// The address of ours that the peer's last packets were sent to, without a port; after the end,
     /// the last one. `None` where the socket does not tell it, and at a client before the first packet
     /// from the server.
     pub fn local_ip(&self) -> Option<IpAddr> {
-        self.last_state_or(Engine::local_ip, |last_state| last_state.local_ip)
+        self.reference.local_ip()
     }
 
     /// Which end this is.
@@ -446,7 +433,7 @@ impl Connection {
     /// The host name that the client asked for (RFC 6066 §3), at the server; `None` at the client, and if
     /// it asked for none.
     pub fn server_name(&self) -> Option<String> {
-        self.last_state_or(
+        self.reference.last_state_or(
             |engine| engine.server_name().map(str::to_owned),
             |last_state| last_state.server_name.clone(),
         )

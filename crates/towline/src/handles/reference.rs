@@ -3,13 +3,13 @@
 //! It names the connection's entry at its shard and reaches the engine under the shard's lock. When the
 //! last one goes, the connection is closed. It knows neither handles nor who waits.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use towline_quic::{Connection as Engine, ConnectionError};
 use towline_wire::{Side, Time};
 
-use super::sessions::{Entry, Sessions};
+use super::sessions::{Entry, LastState, Sessions};
 use crate::io::{Change, Handle};
 
 /// One share in a connection; the last one to go closes it.
@@ -74,6 +74,30 @@ impl Reference {
                 entry,
             )
         })
+    }
+
+    /// What the engine says while it has the connection, and what is kept of it after the end.
+    pub(super) fn last_state_or<R>(
+        &self,
+        live: impl FnOnce(&Engine) -> Option<R>,
+        gone: impl FnOnce(&LastState) -> Option<R>,
+    ) -> Option<R> {
+        self.look(|engine, entry| match (&entry.last_state, engine) {
+            (Some(last_state), _) => gone(last_state),
+            (None, Some(engine)) => live(engine),
+            (None, None) => None,
+        })
+    }
+
+    /// The peer's address, as of the last packet.
+    pub(super) fn remote_addr(&self) -> SocketAddr {
+        self.last_state_or(|engine| Some(engine.remote()), |last| Some(last.remote))
+            .unwrap_or(self.remote)
+    }
+
+    /// The address of ours that the peer's last packets were sent to.
+    pub(super) fn local_ip(&self) -> Option<IpAddr> {
+        self.last_state_or(Engine::local_ip, |last| last.local_ip)
     }
 }
 
