@@ -5,12 +5,8 @@ use std::num::NonZeroU64;
 use towline::config::{BandwidthShare, TransportConfig};
 use towline::engine::{Algorithm, HostController, Pool};
 
-use crate::net::HANDSHAKE_TIMEOUT;
+use crate::handshake::{HANDSHAKE_TIMEOUT, LONG_HANDSHAKE};
 use crate::units::parse_rate;
-
-/// What an end sends in a handshake with a long certificate chain and a lost flight, bytes; in a
-/// plain one it is about 4,000.
-const LONG_HANDSHAKE: u64 = 10_000;
 
 /// Least `--limit`, bytes a second: below it a connection may be given up before it is there.
 const MIN_LIMIT: u64 = LONG_HANDSHAKE.div_ceil(HANDSHAKE_TIMEOUT.as_secs());

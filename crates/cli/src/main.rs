@@ -8,8 +8,10 @@ mod commands;
 mod congestion;
 mod display;
 mod exit;
+mod failures;
 #[expect(unreachable_pub, reason = "the benchmarks include the same files")]
 mod framed_echo;
+mod handshake;
 mod interrupt;
 mod logging;
 mod metrics;

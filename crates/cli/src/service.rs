@@ -18,6 +18,7 @@ use towline_transfer::{
 
 use crate::commands::echo;
 use crate::commands::perf::PerfHost;
+use crate::commands::perf::control::{Reply, write_json};
 use crate::interrupt::Interrupt;
 use crate::printer::Printer;
 use crate::streams::{ECHO, PERF};
@@ -265,14 +266,10 @@ async fn fatal(send: SendStream, reason: Reason, text: &str) {
 }
 
 async fn refuse_measurement(mut send: SendStream, text: &str) {
-    if crate::commands::perf::write_json(
-        &mut send,
-        &crate::commands::perf::Reply::Refused {
-            message: text.into(),
-        },
-    )
-    .await
-    .is_ok()
+    let message = text.into();
+    if write_json(&mut send, &Reply::Refused { message })
+        .await
+        .is_ok()
     {
         let _ = send.shutdown().await;
     }

@@ -6,7 +6,7 @@ use towline::{Connection, RecvStream, SendStream};
 use towline_transfer::{OpenError, Opening, open};
 
 use crate::exit::{Exit, Failure};
-use crate::net::connection_failure;
+use crate::failures::connection_failure;
 use crate::summary::refused;
 
 /// The application protocol of all Towline commands.

@@ -9,7 +9,7 @@ use towline::stats::Stats;
 use towline_transfer::{Ended, Failed, Reason, Report, SessionError};
 
 use crate::exit::{Exit, Failure};
-use crate::net::connection_failure;
+use crate::failures::connection_failure;
 use crate::printer::Printer;
 use crate::stats::StatsRecord;
 use crate::units::{ByteRate, Bytes, counted, cpu_percent, millis, rate};

@@ -121,9 +121,13 @@ fn an_accepted_client_is_served_and_comes_from_nowhere_else() {
     assert!(incoming.original_destination().len() >= 8);
     assert_eq!(pair.server.connection_count(), 0);
     assert!(pair.server.try_incoming().is_pending(), "told twice");
+    assert_eq!(connecting.remote_addr(), there());
+    assert_eq!(connecting.local_ip(), None, "no packet has come yet");
     let server = pair.server.clone();
     pair.world.block_on(async move {
         let accepted = incoming.accept().unwrap();
+        assert_eq!(accepted.remote_addr(), here());
+        assert_eq!(accepted.local_ip(), Some(there().ip()));
         let near = connecting.await.unwrap();
         let far = accepted.await.unwrap();
         assert_eq!(far.remote_addr(), here());

@@ -10,8 +10,9 @@ use towline::{Connection, RecvStream, SendDatagramError, SendStream};
 use towline_transfer::put_varint;
 
 use crate::exit::{Exit, Failure};
+use crate::failures::connection_failure;
 use crate::interrupt::Interrupt;
-use crate::net::{Client, ConnectArgs, connection_failure, options};
+use crate::net::{Client, ConnectArgs, options};
 use crate::printer::Printer;
 use crate::stats::StatsRecord;
 use crate::streams::ECHO;

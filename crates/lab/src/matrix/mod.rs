@@ -7,6 +7,7 @@
 //! have makes its cases `missing`, never silently absent.
 
 mod grade;
+mod measure;
 mod report;
 mod rows;
 mod run;
@@ -19,7 +20,8 @@ use towline_quic::Algorithm;
 use crate::Random;
 use crate::scenario::{Flow, FlowOutcome, Outcome, RunError, Scenario, run};
 
-pub use grade::{Line, Mark, Measure, Unit, Verdict};
+pub use grade::{Line, Verdict};
+pub use measure::{Mark, Measure, Unit};
 pub use report::{Report, Summary};
 pub use rows::rows;
 pub use run::{Options, Plan, Thinning, UnknownName};

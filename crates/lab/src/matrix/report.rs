@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Line, Plan, THINNING, Verdict};
+use super::{Line, Row, THINNING, Verdict};
 
 /// Every line, and one summary a row.
 #[derive(Clone, Debug)]
@@ -33,11 +33,15 @@ pub struct Summary {
 }
 
 impl Report {
-    pub(super) fn new(plan: &Plan, lines: Vec<Line>) -> Self {
+    /// Of these rows and their lines, each over so many seeds.
+    pub(super) fn new<'r>(
+        rows: impl Iterator<Item = &'r Row>,
+        lines: Vec<Line>,
+        seeds: u64,
+    ) -> Self {
         let plain = |id| lines.iter().filter(move |l| l.row == id && !l.thinning);
         let thinned = lines.iter().filter(|line| line.thinning);
-        let mut rows: Vec<Summary> = plan
-            .rows()
+        let mut rows: Vec<Summary> = rows
             .filter_map(|row| Summary::of(row.id, row.setting, row.mark, plain(row.id)))
             .collect();
         rows.extend(Summary::of(
@@ -46,11 +50,7 @@ impl Report {
             "marks unchanged",
             thinned,
         ));
-        Self {
-            rows,
-            lines,
-            seeds: plan.seeds(),
-        }
+        Self { rows, lines, seeds }
     }
 
     /// Whether every row is reached, or listed as open.

@@ -186,7 +186,7 @@ impl Plan {
             let of_case: Vec<Values> = results.by_ref().take(self.seeds as usize).collect();
             lines.extend(grade(row, case, thinned, &of_case));
         }
-        Report::new(self, lines)
+        Report::new(self.rows(), lines, self.seeds())
     }
 
     fn play_one(&self, number: usize) -> Values {

@@ -1,4 +1,4 @@
-use super::grade::Measure;
+use super::measure::Measure;
 use super::*;
 use crate::matrix::rows::{expected_window, most_above};
 

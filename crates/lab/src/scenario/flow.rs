@@ -13,8 +13,8 @@ use towline_sim::{Datagram, Network, Train, Watch, World};
 use towline_testkit::{SERVER_NAME, TlsPair};
 use towline_wire::Time;
 
+use super::error::RunError;
 use super::outcome::{FlowOutcome, FlowSample};
-use super::run::RunError;
 use super::{Flow, START, Traffic};
 use crate::host::Host;
 

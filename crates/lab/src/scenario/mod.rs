@@ -12,6 +12,7 @@
 //! one scenario is one outcome, byte for byte.
 
 mod capacity;
+mod error;
 mod flow;
 mod outcome;
 mod run;
@@ -26,11 +27,12 @@ use towline_quic::{Algorithm, TrafficClass, TransportConfig};
 use towline_sim::LinkConfig;
 use towline_wire::Time;
 
+pub use error::RunError;
 pub use outcome::{
     BottleneckSample, FlowOutcome, FlowSample, Outcome, coefficient_of_variation, jain, mean,
     median, percentile,
 };
-pub use run::{RunError, run, run_with};
+pub use run::{run, run_with};
 pub use summary::{FlowSummary, Summary};
 pub use text::{Congestion, ScenarioText, TextError, UnknownCongestion};
 

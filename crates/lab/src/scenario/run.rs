@@ -4,57 +4,21 @@
 //! delivered; 4. timers and applications act. Whoever was touched sends at once.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroU64;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
 use towline_quic::{BandwidthShare, HostController, Pool};
-use towline_sim::{LinkConfig, LinkConfigError, LinkId, Network, RouteError, Train, Watch, World};
+use towline_sim::{LinkConfig, LinkId, Network, RouteError, Train, Watch, World};
 use towline_testkit::{TlsOptions, tls_pair};
 use towline_wire::Time;
 
 use super::capacity::Capacity;
+use super::error::RunError;
 use super::flow::Party;
 use super::{BottleneckSample, Change, Flow, MAX_FLOWS, Outcome, START, Scenario};
 use crate::host::Host;
-
-/// A scenario that cannot be played. The mistake of whoever wrote it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RunError {
-    /// A link's settings are impossible.
-    Link(LinkConfigError),
-    /// More than [`MAX_FLOWS`], or none.
-    Flows(usize),
-    /// A flow cannot begin.
-    Flow {
-        /// Its name.
-        name: String,
-        /// Why.
-        problem: String,
-    },
-}
-
-impl fmt::Display for RunError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Link(error) => error.fmt(f),
-            Self::Flows(count) => {
-                write!(f, "{count} flows; a scenario has 1 to {MAX_FLOWS}")
-            }
-            Self::Flow { name, problem } => write!(f, "flow `{name}`: {problem}"),
-        }
-    }
-}
-
-impl std::error::Error for RunError {}
-
-impl From<LinkConfigError> for RunError {
-    fn from(error: LinkConfigError) -> Self {
-        Self::Link(error)
-    }
-}
 
 /// Plays `scenario` to its end.
 ///

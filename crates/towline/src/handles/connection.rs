@@ -1,7 +1,7 @@
 //! [`Connection`]: opening and accepting streams, datagrams, statistics, closing.
 //!
-//! A thin handle. [`Reference`] is what handles, streams and waiting futures hold:
-//! when the last one goes, the connection is closed.
+//! A thin handle over its [`Reference`]: every call locks the shard, asks the engine, and goes. What
+//! has to wait waits by a [`Waiter`].
 
 use std::fmt;
 use std::future::poll_fn;
@@ -20,146 +20,11 @@ use towline_quic::{
 use towline_wire::{Direction, Side, StreamId};
 
 use super::recv_stream::RecvStream;
+use super::reference::{Reference, lost};
 use super::send_stream::SendStream;
-use super::sessions::{Entry, Interest, LastState, Sessions};
+use super::sessions::Interest;
 use super::waiter::Waiter;
-use crate::io::{Change, Handle};
-
-/// One share in a connection; the last one to go closes it.
-pub(super) struct Reference {
-    shard: Handle<Sessions>,
-    slot: usize,
-    remote: SocketAddr,
-    side: Side,
-}
-
-impl Reference {
-    /// Takes over the one reference that `slot` was given when it was made or accepted.
-    pub(super) fn adopt(
-        shard: Handle<Sessions>,
-        slot: usize,
-        remote: SocketAddr,
-        side: Side,
-    ) -> Arc<Self> {
-        Arc::new(Self {
-            shard,
-            slot,
-            remote,
-            side,
-        })
-    }
-
-    pub(super) fn remote(&self) -> SocketAddr {
-        self.remote
-    }
-
-    /// Runs `f` under the lock with the engine's connection, if it still has one.
-    pub(super) fn with<R>(
-        &self,
-        f: impl FnOnce(Option<&mut Engine>, &mut Entry) -> (R, Change),
-    ) -> R {
-        self.shard.with(|endpoint, sessions| {
-            let entry = sessions.entry(self.slot);
-            match entry.handle {
-                Some(handle) => endpoint.visit(handle, |engine| f(engine, entry)),
-                None => f(None, entry),
-            }
-        })
-    }
-
-    /// As `with`, for calls that leave the engine as it is.
-    fn look<R>(&self, f: impl FnOnce(Option<&Engine>, &Entry) -> R) -> R {
-        self.shard.read(|endpoint, sessions| {
-            let entry = sessions.entry_ref(self.slot);
-            f(
-                entry.handle.and_then(|handle| endpoint.connection(handle)),
-                entry,
-            )
-        })
-    }
-
-    /// One attempt, if it is this waiter's turn. Pending: whoever has a waker is woken when it is worth
-    /// another.
-    fn poll<R>(
-        self: &Arc<Self>,
-        interest: Interest,
-        waiter: &mut Waiter,
-        waker: Option<&Waker>,
-        attempt: impl FnOnce(Option<&mut Engine>, &mut Entry) -> Poll<(R, Change)>,
-    ) -> Poll<R> {
-        let mut key = waiter.on_connection(self, interest);
-        // Wakers are woken and dropped once the lock has been released.
-        let mut wake = Vec::new();
-        let mut replaced = None;
-        let result = self.with(|mut engine, entry| {
-            let mut change = Change::None;
-            if entry.may_take(interest, key, engine.as_deref()) {
-                match attempt(engine.as_deref_mut(), entry) {
-                    Poll::Ready((result, change)) => {
-                        if let Some(key) = key.take() {
-                            replaced = entry.leave(interest, key, engine, &mut wake);
-                        }
-                        return (Poll::Ready(result), change);
-                    }
-                    // A refused stream makes the engine ask the peer for more (RFC 9000 §19.14).
-                    Poll::Pending if interest.is_open() => change = Change::Made,
-                    Poll::Pending => {}
-                }
-            }
-            if let Some(waker) = waker {
-                replaced = entry.register(interest, &mut key, waker);
-            }
-            (Poll::Pending, change)
-        });
-        waiter.keep_on_connection(self, interest, key);
-        wake_all(wake);
-        result
-    }
-
-    /// Ready at the end of the handshake.
-    pub(super) fn poll_established(
-        self: &Arc<Self>,
-        waiter: &mut Waiter,
-        waker: &Waker,
-    ) -> Poll<Result<(), ConnectionError>> {
-        self.poll(Interest::Established, waiter, Some(waker), |_, entry| {
-            match (&entry.error, entry.established) {
-                // Established and closed at once still was established: what the peer sent
-                // before it closed can be read, and the connection says why it ended.
-                (_, true) => Poll::Ready((Ok(()), Change::None)),
-                (Some(error), false) => Poll::Ready((Err(error.clone()), Change::None)),
-                (None, false) => Poll::Pending,
-            }
-        })
-    }
-}
-
-impl Drop for Reference {
-    fn drop(&mut self) {
-        let now = self.shard.clock().now();
-        let slot = self.slot;
-        let _entry = self.shard.with(|endpoint, sessions| {
-            let (entry, told) = sessions.release(slot, endpoint, now);
-            (entry, if told { Change::Made } else { Change::None })
-        });
-    }
-}
-
-/// Wakes tasks once the lock has been released.
-#[inline]
-pub(super) fn wake_all(wake: Vec<Waker>) {
-    for waker in wake {
-        waker.wake();
-    }
-}
-
-/// Why the connection is over, as far as its entry knows.
-pub(super) fn lost(entry: &Entry) -> ConnectionError {
-    entry
-        .error
-        .clone()
-        .unwrap_or(ConnectionError::ClosedLocally)
-}
+use crate::io::Change;
 
 /// A QUIC connection. Clones are the same connection.
 ///
@@ -294,22 +159,21 @@ impl Connection {
         waker: Option<&Waker>,
     ) -> Poll<Result<StreamId, ConnectionError>> {
         let interest = Interest::open(direction);
-        self.reference
-            .poll(interest, waiter, waker, |engine, entry| {
-                if let Some(error) = &entry.error {
-                    return Poll::Ready((Err(error.clone()), Change::None));
+        waiter.poll_connection(&self.reference, interest, waker, |engine, entry| {
+            if let Some(error) = &entry.error {
+                return Poll::Ready((Err(error.clone()), Change::None));
+            }
+            let Some(engine) = engine else {
+                return Poll::Ready((Err(lost(entry)), Change::None));
+            };
+            match engine.open(direction) {
+                Some(id) => {
+                    entry.send.insert(id, Default::default());
+                    Poll::Ready((Ok(id), Change::None))
                 }
-                let Some(engine) = engine else {
-                    return Poll::Ready((Err(lost(entry)), Change::None));
-                };
-                match engine.open(direction) {
-                    Some(id) => {
-                        entry.send.insert(id, Default::default());
-                        Poll::Ready((Ok(id), Change::None))
-                    }
-                    None => Poll::Pending,
-                }
-            })
+                None => Poll::Pending,
+            }
+        })
     }
 
     fn poll_accept(
@@ -319,23 +183,22 @@ impl Connection {
         waker: Option<&Waker>,
     ) -> Poll<Result<StreamId, ConnectionError>> {
         let interest = Interest::accept(direction);
-        self.reference
-            .poll(interest, waiter, waker, |engine, entry| {
-                let id = engine.and_then(|engine| engine.accept(direction));
-                match (id, &entry.error, entry.handle) {
-                    (Some(id), _, _) => {
-                        if direction == Direction::Bidirectional {
-                            entry.accepted_bi = id.index() + 1;
-                            // The peer may have asked to stop already.
-                            entry.send.entry(id).or_default();
-                        }
-                        Poll::Ready((Ok(id), Change::None))
+        waiter.poll_connection(&self.reference, interest, waker, |engine, entry| {
+            let id = engine.and_then(|engine| engine.accept(direction));
+            match (id, &entry.error, entry.handle) {
+                (Some(id), _, _) => {
+                    if direction == Direction::Bidirectional {
+                        entry.accepted_bi = id.index() + 1;
+                        // The peer may have asked to stop already.
+                        entry.send.entry(id).or_default();
                     }
-                    (None, Some(error), _) => Poll::Ready((Err(error.clone()), Change::None)),
-                    (None, None, None) => Poll::Ready((Err(lost(entry)), Change::None)),
-                    (None, None, Some(_)) => Poll::Pending,
+                    Poll::Ready((Ok(id), Change::None))
                 }
-            })
+                (None, Some(error), _) => Poll::Ready((Err(error.clone()), Change::None)),
+                (None, None, None) => Poll::Ready((Err(lost(entry)), Change::None)),
+                (None, None, Some(_)) => Poll::Pending,
+            }
+        })
     }
 
     fn send_stream(&self, id: StreamId) -> SendStream {
@@ -385,17 +248,16 @@ impl Connection {
         data: &mut Bytes,
     ) -> Poll<Result<(), SendDatagramError>> {
         let (interest, waker) = (Interest::DatagramOut, Some(cx.waker()));
-        self.reference
-            .poll(interest, waiter, waker, |engine, entry| {
-                let (None, Some(engine)) = (&entry.error, engine) else {
-                    let error = SendDatagramError::ConnectionLost(lost(entry));
-                    return Poll::Ready((Err(error), Change::None));
-                };
-                match engine.try_send_datagram(data) {
-                    Err(SendDatagramError::Full) => Poll::Pending,
-                    result => Poll::Ready((result, Change::Made)),
-                }
-            })
+        waiter.poll_connection(&self.reference, interest, waker, |engine, entry| {
+            let (None, Some(engine)) = (&entry.error, engine) else {
+                let error = SendDatagramError::ConnectionLost(lost(entry));
+                return Poll::Ready((Err(error), Change::None));
+            };
+            match engine.try_send_datagram(data) {
+                Err(SendDatagramError::Full) => Poll::Pending,
+                result => Poll::Ready((result, Change::Made)),
+            }
+        })
     }
 
     /// The next datagram that arrived.
@@ -429,16 +291,15 @@ impl Connection {
         waker: Option<&Waker>,
     ) -> Poll<Result<Bytes, ConnectionError>> {
         let interest = Interest::DatagramIn;
-        self.reference
-            .poll(interest, waiter, waker, |engine, entry| {
-                let datagram = engine.and_then(|engine| engine.recv_datagram());
-                match (datagram, &entry.error, entry.handle) {
-                    (Some(datagram), _, _) => Poll::Ready((Ok(datagram), Change::None)),
-                    (None, Some(error), _) => Poll::Ready((Err(error.clone()), Change::None)),
-                    (None, None, None) => Poll::Ready((Err(lost(entry)), Change::None)),
-                    (None, None, Some(_)) => Poll::Pending,
-                }
-            })
+        waiter.poll_connection(&self.reference, interest, waker, |engine, entry| {
+            let datagram = engine.and_then(|engine| engine.recv_datagram());
+            match (datagram, &entry.error, entry.handle) {
+                (Some(datagram), _, _) => Poll::Ready((Ok(datagram), Change::None)),
+                (None, Some(error), _) => Poll::Ready((Err(error.clone()), Change::None)),
+                (None, None, None) => Poll::Ready((Err(lost(entry)), Change::None)),
+                (None, None, Some(_)) => Poll::Pending,
+            }
+        })
     }
 
     /// The largest datagram that can be sent now; `None` if the peer takes none.
@@ -460,7 +321,7 @@ impl Connection {
     /// Codes above 2^62-1 become that. The notice is sent by the endpoint's driver:
     /// await [`Endpoint::wait_idle`](super::Endpoint::wait_idle) before that ends.
     pub fn close(&self, code: u64, reason: &[u8]) {
-        let now = self.reference.shard.clock().now();
+        let now = self.reference.now();
         self.reference.with(|engine, entry| {
             match engine {
                 Some(engine) if entry.error.is_none() => engine.close(now, code, reason),
@@ -479,7 +340,7 @@ impl Connection {
     /// As [`closed`](Self::closed), for who polls.
     pub fn poll_closed(&self, waiter: &mut Waiter, cx: &mut Context<'_>) -> Poll<ConnectionError> {
         let (interest, waker) = (Interest::Closed, Some(cx.waker()));
-        self.reference.poll(interest, waiter, waker, |_, entry| {
+        waiter.poll_connection(&self.reference, interest, waker, |_, entry| {
             match (&entry.error, entry.handle) {
                 (Some(error), _) => Poll::Ready((error.clone(), Change::None)),
                 (None, None) => Poll::Ready((lost(entry), Change::None)),
@@ -510,12 +371,13 @@ impl Connection {
 
     /// Who the peer proved to be; `None` if it showed no credentials.
     pub fn peer_identity(&self) -> Option<PeerIdentity> {
-        self.last_state_or(|engine| engine.peer_identity(), |r| r.peer_identity.clone())
+        self.reference
+            .last_state_or(|engine| engine.peer_identity(), |r| r.peer_identity.clone())
     }
 
     /// The application protocol agreed on.
     pub fn alpn(&self) -> Option<Vec<u8>> {
-        self.last_state_or(
+        self.reference.last_state_or(
             |engine| engine.alpn().map(<[u8]>::to_vec),
             |r| r.alpn.clone(),
         )
@@ -523,7 +385,9 @@ impl Connection {
 
     /// The TLS cipher suite agreed on, in RFC 8446's spelling.
     pub fn cipher_suite(&self) -> Option<&'static str> {
-        let suite = self.last_state_or(Engine::cipher_suite, |r| r.cipher_suite)?;
+        let suite = self
+            .reference
+            .last_state_or(Engine::cipher_suite, |r| r.cipher_suite)?;
         Some(match suite {
             CipherSuite::TLS13_AES_128_GCM_SHA256 => "TLS_AES_128_GCM_SHA256",
             CipherSuite::TLS13_AES_256_GCM_SHA384 => "TLS_AES_256_GCM_SHA384",
@@ -534,7 +398,9 @@ impl Connection {
 
     /// The key exchange group agreed on, as IANA names it.
     pub fn key_exchange(&self) -> Option<&'static str> {
-        let group = self.last_state_or(Engine::key_exchange, |r| r.key_exchange)?;
+        let group = self
+            .reference
+            .last_state_or(Engine::key_exchange, |r| r.key_exchange)?;
         Some(group.as_str().unwrap_or("unknown"))
     }
 
@@ -547,45 +413,27 @@ impl Connection {
             })
     }
 
-    fn last_state_or<R>(
-        &self,
-        live: impl FnOnce(&Engine) -> Option<R>,
-        gone: impl FnOnce(&LastState) -> Option<R>,
-    ) -> Option<R> {
-        self.reference
-            .look(|engine, entry| match (&entry.last_state, engine) {
-                (Some(last_state), _) => gone(last_state),
-                (None, Some(engine)) => live(engine),
-                (None, None) => None,
-            })
-    }
-
     /// The peer's address, as of the last packet; after the end, the last one.
     pub fn remote_addr(&self) -> SocketAddr {
-        self.reference
-            .look(|engine, entry| match (&entry.last_state, engine) {
-                (Some(last_state), _) => last_state.remote,
-                (None, Some(engine)) => engine.remote(),
-                (None, None) => entry.remote,
-            })
+        self.reference.remote_addr()
     }
 
     /// The address of ours that the peer's last packets were sent to, without a port; after the end,
     /// the last one. `None` where the socket does not tell it, and at a client before the first packet
     /// from the server.
     pub fn local_ip(&self) -> Option<IpAddr> {
-        self.last_state_or(Engine::local_ip, |last_state| last_state.local_ip)
+        self.reference.local_ip()
     }
 
     /// Which end this is.
     pub fn side(&self) -> Side {
-        self.reference.side
+        self.reference.side()
     }
 
     /// The host name that the client asked for (RFC 6066 §3), at the server; `None` at the client, and if
     /// it asked for none.
     pub fn server_name(&self) -> Option<String> {
-        self.last_state_or(
+        self.reference.last_state_or(
             |engine| engine.server_name().map(str::to_owned),
             |last_state| last_state.server_name.clone(),
         )
@@ -620,14 +468,14 @@ impl Connection {
 
     /// Goes on with another congestion controller, from the present window. No effect after the end.
     pub fn set_congestion(&self, algorithm: Algorithm) {
-        let now = self.reference.shard.clock().now();
+        let now = self.reference.now();
         self.change(|engine| engine.set_congestion(now, algorithm));
     }
 
     /// Goes on under the host's common background controller: see
     /// [`TransportConfig::background`](crate::config::TransportConfig::background).
     pub fn set_background(&self, host: &HostController) {
-        let now = self.reference.shard.clock().now();
+        let now = self.reference.now();
         self.change(|engine| engine.set_background(now, host));
     }
 
@@ -698,7 +546,7 @@ impl Connection {
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection")
-            .field("remote", &self.reference.remote)
+            .field("remote", &self.reference.remote())
             .finish_non_exhaustive()
     }
 }

@@ -6,10 +6,9 @@
 //! last connection.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker, ready};
@@ -19,12 +18,14 @@ use towline_quic::stats::Totals;
 use towline_quic::{self as engine, ClientConfig, EndpointConfig, EndpointStats, ServerConfig};
 use towline_wire::{Side, Time};
 
-use super::connection::{Connection, Reference};
+use super::connecting::Connecting;
+use super::connection::Connection;
 use super::error::ConnectError;
-use super::race::Race;
+use super::reference::Reference;
 use super::sessions::Sessions;
+use super::shards::{Queue, Shards};
 use super::waiter::Waiter;
-use super::waiters::{WaiterKey, Waiters};
+use super::waiters::WaiterKey;
 use crate::io::{
     Change, Clock, Handle, Shard, Socket, SocketInfo, SocketOptions, SocketStats, UdpSocket,
     bind_shards, machine_memory, shard_group,
@@ -35,9 +36,6 @@ use crate::io::{
 pub struct Endpoint {
     share: Arc<Share>,
 }
-
-/// At least one.
-pub(super) type Shards = Arc<[Handle<Sessions>]>;
 
 /// What endpoint handles share; dropped with the last of them.
 struct Share {
@@ -131,17 +129,6 @@ impl Endpoint {
         let (shard, slot) = started?;
         let reference = Reference::adopt(shard.clone(), slot, remote, Side::Client);
         Ok(Connecting::new(reference))
-    }
-
-    /// One connection to whichever of these addresses answers first, begun one after the other
-    /// (RFC 8305). For who has a timer; on tokio there is `connect_host`.
-    pub fn race(
-        &self,
-        addresses: impl IntoIterator<Item = SocketAddr>,
-        server_name: &str,
-        config: &ClientConfig,
-    ) -> Race {
-        Race::new(self.clone(), addresses, server_name, config)
     }
 
     /// The time that this endpoint goes by.
@@ -384,80 +371,6 @@ impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Endpoint")
             .field("local", &self.share.local)
-            .finish_non_exhaustive()
-    }
-}
-
-/// What tasks wait for on an endpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Queue {
-    Acceptors,
-    /// For clients to decide about.
-    Deciders,
-    /// Until no connection is left.
-    Idlers,
-}
-
-impl Queue {
-    fn of(self, sessions: &mut Sessions) -> &mut Waiters {
-        match self {
-            Self::Acceptors => &mut sessions.acceptors,
-            Self::Deciders => &mut sessions.deciders,
-            Self::Idlers => &mut sessions.idlers,
-        }
-    }
-
-    /// Gives a place up; adds who is called instead.
-    pub(super) fn leave(
-        self,
-        endpoint: &engine::Endpoint,
-        sessions: &mut Sessions,
-        key: WaiterKey,
-        wake: &mut Vec<Waker>,
-    ) -> Option<Waker> {
-        let left = self.of(sessions).leave(key);
-        match self {
-            Self::Acceptors => sessions.call_acceptors(wake),
-            Self::Deciders => sessions.deciders.call(endpoint.untold_incoming(), wake),
-            Self::Idlers => {}
-        }
-        left
-    }
-}
-
-/// A handshake under way, this side's attempt or a client's that was
-/// [accepted](super::Incoming::accept): a future that ends with it. Dropped, it gives the handshake
-/// up.
-#[must_use = "dropped, it gives the handshake up"]
-pub struct Connecting {
-    reference: Arc<Reference>,
-    waiter: Waiter,
-}
-
-impl Connecting {
-    pub(super) fn new(reference: Arc<Reference>) -> Self {
-        Self {
-            reference,
-            waiter: Waiter::new(),
-        }
-    }
-}
-
-impl Future for Connecting {
-    type Output = Result<Connection, ConnectError>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { reference, waiter } = &mut *self;
-        ready!(reference.poll_established(waiter, cx.waker()))?;
-        tracing::debug!(remote = %reference.remote(), "connected");
-        Poll::Ready(Ok(Connection::new(Arc::clone(reference))))
-    }
-}
-
-impl fmt::Debug for Connecting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connecting")
-            .field("remote", &self.reference.remote())
             .finish_non_exhaustive()
     }
 }

@@ -12,10 +12,12 @@ use std::task::{Context, Poll, Waker};
 use towline_quic::{self as engine, IncomingHandle, ServerConfig};
 use towline_wire::{Side, Time};
 
-use super::connection::Reference;
-use super::endpoint::{Connecting, Endpoint, Queue};
+use super::connecting::Connecting;
+use super::endpoint::Endpoint;
 use super::error::ConnectError;
+use super::reference::Reference;
 use super::sessions::Sessions;
+use super::shards::Queue;
 use super::waiter::Waiter;
 use crate::io::{Change, Handle};
 

@@ -15,20 +15,24 @@
 //! `write_all`, `write_chunk`, `read_exact` and `read_to_end` do several steps,
 //! of which the done ones stay done.
 
+mod connecting;
 mod connection;
 mod endpoint;
 mod error;
 mod incoming;
 mod race;
 mod recv_stream;
+mod reference;
 mod send_stream;
 mod sessions;
+mod shards;
 mod shutdown;
 mod waiter;
 mod waiters;
 
+pub use connecting::Connecting;
 pub use connection::{Connection, WeakConnection};
-pub use endpoint::{Connecting, Endpoint, EndpointBuilder, ShardStats};
+pub use endpoint::{Endpoint, EndpointBuilder, ShardStats};
 #[cfg(feature = "tokio")]
 pub(crate) use error::kind_of;
 pub use error::{ConnectError, ReadError, ReadExactError, ReadToEndError, WriteError};

@@ -15,8 +15,9 @@ use std::time::Duration;
 use towline_quic::ClientConfig;
 use towline_wire::Time;
 
+use super::connecting::Connecting;
 use super::connection::Connection;
-use super::endpoint::{Connecting, Endpoint};
+use super::endpoint::Endpoint;
 use super::error::ConnectError;
 
 /// How long an attempt is alone before the next one begins beside it (RFC 8305 §5).
@@ -43,15 +44,17 @@ pub struct Race {
     error: ConnectError,
 }
 
-impl Race {
-    pub(super) fn new(
-        endpoint: Endpoint,
+impl Endpoint {
+    /// One connection to whichever of these addresses answers first, begun one after the other
+    /// (RFC 8305). For who has a timer; on tokio there is `connect_host`.
+    pub fn race(
+        &self,
         addresses: impl IntoIterator<Item = SocketAddr>,
         server_name: &str,
         config: &ClientConfig,
-    ) -> Self {
-        Self {
-            endpoint,
+    ) -> Race {
+        Race {
+            endpoint: self.clone(),
             config: config.clone(),
             server_name: server_name.to_owned(),
             addresses: by_turns(addresses),
@@ -60,7 +63,9 @@ impl Race {
             error: ConnectError::NoAddress,
         }
     }
+}
 
+impl Race {
     /// Ready with the first connection, or when the last attempt has failed, with why.
     pub fn poll(
         &mut self,

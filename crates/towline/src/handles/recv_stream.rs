@@ -12,8 +12,8 @@ use bytes::Bytes;
 use towline_quic::{self as engine, Connection as Engine, ConnectionError, ReceivedChunk};
 use towline_wire::StreamId;
 
-use super::connection::{Reference, lost};
 use super::error::{ReadError, ReadExactError, ReadToEndError};
+use super::reference::{Reference, lost};
 use crate::io::Change;
 
 /// Most bytes one `read_to_end` step takes at once.

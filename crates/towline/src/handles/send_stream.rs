@@ -12,8 +12,8 @@ use bytes::Bytes;
 use towline_quic::{self as engine, Connection as Engine, ConnectionError};
 use towline_wire::StreamId;
 
-use super::connection::{Reference, lost};
 use super::error::WriteError;
+use super::reference::{Reference, lost};
 use super::sessions::{Entry, SendSlot};
 use super::waiter::Waiter;
 use crate::io::Change;

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use towline_quic::{InvalidTransport, ServerConfig};
 
-use super::connection::wake_all;
 use super::endpoint::Endpoint;
+use super::waiters::wake_all;
 use crate::io::{Change, share_limits};
 
 impl Endpoint {

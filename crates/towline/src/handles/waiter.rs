@@ -6,14 +6,15 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::task::Waker;
+use std::task::{Poll, Waker};
 
+use towline_quic::Connection as Engine;
 use towline_wire::StreamId;
 
-use super::connection::{Reference, wake_all};
-use super::endpoint::{Queue, Shards};
-use super::sessions::Interest;
-use super::waiters::WaiterKey;
+use super::reference::Reference;
+use super::sessions::{Entry, Interest};
+use super::shards::{Queue, Shards};
+use super::waiters::{WaiterKey, wake_all};
 use crate::io::Change;
 
 /// A task's turn among those that wait for the same thing.
@@ -66,12 +67,46 @@ impl Waiter {
         Self::default()
     }
 
-    /// Its key among those who want `wanted` of the connection. Any other turn is given up.
-    pub(super) fn on_connection(
+    /// One attempt to get what several may wait for at the connection, if it is this waiter's turn.
+    /// Pending: whoever has a waker is woken when it is worth another.
+    pub(super) fn poll_connection<R>(
         &mut self,
         of: &Arc<Reference>,
-        wanted: Interest,
-    ) -> Option<WaiterKey> {
+        interest: Interest,
+        waker: Option<&Waker>,
+        attempt: impl FnOnce(Option<&mut Engine>, &mut Entry) -> Poll<(R, Change)>,
+    ) -> Poll<R> {
+        let mut key = self.on_connection(of, interest);
+        // Wakers are woken and dropped once the lock has been released.
+        let mut wake = Vec::new();
+        let mut replaced = None;
+        let result = of.with(|mut engine, entry| {
+            let mut change = Change::None;
+            if entry.may_take(interest, key, engine.as_deref()) {
+                match attempt(engine.as_deref_mut(), entry) {
+                    Poll::Ready((result, change)) => {
+                        if let Some(key) = key.take() {
+                            replaced = entry.leave(interest, key, engine, &mut wake);
+                        }
+                        return (Poll::Ready(result), change);
+                    }
+                    // A refused stream makes the engine ask the peer for more (RFC 9000 §19.14).
+                    Poll::Pending if interest.is_open() => change = Change::Made,
+                    Poll::Pending => {}
+                }
+            }
+            if let Some(waker) = waker {
+                replaced = entry.register(interest, &mut key, waker);
+            }
+            (Poll::Pending, change)
+        });
+        self.keep_on_connection(of, interest, key);
+        wake_all(wake);
+        result
+    }
+
+    /// Its key among those who want `wanted` of the connection. Any other turn is given up.
+    fn on_connection(&mut self, of: &Arc<Reference>, wanted: Interest) -> Option<WaiterKey> {
         match &self.0 {
             Some(On::Connection {
                 reference,
@@ -86,7 +121,7 @@ impl Waiter {
     }
 
     /// The turn on the connection is this one from now on; `None` if it is over.
-    pub(super) fn keep_on_connection(
+    fn keep_on_connection(
         &mut self,
         of: &Arc<Reference>,
         interest: Interest,

@@ -174,5 +174,13 @@ fn replace(old: &mut Waker, waker: &Waker) -> Option<Waker> {
     (!old.will_wake(waker)).then(|| std::mem::replace(old, waker.clone()))
 }
 
+/// Wakes tasks once the lock has been released.
+#[inline]
+pub(super) fn wake_all(wake: Vec<Waker>) {
+    for waker in wake {
+        waker.wake();
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -1,22 +1,66 @@
 //! Several shards that are one endpoint: one port, shared keys, connection IDs that tell
-//! the shard, and handing over what reached the wrong one.
+//! the shard.
 //!
-//! [`shard_group`] makes them; [`Neighbours`] is what each keeps of the others. A shard
-//! looks at the others only when a datagram is theirs.
+//! [`bind_shards`] makes their sockets and [`shard_group`] the shards on them, each of which knows its
+//! [`Neighbours`]. What came to the wrong shard is theirs to hand over.
 
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use aws_lc_rs::digest;
-use towline_quic::{DatagramMeta, EndpointConfig, ServerConfig, ShardedCid};
+use towline_quic::{EndpointConfig, ServerConfig, ShardedCid};
 
 use super::clock::Clock;
-use super::handle::{Delivery, Dispatch, Handle};
+use super::handle::Dispatch;
+use super::neighbours::Neighbours;
 use super::shard::Shard;
-use super::socket::Socket;
-use super::stats::SocketStats;
-use super::steer::{MAX_SHARDS, shard_of};
+use super::socket::{Socket, SocketOptions};
+use super::steer::MAX_SHARDS;
+use super::udp::UdpSocket;
 
-/// One shard for each of `sockets`, which are in the order of [`bind_shards`](super::bind_shards).
+/// Binds `shards` sockets to one address, in shard order, and steers datagrams to them.
+///
+/// The port must be free: the first socket takes it alone before the others may join.
+/// Without steering (another system than Linux, or a filter in the way), every socket's
+/// [`SocketInfo::steering_refused`](super::SocketInfo) says so; see [`shard_group`].
+///
+/// # Errors
+/// `InvalidInput` for no or too many shards; otherwise as [`UdpSocket::bind`].
+pub fn bind_shards(
+    address: SocketAddr,
+    shards: usize,
+    options: &SocketOptions,
+) -> io::Result<Vec<UdpSocket>> {
+    if !(1..=MAX_SHARDS).contains(&shards) {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("an endpoint has 1 to {MAX_SHARDS} shards"),
+        ));
+    }
+    if shards == 1 {
+        return Ok(vec![UdpSocket::bind(address, options)?]);
+    }
+    let mut options = options.clone();
+    options.reuse_port = false;
+    let mut sockets = vec![UdpSocket::bind(address, &options)?];
+    let address = sockets[0].share_port()?;
+    options.reuse_port = true;
+    for _ in 1..shards {
+        sockets.push(UdpSocket::bind(address, &options)?);
+    }
+    if options.steer
+        && let Err(error) = sockets[0].steer(shards)
+    {
+        tracing::info!(%error, "no steering by connection ID");
+        for socket in &mut sockets {
+            socket.set_steering_refused();
+        }
+    }
+    Ok(sockets)
+}
+
+/// One shard for each of `sockets`, which are in the order of [`bind_shards`].
 ///
 /// All share the keys of `config`; its memory limit and the limits of `server` (connections,
 /// handshakes) are divided among them, those of `server` rounded up. With more than one shard, connection IDs are those of
@@ -74,10 +118,7 @@ pub fn shard_group<S: Socket, D: Dispatch>(
     if count > 1 {
         let handles: Vec<_> = shards.iter().map(|shard| shard.handle().clone()).collect();
         for (index, shard) in shards.iter_mut().enumerate() {
-            shard.join(Neighbours {
-                index,
-                shards: handles.clone(),
-            });
+            shard.join(Neighbours::of(index, handles.clone()));
         }
     }
     shards
@@ -104,53 +145,4 @@ pub(crate) fn share_limits(mut server: ServerConfig, shards: usize) -> ServerCon
     share(&mut server.max_handshakes);
     share(&mut server.retry_threshold);
     server
-}
-
-/// The shards of an endpoint as one of them sees them.
-pub(super) struct Neighbours<D> {
-    index: usize,
-    /// All of them, in order, this one included; empty if it is alone.
-    shards: Vec<Handle<D>>,
-}
-
-impl<D> Neighbours<D> {
-    pub(super) fn none() -> Self {
-        Self {
-            index: 0,
-            shards: Vec::new(),
-        }
-    }
-
-    /// How many bytes at the front of a train go to one shard, and which if it is another one.
-    pub(super) fn run(&self, train: &[u8], stride: usize) -> (usize, Option<usize>) {
-        let count = self.shards.len();
-        if count < 2 {
-            return (train.len(), None);
-        }
-        let mut datagrams = train.chunks(stride.max(1));
-        let owner = datagrams.next().map_or(0, |first| shard_of(first, count));
-        let more = datagrams
-            .take_while(|datagram| shard_of(datagram, count) == owner)
-            .count();
-        let len = train.len().min((1 + more) * stride.max(1));
-        (len, (owner != self.index).then_some(owner))
-    }
-
-    /// Hands `train` to its shard; false if that one has ended, so that the train stays here.
-    /// No shard answers for another: that would make it an oracle for resets (RFC 9000 §5.2.3).
-    pub(super) fn hand_over(
-        &self,
-        owner: usize,
-        meta: DatagramMeta,
-        train: &[u8],
-        stats: &mut SocketStats,
-    ) -> bool {
-        let datagrams = train.len().div_ceil(meta.stride.max(1)) as u64;
-        match self.shards[owner].deliver(meta, train) {
-            Delivery::Taken => stats.datagrams_handed_over += datagrams,
-            Delivery::Full => stats.hand_over_drops += datagrams,
-            Delivery::Gone => return false,
-        }
-        true
-    }
 }

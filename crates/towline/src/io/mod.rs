@@ -29,12 +29,14 @@
 //! # }
 //! ```
 
+mod addresses;
 mod backlog;
 mod clock;
 mod fallback;
 mod group;
 mod handle;
 mod memory;
+mod neighbours;
 mod outbox;
 #[cfg(target_os = "linux")]
 mod sendmsg;
@@ -48,8 +50,8 @@ mod waited;
 
 pub use clock::{Clock, ManualClock};
 pub use fallback::Fallback;
-pub use group::shard_group;
 pub(crate) use group::share_limits;
+pub use group::{bind_shards, shard_group};
 pub use handle::{Change, Dispatch, Handle};
 pub(crate) use memory::machine_memory;
 pub use shard::{DATAGRAMS_PER_TURN, Shard, TIME_PER_TURN, Turn};
@@ -58,7 +60,7 @@ pub use socket::{
     RECEIVE_BATCH, RECEIVE_BUFFER_BYTES, ReceiveBatch, Socket, SocketInfo, SocketOptions,
 };
 pub use stats::SocketStats;
-pub use steer::{MAX_SHARDS, bind_shards, shard_of};
+pub use steer::{MAX_SHARDS, shard_of};
 pub use timer::FineTimer;
 pub use udp::UdpSocket;
 

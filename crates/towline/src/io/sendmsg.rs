@@ -11,8 +11,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use towline_quic::Ecn;
 
+use super::addresses::{outward, outward_ip};
 use super::socket::{MAX_SEND_BATCH, Outgoing};
-use super::udp::{outward, outward_ip};
 
 /// Room for the three control messages: an int, a u16 and the larger of the packet infos.
 const CONTROL_BYTES: usize =

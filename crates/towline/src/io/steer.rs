@@ -8,10 +8,6 @@
 //! what came to the wrong one: steering makes N shards fast, handing over makes them right.
 
 use std::io;
-use std::net::SocketAddr;
-
-use super::socket::SocketOptions;
-use super::udp::UdpSocket;
 
 /// Most shards of one endpoint.
 pub const MAX_SHARDS: usize = 64;
@@ -25,47 +21,6 @@ pub fn shard_of(datagram: &[u8], shards: usize) -> usize {
         _ => 0,
     };
     usize::from(byte) % shards.max(1)
-}
-
-/// Binds `shards` sockets to one address, in shard order, and steers datagrams to them.
-///
-/// The port must be free: the first socket takes it alone before the others may join.
-/// Without steering (another system than Linux, or a filter in the way), every socket's
-/// [`SocketInfo::steering_refused`](super::SocketInfo) says so; see [`shard_group`](super::shard_group).
-///
-/// # Errors
-/// `InvalidInput` for no or too many shards; otherwise as [`UdpSocket::bind`].
-pub fn bind_shards(
-    address: SocketAddr,
-    shards: usize,
-    options: &SocketOptions,
-) -> io::Result<Vec<UdpSocket>> {
-    if !(1..=MAX_SHARDS).contains(&shards) {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            format!("an endpoint has 1 to {MAX_SHARDS} shards"),
-        ));
-    }
-    if shards == 1 {
-        return Ok(vec![UdpSocket::bind(address, options)?]);
-    }
-    let mut options = options.clone();
-    options.reuse_port = false;
-    let mut sockets = vec![UdpSocket::bind(address, &options)?];
-    let address = sockets[0].share_port()?;
-    options.reuse_port = true;
-    for _ in 1..shards {
-        sockets.push(UdpSocket::bind(address, &options)?);
-    }
-    if options.steer
-        && let Err(error) = sockets[0].steer(shards)
-    {
-        tracing::info!(%error, "no steering by connection ID");
-        for socket in &mut sockets {
-            socket.set_steering_refused();
-        }
-    }
-    Ok(sockets)
 }
 
 /// The rule of [`shard_of`] as a classic BPF program over a UDP payload. A load beyond the

@@ -7,7 +7,7 @@
 //! IPv4 addresses, and mapped again on the way out.
 
 use std::io::{self, IoSliceMut};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
@@ -15,6 +15,9 @@ use quinn_udp::{EcnCodepoint, RecvMeta, UdpSockRef, UdpSocketState};
 use socket2::{Domain, Protocol, Type};
 use towline_quic::Ecn;
 
+use super::addresses::canonical;
+#[cfg(not(target_os = "linux"))]
+use super::addresses::{outward, outward_ip};
 use super::socket::{
     BufferGrant, Incoming, MAX_TRAIN_SEGMENTS, Outgoing, RECEIVE_BATCH, ReceiveBatch, Socket,
     SocketInfo, SocketOptions,
@@ -230,35 +233,6 @@ impl Socket for UdpSocket {
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.inner.as_fd())
-    }
-}
-
-/// A peer's address as a socket wants it that reaches IPv4 under `mapped` addresses, or not.
-pub(super) fn outward(remote: SocketAddr, mapped: bool) -> SocketAddr {
-    match remote {
-        SocketAddr::V4(v4) if mapped => {
-            SocketAddr::new(IpAddr::V6(v4.ip().to_ipv6_mapped()), v4.port())
-        }
-        other => other,
-    }
-}
-
-/// As [`outward`], for a local address.
-pub(super) fn outward_ip(ip: IpAddr, mapped: bool) -> IpAddr {
-    match ip {
-        IpAddr::V4(v4) if mapped => IpAddr::V6(v4.to_ipv6_mapped()),
-        other => other,
-    }
-}
-
-/// An IPv4 peer is an IPv4 address to everyone above, whatever socket it came through.
-fn canonical(address: SocketAddr) -> SocketAddr {
-    match address {
-        SocketAddr::V6(v6) => match v6.ip().to_ipv4_mapped() {
-            Some(v4) => SocketAddr::new(IpAddr::V4(v4), v6.port()),
-            None => address,
-        },
-        SocketAddr::V4(_) => address,
     }
 }
 

@@ -19,4 +19,5 @@ impl Allowed {
 }
 
 /// All of them.
+<<<<<<< HEAD
 pub(in crate::layers) const ALLOWED: &[Allowed] = &[];

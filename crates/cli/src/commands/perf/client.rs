@@ -11,14 +11,16 @@ use tokio::time::Instant;
 use towline::{Connection, RecvStream};
 use towline_transfer::{CpuMeter, Lanes, put_varint};
 
+use super::control::{
+    HostRecord, Later, MAX_STREAMS, Reply, Request, advice, read_json, write_json,
+};
 use super::host::{count_lane, send_lane};
 use super::report::{Ends, Row, Start, Threshold, print_end, print_row, print_start};
-use super::{
-    HostRecord, Later, MAX_STREAMS, Reply, Request, TuneArgs, advice, read_json, write_json,
-};
+use super::tune::TuneArgs;
 use crate::exit::{Exit, Failure};
+use crate::failures::connection_failure;
 use crate::interrupt::Interrupt;
-use crate::net::{Client, ConnectArgs, connection_failure, options};
+use crate::net::{Client, ConnectArgs, options};
 use crate::printer::Printer;
 use crate::stats::StatsRecord;
 use crate::streams::PERF;

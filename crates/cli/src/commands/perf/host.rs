@@ -12,7 +12,9 @@ use tokio::time::Instant;
 use towline::{Connection, Endpoint, RecvStream, SendStream};
 use towline_transfer::{CpuMeter, Lanes, put_varint, stream_kind};
 
-use super::{HostRecord, Later, MAX_STREAMS, Reply, Request, advice, read_json, write_json};
+use super::control::{
+    HostRecord, Later, MAX_STREAMS, Reply, Request, advice, read_json, write_json,
+};
 use crate::stats::StatsRecord;
 
 /// Measurements a server runs at once.

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::json;
 use towline::Connection;
 
-use super::{HostRecord, Reply, Request};
+use super::control::{HostRecord, Reply, Request};
 use crate::printer::Printer;
 use crate::stats::StatsRecord;
 use crate::units::{BitRate, Bytes, cpu_percent, parse_duration, parse_rate, rate};

@@ -6,85 +6,83 @@ use towline_relay::tun::{
     SERVER_ADDRESSES, TunConfig, TunCounters, TunError, TunRelay,
 };
 
-use super::{LinkView, RelayArgs, fill, print_link, record};
+use super::links::{LinkArgs, LinkView, fill, print_link, record};
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::printer::Printer;
 use crate::units::counted;
 
-impl RelayArgs {
-    pub(super) async fn run_tun(
-        &self,
-        interrupt: Interrupt,
-        printer: Printer,
-    ) -> Result<Exit, Failure> {
-        let (to_server, to_client) = self.links()?;
-        let name = |given: &Option<String>, default: &str| {
-            given.clone().unwrap_or_else(|| default.to_owned())
-        };
-        let client_namespace = name(&self.client_ns, DEFAULT_CLIENT_NAMESPACE);
-        let server_namespace = name(&self.server_ns, DEFAULT_SERVER_NAMESPACE);
-        let metrics = self.metrics.bind().await?;
-        let mut relay = TunRelay::open(&TunConfig {
-            client_namespace: client_namespace.clone(),
-            server_namespace: server_namespace.clone(),
-            create: self.create,
-            to_server,
-            to_client,
-            seed: self.seed,
-        })
-        .map_err(|error| failure(&error))?;
-        let ends = [
-            ("client", &client_namespace, CLIENT_ADDRESSES),
-            ("server", &server_namespace, SERVER_ADDRESSES),
-        ];
-        for (name, namespace, addresses) in &ends {
-            printer.line(format_args!(
-                "{name}: {} and {} in namespace {namespace}; ip netns exec {namespace} PROGRAM",
-                addresses.v4, addresses.v6,
-            ));
-        }
-        let [client, server] = ends.map(|(_, namespace, addresses)| {
-            json!({
-                "namespace": namespace,
-                "ipv4": addresses.v4.to_string(),
-                "ipv6": addresses.v6.to_string(),
-            })
-        });
-        printer.record(&json!({
-            "schema": "towline.tun/1",
-            "device": DEVICE_NAME,
-            "client": client,
-            "server": server,
-            "seed": self.seed,
-        }));
-        let monitor = relay.monitor();
-        let watched = monitor.clone();
-        let _metrics = metrics.serve(printer, move |text| {
-            let now = watched.counters();
-            let queues = [now.to_server_queue_bytes, now.to_client_queue_bytes];
-            fill(text, &mut result_of(&now), queues);
-        });
-        // Devices and namespaces go with `work`, so before the summary.
-        let work = move |stop: &_| {
-            let result = relay.run(stop);
-            (result, relay.counters())
-        };
-        let look = || {
-            let now = monitor.counters();
-            let view = |stats, queue_bytes| LinkView { stats, queue_bytes };
-            [
-                view(now.to_server, now.to_server_queue_bytes),
-                view(now.to_client, now.to_client_queue_bytes),
-            ]
-        };
-        let (result, counters) = self.relay(work, look, interrupt, printer).await?;
-        summarise(&counters, printer);
-        result.map_err(|error| {
-            Failure::new(Exit::Other, format!("the relay's device failed: {error}"))
-        })?;
-        Ok(Exit::Interrupted)
+/// Relays between the namespaces of client and server until Ctrl-C; with `create` it makes them.
+pub(super) async fn run(
+    links: &LinkArgs,
+    [client, server]: [Option<&str>; 2],
+    create: bool,
+    interrupt: Interrupt,
+    printer: Printer,
+) -> Result<Exit, Failure> {
+    let (to_server, to_client) = links.configs()?;
+    let client_namespace = client.unwrap_or(DEFAULT_CLIENT_NAMESPACE).to_owned();
+    let server_namespace = server.unwrap_or(DEFAULT_SERVER_NAMESPACE).to_owned();
+    let metrics = links.metrics.bind().await?;
+    let mut relay = TunRelay::open(&TunConfig {
+        client_namespace: client_namespace.clone(),
+        server_namespace: server_namespace.clone(),
+        create,
+        to_server,
+        to_client,
+        seed: links.seed,
+    })
+    .map_err(|error| failure(&error))?;
+    let ends = [
+        ("client", &client_namespace, CLIENT_ADDRESSES),
+        ("server", &server_namespace, SERVER_ADDRESSES),
+    ];
+    for (name, namespace, addresses) in &ends {
+        printer.line(format_args!(
+            "{name}: {} and {} in namespace {namespace}; ip netns exec {namespace} PROGRAM",
+            addresses.v4, addresses.v6,
+        ));
     }
+    let [client, server] = ends.map(|(_, namespace, addresses)| {
+        json!({
+            "namespace": namespace,
+            "ipv4": addresses.v4.to_string(),
+            "ipv6": addresses.v6.to_string(),
+        })
+    });
+    printer.record(&json!({
+        "schema": "towline.tun/1",
+        "device": DEVICE_NAME,
+        "client": client,
+        "server": server,
+        "seed": links.seed,
+    }));
+    let monitor = relay.monitor();
+    let watched = monitor.clone();
+    let _metrics = metrics.serve(printer, move |text| {
+        let now = watched.counters();
+        let queues = [now.to_server_queue_bytes, now.to_client_queue_bytes];
+        fill(text, &mut result_of(&now), queues);
+    });
+    // Devices and namespaces go with `work`, so before the summary.
+    let work = move |stop: &_| {
+        let result = relay.run(stop);
+        (result, relay.counters())
+    };
+    let look = || {
+        let now = monitor.counters();
+        let view = |stats, queue_bytes| LinkView { stats, queue_bytes };
+        [
+            view(now.to_server, now.to_server_queue_bytes),
+            view(now.to_client, now.to_client_queue_bytes),
+        ]
+    };
+    let (result, counters) = links.relay(work, look, interrupt, printer).await?;
+    summarise(&counters, printer);
+    result.map_err(|error| {
+        Failure::new(Exit::Other, format!("the relay's device failed: {error}"))
+    })?;
+    Ok(Exit::Interrupted)
 }
 
 fn summarise(counters: &TunCounters, printer: Printer) {

@@ -12,7 +12,7 @@ use towline_quic::{
 };
 use towline_sim::Host as _;
 
-use crate::measured_workload;
+use crate::marker::measured_workload;
 use crate::world::{Aead, CLIENT, MTU, ONE_WAY, SERVER, World};
 
 /// Rounds before the count: the window opens, buffers and tables grow to their size.

@@ -14,7 +14,7 @@ use towline_wire::{
     write_short_header, write_stop_sending, write_stream_header,
 };
 
-use crate::measured_workload;
+use crate::marker::measured_workload;
 use crate::null_aead::TAG;
 use crate::world::{Aead, CLIENT, ONE_WAY, SERVER, World};
 

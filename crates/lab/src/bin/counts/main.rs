@@ -1,20 +1,20 @@
 //! `counts`: the hot paths as workloads for callgrind, which counts their instructions.
 //!
 //! `counts WORKLOAD` runs one workload deterministically and prints `units N`: the packets, frames
-//! or turns that went through [`measured_workload`]. Callgrind collects inside that function alone,
+//! or turns that went through [`measured_workload`](marker::measured_workload). Callgrind collects inside that function alone,
 //! so handshake, warm-up and the other side of the connection cost nothing. `cargo xtask counts`
 //! runs the program under valgrind, divides, and compares with a baseline. No clock, no socket.
 #![expect(clippy::print_stdout, reason = "a program: it talks to its user")]
 
 mod bulk;
 mod hostile;
+mod marker;
 mod null_aead;
 mod parse;
 mod quiet;
 mod recovery;
 mod world;
 
-use std::hint::black_box;
 use std::process::ExitCode;
 
 use bulk::Phase;
@@ -51,15 +51,6 @@ const WORKLOADS: &[Workload] = &[
     ("hostile-paths", hostile::challenges),
     ("hostile-acks", hostile::acks),
 ];
-
-/// The one function whose instructions are counted; its name is what callgrind is told.
-#[inline(never)]
-fn measured_workload<R>(work: impl FnOnce() -> R) -> R {
-    let result = work();
-    // Something stays to be done after `work`: a tail call would leave the function too early.
-    black_box(&result);
-    result
-}
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

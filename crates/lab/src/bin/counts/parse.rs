@@ -8,7 +8,7 @@ use towline_wire::{
     write_stream_header,
 };
 
-use crate::measured_workload;
+use crate::marker::measured_workload;
 use crate::world::MTU;
 
 const CID: [u8; 8] = [1, 2, 3, 4, 5, 6, 7, 8];

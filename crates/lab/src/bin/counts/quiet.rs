@@ -5,7 +5,7 @@ use std::time::Duration;
 use towline_lab::Host;
 use towline_quic::{ConnectionHandle, TransportConfig};
 
-use crate::measured_workload;
+use crate::marker::measured_workload;
 use crate::world::{CLIENT, SERVER, World};
 
 /// Connections of the client.

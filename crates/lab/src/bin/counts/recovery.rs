@@ -7,7 +7,7 @@ use towline_recovery::{Config, FrameOwner, INITIAL_RTT, PacketKind, Recovery, Rt
 use towline_wire::{PacketNumberSpace, Side, Time};
 
 use crate::bulk::TRAIN;
-use crate::measured_workload;
+use crate::marker::measured_workload;
 use crate::world::{MTU, ONE_WAY};
 
 /// Trains before the count, and in it.

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use super::{MBIT, millis, path_of, seconds};
+use super::setting::{MBIT, millis, path_of, seconds};
 use crate::Random;
-use crate::matrix::grade::{Measure, Unit};
+use crate::matrix::measure::{Measure, Unit};
 use crate::matrix::{BBR, CUBIC, Case, LEDBAT, NEWRENO, Row, Trial, Trouble};
 use crate::scenario::{Scenario, Traffic, median, percentile};
 use towline_sim::{LinkConfig, LossModel};

@@ -3,8 +3,8 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use super::{MBIT, millis, path_of, seconds};
-use crate::matrix::grade::{Measure, Unit};
+use super::setting::{MBIT, millis, path_of, seconds};
+use crate::matrix::measure::{Measure, Unit};
 use crate::matrix::{CUBIC, Case, Row, Trial, Trouble};
 use crate::scenario::{Flow, Traffic};
 

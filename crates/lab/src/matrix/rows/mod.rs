@@ -3,13 +3,11 @@
 mod fault;
 mod limit;
 mod path;
+mod setting;
 mod share;
 mod transfer;
 
-use std::time::Duration;
-
 use super::Row;
-use crate::scenario::{Scenario, bdp};
 
 #[cfg(test)]
 pub(in crate::matrix) use self::{limit::most_above, path::expected_window};
@@ -39,20 +37,4 @@ pub fn rows() -> Vec<Row> {
         transfer::seed_streams(),
         transfer::seed_concurrency(),
     ]
-}
-
-const MBIT: u64 = 1_000_000;
-
-const fn millis(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
-
-const fn seconds(n: u64) -> Duration {
-    Duration::from_secs(n)
-}
-
-/// A path whose buffer is a number of bandwidth-delay products.
-fn path_of(rate: u64, rtt: Duration, bdps: f64, duration: Duration) -> Scenario {
-    let buffer = (bdp(rate, rtt) as f64 * bdps) as u64;
-    Scenario::dumbbell(rate, rtt, buffer, duration)
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::{MBIT, millis, path_of, seconds};
-use crate::matrix::grade::{Measure, Unit};
+use super::setting::{MBIT, millis, path_of, seconds};
+use crate::matrix::measure::{Measure, Unit};
 use crate::matrix::{BACKGROUND, BBR, CUBIC, Case, LEDBAT, NEWRENO, Row, Trial, Trouble};
 use crate::scenario::{FlowOutcome, Outcome, Traffic, coefficient_of_variation};
 

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use towline_quic::{Algorithm, TrafficClass};
 
+use super::congestion::{Congestion, UnknownCongestion};
+use super::limits::{MAX_DURATION, NO_TIME};
 use super::link::MAX_RATE;
 use super::reader::{Place, Table, TextError, Value};
-use super::{Congestion, MAX_DURATION, NO_TIME};
 use crate::scenario::{Flow, MAX_FLOWS, Traffic};
 
 /// Shortest and longest UDP payload of raw datagrams.
@@ -145,7 +146,7 @@ fn congestion(value: &Value<'_>) -> Result<Congestion, TextError> {
     value
         .string()?
         .parse()
-        .map_err(|error: super::UnknownCongestion| value.place.error(error.to_string()))
+        .map_err(|error: UnknownCongestion| value.place.error(error.to_string()))
 }
 
 fn traffic(table: &mut Table<'_>) -> Result<Traffic, TextError> {

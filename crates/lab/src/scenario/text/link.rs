@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use towline_sim::{LinkConfig, LinkConfigError, Profile, RateSchedule};
 
-use super::Files;
 use super::reader::{Place, TextError, Value};
 use crate::scenario::HEADERS;
 use crate::scenario::capacity::Capacity;
+
+/// Gives the text behind the name of a file that a scenario mentions, or says why not.
+pub(super) type Files<'f> = &'f dyn Fn(&str) -> Result<String, String>;
 
 /// Fastest link, bits a second.
 pub(super) const MAX_RATE: u64 = 100_000_000_000;

@@ -10,107 +10,25 @@
 //! Called by `towline sim` and the tests. It opens no file, and no text makes it panic or ask for
 //! more memory than its length explains.
 
+mod congestion;
 mod flow;
+mod limits;
 mod link;
 mod reader;
 
-use std::fmt;
 use std::num::NonZeroU64;
-use std::ops::RangeInclusive;
-use std::str::FromStr;
 use std::time::Duration;
 
-use towline_quic::Algorithm;
-
+pub use congestion::{Congestion, UnknownCongestion};
 pub use reader::TextError;
 
-use self::link::Link;
+use self::limits::{
+    MAX_CHANGED_ITEMS, MAX_CHANGES, MAX_DURATION, MAX_SAMPLES, MAX_TEXT, MAX_UNDER_WAY, NO_TIME,
+    SAMPLES,
+};
+use self::link::{Files, Link};
 use self::reader::{Table, Value};
 use super::{Change, Flow, Scenario, Traffic};
-
-/// Longest scenario.
-const MAX_DURATION: Duration = Duration::from_secs(3600);
-const NO_TIME: Duration = Duration::ZERO;
-/// Shortest and longest time between two samples.
-const SAMPLES: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(60);
-/// Samples of all flows together: about 100 MB.
-const MAX_SAMPLES: u128 = 1_000_000;
-/// Longest text, bytes.
-const MAX_TEXT: usize = 1 << 20;
-/// Changes of the links.
-const MAX_CHANGES: usize = 1000;
-/// Steps, blackouts and listed drops of all changes together, for each holds them anew: about 50 MB.
-const MAX_CHANGED_ITEMS: usize = 2_000_000;
-/// Bytes of raw datagrams under way on the access links of all flows together.
-const MAX_UNDER_WAY: u128 = 1 << 30;
-
-/// The name of [`Congestion::Background`].
-const BACKGROUND: &str = "background";
-
-/// What governs the rate of a flow, as texts and commands name it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Congestion {
-    /// The connection's own controller.
-    Algorithm(Algorithm),
-    /// One LEDBAT++ for all flows of the scenario that have it.
-    Background,
-}
-
-impl Congestion {
-    /// Puts a flow under it.
-    fn govern(self, flow: &mut Flow) {
-        match self {
-            Self::Algorithm(algorithm) => {
-                flow.transport.congestion = algorithm;
-                flow.background = false;
-            }
-            Self::Background => flow.background = true,
-        }
-    }
-
-    /// What governs a flow.
-    pub fn of(flow: &Flow) -> Self {
-        match flow.background {
-            true => Self::Background,
-            false => Self::Algorithm(flow.transport.congestion),
-        }
-    }
-}
-
-impl fmt::Display for Congestion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Algorithm(algorithm) => algorithm.fmt(f),
-            Self::Background => f.write_str(BACKGROUND),
-        }
-    }
-}
-
-impl FromStr for Congestion {
-    type Err = UnknownCongestion;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text.parse() {
-            _ if text == BACKGROUND => Ok(Self::Background),
-            Ok(algorithm) => Ok(Self::Algorithm(algorithm)),
-            // That one is about the rate, and lists no names.
-            Err(error) if text.starts_with("fixed") => Err(UnknownCongestion(error.to_string())),
-            Err(error) => Err(UnknownCongestion(format!("{error}, {BACKGROUND}"))),
-        }
-    }
-}
-
-/// Nothing that governs a flow has that name; says which names there are.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownCongestion(String);
-
-impl fmt::Display for UnknownCongestion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for UnknownCongestion {}
 
 /// A scenario read from text, and what else the text says.
 #[derive(Clone, Debug)]
@@ -124,9 +42,6 @@ pub struct ScenarioText {
     /// The flows that leave their controller open.
     open: Vec<usize>,
 }
-
-/// Gives the text behind the name of a file that a scenario mentions, or says why not.
-pub(super) type Files<'f> = &'f dyn Fn(&str) -> Result<String, String>;
 
 impl ScenarioText {
     /// Reads a whole text; `files` gives the text of a trace by the name the scenario calls it.

@@ -1,4 +1,4 @@
-use towline_quic::TrafficClass;
+use towline_quic::{Algorithm, TrafficClass};
 
 use super::*;
 use crate::Random;

@@ -1,7 +1,8 @@
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::*;
-use crate::io::{Clock, ReceiveBatch, Socket};
+use crate::io::{Clock, ReceiveBatch, Socket, SocketOptions, UdpSocket, bind_shards};
 
 /// What a classic BPF filter returns for a packet: the few instructions steering uses.
 #[cfg(target_os = "linux")]

@@ -26,15 +26,6 @@ fn a_host_that_has_everything_gets_no_advice() {
 }
 
 #[test]
-fn the_help_of_shards_names_their_range() {
-    use clap::Args;
-    let command = ServerArgs::augment_args(clap::Command::new("server"));
-    let shards = command.get_arguments().find(|arg| arg.get_id() == "shards");
-    let help = shards.and_then(|arg| arg.get_help()).unwrap().to_string();
-    assert!(help.contains(&format!("1 to {MAX_SHARDS}")), "{help}");
-}
-
-#[test]
 fn what_was_refused_is_told_in_text_and_record() {
     let mut socket = socket();
     socket.gso_segments = 1;

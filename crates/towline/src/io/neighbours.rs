@@ -1,0 +1,60 @@
+//! [`Neighbours`]: the shards of an endpoint as one of them sees them, and handing over what is theirs.
+//!
+//! Made with a group of shards, and asked by each for every train that it receives.
+
+use towline_quic::DatagramMeta;
+
+use super::handle::{Delivery, Handle};
+use super::stats::SocketStats;
+use super::steer::shard_of;
+
+/// The shards of an endpoint as one of them sees them.
+pub(super) struct Neighbours<D> {
+    index: usize,
+    /// All of them, in order, this one included; empty if it is alone.
+    shards: Vec<Handle<D>>,
+}
+
+impl<D> Neighbours<D> {
+    pub(super) fn none() -> Self {
+        Self::of(0, Vec::new())
+    }
+
+    /// Of the shard at `index` among `shards`.
+    pub(super) fn of(index: usize, shards: Vec<Handle<D>>) -> Self {
+        Self { index, shards }
+    }
+
+    /// How many bytes at the front of a train go to one shard, and which if it is another one.
+    pub(super) fn run(&self, train: &[u8], stride: usize) -> (usize, Option<usize>) {
+        let count = self.shards.len();
+        if count < 2 {
+            return (train.len(), None);
+        }
+        let mut datagrams = train.chunks(stride.max(1));
+        let owner = datagrams.next().map_or(0, |first| shard_of(first, count));
+        let more = datagrams
+            .take_while(|datagram| shard_of(datagram, count) == owner)
+            .count();
+        let len = train.len().min((1 + more) * stride.max(1));
+        (len, (owner != self.index).then_some(owner))
+    }
+
+    /// Hands `train` to its shard; false if that one has ended, so that the train stays here.
+    /// No shard answers for another: that would make it an oracle for resets (RFC 9000 §5.2.3).
+    pub(super) fn hand_over(
+        &self,
+        owner: usize,
+        meta: DatagramMeta,
+        train: &[u8],
+        stats: &mut SocketStats,
+    ) -> bool {
+        let datagrams = train.len().div_ceil(meta.stride.max(1)) as u64;
+        match self.shards[owner].deliver(meta, train) {
+            Delivery::Taken => stats.datagrams_handed_over += datagrams,
+            Delivery::Full => stats.hand_over_drops += datagrams,
+            Delivery::Gone => return false,
+        }
+        true
+    }
+}
