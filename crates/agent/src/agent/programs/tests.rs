@@ -198,7 +198,10 @@ async fn connections_that_a_program_does_not_accept_are_bounded() {
         }
         // A few more may have gone since they were counted, until the channel was read.
         let gone_at_last = clients.len() - taken;
-        assert!((gone..=MORE).contains(&gone_at_last), "{gone}, {gone_at_last}");
+        assert!(
+            (gone..=MORE).contains(&gone_at_last),
+            "{gone}, {gone_at_last}"
+        );
         // Closed, and nobody listens any more.
         drop(channel);
         for _ in 0..1000 {
