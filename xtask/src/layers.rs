@@ -79,7 +79,7 @@ pub(crate) fn layers(arguments: &[String]) -> Outcome {
         ));
     }
     let arrows = arrows(&workspace)?;
-    broken.extend(circles::broken(&arrows, circles::ALLOWED));
+    broken.extend(circles::broken(&arrows));
     broken.extend(connection::broken(
         &engine(&workspace, Scope::Shipped)?,
         connection::FILES,
@@ -102,9 +102,8 @@ pub(crate) fn layers(arguments: &[String]) -> Outcome {
         "--no-default-features",
     ]))?;
     println!(
-        "layers: imports, sans-I/O, {files} component files, {} arrows between files ({} allowed to close a circle), towline without tokio: all as drawn",
-        arrows.len(),
-        circles::allowed()
+        "layers: imports, sans-I/O, {files} component files, {} arrows between files, towline without tokio: all as drawn",
+        arrows.len()
     );
     Ok(())
 }
@@ -130,7 +129,7 @@ fn arrows(workspace: &Workspace) -> Outcome<circles::Arrows> {
     Ok(arrows)
 }
 
-/// Groups of files inside a crate that all reach one another, whatever is allowed for now.
+/// Groups of files inside a crate that all reach one another.
 pub(crate) fn circles_of(workspace: &Workspace) -> Outcome<Vec<Vec<String>>> {
     let arrows = arrows(workspace)?;
     Ok(circles::circles(circles::ends(&arrows))

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use rand_core::Rng;
 use towline_recovery::{
-    Algorithm, Config as RecoveryConfig, Controller, HostController, INITIAL_RTT, Pool, PoolMember,
-    Recovery, TrafficClass,
+    Algorithm, Config as RecoveryConfig, Controller, ControllerFactory, HostController,
+    INITIAL_RTT, Pool, PoolMember, Recovery, TrafficClass,
 };
 use towline_wire::{ConnectionId, MAX_VARINT, Side};
 
@@ -148,6 +148,9 @@ pub struct TransportConfig {
     /// Connections with this controller share one LEDBAT++ that aims at 25 ms of queue, instead of
     /// having one of `congestion` each: background work that makes way for everybody else.
     pub background: Option<HostController>,
+    /// Makes each connection's controller, if none of `congestion` will do. [`Self::background`] comes
+    /// first; [`Connection::set_congestion`](crate::Connection::set_congestion) replaces it.
+    pub controller: Option<Arc<dyn ControllerFactory>>,
     /// Strict limit, bytes a second of UDP payload, over every packet: acknowledgements, probes and
     /// retransmissions count. Default none.
     pub rate_limit: Option<NonZeroU64>,
@@ -193,6 +196,7 @@ impl Default for TransportConfig {
             mtu: 1200,
             congestion: Algorithm::default(),
             background: None,
+            controller: None,
             rate_limit: None,
             bandwidth: None,
             hystart: true,
@@ -258,6 +262,7 @@ impl TransportConfig {
         mtu: u16,
         congestion: Algorithm,
         background: Option<HostController>,
+        controller: Option<Arc<dyn ControllerFactory>>,
         rate_limit: Option<NonZeroU64>,
         bandwidth: Option<BandwidthShare>,
         hystart: bool,
@@ -283,12 +288,13 @@ impl TransportConfig {
             rate_limit: self.rate_limit,
             skip_key: Some(skip_key),
         };
-        let mut recovery = match &self.background {
-            Some(host) => {
-                let member = host.join(config.max_datagram_size);
-                Recovery::with_controller(config, Controller::Host(member))
+        let size = config.max_datagram_size;
+        let mut recovery = match (&self.background, &self.controller) {
+            (Some(host), _) => Recovery::with_controller(config, Controller::Host(host.join(size))),
+            (None, Some(factory)) => {
+                Recovery::with_controller(config, Controller::Custom(factory.controller(size)))
             }
-            None => Recovery::new(config),
+            (None, None) => Recovery::new(config),
         };
         recovery.set_pool_member(self.bandwidth.as_ref().map(BandwidthShare::join));
         recovery

@@ -39,7 +39,9 @@ pub use error::{
     WriteError,
 };
 pub use towline_identity::PeerIdentity;
+/// What a congestion controller of one's own implements, and the samples it is told.
+pub use towline_recovery::congestion;
 pub use towline_recovery::{
-    Algorithm, HostController, Pool, PoolMember, TrafficClass, UnknownAlgorithm,
+    Algorithm, ControllerFactory, HostController, Pool, PoolMember, TrafficClass, UnknownAlgorithm,
 };
 pub use towline_wire::{Direction, Side, StreamId, Time, TransportErrorCode};

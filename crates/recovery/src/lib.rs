@@ -31,9 +31,9 @@ mod stats;
 mod throttle;
 
 pub use congestion::{
-    AckSample, Algorithm, Bbr, CongestionController, Controller, FixedRate, HOST_TARGET, Handover,
-    HostController, HostMember, LEAST_FIXED_RATE, LEDBAT_TARGET, LeastAckRate, Ledbat, LossSample,
-    LostPacket, SendSample, UnknownAlgorithm,
+    AckSample, Algorithm, Bbr, CongestionController, Controller, ControllerFactory, FixedRate,
+    HOST_TARGET, Handover, HostController, HostMember, LEAST_FIXED_RATE, LEDBAT_TARGET,
+    LeastAckRate, Ledbat, LossSample, LostPacket, SendSample, UnknownAlgorithm,
 };
 pub use ecn::EcnState;
 pub use pool::{Pool, PoolMember, TrafficClass};

@@ -17,8 +17,8 @@ pub use towline_identity::{
     KeyExchangePreference, KeyList, Renewal, Resumption, Trust, UnixTime,
 };
 pub use towline_quic::{
-    BandwidthShare, ClientConfig, InvalidTransport, MAX_INITIAL_RTT, MAX_MTU, MIN_INITIAL_RTT,
-    MIN_MTU, RetryPolicy, ServerConfig, TransportConfig,
+    BandwidthShare, ClientConfig, ControllerFactory, InvalidTransport, MAX_INITIAL_RTT, MAX_MTU,
+    MIN_INITIAL_RTT, MIN_MTU, RetryPolicy, ServerConfig, TransportConfig,
 };
 
 /// The environment variable that names a file for TLS secrets, as Wireshark and curl know it.

@@ -1,5 +1,5 @@
-//! Resets that are waited for, room for datagrams, and limits changed while a connection runs: over the
-//! loopback interface, and in virtual time.
+//! Resets that are waited for, room for datagrams, limits changed while a connection runs, and a congestion
+//! controller of one's own: over the loopback interface, and in virtual time.
 
 mod common;
 
@@ -11,7 +11,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use common::{configs, loopback, options, within};
-use towline::config::{self, ClientAuth, Identity, Options, Trust};
+use towline::config::{self, ClientAuth, ControllerFactory, Identity, Options, Trust};
+use towline::engine::Algorithm;
+use towline::engine::congestion::{
+    AckSample, CongestionController, Handover, LeastAckRate, LossSample,
+};
 use towline::testing::{LinkConfig, Simulation, Tasks};
 use towline::{Connection, ConnectionError, Endpoint, ReadError, SendDatagramError, Time};
 
@@ -318,4 +322,76 @@ fn datagrams_that_left_make_room_at_once() {
         assert_eq!(ends.far.read_datagram().await.unwrap().len(), 500);
         assert_eq!(ends.since(began), Duration::ZERO, "it was there");
     });
+}
+
+/// Five datagrams a round trip, whatever happens.
+#[derive(Debug)]
+struct Fixed {
+    window: u64,
+}
+
+impl ControllerFactory for Fixed {
+    fn controller(&self, _: u16) -> Box<dyn CongestionController + Send> {
+        Box::new(Self { ..*self })
+    }
+}
+
+impl CongestionController for Fixed {
+    fn on_ack(&mut self, _: &AckSample) -> bool {
+        false
+    }
+
+    fn on_lost(&mut self, _: &LossSample<'_>) -> bool {
+        false
+    }
+
+    fn on_persistent_congestion(&mut self, _: Time) {}
+    fn on_max_datagram_size(&mut self, _: u16, _: bool) {}
+    fn on_path_change(&mut self, _: Time, _: u16) {}
+    fn take_over(&mut self, _: &Handover) {}
+
+    fn window(&self) -> u64 {
+        self.window
+    }
+
+    fn ssthresh(&self) -> Option<u64> {
+        Some(self.window)
+    }
+
+    fn recovery_start(&self) -> Option<Time> {
+        None
+    }
+
+    fn least_ack_rate(&self) -> LeastAckRate {
+        LeastAckRate { per_round: 1 }
+    }
+}
+
+/// How long 60 kB take, from a sender whose controller is an application's own.
+fn sixty_kilobytes_take(change: impl Fn(&Connection) + 'static) -> Duration {
+    let mut own = options();
+    own.transport.controller = Some(Arc::new(Fixed { window: 6000 }));
+    own.transport.pacing = false;
+    let (told, took) = std::sync::mpsc::channel();
+    in_virtual_time(&own, |ends| async move {
+        let began = ends.settle().await;
+        change(&ends.far);
+        let mut send = ends.far.open_uni().await.unwrap();
+        send.write_all(&[7; 60_000]).await.unwrap();
+        send.finish().unwrap();
+        let mut recv = ends.near.accept_uni().await.unwrap();
+        assert_eq!(recv.read_to_end(60_000).await.unwrap().len(), 60_000);
+        told.send(ends.since(began)).unwrap();
+    });
+    took.recv().unwrap()
+}
+
+#[test]
+fn a_controller_of_the_applications_own_decides_about_the_window() {
+    let round_trip = 2 * DELAY;
+    let own = sixty_kilobytes_take(|_| ());
+    assert!(own > 9 * round_trip && own < 13 * round_trip, "{own:?}");
+    // One that grows takes over at the same window.
+    let replaced = sixty_kilobytes_take(|far| far.set_congestion(Algorithm::Cubic));
+    assert!(replaced < 9 * round_trip, "{replaced:?}");
 }

@@ -1,21 +1,11 @@
 //! Circles of files inside a crate: files that can only be read together.
 //!
 //! The arrows are `tree::Uses` without tests; a parent that calls a child which uses the parent's
-//! types is such a circle. `ALLOWED` names the arrows that still point back, one reason each; a
-//! row that no circle needs any more is an error, so the list only shrinks.
-
-mod allowed;
+//! types is such a circle.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::tree::{Tree, Uses};
-pub(super) use allowed::ALLOWED;
-use allowed::Allowed;
-
-/// How many arrows the list allows.
-pub(super) fn allowed() -> usize {
-    ALLOWED.iter().map(|row| row.from.len()).sum()
-}
 
 /// The arrows of a crate: where one file first uses another.
 pub(super) type Arrows = BTreeMap<(String, String), String>;
@@ -37,32 +27,10 @@ pub(super) fn ends(arrows: &Arrows) -> impl Iterator<Item = (&str, &str)> {
     arrows.keys().map(|(from, to)| (from.as_str(), to.as_str()))
 }
 
-/// Circles without an allowed arrow, and rows of the list that no circle needs.
-pub(super) fn broken(arrows: &Arrows, allowed: &[Allowed]) -> Vec<String> {
+/// Every circle, with why its files use one another.
+pub(super) fn broken(arrows: &Arrows) -> Vec<String> {
     let mut broken = Vec::new();
-    let mut kept: Vec<(&str, &str)> = ends(arrows)
-        .filter(|arrow| {
-            !allowed
-                .iter()
-                .any(|row| row.arrows().any(|other| other == *arrow))
-        })
-        .collect();
-    for row in allowed {
-        for (from, to) in row.arrows() {
-            let drawn = arrows.contains_key(&(from.to_owned(), to.to_owned()));
-            if drawn && Graph::new(kept.iter().copied()).reaches(to, from) {
-                continue;
-            }
-            broken.push(format!(
-                "{from} → {to} is allowed to close a circle ({}), and closes none: take it from the list in xtask/src/layers/circles/allowed.rs",
-                row.why
-            ));
-            if drawn {
-                kept.push((from, to));
-            }
-        }
-    }
-    let graph = Graph::new(kept);
+    let graph = Graph::new(ends(arrows));
     for circle in graph.circles() {
         let mut message = format!("a circle of {} files:", circle.len());
         for pair in graph.shortest_circle(&circle).windows(2) {
@@ -114,10 +82,6 @@ impl<'a> Graph<'a> {
             }
         }
         found
-    }
-
-    fn reaches(&self, from: &str, to: &str) -> bool {
-        self.reached(from).contains(to)
     }
 
     fn circles(&self) -> Vec<Vec<&'a str>> {

@@ -335,7 +335,7 @@ impl Connection {
     }
 
     /// The congestion controller configured or last set by name; a connection under a
-    /// [`HostController`] has that one instead.
+    /// [`HostController`] or a controller of the application's own has that one instead.
     pub fn congestion(&self) -> Algorithm {
         self.recovery.algorithm()
     }

@@ -243,6 +243,12 @@ pub trait CongestionController: fmt::Debug {
     fn least_ack_rate(&self) -> LeastAckRate;
 }
 
+/// Makes controllers that are not of this crate, one for each connection.
+pub trait ControllerFactory: fmt::Debug + Send + Sync {
+    /// A controller for a new connection, whose datagrams have so many bytes at most.
+    fn controller(&self, max_datagram_size: u16) -> Box<dyn CongestionController + Send>;
+}
+
 /// Whether a loss or mark of a packet sent at `sent` opens a new recovery period.
 pub(super) fn opens_recovery(recovery_start: Option<Time>, sent: Time) -> bool {
     recovery_start.is_none_or(|start| sent > start)

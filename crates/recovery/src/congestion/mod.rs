@@ -27,7 +27,8 @@ pub use cubic::Cubic;
 pub use fixed_rate::FixedRate;
 pub use host::{HOST_TARGET, HostController, HostMember};
 pub use interface::{
-    AckSample, CongestionController, Handover, LeastAckRate, LossSample, LostPacket, SendSample,
+    AckSample, CongestionController, ControllerFactory, Handover, LeastAckRate, LossSample,
+    LostPacket, SendSample,
 };
 pub use ledbat::{LEDBAT_TARGET, Ledbat};
 pub use new_reno::NewReno;
