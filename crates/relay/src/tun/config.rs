@@ -87,7 +87,7 @@ pub struct TunCounters {
     /// Errors the system reported when reading from a device.
     pub receive_failures: u64,
     /// Packets the kernels dropped before the relay could read them, because it was too slow.
-    /// Brought up to date when [`TunRelay::run`] returns.
+    /// Brought up to date when `TunRelay::run` returns.
     pub lost_before_link: u64,
     /// The link from the clients to the server.
     pub to_server: LinkStats,
