@@ -53,13 +53,12 @@ async fn main() -> Outcome<()> {
     report.write_all(b"anchored").await?;
     report.finished().await?;
 
+    connection.close(0, b"done");
     let (count, newest, report) = watching.await??;
     println!("{count} readings of {READINGS} arrived, the newest is {newest:?}; {report}");
     assert!(count > 0 && count <= READINGS);
     assert!(newest.is_some_and(|newest| newest < READINGS));
     assert_eq!(report, "anchored");
-
-    connection.close(0, b"done");
     client.wait_idle().await;
     Ok(())
 }
@@ -77,6 +76,8 @@ async fn watch(connection: Connection) -> Outcome<(u32, Option<u32>, String)> {
             }
             stream = connection.accept_uni() => {
                 let report = stream?.read_to_end(1000).await?;
+                // Whoever leaves first may leave before the other knows what arrived.
+                connection.closed().await;
                 return Ok((count, newest, String::from_utf8(report)?));
             }
         }

@@ -49,6 +49,8 @@ async fn send(connection: Connection) -> Outcome<()> {
     message.delivered().await?;
     urgent.delivered().await?;
     println!("sender: both messages are with the relay");
+    // It has them, and is still busy with them: it says when it is done.
+    connection.closed().await;
     Ok(())
 }
 
