@@ -476,6 +476,11 @@ pub struct EndpointConfig {
     /// [`Endpoint::poll_incoming`](crate::Endpoint::poll_incoming). Default: every client that there is
     /// room for gets a connection.
     pub hold_incoming: bool,
+    /// A connection that ends, but not by its own application, stays readable until
+    /// [`Endpoint::forget`](crate::Endpoint::forget) if something that arrived in it was not read. Its memory
+    /// counts, and it is the first to go when memory is short. Default: it goes with its
+    /// [`Event::Drained`](crate::Event::Drained).
+    pub keep_unread: bool,
 }
 
 impl EndpointConfig {
@@ -490,6 +495,7 @@ impl EndpointConfig {
             cid_generator: Box::new(ShardedCid::new(0)),
             memory_limit: DEFAULT_MEMORY_LIMIT,
             hold_incoming: false,
+            keep_unread: false,
         };
         rng.fill_bytes(&mut config.seed);
         rng.fill_bytes(&mut config.reset_key);
@@ -504,6 +510,7 @@ impl EndpointConfig {
         cid_generator: Box<dyn CidGenerator>,
         memory_limit: u64,
         hold_incoming: bool,
+        keep_unread: bool,
     }
 }
 

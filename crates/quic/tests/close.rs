@@ -66,6 +66,46 @@ fn an_application_close_reaches_the_peer_with_code_and_reason() {
     }
 }
 
+/// The client's message is read to its end, and the server leaves without a look back. `false` drops a
+/// datagram of the server's from then on.
+fn left_after_reading(mut passes: impl FnMut() -> bool + 'static) -> Pair {
+    let mut pair = Pair::connected(Options::default());
+    pair.run_for(secs(1));
+    let id = pair.send_stream(CLIENT, UNI, b"are you done?");
+    while pair.server().accept(UNI).is_none() {
+        assert!(pair.step());
+    }
+    // A single packet's acknowledgement still waits.
+    pair.tap = Some(Box::new(move |from, _| from == CLIENT || passes()));
+    let mut read = Vec::new();
+    assert!(pair.read_available(SERVER, id, &mut read));
+    let now = pair.now;
+    pair.server().close(now, 7, b"done");
+    pair.flush();
+    pair.run_for(secs(10));
+    let ends = |e: &Event| matches!(e, Event::Finished(_) | Event::Closed(_));
+    let mut events = pair.take_events(CLIENT);
+    events.retain(ends);
+    let closed = Event::Closed(by_application(7, b"done").unwrap());
+    assert_eq!(events, [Event::Finished(id), closed]);
+    pair
+}
+
+#[test]
+fn who_closes_acknowledges_what_it_has_read() {
+    left_after_reading(|| true);
+}
+
+#[test]
+fn each_copy_of_a_close_acknowledges_what_was_read() {
+    let mut datagrams = 0;
+    // The first one is lost; the client's probe asks for another.
+    left_after_reading(move || {
+        datagrams += 1;
+        datagrams > 1
+    });
+}
+
 #[test]
 fn a_close_reason_is_cut_at_512_bytes() {
     let mut pair = Pair::connected(Options::default());

@@ -312,6 +312,23 @@ fn a_larger_window_is_filled_one_round_trip_later() {
 }
 
 #[test]
+fn a_slow_reader_loses_nothing_when_its_peer_has_left() {
+    in_virtual_time(&options(), |ends| async move {
+        let mut send = ends.near.open_uni().await.unwrap();
+        send.write_all(&[7; 6000]).await.unwrap();
+        send.finished().await.unwrap();
+        ends.near.close(0, b"sent");
+        // Nobody has accepted the stream yet, and the connection is long gone.
+        let gone = ends.far.closed().await;
+        ends.tasks.sleep(Duration::from_secs(60)).await;
+        let mut recv = ends.far.accept_uni().await.unwrap();
+        assert_eq!(recv.read_to_end(6000).await.unwrap(), [7; 6000]);
+        assert_eq!(ends.far.accept_uni().await.unwrap_err(), gone);
+        assert!(ends.far.open_uni().await.is_err());
+    });
+}
+
+#[test]
 fn datagrams_that_left_make_room_at_once() {
     in_virtual_time(&options(), |ends| async move {
         let all = ends.near.datagram_send_buffer_space();

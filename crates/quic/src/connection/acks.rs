@@ -322,10 +322,23 @@ impl Acks {
         space: PacketNumberSpace,
         w: &mut PacketWriter<'_, '_>,
     ) {
+        if self.spaces.get(space).is_some_and(|s| s.owed > 0 || s.due_now) {
+            self.write_again(now, space, w);
+        }
+    }
+
+    /// As [`Self::write_frames`], of everything received, acknowledged before or not.
+    #[inline]
+    pub(crate) fn write_again(
+        &mut self,
+        now: Time,
+        space: PacketNumberSpace,
+        w: &mut PacketWriter<'_, '_>,
+    ) {
         let Some(s) = self.spaces.get_mut(space) else {
             return;
         };
-        let Some(largest) = s.numbers.max().filter(|_| s.owed > 0 || s.due_now) else {
+        let Some(largest) = s.numbers.max() else {
             return;
         };
         let delay = now.saturating_duration_since(s.largest_time);

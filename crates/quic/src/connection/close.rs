@@ -74,6 +74,19 @@ impl Connection {
         self.trim();
     }
 
+    /// It is over, and whoever reads may read on: all but that goes. `false` if there is nothing to
+    /// read, or the application has closed it itself.
+    pub(crate) fn keep_unread(&mut self) -> bool {
+        let closed_here = self.lifecycle.close_reason() == Some(&ConnectionError::ClosedLocally);
+        let unread = self.streams.has_unread() || self.datagrams.received() > 0;
+        if closed_here || !unread {
+            return false;
+        }
+        self.recovery.clear();
+        self.trim();
+        true
+    }
+
     /// The closing period begins (RFC 9000 §10.2.1).
     pub(super) fn on_closing(&mut self, now: Time) {
         self.end_with_period(now);

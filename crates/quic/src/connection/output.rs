@@ -471,12 +471,20 @@ impl Connection {
                 continue;
             };
             let room = packet.payload_room(datagram);
-            if room.len() < CONNECTION_CLOSE_MAX_LEN + close.reason.len().min(MAX_CLOSE_REASON) {
+            let close_len = CONNECTION_CLOSE_MAX_LEN + close.reason.len().min(MAX_CLOSE_REASON);
+            let Some(beside) = room.len().checked_sub(close_len) else {
                 continue;
-            }
-            let mut writer = Writer::new(room);
+            };
+            // What arrived until now is acknowledged with every copy: the peer may wait to know it.
+            let mut frames = self.sealer.begin_frames(space);
+            let mut writer = Writer::new(&mut room[..beside]);
+            let mut w = PacketWriter::new(&mut writer, &mut frames, false);
+            self.acks.write_again(now, space, &mut w);
+            let acknowledged = writer.len();
+            self.sealer.note_frames(space, frames);
+            let mut writer = Writer::new(&mut room[acknowledged..]);
             write_connection_close(&mut writer, &close);
-            packet.advance(writer.len());
+            packet.advance(acknowledged + writer.len());
             packet.pad_for_sample(datagram);
             end = packet.end();
             packets[space.index()] = Some(packet);

@@ -85,14 +85,19 @@ impl Memory {
     /// What a connection holds now.
     pub(super) fn update(&mut self, now: Time, held: &mut Held, holding: Holding) {
         let Holding { bytes, moved } = holding;
-        let bytes = bytes as u64;
-        self.total = self.total - held.bytes + bytes;
-        self.most = self.most.max(self.total);
-        held.bytes = bytes;
+        self.set(held, bytes);
         if moved != held.moved {
             held.moved = moved;
             held.moved_at = now;
         }
+    }
+
+    /// As [`Self::update`], of a connection in which nothing moves any more.
+    pub(super) fn set(&mut self, held: &mut Held, bytes: usize) {
+        let bytes = bytes as u64;
+        self.total = self.total - held.bytes + bytes;
+        self.most = self.most.max(self.total);
+        held.bytes = bytes;
     }
 
     /// A connection is gone.

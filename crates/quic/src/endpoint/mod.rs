@@ -222,7 +222,7 @@ impl Endpoint {
             match resident.and_then(|r| r.connection.poll_event()) {
                 Some(Event::Drained) => {
                     self.slots.pop_eventful();
-                    self.remove(handle);
+                    self.end(handle);
                     return Some((handle, Event::Drained));
                 }
                 Some(event) => return Some((handle, event)),

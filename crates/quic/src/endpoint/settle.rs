@@ -3,7 +3,7 @@
 //! 1. `insert`: a connection comes.
 //! 2. `settle`, `after_transmit`, `note`: it may have changed, which is asked after every mutation.
 //! 3. `relieve`: all of them together hold too much, and something goes.
-//! 4. `remove`: it is over.
+//! 4. `end`, `forget`: it is over, and it goes.
 //! 5. `expire_incoming`, `take_request`: a client that waits for a decision goes.
 
 use rand_core::Rng;
@@ -151,6 +151,9 @@ impl Endpoint {
         let Some(resident) = self.slots.get_mut(handle) else {
             return;
         };
+        if resident.over {
+            return self.forget(handle);
+        }
         resident.connection.trim();
         let holding = resident.connection.holding();
         self.memory.update(now, &mut resident.held, holding);
@@ -183,7 +186,7 @@ impl Endpoint {
             let Some((handle, resident)) = self.slots.at(index) else {
                 continue;
             };
-            if resident.connection.is_closed() {
+            if resident.connection.is_closed() && !resident.over {
                 continue;
             }
             let idle_bytes = resident.held.idle_bytes(now);
@@ -198,23 +201,18 @@ impl Endpoint {
         worst.map(|(_, handle)| handle)
     }
 
-    /// Forgets a connection that is over: its routes, its deadline, its place and its memory.
-    pub(super) fn remove(&mut self, handle: ConnectionHandle) {
-        let Some(resident) = self.slots.remove(handle) else {
+    /// A connection is over: it has no route, no deadline and no handshake any more. It goes as well,
+    /// unless there is something in it to be read.
+    pub(super) fn end(&mut self, handle: ConnectionHandle) {
+        let keep = self.keep_unread;
+        let Some(resident) = self.slots.get_mut(handle) else {
             return;
         };
-        let Resident {
-            connection,
-            handshake,
-            original,
-            reset_token,
-            mut held,
-            ..
-        } = *resident;
-        if let Some(place) = handshake {
+        if let Some(place) = resident.handshake.take() {
             self.stats.handshakes -= 1;
             self.stateless.handshakes.forfeit(place);
         }
+        let connection = &mut resident.connection;
         self.ended.add_ended(&connection.stats());
         let remote = connection.remote();
         if let Some(rtt) = connection.rtt_to_remember() {
@@ -223,13 +221,33 @@ impl Endpoint {
         for cid in connection.local_cid_list() {
             self.routes.remove(&cid);
         }
-        if let Some(original) = original {
+        if let Some(original) = resident.original.take() {
             self.routes.remove(&original);
+        }
+        let reset_token = resident.reset_token.take();
+        resident.over = true;
+        let kept = keep && connection.keep_unread();
+        if kept {
+            let holding = connection.holding();
+            self.memory.set(&mut resident.held, holding.bytes);
         }
         self.resets.replace(remote, reset_token, None, handle);
         self.deadlines.set(handle, None);
-        self.memory.remove(&mut held);
         self.stats.connections -= 1;
+        if !kept {
+            self.forget(handle);
+        }
+    }
+
+    /// Nothing more will be read of a connection that is over and was kept for that
+    /// ([`EndpointConfig::keep_unread`](crate::EndpointConfig::keep_unread)). Others stay.
+    pub fn forget(&mut self, handle: ConnectionHandle) {
+        if !self.slots.get(handle).is_some_and(|resident| resident.over) {
+            return;
+        }
+        if let Some(mut resident) = self.slots.remove(handle) {
+            self.memory.remove(&mut resident.held);
+        }
     }
 
     /// Forgets clients that nobody decided about in time.

@@ -43,6 +43,8 @@ pub struct Endpoint {
     pub(super) accepting: bool,
     /// The application decides about each client before TLS.
     pub(super) hold_incoming: bool,
+    /// What was not read of a connection that is over waits for [`Endpoint::forget`].
+    pub(super) keep_unread: bool,
     pub(super) requests: Requests,
     pub(super) rtts: RttMemory,
     pub(super) memory: Memory,
@@ -78,6 +80,7 @@ impl Endpoint {
             stateless: Stateless::new(KeyedState(route_keys.1, route_keys.0)),
             deadlines: DeadlineQueue::default(),
             hold_incoming: config.hold_incoming,
+            keep_unread: config.keep_unread,
             requests: Requests::new(KeyedState(route_keys.0, route_keys.1)),
             rtts: RttMemory::default(),
             memory: Memory::new(config.memory_limit),

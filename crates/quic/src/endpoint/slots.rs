@@ -29,6 +29,8 @@ pub(super) struct Resident {
     /// Of the peer's connection ID in use; the peer ends the connection with it.
     pub(super) reset_token: Option<[u8; 16]>,
     pub(super) held: Held,
+    /// It has ended and is here only to be read.
+    pub(super) over: bool,
     /// In the `ready` queue.
     ready: bool,
     /// In the `eventful` queue.
@@ -43,6 +45,7 @@ impl Resident {
             original: None,
             reset_token: None,
             held,
+            over: false,
             ready: false,
             eventful: false,
         }
@@ -50,7 +53,7 @@ impl Resident {
 
     /// It has something to send and no turn yet.
     pub(super) fn wants_turn(&self) -> bool {
-        !self.ready && self.connection.may_send()
+        !self.ready && !self.over && self.connection.may_send()
     }
 
     /// It has something to tell and is not listed for it yet.
@@ -126,9 +129,10 @@ impl Slots {
         Some((handle, slot.resident.as_deref()?))
     }
 
-    /// Handles of all connections, by their places.
+    /// Handles of all connections that are not over, by their places.
     pub(super) fn handles(&self) -> impl Iterator<Item = ConnectionHandle> + '_ {
-        (0..self.len()).filter_map(move |index| Some(self.at(index)?.0))
+        let residents = (0..self.len()).filter_map(|index| self.at(index));
+        residents.filter_map(|(handle, resident)| (!resident.over).then_some(handle))
     }
 
     // ---- turns ----
@@ -146,7 +150,7 @@ impl Slots {
     pub(super) fn next_ready(&mut self) -> Option<(ConnectionHandle, &mut Resident)> {
         let handle = loop {
             let handle = self.ready.pop_front()?;
-            if self.get(handle).is_some() {
+            if self.get(handle).is_some_and(|resident| !resident.over) {
                 break handle;
             }
         };
@@ -161,6 +165,9 @@ impl Slots {
         let resident = slot.resident.as_deref_mut()?;
         if slot.generation != handle.generation {
             return None;
+        }
+        if resident.over {
+            return Some(resident);
         }
         if !std::mem::replace(&mut resident.ready, true) {
             self.ready.push_back(handle);

@@ -526,6 +526,7 @@ impl EndpointBuilder {
             engine.memory_limit = limit;
         }
         engine.hold_incoming |= self.incoming;
+        engine.keep_unread = true;
         let shards = shard_group(sockets, engine, self.server, &self.clock, |_| {
             Sessions::default()
         });

@@ -125,7 +125,8 @@ pub(super) struct SendSlot {
 /// One connection as its handles see it.
 #[derive(Debug)]
 pub(super) struct Entry {
-    /// The engine's name for it; `None` when the engine has forgotten it.
+    /// The engine's name for it; `None` when the engine has forgotten it. A connection that is over has one
+    /// while something in it can be read.
     pub(super) handle: Option<ConnectionHandle>,
     /// Handles that refer to it: connections, streams, futures.
     pub(super) references: usize,
@@ -377,6 +378,7 @@ impl Sessions {
                 engine.close(now, code, reason);
                 told = true;
             }
+            endpoint.forget(handle);
         }
         (Some(entry), told)
     }
@@ -484,16 +486,24 @@ impl Sessions {
         self.acceptors.call(self.accept_queue.len(), wake);
     }
 
-    fn on_drained(&mut self, handle: ConnectionHandle, wake: &mut Vec<Waker>) {
+    /// The engine keeps a connection that is over for those who still read; without them it goes.
+    fn on_drained(
+        &mut self,
+        handle: ConnectionHandle,
+        endpoint: &mut Endpoint,
+        wake: &mut Vec<Waker>,
+    ) {
         let Some(slot) = self.by_handle.remove(&handle) else {
-            return;
+            return endpoint.forget(handle);
         };
         let entry = self.entry(slot);
-        entry.handle = None;
         entry.end(ConnectionError::ClosedLocally, wake);
         if entry.references == 0 && !entry.queued {
+            endpoint.forget(handle);
             self.entries[slot] = None;
             self.free.push(slot);
+        } else if endpoint.connection(handle).is_none() {
+            entry.handle = None;
         }
     }
 }
@@ -511,7 +521,7 @@ impl Dispatch for Sessions {
                     continue;
                 }
                 Event::Drained => {
-                    self.on_drained(handle, wake);
+                    self.on_drained(handle, endpoint, wake);
                     continue;
                 }
                 _ => {}
@@ -592,7 +602,10 @@ impl Dispatch for Sessions {
     fn on_shard_gone(&mut self, wake: &mut Vec<Waker>) {
         self.stopped = true;
         for entry in self.entries.iter_mut().flatten() {
-            entry.handle = None;
+            // What came before an end can still be read.
+            if entry.error.is_none() {
+                entry.handle = None;
+            }
             entry.end(ConnectionError::ClosedLocally, wake);
         }
         self.by_handle.clear();

@@ -93,6 +93,7 @@ pub fn shard_group<S: Socket, D: Dispatch>(
         cid_generator,
         memory_limit,
         hold_incoming,
+        keep_unread,
         ..
     } = config;
     let mut given = Some(cid_generator).filter(|_| count == 1);
@@ -110,7 +111,8 @@ pub fn shard_group<S: Socket, D: Dispatch>(
                 .token_key(token_key)
                 .cid_generator(cids)
                 .memory_limit(memory_limit / count as u64)
-                .hold_incoming(hold_incoming);
+                .hold_incoming(hold_incoming)
+                .keep_unread(keep_unread);
             let (server, dispatch) = (server.clone(), dispatch(index));
             Shard::with_clock(socket, config, server, dispatch, clock.clone())
         })

@@ -312,6 +312,11 @@ impl Halves {
             + self.control.capacity() * size_of::<StreamId>()
     }
 
+    /// There is something that the application can read or be told by reading.
+    pub(super) fn has_unread(&self) -> bool {
+        self.recv.values().any(RecvStream::has_unread)
+    }
+
     /// Drops what was received: nobody will have it.
     pub(super) fn drop_received(&mut self) {
         #[expect(clippy::iter_over_hash_type, reason = "the order does not show")]

@@ -570,6 +570,11 @@ impl Streams {
         self.limits.on_streams_blocked_lost(dir);
     }
 
+    /// There is something that the application can read or be told by reading.
+    pub(crate) fn has_unread(&self) -> bool {
+        self.halves.has_unread()
+    }
+
     /// Drops what was received: nobody will have it.
     pub(crate) fn drop_received(&mut self) {
         self.halves.drop_received();

@@ -180,6 +180,11 @@ impl RecvStream {
         self.reset.is_some() || self.all_received()
     }
 
+    /// There is data, an end or a reset that the application has not seen.
+    pub(crate) fn has_unread(&self) -> bool {
+        !self.released && (self.assembler.has_ready() || self.has_ended())
+    }
+
     /// The code of the peer's reset; `None` where there will be none: everything is here, or nobody
     /// reads.
     pub(crate) fn received_reset(&mut self) -> Result<Option<u64>, ReadError> {
