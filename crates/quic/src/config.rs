@@ -476,9 +476,10 @@ pub struct EndpointConfig {
     /// [`Endpoint::poll_incoming`](crate::Endpoint::poll_incoming). Default: every client that there is
     /// room for gets a connection.
     pub hold_incoming: bool,
-    /// A connection that ends, but not by its own application, stays readable until
-    /// [`Endpoint::forget`](crate::Endpoint::forget) if something that arrived in it was not read. Its memory
-    /// counts, and it is the first to go when memory is short. Default: it goes with its
+    /// A connection that ends, but not by its own application, can be read until
+    /// [`Endpoint::forget`](crate::Endpoint::forget) if something that arrived in it was not read; read by
+    /// [`Endpoint::visit`](crate::Endpoint::visit), it goes by itself with the last of that. Its memory counts,
+    /// and such connections are the first to go when memory is short. Default: it goes with its
     /// [`Event::Drained`](crate::Event::Drained).
     pub keep_unread: bool,
 }

@@ -246,7 +246,7 @@ pub enum AcceptError {
     /// [`MAX_INCOMING_WAIT`](crate::MAX_INCOMING_WAIT), memory was short, or the server takes no
     /// connections any more.
     #[error(
-        "the client waits no longer: decide within {} s, or it is forgotten",
+        "the client waits no longer: {} s passed, memory was short, or the server takes nobody any more",
         crate::MAX_INCOMING_WAIT.as_secs()
     )]
     Gone,

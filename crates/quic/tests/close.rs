@@ -66,9 +66,9 @@ fn an_application_close_reaches_the_peer_with_code_and_reason() {
     }
 }
 
-/// The client's message is read to its end, and the server leaves without a look back. `false` drops a
-/// datagram of the server's from then on.
-fn left_after_reading(mut passes: impl FnMut() -> bool + 'static) -> Pair {
+/// The client's message is read to its end, and the server leaves without a look back. `passes` says of
+/// each datagram of the server's from then on whether it arrives.
+fn leave_after_reading(mut passes: impl FnMut() -> bool + 'static) {
     let mut pair = Pair::connected(Options::default());
     pair.run_for(secs(1));
     let id = pair.send_stream(CLIENT, UNI, b"are you done?");
@@ -88,19 +88,18 @@ fn left_after_reading(mut passes: impl FnMut() -> bool + 'static) -> Pair {
     events.retain(ends);
     let closed = Event::Closed(by_application(7, b"done").unwrap());
     assert_eq!(events, [Event::Finished(id), closed]);
-    pair
 }
 
 #[test]
 fn who_closes_acknowledges_what_it_has_read() {
-    left_after_reading(|| true);
+    leave_after_reading(|| true);
 }
 
 #[test]
 fn each_copy_of_a_close_acknowledges_what_was_read() {
     let mut datagrams = 0;
     // The first one is lost; the client's probe asks for another.
-    left_after_reading(move || {
+    leave_after_reading(move || {
         datagrams += 1;
         datagrams > 1
     });

@@ -558,3 +558,14 @@ fn a_stop_by_the_peer_lets_writers_go_on_that_starved_for_buffer() {
     let writable = Event::Writable(starved);
     assert!(pair.take_event(CLIENT, |e| *e == writable).is_some());
 }
+
+#[test]
+fn a_read_of_no_bytes_is_not_the_end_of_a_whole_stream() {
+    let mut pair = Pair::connected(Options::default());
+    let id = pair.send_stream(CLIENT, Direction::Unidirectional, b"whole");
+    pair.run_for(secs(1));
+    assert_eq!(pair.server().read(id, 0), Ok(Some(Bytes::new())));
+    let whole = pair.server().read(id, 100);
+    assert_eq!(whole, Ok(Some(Bytes::from_static(b"whole"))));
+    assert_eq!(pair.server().read(id, 0), Ok(None));
+}

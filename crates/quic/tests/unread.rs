@@ -155,6 +155,31 @@ fn nothing_is_kept_that_was_read_or_that_the_application_closed_itself() {
 }
 
 #[test]
+fn what_is_read_leaves_the_account_and_with_the_last_of_it_the_connection_goes() {
+    let (mut pair, id) = with_a_message(Options::default(), &[5; 300_000]);
+    let server = handle(&pair);
+    let now = pair.now;
+    pair.client().close(now, 7, b"done");
+    pair.run_for(secs(60));
+    let endpoint = &mut pair.hosts[SERVER].endpoint;
+    let full = endpoint.stats().memory;
+    assert!(full > 300_000, "{full}");
+    let (mut read, mut left) = (0, full);
+    while let Some(chunk) = endpoint
+        .visit(server, |connection| connection.unwrap().read(id, 50_000))
+        .unwrap()
+    {
+        read += chunk.len();
+        let now = endpoint.stats().memory;
+        assert!(now <= left, "{left} then {now}");
+        left = now;
+    }
+    assert!(read == 300_000 && left < full / 2, "{read}, {full} then {left}");
+    assert_eq!(endpoint.stats().memory, 0);
+    assert!(!is_there(&pair));
+}
+
+#[test]
 fn a_live_connection_is_not_forgotten() {
     let (mut pair, _) = with_a_message(Options::default(), b"alive");
     let server = handle(&pair);
@@ -170,8 +195,12 @@ fn datagrams_for_a_connection_that_is_over_do_not_reach_it() {
     let now = pair.now;
     pair.client().close(now, 7, b"done");
     pair.run_for(secs(60));
+    let before = pair.hosts[SERVER].endpoint.stats();
     pair.deliver(SERVER, &late);
     pair.run_for(ms(100));
+    // It belongs to nothing, and its sender may be told so.
+    let after = pair.hosts[SERVER].endpoint.stats();
+    assert_eq!(after.unroutable + after.resets, before.unroutable + before.resets + 1);
     assert_eq!(books(&pair), (true, false, 0));
     let mut read = Vec::new();
     assert!(pair.hosts[SERVER].read_available(id, &mut read));

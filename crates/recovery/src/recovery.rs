@@ -244,6 +244,16 @@ impl<F: Clone> Recovery<F> {
         self.trim();
     }
 
+    /// As [`Self::clear`], for a connection that is over and stays to be read: it leaves the host's pool
+    /// and the host's background controller, whose other members would wait for it.
+    pub fn retire(&mut self) {
+        self.clear();
+        self.throttle.set_pool(None);
+        let size = self.config.max_datagram_size;
+        self.controller = Controller::new(Algorithm::NewReno, size, false, false);
+        self.checkpoint = None;
+    }
+
     /// A strict limit in bytes per second over every packet, those that need no permit included;
     /// `None` lifts it. Any window of 100 ms or more carries at most rate x window + what the rate
     /// earns in 1 ms, or two datagrams if that is more; a CONNECTION_CLOSE is charged but never waits.

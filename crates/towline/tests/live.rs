@@ -64,6 +64,48 @@ async fn a_reset_wakes_who_waits_for_it_and_has_read_nothing() {
 }
 
 #[tokio::test]
+async fn what_arrived_can_be_read_when_its_sender_has_left_and_goes_when_nobody_wants_it() {
+    for reads in [true, false] {
+        let pair = Pair::plain().await;
+        let server = &pair._endpoints.1;
+        let held = || server.shard_stats()[0].engine.memory;
+        let mut send = pair.near.open_uni().await.unwrap();
+        send.write_all(&[7; 60_000]).await.unwrap();
+        send.finish().unwrap();
+        within(send.finished()).await.unwrap();
+        pair.near.close(0, b"sent");
+        let gone = within(pair.far.closed()).await;
+        within(server.wait_idle()).await;
+        assert!(held() > 60_000, "{}", held());
+        let mut recv = within(pair.far.accept_uni()).await.unwrap();
+        if reads {
+            let whole = within(recv.read_to_end(60_000)).await.unwrap();
+            assert_eq!(whole, [7; 60_000]);
+            assert_eq!(pair.far.accept_uni().await.err(), Some(gone));
+        }
+        // The connection's handle is still there, and keeps nothing that cannot be read.
+        drop(recv);
+        assert_eq!(held(), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_nobody_reads_goes_with_its_last_handle() {
+    let pair = Pair::plain().await;
+    let (near, far) = (pair.near, pair.far);
+    let server = pair._endpoints.1;
+    let mut send = near.open_uni().await.unwrap();
+    send.write_all(&[7; 60_000]).await.unwrap();
+    send.finish().unwrap();
+    within(send.finished()).await.unwrap();
+    near.close(0, b"sent");
+    within(server.wait_idle()).await;
+    assert!(server.shard_stats()[0].engine.memory > 60_000);
+    drop(far);
+    assert_eq!(server.shard_stats()[0].engine.memory, 0);
+}
+
+#[tokio::test]
 async fn a_reset_met_by_a_read_is_told_again() {
     let pair = Pair::plain().await;
     let mut send = pair.near.open_uni().await.unwrap();
@@ -316,6 +358,7 @@ fn a_slow_reader_loses_nothing_when_its_peer_has_left() {
     in_virtual_time(&options(), |ends| async move {
         let mut send = ends.near.open_uni().await.unwrap();
         send.write_all(&[7; 6000]).await.unwrap();
+        send.finish().unwrap();
         send.finished().await.unwrap();
         ends.near.close(0, b"sent");
         // Nobody has accepted the stream yet, and the connection is long gone.

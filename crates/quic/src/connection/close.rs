@@ -74,17 +74,25 @@ impl Connection {
         self.trim();
     }
 
-    /// It is over, and whoever reads may read on: all but that goes. `false` if there is nothing to
-    /// read, or the application has closed it itself.
-    pub(crate) fn keep_unread(&mut self) -> bool {
-        let closed_here = self.lifecycle.close_reason() == Some(&ConnectionError::ClosedLocally);
-        let unread = self.streams.has_unread() || self.datagrams.received() > 0;
-        if closed_here || !unread {
+    /// It is over and stays to be read: everybody else lets go of it. `false` if there is nothing to
+    /// read, or the application or the memory limit ended it.
+    pub(crate) fn retire(&mut self) -> bool {
+        let unwanted = matches!(
+            self.lifecycle.close_reason(),
+            Some(ConnectionError::ClosedLocally | ConnectionError::Shed)
+        );
+        if unwanted || !self.has_unread() {
             return false;
         }
-        self.recovery.clear();
+        self.recovery.retire();
+        self.observation = None;
         self.trim();
         true
+    }
+
+    /// Something arrived that the application can still be given.
+    pub(crate) fn has_unread(&self) -> bool {
+        self.streams.has_unread() || self.datagrams.received() > 0
     }
 
     /// The closing period begins (RFC 9000 §10.2.1).

@@ -43,7 +43,8 @@ pub enum Event {
     DatagramSendable,
     /// The connection is over; the handle stays valid for `stats` until `Drained`.
     Closed(ConnectionError),
-    /// The handle is gone.
+    /// The handle is gone, or names what can still be read
+    /// ([`EndpointConfig::keep_unread`](crate::EndpointConfig::keep_unread)).
     Drained,
 }
 

@@ -475,7 +475,7 @@ impl Connection {
             let Some(beside) = room.len().checked_sub(close_len) else {
                 continue;
             };
-            // What arrived until now is acknowledged with every copy: the peer may wait to know it.
+            // What arrived before is acknowledged with every copy: the peer may wait to know it.
             let mut frames = self.sealer.begin_frames(space);
             let mut writer = Writer::new(&mut room[..beside]);
             let mut w = PacketWriter::new(&mut writer, &mut frames, false);

@@ -183,10 +183,12 @@ impl Endpoint {
         let mut connection = Connection::server(now, server, &new, &first, protection)?;
         connection.observe(now, &new, self.observers.as_deref());
         self.stats.admitted += 1;
+        // How long a place is held is the server's affair, whatever this connection is made with.
+        let limits = self.server.as_deref().unwrap_or(server);
         let place = self
             .stateless
             .handshakes
-            .begin(now, server, source, validated);
+            .begin(now, limits, source, validated);
         Ok(self.insert(now, connection, new.local, Some((hello.dcid, place))))
     }
 
@@ -350,7 +352,8 @@ impl Endpoint {
     }
 
     /// Gives a client its connection, made with `config` or else with the server's own; limits are
-    /// the server's in any case. A client that cannot be given one is refused.
+    /// the server's in any case. A client that cannot be given one is refused, unless it is TLS that
+    /// refuses.
     ///
     /// # Errors
     /// The client waits no longer, the server is full, or the configuration does not work.

@@ -256,6 +256,10 @@ impl Endpoint {
             return f(None);
         };
         let result = f(Some(&mut resident.connection));
+        if resident.over {
+            self.note_read(handle);
+            return result;
+        }
         let (sends, tells) = (resident.wants_turn(), resident.wants_to_tell());
         if sends {
             self.slots.mark_ready(handle);
@@ -269,6 +273,11 @@ impl Endpoint {
     /// Handles of all connections, in no particular order of age.
     pub fn handles(&self) -> impl Iterator<Item = ConnectionHandle> + '_ {
         self.slots.handles()
+    }
+
+    /// There is no connection and nothing to be sent.
+    pub fn is_idle(&self) -> bool {
+        self.stats.connections == 0 && !self.stateless.has_replies()
     }
 
     /// Counters.

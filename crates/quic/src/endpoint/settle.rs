@@ -135,12 +135,12 @@ impl Endpoint {
         }
     }
 
-    /// More is held than may be: clients that wait for a decision are forgotten; if that does not
-    /// do, the least useful of some connections is trimmed, and ended if that does not do either. At
+    /// More is held than may be: connections that are over go, and clients that wait for a decision; if
+    /// that does not do, the least useful of some connections is trimmed, and ended if that does not do either. At
     /// most one connection goes for each change, and each change asks.
     #[cold]
     fn relieve(&mut self, now: Time, grown: ConnectionHandle) {
-        while self.drop_oldest_incoming() {
+        while self.drop_any_over() || self.drop_oldest_incoming() {
             if !self.memory.is_over() {
                 return;
             }
@@ -151,9 +151,6 @@ impl Endpoint {
         let Some(resident) = self.slots.get_mut(handle) else {
             return;
         };
-        if resident.over {
-            return self.forget(handle);
-        }
         resident.connection.trim();
         let holding = resident.connection.holding();
         self.memory.update(now, &mut resident.held, holding);
@@ -186,7 +183,7 @@ impl Endpoint {
             let Some((handle, resident)) = self.slots.at(index) else {
                 continue;
             };
-            if resident.connection.is_closed() && !resident.over {
+            if resident.connection.is_closed() {
                 continue;
             }
             let idle_bytes = resident.held.idle_bytes(now);
@@ -225,22 +222,39 @@ impl Endpoint {
             self.routes.remove(&original);
         }
         let reset_token = resident.reset_token.take();
-        resident.over = true;
-        let kept = keep && connection.keep_unread();
-        if kept {
-            let holding = connection.holding();
-            self.memory.set(&mut resident.held, holding.bytes);
-        }
+        let kept = keep && connection.retire();
         self.resets.replace(remote, reset_token, None, handle);
         self.deadlines.set(handle, None);
         self.stats.connections -= 1;
-        if !kept {
+        self.slots.retire(handle);
+        if kept {
+            self.note_read(handle);
+        } else {
             self.forget(handle);
         }
     }
 
+    /// Somebody may have read in a connection that is over: what is left counts, and it goes when nothing
+    /// is left.
+    pub(super) fn note_read(&mut self, handle: ConnectionHandle) {
+        let Some(resident) = self.slots.get_mut(handle) else {
+            return;
+        };
+        if resident.connection.has_unread() {
+            let holding = resident.connection.holding();
+            self.memory.set(&mut resident.held, holding.bytes);
+        } else {
+            self.forget(handle);
+        }
+    }
+
+    fn drop_any_over(&mut self) -> bool {
+        let any = self.slots.any_over();
+        any.inspect(|handle| self.forget(*handle)).is_some()
+    }
+
     /// Nothing more will be read of a connection that is over and was kept for that
-    /// ([`EndpointConfig::keep_unread`](crate::EndpointConfig::keep_unread)). Others stay.
+    /// ([`EndpointConfig::keep_unread`](crate::EndpointConfig::keep_unread)). Other connections stay.
     pub fn forget(&mut self, handle: ConnectionHandle) {
         if !self.slots.get(handle).is_some_and(|resident| resident.over) {
             return;

@@ -4,7 +4,7 @@
 //! again, and its generation tells apart the handles of those that had it. It never acts on a
 //! connection.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use towline_wire::ConnectionId;
 
@@ -12,7 +12,10 @@ use super::handshakes::Place;
 use super::memory::Held;
 use crate::connection::Connection;
 
-/// Names a connection of one endpoint until its `Event::Drained`.
+/// Names a connection of one endpoint until its `Event::Drained`, or [`Endpoint::forget`] where what was
+/// not read is kept.
+///
+/// [`Endpoint::forget`]: crate::Endpoint::forget
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionHandle {
     pub(super) index: u32,
@@ -76,6 +79,8 @@ pub(super) struct Slots {
     ready: VecDeque<ConnectionHandle>,
     /// Connections that may have something to tell.
     eventful: VecDeque<ConnectionHandle>,
+    /// Connections that are over and here to be read.
+    over: BTreeSet<ConnectionHandle>,
 }
 
 impl Slots {
@@ -93,7 +98,9 @@ impl Slots {
     }
 
     pub(super) fn remove(&mut self, handle: ConnectionHandle) -> Option<Box<Resident>> {
-        self.get(handle)?;
+        if self.get(handle)?.over {
+            self.over.remove(&handle);
+        }
         let slot = &mut self.slots[handle.index as usize];
         slot.generation = slot.generation.wrapping_add(1);
         self.free.push(handle.index);
@@ -112,6 +119,19 @@ impl Slots {
             .get_mut(handle.index as usize)
             .filter(|slot| slot.generation == handle.generation)
             .and_then(|slot| slot.resident.as_deref_mut())
+    }
+
+    /// The connection is over; it stays until it is removed, and only to be read.
+    pub(super) fn retire(&mut self, handle: ConnectionHandle) {
+        if let Some(resident) = self.get_mut(handle) {
+            resident.over = true;
+            self.over.insert(handle);
+        }
+    }
+
+    /// Any of the connections that are over.
+    pub(super) fn any_over(&self) -> Option<ConnectionHandle> {
+        self.over.first().copied()
     }
 
     /// Places in the table, those that are free included.

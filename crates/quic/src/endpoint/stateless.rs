@@ -151,6 +151,11 @@ impl Stateless {
         true
     }
 
+    /// Replies wait to be sent.
+    pub(super) fn has_replies(&self) -> bool {
+        !self.replies.is_empty()
+    }
+
     /// The next reply to send.
     pub(super) fn next_reply(&mut self) -> Option<Reply> {
         let reply = self.replies.pop_front()?;

@@ -285,7 +285,7 @@ impl Endpoint {
         let keys = waiter.on_endpoint(shards, Queue::Idlers);
         for (shard, key) in shards.iter().zip(keys) {
             let (busy, _replaced) = shard.with(|endpoint, sessions| {
-                if endpoint.stats().connections == 0 || sessions.stopped {
+                if endpoint.is_idle() || sessions.stopped {
                     return ((false, None), Change::None);
                 }
                 let replaced = sessions.idlers.register(key, cx.waker());

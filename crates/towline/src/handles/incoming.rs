@@ -152,7 +152,7 @@ impl Incoming {
                 Ok(handle) => Ok(sessions.insert(handle, client.remote)),
                 Err(error) => Err(error.into()),
             };
-            // Where it failed, the client is told so.
+            // Where it failed, the client may have to be told so.
             (slot, Change::Made)
         })?;
         let shard = self.shard.clone();

@@ -276,11 +276,13 @@ impl RecvStream {
         let id = self.id;
         let _waker = self.reference.with(|engine, entry| {
             let waker = entry.recv.remove(&id);
-            match engine {
-                Some(engine) if entry.error.is_none() => engine.stop(id, code),
-                _ => return (waker, Change::None),
-            }
-            (waker, Change::Made)
+            let Some(engine) = engine else {
+                return (waker, Change::None);
+            };
+            // After the end it only gives back what was not read.
+            engine.stop(id, code);
+            let is_over = entry.error.is_some();
+            (waker, if is_over { Change::None } else { Change::Made })
         });
     }
 

@@ -590,7 +590,7 @@ impl Dispatch for Sessions {
         if !self.acceptors.is_empty() && self.accepts_no_more(endpoint) {
             self.acceptors.wake_all(wake);
         }
-        if !self.idlers.is_empty() && endpoint.stats().connections == 0 {
+        if !self.idlers.is_empty() && endpoint.is_idle() {
             self.idlers.wake_all(wake);
         }
     }
@@ -602,10 +602,7 @@ impl Dispatch for Sessions {
     fn on_shard_gone(&mut self, wake: &mut Vec<Waker>) {
         self.stopped = true;
         for entry in self.entries.iter_mut().flatten() {
-            // What came before an end can still be read.
-            if entry.error.is_none() {
-                entry.handle = None;
-            }
+            // What arrived can still be read.
             entry.end(ConnectionError::ClosedLocally, wake);
         }
         self.by_handle.clear();
@@ -615,6 +612,6 @@ impl Dispatch for Sessions {
     }
 
     fn is_over(&self, endpoint: &Endpoint) -> bool {
-        self.orphaned && endpoint.stats().connections == 0
+        self.orphaned && endpoint.is_idle()
     }
 }

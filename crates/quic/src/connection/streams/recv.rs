@@ -182,7 +182,8 @@ impl RecvStream {
 
     /// There is data, an end or a reset that the application has not seen.
     pub(crate) fn has_unread(&self) -> bool {
-        !self.released && (self.assembler.has_ready() || self.has_ended())
+        let has_data = self.assembler.has_ready() || self.assembler.has_pending();
+        !self.released && (has_data || self.has_ended())
     }
 
     /// The code of the peer's reset; `None` where there will be none: everything is here, or nobody
@@ -208,6 +209,9 @@ impl RecvStream {
         self.check_ordered()?;
         if let Some(chunk) = self.assembler.read(max, pool) {
             return Ok(Some(chunk));
+        }
+        if max == 0 && self.assembler.has_ready() {
+            return Ok(Some(Bytes::new()));
         }
         self.nothing_ready().map(|()| None)
     }

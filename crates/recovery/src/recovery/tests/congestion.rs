@@ -1,6 +1,10 @@
 //! Permission to send, congestion events, persistent congestion and undo.
 
+use core::num::{NonZeroU32, NonZeroU64};
+
 use super::*;
+use crate::congestion::HostController;
+use crate::pool::{Pool, TrafficClass};
 
 #[test]
 fn the_window_bounds_what_is_in_flight() {
@@ -435,4 +439,22 @@ fn an_application_that_never_fills_the_window_does_not_grow_it_by_using_up_the_p
         bench.ack(round * 100 + 100, &[0..=first + 9]);
         assert_eq!(bench.recovery.congestion_window(), 24_000);
     }
+}
+
+#[test]
+fn who_retires_leaves_what_the_connections_of_the_host_share() {
+    let (host, pool) = (
+        HostController::new(),
+        Pool::new(NonZeroU64::new(1_000_000).unwrap()),
+    );
+    let config = Config::new(Side::Server);
+    let member = host.join(config.max_datagram_size);
+    let mut recovery: Recovery<u32> =
+        Recovery::with_controller(config, Controller::Host(member));
+    let seat = pool.join(TrafficClass::Normal, NonZeroU32::MIN);
+    recovery.set_pool_member(Some(seat));
+    assert_eq!((host.members(), pool.members()), (1, 1));
+    recovery.retire();
+    assert_eq!((host.members(), pool.members()), (0, 0));
+    assert_eq!(recovery.bytes_in_flight(), 0);
 }
