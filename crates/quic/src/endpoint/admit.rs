@@ -347,8 +347,8 @@ impl Endpoint {
     }
 
     /// How many clients [`Self::poll_incoming`] has yet to tell of.
-    pub fn untold_incoming(&self) -> usize {
-        self.requests.untold()
+    pub fn unpolled_incoming(&self) -> usize {
+        self.requests.unpolled()
     }
 
     /// Gives a client its connection, made with `config` or else with the server's own; limits are

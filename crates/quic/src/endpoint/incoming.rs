@@ -148,7 +148,7 @@ pub(super) struct Requests {
     next: u64,
     /// The first that the application has not heard of, or a later one.
     first_untold: u64,
-    untold: usize,
+    unpolled: usize,
 }
 
 impl Requests {
@@ -158,7 +158,7 @@ impl Requests {
             by_cid: HashMap::with_hasher(hash_keys),
             next: 0,
             first_untold: 0,
-            untold: 0,
+            unpolled: 0,
         }
     }
 
@@ -177,7 +177,7 @@ impl Requests {
         self.by_cid.insert(request.hello.dcid, self.next);
         self.requests.insert(self.next, request);
         self.next += 1;
-        self.untold += 1;
+        self.unpolled += 1;
     }
 
     pub(super) fn get(&self, handle: IncomingHandle) -> Option<&Request> {
@@ -187,20 +187,20 @@ impl Requests {
     pub(super) fn remove(&mut self, handle: IncomingHandle) -> Option<Request> {
         let request = self.requests.remove(&handle.0)?;
         self.by_cid.remove(&request.hello.dcid);
-        self.untold -= usize::from(handle.0 >= self.first_untold);
+        self.unpolled -= usize::from(handle.0 >= self.first_untold);
         Some(request)
     }
 
     /// How many the application has not heard of.
-    pub(super) fn untold(&self) -> usize {
-        self.untold
+    pub(super) fn unpolled(&self) -> usize {
+        self.unpolled
     }
 
     /// The next one that the application has not heard of; it has then.
     pub(super) fn tell(&mut self) -> Option<Incoming> {
         let (&number, request) = self.requests.range(self.first_untold..).next()?;
         self.first_untold = number + 1;
-        self.untold -= 1;
+        self.unpolled -= 1;
         let Hello { sender, proven, .. } = request.hello;
         Some(Incoming {
             handle: IncomingHandle(number),

@@ -53,7 +53,7 @@ impl Connection {
         poll_fn(|cx| self.poll_open_bi(&mut waiter, cx)).await
     }
 
-    /// As [`open_bi`](Self::open_bi), for who polls.
+    /// As [`open_bi`](Self::open_bi), for callers that poll.
     pub fn poll_open_bi(
         &self,
         waiter: &mut Waiter,
@@ -81,7 +81,7 @@ impl Connection {
         poll_fn(|cx| self.poll_open_uni(&mut waiter, cx)).await
     }
 
-    /// As [`open_uni`](Self::open_uni), for who polls.
+    /// As [`open_uni`](Self::open_uni), for callers that poll.
     pub fn poll_open_uni(
         &self,
         waiter: &mut Waiter,
@@ -109,7 +109,7 @@ impl Connection {
         poll_fn(|cx| self.poll_accept_bi(&mut waiter, cx)).await
     }
 
-    /// As [`accept_bi`](Self::accept_bi), for who polls.
+    /// As [`accept_bi`](Self::accept_bi), for callers that poll.
     pub fn poll_accept_bi(
         &self,
         waiter: &mut Waiter,
@@ -136,7 +136,7 @@ impl Connection {
         poll_fn(|cx| self.poll_accept_uni(&mut waiter, cx)).await
     }
 
-    /// As [`accept_uni`](Self::accept_uni), for who polls.
+    /// As [`accept_uni`](Self::accept_uni), for callers that poll.
     pub fn poll_accept_uni(
         &self,
         waiter: &mut Waiter,
@@ -239,7 +239,7 @@ impl Connection {
         poll_fn(|cx| self.poll_send_datagram(&mut waiter, cx, &mut data)).await
     }
 
-    /// As [`send_datagram_wait`](Self::send_datagram_wait), for who polls: `data` is taken when it is
+    /// As [`send_datagram_wait`](Self::send_datagram_wait), for callers that poll: `data` is taken when it is
     /// queued.
     pub fn poll_send_datagram(
         &self,
@@ -271,7 +271,7 @@ impl Connection {
         poll_fn(|cx| self.poll_read_datagram(&mut waiter, cx)).await
     }
 
-    /// As [`read_datagram`](Self::read_datagram), for who polls.
+    /// As [`read_datagram`](Self::read_datagram), for callers that poll.
     pub fn poll_read_datagram(
         &self,
         waiter: &mut Waiter,
@@ -337,7 +337,7 @@ impl Connection {
         poll_fn(|cx| self.poll_closed(&mut waiter, cx)).await
     }
 
-    /// As [`closed`](Self::closed), for who polls.
+    /// As [`closed`](Self::closed), for callers that poll.
     pub fn poll_closed(&self, waiter: &mut Waiter, cx: &mut Context<'_>) -> Poll<ConnectionError> {
         let (interest, waker) = (Interest::Closed, Some(cx.waker()));
         waiter.poll_connection(&self.reference, interest, waker, |_, entry| {

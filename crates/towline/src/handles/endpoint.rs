@@ -167,7 +167,7 @@ impl Endpoint {
         poll_fn(|cx| self.poll_accept(&mut waiter, cx)).await
     }
 
-    /// As [`accept`](Self::accept), for who polls.
+    /// As [`accept`](Self::accept), for callers that poll.
     pub fn poll_accept(
         &self,
         waiter: &mut Waiter,
@@ -279,7 +279,7 @@ impl Endpoint {
         poll_fn(|cx| self.poll_idle(&mut waiter, cx)).await;
     }
 
-    /// As [`wait_idle`](Self::wait_idle), for who polls.
+    /// As [`wait_idle`](Self::wait_idle), for callers that poll.
     pub fn poll_idle(&self, waiter: &mut Waiter, cx: &mut Context<'_>) -> Poll<()> {
         let shards = &self.share.shards;
         let keys = waiter.on_endpoint(shards, Queue::Idlers);

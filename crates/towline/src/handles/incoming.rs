@@ -54,7 +54,7 @@ impl Endpoint {
         poll_fn(|cx| self.poll_incoming(&mut waiter, cx)).await
     }
 
-    /// As [`incoming`](Self::incoming), for who polls.
+    /// As [`incoming`](Self::incoming), for callers that poll.
     pub fn poll_incoming(
         &self,
         waiter: &mut Waiter,
@@ -73,7 +73,7 @@ impl Endpoint {
             if !endpoint.holds_incoming() || sessions.takes_nobody() {
                 return Poll::Ready(None);
             }
-            let may_take = sessions.deciders.may_take(key, endpoint.untold_incoming());
+            let may_take = sessions.deciders.may_take(key, endpoint.unpolled_incoming());
             match may_take.then(|| endpoint.poll_incoming()).flatten() {
                 Some(client) => Poll::Ready(Some(client)),
                 None => Poll::Pending,

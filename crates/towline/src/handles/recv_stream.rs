@@ -60,7 +60,7 @@ impl RecvStream {
         poll_fn(|cx| self.poll_read(cx, out)).await
     }
 
-    /// As [`read`](Self::read), for who polls. One task: a later one takes the place of an earlier.
+    /// As [`read`](Self::read), for callers that poll. One task: a later one takes the place of an earlier.
     pub fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -84,7 +84,7 @@ impl RecvStream {
         poll_fn(|cx| self.poll_read_chunk(cx, max)).await
     }
 
-    /// As [`read_chunk`](Self::read_chunk), for who polls.
+    /// As [`read_chunk`](Self::read_chunk), for callers that poll.
     pub fn poll_read_chunk(
         &mut self,
         cx: &mut Context<'_>,
@@ -120,7 +120,7 @@ impl RecvStream {
         poll_fn(|cx| self.poll_read_chunks(cx, chunks)).await
     }
 
-    /// As [`read_chunks`](Self::read_chunks), for who polls.
+    /// As [`read_chunks`](Self::read_chunks), for callers that poll.
     pub fn poll_read_chunks(
         &mut self,
         cx: &mut Context<'_>,
@@ -241,7 +241,7 @@ impl RecvStream {
         poll_fn(|cx| self.poll_received_reset(cx)).await
     }
 
-    /// As [`received_reset`](Self::received_reset), for who polls. It shares its place with a read that
+    /// As [`received_reset`](Self::received_reset), for callers that poll. It shares its place with a read that
     /// waits: one task.
     pub fn poll_received_reset(
         &mut self,

@@ -75,7 +75,7 @@ impl SendStream {
         poll_fn(|cx| self.poll_write(cx, data)).await
     }
 
-    /// As [`write`](Self::write), for who polls. One task: a later one takes the place of an earlier.
+    /// As [`write`](Self::write), for callers that poll. One task: a later one takes the place of an earlier.
     pub fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -114,7 +114,7 @@ impl SendStream {
         poll_fn(|cx| self.poll_write_some(cx, data)).await
     }
 
-    /// As [`write_some`](Self::write_some), for who polls.
+    /// As [`write_some`](Self::write_some), for callers that poll.
     pub fn poll_write_some(
         &mut self,
         cx: &mut Context<'_>,
@@ -139,7 +139,7 @@ impl SendStream {
         poll_fn(|cx| self.poll_write_chunks(cx, chunks)).await
     }
 
-    /// As [`write_chunks`](Self::write_chunks), for who polls.
+    /// As [`write_chunks`](Self::write_chunks), for callers that poll.
     pub fn poll_write_chunks(
         &mut self,
         cx: &mut Context<'_>,
@@ -303,7 +303,7 @@ impl SendStream {
         poll_fn(|cx| self.poll_finished(&mut waiter, cx)).await
     }
 
-    /// As [`finished`](Self::finished), for who polls.
+    /// As [`finished`](Self::finished), for callers that poll.
     pub fn poll_finished(
         &mut self,
         waiter: &mut Waiter,
@@ -344,7 +344,7 @@ impl SendStream {
         poll_fn(|cx| self.poll_stopped(&mut waiter, cx)).await
     }
 
-    /// As [`stopped`](Self::stopped), for who polls.
+    /// As [`stopped`](Self::stopped), for callers that poll.
     pub fn poll_stopped(
         &mut self,
         waiter: &mut Waiter,

@@ -586,7 +586,7 @@ impl Dispatch for Sessions {
                 _ => {}
             }
         }
-        self.deciders.call(endpoint.untold_incoming(), wake);
+        self.deciders.call(endpoint.unpolled_incoming(), wake);
         if !self.acceptors.is_empty() && self.accepts_no_more(endpoint) {
             self.acceptors.wake_all(wake);
         }

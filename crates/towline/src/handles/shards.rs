@@ -45,7 +45,7 @@ impl Queue {
         let left = self.of(sessions).leave(key);
         match self {
             Self::Acceptors => sessions.call_acceptors(wake),
-            Self::Deciders => sessions.deciders.call(endpoint.untold_incoming(), wake),
+            Self::Deciders => sessions.deciders.call(endpoint.unpolled_incoming(), wake),
             Self::Idlers => {}
         }
         left
