@@ -147,7 +147,7 @@ pub(super) struct Requests {
     /// The number of the next to come.
     next: u64,
     /// The first that the application has not heard of, or a later one.
-    first_untold: u64,
+    first_unpolled: u64,
     unpolled: usize,
 }
 
@@ -157,7 +157,7 @@ impl Requests {
             requests: BTreeMap::new(),
             by_cid: HashMap::with_hasher(hash_keys),
             next: 0,
-            first_untold: 0,
+            first_unpolled: 0,
             unpolled: 0,
         }
     }
@@ -187,7 +187,7 @@ impl Requests {
     pub(super) fn remove(&mut self, handle: IncomingHandle) -> Option<Request> {
         let request = self.requests.remove(&handle.0)?;
         self.by_cid.remove(&request.hello.dcid);
-        self.unpolled -= usize::from(handle.0 >= self.first_untold);
+        self.unpolled -= usize::from(handle.0 >= self.first_unpolled);
         Some(request)
     }
 
@@ -198,8 +198,8 @@ impl Requests {
 
     /// The next one that the application has not heard of; it has then.
     pub(super) fn tell(&mut self) -> Option<Incoming> {
-        let (&number, request) = self.requests.range(self.first_untold..).next()?;
-        self.first_untold = number + 1;
+        let (&number, request) = self.requests.range(self.first_unpolled..).next()?;
+        self.first_unpolled = number + 1;
         self.unpolled -= 1;
         let Hello { sender, proven, .. } = request.hello;
         Some(Incoming {
