@@ -316,7 +316,8 @@ impl Connection {
             .look(|engine, _| engine.map_or(0, Engine::datagram_send_buffer_space))
     }
 
-    /// Closes the connection: the peer is told `code` and `reason`, unsent data is dropped.
+    /// Closes the connection: the peer is told `code` and `reason`, unsent data is dropped, and what arrived
+    /// and was not read goes a few round trips later.
     ///
     /// Codes above 2^62-1 become that. The notice is sent by the endpoint's driver:
     /// await [`Endpoint::wait_idle`](super::Endpoint::wait_idle) before that ends.

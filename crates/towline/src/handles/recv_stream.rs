@@ -22,6 +22,9 @@ const CHUNK: usize = 64 * 1024;
 /// The receiving half of a stream.
 ///
 /// Dropped before its end was read, it asks the peer to stop with code 0.
+///
+/// What arrived before the connection ended can still be read afterwards, however late, unless this side
+/// closed it or the endpoint's memory is short: a handle holds the memory of what was not read.
 pub struct RecvStream {
     reference: Arc<Reference>,
     id: StreamId,
