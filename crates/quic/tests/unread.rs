@@ -174,7 +174,10 @@ fn what_is_read_leaves_the_account_and_with_the_last_of_it_the_connection_goes()
         assert!(now <= left, "{left} then {now}");
         left = now;
     }
-    assert!(read == 300_000 && left < full / 2, "{read}, {full} then {left}");
+    assert!(
+        read == 300_000 && left < full / 2,
+        "{read}, {full} then {left}"
+    );
     assert_eq!(endpoint.stats().memory, 0);
     assert!(!is_there(&pair));
 }
@@ -200,7 +203,10 @@ fn datagrams_for_a_connection_that_is_over_do_not_reach_it() {
     pair.run_for(ms(100));
     // It belongs to nothing, and its sender may be told so.
     let after = pair.hosts[SERVER].endpoint.stats();
-    assert_eq!(after.unroutable + after.resets, before.unroutable + before.resets + 1);
+    assert_eq!(
+        after.unroutable + after.resets,
+        before.unroutable + before.resets + 1
+    );
     assert_eq!(books(&pair), (true, false, 0));
     let mut read = Vec::new();
     assert!(pair.hosts[SERVER].read_available(id, &mut read));

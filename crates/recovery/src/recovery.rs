@@ -251,7 +251,7 @@ impl<F: Clone> Recovery<F> {
         self.throttle.set_pool(None);
         let size = self.config.max_datagram_size;
         self.controller = Controller::new(Algorithm::NewReno, size, false, false);
-        self.checkpoint = None;
+        self.episode.forget();
     }
 
     /// A strict limit in bytes per second over every packet, those that need no permit included;

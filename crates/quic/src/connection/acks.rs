@@ -322,7 +322,11 @@ impl Acks {
         space: PacketNumberSpace,
         w: &mut PacketWriter<'_, '_>,
     ) {
-        if self.spaces.get(space).is_some_and(|s| s.owed > 0 || s.due_now) {
+        if self
+            .spaces
+            .get(space)
+            .is_some_and(|s| s.owed > 0 || s.due_now)
+        {
             self.write_again(now, space, w);
         }
     }

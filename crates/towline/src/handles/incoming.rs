@@ -73,7 +73,9 @@ impl Endpoint {
             if !endpoint.holds_incoming() || sessions.takes_nobody() {
                 return Poll::Ready(None);
             }
-            let may_take = sessions.deciders.may_take(key, endpoint.unpolled_incoming());
+            let may_take = sessions
+                .deciders
+                .may_take(key, endpoint.unpolled_incoming());
             match may_take.then(|| endpoint.poll_incoming()).flatten() {
                 Some(client) => Poll::Ready(Some(client)),
                 None => Poll::Pending,
