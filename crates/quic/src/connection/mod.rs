@@ -246,6 +246,8 @@ impl Connection {
         if self.lifecycle.is_open() {
             self.streams
                 .stop(id, error_code.min(towline_wire::MAX_VARINT));
+        } else {
+            self.streams.discard(id);
         }
     }
 

@@ -323,6 +323,11 @@ impl Streams {
         }
     }
 
+    /// The connection is over, and nobody wants what is unread of this stream.
+    pub(crate) fn discard(&mut self, id: StreamId) {
+        self.halves.remove_receiver(id);
+    }
+
     /// A receiver is waiting for more of some stream.
     pub(crate) fn has_open_receiver(&self) -> bool {
         self.halves.has_open_receiver()
