@@ -241,6 +241,8 @@ impl Endpoint {
             return;
         };
         if resident.connection.has_unread() {
+            // No block that was read will be filled again.
+            resident.connection.trim();
             let holding = resident.connection.holding();
             self.memory.set(&mut resident.held, holding.bytes);
         } else {
