@@ -255,6 +255,42 @@ fn a_closing_endpoint_answers_ever_more_rarely() {
 }
 
 #[test]
+fn a_packet_repeated_after_the_end_is_received_once() {
+    let close: fn(&mut Evil) = |evil| {
+        let now = evil.pair.now;
+        evil.pair.server().close(now, 3, b"");
+    };
+    let drain: fn(&mut Evil) =
+        |evil| evil.send(|w| write_connection_close(w, &CloseFrame::application(1, b"")));
+    for end in [close, drain] {
+        let mut evil = Evil::against(SERVER);
+        end(&mut evil);
+        let before = evil.pair.server().stats().packets_received;
+        let packet = evil.packet(&payload(write_ping));
+        for _ in 0..10 {
+            evil.pair.deliver(SERVER, &packet);
+        }
+        let after = evil.pair.server().stats().packets_received;
+        assert_eq!(after, before + 1);
+    }
+}
+
+#[test]
+fn a_packet_that_ends_the_connection_and_comes_again_is_received_once() {
+    let close = payload(|w| write_connection_close(w, &CloseFrame::application(4, b"done")));
+    for ending in [close, vec![0xff]] {
+        let mut evil = Evil::against(SERVER);
+        let before = evil.pair.server().stats().packets_received;
+        let packet = evil.packet(&ending);
+        for _ in 0..10 {
+            evil.pair.deliver(SERVER, &packet);
+        }
+        let after = evil.pair.server().stats().packets_received;
+        assert_eq!(after, before + 1);
+    }
+}
+
+#[test]
 fn a_draining_endpoint_sends_nothing() {
     let mut evil = Evil::against(SERVER);
     evil.send(|w| write_connection_close(w, &CloseFrame::application(1, b"")));

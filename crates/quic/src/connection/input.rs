@@ -244,6 +244,7 @@ impl Connection {
         let Some(opened) = self.open_packet(now, protected, receipt, packet) else {
             return;
         };
+        let (kind, space) = (protected.kind, protected.kind.space());
         if self.is_observed() {
             let shown = Packet {
                 kind: protected.kind,
@@ -259,11 +260,11 @@ impl Connection {
         self.received.packets += 1;
         self.received.work += PACKET_WORK;
         if !self.lifecycle.is_open() {
+            self.note_number(receipt, space, opened.packet_number);
             self.handle_packet_while_closing(now, protected, &packet[opened.payload]);
             return;
         }
         self.on_authenticated(now, protected);
-        let (kind, space) = (protected.kind, protected.kind.space());
         let payload = &packet[opened.payload.clone()];
         let contents = match self.dispatch(now, kind, &protected.dcid, payload) {
             Ok(contents) => contents,
@@ -274,7 +275,10 @@ impl Connection {
                 }
                 return self.observe_drop(now, kind, packet.len(), DropReason::Overworked);
             }
-            Err(Refused::Violation(violation)) => return self.fail(now, &violation),
+            Err(Refused::Violation(violation)) => {
+                self.note_number(receipt, space, opened.packet_number);
+                return self.fail(now, &violation);
+            }
         };
         self.after_packet(now, space, receipt, &opened, &contents, arrivals);
     }
@@ -374,7 +378,9 @@ impl Connection {
         arrivals: &mut Arrivals,
     ) {
         let number = opened.packet_number;
-        if !contents.closed {
+        if contents.closed {
+            self.note_number(receipt, space, number);
+        } else {
             // The wait for its keys is part of the delay the peer is told (RFC 9000 §13.2.5).
             self.acks
                 .on_received(receipt, space, number, contents.ack_eliciting);
@@ -392,6 +398,13 @@ impl Connection {
         if contents.crypto {
             self.drive_handshake(now);
         }
+    }
+
+    /// A packet that ended the connection, or came after its end, is acknowledged no more; repeated,
+    /// it is a duplicate like any other.
+    #[cold]
+    fn note_number(&mut self, receipt: Receipt, space: PacketNumberSpace, packet_number: u64) {
+        self.acks.on_received(receipt, space, packet_number, false);
     }
 
     /// Deadlines move once for all packets of a train.
