@@ -7,6 +7,7 @@ use towline::handles::EndpointBuilder;
 use towline::qlog::QlogDir;
 
 use crate::exit::Failure;
+use crate::units::parse_size;
 
 /// Whether connections are logged, and where.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -14,6 +15,9 @@ pub(crate) struct QlogArgs {
     /// Log each connection into a file in this folder: DIR/ID_client.sqlog or DIR/ID_server.sqlog
     #[arg(long, value_name = "DIR", env = "QLOGDIR", hide_env_values = true)]
     qlog: Option<PathBuf>,
+    /// Write so many bytes into that folder at most, and then log no more
+    #[arg(long, value_name = "SIZE", default_value = "4Gi", value_parser = parse_size)]
+    qlog_max: u64,
 }
 
 impl QlogArgs {
@@ -31,7 +35,7 @@ impl QlogArgs {
             Failure::usage(format!("--qlog {}: {error}", path.display()))
                 .next("name a folder that exists or can be made, and that you may write to")
         })?;
-        Ok(Some(Arc::new(folder)))
+        Ok(Some(Arc::new(folder.max_bytes(self.qlog_max))))
     }
 }
 

@@ -204,6 +204,24 @@ pub struct Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
+    /// For tests of observers: a packet of these frames and nothing else.
+    pub fn new(
+        kind: PacketKind,
+        packet_number: u64,
+        dcid: ConnectionId,
+        payload: &'a [u8],
+    ) -> Self {
+        Self {
+            kind,
+            packet_number,
+            dcid,
+            scid: None,
+            len: payload.len(),
+            ecn: None,
+            payload,
+        }
+    }
+
     /// Bytes of its frames.
     pub fn payload_len(&self) -> usize {
         self.payload.len()

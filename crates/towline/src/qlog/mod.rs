@@ -4,22 +4,25 @@
 //! A [`QlogDir`] is an endpoint's [`ObserverFactory`]. A file is called after the connection's
 //! original destination connection ID and our role, as in `83a4c9d02f5e1b77_client.sqlog`, so that the
 //! logs of both ends stand side by side. Records are collected and written some KiB at a time, by
-//! the driver itself: for finding out what happened, not for leaving on. A disk that takes no more is told
-//! once and ends the logging, never a connection.
+//! the driver itself: for finding out what happened, not for leaving on. A server makes no file
+//! before the client has proven its address, and a folder takes [`MAX_QLOG_BYTES`] unless told
+//! otherwise. A disk that takes no more, like a folder that is full, is told once and ends the
+//! logging, never a connection.
 
 mod frames;
 mod json;
 mod records;
 
+use std::fmt::Display;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use towline_quic::observe::{Event, NewConnection, Observer, ObserverFactory};
-use towline_wire::Time;
+use towline_quic::observe::{ConnectionState, Event, NewConnection, Observer, ObserverFactory};
+use towline_wire::{PacketKind, Side, Time};
 
 use crate::config::unix_now;
 use records::{Records, role};
@@ -27,8 +30,16 @@ use records::{Records, role};
 /// Cap: connections that one [`QlogDir`] logs at a time; those that begin beyond are not logged.
 pub const MAX_QLOGS: usize = 256;
 
+/// Cap: bytes that one [`QlogDir`] writes into all its files together, unless
+/// [`QlogDir::max_bytes`] says otherwise.
+pub const MAX_QLOG_BYTES: u64 = 4 << 30;
+
 /// Collected before they are written.
 const WRITE_BYTES: usize = 16 << 10;
+
+/// Cap: bytes collected while nothing proves the client's address; a connection that has more to
+/// tell by then is not logged.
+const MAX_UNPROVEN_BYTES: usize = 2 * WRITE_BYTES;
 
 /// A folder that connections are logged into.
 #[derive(Debug)]
@@ -37,28 +48,67 @@ pub struct QlogDir {
     shared: Arc<Shared>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
     /// Logs being written.
     open: AtomicUsize,
-    /// The folder or its disk failed: nothing more is logged.
+    /// Bytes that may still be written.
+    room: AtomicU64,
+    /// The disk failed or the room is used up: nothing more is logged.
     failed: AtomicBool,
     /// Somebody was told that not all connections are logged.
     told_full: AtomicBool,
+    /// Somebody was told that a file could not be made.
+    told_unmade: AtomicBool,
 }
 
 impl Shared {
-    fn fail(&self, path: &Path, error: &io::Error) {
+    fn new() -> Self {
+        Self {
+            open: AtomicUsize::new(0),
+            room: AtomicU64::new(MAX_QLOG_BYTES),
+            failed: AtomicBool::new(false),
+            told_full: AtomicBool::new(false),
+            told_unmade: AtomicBool::new(false),
+        }
+    }
+
+    /// Takes room for so many bytes; false if there is none.
+    fn take_room(&self, bytes: usize) -> bool {
+        let taken = self
+            .room
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |room| {
+                room.checked_sub(bytes as u64)
+            });
+        taken.is_ok()
+    }
+
+    fn fail(&self, path: &Path, why: &dyn Display) {
         if !self.failed.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 path = %path.display(),
-                "qlog: {error}; no connection is logged any more, and all go on"
+                "qlog: {why}; no connection is logged any more, and all go on"
             );
         }
     }
 
     fn is_failed(&self) -> bool {
         self.failed.load(Ordering::Relaxed)
+    }
+
+    /// A file could not be made: its connection goes without a log.
+    fn on_unmade(&self, path: &Path, error: &io::Error) {
+        let path = path.display();
+        if error.kind() == io::ErrorKind::AlreadyExists {
+            tracing::debug!(%path, "qlog: this connection has a log already");
+        } else if self.told_unmade.swap(true, Ordering::Relaxed) {
+            tracing::debug!(%path, "qlog: {error}; this connection is not logged");
+        } else {
+            tracing::warn!(
+                %path,
+                "qlog: {error}; this connection is not logged, nor are others whose file cannot be made"
+            );
+        }
     }
 }
 
@@ -76,8 +126,16 @@ impl QlogDir {
             .create(&path)?;
         Ok(Self {
             path,
-            shared: Arc::default(),
+            shared: Arc::new(Shared::new()),
         })
+    }
+
+    /// Writes so many bytes from now on, all files together, and then no more. [`MAX_QLOG_BYTES`]
+    /// if it is not set.
+    #[must_use]
+    pub fn max_bytes(self, bytes: u64) -> Self {
+        self.shared.room.store(bytes, Ordering::Relaxed);
+        self
     }
 
     /// Where the log of a connection goes.
@@ -95,23 +153,7 @@ impl ObserverFactory for QlogDir {
         }
         let place = Place::take(&self.shared)?;
         let path = self.file_of(connection);
-        // A client chooses the name: what is there already is never touched.
-        let created = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&path);
-        match created {
-            Ok(file) => Some(Box::new(Log::begin(now, connection, file, path, place))),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                tracing::debug!(path = %path.display(), "qlog: this connection has a log already");
-                None
-            }
-            Err(error) => {
-                self.shared.fail(&path, &error);
-                None
-            }
-        }
+        Some(Box::new(Log::begin(now, connection, path, place)))
     }
 }
 
@@ -139,68 +181,125 @@ impl Drop for Place {
     }
 }
 
+/// Where a log's bytes go.
+enum Out {
+    /// Nothing was written yet: the file is made for the first bytes.
+    Unmade,
+    Open(Box<dyn Write + Send>),
+    /// Nowhere any more.
+    Over,
+}
+
 /// The log of one connection.
-struct Log<W: Write = File> {
+struct Log {
     records: Records,
-    /// Not written yet; at most [`WRITE_BYTES`] and a record.
+    /// Not written yet; at most [`MAX_UNPROVEN_BYTES`] and the records of an event.
     buffer: Vec<u8>,
-    /// `None` once writing failed.
-    out: Option<W>,
+    out: Out,
     path: PathBuf,
-    /// The end may come at any moment: nothing is held back.
-    is_ending: bool,
+    /// The peer's address is its own: anyone could have begun a connection in its name before.
+    is_proven: bool,
     place: Place,
 }
 
-impl<W: Write> Log<W> {
-    fn begin(now: Time, connection: &NewConnection, out: W, path: PathBuf, place: Place) -> Self {
+impl Log {
+    fn begin(now: Time, connection: &NewConnection, path: PathBuf, place: Place) -> Self {
         let records = Records::new(now, connection.side);
         let mut buffer = Vec::with_capacity(2 * WRITE_BYTES);
         records.write_header(&mut buffer, connection, unix_now());
         Self {
             records,
             buffer,
-            out: Some(out),
+            out: Out::Unmade,
             path,
-            is_ending: false,
+            // A client chose its server.
+            is_proven: connection.side == Side::Client,
             place,
         }
     }
 
     fn flush(&mut self) {
-        let Some(out) = &mut self.out else {
+        if self.buffer.is_empty() || matches!(self.out, Out::Over) {
             return;
-        };
-        if self.place.0.is_failed() {
-            self.out = None;
-        } else if let Err(error) = out.write_all(&self.buffer) {
-            self.place.0.fail(&self.path, &error);
-            self.out = None;
         }
-        self.buffer.clear();
-        if self.out.is_none() {
+        if self.is_proven && self.write_buffer() {
+            self.buffer.clear();
+        } else {
+            self.out = Out::Over;
             self.buffer = Vec::new();
         }
     }
+
+    /// Writes what was collected; false if nothing more can be written.
+    fn write_buffer(&mut self) -> bool {
+        let shared = &self.place.0;
+        if shared.is_failed() {
+            return false;
+        }
+        if !shared.take_room(self.buffer.len()) {
+            shared.fail(&self.path, &"the folder has taken as many bytes as it may");
+            return false;
+        }
+        if let Out::Unmade = self.out {
+            match make_file(&self.path) {
+                Ok(file) => self.out = Out::Open(Box::new(file)),
+                Err(error) => {
+                    shared.on_unmade(&self.path, &error);
+                    return false;
+                }
+            }
+        }
+        let Out::Open(out) = &mut self.out else {
+            return false;
+        };
+        let written = out.write_all(&self.buffer);
+        written
+            .inspect_err(|error| shared.fail(&self.path, error))
+            .is_ok()
+    }
 }
 
-impl<W: Write + Send> Observer for Log<W> {
+impl Observer for Log {
     fn on_event(&mut self, now: Time, event: &Event<'_>) {
-        if self.out.is_none() {
+        if matches!(self.out, Out::Over) {
             return;
         }
+        // RFC 9000 §8.1: only the holder of the address can have our Handshake keys.
+        self.is_proven |=
+            matches!(event, Event::PacketReceived(packet) if packet.kind != PacketKind::Initial);
         self.records.write(&mut self.buffer, now, event);
-        self.is_ending |= matches!(event, Event::ConnectionClosed { .. });
-        if self.is_ending || self.buffer.len() >= WRITE_BYTES {
+        // Once for either end: what comes between them is not urgent, and a peer can cause much.
+        let is_end = matches!(
+            event,
+            Event::ConnectionClosed { .. }
+                | Event::ConnectionStateUpdated {
+                    new: ConnectionState::Closed,
+                    ..
+                }
+        );
+        let most = match self.is_proven {
+            true => WRITE_BYTES,
+            false => MAX_UNPROVEN_BYTES,
+        };
+        if is_end || self.buffer.len() >= most {
             self.flush();
         }
     }
 }
 
-impl<W: Write> Drop for Log<W> {
+impl Drop for Log {
     fn drop(&mut self) {
         self.flush();
     }
+}
+
+fn make_file(path: &Path) -> io::Result<File> {
+    // A client chooses the name: what is there already is never touched.
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
 }
 
 #[cfg(test)]
