@@ -154,9 +154,34 @@ pub trait Visit {
 ///     assert_eq!((field.name, value), ("opened", Value::Whole(3)));
 /// });
 /// ```
+///
+/// `once other` behind the text shows a gauge as [`Value::Absent`] while the field `other` is `None`.
+/// A counter is a `u64` or smaller: of anything else no sum can be made, and it does not compile.
+///
+/// ```compile_fail
+/// struct Door {
+///     open: f64,
+/// }
+///
+/// towline_quic::visit_fields! { Door:
+///     Counter open: Seconds, "How long it was open";
+/// }
+/// ```
 #[macro_export]
 macro_rules! visit_fields {
-    ($stats:ty: $($kind:ident $name:ident: $unit:ident, $help:literal;)+) => {
+    (@value Counter $name:ident) => {
+        $crate::stats::Value::Whole(u64::from(*$name))
+    };
+    (@value Gauge $name:ident) => {
+        $crate::stats::Value::from(*$name)
+    };
+    (@value Gauge $name:ident once $other:ident) => {
+        match $other {
+            Some(_) => $crate::stats::Value::from(*$name),
+            None => $crate::stats::Value::Absent,
+        }
+    };
+    ($stats:ty: $($kind:ident $name:ident: $unit:ident, $help:literal $(, once $other:ident)?;)+) => {
         impl $crate::stats::Visit for $stats {
             fn visit(&self, visitor: &mut dyn FnMut($crate::stats::Field, $crate::stats::Value)) {
                 // Without `..`: a field that is not listed, or twice, does not compile.
@@ -168,7 +193,7 @@ macro_rules! visit_fields {
                         unit: $crate::stats::Unit::$unit,
                         help: $help,
                     },
-                    $crate::stats::Value::from(*$name),
+                    $crate::visit_fields!(@value $kind $name $(once $other)?),
                 );)+
             }
         }
@@ -240,7 +265,10 @@ impl Total {
     fn of(field: Field, value: Value) -> Self {
         match (field.kind, value) {
             (Kind::Counter, Value::Whole(whole)) => Self::Sum(whole),
-            (Kind::Counter, _) => Self::Sum(0),
+            (Kind::Counter, _) => {
+                debug_assert!(false, "a counter is a whole number: {field:?} {value:?}");
+                Self::Sum(0)
+            }
             (Kind::Gauge, value) => Self::Spread(match value.as_f64() {
                 Some(value) => Spread {
                     extremes: Some((value, value)),
@@ -278,7 +306,7 @@ impl Totals {
         self.join(stats, true);
     }
 
-    /// Adds the counters of one that is gone: its gauges say nothing any more.
+    /// Adds the counters of one whose gauges say nothing: it is gone, or has hardly begun.
     pub fn add_ended(&mut self, stats: &impl Visit) {
         self.join(stats, false);
     }

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use common::{CLIENT, Options, Pair, SERVER, ms, readable, secs, seed};
+use towline_quic::stats::{Spread, Total};
 use towline_quic::{DatagramMeta, Direction, Endpoint, Event, RetryPolicy, TrainBuf};
 use towline_wire::{Header, parse_header};
 
@@ -297,6 +298,24 @@ fn under_load_new_clients_must_prove_their_address_first() {
     assert_eq!((stats.handshakes, stats.retries), (3, 7));
     pair.run_for(secs(5));
     assert_eq!(pair.hosts[SERVER].endpoint.stats().connections, 10);
+}
+
+#[test]
+fn totals_have_every_field_from_the_beginning_and_no_gauges_of_handshakes() {
+    let total = |pair: &Pair, name: &str| {
+        let totals = pair.hosts[CLIENT].endpoint.connection_totals();
+        let found = totals.iter().find(|(field, _)| field.name == name);
+        found.unwrap().1
+    };
+    let mut pair = Pair::new(Options::default());
+    assert_eq!(total(&pair, "packets_sent"), Total::Sum(0));
+    pair.connect();
+    assert!(matches!(total(&pair, "packets_sent"), Total::Sum(1..)));
+    let nobody = Total::Spread(Spread::default());
+    assert_eq!(total(&pair, "cwnd"), nobody);
+    pair.established(secs(1));
+    assert_ne!(total(&pair, "cwnd"), nobody);
+    assert_ne!(total(&pair, "smoothed_rtt"), nobody);
 }
 
 #[test]

@@ -8,13 +8,16 @@ use super::parts::Connection;
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Smoothed round-trip time (RFC 9002 §5.3).
+    /// Smoothed round-trip time (RFC 9002 §5.3); an estimate before the first sample. [`Visit`]
+    /// shows it, the variation and the newest sample only once there was one.
+    ///
+    /// [`Visit`]: crate::stats::Visit
     pub smoothed_rtt: Duration,
     /// Its mean variation.
     pub rttvar: Duration,
     /// Smallest round trip seen; `None` before the first sample.
     pub min_rtt: Option<Duration>,
-    /// Newest sample.
+    /// Newest sample; zero before the first.
     pub latest_rtt: Duration,
     /// Probe timeout of the application space, without backoff (RFC 9002 §6.2.1).
     pub pto: Duration,
@@ -74,10 +77,10 @@ pub struct Stats {
 }
 
 crate::visit_fields! { Stats:
-    Gauge smoothed_rtt: Seconds, "Smoothed round-trip time";
-    Gauge rttvar: Seconds, "Mean variation of the round-trip time";
+    Gauge smoothed_rtt: Seconds, "Smoothed round-trip time", once min_rtt;
+    Gauge rttvar: Seconds, "Mean variation of the round-trip time", once min_rtt;
     Gauge min_rtt: Seconds, "Smallest round trip seen";
-    Gauge latest_rtt: Seconds, "Newest sample of the round trip";
+    Gauge latest_rtt: Seconds, "Newest sample of the round trip", once min_rtt;
     Gauge pto: Seconds, "Probe timeout, without backoff";
     Counter packets_sent: Count, "QUIC packets sent";
     Counter bytes_sent: Bytes, "Bytes of the packets sent";

@@ -296,12 +296,17 @@ impl Endpoint {
         self.observers = Some(factory);
     }
 
-    /// The statistics of all connections together, those that are gone included. Takes time in
-    /// proportion to the connections there are, about a microsecond for each.
+    /// The statistics of all connections together: counters of all there ever were, gauges of those
+    /// that are established. Takes time in proportion to the connections there are, about a
+    /// microsecond for each.
     pub fn connection_totals(&self) -> Totals {
         let mut totals = self.ended.clone();
         for connection in self.handles().filter_map(|handle| self.connection(handle)) {
-            totals.add(&connection.stats());
+            let stats = connection.stats();
+            match connection.is_established() {
+                true => totals.add(&stats),
+                false => totals.add_ended(&stats),
+            }
         }
         totals
     }

@@ -24,6 +24,7 @@ use super::token::Tokens;
 use crate::config::{CidGenerator, EndpointConfig, ServerConfig};
 use crate::connection::NewConnection;
 use crate::observe::ObserverFactory;
+use crate::connection::stats::Stats;
 use crate::stats::Totals;
 
 /// One shard of an endpoint.
@@ -67,6 +68,9 @@ impl Endpoint {
     pub fn new(config: EndpointConfig, server: Option<Arc<ServerConfig>>) -> Self {
         let mut rng = ChaCha20Rng::from_seed(config.seed);
         let route_keys = (rng.next_u64(), rng.next_u64());
+        let mut ended = Totals::default();
+        // So that every field is there from the beginning, with zero.
+        ended.add_ended(&Stats::default());
         Self {
             rng,
             cid_len: config.cid_generator.cid_len(),
@@ -87,7 +91,7 @@ impl Endpoint {
             scratch: Vec::new(),
             observers: None,
             stats: EndpointStats::default(),
-            ended: Totals::default(),
+            ended,
         }
     }
 

@@ -30,6 +30,7 @@ fn every_field_is_visited_once_and_in_order() {
 fn units_are_of_the_values_and_every_field_says_something() {
     let stats = Stats {
         smoothed_rtt: Duration::from_millis(20),
+        min_rtt: Some(Duration::from_millis(10)),
         ..Stats::default()
     };
     stats.visit(&mut |field, value| {
@@ -49,6 +50,25 @@ fn units_are_of_the_values_and_every_field_says_something() {
     });
 }
 
+#[test]
+fn a_round_trip_that_was_not_measured_is_not_shown() {
+    let guess = Stats {
+        smoothed_rtt: Duration::from_millis(333),
+        rttvar: Duration::from_millis(166),
+        ..Stats::default()
+    };
+    let mut absent = Vec::new();
+    guess.visit(&mut |field, value| {
+        if value == Value::Absent {
+            absent.push(field.name);
+        }
+    });
+    for name in ["smoothed_rtt", "rttvar", "min_rtt", "latest_rtt"] {
+        assert!(absent.contains(&name), "{name}: {absent:?}");
+    }
+    assert!(!absent.contains(&"pto"), "the timer runs by the guess");
+}
+
 /// What a total says of a field.
 fn total(totals: &Totals, name: &str) -> Total {
     let found = totals.iter().find(|(field, _)| field.name == name);
@@ -60,6 +80,7 @@ fn counters_of_those_gone_stay_in_the_sum_and_their_gauges_do_not() {
     let of = |packets_sent, millis| Stats {
         packets_sent,
         smoothed_rtt: Duration::from_millis(millis),
+        min_rtt: Some(Duration::from_millis(millis)),
         ..Stats::default()
     };
     let mut shard = Totals::default();
@@ -80,10 +101,10 @@ fn counters_of_those_gone_stay_in_the_sum_and_their_gauges_do_not() {
     };
     assert_eq!((rtt.least(), rtt.greatest()), (Some(0.02), Some(0.04)));
     assert!((rtt.mean().unwrap() - 0.03).abs() < 1e-12);
-    let Total::Spread(least) = total(&shard, "min_rtt") else {
+    let Total::Spread(rate) = total(&shard, "pacing_rate") else {
         panic!("a gauge");
     };
-    assert_eq!(least.mean(), None, "not measured is not zero");
+    assert_eq!(rate.mean(), None, "not measured is not zero");
 }
 
 #[test]
