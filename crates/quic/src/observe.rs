@@ -244,7 +244,7 @@ impl<'a> Packet<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DropReason {
-    /// Its keys are gone, or will never come.
+    /// Its keys are gone, will never come, or are not there yet and too much waits for them.
     KeyUnavailable,
     /// It is a 0-RTT packet.
     Unsupported,
@@ -254,8 +254,11 @@ pub enum DropReason {
     DecryptionFailure,
     /// Its number was received before.
     Duplicate,
-    /// Its frames asked for more work than a packet may.
+    /// Its frames asked for more work than a packet may. It was told as received: what its first
+    /// frames did stays.
     Overworked,
+    /// It came from another address than the peer's. Its kind is what its first byte claims.
+    OtherAddress,
 }
 
 /// Where a connection is in its life.

@@ -1221,6 +1221,7 @@ fn packets_from_another_address_are_ignored() {
     let mut evil = Evil::against(SERVER);
     let elsewhere = "10.0.0.1:1001".parse().unwrap();
     let sent = evil.pair.hosts[SERVER].sent_datagrams;
+    let before = evil.pair.server().stats();
     for bytes in [
         payload(write_ping),
         payload(|w| write_path_challenge(w, [1; 8])),
@@ -1232,6 +1233,10 @@ fn packets_from_another_address_are_ignored() {
     evil.pair.run_for(ms(50));
     evil.assert_open();
     assert_eq!(evil.pair.hosts[SERVER].sent_datagrams, sent);
+    let stats = evil.pair.server().stats();
+    assert_eq!(stats.datagrams_from_elsewhere, 3);
+    assert_eq!(stats.datagrams_received, before.datagrams_received);
+    assert_eq!(stats.packets_received, before.packets_received);
 }
 
 #[test]

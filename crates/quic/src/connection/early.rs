@@ -26,17 +26,24 @@ pub(crate) struct EarlyPackets {
 }
 
 impl EarlyPackets {
-    /// Keeps a packet if there is room.
+    /// Keeps a packet if there is room, and returns whether there was.
     /// RFC 9001 §4.1.4.
-    pub(crate) fn keep(&mut self, space: PacketNumberSpace, packet: &[u8], receipt: Receipt) {
+    pub(crate) fn keep(
+        &mut self,
+        space: PacketNumberSpace,
+        packet: &[u8],
+        receipt: Receipt,
+    ) -> bool {
         let held: usize = self.packets.iter().map(|p| p.bytes.len()).sum();
-        if self.packets.len() < MAX_EARLY_PACKETS && held + packet.len() <= MAX_EARLY_BYTES {
+        let fits = self.packets.len() < MAX_EARLY_PACKETS && held + packet.len() <= MAX_EARLY_BYTES;
+        if fits {
             self.packets.push(EarlyPacket {
                 space,
                 bytes: packet.to_vec(),
                 receipt,
             });
         }
+        fits
     }
 
     /// The packets of `spaces`, whose keys are there; the others stay where they are.
@@ -75,15 +82,17 @@ mod tests {
             at: Time::ZERO,
             ecn: None,
         };
-        for _ in 0..MAX_EARLY_PACKETS {
-            early.keep(PacketNumberSpace::Handshake, &[0; 20_000], receipt);
+        for number in 0..MAX_EARLY_PACKETS {
+            let kept = early.keep(PacketNumberSpace::Handshake, &[0; 20_000], receipt);
+            assert_eq!(kept, number == 0);
         }
         assert_eq!(early.packets.len(), 1);
-        early.keep(
+        let kept = early.keep(
             PacketNumberSpace::Application,
             &[0; MAX_EARLY_BYTES - 20_000],
             receipt,
         );
+        assert!(kept);
         assert_eq!(early.take(&[PacketNumberSpace::Handshake]).len(), 1);
         assert!(!early.is_empty());
     }

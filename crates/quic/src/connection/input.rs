@@ -81,8 +81,21 @@ impl Connection {
             if self.received.packets != known {
                 self.path.on_received_at(arrival.local_ip);
             }
+        } else {
+            self.drop_from_elsewhere(now, stride, datagrams);
         }
         self.aftermath(now)
+    }
+
+    /// Datagrams from another address than the peer's.
+    #[cold]
+    fn drop_from_elsewhere(&mut self, now: Time, stride: usize, datagrams: &[u8]) {
+        for datagram in datagrams.chunks(stride) {
+            self.received.from_elsewhere += 1;
+            if let Some(kind) = datagram.first().and_then(|first| kind_of(*first)) {
+                self.observe_drop(now, kind, datagram.len(), DropReason::OtherAddress);
+            }
+        }
     }
 
     /// Takes the packets of a train of datagrams.
@@ -301,8 +314,11 @@ impl Connection {
         }
         if !self.can_open(space) {
             if self.may_get_keys(space) {
-                self.handshake.early().keep(space, packet, receipt);
-                self.observe_buffered(now, kind, packet.len());
+                if self.handshake.early().keep(space, packet, receipt) {
+                    self.observe_buffered(now, kind, packet.len());
+                } else {
+                    self.observe_drop(now, kind, packet.len(), DropReason::KeyUnavailable);
+                }
             } else {
                 self.observe_drop(now, kind, packet.len(), DropReason::KeyUnavailable);
             }
@@ -479,5 +495,18 @@ impl Connection {
         for mut early in self.handshake.early().take(openable) {
             self.split_datagram(now, early.receipt, &mut early.bytes, arrivals);
         }
+    }
+}
+
+/// What a packet claims to be by its first byte, if that has frames (RFC 9000 §17).
+fn kind_of(first: u8) -> Option<PacketKind> {
+    if first & 0x80 == 0 {
+        return Some(PacketKind::OneRtt);
+    }
+    match first & 0x30 {
+        0x00 => Some(PacketKind::Initial),
+        0x10 => Some(PacketKind::ZeroRtt),
+        0x20 => Some(PacketKind::Handshake),
+        _ => None,
     }
 }

@@ -33,6 +33,8 @@ pub struct Stats {
     pub bytes_received: u64,
     /// UDP datagrams received.
     pub datagrams_received: u64,
+    /// UDP datagrams dropped because they came from another address than the peer's.
+    pub datagrams_from_elsewhere: u64,
     /// Packets declared lost.
     pub packets_lost: u64,
     /// Bytes of those.
@@ -88,6 +90,7 @@ crate::visit_fields! { Stats:
     Counter packets_received: Count, "QUIC packets received and authenticated";
     Counter bytes_received: Bytes, "UDP payload received";
     Counter datagrams_received: Count, "UDP datagrams received";
+    Counter datagrams_from_elsewhere: Count, "UDP datagrams dropped because they came from another address than the peer's";
     Counter packets_lost: Count, "Packets declared lost";
     Counter bytes_lost: Bytes, "Bytes of the packets declared lost";
     Counter packets_spuriously_lost: Count, "Packets declared lost and acknowledged later";
@@ -127,6 +130,7 @@ impl Connection {
             packets_received: self.received.packets,
             bytes_received: self.received.bytes,
             datagrams_received: self.received.datagrams,
+            datagrams_from_elsewhere: self.received.from_elsewhere,
             packets_lost: r.packets_lost,
             bytes_lost: r.bytes_lost,
             packets_spuriously_lost: r.packets_spuriously_lost,

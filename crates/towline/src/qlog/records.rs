@@ -422,6 +422,7 @@ fn dropped(reason: DropReason) -> (&'static str, &'static str) {
         DropReason::DecryptionFailure => ("decryption_failure", "it is not authentic"),
         DropReason::Duplicate => ("general", "its number was received before"),
         DropReason::Overworked => ("rejected", "its frames asked for too much work"),
+        DropReason::OtherAddress => ("rejected", "it came from another address"),
         _ => ("general", "dropped"),
     }
 }
