@@ -11,7 +11,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use rustls::CipherSuite;
 pub use towline_recovery::{
-    CongestionPhase, EcnState, Loss, LossTrigger, Stats as RecoveryMetrics,
+    CongestionPhase, EcnState, GRANULARITY as TIMER_GRANULARITY, Loss, LossTrigger,
+    Stats as RecoveryMetrics,
 };
 pub use towline_wire::TransportParameters;
 use towline_wire::{ConnectionId, Frame, PacketKind, PacketNumberSpace, Reader, Side, Time};
@@ -44,6 +45,8 @@ pub struct NewConnection {
     pub original_destination_cid: ConnectionId,
     /// Our first connection ID.
     pub local_cid: ConnectionId,
+    /// The peer's first connection ID; a client does not know it yet.
+    pub remote_cid: Option<ConnectionId>,
     /// The peer.
     pub remote: SocketAddr,
     /// Our address, where the peer's packets told it.
@@ -63,6 +66,7 @@ impl NewConnection {
             side,
             original_destination_cid,
             local_cid,
+            remote_cid: None,
             remote,
             local_ip,
         }
@@ -196,6 +200,8 @@ pub struct Packet<'a> {
     pub dcid: ConnectionId,
     /// Its source connection ID, if its header has one.
     pub scid: Option<ConnectionId>,
+    /// Its key phase bit, if its header has one (RFC 9001 §6).
+    pub key_phase: Option<bool>,
     /// Bytes of the whole packet.
     pub len: usize,
     /// The codepoint of its datagram.
@@ -216,6 +222,7 @@ impl<'a> Packet<'a> {
             packet_number,
             dcid,
             scid: None,
+            key_phase: None,
             len: payload.len(),
             ecn: None,
             payload,

@@ -182,6 +182,7 @@ impl Connection {
             side: self.side,
             original_destination_cid: new.original,
             local_cid: new.local,
+            remote_cid: self.handshake.ids().remote,
             remote: new.remote,
             local_ip: new.local_ip,
         };

@@ -31,6 +31,9 @@ pub(crate) struct Arrival {
     pub(crate) ecn: Option<Ecn>,
 }
 
+/// Of the first byte of a short header (RFC 9000 §17.3.1).
+const KEY_PHASE: u8 = 0x04;
+
 /// A packet cut out of a datagram, still protected.
 #[derive(Clone, Copy)]
 struct Protected {
@@ -260,10 +263,11 @@ impl Connection {
         let (kind, space) = (protected.kind, protected.kind.space());
         if self.is_observed() {
             let shown = Packet {
-                kind: protected.kind,
+                kind,
                 packet_number: opened.packet_number,
                 dcid: protected.dcid,
                 scid: protected.scid,
+                key_phase: (kind == PacketKind::OneRtt).then(|| packet[0] & KEY_PHASE != 0),
                 len: packet.len(),
                 ecn: receipt.ecn,
                 payload: &packet[opened.payload.clone()],

@@ -96,6 +96,7 @@ impl Connection {
             packet_number: built.packet_number,
             dcid: self.remote_cids.current(),
             scid: (kind != PacketKind::OneRtt).then(|| self.handshake.ids().local),
+            key_phase: (kind == PacketKind::OneRtt).then(|| self.sealer.protection.phase()),
             len: built.size(),
             ecn: self.recovery.is_train_marked().then_some(Ecn::Ect0),
             payload: built.payload(datagram),

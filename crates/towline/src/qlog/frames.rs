@@ -31,7 +31,7 @@ pub(super) fn write<'a>(
 fn write_frame(o: &mut Object<'_>, frame: &Frame<'_>, ack_delay_exponent: u8, full: usize) {
     o.text("frame_type", name(frame));
     match frame {
-        Frame::Padding { len } => o.object("raw", |raw| raw.number("length", *len as u64)),
+        Frame::Padding { len } => o.object("raw", |raw| raw.number("payload_length", *len as u64)),
         Frame::Ping | Frame::HandshakeDone => {}
         Frame::Ack(ack) => write_ack(o, ack, ack_delay_exponent, full),
         Frame::ResetStream {
@@ -94,6 +94,7 @@ fn write_frame(o: &mut Object<'_>, frame: &Frame<'_>, ack_delay_exponent: u8, fu
                 false => "transport",
             };
             o.text("error_space", space);
+            o.text("error", "unknown");
             o.number("error_code", close.error_code);
             o.text("reason", &close.reason_text());
             if let Some(frame_type) = close.frame_type {
@@ -137,7 +138,11 @@ fn write_application_error(o: &mut Object<'_>, code: u64) {
 }
 
 fn write_payload(o: &mut Object<'_>, data: &[u8]) {
-    o.object("raw", |raw| raw.number("payload_length", data.len() as u64));
+    o.object("raw", |raw| {
+        // Of these frames the draft means the value of their length field.
+        raw.number("length", data.len() as u64);
+        raw.number("payload_length", data.len() as u64);
+    });
 }
 
 fn stream_type(direction: Direction) -> &'static str {

@@ -20,11 +20,11 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime};
 
 use towline_quic::observe::{ConnectionState, Event, NewConnection, Observer, ObserverFactory};
 use towline_wire::{PacketKind, Side, Time};
 
-use crate::config::unix_now;
 use records::{Records, role};
 
 /// Cap: connections that one [`QlogDir`] logs at a time; those that begin beyond are not logged.
@@ -206,7 +206,7 @@ impl Log {
     fn begin(now: Time, connection: &NewConnection, path: PathBuf, place: Place) -> Self {
         let records = Records::new(now, connection.side);
         let mut buffer = Vec::with_capacity(2 * WRITE_BYTES);
-        records.write_header(&mut buffer, connection, unix_now());
+        records.write_header(&mut buffer, connection, since_1970());
         Self {
             records,
             buffer,
@@ -291,6 +291,17 @@ impl Drop for Log {
     fn drop(&mut self) {
         self.flush();
     }
+}
+
+/// The wall clock.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "part of the driver's side; people compare logs by it, and nothing depends on it"
+)]
+fn since_1970() -> Duration {
+    SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default()
 }
 
 fn make_file(path: &Path) -> io::Result<File> {

@@ -1,7 +1,8 @@
 //! Events as records of a qlog: the header, and one JSON text for each event.
 //!
-//! Names and members are those of draft-ietf-quic-qlog-main-schema-13 and -quic-events-12 as the
-//! `qlog` crate 0.18 reads them. One file because it is one list: an arm for each event.
+//! Names and members are those of draft-ietf-quic-qlog-main-schema-13 and -quic-events-12; where the
+//! `qlog` crate 0.18 reads something else, that is written (`docs/monitoring.md` lists where). One
+//! file because it is one list: an arm for each event.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -9,9 +10,9 @@ use std::time::Duration;
 use towline_identity::Day;
 use towline_quic::observe::{
     CongestionPhase, CongestionTrigger, ConnectionState, DropReason, EcnState, Event, LossTrigger,
-    NewConnection, Packet, RecoveryMetrics, RecoveryTimer, TransportParameters,
+    NewConnection, Packet, RecoveryMetrics, RecoveryTimer, TIMER_GRANULARITY, TransportParameters,
 };
-use towline_quic::{Close, ConnectionError, TimeoutReason};
+use towline_quic::{Close, ConnectionError, Ecn, TimeoutReason};
 use towline_wire::{ConnectionId, PacketKind, PacketNumberSpace, QUIC_V1, Side, Time};
 
 use super::frames::{self, MAX_RECORD_BYTES};
@@ -46,12 +47,12 @@ impl Records {
         }
     }
 
-    /// Appends the header.
+    /// Appends the header. `wall_clock` is the time since 1970.
     pub(super) fn write_header(
         &self,
         out: &mut Vec<u8>,
         connection: &NewConnection,
-        wall_clock: UnixTime,
+        wall_clock: Duration,
     ) {
         out.push(RECORD_SEPARATOR);
         object(out, |o| {
@@ -140,7 +141,8 @@ impl Records {
             } => {
                 o.text("initiator", initiator(*by_peer));
                 if let Some(name) = cipher_suite.and_then(|suite| suite.as_str()) {
-                    o.text("tls_cipher", name);
+                    // As in RFC 8446 §B.4 without `TLS`, which rustls follows by a version.
+                    o.text("tls_cipher", name.trim_start_matches("TLS13_"));
                 }
                 write_parameters(o, parameters);
             }
@@ -186,6 +188,7 @@ impl Records {
             }
             Event::KeyDiscarded { space } => o.text("key_type", key_type(*space, of)),
             Event::RecoveryParametersSet { metrics } => {
+                o.number("timer_granularity", whole_millis(TIMER_GRANULARITY));
                 o.millis("initial_rtt", metrics.smoothed_rtt);
                 o.number("max_datagram_size", metrics.mtu.into());
                 o.number("initial_congestion_window", metrics.cwnd);
@@ -220,7 +223,8 @@ impl Records {
                 o.text(
                     "timer_type",
                     match timer {
-                        RecoveryTimer::LossTime => "loss_timeout",
+                        // So the draft calls the time threshold of RFC 9002 §6.1.2.
+                        RecoveryTimer::LossTime => "ack",
                         _ => "pto",
                     },
                 );
@@ -263,7 +267,7 @@ fn name(event: &Event<'_>) -> &'static str {
 
 fn write_started(o: &mut Object<'_>, new: &NewConnection) {
     let endpoint =
-        |o: &mut Object<'_>, ip: Option<IpAddr>, port: Option<u16>, cid: &ConnectionId| {
+        |o: &mut Object<'_>, ip: Option<IpAddr>, port: Option<u16>, cids: [Option<ConnectionId>; 2]| {
             let keys = match ip {
                 Some(IpAddr::V6(_)) => ["ip_v6", "port_v6"],
                 _ => ["ip_v4", "port_v4"],
@@ -274,12 +278,22 @@ fn write_started(o: &mut Object<'_>, new: &NewConnection) {
             if let Some(port) = port {
                 o.number(keys[1], port.into());
             }
-            o.array("connection_ids", |ids| ids.hex(cid.as_slice()));
+            o.array("connection_ids", |ids| {
+                for cid in cids.iter().flatten() {
+                    ids.hex(cid.as_slice());
+                }
+            });
         };
-    o.object("local", |o| endpoint(o, new.local_ip, None, &new.local_cid));
-    let (ip, port) = (new.remote.ip(), new.remote.port());
-    let remote_cid = new.original_destination_cid;
-    o.object("remote", |o| endpoint(o, Some(ip), Some(port), &remote_cid));
+    // The client's first packets carry it to the server, whose it is until the server names another.
+    let original = Some(new.original_destination_cid);
+    let local = Some(new.local_cid);
+    let (local_cids, remote_cids) = match new.side {
+        Side::Client => ([local, None], [original, new.remote_cid]),
+        Side::Server => ([original, local], [new.remote_cid, None]),
+    };
+    o.object("local", |o| endpoint(o, new.local_ip, None, local_cids));
+    let (ip, port) = (Some(new.remote.ip()), Some(new.remote.port()));
+    o.object("remote", |o| endpoint(o, ip, port, remote_cids));
 }
 
 fn write_closed(o: &mut Object<'_>, error: &ConnectionError) {
@@ -291,11 +305,17 @@ fn write_closed(o: &mut Object<'_>, error: &ConnectionError) {
     let code = match error {
         ConnectionError::PeerMisbehaved { code, .. }
         | ConnectionError::Tls { code, .. }
-        | ConnectionError::ClosedByPeer(Close::Transport { code, .. }) => Some(code.as_u64()),
-        ConnectionError::ClosedByPeer(Close::Application { code, .. }) => Some(*code),
+        | ConnectionError::ClosedByPeer(Close::Transport { code, .. }) => {
+            Some(("connection_error", code.as_u64()))
+        }
+        ConnectionError::ClosedByPeer(Close::Application { code, .. }) => {
+            Some(("application_error", *code))
+        }
         _ => None,
     };
-    if let Some(code) = code {
+    if let Some((space, code)) = code {
+        // Only with this word does the draft allow for the number, which says the same for all codes.
+        o.text(space, "unknown");
         o.number("error_code", code);
     }
     o.text("reason", &error.to_string());
@@ -305,9 +325,7 @@ fn write_closed(o: &mut Object<'_>, error: &ConnectionError) {
             ConnectionError::ClosedLocally
             | ConnectionError::ClosedByPeer(Close::Application { .. }) => "application",
             ConnectionError::TimedOut(TimeoutReason::Idle) => "idle_timeout",
-            ConnectionError::TimedOut(TimeoutReason::Handshake) | ConnectionError::Shed => {
-                "aborted"
-            }
+            ConnectionError::TimedOut(TimeoutReason::Handshake) => "handshake_timeout",
             ConnectionError::StatelessReset => "stateless_reset",
             ConnectionError::VersionMismatch => "version_mismatch",
             _ => "error",
@@ -333,11 +351,10 @@ fn write_parameters(o: &mut Object<'_>, p: &TransportParameters) {
         }
     }
     o.flag("disable_active_migration", p.disable_active_migration);
-    let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-    o.number("max_idle_timeout", millis(p.max_idle_timeout));
+    o.number("max_idle_timeout", whole_millis(p.max_idle_timeout));
     o.number("max_udp_payload_size", p.max_udp_payload_size);
     o.number("ack_delay_exponent", p.ack_delay_exponent.into());
-    o.number("max_ack_delay", millis(p.max_ack_delay));
+    o.number("max_ack_delay", whole_millis(p.max_ack_delay));
     o.number("active_connection_id_limit", p.active_connection_id_limit);
     o.number("initial_max_data", p.initial_max_data);
     o.number(
@@ -361,6 +378,9 @@ fn write_packet(o: &mut Object<'_>, packet: &Packet<'_>, exponent: u8, full: usi
     o.object("header", |o| {
         o.text("packet_type", packet_type(packet.kind));
         o.number("packet_number", packet.packet_number);
+        if let Some(bit) = packet.key_phase {
+            o.flag("key_phase_bit", bit);
+        }
         if is_long {
             o.hex("version", &QUIC_V1.to_be_bytes());
             o.number("dcil", packet.dcid.len() as u64);
@@ -375,6 +395,10 @@ fn write_packet(o: &mut Object<'_>, packet: &Packet<'_>, exponent: u8, full: usi
         raw.number("length", packet.len as u64);
         raw.number("payload_length", packet.payload_len() as u64);
     });
+    // The draft has it for datagrams alone, and of those nothing is written.
+    if let Some(ecn) = packet.ecn {
+        o.text("ecn", codepoint(ecn));
+    }
     let exponent = match is_long {
         true => DEFAULT_ACK_DELAY_EXPONENT,
         false => exponent,
@@ -392,12 +416,13 @@ fn is_same(a: &RecoveryMetrics, b: &RecoveryMetrics) -> bool {
 }
 
 fn write_metrics(o: &mut Object<'_>, metrics: &RecoveryMetrics) {
+    // Before the first sample the others are guesses.
     if let Some(min_rtt) = metrics.min_rtt {
         o.millis("min_rtt", min_rtt);
         o.millis("latest_rtt", metrics.latest_rtt);
+        o.millis("smoothed_rtt", metrics.smoothed_rtt);
+        o.millis("rtt_variance", metrics.rttvar);
     }
-    o.millis("smoothed_rtt", metrics.smoothed_rtt);
-    o.millis("rtt_variance", metrics.rttvar);
     o.number(
         "pto_count",
         u64::from(metrics.pto_count.min(u16::MAX.into())),
@@ -505,9 +530,26 @@ fn key_type(space: PacketNumberSpace, of: Side) -> &'static str {
     }
 }
 
-fn rfc3339(time: UnixTime) -> String {
-    let seconds = time.as_secs();
-    let (hour, minute) = (seconds / 3600 % 24, seconds / 60 % 60);
-    let second = seconds % 60;
-    format!("{}T{hour:02}:{minute:02}:{second:02}Z", Day::of(time))
+fn codepoint(ecn: Ecn) -> &'static str {
+    match ecn {
+        Ecn::Ect0 => "ECT(0)",
+        Ecn::Ect1 => "ECT(1)",
+        Ecn::Ce => "CE",
+    }
 }
+
+fn whole_millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Time since 1970 to the microsecond: the logs of two ends are laid beside each other by it.
+fn rfc3339(since: Duration) -> String {
+    let seconds = since.as_secs();
+    let (hour, minute) = (seconds / 3600 % 24, seconds / 60 % 60);
+    let (second, micros) = (seconds % 60, since.subsec_micros());
+    let day = Day::of(UnixTime::since_unix_epoch(since));
+    format!("{day}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z")
+}
+
+#[cfg(test)]
+mod tests;

@@ -320,7 +320,7 @@ fn frames_hold_no_payload_and_no_token() {
         record,
         concat!(
             r#"{"frames":[{"frame_type":"stream","stream_id":4,"offset":10,"fin":true,"#,
-            r#""raw":{"payload_length":6}},{"frame_type":"new_token","token":{"raw":{"length":6}}},"#,
+            r#""raw":{"length":6,"payload_length":6}},{"frame_type":"new_token","token":{"raw":{"length":6}}},"#,
             r#"{"frame_type":"new_connection_id","sequence_number":1,"retire_prior_to":0,"#,
             r#""connection_id_length":8,"connection_id":"0909090909090909"}]}"#,
         )
