@@ -231,11 +231,11 @@ struct Frame {
 
 impl Frame {
     fn x(&self, value: f64) -> i32 {
-        LEFT + (value / self.x_end * f64::from(PLOT.0)).round() as i32
+        LEFT + pixels(value, self.x_end, PLOT.0)
     }
 
     fn y(&self, value: f64) -> i32 {
-        self.top + PLOT.1 - (value / self.y_end * f64::from(PLOT.1)).round() as i32
+        self.top + PLOT.1 - pixels(value, self.y_end, PLOT.1)
     }
 
     /// The points as pixels; of many in one column, the first, both extremes and the last.
@@ -261,6 +261,11 @@ impl Frame {
         drawn.dedup();
         drawn
     }
+}
+
+/// How far a value is along an axis of so many pixels; what lies outside is drawn at its end.
+fn pixels(value: f64, end: f64, length: i32) -> i32 {
+    ((value / end).clamp(0.0, 1.0) * f64::from(length)).round() as i32
 }
 
 /// Cuts a line into strokes as long as the gaps between them.
@@ -307,7 +312,8 @@ struct Ticks {
 impl Ticks {
     /// About `wanted` of them up to `most`.
     fn new(most: f64, wanted: u32) -> Self {
-        let most = if most.is_finite() && most > 0.0 {
+        // Below that the steps lose their precision, and it is nothing to look at.
+        let most = if most.is_finite() && most >= 1e-9 {
             most
         } else {
             1.0

@@ -86,6 +86,7 @@ fn ticks_are_round_and_reach_the_largest_value() {
         (600.0, &["0", "200", "400", "600"]),
         (0.0, &["0.0", "0.5", "1.0"]),
         (f64::NAN, &["0.0", "0.5", "1.0"]),
+        (5e-324, &["0.0", "0.5", "1.0"]),
     ] {
         let ticks = Ticks::new(most, 4);
         let said: Vec<String> = ticks.values().map(|value| ticks.label(value)).collect();
@@ -117,6 +118,8 @@ fn a_line_of_many_points_keeps_its_peaks_and_stays_small() {
         "the peak"
     );
     assert_eq!(frame.pixels(&[(1.0, f64::NAN)]), []);
+    let corner = frame.pixels(&[(1e300, -1e300)]);
+    assert_eq!(corner, [(LEFT + PLOT.0, PLOT.1)], "no value is outside");
 }
 
 #[test]

@@ -201,11 +201,9 @@ impl<R: BufRead> Log<R> {
         self.record.clear();
         let mut limited = self.input.by_ref().take(MAX_RECORD as u64 + 1);
         let count = limited.read_until(RECORD_SEPARATOR, &mut self.record)?;
-        if count > MAX_RECORD {
+        self.record.pop_if(|last| *last == RECORD_SEPARATOR);
+        if self.record.len() > MAX_RECORD {
             return Err(Problem::TooLarge(MAX_RECORD));
-        }
-        if self.record.last() == Some(&RECORD_SEPARATOR) {
-            self.record.pop();
         }
         Ok(count > 0)
     }
@@ -222,10 +220,15 @@ impl<R: BufRead> Log<R> {
             };
             let what = what(&name, &data);
             let began = *self.began.get_or_insert(time);
-            self.last = match self.is_relative {
+            let last = match self.is_relative {
                 true => self.last + time,
                 false => time - began,
             };
+            if !last.is_finite() {
+                self.unreadable += 1;
+                continue;
+            }
+            self.last = last;
             let seconds = (self.last / 1e3).max(0.0);
             return Ok(Some(Event { seconds, what }));
         }
@@ -244,15 +247,22 @@ fn what(name: &str, data: &Data) -> What {
         "packet_dropped" => What::Dropped,
         "spurious_loss" => What::SpuriouslyLost(data.packets.as_u64().unwrap_or(1)),
         "recovery_metrics_updated" | "metrics_updated" => What::Metrics(Metrics {
-            window: data.congestion_window.as_f64(),
-            in_flight: data.bytes_in_flight.as_f64(),
-            smoothed_rtt: data.smoothed_rtt.as_f64(),
-            latest_rtt: data.latest_rtt.as_f64(),
-            min_rtt: data.min_rtt.as_f64(),
+            window: amount(&data.congestion_window),
+            in_flight: amount(&data.bytes_in_flight),
+            smoothed_rtt: amount(&data.smoothed_rtt),
+            latest_rtt: amount(&data.latest_rtt),
+            min_rtt: amount(&data.min_rtt),
         }),
         "connection_closed" => What::Closed(data.reason.as_str().map(shown)),
         _ => What::Other,
     }
+}
+
+/// What a size or a time may be; anything else was not measured.
+fn amount(value: &Value) -> Option<f64> {
+    value
+        .as_f64()
+        .filter(|amount| amount.is_finite() && *amount >= 0.0)
 }
 
 /// Words of whoever wrote the log, fit for a terminal.

@@ -90,6 +90,39 @@ fn a_log_of_any_length_has_a_timeline_of_bounded_size() {
 }
 
 #[test]
+fn numbers_that_no_connection_has_are_drawn_or_left_out() {
+    let most = u64::MAX;
+    let sent = format!(
+        r#"{{"time":1,"name":"quic:packet_sent","data":{{"raw":{{"length":{most}}}}}}}"#
+    );
+    let spurious =
+        format!(r#"{{"time":1,"name":"towline:spurious_loss","data":{{"packets":{most}}}}}"#);
+    let summary = summary(&[
+        HEADER,
+        &sent,
+        &sent,
+        &spurious,
+        &spurious,
+        r#"{"time":2,"name":"quic:recovery_metrics_updated","data":{"latest_rtt":5e-324}}"#,
+        r#"{"time":3,"name":"quic:recovery_metrics_updated","data":{"congestion_window":-1e300}}"#,
+        r#"{"time":4,"name":"quic:recovery_metrics_updated","data":{"bytes_in_flight":1e300}}"#,
+    ]);
+    assert_eq!((summary.sent.bytes, summary.spurious), (most, most));
+    assert_eq!(summary.max_window, None, "no window is negative");
+    let plot = chart::svg(&plot::chart(&summary)).unwrap();
+    assert!(plot.len() < 100_000, "{}", plot.len());
+}
+
+#[test]
+fn times_that_add_up_to_no_number_are_passed_over() {
+    let header = r#"{"qlog_version":"0.3","trace":{"common_fields":{"time_format":"delta"}}}"#;
+    let late = r#"{"time":1.5e308,"name":"quic:packet_lost","data":{}}"#;
+    let summary = summary(&[header, late, late, late]);
+    assert_eq!((summary.events, summary.unreadable), (1, 2));
+    assert!(chart::svg(&plot::chart(&summary)).is_ok());
+}
+
+#[test]
 fn what_is_no_qlog_is_said_to_be_none() {
     assert!(why_not(b"").contains("is not a qlog: it is empty"));
     assert!(why_not(b"\x7fELF").contains("does not begin with a record separator"));
@@ -105,6 +138,11 @@ fn a_record_without_end_is_refused() {
     bytes.push(0x1e);
     bytes.resize(bytes.len() + MAX_RECORD + 1, b' ');
     assert!(why_not(&bytes).contains("a record is longer than 16.0 MiB"));
+    // One byte less is no more than it may be, and another may follow it.
+    bytes.pop();
+    bytes.push(0x1e);
+    let summary = summarise(Log::begin(&bytes[..]).unwrap()).unwrap();
+    assert_eq!(summary.unreadable, 1);
 }
 
 #[test]

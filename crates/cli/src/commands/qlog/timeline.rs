@@ -40,9 +40,10 @@ impl Bin {
 
     /// Adds what happened later.
     pub(super) fn join(&mut self, later: &Self) {
-        self.sent += later.sent;
-        self.received += later.received;
-        self.lost += later.lost;
+        // Whoever wrote the log may have written any number.
+        self.sent = self.sent.saturating_add(later.sent);
+        self.received = self.received.saturating_add(later.received);
+        self.lost = self.lost.saturating_add(later.lost);
         self.window = later.window.or(self.window);
         self.in_flight = greatest(self.in_flight, later.in_flight);
         self.smoothed_rtt = later.smoothed_rtt.or(self.smoothed_rtt);
@@ -75,7 +76,7 @@ pub(super) struct Traffic {
 impl Traffic {
     fn add(&mut self, bytes: u64) {
         self.packets += 1;
-        self.bytes += bytes;
+        self.bytes = self.bytes.saturating_add(bytes);
     }
 }
 
@@ -142,17 +143,21 @@ impl Summary {
         match &event.what {
             What::Sent(bytes) => {
                 self.sent.add(*bytes);
-                self.bin(event.seconds).sent += bytes;
+                let bin = self.bin(event.seconds);
+                bin.sent = bin.sent.saturating_add(*bytes);
             }
             What::Received(bytes) => {
                 self.received.add(*bytes);
-                self.bin(event.seconds).received += bytes;
+                let bin = self.bin(event.seconds);
+                bin.received = bin.received.saturating_add(*bytes);
             }
             What::Lost => {
                 self.lost += 1;
                 self.bin(event.seconds).lost += 1;
             }
-            What::SpuriouslyLost(packets) => self.spurious += packets,
+            What::SpuriouslyLost(packets) => {
+                self.spurious = self.spurious.saturating_add(*packets);
+            }
             What::Dropped => self.dropped += 1,
             What::Metrics(metrics) => {
                 self.min_rtt = least(self.min_rtt, metrics.min_rtt);
