@@ -295,7 +295,8 @@ impl Exposition {
     }
 
     /// Every number of a record as `--json` prints it, objects inside with their names in front.
-    /// Those whose names end in one of `gauges` go up and down.
+    /// Those whose names end in one of `gauges` go up and down. Delays are in seconds, which a
+    /// metric's name says.
     pub(crate) fn record(&mut self, what: &str, record: &Json, gauges: &[&str]) {
         let Json::Object(members) = record else {
             return;
@@ -310,7 +311,12 @@ impl Exposition {
                         true => ("gauge", ""),
                         false => ("counter", "_total"),
                     };
-                    let (name, help) = (format!("towline_{path}{end}"), path.replace('_', " "));
+                    let unit = match name.ends_with("_delay") {
+                        true => "_seconds",
+                        false => "",
+                    };
+                    let help = path.replace('_', " ");
+                    let name = format!("towline_{path}{unit}{end}");
                     self.head(&name, kind, &help);
                     self.value(&name, "", number.as_f64());
                 }

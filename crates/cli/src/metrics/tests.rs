@@ -50,6 +50,7 @@ fn names_say_their_units_and_counters_that_they_are_ones() {
     for line in [
         "# TYPE towline_connection_bytes_sent_total counter",
         "# TYPE towline_connection_smoothed_rtt_seconds gauge",
+        "# TYPE towline_connection_datagrams_from_elsewhere_total counter",
         "# TYPE towline_connection_cwnd_bytes gauge",
         "# TYPE towline_connection_pacing_rate_bytes_per_second gauge",
         "# TYPE towline_connection_loss_ratio gauge",
@@ -75,18 +76,20 @@ fn the_numbers_of_a_record_become_metrics_and_words_do_not() {
         "schema": "x",
         "clients": 3,
         "up": { "bytes_in": 10, "drops": { "loss": 2 }, "queue_bytes": 7, "queue_delay": null },
+        "down": { "queue_delay": 0.25 },
     });
-    text.record("relay", &record, &["clients", "queue_bytes"]);
+    text.record("relay", &record, &["clients", "queue_bytes", "queue_delay"]);
     let samples = samples(&text.0);
     for sample in [
         ("towline_relay_clients", 3.0),
         ("towline_relay_up_bytes_in_total", 10.0),
         ("towline_relay_up_drops_loss_total", 2.0),
         ("towline_relay_up_queue_bytes", 7.0),
+        ("towline_relay_down_queue_delay_seconds", 0.25),
     ] {
         assert!(samples.contains(&sample), "{sample:?}\n{}", text.0);
     }
-    assert_eq!(samples.len(), 5, "these and the program");
+    assert_eq!(samples.len(), 6, "these and the program");
 }
 
 /// Asks a server on a free port; returns all that it says.
@@ -154,7 +157,9 @@ async fn no_more_are_served_at_a_time_than_there_are_places() {
     while places.available_permits() > 0 {
         tokio::task::yield_now().await;
     }
-    let asking = ask(address, b"GET /metrics HTTP/1.1\r\n\r\n");
+    let mut asking = Box::pin(ask(address, b"GET /metrics HTTP/1.1\r\n\r\n"));
+    let soon = tokio::time::timeout(Duration::from_millis(200), &mut asking);
+    assert!(soon.await.is_err(), "one more than there are places");
     silent.pop();
     let answer = asking.await;
     assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");

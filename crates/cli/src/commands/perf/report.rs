@@ -63,7 +63,7 @@ pub(super) struct Row {
     bits_per_second: f64,
     packets_lost: u64,
     cwnd: u64,
-    smoothed_rtt: f64,
+    smoothed_rtt: Option<f64>,
     min_rtt: Option<f64>,
     omitted: bool,
     /// Bytes of each stream.
@@ -181,18 +181,21 @@ pub(super) fn print_start(start: &Start, printer: Printer) {
 
 pub(super) fn print_row(row: &Row, printer: Printer) {
     printer.line(format_args!(
-        "{:<17} {:<11} {:<15} {:<5} {:<11} {}/{:.3} ms{}",
+        "{:<17} {:<11} {:<15} {:<5} {:<11} {}/{} ms{}",
         format!("{:.2}-{:.2} s", row.start, row.end),
         Bytes(row.bytes).to_string(),
         BitRate(row.bits_per_second / 8.0).to_string(),
         row.packets_lost,
         Bytes(row.cwnd).to_string(),
-        // An unmeasured value is a dash, never zero.
-        row.min_rtt
-            .map_or("-".to_owned(), |rtt| format!("{:.3}", rtt * 1e3)),
-        row.smoothed_rtt * 1e3,
+        shown_rtt(row.min_rtt),
+        shown_rtt(row.smoothed_rtt),
         if row.omitted { "  (omitted)" } else { "" },
     ));
+}
+
+/// Milliseconds; an unmeasured value is a dash, never zero.
+fn shown_rtt(seconds: Option<f64>) -> String {
+    seconds.map_or("-".to_owned(), |rtt| format!("{:.3}", rtt * 1e3))
 }
 
 pub(super) fn print_end(start: &Start, rows: &[Row], ends: &Ends, printer: Printer) {
@@ -223,10 +226,10 @@ pub(super) fn print_end(start: &Start, rows: &[Row], ends: &Ends, printer: Print
     }
     if let Some(stats) = ends.sender(start.reverse) {
         printer.line(format_args!(
-            "{} packets lost ({:.3} %), rtt {:.3} ms, cwnd {}",
+            "{} packets lost ({:.3} %), rtt {} ms, cwnd {}",
             ends.lost,
             stats.loss_ratio() * 100.0,
-            stats.smoothed_rtt() * 1e3,
+            shown_rtt(stats.smoothed_rtt()),
             Bytes(stats.cwnd()),
         ));
     }
@@ -323,11 +326,11 @@ impl Threshold {
                     )
                 })
             }
-            Self::RttAbove(most) => match stats {
-                Some(stats) if stats.smoothed_rtt() <= most.as_secs_f64() => None,
-                Some(stats) => Some(format!(
+            Self::RttAbove(most) => match stats.and_then(StatsRecord::smoothed_rtt) {
+                Some(rtt) if rtt <= most.as_secs_f64() => None,
+                Some(rtt) => Some(format!(
                     "the round trip of {:.3} ms is above {:?}",
-                    stats.smoothed_rtt() * 1e3,
+                    rtt * 1e3,
                     most
                 )),
                 None => Some("the round trip is not known".to_owned()),
