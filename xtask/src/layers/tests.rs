@@ -1,6 +1,7 @@
 use serde_json::json;
 
-use super::{broken_components, broken_imports, forbidden, idle_rows};
+use super::connection::FILES;
+use super::{UPPER_FLOORS, broken_components, broken_imports, forbidden, idle_rows};
 use crate::tree::{Scope, Sources, Tree};
 use crate::workspace::Workspace;
 
@@ -108,6 +109,48 @@ fn a_component_that_names_another_is_found_in_any_of_its_files_and_in_tests() {
             ]
         )
     );
+}
+
+#[test]
+fn a_component_that_another_name_leads_to_is_found() {
+    let sources: Sources = [
+        ("src/lib.rs", "mod connection;\nmod shown;\npub use connection::streams::Chunk;"),
+        ("src/shown.rs", "pub(crate) use crate::connection::streams::*;"),
+        (
+            "src/connection/mod.rs",
+            "mod acks;\npub mod parts;\npub mod streams;\npub use parts::Connection;",
+        ),
+        (
+            "src/connection/acks.rs",
+            "use crate::Chunk;\nuse crate::shown::Piece as Part;\nuse crate::connection::Connection;\nuse crate::shown;",
+        ),
+        ("src/connection/streams.rs", "pub struct Chunk;\npub struct Piece;"),
+        ("src/connection/parts.rs", "pub struct Connection;"),
+    ]
+    .map(|(path, text)| (path.to_owned(), text.to_owned()))
+    .into();
+    let tree = Tree::read(&sources, "src/lib.rs", Scope::WithTests).unwrap();
+    let (_, broken) = broken_components(&tree);
+    let lines: Vec<&str> = broken
+        .iter()
+        .map(|rule| rule.split_once(": ").unwrap().0)
+        .collect();
+    assert_eq!(
+        lines,
+        [1, 2, 3].map(|line| format!("src/connection/acks.rs:{line}")),
+        "{broken:#?}"
+    );
+}
+
+#[test]
+fn every_file_that_holds_the_connection_is_an_upper_floor() {
+    for (path, _) in FILES {
+        let name = path.rsplit_once('/').unwrap().1.trim_end_matches(".rs");
+        assert!(
+            name == "mod" || UPPER_FLOORS.contains(&name),
+            "{path} holds the Connection, and components may name it"
+        );
+    }
 }
 
 #[test]

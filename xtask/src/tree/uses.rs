@@ -30,14 +30,17 @@ pub(crate) struct Use {
     pub(crate) what: String,
 }
 
-/// A path that starts with `crate`, `self` or `super`, made absolute as it is written.
+/// A path that starts with `crate`, `self` or `super`, made absolute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NamedPath {
     pub(crate) file: usize,
     /// The module that writes it, from the crate's root.
     pub(crate) module: Vec<String>,
-    /// From the crate's root; a glob ends in `*`.
+    /// As it is written, from the crate's root; a glob ends in `*`.
     pub(crate) segments: Vec<String>,
+    /// Where it leads, through re-exports: the module, and the name that is defined there. As written
+    /// where that is not known.
+    pub(crate) place: Vec<String>,
     pub(crate) line: usize,
 }
 
@@ -192,17 +195,11 @@ impl Reader<'_> {
         if let (Some("Self"), Some(name)) = (path.first().map(String::as_str), path.get(1)) {
             return self.own_method(&name.clone(), line);
         }
-        if let Some(segments) = self.tree.absolute(self.module, path)
-            && path.len() > 1
-        {
-            self.found.named.push(NamedPath {
-                file: self.file,
-                module: self.tree.segments_of(self.module),
-                segments,
-                line,
-            });
+        let place = self.tree.resolve(self.module, path, wanted);
+        if path.len() > 1 {
+            self.named(path, place.as_ref(), line);
         }
-        match self.tree.resolve(self.module, path, wanted) {
+        match place {
             Some(Place::Item(definition, rest)) => {
                 let to = self.tree.file_of(&definition);
                 self.arrow(to, line, &path.join("::"));
@@ -215,6 +212,31 @@ impl Reader<'_> {
             None if path.len() > 1 => self.outside(path),
             None => {}
         }
+    }
+
+    fn named(&mut self, written: &[String], place: Option<&Place>, line: usize) {
+        let Some(segments) = self.tree.absolute(self.module, written) else {
+            return;
+        };
+        let mut place = match place {
+            Some(Place::Item(definition, _)) => {
+                let mut place = self.tree.segments_of(definition.module);
+                place.push(definition.name.clone());
+                place
+            }
+            Some(Place::Module(module)) => self.tree.segments_of(*module),
+            None => segments.clone(),
+        };
+        if written.last().is_some_and(|last| last == "*") && place.last() != segments.last() {
+            place.push("*".to_owned());
+        }
+        self.found.named.push(NamedPath {
+            file: self.file,
+            module: self.tree.segments_of(self.module),
+            segments,
+            place,
+            line,
+        });
     }
 
     fn outside(&mut self, path: &[String]) {
@@ -254,17 +276,10 @@ impl Reader<'_> {
         if import.name.is_none() {
             written.push("*".to_owned());
         }
-        if let Some(segments) = self.tree.absolute(self.module, &written) {
-            self.found.named.push(NamedPath {
-                file: self.file,
-                module: self.tree.segments_of(self.module),
-                segments,
-                line: import.line,
-            });
-        }
         let place = self
             .tree
             .resolve(self.module, &import.path, Wanted::Anything);
+        self.named(&written, place.as_ref(), import.line);
         match place {
             Some(Place::Item(definition, rest)) => {
                 let own = &self.tree.modules[definition.module];
