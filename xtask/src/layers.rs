@@ -3,7 +3,7 @@
 //! The table in `rooms` is the law; `docs/architecture.md` explains it. A new crate needs a row, a
 //! new arrow needs an ADR. It asks which workspace crates each crate imports (and may, for its
 //! tests), whether code names each of them (`unused`), whether the page's table says so (`table`),
-//! whether the sans-I/O crates stay free of I/O, whether a component of `quic/src/connection`
+//! whether the sans-I/O crates stay free of I/O (`sans_io`), whether a component of `quic/src/connection`
 //! reaches for another, who else holds the `Connection` (`connection`), whether files go round in
 //! circles (`circles`), whether `towline` lives without tokio, and whether its default features bring
 //! what only some users ask for.
@@ -11,6 +11,7 @@
 mod circles;
 mod connection;
 mod rooms;
+mod sans_io;
 mod table;
 mod unused;
 
@@ -20,7 +21,7 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use crate::Outcome;
-use crate::exec::{capture, cargo, metadata, relative, root, run};
+use crate::exec::{capture, cargo, metadata, root, run};
 use crate::tree::{Scope, Tree, Uses};
 use crate::workspace::{Kind, Workspace};
 use rooms::{AGENT, Layer, QUIC, RELAY, ROOMS, SIM, STCP, TOWLINE, TRANSFER};
@@ -79,7 +80,7 @@ pub(crate) fn layers(arguments: &[String]) -> Outcome {
     broken.extend(idle_rows(&workspace));
     broken.extend(unused::broken(&workspace, unused::ALLOWED)?);
     broken.extend(stale_table(&workspace, write)?);
-    broken.extend(unsafe_allowed());
+    broken.extend(sans_io::broken(&workspace)?);
     let (files, broken_components) = broken_components(&engine(&workspace, Scope::WithTests)?);
     broken.extend(broken_components);
     if files == 0 {
@@ -237,23 +238,6 @@ fn broken_imports(metadata: &Value) -> Vec<String> {
         }
     }
     broken
-}
-
-/// L0 and L1 crates whose root does not forbid unsafe code.
-fn unsafe_allowed() -> Vec<String> {
-    ROOMS
-        .iter()
-        .filter(|room| room.layer <= Layer::Protocol)
-        .filter_map(|room| {
-            let path = root()
-                .join("crates")
-                .join(room.package.trim_start_matches("towline-"))
-                .join("src/lib.rs");
-            let text = std::fs::read_to_string(&path).unwrap_or_default();
-            (!text.contains("#![forbid(unsafe_code)]"))
-                .then(|| format!("{} does not say #![forbid(unsafe_code)]", relative(&path)))
-        })
-        .collect()
 }
 
 /// The number of component files read, and the arrows between components or back up.

@@ -44,13 +44,22 @@ pub(crate) struct NamedPath {
     pub(crate) line: usize,
 }
 
+/// A path that leads out of the crate, without a leading `::`; a glob ends in `*`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Outside {
+    pub(crate) file: usize,
+    pub(crate) line: usize,
+    pub(crate) path: Vec<String>,
+}
+
 /// Everything that a crate's files name.
 #[derive(Default)]
 pub(crate) struct Uses {
     /// In the order of the files and their lines.
     pub(crate) between_files: Vec<Use>,
     pub(crate) named: Vec<NamedPath>,
-    /// First segments of paths that lead out of the crate.
+    pub(crate) outside: Vec<Outside>,
+    /// First segments of those.
     pub(crate) foreign: BTreeSet<String>,
 }
 
@@ -209,7 +218,7 @@ impl Reader<'_> {
             }
             Some(Place::Module(_)) => {}
             // A lone name is a local variable, a generic or the language's.
-            None if path.len() > 1 => self.outside(path),
+            None if path.len() > 1 => self.outside(path, line),
             None => {}
         }
     }
@@ -239,9 +248,15 @@ impl Reader<'_> {
         });
     }
 
-    fn outside(&mut self, path: &[String]) {
-        let first = path.iter().find(|segment| !segment.is_empty());
-        self.found.foreign.extend(first.cloned());
+    fn outside(&mut self, path: &[String], line: usize) {
+        let named = path.iter().filter(|segment| !segment.is_empty());
+        let path: Vec<String> = named.cloned().collect();
+        self.found.foreign.extend(path.first().cloned());
+        self.found.outside.push(Outside {
+            file: self.file,
+            line,
+            path,
+        });
     }
 
     fn own_method(&mut self, name: &str, line: usize) {
@@ -290,7 +305,7 @@ impl Reader<'_> {
                 }
             }
             Some(Place::Module(_)) => {}
-            None => self.outside(&import.path),
+            None => self.outside(&written, import.line),
         }
     }
 
