@@ -5,10 +5,11 @@
 //!     └─ Connection   components side by side: handshake acks cids paths datagrams streams
 //! ```
 //!
-//! Contract: **one mutation, then drain.** After every `handle_*` call and every use of
-//! [`Endpoint::connection_mut`], call [`Endpoint::poll_transmit`] and [`Endpoint::poll_event`]
-//! until they return `None`, and arm one timer for [`Endpoint::next_timeout`]. Time and entropy
-//! are arguments; there is no socket, thread or clock in here.
+//! Contract: **drain before you wait.** After any number of `handle_*` calls and uses of
+//! [`Endpoint::connection_mut`], and before you wait for anything, call
+//! [`Endpoint::poll_transmit`] and [`Endpoint::poll_event`] until they return `None`, and arm one
+//! timer for [`Endpoint::next_timeout`]. Time and entropy are arguments; there is no socket,
+//! thread or clock in here.
 #![forbid(unsafe_code)]
 
 pub mod config;

@@ -1,8 +1,9 @@
 //! Hosts on one clock and one wire: the order in which things happen, written once.
 //!
-//! An engine without I/O wants one thing of its caller: after whatever goes in (a train, the time, a
-//! call), take out all that comes out (trains, events, the next deadline). A [`World`] does that for
-//! the tests of `quic`, for the lab and for whoever else drives engines in virtual time. It is generic
+//! An engine without I/O wants one thing of its caller: after any number of things that go in (trains,
+//! the time, calls), and before it waits, take out all that comes out (trains, events, the next
+//! deadline). A [`World`] does that for the tests of `quic`, for the lab and for whoever else drives
+//! engines in virtual time. It is generic
 //! over its hosts, so that it needs to know none of them, and over the wire between them: the
 //! links of a `Network` or a [`Direct`] call. A [`Watch`] sees, changes and drops what goes by.
 //! It chooses nothing by itself: the same calls give the same run.
@@ -23,6 +24,20 @@ pub use wire::{Direct, Train, Wire};
 
 /// Where the clock of a world stands at first: one second, so that nothing is mistaken for "unset".
 pub const START: Time = Time::from_nanos(1_000_000_000);
+
+/// Trains or rounds at one moment, beyond which a host is not busy but broken.
+const MOST_TURNS: u32 = 1 << 22;
+
+/// Counts what happens at one moment.
+#[derive(Default)]
+struct Turns(u32);
+
+impl Turns {
+    fn count(&mut self, what: &str) {
+        self.0 += 1;
+        assert!(self.0 <= MOST_TURNS, "{what} never ends");
+    }
+}
 
 /// Hosts, what joins them, and the clock of all of them.
 ///
@@ -78,12 +93,15 @@ impl<H: Host, W: Wire> World<H, W> {
     }
 
     /// All that host `at` has to send now goes on the wire. Tells whether there was anything.
+    ///
+    /// # Panics
+    /// When the host has more to send however much it has sent.
     pub fn transmit(&mut self, at: usize, watch: &mut impl Watch<H, W>) -> bool {
-        let mut sent = false;
+        let mut turns = Turns::default();
         while self.send_train(at, watch) {
-            sent = true;
+            turns.count("what a host has to send");
         }
-        sent
+        turns.0 > 0
     }
 
     /// All that host `at` has to send now, in place of sending it.
@@ -178,10 +196,14 @@ impl<H: Host, W: Wire> World<H, W> {
 
     /// Takes the events of these hosts and sends what they have to send, until they have neither:
     /// for a watch that acts on events.
+    ///
+    /// # Panics
+    /// When each round makes another.
     pub fn settle(&mut self, hosts: Range<usize>, watch: &mut impl Watch<H, W>) {
-        let mut busy = true;
+        let (mut busy, mut turns) = (true, Turns::default());
         while busy {
             busy = false;
+            turns.count("what hosts make each other do");
             for at in hosts.clone() {
                 busy |= self.listen(at, watch);
             }
@@ -211,18 +233,23 @@ impl<H: Host, W: Wire> World<H, W> {
         while self.next_timeout().is_some_and(|next| next <= end) {
             self.step(watch);
         }
-        self.now = end;
+        // The flush of a step may have put off what was to come, and the clock never goes back.
+        self.now = self.now.max(end);
     }
 
     /// Over a direct wire: each train is at its receiver before its sender builds the next. Goes
     /// on until a turn of all hosts in which nobody sent anything; a turn takes `turn`.
+    ///
+    /// # Panics
+    /// When hosts send forever, whatever time passes.
     pub fn pump(&mut self, turn: Duration, watch: &mut impl Watch<H, W>) {
-        let mut quiet = false;
+        let (mut quiet, mut turns) = (false, Turns::default());
         while !quiet {
             quiet = true;
             for at in 0..self.hosts.len() {
                 while self.send_train(at, watch) {
                     quiet = false;
+                    turns.count("what hosts send each other");
                     while let Some(to) = self.deliver_next(watch) {
                         self.listen(to, watch);
                     }

@@ -51,11 +51,12 @@ impl CheckedWorld {
         }
     }
 
-    /// Adds a host; hosts have the addresses 10.0.0.1:4433, 10.0.0.2:4433, …
+    /// Adds a host; hosts have the addresses 10.0.0.1:4433, 10.0.0.2:4433, … up to 10.0.255.255.
     pub fn add_host(&mut self, endpoint: Endpoint, is_server: bool) -> HostId {
         let id = HostId(self.world.hosts.len());
-        let number = id.0 as u8 + 1;
-        let address = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, number)), 4433);
+        let number = u16::try_from(id.0 + 1).expect("fewer hosts than 10.0.0.0/16 has addresses");
+        let [high, low] = number.to_be_bytes();
+        let address = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, high, low)), 4433);
         self.world.hosts.push(Host::new(endpoint, address));
         self.checks.guests.push(Guest {
             address,

@@ -1,8 +1,8 @@
 //! One QUIC connection: what an application may ask of it, and where its parts lie.
 //!
-//! Owned and driven by `Endpoint`. Contract: one mutation (a datagram, a timeout, a public
-//! method), then drain `poll_transmit`, `poll_event` and `next_timeout`. Nothing here reads a
-//! clock or draws randomness.
+//! Owned and driven by `Endpoint`. Contract: after any number of mutations (datagrams, timeouts,
+//! public methods), and before a wait, drain `poll_transmit`, `poll_event` and `next_timeout`.
+//! Nothing here reads a clock or draws randomness.
 //!
 //! The struct lies in `parts`, what is done with it in one file for each stage; here are the public
 //! methods, each of which finds the component that owns the state and lets it act.

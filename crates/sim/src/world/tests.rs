@@ -238,3 +238,77 @@ fn the_same_seed_is_the_same_run() {
     assert_eq!(run(1), run(1));
     assert_ne!(run(1), run(2));
 }
+
+/// Has always something to send, in answer to nothing.
+struct Chatterer(SocketAddr);
+
+impl Host for Chatterer {
+    type Event = ();
+
+    fn address(&self) -> SocketAddr {
+        self.0
+    }
+
+    fn handle(&mut self, _: Time, _: &mut Train) {}
+
+    fn poll_transmit(&mut self, _: Time) -> Option<Outgoing> {
+        Some(Outgoing {
+            destination: self.0,
+            ecn: None,
+            stride: 1,
+            len: 0,
+        })
+    }
+
+    fn train(&self) -> &[u8] {
+        &[]
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        None
+    }
+
+    fn handle_timeout(&mut self, _: Time) {}
+
+    fn poll_event(&mut self) -> Option<()> {
+        None
+    }
+}
+
+fn chattering() -> World<Chatterer, Direct> {
+    let address = SocketAddr::from(([10, 0, 0, 1], 1));
+    World::new([Chatterer(address)], Direct::default())
+}
+
+#[test]
+#[should_panic(expected = "what a host has to send never ends")]
+fn a_host_that_never_stops_sending_ends_the_run() {
+    chattering().transmit(0, &mut ());
+}
+
+#[test]
+#[should_panic(expected = "never ends")]
+fn hosts_that_never_stop_over_a_direct_wire_end_the_run() {
+    chattering().pump(MS, &mut ());
+}
+
+/// An event of the second host makes one of the first, and that puts off its timer.
+struct PutOff;
+
+impl<W: Wire> Watch<Talker, W> for PutOff {
+    fn on_event(&mut self, _: Time, hosts: &mut [Talker], at: usize, _: Vec<u8>) {
+        match at {
+            0 => hosts[0].timer = Some(START + 100 * MS),
+            _ => hosts[0].events.push_back(b"later".to_vec()),
+        }
+    }
+}
+
+#[test]
+fn time_does_not_go_back_when_what_comes_next_is_put_off() {
+    let mut world = linked(1, LossModel::None);
+    world.hosts[0].timer = Some(START + 5 * MS);
+    world.hosts[1].events.push_back(b"now".to_vec());
+    world.run_for(10 * MS, &mut PutOff);
+    assert_eq!(world.now, START + 100 * MS, "where the step went");
+}
