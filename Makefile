@@ -4,7 +4,7 @@
 help:
 	@echo "make run            the demonstration: 1 GiB of real files between two processes, every hash checked"
 	@echo "make test           every suite; what is skipped is listed at the end"
-	@echo "make check          fmt, clippy, layers, docs, deny, caps table, citations, aarch64"
+	@echo "make check          fmt, clippy, layers, house, docs, deny, caps table, citations, aarch64"
 	@echo "make house [ARGS=--json] fields, methods, long files and functions, unwraps and circles of the source, beside their marks"
 	@echo "make citations      every MUST of the RFCs: its code, its test, or the issue that will meet it"
 	@echo "make examples       every example, which asserts what it shows"

@@ -1,6 +1,6 @@
 //! `make check`: everything that can be said about the tree without running its tests.
 //!
-//! fmt, clippy, layers, docs, deny, the caps table, the citations, and the build for aarch64 where its target and
+//! fmt, clippy, layers, house, docs, deny, the caps table, the citations, and the build for aarch64 where its target and
 //! C compiler are installed. `tests/interop` and `fuzz` are workspaces of their own and are looked
 //! at too. Every step runs even when one before it failed.
 
@@ -9,7 +9,7 @@ use std::process::Command;
 
 use crate::exec::{capture, cargo, program, run, which};
 use crate::report::{Report, Skips};
-use crate::{Outcome, caps, citations, deny, layers};
+use crate::{Outcome, caps, citations, deny, house, layers};
 
 const ROOT: &str = "Cargo.toml";
 const INTEROP: &str = "tests/interop/Cargo.toml";
@@ -46,6 +46,9 @@ pub(crate) fn check() -> Outcome {
         quietly(run(command.args(["--target-dir", "target"])))
     });
     report.step("layers", |_| quietly(layers::layers(&[])));
+    report.step("house", |_| {
+        quietly(house::house(&["--strict".to_owned()]))
+    });
     // Libraries only: the binary and the library `towline` would write to one folder.
     report.step("docs", |_| {
         let mut command = cargo(["doc", "--locked", "--workspace", "--no-deps", "--lib"]);

@@ -1,7 +1,7 @@
 //! A connection's observer, and what it has been told so far.
 //!
 //! Owned by the connection if somebody observes it or its log lines have a span; told of everything
-//! by `observe`. What changes by and by (state, keys, parameters, recovery's numbers) it compares with
+//! by `observe`. What changes gradually (state, keys, parameters, recovery's numbers) it compares with
 //! what it told before.
 
 use towline_wire::{PacketNumberSpace, Time};

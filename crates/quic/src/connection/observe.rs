@@ -1,6 +1,6 @@
 //! What a connection tells its observer, and the span of its log lines.
 //!
-//! Packets, losses and timers are told where they happen; what changes by and by is compared once
+//! Packets, losses and timers are told where they happen; what changes gradually is compared once
 //! after every call from outside. A connection that nobody observes has no [`Observation`], and each
 //! place asks for that and nothing else.
 
@@ -69,7 +69,7 @@ impl Connection {
         Some(observation)
     }
 
-    /// After a call from outside: what changed by and by.
+    /// After a call from outside: what changed gradually.
     #[cold]
     pub(super) fn observe_changes(&mut self, now: Time) {
         let metrics = self.recovery.stats();

@@ -9,7 +9,7 @@
 //! 4. `run_timers`: the engine's, if due, once what came before them has been read.
 //! 5. `transmit`: trains from the engine to the socket, round robin over connections; one
 //!    system call for each long train, one for many short ones (`collect`). A small datagram joins
-//!    the train before it that goes the same way, whosever they are.
+//!    the train before it that goes the same way, whichever connection it belongs to.
 //! 6. Repeat 2 to 5 until all are idle, the send side is blocked, or the budget is spent.
 //! 7. `leave`: publish the counters, wake whoever the turn's events concern.
 
