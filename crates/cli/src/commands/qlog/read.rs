@@ -5,15 +5,19 @@
 //! a writer that was killed is cut off. One record is in memory at a time.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::io::{self, BufRead, Read as _};
 
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::Deserialize;
-use serde_json::Value;
 
 const RECORD_SEPARATOR: u8 = 0x1e;
 
 /// Cap: bytes of one record; what has longer ones is no log.
 pub(super) const MAX_RECORD: usize = 16 << 20;
+
+/// Characters of a text that are shown.
+const SHOWN: usize = 200;
 
 /// Why a file cannot be read.
 #[derive(Debug)]
@@ -86,6 +90,110 @@ pub(super) struct Data {
     smoothed_rtt: Value,
     latest_rtt: Value,
     min_rtt: Value,
+}
+
+/// As much of a JSON value as matters here. A record may have many MiB, and as a tree it would have
+/// many times that: the rest is passed over while it is read.
+#[derive(Debug, Default)]
+enum Value {
+    #[default]
+    Other,
+    Whole(u64),
+    Real(f64),
+    /// The beginning of a text.
+    Text(String),
+    /// An object, and its member `length` if that is a whole number.
+    Object(Option<u64>),
+}
+
+impl Value {
+    fn length(&self) -> Option<u64> {
+        match self {
+            Self::Object(length) => *length,
+            _ => None,
+        }
+    }
+
+    fn whole(&self) -> Option<u64> {
+        match self {
+            Self::Whole(whole) => Some(*whole),
+            _ => None,
+        }
+    }
+
+    fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// What a size or a time may be; anything else was not measured.
+    fn amount(&self) -> Option<f64> {
+        let amount = match self {
+            Self::Whole(whole) => *whole as f64,
+            Self::Real(real) => *real,
+            _ => return None,
+        };
+        (amount.is_finite() && amount >= 0.0).then_some(amount)
+    }
+}
+
+impl<'de> Deserialize<'de> for Value {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ValueVisitor)
+    }
+}
+
+struct ValueVisitor;
+
+impl<'de> Visitor<'de> for ValueVisitor {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any value")
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Value, E> {
+        Ok(Value::Other)
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Other)
+    }
+
+    fn visit_u64<E>(self, whole: u64) -> Result<Value, E> {
+        Ok(Value::Whole(whole))
+    }
+
+    fn visit_i64<E>(self, whole: i64) -> Result<Value, E> {
+        Ok(Value::Real(whole as f64))
+    }
+
+    fn visit_f64<E>(self, real: f64) -> Result<Value, E> {
+        Ok(Value::Real(real))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
+        Ok(Value::Text(text.chars().take(SHOWN).collect()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
+        while list.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Value::Other)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Value, A::Error> {
+        let mut length = None;
+        while let Some(key) = object.next_key::<String>()? {
+            if key == "length" {
+                length = object.next_value::<Value>()?.whole();
+            } else {
+                object.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(Value::Object(length))
+    }
 }
 
 /// What happened, as far as it is drawn or counted.
@@ -237,7 +345,7 @@ impl<R: BufRead> Log<R> {
 }
 
 fn what(name: &str, data: &Data) -> What {
-    let length = || data.raw.get("length").and_then(Value::as_u64).unwrap_or(0);
+    let length = || data.raw.length().unwrap_or(0);
     // The drafts changed the category more than once, and prefixed what comes behind it.
     let (_, name) = name.split_once(':').unwrap_or(("", name));
     match name {
@@ -245,29 +353,21 @@ fn what(name: &str, data: &Data) -> What {
         "packet_received" => What::Received(length()),
         "packet_lost" => What::Lost,
         "packet_dropped" => What::Dropped,
-        "spurious_loss" => What::SpuriouslyLost(data.packets.as_u64().unwrap_or(1)),
+        "spurious_loss" => What::SpuriouslyLost(data.packets.whole().unwrap_or(1)),
         "recovery_metrics_updated" | "metrics_updated" => What::Metrics(Metrics {
-            window: amount(&data.congestion_window),
-            in_flight: amount(&data.bytes_in_flight),
-            smoothed_rtt: amount(&data.smoothed_rtt),
-            latest_rtt: amount(&data.latest_rtt),
-            min_rtt: amount(&data.min_rtt),
+            window: data.congestion_window.amount(),
+            in_flight: data.bytes_in_flight.amount(),
+            smoothed_rtt: data.smoothed_rtt.amount(),
+            latest_rtt: data.latest_rtt.amount(),
+            min_rtt: data.min_rtt.amount(),
         }),
-        "connection_closed" => What::Closed(data.reason.as_str().map(shown)),
+        "connection_closed" => What::Closed(data.reason.text().map(shown)),
         _ => What::Other,
     }
 }
 
-/// What a size or a time may be; anything else was not measured.
-fn amount(value: &Value) -> Option<f64> {
-    value
-        .as_f64()
-        .filter(|amount| amount.is_finite() && *amount >= 0.0)
-}
-
 /// Words of whoever wrote the log, fit for a terminal.
 fn shown(text: &str) -> String {
-    const MOST: usize = 200;
-    let text: String = text.chars().take(MOST).collect();
+    let text: String = text.chars().take(SHOWN).collect();
     towline_transfer::printable(text.as_bytes())
 }

@@ -114,6 +114,28 @@ fn numbers_that_no_connection_has_are_drawn_or_left_out() {
 }
 
 #[test]
+fn members_of_another_form_are_passed_over_and_their_events_count() {
+    let text = "x".repeat(1000);
+    let long = format!(
+        r#"{{"time":4,"name":"quic:connection_closed","data":{{"reason":"{text}"}}}}"#
+    );
+    let summary = summary(&[
+        HEADER,
+        r#"{"time":1,"name":"quic:packet_sent","data":{"raw":[{"length":7},{"length":8}]}}"#,
+        r#"{"time":1,"name":"quic:packet_sent","data":{"raw":{"data":{"length":7},"length":40,"x":[1]}}}"#,
+        r#"{"time":1,"name":"quic:packet_sent","data":{"raw":{"length":"40"}}}"#,
+        r#"{"time":2,"name":"quic:recovery_metrics_updated","data":{"congestion_window":{"a":[null]},"min_rtt":true,"latest_rtt":-1}}"#,
+        r#"{"time":3,"name":"towline:spurious_loss","data":{"packets":null}}"#,
+        &long,
+    ]);
+    assert_eq!((summary.events, summary.unreadable), (6, 0));
+    assert_eq!((summary.sent.packets, summary.sent.bytes), (3, 40));
+    assert_eq!((summary.max_window, summary.min_rtt), (None, None));
+    assert_eq!((summary.max_rtt, summary.spurious), (None, 1));
+    assert_eq!(summary.closed.clone().unwrap().len(), 200);
+}
+
+#[test]
 fn times_that_add_up_to_no_number_are_passed_over() {
     let header = r#"{"qlog_version":"0.3","trace":{"common_fields":{"time_format":"delta"}}}"#;
     let late = r#"{"time":1.5e308,"name":"quic:packet_lost","data":{}}"#;
