@@ -46,9 +46,7 @@ pub(crate) fn check() -> Outcome {
         quietly(run(command.args(["--target-dir", "target"])))
     });
     report.step("layers", |_| quietly(layers::layers(&[])));
-    report.step("house", |_| {
-        quietly(house::house(&["--strict".to_owned()]))
-    });
+    report.step("house", |_| quietly(house::house(&["--strict".to_owned()])));
     // Libraries only: the binary and the library `towline` would write to one folder.
     report.step("docs", |_| {
         let mut command = cargo(["doc", "--locked", "--workspace", "--no-deps", "--lib"]);

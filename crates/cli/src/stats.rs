@@ -116,7 +116,10 @@ mod tests {
         let told = r#"{"cwnd": 12000, "smoothed_rtt": 0.02, "min_rtt": null, "packets_lost": "x", "evil": [1]}"#;
         let record: StatsRecord = serde_json::from_str(told).unwrap();
         assert_eq!((record.cwnd(), record.packets_lost()), (12_000, 0));
-        assert_eq!((record.smoothed_rtt(), record.min_rtt()), (Some(0.02), None));
+        assert_eq!(
+            (record.smoothed_rtt(), record.min_rtt()),
+            (Some(0.02), None)
+        );
         let text = serde_json::to_string(&record).unwrap();
         assert!(!text.contains("evil"), "{text}");
     }

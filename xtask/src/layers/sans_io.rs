@@ -64,7 +64,8 @@ fn reaching_out(tree: &Tree) -> Vec<String> {
 fn is_forbidden(path: &[String]) -> bool {
     let begins = |with: &str| {
         let mut path = path.iter();
-        with.split("::").all(|part| path.next().is_some_and(|own| own == part))
+        with.split("::")
+            .all(|part| path.next().is_some_and(|own| own == part))
     };
     let whole = path.strip_suffix(&["*".to_owned()]).unwrap_or(path);
     FORBIDDEN.iter().any(|forbidden| begins(forbidden))

@@ -23,8 +23,8 @@ use super::timers::DeadlineQueue;
 use super::token::Tokens;
 use crate::config::{CidGenerator, EndpointConfig, ServerConfig};
 use crate::connection::NewConnection;
-use crate::observe::ObserverFactory;
 use crate::connection::stats::Stats;
+use crate::observe::ObserverFactory;
 use crate::stats::Totals;
 
 /// One shard of an endpoint.

@@ -266,24 +266,26 @@ fn name(event: &Event<'_>) -> &'static str {
 }
 
 fn write_started(o: &mut Object<'_>, new: &NewConnection) {
-    let endpoint =
-        |o: &mut Object<'_>, ip: Option<IpAddr>, port: Option<u16>, cids: [Option<ConnectionId>; 2]| {
-            let keys = match ip {
-                Some(IpAddr::V6(_)) => ["ip_v6", "port_v6"],
-                _ => ["ip_v4", "port_v4"],
-            };
-            if let Some(ip) = ip {
-                o.text(keys[0], &ip.to_string());
-            }
-            if let Some(port) = port {
-                o.number(keys[1], port.into());
-            }
-            o.array("connection_ids", |ids| {
-                for cid in cids.iter().flatten() {
-                    ids.hex(cid.as_slice());
-                }
-            });
+    let endpoint = |o: &mut Object<'_>,
+                    ip: Option<IpAddr>,
+                    port: Option<u16>,
+                    cids: [Option<ConnectionId>; 2]| {
+        let keys = match ip {
+            Some(IpAddr::V6(_)) => ["ip_v6", "port_v6"],
+            _ => ["ip_v4", "port_v4"],
         };
+        if let Some(ip) = ip {
+            o.text(keys[0], &ip.to_string());
+        }
+        if let Some(port) = port {
+            o.number(keys[1], port.into());
+        }
+        o.array("connection_ids", |ids| {
+            for cid in cids.iter().flatten() {
+                ids.hex(cid.as_slice());
+            }
+        });
+    };
     // The client's first packets carry it to the server, whose it is until the server names another.
     let original = Some(new.original_destination_cid);
     let local = Some(new.local_cid);

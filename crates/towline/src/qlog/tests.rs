@@ -69,13 +69,7 @@ impl Drop for Folder {
 
 fn connection_of(side: Side, number: u64) -> NewConnection {
     let cid = ConnectionId::new(&number.to_be_bytes()).unwrap();
-    NewConnection::new(
-        side,
-        cid,
-        cid,
-        "192.0.2.1:443".parse().unwrap(),
-        None,
-    )
+    NewConnection::new(side, cid, cid, "192.0.2.1:443".parse().unwrap(), None)
 }
 
 fn connection(number: u64) -> NewConnection {

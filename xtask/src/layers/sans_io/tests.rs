@@ -30,7 +30,10 @@ fn sockets_files_threads_and_clocks_are_found_however_they_are_named() {
             "fn f() { g!(std::process::exit(1); 2) }",
             "std::process::exit",
         ),
-        ("fn f(s: std::thread::JoinHandle<()>) {}", "std::thread::JoinHandle"),
+        (
+            "fn f(s: std::thread::JoinHandle<()>) {}",
+            "std::thread::JoinHandle",
+        ),
     ] {
         assert_eq!(lines(text), [format!("src/lib.rs:1: {found}")], "{text}");
     }

@@ -8,8 +8,8 @@ use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, BufRead, Read as _};
 
-use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 const RECORD_SEPARATOR: u8 = 0x1e;
 

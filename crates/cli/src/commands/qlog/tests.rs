@@ -92,9 +92,8 @@ fn a_log_of_any_length_has_a_timeline_of_bounded_size() {
 #[test]
 fn numbers_that_no_connection_has_are_drawn_or_left_out() {
     let most = u64::MAX;
-    let sent = format!(
-        r#"{{"time":1,"name":"quic:packet_sent","data":{{"raw":{{"length":{most}}}}}}}"#
-    );
+    let sent =
+        format!(r#"{{"time":1,"name":"quic:packet_sent","data":{{"raw":{{"length":{most}}}}}}}"#);
     let spurious =
         format!(r#"{{"time":1,"name":"towline:spurious_loss","data":{{"packets":{most}}}}}"#);
     let summary = summary(&[
@@ -116,9 +115,8 @@ fn numbers_that_no_connection_has_are_drawn_or_left_out() {
 #[test]
 fn members_of_another_form_are_passed_over_and_their_events_count() {
     let text = "x".repeat(1000);
-    let long = format!(
-        r#"{{"time":4,"name":"quic:connection_closed","data":{{"reason":"{text}"}}}}"#
-    );
+    let long =
+        format!(r#"{{"time":4,"name":"quic:connection_closed","data":{{"reason":"{text}"}}}}"#);
     let summary = summary(&[
         HEADER,
         r#"{"time":1,"name":"quic:packet_sent","data":{"raw":[{"length":7},{"length":8}]}}"#,

@@ -374,7 +374,11 @@ fn everything_of_recovery_is_read_and_nothing_unmeasured_is_written() {
 
     let mut events = Vec::new();
     use CongestionPhase as Phase;
-    for new in [Phase::SlowStart, Phase::CongestionAvoidance, Phase::Recovery] {
+    for new in [
+        Phase::SlowStart,
+        Phase::CongestionAvoidance,
+        Phase::Recovery,
+    ] {
         for trigger in [
             None,
             Some(CongestionTrigger::PersistentCongestion),
@@ -388,7 +392,12 @@ fn everything_of_recovery_is_read_and_nothing_unmeasured_is_written() {
         events.push(Event::MtuUpdated { old, new: 1400 });
     }
     use EcnState as State;
-    for new in [State::Failed, State::Testing, State::Unknown, State::Capable] {
+    for new in [
+        State::Failed,
+        State::Testing,
+        State::Unknown,
+        State::Capable,
+    ] {
         for old in [None, Some(new)] {
             events.push(Event::EcnStateUpdated { old, new });
         }
