@@ -1,5 +1,6 @@
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -107,11 +108,24 @@ async fn few_peers_are_looked_up_at_once_and_the_others_wait() {
     let many = many_meetings(2 * MAX_JUDGING, &client, &server);
     until(|| client.judging.available_permits() == 0).await;
     std::fs::rename(&list, &away).unwrap();
-    drop(std::fs::File::options().write(true).open(&away).unwrap());
+    // Who opens the pipe waits for a writer, and may come to it at any time.
+    let writer = tokio::spawn(async move {
+        loop {
+            let mut options = std::fs::File::options();
+            drop(
+                options
+                    .write(true)
+                    .custom_flags(libc::O_NONBLOCK)
+                    .open(&away),
+            );
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    });
     for meeting in many {
         let [near, far] = meeting.await.unwrap();
         assert!(near.is_ok() && far.is_ok());
     }
+    writer.abort();
     assert_eq!(client.judging.available_permits(), MAX_JUDGING);
 }
 
