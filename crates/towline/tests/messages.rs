@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use common::{SECOND, configs, loopback, options, within};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use towline::config::Options;
 use towline::message::{
     CODE_HEADER_TIMEOUT, CODE_MALFORMED, CODE_RELAY_LOST, FragmentReader, IncomingMessage,
     MAX_MESSAGE_BUFFER, MAX_MESSAGE_METADATA, MAX_MESSAGES_AT_ONCE, MessageError,
@@ -37,7 +38,11 @@ impl Pair {
 
     /// Joined by a link of these settings, as `towline relay` takes them.
     async fn through(link: &str) -> Self {
-        let (client, server) = configs(&options());
+        Self::with(link, &options()).await
+    }
+
+    async fn with(link: &str, options: &Options) -> Self {
+        let (client, server) = configs(options);
         let server = Endpoint::server(loopback(), server).unwrap();
         let near = Endpoint::client(loopback()).unwrap();
         let stop = Arc::new(AtomicBool::new(false));
@@ -623,8 +628,12 @@ async fn a_pipe_keeps_bytes_and_metadata_over_two_rough_links_without_putting_th
 
 #[tokio::test]
 async fn a_slow_next_node_holds_the_first_sender_back() {
-    let mut first = Pair::new().await;
-    let mut second = Pair::new().await;
+    // Windows that do not grow: how far they would depends on how busy the machine is.
+    let mut fixed = options();
+    fixed.transport.max_stream_receive_window = fixed.transport.stream_receive_window;
+    fixed.transport.max_receive_window = fixed.transport.receive_window;
+    let mut first = Pair::with("", &fixed).await;
+    let mut second = Pair::with("", &fixed).await;
     let payload = pattern(12_000_000);
     let writer = first.open(MessageOptions::new("").length(12_000_000)).await;
     let sending = send_all(writer, payload.clone());
