@@ -69,13 +69,38 @@ pub struct Policer {
     pub burst: u64,
 }
 
+/// What a link makes of the ECN bits of datagrams that are ECN-capable, once they are behind its queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EcnRewrite {
+    /// Clears them, marks included, as routers do that take the field for the old type of service.
+    Bleach,
+    /// All become ECT(0): marks are lost.
+    Ect0,
+    /// All become ECT(1).
+    Ect1,
+    /// All become CE.
+    Ce,
+}
+
+impl EcnRewrite {
+    /// The two bits (RFC 3168 §5).
+    pub(crate) const fn bits(self) -> u8 {
+        match self {
+            Self::Bleach => 0b00,
+            Self::Ect0 => 0b10,
+            Self::Ect1 => 0b01,
+            Self::Ce => 0b11,
+        }
+    }
+}
+
 /// One direction of a path. The default is a perfect link: no rate, no delay, no fault.
 ///
 /// What happens to a datagram, in this order: MTU, policer and queue may refuse it; it waits until
 /// the bottleneck is free, where the queue's discipline may mark or drop it, and is serialised at
 /// `rate` or as `schedule` says; then the drop list, the loss model or a blackout may take it; it
-/// may be corrupted and truncated; it arrives after `delay` + jitter, later if reordered, twice if
-/// duplicated. All probabilities are 0 to 1.
+/// may be corrupted and truncated, and its ECN bits rewritten; it arrives after `delay` + jitter,
+/// later if reordered, twice if duplicated. All probabilities are 0 to 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkConfig {
     /// Bottleneck rate in bits per second; `None` is infinitely fast.
@@ -109,14 +134,24 @@ pub struct LinkConfig {
     pub reorder: f64,
     /// How much later a reordered datagram arrives.
     pub reorder_delay: Duration,
-    /// Probability of one flipped bit.
+    /// Probability of one flipped bit. Datagrams have no checksum here, so the receiver gets it.
     pub corrupt: f64,
+    /// For a link that carries whole IP packets: their checksums are made right at its end, so that
+    /// the receiver gets what was corrupted.
+    pub mend: bool,
     /// Probability of losing a random part of the end.
     pub truncate: f64,
     /// Times at which what leaves the queue is lost.
     pub blackouts: Vec<Range<Time>>,
-    /// Longest payload that passes; longer ones vanish without a word.
+    /// Longest payload that passes; longer ones vanish without a word unless `icmp` is set.
     pub mtu: Option<usize>,
+    /// Other values of `mtu` from some time on, in order of time. A smaller one is a black hole
+    /// unless `icmp` is set.
+    pub mtu_steps: Vec<(Time, usize)>,
+    /// Whether the sender of a datagram that is too long is told: see [`TooBig`](crate::TooBig).
+    pub icmp: bool,
+    /// What becomes of ECN bits.
+    pub ecn_rewrite: Option<EcnRewrite>,
 }
 
 impl Default for LinkConfig {
@@ -138,9 +173,13 @@ impl Default for LinkConfig {
             reorder: 0.0,
             reorder_delay: DEFAULT_REORDER_DELAY,
             corrupt: 0.0,
+            mend: false,
             truncate: 0.0,
             blackouts: Vec::new(),
             mtu: None,
+            mtu_steps: Vec::new(),
+            icmp: false,
+            ecn_rewrite: None,
         }
     }
 }
@@ -187,6 +226,22 @@ impl LinkConfig {
         self.blackouts.iter().any(|window| window.contains(&time))
     }
 
+    /// Adds another MTU from `time` on.
+    #[must_use]
+    pub fn with_mtu_from(mut self, time: Time, mtu: usize) -> Self {
+        self.mtu_steps.push((time, mtu));
+        self
+    }
+
+    /// The longest payload that passes at `time`; `None` if all do.
+    pub fn mtu_at(&self, time: Time) -> Option<usize> {
+        let begun = self.mtu_steps.partition_point(|(from, _)| *from <= time);
+        match begun.checked_sub(1) {
+            Some(last) => Some(self.mtu_steps[last].1),
+            None => self.mtu,
+        }
+    }
+
     /// Refuses what no link can do.
     ///
     /// # Errors
@@ -214,6 +269,12 @@ impl LinkConfig {
         }
         if matches!(self.aqm, Aqm::Step(_)) && !self.ecn {
             return fail("aqm", "a step only marks; add ecn=on");
+        }
+        if self.icmp && self.mtu.is_none() && self.mtu_steps.is_empty() {
+            return fail("icmp", "nothing is ever too big; add mtu");
+        }
+        if self.mend && self.corrupt == 0.0 {
+            return fail("mend", "nothing is ever corrupted; add corrupt");
         }
         Ok(())
     }
@@ -248,7 +309,17 @@ impl LinkConfig {
             "police",
             "a burst of 0 bytes lets nothing through",
         )?;
-        require(self.mtu != Some(0), "mtu", "an MTU of 0 carries nothing")?;
+        let mtus = self.mtu_steps.iter().map(|step| step.1).chain(self.mtu);
+        require(
+            !mtus.into_iter().any(|mtu| mtu == 0),
+            "mtu",
+            "an MTU of 0 carries nothing",
+        )?;
+        require(
+            self.mtu_steps.is_sorted_by(|a, b| a.0 < b.0),
+            "mtu",
+            "its times must rise",
+        )?;
         require(
             !self.drop_list.contains(&0),
             "drop",

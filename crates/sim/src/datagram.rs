@@ -1,5 +1,6 @@
-//! The one thing links carry: a UDP datagram with its addresses. It is opaque here; no part
-//! of this crate looks into the payload except to flip or cut bits of it.
+//! The one thing links carry: a UDP datagram with its addresses, and what its sender hears when it
+//! was too long. It is opaque here; no part of this crate looks into the payload except to flip or
+//! cut bits of it.
 
 use std::net::SocketAddr;
 
@@ -16,6 +17,23 @@ pub struct Datagram {
     pub payload: Vec<u8>,
 }
 
+/// Most bytes that a [`TooBig`] quotes: what fits an IPv4 error of 576 bytes (RFC 1812 §4.3.2.3).
+pub const MAX_QUOTED_BYTES: usize = 548;
+
+/// What a router tells the sender of a datagram that was too long for the next link: ICMP
+/// "fragmentation needed" or ICMPv6 "packet too big". The path may carry less still, or the router lie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TooBig {
+    /// Source of the datagram that was dropped: the host that is told.
+    pub source: SocketAddr,
+    /// Where it went.
+    pub destination: SocketAddr,
+    /// Longest payload that the link carries.
+    pub mtu: usize,
+    /// The begin of the payload, up to [`MAX_QUOTED_BYTES`].
+    pub quoted: Vec<u8>,
+}
+
 impl Datagram {
     /// A datagram without ECN information.
     pub fn new(source: SocketAddr, destination: SocketAddr, payload: Vec<u8>) -> Self {
@@ -30,6 +48,17 @@ impl Datagram {
     /// Whether its sender understands marks: ECT(0), ECT(1) or CE (RFC 3168 §5).
     pub fn is_ecn_capable(&self) -> bool {
         self.ecn.is_some_and(|bits| bits & 3 != 0)
+    }
+
+    /// Sets the ECN bits of a datagram that is ECN-capable; false if that changes nothing.
+    pub(crate) fn rewrite_ecn(&mut self, new: u8) -> bool {
+        match &mut self.ecn {
+            Some(bits) if *bits & 3 != 0 && *bits & 3 != new => {
+                *bits = *bits & !3 | new;
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Sets Congestion Experienced; false if it was set, or cannot be.

@@ -8,7 +8,7 @@
 //! 2. what the medium will take or change: drop list, loss model, corruption, truncation;
 //! 3. the queue: the wait, and what CoDel drops or marks at its head;
 //! 4. serialisation at the bottleneck's rate, possibly into a blackout;
-//! 5. arrival: delay, jitter, order, reordering, a duplicate.
+//! 5. arrival: ECN bits rewritten, delay, jitter, order, reordering, a duplicate.
 //!
 //! [`Network`]: crate::Network
 
@@ -20,9 +20,10 @@ use towline_wire::Time;
 
 use crate::aqm::{Coming, Verdict};
 use crate::bottleneck::{Bucket, Queue, Transmitter, Waiting};
+use crate::datagram::MAX_QUOTED_BYTES;
 use crate::faults::{Fate, Faults};
 use crate::stats::{DelayHistogram, QueueMeasure};
-use crate::{Aqm, Datagram, LinkConfig, LinkConfigError, LinkStats};
+use crate::{Aqm, Datagram, LinkConfig, LinkConfigError, LinkStats, TooBig};
 
 /// Most bytes one link holds in its queue and in flight; what comes on top is dropped.
 /// Reached only where a link has delay but no rate, or a queue larger than this.
@@ -85,8 +86,8 @@ impl Link {
         })
     }
 
-    /// Hands a datagram to the link at `now`.
-    pub fn push(&mut self, now: Time, mut datagram: Datagram) {
+    /// Hands a datagram to the link at `now`. Returns what its sender is to be told, if anything.
+    pub fn push(&mut self, now: Time, mut datagram: Datagram) -> Option<TooBig> {
         self.advance(now);
         let now = self.latest;
         let payload_len = datagram.payload.len();
@@ -94,10 +95,12 @@ impl Link {
         self.stats.bytes_in += payload_len as u64;
         let fate = self.faults.draw(&self.config, payload_len);
 
+        if let Some(mtu) = self.config.mtu_at(now).filter(|mtu| payload_len > *mtu) {
+            self.stats.drops.mtu += 1;
+            return self.config.icmp.then(|| too_big(datagram, mtu));
+        }
         let size = payload_len as u64 + u64::from(self.config.overhead);
-        let Some(start) = self.admit(now, size, &fate, &mut datagram) else {
-            return;
-        };
+        let start = self.admit(now, size, &fate, &mut datagram)?;
         let doomed = self.is_taken(&fate);
         if doomed {
             datagram.payload = Vec::new();
@@ -109,7 +112,7 @@ impl Link {
             if !doomed {
                 self.leave(now, &fate, datagram);
             }
-            return;
+            return None;
         }
         self.held_bytes += held_bytes(datagram.payload.len());
         let coming = Waiting {
@@ -126,6 +129,7 @@ impl Link {
         } else {
             self.leave_queue(now, coming);
         }
+        None
     }
 
     /// The next datagram that has arrived by `now`, if any.
@@ -261,10 +265,6 @@ impl Link {
         datagram: &mut Datagram,
     ) -> Option<Time> {
         let payload_len = datagram.payload.len();
-        if self.config.mtu.is_some_and(|mtu| payload_len > mtu) {
-            self.stats.drops.mtu += 1;
-            return None;
-        }
         if !self.has_room(payload_len) {
             self.stats.drops.capacity += 1;
             return None;
@@ -396,10 +396,13 @@ impl Link {
     }
 
     /// The last bit leaves the bottleneck at `departure`.
-    fn leave(&mut self, departure: Time, fate: &Fate, datagram: Datagram) {
+    fn leave(&mut self, departure: Time, fate: &Fate, mut datagram: Datagram) {
         if self.config.is_blacked_out(departure) {
             self.stats.drops.blackout += 1;
             return;
+        }
+        if let Some(rewrite) = self.config.ecn_rewrite {
+            self.stats.ecn_rewritten += u64::from(datagram.rewrite_ecn(rewrite.bits()));
         }
         let arrival = self.arrival(departure, fate);
         let copy = fate.duplicate.then(|| datagram.clone());
@@ -438,6 +441,17 @@ impl Link {
 
     fn has_room(&self, payload_len: usize) -> bool {
         self.held_bytes.saturating_add(held_bytes(payload_len)) <= MAX_HELD_BYTES
+    }
+}
+
+/// What the sender of a dropped datagram is told.
+fn too_big(mut datagram: Datagram, mtu: usize) -> TooBig {
+    datagram.payload.truncate(MAX_QUOTED_BYTES);
+    TooBig {
+        source: datagram.source,
+        destination: datagram.destination,
+        mtu,
+        quoted: datagram.payload,
     }
 }
 

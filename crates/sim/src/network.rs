@@ -7,12 +7,16 @@
 
 use core::cmp::Reverse;
 use core::fmt;
-use std::collections::{BTreeMap, BinaryHeap};
-use std::net::SocketAddr;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use towline_wire::Time;
 
-use crate::{Datagram, Link, LinkConfig, LinkConfigError, QueueMeasure};
+use crate::nat::Nat;
+use crate::{Datagram, Link, LinkConfig, LinkConfigError, NatConfig, QueueMeasure, Remap, TooBig};
+
+/// Most notices of datagrams that were too big on their way at once; routers limit their rate, too.
+pub const MAX_NOTICES: usize = 64;
 
 /// A link of one [`Network`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,6 +29,13 @@ pub struct NetworkStats {
     pub dropped_no_route: u64,
     /// Datagrams that arrived for an address its host no longer has.
     pub dropped_stale_address: u64,
+    /// Datagrams that a NAT had no mapping for.
+    pub dropped_unmapped: u64,
+    /// Notices that a datagram was too big which no host heard: its NAT had forgotten it, or there
+    /// were [`MAX_NOTICES`] under way.
+    pub dropped_notices: u64,
+    /// Mappings that NATs made in place of one they had forgotten.
+    pub rebindings: u64,
     /// Datagrams handed to a host.
     pub delivered: u64,
 }
@@ -42,6 +53,12 @@ pub struct Network {
     public_of: BTreeMap<SocketAddr, SocketAddr>,
     /// Host of each public address ever used, stale ones included.
     host_of: BTreeMap<SocketAddr, SocketAddr>,
+    /// NATs by host.
+    nats: BTreeMap<SocketAddr, Nat>,
+    /// Addresses that NATs took so far.
+    nat_addresses: u32,
+    /// What hosts will be told of datagrams that were too big, by time.
+    notices: VecDeque<(Time, TooBig)>,
     /// When each link is due. The first is never a stale entry.
     agenda: BinaryHeap<Reverse<(Time, u64, LinkId)>>,
     next_sequence: u64,
@@ -67,6 +84,9 @@ impl Network {
             routes: BTreeMap::new(),
             public_of: BTreeMap::new(),
             host_of: BTreeMap::new(),
+            nats: BTreeMap::new(),
+            nat_addresses: 0,
+            notices: VecDeque::new(),
             agenda: BinaryHeap::new(),
             next_sequence: 0,
             latest: Time::ZERO,
@@ -149,6 +169,29 @@ impl Network {
         self.public_of.insert(host, public);
     }
 
+    /// Puts `host` behind a NAT of its own, in place of any earlier one, from the latest time the
+    /// network was given on. Its first mapping is the public address the host has now; hosts with the
+    /// same `rebind` times are behind one NAT that is rebooted. With [`NatConfig::default`] the
+    /// mapping stays for good once the host has sent.
+    ///
+    /// # Errors
+    /// The configuration is impossible.
+    pub fn set_nat(&mut self, host: SocketAddr, config: NatConfig) -> Result<(), LinkConfigError> {
+        config.validate()?;
+        self.nats.insert(host, Nat::new(config, self.latest));
+        Ok(())
+    }
+
+    /// Takes the NAT before `host` away; the mapping it had last stays.
+    pub fn remove_nat(&mut self, host: SocketAddr) {
+        self.nats.remove(&host);
+    }
+
+    /// The host that has, or had, this public address; itself for an address that nobody took.
+    pub fn host_behind(&self, address: SocketAddr) -> SocketAddr {
+        self.host(address)
+    }
+
     /// The address under which the others see `host`.
     pub fn public(&self, host: SocketAddr) -> SocketAddr {
         self.public_of.get(&host).copied().unwrap_or(host)
@@ -156,6 +199,7 @@ impl Network {
 
     /// Takes a datagram from its source host at `now`, rewriting the source to its public address.
     pub fn send(&mut self, now: Time, mut datagram: Datagram) {
+        self.translate(now, datagram.source);
         let destination = self.host(datagram.destination);
         let route = (datagram.source, destination);
         datagram.source = self.public(datagram.source);
@@ -188,9 +232,29 @@ impl Network {
         None
     }
 
-    /// When `poll_deliver` next has work, or `None` if nothing is on its way.
+    /// The next notice that has reached its host by `now`, if any; its source is the host's own
+    /// address. A notice takes as long to come back as the link that refused the datagram delays.
+    pub fn poll_too_big(&mut self, now: Time) -> Option<TooBig> {
+        self.latest = self.latest.max(now);
+        while let Some((due, _)) = self.notices.front()
+            && *due <= now
+        {
+            let (due, mut notice) = self.notices.pop_front()?;
+            let host = self.host(notice.source);
+            if self.public(host) == notice.source && self.is_let_in(due, host) {
+                notice.source = host;
+                return Some(notice);
+            }
+            self.stats.dropped_notices += 1;
+        }
+        None
+    }
+
+    /// When `poll_deliver` or `poll_too_big` next has work, or `None` if nothing is on its way.
     pub fn next_timeout(&self) -> Option<Time> {
-        self.agenda.peek().map(|Reverse((due, ..))| *due)
+        let link = self.agenda.peek().map(|Reverse((due, ..))| *due);
+        let notice = self.notices.front().map(|(due, _)| *due);
+        link.into_iter().chain(notice).min()
     }
 
     /// Changes a link, from the latest time the network was given on: see [`Link::set_config`].
@@ -268,6 +332,10 @@ impl Network {
             self.stats.dropped_stale_address += 1;
             return None;
         }
+        if !self.is_let_in(now, host) {
+            self.stats.dropped_unmapped += 1;
+            return None;
+        }
         datagram.destination = host;
         self.stats.delivered += 1;
         Some(datagram)
@@ -275,8 +343,69 @@ impl Network {
 
     fn push(&mut self, now: Time, id: LinkId, datagram: Datagram) {
         self.latest = self.latest.max(now);
-        self.stations[id.0].link.push(now, datagram);
+        let link = &mut self.stations[id.0].link;
+        if let Some(notice) = link.push(now, datagram) {
+            let due = now + link.config().delay;
+            self.note(due, notice);
+        }
         self.schedule(id);
+    }
+
+    fn note(&mut self, due: Time, notice: TooBig) {
+        if self.notices.len() >= MAX_NOTICES {
+            self.stats.dropped_notices += 1;
+            return;
+        }
+        let place = self.notices.partition_point(|(before, _)| *before <= due);
+        self.notices.insert(place, (due, notice));
+    }
+
+    /// The NAT of a host that sends makes a mapping where there is none.
+    fn translate(&mut self, now: Time, host: SocketAddr) {
+        let Some(remap) = self.nats.get_mut(&host).and_then(|n| n.on_outbound(now)) else {
+            return;
+        };
+        self.stats.rebindings += 1;
+        let public = match remap {
+            Remap::Same => return,
+            Remap::Port => self.free_port(self.public(host)),
+            Remap::Address => self.free_address(self.public(host)),
+        };
+        self.rebind(host, public);
+    }
+
+    fn is_let_in(&mut self, now: Time, host: SocketAddr) -> bool {
+        self.nats.get_mut(&host).is_none_or(|nat| nat.lets_in(now))
+    }
+
+    fn is_taken(&self, address: SocketAddr) -> bool {
+        self.host_of.contains_key(&address) || self.routes.keys().any(|(a, _)| *a == address)
+    }
+
+    /// Another port of the same address.
+    fn free_port(&self, address: SocketAddr) -> SocketAddr {
+        let ports = (1..=u16::MAX).map(|step| address.port().wrapping_add(step));
+        let mut others = ports.map(|port| SocketAddr::new(address.ip(), port));
+        let free = others.find(|other| other.port() != 0 && !self.is_taken(*other));
+        // All ports were used once: any that is not the present one will do.
+        free.unwrap_or_else(|| SocketAddr::new(address.ip(), address.port().wrapping_add(1).max(1)))
+    }
+
+    /// Another address, of those set aside for tests of networks (RFC 2544, RFC 5180).
+    fn free_address(&mut self, address: SocketAddr) -> SocketAddr {
+        self.nat_addresses += 1;
+        let number = self.nat_addresses;
+        let ip = match address.ip() {
+            IpAddr::V4(_) => {
+                let first = u32::from(Ipv4Addr::new(198, 18, 0, 0));
+                IpAddr::V4(Ipv4Addr::from(first + number % (1 << 17)))
+            }
+            IpAddr::V6(_) => {
+                let first = u128::from(Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 0));
+                IpAddr::V6(Ipv6Addr::from(first + u128::from(number)))
+            }
+        };
+        SocketAddr::new(ip, address.port())
     }
 
     /// Keeps the agenda true after a link changed.

@@ -69,6 +69,8 @@ pub struct LinkStats {
     pub bytes_out: u64,
     /// Datagrams marked Congestion Experienced that were not so before.
     pub ce_marks: u64,
+    /// Datagrams whose ECN bits were rewritten.
+    pub ecn_rewritten: u64,
     /// How long all `datagrams_out` together waited for the bottleneck, without being serialised.
     pub queue_delay_total: Duration,
 }

@@ -11,8 +11,8 @@ use core::time::Duration;
 use towline_wire::Time;
 
 use crate::{
-    Aqm, DEFAULT_RED_WEIGHT, DEFAULT_REORDER_DELAY, LinkConfig, LinkConfigError, LossModel,
-    Policer, Profile, RateSchedule,
+    Aqm, DEFAULT_RED_WEIGHT, DEFAULT_REORDER_DELAY, EcnRewrite, LinkConfig, LinkConfigError,
+    LossModel, Policer, Profile, RateSchedule,
 };
 
 const TIME_UNITS: [(&str, u64); 4] = [
@@ -37,7 +37,7 @@ const BYTE_UNITS: [(&str, u64); 7] = [
     ("b", 1),
 ];
 
-const SETTINGS: &str = "rate, steps, delay, jitter, order, queue, aqm, ecn, police, overhead, loss, drop, dup, reorder, corrupt, truncate, blackout, mtu";
+const SETTINGS: &str = "rate, steps, delay, jitter, order, queue, aqm, ecn, police, overhead, loss, drop, dup, reorder, corrupt, mend, truncate, blackout, mtu, icmp, remark";
 
 /// Reads a comma-separated list of settings, optionally after the name of a [`Profile`].
 ///
@@ -47,7 +47,7 @@ const SETTINGS: &str = "rate, steps, delay, jitter, order, queue, aqm, ecn, poli
 /// | `steps=` | in place of `rate`: `0s:50mbit;20s:10mbit;40s:0bit;41s:50mbit`, from time 0 of the link's clock; with a last `60s:repeat` it starts over then |
 /// | `delay=` `jitter=` | `ns us ms s` |
 /// | `order=` | `keep` (default) or `any`: whether jitter may reorder |
-/// | `queue=` `mtu=` `overhead=` | bytes, or `kb mb gb` (1000) and `kib mib gib` (1024) |
+/// | `queue=` `overhead=` | bytes, or `kb mb gb` (1000) and `kib mib gib` (1024) |
 /// | `aqm=` | `droptail` (default), `codel[:TARGET:INTERVAL]`, `red:MIN:MAX:P[:WEIGHT]` (bytes), `step:TIME` |
 /// | `ecn=` | `on` or `off` (default): whether `aqm` marks ECN-capable datagrams where it would drop |
 /// | `police=` | `RATE:BURST`, such as `5mbit:32kb`: a token bucket that drops what exceeds it |
@@ -55,7 +55,11 @@ const SETTINGS: &str = "rate, steps, delay, jitter, order, queue, aqm, ecn, poli
 /// | `dup=` `corrupt=` `truncate=` | a probability: `1%` or `0.01` |
 /// | `reorder=` | a probability, or `1%+10ms` with the extra delay |
 /// | `drop=` | datagrams by place, the first is 1: `1+7+8` |
+/// | `mend=` | `on` or `off` (default): whether checksums are right after `corrupt`, where the link carries IP packets |
 /// | `blackout=` | start + length, `5s+5s`; may be given several times |
+/// | `mtu=` | bytes, as `queue=`; with other values from some time on: `1452;5s:1200;20s:1452` |
+/// | `icmp=` | `on` or `off` (default): whether a sender hears that its datagram exceeds the MTU |
+/// | `remark=` | what the ECN bits of ECN-capable datagrams become behind the queue: `bleach` (cleared), `ect0`, `ect1`, `ce` |
 impl FromStr for LinkConfig {
     type Err = LinkConfigError;
 
@@ -121,7 +125,7 @@ impl LinkConfig {
             "order" => self.keep_order = order(value)?,
             "queue" => self.queue = Some(bytes(value)?),
             "aqm" => self.aqm = aqm(value)?,
-            "ecn" => self.ecn = ecn(value)?,
+            "ecn" => self.ecn = switch(value)?,
             "police" => self.policer = Some(policer(value)?),
             "overhead" => {
                 self.overhead = u32::try_from(bytes(value)?).map_err(|_| "is too large")?
@@ -131,6 +135,7 @@ impl LinkConfig {
             "dup" => self.duplicate = probability(value)?,
             "reorder" => (self.reorder, self.reorder_delay) = reorder(value)?,
             "corrupt" => self.corrupt = probability(value)?,
+            "mend" => self.mend = switch(value)?,
             "truncate" => self.truncate = probability(value)?,
             "blackout" => {
                 let (start, length) = value
@@ -139,7 +144,9 @@ impl LinkConfig {
                 let start = Time::ZERO + duration(start)?;
                 self.blackouts.push(start..start + duration(length)?);
             }
-            "mtu" => self.mtu = Some(usize::try_from(bytes(value)?).map_err(|_| "is too large")?),
+            "mtu" => (self.mtu, self.mtu_steps) = mtu(value)?,
+            "icmp" => self.icmp = switch(value)?,
+            "remark" => self.ecn_rewrite = Some(remark(value)?),
             _ => return Err(format!("there is no such setting; known are {SETTINGS}")),
         }
         Ok(())
@@ -151,7 +158,8 @@ fn rate(text: &str) -> Result<u64, String> {
         .map_err(|problem| format!("{problem}; write a rate such as 100mbit, 1.5mbit or 64kbit"))
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+/// A time with its unit.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     scaled(text, &TIME_UNITS, None)
         .map(Duration::from_nanos)
         .map_err(|problem| format!("{problem}; write a time such as 50ms, 1.5s or 200us"))
@@ -190,7 +198,7 @@ fn order(text: &str) -> Result<bool, String> {
     }
 }
 
-fn ecn(text: &str) -> Result<bool, String> {
+fn switch(text: &str) -> Result<bool, String> {
     match text {
         "on" => Ok(true),
         "off" => Ok(false),
@@ -255,6 +263,34 @@ fn steps(text: &str) -> Result<RateSchedule, String> {
     }
     RateSchedule::new(&steps, repeat).map_err(|error| error.problem().to_owned())
 }
+
+/// The MTU at first, if any, and from which times on it is another.
+fn mtu(text: &str) -> Result<(Option<usize>, Vec<(Time, usize)>), String> {
+    let size = |text| usize::try_from(bytes(text)?).map_err(|_| "is too large".to_owned());
+    let (mut first, mut steps) = (None, Vec::new());
+    for (index, part) in text.split(';').enumerate() {
+        match part.split_once(':') {
+            Some((start, value)) => steps.push((Time::ZERO + duration(start)?, size(value)?)),
+            None if index == 0 => first = Some(size(part)?),
+            None => return Err(format!("`{part}` has no time; write 1452;5s:1200")),
+        }
+    }
+    Ok((first, steps))
+}
+
+fn remark(text: &str) -> Result<EcnRewrite, String> {
+    REWRITES
+        .into_iter()
+        .find_map(|(name, rewrite)| (name == text).then_some(rewrite))
+        .ok_or_else(|| "is none of bleach, ect0, ect1, ce".to_owned())
+}
+
+const REWRITES: [(&str, EcnRewrite); 4] = [
+    ("bleach", EcnRewrite::Bleach),
+    ("ect0", EcnRewrite::Ect0),
+    ("ect1", EcnRewrite::Ect1),
+    ("ce", EcnRewrite::Ce),
+];
 
 fn place(text: &str) -> Result<u64, String> {
     text.parse()
@@ -387,18 +423,36 @@ impl fmt::Display for LinkConfig {
                 items.push(format!("{name}={p}"));
             }
         }
+        if self.mend {
+            items.push("mend=on".to_owned());
+        }
         for window in &self.blackouts {
             let start = window.start.saturating_duration_since(Time::ZERO);
             let length = window.end.saturating_duration_since(window.start);
             items.push(format!("blackout={}+{}", time(start), time(length)));
         }
-        if let Some(mtu) = self.mtu {
-            items.push(format!("mtu={mtu}"));
+        items.extend(self.printed_mtu());
+        if self.icmp {
+            items.push("icmp=on".to_owned());
         }
+        let rewrite = REWRITES.iter().find(|(_, r)| self.ecn_rewrite == Some(*r));
+        items.extend(rewrite.map(|(name, _)| format!("remark={name}")));
         if items.is_empty() {
             return f.write_str(Profile::Local.name());
         }
         f.write_str(&items.join(","))
+    }
+}
+
+impl LinkConfig {
+    fn printed_mtu(&self) -> Option<String> {
+        let first = self.mtu.map(|mtu| mtu.to_string());
+        let steps = self.mtu_steps.iter().map(|(start, mtu)| {
+            let start = start.saturating_duration_since(Time::ZERO);
+            format!("{}:{mtu}", time(start))
+        });
+        let parts: Vec<String> = first.into_iter().chain(steps).collect();
+        (!parts.is_empty()).then(|| format!("mtu={}", parts.join(";")))
     }
 }
 
@@ -443,7 +497,8 @@ fn printed_steps(schedule: &RateSchedule) -> String {
     steps.chain(repeat).collect::<Vec<_>>().join(";")
 }
 
-fn time(duration: Duration) -> String {
+/// A duration as [`duration`] reads it.
+pub(crate) fn time(duration: Duration) -> String {
     with_unit(duration.as_nanos(), &TIME_UNITS)
 }
 

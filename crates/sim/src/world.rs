@@ -63,9 +63,9 @@ impl<H: Host, W: Wire> World<H, W> {
         }
     }
 
-    /// The place of the host with this address.
+    /// The place of the host that is reached at this address.
     pub fn place_of(&self, address: SocketAddr) -> Option<usize> {
-        self.hosts.iter().position(|h| h.address() == address)
+        self.hosts.iter().position(|h| h.has_address(address))
     }
 
     // ---- single steps ----
@@ -143,9 +143,17 @@ impl<H: Host, W: Wire> World<H, W> {
         watch.leave();
     }
 
-    /// Delivers the next train that has arrived by now; the place of its host, or `None` if there is
-    /// none. What arrives for nobody goes to [`Watch::on_stray`].
+    /// Delivers the next train, or notice, that has arrived by now; the place of its host, or `None` if
+    /// there is none. Trains that arrive for nobody go to [`Watch::on_stray`].
     pub fn deliver_next(&mut self, watch: &mut impl Watch<H, W>) -> Option<usize> {
+        while let Some(notice) = self.net.poll_too_big(self.now) {
+            if let Some(at) = self.place_of(notice.source) {
+                watch.enter(at);
+                watch.on_too_big(self.now, &mut self.hosts, at, &notice);
+                watch.leave();
+                return Some(at);
+            }
+        }
         while let Some(train) = self.net.poll_deliver(self.now) {
             if let Some(at) = self.place_of(train.datagram.destination) {
                 self.deliver(at, train, watch);

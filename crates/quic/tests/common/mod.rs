@@ -118,6 +118,7 @@ impl towline_sim::Host for Host {
     fn poll_transmit(&mut self, now: Time) -> Option<Outgoing> {
         let transmit = self.endpoint.poll_transmit(now, &mut self.train)?;
         Some(Outgoing {
+            source: None,
             destination: transmit.remote,
             ecn: transmit.ecn.map(ecn_bits),
             stride: transmit.segment_size,

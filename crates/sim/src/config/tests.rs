@@ -103,6 +103,36 @@ fn impossible_values_are_refused_by_name() {
 }
 
 #[test]
+fn settings_that_do_nothing_alone_are_refused() {
+    let base = LinkConfig::default;
+    assert_eq!(
+        refused(LinkConfig {
+            icmp: true,
+            ..base()
+        }),
+        "icmp"
+    );
+    assert_eq!(
+        refused(LinkConfig {
+            mend: true,
+            ..base()
+        }),
+        "mend"
+    );
+    let at = Time::from_nanos(5);
+    for steps in [vec![(at, 1200), (at, 1300)], vec![(at, 0)]] {
+        let mtu_steps = steps;
+        assert_eq!(
+            refused(LinkConfig {
+                mtu_steps,
+                ..base()
+            }),
+            "mtu"
+        );
+    }
+}
+
+#[test]
 fn every_profile_is_possible_and_keeps_its_name() {
     for profile in Profile::ALL {
         profile.link().validate().unwrap();

@@ -367,6 +367,97 @@ fn corruption_flips_one_bit_and_truncation_shortens() {
 }
 
 #[test]
+fn the_mtu_changes_at_its_times() {
+    let config = "mtu=1452;5s:1200;9s:1300".parse::<LinkConfig>().unwrap();
+    assert_eq!(config.mtu_at(at(4999)), Some(1452));
+    let mut link = link(config);
+    let passes = |link: &mut Link, time, len| {
+        link.push(time, datagram(len));
+        link.poll(time).is_some()
+    };
+    for (time, largest) in [(0, 1452), (4999, 1452), (5000, 1200), (9000, 1300)] {
+        assert!(passes(&mut link, at(time), largest), "{time} ms");
+        assert!(!passes(&mut link, at(time), largest + 1), "{time} ms");
+    }
+    assert_eq!(link.stats().drops.mtu, 4);
+}
+
+#[test]
+fn an_mtu_may_begin_later() {
+    let config = LinkConfig::default().with_mtu_from(at(10), 1200);
+    assert_eq!(config.mtu_at(at(9)), None);
+    assert_eq!(config.mtu_at(at(10)), Some(1200));
+}
+
+#[test]
+fn a_sender_is_told_what_was_too_big_if_the_link_speaks_icmp() {
+    for icmp in [false, true] {
+        let mut link = link(LinkConfig {
+            mtu: Some(1400),
+            icmp,
+            ..LinkConfig::default()
+        });
+        assert_eq!(link.push(Time::ZERO, datagram(1400)), None);
+        let mut long = datagram(1401);
+        long.payload[..3].copy_from_slice(b"abc");
+        let notice = link.push(Time::ZERO, long.clone());
+        let expected = TooBig {
+            source: long.source,
+            destination: long.destination,
+            mtu: 1400,
+            quoted: long.payload[..MAX_QUOTED_BYTES].to_vec(),
+        };
+        assert_eq!(notice, icmp.then_some(expected));
+        assert_eq!(link.stats().drops.mtu, 1);
+    }
+}
+
+#[test]
+fn ecn_bits_are_rewritten_behind_the_queue() {
+    const ALL: [Option<u8>; 5] = [None, Some(0), Some(1), Some(2), Some(3)];
+    for (remark, expected, changed) in [
+        ("bleach", [None, Some(0), Some(0), Some(0), Some(0)], 3),
+        ("ect0", [None, Some(0), Some(2), Some(2), Some(2)], 2),
+        ("ect1", [None, Some(0), Some(1), Some(1), Some(1)], 2),
+        ("ce", [None, Some(0), Some(3), Some(3), Some(3)], 2),
+    ] {
+        let mut link = link(format!("remark={remark}").parse().unwrap());
+        for ecn in ALL {
+            link.push(
+                Time::ZERO,
+                Datagram {
+                    ecn,
+                    ..datagram(100)
+                },
+            );
+        }
+        let out: Vec<Option<u8>> = drain(&mut link).iter().map(|(_, d)| d.ecn).collect();
+        assert_eq!(out, expected, "{remark}");
+        assert_eq!(link.stats().ecn_rewritten, changed, "{remark}");
+    }
+}
+
+#[test]
+fn a_mark_of_the_queue_does_not_survive_bleaching() {
+    let mut link = link(
+        "rate=1mbit,aqm=step:1ms,ecn=on,remark=bleach"
+            .parse()
+            .unwrap(),
+    );
+    for _ in 0..10 {
+        link.push(
+            Time::ZERO,
+            Datagram {
+                ecn: Some(2),
+                ..datagram(1000)
+            },
+        );
+    }
+    assert!(drain(&mut link).iter().all(|(_, d)| d.ecn == Some(0)));
+    assert!(link.stats().ce_marks > 0);
+}
+
+#[test]
 fn longer_than_the_mtu_vanishes() {
     let mut link = link(LinkConfig {
         mtu: Some(1400),

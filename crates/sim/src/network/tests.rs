@@ -172,6 +172,147 @@ fn rebound_host_is_seen_and_reached_under_its_new_address_only() {
 }
 
 #[test]
+fn a_nat_that_forgot_lets_nothing_in_until_the_inside_sends() {
+    let (client, server) = (host(1), host(2));
+    for (change, ip_stays, port_stays) in [
+        ("same", true, true),
+        ("port", true, false),
+        ("address", false, true),
+    ] {
+        let mut network = Network::new(1);
+        network
+            .join(client, server, delayed(10), delayed(10))
+            .unwrap();
+        let nat = format!("rebind=100ms,change={change}").parse().unwrap();
+        network.set_nat(client, nat).unwrap();
+        network.send(at(0), from_to(client, server));
+        assert_eq!(network.poll_deliver(at(10)), Some(from_to(client, server)));
+        network.send(at(80), from_to(server, client));
+        assert_eq!(network.poll_deliver(at(90)), Some(from_to(server, client)));
+        network.send(at(95), from_to(server, client));
+        assert_eq!(network.poll_deliver(at(105)), None);
+        assert_eq!(network.stats().dropped_unmapped, 1);
+
+        network.send(at(110), from_to(client, server));
+        let seen = network.poll_deliver(at(120)).unwrap().source;
+        assert_eq!(seen, network.public(client));
+        assert_eq!(network.host_behind(seen), client);
+        assert_eq!(seen.ip() == client.ip(), ip_stays, "{change}");
+        assert_eq!(seen.port() == client.port(), port_stays, "{change}");
+        network.send(at(120), from_to(server, seen));
+        assert_eq!(network.poll_deliver(at(130)), Some(from_to(server, client)));
+        assert_eq!(network.stats().rebindings, 1);
+    }
+}
+
+#[test]
+fn nats_never_give_an_address_that_somebody_has() {
+    let (a, b, server) = (host(1), host(2), host(9));
+    let mut network = Network::new(1);
+    let mut seen = Vec::new();
+    for client in [a, b] {
+        network
+            .join(client, server, delayed(0), delayed(0))
+            .unwrap();
+        network
+            .set_nat(client, "every=1ms,change=address".parse().unwrap())
+            .unwrap();
+    }
+    for turn in 0..100 {
+        for client in [a, b] {
+            network.send(at(turn), from_to(client, server));
+            seen.push(network.poll_deliver(at(turn)).unwrap().source);
+        }
+    }
+    seen.sort();
+    seen.dedup();
+    assert_eq!(seen.len(), 200);
+    // One host's ports, all of them, and those of its neighbour at the same address.
+    let neighbour = SocketAddr::new(a.ip(), a.port() + 1);
+    network
+        .join(neighbour, server, delayed(0), delayed(0))
+        .unwrap();
+    network.set_nat(a, "every=1ms".parse().unwrap()).unwrap();
+    for turn in 100..300 {
+        network.send(at(turn), from_to(a, server));
+        assert_ne!(
+            network.poll_deliver(at(turn)).unwrap().source,
+            neighbour,
+            "{turn}"
+        );
+    }
+}
+
+#[test]
+fn a_silent_mapping_is_forgotten() {
+    let (client, server) = (host(1), host(2));
+    let mut network = Network::new(1);
+    network
+        .join(client, server, delayed(0), delayed(0))
+        .unwrap();
+    network
+        .set_nat(client, "idle=30ms".parse().unwrap())
+        .unwrap();
+    network.send(at(0), from_to(client, server));
+    assert!(network.poll_deliver(at(0)).is_some());
+    for time in [20, 40, 60] {
+        network.send(at(time), from_to(server, client));
+        assert!(network.poll_deliver(at(time)).is_some(), "{time}");
+    }
+    network.send(at(90), from_to(server, client));
+    assert!(network.poll_deliver(at(90)).is_none());
+    network.remove_nat(client);
+    network.send(at(91), from_to(server, client));
+    assert!(network.poll_deliver(at(91)).is_some());
+}
+
+fn narrow(mtu: usize, millis: u32) -> LinkConfig {
+    LinkConfig {
+        mtu: Some(mtu),
+        icmp: true,
+        ..delayed(millis)
+    }
+}
+
+#[test]
+fn a_notice_finds_its_host_through_the_nat() {
+    let (client, server, public) = (host(1), host(2), host(101));
+    let mut network = Network::new(1);
+    network
+        .join(client, server, narrow(1200, 10), delayed(10))
+        .unwrap();
+    network.rebind(client, public);
+    network.send(at(0), from_to(client, server));
+    assert_eq!(network.poll_too_big(at(9)), None);
+    assert_eq!(network.next_timeout(), Some(at(10)));
+    let notice = network.poll_too_big(at(10)).unwrap();
+    assert_eq!((notice.source, notice.destination), (client, server));
+    assert_eq!(notice.mtu, 1200);
+    assert_eq!(network.next_timeout(), None);
+    // The mapping is gone before the notice is back.
+    network.send(at(20), from_to(client, server));
+    network.rebind(client, host(102));
+    assert_eq!(network.poll_too_big(at(30)), None);
+    assert_eq!(network.stats().dropped_notices, 1);
+}
+
+#[test]
+fn notices_under_way_are_bounded() {
+    let (a, b) = (host(1), host(2));
+    let mut network = Network::new(1);
+    network.join(a, b, narrow(1200, 10), delayed(10)).unwrap();
+    for _ in 0..MAX_NOTICES + 5 {
+        network.send(at(0), from_to(a, b));
+    }
+    let mut heard = 0;
+    while network.poll_too_big(at(10)).is_some() {
+        heard += 1;
+    }
+    assert_eq!(heard, MAX_NOTICES);
+    assert_eq!(network.stats().dropped_notices, 5);
+}
+
+#[test]
 fn forged_datagrams_keep_their_source() {
     let (client, server) = (host(1), host(2));
     let mut network = Network::new(1);

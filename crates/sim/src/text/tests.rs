@@ -14,7 +14,7 @@ fn complaint(text: &str) -> (String, String) {
 fn every_setting_is_read() {
     let config = parsed(
         "rate=100mbit,delay=50ms,jitter=2ms,order=any,queue=64kb,aqm=codel,ecn=on,police=5mbit:32kb,overhead=28,loss=2%,reorder=1%,dup=0.5%,\
-         corrupt=0.1%,truncate=0.01,drop=1+7,blackout=5s+5s,blackout=20s+500ms,mtu=1400",
+         corrupt=0.1%,truncate=0.01,drop=1+7,blackout=5s+5s,blackout=20s+500ms,mtu=1400;5s:1200,icmp=on,mend=on,remark=bleach",
     );
     let seconds = |s: f64| Time::ZERO + Duration::from_secs_f64(s);
     assert_eq!(
@@ -42,6 +42,10 @@ fn every_setting_is_read() {
             truncate: 0.01,
             blackouts: vec![seconds(5.0)..seconds(10.0), seconds(20.0)..seconds(20.5)],
             mtu: Some(1400),
+            mtu_steps: vec![(seconds(5.0), 1200)],
+            icmp: true,
+            mend: true,
+            ecn_rewrite: Some(EcnRewrite::Bleach),
         }
     );
 }
@@ -142,6 +146,12 @@ fn errors_quote_the_item_at_fault() {
         ("delay=1ms,delay=2ms", "delay=2ms", "given twice"),
         ("queue=0", "queue=0", "holds nothing"),
         ("mtu=0", "mtu=0", "carries nothing"),
+        ("mtu=1452;1200", "mtu=1452;1200", "has no time"),
+        ("mtu=9s:1452;5s:1200", "mtu=9s:1452;5s:1200", "must rise"),
+        ("mtu=1452;5s:0", "mtu=1452;5s:0", "carries nothing"),
+        ("icmp=on,delay=1ms", "icmp=on", "add mtu"),
+        ("mend=on", "mend=on", "add corrupt"),
+        ("remark=red", "remark=red", "none of bleach"),
         ("blackout=5s", "blackout=5s", "start+length"),
         ("blackout=5s+0s", "blackout=5s+0s", "lasts no time"),
         ("reorder=1%+0ms", "reorder=1%+0ms", "reorders nothing"),
@@ -245,6 +255,8 @@ fn errors_quote_the_item_at_fault() {
 fn printed_form_reads_back_as_the_same_link() {
     for text in [
         "rate=100mbit,delay=50ms,jitter=2ms,order=any,queue=64kb,overhead=28,loss=2%,reorder=1%,dup=0.5%,corrupt=0.1%,truncate=3%,drop=1+7,blackout=5s+5s,blackout=20s+500ms,mtu=1400",
+        "mtu=1452;5s:1200;20s:1452,icmp=on,remark=ect1",
+        "mtu=5s:1200,remark=ce,corrupt=1%,mend=on",
         "rate=1234567bit,delay=1234567ns,loss=ge:1%:30%:0.1%:33.3%",
         "local",
         "poor-cellular",

@@ -5,18 +5,26 @@ use std::net::SocketAddr;
 use towline_wire::Time;
 
 use super::wire::Train;
-use crate::Datagram;
+use crate::{Datagram, TooBig};
 
 /// Takes trains and the time; gives trains, events and its next deadline.
 pub trait Host {
     /// What it tells its application.
     type Event;
 
-    /// Where it is reached.
+    /// Where it is reached, and where its trains come from that name no other source.
     fn address(&self) -> SocketAddr;
+
+    /// Whether it is reached at `address`: a host may have several.
+    fn has_address(&self, address: SocketAddr) -> bool {
+        self.address() == address
+    }
 
     /// Takes a train in.
     fn handle(&mut self, now: Time, train: &mut Train);
+
+    /// Hears of a router that one of its datagrams was too big; it may not listen, and not believe.
+    fn handle_too_big(&mut self, _now: Time, _notice: &TooBig) {}
 
     /// Builds the next train; `None` if there is nothing to send now.
     fn poll_transmit(&mut self, now: Time) -> Option<Outgoing>;
@@ -37,6 +45,8 @@ pub trait Host {
 /// A train that a host has built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outgoing {
+    /// Which of the host's addresses it comes from; `None`: [`Host::address`].
+    pub source: Option<SocketAddr>,
     /// Where it goes.
     pub destination: SocketAddr,
     /// The two ECN bits of every datagram, or `None` where the host sets none.
@@ -48,8 +58,9 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    /// The train, or a part of it.
-    pub(super) fn of(&self, source: SocketAddr, bytes: &[u8]) -> Train {
+    /// The train of a host with this address, or a part of it.
+    pub(super) fn of(&self, address: SocketAddr, bytes: &[u8]) -> Train {
+        let source = self.source.unwrap_or(address);
         let mut datagram = Datagram::new(source, self.destination, bytes.to_vec());
         datagram.ecn = self.ecn;
         Train {

@@ -3,7 +3,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::{Direct, Host, Outgoing, START, Train, Watch, Wire, World};
-use crate::{LinkConfig, LossModel, Network, Time};
+use crate::{LinkConfig, LossModel, Network, Time, TooBig};
 
 const STRIDE: usize = 4;
 const MS: Duration = Duration::from_millis(1);
@@ -15,6 +15,10 @@ struct Talker {
     outbox: VecDeque<Vec<u8>>,
     train: Vec<u8>,
     timer: Option<Time>,
+    /// Its second address, and whether it sends from there.
+    second: Option<(SocketAddr, bool)>,
+    /// Largest payloads that routers told it of.
+    told: Vec<(Time, usize)>,
     /// When, in which stride, and what.
     heard: Vec<(Time, usize, Vec<u8>)>,
     events: VecDeque<Vec<u8>>,
@@ -25,6 +29,14 @@ impl Host for Talker {
 
     fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    fn has_address(&self, address: SocketAddr) -> bool {
+        address == self.address || self.second.is_some_and(|(second, _)| second == address)
+    }
+
+    fn handle_too_big(&mut self, now: Time, notice: &TooBig) {
+        self.told.push((now, notice.mtu));
     }
 
     fn handle(&mut self, now: Time, train: &mut Train) {
@@ -39,6 +51,7 @@ impl Host for Talker {
     fn poll_transmit(&mut self, _: Time) -> Option<Outgoing> {
         self.train = self.outbox.pop_front()?;
         Some(Outgoing {
+            source: self.second.filter(|(_, sends)| *sends).map(|(s, _)| s),
             destination: self.peer,
             ecn: Some(2),
             stride: STRIDE,
@@ -72,6 +85,8 @@ fn talkers() -> [Talker; 2] {
         outbox: VecDeque::new(),
         train: Vec::new(),
         timer: None,
+        second: None,
+        told: Vec::new(),
         heard: Vec::new(),
         events: VecDeque::new(),
     })
@@ -239,6 +254,45 @@ fn the_same_seed_is_the_same_run() {
     assert_ne!(run(1), run(2));
 }
 
+#[test]
+fn a_host_sends_from_and_is_reached_at_each_of_its_addresses() {
+    let mut world = linked(1, LossModel::None);
+    let second = SocketAddr::from(([10, 1, 0, 1], 1));
+    let server = world.hosts[1].address;
+    let link = LinkConfig {
+        delay: 20 * MS,
+        ..LinkConfig::default()
+    };
+    world.net.join(second, server, link.clone(), link).unwrap();
+    world.hosts[0].second = Some((second, true));
+    world.hosts[0].outbox.push_back(b"move".to_vec());
+    world.run_for(20 * MS, &mut ());
+    assert_eq!(payloads(&world, 1), [b"move"]);
+    world.hosts[1].peer = second;
+    world.hosts[1].outbox.push_back(b"here".to_vec());
+    world.run_for(20 * MS, &mut ());
+    assert_eq!(payloads(&world, 0), [b"here"]);
+}
+
+#[test]
+fn a_host_is_told_that_a_datagram_was_too_big() {
+    let hosts = talkers();
+    let link = LinkConfig {
+        delay: 10 * MS,
+        mtu: Some(3),
+        icmp: true,
+        ..LinkConfig::default()
+    };
+    let mut net = Network::new(1);
+    net.join(hosts[0].address, hosts[1].address, link.clone(), link)
+        .unwrap();
+    let mut world = World::new(hosts, net);
+    world.hosts[0].outbox.push_back(b"ping".to_vec());
+    world.run_for(50 * MS, &mut ());
+    assert_eq!(world.hosts[0].told, [(START + 10 * MS, 3)]);
+    assert!(world.hosts[1].heard.is_empty());
+}
+
 /// Has always something to send, in answer to nothing.
 struct Chatterer(SocketAddr);
 
@@ -253,6 +307,7 @@ impl Host for Chatterer {
 
     fn poll_transmit(&mut self, _: Time) -> Option<Outgoing> {
         Some(Outgoing {
+            source: None,
             destination: self.0,
             ecn: None,
             stride: 1,

@@ -4,6 +4,7 @@ use towline_wire::Time;
 
 use super::host::{Host, Outgoing};
 use super::wire::{Train, Wire};
+use crate::TooBig;
 
 /// Sees all that goes into the hosts and comes out of them. As it stands, everything takes its course.
 ///
@@ -19,6 +20,11 @@ pub trait Watch<H: Host, W: Wire> {
     /// A train reaches a host.
     fn deliver(&mut self, now: Time, hosts: &mut [H], at: usize, train: &mut Train) {
         hosts[at].handle(now, train);
+    }
+
+    /// A host hears that one of its datagrams was too big.
+    fn on_too_big(&mut self, now: Time, hosts: &mut [H], at: usize, notice: &TooBig) {
+        hosts[at].handle_too_big(now, notice);
     }
 
     /// A timer is due.

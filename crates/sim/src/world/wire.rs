@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use towline_wire::Time;
 
-use crate::{Datagram, Network};
+use crate::{Datagram, Network, TooBig};
 
 /// Datagrams of one size side by side, as segmentation offload carries them; the last may be shorter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +46,12 @@ pub trait Wire {
     /// The next train that has arrived by `now`.
     fn poll_deliver(&mut self, now: Time) -> Option<Train>;
 
-    /// When the next train arrives.
+    /// The next notice of a datagram that was too big which has reached its host by `now`.
+    fn poll_too_big(&mut self, _now: Time) -> Option<TooBig> {
+        None
+    }
+
+    /// When the next train, or notice, arrives.
     fn next_timeout(&self) -> Option<Time>;
 }
 
@@ -57,6 +62,10 @@ impl Wire for Network {
 
     fn poll_deliver(&mut self, now: Time) -> Option<Train> {
         Network::poll_deliver(self, now).map(Train::from)
+    }
+
+    fn poll_too_big(&mut self, now: Time) -> Option<TooBig> {
+        Network::poll_too_big(self, now)
     }
 
     fn next_timeout(&self) -> Option<Time> {

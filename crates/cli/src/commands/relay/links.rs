@@ -210,6 +210,7 @@ pub(super) fn record(link: &LinkStats) -> Value {
         "corrupted": link.corrupted,
         "truncated": link.truncated,
         "ce_marks": link.ce_marks,
+        "ecn_rewritten": link.ecn_rewritten,
         "queue_peak_bytes": link.queue_peak_bytes,
         "datagrams_out": link.datagrams_out,
         "bytes_out": link.bytes_out,

@@ -201,7 +201,7 @@ impl Setting<'_> {
 /// What makes a link's settings long.
 pub(super) fn items(config: &LinkConfig) -> usize {
     let steps = config.schedule.iter().flat_map(RateSchedule::steps);
-    steps.count() + config.blackouts.len() + config.drop_list.len()
+    steps.count() + config.mtu_steps.len() + config.blackouts.len() + config.drop_list.len()
 }
 
 /// The two links of a path.
@@ -241,7 +241,7 @@ fn bounded(bytes: f64, place: &Place<'_>) -> Result<u64, TextError> {
     }
 }
 
-/// A list is several settings of the same name, or, of steps and of whole numbers, one.
+/// A list is several settings of the same name, or, of steps, MTUs and of whole numbers, one.
 fn texts(value: &Value<'_>, files: Files<'_>) -> Result<Vec<String>, TextError> {
     if value.name == "trace" {
         return Ok(vec![trace(value, files)?]);
@@ -255,7 +255,7 @@ fn texts(value: &Value<'_>, files: Files<'_>) -> Result<Vec<String>, TextError> 
         .all(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
     match (texts.is_empty(), are_places) {
         (true, _) => Err(value.place.error("is an empty list; leave it out")),
-        (false, _) if value.name == "steps" => Ok(vec![texts.join(";")]),
+        (false, _) if ["steps", "mtu"].contains(&value.name) => Ok(vec![texts.join(";")]),
         (false, true) => Ok(vec![texts.join("+")]),
         (false, false) => Ok(texts),
     }

@@ -1,4 +1,6 @@
 use towline_quic::{Algorithm, TrafficClass};
+use towline_sim::EcnRewrite;
+use towline_wire::Time;
 
 use super::*;
 use crate::Random;
@@ -21,6 +23,9 @@ queue = "1bdp"
 [back]
 loss = "1%"
 blackout = ["5s+1s", "9s+1s"]
+mtu = [1452, "5s:1200"]
+icmp = true
+remark = "bleach"
 
 [[change]]
 at = "30s"
@@ -108,6 +113,10 @@ fn every_key_reaches_the_scenario() {
     }
     assert_eq!((forward.loss.mean(), back.loss.mean()), (0.0, 0.01));
     assert_eq!(back.blackouts.len(), 2);
+    let at = Time::ZERO + Duration::from_secs(5);
+    assert_eq!((back.mtu, &back.mtu_steps), (Some(1452), &vec![(at, 1200)]));
+    assert!(back.icmp);
+    assert_eq!(back.ecn_rewrite, Some(EcnRewrite::Bleach));
 
     // In order of time; the buffer keeps its bytes, the rest what it was.
     let [slower, faster] = &changes[..] else {
