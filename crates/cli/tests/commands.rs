@@ -90,6 +90,30 @@ fn wrong_usage_ends_with_code_2_and_an_explanation() {
             "cannot be used with",
         ),
         (
+            &["relay", "127.0.0.1:0", "127.0.0.1:1", "--nat", "every=0s"],
+            "--nat: `every=0s`",
+        ),
+        (
+            &[
+                "relay",
+                "127.0.0.1:0",
+                "192.0.2.1:1",
+                "--nat",
+                "every=1s,change=address",
+            ],
+            "127.0.0.0/8",
+        ),
+        (
+            &[
+                "relay",
+                "127.0.0.1:0",
+                "127.0.0.1:1",
+                "--both",
+                "mtu=1400,icmp=on",
+            ],
+            "TUN form",
+        ),
+        (
             &["relay", "127.0.0.1:0", "127.0.0.1:1", "--create"],
             "--tun",
         ),

@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use towline_sim::{LinkConfig, LinkConfigError, LinkStats};
+use towline_sim::{LinkConfig, LinkConfigError, LinkStats, NatConfig};
 
 /// Clients served at once unless [`RelayConfig::max_clients`] says otherwise; each costs a socket.
 pub const DEFAULT_MAX_CLIENTS: usize = 256;
@@ -24,6 +24,9 @@ pub struct RelayConfig {
     pub to_upstream: LinkConfig,
     /// The link from the server to all clients.
     pub to_client: LinkConfig,
+    /// The NAT that all clients are behind, as the server sees it: the socket that stands for a client
+    /// is its mapping. Its times count from the relay's start; `idle` is looked at each 100 ms.
+    pub nat: NatConfig,
     /// Seed of the links' random choices. The choices repeat with it; the real clock does not.
     pub seed: u64,
     /// Most clients at once; datagrams of further ones are dropped and counted.
@@ -40,6 +43,7 @@ impl RelayConfig {
             upstream,
             to_upstream: LinkConfig::default(),
             to_client: LinkConfig::default(),
+            nat: NatConfig::default(),
             seed: 0,
             max_clients: DEFAULT_MAX_CLIENTS,
             client_idle: DEFAULT_CLIENT_IDLE,
@@ -85,6 +89,10 @@ pub struct RelayCounters {
     /// Datagrams of clients dropped because [`RelayConfig::max_clients`] were there already, or
     /// because the system had no socket for one more.
     pub datagrams_refused: u64,
+    /// Mappings that [`RelayConfig::nat`] made in place of one it had forgotten.
+    pub rebindings: u64,
+    /// Datagrams of the server for a mapping that was forgotten.
+    pub datagrams_unmapped: u64,
     /// Datagrams that came out of a link for a client already forgotten.
     pub datagrams_orphaned: u64,
     /// Datagrams that the system did not take (full socket buffer, no route, too long).
@@ -111,6 +119,27 @@ pub enum RelayError {
         direction: RelayDirection,
         /// What is wrong with it.
         error: LinkConfigError,
+    },
+    /// A setting of whole IP packets, for datagrams between sockets.
+    #[error(
+        "link {direction}: `{setting}` needs whole IP packets, which only the TUN form carries"
+    )]
+    NeedsPackets {
+        /// Which of the two.
+        direction: RelayDirection,
+        /// Its name in text.
+        setting: &'static str,
+    },
+    /// The NAT is configured to do the impossible.
+    #[error("NAT: {0}")]
+    Nat(LinkConfigError),
+    /// The NAT cannot have other addresses: only those of loopback are this machine's anyway.
+    #[error(
+        "NAT: change=address needs an upstream in 127.0.0.0/8 here, or the TUN form; {upstream} is not"
+    )]
+    NatAddress {
+        /// The upstream given.
+        upstream: SocketAddr,
     },
     /// The address to listen on is taken, or not this machine's.
     #[error("cannot listen on {address}: {error}")]

@@ -4,7 +4,8 @@
 //! Owns the listening socket, one upstream socket per client address, and two [`Link`]s that all
 //! clients share, one per direction. `towline relay` and tests run it on a thread of its own
 //! ([`Relay::run`] blocks). Never looks into a datagram, and does not carry ECN marks; the form
-//! for whole IP packets is in `tun`.
+//! for whole IP packets is in `tun`. The upstream sockets are what a NAT's mappings are, so a NAT that
+//! forgets is one that takes other sockets.
 //! A turn of the loop: deliver what the links release, wait, take in what has arrived.
 
 mod config;
@@ -14,7 +15,7 @@ mod wait;
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -29,8 +30,8 @@ pub use config::{
     RelayError,
 };
 pub use towline_sim::{
-    Aqm, DropStats, LinkConfig, LinkConfigError, LinkStats, LossModel, Policer, Profile,
-    RateSchedule,
+    Aqm, DropStats, EcnRewrite, LinkConfig, LinkConfigError, LinkStats, LossModel, NatConfig,
+    Policer, Profile, RateSchedule, Remap,
 };
 
 use wait::WaitSet;
@@ -58,6 +59,10 @@ pub struct Relay {
     to_upstream: Link,
     to_client: Link,
     clients: BTreeMap<SocketAddr, Client>,
+    /// When the NAT next forgets all mappings.
+    next_rebinding: Option<Time>,
+    /// Addresses the NAT took so far.
+    nat_addresses: u32,
     epoch: Epoch,
     wait_set: WaitSet,
     /// Clients in the order of `wait_set`, after the listener.
@@ -72,6 +77,8 @@ pub struct Relay {
 struct Client {
     /// Connected to the upstream, so it reads the upstream's datagrams only.
     socket: UdpSocket,
+    /// The NAT forgot that the socket stands for the client: nothing gets in until the client sends.
+    is_forgotten: bool,
     last_active: Time,
 }
 
@@ -120,6 +127,15 @@ impl Relay {
         };
         let to_upstream = link(RelayDirection::ToUpstream, &config.to_upstream)?;
         let to_client = link(RelayDirection::ToClient, &config.to_client)?;
+        refuse_packet_settings(RelayDirection::ToUpstream, &config.to_upstream)?;
+        refuse_packet_settings(RelayDirection::ToClient, &config.to_client)?;
+        config.nat.validate().map_err(RelayError::Nat)?;
+        let has_loopback = config.upstream.is_ipv4() && config.upstream.ip().is_loopback();
+        if config.nat.change == Remap::Address && !has_loopback {
+            return Err(RelayError::NatAddress {
+                upstream: config.upstream,
+            });
+        }
         let (listener, listen_address) =
             listen(config.listen).map_err(|error| RelayError::Listen {
                 address: config.listen,
@@ -131,6 +147,8 @@ impl Relay {
             });
         }
         Ok(Self {
+            next_rebinding: config.nat.next_rebinding(Time::ZERO),
+            nat_addresses: 0,
             config,
             listener,
             listen_address,
@@ -171,8 +189,8 @@ impl Relay {
         }
     }
 
-    /// Forwards until `stop` is set, which it notices within 25 ms. Blackouts are counted from
-    /// the first call. What is inside the links when it stops stays there; a further call goes on.
+    /// Forwards until `stop` is set, which it notices within 25 ms. Blackouts and other times are
+    /// counted from the first call. What is inside the links when it stops stays there; a further call goes on.
     ///
     /// # Errors
     /// The listening socket or the system's wait failed for good. Errors of a single datagram
@@ -197,14 +215,19 @@ impl Relay {
     /// Sends what the links release.
     fn deliver(&mut self) {
         let now = self.epoch.now();
+        self.forget_mappings(now);
         while let Some(datagram) = self.to_upstream.poll(now) {
-            match self.clients.get(&datagram.source) {
-                Some(client) => {
-                    let sent = send_connected(&client.socket, &datagram.payload);
-                    self.counters.send_failures += u64::from(sent.is_err());
+            let sent = match self.clients.get(&datagram.source) {
+                Some(client) if client.is_forgotten => self
+                    .rebind(datagram.source)
+                    .and_then(|socket| send_connected(socket, &datagram.payload)),
+                Some(client) => send_connected(&client.socket, &datagram.payload),
+                None => {
+                    self.counters.datagrams_orphaned += 1;
+                    continue;
                 }
-                None => self.counters.datagrams_orphaned += 1,
-            }
+            };
+            self.counters.send_failures += u64::from(sent.is_err());
         }
         while let Some(datagram) = self.to_client.poll(now) {
             let sent = self
@@ -212,6 +235,39 @@ impl Relay {
                 .send_to(&datagram.payload, datagram.destination);
             self.counters.send_failures += u64::from(sent.is_err());
         }
+    }
+
+    /// The NAT forgets all mappings when that is due.
+    fn forget_mappings(&mut self, now: Time) {
+        if self.next_rebinding.is_some_and(|due| due <= now) {
+            self.next_rebinding = self.config.nat.next_rebinding(now);
+            for client in self.clients.values_mut() {
+                client.is_forgotten = true;
+            }
+        }
+    }
+
+    /// Gives a client whose mapping was forgotten the next one, and returns its socket.
+    fn rebind(&mut self, address: SocketAddr) -> io::Result<&UdpSocket> {
+        let other = match self.config.nat.change {
+            Remap::Same => None,
+            Remap::Port => Some(dial(self.config.upstream, None)?),
+            Remap::Address => {
+                self.nat_addresses += 1;
+                // All of 127.0.0.0/8 is this machine; the first 64 Ki are left alone.
+                let first = u32::from(Ipv4Addr::new(127, 1, 0, 0));
+                let ip = Ipv4Addr::from(first + self.nat_addresses % (1 << 23));
+                Some(dial(self.config.upstream, Some(ip.into()))?)
+            }
+        };
+        let client = self.clients.get_mut(&address).ok_or(ErrorKind::NotFound)?;
+        client.is_forgotten = false;
+        if let Some(socket) = other {
+            client.socket = socket;
+            self.clients_changed = true;
+        }
+        self.counters.rebindings += 1;
+        Ok(&client.socket)
     }
 
     fn keep_house(&mut self) {
@@ -222,8 +278,12 @@ impl Relay {
         self.next_housekeeping = now + HOUSEKEEPING;
         let before = self.clients.len();
         let idle = self.config.client_idle;
-        self.clients
-            .retain(|_, client| now.saturating_duration_since(client.last_active) < idle);
+        let mapping_idle = self.config.nat.idle.unwrap_or(Duration::MAX);
+        self.clients.retain(|_, client| {
+            let silence = now.saturating_duration_since(client.last_active);
+            client.is_forgotten |= silence >= mapping_idle;
+            silence < idle
+        });
         let expired = before - self.clients.len();
         self.clients_changed |= expired > 0;
         self.counters.clients_expired += expired as u64;
@@ -284,11 +344,13 @@ impl Relay {
 
     fn take_from_upstream(&mut self, address: SocketAddr) {
         let now = self.epoch.now();
+        self.forget_mappings(now);
         let Some(client) = self.clients.get_mut(&address) else {
             return;
         };
         for _ in 0..DATAGRAMS_PER_TURN {
             match client.socket.recv(&mut self.buffer) {
+                Ok(_) if client.is_forgotten => self.counters.datagrams_unmapped += 1,
                 Ok(len) => {
                     client.last_active = now;
                     let payload = self.buffer[..len].to_vec();
@@ -319,13 +381,14 @@ impl Relay {
         if self.clients.len() >= self.config.max_clients {
             return false;
         }
-        let Ok(socket) = dial(self.config.upstream) else {
+        let Ok(socket) = dial(self.config.upstream, None) else {
             return false;
         };
         self.clients.insert(
             source,
             Client {
                 socket,
+                is_forgotten: false,
                 last_active: now,
             },
         );
@@ -368,13 +431,26 @@ fn listen(address: SocketAddr) -> io::Result<(UdpSocket, SocketAddr)> {
     Ok((socket, address))
 }
 
-/// A socket of its own for one client.
-fn dial(upstream: SocketAddr) -> io::Result<UdpSocket> {
-    let any: SocketAddr = match upstream {
-        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
-        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+/// What only whole IP packets have.
+fn refuse_packet_settings(direction: RelayDirection, link: &LinkConfig) -> Result<(), RelayError> {
+    let set = [
+        (link.icmp, "icmp"),
+        (link.mend, "mend"),
+        (link.ecn_rewrite.is_some(), "remark"),
+    ];
+    match set.into_iter().find(|(is_set, _)| *is_set) {
+        Some((_, setting)) => Err(RelayError::NeedsPackets { direction, setting }),
+        None => Ok(()),
+    }
+}
+
+/// A socket of its own for one client, at `local` if that is given.
+fn dial(upstream: SocketAddr, local: Option<IpAddr>) -> io::Result<UdpSocket> {
+    let any: IpAddr = match upstream {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
-    let socket = prepare(UdpSocket::bind(any)?)?;
+    let socket = prepare(UdpSocket::bind((local.unwrap_or(any), 0))?)?;
     socket.connect(upstream)?;
     Ok(socket)
 }

@@ -324,3 +324,77 @@ fn impossible_relays_are_refused_with_the_reason() {
     let any = (Ipv4Addr::UNSPECIFIED, address.port()).into();
     assert!(refusal(RelayConfig::new(any, address)).contains("own address"));
 }
+
+/// A relay in front of `server` with a NAT.
+fn relay_with_nat(server: &UdpSocket, nat: &str) -> Running {
+    let mut config = RelayConfig::new(local(), server.local_addr().unwrap());
+    config.nat = nat.parse().unwrap();
+    Running::start(config)
+}
+
+#[test]
+fn a_nat_that_forgot_drops_what_comes_back_until_the_client_sends() {
+    for (change, ip_stays, port_stays) in [
+        ("same", true, true),
+        ("port", true, false),
+        ("address", false, false),
+    ] {
+        let (server, client) = (socket(), socket());
+        impatient(&client);
+        let relay = relay_with_nat(&server, &format!("rebind=700ms,change={change}"));
+        client.send_to(b"first", relay.address).unwrap();
+        let (_, before) = receive(&server).unwrap();
+        server.send_to(b"answer", before).unwrap();
+        assert_eq!(receive(&client).unwrap().0, b"answer", "{change}");
+        std::thread::sleep(Duration::from_millis(800));
+        server.send_to(b"too late", before).unwrap();
+        assert!(receive(&client).is_err(), "{change}");
+        client.send_to(b"second", relay.address).unwrap();
+        let (_, after) = receive(&server).unwrap();
+        assert_eq!(before.ip() == after.ip(), ip_stays, "{change}");
+        assert_eq!(before.port() == after.port(), port_stays, "{change}");
+        server.send_to(b"again", after).unwrap();
+        assert_eq!(receive(&client).unwrap().0, b"again", "{change}");
+        let counters = relay.stop();
+        assert_eq!((counters.rebindings, counters.datagrams_unmapped), (1, 1));
+        assert_eq!(counters.clients_total, 1);
+    }
+}
+
+#[test]
+fn a_silent_mapping_is_forgotten() {
+    let (server, client) = (socket(), socket());
+    impatient(&client);
+    let relay = relay_with_nat(&server, "idle=300ms");
+    client.send_to(b"first", relay.address).unwrap();
+    let (_, before) = receive(&server).unwrap();
+    std::thread::sleep(Duration::from_millis(600));
+    server.send_to(b"too late", before).unwrap();
+    assert!(receive(&client).is_err());
+    client.send_to(b"second", relay.address).unwrap();
+    let (_, after) = receive(&server).unwrap();
+    assert_ne!(before, after);
+    assert_eq!(relay.stop().rebindings, 1);
+}
+
+#[test]
+fn what_needs_whole_packets_is_refused() {
+    let upstream: SocketAddr = (Ipv4Addr::LOCALHOST, 4433).into();
+    for (text, setting) in [
+        ("mtu=1400,icmp=on", "icmp"),
+        ("corrupt=1%,mend=on", "mend"),
+        ("remark=bleach", "remark"),
+    ] {
+        let config = RelayConfig::new(local(), upstream).with_link(link(text));
+        let error = Relay::bind(config).err().expect(text).to_string();
+        assert!(error.contains(setting) && error.contains("TUN"), "{error}");
+    }
+    let far = "192.0.2.1:4433".parse().unwrap();
+    let mut config = RelayConfig::new(local(), far);
+    config.nat.change = Remap::Address;
+    let error = Relay::bind(config).err().expect("an address it has not");
+    assert!(matches!(error, RelayError::NatAddress { upstream } if upstream == far));
+    let mut config = RelayConfig::new(local(), upstream);
+    config.nat.every = Some(Duration::ZERO);
+    assert!(matches!(Relay::bind(config), Err(RelayError::Nat(_))));
+}

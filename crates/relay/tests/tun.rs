@@ -32,7 +32,12 @@ struct World {
 impl World {
     /// `None` where this cannot be done.
     fn new(test: &str, link: &str) -> Option<Self> {
-        let config = config(link);
+        Self::with_nat(test, link, "change=port")
+    }
+
+    fn with_nat(test: &str, link: &str, nat: &str) -> Option<Self> {
+        let mut config = config(link);
+        config.nat = nat.parse().unwrap();
         let mut relay = open(test, &config)?;
         let stop = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stop);
@@ -252,6 +257,110 @@ fn the_listed_packet_is_lost_and_no_other() {
     assert_eq!(counters.to_server.drops.total(), 1);
 }
 
+/// What arrives at the server when the client sends `count` datagrams of 100 zeros.
+fn sent_zeros(client: &UdpSocket, server: &UdpSocket, count: usize) -> Vec<[u8; 100]> {
+    let short = Some(Duration::from_millis(300));
+    server.set_read_timeout(short).unwrap();
+    for _ in 0..count {
+        client.send(&[0; 100]).unwrap();
+    }
+    let mut arrived = Vec::new();
+    let mut buffer = [0; 100];
+    while server.recv(&mut buffer).is_ok() {
+        arrived.push(buffer);
+    }
+    arrived
+}
+
+#[test]
+fn corruption_reaches_the_program_only_where_checksums_are_mended() {
+    for (link, reaches) in [("corrupt=100%", false), ("corrupt=100%,mend=on", true)] {
+        let Some(world) = World::new("corruption", link) else {
+            return;
+        };
+        let (client, server) = world.udp_pair();
+        let arrived = sent_zeros(&client, &server, 100);
+        let changed = arrived.iter().filter(|bytes| bytes.contains(&1)).count();
+        // Of 128 bytes 28 are headers; a bit that is flipped there sends most packets astray.
+        assert_eq!(arrived.len() > 50, reaches, "{link}: {}", arrived.len());
+        assert_eq!(changed > 0, reaches, "{link}");
+        assert_eq!(world.stop().to_server.corrupted, 100);
+    }
+}
+
+#[test]
+fn ecn_bits_are_bleached() {
+    let Some(world) = World::new("bleaching", "remark=bleach") else {
+        return;
+    };
+    let (answer, _) = ping(&world, SERVER_ADDRESSES.v4.into(), 0xba);
+    assert_eq!(answer[1], 0xb8);
+    assert_eq!(world.stop().to_server.ecn_rewritten, 1);
+}
+
+#[test]
+fn a_kernel_believes_the_error_for_a_packet_that_is_too_big() {
+    let Some(world) = World::new("too big", "mtu=1300,icmp=on") else {
+        return;
+    };
+    for address in [SERVER_ADDRESSES.v4.into(), SERVER_ADDRESSES.v6.into()] {
+        // Full segments of TCP are lost, and the kernel makes them smaller as the relay says.
+        let (mut client, mut server) = world.tcp_pair(address);
+        let content = vec![7; 100_000];
+        let arrived = thread::scope(|scope| {
+            scope.spawn(|| {
+                client.write_all(&content).unwrap();
+                client.shutdown(std::net::Shutdown::Write).unwrap();
+            });
+            let mut arrived = Vec::new();
+            server.read_to_end(&mut arrived).unwrap();
+            arrived
+        });
+        assert!(arrived == content);
+    }
+    let counters = world.stop();
+    assert!(counters.too_big_told >= 2, "{counters:?}");
+    assert!(counters.to_server.drops.mtu >= 2, "{counters:?}");
+}
+
+#[test]
+fn a_nat_that_forgets_drops_what_comes_back_until_the_client_sends() {
+    for (change, ip_stays, port_stays) in [
+        ("same", true, true),
+        ("port", true, false),
+        ("address", false, true),
+    ] {
+        let nat = format!("rebind=1s,change={change}");
+        let Some(world) = World::with_nat("NAT", "", &nat) else {
+            return;
+        };
+        let bind = |address: IpAddr| {
+            let socket = UdpSocket::bind(SocketAddr::new(address, PORT)).unwrap();
+            socket.set_read_timeout(Some(PATIENCE)).unwrap();
+            socket
+        };
+        let client = world.in_client(|| bind(CLIENT_ADDRESSES.v4.into()));
+        let server = world.in_server(|| bind(SERVER_ADDRESSES.v4.into()));
+        let to = server.local_addr().unwrap();
+        let mut buffer = [0; 16];
+        client.send_to(b"first", to).unwrap();
+        let (_, before) = server.recv_from(&mut buffer).unwrap();
+        assert_eq!(before, client.local_addr().unwrap());
+        server.send_to(b"answer", before).unwrap();
+        assert_eq!(client.recv_from(&mut buffer).unwrap(), (6, to));
+        thread::sleep(Duration::from_millis(1200));
+        server.send_to(b"too late", before).unwrap();
+        client.send_to(b"second", to).unwrap();
+        let (_, after) = server.recv_from(&mut buffer).unwrap();
+        assert_eq!(before.ip() == after.ip(), ip_stays, "{change}");
+        assert_eq!(before.port() == after.port(), port_stays, "{change}");
+        server.send_to(b"again", after).unwrap();
+        assert_eq!(client.recv_from(&mut buffer).unwrap(), (5, to), "{change}");
+        let counters = world.stop();
+        assert_eq!((counters.rebindings, counters.packets_unmapped), (1, 1));
+    }
+}
+
 #[test]
 fn the_rate_holds_within_5_percent() {
     let Some(world) = World::new("rate", "rate=10mbit,queue=2mb") else {
@@ -370,6 +479,9 @@ fn impossible_relays_are_refused_with_the_reason() {
         };
         assert!(refusal(config).contains("no name"), "{name}");
     }
+    let mut restless = TunConfig::default();
+    restless.nat.every = Some(Duration::ZERO);
+    assert!(refusal(restless).starts_with("NAT: link setting `every`"));
     let mut slow = TunConfig::default();
     slow.to_client.rate = Some(0);
     assert!(refusal(slow).starts_with("link to client: link setting `rate`"));

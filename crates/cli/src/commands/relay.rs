@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use serde_json::{Value, json};
 use towline_relay::{Relay, RelayConfig, RelayCounters, RelayError};
 
-use self::links::{LinkArgs, LinkView, fill, print_link, record};
+use self::links::{LinkArgs, LinkView, fill, print_link, print_nat, record};
 
 use crate::exit::{Exit, Failure};
 use crate::failures::bind_failure;
@@ -23,13 +23,15 @@ use crate::units::counted;
 /// Flags of `relay`.
 #[derive(clap::Args)]
 #[command(
-    after_help = "A SPEC is a list such as rate=100mbit,delay=50ms,jitter=2ms,queue=64kb,aqm=codel,ecn=on,police=5mbit:32kb,loss=2%,reorder=1%,dup=0.5%,corrupt=0.1%,mtu=1400,blackout=5s+5s (start + length), with steps=0s:50mbit;20s:10mbit in place of rate where it changes. Only the --tun form carries ECN marks.
+    after_help = "A SPEC is a list such as rate=100mbit,delay=50ms,jitter=2ms,queue=64kb,aqm=codel,ecn=on,police=5mbit:32kb,loss=2%,reorder=1%,dup=0.5%,corrupt=0.1%,mtu=1400,blackout=5s+5s (start + length), with steps=0s:50mbit;20s:10mbit in place of rate where it changes, and mtu=1452;5s:1200 for an MTU that does: a smaller one is a black hole.
+
+The NAT of --nat forgets its mappings: what comes from the server is dropped until the client sends, which gets it another port (change=port), another address (change=address) or the same again (change=same). It does so at given times (rebind=5s;9s), again and again (every=2s), or after silence (idle=30s). All times count from the relay's start.
 
 With --tun the relay joins two network namespaces and carries every IP packet (TCP, UDP, ICMP) between them, on Linux, as root:
     towline relay --tun --create --both rate=20mbit,delay=20ms,queue=100kb
     ip netns exec towline-server SERVER        it has 10.77.2.2 and fd77:2::2
     ip netns exec towline-client CLIENT        it has 10.77.1.2 and fd77:1::2
-Sizes in a SPEC are then those of whole IP packets; a packet with a corrupted bit is mostly refused by the receiving kernel, which looks like loss."
+Sizes in a SPEC are then those of whole IP packets; a packet with a corrupted bit is mostly refused by the receiving kernel, which looks like loss, unless mend=on makes its checksums right. Only this form carries ECN marks, rewrites ECN bits (remark=bleach, ect0, ect1 or ce), and tells senders of packets beyond the mtu (icmp=on)."
 )]
 pub(crate) struct RelayArgs {
     /// Address and port for the clients; port 0 picks a free one
@@ -95,6 +97,7 @@ impl RelayArgs {
     ) -> Result<Exit, Failure> {
         let mut config = RelayConfig::new(listen, upstream);
         (config.to_upstream, config.to_client) = self.links.configs()?;
+        config.nat = self.links.nat()?;
         config.seed = self.links.seed;
         config.max_clients = self.max_clients;
         let metrics = self.links.metrics.bind().await?;
@@ -153,6 +156,12 @@ fn summarise(counters: &RelayCounters, printer: Printer) {
         "{} served",
         counted(counters.clients_total, "client")
     ));
+    print_nat(
+        counters.rebindings,
+        counters.datagrams_unmapped,
+        "datagram",
+        printer,
+    );
     print_link("up", "datagram", &counters.to_upstream, printer);
     print_link("down", "datagram", &counters.to_client, printer);
     let mut record = result_of(counters);
@@ -164,6 +173,8 @@ fn result_of(counters: &RelayCounters) -> Value {
     json!({
         "clients": counters.clients_total,
         "datagrams_refused": counters.datagrams_refused,
+        "rebindings": counters.rebindings,
+        "datagrams_unmapped": counters.datagrams_unmapped,
         "up": record(&counters.to_upstream),
         "down": record(&counters.to_client),
     })

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use towline_sim::{LinkConfig, LinkStats};
+use towline_sim::{LinkConfig, LinkStats, NatConfig};
 
 /// The namespace of the clients unless another is named.
 pub const DEFAULT_CLIENT_NAMESPACE: &str = "towline-client";
@@ -50,6 +50,9 @@ pub struct TunConfig {
     pub to_server: LinkConfig,
     /// The link from the server to the clients.
     pub to_client: LinkConfig,
+    /// The NAT that the clients are behind; its times count from the relay's start. It translates
+    /// UDP and TCP; by default it does nothing.
+    pub nat: NatConfig,
     /// Seed of the links' random choices. The choices repeat with it; the real clock does not.
     pub seed: u64,
 }
@@ -62,6 +65,7 @@ impl Default for TunConfig {
             create: false,
             to_server: LinkConfig::default(),
             to_client: LinkConfig::default(),
+            nat: NatConfig::default(),
             seed: 0,
         }
     }
@@ -86,6 +90,12 @@ pub struct TunCounters {
     pub send_failures: u64,
     /// Errors the system reported when reading from a device.
     pub receive_failures: u64,
+    /// Mappings that [`TunConfig::nat`] made in place of one it had forgotten.
+    pub rebindings: u64,
+    /// Packets that [`TunConfig::nat`] had no mapping for.
+    pub packets_unmapped: u64,
+    /// ICMP errors sent for packets longer than a link's `mtu`.
+    pub too_big_told: u64,
     /// Packets the kernels dropped before the relay could read them, because it was too slow.
     /// Brought up to date when `TunRelay::run` returns.
     pub lost_before_link: u64,

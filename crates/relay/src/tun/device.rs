@@ -5,6 +5,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
+use std::net::Ipv6Addr;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 
@@ -38,7 +39,10 @@ impl Device {
         };
         let mtu = DEVICE_MTU.to_string();
         let (v4, v6) = (format!("{}/24", own.v4), format!("{}/64", own.v6));
-        let (to_v4, to_v6) = (format!("{}/32", others.v4), format!("{}/128", others.v6));
+        // Their whole network, for the addresses that a NAT or a user adds.
+        let [a, b, c, _] = others.v4.octets();
+        let to_v4 = format!("{a}.{b}.{c}.0/24");
+        let to_v6 = format!("{}/64", network(others.v6));
         let set = |arguments: &[&str]| ip(&[&["-n", namespace], arguments].concat());
         set(&[
             "link",
@@ -88,6 +92,11 @@ impl AsRawFd for Device {
     fn as_raw_fd(&self) -> RawFd {
         self.file.as_raw_fd()
     }
+}
+
+/// The first half of an address.
+fn network(address: Ipv6Addr) -> Ipv6Addr {
+    Ipv6Addr::from(u128::from(address) >> 64 << 64)
 }
 
 /// The transmit drops of our device: after the name eight numbers for reception, then bytes,

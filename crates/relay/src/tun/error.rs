@@ -18,6 +18,9 @@ pub enum TunError {
         /// What is wrong with it.
         error: LinkConfigError,
     },
+    /// The NAT is configured to do the impossible.
+    #[error("NAT: {0}")]
+    Nat(LinkConfigError),
     /// No namespace can have this name.
     #[error("`{name}` is no name for a network namespace: it is a file name of up to 255 bytes")]
     Name {

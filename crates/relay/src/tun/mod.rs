@@ -3,9 +3,10 @@
 //!
 //! Owns a TUN device in each namespace, the two [`Link`]s, and the namespaces it made itself.
 //! `towline relay --tun` and tests run it on a thread of its own ([`TunRelay::run`] blocks).
-//! It is a wire, not a router: it marks a packet's ECN bits and leaves the TTL alone. Corruption flips
+//! It is a wire, not a router: it writes a packet's ECN bits and leaves the TTL alone. Corruption flips
 //! any bit of the packet, its headers included, and truncation cuts its end; both usually fail a check
-//! of the receiving kernel, so that programs see a loss. Links count whole IP packets: `overhead` is
+//! of the receiving kernel, so that programs see a loss, unless the link mends checksums. With `icmp`
+//! the sender of a packet that is too long gets the ICMP error of its IP version, over the link back. Links count whole IP packets: `overhead` is
 //! for what is below IP.
 
 mod config;
@@ -13,14 +14,16 @@ mod device;
 mod error;
 mod ip;
 mod namespace;
+mod nat;
 mod packet;
+mod transport;
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use towline::Time;
-use towline_sim::{Datagram, Link, LinkConfig};
+use towline_sim::{Datagram, Link, LinkConfig, MAX_QUOTED_BYTES};
 
 pub use config::{
     CLIENT_ADDRESSES, DEFAULT_CLIENT_NAMESPACE, DEFAULT_SERVER_NAMESPACE, DEVICE_MTU, DEVICE_NAME,
@@ -33,6 +36,7 @@ use super::wait::WaitSet;
 use super::{Epoch, HOUSEKEEPING, Monitor, RECEIVE_BUFFER_BYTES, RelayDirection, longest_sleep};
 use device::Device;
 use namespace::Namespace;
+use nat::Nat;
 
 /// Packets read from one device before the links and the other device have their turn.
 const PACKETS_PER_TURN: usize = 64;
@@ -43,6 +47,7 @@ pub struct TunRelay {
     server: Device,
     to_server: Link,
     to_client: Link,
+    nat: Nat,
     epoch: Epoch,
     wait_set: WaitSet,
     next_housekeeping: Time,
@@ -66,6 +71,7 @@ impl TunRelay {
         };
         let to_server = link(RelayDirection::ToUpstream, &config.to_server)?;
         let to_client = link(RelayDirection::ToClient, &config.to_client)?;
+        config.nat.validate().map_err(TunError::Nat)?;
         let (client, server) = (&config.client_namespace, &config.server_namespace);
         if client == server {
             return Err(TunError::SameNamespace {
@@ -96,6 +102,7 @@ impl TunRelay {
             server,
             to_server,
             to_client,
+            nat: Nat::new(config.nat.clone()),
             epoch: Epoch::default(),
             wait_set,
             next_housekeeping: Time::ZERO,
@@ -119,6 +126,8 @@ impl TunRelay {
             to_client: self.to_client.stats(),
             to_server_queue_bytes: self.to_server.queue_bytes(now),
             to_client_queue_bytes: self.to_client.queue_bytes(now),
+            rebindings: self.nat.rebindings,
+            packets_unmapped: self.nat.unmapped,
             ..self.counters
         }
     }
@@ -154,15 +163,24 @@ impl TunRelay {
     /// Writes what the links release.
     fn deliver(&mut self) {
         let now = self.epoch.now();
-        for (link, device) in [
-            (&mut self.to_server, &self.server),
-            (&mut self.to_client, &self.client),
+        for (link, device, goes_out) in [
+            (&mut self.to_server, &self.server, self.nat.is_on()),
+            (&mut self.to_client, &self.client, false),
         ] {
+            let changes_ecn = link.config().ecn || link.config().ecn_rewrite.is_some();
+            let mends = link.config().mend;
             while let Some(mut datagram) = link.poll(now) {
-                if datagram.ecn == Some(packet::CE) {
-                    packet::mark_ce(&mut datagram.payload);
+                let packet = &mut datagram.payload;
+                if let Some(bits) = datagram.ecn.filter(|_| changes_ecn) {
+                    packet::set_ecn(packet, bits);
                 }
-                let sent = device.write(&datagram.payload);
+                if mends {
+                    transport::mend(packet);
+                }
+                if goes_out && !self.nat.translate_out(now, packet) {
+                    continue;
+                }
+                let sent = device.write(packet);
                 self.counters.send_failures += u64::from(sent.is_err());
             }
         }
@@ -175,17 +193,14 @@ impl TunRelay {
     }
 
     fn take_in(&mut self) -> io::Result<()> {
-        let ways = [
-            (&self.client, &mut self.to_server),
-            (&self.server, &mut self.to_client),
-        ];
-        for (index, (device, link)) in ways.into_iter().enumerate() {
+        for index in 0..2 {
             if !self.wait_set.is_ready(index) {
                 continue;
             }
             for _ in 0..PACKETS_PER_TURN {
-                let packet = match device.read(&mut self.buffer) {
-                    Ok(len) => &self.buffer[..len],
+                let device = [&self.client, &self.server][index];
+                let len = match device.read(&mut self.buffer) {
+                    Ok(len) => len,
                     Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                     Err(error) if error.kind() == ErrorKind::Interrupted => {
                         self.counters.receive_failures += 1;
@@ -193,28 +208,54 @@ impl TunRelay {
                     }
                     Err(error) => return Err(error),
                 };
-                let Some(header) = packet::read(packet).filter(packet::Header::is_forwarded) else {
-                    self.counters.not_forwarded += 1;
-                    continue;
-                };
-                let now = self.epoch.now();
-                link.push(
-                    now,
-                    Datagram {
-                        source: SocketAddr::new(header.source, 0),
-                        destination: SocketAddr::new(header.destination, 0),
-                        ecn: Some(header.ecn),
-                        payload: packet.to_vec(),
-                    },
-                );
+                self.forward(index == 0, len);
             }
         }
         Ok(())
     }
 
+    /// Puts the packet in the buffer on its link; it comes from the client or from the server.
+    fn forward(&mut self, is_clients: bool, len: usize) {
+        let original = &self.buffer[..len];
+        let mut packet = original.to_vec();
+        let now = self.epoch.now();
+        let (link, link_back) = match is_clients {
+            true => (&mut self.to_server, &mut self.to_client),
+            false => (&mut self.to_client, &mut self.to_server),
+        };
+        if !packet::read(original).is_some_and(|header| header.is_forwarded()) {
+            self.counters.not_forwarded += 1;
+            return;
+        }
+        if !is_clients && self.nat.is_on() && !self.nat.translate_in(now, &mut packet) {
+            return;
+        }
+        let notice = datagram(packet).and_then(|datagram| link.push(now, datagram));
+        // Its sender knows the packet as it was before the NAT.
+        let error = notice.and_then(|notice| {
+            let quoted = &original[..len.min(MAX_QUOTED_BYTES)];
+            transport::too_big(quoted, notice.mtu)
+        });
+        if let Some(error) = error.and_then(datagram) {
+            self.counters.too_big_told += 1;
+            link_back.push(now, error);
+        }
+    }
+
     fn publish(&self) {
         self.published.publish(self.counters());
     }
+}
+
+/// A packet as the links know it; `None` if it is no IP packet.
+fn datagram(packet: Vec<u8>) -> Option<Datagram> {
+    let header = packet::read(&packet)?;
+    Some(Datagram {
+        source: SocketAddr::new(header.source, 0),
+        destination: SocketAddr::new(header.destination, 0),
+        ecn: Some(header.ecn),
+        payload: packet,
+    })
 }
 
 /// Reads the counters of a running [`TunRelay`].

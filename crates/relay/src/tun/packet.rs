@@ -1,13 +1,13 @@
-//! What the relay reads from an IP header and the one thing it writes there: addresses, the ECN
-//! bits, a CE mark. Never looks beyond the fixed header.
+//! What the relay reads from an IP header and the one thing it writes there: addresses, and the ECN
+//! bits. Never looks beyond the fixed header.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Congestion experienced (RFC 3168 §5).
-pub(super) const CE: u8 = 0b11;
+/// The two ECN bits; all of them are congestion experienced (RFC 3168 §5).
+const CE: u8 = 0b11;
 
-const V4_HEADER: usize = 20;
-const V6_HEADER: usize = 40;
+pub(super) const V4_HEADER: usize = 20;
+pub(super) const V6_HEADER: usize = 40;
 
 /// Of the header, what the links are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,24 +57,26 @@ pub(super) fn read(packet: &[u8]) -> Option<Header> {
     }
 }
 
-/// Sets the ECN bits to CE; an IPv4 header checksum that was right stays right, a wrong one wrong.
-pub(super) fn mark_ce(packet: &mut [u8]) {
+/// Sets the ECN bits; an IPv4 header checksum that was right stays right, a wrong one wrong.
+pub(super) fn set_ecn(packet: &mut [u8], bits: u8) {
     match packet.first().map(|byte| byte >> 4) {
         Some(4) if packet.len() >= V4_HEADER => {
             let before = u16::from_be_bytes([packet[0], packet[1]]);
-            packet[1] |= CE;
+            packet[1] = packet[1] & !CE | bits & CE;
             let after = u16::from_be_bytes([packet[0], packet[1]]);
             let checksum = u16::from_be_bytes([packet[10], packet[11]]);
             let checksum = updated(checksum, before, after).to_be_bytes();
             packet[10..12].copy_from_slice(&checksum);
         }
-        Some(6) if packet.len() >= V6_HEADER => packet[1] |= CE << 4,
+        Some(6) if packet.len() >= V6_HEADER => {
+            packet[1] = packet[1] & !(CE << 4) | (bits & CE) << 4;
+        }
         _ => {}
     }
 }
 
 /// A checksum after one of its words has changed: RFC 1624 §3, equation 3.
-fn updated(checksum: u16, before: u16, after: u16) -> u16 {
+pub(super) fn updated(checksum: u16, before: u16, after: u16) -> u16 {
     let sum = u32::from(!checksum) + u32::from(!before) + u32::from(after);
     let folded = (sum & 0xffff) + (sum >> 16);
     !((folded & 0xffff) as u16 + (folded >> 16) as u16)

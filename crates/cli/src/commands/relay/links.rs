@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
-use towline_relay::{LinkConfig, LinkStats};
+use towline_relay::{LinkConfig, LinkConfigError, LinkStats, NatConfig};
 
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
@@ -29,6 +29,9 @@ pub(super) struct LinkArgs {
     /// The same link in both directions
     #[arg(long, value_name = "SPEC", conflicts_with_all = ["up", "down"])]
     both: Option<String>,
+    /// A NAT before the clients that forgets its mappings, such as every=10s,change=port
+    #[arg(long, value_name = "NAT")]
+    nat: Option<String>,
     /// The links' random choices repeat with the same seed
     #[arg(long, default_value_t = 0)]
     pub(super) seed: u64,
@@ -68,6 +71,18 @@ impl LinkArgs {
             link("--up", self.up.as_deref())?,
             link("--down", self.down.as_deref())?,
         ))
+    }
+
+    /// The NAT before the clients.
+    pub(super) fn nat(&self) -> Result<NatConfig, Failure> {
+        let nat = self
+            .nat
+            .as_deref()
+            .map_or(Ok(NatConfig::default()), str::parse);
+        nat.map_err(|error: LinkConfigError| {
+            let problem = format!("--nat: `{}` {}", error.item(), error.problem());
+            Failure::usage(problem).next("see `towline relay --help` for what a NAT may hold")
+        })
     }
 
     /// Runs `work` on a thread of its own until it ends or Ctrl-C comes, reporting meanwhile what
@@ -166,6 +181,17 @@ pub(super) fn fill(text: &mut Exposition, record: &mut Value, queues: [u64; 2]) 
         "queue_delay",
     ];
     text.record("relay", record, &gauges);
+}
+
+/// What the NAT did as a line, if it did anything.
+pub(super) fn print_nat(rebindings: u64, unmapped: u64, unit: &str, printer: Printer) {
+    if rebindings > 0 || unmapped > 0 {
+        printer.line(format_args!(
+            "NAT: {}, {} dropped without a mapping",
+            counted(rebindings, "rebinding"),
+            counted(unmapped, unit),
+        ));
+    }
 }
 
 /// One link's counters as a line.

@@ -6,7 +6,7 @@ use towline_relay::tun::{
     SERVER_ADDRESSES, TunConfig, TunCounters, TunError, TunRelay,
 };
 
-use super::links::{LinkArgs, LinkView, fill, print_link, record};
+use super::links::{LinkArgs, LinkView, fill, print_link, print_nat, record};
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::printer::Printer;
@@ -30,6 +30,7 @@ pub(super) async fn run(
         create,
         to_server,
         to_client,
+        nat: links.nat()?,
         seed: links.seed,
     })
     .map_err(|error| failure(&error))?;
@@ -86,6 +87,12 @@ pub(super) async fn run(
 }
 
 fn summarise(counters: &TunCounters, printer: Printer) {
+    print_nat(
+        counters.rebindings,
+        counters.packets_unmapped,
+        "packet",
+        printer,
+    );
     print_link("up", "packet", &counters.to_server, printer);
     print_link("down", "packet", &counters.to_client, printer);
     if counters.lost_before_link > 0 {
@@ -104,6 +111,9 @@ fn result_of(counters: &TunCounters) -> Value {
         "not_forwarded": counters.not_forwarded,
         "send_failures": counters.send_failures,
         "lost_before_link": counters.lost_before_link,
+        "rebindings": counters.rebindings,
+        "packets_unmapped": counters.packets_unmapped,
+        "too_big_told": counters.too_big_told,
         "up": record(&counters.to_server),
         "down": record(&counters.to_client),
     })
@@ -112,7 +122,10 @@ fn result_of(counters: &TunCounters) -> Value {
 /// Whose fault it is, and the next step.
 fn failure(error: &TunError) -> Failure {
     let (exit, next) = match error {
-        TunError::Link { .. } | TunError::Name { .. } | TunError::SameNamespace { .. } => {
+        TunError::Link { .. }
+        | TunError::Nat(_)
+        | TunError::Name { .. }
+        | TunError::SameNamespace { .. } => {
             return Failure::usage(error.to_string());
         }
         TunError::NoSuchNamespace { name } => (

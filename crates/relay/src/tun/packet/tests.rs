@@ -52,7 +52,7 @@ fn what_is_no_ip_packet_is_not_read() {
     for packet in [&[][..], &[0x45], &v4(0, 0)[..19], &v6(0)[..39], &[0x55; 60]] {
         assert_eq!(read(packet), None, "{packet:x?}");
         let mut same = packet.to_vec();
-        mark_ce(&mut same);
+        set_ecn(&mut same, CE);
         assert_eq!(same, packet);
     }
 }
@@ -63,7 +63,7 @@ fn a_ce_mark_keeps_the_ipv4_checksum_right() {
     for identification in 0..=u16::MAX {
         for tos in [0, 1, 2, 3, 0xb9] {
             let mut packet = v4(tos, identification);
-            mark_ce(&mut packet);
+            set_ecn(&mut packet, CE);
             assert_eq!(packet[1], tos | CE);
             assert_eq!(header_sum(&packet[..V4_HEADER]), 0xffff, "{packet:x?}");
         }
@@ -74,15 +74,27 @@ fn a_ce_mark_keeps_the_ipv4_checksum_right() {
 fn a_ce_mark_does_not_repair_a_damaged_header() {
     let mut packet = v4(2, 1);
     packet[8] ^= 4;
-    mark_ce(&mut packet);
+    set_ecn(&mut packet, CE);
     assert_ne!(header_sum(&packet[..V4_HEADER]), 0xffff);
+}
+
+#[test]
+fn ecn_bits_are_cleared_in_both_versions() {
+    for ecn in 0..4 {
+        let mut packet = v4(0xb8 | ecn, 7);
+        set_ecn(&mut packet, 0);
+        assert_eq!(packet, v4(0xb8, 7));
+        let mut packet = v6(0xb8 | ecn);
+        set_ecn(&mut packet, 1);
+        assert_eq!(packet, v6(0xb9));
+    }
 }
 
 #[test]
 fn a_ce_mark_in_ipv6_changes_nothing_but_two_bits() {
     for (before, after) in [(0xb8, 0xbb), (0xba, 0xbb), (1, 3), (3, 3)] {
         let mut packet = v6(before);
-        mark_ce(&mut packet);
+        set_ecn(&mut packet, CE);
         assert_eq!(packet, v6(after));
     }
 }
