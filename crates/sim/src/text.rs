@@ -264,8 +264,10 @@ fn steps(text: &str) -> Result<RateSchedule, String> {
     RateSchedule::new(&steps, repeat).map_err(|error| error.problem().to_owned())
 }
 
+type MtuSteps = Vec<(Time, usize)>;
+
 /// The MTU at first, if any, and from which times on it is another.
-fn mtu(text: &str) -> Result<(Option<usize>, Vec<(Time, usize)>), String> {
+fn mtu(text: &str) -> Result<(Option<usize>, MtuSteps), String> {
     let size = |text| usize::try_from(bytes(text)?).map_err(|_| "is too large".to_owned());
     let (mut first, mut steps) = (None, Vec::new());
     for (index, part) in text.split(';').enumerate() {
