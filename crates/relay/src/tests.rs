@@ -325,6 +325,14 @@ fn impossible_relays_are_refused_with_the_reason() {
     assert!(refusal(RelayConfig::new(any, address)).contains("own address"));
 }
 
+/// Waits so long; nothing may come meanwhile.
+fn nothing_for(socket: &UdpSocket, millis: u64) {
+    let timeout = Some(Duration::from_millis(millis));
+    socket.set_read_timeout(timeout).unwrap();
+    assert!(receive(socket).is_err());
+    impatient(socket);
+}
+
 /// A relay in front of `server` with a NAT.
 fn relay_with_nat(server: &UdpSocket, nat: &str) -> Running {
     let mut config = RelayConfig::new(local(), server.local_addr().unwrap());
@@ -346,7 +354,7 @@ fn a_nat_that_forgot_drops_what_comes_back_until_the_client_sends() {
         let (_, before) = receive(&server).unwrap();
         server.send_to(b"answer", before).unwrap();
         assert_eq!(receive(&client).unwrap().0, b"answer", "{change}");
-        std::thread::sleep(Duration::from_millis(800));
+        nothing_for(&client, 800);
         server.send_to(b"too late", before).unwrap();
         assert!(receive(&client).is_err(), "{change}");
         client.send_to(b"second", relay.address).unwrap();
@@ -368,7 +376,7 @@ fn a_silent_mapping_is_forgotten() {
     let relay = relay_with_nat(&server, "idle=300ms");
     client.send_to(b"first", relay.address).unwrap();
     let (_, before) = receive(&server).unwrap();
-    std::thread::sleep(Duration::from_millis(600));
+    nothing_for(&client, 600);
     server.send_to(b"too late", before).unwrap();
     assert!(receive(&client).is_err());
     client.send_to(b"second", relay.address).unwrap();

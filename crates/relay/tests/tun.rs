@@ -348,7 +348,12 @@ fn a_nat_that_forgets_drops_what_comes_back_until_the_client_sends() {
         assert_eq!(before, client.local_addr().unwrap());
         server.send_to(b"answer", before).unwrap();
         assert_eq!(client.recv_from(&mut buffer).unwrap(), (6, to));
-        thread::sleep(Duration::from_millis(1200));
+        // Until the NAT has forgotten.
+        server
+            .set_read_timeout(Some(Duration::from_millis(1200)))
+            .unwrap();
+        assert!(server.recv_from(&mut buffer).is_err());
+        server.set_read_timeout(Some(PATIENCE)).unwrap();
         server.send_to(b"too late", before).unwrap();
         client.send_to(b"second", to).unwrap();
         let (_, after) = server.recv_from(&mut buffer).unwrap();
