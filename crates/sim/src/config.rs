@@ -42,6 +42,30 @@ pub enum LossModel {
 }
 
 impl LossModel {
+    fn validate(&self) -> Result<(), LinkConfigError> {
+        match *self {
+            Self::None => Ok(()),
+            Self::Bernoulli(p) => check_probability("loss", p),
+            Self::GilbertElliott {
+                enter_bad,
+                leave_bad,
+                loss_good,
+                loss_bad,
+            } => {
+                for p in [enter_bad, leave_bad, loss_good, loss_bad] {
+                    check_probability("loss", p)?;
+                }
+                match leave_bad > 0.0 {
+                    true => Ok(()),
+                    false => Err(LinkConfigError::new(
+                        "loss",
+                        "the bad state would never be left",
+                    )),
+                }
+            }
+        }
+    }
+
     /// The share of datagrams lost in the long run, 0 to 1.
     pub fn mean(&self) -> f64 {
         match *self {
@@ -333,21 +357,7 @@ impl LinkConfig {
         ] {
             check_probability(item, probability)?;
         }
-        match self.loss {
-            LossModel::None => {}
-            LossModel::Bernoulli(p) => check_probability("loss", p)?,
-            LossModel::GilbertElliott {
-                enter_bad,
-                leave_bad,
-                loss_good,
-                loss_bad,
-            } => {
-                for p in [enter_bad, leave_bad, loss_good, loss_bad] {
-                    check_probability("loss", p)?;
-                }
-                require(leave_bad > 0.0, "loss", "the bad state would never be left")?;
-            }
-        }
+        self.loss.validate()?;
         require(
             self.reorder == 0.0 || !self.reorder_delay.is_zero(),
             "reorder",
