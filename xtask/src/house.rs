@@ -22,6 +22,7 @@ const TYPES: &[(&str, &str, Option<usize>)] = &[
     ("towline-quic", "Connection", Some(16)),
     ("towline-quic", "Streams", None),
     ("towline-recovery", "Recovery", None),
+    ("towline-recovery", "PathState", None),
 ];
 
 /// A file with more lines than this is long.

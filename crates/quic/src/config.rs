@@ -15,7 +15,7 @@ use std::time::Duration;
 use rand_core::Rng;
 use towline_recovery::{
     Algorithm, Config as RecoveryConfig, Controller, ControllerFactory, HostController,
-    INITIAL_RTT, Pool, PoolMember, Recovery, TrafficClass,
+    INITIAL_RTT, PathState, Pool, PoolMember, Recovery, TrafficClass,
 };
 use towline_wire::{ConnectionId, MAX_VARINT, Side};
 
@@ -273,8 +273,8 @@ impl TransportConfig {
         key_update_interval: u64,
     }
 
-    /// Recovery of a new connection.
-    pub(crate) fn recovery<F: Clone>(&self, side: Side, skip_key: u64) -> Recovery<F> {
+    /// Recovery of a new connection, and the state of its first path.
+    pub(crate) fn recovery<F: Clone>(&self, side: Side, skip_key: u64) -> (Recovery<F>, PathState) {
         let config = RecoveryConfig {
             algorithm: self.congestion,
             max_datagram_size: self.datagram_size(),
@@ -289,15 +289,18 @@ impl TransportConfig {
             skip_key: Some(skip_key),
         };
         let size = config.max_datagram_size;
-        let mut recovery = match (&self.background, &self.controller) {
-            (Some(host), _) => Recovery::with_controller(config, Controller::Host(host.join(size))),
-            (None, Some(factory)) => {
-                Recovery::with_controller(config, Controller::Custom(factory.controller(size)))
-            }
-            (None, None) => Recovery::new(config),
-        };
+        let mut recovery = Recovery::new(&config);
         recovery.set_pool_member(self.bandwidth.as_ref().map(BandwidthShare::join));
-        recovery
+        let controller = match (&self.background, &self.controller) {
+            (Some(host), _) => Some(Controller::Host(host.join(size))),
+            (None, Some(factory)) => Some(Controller::Custom(factory.controller(size))),
+            (None, None) => None,
+        };
+        let path = match controller {
+            Some(controller) => PathState::with_controller(config, controller),
+            None => PathState::new(config),
+        };
+        (recovery, path)
     }
 
     /// Refuses what makes no sense. `Endpoint::connect` asks, and so does who makes a server.

@@ -78,11 +78,6 @@ impl Validation {
         }
     }
 
-    /// Starts again on a new path.
-    pub(crate) fn on_path_change(&mut self) {
-        *self = Self::new(self.state != State::Off);
-    }
-
     /// Whether the next packets are to be marked.
     pub(crate) fn marks(&self) -> bool {
         matches!(self.state, State::Testing(_) | State::Capable)

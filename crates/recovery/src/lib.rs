@@ -1,9 +1,9 @@
 //! Loss recovery, congestion control and pacing (RFC 9002, 9438, 9406; BBRv3).
 //!
-//! The connection owns one [`Recovery`] per path. It asks three questions before it sends
-//! ([`Recovery::permit`], [`Recovery::probes_owed`], [`Recovery::next_packet_number`]), reports
-//! every packet it sent and every ACK frame it received, and runs the one timer of
-//! [`Recovery::next_timeout`]. Frames of acknowledged and lost packets go back to their owner
+//! The connection owns one [`Recovery`], with its packet number spaces, and one [`PathState`] per
+//! path. It asks three questions before it sends ([`Recovery::permit`], [`Recovery::probes_owed`],
+//! [`Recovery::next_packet_number`]), reports every packet it sent and every ACK frame it received,
+//! and runs the one timer of [`Recovery::next_timeout`]. Frames of acknowledged and lost packets go back to their owner
 //! through [`FrameOwner`]; what a frame is, this crate never learns.
 //!
 //! Two things are shared by the connections of a host: a [`Pool`] of bandwidth, and a
@@ -13,11 +13,15 @@
 //! once the rings have grown to the size of the window.
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+extern crate self as towline_recovery;
+
 mod bandwidth;
 pub mod congestion;
 mod ecn;
 mod loss;
 mod pacing;
+mod path;
 mod persistent_congestion;
 mod pool;
 mod pto;
@@ -36,6 +40,7 @@ pub use congestion::{
     LeastAckRate, Ledbat, LossSample, LostPacket, SendSample, UnknownAlgorithm,
 };
 pub use ecn::EcnState;
+pub use path::{PathId, PathState};
 pub use pool::{Pool, PoolMember, TrafficClass};
 pub use pto::LossTimer;
 pub use recovery::{

@@ -13,6 +13,7 @@ use towline_wire::{PacketNumberSpace, Time};
 use crate::bandwidth::Snapshot;
 use crate::congestion::LostPacket;
 use crate::ecn::SpaceCounts;
+use crate::path::PathId;
 use crate::persistent_congestion::LossRun;
 use crate::recovery::{FrameOwner, Loss, LossTrigger};
 use crate::reordering::Thresholds;
@@ -48,13 +49,15 @@ pub(crate) struct Space<F> {
     pub(crate) newest_acked_sent: Option<Time>,
 }
 
-/// What one pass of loss detection found.
+/// What one pass of loss detection found: packets of the path in use, and others.
 #[derive(Debug, Default)]
 pub(crate) struct LossBatch {
     pub(crate) bytes: u64,
     pub(crate) ranges: u32,
     pub(crate) packets: Vec<LostPacket>,
-    /// Those of them that were marked ECT(0).
+    /// Sent on another path: they say nothing of this one.
+    pub(crate) elsewhere: Vec<LostPacket>,
+    /// Those of `packets` that were marked ECT(0).
     pub(crate) marked: u64,
     /// The longest run of losses these packets are part of: when it began and how long it is.
     pub(crate) longest_run: Option<(Time, Duration)>,
@@ -69,6 +72,7 @@ impl LossBatch {
         self.bytes = 0;
         self.ranges = 0;
         self.packets.clear();
+        self.elsewhere.clear();
         self.marked = 0;
         self.longest_run = None;
         self.space = None;
@@ -88,10 +92,11 @@ impl LossBatch {
                 _ => LossTrigger::Time,
             },
         };
-        let packets = &self.packets;
-        self.space
-            .into_iter()
-            .flat_map(move |space| packets.iter().map(move |packet| loss(space, packet)))
+        let (here, elsewhere) = (&self.packets, &self.elsewhere);
+        self.space.into_iter().flat_map(move |space| {
+            let packets = here.iter().chain(elsewhere);
+            packets.map(move |packet| loss(space, packet))
+        })
     }
 }
 
@@ -181,17 +186,18 @@ impl<F: Clone> Space<F> {
 
     /// The rate snapshot of a packet that is still in the space.
     pub(crate) fn snapshot(&self, entry: &SentEntry) -> Snapshot {
-        match entry.in_flight {
+        match entry.in_flight() {
             true => self.ring.snapshot(entry),
             false => self.unanswered.snapshot(entry),
         }
     }
 
     /// Takes lost packets off the front, returns their frames to `owner`, finds the next candidate.
-    /// Returns the work done, in packets taken off.
+    /// `path` is the one in use. Returns the work done, in packets taken off.
     pub(crate) fn detect_lost(
         &mut self,
         now: Time,
+        path: PathId,
         thresholds: Thresholds,
         first_rtt_sample: Option<Time>,
         batch: &mut LossBatch,
@@ -234,9 +240,10 @@ impl<F: Clone> Space<F> {
                 owner.on_lost(packet_number, frame.clone());
                 lost.push_frame(frame);
             });
-            if entry.ack_eliciting {
+            let here = entry.path == path;
+            if entry.ack_eliciting() {
                 self.ack_eliciting_in_flight -= 1;
-                if first_rtt_sample.is_some_and(|first| entry.sent_time > first) {
+                if here && first_rtt_sample.is_some_and(|first| entry.sent_time > first) {
                     let run = self.run.on_lost(packet_number, entry.sent_time);
                     if batch
                         .longest_run
@@ -246,13 +253,7 @@ impl<F: Clone> Space<F> {
                     }
                 }
             }
-            if previous != packet_number.checked_sub(1) || previous.is_none() {
-                batch.ranges += 1;
-            }
-            previous = Some(packet_number);
-            batch.bytes += u64::from(entry.size);
-            batch.marked += u64::from(entry.marked);
-            batch.packets.push(LostPacket {
+            let packet = LostPacket {
                 packet_number,
                 size: entry.size,
                 sent_time: entry.sent_time,
@@ -260,7 +261,18 @@ impl<F: Clone> Space<F> {
                 lost: snapshot.lost,
                 tx_in_flight: snapshot.tx_in_flight,
                 app_limited: snapshot.app_limited,
-            });
+            };
+            if !here {
+                batch.elsewhere.push(packet);
+                continue;
+            }
+            if previous != packet_number.checked_sub(1) || previous.is_none() {
+                batch.ranges += 1;
+            }
+            previous = Some(packet_number);
+            batch.bytes += u64::from(entry.size);
+            batch.marked += u64::from(entry.marked());
+            batch.packets.push(packet);
         }
         let below = largest_acked.saturating_add(1);
         work + self.settle_unanswered(below, is_lost, owner)
@@ -312,13 +324,22 @@ impl<F: Clone> Space<F> {
         }
     }
 
+    /// Bytes in flight that were sent on a path.
+    pub(crate) fn bytes_in_flight(&self, path: PathId) -> u64 {
+        let entries = self.ring.iter();
+        entries
+            .filter(|entry| entry.is_outstanding() && entry.path == path)
+            .map(|entry| u64::from(entry.size))
+            .sum()
+    }
+
     /// Takes everything out without calling it lost; hands out the frames and returns the bytes
-    /// that were in flight.
-    pub(crate) fn clear(&mut self, mut deliver: impl FnMut(u64, F)) -> u64 {
+    /// that were in flight on `path`.
+    pub(crate) fn clear(&mut self, path: PathId, mut deliver: impl FnMut(u64, F)) -> u64 {
         let mut in_flight = 0;
         while let Some(entry) = self.ring.front() {
             let packet_number = entry.packet_number;
-            if entry.is_outstanding() {
+            if entry.is_outstanding() && entry.path == path {
                 in_flight += u64::from(entry.size);
             }
             self.ring.pop_front(|frame| deliver(packet_number, frame));

@@ -211,6 +211,23 @@ impl ProbeTimer {
         last.is_none_or(|last| now.saturating_duration_since(last) >= wait)
     }
 
+    /// That of another path: what the connection and its peer said stays true.
+    pub(crate) fn beside(&self) -> Self {
+        let mut other = self.clone();
+        other.base = None;
+        other.amplification_blocked = false;
+        other.reset();
+        other
+    }
+
+    /// What was said while another path was in use.
+    pub(crate) fn take_over(&mut self, before: &Self) {
+        *self = Self {
+            amplification_blocked: self.amplification_blocked,
+            ..before.beside()
+        };
+    }
+
     pub(crate) fn on_asked(&mut self, now: Time) {
         self.asked = Some(now);
     }

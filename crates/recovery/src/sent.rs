@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 use towline_wire::Time;
 
 use crate::bandwidth::Snapshot;
+use crate::path::PathId;
 
 /// Cap: declared losses remembered per packet number space; the oldest are forgotten beyond it.
 pub const MAX_LOST_REMEMBERED: usize = 4096;
@@ -103,18 +104,35 @@ pub(crate) struct SentEntry {
     snapshot: u32,
     pub(crate) size: u16,
     frame_count: u16,
+    /// The path it was sent on.
+    pub(crate) path: PathId,
     acked: bool,
-    pub(crate) ack_eliciting: bool,
-    pub(crate) in_flight: bool,
-    /// Sent with ECT(0).
-    pub(crate) marked: bool,
+    /// `ACK_ELICITING`, `IN_FLIGHT` and `MARKED`.
+    kind: u8,
 }
+
+const ACK_ELICITING: u8 = 1;
+const IN_FLIGHT: u8 = 2;
+const MARKED: u8 = 4;
 
 const _: () = assert!(size_of::<SentEntry>() <= 32);
 
 impl SentEntry {
     pub(crate) fn is_outstanding(&self) -> bool {
         !self.acked
+    }
+
+    pub(crate) fn ack_eliciting(&self) -> bool {
+        self.kind & ACK_ELICITING != 0
+    }
+
+    pub(crate) fn in_flight(&self) -> bool {
+        self.kind & IN_FLIGHT != 0
+    }
+
+    /// Sent with ECT(0).
+    pub(crate) fn marked(&self) -> bool {
+        self.kind & MARKED != 0
     }
 }
 
@@ -147,6 +165,7 @@ pub(crate) struct SentRing<F> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent {
     pub(crate) now: Time,
+    pub(crate) path: PathId,
     pub(crate) size: u16,
     pub(crate) ack_eliciting: bool,
     pub(crate) in_flight: bool,
@@ -195,10 +214,11 @@ impl<F> SentRing<F> {
                 .wrapping_add(self.snapshots.len() as u32 - 1),
             size: sent.size,
             frame_count: u16::try_from(frames.len()).unwrap_or(u16::MAX),
+            path: sent.path,
             acked: false,
-            ack_eliciting: sent.ack_eliciting,
-            in_flight: sent.in_flight,
-            marked: sent.marked,
+            kind: u8::from(sent.ack_eliciting) * ACK_ELICITING
+                + u8::from(sent.in_flight) * IN_FLIGHT
+                + u8::from(sent.marked) * MARKED,
         };
         // A packet holds at most 65,527 bytes and so never more frames than the count can tell.
         frames.truncate(usize::from(u16::MAX));
@@ -306,6 +326,8 @@ pub(crate) struct LostEntry {
     link: u32,
     pub(crate) size: u16,
     frame_count: u16,
+    /// The path it was sent on.
+    pub(crate) path: PathId,
     acked: bool,
 }
 
@@ -356,6 +378,7 @@ impl<F> LostPackets<F> {
             link: self.frames_base.wrapping_add(self.frames.len() as u32),
             size: entry.size,
             frame_count: 0,
+            path: entry.path,
             acked: false,
         });
     }

@@ -35,6 +35,10 @@ impl Throttle {
         self.limit = limit;
     }
 
+    pub(crate) fn limit(&self) -> Option<NonZeroU64> {
+        self.limit
+    }
+
     pub(crate) fn set_pool(&mut self, member: Option<PoolMember>) {
         self.pool = member.map(Box::new);
     }

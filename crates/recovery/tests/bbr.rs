@@ -4,11 +4,13 @@
 //! meet. Whole connections are measured elsewhere.
 
 mod bottleneck;
+mod one_path;
 
 use std::time::Duration;
 
 use bottleneck::{Flow, Load, Outcome, Path, SIZE, at, run_on};
-use towline_recovery::{Algorithm, Config, Recovery, Stats};
+use one_path::OnePath as Recovery;
+use towline_recovery::{Algorithm, Config, Stats};
 use towline_sim::{LossModel, Policer};
 use towline_wire::Side;
 

@@ -3,11 +3,14 @@
 //! The path is a drop-tail queue at a fixed rate and a fixed delay back; every second packet is
 //! acknowledged. Whole connections are tested elsewhere; here only the sender's arithmetic runs.
 
+mod one_path;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use towline_recovery::{Algorithm, Config, FrameOwner, PacketKind, Permit, Recovery, Stats};
+use one_path::OnePath as Recovery;
+use towline_recovery::{Algorithm, Config, FrameOwner, PacketKind, Permit, Stats};
 use towline_wire::{PacketNumberSpace, Side, Time};
 
 const SPACE: PacketNumberSpace = PacketNumberSpace::Application;

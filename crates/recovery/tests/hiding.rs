@@ -4,11 +4,14 @@
 //! One sender over 100 Mbit/s and 40 ms with 2 % random loss, on a virtual clock. What a liar sends
 //! for is compared with what an honest receiver gets over the same path and seed.
 
+mod one_path;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use towline_recovery::{Algorithm, Config, FrameOwner, PacketKind, Permit, Recovery, Stats};
+use one_path::OnePath as Recovery;
+use towline_recovery::{Algorithm, Config, FrameOwner, PacketKind, Permit, Stats};
 use towline_wire::{PacketNumberSpace, Side, Time};
 
 const SPACE: PacketNumberSpace = PacketNumberSpace::Application;

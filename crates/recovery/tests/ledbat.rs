@@ -1,11 +1,13 @@
 //! LEDBAT++ on a bottleneck with a queue: use, delay, fairness to latecomers, making way.
 
 mod bottleneck;
+mod one_path;
 
 use std::time::Duration;
 
 use bottleneck::{Flow, Load, at, run};
-use towline_recovery::{Algorithm, Config, Recovery};
+use one_path::OnePath as Recovery;
+use towline_recovery::{Algorithm, Config};
 use towline_wire::Side;
 
 fn millis(millis: u64) -> Duration {

@@ -1,13 +1,15 @@
 //! Rate limits in a whole sender: the strict bucket over every packet, and the fixed rate.
 
 mod bottleneck;
+mod one_path;
 
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
 use bottleneck::{Flow, Load, at, run, run_with};
+use one_path::OnePath as Recovery;
 use towline_recovery::{
-    Algorithm, Config, Controller, HostController, PacketKind, Permit, Pool, Recovery, TrafficClass,
+    Algorithm, Config, Controller, HostController, PacketKind, Permit, Pool, TrafficClass,
 };
 use towline_wire::{PacketNumberSpace, Side, Time};
 

@@ -2,11 +2,13 @@
 //! other end of the ping notices.
 
 mod bottleneck;
+mod one_path;
 
 use std::time::Duration;
 
 use bottleneck::{Flow, Load, Outcome, Path, at, run, run_on};
-use towline_recovery::{Algorithm, Config, Controller, HostController, Recovery};
+use one_path::OnePath as Recovery;
+use towline_recovery::{Algorithm, Config, Controller, HostController};
 use towline_wire::Side;
 
 const RATE: u64 = 10_000_000;

@@ -70,7 +70,7 @@ impl Connection {
         }
         self.streams.drop_received();
         self.datagrams.drop_received();
-        self.recovery.clear();
+        self.recovery.clear(self.paths.state_mut());
         self.trim();
     }
 
@@ -84,7 +84,7 @@ impl Connection {
         if unwanted || !self.has_unread() {
             return false;
         }
-        self.recovery.retire();
+        self.recovery.retire(self.paths.state_mut());
         self.observation = None;
         self.trim();
         true
@@ -114,7 +114,7 @@ impl Connection {
 
     /// Three PTOs, for packets still under way (RFC 9000 §10.2).
     fn end_with_period(&mut self, now: Time) {
-        let period = 3 * self.recovery.pto(PacketNumberSpace::Application);
+        let period = 3 * self.paths.state().pto(PacketNumberSpace::Application);
         self.liveness.on_closing(now + period);
         self.report_end();
     }

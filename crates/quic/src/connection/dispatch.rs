@@ -139,7 +139,7 @@ impl Connection {
                 self.local_cids.on_retire(sequence, *dcid)?;
             }
             // Whatever the size of its datagram (RFC 9000 §8.2.1).
-            Frame::PathChallenge(data) => self.path.on_path_challenge(data),
+            Frame::PathChallenge(data) => self.paths.on_path_challenge(data),
             // We send no challenges on this path, so no response can be ours.
             Frame::PathResponse(_) => {}
             Frame::NewToken { .. } => self.only_from_a_server("NEW_TOKEN from a client")?,
@@ -200,8 +200,9 @@ impl Connection {
     ) -> Result<(), Violation> {
         let exponent = self.handshake.ack_delay_exponent(space);
         let micros = ack.delay.saturating_mul(1 << exponent);
-        let (recovery, mut owner) = self.split_for_delivery();
+        let (recovery, path, mut owner) = self.split_for_delivery();
         let result = recovery.on_ack_received(
+            path,
             now,
             space,
             ack.largest,
@@ -226,7 +227,9 @@ impl Connection {
             PacketNumberSpace::Initial => {}
             PacketNumberSpace::Handshake => {
                 // RFC 9002 §6.2.2.1: the server has validated our address.
-                self.recovery.set_peer_completed_address_validation();
+                self.paths
+                    .state_mut()
+                    .set_peer_completed_address_validation();
             }
             PacketNumberSpace::Application => {
                 if let Some(largest) = summary.largest_newly_acked {
@@ -253,13 +256,14 @@ impl Connection {
 
     /// Window, round trip or phase of the controller may call for other ACKs.
     fn review_ack_frequency(&mut self) {
-        let datagram = u64::from(self.recovery.max_datagram_size());
+        let datagram = u64::from(self.paths.state().max_datagram_size());
         self.acks.request.on_path(PathView {
-            window_packets: self.recovery.congestion_window() / datagram,
-            smoothed_rtt: self.recovery.rtt().smoothed(),
-            least_acks_per_round: self.recovery.least_ack_rate().per_round,
+            window_packets: self.paths.state().congestion_window() / datagram,
+            smoothed_rtt: self.paths.state().rtt().smoothed(),
+            least_acks_per_round: self.paths.state().least_ack_rate().per_round,
         });
-        self.recovery
+        self.paths
+            .state_mut()
             .set_peer_max_ack_delay(self.acks.request.max_ack_delay());
     }
 }

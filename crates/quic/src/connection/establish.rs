@@ -23,7 +23,7 @@ use super::events::{Event, Events};
 use super::handshake::{Handshake, HandshakeError, HandshakeIds};
 use super::liveness::Liveness;
 use super::parts::Connection;
-use super::paths::Path;
+use super::paths::Paths;
 use super::protect::{Protection, TAG_LEN};
 use super::received::ReceivedCounters;
 use super::sealer::Sealer;
@@ -94,7 +94,8 @@ impl Connection {
             Self::assemble(now, Side::Client, transport, handshake, sealer, new, true);
         if let Some(rtt) = known_rtt {
             connection
-                .recovery
+                .paths
+                .state_mut()
                 .seed_rtt(rtt.clamp(MIN_KNOWN_RTT, MAX_KNOWN_RTT));
         }
         connection.drive_handshake(now);
@@ -143,9 +144,9 @@ impl Connection {
         new: &NewConnection,
         validated: bool,
     ) -> Self {
-        let mut recovery = config.recovery(side, new.skip_key);
+        let (recovery, mut path) = config.recovery(side, new.skip_key);
         if side.is_server() {
-            recovery.set_peer_completed_address_validation();
+            path.set_peer_completed_address_validation();
         }
         Self {
             side,
@@ -156,7 +157,7 @@ impl Connection {
             recovery,
             acks: Acks::default(),
             local_cids: LocalCids::new(new.local, new.reset_token),
-            path: Path::new(new.remote, new.local_ip, validated),
+            paths: Paths::new(path, new.remote, new.local_ip, validated),
             streams: Streams::new(side, &config),
             datagrams: Datagrams::new(config.datagram_send_buffer, config.datagram_receive_buffer),
             liveness: Liveness::new(
@@ -215,10 +216,11 @@ impl Connection {
         self.remote_cids.set_initial(scid);
         // The round trip from the first Initial is a better guess than none (RFC 9002 §6.3).
         let rtt = now.saturating_duration_since(self.handshake.begun());
-        self.recovery
+        self.paths
+            .state_mut()
             .seed_rtt(rtt.clamp(MIN_KNOWN_RTT, MAX_KNOWN_RTT));
-        let (recovery, mut owner) = self.split_for_delivery();
-        recovery.abandon_space(PacketNumberSpace::Initial, &mut owner);
+        let (recovery, path, mut owner) = self.split_for_delivery();
+        recovery.abandon_space(path, PacketNumberSpace::Initial, &mut owner);
     }
 
     /// Version Negotiation without our version ends an attempt that heard nothing yet (RFC 9000
@@ -243,7 +245,7 @@ impl Connection {
             .protection
             .has_keys(PacketNumberSpace::Handshake)
         {
-            self.recovery.set_handshake_keys_available();
+            self.paths.state_mut().set_handshake_keys_available();
         }
         if let Err(violation) = self.learn_peer_parameters() {
             return self.fail(now, &violation);
@@ -271,11 +273,13 @@ impl Connection {
         }
         self.streams.set_peer_parameters(peer, &mut self.events);
         self.datagrams.set_peer_max(peer.max_datagram_frame_size);
-        self.recovery.set_peer_max_ack_delay(peer.max_ack_delay);
+        self.paths
+            .state_mut()
+            .set_peer_max_ack_delay(peer.max_ack_delay);
         self.liveness.set_peer_timeout(peer.max_idle_timeout);
         let most = u16::try_from(peer.max_udp_payload_size).unwrap_or(u16::MAX);
-        if most < self.recovery.max_datagram_size() {
-            self.recovery.set_max_datagram_size(most);
+        if most < self.paths.state().max_datagram_size() {
+            self.paths.state_mut().set_max_datagram_size(most);
             let room = self.datagram_room();
             self.datagrams.drop_larger_than(room, &mut self.events);
         }
@@ -311,7 +315,7 @@ impl Connection {
             return;
         }
         self.lifecycle.confirm();
-        self.recovery.set_handshake_confirmed();
+        self.paths.state_mut().set_handshake_confirmed();
         self.discard_space(now, PacketNumberSpace::Handshake);
         if self.config.ack_frequency
             && let Some(peer) = self.handshake.peer()

@@ -77,12 +77,12 @@ impl Connection {
         // Until migration is built, a datagram from elsewhere is not ours to judge.
         // Dropped without an answer: no migration is permitted, and to a client such a server is
         // unknown (RFC 9000 §9, §9.3, §9.6).
-        if arrival.remote == self.path.remote() {
+        if arrival.remote == self.paths.remote() {
             let known = self.received.packets;
             let ecn = arrival.ecn;
             self.take_in(now, Receipt { at: now, ecn }, dcid, stride, datagrams);
             if self.received.packets != known {
-                self.path.on_received_at(arrival.local_ip);
+                self.paths.on_received_at(arrival.local_ip);
             }
         } else {
             self.drop_from_elsewhere(now, stride, datagrams);
@@ -112,8 +112,8 @@ impl Connection {
     ) {
         self.received.datagrams += datagrams.len().div_ceil(stride) as u64;
         self.received.bytes += datagrams.len() as u64;
-        self.path.amplification().on_received(datagrams.len());
-        self.recovery.set_amplification_blocked(now, false);
+        self.paths.amplification().on_received(datagrams.len());
+        self.paths.state_mut().set_amplification_blocked(now, false);
         let mut arrivals = Arrivals::default();
         for datagram in datagrams.chunks_mut(stride) {
             let short = datagram.first().is_some_and(|first| first & 0xc0 == 0x40);
@@ -383,7 +383,7 @@ impl Connection {
         }
         if protected.kind == PacketKind::Handshake && self.side == Side::Server {
             // RFC 9000 §8.1: only the holder of the address can have our Handshake keys.
-            self.path.amplification().validate();
+            self.paths.amplification().validate();
             self.discard_space(now, PacketNumberSpace::Initial);
         }
     }
@@ -405,8 +405,11 @@ impl Connection {
             self.acks
                 .on_received(receipt, space, number, contents.ack_eliciting);
             if contents.ack_eliciting {
-                self.recovery
-                    .on_ack_eliciting_received(space, receipt.ecn.is_some());
+                self.recovery.on_ack_eliciting_received(
+                    self.paths.state_mut(),
+                    space,
+                    receipt.ecn.is_some(),
+                );
             }
         }
         if !self.lifecycle.is_open() {
@@ -432,7 +435,7 @@ impl Connection {
         if !arrivals.packets || !self.lifecycle.is_open() {
             return;
         }
-        let pto = self.recovery.pto(PacketNumberSpace::Application);
+        let pto = self.paths.state().pto(PacketNumberSpace::Application);
         self.liveness.on_received(now, pto);
         if !self.streams.has_open_receiver() {
             self.liveness.await_nothing();

@@ -327,19 +327,21 @@ impl Connection {
 
     /// Goes on with another congestion controller, from the present window.
     pub fn set_congestion(&mut self, now: Time, algorithm: Algorithm) {
-        self.recovery.set_algorithm(now, algorithm);
+        self.paths.state_mut().set_algorithm(now, algorithm);
     }
 
     /// Goes on under the host's common background controller.
     pub fn set_background(&mut self, now: Time, host: &HostController) {
-        let member = host.join(self.recovery.max_datagram_size());
-        self.recovery.set_controller(now, Controller::Host(member));
+        let member = host.join(self.paths.state().max_datagram_size());
+        self.paths
+            .state_mut()
+            .set_controller(now, Controller::Host(member));
     }
 
     /// The congestion controller configured or last set by name; a connection under a
     /// [`HostController`] or a controller of the application's own has that one instead.
     pub fn congestion(&self) -> Algorithm {
-        self.recovery.algorithm()
+        self.paths.state().algorithm()
     }
 
     /// Changes the strict limit, bytes a second of UDP payload over every packet.
@@ -399,12 +401,12 @@ impl Connection {
 
     /// The peer's address.
     pub fn remote(&self) -> SocketAddr {
-        self.path.remote()
+        self.paths.remote()
     }
 
     /// The address of ours that the peer's last packets were sent to, where the socket tells it.
     pub fn local_ip(&self) -> Option<IpAddr> {
-        self.path.received_at()
+        self.paths.received_at()
     }
 
     /// Which end this is.
@@ -511,7 +513,7 @@ impl Connection {
     /// The round trip to a server for the next connection to it; `None` if it was not measured. Of
     /// the smoothed one what goes beyond twice the least is queue that is gone by then.
     pub(crate) fn rtt_to_remember(&self) -> Option<Duration> {
-        let rtt = self.recovery.rtt();
+        let rtt = self.paths.state().rtt();
         let least = rtt.min().filter(|_| self.side.is_client())?;
         self.handshake
             .is_complete()

@@ -44,7 +44,7 @@ impl Connection {
             started,
             self.lifecycle.phase(),
             &parameters,
-            self.recovery.stats(),
+            self.recovery.stats(self.paths.state()),
         )));
     }
 
@@ -72,7 +72,7 @@ impl Connection {
     /// After a call from outside: what changed gradually.
     #[cold]
     pub(super) fn observe_changes(&mut self, now: Time) {
-        let metrics = self.recovery.stats();
+        let metrics = self.recovery.stats(self.paths.state());
         if let Some(observation) = self.update_observation(now) {
             observation.compare_metrics(now, metrics);
         }
@@ -98,7 +98,7 @@ impl Connection {
             scid: (kind != PacketKind::OneRtt).then(|| self.handshake.ids().local),
             key_phase: (kind == PacketKind::OneRtt).then(|| self.sealer.protection.phase()),
             len: built.size(),
-            ecn: self.recovery.is_train_marked().then_some(Ecn::Ect0),
+            ecn: self.paths.state().is_train_marked().then_some(Ecn::Ect0),
             payload: built.payload(datagram),
         };
         if let Some(observation) = self.update_observation(now) {

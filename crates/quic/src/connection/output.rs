@@ -57,7 +57,7 @@ impl Connection {
         let _span = self.enter_span();
         train.clear();
         // One codepoint for the whole train: the system sends it in one call.
-        self.recovery.mark_train();
+        self.paths.state_mut().mark_train();
         match self.lifecycle.phase() {
             Phase::Handshaking | Phase::Established | Phase::Confirmed => {
                 self.build_train(now, train);
@@ -98,9 +98,9 @@ impl Connection {
         }
         self.sealer.on_train(train.segments());
         Some(Train {
-            remote: self.path.remote(),
-            local_ip: self.path.local_ip(),
-            ecn: self.recovery.is_train_marked().then_some(Ecn::Ect0),
+            remote: self.paths.remote(),
+            local_ip: self.paths.local_ip(),
+            ecn: self.paths.state().is_train_marked().then_some(Ecn::Ect0),
             segment_size: train.segment_size(),
             len,
         })
@@ -109,8 +109,8 @@ impl Connection {
     /// Size of the next datagram; the smallest there is until the address is proven, so that three
     /// times a client's first one are always enough for some (RFC 9000 §8.1, §14.1).
     fn datagram_capacity(&self) -> usize {
-        if self.path.budget() == u64::MAX {
-            usize::from(self.recovery.max_datagram_size())
+        if self.paths.budget() == u64::MAX {
+            usize::from(self.paths.state().max_datagram_size())
         } else {
             MIN_INITIAL_DATAGRAM
         }
@@ -122,17 +122,17 @@ impl Connection {
     /// Whoever said so, the size never falls below 1,200 bytes (RFC 9000 §14.2.1).
     pub(crate) fn handle_datagram_too_big(&mut self, len: usize) {
         let least = MIN_INITIAL_DATAGRAM as u16;
-        if len <= usize::from(least) || self.recovery.max_datagram_size() <= least {
+        if len <= usize::from(least) || self.paths.state().max_datagram_size() <= least {
             return;
         }
         tracing::debug!(
             len,
             "datagrams too big for the path; falling back to {least} bytes"
         );
-        self.recovery.set_max_datagram_size(least);
+        self.paths.state_mut().set_max_datagram_size(least);
         for space in PacketNumberSpace::ALL {
-            let (recovery, mut owner) = self.split_for_delivery();
-            recovery.abandon_space(space, &mut owner);
+            let (recovery, path, mut owner) = self.split_for_delivery();
+            recovery.abandon_space(path, space, &mut owner);
         }
         let room = self.datagram_room();
         self.datagrams.drop_larger_than(room, &mut self.events);
@@ -143,8 +143,8 @@ impl Connection {
         let mut grant = self.grant(now);
         while let Some(room) = train.next_room(mtu) {
             let capacity = room.len();
-            if self.path.budget() < capacity as u64 {
-                self.recovery.set_amplification_blocked(now, true);
+            if self.paths.budget() < capacity as u64 {
+                self.paths.state_mut().set_amplification_blocked(now, true);
                 return;
             }
             if grant.is_used_up(capacity) {
@@ -157,7 +157,7 @@ impl Connection {
             }
             grant.credit = grant.credit.saturating_sub(len as u64);
             train.commit(len, capacity);
-            self.path.amplification().on_sent(len);
+            self.paths.amplification().on_sent(len);
         }
     }
 
@@ -167,14 +167,14 @@ impl Connection {
             .into_iter()
             .any(|s| self.sealer.protection.has_keys(s) && self.has_pending(s));
         if pending && grant.paced_until.is_some() {
-            self.recovery.on_held_back();
+            self.recovery.on_held_back(self.paths.state_mut());
         }
         let wakes = pending || grant.held;
         self.liveness
             .set_pacing(grant.paced_until.filter(|_| wakes));
         let window_open = grant.window_open || (grant.paced_until.is_some() && !grant.held);
         if window_open && !pending {
-            self.recovery.on_app_limited();
+            self.paths.state_mut().on_app_limited();
         }
     }
 
@@ -188,17 +188,14 @@ impl Connection {
             .liveness
             .is_probing()
             .then_some(PacketNumberSpace::Application);
-        let (credit, paced_until) = match self.recovery.permit(now) {
+        let (credit, paced_until) = match self.recovery.permit(self.paths.state_mut(), now) {
             Permit::Send { bytes } => (bytes, None),
             Permit::Wait(at) => (0, Some(at)),
             Permit::Blocked => (0, None),
         };
         let open = credit > 0;
-        if !open
-            && let Some(at) = self
-                .recovery
-                .held_until(now, self.recovery.max_datagram_size())
-        {
+        let size = self.paths.state().max_datagram_size();
+        if !open && let Some(at) = self.recovery.held_until(self.paths.state_mut(), now, size) {
             return Grant {
                 data: false,
                 credit: 0,
@@ -332,7 +329,7 @@ impl Connection {
             && w.holds_only_an_ack()
             && w.remaining() > 0
             && space == PacketNumberSpace::Application
-            && self.recovery.may_ask(now);
+            && self.paths.state().may_ask(now);
         if (probing && !w.ack_eliciting && w.remaining() > 0) || packet.asks {
             write_ping(w.w);
             w.record(SentFrame::Ping);
@@ -411,9 +408,14 @@ impl Connection {
             asks: packet.asks,
         };
         let frames = self.sealer.frames(space);
-        let number = self
-            .recovery
-            .on_packet_sent(now, space, packet.size() as u16, kind, frames);
+        let number = self.recovery.on_packet_sent(
+            self.paths.state_mut(),
+            now,
+            space,
+            packet.size() as u16,
+            kind,
+            frames,
+        );
         debug_assert_eq!(number, packet.packet_number);
         if packet.ack_eliciting {
             self.on_ack_eliciting_sent(now);
@@ -428,7 +430,7 @@ impl Connection {
         if !self.liveness.heeds_sending() {
             return;
         }
-        let pto = self.recovery.pto(PacketNumberSpace::Application);
+        let pto = self.paths.state().pto(PacketNumberSpace::Application);
         self.liveness.on_ack_eliciting_sent(now, pto);
     }
 
@@ -440,7 +442,7 @@ impl Connection {
         train.clear();
         let mtu = self.datagram_capacity();
         let room = train.next_room(mtu)?;
-        if self.path.budget() < room.len() as u64 {
+        if self.paths.budget() < room.len() as u64 {
             return None;
         }
         let capacity = room.len();
@@ -450,7 +452,7 @@ impl Connection {
             return None;
         }
         train.commit(len, capacity);
-        self.path.amplification().on_sent(len);
+        self.paths.amplification().on_sent(len);
         self.finish_train(train)
     }
 
@@ -504,8 +506,14 @@ impl Connection {
             let kind = SentKind::ACK_ONLY;
             let frames = self.sealer.frames(packet.space);
             frames.clear();
-            self.recovery
-                .on_packet_sent(now, packet.space, packet.size() as u16, kind, frames);
+            self.recovery.on_packet_sent(
+                self.paths.state_mut(),
+                now,
+                packet.space,
+                packet.size() as u16,
+                kind,
+                frames,
+            );
         }
         end
     }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use towline_recovery::Recovery;
+use towline_recovery::{PathState, Recovery};
 use towline_wire::{PacketNumberSpace, Side, Time, short_header_len};
 
 use super::acks::Acks;
@@ -18,7 +18,7 @@ use super::events::Events;
 use super::handshake::Handshake;
 use super::liveness::Liveness;
 use super::observation::Observation;
-use super::paths::Path;
+use super::paths::Paths;
 use super::protect::TAG_LEN;
 use super::received::ReceivedCounters;
 use super::sealer::Sealer;
@@ -38,7 +38,7 @@ pub struct Connection {
     pub(super) acks: Acks,
     pub(super) local_cids: LocalCids,
     pub(super) remote_cids: RemoteCids,
-    pub(super) path: Path,
+    pub(super) paths: Paths,
     pub(super) streams: Streams,
     pub(super) datagrams: Datagrams,
     pub(super) liveness: Liveness,
@@ -53,7 +53,7 @@ impl std::fmt::Debug for Connection {
         f.debug_struct("Connection")
             .field("side", &self.side)
             .field("phase", &self.lifecycle.phase())
-            .field("remote", &self.path.remote())
+            .field("remote", &self.paths.remote())
             .finish_non_exhaustive()
     }
 }
@@ -66,7 +66,7 @@ impl Connection {
         }
         let loss = self
             .recovery
-            .next_timeout()
+            .next_timeout(self.paths.state())
             .map(|(at, _)| (at, Timer::LossDetection));
         let ack = self.acks.next_timeout().map(|at| (at, Timer::AckDelay));
         [loss, ack, self.liveness.next_timeout()]
@@ -82,10 +82,12 @@ impl Connection {
     /// Bytes for frames in a full 1-RTT packet.
     pub(super) fn datagram_room(&self) -> usize {
         let overhead = short_header_len(self.remote_cids.current().len(), 4) + TAG_LEN;
-        usize::from(self.recovery.max_datagram_size()) - overhead
+        usize::from(self.paths.state().max_datagram_size()) - overhead
     }
 
-    pub(super) fn split_for_delivery(&mut self) -> (&mut Recovery<SentFrame>, Delivery<'_>) {
+    pub(super) fn split_for_delivery(
+        &mut self,
+    ) -> (&mut Recovery<SentFrame>, &mut PathState, Delivery<'_>) {
         let owner = Delivery {
             acks: &mut self.acks,
             handshake: &mut self.handshake,
@@ -95,13 +97,14 @@ impl Connection {
             events: &mut self.events,
             run: None,
         };
-        (&mut self.recovery, owner)
+        (&mut self.recovery, self.paths.state_mut(), owner)
     }
 
     /// Forgets a packet number space whose keys go.
     pub(super) fn discard_space(&mut self, now: Time, space: PacketNumberSpace) {
         if self.sealer.protection.discard(space) {
-            self.recovery.discard_space(now, space);
+            self.recovery
+                .discard_space(self.paths.state_mut(), now, space);
             self.acks.discard(space);
             self.handshake.discard(space);
         }

@@ -19,7 +19,7 @@ impl Connection {
     fn has_pending_beside_streams(&self) -> bool {
         self.liveness.has_pending()
             || self.datagrams.has_pending()
-            || self.path.has_pending()
+            || self.paths.has_pending()
             || self.local_cids.has_pending()
             || self.remote_cids.has_pending()
             || self.handshake.has_pending(PacketNumberSpace::Application)
@@ -43,7 +43,7 @@ impl Connection {
         // An ACK_FREQUENCY frame rides along; it is no reason for a packet.
         if self.acks.request.is_pending() || self.has_pending_beside_streams() {
             self.handshake.write_frames(space, w);
-            self.path.write_frames(w);
+            self.paths.write_frames(w);
             self.local_cids.write_frames(w);
             self.remote_cids.write_frames(w);
             if self.acks.request.is_pending() {
@@ -51,13 +51,13 @@ impl Connection {
             }
             self.datagrams.write_frames(w, &mut self.events);
         }
-        let rtt = self.recovery.rtt();
+        let rtt = self.paths.state().rtt();
         let smoothed = rtt.smoothed();
         let min = rtt.min().unwrap_or(smoothed);
         let round_trip = RoundTrip {
             smoothed,
             min,
-            window: self.recovery.congestion_window(),
+            window: self.paths.state().congestion_window(),
         };
         self.streams
             .write_frames(now, round_trip, w, &mut self.events);
@@ -82,7 +82,8 @@ impl Connection {
     fn write_ack_frequency(&mut self, w: &mut PacketWriter<'_, '_>) {
         if w.ack_eliciting || self.streams.has_pending() || self.datagrams.has_pending() {
             self.acks.request.write_frames(w);
-            self.recovery
+            self.paths
+                .state_mut()
                 .set_peer_max_ack_delay(self.acks.request.max_ack_delay());
         }
     }

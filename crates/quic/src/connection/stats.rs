@@ -116,7 +116,7 @@ crate::visit_fields! { Stats:
 impl Connection {
     /// The current numbers. Times and counters as of the last call that took a time.
     pub fn stats(&self) -> Stats {
-        let r = self.recovery.stats();
+        let r = self.recovery.stats(self.paths.state());
         let really_lost = r.packets_lost.saturating_sub(r.packets_spuriously_lost);
         Stats {
             smoothed_rtt: r.smoothed_rtt,

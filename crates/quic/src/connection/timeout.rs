@@ -31,11 +31,11 @@ impl Connection {
         self.acks.on_timeout(now);
         let due = self
             .recovery
-            .next_timeout()
+            .next_timeout(self.paths.state())
             .is_some_and(|(at, _)| at <= now);
         if due {
-            let (recovery, mut owner) = self.split_for_delivery();
-            let expired = recovery.on_timeout(now, &mut owner);
+            let (recovery, path, mut owner) = self.split_for_delivery();
+            let expired = recovery.on_timeout(path, now, &mut owner);
             if let Some(expired) = expired
                 && self.is_observed()
             {
@@ -51,13 +51,13 @@ impl Connection {
     /// for the path, as if data had stopped.
     fn on_probe_timeout(&mut self, now: Time) {
         if self.streams.has_open_receiver() && self.liveness.is_unwatched() {
-            let pto = self.recovery.pto(PacketNumberSpace::Application);
+            let pto = self.paths.state().pto(PacketNumberSpace::Application);
             self.liveness.await_data(now, pto);
         }
     }
 
     fn on_timer(&mut self, now: Time, timer: Timer) {
-        let pto = self.recovery.pto(PacketNumberSpace::Application);
+        let pto = self.paths.state().pto(PacketNumberSpace::Application);
         match timer {
             Timer::Idle => self.end_now(ConnectionError::TimedOut(TimeoutReason::Idle)),
             Timer::Handshake => self.end_now(ConnectionError::TimedOut(TimeoutReason::Handshake)),

@@ -82,7 +82,7 @@ fn a_probe_timeout_goes_without_a_mark_and_a_new_path_starts_again() {
     let (mut validation, mut space) = sent(1);
     validation.on_probe_timeout(1);
     assert!(!validation.marks());
-    validation.on_path_change();
+    validation = Validation::new(true);
     assert!(validation.marks());
     let _ = validation.on_ack(&mut space, counts(1, 0, 0), 1);
     validation.on_probe_timeout(1);
@@ -98,8 +98,6 @@ fn switched_off_it_marks_nothing_and_believes_nothing() {
     let mut space = SpaceCounts::default();
     assert!(!validation.marks());
     assert_eq!(validation.on_ack(&mut space, counts(0, 0, 9), 1), 0);
-    validation.on_path_change();
-    assert!(!validation.marks());
 }
 
 #[test]

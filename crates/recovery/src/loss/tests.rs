@@ -22,6 +22,7 @@ const DELAY: Duration = Duration::from_millis(90);
 fn push(space: &mut Space<()>, millis: u64, in_flight: bool) {
     let sent = Sent {
         now: at(millis),
+        path: PathId::default(),
         size: 1200,
         ack_eliciting: in_flight,
         in_flight,
@@ -33,7 +34,7 @@ fn push(space: &mut Space<()>, millis: u64, in_flight: bool) {
 
 fn acknowledge(space: &mut Space<()>, packet_number: u64) {
     let mut eliciting = 0;
-    let each = |entry: &SentEntry| eliciting += u64::from(entry.ack_eliciting);
+    let each = |entry: &SentEntry| eliciting += u64::from(entry.ack_eliciting());
     space.acknowledge(&(packet_number..=packet_number), each, &mut Lost::default());
     space.ack_eliciting_in_flight -= eliciting;
     space.largest_acked = space.largest_acked.max(Some(packet_number));
@@ -49,7 +50,14 @@ const THRESHOLDS: Thresholds = Thresholds {
 fn detect(space: &mut Space<()>, millis: u64) -> (Vec<u64>, LossBatch) {
     let (mut owner, mut batch) = (Lost::default(), LossBatch::default());
     let first = Some(Time::ZERO);
-    space.detect_lost(at(millis), THRESHOLDS, first, &mut batch, &mut owner);
+    space.detect_lost(
+        at(millis),
+        PathId::default(),
+        THRESHOLDS,
+        first,
+        &mut batch,
+        &mut owner,
+    );
     (owner.0, batch)
 }
 
@@ -191,6 +199,7 @@ fn at_the_end_of_time_nothing_overflows() {
     let mut space = Space::new();
     let sent = Sent {
         now: Time::MAX,
+        path: PathId::default(),
         size: 1200,
         ack_eliciting: true,
         in_flight: true,
@@ -206,6 +215,13 @@ fn at_the_end_of_time_nothing_overflows() {
         delay: Duration::MAX,
         ..THRESHOLDS
     };
-    space.detect_lost(Time::MAX, thresholds, None, &mut batch, &mut owner);
+    space.detect_lost(
+        Time::MAX,
+        PathId::default(),
+        thresholds,
+        None,
+        &mut batch,
+        &mut owner,
+    );
     assert_eq!(owner.0, [0]);
 }

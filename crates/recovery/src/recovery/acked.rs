@@ -5,17 +5,20 @@ use core::time::Duration;
 use towline_wire::Time;
 
 use super::interface::AckSummary;
+use crate::path::PathId;
 use crate::sent::SentEntry;
 
-/// Totals of the packets an ACK newly acknowledges.
+/// Totals of the packets an ACK newly acknowledges. What the controller is told is of the path in use.
 #[derive(Default)]
 pub(super) struct Acked {
     pub(super) packets: u64,
     pub(super) in_flight_packets: u64,
     pub(super) bytes: u64,
+    /// Bytes in flight on other paths.
+    pub(super) bytes_elsewhere: u64,
     pub(super) bytes_after_recovery: u64,
     pub(super) ack_eliciting: u64,
-    /// The largest number of all, and of those in flight.
+    /// The largest number of all, and of those in flight on this path.
     pub(super) newest: Option<(u64, SentEntry)>,
     pub(super) newest_in_flight: Option<(u64, SentEntry)>,
     /// Packets that were marked ECT(0).
@@ -34,7 +37,7 @@ impl Acked {
     pub(super) fn summary(&self) -> AckSummary {
         AckSummary {
             newly_acked_packets: self.packets,
-            newly_acked_bytes: self.bytes,
+            newly_acked_bytes: self.bytes + self.bytes_elsewhere,
             includes_ack_eliciting: self.ack_eliciting > 0,
             largest_newly_acked: self.newest.map(|(packet_number, _)| packet_number),
             largest_sent_time: self.newest.map(|(_, entry)| entry.sent_time),
@@ -56,12 +59,20 @@ impl Acked {
         &mut self,
         packet_number: u64,
         entry: SentEntry,
+        path: PathId,
         recovery_start: Option<Time>,
     ) {
         self.packets += 1;
-        self.ack_eliciting += u64::from(entry.ack_eliciting);
-        self.marked += u64::from(entry.marked);
-        if entry.in_flight {
+        self.ack_eliciting += u64::from(entry.ack_eliciting());
+        if self.newest.is_none_or(|(newest, _)| packet_number > newest) {
+            self.newest = Some((packet_number, entry));
+        }
+        if entry.path != path {
+            self.bytes_elsewhere += u64::from(entry.size) * u64::from(entry.in_flight());
+            return;
+        }
+        self.marked += u64::from(entry.marked());
+        if entry.in_flight() {
             self.in_flight_packets += 1;
             self.bytes += u64::from(entry.size);
             if recovery_start.is_none_or(|start| entry.sent_time > start) {
@@ -73,9 +84,6 @@ impl Acked {
             {
                 self.newest_in_flight = Some((packet_number, entry));
             }
-        }
-        if self.newest.is_none_or(|(newest, _)| packet_number > newest) {
-            self.newest = Some((packet_number, entry));
         }
     }
 }

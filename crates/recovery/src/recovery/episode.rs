@@ -10,7 +10,7 @@ use crate::congestion::{Checkpoint, CongestionController, Controller};
 
 /// A congestion episode.
 #[derive(Debug, Default)]
-pub(super) struct Episode {
+pub(crate) struct Episode {
     number: u64,
     /// Its losses that were not acknowledged after all.
     outstanding: u64,
@@ -21,12 +21,12 @@ pub(super) struct Episode {
 impl Episode {
     /// What its losses are filed under.
     #[inline]
-    pub(super) fn number(&self) -> u64 {
+    pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
     /// The window was reduced for so many losses: a new episode.
-    pub(super) fn on_reduced(&mut self, lost: u64, before: Option<Checkpoint>) {
+    pub(crate) fn on_reduced(&mut self, lost: u64, before: Option<Checkpoint>) {
         *self = Self {
             number: self.number + 1,
             outstanding: lost,
@@ -35,23 +35,23 @@ impl Episode {
     }
 
     /// So many more were lost, and the window was not reduced again.
-    pub(super) fn on_lost(&mut self, lost: u64) {
+    pub(crate) fn on_lost(&mut self, lost: u64) {
         self.outstanding += lost;
     }
 
     /// Nothing that follows undoes the latest reduction.
-    pub(super) fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         self.on_reduced(0, None);
     }
 
     /// The controller is no longer what it was before: it cannot be put back as a whole.
-    pub(super) fn forget_checkpoint(&mut self) {
+    pub(crate) fn forget_checkpoint(&mut self) {
         self.checkpoint = None;
     }
 
     /// So many of its losses were acknowledged after all; with the last of them the reduction is
     /// undone. Returns whether it was.
-    pub(super) fn on_late_acks(
+    pub(crate) fn on_late_acks(
         &mut self,
         now: Time,
         late: u64,

@@ -18,6 +18,7 @@ use super::interface::{AckError, AckSummary, Expired, FrameOwner};
 use crate::bandwidth::Snapshot;
 use crate::congestion::{AckSample, CongestionController, LossSample};
 use crate::loss::Space;
+use crate::path::PathState;
 use crate::persistent_congestion;
 use crate::pto::LossTimer;
 
@@ -58,6 +59,7 @@ impl<F: Clone> Recovery<F> {
     )]
     pub fn on_ack_received(
         &mut self,
+        path: &mut PathState,
         now: Time,
         space: PacketNumberSpace,
         largest: u64,
@@ -66,15 +68,15 @@ impl<F: Clone> Recovery<F> {
         ranges: impl Iterator<Item = RangeInclusive<u64>>,
         owner: &mut impl FrameOwner<F>,
     ) -> Result<AckSummary, AckError> {
-        self.touch(now);
-        let acked = self.walk_ranges(now, space, largest, ranges, owner)?;
+        path.touch(now);
+        let acked = self.walk_ranges(path, now, space, largest, ranges, owner)?;
         let mut summary = acked.summary();
         let before = Before {
-            bytes_in_flight: self.flight.bytes(),
-            cwnd_limited: self.flight.is_utilised(),
+            bytes_in_flight: path.flight.bytes(),
+            cwnd_limited: path.flight.is_utilised(),
             acked: acked.bytes,
         };
-        self.flight.settle(acked.bytes);
+        path.flight.settle(acked.bytes);
 
         let Some(state) = self.spaces.get_mut(space) else {
             return Ok(summary);
@@ -86,13 +88,14 @@ impl<F: Clone> Recovery<F> {
         let newest_sent = summary.largest_sent_time;
         state.newest_acked_sent = state.newest_acked_sent.max(newest_sent);
         // Rates are measured on packets in flight only: the others leave no trace in the sampler.
-        let newest = acked.newest_in_flight.or(acked.newest);
+        let here = acked.newest.filter(|(_, entry)| entry.path == path.id);
+        let newest = acked.newest_in_flight.or(here);
         let newest = newest.map(|(_, entry)| (entry.sent_time, state.snapshot(&entry)));
         let newest_is_largest = summary.largest_newly_acked == Some(largest);
         if raised {
             // A count in an ACK that raises nothing is old news (RFC 9000 §13.4.2.1); one whose
             // largest packet we no longer know has no send time to judge by.
-            let marks = self.ecn.on_ack(&mut state.ecn, ecn, acked.marked);
+            let marks = path.ecn.on_ack(&mut state.ecn, ecn, acked.marked);
             if newest_is_largest {
                 summary.ce_marks = marks;
                 self.counters.ce_marks += marks;
@@ -100,20 +103,21 @@ impl<F: Clone> Recovery<F> {
         }
 
         // Karn's rule: only the largest, acknowledged for the first time, tells when this ACK was
-        // provoked, and only an ack-eliciting packet provoked it (RFC 9002 §5.1).
+        // provoked, and only an ack-eliciting packet provoked it (RFC 9002 §5.1). What was sent on
+        // another path tells nothing of this one.
         let rtt = newest_sent
-            .filter(|sent| newest_is_largest && acked.ack_eliciting > 0 && *sent >= self.path_start)
-            .map(|sent| self.sample_rtt(now, space, sent, ack_delay));
+            .filter(|_| newest_is_largest && acked.ack_eliciting > 0 && here.is_some())
+            .map(|sent| self.sample_rtt(path, now, space, sent, ack_delay));
         summary.rtt_sampled = rtt.is_some();
 
         if acked.packets > 0 || acked.late_packets > 0 {
-            self.pto.on_progress(now);
+            path.pto.on_progress(now);
             if let Some(state) = self.spaces.get_mut(space) {
                 state.probes_owed = 0;
             }
         }
-        self.on_late_acks(now, &acked);
-        self.lose(now, space, before, &mut summary, owner);
+        self.on_late_acks(path, now, &acked);
+        self.lose(path, now, space, before, &mut summary, owner);
 
         let measured = Measured {
             acked: &acked,
@@ -121,17 +125,23 @@ impl<F: Clone> Recovery<F> {
             newest,
             rtt,
         };
-        self.tell_controller(now, &measured, &mut summary);
+        self.tell_controller(path, now, &measured, &mut summary);
         if summary.persistent_congestion {
             // Last: what this ACK acknowledges was sent before the collapse and must not undo it.
-            self.controller.on_persistent_congestion(now);
+            path.controller.on_persistent_congestion(now);
         }
-        self.expire_lost(now, space);
+        self.expire_lost(path, now, space);
         Ok(summary)
     }
 
     /// Delivery rate and round trip reach the controller, which may have had enough of CE marks.
-    fn tell_controller(&mut self, now: Time, measured: &Measured<'_>, summary: &mut AckSummary) {
+    fn tell_controller(
+        &mut self,
+        path: &mut PathState,
+        now: Time,
+        measured: &Measured<'_>,
+        summary: &mut AckSummary,
+    ) {
         let Measured {
             acked, before, rtt, ..
         } = measured;
@@ -141,25 +151,25 @@ impl<F: Clone> Recovery<F> {
         if acked.bytes == 0 && summary.ce_marks == 0 {
             return;
         }
-        let min_rtt = self.rtt.min().map_or(0, crate::rtt::nanos);
-        let rate = self
+        let min_rtt = path.rtt.min().map_or(0, crate::rtt::nanos);
+        let rate = path
             .sampler
             .on_ack(now, acked.bytes, sent_time, &snapshot, min_rtt);
-        let reduced = self.controller.on_ack(&AckSample {
+        let reduced = path.controller.on_ack(&AckSample {
             now,
             acked_bytes: acked.bytes,
             acked_bytes_after_recovery: acked.bytes_after_recovery,
             acked_packets: acked.in_flight_packets,
             newest_sent_time: sent_time,
             bytes_in_flight_before: before.bytes_in_flight,
-            bytes_in_flight: self.flight.bytes(),
+            bytes_in_flight: path.flight.bytes(),
             rtt: rtt.map(|(raw, _)| raw),
             adjusted_rtt: rtt.map(|(_, adjusted)| adjusted),
-            smoothed_rtt: self.rtt.smoothed(),
-            min_rtt: self.rtt.min(),
-            delivered: self.sampler.delivered,
+            smoothed_rtt: path.rtt.smoothed(),
+            min_rtt: path.rtt.min(),
+            delivered: path.sampler.delivered,
             prior_delivered: rate.prior_delivered,
-            round: self.sampler.round,
+            round: path.sampler.round,
             round_start: rate.round_start,
             delivery_rate: rate.rate,
             tx_in_flight: rate.tx_in_flight,
@@ -169,28 +179,29 @@ impl<F: Clone> Recovery<F> {
             ce_marks: summary.ce_marks,
             one_way_delay: None,
         });
-        if self.controller.is_holding_back() {
-            self.sampler.on_app_limited(self.flight.bytes());
+        if path.controller.is_holding_back() {
+            path.sampler.on_app_limited(path.flight.bytes());
         }
         if reduced {
             // CE marks are never spurious.
             self.counters.congestion_events += 1;
-            self.episode.on_reduced(0, None);
+            path.episode.on_reduced(0, None);
             summary.congestion_event = true;
         }
     }
 
     fn walk_ranges(
         &mut self,
+        path: &mut PathState,
         now: Time,
         space: PacketNumberSpace,
         largest: u64,
         ranges: impl Iterator<Item = RangeInclusive<u64>>,
         owner: &mut impl FrameOwner<F>,
     ) -> Result<Acked, AckError> {
-        let recovery_start = self.controller.recovery_start();
-        let episode = self.episode.number();
-        let widened = self.reordering.widened();
+        let recovery_start = path.controller.recovery_start();
+        let episode = path.episode.number();
+        let widened = path.reordering.widened();
         let Some(state) = self.spaces.get_mut(space) else {
             return Ok(Acked::default());
         };
@@ -207,7 +218,7 @@ impl<F: Clone> Recovery<F> {
             }
             let in_space = state.acknowledge(
                 &range,
-                |entry| acked.add(entry.packet_number, *entry, recovery_start),
+                |entry| acked.add(entry.packet_number, *entry, path.id, recovery_start),
                 owner,
             );
             let Space { lost, run, .. } = state;
@@ -215,9 +226,10 @@ impl<F: Clone> Recovery<F> {
                 &range,
                 |entry| {
                     acked.late_packets += 1;
-                    acked.late_bytes += u64::from(entry.size);
-                    acked.late_in_episode += u64::from(entry.episode == episode);
-                    if entry.widened == widened {
+                    let here = entry.path == path.id;
+                    acked.late_bytes += u64::from(entry.size) * u64::from(here);
+                    acked.late_in_episode += u64::from(here && entry.episode == episode);
+                    if here && entry.widened == widened {
                         let age = now.saturating_duration_since(entry.sent_time);
                         acked.late_by = acked.late_by.max(Some(age));
                     }
@@ -234,6 +246,7 @@ impl<F: Clone> Recovery<F> {
     /// Returns the sample raw and less the ack delay.
     fn sample_rtt(
         &mut self,
+        path: &mut PathState,
         now: Time,
         space: PacketNumberSpace,
         sent_time: Time,
@@ -243,34 +256,34 @@ impl<F: Clone> Recovery<F> {
         // RFC 9002 §5.3: not for Initial; limited only once the handshake is confirmed.
         let ack_delay = match space {
             PacketNumberSpace::Initial => Duration::ZERO,
-            _ if self.pto.handshake_confirmed => ack_delay.min(self.pto.max_ack_delay),
+            _ if path.pto.handshake_confirmed => ack_delay.min(path.pto.max_ack_delay),
             _ => ack_delay,
         };
-        self.rtt.update(now, latest, ack_delay);
+        path.rtt.update(now, latest, ack_delay);
         (
             latest,
-            Duration::from_nanos(self.rtt.without_ack_delay(ack_delay)),
+            Duration::from_nanos(path.rtt.without_ack_delay(ack_delay)),
         )
     }
 
-    fn on_late_acks(&mut self, now: Time, acked: &Acked) {
+    fn on_late_acks(&mut self, path: &mut PathState, now: Time, acked: &Acked) {
         if acked.late_packets == 0 {
             return;
         }
         self.counters.packets_spuriously_lost += u64::from(acked.late_packets);
         if let Some(age) = acked.late_by
-            && !self.reordering.widen(age, &self.rtt)
+            && !path.reordering.widen(age, &path.rtt)
         {
             // More than may be borne: honest or not, it is not worth a window.
             return;
         }
-        self.sampler.on_spurious(acked.late_bytes);
-        let undone = self
+        path.sampler.on_spurious(acked.late_bytes);
+        let undone = path
             .episode
-            .on_late_acks(now, acked.late_in_episode, &mut self.controller);
+            .on_late_acks(now, acked.late_in_episode, &mut path.controller);
         if undone {
             self.counters.spurious_congestion_events += 1;
-            self.recovery_datagram = false;
+            path.recovery_datagram = false;
         }
     }
 
@@ -278,6 +291,7 @@ impl<F: Clone> Recovery<F> {
     /// No loss is left out, whether the peer could open the packet or not (RFC 9002 §7.4).
     fn lose(
         &mut self,
+        path: &mut PathState,
         now: Time,
         space: PacketNumberSpace,
         before: Before,
@@ -287,53 +301,62 @@ impl<F: Clone> Recovery<F> {
         let mut batch = core::mem::take(&mut self.batch);
         batch.clear();
         batch.space = Some(space);
-        let first_sample = self.rtt.first_sample();
+        let first_sample = path.rtt.first_sample();
         let Some(state) = self.spaces.get_mut(space) else {
             return;
         };
-        let thresholds = self.reordering.thresholds(&self.rtt);
-        summary.work += state.detect_lost(now, thresholds, first_sample, &mut batch, owner);
+        let thresholds = path.reordering.thresholds(&path.rtt);
+        summary.work +=
+            state.detect_lost(now, path.id, thresholds, first_sample, &mut batch, owner);
+        let elsewhere = batch.elsewhere.len();
+        for packet in &batch.elsewhere {
+            self.counters.packets_lost += 1;
+            self.counters.bytes_lost += u64::from(packet.size);
+        }
+        summary.lost_packets = u32::try_from(elsewhere).unwrap_or(u32::MAX);
         if let Some(last) = batch.packets.last() {
             let packets = batch.packets.len();
             self.counters.packets_lost += packets as u64;
             self.counters.bytes_lost += batch.bytes;
-            self.ecn.on_marked_lost(batch.marked);
-            self.flight.settle(batch.bytes);
-            self.sampler.on_lost(batch.bytes);
-            let opens_recovery = self.controller.recovery_start() < Some(last.sent_time);
+            path.ecn.on_marked_lost(batch.marked);
+            path.flight.settle(batch.bytes);
+            path.sampler.on_lost(batch.bytes);
+            let opens_recovery = path.controller.recovery_start() < Some(last.sent_time);
             let before_loss = opens_recovery
-                .then(|| self.controller.checkpoint())
+                .then(|| path.controller.checkpoint())
                 .flatten();
-            let reduced = self.controller.on_lost(&LossSample {
+            let reduced = path.controller.on_lost(&LossSample {
                 now,
                 bytes: batch.bytes,
                 ranges: batch.ranges,
                 largest_sent_time: last.sent_time,
-                delivered: self.sampler.delivered.saturating_add(before.acked),
-                lost: self.sampler.lost,
+                delivered: path.sampler.delivered.saturating_add(before.acked),
+                lost: path.sampler.lost,
                 bytes_in_flight_before: before.bytes_in_flight,
                 cwnd_limited: before.cwnd_limited,
                 packets: &batch.packets,
             });
             if reduced {
                 let before_loss = before_loss.map(|mut before| {
-                    self.controller.confirm(&mut before);
+                    path.controller.confirm(&mut before);
                     before
                 });
                 self.counters.congestion_events += 1;
-                self.episode.on_reduced(packets as u64, before_loss);
-                self.reordering.on_reduced();
-                self.recovery_datagram = true;
+                path.episode.on_reduced(packets as u64, before_loss);
+                path.reordering.on_reduced();
+                path.recovery_datagram = true;
             } else {
-                self.episode.on_lost(packets as u64);
+                path.episode.on_lost(packets as u64);
             }
             if let Some(state) = self.spaces.get_mut(space) {
-                state.lost.assign_episode(packets, self.episode.number());
+                state
+                    .lost
+                    .assign_episode(packets + elsewhere, path.episode.number());
             }
-            summary.lost_packets = u32::try_from(packets).unwrap_or(u32::MAX);
+            summary.lost_packets = u32::try_from(packets + elsewhere).unwrap_or(u32::MAX);
             summary.congestion_event = reduced;
             summary.persistent_congestion =
-                self.check_persistent_congestion(space, batch.longest_run);
+                self.check_persistent_congestion(path, space, batch.longest_run);
         }
         self.batch = batch;
     }
@@ -341,6 +364,7 @@ impl<F: Clone> Recovery<F> {
     /// Whether losses span so long; the caller tells the controller, after all else.
     fn check_persistent_congestion(
         &mut self,
+        path: &mut PathState,
         space: PacketNumberSpace,
         longest_run: Option<(Time, Duration)>,
     ) -> bool {
@@ -348,7 +372,7 @@ impl<F: Clone> Recovery<F> {
             return false;
         };
         // No backoff here, and max_ack_delay whatever the space (RFC 9002 §7.6.1).
-        let pto = self.rtt.pto_base().saturating_add(self.pto.max_ack_delay);
+        let pto = path.rtt.pto_base().saturating_add(path.pto.max_ack_delay);
         if span <= pto.saturating_mul(persistent_congestion::THRESHOLD) {
             return false;
         }
@@ -365,18 +389,18 @@ impl<F: Clone> Recovery<F> {
             state.run.cut();
         }
         self.counters.persistent_congestion += 1;
-        self.rtt.restart_min();
+        path.rtt.restart_min();
         // What was lost for so long is not undone by one late ACK.
-        self.episode.forget();
+        path.episode.forget();
         true
     }
 
-    fn expire_lost(&mut self, now: Time, space: PacketNumberSpace) {
+    fn expire_lost(&mut self, path: &PathState, now: Time, space: PacketNumberSpace) {
         let state = self.spaces.get_mut(space);
         if let Some(state) = state.filter(|state| !state.lost.is_empty()) {
-            let memory = self
+            let memory = path
                 .pto
-                .period(&self.rtt, space)
+                .period(&path.rtt, space)
                 .saturating_mul(LOST_MEMORY_PTOS);
             state.lost.expire(|lost_time| lost_time + memory <= now);
         }
@@ -384,46 +408,51 @@ impl<F: Clone> Recovery<F> {
 
     /// Runs the loss timer; `None` if it is not due.
     /// An expired PTO calls nothing lost (RFC 9002 §6.2).
-    pub fn on_timeout(&mut self, now: Time, owner: &mut impl FrameOwner<F>) -> Option<Expired> {
-        self.touch(now);
-        if self.controller.next_timeout().is_some_and(|at| at <= now) {
-            self.controller.on_timeout(now);
+    pub fn on_timeout(
+        &mut self,
+        path: &mut PathState,
+        now: Time,
+        owner: &mut impl FrameOwner<F>,
+    ) -> Option<Expired> {
+        path.touch(now);
+        if path.controller.next_timeout().is_some_and(|at| at <= now) {
+            path.controller.on_timeout(now);
         }
-        if let Some((at, space)) = self.loss_time() {
+        if let Some((at, space)) = self.loss_time(path) {
             if at > now {
                 return None;
             }
             let mut summary = AckSummary::default();
             let before = Before {
-                bytes_in_flight: self.flight.bytes(),
-                cwnd_limited: self.flight.is_utilised(),
+                bytes_in_flight: path.flight.bytes(),
+                cwnd_limited: path.flight.is_utilised(),
                 acked: 0,
             };
-            self.lose(now, space, before, &mut summary, owner);
+            self.lose(path, now, space, before, &mut summary, owner);
             if summary.persistent_congestion {
-                self.controller.on_persistent_congestion(now);
+                path.controller.on_persistent_congestion(now);
             }
             return Some(Expired::Loss {
                 packets: summary.lost_packets,
             });
         }
-        let due = self.pto.next_expiry(&self.rtt, self.last_sent())?;
+        let due = path.pto.next_expiry(&path.rtt, self.last_sent())?;
         if due.at > now {
             return None;
         }
         let expired = due.space;
         match due.early {
-            true => self.pto.on_early_expiry(now),
-            false => self.pto.on_expired(now),
+            true => path.pto.on_early_expiry(now),
+            false => path.pto.on_expired(now),
         }
         self.counters.probe_timeouts += 1;
-        self.ecn.on_probe_timeout(self.pto.count);
-        let is_guess = self.config.side == Side::Client
-            && self.rtt.first_sample().is_none()
-            && self.pto.count == 1;
+        path.ecn.on_probe_timeout(path.pto.count);
+        let is_guess = path.config.side == Side::Client
+            && path.rtt.first_sample().is_none()
+            && path.pto.count == 1;
         let mut probes = 0;
         for space in PacketNumberSpace::ALL {
-            let confirmed = self.pto.handshake_confirmed;
+            let confirmed = path.pto.handshake_confirmed;
             let Some(state) = self.spaces.get_mut(space) else {
                 continue;
             };
@@ -444,7 +473,7 @@ impl<F: Clone> Recovery<F> {
             let oldest = state
                 .ring
                 .iter()
-                .filter(|entry| entry.is_outstanding() && entry.ack_eliciting);
+                .filter(|entry| entry.is_outstanding() && entry.ack_eliciting());
             for entry in oldest.take(usize::from(owed)) {
                 for frame in state.ring.frames(entry) {
                     owner.on_probe(frame.clone());
@@ -458,14 +487,16 @@ impl<F: Clone> Recovery<F> {
     }
 
     /// When `on_timeout` is due, and what for.
-    pub fn next_timeout(&self) -> Option<(Time, LossTimer)> {
-        let loss = self.loss_time().map(|(at, _)| (at, LossTimer::LossTime));
+    pub fn next_timeout(&self, path: &PathState) -> Option<(Time, LossTimer)> {
+        let loss = self
+            .loss_time(path)
+            .map(|(at, _)| (at, LossTimer::LossTime));
         // No PTO is armed while a loss time is (RFC 9002 §6.2.1).
         let recovery = loss.or_else(|| {
-            let (at, _) = self.pto.deadline(&self.rtt, self.last_sent())?;
+            let (at, _) = path.pto.deadline(&path.rtt, self.last_sent())?;
             Some((at, LossTimer::Pto))
         });
-        let controller = self
+        let controller = path
             .controller
             .next_timeout()
             .map(|at| (at, LossTimer::Controller));
@@ -475,12 +506,12 @@ impl<F: Clone> Recovery<F> {
             .min_by_key(|(at, _)| *at)
     }
 
-    fn loss_time(&self) -> Option<(Time, PacketNumberSpace)> {
+    fn loss_time(&self, path: &PathState) -> Option<(Time, PacketNumberSpace)> {
         let (sent, space) = PacketNumberSpace::ALL
             .into_iter()
             .filter_map(|space| Some((self.spaces.get(space)?.loss_candidate?, space)))
             .min_by_key(|(sent, _)| *sent)?;
-        Some((sent + self.reordering.thresholds(&self.rtt).delay, space))
+        Some((sent + path.reordering.thresholds(&path.rtt).delay, space))
     }
 
     /// Per space, when its last ack-eliciting packet was sent, if one is in flight.
@@ -495,32 +526,39 @@ impl<F: Clone> Recovery<F> {
 
     /// The keys of a space were dropped: its packets leave flight, frames and all, and the PTO
     /// backoff restarts (RFC 9002 §6.2.2, §6.4). With Handshake's go what is left of Initial.
-    pub fn discard_space(&mut self, now: Time, space: PacketNumberSpace) {
-        self.touch(now);
+    pub fn discard_space(&mut self, path: &mut PathState, now: Time, space: PacketNumberSpace) {
+        path.touch(now);
         let state = self.spaces.get_mut(space);
-        let bytes = state.map_or(0, |state| state.clear(|_, _| ()));
-        self.flight.settle(bytes);
+        let bytes = state.map_or(0, |state| state.clear(path.id, |_, _| ()));
+        path.flight.settle(bytes);
         if space == PacketNumberSpace::Handshake {
             // Initial's keys are gone by now. What was acknowledged there can no longer be asked
             // when losses are judged: rather no persistent congestion than a wrong one.
             let initial = self.spaces.get_mut(PacketNumberSpace::Initial);
-            let bytes = initial.map_or(0, |initial| initial.clear(|_, _| ()));
-            self.flight.settle(bytes);
+            let bytes = initial.map_or(0, |initial| initial.clear(path.id, |_, _| ()));
+            path.flight.settle(bytes);
             self.spaces.end_handshake();
             self.spaces.application_mut().run.cut();
         }
-        self.pto.reset();
-        self.pto.base = Some(now);
+        path.pto.reset();
+        path.pto.base = Some(now);
     }
 
     /// After a Retry, or when 0-RTT was refused: all frames in flight come back as lost, without
     /// any effect on the window. Packet numbers go on (RFC 9002 §6.3, RFC 9000 §17.2.5.3).
-    pub fn abandon_space(&mut self, space: PacketNumberSpace, owner: &mut impl FrameOwner<F>) {
+    pub fn abandon_space(
+        &mut self,
+        path: &mut PathState,
+        space: PacketNumberSpace,
+        owner: &mut impl FrameOwner<F>,
+    ) {
         let state = self.spaces.get_mut(space);
         let bytes = state.map_or(0, |state| {
-            state.clear(|packet_number, frame| owner.on_lost(packet_number, frame))
+            state.clear(path.id, |packet_number, frame| {
+                owner.on_lost(packet_number, frame)
+            })
         });
-        self.flight.settle(bytes);
-        self.pto.reset();
+        path.flight.settle(bytes);
+        path.pto.reset();
     }
 }

@@ -1,11 +1,11 @@
-//! What is in flight, and whether it fills what window and pacer allow.
+//! What is in flight on a path, and whether it fills what window and pacer allow.
 //!
 //! `Recovery` tells it of each packet in flight that leaves, of all bytes whose fate is known, and
 //! of what the pacer answered. Only the ACKs of a full flight may grow the window (RFC 9002 §7.8).
 
-/// Bytes in flight of all spaces together.
+/// Bytes in flight on a path, of all spaces together.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Flight {
+pub(crate) struct Flight {
     bytes: u64,
     /// Bytes that ever left flight: acknowledged, lost or discarded.
     settled: u64,
@@ -18,19 +18,27 @@ pub(super) struct Flight {
 impl Flight {
     /// Bytes sent that are neither acknowledged nor lost.
     #[inline]
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// The path is in use again, and so much of what was sent on it is still in flight.
+    pub(crate) fn restart(&mut self, bytes: u64) {
+        *self = Self {
+            bytes,
+            ..Self::default()
+        };
     }
 
     /// A packet in flight was sent.
     #[inline]
-    pub(super) fn on_sent(&mut self, bytes: u64) {
+    pub(crate) fn on_sent(&mut self, bytes: u64) {
         self.bytes += bytes;
     }
 
     /// The fate of so many bytes is known.
     #[inline]
-    pub(super) fn settle(&mut self, bytes: u64) {
+    pub(crate) fn settle(&mut self, bytes: u64) {
         debug_assert!(bytes <= self.bytes, "only bytes in flight can leave it");
         self.bytes = self.bytes.saturating_sub(bytes);
         self.settled += bytes;
@@ -38,7 +46,7 @@ impl Flight {
 
     /// Whether what is settled next belongs to a flight that was full.
     #[inline]
-    pub(super) fn is_utilised(&self) -> bool {
+    pub(crate) fn is_utilised(&self) -> bool {
         self.settled < self.utilised_until
     }
 
@@ -46,14 +54,14 @@ impl Flight {
     /// window. Kept as a byte count, so that neither several ACKs handled before the next send
     /// nor an application that stops after a full flight looks like an unused window.
     #[inline]
-    pub(super) fn on_utilised(&mut self) {
+    pub(crate) fn on_utilised(&mut self) {
         self.utilised_before_wait = None;
         self.utilised_until = self.settled.saturating_add(self.bytes);
     }
 
     /// The pacer refused: the flight is full, unless nobody wanted to send.
     #[inline]
-    pub(super) fn on_paced(&mut self) {
+    pub(crate) fn on_paced(&mut self) {
         let before = self.utilised_before_wait.unwrap_or(self.utilised_until);
         self.on_utilised();
         self.utilised_before_wait = Some(before);
@@ -61,13 +69,13 @@ impl Flight {
 
     /// There is something to send, or it may be sent: the last refusal counts.
     #[inline]
-    pub(super) fn on_wanted(&mut self) {
+    pub(crate) fn on_wanted(&mut self) {
         self.utilised_before_wait = None;
     }
 
     /// There is nothing to send: the last refusal held nobody back.
     #[inline]
-    pub(super) fn on_app_limited(&mut self) {
+    pub(crate) fn on_app_limited(&mut self) {
         if let Some(before) = self.utilised_before_wait.take() {
             self.utilised_until = before;
         }

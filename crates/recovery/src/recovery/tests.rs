@@ -4,19 +4,26 @@
 mod congestion;
 mod cost;
 mod extremes;
+#[path = "../../tests/one_path/mod.rs"]
+mod one_path;
 mod random;
 mod timers;
 
 use towline_wire::PacketNumberSpace::{Application, Handshake, Initial};
 
 use core::ops::RangeInclusive;
+use core::time::Duration;
 
 use towline_wire::{EcnCounts, Side};
 
-use super::*;
-use crate::congestion::{AckSample, Algorithm, LossSample};
+use super::{AckError, AckSummary, Config, Expired, FrameOwner, PacketKind, Permit};
+use super::{MAX_TRACKED_PACKETS, PacketNumberSpace, Time};
+use crate::congestion::{
+    AckSample, Algorithm, CongestionController, Controller, LeastAckRate, LossSample,
+};
 use crate::pto::LossTimer;
 use crate::skipped::key_that_leaves_out;
+use one_path::OnePath as Recovery;
 
 pub(super) const SIZE: u16 = 1200;
 pub(super) const NO_DELAY: Duration = Duration::ZERO;
@@ -428,7 +435,7 @@ fn a_new_path_forgets_the_round_trip_and_takes_no_sample_from_old_packets() {
     bench.send(0);
     bench.ack(100, &[0..=0]);
     bench.send(110);
-    bench.recovery.on_path_change(at(150));
+    bench.recovery.change_path(at(150));
     assert_eq!(bench.recovery.rtt().min(), None);
     assert!(!bench.ack(300, &[1..=1]).rtt_sampled);
     bench.send(310);

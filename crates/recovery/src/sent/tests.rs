@@ -6,6 +6,7 @@ fn push(ring: &mut SentRing<u32>, packet_number: u64, millis: u64, frames: &[u32
     let now = Time::ZERO + Duration::from_millis(millis);
     let sent = Sent {
         now,
+        path: PathId::default(),
         size: 1200,
         ack_eliciting: true,
         in_flight: true,
@@ -119,6 +120,7 @@ fn a_train_shares_one_snapshot_and_keeps_the_last_bytes_in_flight() {
     let mut ring: SentRing<u32> = SentRing::new();
     let sent = Sent {
         now: Time::ZERO,
+        path: PathId::default(),
         size: 1200,
         ack_eliciting: true,
         in_flight: true,
@@ -186,6 +188,7 @@ fn steady_state_does_not_grow_any_queue() {
         let now = Time::from_nanos(packet / 10);
         let sent = Sent {
             now,
+            path: PathId::default(),
             size: 1200,
             ack_eliciting: true,
             in_flight: true,

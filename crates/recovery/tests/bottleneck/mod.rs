@@ -10,7 +10,9 @@ use std::net::SocketAddr;
 use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
-use towline_recovery::{FrameOwner, PacketKind, Permit, Recovery};
+use towline_recovery::{FrameOwner, PacketKind, Permit};
+
+use crate::one_path::OnePath as Recovery;
 use towline_sim::{Datagram, Link, LinkConfig, RateSchedule};
 use towline_wire::{PacketNumberSpace, Time};
 

@@ -3,7 +3,9 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use towline_recovery::{Config, FrameOwner, INITIAL_RTT, PacketKind, Recovery, RttEstimator};
+use towline_recovery::{
+    Config, FrameOwner, INITIAL_RTT, PacketKind, PathState, Recovery, RttEstimator,
+};
 use towline_wire::{PacketNumberSpace, Side, Time};
 
 use crate::bulk::TRAIN;
@@ -42,11 +44,13 @@ impl FrameOwner<Frame> for Nobody {
 /// Every packet of a train is sent with one frame, one ACK covers them: ring, congestion
 /// controller, pacer and RTT sample. Returns the packets.
 pub(crate) fn track() -> u64 {
-    let mut recovery = Recovery::new(Config {
+    let config = Config {
         max_datagram_size: MTU,
         ..Config::new(Side::Client)
-    });
-    recovery.set_handshake_confirmed();
+    };
+    let mut recovery = Recovery::new(&config);
+    let mut path = PathState::new(config);
+    path.set_handshake_confirmed();
     let mut frames: Vec<Frame> = Vec::new();
     let mut now = Time::from_nanos(1_000_000_000);
     let mut round = || {
@@ -54,12 +58,21 @@ pub(crate) fn track() -> u64 {
         for i in 0..TRAIN {
             frames.push([i; 3]);
             let kind = PacketKind::ACK_ELICITING;
-            number = recovery.on_packet_sent(now, SPACE, MTU, kind, &mut frames);
+            number = recovery.on_packet_sent(&mut path, now, SPACE, MTU, kind, &mut frames);
         }
         now += ONE_WAY * 2;
         let ranges = std::iter::once(number + 1 - TRAIN..=number);
         let summary = recovery
-            .on_ack_received(now, SPACE, number, ACK_DELAY, None, ranges, &mut Nobody)
+            .on_ack_received(
+                &mut path,
+                now,
+                SPACE,
+                number,
+                ACK_DELAY,
+                None,
+                ranges,
+                &mut Nobody,
+            )
             .expect("all of them were sent");
         assert_eq!(summary.newly_acked_packets, TRAIN);
     };

@@ -9,7 +9,8 @@ const FRAMES: usize = 150;
 fn long_run() -> Bench {
     let mut bench = bench();
     // Time alone finds losses from here on, so the oldest stays.
-    bench.recovery.reordering.widen(ms(1), &bench.recovery.rtt);
+    let path = &mut bench.recovery.path;
+    path.reordering.widen(ms(1), &path.rtt);
     bench.send(0);
     bench.ack(1000, &[0..=0]);
     let oldest = bench.send(1000);
@@ -27,7 +28,7 @@ fn long_run() -> Bench {
 fn a_packet_full_of_repeated_acks_costs_little_more_than_one() {
     let mut bench = long_run();
     let newest = bench.recovery.next_packet_number(Application) - 1;
-    assert_eq!(bench.recovery.spaces.application().tracked(), 128_001);
+    assert_eq!(bench.recovery.all.spaces.application().tracked(), 128_001);
     let mut work = 0;
     for _ in 0..FRAMES {
         work += bench.ack(1011, &[2..=newest]).work;

@@ -225,7 +225,7 @@ impl World {
                     "a switch made {after} of {before}"
                 );
             }
-            Operation::Move => self.recovery.on_path_change(self.now),
+            Operation::Move => self.recovery.change_path(self.now),
             Operation::Resize { size } => self.recovery.set_max_datagram_size(size),
         }
         self.run_timers();
@@ -237,13 +237,15 @@ impl World {
         assert!(stats.cwnd >= 2 * datagram, "{stats:?}");
         assert!(stats.cwnd < ABSURD, "{stats:?}");
         assert!(stats.pacing_rate.is_none_or(|rate| rate > 0), "{stats:?}");
+        let path = self.recovery.path.id;
         let outstanding: u64 = self
             .recovery
+            .all
             .spaces
             .application()
             .ring
             .iter()
-            .filter(|entry| entry.is_outstanding() && entry.in_flight)
+            .filter(|entry| entry.is_outstanding() && entry.in_flight() && entry.path == path)
             .map(|entry| u64::from(entry.size))
             .sum();
         assert_eq!(stats.bytes_in_flight, outstanding);

@@ -74,7 +74,7 @@ fn operation() -> impl Strategy<Value = Operation> {
 }
 
 /// What the model knows of a packet that is neither acknowledged nor lost nor dropped.
-type Model = BTreeMap<(usize, u64), (u16, bool)>;
+type Model = BTreeMap<(usize, u64), (u16, bool, bool)>;
 
 #[derive(Default)]
 struct Fates {
@@ -126,7 +126,7 @@ proptest! {
             match operation {
                 Operation::Send { space, size, kind, frames } => {
                     // Nothing is sent in a space whose keys are gone.
-                    if recovery.spaces.get(PacketNumberSpace::ALL[space]).is_none() {
+                    if recovery.all.spaces.get(PacketNumberSpace::ALL[space]).is_none() {
                         continue;
                     }
                     let kind = [
@@ -142,7 +142,7 @@ proptest! {
                         .collect();
                     let space_id = PacketNumberSpace::ALL[space];
                     let number = recovery.on_packet_sent(now, space_id, size, kind, &mut records);
-                    model.insert((space, number), (size, kind.in_flight));
+                    model.insert((space, number), (size, kind.in_flight, true));
                     let next = recovery.next_packet_number(space_id);
                     skipped.extend((number + 1..next).map(|number| (space, number)));
                 }
@@ -162,7 +162,7 @@ proptest! {
                         .unwrap();
                     let mut bytes = 0;
                     for number in &numbers {
-                        if let Some((size, in_flight)) = model.remove(&(space, *number)) {
+                        if let Some((size, in_flight, _)) = model.remove(&(space, *number)) {
                             bytes += if in_flight { u64::from(size) } else { 0 };
                         }
                     }
@@ -192,12 +192,16 @@ proptest! {
                 Operation::Switch { algorithm } => {
                     recovery.set_algorithm(now, ALGORITHMS[algorithm]);
                 }
-                Operation::Move => recovery.on_path_change(now),
+                Operation::Move => {
+                    recovery.change_path(now);
+                    // What was sent before is in flight elsewhere.
+                    model.values_mut().for_each(|(_, _, here)| *here = false);
+                },
             }
             let expected: u64 = model
                 .values()
-                .filter(|(_, in_flight)| *in_flight)
-                .map(|(size, _)| u64::from(*size))
+                .filter(|(_, in_flight, here)| *in_flight && *here)
+                .map(|(size, ..)| u64::from(*size))
                 .sum();
             prop_assert_eq!(recovery.bytes_in_flight(), expected);
             match recovery.permit(now) {
@@ -220,7 +224,7 @@ proptest! {
 /// Below the ring's base everything is decided; the model learns of losses from there.
 fn forget_decided(model: &mut Model, recovery: &Recovery<(usize, u32)>) {
     model.retain(|(space, number), _| {
-        let space = recovery.spaces.get(PacketNumberSpace::ALL[*space]);
+        let space = recovery.all.spaces.get(PacketNumberSpace::ALL[*space]);
         space.is_some_and(|space| space.is_outstanding(*number))
     });
 }
