@@ -232,7 +232,7 @@ impl<F: Clone> Space<F> {
                 self.ring.pop_front(|_| ());
                 continue;
             }
-            let snapshot = self.ring.snapshot(&entry);
+            let packet = lost_packet(&entry, self.ring.snapshot(&entry));
             let packet_number = entry.packet_number;
             let lost = &mut self.lost;
             lost.push(&entry, now, thresholds.widened);
@@ -253,15 +253,6 @@ impl<F: Clone> Space<F> {
                     }
                 }
             }
-            let packet = LostPacket {
-                packet_number,
-                size: entry.size,
-                sent_time: entry.sent_time,
-                delivered: snapshot.delivered,
-                lost: snapshot.lost,
-                tx_in_flight: snapshot.tx_in_flight,
-                app_limited: snapshot.app_limited,
-            };
             if !here {
                 batch.elsewhere.push(packet);
                 continue;
@@ -374,6 +365,19 @@ impl<F: Clone> Space<F> {
         self.ring.trim();
         self.unanswered.trim();
         self.lost.trim();
+    }
+}
+
+/// What the controller is told of a lost packet.
+fn lost_packet(entry: &SentEntry, snapshot: Snapshot) -> LostPacket {
+    LostPacket {
+        packet_number: entry.packet_number,
+        size: entry.size,
+        sent_time: entry.sent_time,
+        delivered: snapshot.delivered,
+        lost: snapshot.lost,
+        tx_in_flight: snapshot.tx_in_flight,
+        app_limited: snapshot.app_limited,
     }
 }
 
