@@ -17,12 +17,17 @@ const PAST_FAILURES: &[(u64, &str)] = &[
 ];
 
 /// Features that did not exist when those seeds failed.
-const LATER: [Feature; 5] = [
+const LATER: [Feature; 10] = [
     Feature::HideLosses,
     Feature::ClaimLate,
     Feature::SplitAcks,
     Feature::StretchAcks,
     Feature::Freeze,
+    Feature::EcnRewrite,
+    Feature::Nat,
+    Feature::PathMtu,
+    Feature::MtuSteps,
+    Feature::TooBig,
 ];
 
 fn check(seed: u64, only: Features, twice: bool) {

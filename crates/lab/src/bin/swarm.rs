@@ -235,7 +235,7 @@ fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, Strin
                 options.twice = true;
                 options.trace = true;
             }
-            "--only" => options.only = Features::from_bits(number()? as u32),
+            "--only" => options.only = Features::from_bits(number()?),
             "--jobs" => options.jobs = number()?.clamp(1, 256) as usize,
             "--first" => options.first = true,
             "--trace" => options.trace = true,

@@ -24,7 +24,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use towline_quic::{Algorithm, TrafficClass, TransportConfig};
-use towline_sim::LinkConfig;
+use towline_sim::{LinkConfig, NatConfig};
 use towline_wire::Time;
 
 pub use error::RunError;
@@ -103,6 +103,8 @@ pub struct Flow {
     pub active: Range<Duration>,
     /// Further one-way delay of this flow alone, both ways.
     pub access_delay: Duration,
+    /// The NAT that its sender is behind, if any.
+    pub nat: Option<NatConfig>,
     /// It sends against the others, over the back link.
     pub reverse: bool,
     /// Other controllers to switch to, and when.
@@ -176,6 +178,7 @@ impl Flow {
             traffic: Traffic::Bulk,
             active: Duration::ZERO..Duration::MAX,
             access_delay: Duration::ZERO,
+            nat: None,
             reverse: false,
             switches: Vec::new(),
             record_sends: false,

@@ -322,6 +322,9 @@ fn lay(
             path.insert(0, network.add_link(&format!("access {sender}"), access)?);
         }
     }
+    if let Some(nat) = &flow.nat {
+        network.set_nat(sender, nat.clone())?;
+    }
     let [out, home] = paths;
     let laid: Result<(), RouteError> = network
         .route(sender, receiver, &out)

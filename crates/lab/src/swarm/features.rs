@@ -64,9 +64,19 @@ pub enum Feature {
     StretchAcks,
     /// A host that stops for up to a minute and then goes on.
     Freeze,
+    /// Links that clear or change ECN bits.
+    EcnRewrite,
+    /// NATs before the clients that forget mappings, at times or after silence.
+    Nat,
+    /// Paths of other sizes than 1200, and ends that look for them.
+    PathMtu,
+    /// Sizes that change on the way, most often to less: black holes.
+    MtuSteps,
+    /// Routers that tell senders of packets that are too big.
+    TooBig,
 }
 
-const ALL: [Feature; 28] = [
+const ALL: [Feature; 33] = [
     Feature::Loss,
     Feature::BurstLoss,
     Feature::Reorder,
@@ -95,6 +105,11 @@ const ALL: [Feature; 28] = [
     Feature::SplitAcks,
     Feature::StretchAcks,
     Feature::Freeze,
+    Feature::EcnRewrite,
+    Feature::Nat,
+    Feature::PathMtu,
+    Feature::MtuSteps,
+    Feature::TooBig,
 ];
 
 /// From here on features have dice of their own: seeds keep what they drew before these existed.
@@ -114,7 +129,7 @@ const LATER_STREAM: u64 = 1001;
 
 /// A set of features.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Features(u32);
+pub struct Features(u64);
 
 impl Features {
     /// None.
@@ -159,6 +174,10 @@ impl Features {
         for feature in &ALL[LATER..] {
             let drawn = match feature {
                 Feature::Freeze => random.chance(0.1),
+                Feature::EcnRewrite | Feature::Nat | Feature::PathMtu => random.chance(0.15),
+                Feature::MtuSteps | Feature::TooBig => {
+                    random.chance(0.5) && set.has(Feature::PathMtu)
+                }
                 // Half of the plaintext worlds stay without an adversary.
                 _ => random.chance(0.15) && set.has(Feature::Plaintext),
             };
@@ -170,7 +189,7 @@ impl Features {
     }
 
     /// From the bits that [`Self::bits`] gives.
-    pub fn from_bits(bits: u32) -> Self {
+    pub fn from_bits(bits: u64) -> Self {
         Self(bits & Self::ALL.0)
     }
 
@@ -182,7 +201,7 @@ impl Features {
         .with(Feature::StretchAcks);
 
     /// As a number.
-    pub fn bits(self) -> u32 {
+    pub fn bits(self) -> u64 {
         self.0
     }
 

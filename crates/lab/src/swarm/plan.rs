@@ -7,8 +7,8 @@ use std::fmt;
 use std::time::Duration;
 
 use towline_quic::{Algorithm, TransportConfig};
-use towline_sim::{Aqm, LinkConfig, LossModel};
-use towline_wire::{Direction, Side};
+use towline_sim::{Aqm, EcnRewrite, LinkConfig, LossModel, NatConfig, Remap};
+use towline_wire::{Direction, Side, Time};
 
 use super::features::{Feature, Features};
 use crate::random::Random;
@@ -24,6 +24,8 @@ pub struct Plan {
     pub features: Features,
     /// By client: the links to and from the server.
     pub links: Vec<[LinkConfig; 2]>,
+    /// By client: the NAT it is behind, if any.
+    pub nats: Vec<Option<NatConfig>>,
     /// Settings of the clients and of the server.
     pub transports: [TransportConfig; 2],
     /// By client: what happens on its connection.
@@ -102,6 +104,9 @@ impl Plan {
             seed,
             features,
             links,
+            nats: (0..clients)
+                .map(|n| nat(seed, n, features, heal_after))
+                .collect(),
             transports,
             conversations,
             adversary,
@@ -139,6 +144,9 @@ impl fmt::Display for Plan {
         )?;
         for (there, back) in self.links.iter().map(|[a, b]| (a, b)) {
             writeln!(f, "  to server {there:?}\n  to client {back:?}")?;
+        }
+        for nat in self.nats.iter().flatten() {
+            writeln!(f, "  NAT {nat}")?;
         }
         let [client, server] = &self.transports;
         writeln!(f, "  client {client:?}\n  server {server:?}")?;
@@ -181,6 +189,10 @@ fn transport(r: &mut Random, features: Features, seed: u64, side: Side) -> Trans
     // One idle timeout is enough, and a client that is gone must not be waited for forever.
     if r.chance(0.1) && side.is_server() {
         t.max_idle_timeout = Duration::ZERO;
+    }
+    if features.has(Feature::PathMtu) {
+        // What every path carries.
+        t.mtu = 1200;
     }
     if features.has(Feature::TinyWindows) {
         let mut d = dice(seed, Feature::TinyWindows);
@@ -287,8 +299,75 @@ fn links(seed: u64, n: u64, features: Features, heal_after: Duration) -> [LinkCo
             link.jitter = d.log_duration(0.0001, 0.3);
             link.keep_order = d.chance(0.5);
         }
+        path_mtu(&mut link, heal_after, roll);
+        if let Some(mut d) = roll(Feature::EcnRewrite)
+            && d.chance(0.7)
+        {
+            link.ecn_rewrite = Some(d.pick(&[
+                EcnRewrite::Bleach,
+                EcnRewrite::Ect0,
+                EcnRewrite::Ect1,
+                EcnRewrite::Ce,
+            ]));
+        }
         link
     })
+}
+
+/// How large packets may be on a link, and when that changes.
+fn path_mtu(link: &mut LinkConfig, heal_after: Duration, roll: impl Fn(Feature) -> Option<Random>) {
+    let Some(mut d) = roll(Feature::PathMtu) else {
+        return;
+    };
+    let size = |d: &mut Random| match d.chance(0.5) {
+        true => d.pick(&[1200, 1280, 1400, 1452, 1472, 8900, 65_507]),
+        false => d.between(1200, 9000) as usize,
+    };
+    // Some of the dice are those of the transports.
+    for _ in 0..200 {
+        d.bits();
+    }
+    link.mtu = Some(size(&mut d));
+    link.icmp = roll(Feature::TooBig).is_some();
+    if let Some(mut d) = roll(Feature::MtuSteps) {
+        let times = (0..d.between(1, 4)).map(|_| {
+            let after = match d.chance(0.7) {
+                true => d.log_duration(0.01, 3.0),
+                false => d.duration_up_to(heal_after),
+            };
+            START + after
+        });
+        let mut times: Vec<Time> = times.collect();
+        times.sort();
+        times.dedup();
+        link.mtu_steps = times.into_iter().map(|at| (at, size(&mut d))).collect();
+    }
+}
+
+/// The NAT of a client: rebindings while the faults last, most of them early, or short patience.
+fn nat(seed: u64, n: u64, features: Features, heal_after: Duration) -> Option<NatConfig> {
+    if !features.has(Feature::Nat) {
+        return None;
+    }
+    let mut d = Random::new(seed, 100 + 10 * Feature::Nat as u64 + n);
+    let mut nat = NatConfig {
+        change: d.pick(&[Remap::Port, Remap::Port, Remap::Address, Remap::Same]),
+        ..NatConfig::default()
+    };
+    let times = (0..d.between(1, 5)).map(|_| {
+        let after = match d.chance(0.7) {
+            true => d.log_duration(0.001, 3.0),
+            false => d.duration_up_to(heal_after),
+        };
+        START + after
+    });
+    nat.rebind_at = times.collect();
+    nat.rebind_at.sort();
+    nat.rebind_at.dedup();
+    let (every, idle) = (d.log_duration(0.2, 20.0), d.log_duration(0.5, 30.0));
+    nat.every = d.chance(0.2).then_some(every);
+    nat.idle = d.chance(0.3).then_some(idle);
+    Some(nat)
 }
 
 /// Seldom enough for a victim to be slow, often enough for it to finish.

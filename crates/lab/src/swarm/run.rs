@@ -40,6 +40,9 @@ pub struct Report {
     pub peak_memory: i64,
     /// What the adversary, or whoever is honest in its place, did.
     pub receiver: Receiver,
+    /// UDP payload of full-sized packets of the first conversation's client and server, as the
+    /// application closed.
+    pub mtus: [u16; 2],
 }
 
 /// The end of the first conversation that has an adversary in the plan.
@@ -120,6 +123,7 @@ struct Run<'p> {
     /// Whose acknowledgements are looked at, and what came of them.
     watched: Option<Side>,
     receiver: Receiver,
+    mtus: [u16; 2],
 }
 
 /// Runs `plan` from start to end.
@@ -160,6 +164,7 @@ pub(super) fn run_watching(
             completed: run.conversations.iter().filter(|c| c.is_complete()).count(),
             peak_memory: 0,
             receiver: run.receiver(),
+            mtus: run.mtus,
         }
     };
     let leaked = meter.map_or(0, |m| m()) - before;
@@ -242,6 +247,12 @@ impl<'p> Run<'p> {
             hosts.push(client);
             conversations.push(conversation);
         }
+        for (host, nat) in hosts[1..].iter().zip(&plan.nats) {
+            if let Some(nat) = nat {
+                let behind = world.set_nat(*host, nat.clone());
+                debug_assert!(behind.is_ok(), "plans draw possible NATs");
+            }
+        }
         if let Some((side, acks)) = plan.adversary {
             let [own, victim] = match side {
                 Side::Client => [hosts[1], server],
@@ -271,6 +282,7 @@ impl<'p> Run<'p> {
             healed: false,
             watched,
             receiver: Receiver::default(),
+            mtus: [0; 2],
         })
     }
 
@@ -569,6 +581,9 @@ impl<'p> Run<'p> {
     }
 
     fn close(&mut self) -> Result<Phase, Violation> {
+        let first = &self.conversations[0];
+        let ends = [Side::Client, Side::Server].map(|side| first.end(side));
+        self.mtus = ends.map(|end| end.connection(&self.world).map_or(0, |c| c.stats().mtu));
         for conversation in &mut self.conversations {
             conversation.close(&mut self.world)?;
         }

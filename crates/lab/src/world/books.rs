@@ -16,20 +16,20 @@ use crate::violation::{Invariant, Violation};
 const WINDOW_EXCEPTIONS: u64 = 3;
 
 /// The numbers of every open connection of an endpoint, at one time.
-pub(super) struct Books(Vec<(ConnectionHandle, bool, Stats)>);
+pub(super) struct Books(Vec<(ConnectionHandle, SocketAddr, bool, Stats)>);
 
 impl Books {
     pub(super) fn of(endpoint: &Endpoint) -> Self {
         let connections = endpoint
             .handles()
             .filter_map(|h| Some((h, endpoint.connection(h)?)));
-        let books = connections.map(|(h, c)| (h, c.is_confirmed(), c.stats()));
+        let books = connections.map(|(h, c)| (h, c.remote(), c.is_confirmed(), c.stats()));
         Self(books.collect())
     }
 
     /// I3: a train never lifts the bytes in flight above the window by more than probes may.
     pub(super) fn check_window(&self, now: Time, endpoint: &Endpoint) -> Result<(), Violation> {
-        for (handle, _, before) in &self.0 {
+        for (handle, _, _, before) in &self.0 {
             let Some(connection) = endpoint.connection(*handle) else {
                 continue;
             };
@@ -63,8 +63,10 @@ impl Books {
         endpoint: &Endpoint,
         one_packet: bool,
     ) -> Result<(), Violation> {
-        for (handle, confirmed, before) in &self.0 {
+        for (handle, remote, confirmed, before) in &self.0 {
             let after = endpoint.connection(*handle).filter(|c| !c.is_closed());
+            // Another path has other books.
+            let after = after.filter(|c| c.remote() == *remote);
             let Some(after) = after.filter(|_| *confirmed).map(Connection::stats) else {
                 continue;
             };

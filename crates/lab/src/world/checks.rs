@@ -4,7 +4,7 @@
 //! or delivered, each timer and event passes here. It decides nothing; `adversary` and `freeze`, whose
 //! seats are here, change what goes by.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
 use towline_quic::{ConnectionHandle, Endpoint, Event};
@@ -28,6 +28,9 @@ pub struct HostId(pub(super) usize);
 /// What is known of a host besides its endpoint.
 pub(super) struct Guest {
     pub(super) address: SocketAddr,
+    /// The address the others see now.
+    pub(super) public: SocketAddr,
+    pub(super) has_nat: bool,
     pub(super) is_server: bool,
     pub(super) datagrams_sent: u64,
     pub(super) freezes: Freezes,
@@ -50,7 +53,7 @@ pub(super) struct Seat {
 }
 
 impl Seat {
-    /// Rewrites what goes on the network; `false` if nothing does.
+    /// Rewrites what goes on the network between these hosts' own addresses; `false` if nothing does.
     fn pass(&mut self, now: Time, way: [SocketAddr; 2], datagram: &mut Vec<u8>) -> bool {
         if way == [self.host, self.victim] {
             let Some(rewritten) = self.adversary.rewrite(now, datagram) else {
@@ -100,6 +103,8 @@ impl Joint {
 /// The books of a world.
 pub(super) struct Checks {
     pub(super) guests: Vec<Guest>,
+    /// Own addresses by those that NATs gave.
+    own_addresses: BTreeMap<SocketAddr, SocketAddr>,
     pub(super) joints: Vec<Joint>,
     pub(super) events: VecDeque<(HostId, ConnectionHandle, Event)>,
     /// Who was accepted: a connection may be gone before its events are read.
@@ -117,6 +122,7 @@ impl Checks {
     pub(super) fn new(seed: u64, plaintext: bool) -> Self {
         Self {
             guests: Vec::new(),
+            own_addresses: BTreeMap::new(),
             joints: Vec::new(),
             events: VecDeque::new(),
             accepted: Vec::new(),
@@ -135,8 +141,14 @@ impl Checks {
     }
 
     pub(super) fn host_at(&self, address: SocketAddr) -> Option<HostId> {
+        let address = self.own_address(address);
         let mut guests = self.guests.iter();
         guests.position(|g| g.address == address).map(HostId)
+    }
+
+    /// The address a host gives itself, by one that the others see or saw.
+    fn own_address(&self, address: SocketAddr) -> SocketAddr {
+        self.own_addresses.get(&address).copied().unwrap_or(address)
     }
 
     pub(super) fn joint(&self, a: HostId, b: HostId) -> Option<&Joint> {
@@ -200,10 +212,12 @@ impl Checks {
         let arrival = self.guests[at].arrival.take().unwrap_or(now);
         self.pulse.on_progress();
         self.trace.word(0x5245_4356 ^ (at as u64) << 32);
-        let source = train.datagram.source;
+        let seen_as = train.datagram.source;
+        let source = self.own_address(seen_as);
         let payload = &train.datagram.payload;
-        if self.guests[at].is_server {
-            self.watch.on_delivered(source, payload);
+        match self.guests[at].is_server {
+            true => self.watch.on_delivered(seen_as, seen_as != source, payload),
+            false => self.watch.on_reached(self.guests[at].public),
         }
         let false_claim = self.seat.as_ref().is_some_and(|s| {
             [s.host, s.victim] == [source, host.address] && s.adversary.claims_unsent(payload)
@@ -218,7 +232,7 @@ impl Checks {
         self.work.add([source, host.address], len, work);
         if packets_received(&host.endpoint) > before {
             if false_claim {
-                books::check_objection(now, &host.endpoint, source)?;
+                books::check_objection(now, &host.endpoint, seen_as)?;
             }
             // An adversary's datagram may bring many samples, one of the handshake three.
             let one_packet = self.seat.is_none() && is_short;
@@ -278,10 +292,12 @@ impl towline_sim::Watch<Host, Network> for Checks {
         let (server, datagram) = (guest.is_server, &mut train.datagram);
         guest.datagrams_sent += 1;
         self.trace.datagram(now, at, &datagram.payload);
-        let way = [datagram.source, datagram.destination];
-        let seen = self
-            .watch
-            .on_sent(now, server, way[1], way[0], &datagram.payload);
+        let to = datagram.destination;
+        let destination = self.own_addresses.get(&to).copied().unwrap_or(to);
+        let way = [datagram.source, destination];
+        let client = if server { destination } else { way[0] };
+        let path = server.then_some(to);
+        let seen = self.watch.on_sent(now, path, client, &datagram.payload);
         let seat = self.seat.as_mut();
         let passes = seat.is_none_or(|seat| seat.pass(now, way, &mut datagram.payload));
         self.hold(seen).is_some() && passes
@@ -290,8 +306,17 @@ impl towline_sim::Watch<Host, Network> for Checks {
     /// Links decide a datagram's fate when it is sent, so their counters tell it at once.
     fn on_sent(&mut self, now: Time, at: usize, net: &Network) {
         let sender = HostId(at);
+        let guest = &mut self.guests[at];
+        guest.public = net.public(guest.address);
+        if guest.public != guest.address {
+            self.own_addresses.insert(guest.public, guest.address);
+        }
+        // What a NAT drops is seen at the next occasion: somebody sends as long as he waits.
+        let stats = net.stats();
+        let by_nats = stats.dropped_unmapped + stats.dropped_stale_address + stats.rebindings;
         for joint in self.joints.iter_mut().filter(|j| j.hosts.contains(&sender)) {
-            let harmed = joint
+            let has_nat = joint.hosts.iter().any(|h| self.guests[h.0].has_nat);
+            let harmed: u64 = joint
                 .links
                 .iter()
                 .map(|id| {
@@ -299,6 +324,7 @@ impl towline_sim::Watch<Host, Network> for Checks {
                     stats.drops.total() + stats.corrupted + stats.truncated
                 })
                 .sum();
+            let harmed = harmed + if has_nat { by_nats } else { 0 };
             if harmed > joint.harmed {
                 joint.harmed = harmed;
                 joint.last_harm = Some(now);
@@ -318,7 +344,8 @@ impl towline_sim::Watch<Host, Network> for Checks {
         if event == Event::Accepted
             && let Some(connection) = hosts[at].endpoint.connection(handle)
         {
-            let accepted = (HostId(at), handle, connection.remote());
+            let client = self.own_address(connection.remote());
+            let accepted = (HostId(at), handle, client);
             self.accepted.push(accepted);
         }
         self.events.push_back((HostId(at), handle, event));

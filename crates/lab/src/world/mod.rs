@@ -19,7 +19,7 @@ mod work;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use towline_quic::{ConnectionHandle, Endpoint, Event};
-use towline_sim::{Datagram, LinkConfig, LinkConfigError, Network, World};
+use towline_sim::{Datagram, LinkConfig, LinkConfigError, NatConfig, Network, World};
 use towline_wire::Time;
 
 use crate::host::Host;
@@ -60,6 +60,8 @@ impl CheckedWorld {
         self.world.hosts.push(Host::new(endpoint, address));
         self.checks.guests.push(Guest {
             address,
+            public: address,
+            has_nat: false,
             is_server,
             datagrams_sent: 0,
             freezes: Freezes::default(),
@@ -83,6 +85,16 @@ impl CheckedWorld {
         let (there, back) = self.world.net.join(ends[0], ends[1], a_to_b, b_to_a)?;
         self.checks.joints.push(Joint::new([a, b], [there, back]));
         Ok(())
+    }
+
+    /// Puts `host` behind a NAT.
+    ///
+    /// # Errors
+    /// The configuration is impossible.
+    pub fn set_nat(&mut self, host: HostId, nat: NatConfig) -> Result<(), LinkConfigError> {
+        let address = self.address(host);
+        self.checks.guests[host.0].has_nat = true;
+        self.world.net.set_nat(address, nat)
     }
 
     /// `host` acknowledges to `victim` as `plan` says; `seed` decides what is left to chance.
@@ -135,8 +147,8 @@ impl CheckedWorld {
         &self.checks.work
     }
 
-    /// Makes every link perfect but for its delay, for what enters it from now on, and lets every
-    /// host go on.
+    /// Makes every link perfect but for its delay, for what enters it from now on, takes NATs away
+    /// behind their last mapping, and lets every host go on.
     ///
     /// # Errors
     /// A broken invariant.
@@ -147,6 +159,9 @@ impl CheckedWorld {
             self.checks.guests[at].freezes.cancel();
         }
         let net = &mut self.world.net;
+        for guest in &self.checks.guests {
+            net.remove_nat(guest.address);
+        }
         for id in self.checks.joints.iter().flat_map(|j| j.links) {
             let perfect = LinkConfig {
                 delay: net.link(id).config().delay,
@@ -168,7 +183,7 @@ impl CheckedWorld {
         self.checks.guests[host.0].address
     }
 
-    /// The host with this address.
+    /// The host that has, or had, this address.
     pub fn host_at(&self, address: SocketAddr) -> Option<HostId> {
         self.checks.host_at(address)
     }

@@ -1,8 +1,9 @@
 //! What an observer on the wire can hold the engines to: I4 always; I5 and I7 where packets are
 //! plaintext (null AEAD).
 //!
-//! Called by the world for every datagram sent and for those delivered to servers. It keys
-//! everything by the client's address, decides nothing and changes nothing.
+//! Called by the world for every datagram sent and delivered. It keys everything by the client's own
+//! address, but what may be sent to an address by the one on the wire. It decides nothing and changes
+//! nothing.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -58,6 +59,8 @@ struct Account {
     received: u64,
     sent: u64,
     validated: bool,
+    /// The client got something that was sent there.
+    reached: bool,
 }
 
 /// The observer.
@@ -119,10 +122,21 @@ impl Watch {
         Ok(())
     }
 
-    /// A datagram reached a server.
-    pub(super) fn on_delivered(&mut self, client: SocketAddr, datagram: &[u8]) {
-        let account = self.accounts.entry(client).or_default();
+    /// A datagram sent to this address of a client reached it.
+    pub(super) fn on_reached(&mut self, address: SocketAddr) {
+        self.accounts.entry(address).or_default().reached = true;
+    }
+
+    /// A datagram from this address of a client reached a server; `is_new` says that it is not the
+    /// client's own.
+    pub(super) fn on_delivered(&mut self, address: SocketAddr, is_new: bool, datagram: &[u8]) {
+        let account = self.accounts.entry(address).or_default();
         account.received += datagram.len() as u64;
+        if is_new {
+            // RFC 9000 §8.2: the answer to a challenge. Whether this is one is not known here.
+            account.validated |= account.reached;
+            return;
+        }
         for_each_packet(datagram, |header, _| {
             // RFC 9000 §8.1: Handshake keys or a token prove the address. Whether the packet is
             // authentic is not known here, so a forged one makes the check too lenient.
@@ -138,22 +152,20 @@ impl Watch {
         .unwrap_or_default();
     }
 
-    /// A host put a datagram on the network.
+    /// A host put a datagram on the network, a server to the address `path` of `client`.
     pub(super) fn on_sent(
         &mut self,
         now: Time,
-        from_server: bool,
-        to: SocketAddr,
-        from: SocketAddr,
+        path: Option<SocketAddr>,
+        client: SocketAddr,
         datagram: &[u8],
     ) -> Result<(), Violation> {
-        let client = if from_server { to } else { from };
-        if from_server {
-            let account = self.accounts.entry(client).or_default();
+        if let Some(path) = path {
+            let account = self.accounts.entry(path).or_default();
             account.sent += datagram.len() as u64;
             if !account.validated && account.sent > AMPLIFICATION * account.received {
                 let what = format!(
-                    "{} bytes sent to {client}, which is not proven and sent {}",
+                    "{} bytes sent to {path}, which is not proven and sent {}",
                     account.sent, account.received
                 );
                 return Err(Violation::new(Invariant::Amplification, now, what));
@@ -163,10 +175,9 @@ impl Watch {
             return Ok(());
         }
         let seen = self.seen.entry(client).or_default();
-        let side = if from_server {
-            Side::Server
-        } else {
-            Side::Client
+        let side = match path {
+            Some(_) => Side::Server,
+            None => Side::Client,
         };
         for_each_packet(datagram, |header, packet| {
             on_packet(seen, side, header, packet)

@@ -4,6 +4,7 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
 use towline_quic::{Algorithm, TrafficClass};
+use towline_sim::LinkConfigError;
 
 use super::congestion::{Congestion, UnknownCongestion};
 use super::limits::{MAX_DURATION, NO_TIME};
@@ -109,6 +110,10 @@ pub(super) fn group<'t>(
             return Err(value.place.error("raw datagrams obey no controller"));
         }
         flow.switches = switches(&value, duration)?;
+    }
+    if let Some(value) = table.take("nat") {
+        let nat = value.string()?.parse();
+        flow.nat = Some(nat.map_err(|error: LinkConfigError| value.place.error(error.problem()))?);
     }
     flow.access_delay = table.take_or("access_delay", Duration::ZERO, |value| {
         value.duration(NO_TIME..=super::link::MAX_DELAY)

@@ -1,5 +1,5 @@
 use towline_quic::{Algorithm, TrafficClass};
-use towline_sim::EcnRewrite;
+use towline_sim::{EcnRewrite, NatConfig, Remap};
 use towline_wire::Time;
 
 use super::*;
@@ -54,6 +54,7 @@ class = "interactive"
 ecn = false
 ack_thinning = false
 access_delay = "5ms"
+nat = "rebind=5s,change=address"
 switch = [["10s", "cubic"], ["20s", "newreno"]]
 
 [[flow]]
@@ -153,6 +154,7 @@ fn every_key_reaches_the_scenario() {
     assert!(!reno.transport.hystart && !reno.transport.ack_frequency);
     assert_eq!(reno.active, Duration::from_secs(1)..Duration::from_secs(30));
     assert_eq!(reno.access_delay, Duration::from_millis(5));
+    assert_eq!(reno.nat, Some(NatConfig::at(at, Remap::Address)));
     assert_eq!(
         reno.switches,
         [
@@ -347,6 +349,7 @@ fn every_mistake_names_its_line_and_what_to_write() {
             &["120 flows", "100"],
         ),
         (&with("[[flow]]\nmtu = 100"), 7, 1, &["1200"]),
+        (&with("[[flow]]\nnat = \"every=0s\""), 7, 1, &["never lets"]),
         (
             &with("[[flow]]\nhystart = \"on\""),
             7,
