@@ -281,6 +281,26 @@ pub enum WriteError {
     ConnectionLost(ConnectionError),
 }
 
+/// Why a stream was not reset beyond its first bytes. It goes on as it was.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ResetAtError {
+    /// The peer knows no RESET_STREAM_AT (draft-ietf-quic-reliable-stream-reset-07 §3): finish the
+    /// stream, or reset it with nothing sure to arrive.
+    #[error("the peer does not understand RESET_STREAM_AT; finish the stream, or reset all of it")]
+    Unsupported,
+    /// Some of the bytes that are to arrive were never written.
+    #[error("the reliable size reaches beyond what was written; write it first")]
+    MissingBytes,
+    /// The stream was delivered, reset with fewer bytes to arrive, or stopped by the peer, or never
+    /// existed.
+    #[error("the stream is already over")]
+    ClosedStream,
+    /// The connection is over.
+    #[error("connection lost: {0}")]
+    ConnectionLost(ConnectionError),
+}
+
 /// Why a read returned nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {

@@ -7,7 +7,7 @@ use common::evil::{long_packet, payload};
 use common::wire::for_each_frame;
 use common::{CLIENT, Pair, SERVER, ms, readable};
 use rustls::quic::{KeyChange, ServerConnection, Version};
-use towline_quic::{ConnectionError, TransportErrorCode};
+use towline_quic::{ConnectionError, Direction, ResetAtError, TransportErrorCode, WriteError};
 use towline_testkit::{NULL_TAG, tls_pair};
 use towline_wire::{
     ConnectionId, Frame, FrameType, Header, LongType, NewConnectionIdFrame, PreferredAddress,
@@ -228,4 +228,25 @@ fn a_preferred_address_that_breaks_the_rules_is_a_transport_parameter_error() {
         let mut server = RawServer::answering(scid, change);
         assert_eq!(server.violation().map(|v| v.0), Some(code), "{scid:?}");
     }
+}
+
+#[test]
+fn a_peer_that_knows_no_reset_stream_at_is_sent_none() {
+    let begin = |server: &mut RawServer| {
+        let client = server.pair.client();
+        let id = client.open(Direction::Unidirectional).unwrap();
+        assert_eq!(client.write_slice(id, b"0123456789"), Ok(10));
+        id
+    };
+    let mut server = RawServer::answering(&SCID, |_| {});
+    let id = begin(&mut server);
+    let client = server.pair.client();
+    assert_eq!(client.reset_at(id, 7, 4), Err(ResetAtError::Unsupported));
+    // The stream goes on, and can be reset as a whole.
+    assert_eq!(client.write_slice(id, b"x"), Ok(1));
+    assert_eq!(client.reset_at(id, 7, 0), Ok(()));
+    assert_eq!(client.write_slice(id, b"x"), Err(WriteError::ClosedStream));
+    let mut server = RawServer::answering(&SCID, |p| p.reset_stream_at = true);
+    let id = begin(&mut server);
+    assert_eq!(server.pair.client().reset_at(id, 7, 4), Ok(()));
 }

@@ -34,4 +34,6 @@ pub use handles::{
     WriteError, Written,
 };
 pub use towline_identity::PeerIdentity;
-pub use towline_quic::{ConnectionError, MAX_INCOMING_WAIT, ReceivedChunk, SendDatagramError};
+pub use towline_quic::{
+    ConnectionError, MAX_INCOMING_WAIT, ReceivedChunk, ResetAtError, SendDatagramError,
+};

@@ -21,7 +21,7 @@ use towline::engine::{Close, TimeoutReason};
 use towline::handles::MAX_ACCEPT_QUEUE;
 use towline::{
     ConnectError, Connection, ConnectionError, Endpoint, ReadError, ReadExactError, ReadToEndError,
-    SendDatagramError, WriteError,
+    ResetAtError, SendDatagramError, WriteError,
 };
 
 /// A client and a server endpoint with one connection between them.
@@ -608,6 +608,27 @@ async fn reset_and_stop_carry_their_codes() {
     assert_eq!(recv.read(&mut out).await, Err(ReadError::Reset(6)));
     assert_eq!(far_recv.read(&mut out).await, Err(ReadError::ClosedStream));
     assert_eq!(far_send.finished().await, Err(WriteError::ClosedStream));
+}
+
+#[tokio::test]
+async fn the_first_bytes_of_a_stream_reset_at_a_size_arrive_and_its_handle_may_go() {
+    let pair = Pair::new().await;
+    let mut send = pair.near.open_uni().await.unwrap();
+    send.write_all(b"header and body").await.unwrap();
+    assert_eq!(send.reset_at(6, 16), Err(ResetAtError::MissingBytes));
+    send.reset_at(6, 6).unwrap();
+    assert_eq!(send.write(b"x").await, Err(WriteError::ClosedStream));
+    assert_eq!(send.finished().await, Err(WriteError::ClosedStream));
+    // Dropped, it does not take back what is to arrive.
+    drop(send);
+    let mut recv = within(pair.far.accept_uni()).await.unwrap();
+    settled(&pair).await;
+    assert_eq!(within(recv.received_reset()).await, Ok(Some(6)));
+    let mut out = [0; 20];
+    assert_eq!(within(recv.read(&mut out)).await, Ok(Some(6)));
+    assert_eq!(out[..6], b"header"[..]);
+    assert_eq!(within(recv.read(&mut out)).await, Err(ReadError::Reset(6)));
+    assert_eq!(within(recv.received_reset()).await, Ok(Some(6)));
 }
 
 #[tokio::test]

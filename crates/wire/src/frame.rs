@@ -1,5 +1,5 @@
-//! Frames of QUIC v1 (RFC 9000 §19), DATAGRAM (RFC 9221), and ACK_FREQUENCY and IMMEDIATE_ACK
-//! (draft-ietf-quic-ack-frequency-14).
+//! Frames of QUIC v1 (RFC 9000 §19), DATAGRAM (RFC 9221), ACK_FREQUENCY and IMMEDIATE_ACK
+//! (draft-ietf-quic-ack-frequency-14), and RESET_STREAM_AT (draft-ietf-quic-reliable-stream-reset-07).
 //!
 //! Owns the borrowed views ([`Frame`]), their parser ([`Frame::parse`]) and one `write_*`
 //! function a frame. The engine parses frame by frame from a decrypted payload and writes
@@ -43,6 +43,17 @@ pub enum Frame<'a> {
         error_code: u64,
         /// The stream's final size in bytes.
         final_size: u64,
+    },
+    /// RESET_STREAM_AT (draft-ietf-quic-reliable-stream-reset-07 §4).
+    ResetStreamAt {
+        /// The stream.
+        id: StreamId,
+        /// The application's error code.
+        error_code: u64,
+        /// The stream's final size in bytes.
+        final_size: u64,
+        /// Bytes from the start of the stream that are delivered all the same, ≤ `final_size`.
+        reliable_size: u64,
     },
     /// STOP_SENDING (§19.5).
     StopSending {
@@ -133,6 +144,7 @@ impl Frame<'_> {
             Self::Ack(ack) if ack.ecn.is_some() => FrameType::ACK_ECN,
             Self::Ack(_) => FrameType::ACK,
             Self::ResetStream { .. } => FrameType::RESET_STREAM,
+            Self::ResetStreamAt { .. } => FrameType::RESET_STREAM_AT,
             Self::StopSending { .. } => FrameType::STOP_SENDING,
             Self::Crypto { .. } => FrameType::CRYPTO,
             Self::NewToken { .. } => FrameType::NEW_TOKEN,

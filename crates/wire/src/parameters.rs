@@ -1,4 +1,5 @@
-//! Transport parameters (RFC 9000 §18, RFC 9221 §3, draft-ietf-quic-ack-frequency-14 §3).
+//! Transport parameters (RFC 9000 §18, RFC 9221 §3, draft-ietf-quic-ack-frequency-14 §3,
+//! draft-ietf-quic-reliable-stream-reset-07 §3).
 //!
 //! Owns their encoding, defaults and the checks that need nothing but the bytes and the sender's
 //! side. The engine hands them to TLS and reads the peer's. Whether connection IDs match those
@@ -35,6 +36,9 @@ const PREFERRED_ADDRESS: u64 = 0x0d;
 const ACTIVE_CONNECTION_ID_LIMIT: u64 = 0x0e;
 const INITIAL_SOURCE_CONNECTION_ID: u64 = 0x0f;
 const RETRY_SOURCE_CONNECTION_ID: u64 = 0x10;
+const RESET_STREAM_AT: u64 = 0x1d;
+/// The same, as drafts before -08 had it; some peers know no other.
+const RESET_STREAM_AT_OLD: u64 = 0x17_f758_6d2c_b571;
 const MAX_DATAGRAM_FRAME_SIZE: u64 = 0x20;
 const MIN_ACK_DELAY: u64 = 0xff04_de1b;
 
@@ -88,6 +92,9 @@ pub struct TransportParameters {
     /// ≤ `max_ack_delay`; `None` without the ACK frequency extension. Not to be remembered for
     /// 0-RTT (draft-ietf-quic-ack-frequency-14 §3).
     pub min_ack_delay: Option<Duration>,
+    /// RESET_STREAM_AT frames are understood (draft-ietf-quic-reliable-stream-reset-07 §3). Said by
+    /// two parameters, of which the peer may know either.
+    pub reset_stream_at: bool,
     /// A parameter without meaning to emit, so that peers keep ignoring unknown ones (§18.1:
     /// use an ID of the form 31 * N + 27). Parsing never sets it.
     pub grease: Option<(u64, Vec<u8>)>,
@@ -115,6 +122,7 @@ impl Default for TransportParameters {
             retry_source_connection_id: None,
             max_datagram_frame_size: 0,
             min_ack_delay: None,
+            reset_stream_at: false,
             grease: None,
         }
     }
@@ -252,10 +260,7 @@ impl TransportParameters {
                 self.max_ack_delay = Duration::from_millis(millis);
             }
             DISABLE_ACTIVE_MIGRATION => {
-                if !value.is_empty() {
-                    return Err(Malformed("value isn't empty"));
-                }
-                self.disable_active_migration = true;
+                self.disable_active_migration = flag(value)?;
             }
             PREFERRED_ADDRESS => {
                 server_only(from)?;
@@ -271,6 +276,7 @@ impl TransportParameters {
                 server_only(from)?;
                 self.retry_source_connection_id = Some(cid(value)?);
             }
+            RESET_STREAM_AT | RESET_STREAM_AT_OLD => self.reset_stream_at = flag(value)?,
             MAX_DATAGRAM_FRAME_SIZE => self.max_datagram_frame_size = integer(value)?,
             MIN_ACK_DELAY => self.min_ack_delay = Some(Duration::from_micros(integer(value)?)),
             _ => {}
@@ -299,6 +305,10 @@ impl TransportParameters {
         }
         if let Some(cid) = &self.retry_source_connection_id {
             put(RETRY_SOURCE_CONNECTION_ID, cid);
+        }
+        if self.reset_stream_at {
+            put(RESET_STREAM_AT, &[]);
+            put(RESET_STREAM_AT_OLD, &[]);
         }
         if let Some((id, value)) = &self.grease {
             put(*id, value);
@@ -404,6 +414,14 @@ fn server_only(from: Side) -> Result<(), Malformed> {
     match from {
         Side::Server => Ok(()),
         Side::Client => Err(Malformed("sent by a client")),
+    }
+}
+
+/// A parameter that says all by being there.
+fn flag(value: &[u8]) -> Result<bool, Malformed> {
+    match value {
+        [] => Ok(true),
+        _ => Err(Malformed("value isn't empty")),
     }
 }
 

@@ -265,7 +265,11 @@ impl Pair {
             9 => self.with(|c, _| write_some(c, Direction::Unidirectional, 3_000)),
             10 => self.with(|c, _| write_some(c, Direction::Bidirectional, 30_000)),
             11 => self.with(read_all),
-            12 => self.with(|c, streams| streams.iter().for_each(|id| c.reset(*id, 1))),
+            12 => self.with(|c, streams| {
+                for id in streams.iter() {
+                    let _ = c.reset_at(*id, 1, id.index() % 3 * 700);
+                }
+            }),
             13 => self.with(|c, streams| streams.iter().for_each(|id| c.stop(*id, 2))),
             14 => self.with(|c, _| {
                 let _ = c.send_datagram(Bytes::from_static(&[7; 100]));

@@ -34,6 +34,8 @@ pub struct Half {
     pub finished: bool,
     /// The sender reset with this code.
     pub reset: Option<u64>,
+    /// Bytes that arrive in spite of that reset.
+    pub reliable: u64,
     /// The receiver asked to stop with this code.
     pub stop: Option<u64>,
     /// The sender was told that the receiver asked to stop.
@@ -63,6 +65,7 @@ impl Half {
             read: 0,
             finished: false,
             reset: None,
+            reliable: 0,
             stop: None,
             stop_heard: false,
             acknowledged: false,
@@ -108,7 +111,8 @@ impl Half {
 
     /// Judges a reset told to the receiver.
     pub(super) fn on_reset(&mut self, code: u64) -> Result<(), String> {
-        if self.reset != Some(code) || self.outcome.is_some() {
+        let short = self.read < self.reliable;
+        if self.reset != Some(code) || self.outcome.is_some() || short {
             return Err(format!("reset with {code}, but the truth is {self:?}"));
         }
         self.outcome = Some(Outcome::Reset);

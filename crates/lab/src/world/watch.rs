@@ -283,7 +283,7 @@ fn on_frame(seen: &mut [Seen; 2], side: Side, frame: &Frame<'_>) -> Result<(), S
             let end = stream.offset + stream.data.len() as u64;
             return check_credit(seen, side, stream.id, end);
         }
-        Frame::ResetStream { id, final_size, .. } => {
+        Frame::ResetStream { id, final_size, .. } | Frame::ResetStreamAt { id, final_size, .. } => {
             return check_credit(seen, side, *id, *final_size);
         }
         _ => {}

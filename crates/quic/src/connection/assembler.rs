@@ -96,6 +96,20 @@ impl Assembler {
         self.read_offset + self.taken.as_ref().map_or(0, |taken| taken.len)
     }
 
+    /// Bytes below `at` handed to the reader.
+    pub(crate) fn consumed_below(&self, at: u64) -> u64 {
+        let Some(taken) = self.taken.as_ref().filter(|_| at > self.read_offset) else {
+            return self.read_offset.min(at);
+        };
+        let beyond = taken.ranges.within(self.read_offset..at);
+        self.read_offset + beyond.map(|r| r.end.min(at) - r.start).sum::<u64>()
+    }
+
+    /// Whether every byte below `size` has arrived, where nothing above is held.
+    pub(crate) fn has_all_below(&self, size: u64) -> bool {
+        self.consumed_below(size) + (self.ready_len + self.pending_len) as u64 == size
+    }
+
     /// Whether every byte below `size` has arrived.
     pub(crate) fn has_all(&self, size: u64) -> bool {
         self.consumed_len() + (self.ready_len + self.pending_len) as u64 == size
@@ -407,6 +421,34 @@ impl Assembler {
     pub(crate) fn trim(&mut self) {
         if let Some(taken) = &mut self.taken {
             taken.ranges.trim();
+        }
+    }
+
+    /// Drops what is held of offset `at` and beyond.
+    pub(crate) fn truncate(&mut self, at: u64) {
+        if at <= self.read_offset {
+            return self.clear();
+        }
+        for (_, piece) in self.pending.split_off(&at) {
+            self.pending_len -= piece.len();
+            self.pending_held -= piece.capacity();
+        }
+        if let Some(mut last) = self.pending.last_entry() {
+            let keep = (at - last.key()) as usize;
+            let cut = last.get().len().saturating_sub(keep);
+            last.get_mut().truncate(keep);
+            self.pending_len -= cut;
+        }
+        let mut cut = self.ready_end().saturating_sub(at) as usize;
+        self.ready_len -= cut;
+        while let Some(block) = self.ready.back_mut().filter(|_| cut > 0) {
+            let keep = block.len().saturating_sub(cut);
+            cut -= block.len() - keep;
+            block.truncate(keep);
+            if keep == 0 {
+                self.ready_held -= block.size();
+                self.ready.pop_back();
+            }
         }
     }
 

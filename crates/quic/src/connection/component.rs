@@ -38,7 +38,11 @@ pub(crate) enum SentFrame {
         len: u32,
         fin: bool,
     },
-    ResetStream(StreamId),
+    /// RESET_STREAM, or RESET_STREAM_AT if bytes are delivered all the same.
+    ResetStream {
+        id: StreamId,
+        reliable_size: u64,
+    },
     StopSending(StreamId),
     MaxData,
     MaxStreamData(StreamId),

@@ -67,7 +67,9 @@ impl FrameOwner<SentFrame> for Delivery<'_> {
             SentFrame::Crypto { space, offset, len } => {
                 self.handshake.on_crypto_acked(space, offset, len);
             }
-            SentFrame::ResetStream(id) => self.streams.on_reset_acked(id),
+            SentFrame::ResetStream { id, reliable_size } => {
+                self.streams.on_reset_acked(id, reliable_size);
+            }
             SentFrame::RetireConnectionId { sequence } => self.remote_cids.on_acked(sequence),
             SentFrame::AckFrequency { sequence } => self.acks.request.on_acked(sequence),
             SentFrame::StopSending(_)
@@ -95,7 +97,9 @@ impl FrameOwner<SentFrame> for Delivery<'_> {
             SentFrame::Crypto { space, offset, len } => {
                 self.handshake.on_crypto_lost(space, offset, len);
             }
-            SentFrame::ResetStream(id) => self.streams.on_reset_lost(id),
+            SentFrame::ResetStream { id, reliable_size } => {
+                self.streams.on_reset_lost(id, reliable_size);
+            }
             SentFrame::StopSending(id) => self.streams.on_stop_sending_lost(id),
             // Limits are sent again with their newest value (RFC 9000 §13.3).
             SentFrame::MaxData => self.streams.on_max_data_lost(),

@@ -129,7 +129,17 @@ impl Connection {
             } => {
                 contents.stream_data = true;
                 self.streams
-                    .on_reset_stream(id, error_code, final_size, events)?;
+                    .on_reset_stream(id, error_code, final_size, 0, events)?;
+            }
+            Frame::ResetStreamAt {
+                id,
+                error_code,
+                final_size,
+                reliable_size,
+            } => {
+                contents.stream_data = true;
+                self.streams
+                    .on_reset_stream(id, error_code, final_size, reliable_size, events)?;
             }
             Frame::StopSending { id, error_code } => {
                 self.streams.on_stop_sending(id, error_code, events)?;

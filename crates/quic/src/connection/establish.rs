@@ -351,6 +351,7 @@ fn own_parameters(
         ack_delay_exponent: ACK_DELAY_EXPONENT,
         max_ack_delay: MAX_ACK_DELAY,
         min_ack_delay: config.ack_frequency.then_some(MIN_ACK_DELAY),
+        reset_stream_at: true,
         disable_active_migration: true,
         active_connection_id_limit: MAX_REMOTE_CIDS,
         max_datagram_frame_size: config.max_datagram_frame_size.map_or(0, u64::from),

@@ -52,7 +52,7 @@ use towline_recovery::{Algorithm, Controller, HostController, PoolMember};
 use towline_wire::{ConnectionId, Direction, PacketNumberSpace, Side, StreamId, Time};
 
 use crate::config::BandwidthShare;
-use crate::error::{ConnectionError, ReadError, SendDatagramError, WriteError};
+use crate::error::{ConnectionError, ReadError, ResetAtError, SendDatagramError, WriteError};
 pub(crate) use aftermath::{Aftermath, CidChanges, Holding, Status};
 use cids::LocalCids;
 pub(crate) use establish::{FirstInitial, NewConnection};
@@ -170,6 +170,27 @@ impl Connection {
         }
     }
 
+    /// Abandons the sending half beyond its first `reliable_size` bytes, which arrive all the same,
+    /// the reset after them (RESET_STREAM_AT, draft-ietf-quic-reliable-stream-reset-07). Called again
+    /// it may only lower the size, as [`Self::reset`] does to 0; the first code stays.
+    ///
+    /// # Errors
+    /// `Unsupported` by the peer, unless the size is 0; `MissingBytes` when so much was not written.
+    pub fn reset_at(
+        &mut self,
+        id: StreamId,
+        error_code: u64,
+        reliable_size: u64,
+    ) -> Result<(), ResetAtError> {
+        self.alive().map_err(ResetAtError::ConnectionLost)?;
+        if reliable_size > 0 && !self.handshake.peer().is_some_and(|p| p.reset_stream_at) {
+            return Err(ResetAtError::Unsupported);
+        }
+        let code = error_code.min(towline_wire::MAX_VARINT);
+        self.streams
+            .reset_at(id, code, reliable_size, &mut self.events)
+    }
+
     /// Takes up to `max` contiguous bytes without copying; `None` at the end of the stream.
     ///
     /// # Errors
@@ -221,7 +242,8 @@ impl Connection {
     /// The code with which the peer reset a stream that we read, without reading it; `None` where there
     /// will be no reset: all data is here, read or not, or [`Self::stop`] was called.
     ///
-    /// A code that was told ends the stream, as if a read had told it.
+    /// A code that was told ends the stream, as if a read had told it; after a [`Self::reset_at`] of
+    /// the peer's it is told once all that is delivered is here, which can be read still.
     ///
     /// # Errors
     /// `Blocked` while neither is known: `Event::Readable` follows. Others are final.

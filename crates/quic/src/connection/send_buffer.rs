@@ -132,7 +132,13 @@ impl SendBuffer {
 
     /// Whether bytes below the end were left out.
     pub(crate) fn has_holes(&self) -> bool {
-        self.left_out.as_ref().is_some_and(|l| !l.holes.is_empty())
+        !self.is_whole(self.end)
+    }
+
+    /// Whether all bytes below `at` were written.
+    pub(crate) fn is_whole(&self, at: u64) -> bool {
+        let no_hole = |l: &LeftOut| l.holes.within(0..at).next().is_none();
+        at <= self.end && self.left_out.as_deref().is_none_or(no_hole)
     }
 
     /// What was never sent and may be, up to the next hole.
@@ -309,18 +315,43 @@ impl SendBuffer {
         }
     }
 
-    /// Forgets all data (after a reset); offsets stay.
-    pub(crate) fn clear(&mut self) -> u64 {
-        let released = self.retained();
-        self.chunks = VecDeque::new();
-        self.blocks = 0;
+    /// Forgets what was written from offset `at` on (after a reset): what was written ends there.
+    /// Returns the bytes released from memory.
+    pub(crate) fn cut(&mut self, at: u64) -> u64 {
+        let before = self.retained();
+        let at = at.min(self.end);
+        while let Some((start, chunk)) = self.chunks.back_mut() {
+            if *start >= at {
+                if let Some((_, Chunk::Owned(block))) = self.chunks.pop_back() {
+                    self.blocks -= block.size();
+                }
+                continue;
+            }
+            let keep = (at - *start) as usize;
+            match chunk {
+                Chunk::Shared(bytes) => bytes.truncate(keep),
+                Chunk::Owned(block) => block.truncate(keep),
+            }
+            break;
+        }
         self.cursor = 0;
-        self.lost = RangeSet::default();
-        self.acked = RangeSet::default();
-        self.left_out = None;
-        self.base = self.end;
-        self.unsent = self.end;
-        released
+        self.lost.remove(at..self.end);
+        self.acked.remove(at..self.end);
+        if let Some(left_out) = &mut self.left_out {
+            left_out.holes.remove(at..self.end);
+            let _ = left_out.filled.split_off(&at);
+        }
+        self.end = at;
+        self.unsent = self.unsent.min(at);
+        self.base = self.base.min(at);
+        if self.all_acked() {
+            self.chunks = VecDeque::new();
+            self.blocks = 0;
+            self.lost = RangeSet::default();
+            self.acked = RangeSet::default();
+            self.left_out = None;
+        }
+        before - self.retained()
     }
 }
 
@@ -377,6 +408,32 @@ mod tests {
         assert_eq!(b.retained(), 8);
         b.on_lost(0..8);
         assert!(!b.has_lost());
+    }
+
+    #[test]
+    fn what_is_cut_off_is_neither_sent_nor_kept() {
+        let mut b = SendBuffer::default();
+        let mut pool = BlockPool::default();
+        b.push(Bytes::from_static(b"hello "));
+        b.push_slice(b"wide ", &mut pool);
+        b.push_beyond(3, Bytes::from_static(b"world"));
+        b.take_next(16, u64::MAX);
+        b.on_lost(4..12);
+        b.on_acked(9..10, &mut pool);
+        assert!(b.is_whole(11) && !b.is_whole(12) && !b.is_whole(20));
+        assert_eq!(b.cut(8), 11);
+        assert!(!b.has_holes());
+        assert_eq!((b.end(), b.unsent_len(), b.retained()), (8, 0, 8));
+        assert_eq!(b.take_next(100, u64::MAX), Some(4..8));
+        assert_eq!(b.take_next(100, u64::MAX), None);
+        let mut out = [0; 8];
+        b.copy_to(0, &mut out);
+        assert_eq!(&out, b"hello wi");
+        assert_eq!(b.on_acked(0..5, &mut pool), 5);
+        assert_eq!(b.cut(9), 0, "there is no more");
+        assert_eq!(b.cut(3), 3, "less than was delivered");
+        assert!(b.all_acked());
+        assert_eq!((b.held(), b.end()), (0, 3));
     }
 
     #[test]

@@ -255,10 +255,14 @@ impl RecvStream {
             Some(End::Finished | End::Stopped) => return Poll::Ready(Ok(None)),
             None => {}
         }
-        let asked = ready!(self.call(Some(cx.waker()), Engine::received_reset));
+        let asked = ready!(self.call(Some(cx.waker()), |engine, id| {
+            let code = engine.received_reset(id)?;
+            // What is delivered all the same may be left to be read.
+            Ok((code, engine.final_size(id).is_none()))
+        }));
         Poll::Ready(match asked {
-            Ok(code) => {
-                self.end = code.map(End::Reset);
+            Ok((code, is_over)) => {
+                self.end = code.filter(|_| is_over).map(End::Reset);
                 Ok(code)
             }
             Err(engine::ReadError::ConnectionLost(error)) => Err(error),

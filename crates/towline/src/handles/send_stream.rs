@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
-use towline_quic::{self as engine, Connection as Engine, ConnectionError};
+use towline_quic::{self as engine, Connection as Engine, ConnectionError, ResetAtError};
 use towline_wire::StreamId;
 
 use super::error::WriteError;
@@ -287,6 +287,31 @@ impl SendStream {
             }
             ((), Change::Made)
         });
+    }
+
+    /// Gives the stream up beyond its first `reliable_size` bytes, with an application code: the
+    /// peer reads those, then the reset. May be called again to lower the size, as
+    /// [`reset`](Self::reset) does to 0; the first code stays.
+    ///
+    /// # Errors
+    /// When the peer does not understand RESET_STREAM_AT
+    /// (draft-ietf-quic-reliable-stream-reset-07), unless the size is 0; when so much was not
+    /// written yet; when the stream or the connection is over. The stream goes on as it was.
+    pub fn reset_at(&mut self, code: u64, reliable_size: u64) -> Result<(), ResetAtError> {
+        let id = self.id;
+        self.reference
+            .with(|engine, entry| match (&entry.error, engine) {
+                (None, Some(engine)) => {
+                    let result = engine.reset_at(id, code, reliable_size);
+                    (result, Change::Made)
+                }
+                _ => {
+                    let error = ResetAtError::ConnectionLost(lost(entry));
+                    (Err(error), Change::None)
+                }
+            })?;
+        self.state = State::Reset;
+        Ok(())
     }
 
     /// Finishes the stream, if that was not done yet, and waits until everything

@@ -43,6 +43,18 @@ fn write_frame(o: &mut Object<'_>, frame: &Frame<'_>, ack_delay_exponent: u8, fu
             write_application_error(o, *error_code);
             o.number("final_size", *final_size);
         }
+        Frame::ResetStreamAt {
+            id,
+            error_code,
+            final_size,
+            reliable_size,
+        } => {
+            o.number("frame_type_bytes", frame.ty().as_u64());
+            o.number("stream_id", id.as_u64());
+            write_application_error(o, *error_code);
+            o.number("final_size", *final_size);
+            o.number("reliable_size", *reliable_size);
+        }
         Frame::StopSending { id, error_code } => {
             o.number("stream_id", id.as_u64());
             write_application_error(o, *error_code);
@@ -175,7 +187,8 @@ fn name(frame: &Frame<'_>) -> &'static str {
         Frame::ConnectionClose(_) => "connection_close",
         Frame::HandshakeDone => "handshake_done",
         Frame::Datagram { .. } => "datagram",
-        // draft-ietf-quic-ack-frequency-14, which qlog has no name for.
-        Frame::AckFrequency(_) | Frame::ImmediateAck => "unknown",
+        // Of extensions (draft-ietf-quic-ack-frequency-14, draft-ietf-quic-reliable-stream-reset-07)
+        // that qlog has no names for.
+        Frame::AckFrequency(_) | Frame::ImmediateAck | Frame::ResetStreamAt { .. } => "unknown",
     }
 }

@@ -63,6 +63,8 @@ impl FrameType {
     pub const HANDSHAKE_DONE: Self = Self(0x1e);
     /// IMMEDIATE_ACK (draft-ietf-quic-ack-frequency-14).
     pub const IMMEDIATE_ACK: Self = Self(0x1f);
+    /// RESET_STREAM_AT (draft-ietf-quic-reliable-stream-reset-07).
+    pub const RESET_STREAM_AT: Self = Self(0x24);
     /// DATAGRAM to the end of the packet (RFC 9221).
     pub const DATAGRAM: Self = Self(0x30);
     /// DATAGRAM with a length (RFC 9221).
@@ -122,7 +124,7 @@ impl FrameType {
             // NEW_TOKEN, RETIRE_CONNECTION_ID, PATH_RESPONSE, HANDSHAKE_DONE; IMMEDIATE_ACK and
             // ACK_FREQUENCY, since nobody remembers the parameter that permits them
             0x07 | 0x19 | 0x1b | 0x1e | 0x1f | 0xaf => IN_1RTT,
-            0x04..=0x1d | 0x30 | 0x31 => IN_0RTT | IN_1RTT,
+            0x04..=0x1d | 0x24 | 0x30 | 0x31 => IN_0RTT | IN_1RTT,
             _ => 0,
         };
         packets & 1 << packet as u8 != 0
@@ -164,6 +166,7 @@ impl FrameType {
             0x1c | 0x1d => "CONNECTION_CLOSE",
             0x1e => "HANDSHAKE_DONE",
             0x1f => "IMMEDIATE_ACK",
+            0x24 => "RESET_STREAM_AT",
             0x30 | 0x31 => "DATAGRAM",
             0xaf => "ACK_FREQUENCY",
             _ => return None,

@@ -74,6 +74,7 @@ fn control<'a>(ty: u8, r: &mut Reader<'a>) -> Result<Frame<'a>, Malformed> {
             error_code: r.varint()?,
             final_size: r.varint()?,
         },
+        0x24 => reset_stream_at(r)?,
         0x05 => Frame::StopSending {
             id: stream_id(r)?,
             error_code: r.varint()?,
@@ -124,6 +125,23 @@ fn control<'a>(ty: u8, r: &mut Reader<'a>) -> Result<Frame<'a>, Malformed> {
         0x1e => Frame::HandshakeDone,
         0x1f => Frame::ImmediateAck,
         _ => return Err(Malformed("unknown frame type")),
+    })
+}
+
+/// draft-ietf-quic-reliable-stream-reset-07 §4.
+fn reset_stream_at<'a>(r: &mut Reader<'a>) -> Result<Frame<'a>, Malformed> {
+    let id = stream_id(r)?;
+    let error_code = r.varint()?;
+    let final_size = r.varint()?;
+    let reliable_size = r.varint()?;
+    if reliable_size > final_size {
+        return Err(Malformed("reliable size above the final size"));
+    }
+    Ok(Frame::ResetStreamAt {
+        id,
+        error_code,
+        final_size,
+        reliable_size,
     })
 }
 

@@ -70,7 +70,7 @@ struct Parts {
     flag: bool,
 }
 
-const FRAME_KINDS: u8 = 24;
+const FRAME_KINDS: u8 = 25;
 
 fn parts() -> impl Strategy<Value = Parts> {
     let data = prop::collection::vec(any::<u8>(), 0..200);
@@ -165,6 +165,12 @@ impl Parts {
                 reordering_threshold: d,
             }),
             22 => Frame::ImmediateAck,
+            23 => Frame::ResetStreamAt {
+                id,
+                error_code: b,
+                final_size: c.max(d),
+                reliable_size: c.min(d),
+            },
             _ => Frame::Stream(StreamFrame {
                 id,
                 offset: 0,
@@ -376,6 +382,19 @@ mod malformed {
     }
 
     #[test]
+    fn a_reliable_size_above_the_final_size_is_refused() {
+        let frame = |final_size, reliable_size| varints(0x24, &[4, 9, final_size, reliable_size]);
+        for size in [0, 1, 5000, MAX_VARINT] {
+            assert!(parse_one(&frame(size, size)).is_ok());
+            assert!(parse_one(&frame(MAX_VARINT, size)).is_ok());
+        }
+        for size in [0, 1, 5000, MAX_VARINT - 1] {
+            assert_encoding_error(&frame(size, size + 1));
+            assert_encoding_error(&frame(size, MAX_VARINT));
+        }
+    }
+
+    #[test]
     fn frames_of_the_ack_frequency_extension_belong_in_one_rtt() {
         assert_eq!(parse_one(&[0x1f]), Ok(Frame::ImmediateAck));
         let bytes = [0x40, 0xaf, 7, 9, 0x80, 0, 0x61, 0xa8, 3];
@@ -536,6 +555,7 @@ mod headers {
             let max = match frame {
                 Frame::Ping => PING_LEN,
                 Frame::ResetStream { .. } => RESET_STREAM_MAX_LEN,
+                Frame::ResetStreamAt { .. } => RESET_STREAM_AT_MAX_LEN,
                 Frame::StopSending { .. } => STOP_SENDING_MAX_LEN,
                 Frame::Crypto { data, .. } => CRYPTO_HEADER_MAX_LEN + data.len(),
                 Frame::NewToken { token } => new_token_len(token.len()),

@@ -16,6 +16,8 @@ pub const PING_LEN: usize = 1;
 pub const HANDSHAKE_DONE_LEN: usize = 1;
 /// The most bytes of a RESET_STREAM frame.
 pub const RESET_STREAM_MAX_LEN: usize = 1 + 3 * 8;
+/// The most bytes of a RESET_STREAM_AT frame.
+pub const RESET_STREAM_AT_MAX_LEN: usize = 1 + 4 * 8;
 /// The most bytes of a STOP_SENDING frame.
 pub const STOP_SENDING_MAX_LEN: usize = 1 + 2 * 8;
 /// The most bytes of a MAX_DATA frame.
@@ -70,6 +72,23 @@ pub fn write_reset_stream(w: &mut Writer<'_>, id: StreamId, error_code: u64, fin
     w.varint(id.as_u64());
     w.varint(error_code);
     w.varint(final_size);
+}
+
+/// Writes RESET_STREAM_AT (draft-ietf-quic-reliable-stream-reset-07 §4); sizes in bytes,
+/// `reliable_size` at most `final_size`.
+#[inline]
+pub fn write_reset_stream_at(
+    w: &mut Writer<'_>,
+    id: StreamId,
+    error_code: u64,
+    final_size: u64,
+    reliable_size: u64,
+) {
+    write_type(w, FrameType::RESET_STREAM_AT);
+    w.varint(id.as_u64());
+    w.varint(error_code);
+    w.varint(final_size);
+    w.varint(reliable_size);
 }
 
 /// Writes STOP_SENDING (§19.5).
@@ -321,6 +340,12 @@ impl Frame<'_> {
                 error_code,
                 final_size,
             } => varints(&[id.as_u64(), *error_code, *final_size]),
+            Self::ResetStreamAt {
+                id,
+                error_code,
+                final_size,
+                reliable_size,
+            } => varints(&[id.as_u64(), *error_code, *final_size, *reliable_size]),
             Self::StopSending { id, error_code } => varints(&[id.as_u64(), *error_code]),
             Self::Crypto { offset, data } => {
                 crypto_frame_header_len(*offset, data.len()) + data.len()
@@ -372,6 +397,14 @@ impl Frame<'_> {
                 final_size,
             } => {
                 write_reset_stream(w, *id, *error_code, *final_size);
+            }
+            Self::ResetStreamAt {
+                id,
+                error_code,
+                final_size,
+                reliable_size,
+            } => {
+                write_reset_stream_at(w, *id, *error_code, *final_size, *reliable_size);
             }
             Self::StopSending { id, error_code } => write_stop_sending(w, *id, *error_code),
             Self::Crypto { offset, data } => {

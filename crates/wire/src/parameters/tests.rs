@@ -53,6 +53,7 @@ fn everything() -> TransportParameters {
         retry_source_connection_id: Some(cid_of(&[5; 4])),
         max_datagram_frame_size: 65535,
         min_ack_delay: Some(Duration::from_micros(1001)),
+        reset_stream_at: true,
         grease: None,
     }
 }
@@ -93,6 +94,15 @@ fn unknown_parameters_and_grease_are_ignored() {
     let mut bytes = parameter(0x11, &[1, 2, 3]);
     bytes.extend(parameter(MAX_VARINT, &[]));
     assert_eq!(parse_server(&bytes), Ok(TransportParameters::default()));
+}
+
+#[test]
+fn either_parameter_for_reset_stream_at_is_enough_and_both_are_empty() {
+    for id in [RESET_STREAM_AT, RESET_STREAM_AT_OLD] {
+        assert!(parse_server(&parameter(id, &[])).unwrap().reset_stream_at);
+        assert_refused(&parameter(id, &[0]), id);
+    }
+    assert!(!TransportParameters::default().reset_stream_at);
 }
 
 #[test]

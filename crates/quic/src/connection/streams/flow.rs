@@ -6,12 +6,12 @@
 
 use std::time::Duration;
 
-use towline_wire::{MAX_DATA_MAX_LEN, MAX_VARINT, RESET_STREAM_MAX_LEN, Time, write_max_data};
+use towline_wire::{MAX_DATA_MAX_LEN, MAX_VARINT, RESET_STREAM_AT_MAX_LEN, Time, write_max_data};
 
 use crate::connection::component::{PacketWriter, SentFrame};
 
 /// Room that any small control frame of the streams needs.
-pub(crate) const CONTROL_FRAME_ROOM: usize = RESET_STREAM_MAX_LEN;
+pub(crate) const CONTROL_FRAME_ROOM: usize = RESET_STREAM_AT_MAX_LEN;
 
 /// Most bytes of one stream before the next has its turn: a quarter of a train. What arrives
 /// together is one event for its reader.

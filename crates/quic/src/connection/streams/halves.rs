@@ -8,12 +8,12 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use towline_wire::{
     MAX_STREAM_DATA_MAX_LEN, StreamId, Time, write_max_stream_data, write_reset_stream,
-    write_stop_sending, write_stream_data_blocked,
+    write_reset_stream_at, write_stop_sending, write_stream_data_blocked,
 };
 
 use super::flow::{CONTROL_FRAME_ROOM, RoundTrip};
 use super::recv::RecvStream;
-use super::send::SendStream;
+use super::send::{Reset, SendStream};
 use crate::config::TransportConfig;
 use crate::connection::blocks::BlockPool;
 use crate::connection::component::{PacketWriter, SentFrame};
@@ -233,9 +233,8 @@ impl Halves {
             if w.remaining() < CONTROL_FRAME_ROOM {
                 return false;
             }
-            if let Some((code, final_size)) = s.take_reset() {
-                write_reset_stream(w.w, id, code, final_size);
-                w.record(SentFrame::ResetStream(id));
+            if let Some(reset) = s.take_reset() {
+                write_reset(id, reset, w);
             } else if let Some(limit) = s.take_blocked_report() {
                 write_stream_data_blocked(w.w, id, limit);
                 w.record(SentFrame::StreamDataBlocked(id));
@@ -270,9 +269,9 @@ impl Halves {
         true
     }
 
-    pub(super) fn on_reset_lost(&mut self, id: StreamId) {
+    pub(super) fn on_reset_lost(&mut self, id: StreamId, reliable_size: u64) {
         if let Some(s) = self.send.get_mut(&id) {
-            s.on_reset_lost();
+            s.on_reset_lost(reliable_size);
             self.list_control(id);
         }
     }
@@ -367,4 +366,14 @@ impl Halves {
     pub(super) fn spare(&self) -> usize {
         self.pool.held()
     }
+}
+
+/// Writes a RESET_STREAM, or a RESET_STREAM_AT where some bytes are delivered.
+fn write_reset(id: StreamId, reset: Reset, w: &mut PacketWriter<'_, '_>) {
+    let reliable_size = reset.reliable_size;
+    match reliable_size {
+        0 => write_reset_stream(w.w, id, reset.code, reset.final_size),
+        _ => write_reset_stream_at(w.w, id, reset.code, reset.final_size, reliable_size),
+    }
+    w.record(SentFrame::ResetStream { id, reliable_size });
 }

@@ -31,7 +31,7 @@ use super::blocks::BlockPool;
 use super::component::PacketWriter;
 use super::events::{Event, Events};
 use crate::config::TransportConfig;
-use crate::error::{ReadError, Refused, Violation, WriteError};
+use crate::error::{ReadError, Refused, ResetAtError, Violation, WriteError};
 use flow::ConnectionWindow;
 pub(crate) use flow::RoundTrip;
 use halves::Halves;
@@ -40,6 +40,7 @@ pub(crate) use halves::STREAM_RECORDS;
 use limits::Limits;
 pub use recv::ReceivedChunk;
 use recv::RecvStream;
+use send::SendStream;
 use send_queue::SendQueue;
 use write_room::WriteRoom;
 
@@ -242,9 +243,37 @@ impl Streams {
 
     /// Only the application resets a stream, or the peer asks for it (RFC 9000 §11.2).
     pub(crate) fn reset(&mut self, id: StreamId, code: u64, events: &mut Events) {
-        if let Some(Some(abandoned)) = self.halves.with_sender(id, |s, _| s.reset(code)) {
+        self.reset_beyond(id, code, 0, events);
+    }
+
+    /// As [`Self::reset`]; the first `reliable_size` bytes are delivered all the same.
+    pub(crate) fn reset_at(
+        &mut self,
+        id: StreamId,
+        code: u64,
+        reliable_size: u64,
+        events: &mut Events,
+    ) -> Result<(), ResetAtError> {
+        let s = self.halves.sender(id).ok_or(ResetAtError::ClosedStream)?;
+        if s.is_reset() && s.written_end() < reliable_size {
+            return Err(ResetAtError::ClosedStream);
+        }
+        if !s.is_whole(reliable_size) {
+            return Err(ResetAtError::MissingBytes);
+        }
+        self.reset_beyond(id, code, reliable_size, events);
+        Ok(())
+    }
+
+    fn reset_beyond(&mut self, id: StreamId, code: u64, reliable_size: u64, events: &mut Events) {
+        let reset = |s: &mut SendStream, _: &mut BlockPool| s.reset(code, reliable_size);
+        if let Some(Some(abandoned)) = self.halves.with_sender(id, reset) {
             self.room.on_abandoned(abandoned);
-            self.halves.list_control(id);
+            self.queue.enqueue(id, &mut self.halves);
+            let s = self.halves.sender(id);
+            if s.is_some_and(SendStream::has_pending_reset) {
+                self.halves.list_control(id);
+            }
             self.wake_starved(events);
         }
     }
@@ -384,12 +413,13 @@ impl Streams {
         id: StreamId,
         code: u64,
         final_size: u64,
+        reliable_size: u64,
         events: &mut Events,
     ) -> Result<(), Violation> {
         self.admit(id, true, events)?;
         let left = self.window.left();
         let arrived = self.halves.with_receiver(id, |r, _| {
-            let accepted = r.on_reset(code, final_size, left)?;
+            let accepted = r.on_reset(code, final_size, reliable_size, left)?;
             Ok::<_, Violation>((accepted, r.is_done()))
         });
         let Some((accepted, done)) = arrived.transpose()? else {
@@ -423,11 +453,16 @@ impl Streams {
         let Some(s) = self.halves.sender_mut(id) else {
             return Ok(());
         };
-        if s.on_stop_sending(code) {
+        let told = s.on_stop_sending(code);
+        // Nobody reads what a reset left to be delivered.
+        let was_reset = s.is_reset();
+        if told {
             events.push(Event::Stopped {
                 id,
                 error_code: code,
             });
+        }
+        if told || was_reset {
             // RFC 9000 §3.5: answer with RESET_STREAM carrying the same code.
             self.reset(id, code, events);
         }
@@ -512,16 +547,20 @@ impl Streams {
         events: &mut Events,
     ) {
         let room = &mut self.room;
-        let finished = self.halves.with_sender(id, |s, pool| {
+        let acked = self.halves.with_sender(id, |s, pool| {
             room.on_released(s.on_acked(range, fin, pool));
             if !s.is_finished() {
                 room.wake(id, s, events);
             }
-            s.is_finished()
+            (s.is_finished(), s.is_done())
         });
-        let Some(finished) = finished else { return };
+        let Some((finished, done)) = acked else {
+            return;
+        };
         if finished {
             events.push(Event::Finished(id));
+        }
+        if done {
             self.remove_sender(id);
         }
         self.wake_starved(events);
@@ -536,15 +575,17 @@ impl Streams {
         }
     }
 
-    pub(crate) fn on_reset_acked(&mut self, id: StreamId) {
+    pub(crate) fn on_reset_acked(&mut self, id: StreamId, reliable_size: u64) {
         if let Some(s) = self.halves.sender_mut(id) {
-            s.on_reset_acked();
-            self.remove_sender(id);
+            s.on_reset_acked(reliable_size);
+            if s.is_done() {
+                self.remove_sender(id);
+            }
         }
     }
 
-    pub(crate) fn on_reset_lost(&mut self, id: StreamId) {
-        self.halves.on_reset_lost(id);
+    pub(crate) fn on_reset_lost(&mut self, id: StreamId, reliable_size: u64) {
+        self.halves.on_reset_lost(id, reliable_size);
     }
 
     pub(crate) fn on_stop_sending_lost(&mut self, id: StreamId) {

@@ -29,6 +29,14 @@ pub struct ReceivedChunk {
     pub data: Bytes,
 }
 
+/// What the peer's reset says.
+#[derive(Clone, Copy, Debug)]
+struct Reset {
+    code: u64,
+    /// Bytes that are delivered all the same; the peer may only lower it.
+    reliable_size: u64,
+}
+
 #[derive(Debug)]
 pub(crate) struct RecvStream {
     assembler: Assembler,
@@ -36,7 +44,9 @@ pub(crate) struct RecvStream {
     /// Highest offset received.
     highest: u64,
     final_size: Option<u64>,
-    reset: Option<u64>,
+    reset: Option<Reset>,
+    /// Bytes nobody will read, whose connection credit was returned.
+    forsaken: u64,
     stopped: Option<u64>,
     pub(crate) stop_pending: bool,
     pub(crate) max_data_pending: bool,
@@ -60,6 +70,7 @@ impl RecvStream {
             highest: 0,
             final_size: None,
             reset: None,
+            forsaken: 0,
             stopped: None,
             stop_pending: false,
             max_data_pending: false,
@@ -95,7 +106,12 @@ impl RecvStream {
         if fin {
             self.final_size = Some(end);
         }
-        if self.reset.is_some() || self.stopped.is_some() {
+        let wanted = match self.reset {
+            _ if self.stopped.is_some() => 0,
+            Some(reset) => reset.reliable_size.saturating_sub(offset),
+            None => u64::MAX,
+        };
+        if wanted == 0 {
             return Ok(Accepted {
                 fresh,
                 discarded: fresh,
@@ -103,6 +119,8 @@ impl RecvStream {
                 overflow: false,
             });
         }
+        let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
+        let data = &data[..data.len().min(wanted)];
         let overflow = self.assembler.insert(offset, data, pool) == Err(TooManyGaps);
         Ok(Accepted {
             fresh,
@@ -126,14 +144,22 @@ impl RecvStream {
         Ok(())
     }
 
-    /// RESET_STREAM. Returns (fresh, discarded, now_readable) as for data.
+    /// RESET_STREAM, or RESET_STREAM_AT where `reliable_size` is not 0. Returns (fresh, discarded,
+    /// now_readable) as for data.
     pub(crate) fn on_reset(
         &mut self,
         code: u64,
         final_size: u64,
+        reliable_size: u64,
         connection_left: u64,
     ) -> Result<Accepted, Violation> {
         self.check_final_size(final_size, true)?;
+        if self.reset.is_some_and(|reset| reset.code != code) {
+            return Err(Violation::new(
+                TransportErrorCode::STREAM_STATE_ERROR,
+                "the error code of a reset changed",
+            ));
+        }
         let fresh = final_size.saturating_sub(self.highest);
         if final_size > self.credit.advertised() || fresh > connection_left {
             return Err(Violation::new(
@@ -146,13 +172,11 @@ impl RecvStream {
         self.highest = self.highest.max(final_size);
         self.final_size = Some(final_size);
         let mut discarded = 0;
+        let known = self.reset.map_or(u64::MAX, |reset| reset.reliable_size);
         if self.stopped.is_some() {
             discarded = fresh;
-        } else if self.reset.is_none() && !complete {
-            // Unread data is dropped (RFC 9000 §3.2); what the reader had stays counted.
-            discarded = final_size - self.assembler.consumed_len();
-            self.assembler.clear();
-            self.reset = Some(code);
+        } else if reliable_size < known && !complete {
+            discarded = self.forsake(code, reliable_size, final_size);
         }
         Ok(Accepted {
             fresh,
@@ -160,6 +184,19 @@ impl RecvStream {
             now_readable: self.take_notification(),
             overflow: false,
         })
+    }
+
+    /// Drops what lies beyond the reliable size (RFC 9000 §3.2); what the reader had stays counted.
+    /// Returns for how many bytes more than before credit is to be returned.
+    fn forsake(&mut self, code: u64, reliable_size: u64, final_size: u64) -> u64 {
+        self.assembler.truncate(reliable_size);
+        self.reset = Some(Reset {
+            code,
+            reliable_size,
+        });
+        let to_read = reliable_size - self.assembler.consumed_below(reliable_size);
+        let forsaken = final_size - self.assembler.consumed_len() - to_read;
+        forsaken - std::mem::replace(&mut self.forsaken, forsaken)
     }
 
     fn all_received(&self) -> bool {
@@ -177,7 +214,10 @@ impl RecvStream {
 
     /// No more data is to come: reset, or all of it is here.
     fn has_ended(&self) -> bool {
-        self.reset.is_some() || self.all_received()
+        match self.reset {
+            Some(reset) => self.assembler.has_all_below(reset.reliable_size),
+            None => self.all_received(),
+        }
     }
 
     /// There is data, an end or a reset that the application has not seen.
@@ -189,11 +229,12 @@ impl RecvStream {
     /// The code of the peer's reset; `None` where there will be none: everything is here, or nobody
     /// reads.
     pub(crate) fn received_reset(&mut self) -> Result<Option<u64>, ReadError> {
-        if let Some(code) = self.reset {
-            self.released = true;
-            return Ok(Some(code));
+        if let Some(reset) = self.reset.filter(|_| self.has_ended()) {
+            // What is delivered all the same stays to be read.
+            self.released |= !self.assembler.has_ready();
+            return Ok(Some(reset.code));
         }
-        if self.stopped.is_some() || self.all_received() {
+        if self.stopped.is_some() || self.has_ended() {
             return Ok(None);
         }
         self.awaits_end = true;
@@ -286,13 +327,9 @@ impl RecvStream {
         if self.stopped.is_some() {
             return Err(ReadError::ClosedStream);
         }
-        if let Some(code) = self.reset {
+        if self.has_ended() {
             self.released = true;
-            return Err(ReadError::Reset(code));
-        }
-        if self.all_received() {
-            self.released = true;
-            return Ok(());
+            return self.reset.map_or(Ok(()), |r| Err(ReadError::Reset(r.code)));
         }
         self.notify = true;
         Err(ReadError::Blocked)
@@ -305,12 +342,11 @@ impl RecvStream {
             return None;
         }
         self.released = true;
+        if let (Some(reset), Some(final_size)) = (self.reset, self.final_size) {
+            return Some(self.forsake(reset.code, 0, final_size));
+        }
         let unread = self.highest - self.assembler.consumed_len();
         self.assembler.clear();
-        if self.reset.is_some() {
-            // Already counted when the reset arrived.
-            return Some(0);
-        }
         self.stopped = Some(code);
         self.stop_pending = self.final_size.is_none();
         Some(unread)

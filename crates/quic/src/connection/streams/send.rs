@@ -20,18 +20,24 @@ enum Fin {
     Acked,
 }
 
+/// The stream was given up, but for its first bytes.
+///
+/// Code and final size never change (RFC 9000 §13.3, draft-ietf-quic-reliable-stream-reset-07 §5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reset {
-    None,
-    /// To be sent, for the first time or again.
-    Pending {
-        code: u64,
-        final_size: u64,
-    },
-    Sent {
-        code: u64,
-        final_size: u64,
-    },
+pub(crate) struct Reset {
+    pub(crate) code: u64,
+    /// As far as anything was sent; grows until the frame is sent for the first time.
+    pub(crate) final_size: u64,
+    /// Bytes that are delivered all the same; 0 makes the frame a RESET_STREAM.
+    pub(crate) reliable_size: u64,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// To be sent, for the first time or again, once all bytes below the reliable size were.
+    Pending,
+    Sent,
     Acked,
 }
 
@@ -49,7 +55,7 @@ pub(crate) struct SendStream {
     buffer: SendBuffer,
     max_data: u64,
     fin: Fin,
-    reset: Reset,
+    reset: Option<Reset>,
     stopped: Option<u64>,
     /// Higher goes first.
     pub(crate) priority: i32,
@@ -73,7 +79,7 @@ impl SendStream {
             buffer: SendBuffer::default(),
             max_data,
             fin: Fin::Open,
-            reset: Reset::None,
+            reset: None,
             stopped: None,
             priority: 0,
             writer_blocked: false,
@@ -89,7 +95,7 @@ impl SendStream {
         if let Some(code) = self.stopped {
             return Err(WriteError::Stopped(code));
         }
-        if self.fin != Fin::Open || self.reset != Reset::None {
+        if self.fin != Fin::Open || self.reset.is_some() {
             return Err(WriteError::ClosedStream);
         }
         Ok(())
@@ -153,22 +159,40 @@ impl SendStream {
         Ok(())
     }
 
-    /// Abandons the stream; returns the bytes released from memory, or `None` if it was over.
-    pub(crate) fn reset(&mut self, code: u64) -> Option<u64> {
-        if self.reset != Reset::None || self.is_done() {
+    /// Abandons the stream beyond `reliable_size` bytes; returns the bytes released from memory, or
+    /// `None` if it was over, or abandoned beyond fewer already. The first code stays.
+    pub(crate) fn reset(&mut self, code: u64, reliable_size: u64) -> Option<u64> {
+        if self.is_done() || self.reset.is_some_and(|r| r.reliable_size <= reliable_size) {
             return None;
         }
-        let final_size = self.buffer.unsent_offset();
-        self.reset = Reset::Pending { code, final_size };
-        Some(self.buffer.clear())
+        let sent = self.buffer.unsent_offset();
+        self.reset = Some(Reset {
+            code: self.reset.map_or(code, |r| r.code),
+            final_size: self.reset.map_or(sent, |r| r.final_size.max(sent)),
+            reliable_size,
+            stage: Stage::Pending,
+        });
+        Some(self.buffer.cut(reliable_size))
     }
 
+    /// Whether all bytes below `size` were written.
+    pub(crate) fn is_whole(&self, size: u64) -> bool {
+        self.buffer.is_whole(size)
+    }
+
+    pub(crate) fn is_reset(&self) -> bool {
+        self.reset.is_some()
+    }
+
+    /// Whether a frame that says so could be written now.
     pub(crate) fn has_pending_reset(&self) -> bool {
-        matches!(self.reset, Reset::Pending { .. })
+        let pending = self.reset.is_some_and(|r| r.stage == Stage::Pending);
+        pending && self.buffer.unsent_len() == 0
     }
 
+    /// Returns whether the application is to be told.
     pub(crate) fn on_stop_sending(&mut self, code: u64) -> bool {
-        if self.stopped.is_some() || self.reset != Reset::None || self.fin == Fin::Acked {
+        if self.stopped.is_some() || self.reset.is_some() || self.fin == Fin::Acked {
             return false;
         }
         self.stopped = Some(code);
@@ -190,28 +214,21 @@ impl SendStream {
 
     /// Whether a STREAM frame could be written now.
     pub(crate) fn can_send(&self, connection_credit: u64) -> bool {
-        if self.reset != Reset::None {
-            return false;
-        }
         self.buffer.has_pending(self.limit(connection_credit)) || self.fin_ready()
     }
 
     fn fin_ready(&self) -> bool {
-        self.fin == Fin::Pending && self.buffer.unsent_len() == 0
+        self.fin == Fin::Pending && self.buffer.unsent_len() == 0 && self.reset.is_none()
     }
 
     /// New data waits and the stream's own limit, not the connection's, is in the way.
     pub(crate) fn blocked_by_stream(&self) -> bool {
-        self.reset == Reset::None
-            && self.buffer.unsent_len() > 0
-            && self.buffer.unsent_offset() >= self.max_data
+        self.buffer.unsent_len() > 0 && self.buffer.unsent_offset() >= self.max_data
     }
 
     /// New data waits for connection credit.
     pub(crate) fn wants_connection_credit(&self) -> bool {
-        self.reset == Reset::None
-            && self.buffer.unsent_len() > 0
-            && self.buffer.unsent_offset() < self.max_data
+        self.buffer.unsent_len() > 0 && self.buffer.unsent_offset() < self.max_data
     }
 
     /// The report was lost.
@@ -259,7 +276,8 @@ impl SendStream {
             .take_next(max as u64, limit)
             .unwrap_or(start..start);
         let len = (range.end - range.start) as usize;
-        let fin = self.fin != Fin::Open && range.end == self.buffer.end();
+        let ends = self.fin != Fin::Open && self.reset.is_none();
+        let fin = ends && range.end == self.buffer.end();
         let length_field = length_field || len + without < room;
         write_stream_header(w.w, id, range.start, length_field.then_some(len), fin);
         if let Some(out) = w.w.reserve(len) {
@@ -282,45 +300,59 @@ impl SendStream {
         })
     }
 
-    /// The RESET_STREAM frame owed: code and final size.
-    /// Code and final size are kept until it is acknowledged, and never change (RFC 9000 §13.3).
-    pub(crate) fn take_reset(&mut self) -> Option<(u64, u64)> {
-        let Reset::Pending { code, final_size } = self.reset else {
+    /// What the RESET_STREAM or RESET_STREAM_AT frame owed says.
+    pub(crate) fn take_reset(&mut self) -> Option<Reset> {
+        if !self.has_pending_reset() {
             return None;
-        };
-        self.reset = Reset::Sent { code, final_size };
-        Some((code, final_size))
+        }
+        let sent = self.buffer.unsent_offset();
+        let reset = self.reset.as_mut()?;
+        reset.stage = Stage::Sent;
+        reset.final_size = reset.final_size.max(sent);
+        Some(*reset)
     }
 
     /// Returns bytes released from memory.
     pub(crate) fn on_acked(&mut self, range: Range<u64>, fin: bool, pool: &mut BlockPool) -> u64 {
-        if self.reset != Reset::None {
-            return 0;
-        }
-        if fin {
+        if fin && self.reset.is_none() {
             self.fin = Fin::Acked;
         }
-        self.buffer.on_acked(range, pool)
+        // What lies behind the end was given up with the stream.
+        let end = range.end.min(self.buffer.end());
+        if range.start > end {
+            return 0;
+        }
+        self.buffer.on_acked(range.start..end, pool)
     }
 
     pub(crate) fn on_lost(&mut self, offset: u64, len: u32, fin: bool) {
-        if self.reset != Reset::None {
-            return;
-        }
         if fin && self.fin == Fin::Sent {
             self.fin = Fin::Pending;
         }
-        self.buffer.on_lost(byte_range(offset, len));
+        let range = byte_range(offset, len);
+        self.buffer
+            .on_lost(range.start..range.end.min(self.buffer.end()));
     }
 
-    pub(crate) fn on_reset_acked(&mut self) {
-        self.reset = Reset::Acked;
-    }
-
-    pub(crate) fn on_reset_lost(&mut self) {
-        if let Reset::Sent { code, final_size } = self.reset {
-            self.reset = Reset::Pending { code, final_size };
+    /// A frame with this reliable size was acknowledged; one with a larger one says too little.
+    pub(crate) fn on_reset_acked(&mut self, reliable_size: u64) {
+        if let Some(reset) = self.reset_at(reliable_size) {
+            reset.stage = Stage::Acked;
         }
+    }
+
+    pub(crate) fn on_reset_lost(&mut self, reliable_size: u64) {
+        if let Some(reset) = self.reset_at(reliable_size)
+            && reset.stage == Stage::Sent
+        {
+            reset.stage = Stage::Pending;
+        }
+    }
+
+    fn reset_at(&mut self, reliable_size: u64) -> Option<&mut Reset> {
+        self.reset
+            .as_mut()
+            .filter(|r| r.reliable_size == reliable_size)
     }
 
     /// The peer has everything: data and FIN.
@@ -328,8 +360,10 @@ impl SendStream {
         self.fin == Fin::Acked && self.buffer.all_acked()
     }
 
-    /// Nothing of this half is needed any more.
+    /// Nothing of this half is needed any more: the peer has all, or all that is delivered of a
+    /// stream that was reset.
     pub(crate) fn is_done(&self) -> bool {
-        self.is_finished() || self.reset == Reset::Acked
+        let gone = self.reset.is_some_and(|r| r.stage == Stage::Acked);
+        self.is_finished() || (gone && self.buffer.all_acked())
     }
 }

@@ -42,7 +42,8 @@ impl SendQueue {
         }
     }
 
-    /// As [`Self::enqueue`]; `true` if the stream's own limit holds it, which the peer is told.
+    /// As [`Self::enqueue`]; `true` if it has a control frame to write: its own limit holds it, which
+    /// the peer is told, or its last bytes before a reset have left.
     fn list(&mut self, id: StreamId, s: &mut SendStream) -> bool {
         if s.ready {
             return false;
@@ -60,7 +61,7 @@ impl SendQueue {
                 self.beyond_credit.push(id);
             }
         } else {
-            return s.blocked_by_stream();
+            return s.blocked_by_stream() || s.has_pending_reset();
         }
         false
     }

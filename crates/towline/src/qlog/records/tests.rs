@@ -133,8 +133,8 @@ fn packets_of_every_kind_and_frames_of_every_type_are_read() {
 
 #[test]
 fn frames_that_the_draft_has_no_name_for_are_read_as_unknown() {
-    // ACK_FREQUENCY and IMMEDIATE_ACK.
-    let payload = [0x40, 0xaf, 1, 2, 3, 1, 0x1f];
+    // ACK_FREQUENCY, IMMEDIATE_ACK and RESET_STREAM_AT.
+    let payload = [0x40, 0xaf, 1, 2, 3, 1, 0x1f, 0x24, 4, 9, 8, 7];
     let packet = Packet::new(PacketKind::OneRtt, 1, cid(1), &payload);
     let [EventData::QuicPacketSent(packet)] = &read(&[Event::PacketSent(packet)])[..] else {
         panic!("a packet");
@@ -149,7 +149,7 @@ fn frames_that_the_draft_has_no_name_for_are_read_as_unknown() {
             other => panic!("{other:?}"),
         })
         .collect();
-    assert_eq!(types, [Some(0xaf), Some(0x1f)]);
+    assert_eq!(types, [Some(0xaf), Some(0x1f), Some(0x24)]);
 }
 
 #[test]

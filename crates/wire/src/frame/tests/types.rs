@@ -2,7 +2,7 @@ use super::*;
 
 #[test]
 fn unknown_types_are_an_encoding_error() {
-    for ty in (0x20..0x30).chain(0x32..0x40) {
+    for ty in (0x20..0x24).chain(0x25..0x30).chain(0x32..0x40) {
         assert_encoding_error(&[ty, 0, 0, 0]);
     }
     for ty in [0x40, 0xae, 0xb0, 0x4000, 0xffff_ffff, MAX_VARINT] {
@@ -37,7 +37,7 @@ fn no_byte_or_a_type_cut_short_is_an_error_without_a_type() {
 }
 
 /// RFC 9000 §12.4 table 3, column "Pkts", with the 0-RTT entry of RETIRE_CONNECTION_ID
-/// taken out as §12.5 permits; RFC 9221 §4 for DATAGRAM; the ACK frequency draft for two more.
+/// taken out as §12.5 permits; RFC 9221 §4 for DATAGRAM; the drafts of extensions for three more.
 #[test]
 fn packets_carry_the_frames_of_table_3() {
     let table = [
@@ -63,7 +63,9 @@ fn packets_carry_the_frames_of_table_3() {
         (0x1d..=0x1d, "CONNECTION_CLOSE", "__01"),
         (0x1e..=0x1e, "HANDSHAKE_DONE", "___1"),
         (0x1f..=0x1f, "IMMEDIATE_ACK", "___1"),
-        (0x20..=0x2f, "frame type", "____"),
+        (0x20..=0x23, "frame type", "____"),
+        (0x24..=0x24, "RESET_STREAM_AT", "__01"),
+        (0x25..=0x2f, "frame type", "____"),
         (0x30..=0x31, "DATAGRAM", "__01"),
         (0x32..=0xae, "frame type", "____"),
         (0xaf..=0xaf, "ACK_FREQUENCY", "___1"),
