@@ -26,7 +26,7 @@ fn slow(seed: u64, loss: LossModel) -> Options {
     }
 }
 
-fn open(pair: &mut Pair, priority: i32, len: usize) -> StreamId {
+fn open(pair: &mut Pair, priority: i64, len: usize) -> StreamId {
     let id = pair.client().open(UNI).unwrap();
     pair.client().set_priority(id, priority).unwrap();
     assert_eq!(pair.client().priority(id), Some(priority));
@@ -61,7 +61,7 @@ fn finish_order(pair: &mut Pair, streams: usize) -> Vec<StreamId> {
 fn the_most_urgent_stream_finishes_first_over_a_slow_link() {
     for (seed, loss) in [(1, LossModel::None), (2, LossModel::Bernoulli(0.02))] {
         let mut pair = Pair::connected(slow(seed, loss));
-        let ids: Vec<StreamId> = [0, -5, 7, 3, i32::MIN, i32::MAX]
+        let ids: Vec<StreamId> = [0, -5, 7, 3, i64::MIN, i64::MAX]
             .map(|priority| open(&mut pair, priority, 200_000))
             .to_vec();
         let order = finish_order(&mut pair, ids.len());
@@ -305,4 +305,97 @@ fn a_stream_that_is_over_has_no_priority() {
         pair.client().set_priority(id, 1),
         Err(WriteError::ClosedStream)
     );
+}
+
+/// Opens a stream of the client's in a group and writes `len` bytes on it.
+fn open_in(pair: &mut Pair, group: u32, priority: i64, len: usize) -> StreamId {
+    let id = pair.client().open(UNI).unwrap();
+    pair.client().set_priority(id, priority).unwrap();
+    assert_eq!(pair.client().send_group(id), Some(0));
+    pair.client().set_send_group(id, group).unwrap();
+    assert_eq!(pair.client().send_group(id), Some(group));
+    assert_eq!(pair.client().priority(id), Some(priority));
+    let mut data = Bytes::from(pattern(len));
+    assert_eq!(pair.client().write(id, &mut data), Ok(len));
+    pair.client().finish(id).unwrap();
+    id
+}
+
+/// Bytes of each stream that the client sends from now on.
+fn watch_bytes(pair: &mut Pair) -> std::sync::Arc<std::sync::Mutex<BTreeMap<StreamId, usize>>> {
+    let sent = std::sync::Arc::new(std::sync::Mutex::new(BTreeMap::new()));
+    let seen = std::sync::Arc::clone(&sent);
+    let _watch = pair.watch(CLIENT, move |f| {
+        if let Frame::Stream(s) = f {
+            *seen.lock().unwrap().entry(s.id).or_default() += s.data.len();
+        }
+        false
+    });
+    sent
+}
+
+#[test]
+fn groups_share_the_path_alike_whatever_is_in_them() {
+    let mut pair = Pair::connected(Options {
+        tls: readable().tls,
+        server: TransportConfig::default().max_concurrent_uni_streams(200),
+        client: roomy().client,
+        ..slow(5, LossModel::None)
+    });
+    // One stream of the lowest order; ten equals; an urgent one and one that starves behind it.
+    let alone = open_in(&mut pair, 1, i64::MIN, 400_000);
+    let equals: Vec<StreamId> = (0..10).map(|_| open_in(&mut pair, 2, 0, 100_000)).collect();
+    let urgent = open_in(&mut pair, 3, 9, 400_000);
+    let starved = open_in(&mut pair, 3, 8, 400_000);
+    let sent = watch_bytes(&mut pair);
+    pair.run_for(secs(2));
+    let sent = sent.lock().unwrap();
+    let of = |ids: &[StreamId]| -> usize { ids.iter().map(|id| sent.get(id).unwrap_or(&0)).sum() };
+    let shares = [of(&[alone]), of(&equals), of(&[urgent])];
+    println!("{shares:?}");
+    let mean = shares.iter().sum::<usize>() / 3;
+    assert!(mean > 100_000, "{shares:?}");
+    for share in shares {
+        assert!(share.abs_diff(mean) < TURN, "{shares:?}");
+    }
+    for id in &equals {
+        assert!(sent[id].abs_diff(shares[1] / 10) < 3_000, "{sent:?}");
+    }
+    assert_eq!(of(&[starved]), 0);
+}
+
+#[test]
+fn a_stream_changes_its_group_under_way() {
+    let mut pair = Pair::connected(Options {
+        tls: readable().tls,
+        client: roomy().client,
+        ..slow(6, LossModel::None)
+    });
+    let urgent = open_in(&mut pair, 1, 5, 500_000);
+    let starved = open_in(&mut pair, 1, 0, 500_000);
+    let sent = watch_bytes(&mut pair);
+    pair.run_for(ms(500));
+    assert_eq!(sent.lock().unwrap().get(&starved), None);
+    pair.client().set_send_group(starved, 2).unwrap();
+    sent.lock().unwrap().clear();
+    pair.run_for(ms(500));
+    let sent = sent.lock().unwrap();
+    let difference = sent[&urgent].abs_diff(sent[&starved]);
+    assert!(difference < TURN && sent[&starved] > 20_000, "{sent:?}");
+}
+
+#[test]
+fn of_thousands_of_streams_in_as_many_groups_all_arrive() {
+    let server = TransportConfig::default().max_concurrent_uni_streams(3_000);
+    let mut pair = Pair::connected(Options {
+        server,
+        ..Options::default()
+    });
+    let mut ids: Vec<StreamId> = (0..3_000u32)
+        .map(|i| open_in(&mut pair, i % 1_500, i64::from(i % 7), 100))
+        .collect();
+    let mut order = finish_order(&mut pair, ids.len());
+    order.sort_unstable();
+    ids.sort_unstable();
+    assert!(order == ids);
 }

@@ -539,7 +539,7 @@ async fn many_messages_of_many_tasks_reach_all_their_readers() {
             for i in 0..EACH {
                 let len = (task * 7919 + i * 104_729) % 150_000;
                 let payload = pattern(len);
-                let options = MessageOptions::new(len.to_string()).priority(task as i32 % 3);
+                let options = MessageOptions::new(len.to_string()).priority(task as i64 % 3);
                 let mut writer = sender.open(options).await.unwrap();
                 for piece in payload.chunks(1 + len / (1 + i % 4)) {
                     writer.write_all(piece).await.unwrap();

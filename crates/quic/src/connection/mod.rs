@@ -39,6 +39,7 @@ pub(crate) mod stats;
 pub(crate) mod streams;
 mod timeout;
 pub(crate) mod timers;
+mod turns;
 #[cfg(test)]
 mod worst_case;
 
@@ -133,23 +134,41 @@ impl Connection {
         self.streams.write_at(id, offset, data)
     }
 
-    /// Sets how urgent the sending half of a stream is: higher goes first, 0 at the start.
+    /// Sets how urgent the sending half of a stream is among those of its group: higher goes first, 0
+    /// at the start. This is the send order of W3C WebTransport.
     ///
     /// Takes effect with the next packet, for what was written before too, retransmissions
     /// included. While a stream can send (it has data, and credit for it), streams of lower
-    /// priority send nothing: they starve for as long as that lasts. Equals take turns: of what the
-    /// path carries in a millisecond, at least a frame and about 16 KB at most. Datagrams and control frames go before stream data whatever its priority.
+    /// priority in its group send nothing: they starve for as long as that lasts. Equals take turns:
+    /// of what the path carries in a millisecond, at least a frame and about 16 KB at most. Datagrams
+    /// and control frames go before stream data whatever its priority.
     ///
     /// # Errors
     /// `ClosedStream` when the sending half is over.
-    pub fn set_priority(&mut self, id: StreamId, priority: i32) -> Result<(), WriteError> {
+    pub fn set_priority(&mut self, id: StreamId, priority: i64) -> Result<(), WriteError> {
         self.alive().map_err(WriteError::ConnectionLost)?;
         self.streams.set_priority(id, priority)
     }
 
     /// The priority of a stream; `None` when its sending half is over.
-    pub fn priority(&self, id: StreamId) -> Option<i32> {
-        self.streams.priority(id)
+    pub fn priority(&self, id: StreamId) -> Option<i64> {
+        self.streams.place(id).map(|place| place.order)
+    }
+
+    /// Puts the sending half of a stream into a group, any number of the application's; all are in
+    /// group 0 at the start. Groups that can send take turns as long as those of streams, whatever
+    /// is in them: priorities count inside one only. This is the send group of W3C WebTransport.
+    ///
+    /// # Errors
+    /// `ClosedStream` when the sending half is over.
+    pub fn set_send_group(&mut self, id: StreamId, group: u32) -> Result<(), WriteError> {
+        self.alive().map_err(WriteError::ConnectionLost)?;
+        self.streams.set_send_group(id, group)
+    }
+
+    /// The group of a stream; `None` when its sending half is over.
+    pub fn send_group(&self, id: StreamId) -> Option<u32> {
+        self.streams.place(id).map(|place| place.group)
     }
 
     /// Ends the stream after what was written.

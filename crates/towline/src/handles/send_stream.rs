@@ -191,17 +191,35 @@ impl SendStream {
         Ok(())
     }
 
-    /// How urgent the stream is: higher goes first, 0 at the start, and equals take turns.
+    /// How urgent the stream is among those of its [group](Self::set_send_group): higher goes first,
+    /// 0 at the start, and equals take turns. W3C WebTransport calls it the send order.
     ///
     /// Takes effect with the next packet, for what was written before too. While this stream can
-    /// send, streams of lower priority on the connection send nothing, however long that lasts.
+    /// send, streams of lower priority in its group send nothing, however long that lasts.
     ///
     /// # Errors
     /// When the stream or the connection is over.
-    pub fn set_priority(&self, priority: i32) -> Result<(), WriteError> {
+    pub fn set_priority(&self, priority: i64) -> Result<(), WriteError> {
+        self.place(|engine, id| engine.set_priority(id, priority))
+    }
+
+    /// Puts the stream into a group of the connection's streams, by any number; all are in group 0 at
+    /// the start. Groups share what the path carries alike, whatever is in them, and priorities count
+    /// inside one only.
+    ///
+    /// # Errors
+    /// When the stream or the connection is over.
+    pub fn set_send_group(&self, group: u32) -> Result<(), WriteError> {
+        self.place(|engine, id| engine.set_send_group(id, group))
+    }
+
+    fn place(
+        &self,
+        change: impl FnOnce(&mut Engine, StreamId) -> Result<(), engine::WriteError>,
+    ) -> Result<(), WriteError> {
         let id = self.id;
         self.reference.with(|engine, entry| {
-            let result = with_engine(engine, entry, |engine| engine.set_priority(id, priority));
+            let result = with_engine(engine, entry, |engine| change(engine, id));
             (
                 result.map_err(|error| outward(error, entry, id)),
                 Change::None,
@@ -210,7 +228,7 @@ impl SendStream {
     }
 
     /// The priority of the stream; `None` once it was delivered, reset or its connection is over.
-    pub fn priority(&self) -> Option<i32> {
+    pub fn priority(&self) -> Option<i64> {
         let id = self.id;
         self.reference
             .with(|engine, _| (engine.and_then(|engine| engine.priority(id)), Change::None))

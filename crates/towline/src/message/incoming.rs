@@ -89,7 +89,7 @@ impl IncomingMessage {
     pub async fn pipe_with_priority(
         self,
         next: &Connection,
-        priority: i32,
+        priority: i64,
     ) -> Result<u64, PipeError> {
         pipe::pipe(self.handle, next, priority).await
     }

@@ -19,7 +19,7 @@ const FRAGMENTS_A_TURN: usize = 64;
 pub(super) async fn pipe(
     message: Handle,
     next: &Connection,
-    priority: i32,
+    priority: i64,
 ) -> Result<u64, PipeError> {
     let head = message.head();
     let options = MessageOptions {

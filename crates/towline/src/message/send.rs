@@ -17,7 +17,7 @@ use crate::handles::{Connection, SendStream};
 pub struct MessageOptions {
     pub(super) metadata: Bytes,
     pub(super) length: Option<u64>,
-    pub(super) priority: i32,
+    pub(super) priority: i64,
 }
 
 impl MessageOptions {
@@ -40,7 +40,7 @@ impl MessageOptions {
     /// How urgent it is, as of [`SendStream::set_priority`]: higher first, 0 by default. Messages
     /// of lower priority wait for as long as this one can send.
     #[must_use]
-    pub fn priority(mut self, priority: i32) -> Self {
+    pub fn priority(mut self, priority: i64) -> Self {
         self.priority = priority;
         self
     }
@@ -199,7 +199,7 @@ impl MessageWriter {
     ///
     /// # Errors
     /// When the message was ended and delivered, or the connection is over.
-    pub fn set_priority(&self, priority: i32) -> Result<(), SendMessageError> {
+    pub fn set_priority(&self, priority: i64) -> Result<(), SendMessageError> {
         Ok(self.stream.set_priority(priority)?)
     }
 

@@ -17,6 +17,7 @@ use super::send::{Reset, SendStream};
 use crate::config::TransportConfig;
 use crate::connection::blocks::BlockPool;
 use crate::connection::component::{PacketWriter, SentFrame};
+use crate::connection::turns::Place;
 
 /// Bytes of the records of a stream's halves.
 #[cfg(test)]
@@ -160,10 +161,10 @@ impl Halves {
         !self.recv.contains_key(&id)
     }
 
-    /// The sending halves whose writer was refused, with their priorities, the oldest stream first.
-    pub(super) fn blocked_writers(&self) -> impl Iterator<Item = (StreamId, i32)> + use<> {
+    /// The sending halves whose writer was refused, with their places, the oldest stream first.
+    pub(super) fn blocked_writers(&self) -> impl Iterator<Item = (StreamId, Place)> + use<> {
         let blocked = self.send.iter().filter(|(_, s)| s.writer_blocked);
-        let mut blocked: Vec<_> = blocked.map(|(id, s)| (*id, s.priority)).collect();
+        let mut blocked: Vec<_> = blocked.map(|(id, s)| (*id, s.place)).collect();
         blocked.sort_unstable();
         blocked.into_iter()
     }

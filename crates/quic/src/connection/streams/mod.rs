@@ -19,7 +19,6 @@ mod limits;
 mod recv;
 mod send;
 mod send_queue;
-mod turns;
 mod write_room;
 
 use std::ops::Range;
@@ -30,6 +29,7 @@ use towline_wire::{Direction, Side, StreamFrame, StreamId, Time, TransportParame
 use super::blocks::BlockPool;
 use super::component::PacketWriter;
 use super::events::{Event, Events};
+use super::turns::Place;
 use crate::config::TransportConfig;
 use crate::error::{ReadError, Refused, ResetAtError, Violation, WriteError};
 use flow::ConnectionWindow;
@@ -220,18 +220,31 @@ impl Streams {
     }
 
     /// Sets how urgent the stream is, now and for what is written later.
-    pub(crate) fn set_priority(&mut self, id: StreamId, priority: i32) -> Result<(), WriteError> {
+    pub(crate) fn set_priority(&mut self, id: StreamId, order: i64) -> Result<(), WriteError> {
+        self.set_place(id, |place| Place { order, ..place })
+    }
+
+    pub(crate) fn set_send_group(&mut self, id: StreamId, group: u32) -> Result<(), WriteError> {
+        self.set_place(id, |place| Place { group, ..place })
+    }
+
+    fn set_place(
+        &mut self,
+        id: StreamId,
+        after: impl FnOnce(Place) -> Place,
+    ) -> Result<(), WriteError> {
         let s = self.halves.sender_mut(id).ok_or(WriteError::ClosedStream)?;
-        let before = std::mem::replace(&mut s.priority, priority);
-        if before != priority {
-            self.queue.change(id, before, priority);
-            self.room.change(id, before, priority);
+        let after = after(s.place);
+        let before = std::mem::replace(&mut s.place, after);
+        if before != after {
+            self.queue.change(id, before, after);
+            self.room.change(id, before, after);
         }
         Ok(())
     }
 
-    pub(crate) fn priority(&self, id: StreamId) -> Option<i32> {
-        self.halves.sender(id).map(|s| s.priority)
+    pub(crate) fn place(&self, id: StreamId) -> Option<Place> {
+        self.halves.sender(id).map(|s| s.place)
     }
 
     pub(crate) fn finish(&mut self, id: StreamId) -> Result<(), WriteError> {

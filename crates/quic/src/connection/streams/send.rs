@@ -8,6 +8,7 @@ use towline_wire::{StreamId, stream_frame_header_len, write_stream_header};
 use crate::connection::blocks::BlockPool;
 use crate::connection::component::{PacketWriter, SentFrame, byte_range};
 use crate::connection::send_buffer::SendBuffer;
+use crate::connection::turns::Place;
 use crate::error::WriteError;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,8 +58,8 @@ pub(crate) struct SendStream {
     fin: Fin,
     reset: Option<Reset>,
     stopped: Option<u64>,
-    /// Higher goes first.
-    pub(crate) priority: i32,
+    /// Where it stands among the streams that can send.
+    pub(crate) place: Place,
     /// A write was refused; `Writable` is owed.
     pub(crate) writer_blocked: bool,
     /// In the round robin of streams that can send now.
@@ -81,7 +82,7 @@ impl SendStream {
             fin: Fin::Open,
             reset: None,
             stopped: None,
-            priority: 0,
+            place: Place::default(),
             writer_blocked: false,
             ready: false,
             waiting: false,

@@ -1,7 +1,7 @@
 //! Which streams can send, whose turn it is, and the connection's credit that they share.
 //!
-//! Owned by `Streams`. Streams with data wait in `turns`: the highest priority first, round robin
-//! inside it, as much a turn as the path carries in a millisecond. It writes STREAM frames and
+//! Owned by `Streams`. Streams with data wait in `turns`: group after group, in each the highest
+//! priority first, round robin inside it, as much a turn as the path carries in a millisecond. It writes STREAM frames and
 //! DATA_BLOCKED; what is in a stream is the stream's.
 
 use towline_wire::{StreamId, write_data_blocked};
@@ -9,19 +9,19 @@ use towline_wire::{StreamId, write_data_blocked};
 use super::flow::{CONTROL_FRAME_ROOM, RoundTrip, SendCredit};
 use super::halves::Halves;
 use super::send::SendStream;
-use super::turns::Turns;
 use super::write_room::WriteRoom;
 use crate::connection::component::{PacketWriter, SentFrame};
 use crate::connection::events::Events;
+use crate::connection::turns::{Place, Turns};
 
 #[derive(Debug, Default)]
 pub(super) struct SendQueue {
     credit: SendCredit,
     /// Streams that can send now.
-    ready: Turns,
+    ready: Turns<StreamId>,
     /// Streams that came upon the end of the connection's credit. As many as frames are written
     /// move to `ready` when there is more, for the peer may grant a byte at a time.
-    waiting: Turns,
+    waiting: Turns<StreamId>,
     /// Streams whose next bytes lie beyond the credit there is, behind some left out.
     beyond_credit: Vec<StreamId>,
     /// Stream bytes sent more than once.
@@ -50,13 +50,13 @@ impl SendQueue {
         }
         if s.can_send(self.credit.available()) {
             s.ready = true;
-            self.ready.push(id, s.priority);
+            self.ready.push(id, s.place);
         } else if s.wants_connection_credit() {
             if std::mem::replace(&mut s.waiting, true) {
                 return false;
             }
             if self.credit.available() == 0 {
-                self.waiting.push(id, s.priority);
+                self.waiting.push(id, s.place);
             } else {
                 self.beyond_credit.push(id);
             }
@@ -66,8 +66,8 @@ impl SendQueue {
         false
     }
 
-    /// A stream has another priority.
-    pub(super) fn change(&mut self, id: StreamId, before: i32, after: i32) {
+    /// A stream has another place.
+    pub(super) fn change(&mut self, id: StreamId, before: Place, after: Place) {
         self.ready.change(id, before, after);
         self.waiting.change(id, before, after);
     }
@@ -151,26 +151,31 @@ impl SendQueue {
                 return;
             };
             let credit = self.credit.available();
-            let Some(s) = halves.sender_mut(id) else {
-                self.ready.pop();
+            let Some(s) = halves.sender_mut(id).filter(|s| s.can_send(credit)) else {
+                self.ready.remove_front();
+                self.relist(id, halves);
                 continue;
             };
-            if s.can_send(credit) {
-                let Some(used) = s.write_frame(id, credit, w) else {
-                    // No room left in this packet.
-                    return;
-                };
-                self.credit.consume(used.credit);
-                self.retransmitted += used.retransmitted;
-                room.wake(id, s, events);
-                if s.can_send(self.credit.available()) {
-                    let len = used.credit + used.retransmitted;
-                    self.ready.spend(len, || rtt.turn());
-                    continue;
-                }
+            let Some(used) = s.write_frame(id, credit, w) else {
+                // No room left in this packet.
+                return;
+            };
+            self.credit.consume(used.credit);
+            self.retransmitted += used.retransmitted;
+            room.wake(id, s, events);
+            let has_more = s.can_send(self.credit.available());
+            let len = used.credit + used.retransmitted;
+            self.ready.spend(len, has_more, || rtt.turn());
+            if !has_more {
+                self.relist(id, halves);
             }
+        }
+    }
+
+    /// Lists a stream that had its turn where it belongs now.
+    fn relist(&mut self, id: StreamId, halves: &mut Halves) {
+        if let Some(s) = halves.sender_mut(id) {
             s.ready = false;
-            self.ready.pop();
             self.enqueue(id, halves);
         }
     }

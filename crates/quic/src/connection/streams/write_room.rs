@@ -6,9 +6,9 @@
 use towline_wire::StreamId;
 
 use super::send::SendStream;
-use super::turns::Turns;
 use crate::config::TransportConfig;
 use crate::connection::events::{Event, Events};
+use crate::connection::turns::{Place, Turns};
 use crate::error::WriteError;
 
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub(super) struct WriteRoom {
     retained_cap: u64,
     unsent_cap: u64,
     /// Writers refused because of the connection-wide cap, the highest priority woken first.
-    starved: Turns,
+    starved: Turns<StreamId>,
 }
 
 impl WriteRoom {
@@ -48,7 +48,7 @@ impl WriteRoom {
         let room = own.min(shared).saturating_sub(skipped);
         if room == 0 {
             if !s.writer_blocked && shared == 0 {
-                self.starved.push(id, s.priority);
+                self.starved.push(id, s.place);
             }
             s.writer_blocked = true;
             return Err(WriteError::Blocked);
@@ -61,7 +61,7 @@ impl WriteRoom {
     pub(super) fn set_retained_cap(
         &mut self,
         cap: u64,
-        blocked: impl Iterator<Item = (StreamId, i32)>,
+        blocked: impl Iterator<Item = (StreamId, Place)>,
     ) {
         self.retained_cap = cap;
         if self.retained < cap {
@@ -69,8 +69,8 @@ impl WriteRoom {
         }
         // A writer that its stream's own cap had refused waits for this one now.
         self.starved = Turns::default();
-        for (id, priority) in blocked {
-            self.starved.push(id, priority);
+        for (id, place) in blocked {
+            self.starved.push(id, place);
         }
     }
 
@@ -111,8 +111,8 @@ impl WriteRoom {
         self.starved.pop()
     }
 
-    /// A stream has another priority.
-    pub(super) fn change(&mut self, id: StreamId, before: i32, after: i32) {
+    /// A stream has another place.
+    pub(super) fn change(&mut self, id: StreamId, before: Place, after: Place) {
         self.starved.change(id, before, after);
     }
 
