@@ -2,15 +2,20 @@
 
 mod common;
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use bytes::Bytes;
 use common::evil::Evil;
+use common::wire::packets;
 use common::{CLIENT, Options, Pair, SERVER, delay, ms, readable, secs};
 use towline_quic::{
-    ConnectionError, Direction, Event, SendDatagramError, TransportConfig, TransportErrorCode,
+    ConnectionError, DatagramFate, DatagramOptions, Direction, Event, SendDatagramError,
+    TransportConfig, TransportErrorCode,
 };
 use towline_sim::{LinkConfig, LossModel};
 use towline_wire::{
-    ConnectionId, Frame, FrameType, NewConnectionIdFrame, StatelessResetToken,
+    ConnectionId, Frame, FrameType, NewConnectionIdFrame, StatelessResetToken, write_ack,
     write_datagram_header, write_new_connection_id,
 };
 
@@ -311,4 +316,226 @@ fn a_datagram_that_no_longer_fits_beside_a_longer_connection_id_does_not_block_t
         .iter()
         .any(|d| d.windows(5).any(|w| w == b"small"));
     assert!(found);
+}
+
+// ---- senders, ages, fates ----
+
+fn fate(id: u64, fate: DatagramFate) -> Event {
+    Event::DatagramFate { id, fate }
+}
+
+fn fates(pair: &mut Pair, side: usize) -> Vec<Event> {
+    let is_fate = |e: &Event| matches!(e, Event::DatagramFate { .. });
+    pair.take_events(side).into_iter().filter(is_fate).collect()
+}
+
+fn send_tracked(pair: &mut Pair, id: u64, data: Vec<u8>) {
+    let now = pair.now;
+    let options = DatagramOptions::default().id(id);
+    let mut data = Bytes::from(data);
+    pair.client()
+        .send_datagram_with(now, b"", &mut data, &options)
+        .unwrap();
+}
+
+#[test]
+fn every_datagram_that_was_asked_about_has_one_fate_and_the_sums_agree() {
+    let mut pair = Pair::connected(Options::default());
+    let lossy = LinkConfig {
+        loss: LossModel::Bernoulli(0.3),
+        ..delay(10)
+    };
+    let there = pair.links.0;
+    pair.net.set_config(there, lossy).unwrap();
+    for id in 0..200 {
+        send_tracked(&mut pair, id, vec![id as u8; 1000]);
+        // Between them, some that nobody asks about.
+        pair.client()
+            .send_datagram(Bytes::from(vec![255; 100]))
+            .unwrap();
+        pair.run_for(ms(5));
+    }
+    pair.run_for(secs(5));
+    let got = receive_all(&mut pair, SERVER);
+    let arrived = |id: u64| got.iter().any(|d| d.len() == 1000 && d[0] == id as u8);
+    let told = fates(&mut pair, CLIENT);
+    assert_eq!(told.len(), 200);
+    for id in 0..200 {
+        let expected = match arrived(id) {
+            true => DatagramFate::Acked,
+            false => DatagramFate::Lost,
+        };
+        assert!(told.contains(&fate(id, expected)), "{id} {expected:?}");
+    }
+    let stats = pair.client().stats();
+    assert_eq!(stats.app_datagrams_sent, 400);
+    assert_eq!(stats.app_datagrams_acked, got.len() as u64);
+    assert_eq!(stats.app_datagrams_lost, 400 - got.len() as u64);
+    assert_eq!(stats.app_datagrams_expired, 0);
+}
+
+/// Rising numbers as the ranges of an ACK frame.
+fn ranges(numbers: &[u64]) -> Vec<std::ops::RangeInclusive<u64>> {
+    let mut ranges: Vec<std::ops::RangeInclusive<u64>> = Vec::new();
+    for number in numbers.iter().rev() {
+        match ranges.last_mut() {
+            Some(last) if *last.start() == number + 1 => *last = *number..=*last.end(),
+            _ => ranges.push(*number..=*number),
+        }
+    }
+    ranges
+}
+
+#[test]
+fn a_datagram_that_was_given_up_and_is_acknowledged_late_says_both() {
+    let mut evil = Evil::against(CLIENT);
+    for id in 0..5 {
+        send_tracked(&mut evil.pair, id, vec![id as u8; 900]);
+        evil.pair.flush();
+    }
+    evil.pair.run_for(ms(11));
+    let mut numbers = Vec::new();
+    for datagram in &evil.pair.hosts[SERVER].captured {
+        for packet in packets(datagram) {
+            numbers.push(packet.number);
+        }
+    }
+    // A number may have been skipped.
+    let newest = numbers.split_off(numbers.len() - 5);
+    evil.send(|w| {
+        write_ack(w, 0, ranges(&newest[1..]), None);
+    });
+    let told = fates(&mut evil.pair, CLIENT);
+    let acked = (1..5).map(|id| fate(id, DatagramFate::Acked));
+    assert!(acked.into_iter().all(|e| told.contains(&e)), "{told:?}");
+    assert!(told.contains(&fate(0, DatagramFate::Lost)), "{told:?}");
+    evil.send(|w| {
+        write_ack(w, 0, ranges(&newest), None);
+    });
+    let late = fates(&mut evil.pair, CLIENT);
+    assert_eq!(late, [fate(0, DatagramFate::Acked)]);
+    evil.assert_open();
+}
+
+#[test]
+fn a_probe_is_no_verdict_on_a_datagram() {
+    let mut pair = Pair::connected(readable());
+    pair.run_for(ms(200));
+    // Every answer is held back until the probe timeout has passed.
+    let there = pair.links.1;
+    pair.net.set_config(there, delay(200)).unwrap();
+    send_tracked(&mut pair, 7, vec![1; 100]);
+    let before = pair.client().stats().probe_timeouts;
+    pair.run_for(ms(150));
+    assert!(pair.client().stats().probe_timeouts > before);
+    assert_eq!(fates(&mut pair, CLIENT), []);
+    pair.run_for(secs(1));
+    assert_eq!(fates(&mut pair, CLIENT), [fate(7, DatagramFate::Acked)]);
+    assert_eq!(
+        receive_all(&mut pair, SERVER).len(),
+        1,
+        "and it is not sent again"
+    );
+}
+
+#[test]
+fn what_a_slow_path_cannot_carry_in_time_expires_when_it_says() {
+    let mut pair = Pair::connected(Options {
+        link: LinkConfig {
+            rate: Some(200_000),
+            ..delay(20)
+        },
+        ..readable()
+    });
+    let start = pair.now;
+    let options = DatagramOptions::default().max_age(ms(300));
+    for id in 0..100 {
+        let mut data = Bytes::from(vec![id as u8; 1000]);
+        let options = options.id(id);
+        pair.client()
+            .send_datagram_with(start, b"", &mut data, &options)
+            .unwrap();
+    }
+    pair.run_for(ms(299));
+    let expired = |told: &[Event]| {
+        let is = |e: &&Event| {
+            matches!(
+                e,
+                Event::DatagramFate {
+                    fate: DatagramFate::Expired,
+                    ..
+                }
+            )
+        };
+        told.iter().filter(is).count()
+    };
+    assert_eq!(expired(&fates(&mut pair, CLIENT)), 0);
+    pair.run_for(ms(2));
+    let told = fates(&mut pair, CLIENT);
+    assert!(expired(&told) > 50, "{told:?}");
+    pair.run_for(secs(5));
+    let stats = pair.client().stats();
+    assert_eq!(stats.app_datagrams_expired, expired(&told) as u64);
+    let got = receive_all(&mut pair, SERVER).len();
+    assert_eq!(got + expired(&told), 100);
+}
+
+#[test]
+fn two_senders_share_a_slow_path_though_one_was_there_first() {
+    let mut pair = Pair::connected(Options {
+        link: LinkConfig {
+            rate: Some(1_000_000),
+            ..delay(20)
+        },
+        ..readable()
+    });
+    let now = pair.now;
+    for (sender, count) in [(1, 500), (2, 100)] {
+        let options = DatagramOptions::default().sender(sender);
+        for _ in 0..count {
+            let mut data = Bytes::from(vec![sender as u8; 900]);
+            pair.client()
+                .send_datagram_with(now, b"", &mut data, &options)
+                .unwrap();
+        }
+    }
+    let mut got = Vec::new();
+    pair.run_until(secs(10), |p| {
+        got.extend(receive_all(p, SERVER));
+        got.iter().filter(|d| d[0] == 2).count() == 50
+    });
+    let first = got.iter().filter(|d| d[0] == 1).count();
+    assert!(
+        first.abs_diff(50) <= 3,
+        "{first} of the first, 50 of the second"
+    );
+}
+
+#[test]
+fn a_prefix_and_a_payload_arrive_as_one_and_what_ends_a_packet_has_no_length() {
+    let mut pair = Pair::connected(readable());
+    pair.run_for(ms(200));
+    let sizes = Rc::new(RefCell::new(Vec::new()));
+    let seen = Rc::clone(&sizes);
+    pair.tap = Some(Box::new(move |from, datagram| {
+        if from == CLIENT {
+            for packet in packets(datagram) {
+                seen.borrow_mut().push(packet.payload.to_vec());
+            }
+        }
+        true
+    }));
+    let now = pair.now;
+    let mut payload = Bytes::from_static(b"temperature 21.5");
+    pair.client()
+        .send_datagram_with(now, &[4], &mut payload, &DatagramOptions::default())
+        .unwrap();
+    pair.run_for(ms(50));
+    assert_eq!(
+        receive_all(&mut pair, SERVER),
+        [&b"\x04temperature 21.5"[..]]
+    );
+    let sent = sizes.borrow();
+    let whole = [&[0x30, 4][..], b"temperature 21.5"].concat();
+    assert!(sent.iter().any(|p| p.ends_with(&whole)), "{sent:x?}");
 }

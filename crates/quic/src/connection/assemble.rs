@@ -160,6 +160,8 @@ pub(crate) struct PacketBuilder {
     pub(crate) asks: bool,
     /// Its datagram must have at least [`MIN_INITIAL_DATAGRAM`] bytes.
     pub(crate) expand: bool,
+    /// Its last frame reaches to its end: padding would be a part of it.
+    pub(crate) ended: bool,
 }
 
 /// What a header needs to say.
@@ -223,6 +225,7 @@ impl PacketBuilder {
             in_flight: false,
             asks: false,
             expand: false,
+            ended: false,
         })
     }
 
@@ -260,6 +263,7 @@ impl PacketBuilder {
     pub(crate) fn pad_to(&mut self, datagram: &mut [u8], end: usize) {
         let target = end.min(datagram.len()).saturating_sub(TAG_LEN);
         if target > self.payload_end {
+            debug_assert!(!self.ended, "nothing may follow its last frame");
             datagram[self.payload_end..target].fill(0);
             self.payload_end = target;
             self.in_flight = true;
@@ -270,6 +274,7 @@ impl PacketBuilder {
     pub(crate) fn pad_for_sample(&mut self, datagram: &mut [u8]) {
         let least = self.start + self.pn_offset + 4;
         if self.payload_end < least {
+            debug_assert!(!self.ended, "nothing may follow its last frame");
             datagram[self.payload_end..least].fill(0);
             self.payload_end = least;
         }

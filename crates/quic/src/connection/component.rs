@@ -60,6 +60,14 @@ pub(crate) enum SentFrame {
     AckFrequency {
         sequence: u64,
     },
+    /// Datagrams that nobody asks about.
+    Datagrams {
+        count: u32,
+    },
+    /// A datagram whose fate is told under this name.
+    TrackedDatagram {
+        id: u64,
+    },
     Ping,
 }
 
@@ -81,6 +89,10 @@ pub(crate) struct PacketWriter<'a, 'b> {
     pub(crate) may_send_data: bool,
     /// A frame in the packet wants its datagram at full size (RFC 9000 §8.2.2).
     pub(crate) expand_datagram: bool,
+    /// A frame may reach to the packet's end, wherever that is: nothing follows in the datagram.
+    pub(crate) may_end: bool,
+    /// The last frame does so. There is no room left.
+    pub(crate) ended: bool,
 }
 
 impl<'a, 'b> PacketWriter<'a, 'b> {
@@ -95,11 +107,16 @@ impl<'a, 'b> PacketWriter<'a, 'b> {
             ack_eliciting: false,
             may_send_data,
             expand_datagram: false,
+            may_end: false,
+            ended: false,
         }
     }
 
     pub(crate) fn remaining(&self) -> usize {
-        self.w.remaining()
+        match self.ended {
+            true => 0,
+            false => self.w.remaining(),
+        }
     }
 
     /// Records a frame just written that the peer must acknowledge.

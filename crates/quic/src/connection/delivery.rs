@@ -8,6 +8,7 @@ use towline_wire::StreamId;
 use super::acks::Acks;
 use super::cids::{LocalCids, RemoteCids};
 use super::component::{SentFrame, byte_range};
+use super::datagrams::Datagrams;
 use super::events::Events;
 use super::handshake::Handshake;
 use super::streams::Streams;
@@ -19,6 +20,7 @@ pub(crate) struct Delivery<'a> {
     pub(crate) local_cids: &'a mut LocalCids,
     pub(crate) remote_cids: &'a mut RemoteCids,
     pub(crate) streams: &'a mut Streams,
+    pub(crate) datagrams: &'a mut Datagrams,
     pub(crate) events: &'a mut Events,
     /// Acknowledged STREAM frames that lie side by side, not yet told: an ACK covers many.
     pub(crate) run: Option<AckedRun>,
@@ -72,6 +74,8 @@ impl FrameOwner<SentFrame> for Delivery<'_> {
             }
             SentFrame::RetireConnectionId { sequence } => self.remote_cids.on_acked(sequence),
             SentFrame::AckFrequency { sequence } => self.acks.request.on_acked(sequence),
+            SentFrame::Datagrams { count } => self.datagrams.on_acked(count),
+            SentFrame::TrackedDatagram { id } => self.datagrams.on_tracked_acked(id, self.events),
             SentFrame::StopSending(_)
             | SentFrame::MaxData
             | SentFrame::MaxStreamData(_)
@@ -113,11 +117,20 @@ impl FrameOwner<SentFrame> for Delivery<'_> {
             SentFrame::RetireConnectionId { sequence } => self.remote_cids.on_lost(sequence),
             SentFrame::HandshakeDone => self.handshake.on_done_lost(),
             SentFrame::AckFrequency { sequence } => self.acks.request.on_lost(sequence),
+            SentFrame::Datagrams { count } => self.datagrams.on_lost(count),
+            SentFrame::TrackedDatagram { id } => self.datagrams.on_tracked_lost(id, self.events),
             SentFrame::Ack { .. } | SentFrame::Ping => {}
         }
     }
 
+    /// What is sent again is sent with the probe. Datagrams never are, and may arrive yet.
     fn on_probe(&mut self, frame: SentFrame) {
-        self.on_lost(0, frame);
+        let datagram = matches!(
+            frame,
+            SentFrame::Datagrams { .. } | SentFrame::TrackedDatagram { .. }
+        );
+        if !datagram {
+            self.on_lost(0, frame);
+        }
     }
 }

@@ -1,12 +1,14 @@
 //! What a connection tells its application.
 //!
 //! Components push; `Endpoint::poll_event` pops. The queue needs no cap of its own:
-//! every event kind is raised at most once until the application reacts to it.
+//! every event kind is raised at most once until the application reacts to it, or once for a
+//! datagram that it asked about.
 
 use std::collections::VecDeque;
 
 use towline_wire::{Direction, StreamId};
 
+use super::datagrams::DatagramFate;
 use crate::error::ConnectionError;
 
 /// Something the application may want to react to.
@@ -41,6 +43,15 @@ pub enum Event {
     DatagramReceived,
     /// A full datagram queue has room again.
     DatagramSendable,
+    /// What became of a datagram that was sent with an
+    /// [`id`](crate::DatagramOptions::id). Nothing is told of those that are under way or wait when
+    /// the connection ends.
+    DatagramFate {
+        /// Its name.
+        id: u64,
+        /// What became of it.
+        fate: DatagramFate,
+    },
     /// The connection is over; the handle stays valid for `stats` until `Drained`.
     Closed(ConnectionError),
     /// The handle is gone, or names what can still be read

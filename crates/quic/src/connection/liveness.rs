@@ -186,7 +186,7 @@ impl Liveness {
 
     /// A PING, unless something else in the packet asks for an answer.
     pub(crate) fn write_frames(&mut self, w: &mut PacketWriter<'_, '_>) {
-        if self.ping_pending && w.remaining() >= PING_LEN {
+        if self.ping_pending && (w.ack_eliciting || w.remaining() >= PING_LEN) {
             self.ping_pending = false;
             if !w.ack_eliciting {
                 write_ping(w.w);

@@ -15,7 +15,7 @@ mod blocks;
 mod cids;
 mod close;
 pub(crate) mod component;
-mod datagrams;
+pub(crate) mod datagrams;
 mod delivery;
 mod dispatch;
 mod early;
@@ -56,6 +56,7 @@ use crate::config::BandwidthShare;
 use crate::error::{ConnectionError, ReadError, ResetAtError, SendDatagramError, WriteError};
 pub(crate) use aftermath::{Aftermath, CidChanges, Holding, Status};
 use cids::LocalCids;
+use datagrams::DatagramOptions;
 pub(crate) use establish::{FirstInitial, NewConnection};
 use events::Event;
 pub(crate) use input::Arrival;
@@ -308,9 +309,28 @@ impl Connection {
     /// # Errors
     /// The same.
     pub fn try_send_datagram(&mut self, data: &mut Bytes) -> Result<(), SendDatagramError> {
+        // Without a greatest age no time is needed.
+        self.send_datagram_with(Time::ZERO, b"", data, &DatagramOptions::default())
+    }
+
+    /// As [`try_send_datagram`](Self::try_send_datagram), with a greatest age, an order, a sender of
+    /// several, or an id under which [`Event::DatagramFate`] tells what became of it. `prefix` goes
+    /// before `data`; up to 16 bytes of it cost no allocation, and `data` is never copied then but
+    /// into the packet.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn send_datagram_with(
+        &mut self,
+        now: Time,
+        prefix: &[u8],
+        data: &mut Bytes,
+        options: &DatagramOptions,
+    ) -> Result<(), SendDatagramError> {
         self.alive().map_err(SendDatagramError::ConnectionLost)?;
         let room = self.datagram_room();
-        self.datagrams.send(data, room)
+        self.datagrams
+            .send(now, prefix, data, options, room, &mut self.events)
     }
 
     /// How many datagrams of the largest size the send queue has room for; 0 if the peer takes none.

@@ -323,6 +323,8 @@ impl Connection {
         let mut frames = self.sealer.begin_frames(space);
         let mut writer = Writer::new(packet.payload_room(datagram));
         let mut w = PacketWriter::new(&mut writer, &mut frames, may_send_data);
+        // Behind a packet of another space it may be padded.
+        w.may_end = start == 0 && space == PacketNumberSpace::Application;
         self.write_frames(now, space, &mut w);
         // A PING beside an acknowledgement costs a byte, and asks whether what we send arrives.
         packet.asks = !probing
@@ -340,6 +342,7 @@ impl Connection {
         packet.ack_eliciting = w.ack_eliciting;
         packet.in_flight = w.ack_eliciting;
         packet.expand = w.expand_datagram;
+        packet.ended = w.ended;
         debug_assert!(!writer.overflowed(), "a component wrote beyond its room");
         packet.advance(writer.len());
         self.sealer.note_frames(space, frames);

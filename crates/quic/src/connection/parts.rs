@@ -69,7 +69,9 @@ impl Connection {
             .next_timeout(self.paths.state())
             .map(|(at, _)| (at, Timer::LossDetection));
         let ack = self.acks.next_timeout().map(|at| (at, Timer::AckDelay));
-        [loss, ack, self.liveness.next_timeout()]
+        let datagram = self.datagrams.next_timeout();
+        let datagram = datagram.map(|at| (at, Timer::DatagramAge));
+        [loss, ack, datagram, self.liveness.next_timeout()]
             .into_iter()
             .flatten()
             .min()
@@ -94,6 +96,7 @@ impl Connection {
             local_cids: &mut self.local_cids,
             remote_cids: &mut self.remote_cids,
             streams: &mut self.streams,
+            datagrams: &mut self.datagrams,
             events: &mut self.events,
             run: None,
         };

@@ -40,6 +40,7 @@ impl Connection {
             self.handshake.write_frames(space, w);
             return;
         }
+        let round_trip = self.round_trip();
         // An ACK_FREQUENCY frame rides along; it is no reason for a packet.
         if self.acks.request.is_pending() || self.has_pending_beside_streams() {
             self.handshake.write_frames(space, w);
@@ -49,21 +50,29 @@ impl Connection {
             if self.acks.request.is_pending() {
                 self.write_ack_frequency(w);
             }
-            self.datagrams.write_frames(w, &mut self.events);
+            let alone = !self.streams.has_pending()
+                && !self.liveness.has_pending()
+                && self.recovery.probes_owed(space) == 0;
+            let turn = || round_trip.turn();
+            self.datagrams
+                .write_frames(now, turn, alone, w, &mut self.events);
         }
-        let rtt = self.paths.state().rtt();
-        let smoothed = rtt.smoothed();
-        let min = rtt.min().unwrap_or(smoothed);
-        let round_trip = RoundTrip {
-            smoothed,
-            min,
-            window: self.paths.state().congestion_window(),
-        };
         self.streams
             .write_frames(now, round_trip, w, &mut self.events);
         self.liveness.write_frames(w);
         if self.acks.request.is_open() {
             self.write_immediate_ack_in_probe(w);
+        }
+    }
+
+    fn round_trip(&self) -> RoundTrip {
+        let path = self.paths.state();
+        let rtt = path.rtt();
+        let smoothed = rtt.smoothed();
+        RoundTrip {
+            smoothed,
+            min: rtt.min().unwrap_or(smoothed),
+            window: path.congestion_window(),
         }
     }
 

@@ -76,6 +76,14 @@ pub struct Stats {
     pub decryption_failures: u64,
     /// Received application datagrams dropped because they were not read in time.
     pub app_datagrams_dropped: u64,
+    /// Application datagrams sent.
+    pub app_datagrams_sent: u64,
+    /// Of those, acknowledged by the peer's transport.
+    pub app_datagrams_acked: u64,
+    /// Of those, declared lost. One that is acknowledged later counts among both.
+    pub app_datagrams_lost: u64,
+    /// Application datagrams never sent: they waited for too long, or became too large for the path.
+    pub app_datagrams_expired: u64,
 }
 
 crate::visit_fields! { Stats:
@@ -111,12 +119,17 @@ crate::visit_fields! { Stats:
     Counter packets_overworked: Count, "Packets dropped because they asked for too much work";
     Counter decryption_failures: Count, "Packets that failed authentication";
     Counter app_datagrams_dropped: Count, "Application datagrams dropped because they were not read in time";
+    Counter app_datagrams_sent: Count, "Application datagrams sent";
+    Counter app_datagrams_acked: Count, "Application datagrams acknowledged by the peer's transport";
+    Counter app_datagrams_lost: Count, "Application datagrams declared lost";
+    Counter app_datagrams_expired: Count, "Application datagrams never sent: too old, or too large for the path by then";
 }
 
 impl Connection {
     /// The current numbers. Times and counters as of the last call that took a time.
     pub fn stats(&self) -> Stats {
         let r = self.recovery.stats(self.paths.state());
+        let datagrams = self.datagrams.fates();
         let really_lost = r.packets_lost.saturating_sub(r.packets_spuriously_lost);
         Stats {
             smoothed_rtt: r.smoothed_rtt,
@@ -151,6 +164,10 @@ impl Connection {
             packets_overworked: self.received.overworked,
             decryption_failures: self.sealer.protection.failed_opens(),
             app_datagrams_dropped: self.datagrams.dropped(),
+            app_datagrams_sent: datagrams.sent,
+            app_datagrams_acked: datagrams.acked,
+            app_datagrams_lost: datagrams.lost,
+            app_datagrams_expired: datagrams.expired,
         }
     }
 }

@@ -1,7 +1,8 @@
 //! What deadlines set off when they have passed.
 //!
 //! 1. `handle_timeout`: the endpoint says what time it is.
-//! 2. `run_timers`: the connection's own timers, then those of acknowledgements and of recovery.
+//! 2. `run_timers`: the connection's own timers, then those of acknowledgements, of datagrams and of
+//!    recovery.
 //! 3. `on_timer`: what each of its own means.
 
 use towline_recovery::Expired;
@@ -29,6 +30,7 @@ impl Connection {
             return;
         }
         self.acks.on_timeout(now);
+        self.datagrams.on_timeout(now, &mut self.events);
         let due = self
             .recovery
             .next_timeout(self.paths.state())
@@ -78,7 +80,7 @@ impl Connection {
                 self.events.push(Event::Drained);
             }
             // Pacing only wakes; the others have owners of their own.
-            Timer::Pacing | Timer::LossDetection | Timer::AckDelay => {}
+            Timer::Pacing | Timer::LossDetection | Timer::AckDelay | Timer::DatagramAge => {}
         }
     }
 }

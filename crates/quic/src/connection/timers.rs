@@ -1,7 +1,8 @@
 //! The deadlines of one connection.
 //!
 //! A handful of optional times with a linear scan: fewer instructions than any heap at
-//! this size. Loss detection and the acknowledgement delay own their times and are asked.
+//! this size. Loss detection, the acknowledgement delay and the age of datagrams own their times and
+//! are asked.
 
 use towline_wire::Time;
 
@@ -13,6 +14,8 @@ pub enum Timer {
     LossDetection,
     /// An acknowledgement is due (RFC 9000 §13.2.1).
     AckDelay,
+    /// A datagram has waited for as long as it may.
+    DatagramAge,
     /// The pacer has room again.
     Pacing,
     /// Nothing arrived for the idle timeout (RFC 9000 §10.1).
@@ -64,7 +67,7 @@ fn slot(timer: Timer) -> usize {
         Timer::KeepAlive => 3,
         Timer::Liveness => 4,
         Timer::KeyDiscard => 5,
-        Timer::Close | Timer::LossDetection | Timer::AckDelay => 6,
+        Timer::Close | Timer::LossDetection | Timer::AckDelay | Timer::DatagramAge => 6,
     }
 }
 

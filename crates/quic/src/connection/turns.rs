@@ -149,7 +149,8 @@ impl<K: Copy + PartialEq> Turns<K> {
         }
     }
 
-    fn remove(&mut self, entry: K, place: Place) -> bool {
+    /// Takes an entry out; `false` if it was not listed.
+    pub(crate) fn remove(&mut self, entry: K, place: Place) -> bool {
         if place.group == self.id {
             let found = self.front.remove(entry, place.order);
             if self.is_empty() {

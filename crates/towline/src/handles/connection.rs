@@ -11,11 +11,10 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
 use rustls::CipherSuite;
 use towline_quic::{
     Algorithm, BandwidthShare, Connection as Engine, ConnectionError, HostController, PeerIdentity,
-    SendDatagramError, Stats,
+    Stats,
 };
 use towline_wire::{Direction, Side, StreamId};
 
@@ -33,7 +32,7 @@ use crate::io::Change;
 /// [`SendStream::finished`] or the peer's own close first.
 #[derive(Clone)]
 pub struct Connection {
-    reference: Arc<Reference>,
+    pub(super) reference: Arc<Reference>,
 }
 
 impl Connection {
@@ -207,113 +206,6 @@ impl Connection {
 
     fn recv_stream(&self, id: StreamId) -> RecvStream {
         RecvStream::new(Arc::clone(&self.reference), id)
-    }
-
-    /// Queues a datagram, or refuses it at once: datagrams are lost rather than delayed.
-    ///
-    /// # Errors
-    /// When the peer takes none, it is too large, the queue is full or the connection is over.
-    pub fn send_datagram(&self, data: Bytes) -> Result<(), SendDatagramError> {
-        self.reference.with(|engine, entry| {
-            let result = match (&entry.error, engine) {
-                (None, Some(engine)) => engine.send_datagram(data),
-                _ => Err(SendDatagramError::ConnectionLost(lost(entry))),
-            };
-            let change = if result.is_ok() {
-                Change::Made
-            } else {
-                Change::None
-            };
-            (result, change)
-        })
-    }
-
-    /// Queues a datagram, waiting while the queue is full.
-    ///
-    /// Cancel safe: a dropped call queued nothing.
-    ///
-    /// # Errors
-    /// When the peer takes none, it is too large or the connection is over.
-    pub async fn send_datagram_wait(&self, mut data: Bytes) -> Result<(), SendDatagramError> {
-        let mut waiter = Waiter::new();
-        poll_fn(|cx| self.poll_send_datagram(&mut waiter, cx, &mut data)).await
-    }
-
-    /// As [`send_datagram_wait`](Self::send_datagram_wait), for callers that poll: `data` is taken when it is
-    /// queued.
-    pub fn poll_send_datagram(
-        &self,
-        waiter: &mut Waiter,
-        cx: &mut Context<'_>,
-        data: &mut Bytes,
-    ) -> Poll<Result<(), SendDatagramError>> {
-        let (interest, waker) = (Interest::DatagramOut, Some(cx.waker()));
-        waiter.poll_connection(&self.reference, interest, waker, |engine, entry| {
-            let (None, Some(engine)) = (&entry.error, engine) else {
-                let error = SendDatagramError::ConnectionLost(lost(entry));
-                return Poll::Ready((Err(error), Change::None));
-            };
-            match engine.try_send_datagram(data) {
-                Err(SendDatagramError::Full) => Poll::Pending,
-                result => Poll::Ready((result, Change::Made)),
-            }
-        })
-    }
-
-    /// The next datagram that arrived.
-    ///
-    /// Cancel safe: a dropped call took none.
-    ///
-    /// # Errors
-    /// When the connection is over and all datagrams that arrived before were read.
-    pub async fn read_datagram(&self) -> Result<Bytes, ConnectionError> {
-        let mut waiter = Waiter::new();
-        poll_fn(|cx| self.poll_read_datagram(&mut waiter, cx)).await
-    }
-
-    /// As [`read_datagram`](Self::read_datagram), for callers that poll.
-    pub fn poll_read_datagram(
-        &self,
-        waiter: &mut Waiter,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Bytes, ConnectionError>> {
-        self.take_datagram(waiter, Some(cx.waker()))
-    }
-
-    /// As [`read_datagram`](Self::read_datagram), but pending and not waiting while there is none.
-    pub fn try_read_datagram(&self) -> Poll<Result<Bytes, ConnectionError>> {
-        self.take_datagram(&mut Waiter::new(), None)
-    }
-
-    fn take_datagram(
-        &self,
-        waiter: &mut Waiter,
-        waker: Option<&Waker>,
-    ) -> Poll<Result<Bytes, ConnectionError>> {
-        let interest = Interest::DatagramIn;
-        waiter.poll_connection(&self.reference, interest, waker, |engine, entry| {
-            let datagram = engine.and_then(|engine| engine.recv_datagram());
-            match (datagram, &entry.error, entry.handle) {
-                (Some(datagram), _, _) => Poll::Ready((Ok(datagram), Change::None)),
-                (None, Some(error), _) => Poll::Ready((Err(error.clone()), Change::None)),
-                (None, None, None) => Poll::Ready((Err(lost(entry)), Change::None)),
-                (None, None, Some(_)) => Poll::Pending,
-            }
-        })
-    }
-
-    /// The largest datagram that can be sent now; `None` if the peer takes none.
-    pub fn max_datagram_len(&self) -> Option<usize> {
-        self.reference
-            .look(|engine, _| engine.and_then(Engine::max_datagram_len))
-    }
-
-    /// Bytes that the queue of datagrams to be sent has room for. While it is not 0, a datagram of no
-    /// more bytes, and of no more than [`max_datagram_len`](Self::max_datagram_len), is queued at once. 0
-    /// if the peer takes none, and after the end.
-    pub fn datagram_send_buffer_space(&self) -> usize {
-        self.reference
-            .look(|engine, _| engine.map_or(0, Engine::datagram_send_buffer_space))
     }
 
     /// Closes the connection: the peer is told `code` and `reason`, unsent data is dropped, and what arrived

@@ -17,6 +17,7 @@
 
 mod connecting;
 mod connection;
+mod datagrams;
 mod endpoint;
 mod error;
 mod incoming;
@@ -40,7 +41,7 @@ pub use incoming::{Incoming, RetryError};
 pub use race::{ATTEMPT_DELAY, Race};
 pub use recv_stream::RecvStream;
 pub use send_stream::{SendStream, Written};
-pub use sessions::{MAX_ACCEPT_QUEUE, Sessions};
+pub use sessions::{MAX_ACCEPT_QUEUE, MAX_DATAGRAM_FATES, Sessions};
 pub use waiter::Waiter;
 
 /// Handles go to any thread, and are used from several at once.

@@ -11,7 +11,8 @@ use std::task::Waker;
 
 use rustls::{CipherSuite, NamedGroup};
 use towline_quic::{
-    Connection as Engine, ConnectionError, ConnectionHandle, Endpoint, Event, PeerIdentity, Stats,
+    Connection as Engine, ConnectionError, ConnectionHandle, DatagramFate, Endpoint, Event,
+    PeerIdentity, Stats,
 };
 use towline_wire::{Direction, StreamId, Time};
 
@@ -20,6 +21,9 @@ use crate::io::Dispatch;
 
 /// Finished handshakes that may wait for `accept`; a further one is closed at once.
 pub const MAX_ACCEPT_QUEUE: usize = 1024;
+
+/// Cap: fates of datagrams that may wait to be asked for, each connection; beyond it the oldest go.
+pub const MAX_DATAGRAM_FATES: usize = 4096;
 
 /// What a task can wait for on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +36,7 @@ pub(super) enum Interest {
     AcceptUni,
     DatagramIn,
     DatagramOut,
+    DatagramFate,
 }
 
 impl Interest {
@@ -57,7 +62,7 @@ impl Interest {
     /// How many tasks can have it now; `None` where one event is for all of them.
     pub(super) fn supply(self, engine: &Engine) -> Option<usize> {
         let streams = match self {
-            Self::Established | Self::Closed => return None,
+            Self::Established | Self::Closed | Self::DatagramFate => return None,
             Self::OpenBi => engine.openable(Direction::Bidirectional),
             Self::OpenUni => engine.openable(Direction::Unidirectional),
             Self::AcceptBi => engine.acceptable(Direction::Bidirectional),
@@ -140,6 +145,8 @@ pub(super) struct Entry {
     queues: Vec<(Interest, Waiters)>,
     /// Bidirectional streams of the peer's that were accepted.
     pub(super) accepted_bi: u64,
+    /// What became of datagrams that were asked about, the oldest first.
+    pub(super) fates: VecDeque<(u64, DatagramFate)>,
     pub(super) send: HashMap<StreamId, SendSlot>,
     /// Readers that found nothing.
     pub(super) recv: HashMap<StreamId, Waker>,
@@ -157,6 +164,7 @@ impl Entry {
             last_state: None,
             queues: Vec::new(),
             accepted_bi: 0,
+            fates: VecDeque::new(),
             send: HashMap::new(),
             recv: HashMap::new(),
         }
@@ -575,6 +583,13 @@ impl Dispatch for Sessions {
                 }
                 Event::DatagramSendable => {
                     entry.on_event(Interest::DatagramOut, handle, endpoint, wake);
+                }
+                Event::DatagramFate { id, fate } => {
+                    if entry.fates.len() == MAX_DATAGRAM_FATES {
+                        entry.fates.pop_front();
+                    }
+                    entry.fates.push_back((id, fate));
+                    entry.on_event(Interest::DatagramFate, handle, endpoint, wake);
                 }
                 Event::Closed(error) => {
                     tracing::debug!(?handle, %error, "connection closed");
