@@ -32,6 +32,15 @@ pub const MIN_MTU: u16 = 1200;
 /// Greatest [`TransportConfig::mtu`]: the largest UDP payload there is (RFC 9000 §18.2).
 pub const MAX_MTU: u16 = 65_527;
 
+/// Least [`TransportConfig::max_ack_delay`]: what the timers of every driver can keep.
+pub const MIN_ACK_DELAY: Duration = Duration::from_millis(1);
+
+/// Greatest [`TransportConfig::max_ack_delay`]: the RFC's limit (RFC 9000 §18.2).
+pub const MAX_ACK_DELAY: Duration = Duration::from_millis((1 << 14) - 1);
+
+/// Greatest [`TransportConfig::packets_per_ack`]: about a full train.
+pub const MAX_PACKETS_PER_ACK: u32 = 64;
+
 /// The largest payload of UDP over IPv4.
 const LARGEST_DATAGRAM: u16 = 65_507;
 
@@ -164,6 +173,16 @@ pub struct TransportConfig {
     /// wants to be acknowledged, and is asked for fewer ACKs as the window grows, never for fewer
     /// than the congestion controller needs. Default on.
     pub ack_frequency: bool,
+    /// The longest that an ACK waits for more packets to acknowledge, in whole milliseconds (RFC 9000
+    /// §13.2.1). The peer is told, and its probe timeout counts it. Where this and
+    /// [`Self::packets_per_ack`] are more than the default, a peer with the ACK frequency extension is
+    /// asked for as much while we send little. [`MIN_ACK_DELAY`] to [`MAX_ACK_DELAY`]. Default 25 ms.
+    pub max_ack_delay: Duration,
+    /// Packets that one ACK stands for, if they come in order and before [`Self::max_ack_delay`] is
+    /// over, 1 to [`MAX_PACKETS_PER_ACK`]. A link that carries ten small packets a second has little
+    /// use for an ACK of each: with 10 and a second of delay it sends one ACK a second. Losses are
+    /// found later by so much. Default 2, as RFC 9000 §13.2.2 has it.
+    pub packets_per_ack: u32,
     /// ECN: packets are marked ECT(0) where path and peer prove to carry marks, and a mark of
     /// congestion counts as a loss would (RFC 9000 §13.4). Default on.
     pub ecn: bool,
@@ -202,11 +221,20 @@ impl Default for TransportConfig {
             hystart: true,
             pacing: true,
             ack_frequency: true,
+            max_ack_delay: Duration::from_millis(25),
+            packets_per_ack: 2,
             ecn: true,
             initial_rtt: INITIAL_RTT,
             key_update_interval: 1 << 20,
         }
     }
+}
+
+/// How often ACKs come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AckPolicy {
+    pub(crate) packets_per_ack: u32,
+    pub(crate) max_ack_delay: Duration,
 }
 
 /// A connection's part in a [`Pool`]: what is left of the total is shared by weight among those of
@@ -268,6 +296,8 @@ impl TransportConfig {
         hystart: bool,
         pacing: bool,
         ack_frequency: bool,
+        max_ack_delay: Duration,
+        packets_per_ack: u32,
         ecn: bool,
         initial_rtt: Duration,
         key_update_interval: u64,
@@ -324,6 +354,17 @@ impl TransportConfig {
             self.max_idle_timeout,
             Duration::ZERO..=MAX_IDLE_TIMEOUT,
         )?;
+        time(
+            "max_ack_delay",
+            self.max_ack_delay,
+            MIN_ACK_DELAY..=MAX_ACK_DELAY,
+        )?;
+        InvalidTransport::check(
+            "packets_per_ack",
+            self.packets_per_ack,
+            1..=MAX_PACKETS_PER_ACK,
+            |packets| format!("{packets} packets"),
+        )?;
         bytes("mtu", self.mtu.into(), sizes)?;
         for (setting, window) in [
             ("stream_receive_window", self.stream_receive_window),
@@ -334,6 +375,14 @@ impl TransportConfig {
             bytes(setting, window, 0..=MAX_VARINT)?;
         }
         Ok(())
+    }
+
+    /// How our ACKs come, by this configuration; a server's may not have been validated.
+    pub(crate) fn ack_policy(&self) -> AckPolicy {
+        AckPolicy {
+            packets_per_ack: self.packets_per_ack.clamp(1, MAX_PACKETS_PER_ACK),
+            max_ack_delay: self.max_ack_delay.clamp(MIN_ACK_DELAY, MAX_ACK_DELAY),
+        }
     }
 
     /// The packet size this configuration asks for, inside the bounds of RFC 9000 §14.

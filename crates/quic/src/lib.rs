@@ -21,8 +21,9 @@ pub mod observe;
 pub mod stats;
 
 pub use config::{
-    BandwidthShare, CidGenerator, ClientConfig, EndpointConfig, InvalidTransport, MAX_INITIAL_RTT,
-    MAX_MTU, MIN_INITIAL_RTT, MIN_MTU, RetryPolicy, ServerConfig, ShardedCid, TransportConfig,
+    BandwidthShare, CidGenerator, ClientConfig, EndpointConfig, InvalidTransport, MAX_ACK_DELAY,
+    MAX_INITIAL_RTT, MAX_MTU, MAX_PACKETS_PER_ACK, MIN_ACK_DELAY, MIN_INITIAL_RTT, MIN_MTU,
+    RetryPolicy, ServerConfig, ShardedCid, TransportConfig,
 };
 pub use connection::Connection;
 pub use connection::assemble::TrainBuf;

@@ -18,10 +18,10 @@ use towline::config::{
     self, ClientConfig, KeyExchange, KeyExchangePreference, KeyLogging, Options, Resumption,
 };
 use towline::engine::{Close, TimeoutReason};
-use towline::handles::MAX_ACCEPT_QUEUE;
+use towline::handles::{MAX_ACCEPT_QUEUE, MAX_DATAGRAM_FATES, Waiter};
 use towline::{
-    ConnectError, Connection, ConnectionError, Endpoint, ReadError, ReadExactError, ReadToEndError,
-    ResetAtError, SendDatagramError, WriteError,
+    ConnectError, Connection, ConnectionError, DatagramFate, DatagramOptions, Endpoint, ReadError,
+    ReadExactError, ReadToEndError, ResetAtError, SendDatagramError, WriteError,
 };
 
 /// A client and a server endpoint with one connection between them.
@@ -1020,4 +1020,52 @@ async fn small_datagrams_of_many_connections_to_one_peer_leave_as_trains() {
             "{datagrams} datagrams, {trains} trains"
         );
     }
+}
+
+#[tokio::test]
+async fn a_datagram_with_an_id_tells_its_fate_and_its_prefix_goes_before_it() {
+    let pair = Pair::new().await;
+    let options = DatagramOptions::default().id(7).max_age(SECOND);
+    let data = Bytes::from_static(b"payload");
+    pair.near
+        .send_datagram_with(b"prefix ", data, &options)
+        .unwrap();
+    let got = within(pair.far.read_datagram()).await.unwrap();
+    assert_eq!(got, b"prefix payload"[..]);
+    let fate = within(pair.near.datagram_fate()).await;
+    assert_eq!(fate, Ok((7, DatagramFate::Acked)));
+    assert!(pair.near.try_datagram_fate().is_pending());
+    // Whoever waits for a fate is told of the end.
+    let waiting = pair.near.datagram_fate();
+    pair.far.close(3, b"enough");
+    assert!(within(waiting).await.is_err());
+}
+
+#[tokio::test]
+async fn of_fates_that_nobody_asks_for_the_newest_are_kept() {
+    let pair = Pair::new().await;
+    let sent = MAX_DATAGRAM_FATES as u64 + 500;
+    for id in 0..sent {
+        let options = DatagramOptions::default().id(id);
+        let mut data = Bytes::from_static(b"x");
+        let mut waiter = Waiter::new();
+        let near = &pair.near;
+        within(std::future::poll_fn(|cx| {
+            near.poll_send_datagram_with(&mut waiter, cx, b"", &mut data, &options)
+        }))
+        .await
+        .unwrap();
+    }
+    within(async {
+        while pair.near.stats().app_datagrams_acked < sent {
+            tokio::time::sleep(SECOND / 100).await;
+        }
+    })
+    .await;
+    let mut ids = Vec::new();
+    while let Poll::Ready(fate) = pair.near.try_datagram_fate() {
+        ids.push(fate.unwrap().0);
+    }
+    assert_eq!(ids.len(), MAX_DATAGRAM_FATES);
+    assert!(ids.contains(&(sent - 1)) && !ids.contains(&0));
 }

@@ -17,6 +17,7 @@ use towline_wire::{
 };
 
 use super::component::{Ecn, PacketWriter, Receipt};
+use crate::config::{AckPolicy, MIN_ACK_DELAY};
 use crate::error::Violation;
 pub(crate) use request::{PathView, Request};
 
@@ -25,12 +26,6 @@ pub(crate) const MAX_ACK_RANGES: usize = 64;
 
 /// Cap: ranges of numbers of packets that were not taken as a whole. Older numbers count as received.
 pub(crate) const MAX_REFUSED_RANGES: usize = 64;
-
-/// Our `max_ack_delay` (RFC 9000 §18.2).
-pub(crate) const MAX_ACK_DELAY: Duration = Duration::from_millis(25);
-
-/// Our `min_ack_delay`: what the timers of every driver can keep.
-pub(crate) const MIN_ACK_DELAY: Duration = Duration::from_millis(1);
 
 /// A `max_ack_delay` of this or more is invalid (RFC 9000 §18.2).
 const MAX_ACK_DELAY_LIMIT: Duration = Duration::from_millis(1 << 14);
@@ -96,13 +91,13 @@ struct AckFrequency {
     reordering_threshold: u64,
 }
 
-impl Default for AckFrequency {
+impl AckFrequency {
     /// That of a peer that said nothing (RFC 9000 §13.2.1, §13.2.2).
-    fn default() -> Self {
+    fn new(policy: AckPolicy) -> Self {
         Self {
             sequence: None,
-            ack_eliciting_threshold: 1,
-            max_ack_delay: MAX_ACK_DELAY,
+            ack_eliciting_threshold: u64::from(policy.packets_per_ack) - 1,
+            max_ack_delay: policy.max_ack_delay,
             reordering_threshold: 1,
         }
     }
@@ -120,22 +115,20 @@ pub(crate) struct Acks {
     pub(crate) request: Request,
 }
 
-impl Default for Acks {
-    fn default() -> Self {
+impl Acks {
+    pub(crate) fn new(policy: AckPolicy) -> Self {
         Self {
             spaces: PerSpace::new(
                 Received::default(),
                 Received::default(),
                 Received::default(),
             ),
-            frequency: AckFrequency::default(),
+            frequency: AckFrequency::new(policy),
             refused: None,
-            request: Request::default(),
+            request: Request::new(policy),
         }
     }
-}
 
-impl Acks {
     /// Whether this number was received before, or is too old to tell.
     /// Asked once protection is removed (RFC 9000 §12.3): numbers whose range was forgotten are
     /// below the floor and count as received (§13.2.3).
@@ -394,6 +387,14 @@ mod tests {
     use super::*;
 
     const APP: PacketNumberSpace = PacketNumberSpace::Application;
+    const MAX_ACK_DELAY: Duration = Duration::from_millis(25);
+
+    fn acks() -> Acks {
+        Acks::new(AckPolicy {
+            packets_per_ack: 2,
+            max_ack_delay: MAX_ACK_DELAY,
+        })
+    }
 
     fn receipt(at: Time, ecn: Option<Ecn>) -> Receipt {
         Receipt { at, ecn }
@@ -401,7 +402,7 @@ mod tests {
 
     #[test]
     fn a_gap_and_every_second_packet_are_acknowledged_at_once() {
-        let mut a = Acks::default();
+        let mut a = acks();
         let t = Time::from_nanos(1_000_000);
         a.on_received(receipt(t, None), APP, 0, true);
         assert!(!a.is_due(t, APP));
@@ -409,16 +410,41 @@ mod tests {
         assert!(a.is_due(t + MAX_ACK_DELAY, APP));
         a.on_received(receipt(t, None), APP, 1, true);
         assert!(a.is_due(t, APP));
-        let mut b = Acks::default();
+        let mut b = acks();
         b.on_received(receipt(t, None), APP, 0, false);
         b.on_received(receipt(t, None), APP, 2, true);
         assert!(b.is_due(t, APP));
     }
 
     #[test]
+    fn as_many_packets_as_the_policy_says_are_acknowledged_together() {
+        for packets_per_ack in 1..20 {
+            let mut a = Acks::new(AckPolicy {
+                packets_per_ack,
+                max_ack_delay: Duration::from_secs(1),
+            });
+            let t = Time::from_nanos(1_000_000);
+            for number in 0..u64::from(packets_per_ack) {
+                assert!(!a.is_due(t, APP));
+                a.on_received(receipt(t, None), APP, number, true);
+            }
+            assert!(a.is_due(t, APP));
+            let mut late = Acks::new(AckPolicy {
+                packets_per_ack: 20,
+                max_ack_delay: Duration::from_secs(1),
+            });
+            late.on_received(receipt(t, None), APP, 0, true);
+            assert_eq!(late.next_timeout(), Some(t + Duration::from_secs(1)));
+            // What is missing is told at once.
+            late.on_received(receipt(t, None), APP, 2, true);
+            assert!(late.is_due(t, APP));
+        }
+    }
+
+    #[test]
     fn packets_of_one_millisecond_are_acknowledged_at_one_time_and_none_too_late() {
         let at = |nanos| {
-            let mut a = Acks::default();
+            let mut a = acks();
             a.on_received(receipt(Time::from_nanos(nanos), None), APP, 0, true);
             a.next_timeout().unwrap()
         };
@@ -459,7 +485,7 @@ mod tests {
 
     /// The numbers of those received in order that an ACK answers.
     fn answered(reordering_threshold: u64, received: &[u64]) -> Vec<u64> {
-        let mut a = Acks::default();
+        let mut a = acks();
         let frame = reordering_only(0, reordering_threshold);
         a.on_ack_frequency(Time::ZERO, &frame).unwrap();
         let mut answered = received.to_vec();
@@ -485,7 +511,7 @@ mod tests {
     #[test]
     fn a_threshold_is_the_number_of_packets_that_may_go_unanswered() {
         for threshold in [0, 1, 2, 9] {
-            let mut a = Acks::default();
+            let mut a = acks();
             let frame = AckFrequencyFrame {
                 ack_eliciting_threshold: threshold,
                 ..reordering_only(0, 3)
@@ -500,7 +526,7 @@ mod tests {
 
     #[test]
     fn the_requested_delay_counts_from_the_first_packet_owed_and_may_shorten_a_running_one() {
-        let mut a = Acks::default();
+        let mut a = acks();
         let t = Time::from_nanos(1_000_000);
         a.on_received(receipt(t, None), APP, 0, true);
         let frame = |sequence, millis| AckFrequencyFrame {
@@ -518,7 +544,7 @@ mod tests {
 
     #[test]
     fn only_a_larger_sequence_number_and_a_valid_delay_count() {
-        let mut a = Acks::default();
+        let mut a = acks();
         let frame = |sequence, threshold, delay| AckFrequencyFrame {
             sequence,
             ack_eliciting_threshold: threshold,
@@ -555,7 +581,7 @@ mod tests {
                 .map(|(n, mark)| receive(a, n, Some(ecn(mark))))
                 .collect()
         };
-        let mut thinned = Acks::default();
+        let mut thinned = acks();
         thinned
             .on_ack_frequency(Time::ZERO, &reordering_only(0, 3))
             .unwrap();
@@ -563,7 +589,7 @@ mod tests {
         assert_eq!(due(&mut thinned), first_only);
         // RFC 9000 §13.2.1: every mark.
         let every = [false, true, true, true, false, true];
-        assert_eq!(due(&mut Acks::default()), every);
+        assert_eq!(due(&mut acks()), every);
     }
 
     #[test]
@@ -575,7 +601,7 @@ mod tests {
 
     #[test]
     fn at_most_64_ranges_are_kept_and_older_numbers_count_as_duplicates() {
-        let mut a = Acks::default();
+        let mut a = acks();
         for i in 0..200 {
             assert!(!a.is_duplicate(APP, 2 * i));
             a.on_received(receipt(Time::ZERO, None), APP, 2 * i, true);

@@ -210,6 +210,7 @@ impl Connection {
     ) -> Result<(), Violation> {
         let exponent = self.handshake.ack_delay_exponent(space);
         let micros = ack.delay.saturating_mul(1 << exponent);
+        let in_flight = self.paths.state().bytes_in_flight();
         let (recovery, path, mut owner) = self.split_for_delivery();
         let result = recovery.on_ack_received(
             path,
@@ -246,7 +247,8 @@ impl Connection {
                     self.sealer.protection.on_acked(largest);
                 }
                 if self.acks.request.is_open() {
-                    self.review_ack_frequency();
+                    let packets = summary.newly_acked_packets.max(1);
+                    self.review_ack_frequency(in_flight, summary.newly_acked_bytes / packets);
                 }
             }
         }
@@ -264,13 +266,18 @@ impl Connection {
         ))
     }
 
-    /// Window, round trip or phase of the controller may call for other ACKs.
-    fn review_ack_frequency(&mut self) {
-        let datagram = u64::from(self.paths.state().max_datagram_size());
+    /// Window, round trip or phase of the controller may call for other ACKs, and so may what was
+    /// under way before this one.
+    fn review_ack_frequency(&mut self, in_flight: u64, packet_size: u64) {
+        let path = self.paths.state();
+        let datagram = u64::from(path.max_datagram_size());
         self.acks.request.on_path(PathView {
-            window_packets: self.paths.state().congestion_window() / datagram,
-            smoothed_rtt: self.paths.state().rtt().smoothed(),
-            least_acks_per_round: self.paths.state().least_ack_rate().per_round,
+            window_packets: path.congestion_window() / datagram,
+            smoothed_rtt: path.rtt().smoothed(),
+            least_acks_per_round: path.least_ack_rate().per_round,
+            window: path.congestion_window(),
+            in_flight,
+            packet_size,
         });
         self.paths
             .state_mut()

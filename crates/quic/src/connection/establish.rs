@@ -15,7 +15,7 @@ use towline_wire::{
     TransportParameters,
 };
 
-use super::acks::{ACK_DELAY_EXPONENT, Acks, MAX_ACK_DELAY, MIN_ACK_DELAY};
+use super::acks::{ACK_DELAY_EXPONENT, Acks};
 use super::assemble::MIN_INITIAL_DATAGRAM;
 use super::cids::{LocalCids, MAX_REMOTE_CIDS, RemoteCids};
 use super::datagrams::Datagrams;
@@ -29,7 +29,9 @@ use super::received::ReceivedCounters;
 use super::sealer::Sealer;
 use super::state::Lifecycle;
 use super::streams::Streams;
-use crate::config::{ClientConfig, MAX_KNOWN_RTT, MIN_KNOWN_RTT, ServerConfig, TransportConfig};
+use crate::config::{
+    ClientConfig, MAX_KNOWN_RTT, MIN_ACK_DELAY, MIN_KNOWN_RTT, ServerConfig, TransportConfig,
+};
 use crate::crypto::{TlsSession, initial_keys};
 use crate::error::{ConnectError, ConnectionError, Violation};
 use crate::observe::{self, ObserverFactory};
@@ -155,7 +157,7 @@ impl Connection {
             handshake,
             sealer,
             recovery,
-            acks: Acks::default(),
+            acks: Acks::new(config.ack_policy()),
             local_cids: LocalCids::new(new.local, new.reset_token),
             paths: Paths::new(path, new.remote, new.local_ip, validated),
             streams: Streams::new(side, &config),
@@ -349,7 +351,7 @@ fn own_parameters(
             .max_concurrent_uni_streams
             .min(towline_wire::MAX_STREAMS),
         ack_delay_exponent: ACK_DELAY_EXPONENT,
-        max_ack_delay: MAX_ACK_DELAY,
+        max_ack_delay: config.ack_policy().max_ack_delay,
         min_ack_delay: config.ack_frequency.then_some(MIN_ACK_DELAY),
         reset_stream_at: true,
         disable_active_migration: true,

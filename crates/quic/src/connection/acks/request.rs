@@ -3,15 +3,14 @@
 //! Owns the ACK_FREQUENCY frames we send: what they ask for, when they change, and which of them
 //! the peer may be working by. Fed with the path after every ACK. Never asks for fewer ACKs than the
 //! congestion controller's present phase needs, and sends nothing while the RFC's own rules serve.
+//! While we send little, no controller needs anything, and the configured policy is asked for.
 
 use std::time::Duration;
 
 use towline_wire::{ACK_FREQUENCY_MAX_LEN, AckFrequencyFrame, write_ack_frequency};
 
+use crate::config::{AckPolicy, MAX_PACKETS_PER_ACK};
 use crate::connection::component::{PacketWriter, SentFrame};
-
-/// Packets an ACK may stand for at most: about a full train.
-const MAX_PACKETS_PER_ACK: u64 = 64;
 
 /// As RFC 9000 §13.2.2 has it.
 const DEFAULT_PACKETS_PER_ACK: u64 = 2;
@@ -41,6 +40,21 @@ pub(crate) struct PathView {
     pub(crate) smoothed_rtt: Duration,
     /// ACKs the controller needs in a round trip.
     pub(crate) least_acks_per_round: u32,
+    /// The congestion window, bytes.
+    pub(crate) window: u64,
+    /// Bytes that were in flight before the last ACK.
+    pub(crate) in_flight: u64,
+    /// Mean size of the packets that it acknowledged, bytes.
+    pub(crate) packet_size: u64,
+}
+
+impl PathView {
+    /// Whether we send so little that ACKs of `packets` packets each hold nothing up: two of them are
+    /// all that is under way, and the window has room for more.
+    fn is_slow(&self, packets: u64) -> bool {
+        let two = (2 * packets).saturating_mul(self.packet_size);
+        self.in_flight <= two.min(self.window / 4 * 3)
+    }
 }
 
 /// What one frame asks for.
@@ -51,6 +65,19 @@ struct Terms {
 }
 
 impl Terms {
+    /// What is asked for by this policy; `None` where it asks for more ACKs than `usual`, or we do not
+    /// send little.
+    fn of_slow_sender(&self, path: PathView, usual: Self) -> Option<Self> {
+        // The window is not to be filled by what waits for an ACK.
+        let fitting = path.window / 2 / path.packet_size.max(1);
+        let packets_per_ack = self.packets_per_ack.min(fitting);
+        let thinner = packets_per_ack > usual.packets_per_ack;
+        (thinner && path.is_slow(packets_per_ack)).then(|| Self {
+            packets_per_ack,
+            max_ack_delay: self.max_ack_delay.max(usual.max_ack_delay),
+        })
+    }
+
     fn differ_much(&self, other: &Self) -> bool {
         let factor = u64::from(LARGE_CHANGE);
         let (few, many) = order(self.packets_per_ack, other.packets_per_ack);
@@ -67,8 +94,10 @@ struct Agreement {
 }
 
 /// The requests of one connection.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Request {
+    /// What we want while we send little.
+    policy: Terms,
     /// `None`: the peer gets no frame of the extension.
     agreement: Option<Agreement>,
     wanted: Option<Terms>,
@@ -83,6 +112,22 @@ pub(crate) struct Request {
 }
 
 impl Request {
+    pub(crate) fn new(policy: AckPolicy) -> Self {
+        Self {
+            policy: Terms {
+                packets_per_ack: policy.packets_per_ack.into(),
+                max_ack_delay: policy.max_ack_delay,
+            },
+            agreement: None,
+            wanted: None,
+            asked: None,
+            next_sequence: 0,
+            in_flight: false,
+            pending: false,
+            longest_delay: Duration::ZERO,
+        }
+    }
+
     /// The handshake is confirmed, and the peer takes part.
     pub(crate) fn open(&mut self, min_ack_delay: Duration, max_ack_delay: Duration) {
         self.agreement = Some(Agreement {
@@ -112,7 +157,8 @@ impl Request {
         let Some(agreement) = &self.agreement else {
             return;
         };
-        let wanted = agreement.terms(path);
+        let usual = agreement.terms(path);
+        let wanted = self.policy.of_slow_sender(path, usual).unwrap_or(usual);
         self.wanted = Some(wanted);
         self.pending |= !self.in_flight && self.asked.is_some_and(|a| a.differ_much(&wanted));
     }
@@ -166,7 +212,7 @@ impl Request {
 impl Agreement {
     fn terms(&self, path: PathView) -> Terms {
         let acks = ACKS_PER_ROUND.max(MARGIN * u64::from(path.least_acks_per_round));
-        let packets_per_ack = (path.window_packets / acks).min(MAX_PACKETS_PER_ACK);
+        let packets_per_ack = (path.window_packets / acks).min(MAX_PACKETS_PER_ACK.into());
         if packets_per_ack < u64::from(LARGE_CHANGE) * DEFAULT_PACKETS_PER_ACK {
             // Not much thinner than usual: shorter delays would only be more ACKs.
             return Terms {
@@ -207,11 +253,21 @@ mod tests {
             window_packets,
             smoothed_rtt: rtt,
             least_acks_per_round,
+            window: window_packets.saturating_mul(1200),
+            in_flight: window_packets.saturating_mul(1200),
+            packet_size: 1200,
         }
     }
 
+    fn request(packets_per_ack: u32, max_ack_delay: Duration) -> Request {
+        Request::new(AckPolicy {
+            packets_per_ack,
+            max_ack_delay,
+        })
+    }
+
     fn opened() -> Request {
-        let mut request = Request::default();
+        let mut request = request(2, ms(25));
         request.open(ms(1), ms(25));
         request
     }
@@ -243,7 +299,7 @@ mod tests {
                 let packets = packets(window, least);
                 let enough = window / packets >= MARGIN * u64::from(least);
                 assert!(enough || packets == DEFAULT_PACKETS_PER_ACK);
-                assert!(packets <= MAX_PACKETS_PER_ACK);
+                assert!(packets <= MAX_PACKETS_PER_ACK.into());
             }
         }
         assert_eq!(packets(10, 8), 2);
@@ -266,7 +322,7 @@ mod tests {
 
     #[test]
     fn nothing_is_said_while_the_usual_serves_or_little_changed() {
-        let mut r = Request::default();
+        let mut r = request(2, ms(25));
         r.on_path(path(1000, ms(40), 2));
         assert!(!r.is_pending() && !r.is_open(), "the peer takes no part");
         let mut r = opened();
@@ -323,5 +379,62 @@ mod tests {
         assert_eq!(r.max_ack_delay(), ms(20), "the newest is not certain");
         r.on_acked(2);
         assert_eq!(r.max_ack_delay(), ms(2));
+    }
+
+    /// A path on which `in_flight` packets of `packet_size` bytes were under way.
+    fn slow(in_flight: u64, packet_size: u64) -> PathView {
+        PathView {
+            in_flight: in_flight * packet_size,
+            packet_size,
+            ..path(10, ms(50), 2)
+        }
+    }
+
+    #[test]
+    fn a_slow_sender_asks_for_its_policy_and_a_busy_one_does_not() {
+        let mut r = request(10, Duration::from_secs(1));
+        r.open(ms(1), ms(25));
+        r.on_path(path(10, ms(50), 2));
+        assert_eq!(frame(&mut r), None, "the window is full");
+        r.on_path(slow(2, 60));
+        let asked = frame(&mut r).unwrap();
+        assert_eq!(asked.ack_eliciting_threshold, 9);
+        assert_eq!(asked.requested_max_ack_delay, Duration::from_secs(1));
+        assert_eq!(r.max_ack_delay(), Duration::from_secs(1));
+        r.on_acked(0);
+        // As many under way as the policy brings about.
+        for in_flight in 0..=20 {
+            r.on_path(slow(in_flight, 60));
+            assert_eq!(frame(&mut r), None);
+        }
+        r.on_path(slow(21, 60));
+        let asked = frame(&mut r).unwrap();
+        assert_eq!(asked.ack_eliciting_threshold, 1);
+        assert_eq!(asked.requested_max_ack_delay, ms(25));
+        assert_eq!(
+            r.max_ack_delay(),
+            Duration::from_secs(1),
+            "until it arrived"
+        );
+        r.on_acked(1);
+        assert_eq!(r.max_ack_delay(), ms(25));
+    }
+
+    #[test]
+    fn packets_that_wait_for_an_ack_leave_half_of_the_window() {
+        let mut r = request(10, Duration::from_secs(1));
+        r.open(ms(1), ms(25));
+        r.on_path(slow(1, 1200));
+        assert_eq!(frame(&mut r).unwrap().ack_eliciting_threshold, 4);
+    }
+
+    #[test]
+    fn a_policy_that_is_the_usual_asks_for_nothing() {
+        for packets in [1, 2] {
+            let mut r = request(packets, ms(25));
+            r.open(ms(1), ms(25));
+            r.on_path(slow(1, 60));
+            assert_eq!(frame(&mut r), None);
+        }
     }
 }
