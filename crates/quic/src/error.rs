@@ -233,6 +233,13 @@ pub enum ConnectError {
     /// rustls refused the configuration.
     #[error("the TLS configuration is unusable for QUIC: {0}")]
     Tls(String),
+    /// The endpoint has no connection IDs ([`NoCids`](crate::NoCids)), and a connection with this
+    /// server already: packets of two could not be told apart.
+    #[error(
+        "this endpoint has no connection IDs and a connection with {0} already; close that one, or \
+         use another endpoint"
+    )]
+    AlreadyConnected(std::net::SocketAddr),
     /// The endpoint holds as many connections as it may.
     #[error("this endpoint already holds its maximum of connections")]
     TooManyConnections,

@@ -323,3 +323,54 @@ async fn one_socket_cannot_be_two_shards() {
         std::io::ErrorKind::InvalidInput
     );
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn short_connection_ids_and_none_find_their_shard() {
+    let (client_config, server_config) = configs(&options());
+    let server = Endpoint::builder()
+        .server(server_config.clone())
+        .shards(2)
+        .cid_len(4)
+        .bind(loopback())
+        .unwrap();
+    let listening = server.clone();
+    tokio::spawn(async move {
+        while let Some(connection) = listening.accept().await {
+            tokio::spawn(echo(connection));
+        }
+    });
+    for (cid_len, connections) in [(4, 12), (0, 2)] {
+        let client = Endpoint::builder()
+            .shards(2)
+            .cid_len(cid_len)
+            .bind(loopback())
+            .unwrap();
+        let mut open = Vec::new();
+        for _ in 0..connections {
+            let connecting = client.connect(server.local_addr(), "localhost", &client_config);
+            let connection = tokio::time::timeout(20 * SECOND, connecting).await.unwrap();
+            open.push(connection.unwrap());
+        }
+        for connection in &open {
+            round_trip(connection, 100_000).await;
+        }
+        if cid_len == 0 {
+            // Each of the two shards has one with this server, on its own port.
+            let third = client.connect(server.local_addr(), "localhost", &client_config);
+            let error = third.await.unwrap_err();
+            assert!(error.to_string().contains("no connection IDs"), "{error}");
+        }
+    }
+    let refused = Endpoint::builder()
+        .server(server_config)
+        .cid_len(0)
+        .bind(loopback());
+    assert!(
+        refused
+            .unwrap_err()
+            .to_string()
+            .contains("needs connection IDs")
+    );
+    let odd = Endpoint::builder().cid_len(3).bind(loopback()).unwrap_err();
+    assert!(odd.to_string().contains("`cid_len` is 3 bytes"), "{odd}");
+}

@@ -424,7 +424,7 @@ impl Endpoint {
     /// Connections that begin from now on are made with `config`; with `None` there are none: clients
     /// are refused, those that wait for a decision as well. Connections that have begun go on.
     pub fn set_server_config(&mut self, now: Time, config: Option<Arc<ServerConfig>>) {
-        self.accepting = config.is_some();
+        self.accepting = config.is_some() && self.cid_len > 0;
         match config {
             Some(config) => self.server = Some(config),
             // `server` stays: the keys of refusals are made with its provider.

@@ -68,6 +68,9 @@ impl Endpoint {
         if self.stats.connections >= MAX_CONNECTIONS {
             return Err(ConnectError::TooManyConnections);
         }
+        if self.cid_len == 0 && self.routes.nameless(remote).is_some() {
+            return Err(ConnectError::AlreadyConnected(remote));
+        }
         // RFC 9000 §7.2: at least 8 unpredictable bytes.
         let mut random = [0; 16];
         self.rng.fill_bytes(&mut random);
@@ -103,8 +106,10 @@ impl Endpoint {
                 rest = others;
                 continue;
             };
-            let handle =
-                ConnectionId::new(dcid).and_then(|cid| Some((cid, self.routes.get(&cid)?)));
+            let handle = ConnectionId::new(dcid).and_then(|cid| match cid.is_empty() {
+                true => Some((cid, self.routes.nameless(meta.remote)?)),
+                false => Some((cid, self.routes.get(&cid)?)),
+            });
             let found =
                 handle.and_then(|(cid, handle)| Some((cid, handle, self.slots.get_mut(handle)?)));
             let Some((dcid, handle, resident)) = found else {

@@ -28,8 +28,12 @@ impl Endpoint {
         let mut resident = Resident::new(connection, Held::new(now));
         resident.handshake = handshake.map(|(_, place)| place);
         resident.original = handshake.map(|(original, _)| original);
+        let remote = resident.connection.remote();
         let handle = self.slots.insert(resident);
-        self.routes.insert(local, handle);
+        match local.is_empty() {
+            true => self.routes.insert_nameless(remote, handle),
+            false => self.routes.insert(local, handle),
+        }
         if let Some((original, _)) = handshake {
             self.routes.insert(original, handle);
             self.stats.handshakes += 1;
@@ -218,6 +222,7 @@ impl Endpoint {
         for cid in connection.local_cid_list() {
             self.routes.remove(&cid);
         }
+        self.routes.remove_nameless(remote, handle);
         if let Some(original) = resident.original.take() {
             self.routes.remove(&original);
         }

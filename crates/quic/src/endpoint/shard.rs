@@ -64,18 +64,20 @@ impl std::fmt::Debug for Endpoint {
 }
 
 impl Endpoint {
-    /// A shard; a server if `server` is given.
+    /// A shard; a server if `server` is given, which needs connection IDs
+    /// ([`CidGenerator::cid_len`](crate::CidGenerator::cid_len)) to take clients.
     pub fn new(config: EndpointConfig, server: Option<Arc<ServerConfig>>) -> Self {
         let mut rng = ChaCha20Rng::from_seed(config.seed);
         let route_keys = (rng.next_u64(), rng.next_u64());
+        let cid_len = config.cid_generator.cid_len();
         let mut ended = Totals::default();
         // So that every field is there from the beginning, with zero.
         ended.add_ended(&Stats::default());
         Self {
             rng,
-            cid_len: config.cid_generator.cid_len(),
+            cid_len,
             cid_generator: config.cid_generator,
-            accepting: server.is_some(),
+            accepting: server.is_some() && cid_len > 0,
             server,
             slots: Slots::default(),
             routes: Routes::new(route_keys),
@@ -119,7 +121,7 @@ impl Endpoint {
         loop {
             self.rng.fill_bytes(&mut random);
             let cid = self.cid_generator.generate(&random[..self.cid_len]);
-            if self.routes.get(&cid).is_none() {
+            if cid.is_empty() || self.routes.get(&cid).is_none() {
                 return cid;
             }
         }

@@ -17,9 +17,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use towline_quic::{
-    Algorithm, ClientConfig, Connection, ConnectionError, ConnectionHandle, DatagramMeta,
-    Direction, Ecn, Endpoint, EndpointConfig, Event, ReadError, ServerConfig, StreamId, Time,
-    TrainBuf, TransportConfig, WriteError,
+    Algorithm, CidGenerator, ClientConfig, Connection, ConnectionError, ConnectionHandle,
+    DatagramMeta, Direction, Ecn, Endpoint, EndpointConfig, Event, NoCids, ReadError, ServerConfig,
+    ShardedCid, StreamId, Time, TrainBuf, TransportConfig, WriteError,
 };
 use towline_sim::{Datagram, LinkConfig, LinkId, Network, Outgoing, Train, Watch, Wire, World};
 use towline_testkit::{FixedTime, TlsOptions, TlsPair, tls_pair};
@@ -220,6 +220,8 @@ pub struct Options {
     pub retry: towline_quic::RetryPolicy,
     /// The server's, instead of the default.
     pub memory_limit: Option<u64>,
+    /// Length of the connection IDs of client and server.
+    pub cid_lens: [usize; 2],
 }
 
 pub fn delay(ms: u64) -> LinkConfig {
@@ -240,6 +242,7 @@ impl Default for Options {
             tls: TlsOptions::default(),
             retry: towline_quic::RetryPolicy::Never,
             memory_limit: None,
+            cid_lens: [8; 2],
         }
     }
 }
@@ -266,10 +269,12 @@ impl Pair {
         let links = net
             .join(addresses[0], addresses[1], options.link, back)
             .unwrap();
-        let (client_seed, mut server_seed) = (seed(options.seed, 1), seed(options.seed, 2));
+        let (mut client_seed, mut server_seed) = (seed(options.seed, 1), seed(options.seed, 2));
         if let Some(limit) = options.memory_limit {
             server_seed.memory_limit = limit;
         }
+        client_seed.cid_generator = cids(options.cid_lens[CLIENT]);
+        server_seed.cid_generator = cids(options.cid_lens[SERVER]);
         let endpoints = [
             Endpoint::new(client_seed, None),
             Endpoint::new(server_seed, Some(Arc::new(server.clone()))),
@@ -551,6 +556,14 @@ pub fn pattern(len: usize) -> Vec<u8> {
 }
 
 /// The endpoint configuration of host `n` in world `seed`.
+/// A generator of connection IDs of so many bytes.
+pub fn cids(len: usize) -> Box<dyn CidGenerator> {
+    match len {
+        0 => Box::new(NoCids),
+        _ => Box::new(ShardedCid::with_len(0, len).unwrap()),
+    }
+}
+
 pub fn seed(seed: u64, n: u8) -> EndpointConfig {
     let mut bytes = [n; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());

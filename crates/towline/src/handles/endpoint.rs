@@ -15,7 +15,9 @@ use std::task::{Context, Poll, Waker, ready};
 
 use towline_quic::observe::ObserverFactory;
 use towline_quic::stats::Totals;
-use towline_quic::{self as engine, ClientConfig, EndpointConfig, EndpointStats, ServerConfig};
+use towline_quic::{
+    self as engine, ClientConfig, EndpointConfig, EndpointStats, NoCids, ServerConfig, ShardedCid,
+};
 use towline_wire::{Side, Time};
 
 use super::connecting::Connecting;
@@ -28,7 +30,7 @@ use super::waiter::Waiter;
 use super::waiters::WaiterKey;
 use crate::io::{
     Change, Clock, Handle, Shard, Socket, SocketInfo, SocketOptions, SocketStats, UdpSocket,
-    bind_shards, machine_memory, shard_group,
+    bind_separately, bind_shards, machine_memory, shard_group,
 };
 
 /// A QUIC endpoint. Clones are the same endpoint.
@@ -380,6 +382,7 @@ impl fmt::Debug for Endpoint {
 pub struct EndpointBuilder {
     server: Option<ServerConfig>,
     engine: Option<EndpointConfig>,
+    cid_len: Option<usize>,
     reset_key: Option<[u8; 32]>,
     socket: SocketOptions,
     shards: usize,
@@ -394,6 +397,7 @@ impl Default for EndpointBuilder {
         Self {
             server: None,
             engine: None,
+            cid_len: None,
             reset_key: None,
             socket: SocketOptions::default(),
             shards: 1,
@@ -414,9 +418,18 @@ impl EndpointBuilder {
 
     /// The engine's secrets and connection IDs, instead of fresh random ones: a server
     /// that keeps its reset key over a restart can reset connections it has forgotten.
-    /// With several [`shards`](Self::shards), its generator of connection IDs is ignored.
+    /// With several [`shards`](Self::shards), its generator of connection IDs makes one for each, where
+    /// it can.
     pub fn engine(mut self, config: EndpointConfig) -> Self {
         self.engine = Some(config);
+        self
+    }
+
+    /// Length of connection IDs, bytes: 4 to 20, or 0 for an endpoint that only connects, which has one
+    /// connection with each server address at a time and with several shards a port for each. They are
+    /// in every packet that the peer sends. Default 8.
+    pub fn cid_len(mut self, bytes: usize) -> Self {
+        self.cid_len = Some(bytes);
         self
     }
 
@@ -495,7 +508,11 @@ impl EndpointBuilder {
         self,
         address: SocketAddr,
     ) -> io::Result<(Endpoint, Vec<Shard<UdpSocket, Sessions>>)> {
-        let sockets = bind_shards(address, self.shards, &self.socket)?;
+        let bind = match self.cid_len {
+            Some(0) => bind_separately,
+            _ => bind_shards,
+        };
+        let sockets = bind(address, self.shards, &self.socket)?;
         self.on_sockets(sockets)
     }
 
@@ -519,6 +536,18 @@ impl EndpointBuilder {
                 machine_memory().map(|bytes| bytes / 2),
             ),
         };
+        match self.cid_len {
+            Some(0) if self.server.is_some() => {
+                let what = "a server needs connection IDs; give them a length of 4 to 20 bytes";
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+            }
+            Some(0) => engine.cid_generator = Box::new(NoCids),
+            Some(len) => {
+                let invalid = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
+                engine.cid_generator = Box::new(ShardedCid::with_len(0, len).map_err(invalid)?);
+            }
+            None => {}
+        }
         if let Some(key) = self.reset_key {
             engine.reset_key = key;
         }

@@ -60,12 +60,39 @@ pub fn bind_shards(
     Ok(sockets)
 }
 
+/// Binds `shards` sockets to one address, each to a port of its own, for shards whose packets have no
+/// connection ID to go by.
+///
+/// # Errors
+/// `InvalidInput` for no or too many shards, and for one port that several should have; otherwise as
+/// [`UdpSocket::bind`].
+pub fn bind_separately(
+    address: SocketAddr,
+    shards: usize,
+    options: &SocketOptions,
+) -> io::Result<Vec<UdpSocket>> {
+    let invalid = |what: String| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+    if !(1..=MAX_SHARDS).contains(&shards) {
+        return invalid(format!("an endpoint has 1 to {MAX_SHARDS} shards"));
+    }
+    if shards > 1 && address.port() != 0 {
+        return invalid("shards without connection IDs need a port each: bind port 0".to_owned());
+    }
+    (0..shards)
+        .map(|_| UdpSocket::bind(address, options))
+        .collect()
+}
+
 /// One shard for each of `sockets`, which are in the order of [`bind_shards`].
 ///
 /// All share the keys of `config`; its memory limit and the limits of `server` (connections,
-/// handshakes) are divided among them, those of `server` rounded up. With more than one shard, connection IDs are those of
-/// [`ShardedCid`], whatever generator `config` has. All go by `clock`; `dispatch` makes each shard's
-/// dispatcher.
+/// handshakes) are divided among them, those of `server` rounded up. With more than one shard, connection
+/// IDs are those that the generator of `config` has for each
+/// ([`for_shard`](towline_quic::CidGenerator::for_shard)), or of a [`ShardedCid`]. All go by `clock`;
+/// `dispatch` makes each shard's dispatcher.
+///
+/// Shards without connection IDs ([`NoCids`](towline_quic::NoCids)) need a port each
+/// ([`bind_separately`]): what comes to a socket is its shard's.
 ///
 /// A stateless reset carries no connection ID: one that reaches another shard than its
 /// connection's is not recognised, and the connection ends by its idle timeout.
@@ -96,13 +123,25 @@ pub fn shard_group<S: Socket, D: Dispatch>(
         keep_unread,
         ..
     } = config;
-    let mut given = Some(cid_generator).filter(|_| count == 1);
+    let named = cid_generator.cid_len() > 0;
+    let mut given = None;
+    let mut of_each: Vec<_> = match count {
+        0 | 1 => {
+            given = Some(cid_generator);
+            Vec::new()
+        }
+        _ => (0..count)
+            .map(|index| cid_generator.for_shard(index as u8))
+            .collect(),
+    };
     let mut shards: Vec<_> = sockets
         .into_iter()
         .enumerate()
         .map(|(index, socket)| {
+            let own = of_each.get_mut(index).and_then(Option::take);
             let cids = given
                 .take()
+                .or(own)
                 .unwrap_or_else(|| Box::new(ShardedCid::new(index as u8)));
             let seed = seed_of(&seed, index);
             let config = EndpointConfig::from_seed(seed)
@@ -117,7 +156,7 @@ pub fn shard_group<S: Socket, D: Dispatch>(
             Shard::with_clock(socket, config, server, dispatch, clock.clone())
         })
         .collect();
-    if count > 1 {
+    if count > 1 && named {
         let handles: Vec<_> = shards.iter().map(|shard| shard.handle().clone()).collect();
         for (index, shard) in shards.iter_mut().enumerate() {
             shard.join(Neighbours::of(index, handles.clone()));

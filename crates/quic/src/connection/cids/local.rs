@@ -49,7 +49,20 @@ impl LocalCids {
 
     /// The peer's `active_connection_id_limit`, once the handshake is complete.
     pub(crate) fn set_limit(&mut self, limit: u64) {
-        self.limit = limit.min(MAX_LOCAL_CIDS);
+        // Whoever has no ID gives none (RFC 9000 §19.15).
+        let most = if self.is_nameless() {
+            1
+        } else {
+            MAX_LOCAL_CIDS
+        };
+        self.limit = limit.min(most);
+    }
+
+    /// Packets to us have no connection ID.
+    fn is_nameless(&self) -> bool {
+        self.active
+            .first()
+            .is_some_and(|first| first.cid.is_empty())
     }
 
     /// How many more IDs the endpoint should make.
@@ -93,6 +106,11 @@ impl LocalCids {
 
     /// RETIRE_CONNECTION_ID (RFC 9000 §19.16), in a packet addressed to `used`.
     pub(crate) fn on_retire(&mut self, sequence: u64, used: ConnectionId) -> Result<(), Violation> {
+        if self.is_nameless() {
+            return Err(Violation::protocol(
+                "RETIRE_CONNECTION_ID for an ID of no length",
+            ));
+        }
         if sequence >= self.next_sequence {
             return Err(Violation::protocol(
                 "RETIRE_CONNECTION_ID for an ID never issued",
