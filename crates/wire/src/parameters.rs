@@ -317,9 +317,7 @@ impl TransportParameters {
         if let Some(min) = self.min_ack_delay {
             let most = max_ack_delay(self) * 1000;
             let micros = u64::try_from(min.as_micros()).map_or(most, |micros| micros.min(most));
-            emit_varint(out, MIN_ACK_DELAY);
-            emit_varint(out, varint_len(micros) as u64);
-            emit_varint(out, micros);
+            emit_integer(out, MIN_ACK_DELAY, micros);
         }
         for (id, value, default) in [
             (MAX_IDLE_TIMEOUT, millis(self.max_idle_timeout), 0),
@@ -360,9 +358,7 @@ impl TransportParameters {
             (MAX_DATAGRAM_FRAME_SIZE, self.max_datagram_frame_size, 0),
         ] {
             if value != default {
-                emit_varint(out, id);
-                emit_varint(out, varint_len(value) as u64);
-                emit_varint(out, value);
+                emit_integer(out, id, value);
             }
         }
     }
@@ -454,6 +450,12 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis())
         .unwrap_or(MAX_VARINT)
         .min(MAX_VARINT)
+}
+
+fn emit_integer(out: &mut Vec<u8>, id: u64, value: u64) {
+    emit_varint(out, id);
+    emit_varint(out, varint_len(value) as u64);
+    emit_varint(out, value);
 }
 
 fn emit_parameter(out: &mut Vec<u8>, id: u64, value: &[u8]) {

@@ -122,24 +122,9 @@ impl Connection {
             Frame::StreamDataBlocked { id, .. } => {
                 self.streams.on_stream_data_blocked(id, events)?;
             }
-            Frame::ResetStream {
-                id,
-                error_code,
-                final_size,
-            } => {
+            Frame::ResetStream { .. } | Frame::ResetStreamAt { .. } => {
                 contents.stream_data = true;
-                self.streams
-                    .on_reset_stream(id, error_code, final_size, 0, events)?;
-            }
-            Frame::ResetStreamAt {
-                id,
-                error_code,
-                final_size,
-                reliable_size,
-            } => {
-                contents.stream_data = true;
-                self.streams
-                    .on_reset_stream(id, error_code, final_size, reliable_size, events)?;
+                self.on_reset_stream(&frame)?;
             }
             Frame::StopSending { id, error_code } => {
                 self.streams.on_stop_sending(id, error_code, events)?;
@@ -171,6 +156,27 @@ impl Connection {
             }
         }
         Ok(())
+    }
+
+    /// RESET_STREAM says what RESET_STREAM_AT says with a reliable size of 0.
+    fn on_reset_stream(&mut self, frame: &Frame<'_>) -> Result<(), Violation> {
+        let (id, code, final_size, reliable_size) = match *frame {
+            Frame::ResetStream {
+                id,
+                error_code,
+                final_size,
+            } => (id, error_code, final_size, 0),
+            Frame::ResetStreamAt {
+                id,
+                error_code,
+                final_size,
+                reliable_size,
+            } => (id, error_code, final_size, reliable_size),
+            _ => return Ok(()),
+        };
+        let events = &mut self.events;
+        self.streams
+            .on_reset_stream(id, code, final_size, reliable_size, events)
     }
 
     fn on_datagram(&mut self, data: &[u8]) -> Result<(), Violation> {
