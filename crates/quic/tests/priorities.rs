@@ -352,7 +352,6 @@ fn groups_share_the_path_alike_whatever_is_in_them() {
     let sent = sent.lock().unwrap();
     let of = |ids: &[StreamId]| -> usize { ids.iter().map(|id| sent.get(id).unwrap_or(&0)).sum() };
     let shares = [of(&[alone]), of(&equals), of(&[urgent])];
-    println!("{shares:?}");
     let mean = shares.iter().sum::<usize>() / 3;
     assert!(mean > 100_000, "{shares:?}");
     for share in shares {
