@@ -1,5 +1,7 @@
 //! A slow sender's acknowledgements: what its peer's way back costs under two policies.
 
+#![expect(clippy::print_stdout, reason = "figures for whoever reads the log")]
+
 mod common;
 
 use std::time::Duration;
