@@ -28,7 +28,8 @@ pub use config::{
 pub use connection::Connection;
 pub use connection::assemble::TrainBuf;
 pub use connection::component::Ecn;
-pub use connection::datagrams::{DatagramFate, DatagramOptions};
+pub use connection::datagrams::DatagramOptions;
+pub use connection::datagrams::fates::DatagramFate;
 pub use connection::events::Event;
 pub use connection::stats::Stats;
 pub use connection::streams::ReceivedChunk;

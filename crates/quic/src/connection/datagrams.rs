@@ -4,7 +4,8 @@
 //! a full send queue refuses. `outgoing` has those to be sent, `incoming` those received; here are
 //! the limits of their size and the numbers of their fates.
 
-mod incoming;
+pub(crate) mod fates;
+pub(crate) mod incoming;
 mod outgoing;
 
 use bytes::Bytes;
@@ -13,26 +14,13 @@ use towline_wire::Time;
 use super::component::PacketWriter;
 use super::events::{Event, Events};
 use crate::error::SendDatagramError;
+use fates::{DatagramFate, Fates};
 use incoming::Incoming;
+pub use outgoing::DatagramOptions;
 use outgoing::Outgoing;
-pub use outgoing::{DatagramFate, DatagramOptions};
-
-/// Cap: datagrams queued in either direction, whatever their size.
-pub(crate) const MAX_QUEUED_DATAGRAMS: usize = 4096;
 
 /// The longest datagram whose length two bytes can say.
 const LONGEST_NARROW: usize = (1 << 14) - 1;
-
-/// What became of datagrams that were to be sent.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Fates {
-    pub(crate) sent: u64,
-    pub(crate) acked: u64,
-    /// Declared lost; those acknowledged later are among `acked` too.
-    pub(crate) lost: u64,
-    /// Never sent: too old, or too large for the path by then.
-    pub(crate) expired: u64,
-}
 
 #[derive(Debug)]
 pub(crate) struct Datagrams {

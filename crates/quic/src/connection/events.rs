@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use towline_wire::{Direction, StreamId};
 
-use super::datagrams::DatagramFate;
+use super::datagrams::fates::DatagramFate;
 use crate::error::ConnectionError;
 
 /// Something the application may want to react to.

@@ -9,7 +9,7 @@ use super::aftermath::KEYS;
 use super::assembler::{MAX_STREAM_GAPS, MIN_PIECE, PIECE_OVERHEAD};
 use super::blocks::{MAX_BLOCK, MAX_SPARE_BLOCKS};
 use super::component::SentFrame;
-use super::datagrams::MAX_QUEUED_DATAGRAMS;
+use super::datagrams::incoming::MAX_QUEUED_DATAGRAMS;
 use super::early::MAX_EARLY_BYTES;
 use super::events::Event;
 use super::handshake::{MAX_CRYPTO_BUFFER, TLS_SESSION};

@@ -6,7 +6,8 @@ use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 
-use super::MAX_QUEUED_DATAGRAMS;
+/// Cap: datagrams queued in either direction, whatever their size.
+pub(crate) const MAX_QUEUED_DATAGRAMS: usize = 4096;
 
 /// Most bytes allocated at once for received datagrams that share them.
 const MAX_BLOCK: usize = 16 << 10;

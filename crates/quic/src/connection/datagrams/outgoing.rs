@@ -10,7 +10,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use towline_wire::{Time, datagram_frame_header_len, write_datagram_header};
 
-use super::{Fates, MAX_QUEUED_DATAGRAMS};
+use super::fates::{DatagramFate, Fates};
+use super::incoming::MAX_QUEUED_DATAGRAMS;
 use crate::connection::component::{PacketWriter, SentFrame};
 use crate::connection::events::{Event, Events};
 use crate::connection::turns::{Place, Turns};
@@ -89,21 +90,6 @@ impl DatagramOptions {
             order: self.send_order,
         }
     }
-}
-
-/// What became of a datagram.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum DatagramFate {
-    /// The peer's transport has it; its application may still have dropped it. May follow `Lost`:
-    /// then it was late and not lost.
-    Acked,
-    /// It was sent, and the loss detection gave it up. It may have arrived all the same, and is not
-    /// sent again.
-    Lost,
-    /// It was never sent: it waited for longer than its `max_age`, or the path's packets became too
-    /// small for it.
-    Expired,
 }
 
 /// Bytes before a payload.

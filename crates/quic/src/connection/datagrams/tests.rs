@@ -2,6 +2,7 @@ use bytes::Bytes;
 use std::time::Duration;
 use towline_wire::{Frame, Reader, Time, Writer, datagram_frame_header_len};
 
+use super::incoming::MAX_QUEUED_DATAGRAMS;
 use super::*;
 use crate::connection::component::{PacketWriter, SentFrame};
 
