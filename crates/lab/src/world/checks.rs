@@ -242,6 +242,28 @@ impl Checks {
         Ok(())
     }
 
+    /// Looks at what links and NATs dropped or changed since the last time.
+    pub(super) fn note_harm(&mut self, now: Time, net: &Network, which: impl Fn(&Joint) -> bool) {
+        let stats = net.stats();
+        let by_nats = stats.dropped_unmapped + stats.dropped_stale_address + stats.rebindings;
+        for joint in self.joints.iter_mut().filter(|joint| which(joint)) {
+            let has_nat = joint.hosts.iter().any(|h| self.guests[h.0].has_nat);
+            let harmed: u64 = joint
+                .links
+                .iter()
+                .map(|id| {
+                    let stats = net.link(*id).stats();
+                    stats.drops.total() + stats.corrupted + stats.truncated
+                })
+                .sum();
+            let harmed = harmed + if has_nat { by_nats } else { 0 };
+            if harmed > joint.harmed {
+                joint.harmed = harmed;
+                joint.last_harm = Some(now);
+            }
+        }
+    }
+
     fn built(&mut self, now: Time, host: &mut Host) -> Result<Option<Outgoing>, Violation> {
         let before = Books::of(&host.endpoint);
         let Some(train) = host.poll_transmit(now) else {
@@ -311,25 +333,7 @@ impl towline_sim::Watch<Host, Network> for Checks {
         if guest.public != guest.address {
             self.own_addresses.insert(guest.public, guest.address);
         }
-        // What a NAT drops is seen at the next occasion: somebody sends as long as he waits.
-        let stats = net.stats();
-        let by_nats = stats.dropped_unmapped + stats.dropped_stale_address + stats.rebindings;
-        for joint in self.joints.iter_mut().filter(|j| j.hosts.contains(&sender)) {
-            let has_nat = joint.hosts.iter().any(|h| self.guests[h.0].has_nat);
-            let harmed: u64 = joint
-                .links
-                .iter()
-                .map(|id| {
-                    let stats = net.link(*id).stats();
-                    stats.drops.total() + stats.corrupted + stats.truncated
-                })
-                .sum();
-            let harmed = harmed + if has_nat { by_nats } else { 0 };
-            if harmed > joint.harmed {
-                joint.harmed = harmed;
-                joint.last_harm = Some(now);
-            }
-        }
+        self.note_harm(now, net, |joint| joint.hosts.contains(&sender));
     }
 
     fn on_event(

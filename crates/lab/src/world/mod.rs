@@ -291,6 +291,8 @@ impl CheckedWorld {
             }
         }
         self.world.arrive(&mut self.checks);
+        // What a NAT drops, it drops on arrival.
+        self.checks.note_harm(now, &self.world.net, |_| true);
         self.world.run_timers(&mut self.checks);
         self.checks.verdict()
     }
@@ -329,10 +331,13 @@ impl CheckedWorld {
         let Some(joint) = joints.find(|j| j.joins(host, sender)) else {
             return;
         };
-        let honest = joint.links.iter().all(|id| {
-            let config = self.world.net.link(*id).config();
-            config.duplicate == 0.0 && config.corrupt == 0.0 && config.truncate == 0.0
-        });
+        // A datagram from another address may be refused.
+        let has_nat = joint.hosts.iter().any(|h| self.checks.guests[h.0].has_nat);
+        let honest = !has_nat
+            && joint.links.iter().all(|id| {
+                let config = self.world.net.link(*id).config();
+                config.duplicate == 0.0 && config.corrupt == 0.0 && config.truncate == 0.0
+            });
         if honest && is_short(&datagram.payload) {
             joint.kept_alive[usize::from(joint.hosts[1] == host)] = Some(arrival);
         }
