@@ -21,6 +21,7 @@ use rustls::version::TLS13;
 use rustls::{ClientConfig, KeyLog, NoKeyLog, RootCertStore, ServerConfig};
 
 use crate::anonymous::{NothingAsked, OfferReader};
+use crate::certificates::{Certificates, CertificatesByName};
 use crate::error::ConfigError;
 use crate::identity::{Identity, IdentityKind};
 use crate::renewal::{Renewal, RenewingCertificate};
@@ -186,7 +187,7 @@ pub fn server_config(
             Arc::new(AlwaysResolvesServerRawPublicKeys::new(identity.certified()))
         }
     };
-    server_with(identity, resolver, client_auth, settings)
+    server_with(identity.kind(), resolver, client_auth, settings)
 }
 
 /// As [`server_config`], with a self-signed certificate that is made anew before it ends, for as
@@ -201,20 +202,40 @@ pub fn renewing_server_config(
         return Err(ConfigError::MixedKinds);
     }
     let resolver = RenewingCertificate::new(identity, renewal, settings.time.clone());
-    server_with(identity, Arc::new(resolver), client_auth, settings)
+    server_with(
+        IdentityKind::X509,
+        Arc::new(resolver),
+        client_auth,
+        settings,
+    )
+}
+
+/// As [`server_config`], with several certificates, which can be replaced while the server runs.
+pub fn certificates_server_config(
+    certificates: &Certificates,
+    client_auth: &ClientAuth,
+    settings: &TlsSettings,
+) -> Result<ServerConfig, ConfigError> {
+    let resolver = CertificatesByName {
+        certificates: certificates.clone(),
+        time: settings.time.clone(),
+    };
+    server_with(
+        IdentityKind::X509,
+        Arc::new(resolver),
+        client_auth,
+        settings,
+    )
 }
 
 fn server_with(
-    identity: &Identity,
+    kind: IdentityKind,
     mut resolver: Arc<dyn ResolvesServerCert>,
     client_auth: &ClientAuth,
     settings: &TlsSettings,
 ) -> Result<ServerConfig, ConfigError> {
     settings.check()?;
-    if client_auth
-        .kind()
-        .is_some_and(|kind| kind != identity.kind())
-    {
+    if client_auth.kind().is_some_and(|clients| clients != kind) {
         return Err(ConfigError::MixedKinds);
     }
     let verifier = client_verifier(client_auth, settings)?;

@@ -103,6 +103,18 @@ pub enum ConfigError {
     /// An empty list of pins.
     #[error("the list of pins is empty, so no peer could be accepted; give at least one pin")]
     NoPins,
+    /// A server without a certificate to show.
+    #[error("the list of certificates is empty, so nobody could be served; give at least one")]
+    NoCertificates,
+    /// A certificate for clients that ask for its name, and it has no DNS name.
+    #[error(
+        "certificate number {position} has no DNS name, and clients that ask for none are shown \
+         others; issue it for a name, or put it among the default ones"
+    )]
+    CertificateWithoutName {
+        /// Place in the list, from 1.
+        position: usize,
+    },
     /// A protocol name of 0 or more than 255 bytes.
     #[error("protocol number {position} of the ALPN list must have 1 to 255 bytes (RFC 7301 §3.1)")]
     BadAlpn {

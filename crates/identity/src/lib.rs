@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod anonymous;
+mod certificates;
 mod config;
 mod crowd;
 mod error;
@@ -26,7 +27,11 @@ mod trust;
 mod verify;
 mod x509;
 
-pub use config::{Resumption, TlsSettings, client_config, renewing_server_config, server_config};
+pub use certificates::{CertificateList, Certificates, is_without_certificate};
+pub use config::{
+    Resumption, TlsSettings, certificates_server_config, client_config, renewing_server_config,
+    server_config,
+};
 pub use crowd::{ADDRESS_LEVELS, Crowd, Goes, address_groups};
 pub use error::{
     CertificatesError, ConfigError, GenerateError, IdentityError, PeerRejected, PreferenceError,

@@ -21,6 +21,12 @@ const IA5_STRING: u8 = 0x16;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 const EXPLICIT_VERSION: u8 = 0xa0;
+const EXPLICIT_EXTENSIONS: u8 = 0xa3;
+const OCTET_STRING: u8 = 0x04;
+/// dNSName of a GeneralName.
+const DNS_NAME: u8 = 0x82;
+/// id-ce-subjectAltName (RFC 5280 §4.2.1.6), 2.5.29.17.
+const SUBJECT_ALT_NAME: [u8; 3] = [0x55, 0x1d, 17];
 const INTEGER: u8 = 0x02;
 
 /// Characters kept of a subject, which is for people to read.
@@ -35,6 +41,8 @@ pub(crate) struct Certificate<'a> {
     pub(crate) not_before: UnixTime,
     /// Last second of validity.
     pub(crate) not_after: UnixTime,
+    /// What follows the public key: extensions, DER.
+    rest: &'a [u8],
 }
 
 /// The SubjectPublicKeyInfo of a certificate, DER; `None` when webpki cannot read it.
@@ -65,7 +73,42 @@ pub(crate) fn parse(der: &[u8]) -> Option<Certificate<'_>> {
         subject,
         not_before: validity.time()?,
         not_after: validity.time()?,
+        rest: fields.0,
     })
+}
+
+/// The DNS names in a certificate's subjectAltName, as they are written there.
+pub(crate) fn dns_names(certificate: &[u8]) -> Vec<&str> {
+    parse(certificate)
+        .and_then(|certificate| alternative_names(certificate.rest))
+        .unwrap_or_default()
+}
+
+fn alternative_names(rest: &[u8]) -> Option<Vec<&str>> {
+    let mut fields = Der(rest);
+    while fields.peek()? != EXPLICIT_EXTENSIONS {
+        fields.next()?;
+    }
+    let mut extensions = Der(Der(fields.expect(EXPLICIT_EXTENSIONS)?).expect(SEQUENCE)?);
+    while let Some(extension) = extensions.expect(SEQUENCE) {
+        let mut parts = Der(extension);
+        if parts.expect(OBJECT_IDENTIFIER)? != SUBJECT_ALT_NAME {
+            continue;
+        }
+        // It may be marked as critical.
+        while parts.peek()? != OCTET_STRING {
+            parts.next()?;
+        }
+        let mut names = Der(Der(parts.expect(OCTET_STRING)?).expect(SEQUENCE)?);
+        let mut found = Vec::new();
+        while let Some((kind, name)) = names.next() {
+            if kind == DNS_NAME {
+                found.extend(std::str::from_utf8(name));
+            }
+        }
+        return Some(found);
+    }
+    None
 }
 
 /// First and last second of a certificate; `None` when it is not one.

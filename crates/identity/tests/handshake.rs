@@ -18,7 +18,10 @@ use towline_identity::{
     KeyExchangePreference, PeerIdentity, PeerRejected, Pin, PrivateKeyDer, Resumption, TlsSettings,
     Trust, UnixTime, client_config, provider, server_config,
 };
-use towline_identity::{KeyList, KeyPin, Renewal, renewing_server_config};
+use towline_identity::{
+    CertificateList, Certificates, KeyList, KeyPin, Renewal, certificates_server_config,
+    is_without_certificate, renewing_server_config,
+};
 
 /// 2026-01-01 00:00:00 UTC.
 const START: u64 = 1_767_225_600;
@@ -596,6 +599,78 @@ fn a_pin_of_the_key_is_good_for_years_and_certificates_are_renewed_under_it() {
     let trust = Trust::Pinned(vec![Pin::Key(first.key_pin())]);
     let client = client_config(&trust, None, &world.settings).unwrap();
     handshake("server.test", &Arc::new(client), &server).unwrap();
+}
+
+#[test]
+fn two_pins_overlap_and_the_old_one_is_believed_until_its_certificate_ends() {
+    let world = World::new();
+    let set = |now: u64| world.clock.0.store(now, Ordering::Relaxed);
+    let made = |day: u64| {
+        set(START + day * DAY);
+        world.dev()
+    };
+    let (old, new) = (made(0), made(7));
+    let certificates = Certificates::new(old.clone()).unwrap();
+    let auth = ClientAuth::None;
+    let server = certificates_server_config(&certificates, &auth, &world.settings).unwrap();
+    let server = Arc::new(server);
+    let meet = |pins: &[&Identity]| {
+        let pins = pins.iter().map(|own| own.certificate_pin().unwrap().into());
+        let client = client_config(&Trust::Pinned(pins.collect()), None, &world.settings).unwrap();
+        let met = handshake("server.test", &Arc::new(client), &server)?;
+        Ok::<_, Refused>(met.server.unwrap().key_pin())
+    };
+    set(START);
+    assert_eq!(meet(&[&old]).unwrap(), old.key_pin());
+    // Both pins are given out, and then the next certificate is put beside the first.
+    assert_eq!(meet(&[&old, &new]).unwrap(), old.key_pin());
+    certificates
+        .set(CertificateList::new([old.clone(), new.clone()]))
+        .unwrap();
+    assert_eq!(meet(&[&old]).unwrap(), old.key_pin());
+    set(START + 7 * DAY);
+    assert_eq!(meet(&[&old, &new]).unwrap(), new.key_pin());
+    // A server that was not told of the new one is believed to the last second of the old.
+    certificates.set(old.clone()).unwrap();
+    let (_, end) = old.validity().unwrap();
+    set(end.as_secs());
+    assert_eq!(meet(&[&old, &new]).unwrap(), old.key_pin());
+    set(end.as_secs() + 1);
+    let refused = meet(&[&old, &new]).unwrap_err();
+    assert_eq!(refused.by, Side::Client);
+    assert!(
+        matches!(
+            refused.certificate(),
+            CertificateError::ExpiredContext { .. }
+        ),
+        "{refused:?}"
+    );
+    certificates.set(new.clone()).unwrap();
+    assert_eq!(meet(&[&old, &new]).unwrap(), new.key_pin());
+}
+
+#[test]
+fn each_name_has_its_certificate_and_a_name_without_one_is_refused() {
+    let (world, authority) = (World::new(), Authority::new());
+    let list = CertificateList::new([authority.issue("a.test"), authority.issue("*.b.test")]);
+    let certificates = Certificates::new(list.default_identities([])).unwrap();
+    let auth = ClientAuth::None;
+    let server = certificates_server_config(&certificates, &auth, &world.settings).unwrap();
+    let server = Arc::new(server);
+    let meet = |name: &str| {
+        let client = client_config(&authority.trust(), None, &world.settings).unwrap();
+        handshake(name, &Arc::new(client), &server)
+    };
+    for name in ["a.test", "one.b.test", "two.b.test"] {
+        assert!(meet(name).is_ok(), "{name}");
+    }
+    assert_eq!(certificates.refused(), 0);
+    for name in ["c.test", "b.test", "192.0.2.1"] {
+        let refused = meet(name).unwrap_err();
+        assert_eq!(refused.by, Side::Server, "{name}");
+        assert!(is_without_certificate(&refused.error), "{}", refused.error);
+    }
+    assert_eq!(certificates.refused(), 3);
 }
 
 /// A list that changes while the server runs.

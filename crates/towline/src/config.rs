@@ -13,8 +13,8 @@ use towline_identity as identity;
 use crate::setters::setters;
 
 pub use towline_identity::{
-    Cipher, CipherPreference, ClientAuth, ConfigError, Identity, KeyExchange,
-    KeyExchangePreference, KeyList, Renewal, Resumption, Trust, UnixTime,
+    CertificateList, Certificates, Cipher, CipherPreference, ClientAuth, ConfigError, Identity,
+    KeyExchange, KeyExchangePreference, KeyList, Renewal, Resumption, Trust, UnixTime,
 };
 pub use towline_quic::{
     BandwidthShare, ClientConfig, ControllerFactory, InvalidTransport, MAX_INITIAL_RTT, MAX_MTU,
@@ -166,6 +166,38 @@ pub fn renewing_server(
     options: &Options,
 ) -> Result<ServerConfig, ConfigError> {
     let tls = identity::renewing_server_config(identity, renewal, client_auth, &options.tls())?;
+    let mut config = ServerConfig::new(Arc::new(tls));
+    config.transport = Arc::new(options.transport.clone());
+    Ok(config)
+}
+
+/// As [`server`], with several certificates: by the name a client asks for, and by date. They can be
+/// replaced while the server runs.
+///
+/// ```
+/// # use towline::config::{self, CertificateList, Certificates, ClientAuth, Identity, Options};
+/// # use std::time::Duration;
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let now = config::unix_now();
+/// let today = Identity::generate_dev(&["boat.example"], now)?;
+/// let certificates = Certificates::new(today.clone())?;
+/// let auth = ClientAuth::None;
+/// let server = config::server_with_certificates(&certificates, &auth, &Options::new("chat"))?;
+/// // A week later, when clients have the pin of the next one as well:
+/// let next = Identity::generate_dev(&["boat.example"], now)?;
+/// certificates.set(CertificateList::new([today, next]))?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// When client authentication and options do not fit together.
+pub fn server_with_certificates(
+    certificates: &Certificates,
+    client_auth: &ClientAuth,
+    options: &Options,
+) -> Result<ServerConfig, ConfigError> {
+    let tls = identity::certificates_server_config(certificates, client_auth, &options.tls())?;
     let mut config = ServerConfig::new(Arc::new(tls));
     config.transport = Arc::new(options.transport.clone());
     Ok(config)

@@ -74,3 +74,17 @@ fn every_truncation_and_every_changed_byte_is_survived() {
         }
     }
 }
+
+#[test]
+fn dns_names_are_found_and_addresses_are_none() {
+    let names = ["a.test", "192.0.2.1", "*.b.test"].map(str::to_owned);
+    let (der, _) = certificate(|params| {
+        params.subject_alt_names = CertificateParams::new(names).unwrap().subject_alt_names;
+        params.key_usages = vec![rcgen::KeyUsagePurpose::DigitalSignature];
+    });
+    assert_eq!(dns_names(&der), ["a.test", "*.b.test"]);
+    let (der, _) = certificate(|params| params.subject_alt_names.clear());
+    assert_eq!(dns_names(&der), [""; 0]);
+    // Cut anywhere, it is no certificate.
+    assert!((0..der.len()).all(|end| dns_names(&der[..end]).is_empty()));
+}
