@@ -101,6 +101,9 @@ macro_rules! setters {
     };
 }
 
+mod server;
+pub use server::{ProtocolConfig, RetryPolicy, ServerConfig};
+
 /// Settings of one connection, shared by all connections made with them.
 ///
 /// ```
@@ -321,16 +324,29 @@ impl TransportConfig {
         let size = config.max_datagram_size;
         let mut recovery = Recovery::new(&config);
         recovery.set_pool_member(self.bandwidth.as_ref().map(BandwidthShare::join));
-        let controller = match (&self.background, &self.controller) {
-            (Some(host), _) => Some(Controller::Host(host.join(size))),
-            (None, Some(factory)) => Some(Controller::Custom(factory.controller(size))),
-            (None, None) => None,
-        };
-        let path = match controller {
+        let path = match self.own_controller(size) {
             Some(controller) => PathState::with_controller(config, controller),
             None => PathState::new(config),
         };
         (recovery, path)
+    }
+
+    /// Has a connection that sent nothing but acknowledgements go on with these settings: its
+    /// protocol is known only now.
+    pub(crate) fn reconfigure<F: Clone>(&self, recovery: &mut Recovery<F>, path: &mut PathState) {
+        let controller = self.own_controller(path.max_datagram_size());
+        path.reconfigure(self.congestion, self.hystart, self.pacing, controller);
+        recovery.set_rate_limit(self.rate_limit);
+        recovery.set_pool_member(self.bandwidth.as_ref().map(BandwidthShare::join));
+    }
+
+    /// A controller that is none by name.
+    fn own_controller(&self, size: u16) -> Option<Controller> {
+        match (&self.background, &self.controller) {
+            (Some(host), _) => Some(Controller::Host(host.join(size))),
+            (None, Some(factory)) => Some(Controller::Custom(factory.controller(size))),
+            (None, None) => None,
+        }
     }
 
     /// Refuses what makes no sense. `Endpoint::connect` asks, and so does who makes a server.
@@ -429,81 +445,6 @@ impl fmt::Debug for ClientConfig {
             .field("transport", &self.transport)
             .finish_non_exhaustive()
     }
-}
-
-/// How to accept connections.
-#[derive(Clone)]
-#[non_exhaustive]
-pub struct ServerConfig {
-    /// rustls configuration: TLS 1.3 only, with the ALPN list.
-    pub tls: Arc<rustls::ServerConfig>,
-    /// Transport settings.
-    pub transport: Arc<TransportConfig>,
-    /// When a client must prove its address first (RFC 9000 §8.1.2).
-    pub retry: RetryPolicy,
-    /// Connections this endpoint holds at most; beyond, new clients are told `CONNECTION_REFUSED`
-    /// (RFC 9000 §5.2.2). Default 100,000.
-    pub max_connections: usize,
-    /// Handshakes in progress at most; beyond, new clients are ignored, for they try again and
-    /// there will be room. They are shared out by prefix (IPv4 /24, IPv6 /48): one alone gets
-    /// three fifths, and a quarter is kept for prefixes that have fewer than three. A handshake
-    /// that fails counts until it would have timed out. Default 4,000.
-    pub max_handshakes: usize,
-    /// Handshakes in progress of clients that did not prove their address, above which
-    /// `RetryPolicy::UnderLoad` asks for Retry; shared out in the same way, so that a prefix with
-    /// many is asked sooner than others. Default 1,000.
-    pub retry_threshold: usize,
-}
-
-impl ServerConfig {
-    /// Default settings over `tls`.
-    pub fn new(tls: Arc<rustls::ServerConfig>) -> Self {
-        Self {
-            tls,
-            transport: Arc::default(),
-            retry: RetryPolicy::UnderLoad,
-            max_connections: 100_000,
-            max_handshakes: 4_000,
-            retry_threshold: 1_000,
-        }
-    }
-
-    setters! {
-        tls: Arc<rustls::ServerConfig>,
-        retry: RetryPolicy,
-        max_connections: usize,
-        max_handshakes: usize,
-        retry_threshold: usize,
-    }
-
-    /// Sets the field `transport`.
-    #[must_use]
-    pub fn transport(mut self, transport: impl Into<Arc<TransportConfig>>) -> Self {
-        self.transport = transport.into();
-        self
-    }
-}
-
-impl fmt::Debug for ServerConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServerConfig")
-            .field("transport", &self.transport)
-            .field("retry", &self.retry)
-            .field("max_connections", &self.max_connections)
-            .finish_non_exhaustive()
-    }
-}
-
-/// When a server answers an Initial with Retry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum RetryPolicy {
-    /// Never.
-    Never,
-    /// While the client's prefix has its share of `ServerConfig::retry_threshold` handshakes.
-    #[default]
-    UnderLoad,
-    /// Always.
-    Always,
 }
 
 /// Default of [`EndpointConfig::memory_limit`].

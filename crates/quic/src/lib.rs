@@ -23,7 +23,7 @@ pub mod stats;
 pub use config::{
     BandwidthShare, CidGenerator, ClientConfig, EndpointConfig, InvalidTransport, MAX_ACK_DELAY,
     MAX_INITIAL_RTT, MAX_MTU, MAX_PACKETS_PER_ACK, MIN_ACK_DELAY, MIN_INITIAL_RTT, MIN_MTU, NoCids,
-    RetryPolicy, ServerConfig, ShardedCid, TransportConfig,
+    ProtocolConfig, RetryPolicy, ServerConfig, ShardedCid, TransportConfig,
 };
 pub use connection::Connection;
 pub use connection::assemble::TrainBuf;

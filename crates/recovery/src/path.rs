@@ -143,6 +143,21 @@ impl PathState {
         self.rtt.seed(rtt);
     }
 
+    /// Begins again with the controller that [`Self::new`] would have made, or with one of the
+    /// caller's. For a connection that has sent nothing yet that counts as in flight.
+    pub fn reconfigure(
+        &mut self,
+        algorithm: Algorithm,
+        hystart: bool,
+        pacing: bool,
+        controller: Option<Controller>,
+    ) {
+        let config = &mut self.config;
+        (config.algorithm, config.hystart, config.pacing) = (algorithm, hystart, pacing);
+        self.controller = controller.unwrap_or_else(|| named_controller(&self.config));
+        self.episode.forget();
+    }
+
     /// Goes on with another controller, from the present window; packets in flight stay what they
     /// are, and the round trip stays known.
     pub fn set_algorithm(&mut self, now: Time, algorithm: Algorithm) {

@@ -2,7 +2,7 @@
 //!
 //! Owns parsing and emitting of QUIC v1: variable-length integers, identifiers, packet headers
 //! (RFC 8999, RFC 9000 §17), frames (RFC 9000 §19, RFC 9221) and transport parameters
-//! (RFC 9000 §18), the header of Towline's messages and what the agent of secure TCP is asked; also the
+//! (RFC 9000 §18), the header of Towline's messages and what the agent of secure TCP is asked, the protocols a TLS ClientHello offers; also the
 //! [`RangeSet`] that several protocols keep. Called by every other crate; holds no state of its own.
 //!
 //! Never does: cryptography, I/O, policy. No function here panics on input, and parsing borrows
@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod agent;
+mod client_hello;
 mod cursor;
 mod error_code;
 mod frame;
@@ -26,6 +27,7 @@ pub use agent::{
     AgentRequestError, AgentStatus, Carrier, LISTENING_NAME_LEN, Operation, emit_address,
     listening_address, listening_name, parse_address,
 };
+pub use client_hello::{OfferedProtocols, handshake_message_len, offered_protocols};
 pub use cursor::{MAX_VARINT, Reader, UnexpectedEnd, Writer, emit_varint, varint_len};
 pub use error_code::TransportErrorCode;
 pub use frame::*;

@@ -7,7 +7,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use towline_quic::{ClientConfig, ConnectionHandle, Endpoint, EndpointConfig, Event, ServerConfig};
+use towline_quic::{
+    ClientConfig, ConnectionHandle, Endpoint, EndpointConfig, Event, ProtocolConfig, ServerConfig,
+};
 use towline_sim::{Datagram, Direct, START, Watch, World};
 use towline_testkit::{SERVER_NAME, TlsOptions, TlsPair, reseed, tls_pair};
 use towline_wire::{Header, Time, parse_header, peek_dcid};
@@ -53,7 +55,8 @@ pub(super) fn run(input: &[u8]) -> u64 {
             signature = (signature.rotate_left(9) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         };
         TLS.with(|tls| {
-            seen(at_server(&tls[world], input));
+            seen(at_server(&tls[world], input, &[]));
+            seen(at_server(&tls[world], input, &["towline-test"]));
             seen(at_client(&tls[world], input));
         });
     }
@@ -164,9 +167,12 @@ fn client(tls: &TlsPair, seed: u8) -> Alone {
     Alone::new(client, address(2))
 }
 
-fn at_server(tls: &TlsPair, input: &[u8]) -> u64 {
+/// With `protocols` the server reads the hello before it has a TLS session.
+fn at_server(tls: &TlsPair, input: &[u8], protocols: &[&str]) -> u64 {
     reseed(2);
-    let config = Arc::new(ServerConfig::new(Arc::clone(&tls.server)));
+    let config = ServerConfig::new(Arc::clone(&tls.server));
+    let protocols = protocols.iter().map(|alpn| ProtocolConfig::new(*alpn));
+    let config = Arc::new(config.protocols(protocols));
     let server = Endpoint::new(EndpointConfig::from_seed([1; 32]), Some(config));
     let mut server = Alone::new(server, address(1));
     server.deliver(address(2), input);

@@ -129,6 +129,12 @@ impl Acks {
         }
     }
 
+    /// Goes on with another policy, before a 1-RTT packet arrived.
+    pub(crate) fn set_policy(&mut self, policy: AckPolicy) {
+        self.frequency = AckFrequency::new(policy);
+        self.request = Request::new(policy);
+    }
+
     /// Whether this number was received before, or is too old to tell.
     /// Asked once protection is removed (RFC 9000 §12.3): numbers whose range was forgotten are
     /// below the floor and count as received (§13.2.3).

@@ -2,7 +2,8 @@
 //!
 //! 1. `client`, `server`: the components of a new connection, and what it says of itself.
 //! 2. `handle_retry`, `handle_version_mismatch`: a client is told to begin otherwise, or not at all.
-//! 3. `drive_handshake`: TLS runs, and what it learned is acted on.
+//! 3. `drive_handshake`: TLS runs, and what it learned is acted on. A server of several protocols
+//!    gets its session, and the settings of one, when the client's hello is whole (`begin_session`).
 //! 4. `learn_peer_parameters`: what the peer says of itself, carried to every component.
 //! 5. `on_handshake_complete`, `confirm`: the application may use it, and handshake keys go.
 
@@ -20,7 +21,7 @@ use super::assemble::MIN_INITIAL_DATAGRAM;
 use super::cids::{LocalCids, MAX_REMOTE_CIDS, RemoteCids};
 use super::datagrams::Datagrams;
 use super::events::{Event, Events};
-use super::handshake::{Handshake, HandshakeError, HandshakeIds};
+use super::handshake::{Begin, Chosen, Handshake, HandshakeError, HandshakeIds, Opening};
 use super::liveness::Liveness;
 use super::parts::Connection;
 use super::paths::Paths;
@@ -32,7 +33,7 @@ use super::streams::Streams;
 use crate::config::{
     ClientConfig, MAX_KNOWN_RTT, MIN_ACK_DELAY, MIN_KNOWN_RTT, ServerConfig, TransportConfig,
 };
-use crate::crypto::{TlsSession, initial_keys};
+use crate::crypto::{TlsFailure, TlsSession, initial_keys};
 use crate::error::{ConnectError, ConnectionError, Violation};
 use crate::observe::{self, ObserverFactory};
 
@@ -79,19 +80,20 @@ impl Connection {
     ) -> Result<Self, ConnectError> {
         config.transport.validate()?;
         let transport = Arc::clone(&config.transport);
-        let mut parameters = Vec::new();
-        own_parameters(Side::Client, &transport, new).encode(&mut parameters);
-        let tls = TlsSession::client(&config.tls, server_name, parameters)?;
-        let provider = Arc::clone(config.tls.crypto_provider());
-        let keys = initial_keys(&provider, &new.original, Side::Client);
         let ids = HandshakeIds {
             original: new.original,
             local: new.local,
             remote: None,
             retry: None,
         };
+        let mut parameters = Vec::new();
+        own_parameters(Side::Client, &transport, &ids, new.reset_token).encode(&mut parameters);
+        let tls = TlsSession::client(&config.tls, server_name, parameters)?;
+        let provider = Arc::clone(config.tls.crypto_provider());
+        let keys = initial_keys(&provider, &new.original, Side::Client);
         let sealer = Sealer::new(Protection::new(Side::Client, keys));
-        let handshake = Handshake::new(now, Side::Client, provider, ids, tls);
+        let handshake =
+            Handshake::new(now, Side::Client, provider, ids, Begin::With(Box::new(tls)));
         let mut connection =
             Self::assemble(now, Side::Client, transport, handshake, sealer, new, true);
         if let Some(rtt) = known_rtt {
@@ -114,13 +116,6 @@ impl Connection {
         protection: Protection,
     ) -> Result<Self, rustls::Error> {
         let transport = Arc::clone(&config.transport);
-        let mut parameters = Vec::new();
-        TransportParameters {
-            retry_source_connection_id: first.retry,
-            ..own_parameters(Side::Server, &transport, new)
-        }
-        .encode(&mut parameters);
-        let tls = TlsSession::server(&config.tls, parameters)?;
         let provider = Arc::clone(config.tls.crypto_provider());
         let ids = HandshakeIds {
             original: new.original,
@@ -129,8 +124,16 @@ impl Connection {
             retry: first.retry,
         };
         let side = Side::Server;
+        let begin = match Opening::new(config, new.reset_token) {
+            Some(opening) => Begin::AtHello(Box::new(opening)),
+            None => {
+                let mut parameters = Vec::new();
+                own_parameters(side, &transport, &ids, new.reset_token).encode(&mut parameters);
+                Begin::With(Box::new(TlsSession::server(&config.tls, None, parameters)?))
+            }
+        };
         let sealer = Sealer::new(protection);
-        let handshake = Handshake::new(now, side, provider, ids, tls);
+        let handshake = Handshake::new(now, side, provider, ids, begin);
         let validated = first.validated;
         Ok(Self::assemble(
             now, side, transport, handshake, sealer, new, validated,
@@ -189,9 +192,10 @@ impl Connection {
             remote: new.remote,
             local_ip: new.local_ip,
         };
-        self.begin_observation(now, started, factory, |connection| TransportParameters {
-            retry_source_connection_id: connection.handshake.ids().retry,
-            ..own_parameters(connection.side, &connection.config, new)
+        self.begin_observation(now, started, factory, |connection| {
+            let known = !connection.handshake.awaits_hello();
+            let ids = connection.handshake.ids();
+            known.then(|| own_parameters(connection.side, &connection.config, ids, new.reset_token))
         });
     }
 
@@ -233,8 +237,50 @@ impl Connection {
         }
     }
 
+    /// The client's hello is whole: its connection gets the settings of the protocol it wants, and
+    /// then its TLS session.
+    fn begin_session(&mut self, now: Time, chosen: Chosen) -> Result<(), TlsFailure> {
+        let Chosen {
+            tls,
+            protocol,
+            reset_token,
+            hello,
+        } = chosen;
+        let (alpn, transport) = protocol.unzip();
+        if let Some(transport) = transport {
+            self.adopt(transport);
+        }
+        let own = own_parameters(self.side, &self.config, self.handshake.ids(), reset_token);
+        let mut parameters = Vec::new();
+        own.encode(&mut parameters);
+        self.observe_own_parameters(now, &own);
+        let tls = TlsSession::server(&tls, alpn, parameters).map_err(|error| {
+            tracing::error!(%error, "the TLS configuration of a protocol does not work for QUIC");
+            TlsFailure::internal(&error)
+        })?;
+        self.handshake.begin_session(tls, hello);
+        Ok(())
+    }
+
+    /// Goes on with other settings, before the peer knew of any and anything was sent that counts.
+    fn adopt(&mut self, config: Arc<TransportConfig>) {
+        config.reconfigure(&mut self.recovery, self.paths.state_mut());
+        self.acks.set_policy(config.ack_policy());
+        self.streams = Streams::new(self.side, &config);
+        self.datagrams =
+            Datagrams::new(config.datagram_send_buffer, config.datagram_receive_buffer);
+        self.liveness
+            .set_timeouts(config.max_idle_timeout, config.keep_alive_interval);
+        self.config = config;
+    }
+
     /// Lets TLS run and acts on what it learned.
     pub(super) fn drive_handshake(&mut self, now: Time) {
+        if let Some(chosen) = self.handshake.choose_session()
+            && let Err(failure) = self.begin_session(now, chosen)
+        {
+            return self.fail_tls(now, failure);
+        }
         if let Err(error) = self.handshake.drive(now, &mut self.sealer.protection) {
             match error {
                 HandshakeError::Violation(violation) => self.fail(now, &violation),
@@ -332,13 +378,15 @@ impl Connection {
 fn own_parameters(
     side: Side,
     config: &TransportConfig,
-    new: &NewConnection,
+    ids: &HandshakeIds,
+    reset_token: StatelessResetToken,
 ) -> TransportParameters {
     let server = side.is_server();
     TransportParameters {
-        original_destination_connection_id: server.then_some(new.original),
-        stateless_reset_token: server.then_some(new.reset_token),
-        initial_source_connection_id: Some(new.local),
+        original_destination_connection_id: server.then_some(ids.original),
+        stateless_reset_token: server.then_some(reset_token),
+        initial_source_connection_id: Some(ids.local),
+        retry_source_connection_id: ids.retry.filter(|_| server),
         max_idle_timeout: config.max_idle_timeout,
         initial_max_data: config.receive_window,
         initial_max_stream_data_bidi_local: config.stream_receive_window,

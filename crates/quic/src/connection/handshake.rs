@@ -2,16 +2,19 @@
 //!
 //! Owns the TLS session and one CRYPTO stream for each encryption level, HANDSHAKE_DONE, the
 //! connection IDs and the address token of the first packets, the peer's transport parameters, and
-//! packets that arrived before their keys. Keys go straight to `protect`; what the parameters mean
+//! packets that arrived before their keys. A server of several protocols makes its session when it has
+//! seen the client's whole hello. Keys go straight to `protect`; what the parameters mean
 //! for the other components is carried there by the connection. A server drops the session when the
 //! handshake is confirmed, a client when it then goes quiet: tickets that come later are not
 //! remembered. What may still be asked about the session is kept.
 
 mod ids;
 mod messages;
+mod opening;
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use rustls::crypto::CryptoProvider;
 use rustls::quic::Keys;
 use rustls::{CipherSuite, NamedGroup};
@@ -32,6 +35,7 @@ use crate::crypto::{TlsFacts, TlsFailure, TlsSession, initial_keys, retry_integr
 use crate::error::Violation;
 pub(crate) use ids::HandshakeIds;
 use messages::{CERTIFICATE_REQUEST, Messages, PostHandshake};
+pub(crate) use opening::{Chosen, Opening};
 
 /// Cap: bytes of one CRYPTO stream held beyond what TLS has consumed (RFC 9000 §7.5).
 pub(crate) const MAX_CRYPTO_BUFFER: u64 = 65_536;
@@ -62,6 +66,14 @@ impl From<Violation> for HandshakeError {
     }
 }
 
+/// When TLS begins.
+pub(crate) enum Begin {
+    /// At once.
+    With(Box<TlsSession>),
+    /// When the client's hello is there, with what it leads to.
+    AtHello(Box<Opening>),
+}
+
 pub(crate) struct Handshake {
     side: Side,
     begun: Time,
@@ -81,8 +93,12 @@ pub(crate) struct Handshake {
 
 /// What handshake messages need.
 struct Exchange {
-    /// `None` once it was dropped.
+    /// `None` before it is made and once it was dropped.
     tls: Option<Box<TlsSession>>,
+    /// What the session will be made of, until it is.
+    opening: Option<Box<Opening>>,
+    /// The hello that it was made for, until TLS reads it.
+    hello: Vec<u8>,
     crypto: [CryptoStream; 3],
     /// The level TLS reads from now.
     read_level: PacketNumberSpace,
@@ -96,6 +112,8 @@ impl Exchange {
     fn new(tls: Option<Box<TlsSession>>, level: PacketNumberSpace) -> Self {
         Self {
             tls,
+            opening: None,
+            hello: Vec::new(),
             crypto: Default::default(),
             read_level: level,
             write_level: level,
@@ -111,8 +129,14 @@ impl Handshake {
         side: Side,
         provider: Arc<CryptoProvider>,
         ids: HandshakeIds,
-        tls: TlsSession,
+        begin: Begin,
     ) -> Self {
+        let (tls, opening) = match begin {
+            Begin::With(tls) => (Some(tls), None),
+            Begin::AtHello(opening) => (None, Some(opening)),
+        };
+        let mut exchange = Exchange::new(tls, PacketNumberSpace::Initial);
+        exchange.opening = opening;
         Self {
             side,
             begun: now,
@@ -122,10 +146,7 @@ impl Handshake {
             peer: None,
             done_pending: false,
             early: EarlyPackets::default(),
-            exchange: Some(Box::new(Exchange::new(
-                Some(Box::new(tls)),
-                PacketNumberSpace::Initial,
-            ))),
+            exchange: Some(Box::new(exchange)),
             facts: None,
         }
     }
@@ -139,8 +160,35 @@ impl Handshake {
         self.exchange.as_ref()?.tls.as_deref()
     }
 
+    /// Server: which session the client gets is not known yet.
+    pub(crate) fn awaits_hello(&self) -> bool {
+        self.exchange.as_ref().is_some_and(|e| e.opening.is_some())
+    }
+
     pub(crate) fn is_complete(&self) -> bool {
-        self.tls().is_none_or(|tls| !tls.is_handshaking())
+        !self.awaits_hello() && self.tls().is_none_or(|tls| !tls.is_handshaking())
+    }
+
+    /// Which session a client is to have, once its hello is whole; told once. The session is
+    /// [handed in](Self::begin_session) then.
+    pub(crate) fn choose_session(&mut self) -> Option<Chosen> {
+        let exchange = self.exchange.as_deref_mut()?;
+        let opening = exchange.opening.as_mut()?;
+        let stream = &mut exchange.crypto[PacketNumberSpace::Initial.index()].recv;
+        let mut whole = false;
+        while let Some(data) = stream.read(usize::MAX, &mut BlockPool::default()) {
+            whole = opening.receive(&data);
+        }
+        let opening = exchange.opening.take_if(|_| whole)?;
+        Some(opening.choose())
+    }
+
+    /// The session for the client of `hello`, which it reads next.
+    pub(crate) fn begin_session(&mut self, tls: TlsSession, hello: Vec<u8>) {
+        if let Some(exchange) = self.exchange.as_deref_mut() {
+            exchange.tls = Some(Box::new(tls));
+            exchange.hello = hello;
+        }
     }
 
     // ---- IDs, Retry and the peer's parameters ----
@@ -311,6 +359,8 @@ impl Handshake {
     ) -> Result<(), HandshakeError> {
         let Some(Exchange {
             tls,
+            opening,
+            hello,
             crypto,
             read_level,
             write_level,
@@ -323,9 +373,9 @@ impl Handshake {
         if let Some(tls) = tls {
             write_tls(tls, crypto, write_level, protection);
         }
-        loop {
+        while opening.is_none() {
             let stream = &mut crypto[read_level.index()].recv;
-            let Some(data) = stream.read(usize::MAX, &mut BlockPool::default()) else {
+            let Some(data) = next_data(hello, stream) else {
                 return Ok(());
             };
             let mut tickets = Ok(());
@@ -379,6 +429,7 @@ impl Handshake {
                 *read_level = level;
             }
         }
+        Ok(())
     }
 
     /// Server: the handshake is confirmed, tell the client (RFC 9001 §4.1.2).
@@ -415,7 +466,11 @@ impl Handshake {
         let exchange = self.exchange.as_ref().map_or(0, |exchange| {
             let crypto = exchange.crypto.iter();
             let streams: usize = crypto.map(|c| c.send.held() + c.recv.held()).sum();
-            let tls = exchange.tls.as_ref().map_or(0, |_| TLS_SESSION);
+            let opening = exchange
+                .opening
+                .as_ref()
+                .map_or(0, |opening| opening.held());
+            let tls = exchange.tls.as_ref().map_or(opening, |_| TLS_SESSION);
             size_of::<Exchange>() + streams + tls
         });
         exchange + self.early.held() + self.token.capacity()
@@ -513,6 +568,14 @@ impl Handshake {
     /// Packets that arrived before their keys.
     pub(crate) fn early(&mut self) -> &mut EarlyPackets {
         &mut self.early
+    }
+}
+
+/// What TLS reads next: a hello that was looked at before there was a session, or what came in order.
+fn next_data(hello: &mut Vec<u8>, stream: &mut Assembler) -> Option<Bytes> {
+    match std::mem::take(hello) {
+        hello if !hello.is_empty() => Some(Bytes::from(hello)),
+        _ => stream.read(usize::MAX, &mut BlockPool::default()),
     }
 }
 

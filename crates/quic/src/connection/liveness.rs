@@ -55,18 +55,26 @@ impl Liveness {
     ) -> Self {
         let mut timers = Timers::default();
         timers.set(Timer::Handshake, handshake_until);
-        Self {
+        let mut liveness = Self {
             timers,
             ping_pending: false,
-            timeout: (!timeout.is_zero()).then_some(timeout),
-            // An interval of zero would expire for ever.
-            keep_alive: keep_alive.filter(|interval| !interval.is_zero()),
+            timeout: None,
+            keep_alive: None,
             may_extend: true,
             probing: false,
             probes: 0,
             unanswered: 0,
             next_if_answered: Time::ZERO,
-        }
+        };
+        liveness.set_timeouts(timeout, keep_alive);
+        liveness
+    }
+
+    /// What this end's settings are, before the peer's are known.
+    pub(crate) fn set_timeouts(&mut self, timeout: Duration, keep_alive: Option<Duration>) {
+        self.timeout = (!timeout.is_zero()).then_some(timeout);
+        // An interval of zero would expire for ever.
+        self.keep_alive = keep_alive.filter(|interval| !interval.is_zero());
     }
 
     /// The peer's `max_idle_timeout`; zero means none. The smaller of the two counts.

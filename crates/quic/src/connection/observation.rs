@@ -37,7 +37,7 @@ impl Observation {
         span: Span,
         started: NewConnection,
         phase: Phase,
-        parameters: &TransportParameters,
+        parameters: Option<&TransportParameters>,
         metrics: RecoveryMetrics,
     ) -> Self {
         let state = state(phase);
@@ -51,17 +51,13 @@ impl Observation {
             told_end: false,
             metrics: metrics.clone(),
         };
-        let first = [
-            Event::ConnectionStarted(started),
-            Event::ConnectionStateUpdated {
-                old: None,
-                new: state,
-            },
-            Event::ParametersSet {
-                by_peer: false,
-                parameters,
-                cipher_suite: None,
-            },
+        observation.tell(now, &Event::ConnectionStarted(started));
+        let (old, new) = (None, state);
+        observation.tell(now, &Event::ConnectionStateUpdated { old, new });
+        if let Some(parameters) = parameters {
+            observation.tell_parameters(now, parameters);
+        }
+        let rest = [
             Event::RecoveryParametersSet { metrics: &metrics },
             Event::RecoveryMetricsUpdated { metrics: &metrics },
             Event::CongestionStateUpdated {
@@ -78,10 +74,22 @@ impl Observation {
                 new: metrics.ecn,
             },
         ];
-        for event in &first {
+        for event in &rest {
             observation.tell(now, event);
         }
         observation
+    }
+
+    /// Tells our own transport parameters.
+    pub(super) fn tell_parameters(&mut self, now: Time, parameters: &TransportParameters) {
+        self.tell(
+            now,
+            &Event::ParametersSet {
+                by_peer: false,
+                parameters,
+                cipher_suite: None,
+            },
+        );
     }
 
     /// Log lines are the connection's until this is dropped.

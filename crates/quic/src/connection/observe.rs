@@ -24,7 +24,7 @@ impl Connection {
         now: Time,
         started: NewConnection,
         factory: Option<&dyn ObserverFactory>,
-        parameters: impl FnOnce(&Self) -> TransportParameters,
+        parameters: impl FnOnce(&Self) -> Option<TransportParameters>,
     ) {
         let span = tracing::debug_span!(
             "connection",
@@ -43,9 +43,17 @@ impl Connection {
             span,
             started,
             self.lifecycle.phase(),
-            &parameters,
+            parameters.as_ref(),
             self.recovery.stats(self.paths.state()),
         )));
+    }
+
+    /// Our transport parameters, where they were not known when the connection began.
+    #[cold]
+    pub(super) fn observe_own_parameters(&mut self, now: Time, parameters: &TransportParameters) {
+        if let Some(observation) = &mut self.observation {
+            observation.tell_parameters(now, parameters);
+        }
     }
 
     /// Log lines are the connection's until this is dropped.

@@ -11,11 +11,17 @@ use std::sync::Arc;
 use rustls::pki_types::ServerName;
 use rustls::quic::{Connection, KeyChange, Keys, Version};
 use rustls::{CipherSuite, HandshakeKind, NamedGroup, PeerMisbehaved, SupportedCipherSuite};
-use towline_identity::PeerIdentity;
+use towline_identity::{PeerIdentity, is_without_certificate};
 use towline_wire::{Side, TransportErrorCode};
 
 use crate::error::ConnectError;
 use exporter::{Exporter, SecretKeeper};
+
+/// TLS alert unrecognized_name (RFC 6066 §3).
+const UNRECOGNIZED_NAME: u8 = 112;
+
+/// TLS alert internal_error (RFC 8446 §6.2).
+const INTERNAL_ERROR: u8 = 80;
 
 /// TLS refused something; `code` goes to the peer (RFC 9001 §4.8).
 #[derive(Debug)]
@@ -24,6 +30,17 @@ pub(crate) struct TlsFailure {
     pub(crate) what: String,
     /// Data of one encryption level ran on into the next.
     pub(crate) left_over: bool,
+}
+
+impl TlsFailure {
+    /// Our own configuration is at fault.
+    pub(crate) fn internal(error: &rustls::Error) -> Self {
+        Self {
+            code: TransportErrorCode::crypto(INTERNAL_ERROR),
+            what: error.to_string(),
+            left_over: false,
+        }
+    }
 }
 
 pub(crate) struct TlsSession {
@@ -75,12 +92,17 @@ impl TlsSession {
         })
     }
 
+    /// `alpn`, if it is known, is the one protocol that is agreed on.
     pub(crate) fn server(
         config: &rustls::ServerConfig,
+        alpn: Option<Vec<u8>>,
         parameters: Vec<u8>,
     ) -> Result<Self, rustls::Error> {
         let keeper = Arc::new(SecretKeeper::new(Arc::clone(&config.key_log)));
         let mut config = config.clone();
+        if let Some(alpn) = alpn {
+            config.alpn_protocols = vec![alpn];
+        }
         config.key_log = Arc::clone(&keeper) as _;
         let config = Arc::new(config);
         let inner = rustls::quic::ServerConnection::new(config, Version::V1, parameters)?;
@@ -107,10 +129,22 @@ impl TlsSession {
 
     /// Handshake bytes from the peer, all of one encryption level.
     pub(crate) fn read(&mut self, data: &[u8]) -> Result<(), TlsFailure> {
-        self.inner.read_hs(data).map_err(|e| TlsFailure {
-            code: TransportErrorCode::crypto(self.inner.alert().map_or(80, u8::from)),
-            what: e.to_string(),
-            left_over: e == PeerMisbehaved::KeyEpochWithPendingFragment.into(),
+        self.inner.read_hs(data).map_err(|e| {
+            if is_without_certificate(&e) {
+                let name = self.server_name().unwrap_or("no name");
+                return TlsFailure {
+                    code: TransportErrorCode::crypto(UNRECOGNIZED_NAME),
+                    what: format!("this server has no certificate for {name}"),
+                    left_over: false,
+                };
+            }
+            TlsFailure {
+                code: TransportErrorCode::crypto(
+                    self.inner.alert().map_or(INTERNAL_ERROR, u8::from),
+                ),
+                what: e.to_string(),
+                left_over: e == PeerMisbehaved::KeyEpochWithPendingFragment.into(),
+            }
         })
     }
 

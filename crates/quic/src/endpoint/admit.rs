@@ -369,7 +369,7 @@ impl Endpoint {
             return Err(AcceptError::Gone);
         };
         let config = config.unwrap_or(&server);
-        let fit = match config.transport.validate() {
+        let fit = match config.validate() {
             Ok(()) if self.is_full(&server) => Err((AcceptError::Full, FULL)),
             Ok(()) => Ok(()),
             Err(invalid) => Err((invalid.into(), "")),
