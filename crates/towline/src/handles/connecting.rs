@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use super::connection::Connection;
+use super::entry::Interest;
 use super::error::ConnectError;
 use super::reference::Reference;
-use super::sessions::Interest;
 use super::waiter::Waiter;
 use crate::io::Change;
 

@@ -18,10 +18,10 @@ use towline_quic::{
 };
 use towline_wire::{Direction, Side, StreamId};
 
+use super::entry::Interest;
 use super::recv_stream::RecvStream;
 use super::reference::{Reference, lost};
 use super::send_stream::SendStream;
-use super::sessions::Interest;
 use super::waiter::Waiter;
 use crate::io::Change;
 
@@ -38,6 +38,10 @@ pub struct Connection {
 impl Connection {
     pub(super) fn new(reference: Arc<Reference>) -> Self {
         Self { reference }
+    }
+
+    pub(super) fn reference(&self) -> &Arc<Reference> {
+        &self.reference
     }
 
     /// Opens a bidirectional stream; waits while the peer permits no more. The peer
@@ -200,11 +204,11 @@ impl Connection {
         })
     }
 
-    fn send_stream(&self, id: StreamId) -> SendStream {
+    pub(super) fn send_stream(&self, id: StreamId) -> SendStream {
         SendStream::new(Arc::clone(&self.reference), id)
     }
 
-    fn recv_stream(&self, id: StreamId) -> RecvStream {
+    pub(super) fn recv_stream(&self, id: StreamId) -> RecvStream {
         RecvStream::new(Arc::clone(&self.reference), id)
     }
 

@@ -9,13 +9,13 @@ use towline_quic::{
 };
 
 use super::connection::Connection;
+use super::entry::Interest;
 use super::reference::lost;
-use super::sessions::Interest;
 use super::waiter::Waiter;
 use crate::io::Change;
 
 #[cfg(doc)]
-use super::sessions::MAX_DATAGRAM_FATES;
+use super::entry::MAX_DATAGRAM_FATES;
 
 impl Connection {
     /// Queues a datagram, or refuses it at once: datagrams are lost rather than delayed.

@@ -20,6 +20,7 @@ use towline_quic::{
 };
 use towline_wire::{Side, Time};
 
+use super::accept_queue::{DoorPlan, Plans};
 use super::connecting::Connecting;
 use super::connection::Connection;
 use super::error::ConnectError;
@@ -43,8 +44,11 @@ pub struct Endpoint {
 struct Share {
     shards: Shards,
     connecting: Rotation,
-    accepting: Rotation,
+    /// One for each queue.
+    accepting: Vec<Rotation>,
     deciding: Rotation,
+    idling: Rotation,
+    plans: Plans,
     local: SocketAddr,
 }
 
@@ -160,6 +164,7 @@ impl Endpoint {
     /// The next connection whose handshake has finished; `None` once the endpoint was
     /// [closed](Self::close), or [shuts down](Self::shutdown) and no handshake is under way any more.
     /// Where the application [decides](EndpointBuilder::incoming) about each client, nothing comes here.
+    /// Connections of a protocol that has a [door](EndpointBuilder::door) come from there.
     ///
     /// Cancel safe: a dropped call took no connection. At most
     /// [`MAX_ACCEPT_QUEUE`](super::MAX_ACCEPT_QUEUE) connections of a shard wait; further
@@ -175,27 +180,28 @@ impl Endpoint {
         waiter: &mut Waiter,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Connection>> {
-        self.take_accepted(waiter, Some(cx.waker()))
+        self.take_accepted(0, waiter, Some(cx.waker()))
     }
 
     /// As [`accept`](Self::accept), but pending and not waiting while there is none.
     pub fn try_accept(&self) -> Poll<Option<Connection>> {
-        self.take_accepted(&mut Waiter::new(), None)
+        self.take_accepted(0, &mut Waiter::new(), None)
     }
 
-    fn take_accepted(
+    pub(super) fn take_accepted(
         &self,
+        queue: usize,
         waiter: &mut Waiter,
         waker: Option<&Waker>,
     ) -> Poll<Option<Connection>> {
         let take = |endpoint: &mut engine::Endpoint, sessions: &mut Sessions, key| match sessions
-            .pop_accepted(key)
+            .pop_accepted(queue, key)
         {
             Some(slot) => Poll::Ready(Some((slot, sessions.entry(slot).remote))),
-            None if sessions.accepts_no_more(endpoint) => Poll::Ready(None),
+            None if sessions.accepts_no_more(queue, endpoint) => Poll::Ready(None),
             None => Poll::Pending,
         };
-        let taken = ready!(self.take_from_any(Queue::Acceptors, waiter, waker, take));
+        let taken = ready!(self.take_from_any(Queue::Acceptors(queue), waiter, waker, take));
         Poll::Ready(taken.map(|(shard, (slot, remote))| {
             let reference = Reference::adopt(shard.clone(), slot, remote, Side::Server);
             tracing::debug!(%remote, "accepted");
@@ -215,7 +221,8 @@ impl Endpoint {
         let shards = &self.share.shards;
         let turns = match queue {
             Queue::Deciders => &self.share.deciding,
-            Queue::Acceptors | Queue::Idlers => &self.share.accepting,
+            Queue::Acceptors(queue) => &self.share.accepting[queue],
+            Queue::Idlers => &self.share.idling,
         };
         let mut open = false;
         let keys = waiter.on_endpoint(shards, queue);
@@ -243,6 +250,10 @@ impl Endpoint {
         }
     }
 
+    pub(super) fn plans(&self) -> &Plans {
+        &self.share.plans
+    }
+
     /// At least one.
     pub(super) fn shards(&self) -> &[Handle<Sessions>] {
         &self.share.shards
@@ -263,7 +274,7 @@ impl Endpoint {
             let now = shard.clock().now();
             shard.with(|endpoint, sessions| {
                 sessions.close_all(endpoint, now, code, reason);
-                sessions.acceptors.wake_all(&mut wake);
+                sessions.wake_acceptors(&mut wake);
                 sessions.deciders.wake_all(&mut wake);
                 ((), Change::Made)
             });
@@ -390,6 +401,7 @@ pub struct EndpointBuilder {
     incoming: bool,
     observers: Option<Arc<dyn ObserverFactory>>,
     clock: Clock,
+    pub(super) doors: Vec<DoorPlan>,
 }
 
 impl Default for EndpointBuilder {
@@ -405,6 +417,7 @@ impl Default for EndpointBuilder {
             incoming: false,
             observers: None,
             clock: Clock::start(),
+            doors: Vec::new(),
         }
     }
 }
@@ -527,8 +540,9 @@ impl EndpointBuilder {
     ) -> io::Result<(Endpoint, Vec<Shard<S, Sessions>>)> {
         if let Some(server) = &self.server {
             let invalid = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
-            server.transport.validate().map_err(invalid)?;
+            server.validate().map_err(invalid)?;
         }
+        let plans = Plans::new(self.doors, self.server.as_ref())?;
         let (mut engine, half) = match self.engine {
             Some(engine) => (engine, None),
             None => (
@@ -557,7 +571,7 @@ impl EndpointBuilder {
         engine.hold_incoming |= self.incoming;
         engine.keep_unread = true;
         let shards = shard_group(sockets, engine, self.server, &self.clock, |_| {
-            Sessions::default()
+            Sessions::new(plans.clone())
         });
         if let Some(observers) = &self.observers {
             for shard in &shards {
@@ -575,8 +589,10 @@ impl EndpointBuilder {
         let share = Share {
             shards: shards.iter().map(|shard| shard.handle().clone()).collect(),
             connecting: Rotation::default(),
-            accepting: Rotation::default(),
+            accepting: (0..plans.queues()).map(|_| Rotation::default()).collect(),
             deciding: Rotation::default(),
+            idling: Rotation::default(),
+            plans,
             local,
         };
         let endpoint = Endpoint {

@@ -9,18 +9,29 @@
 //! implements `Future` or something like it, with a [`Waiter`] where several may wait for one thing; and
 //! `try_…`, which never wait: `Poll::Pending` says that there is nothing now.
 //!
+//! # Several protocols on one port
+//!
+//! A server's configuration may name several application protocols, each with transport settings of its
+//! own ([`ServerConfig::protocols`](towline_quic::ServerConfig::protocols)). Each can have a [`Door`],
+//! where its connections are accepted, and a [`Protocol`], which stands between them and their handles.
+//!
 //! # Cancellation
 //!
 //! A dropped future never loses or repeats data unless its documentation says so:
 //! `write_all`, `write_chunk`, `read_exact` and `read_to_end` do several steps,
 //! of which the done ones stay done.
 
+mod accept_queue;
+mod adopt;
 mod connecting;
 mod connection;
 mod datagrams;
+mod doors;
 mod endpoint;
+mod entry;
 mod error;
 mod incoming;
+mod protocol;
 mod race;
 mod recv_stream;
 mod reference;
@@ -33,15 +44,18 @@ mod waiters;
 
 pub use connecting::Connecting;
 pub use connection::{Connection, WeakConnection};
+pub use doors::Door;
 pub use endpoint::{Endpoint, EndpointBuilder, ShardStats};
+pub use entry::MAX_DATAGRAM_FATES;
 #[cfg(feature = "tokio")]
 pub(crate) use error::kind_of;
 pub use error::{ConnectError, ReadError, ReadExactError, ReadToEndError, WriteError};
 pub use incoming::{Incoming, RetryError};
+pub use protocol::{Protocol, ProtocolFactory, Turn};
 pub use race::{ATTEMPT_DELAY, Race};
 pub use recv_stream::RecvStream;
 pub use send_stream::{SendStream, Written};
-pub use sessions::{MAX_ACCEPT_QUEUE, MAX_DATAGRAM_FATES, Sessions};
+pub use sessions::{MAX_ACCEPT_QUEUE, Sessions};
 pub use waiter::Waiter;
 
 /// Handles go to any thread, and are used from several at once.
@@ -51,6 +65,7 @@ const _: () = {
 
     is_send_and_sync::<Endpoint>();
     is_send_and_sync::<Connecting>();
+    is_send_and_sync::<Door>();
     is_send_and_sync::<Incoming>();
     is_send_and_sync::<Race>();
     is_send_and_sync::<Connection>();

@@ -6,10 +6,11 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use towline_quic::{Connection as Engine, ConnectionError};
+use towline_quic::{Connection as Engine, ConnectionError, Endpoint};
 use towline_wire::{Side, Time};
 
-use super::sessions::{Entry, LastState, Sessions};
+use super::entry::{Entry, LastState};
+use super::sessions::Sessions;
 use crate::io::{Change, Handle};
 
 /// One share in a connection; the last one to go closes it.
@@ -63,6 +64,15 @@ impl Reference {
                 None => f(None, entry),
             }
         })
+    }
+
+    /// As `with`, with all sessions of the shard and the slot of this connection's entry.
+    pub(super) fn with_sessions<R>(
+        &self,
+        f: impl FnOnce(&mut Endpoint, &mut Sessions, usize) -> (R, Change),
+    ) -> R {
+        self.shard
+            .with(|endpoint, sessions| f(endpoint, sessions, self.slot))
     }
 
     /// As `with`, for calls that leave the engine as it is.

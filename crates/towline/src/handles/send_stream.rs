@@ -12,9 +12,9 @@ use bytes::Bytes;
 use towline_quic::{self as engine, Connection as Engine, ConnectionError, ResetAtError};
 use towline_wire::StreamId;
 
+use super::entry::{Entry, SendSlot};
 use super::error::WriteError;
 use super::reference::{Reference, lost};
-use super::sessions::{Entry, SendSlot};
 use super::waiter::Waiter;
 use crate::io::Change;
 

@@ -1,284 +1,29 @@
 //! Who waits for what: the handles' side of the shard's lock.
 //!
 //! Owns one [`Entry`] per connection that a handle refers to or that waits to be
-//! accepted, takes the engine's events and turns them into wakers. Called by the
-//! shard after every engine call ([`Dispatch`]) and by the handles. It never holds
-//! stream data, and costs nothing for a stream nobody waits for.
+//! accepted, takes the engine's events and turns them into wakers. Where a protocol stands before the
+//! handles, it is shown each event first, and called when its time comes. Called by the
+//! shard after every engine call ([`Dispatch`]) and by the handles.
 
-use std::collections::{HashMap, VecDeque};
-use std::net::{IpAddr, SocketAddr};
+use std::collections::{BTreeSet, HashMap};
+use std::net::SocketAddr;
 use std::task::Waker;
+use std::time::Duration;
 
-use rustls::{CipherSuite, NamedGroup};
-use towline_quic::{
-    Connection as Engine, ConnectionError, ConnectionHandle, DatagramFate, Endpoint, Event,
-    PeerIdentity, Stats,
-};
-use towline_wire::{Direction, StreamId, Time};
+use towline_quic::{ConnectionError, ConnectionHandle, Endpoint, Event};
+use towline_wire::Time;
 
+use super::accept_queue::{AcceptQueue, Plans};
+use super::entry::Entry;
+use super::protocol::{Seat, Turn};
 use super::waiters::{WaiterKey, Waiters};
 use crate::io::Dispatch;
 
-/// Finished handshakes that may wait for `accept`; a further one is closed at once.
+/// Finished handshakes that may wait for `accept`, or at a door; a further one is closed at once.
 pub const MAX_ACCEPT_QUEUE: usize = 1024;
 
-/// Cap: fates of datagrams that may wait to be asked for, each connection; beyond it the oldest go.
-pub const MAX_DATAGRAM_FATES: usize = 4096;
-
-/// What a task can wait for on a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Interest {
-    Established,
-    Closed,
-    OpenBi,
-    OpenUni,
-    AcceptBi,
-    AcceptUni,
-    DatagramIn,
-    DatagramOut,
-    DatagramFate,
-}
-
-impl Interest {
-    pub(super) fn open(direction: Direction) -> Self {
-        match direction {
-            Direction::Bidirectional => Self::OpenBi,
-            Direction::Unidirectional => Self::OpenUni,
-        }
-    }
-
-    pub(super) fn accept(direction: Direction) -> Self {
-        match direction {
-            Direction::Bidirectional => Self::AcceptBi,
-            Direction::Unidirectional => Self::AcceptUni,
-        }
-    }
-
-    /// Whether it is for a stream of ours.
-    pub(super) fn is_open(self) -> bool {
-        matches!(self, Self::OpenBi | Self::OpenUni)
-    }
-
-    /// How many tasks can have it now; `None` where one event is for all of them.
-    pub(super) fn supply(self, engine: &Engine) -> Option<usize> {
-        let streams = match self {
-            Self::Established | Self::Closed | Self::DatagramFate => return None,
-            Self::OpenBi => engine.openable(Direction::Bidirectional),
-            Self::OpenUni => engine.openable(Direction::Unidirectional),
-            Self::AcceptBi => engine.acceptable(Direction::Bidirectional),
-            Self::AcceptUni => engine.acceptable(Direction::Unidirectional),
-            Self::DatagramIn => return Some(engine.received_datagrams()),
-            Self::DatagramOut => return Some(engine.queueable_datagrams()),
-        };
-        Some(usize::try_from(streams).unwrap_or(usize::MAX))
-    }
-
-    /// Has the engine tell when there is more of it.
-    fn await_more(self, engine: &mut Engine) {
-        match self {
-            Self::OpenBi => engine.await_streams(Direction::Bidirectional),
-            Self::OpenUni => engine.await_streams(Direction::Unidirectional),
-            Self::DatagramOut => engine.await_datagram_room(),
-            // What arrives is told whenever nothing waited to be taken before.
-            _ => {}
-        }
-    }
-}
-
-/// What is kept of a connection after the engine forgot it.
-#[derive(Clone, Debug)]
-pub(super) struct LastState {
-    pub(super) stats: Stats,
-    pub(super) peer_identity: Option<PeerIdentity>,
-    pub(super) alpn: Option<Vec<u8>>,
-    pub(super) cipher_suite: Option<CipherSuite>,
-    pub(super) key_exchange: Option<NamedGroup>,
-    pub(super) resumed: bool,
-    pub(super) remote: SocketAddr,
-    pub(super) local_ip: Option<IpAddr>,
-    pub(super) server_name: Option<String>,
-}
-
-impl LastState {
-    pub(super) fn of(engine: &Engine) -> Self {
-        Self {
-            stats: engine.stats(),
-            peer_identity: engine.peer_identity(),
-            alpn: engine.alpn().map(<[u8]>::to_vec),
-            cipher_suite: engine.cipher_suite(),
-            key_exchange: engine.key_exchange(),
-            resumed: engine.is_resumed(),
-            remote: engine.remote(),
-            local_ip: engine.local_ip(),
-            server_name: engine.server_name().map(str::to_owned),
-        }
-    }
-}
-
-/// The sending half of a stream that has a handle.
-#[derive(Debug, Default)]
-pub(super) struct SendSlot {
-    pub(super) writable: Option<Waker>,
-    /// Tasks in `finished` or `stopped`.
-    pub(super) watchers: Waiters,
-    /// Everything and the FIN was acknowledged.
-    pub(super) finished: bool,
-    /// The peer's code, once it asked to stop.
-    pub(super) stopped: Option<u64>,
-}
-
-/// One connection as its handles see it.
-#[derive(Debug)]
-pub(super) struct Entry {
-    /// The engine's name for it; `None` when the engine has forgotten it. A connection that is over has one
-    /// while something in it can be read.
-    pub(super) handle: Option<ConnectionHandle>,
-    /// Handles that refer to it: connections, streams, futures.
-    pub(super) references: usize,
-    /// The peer's address when the entry was made.
-    pub(super) remote: SocketAddr,
-    queued: bool,
-    pub(super) established: bool,
-    pub(super) error: Option<ConnectionError>,
-    pub(super) last_state: Option<Box<LastState>>,
-    /// Tasks that wait, by what for; most connections have one kind or two.
-    queues: Vec<(Interest, Waiters)>,
-    /// Bidirectional streams of the peer's that were accepted.
-    pub(super) accepted_bi: u64,
-    /// What became of datagrams that were asked about, the oldest first.
-    pub(super) fates: VecDeque<(u64, DatagramFate)>,
-    pub(super) send: HashMap<StreamId, SendSlot>,
-    /// Readers that found nothing.
-    pub(super) recv: HashMap<StreamId, Waker>,
-}
-
-impl Entry {
-    fn new(handle: ConnectionHandle, remote: SocketAddr) -> Self {
-        Self {
-            handle: Some(handle),
-            references: 0,
-            remote,
-            queued: false,
-            established: false,
-            error: None,
-            last_state: None,
-            queues: Vec::new(),
-            accepted_bi: 0,
-            fates: VecDeque::new(),
-            send: HashMap::new(),
-            recv: HashMap::new(),
-        }
-    }
-
-    /// Whether the task of `key`, or a newcomer, may try to take what it waits for now.
-    #[inline]
-    pub(super) fn may_take(
-        &self,
-        interest: Interest,
-        key: Option<WaiterKey>,
-        engine: Option<&Engine>,
-    ) -> bool {
-        // How much there is, is asked only where somebody else might have a claim to it.
-        let queue = self.queues.iter().find(|(of, _)| *of == interest);
-        let Some((_, queue)) = queue.filter(|(_, queue)| !queue.is_idle()) else {
-            return true;
-        };
-        let supply = engine.and_then(|engine| interest.supply(engine));
-        supply.is_none_or(|supply| queue.may_take(key, supply))
-    }
-
-    /// Takes a place in the queue for `interest`, or stays in the one that `key` names.
-    #[must_use = "drop it when the lock has been released"]
-    pub(super) fn register(
-        &mut self,
-        interest: Interest,
-        key: &mut Option<WaiterKey>,
-        waker: &Waker,
-    ) -> Option<Waker> {
-        if self.queue(interest).is_none() {
-            // A connection that idles for hours has one queue, and not room for four.
-            self.queues.reserve_exact(1);
-            self.queues.push((interest, Waiters::default()));
-        }
-        self.queue(interest)?.register(key, waker)
-    }
-
-    /// Gives a place in a queue up, which may be another's turn then.
-    #[must_use = "drop it when the lock has been released"]
-    pub(super) fn leave(
-        &mut self,
-        interest: Interest,
-        key: WaiterKey,
-        engine: Option<&mut Engine>,
-        wake: &mut Vec<Waker>,
-    ) -> Option<Waker> {
-        let waker = self.queue(interest)?.leave(key);
-        if let Some(engine) = engine {
-            self.call(interest, engine, wake);
-        }
-        waker
-    }
-
-    fn queue(&mut self, interest: Interest) -> Option<&mut Waiters> {
-        let queue = self.queues.iter_mut().find(|(of, _)| *of == interest);
-        queue.map(|(_, queue)| queue)
-    }
-
-    /// Calls as many of those who wait for `interest` as can have it now.
-    fn call(&mut self, interest: Interest, engine: &mut Engine, wake: &mut Vec<Waker>) {
-        let Some(queue) = self.queue(interest).filter(|queue| !queue.is_empty()) else {
-            return;
-        };
-        match interest.supply(engine) {
-            None => queue.wake_all(wake),
-            Some(supply) => {
-                queue.call(supply, wake);
-                if !queue.is_empty() {
-                    interest.await_more(engine);
-                }
-            }
-        }
-    }
-
-    /// As [`Self::call`], on an event.
-    fn on_event(
-        &mut self,
-        interest: Interest,
-        handle: ConnectionHandle,
-        endpoint: &mut Endpoint,
-        wake: &mut Vec<Waker>,
-    ) {
-        if self.queue(interest).is_some_and(|queue| !queue.is_empty()) {
-            endpoint.visit(handle, |engine| {
-                if let Some(engine) = engine {
-                    self.call(interest, engine, wake);
-                }
-            });
-        }
-    }
-
-    /// In the order of the streams: what comes of it must not depend on a hash.
-    fn wake_everyone(&mut self, wake: &mut Vec<Waker>) {
-        for (_, queue) in &mut self.queues {
-            queue.wake_all(wake);
-        }
-        let mut senders: Vec<_> = self.send.iter_mut().collect();
-        senders.sort_unstable_by_key(|(id, _)| **id);
-        for (_, slot) in senders {
-            wake.extend(slot.writable.take());
-            slot.watchers.wake_all(wake);
-        }
-        let mut readers: Vec<_> = std::mem::take(&mut self.recv).into_iter().collect();
-        readers.sort_unstable_by_key(|(id, _)| *id);
-        wake.extend(readers.into_iter().map(|(_, waker)| waker));
-    }
-
-    /// Ends the connection for its handles; the first reason stays.
-    fn end(&mut self, error: ConnectionError, wake: &mut Vec<Waker>) {
-        self.error.get_or_insert(error);
-        self.wake_everyone(wake);
-    }
-}
+/// A protocol that asks for a time that has passed gets this later one: it cannot keep the shard busy.
+const LEAST_PROTOCOL_WAIT: Duration = Duration::from_millis(1);
 
 /// When what is left of an endpoint is closed, and with what words.
 #[derive(Debug)]
@@ -291,13 +36,16 @@ struct Shutdown {
 /// The connections of one shard as their handles know them: a shard with this dispatcher has
 /// [`Endpoint`](super::Endpoint)s. Made by
 /// [`EndpointBuilder::on_sockets`](super::EndpointBuilder::on_sockets).
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Sessions {
     by_handle: HashMap<ConnectionHandle, usize>,
     entries: Vec<Option<Entry>>,
     free: Vec<usize>,
-    accept_queue: VecDeque<usize>,
-    pub(super) acceptors: Waiters,
+    plans: Plans,
+    /// One for each of `plans`, and one for connections of other protocols.
+    accepting: Vec<AcceptQueue>,
+    /// When protocols want to be called, and of which entry.
+    protocol_timers: BTreeSet<(Time, usize)>,
     /// Tasks that decide about clients.
     pub(super) deciders: Waiters,
     pub(super) idlers: Waiters,
@@ -311,7 +59,32 @@ pub struct Sessions {
     pub(super) stopped: bool,
 }
 
+impl Default for Sessions {
+    fn default() -> Self {
+        Self::new(Plans::default())
+    }
+}
+
 impl Sessions {
+    pub(super) fn new(plans: Plans) -> Self {
+        Self {
+            by_handle: HashMap::new(),
+            entries: Vec::new(),
+            free: Vec::new(),
+            accepting: (0..plans.queues())
+                .map(|_| AcceptQueue::default())
+                .collect(),
+            plans,
+            protocol_timers: BTreeSet::new(),
+            deciders: Waiters::default(),
+            idlers: Waiters::default(),
+            shutdown: None,
+            closed: None,
+            orphaned: false,
+            stopped: false,
+        }
+    }
+
     /// The entry of a slot that a live handle refers to.
     pub(super) fn entry(&mut self, slot: usize) -> &mut Entry {
         self.entries[slot]
@@ -365,6 +138,16 @@ impl Sessions {
         self.discard(slot, endpoint, now, 0, b"")
     }
 
+    /// Takes an entry out, for its slot to be another's.
+    fn take(&mut self, slot: usize) -> Option<Entry> {
+        let entry = self.entries[slot].take()?;
+        self.free.push(slot);
+        if let Some(at) = entry.protocol.as_ref().and_then(|seat| seat.at) {
+            self.protocol_timers.remove(&(at, slot));
+        }
+        Some(entry)
+    }
+
     /// Forgets an entry and closes its connection, if it still lives.
     fn discard(
         &mut self,
@@ -374,10 +157,9 @@ impl Sessions {
         code: u64,
         reason: &[u8],
     ) -> (Option<Entry>, bool) {
-        let Some(entry) = self.entries[slot].take() else {
+        let Some(entry) = self.take(slot) else {
             return (None, false);
         };
-        self.free.push(slot);
         let mut told = false;
         if let Some(handle) = entry.handle {
             self.by_handle.remove(&handle);
@@ -391,13 +173,10 @@ impl Sessions {
         (Some(entry), told)
     }
 
-    /// The next connection for the acceptor of `key`, now referred to once; `None` if there is none
-    /// but for others who came before.
-    pub(super) fn pop_accepted(&mut self, key: Option<WaiterKey>) -> Option<usize> {
-        if !self.acceptors.may_take(key, self.accept_queue.len()) {
-            return None;
-        }
-        let slot = self.accept_queue.pop_front()?;
+    /// The next connection of a queue for the acceptor of `key`, now referred to once; `None` if there
+    /// is none but for others who came before.
+    pub(super) fn pop_accepted(&mut self, queue: usize, key: Option<WaiterKey>) -> Option<usize> {
+        let slot = self.accepting[queue].pop_for(key)?;
         let entry = self.entry(slot);
         entry.queued = false;
         entry.references = 1;
@@ -407,7 +186,7 @@ impl Sessions {
     /// Closes every connection nobody accepted.
     pub(super) fn drop_unclaimed(&mut self, endpoint: &mut Endpoint, now: Time) {
         let (code, reason) = self.closed.clone().unwrap_or_default();
-        while let Some(slot) = self.accept_queue.pop_front() {
+        while let Some(slot) = self.accepting.iter_mut().find_map(AcceptQueue::pop) {
             // Nobody has waited on it yet: its entry holds no waker.
             let _ = self.discard(slot, endpoint, now, code, &reason);
         }
@@ -455,9 +234,9 @@ impl Sessions {
     }
 
     /// No connection waits to be accepted, and none will.
-    pub(super) fn accepts_no_more(&self, endpoint: &Endpoint) -> bool {
+    pub(super) fn accepts_no_more(&self, queue: usize, endpoint: &Endpoint) -> bool {
         let closed = self.closed.is_some() || self.stopped;
-        self.accept_queue.is_empty()
+        self.accepting[queue].len() == 0
             && (closed || (self.shutdown.is_some() && endpoint.stats().handshakes == 0))
     }
 
@@ -471,7 +250,9 @@ impl Sessions {
         let Some(engine) = endpoint.connection_mut(handle) else {
             return;
         };
-        if self.closed.is_some() || self.orphaned || self.accept_queue.len() >= MAX_ACCEPT_QUEUE {
+        let queue = self.plans.queue_of(engine.alpn());
+        let full = self.accepting[queue].len() >= MAX_ACCEPT_QUEUE;
+        if self.closed.is_some() || self.orphaned || full {
             let (code, reason) = match &self.closed {
                 Some((code, reason)) => (*code, reason.as_slice()),
                 None => (0, b"not accepted".as_slice()),
@@ -482,16 +263,114 @@ impl Sessions {
         }
         let remote = engine.remote();
         let slot = self.add(handle, remote);
+        self.seat_protocol(slot, endpoint);
+        self.filter(slot, endpoint, now, wake, Event::Accepted);
         let entry = self.entry(slot);
         entry.queued = true;
         entry.established = true;
-        self.accept_queue.push_back(slot);
-        self.call_acceptors(wake);
+        self.accepting[queue].push(slot, wake);
     }
 
-    /// Calls as many of those who accept as connections wait for them.
-    pub(super) fn call_acceptors(&mut self, wake: &mut Vec<Waker>) {
-        self.acceptors.call(self.accept_queue.len(), wake);
+    /// Those who accept: from connections without a door on, and at each door.
+    pub(super) fn acceptors(&mut self, queue: usize) -> &mut AcceptQueue {
+        &mut self.accepting[queue]
+    }
+
+    /// Wakes everybody who accepts.
+    pub(super) fn wake_acceptors(&mut self, wake: &mut Vec<Waker>) {
+        for queue in &mut self.accepting {
+            queue.acceptors.wake_all(wake);
+        }
+    }
+
+    // ---- protocols ----
+
+    /// Has the protocol that a new connection agreed on stand before its handles.
+    fn seat_protocol(&mut self, slot: usize, endpoint: &Endpoint) {
+        let handle = self.entry(slot).handle;
+        let Some(engine) = handle.and_then(|handle| endpoint.connection(handle)) else {
+            return;
+        };
+        if let Some(factory) = self.plans.factory_of(engine.alpn()) {
+            let seat = Seat::new(factory(engine));
+            self.entry(slot).protocol = Some(Box::new(seat));
+        }
+    }
+
+    /// Shows an event to the connection's protocol; what of it the handles are told.
+    fn filter(
+        &mut self,
+        slot: usize,
+        endpoint: &mut Endpoint,
+        now: Time,
+        wake: &mut Vec<Waker>,
+        event: Event,
+    ) -> Option<Event> {
+        let entry = self.entry(slot);
+        let (Some(seat), Some(handle)) = (entry.protocol.as_deref_mut(), entry.handle) else {
+            return Some(event);
+        };
+        let event = endpoint.visit(handle, |engine| match engine {
+            None => Some(event),
+            Some(connection) => {
+                let mut turn = Turn {
+                    now,
+                    connection,
+                    wake,
+                };
+                seat.on_event(&mut turn, event)
+            }
+        });
+        self.rearm(slot, None);
+        event
+    }
+
+    /// Notes when the protocol of an entry wants to be called, not before `least`; whether that has
+    /// changed.
+    pub(super) fn rearm(&mut self, slot: usize, least: Option<Time>) -> bool {
+        let entry = self.entry(slot);
+        let live = entry.error.is_none();
+        let Some(seat) = entry.protocol.as_deref_mut() else {
+            return false;
+        };
+        let wanted = seat.next_timeout().filter(|_| live);
+        let wanted = wanted.map(|at| least.map_or(at, |least| at.max(least)));
+        let before = std::mem::replace(&mut seat.at, wanted);
+        if before == wanted {
+            return false;
+        }
+        if let Some(at) = before {
+            self.protocol_timers.remove(&(at, slot));
+        }
+        if let Some(at) = wanted {
+            self.protocol_timers.insert((at, slot));
+        }
+        true
+    }
+
+    /// Calls the protocols whose time has come.
+    fn run_protocols(&mut self, endpoint: &mut Endpoint, now: Time, wake: &mut Vec<Waker>) {
+        while let Some((at, slot)) = self.protocol_timers.first().copied()
+            && at <= now
+        {
+            self.protocol_timers.pop_first();
+            let entry = self.entry(slot);
+            let live = entry.handle.filter(|_| entry.error.is_none());
+            if let (Some(seat), Some(handle)) = (entry.protocol.as_deref_mut(), live) {
+                seat.at = None;
+                endpoint.visit(handle, |engine| {
+                    if let Some(connection) = engine {
+                        let mut turn = Turn {
+                            now,
+                            connection,
+                            wake,
+                        };
+                        seat.on_timeout(&mut turn);
+                    }
+                });
+            }
+            self.rearm(slot, Some(now + LEAST_PROTOCOL_WAIT));
+        }
     }
 
     /// The engine keeps a connection that is over for those who still read; without them it goes.
@@ -508,8 +387,7 @@ impl Sessions {
         entry.end(ConnectionError::ClosedLocally, wake);
         if entry.references == 0 && !entry.queued {
             endpoint.forget(handle);
-            self.entries[slot] = None;
-            self.free.push(slot);
+            self.take(slot);
         } else if endpoint.connection(handle).is_none() {
             entry.handle = None;
         }
@@ -521,6 +399,7 @@ impl Dispatch for Sessions {
         if let Some(end) = self.shutdown.take_if(|end| end.at <= now) {
             self.close_all(endpoint, now, end.code, &end.reason);
         }
+        self.run_protocols(endpoint, now, wake);
         while let Some((handle, event)) = endpoint.poll_event() {
             match event {
                 // Who was accepted before its handshake has an entry, and somebody who waits.
@@ -537,73 +416,20 @@ impl Dispatch for Sessions {
             let Some(slot) = self.by_handle.get(&handle).copied() else {
                 continue;
             };
-            let entry = self.entry(slot);
-            match event {
-                Event::Connected | Event::Accepted => {
-                    entry.established = true;
-                    if let Some(queue) = entry.queue(Interest::Established) {
-                        queue.wake_all(wake);
-                    }
-                }
-                Event::Readable(id) => wake.extend(entry.recv.remove(&id)),
-                Event::Writable(id) => {
-                    wake.extend(
-                        entry
-                            .send
-                            .get_mut(&id)
-                            .and_then(|slot| slot.writable.take()),
-                    );
-                }
-                Event::Opened(direction) => {
-                    entry.on_event(Interest::accept(direction), handle, endpoint, wake);
-                }
-                Event::StreamsAvailable(direction) => {
-                    entry.on_event(Interest::open(direction), handle, endpoint, wake);
-                }
-                Event::Finished(id) => {
-                    if let Some(slot) = entry.send.get_mut(&id) {
-                        slot.finished = true;
-                        slot.watchers.wake_all(wake);
-                    }
-                }
-                Event::Stopped { id, error_code } => {
-                    let side = endpoint.connection(handle).map(Engine::side);
-                    if side != Some(id.initiator()) && id.index() >= entry.accepted_bi {
-                        // Told again when it is accepted, when the engine may have forgotten it.
-                        entry.send.entry(id).or_default();
-                    }
-                    if let Some(slot) = entry.send.get_mut(&id) {
-                        slot.stopped.get_or_insert(error_code);
-                        wake.extend(slot.writable.take());
-                        slot.watchers.wake_all(wake);
-                    }
-                }
-                Event::DatagramReceived => {
-                    entry.on_event(Interest::DatagramIn, handle, endpoint, wake);
-                }
-                Event::DatagramSendable => {
-                    entry.on_event(Interest::DatagramOut, handle, endpoint, wake);
-                }
-                Event::DatagramFate { id, fate } => {
-                    if entry.fates.len() == MAX_DATAGRAM_FATES {
-                        entry.fates.pop_front();
-                    }
-                    entry.fates.push_back((id, fate));
-                    entry.on_event(Interest::DatagramFate, handle, endpoint, wake);
-                }
-                Event::Closed(error) => {
-                    tracing::debug!(?handle, %error, "connection closed");
-                    if let Some(engine) = endpoint.connection(handle) {
-                        entry.last_state = Some(Box::new(LastState::of(engine)));
-                    }
-                    entry.end(error, wake);
-                }
-                _ => {}
+            if matches!(event, Event::Connected | Event::Accepted) {
+                self.seat_protocol(slot, endpoint);
             }
+            let Some(event) = self.filter(slot, endpoint, now, wake, event) else {
+                continue;
+            };
+            self.entry(slot).tell(event, handle, endpoint, wake);
         }
         self.deciders.call(endpoint.unpolled_incoming(), wake);
-        if !self.acceptors.is_empty() && self.accepts_no_more(endpoint) {
-            self.acceptors.wake_all(wake);
+        for queue in 0..self.accepting.len() {
+            if !self.accepting[queue].acceptors.is_empty() && self.accepts_no_more(queue, endpoint)
+            {
+                self.accepting[queue].acceptors.wake_all(wake);
+            }
         }
         if !self.idlers.is_empty() && endpoint.is_idle() {
             self.idlers.wake_all(wake);
@@ -611,7 +437,9 @@ impl Dispatch for Sessions {
     }
 
     fn next_timeout(&self) -> Option<Time> {
-        self.shutdown.as_ref().map(|end| end.at)
+        let shutdown = self.shutdown.as_ref().map(|end| end.at);
+        let protocol = self.protocol_timers.first().map(|(at, _)| *at);
+        [shutdown, protocol].into_iter().flatten().min()
     }
 
     fn on_shard_gone(&mut self, wake: &mut Vec<Waker>) {
@@ -621,7 +449,8 @@ impl Dispatch for Sessions {
             entry.end(ConnectionError::ClosedLocally, wake);
         }
         self.by_handle.clear();
-        self.acceptors.wake_all(wake);
+        self.protocol_timers.clear();
+        self.wake_acceptors(wake);
         self.deciders.wake_all(wake);
         self.idlers.wake_all(wake);
     }

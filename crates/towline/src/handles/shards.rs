@@ -17,7 +17,8 @@ pub(super) type Shards = Arc<[Handle<Sessions>]>;
 /// What tasks wait for on an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Queue {
-    Acceptors,
+    /// At one of the doors, or for connections without one (0).
+    Acceptors(usize),
     /// For clients to decide about.
     Deciders,
     /// Until no connection is left.
@@ -28,7 +29,7 @@ impl Queue {
     /// Who waits in it at one shard.
     pub(super) fn of(self, sessions: &mut Sessions) -> &mut Waiters {
         match self {
-            Self::Acceptors => &mut sessions.acceptors,
+            Self::Acceptors(queue) => &mut sessions.acceptors(queue).acceptors,
             Self::Deciders => &mut sessions.deciders,
             Self::Idlers => &mut sessions.idlers,
         }
@@ -44,7 +45,7 @@ impl Queue {
     ) -> Option<Waker> {
         let left = self.of(sessions).leave(key);
         match self {
-            Self::Acceptors => sessions.call_acceptors(wake),
+            Self::Acceptors(queue) => sessions.acceptors(queue).call(wake),
             Self::Deciders => sessions.deciders.call(endpoint.unpolled_incoming(), wake),
             Self::Idlers => {}
         }

@@ -25,7 +25,7 @@ impl Endpoint {
     /// When the transport settings make no sense; nothing was changed.
     pub fn set_server_config(&self, config: Option<ServerConfig>) -> Result<(), InvalidTransport> {
         if let Some(config) = &config {
-            config.transport.validate()?;
+            config.validate()?;
         }
         let count = self.shards().len();
         let config = config.map(|config| Arc::new(share_limits(config, count)));

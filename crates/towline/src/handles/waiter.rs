@@ -11,8 +11,8 @@ use std::task::{Poll, Waker};
 use towline_quic::Connection as Engine;
 use towline_wire::StreamId;
 
+use super::entry::{Entry, Interest};
 use super::reference::Reference;
-use super::sessions::{Entry, Interest};
 use super::shards::{Queue, Shards};
 use super::waiters::{WaiterKey, wake_all};
 use crate::io::Change;

@@ -1,0 +1,88 @@
+//! What an application asks of its connection's [`Protocol`], and takes over from it.
+
+use std::task::Waker;
+
+use towline_wire::StreamId;
+
+use super::connection::Connection;
+use super::protocol::{Protocol, Seat, Turn};
+use super::recv_stream::RecvStream;
+use super::reference::Reference;
+use super::send_stream::SendStream;
+use super::waiters::wake_all;
+use crate::io::Change;
+
+impl Connection {
+    /// Lets `f` act on the protocol of this connection, with the engine's connection while there is
+    /// one. What `f` returns says whether the shard has something to send, time or tell. `None` where
+    /// the connection's protocol is no `P`.
+    ///
+    /// `f` runs under the shard's lock: it must be short, and must not use handles of this endpoint.
+    pub fn with_protocol<P: Protocol, R>(
+        &self,
+        f: impl FnOnce(&mut P, Option<&mut Turn<'_>>) -> (R, Change),
+    ) -> Option<R> {
+        let mut wake = Vec::new();
+        let result = self
+            .reference()
+            .with_protocol(&mut wake, |seat, turn| seat.of().map(|own| f(own, turn)));
+        wake_all(wake);
+        result
+    }
+
+    /// The sending half of a stream that the connection's protocol accepted or opened, and that it
+    /// leaves to the application. One handle for each stream. `stopped` is the peer's code where the
+    /// protocol was told `Stopped` of it: the engine forgets such a stream soon, and its code.
+    pub fn adopt_send(&self, id: StreamId, stopped: Option<u64>) -> SendStream {
+        self.reference().with(|_, entry| {
+            entry.send.entry(id).or_default().stopped = stopped;
+            ((), Change::None)
+        });
+        self.send_stream(id)
+    }
+
+    /// As [`adopt_send`](Self::adopt_send), the receiving half: reads go on where the protocol ended.
+    pub fn adopt_recv(&self, id: StreamId) -> RecvStream {
+        self.recv_stream(id)
+    }
+}
+
+impl Reference {
+    /// Runs `f` under the lock with the connection's protocol, if it has one.
+    fn with_protocol<R>(
+        &self,
+        wake: &mut Vec<Waker>,
+        f: impl FnOnce(&mut Seat, Option<&mut Turn<'_>>) -> Option<(R, Change)>,
+    ) -> Option<R> {
+        let now = self.now();
+        self.with_sessions(|endpoint, sessions, slot| {
+            let entry = sessions.entry(slot);
+            let Some(seat) = entry.protocol.as_deref_mut() else {
+                return (None, Change::None);
+            };
+            let result = match entry.handle {
+                None => f(seat, None),
+                Some(handle) => endpoint.visit(handle, |engine| match engine {
+                    None => f(seat, None),
+                    Some(connection) => {
+                        let turn = Turn {
+                            now,
+                            connection,
+                            wake,
+                        };
+                        f(seat, Some(&mut { turn }))
+                    }
+                }),
+            };
+            let Some((result, change)) = result else {
+                return (None, Change::None);
+            };
+            // The shard's timer is set in its turn.
+            let change = match sessions.rearm(slot, None) {
+                true => Change::Made,
+                false => change,
+            };
+            (Some(result), change)
+        })
+    }
+}
