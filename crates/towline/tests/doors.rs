@@ -10,6 +10,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Waker;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,11 +19,14 @@ use protocol::{NO_NAME, NO_SERVICE, Services};
 use towline::config::{
     self, CertificateList, Certificates, ClientAuth, ClientConfig, Identity, Resumption, Trust,
 };
-use towline::engine::{ProtocolConfig, TransportConfig};
+use towline::engine::{Event, ProtocolConfig, TransportConfig};
+use towline::handles::{Protocol, Turn};
 use towline::identity::CertificatePin;
 use towline::io::Change;
 use towline::testing::{LinkConfig, Simulation};
-use towline::{Connection, Endpoint, PeerIdentity, ReadError};
+use towline::{
+    Connection, ConnectionError, Endpoint, EndpointBuilder, PeerIdentity, ReadError, Time,
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -40,6 +44,14 @@ struct World {
 
 impl World {
     fn new() -> Self {
+        Self::with(|builder| {
+            let make = |_: &_| -> Box<dyn Protocol> { Box::new(Services::new(&["chart", "wind"])) };
+            builder.door("few").protocol(protocol::ALPN, make)
+        })
+    }
+
+    /// The server's endpoint has the doors that `doors` gives it.
+    fn with(doors: impl FnOnce(EndpointBuilder) -> EndpointBuilder) -> Self {
         let identity = Identity::generate_raw_key().unwrap();
         let few = TransportConfig::default().max_concurrent_bidi_streams(3);
         let many = TransportConfig::default().max_concurrent_bidi_streams(300);
@@ -48,12 +60,10 @@ impl World {
             ProtocolConfig::new("few").transport(few),
             ProtocolConfig::new(protocol::ALPN).transport(many),
         ]);
-        let make = || Box::new(Services::new(&["chart", "wind"]));
-        let server = Endpoint::builder()
-            .server(config)
-            .door("few")
-            .protocol(protocol::ALPN, move |_| make());
-        let client = Endpoint::builder().protocol(protocol::ALPN, move |_| make());
+        let server = doors(Endpoint::builder().server(config));
+        let client = Endpoint::builder().protocol(protocol::ALPN, |_| {
+            Box::new(Services::new(&["chart", "wind"]))
+        });
         let here = SocketAddr::from(([192, 0, 2, 1], 1000));
         let link = LinkConfig {
             delay: Duration::from_millis(20),
@@ -277,6 +287,92 @@ fn a_connection_of_another_protocol_has_none() {
         assert_eq!(protocol, None);
         assert!(connection.try_accept_bi().is_pending());
     }
+}
+
+/// Wants to be called at the beginning of time, whenever it is asked.
+struct Impatient(u64);
+
+impl Protocol for Impatient {
+    fn on_event(&mut self, _: &mut Turn<'_>, event: Event) -> Option<Event> {
+        Some(event)
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        Some(Time::ZERO)
+    }
+
+    fn on_timeout(&mut self, _: &mut Turn<'_>) {
+        self.0 += 1;
+    }
+
+    fn on_end(&mut self, _: &ConnectionError, _: &mut Vec<Waker>) {}
+}
+
+#[test]
+fn a_protocol_that_asks_for_the_past_is_called_each_millisecond_and_not_for_ever() {
+    let mut world = World::with(|builder| builder.protocol("few", |_| Box::new(Impatient(0))));
+    let (near, far) = world.connected("few");
+    let calls = |far: &Connection| {
+        far.with_protocol(|own: &mut Impatient, _| (own.0, Change::None))
+            .unwrap()
+    };
+    let before = calls(&far);
+    world.world.run_for(SECOND);
+    let in_a_second = calls(&far) - before;
+    assert!((900..=1100).contains(&in_a_second), "{in_a_second}");
+    // It is over with the connection.
+    near.close(0, b"");
+    world.world.run_for(SECOND);
+    let at_the_end = calls(&far);
+    world.world.run_for(SECOND);
+    assert_eq!(calls(&far), at_the_end);
+}
+
+#[test]
+fn a_client_that_was_decided_about_has_its_protocol_too() {
+    let make = |_: &_| -> Box<dyn Protocol> { Box::new(Services::new(&["chart"])) };
+    let mut world = World::with(|builder| builder.incoming(true).protocol(protocol::ALPN, make));
+    let (client, config) = (world.client.clone(), world.config(protocol::ALPN));
+    let server = world.server.clone();
+    let (near, far) = world.world.block_on(async move {
+        let connecting = client.start_connect(there(), "localhost", &config).unwrap();
+        let far = server.incoming().await.unwrap().accept().unwrap().await;
+        (connecting.await.unwrap(), far.unwrap())
+    });
+    let door = world.server.door(protocol::ALPN.as_bytes()).unwrap();
+    assert!(door.try_accept().is_pending(), "it was given out already");
+    world.world.block_on(async move {
+        let (_send, _recv) = protocol::open(&near, "chart").await.unwrap();
+        assert!(protocol::accept(&far, 0).await.is_ok());
+    });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn doors_are_those_of_all_shards() {
+    let (client_config, server) = configs(&options());
+    let server = server.protocols([ProtocolConfig::new("few"), ProtocolConfig::new("test")]);
+    let builder = Endpoint::builder().server(server).shards(2).door("test");
+    let server = builder.bind(loopback()).unwrap();
+    let door = server.door(b"test").unwrap();
+    let mut shards = std::collections::BTreeSet::new();
+    // Each client has a port of its own, and the kernel spreads them.
+    for _ in 0..40 {
+        let client = Endpoint::client(loopback()).unwrap();
+        let near = client.connect(server.local_addr(), "localhost", &client_config);
+        let _near = within(near).await.unwrap();
+        let far = within(door.accept()).await.unwrap();
+        assert_eq!(far.alpn().unwrap(), b"test");
+        assert!(server.try_accept().is_pending());
+        let counts = server.shard_stats();
+        let admitted = counts.iter().map(|shard| shard.engine.admitted);
+        shards.extend(
+            admitted
+                .enumerate()
+                .filter(|(_, n)| *n > 0)
+                .map(|(at, _)| at),
+        );
+    }
+    assert_eq!(shards.len(), 2);
 }
 
 #[tokio::test]
