@@ -22,7 +22,14 @@ const PACKAGES: &[(&str, &str)] = &[
         "iproute2",
         "network namespaces for the relay's TUN form (as root)",
     ),
-    ("nftables", "the redirect of towline stcp run (as root)"),
+    (
+        "nftables",
+        "the redirect of towline stcp run, NATs of tests (as root)",
+    ),
+    (
+        "conntrack",
+        "has a NAT forget its mappings in tests (as root)",
+    ),
     (
         "redis-server",
         "an unmodified program under towline stcp run",

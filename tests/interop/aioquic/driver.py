@@ -30,6 +30,8 @@ NOT_FOUND = 0x44
 # the server was faster: two updates within one round trip are not allowed.
 UPDATE_AFTER = 16 * 1024
 UPDATE_AGAIN_AFTER = 1024 * 1024
+# A client told --migrate moves to another local port after this many bytes.
+MIGRATE_AFTER = 64 * 1024
 
 
 class Watcher(QuicLoggerTrace):
@@ -94,12 +96,19 @@ class ServerProtocol(QuicConnectionProtocol):
         self.watcher = watchers.latest
         self.requests: dict[int, bytearray] = {}
         self.cipher = ""
+        self.resumed = False
+        self.addresses: set = set()
         # The retrying server creates no connection before a valid token.
         self.report = {"ok": True, "files": 0, "bytes": 0, "retried": retry}
+
+    def datagram_received(self, data, addr) -> None:
+        self.addresses.add(addr)
+        super().datagram_received(data, addr)
 
     def quic_event_received(self, event: events.QuicEvent) -> None:
         if isinstance(event, events.HandshakeCompleted):
             self.cipher = cipher_of(self._quic)
+            self.resumed = event.session_resumed
         elif isinstance(event, events.StreamDataReceived):
             request = self.requests.setdefault(event.stream_id, bytearray())
             request += event.data
@@ -112,6 +121,9 @@ class ServerProtocol(QuicConnectionProtocol):
                 self.report["ok"] = False
                 self.report["error"] = f"{event.error_code:#x} {event.reason_phrase}"
             self.report["cipher"] = self.cipher
+            self.report["resumed"] = self.resumed
+            # aioquic has no call for the peer's address; this is where packets came from.
+            self.report["moved"] = len(self.addresses) > 1
             self.report["key_updates"] = self.watcher.key_updates
             self.report["key_updates_begun"] = self.watcher.begun
             print("connection", json.dumps(self.report), flush=True)
@@ -146,9 +158,14 @@ async def serve(args: argparse.Namespace) -> None:
         )
 
     loop = asyncio.get_running_loop()
+    tickets: dict = {}
     transport, server = await loop.create_datagram_endpoint(
         lambda: QuicServer(
-            configuration=config, create_protocol=create_protocol, retry=args.retry
+            configuration=config,
+            create_protocol=create_protocol,
+            retry=args.retry,
+            session_ticket_fetcher=lambda label: tickets.pop(label, None),
+            session_ticket_handler=lambda t: tickets.update({t.ticket: t}),
         ),
         local_addr=(host.strip("[]"), int(port)),
     )
@@ -173,11 +190,20 @@ class ClientProtocol(QuicConnectionProtocol):
     """Fetches files, one stream each, and begins a key update when told."""
 
     def __init__(
-        self, quic, *, out: Path, key_update: bool, watcher: Watcher, **kwargs
+        self,
+        quic,
+        *,
+        out: Path,
+        key_update: bool,
+        migrate: bool,
+        watcher: Watcher,
+        **kwargs,
     ):
         super().__init__(quic, **kwargs)
         self.out = out
         self.key_update = key_update
+        self.migrate = migrate
+        self.resumed = False
         self.watcher = watcher
         self.received = 0
         self.files: dict[int, tuple] = {}
@@ -194,7 +220,9 @@ class ClientProtocol(QuicConnectionProtocol):
         return done
 
     def quic_event_received(self, event: events.QuicEvent) -> None:
-        if isinstance(event, events.StreamDataReceived):
+        if isinstance(event, events.HandshakeCompleted):
+            self.resumed = event.session_resumed
+        elif isinstance(event, events.StreamDataReceived):
             file, done = self.files[event.stream_id]
             file.write(event.data)
             self.received += len(event.data)
@@ -202,6 +230,9 @@ class ClientProtocol(QuicConnectionProtocol):
             if self.key_update and self.received >= wait:
                 self.key_update = False
                 self.request_key_update()
+            if self.migrate and self.received >= MIGRATE_AFTER:
+                self.migrate = False
+                self.moving = asyncio.ensure_future(self.move())
             if event.end_stream:
                 file.close()
                 done.set_result(None)
@@ -215,11 +246,36 @@ class ClientProtocol(QuicConnectionProtocol):
                     done.set_exception(ConnectionError(self.failure))
 
 
+    async def move(self) -> None:
+        """Goes on from another socket, under another connection ID."""
+        local = self._transport.get_extra_info("sockname")
+        self._quic.change_connection_id()
+        self._transport.close()
+        await asyncio.get_running_loop().create_datagram_endpoint(
+            lambda: self, local_addr=(local[0], 0)
+        )
+        await self.ping()
+
+
 async def fetch_all(args: argparse.Namespace, report: dict) -> None:
+    ticket = None
+    paths = args.paths
+    if args.resume and len(paths) > 1:
+        ticket = await fetch_some(args, paths[:1], None, report)
+        paths = paths[1:]
+    await fetch_some(args, paths, ticket, report)
+
+
+async def fetch_some(args: argparse.Namespace, paths: list, ticket, report: dict):
+    """Fetches files over one connection; returns the newest ticket."""
     config = configuration(is_client=True, chacha20=args.chacha20)
     config.load_verify_locations(args.ca)
     config.server_name = args.server_name
-    quic = QuicConnection(configuration=config)
+    config.session_ticket = ticket
+    tickets: list = []
+    quic = QuicConnection(
+        configuration=config, session_ticket_handler=tickets.append
+    )
     watcher = config.quic_logger.latest
     host, _, port = args.addr.rpartition(":")
     host = host.strip("[]")
@@ -227,30 +283,38 @@ async def fetch_all(args: argparse.Namespace, report: dict) -> None:
     loop = asyncio.get_running_loop()
     transport, protocol = await loop.create_datagram_endpoint(
         lambda: ClientProtocol(
-            quic, out=Path(args.out), key_update=args.key_update, watcher=watcher
+            quic,
+            out=Path(args.out),
+            key_update=args.key_update,
+            migrate=args.migrate,
+            watcher=watcher,
         ),
         local_addr=("::" if family == socket.AF_INET6 else "0.0.0.0", 0),
         family=family,
     )
     try:
-        protocol.connect((host, int(port)))
+        # aioquic knows a path by the whole tuple, as the socket gives it.
+        scope = (0, 0) if family == socket.AF_INET6 else ()
+        protocol.connect((host, int(port), *scope))
         try:
             await protocol.wait_connected()
         except ConnectionError as error:
             raise ConnectionError(f"handshake failed: {protocol.failure}") from error
         report["cipher"] = cipher_of(quic)
-        await asyncio.gather(*(protocol.fetch(path) for path in args.paths))
-        report["files"] = len(args.paths)
-        report["bytes"] = protocol.received
+        await asyncio.gather(*(protocol.fetch(path) for path in paths))
+        report["files"] += len(paths)
+        report["bytes"] += protocol.received
+        report["resumed"] = protocol.resumed
     finally:
         protocol.close()
         # The closing period is three PTO; the CONNECTION_CLOSE is out by now.
-        transport.close()
+        (protocol._transport or transport).close()
         report["key_updates"] = watcher.key_updates
         report["key_updates_begun"] = watcher.begun
         report["retried"] = watcher.retried
     if args.expect_retry and not watcher.retried:
         raise ConnectionError("no Retry was received")
+    return tickets[-1] if tickets else None
 
 
 def run_client(args: argparse.Namespace) -> int:
@@ -283,6 +347,8 @@ def main() -> int:
     client.add_argument("--chacha20", action="store_true")
     client.add_argument("--key-update", action="store_true")
     client.add_argument("--expect-retry", action="store_true")
+    client.add_argument("--resume", action="store_true")
+    client.add_argument("--migrate", action="store_true")
     client.add_argument("paths", nargs="+")
     args = parser.parse_args()
     if args.role == "server":

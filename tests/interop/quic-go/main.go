@@ -67,6 +67,8 @@ type summary struct {
 	Begun      uint64 `json:"key_updates_begun"`
 	Cipher     string `json:"cipher"`
 	Retried    bool   `json:"retried"`
+	Resumed    bool   `json:"resumed"`
+	Moved      *bool  `json:"moved,omitempty"`
 	Error      string `json:"error,omitempty"`
 }
 
@@ -202,6 +204,7 @@ func runServer(args []string) error {
 
 func serveConnection(conn *quic.Conn, root string) {
 	report := summary{OK: true}
+	first := conn.RemoteAddr().String()
 	var mu sync.Mutex
 	for {
 		stream, err := conn.AcceptStream(context.Background())
@@ -228,6 +231,9 @@ func serveConnection(conn *quic.Conn, root string) {
 	}
 	watch(conn).report(&report)
 	report.Cipher = cipherOf(conn)
+	report.Resumed = conn.ConnectionState().TLS.DidResume
+	moved := conn.RemoteAddr().String() != first
+	report.Moved = &moved
 	fmt.Println("connection", report)
 	mu.Unlock()
 }
@@ -264,6 +270,8 @@ func runClient(args []string) error {
 	chacha := flags.Bool("chacha20", false, "offer TLS_CHACHA20_POLY1305_SHA256 only")
 	// quic-go has no call for it, but begins its first key update by itself
 	// after 100 packets in the 1-RTT space.
+	resume := flags.Bool("resume", false, "fetch the first file, and the others over a resumed session")
+	migrate := flags.Bool("migrate", false, "move to another local port during the transfer")
 	keyUpdate := flags.Bool("key-update", false, "fail unless a key update happened")
 	expectRetry := flags.Bool("expect-retry", false, "fail unless the server sent a Retry")
 	if err := flags.Parse(args); err != nil {
@@ -273,7 +281,7 @@ func runClient(args []string) error {
 		onlyChaCha20()
 	}
 	report := summary{}
-	err := fetchAll(*addr, *ca, *name, *out, flags.Args(), &report)
+	err := fetchAll(*addr, *ca, *name, *out, flags.Args(), *resume, *migrate, &report)
 	if err == nil && *expectRetry && !report.Retried {
 		err = errors.New("no Retry was received")
 	}
@@ -288,7 +296,7 @@ func runClient(args []string) error {
 	return err
 }
 
-func fetchAll(addr, ca, name, out string, paths []string, report *summary) error {
+func fetchAll(addr, ca, name, out string, paths []string, resume, migrate bool, report *summary) error {
 	pem, err := os.ReadFile(ca)
 	if err != nil {
 		return err
@@ -307,20 +315,38 @@ func fetchAll(addr, ca, name, out string, paths []string, report *summary) error
 	}
 	transport := &quic.Transport{Conn: socket}
 	defer transport.Close()
-	conn, err := transport.Dial(context.Background(), remote, &tls.Config{
-		RootCAs:    roots,
-		ServerName: name,
-		NextProtos: []string{alpn},
-		MinVersion: tls.VersionTLS13,
-	}, config())
+	session := &tls.Config{
+		RootCAs:            roots,
+		ServerName:         name,
+		NextProtos:         []string{alpn},
+		MinVersion:         tls.VersionTLS13,
+		ClientSessionCache: tls.NewLRUClientSessionCache(1),
+	}
+	if resume && len(paths) > 1 {
+		if err := fetchSome(transport, remote, session, out, paths[:1], false, report); err != nil {
+			return err
+		}
+		paths = paths[1:]
+	}
+	return fetchSome(transport, remote, session, out, paths, migrate, report)
+}
+
+// fetchSome fetches files over one connection.
+func fetchSome(transport *quic.Transport, remote net.Addr, session *tls.Config, out string, paths []string, migrate bool, report *summary) error {
+	conn, err := transport.Dial(context.Background(), remote, session, config())
 	if err != nil {
 		return err
 	}
+	var second *quic.Transport
 	defer func() {
 		watch(conn).report(report)
 		_ = conn.CloseWithError(0, "")
+		if second != nil {
+			_ = second.Close()
+		}
 	}()
 	report.Cipher = cipherOf(conn)
+	report.Resumed = conn.ConnectionState().TLS.DidResume
 
 	type fetched struct {
 		bytes int64
@@ -332,6 +358,27 @@ func fetchAll(addr, ca, name, out string, paths []string, report *summary) error
 			n, err := fetch(conn, strings.TrimPrefix(path, "/"), out)
 			results <- fetched{n, err}
 		}()
+	}
+	if migrate {
+		// A little later, inside the transfer; there is no call that tells what has arrived.
+		time.Sleep(50 * time.Millisecond)
+		socket, err := net.ListenUDP("udp", nil)
+		if err != nil {
+			return err
+		}
+		second = &quic.Transport{Conn: socket}
+		path, err := conn.AddPath(second)
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), handshakeLimit)
+		defer cancel()
+		if err := path.Probe(ctx); err != nil {
+			return fmt.Errorf("probing the second path: %w", err)
+		}
+		if err := path.Switch(); err != nil {
+			return err
+		}
 	}
 	for range paths {
 		result := <-results

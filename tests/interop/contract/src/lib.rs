@@ -19,13 +19,15 @@ pub const NOT_FOUND: u32 = 0x44;
 pub const UPDATE_AFTER: u64 = 16 * 1024;
 /// Where the stack refuses, the client asks again after this many bytes more.
 pub const UPDATE_AGAIN_AFTER: u64 = 256 * 1024;
+/// A client told `--migrate` moves to another local port once it has received this many bytes.
+pub const MIGRATE_AFTER: u64 = 64 * 1024;
 /// Bytes per write of a file to a stream.
 pub const CHUNK: usize = 64 * 1024;
 
 const USAGE: &str = "\
 usage: DRIVER server --listen ADDR --cert PEM --key PEM --root DIR [--retry] [--chacha20]
        DRIVER client --addr ADDR --ca PEM --server-name NAME --out DIR
-                     [--chacha20] [--key-update] [--expect-retry] PATH...";
+                     [--chacha20] [--key-update] [--expect-retry] [--resume] [--migrate] PATH...";
 
 /// A driver's command line.
 #[derive(Debug)]
@@ -70,6 +72,10 @@ pub struct ClientArgs {
     pub key_update: bool,
     /// Fail unless the server sent a Retry.
     pub expect_retry: bool,
+    /// Fetch the first file, close, and fetch the others over a resumed session.
+    pub resume: bool,
+    /// Move to another local port during the transfer.
+    pub migrate: bool,
     /// Files to fetch, each with its leading slash.
     pub paths: Vec<String>,
 }
@@ -120,6 +126,8 @@ fn parse_client(mut args: impl Iterator<Item = String>) -> Result<ClientArgs, St
             "--chacha20" => client.chacha20 = true,
             "--key-update" => client.key_update = true,
             "--expect-retry" => client.expect_retry = true,
+            "--resume" => client.resume = true,
+            "--migrate" => client.migrate = true,
             path if path.starts_with('/') => client.paths.push(arg),
             _ => return Err(format!("unknown argument {arg}\n{USAGE}")),
         }
@@ -181,6 +189,13 @@ pub struct Summary {
     pub cipher: String,
     /// A Retry took place; `None` where the stack cannot say.
     pub retried: Option<bool>,
+    /// The TLS session was resumed (of a client that connects twice: the second one); `None` where
+    /// the stack cannot say.
+    pub resumed: Option<bool>,
+    /// The address the peer was seen at changed; `None` where the stack cannot say.
+    pub moved: Option<bool>,
+    /// The path proved to carry ECN marks there and counts back; `None` where the stack cannot say.
+    pub ecn: Option<bool>,
     /// Why `ok` is false.
     pub error: Option<String>,
 }
@@ -196,6 +211,9 @@ impl Summary {
             "key_updates_begun": self.key_updates_begun,
             "cipher": self.cipher,
             "retried": self.retried,
+            "resumed": self.resumed,
+            "moved": self.moved,
+            "ecn": self.ecn,
             "error": self.error,
         })
         .to_string()
@@ -206,6 +224,7 @@ impl Summary {
     pub fn from_json(line: &str) -> Option<Summary> {
         let object: serde_json::Value = serde_json::from_str(line).ok()?;
         let number = |name: &str| object.get(name).and_then(serde_json::Value::as_u64);
+        let truth = |name: &str| object.get(name).and_then(serde_json::Value::as_bool);
         let text = |name: &str| object.get(name).and_then(|v| v.as_str()).map(str::to_owned);
         Some(Summary {
             ok: object.get("ok")?.as_bool()?,
@@ -214,7 +233,10 @@ impl Summary {
             key_updates: number("key_updates"),
             key_updates_begun: number("key_updates_begun"),
             cipher: text("cipher").unwrap_or_default(),
-            retried: object.get("retried").and_then(serde_json::Value::as_bool),
+            retried: truth("retried"),
+            resumed: truth("resumed"),
+            moved: truth("moved"),
+            ecn: truth("ecn"),
             error: text("error"),
         })
     }

@@ -48,6 +48,9 @@ fn a_request_never_leaves_the_root() {
 #[test]
 fn a_summary_survives_the_trip_through_json() {
     let summary = Summary {
+        resumed: Some(true),
+        moved: Some(false),
+        ecn: None,
         ok: true,
         files: 2,
         bytes: 10_000_000,

@@ -9,7 +9,7 @@ mod witness;
 use std::fs;
 use std::io::Write as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use interop_contract::{self as contract, ClientArgs, Role, ServerArgs, Summary};
@@ -59,7 +59,10 @@ async fn serve(args: ServerArgs) -> Result<(), Error> {
     let chain: Vec<_> = CertificateDer::pem_file_iter(&args.cert)?.collect::<Result<_, _>>()?;
     let key = PrivateKeyDer::from_pem_file(&args.key)?;
     let args = Arc::new(args);
-    let first = server_config(&chain, &key, &Arc::new(Witness::new(args.chacha20)))?;
+    // What resumes sessions outlives the configurations.
+    let sessions = rustls::server::ServerSessionMemoryCache::new(64);
+    let witness = Arc::new(Witness::new(args.chacha20));
+    let first = server_config(&chain, &key, &witness, &sessions)?;
     let endpoint = quinn::Endpoint::server(first, listen)?;
     println!("listening {}", endpoint.local_addr()?);
     contract::exit_when_stdin_closes();
@@ -72,7 +75,7 @@ async fn serve(args: ServerArgs) -> Result<(), Error> {
         let retried = incoming.remote_address_validated();
         // A configuration, and so a witness, for each connection.
         let witness = Arc::new(Witness::new(args.chacha20));
-        let config = server_config(&chain, &key, &witness)?;
+        let config = server_config(&chain, &key, &witness, &sessions)?;
         let connecting = incoming.accept_with(Arc::new(config))?;
         let args = args.clone();
         tokio::spawn(async move {
@@ -91,11 +94,13 @@ fn server_config(
     chain: &[CertificateDer<'static>],
     key: &PrivateKeyDer<'static>,
     witness: &Arc<Witness>,
+    sessions: &Arc<rustls::server::ServerSessionMemoryCache>,
 ) -> Result<quinn::ServerConfig, Error> {
     let mut tls = rustls::ServerConfig::builder_with_provider(witness.provider())
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_no_client_auth()
         .with_single_cert(chain.to_vec(), key.clone_key())?;
+    tls.session_storage = sessions.clone();
     tls.alpn_protocols = vec![contract::ALPN.to_vec()];
     let crypto = QuicServerConfig::with_initial(Arc::new(tls), witness.initial())?;
     Ok(quinn::ServerConfig::with_crypto(Arc::new(crypto)))
@@ -109,6 +114,7 @@ async fn serve_connection(
 ) {
     let files = Arc::new(AtomicU64::new(0));
     let bytes = Arc::new(AtomicU64::new(0));
+    let first_address = connection.remote_address();
     let end = loop {
         let (send, recv) = match connection.accept_bi().await {
             Ok(stream) => stream,
@@ -137,6 +143,9 @@ async fn serve_connection(
         key_updates_begun: None,
         cipher: witness.cipher(),
         retried: Some(retried),
+        moved: Some(connection.remote_address() != first_address),
+        resumed: None,
+        ecn: None,
         error: (!clean).then(|| end.to_string()),
     };
     println!("connection {}", summary.to_json());
@@ -197,11 +206,23 @@ async fn fetch_all(args: &ClientArgs, summary: &mut Summary) -> Result<(), Error
         std::net::SocketAddr::V6(_) => "[::]:0",
     };
     let endpoint = quinn::Endpoint::client(any.parse()?)?;
+    let mut paths = &args.paths[..];
+    if args.resume
+        && let Some((first, others)) = paths.split_first()
+    {
+        let connection = endpoint
+            .connect_with(config.clone(), remote, &args.server_name)?
+            .await?;
+        let first = std::slice::from_ref(first);
+        fetch_files(&endpoint, &connection, args, first, &witness, summary).await?;
+        connection.close(VarInt::from_u32(0), b"");
+        paths = others;
+    }
     let connection = endpoint
         .connect_with(config, remote, &args.server_name)?
         .await?;
 
-    let result = fetch_files(&connection, args, &witness, summary).await;
+    let result = fetch_files(&endpoint, &connection, args, paths, &witness, summary).await;
     summary.key_updates = Some(witness.key_updates());
     summary.cipher = witness.cipher();
     summary.retried = Some(witness.retried());
@@ -212,22 +233,26 @@ async fn fetch_all(args: &ClientArgs, summary: &mut Summary) -> Result<(), Error
 }
 
 async fn fetch_files(
+    endpoint: &quinn::Endpoint,
     connection: &quinn::Connection,
     args: &ClientArgs,
+    paths: &[String],
     witness: &Arc<Witness>,
     summary: &mut Summary,
 ) -> Result<(), Error> {
     let received = Arc::new(AtomicU64::new(0));
     let begun = Arc::new(AtomicU64::new(0));
+    let to_migrate = Arc::new(AtomicBool::new(args.migrate));
     // Bytes received at which the next key update is tried.
     let update_at = Arc::new(AtomicU64::new(match args.key_update {
         true => contract::UPDATE_AFTER,
         false => u64::MAX,
     }));
     let mut fetches = Vec::new();
-    for path in &args.paths {
+    for path in paths {
         let output = contract::output_file(&args.out, path).ok_or("a path without a name")?;
         let (connection, path) = (connection.clone(), path.clone());
+        let (endpoint, to_migrate) = (endpoint.clone(), to_migrate.clone());
         let (received, begun, update_at) = (received.clone(), begun.clone(), update_at.clone());
         let witness = witness.clone();
         fetches.push(tokio::spawn(async move {
@@ -239,6 +264,11 @@ async fn fetch_files(
                 file.write_all(&chunk.bytes)?;
                 let length = chunk.bytes.len() as u64;
                 let total = received.fetch_add(length, Ordering::Relaxed) + length;
+                if total >= contract::MIGRATE_AFTER && to_migrate.swap(false, Ordering::Relaxed) {
+                    let mut any = endpoint.local_addr()?;
+                    any.set_port(0);
+                    endpoint.rebind(std::net::UdpSocket::bind(any)?)?;
+                }
                 if total >= update_at.load(Ordering::Relaxed) {
                     // quinn ignores the call while older keys are still kept,
                     // and makes the next keys at once when it does not.
@@ -260,7 +290,7 @@ async fn fetch_files(
         fetch.await??;
         summary.files += 1;
     }
-    summary.bytes = received.load(Ordering::Relaxed);
+    summary.bytes += received.load(Ordering::Relaxed);
     summary.key_updates_begun = Some(begun.load(Ordering::Relaxed));
     Ok(())
 }

@@ -39,6 +39,18 @@ pub(crate) enum Case {
     KeyUpdate,
     /// 2 % loss and 5 ms each way.
     Loss,
+    /// A NAT before the client that takes another port each second.
+    RebindPort,
+    /// A NAT before the client that takes another address each second.
+    RebindAddress,
+    /// The client moves to another local port.
+    Migration,
+    /// Over IPv6.
+    Ipv6,
+    /// Two connections, the second over a resumed session.
+    Resumption,
+    /// Packets are ECN-capable and the counts come back.
+    Ecn,
 }
 
 /// A client, a server and what is tried between them.
@@ -67,13 +79,19 @@ pub(crate) struct Passed {
 
 impl Case {
     /// Every case, in the order they are run.
-    pub(crate) const ALL: [Case; 6] = [
+    pub(crate) const ALL: [Case; 12] = [
         Case::Handshake,
         Case::Transfer,
         Case::ChaCha20,
         Case::Retry,
         Case::KeyUpdate,
         Case::Loss,
+        Case::RebindPort,
+        Case::RebindAddress,
+        Case::Migration,
+        Case::Ipv6,
+        Case::Resumption,
+        Case::Ecn,
     ];
 
     /// The name in options and reports; the QUIC interop runner's where it has one.
@@ -85,6 +103,12 @@ impl Case {
             Case::Retry => "retry",
             Case::KeyUpdate => "keyupdate",
             Case::Loss => "loss",
+            Case::RebindPort => "rebind-port",
+            Case::RebindAddress => "rebind-addr",
+            Case::Migration => "connectionmigration",
+            Case::Ipv6 => "ipv6",
+            Case::Resumption => "resumption",
+            Case::Ecn => "ecn",
         }
     }
 
@@ -97,8 +121,11 @@ impl Case {
                 material::EMPTY,
                 material::SMALL,
             ],
-            Case::ChaCha20 | Case::KeyUpdate => &[material::LARGER],
-            Case::Retry => &[material::MEDIUM],
+            Case::ChaCha20 | Case::KeyUpdate | Case::Ecn => &[material::LARGER],
+            Case::Retry | Case::Ipv6 => &[material::MEDIUM],
+            Case::RebindPort | Case::RebindAddress => &[material::HUGE],
+            Case::Migration => &[material::HUGE],
+            Case::Resumption => &[material::SMALL, material::MEDIUM],
             Case::Loss => &[material::LARGE, material::SMALL],
         }
     }
@@ -116,12 +143,34 @@ impl Case {
             Case::ChaCha20 => &["--chacha20"],
             Case::Retry => &["--expect-retry"],
             Case::KeyUpdate => &["--key-update"],
+            Case::Migration => &["--migrate"],
+            Case::Resumption => &["--resume"],
             _ => &[],
         }
     }
 }
 
 impl Run {
+    /// Why this pair cannot play the case, if it cannot.
+    pub(crate) fn cannot(&self) -> Option<&'static str> {
+        let ends = [self.client, self.server];
+        match self.case {
+            Case::RebindPort | Case::RebindAddress | Case::Migration
+                if self.server == Stack::Towline =>
+            {
+                Some("Towline's server does not follow its clients yet")
+            }
+            Case::Migration if self.client == Stack::Towline => {
+                Some("Towline's client has no call for it yet")
+            }
+            Case::Ecn if ends.contains(&Stack::Aioquic) => Some("aioquic knows no ECN"),
+            Case::Ecn if !ends.contains(&Stack::Towline) => {
+                Some("of these stacks only Towline tells whether ECN worked")
+            }
+            _ => None,
+        }
+    }
+
     /// Name of the run's folder.
     pub(crate) fn folder(&self) -> String {
         let (case, client, server) = (self.case.name(), self.client.name(), self.server.name());
@@ -154,7 +203,11 @@ impl Run {
         [client_log, server_log]: &[PathBuf; 2],
     ) -> Result<Passed, Error> {
         let mut command = fleet.get(self.server).command()?;
-        command.args(["server", "--listen", "127.0.0.1:0", "--cert"]);
+        let listen = match self.case {
+            Case::Ipv6 => "[::1]:0",
+            _ => "127.0.0.1:0",
+        };
+        command.args(["server", "--listen", listen, "--cert"]);
         command.arg(&material.cert).arg("--key").arg(&material.key);
         command.arg("--root").arg(&material.root);
         command.args(self.case.server_flags());
@@ -167,6 +220,9 @@ impl Run {
         let between = match self.case {
             Case::Retry => Between::witness(address)?,
             Case::Loss => Between::lossy(address)?,
+            Case::RebindPort => Between::nat(address, "port")?,
+            Case::RebindAddress => Between::nat(address, "address")?,
+            Case::Migration => Between::slow(address)?,
             _ => Between::nothing(address),
         };
 
@@ -195,9 +251,22 @@ impl Run {
             Case::Loss => Duration::from_millis(500),
             _ => END_LIMIT,
         };
-        let server_summary = server
-            .line("connection ", Instant::now() + patience)
-            .and_then(|line| Summary::from_json(&line));
+        let connections = match self.case {
+            Case::Resumption => 2,
+            _ => 1,
+        };
+        let deadline = Instant::now() + patience;
+        let mut summaries = Vec::new();
+        for _ in 0..connections {
+            let line = server.line("connection ", deadline);
+            summaries.extend(line.and_then(|line| Summary::from_json(&line)));
+        }
+        // They come as they end, so the resumed one is the second most often, not always.
+        let server_summary = (summaries.len() == connections).then(|| {
+            let resumed = summaries.iter().find(|s| s.resumed == Some(true));
+            resumed.or(summaries.last()).cloned()
+        });
+        let server_summary = server_summary.flatten();
         server.close_input();
         if server.wait(Instant::now() + END_LIMIT)?.is_none() {
             return Err("the server went on after its input was closed".into());
@@ -269,17 +338,41 @@ impl Run {
                 _ => {}
             }
         }
+        self.check_later_cases(client, server)?;
         // quic-go begins its updates by itself, or answers a faster server's.
         let may_answer = self.client == Stack::QuicGo;
         if self.case == Case::KeyUpdate && !may_answer && client.key_updates_begun == Some(0) {
             return Err("the client began no key update".into());
         }
         match (self.case, &passed.path) {
-            (Case::Retry | Case::Loss, None) => {
+            (Case::Retry | Case::Loss | Case::RebindPort | Case::RebindAddress, None) => {
                 Err(format!("the path saw no sign of {}", self.case.name()).into())
             }
             _ => Ok(()),
         }
+    }
+}
+
+impl Run {
+    /// Migration, resumption and ECN, by what the ends say of them.
+    fn check_later_cases(&self, client: &Summary, server: &Summary) -> Result<(), Error> {
+        let moves = [Case::RebindPort, Case::RebindAddress, Case::Migration];
+        if moves.contains(&self.case) && server.moved == Some(false) {
+            return Err("the server never saw another address of the client".into());
+        }
+        if self.case == Case::Resumption {
+            let told = [client.resumed, server.resumed];
+            if told.contains(&Some(false)) || !told.contains(&Some(true)) {
+                return Err(format!("the session was not resumed: {told:?}").into());
+            }
+        }
+        if self.case == Case::Ecn {
+            let told = [client.ecn, server.ecn];
+            if told.contains(&Some(false)) || !told.contains(&Some(true)) {
+                return Err(format!("ECN did not prove itself: {told:?}").into());
+            }
+        }
+        Ok(())
     }
 }
 

@@ -17,7 +17,9 @@ pub(crate) enum Verdict {
     Passed(Box<Passed>),
     /// Not as it should; says how.
     Failed(String),
-    /// Not run: a toolchain is missing.
+    /// It failed, and so does the peer in that role with every other peer; says how.
+    PeersToo(String),
+    /// Not run: a toolchain is missing, or one of the two cannot play it.
     Skipped(String),
 }
 
@@ -106,10 +108,51 @@ fn verdict(run: &Run, fleet: &Fleet, material: &Material, folder: &Path) -> Verd
             }
         }
     }
-    match run.execute(fleet, material, &folder.join(run.folder())) {
-        Ok(passed) => Verdict::Passed(Box::new(passed)),
-        Err(error) => Verdict::Failed(error.to_string()),
+    if let Some(why) = run.cannot() {
+        return Verdict::Skipped(why.to_owned());
     }
+    let why = match run.execute(fleet, material, &folder.join(run.folder())) {
+        Ok(passed) => return Verdict::Passed(Box::new(passed)),
+        Err(error) => error.to_string(),
+    };
+    let mut tried = 0;
+    for control in controls(run, fleet) {
+        let place = folder.join(format!("control_{}_for_{}", control.folder(), run.folder()));
+        if control.execute(fleet, material, &place).is_ok() {
+            return Verdict::Failed(why);
+        }
+        tried += 1;
+    }
+    match tried {
+        0 => Verdict::Failed(why),
+        _ => Verdict::PeersToo(why),
+    }
+}
+
+/// The same case with each other peer in Towline's place: none where a peer failed with a peer.
+fn controls(run: &Run, fleet: &Fleet) -> Vec<Run> {
+    let others = Stack::PEERS.into_iter().filter(|other| {
+        let is_ready = |(stack, driver): &(Stack, Driver)| {
+            stack == other && matches!(driver, Driver::Ready(_))
+        };
+        fleet.drivers.iter().any(is_ready)
+    });
+    let case = run.case;
+    let runs = others.filter_map(|other| match (run.client, run.server) {
+        (Stack::Towline, Stack::Towline) => None,
+        (Stack::Towline, server) => Some(Run {
+            case,
+            client: other,
+            server,
+        }),
+        (client, Stack::Towline) => Some(Run {
+            case,
+            client,
+            server: other,
+        }),
+        _ => None,
+    });
+    runs.filter(|run| run.cannot().is_none()).collect()
 }
 
 fn announce(run: &Run, verdict: &Verdict) {
@@ -117,6 +160,7 @@ fn announce(run: &Run, verdict: &Verdict) {
     let word = match verdict {
         Verdict::Passed(passed) => format!("ok, {:.2} s", passed.took.as_secs_f64()),
         Verdict::Failed(why) => format!("FAILED: {why}"),
+        Verdict::PeersToo(why) => format!("failed, and so do its peers: {why}"),
         Verdict::Skipped(why) => format!("skipped: {why}"),
     };
     eprintln!("  {case:<9} {client} -> {server}: {word}");

@@ -1,5 +1,5 @@
 //! What a case puts between client and server: nothing, a witness that reads
-//! the Retry exchange off the wire, or a lossy relay. Owned by `case`.
+//! the Retry exchange off the wire, or Towline's relay: lossy, slow, or with a NAT. Owned by `case`.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,12 +7,18 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use towline_relay::{Relay, RelayConfig, RelayMonitor};
+use towline_relay::{NatConfig, Relay, RelayConfig, RelayMonitor};
 
 use crate::Error;
 
 /// The loss case's link, each way, in the notation of `towline relay`.
 const LOSSY_LINK: &str = "loss=2%,delay=5ms";
+
+/// A link on which 10 MB take about three seconds, each way.
+const SLOW_LINK: &str = "rate=30mbit,delay=5ms";
+
+/// When the NAT cases' NAT forgets its mappings.
+const NAT: &str = "every=600ms";
 
 /// How often a forwarding thread looks at its stop flag.
 const STOP_POLL: Duration = Duration::from_millis(20);
@@ -23,8 +29,19 @@ pub(crate) enum Between {
     Nothing(SocketAddr),
     /// A forwarder that looks at long headers.
     Witness(Witness),
-    /// Towline's relay with simulated links.
-    Lossy(Lossy),
+    /// Towline's relay with simulated links, and what of it must be seen.
+    Relayed(Relayed, Sign),
+}
+
+/// What a relay must have done for its case to have taken place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sign {
+    /// Losing datagrams.
+    Losses,
+    /// Giving the client other addresses, more than once.
+    Rebindings,
+    /// Nothing but delay.
+    None,
 }
 
 impl Between {
@@ -40,7 +57,30 @@ impl Between {
 
     /// 2 % loss and 5 ms of delay each way.
     pub(crate) fn lossy(server: SocketAddr) -> Result<Between, Error> {
-        Lossy::start(server).map(Between::Lossy)
+        Between::relayed(server, LOSSY_LINK, None, Sign::Losses)
+    }
+
+    /// A slow link behind a NAT that takes another port or address again and again.
+    pub(crate) fn nat(server: SocketAddr, change: &str) -> Result<Between, Error> {
+        let nat = format!("{NAT},change={change}").parse()?;
+        Between::relayed(server, SLOW_LINK, Some(nat), Sign::Rebindings)
+    }
+
+    /// A slow link.
+    pub(crate) fn slow(server: SocketAddr) -> Result<Between, Error> {
+        Between::relayed(server, SLOW_LINK, None, Sign::None)
+    }
+
+    fn relayed(
+        server: SocketAddr,
+        link: &str,
+        nat: Option<NatConfig>,
+        sign: Sign,
+    ) -> Result<Between, Error> {
+        let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let mut config = RelayConfig::new(listen, server).with_link(link.parse()?);
+        config.nat = nat.unwrap_or_default();
+        Ok(Between::Relayed(Relayed::start(config)?, sign))
     }
 
     /// Where the client has to connect.
@@ -48,7 +88,7 @@ impl Between {
         match self {
             Between::Nothing(address) => *address,
             Between::Witness(witness) => witness.address,
-            Between::Lossy(lossy) => lossy.address,
+            Between::Relayed(relay, _) => relay.address,
         }
     }
 
@@ -62,23 +102,21 @@ impl Between {
                 let seen = retries > 0 && tokens > 0;
                 seen.then(|| format!("{retries} Retry, {tokens} Initial with a token"))
             }
-            Between::Lossy(lossy) => lossy.finish(),
+            Between::Relayed(relay, sign) => relay.finish(sign),
         }
     }
 }
 
 /// Towline's relay on a thread of its own.
-pub(crate) struct Lossy {
+pub(crate) struct Relayed {
     address: SocketAddr,
     monitor: RelayMonitor,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Lossy {
-    fn start(server: SocketAddr) -> Result<Lossy, Error> {
-        let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let config = RelayConfig::new(listen, server).with_link(LOSSY_LINK.parse()?);
+impl Relayed {
+    fn start(config: RelayConfig) -> Result<Relayed, Error> {
         let mut relay = Relay::bind(config)?;
         let (address, monitor) = (relay.local_addr(), relay.monitor());
         let stop = Arc::new(AtomicBool::new(false));
@@ -89,7 +127,7 @@ impl Lossy {
             }
         });
         let thread = Some(thread);
-        Ok(Lossy {
+        Ok(Relayed {
             address,
             monitor,
             stop,
@@ -97,10 +135,18 @@ impl Lossy {
         })
     }
 
-    /// What was lost, in words; `None` if nothing was.
-    fn finish(mut self) -> Option<String> {
+    /// What happened, in words; `None` if that was not what it was for.
+    fn finish(mut self, sign: Sign) -> Option<String> {
         self.stop();
         let counters = self.monitor.counters();
+        let rebindings = counters.rebindings;
+        match sign {
+            Sign::Losses => {}
+            Sign::Rebindings => {
+                return (rebindings > 1).then(|| format!("{rebindings} rebindings"));
+            }
+            Sign::None => return None,
+        }
         let (up, down) = (counters.to_upstream, counters.to_client);
         let lost = up.drops.loss + down.drops.loss;
         let of = up.datagrams_in + down.datagrams_in;
@@ -116,7 +162,7 @@ impl Lossy {
     }
 }
 
-impl Drop for Lossy {
+impl Drop for Relayed {
     fn drop(&mut self) {
         self.stop();
     }

@@ -20,7 +20,7 @@ pub(crate) fn print(outcomes: &[Outcome], fleet: &Fleet, runs: &Path) {
     }
     print!("\n{:<20}", "client -> server");
     for case in &cases {
-        print!(" {:>10}", case.name());
+        print!(" {:>10}", &case.name()[..case.name().len().min(10)]);
     }
     println!();
     for (client, server) in pairs {
@@ -32,6 +32,7 @@ pub(crate) fn print(outcomes: &[Outcome], fleet: &Fleet, runs: &Path) {
             let cell = match found.map(|o| &o.verdict) {
                 Some(Verdict::Passed(passed)) => format!("{:.2} s", passed.took.as_secs_f64()),
                 Some(Verdict::Failed(_)) => "FAILED".to_owned(),
+                Some(Verdict::PeersToo(_)) => "peers too".to_owned(),
                 Some(Verdict::Skipped(_)) => "skipped".to_owned(),
                 None => "-".to_owned(),
             };
@@ -46,6 +47,9 @@ pub(crate) fn print(outcomes: &[Outcome], fleet: &Fleet, runs: &Path) {
             println!("FAILED {}: {why}", run.folder());
             println!("      folder: {}", runs.join(run.folder()).display());
         }
+        if let Verdict::PeersToo(why) = &outcome.verdict {
+            println!("FAILS AMONG PEERS TOO {}: {why}", outcome.run.folder());
+        }
     }
     for (stack, driver) in &fleet.drivers {
         match driver {
@@ -54,7 +58,10 @@ pub(crate) fn print(outcomes: &[Outcome], fleet: &Fleet, runs: &Path) {
             Driver::Broken(why) => println!("BROKEN {}: {why}", stack.name()),
         }
     }
-    let [passed, failed, skipped] = count(outcomes);
+    let [passed, failed, skipped, peers_too] = count(outcomes);
+    if peers_too > 0 {
+        println!("interop: {peers_too} runs fail among the peers too, and do not count");
+    }
     println!("interop: {passed} passed, {failed} failed, {skipped} skipped");
 }
 
@@ -66,7 +73,7 @@ pub(crate) fn all_good(outcomes: &[Outcome], fleet: &Fleet) -> bool {
 
 /// Everything as JSON text.
 pub(crate) fn json(outcomes: &[Outcome], fleet: &Fleet) -> String {
-    let [passed, failed, skipped] = count(outcomes);
+    let [passed, failed, skipped, peers_too] = count(outcomes);
     let results: Vec<Value> = outcomes.iter().map(outcome_json).collect();
     let missing: Vec<Value> = fleet
         .drivers
@@ -81,6 +88,7 @@ pub(crate) fn json(outcomes: &[Outcome], fleet: &Fleet) -> String {
         "passed": passed,
         "failed": failed,
         "skipped": skipped,
+        "fails_among_peers_too": peers_too,
         "missing": missing,
         "results": results,
     });
@@ -111,6 +119,10 @@ fn outcome_json(outcome: &Outcome) -> Value {
             value["result"] = json!("failed");
             value["why"] = json!(why);
         }
+        Verdict::PeersToo(why) => {
+            value["result"] = json!("fails among peers too");
+            value["why"] = json!(why);
+        }
         Verdict::Skipped(why) => {
             value["result"] = json!("skipped");
             value["why"] = json!(why);
@@ -119,14 +131,15 @@ fn outcome_json(outcome: &Outcome) -> Value {
     value
 }
 
-/// Passed, failed and skipped runs.
-fn count(outcomes: &[Outcome]) -> [usize; 3] {
-    let mut counts = [0; 3];
+/// Passed, failed and skipped runs, and those that fail among the peers too.
+fn count(outcomes: &[Outcome]) -> [usize; 4] {
+    let mut counts = [0; 4];
     for outcome in outcomes {
         let index = match outcome.verdict {
             Verdict::Passed(_) => 0,
             Verdict::Failed(_) => 1,
             Verdict::Skipped(_) => 2,
+            Verdict::PeersToo(_) => 3,
         };
         counts[index] += 1;
     }

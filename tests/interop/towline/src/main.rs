@@ -77,6 +77,7 @@ async fn serve(args: ServerArgs) -> Result<(), Error> {
 async fn serve_connection(connection: Connection, args: Arc<ServerArgs>) {
     let files = Arc::new(AtomicU64::new(0));
     let bytes = Arc::new(AtomicU64::new(0));
+    let first_address = connection.remote_addr();
     let end = loop {
         let (send, recv) = match connection.accept_bi().await {
             Ok(stream) => stream,
@@ -103,6 +104,7 @@ async fn serve_connection(connection: Connection, args: Arc<ServerArgs>) {
         bytes: bytes.load(Ordering::Relaxed),
         // With RetryPolicy::Always, no connection exists without a Retry.
         retried: Some(args.retry),
+        moved: Some(connection.remote_addr() != first_address),
         error: (!clean).then(|| end.to_string()),
         ..Summary::default()
     };
@@ -154,9 +156,18 @@ async fn fetch_all(args: &ClientArgs, summary: &mut Summary) -> Result<(), Error
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
     };
     let endpoint = Endpoint::client(any)?;
+    let mut paths = &args.paths[..];
+    if args.resume
+        && let Some((first, others)) = paths.split_first()
+    {
+        let connection = endpoint.connect(remote, &args.server_name, &client).await?;
+        fetch_files(&connection, args, std::slice::from_ref(first), summary).await?;
+        connection.close(0, b"");
+        paths = others;
+    }
     let connection = endpoint.connect(remote, &args.server_name, &client).await?;
 
-    let result = fetch_files(&connection, args, summary).await;
+    let result = fetch_files(&connection, args, paths, summary).await;
     observe(&connection, summary);
     connection.close(0, b"");
     // Lets the CONNECTION_CLOSE leave; the rest of draining is not waited for.
@@ -167,6 +178,7 @@ async fn fetch_all(args: &ClientArgs, summary: &mut Summary) -> Result<(), Error
 async fn fetch_files(
     connection: &Connection,
     args: &ClientArgs,
+    paths: &[String],
     summary: &mut Summary,
 ) -> Result<(), Error> {
     let received = Arc::new(AtomicU64::new(0));
@@ -177,7 +189,7 @@ async fn fetch_files(
         false => u64::MAX,
     }));
     let mut fetches = Vec::new();
-    for path in &args.paths {
+    for path in paths {
         let output = contract::output_file(&args.out, path).ok_or("a path without a name")?;
         let (connection, path) = (connection.clone(), path.clone());
         let (received, begun, update_at) = (received.clone(), begun.clone(), update_at.clone());
@@ -210,7 +222,7 @@ async fn fetch_files(
         fetch.await??;
         summary.files += 1;
     }
-    summary.bytes = received.load(Ordering::Relaxed);
+    summary.bytes += received.load(Ordering::Relaxed);
     summary.key_updates_begun = Some(begun.load(Ordering::Relaxed));
     Ok(())
 }
@@ -218,5 +230,7 @@ async fn fetch_files(
 /// What the connection says about itself.
 fn observe(connection: &Connection, summary: &mut Summary) {
     summary.key_updates = Some(connection.stats().key_updates);
+    summary.resumed = Some(connection.is_resumed());
+    summary.ecn = Some(connection.stats().ecn_capable);
     summary.cipher = connection.cipher_suite().unwrap_or_default().to_owned();
 }
