@@ -17,7 +17,7 @@ const PAST_FAILURES: &[(u64, &str)] = &[
 ];
 
 /// Features that did not exist when those seeds failed.
-const LATER: [Feature; 10] = [
+const LATER: [Feature; 13] = [
     Feature::HideLosses,
     Feature::ClaimLate,
     Feature::SplitAcks,
@@ -28,6 +28,9 @@ const LATER: [Feature; 10] = [
     Feature::PathMtu,
     Feature::MtuSteps,
     Feature::TooBig,
+    Feature::Flows,
+    Feature::SparseAcks,
+    Feature::CidLengths,
 ];
 
 fn check(seed: u64, only: Features, twice: bool) {

@@ -74,9 +74,15 @@ pub enum Feature {
     MtuSteps,
     /// Routers that tell senders of packets that are too big.
     TooBig,
+    /// Streams in groups and orders; datagrams of several senders, with ages, orders and ids.
+    Flows,
+    /// ACKs for many packets, long after them.
+    SparseAcks,
+    /// Connection IDs of other lengths, and none on clients.
+    CidLengths,
 }
 
-const ALL: [Feature; 33] = [
+const ALL: [Feature; 36] = [
     Feature::Loss,
     Feature::BurstLoss,
     Feature::Reorder,
@@ -110,6 +116,9 @@ const ALL: [Feature; 33] = [
     Feature::PathMtu,
     Feature::MtuSteps,
     Feature::TooBig,
+    Feature::Flows,
+    Feature::SparseAcks,
+    Feature::CidLengths,
 ];
 
 /// From here on features have dice of their own: seeds keep what they drew before these existed.
@@ -175,6 +184,9 @@ impl Features {
             let drawn = match feature {
                 Feature::Freeze => random.chance(0.1),
                 Feature::EcnRewrite | Feature::Nat | Feature::PathMtu => random.chance(0.15),
+                Feature::Flows | Feature::SparseAcks => random.chance(0.2),
+                // Who reads packets in plaintext knows IDs of eight bytes.
+                Feature::CidLengths => random.chance(0.2) && !set.has(Feature::Plaintext),
                 Feature::MtuSteps | Feature::TooBig => {
                     random.chance(0.5) && set.has(Feature::PathMtu)
                 }

@@ -220,7 +220,23 @@ fn transport(r: &mut Random, features: Features, seed: u64, side: Side) -> Trans
             t.max_datagram_frame_size = None;
         }
     }
+    if features.has(Feature::SparseAcks) {
+        let mut d = Random::new(seed, 100 + 10 * Feature::SparseAcks as u64 + side as u64);
+        if d.chance(0.7) {
+            t.packets_per_ack = d.log_whole(1, 64) as u32;
+            t.max_ack_delay = d.log_duration(0.001, 2.0);
+        }
+    }
     t
+}
+
+/// Lengths of the connection IDs of client and server.
+pub(super) fn cid_lens(seed: u64, features: Features) -> [usize; 2] {
+    if !features.has(Feature::CidLengths) {
+        return [8; 2];
+    }
+    let mut d = dice(seed, Feature::CidLengths);
+    [d.pick(&[0, 0, 4, 5, 20]), d.pick(&[4, 4, 8, 20])]
 }
 
 fn links(seed: u64, n: u64, features: Features, heal_after: Duration) -> [LinkConfig; 2] {
@@ -523,6 +539,8 @@ fn extras(plan: &mut ConversationPlan, seed: u64, n: u64, features: Features) {
             }
         }
     }
+    plan.client.flows = features.has(Feature::Flows);
+    plan.server.flows = plan.client.flows;
     if features.has(Feature::KeyUpdates) {
         let mut d = stream(Feature::KeyUpdates);
         for end in [&mut plan.client, &mut plan.server] {

@@ -10,14 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use towline_quic::{
-    ClientConfig, Connection, Endpoint, EndpointConfig, Event, RetryPolicy, ServerConfig,
-    TransportErrorCode,
+    CidGenerator, ClientConfig, Connection, Endpoint, EndpointConfig, Event, NoCids, RetryPolicy,
+    ServerConfig, ShardedCid, TransportErrorCode,
 };
 use towline_testkit::{TlsOptions, TlsPair, tls_pair};
 use towline_wire::{Side, Time};
 
 use super::features::Feature;
-use super::plan::{FreezePlan, Plan, smallest_window};
+use super::plan::{FreezePlan, Plan, cid_lens, smallest_window};
 use crate::violation::{Invariant, Violation};
 use crate::workload::{self, Conversation};
 use crate::world::{CheckedWorld, Cost, HostId, Limits, START, Trace, WorkCounter};
@@ -197,6 +197,14 @@ fn tls(plan: &Plan) -> TlsPair {
     tls_pair(plan.seed, &options)
 }
 
+/// Makes generators of connection IDs of so many bytes.
+fn cids(len: usize) -> impl Fn() -> Box<dyn CidGenerator> {
+    move || match ShardedCid::with_len(0, len) {
+        Ok(cids) => Box::new(cids),
+        Err(_) => Box::new(NoCids),
+    }
+}
+
 impl<'p> Run<'p> {
     fn new(plan: &'p Plan, watched: Option<Side>) -> Result<Self, Violation> {
         let tls = tls(plan);
@@ -213,14 +221,17 @@ impl<'p> Run<'p> {
             seed[..8].copy_from_slice(&plan.seed.to_le_bytes());
             EndpointConfig::from_seed(seed)
         };
-        let server = Endpoint::new(secrets(0), Some(Arc::new(server_config)));
+        let [client_ids, server_ids] = cid_lens(plan.seed, plan.features).map(cids);
+        let secrets_of_server = secrets(0).cid_generator(server_ids());
+        let server = Endpoint::new(secrets_of_server, Some(Arc::new(server_config)));
         let server = world.add_host(server, true);
         let mut client_config = ClientConfig::new(tls.client);
         client_config.transport = client_transport;
         let mut hosts = vec![server];
         let mut conversations = Vec::new();
         for (n, (links, script)) in plan.links.iter().zip(&plan.conversations).enumerate() {
-            let client = world.add_host(Endpoint::new(secrets(n as u8 + 1), None), false);
+            let secrets = secrets(n as u8 + 1).cid_generator(client_ids());
+            let client = world.add_host(Endpoint::new(secrets, None), false);
             let [there, back] = links.clone();
             world
                 .join(client, server, there, back)

@@ -6,7 +6,8 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use towline_quic::{
-    Algorithm, Connection, Event, ReadError, ResetAtError, SendDatagramError, WriteError,
+    Algorithm, Connection, DatagramFate, DatagramOptions, Event, ReadError, ResetAtError,
+    SendDatagramError, WriteError,
 };
 use towline_wire::{Direction, Side, StreamId, Time};
 
@@ -28,6 +29,10 @@ pub struct App {
     key_updates: VecDeque<Time>,
     switches: VecDeque<(Time, Algorithm)>,
     datagrams: Option<Datagrams>,
+    /// Streams stand in groups and orders, and datagrams are told apart.
+    flows: bool,
+    /// What became of the datagrams sent, where it is asked.
+    fates: Vec<Option<DatagramFate>>,
     pace: Option<Pace>,
 }
 
@@ -72,6 +77,8 @@ impl App {
                 next: now,
                 refused: false,
             }),
+            flows: plan.flows,
+            fates: Vec::new(),
             pace: plan.pace.map(|(amount, interval)| Pace {
                 amount,
                 interval,
@@ -140,6 +147,7 @@ impl App {
                     ledger.on_datagram(peer, &data)?;
                 }
             }
+            Event::DatagramFate { id, fate } => self.on_fate(*id, *fate)?,
             Event::DatagramSendable => {
                 if let Some(d) = &mut self.datagrams {
                     d.refused = false;
@@ -148,6 +156,20 @@ impl App {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Judges what became of a datagram: each has one fate, or was late and not lost.
+    fn on_fate(&mut self, id: u64, fate: DatagramFate) -> Judged {
+        let known = usize::try_from(id).ok().and_then(|i| self.fates.get_mut(i));
+        let Some(known) = known else {
+            return Err(format!(
+                "{fate:?} is the fate of a datagram never sent: {id}"
+            ));
+        };
+        match (known.replace(fate), fate) {
+            (None, _) | (Some(DatagramFate::Lost), DatagramFate::Acked) => Ok(()),
+            (before, _) => Err(format!("datagram {id} is {fate:?} after {before:?}")),
+        }
     }
 
     fn accept(
@@ -230,6 +252,12 @@ impl App {
             };
             self.to_open.pop_front();
             ledger.on_opened(id, &plan)?;
+            if self.flows {
+                let n = id.index();
+                let placed = connection.set_priority(id, (n % 5) as i64 - 2);
+                let placed = placed.and(connection.set_send_group(id, (n % 7 / 2) as u32));
+                placed.map_err(|e| format!("a place for {id:?}: {e}"))?;
+            }
             self.writable.insert(id);
             if plan.direction == Direction::Bidirectional {
                 // Nothing to read yet; this tells the engine that we wait.
@@ -253,10 +281,20 @@ impl App {
                 d.left = 0;
                 break;
             };
-            let data = ledger.next_datagram(self.side, d.size.min(most));
+            let mut data = ledger.next_datagram(self.side, d.size.min(most));
             let len = data.len();
-            match connection.send_datagram(data) {
+            let mut options = DatagramOptions::default();
+            if self.flows {
+                let n = self.fates.len() as u64;
+                options.id = Some(n);
+                options.sender = (n % 3) as u32;
+                options.send_order = (n % 2) as i64;
+                let age = d.interval * 4 + std::time::Duration::from_millis(5);
+                options.max_age = n.is_multiple_of(4).then_some(age);
+            }
+            match connection.send_datagram_with(now, b"", &mut data, &options) {
                 Ok(()) => {
+                    self.fates.push(None);
                     ledger.on_datagram_sent(self.side, len);
                     d.left -= 1;
                     d.next += d.interval;

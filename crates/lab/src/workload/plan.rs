@@ -68,6 +68,9 @@ pub struct EndPlan {
     pub pace: Option<(u64, Duration)>,
     /// Largest read and write.
     pub chunk: usize,
+    /// Its streams stand in groups and orders, and its datagrams are of several senders, some of them
+    /// with an age; what became of each is asked.
+    pub flows: bool,
 }
 
 /// What both ends do.
