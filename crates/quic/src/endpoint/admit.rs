@@ -48,6 +48,13 @@ struct Initial {
     end: usize,
 }
 
+impl Initial {
+    /// Shorter than a client may make it by itself.
+    fn has_short_destination(&self) -> bool {
+        self.dcid.len() < MIN_INITIAL_DCID
+    }
+}
+
 /// What becomes of an Initial.
 enum Decision {
     /// It opens a connection, of an address that is proven if the original destination is known.
@@ -116,7 +123,9 @@ impl Endpoint {
             self.stats.unroutable += 1;
             return;
         };
-        if datagram.len() < MIN_INITIAL_DATAGRAM || initial.dcid.len() < MIN_INITIAL_DCID {
+        // The destination after a Retry is of our making, and may be shorter.
+        let too_short = initial.has_short_destination() && initial.token.is_empty();
+        if datagram.len() < MIN_INITIAL_DATAGRAM || too_short {
             self.stats.unroutable += 1;
             return;
         }
@@ -220,6 +229,7 @@ impl Endpoint {
         let refuse = |code, why| Decision::Refuse { code, why };
         let token = &initial.token;
         let proven = match self.tokens.judge(now, sender.remote, &initial.dcid, token) {
+            Verdict::Unknown if initial.has_short_destination() => return Decision::Ignore,
             Verdict::Unknown => None,
             Verdict::Proven(original) => Some(original),
             // RFC 9000 §8.1.2: its sender takes no second Retry, so waiting would be in vain.
