@@ -4,14 +4,14 @@ mod common;
 
 use std::sync::Arc;
 
-use common::evil::Evil;
+use common::evil::{Evil, long_packet};
 use common::{CLIENT, Options, Pair, SERVER, cids, ms, pattern, readable, secs, seed};
 use towline_quic::{
     CidGenerator, ClientConfig, ConnectError, ConnectionError, Direction, Endpoint, NoCids,
     ShardedCid, TransportErrorCode,
 };
 use towline_wire::{
-    ConnectionId, FrameType, NewConnectionIdFrame, StatelessResetToken, peek_dcid,
+    ConnectionId, FrameType, LongType, NewConnectionIdFrame, StatelessResetToken, peek_dcid,
     write_new_connection_id, write_retire_connection_id,
 };
 
@@ -205,4 +205,53 @@ fn ids_of_every_shard_have_its_number_and_the_length_that_was_asked_for() {
         assert_eq!(error.setting, "cid_len");
     }
     assert_eq!(NoCids.for_shard(5).unwrap().cid_len(), 0);
+}
+
+#[test]
+fn packets_are_long_enough_to_be_answered_by_a_reset() {
+    for lens in [[8, 8], [0, 8], [4, 20], [20, 4], [0, 4]] {
+        let mut pair = Pair::connected(with_lens(lens[0], lens[1]));
+        pair.run_for(ms(200));
+        let least = std::rc::Rc::new(std::cell::RefCell::new([usize::MAX; 2]));
+        let seen = std::rc::Rc::clone(&least);
+        pair.tap = Some(Box::new(move |from, datagram| {
+            if datagram[0] & 0x80 == 0 {
+                let mut least = seen.borrow_mut();
+                least[from] = least[from].min(datagram.len());
+            }
+            true
+        }));
+        for side in [CLIENT, SERVER] {
+            pair.conn(side).ping();
+            pair.run_for(ms(200));
+        }
+        for side in [CLIENT, SERVER] {
+            assert!(
+                least.borrow()[side] >= lens[side] + 22,
+                "{lens:?}: {least:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_retry_gives_an_id_of_the_servers_length() {
+    for (client, server) in [(8, 4), (0, 4), (0, 20)] {
+        let mut pair = Pair::connected(Options {
+            retry: towline_quic::RetryPolicy::Always,
+            ..with_lens(client, server)
+        });
+        pair.transfer(CLIENT, 10_000, secs(5));
+        assert_eq!(pair.hosts[SERVER].endpoint.stats().retries, 1);
+    }
+}
+
+#[test]
+fn a_short_first_destination_with_a_token_of_nobodys_is_ignored() {
+    let mut pair = Pair::new(with_lens(8, 4));
+    let initial = long_packet(LongType::Initial, &[7; 4], &[1; 8], &[9; 60], 0, &[0; 1150]);
+    pair.deliver(SERVER, &initial);
+    let stats = pair.hosts[SERVER].endpoint.stats();
+    assert_eq!((stats.connections, stats.refused), (0, 1));
+    assert!(pair.take_datagrams(SERVER).is_empty());
 }

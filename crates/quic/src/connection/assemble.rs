@@ -20,6 +20,9 @@ pub(crate) const MAX_TRAIN_SEGMENTS: usize = 64;
 /// Smallest datagram that carries an Initial packet (RFC 9000 §14.1).
 pub(crate) const MIN_INITIAL_DATAGRAM: usize = 1200;
 
+/// Bytes by which every 1-RTT packet is longer than our connection IDs (RFC 9000 §10.3).
+const MIN_BEYOND_CID: usize = 22;
+
 /// A reusable buffer for one train of datagrams: equal segments, only the last may be short.
 pub struct TrainBuf {
     bytes: Box<[u8]>,
@@ -275,6 +278,17 @@ impl PacketBuilder {
         let least = self.start + self.pn_offset + 4;
         if self.payload_end < least {
             debug_assert!(!self.ended, "nothing may follow its last frame");
+            datagram[self.payload_end..least].fill(0);
+            self.payload_end = least;
+        }
+    }
+
+    /// A 1-RTT packet is so much longer than our connection IDs, of `cid_len` bytes, that a stateless
+    /// reset sent for it can look like one (RFC 9000 §10.3).
+    pub(crate) fn pad_for_reset(&mut self, datagram: &mut [u8], cid_len: usize) {
+        let least = self.start + cid_len + MIN_BEYOND_CID - TAG_LEN;
+        let fits = least + TAG_LEN <= datagram.len();
+        if self.payload_end < least && fits && !self.ended {
             datagram[self.payload_end..least].fill(0);
             self.payload_end = least;
         }

@@ -350,6 +350,9 @@ impl Connection {
             return None;
         }
         packet.pad_for_sample(datagram);
+        if space == PacketNumberSpace::Application {
+            packet.pad_for_reset(datagram, self.handshake.ids().local.len());
+        }
         Some(packet)
     }
 
