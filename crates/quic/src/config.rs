@@ -7,6 +7,7 @@
 //! `docs/caps.md`. Nothing here reads a clock, a file or the environment.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -14,8 +15,8 @@ use std::time::Duration;
 
 use rand_core::Rng;
 use towline_recovery::{
-    Algorithm, Config as RecoveryConfig, Controller, ControllerFactory, HostController,
-    INITIAL_RTT, PathState, Pool, PoolMember, Recovery, TrafficClass,
+    Algorithm, Config as RecoveryConfig, Controller, ControllerFactory, DatagramSizes,
+    HostController, INITIAL_RTT, PathState, Pool, PoolMember, Recovery, TrafficClass,
 };
 use towline_wire::{ConnectionId, MAX_CID_LEN, MAX_VARINT, Side};
 
@@ -26,10 +27,10 @@ pub const MIN_INITIAL_RTT: Duration = Duration::from_millis(1);
 /// after 30 s only.
 pub const MAX_INITIAL_RTT: Duration = Duration::from_secs(10);
 
-/// Least [`TransportConfig::mtu`] (RFC 9000 §14).
+/// Least [`TransportConfig::min_mtu`], what every path of QUIC carries (RFC 9000 §14).
 pub const MIN_MTU: u16 = 1200;
 
-/// Greatest [`TransportConfig::mtu`]: the largest UDP payload there is (RFC 9000 §18.2).
+/// Greatest [`TransportConfig::max_mtu`]: the largest UDP payload there is (RFC 9000 §18.2).
 pub const MAX_MTU: u16 = 65_527;
 
 /// Least [`TransportConfig::max_ack_delay`]: what the timers of every driver can keep.
@@ -40,6 +41,10 @@ pub const MAX_ACK_DELAY: Duration = Duration::from_millis((1 << 14) - 1);
 
 /// Greatest [`TransportConfig::packets_per_ack`]: about a full train.
 pub const MAX_PACKETS_PER_ACK: u32 = 64;
+
+/// UDP payload of a path of 1500 bytes, over IPv4 and IPv6.
+const ETHERNET_V4: u16 = 1472;
+const ETHERNET_V6: u16 = 1452;
 
 /// The largest payload of UDP over IPv4.
 const LARGEST_DATAGRAM: u16 = 65_507;
@@ -114,10 +119,10 @@ pub use server::{ProtocolConfig, RetryPolicy, ServerConfig};
 ///     .max_concurrent_bidi_streams(1000)
 ///     .ecn(false);
 /// assert_eq!(transport.validate(), Ok(()));
-/// let error = transport.mtu(500).validate().unwrap_err();
+/// let error = transport.initial_mtu(500).validate().unwrap_err();
 /// assert_eq!(
 ///     error.to_string(),
-///     "the transport setting `mtu` is 500 bytes; it can be 1200 bytes to 65527 bytes"
+///     "the transport setting `initial_mtu` is 500 bytes; it can be 1200 bytes to 65527 bytes"
 /// );
 /// ```
 #[derive(Clone, Debug)]
@@ -152,9 +157,20 @@ pub struct TransportConfig {
     pub datagram_receive_buffer: usize,
     /// Bytes of datagrams waiting to be sent. Default 1 MiB.
     pub datagram_send_buffer: usize,
-    /// UDP payload size of full-sized packets, [`MIN_MTU`] to [`MAX_MTU`] bytes, of which at most 65,507
-    /// are used. Default 1200.
-    pub mtu: u16,
+    /// UDP payload of full-sized packets before anything is known of the path, `min_mtu` to [`MAX_MTU`]
+    /// bytes, of which at most 65,507 are used. Default 1200.
+    pub initial_mtu: u16,
+    /// What every path is believed to carry, [`MIN_MTU`] bytes or more: where larger packets stop
+    /// arriving, these are sent. Default 1200.
+    pub min_mtu: u16,
+    /// The largest UDP payload looked for, at least `initial_mtu`. Default `None`: what a path of 1500
+    /// bytes carries, 1472 over IPv4 and 1452 over IPv6. Larger frames (9000, or the 64 KB of a
+    /// loopback device) are looked for if they are asked for.
+    pub max_mtu: Option<u16>,
+    /// Look for the largest packets the path carries (DPLPMTUD: RFC 8899, RFC 9000 §14.3) once data
+    /// fills packets, and fall back to `min_mtu` where they stop arriving. Default on; off,
+    /// `initial_mtu` is the size.
+    pub mtu_search: bool,
     /// Congestion controller. Default CUBIC.
     pub congestion: Algorithm,
     /// Connections with this controller share one LEDBAT++ that aims at 25 ms of queue, instead of
@@ -215,7 +231,10 @@ impl Default for TransportConfig {
             max_datagram_frame_size: Some(u16::MAX),
             datagram_receive_buffer: 1 << 20,
             datagram_send_buffer: 1 << 20,
-            mtu: 1200,
+            initial_mtu: 1200,
+            min_mtu: MIN_MTU,
+            max_mtu: None,
+            mtu_search: true,
             congestion: Algorithm::default(),
             background: None,
             controller: None,
@@ -290,7 +309,10 @@ impl TransportConfig {
         max_datagram_frame_size: Option<u16>,
         datagram_receive_buffer: usize,
         datagram_send_buffer: usize,
-        mtu: u16,
+        initial_mtu: u16,
+        min_mtu: u16,
+        max_mtu: Option<u16>,
+        mtu_search: bool,
         congestion: Algorithm,
         background: Option<HostController>,
         controller: Option<Arc<dyn ControllerFactory>>,
@@ -306,11 +328,22 @@ impl TransportConfig {
         key_update_interval: u64,
     }
 
-    /// Recovery of a new connection, and the state of its first path.
-    pub(crate) fn recovery<F: Clone>(&self, side: Side, skip_key: u64) -> (Recovery<F>, PathState) {
+    /// Packets of `mtu` bytes of UDP payload and no search: who says so vouches for the path.
+    #[must_use]
+    pub fn mtu(self, mtu: u16) -> Self {
+        self.initial_mtu(mtu).mtu_search(false)
+    }
+
+    /// Recovery of a new connection, and the state of its first path, to `remote`.
+    pub(crate) fn recovery<F: Clone>(
+        &self,
+        side: Side,
+        remote: IpAddr,
+        skip_key: u64,
+    ) -> (Recovery<F>, PathState) {
         let config = RecoveryConfig {
             algorithm: self.congestion,
-            max_datagram_size: self.datagram_size(),
+            datagram_sizes: self.datagram_sizes(remote),
             // A server's settings may not have been validated.
             initial_rtt: self.initial_rtt.clamp(MIN_INITIAL_RTT, MAX_INITIAL_RTT),
             side,
@@ -321,7 +354,7 @@ impl TransportConfig {
             rate_limit: self.rate_limit,
             skip_key: Some(skip_key),
         };
-        let size = config.max_datagram_size;
+        let size = config.datagram_sizes.initial;
         let mut recovery = Recovery::new(&config);
         recovery.set_pool_member(self.bandwidth.as_ref().map(BandwidthShare::join));
         let path = match self.own_controller(size) {
@@ -360,10 +393,7 @@ impl TransportConfig {
         let bytes = |setting, value, possible: RangeInclusive<u64>| {
             InvalidTransport::check(setting, value, possible, |bytes| format!("{bytes} bytes"))
         };
-        let (rtts, sizes) = (
-            MIN_INITIAL_RTT..=MAX_INITIAL_RTT,
-            MIN_MTU.into()..=MAX_MTU.into(),
-        );
+        let rtts = MIN_INITIAL_RTT..=MAX_INITIAL_RTT;
         time("initial_rtt", self.initial_rtt, rtts)?;
         time(
             "max_idle_timeout",
@@ -381,7 +411,13 @@ impl TransportConfig {
             1..=MAX_PACKETS_PER_ACK,
             |packets| format!("{packets} packets"),
         )?;
-        bytes("mtu", self.mtu.into(), sizes)?;
+        let most = MAX_MTU.into();
+        bytes("min_mtu", self.min_mtu.into(), MIN_MTU.into()..=most)?;
+        let initial = self.initial_mtu.into();
+        bytes("initial_mtu", initial, self.min_mtu.into()..=most)?;
+        if let Some(max) = self.max_mtu.filter(|_| self.mtu_search) {
+            bytes("max_mtu", max.into(), initial..=most)?;
+        }
         for (setting, window) in [
             ("stream_receive_window", self.stream_receive_window),
             ("max_stream_receive_window", self.max_stream_receive_window),
@@ -401,10 +437,24 @@ impl TransportConfig {
         }
     }
 
-    /// The packet size this configuration asks for, inside the bounds of RFC 9000 §14.
+    /// The packet sizes this configuration asks for, inside the bounds of RFC 9000 §14.
     /// Without a search of the path nothing larger than it was told is sent (RFC 9000 §14.2).
-    pub(crate) fn datagram_size(&self) -> u16 {
-        self.mtu.clamp(MIN_MTU, LARGEST_DATAGRAM)
+    pub(crate) fn datagram_sizes(&self, remote: IpAddr) -> DatagramSizes {
+        let initial = self.initial_mtu.clamp(MIN_MTU, LARGEST_DATAGRAM);
+        if !self.mtu_search {
+            return DatagramSizes::fixed(initial);
+        }
+        let ethernet = match remote.to_canonical() {
+            IpAddr::V4(_) => ETHERNET_V4,
+            IpAddr::V6(_) => ETHERNET_V6,
+        };
+        let max = self.max_mtu.unwrap_or(ethernet).min(LARGEST_DATAGRAM);
+        DatagramSizes {
+            initial,
+            min: self.min_mtu.clamp(MIN_MTU, initial),
+            max: max.max(initial),
+            search: true,
+        }
     }
 }
 

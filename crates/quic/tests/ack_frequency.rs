@@ -22,7 +22,10 @@ use towline_wire::{
 const UNI: Direction = Direction::Unidirectional;
 
 fn transport(ack_frequency: bool) -> TransportConfig {
-    TransportConfig::default().ack_frequency(ack_frequency)
+    // One size of packets, whose number the tests count.
+    TransportConfig::default()
+        .ack_frequency(ack_frequency)
+        .mtu(1200)
 }
 
 /// Readable options with the extension on or off at each end.

@@ -408,7 +408,10 @@ fn suite(quic: &'static dyn Algorithm) -> SupportedCipherSuite {
 
 /// Both sides with the tiny suite.
 fn tiny<const LIMIT: u64>() -> Pair {
-    let options = readable();
+    let options = Options {
+        client: TransportConfig::default().mtu(1200),
+        ..readable()
+    };
     let mut tls: TlsPair = tls_pair(options.seed, &options.tls);
     let mut provider = (**tls.client.crypto_provider()).clone();
     provider.cipher_suites = vec![suite(&Tiny::<LIMIT>)];

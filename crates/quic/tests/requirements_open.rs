@@ -291,7 +291,10 @@ fn packet_numbers_only_rise() {
 
 #[test]
 fn the_spin_bit_is_never_set_and_never_read() {
-    let mut pair = Pair::new(readable());
+    let mut pair = Pair::new(Options {
+        client: TransportConfig::default().mtu(1200),
+        ..readable()
+    });
     let seen = Rc::new(RefCell::new(0));
     let count = seen.clone();
     pair.tap = Some(Box::new(move |_, datagram| {

@@ -79,6 +79,19 @@ impl LossBatch {
         self.by_count = None;
     }
 
+    /// Empties it for a pass over `space`; `mtu_probe` is an application packet.
+    pub(crate) fn begin(&mut self, space: PacketNumberSpace, mtu_probe: Option<u64>) {
+        self.clear();
+        self.space = Some(space);
+        self.mtu_probe = mtu_probe.filter(|_| space == PacketNumberSpace::Application);
+    }
+
+    /// Bytes of the smallest packet.
+    pub(crate) fn smallest(&self) -> u16 {
+        let sizes = self.packets.iter().map(|packet| packet.size);
+        sizes.min().unwrap_or(0)
+    }
+
     /// Each packet, with why it counts as lost.
     #[inline]
     pub(crate) fn losses(&self) -> impl Iterator<Item = Loss> + '_ {
@@ -232,8 +245,12 @@ impl<F: Clone> Space<F> {
                 self.ring.pop_front(|_| ());
                 continue;
             }
-            let packet = lost_packet(&entry, self.ring.snapshot(&entry));
             let packet_number = entry.packet_number;
+            if batch.mtu_probe == Some(packet_number) {
+                self.take_off_mtu_probe(&entry, batch, owner);
+                continue;
+            }
+            let packet = lost_packet(&entry, self.ring.snapshot(&entry));
             let lost = &mut self.lost;
             lost.push(&entry, now, thresholds.widened);
             self.ring.pop_front(|frame| {
@@ -267,6 +284,41 @@ impl<F: Clone> Space<F> {
         }
         let below = largest_acked.saturating_add(1);
         work + self.settle_unanswered(below, is_lost, owner)
+    }
+
+    /// Takes the probe for a larger datagram off the front: it is lost, and nothing follows from that
+    /// but what is learnt of its size.
+    fn take_off_mtu_probe(
+        &mut self,
+        entry: &SentEntry,
+        batch: &mut LossBatch,
+        owner: &mut impl FrameOwner<F>,
+    ) {
+        batch.mtu_probe_lost = Some(entry.size);
+        batch.marked += u64::from(entry.marked());
+        self.ack_eliciting_in_flight -= 1;
+        self.ring
+            .pop_front(|frame| owner.on_lost(entry.packet_number, frame));
+    }
+
+    /// Offers the frames of the oldest packets in flight to as many probes, each of `datagram` bytes:
+    /// what they are for has to fit them.
+    pub(crate) fn offer_oldest(&self, probes: u8, datagram: u16, owner: &mut impl FrameOwner<F>) {
+        let oldest = self
+            .ring
+            .iter()
+            .filter(|entry| entry.is_outstanding() && entry.ack_eliciting());
+        let mut room = u32::from(probes) * u32::from(datagram);
+        for (at, entry) in oldest.take(usize::from(probes)).enumerate() {
+            let size = u32::from(entry.size);
+            if at > 0 && size > room {
+                break;
+            }
+            room = room.saturating_sub(size);
+            for frame in self.ring.frames(entry) {
+                owner.on_probe(frame.clone());
+            }
+        }
     }
 
     /// Takes packets with acknowledgements only, numbered below `below`, off the front: nothing is

@@ -1,6 +1,6 @@
 //! `PathState`: what is known of one path, and what a migration replaces.
 //!
-//! Round trip, probe timer, controller, pacer, rate sampler, ECN and flight. Whoever owns the paths
+//! Round trip, probe timer, controller, pacer, rate sampler, ECN, MTU search and flight. Whoever owns the paths
 //! owns one of these for each and hands the one in use to [`Recovery`](crate::Recovery), which has
 //! what a connection has once. A packet sent names its path: only those of the path in use count
 //! towards its window, its losses and its round trip (RFC 9000 §9.4).
@@ -14,6 +14,7 @@ use crate::congestion::{
     Algorithm, CongestionController, Controller, Handover, LeastAckRate, initial_window,
 };
 use crate::ecn;
+use crate::mtu_search::MtuSearch;
 use crate::pacing::{self, Pacer};
 use crate::pto::ProbeTimer;
 use crate::recovery::{Config, Episode, Flight};
@@ -45,6 +46,7 @@ pub struct PathState {
     pub(crate) pto: ProbeTimer,
     pub(crate) controller: Controller,
     pub(crate) pacer: Pacer,
+    pub(crate) mtu: MtuSearch,
     pub(crate) sampler: RateSampler,
     pub(crate) ecn: ecn::Validation,
     /// The train being built is marked ECT(0).
@@ -70,7 +72,8 @@ impl PathState {
             id: PathId::default(),
             rtt: RttEstimator::new(config.initial_rtt),
             pto: ProbeTimer::new(config.side, DEFAULT_MAX_ACK_DELAY),
-            pacer: Pacer::new(initial_window(config.max_datagram_size)),
+            pacer: Pacer::new(initial_window(config.datagram_sizes.initial)),
+            mtu: MtuSearch::new(config.datagram_sizes),
             controller,
             ecn: ecn::Validation::new(config.ecn),
             marking: false,
@@ -120,21 +123,49 @@ impl PathState {
         self.pto.amplification_blocked = blocked;
     }
 
-    /// The path's datagram size changed. The window in bytes stays, unless the size was lowered to
-    /// get the handshake through (RFC 9002 §7.2, RFC 8899 §3).
-    pub fn set_max_datagram_size(&mut self, max_datagram_size: u16) {
-        if max_datagram_size != self.config.max_datagram_size {
-            self.config.max_datagram_size = max_datagram_size;
-            self.episode.forget_checkpoint();
-            let during_handshake = !self.pto.handshake_confirmed;
-            self.controller
-                .on_max_datagram_size(max_datagram_size, during_handshake);
+    /// The peer takes no datagrams of more than `max` bytes, on any path.
+    pub fn limit_datagram_size(&mut self, max: u16) {
+        self.config.datagram_sizes = self.config.datagram_sizes.limited(max);
+        if self.mtu.limit(max) {
+            self.on_datagram_size();
         }
     }
 
+    /// The system does not send datagrams of `size` bytes on this path. True if the size in use had
+    /// to fall: what is in flight may never have left.
+    pub fn on_datagram_refused(&mut self, size: u16) -> bool {
+        let falls = self.mtu.on_refused(self.now, size);
+        if falls {
+            self.on_datagram_size();
+        }
+        falls
+    }
+
+    /// So many datagrams of the size in use were sent: larger ones are worth a search.
+    #[inline]
+    pub fn on_full_sized_sent(&mut self, datagrams: usize) {
+        self.mtu.on_full_sized(datagrams);
+    }
+
+    /// The size in use changed. The window in bytes stays, unless the size was lowered to get the
+    /// handshake through (RFC 9002 §7.2, RFC 8899 §3).
+    pub(crate) fn on_datagram_size(&mut self) {
+        self.episode.forget_checkpoint();
+        let during_handshake = !self.pto.handshake_confirmed;
+        self.controller
+            .on_max_datagram_size(self.mtu.size(), during_handshake);
+    }
+
     /// Bytes of UDP payload per datagram.
+    #[inline]
     pub fn max_datagram_size(&self) -> u16 {
-        self.config.max_datagram_size
+        self.mtu.size()
+    }
+
+    /// As [`Self::max_datagram_size`], for what is sent because nothing was heard for long: it may be
+    /// the size that gets nowhere.
+    pub fn safe_datagram_size(&self) -> u16 {
+        self.mtu.safe_size()
     }
 
     /// The round trip of a Retry, a Version Negotiation or a PATH_CHALLENGE, as the initial
@@ -154,7 +185,8 @@ impl PathState {
     ) {
         let config = &mut self.config;
         (config.algorithm, config.hystart, config.pacing) = (algorithm, hystart, pacing);
-        self.controller = controller.unwrap_or_else(|| named_controller(&self.config));
+        self.controller =
+            controller.unwrap_or_else(|| named_controller(&self.config, self.mtu.size()));
         self.episode.forget();
     }
 
@@ -162,7 +194,7 @@ impl PathState {
     /// are, and the round trip stays known.
     pub fn set_algorithm(&mut self, now: Time, algorithm: Algorithm) {
         self.config.algorithm = algorithm;
-        self.set_controller(now, named_controller(&self.config));
+        self.set_controller(now, self.named_controller());
     }
 
     /// As [`Self::set_algorithm`], with a controller of the caller's.
@@ -262,6 +294,16 @@ impl PathState {
         })
     }
 
+    /// A new controller of the configured kind, for the size in use.
+    fn named_controller(&self) -> Controller {
+        let size = self.mtu.size();
+        let mut controller = named_controller(&self.config);
+        if size != self.config.datagram_sizes.initial {
+            controller.on_max_datagram_size(size, false);
+        }
+        controller
+    }
+
     pub(crate) fn touch(&mut self, now: Time) {
         self.now = self.now.max(now);
     }
@@ -287,27 +329,28 @@ impl PathState {
         self.touch(now);
         self.pto.take_over(&before.pto);
         self.marking = false;
+        // What became of a probe from an earlier time on this path was told to another.
+        self.mtu.on_abandoned();
         if self.config.algorithm != before.config.algorithm {
             self.config.algorithm = before.config.algorithm;
-            self.controller = named_controller(&self.config);
+            self.controller = self.named_controller();
         }
         if matches!(
             before.controller,
             Controller::Host(_) | Controller::Custom(_)
         ) {
-            let stand_in = named_controller(&self.config);
+            let stand_in = before.named_controller();
             self.controller = core::mem::replace(&mut before.controller, stand_in);
-            self.controller
-                .on_path_change(now, self.config.max_datagram_size);
+            self.controller.on_path_change(now, self.mtu.size());
         }
     }
 }
 
-/// A new controller of the configured kind.
+/// A new controller of the configured kind, for a path of which nothing is known.
 fn named_controller(config: &Config) -> Controller {
     Controller::new(
         config.algorithm,
-        config.max_datagram_size,
+        config.datagram_sizes.initial,
         config.hystart,
         config.pacing,
     )

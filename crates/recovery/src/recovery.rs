@@ -94,7 +94,7 @@ impl<F: Clone> Recovery<F> {
     pub fn retire(&mut self, path: &mut PathState) {
         self.clear(path);
         self.throttle.set_pool(None);
-        let size = path.config.max_datagram_size;
+        let size = path.mtu.size();
         path.controller = Controller::new(Algorithm::NewReno, size, false, false);
         path.episode.forget();
     }
@@ -133,8 +133,13 @@ impl<F: Clone> Recovery<F> {
 
     /// Whether, when and how much may be sent in packets in flight. Probes need no permit.
     pub fn permit(&mut self, path: &mut PathState, now: Time) -> Permit {
+        self.permit_size(path, now, path.mtu.size())
+    }
+
+    /// As [`Self::permit`], for at least one datagram of `size` bytes.
+    pub fn permit_size(&mut self, path: &mut PathState, now: Time, size: u16) -> Permit {
         path.touch(now);
-        let datagram = u64::from(path.config.max_datagram_size);
+        let datagram = u64::from(size);
         let mut room = path.controller.window().saturating_sub(path.flight.bytes());
         let closed = room < datagram || self.is_full();
         if closed && !path.recovery_datagram {
@@ -164,7 +169,7 @@ impl<F: Clone> Recovery<F> {
                     let burst = path
                         .controller
                         .send_quantum()
-                        .unwrap_or_else(|| initial_window(path.config.max_datagram_size));
+                        .unwrap_or_else(|| initial_window(path.mtu.size()));
                     path.pacer.permit(now, rate, datagram, burst)
                 }
                 None => Ok(room),
@@ -189,10 +194,22 @@ impl<F: Clone> Recovery<F> {
     /// the time before which the strict limit forbids even that. Without a limit never one.
     pub fn held_until(&mut self, path: &mut PathState, now: Time, size: u16) -> Option<Time> {
         path.touch(now);
-        let datagram = u64::from(path.config.max_datagram_size);
+        let datagram = u64::from(path.mtu.size());
         let strict_rate = path.controller.strict_rate();
         self.throttle
             .exempt(now, u64::from(size), datagram, strict_rate)
+    }
+
+    /// The size of a probe for a larger datagram, if one should leave now and fits the window. It
+    /// goes alone, once [`Self::permit_size`] permits so much, as [`PacketKind::MTU_PROBE`].
+    #[inline]
+    pub fn mtu_probe_due(&self, path: &mut PathState, now: Time) -> Option<u16> {
+        if !path.pto.handshake_confirmed {
+            return None;
+        }
+        let size = path.mtu.due(now)?;
+        let room = path.controller.window().saturating_sub(path.flight.bytes());
+        (u64::from(size) <= room && !self.is_full()).then_some(size)
     }
 
     /// There is something to send that `permit` told to wait: what a limit held back is wanted.
@@ -253,6 +270,7 @@ impl<F: Clone> Recovery<F> {
             ack_eliciting,
             in_flight,
             asks,
+            mtu_probe,
         } = kind;
         let bytes = u64::from(size);
         if in_flight && !path.pto.handshake_confirmed {
@@ -297,7 +315,7 @@ impl<F: Clone> Recovery<F> {
             space.last_ack_eliciting_sent = Some(now);
             space.probes_owed = space.probes_owed.saturating_sub(1);
         }
-        space.push(
+        let packet_number = space.push(
             Sent {
                 now,
                 path: path.id,
@@ -308,7 +326,12 @@ impl<F: Clone> Recovery<F> {
             },
             snapshot,
             frames,
-        )
+        );
+        if mtu_probe {
+            self.counters.mtu_probes_sent += 1;
+            path.mtu.on_probe_sent(packet_number, size);
+        }
+        packet_number
     }
 
     // Questions.
@@ -345,7 +368,10 @@ impl<F: Clone> Recovery<F> {
             ecn_capable: path.ecn.is_capable(),
             ecn: path.ecn.state(),
             ce_marks: self.counters.ce_marks,
-            mtu: path.config.max_datagram_size,
+            mtu: path.mtu.size(),
+            mtu_probes_sent: self.counters.mtu_probes_sent,
+            mtu_probes_lost: self.counters.mtu_probes_lost,
+            black_holes_detected: self.counters.black_holes_detected,
         }
     }
 

@@ -62,6 +62,12 @@ pub struct Stats {
     pub ce_marks: u64,
     /// Bytes of UDP payload per datagram.
     pub mtu: u16,
+    /// Probes for larger datagrams that were sent.
+    pub mtu_probes_sent: u64,
+    /// Those that were lost; they are not among `packets_lost`.
+    pub mtu_probes_lost: u64,
+    /// Times the path stopped carrying datagrams of the size in use.
+    pub black_holes_detected: u64,
 }
 
 /// Where the controller is, in words that all controllers share.
@@ -89,4 +95,7 @@ pub(crate) struct Counters {
     pub(crate) persistent_congestion: u64,
     pub(crate) probe_timeouts: u64,
     pub(crate) ce_marks: u64,
+    pub(crate) mtu_probes_sent: u64,
+    pub(crate) mtu_probes_lost: u64,
+    pub(crate) black_holes_detected: u64,
 }

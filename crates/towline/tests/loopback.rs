@@ -313,6 +313,22 @@ async fn datagrams_cross_and_too_large_ones_are_refused() {
 }
 
 #[tokio::test]
+async fn who_waits_hears_that_datagrams_may_be_longer() {
+    let pair = Pair::new().await;
+    let before = pair.near.max_datagram_len();
+    let waiting = pair.near.max_datagram_len_changed(before);
+    let sending = async {
+        let mut send = pair.near.open_uni().await.unwrap();
+        send.write_all(&pattern(500_000)).await.unwrap();
+        send
+    };
+    let (changed, _send) = within(async { tokio::join!(waiting, sending) }).await;
+    let after = changed.unwrap();
+    assert!(after > before, "{after:?} {before:?}");
+    assert_eq!(pair.near.max_datagram_len(), after);
+}
+
+#[tokio::test]
 async fn closing_tells_the_peer_code_and_reason() {
     let pair = Pair::new().await;
     let (mut send, mut recv) = pair.near.open_bi().await.unwrap();

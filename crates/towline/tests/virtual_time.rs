@@ -14,13 +14,15 @@ use towline::{Connection, Endpoint};
 
 use common::options;
 
-/// Both sides by raw keys, whose signatures all have one length.
+/// Both sides by raw keys, whose signatures all have one length, with packets of one size.
 fn configs() -> (ClientConfig, ServerConfig) {
     let identity = Identity::generate_raw_key().unwrap();
     let trust = Trust::RawKeys(vec![identity.key_pin()]);
+    let mut options = options();
+    options.transport = options.transport.mtu(1200);
     (
-        config::client(&trust, None, &options()).unwrap(),
-        config::server(&identity, &ClientAuth::None, &options()).unwrap(),
+        config::client(&trust, None, &options).unwrap(),
+        config::server(&identity, &ClientAuth::None, &options).unwrap(),
     )
 }
 

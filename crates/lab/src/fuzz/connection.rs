@@ -423,7 +423,8 @@ fn event_number(event: &Event) -> u32 {
         Event::DatagramSendable => 10,
         Event::Closed(_) => 11,
         Event::Drained => 12,
-        _ => 13,
+        Event::MaxDatagramLenChanged => 13,
+        _ => 14,
     }
 }
 

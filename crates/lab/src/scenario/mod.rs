@@ -172,7 +172,8 @@ impl Flow {
     pub fn bulk(name: impl Into<String>, congestion: Algorithm) -> Self {
         Self {
             name: name.into(),
-            transport: TransportConfig::default().congestion(congestion),
+            // One size of packets: figures are then of the controller alone.
+            transport: TransportConfig::default().congestion(congestion).mtu(1200),
             background: false,
             share: None,
             traffic: Traffic::Bulk,

@@ -163,6 +163,9 @@ impl fmt::Display for Plan {
     }
 }
 
+/// What says whether a path's size is looked for.
+const SEARCH: u64 = 0x6d74_7500;
+
 fn dice(seed: u64, feature: Feature) -> Random {
     Random::new(seed, feature as u64)
 }
@@ -172,11 +175,12 @@ fn transport(r: &mut Random, features: Features, seed: u64, side: Side) -> Trans
         .max_idle_timeout(r.log_duration(4.0, 120.0))
         .handshake_timeout(Duration::from_secs(r.pick(&[10, 30, 60])))
         .congestion(r.pick(&ALGORITHMS))
-        .mtu(if r.chance(0.5) {
+        .initial_mtu(if r.chance(0.5) {
             1200
         } else {
             r.between(1200, 9000) as u16
         })
+        .mtu_search(Random::new(seed, SEARCH).chance(0.5))
         .initial_rtt(Duration::from_millis(r.pick(&[50, 100, 333])))
         .hystart(r.chance(0.7))
         .pacing(r.chance(0.7))
@@ -192,7 +196,7 @@ fn transport(r: &mut Random, features: Features, seed: u64, side: Side) -> Trans
     }
     if features.has(Feature::PathMtu) {
         // What every path carries.
-        t.mtu = 1200;
+        t.initial_mtu = 1200;
     }
     if features.has(Feature::TinyWindows) {
         let mut d = dice(seed, Feature::TinyWindows);

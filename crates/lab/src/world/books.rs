@@ -72,8 +72,9 @@ impl Books {
             };
             let broken = |what| Err(Violation::new(Invariant::Recovery, now, what));
             // What leaves flight without a loss was acknowledged (RFC 9002 §6.2.1).
-            let acked = after.bytes_in_flight < before.bytes_in_flight
-                && after.packets_lost == before.packets_lost;
+            let lost = |stats: &Stats| stats.packets_lost + stats.mtu_probes_lost;
+            let acked =
+                after.bytes_in_flight < before.bytes_in_flight && lost(&after) == lost(before);
             if acked && after.pto_count > 0 {
                 return broken(format!(
                     "{} probe timeouts still count after an acknowledgement",

@@ -9,8 +9,31 @@ fn a_setting_with_which_no_connection_can_work_is_named_with_its_range() {
     for (config, setting, range) in [
         (plain().initial_rtt(ms(0)), "initial_rtt", "1ms to 10s"),
         (plain().initial_rtt(ms(10_001)), "initial_rtt", "1ms to 10s"),
-        (plain().mtu(1199), "mtu", "1200 bytes to 65527 bytes"),
-        (plain().mtu(65_528), "mtu", "1200 bytes to 65527 bytes"),
+        (
+            plain().mtu(1199),
+            "initial_mtu",
+            "1200 bytes to 65527 bytes",
+        ),
+        (
+            plain().initial_mtu(65_528),
+            "initial_mtu",
+            "1200 bytes to 65527 bytes",
+        ),
+        (
+            plain().min_mtu(1199),
+            "min_mtu",
+            "1200 bytes to 65527 bytes",
+        ),
+        (
+            plain().min_mtu(1280),
+            "initial_mtu",
+            "1280 bytes to 65527 bytes",
+        ),
+        (
+            plain().initial_mtu(1400).max_mtu(Some(1399)),
+            "max_mtu",
+            "1400 bytes to 65527 bytes",
+        ),
         (
             plain().max_idle_timeout(Duration::MAX),
             "max_idle_timeout",
@@ -63,7 +86,7 @@ fn a_configuration_is_made_in_one_expression() {
         .keep_alive_interval(Some(Duration::from_secs(3)))
         .max_datagram_frame_size(None)
         .send_buffer(7);
-    assert_eq!(transport.mtu, 1400);
+    assert_eq!((transport.initial_mtu, transport.mtu_search), (1400, false));
     assert_eq!(transport.keep_alive_interval, Some(Duration::from_secs(3)));
     assert_eq!(transport.max_datagram_frame_size, None);
     assert_eq!(transport.send_buffer, 7);

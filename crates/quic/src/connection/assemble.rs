@@ -161,6 +161,8 @@ pub(crate) struct PacketBuilder {
     pub(crate) in_flight: bool,
     /// A PING beside an acknowledgement is all that makes it ack-eliciting.
     pub(crate) asks: bool,
+    /// It asks whether the path carries datagrams of its size.
+    pub(crate) mtu_probe: bool,
     /// Its datagram must have at least [`MIN_INITIAL_DATAGRAM`] bytes.
     pub(crate) expand: bool,
     /// Its last frame reaches to its end: padding would be a part of it.
@@ -227,6 +229,7 @@ impl PacketBuilder {
             ack_eliciting: false,
             in_flight: false,
             asks: false,
+            mtu_probe: false,
             expand: false,
             ended: false,
         })

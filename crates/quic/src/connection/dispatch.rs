@@ -217,6 +217,7 @@ impl Connection {
         let exponent = self.handshake.ack_delay_exponent(space);
         let micros = ack.delay.saturating_mul(1 << exponent);
         let in_flight = self.paths.state().bytes_in_flight();
+        let size = self.paths.state().max_datagram_size();
         let (recovery, path, mut owner) = self.split_for_delivery();
         let result = recovery.on_ack_received(
             path,
@@ -237,6 +238,7 @@ impl Connection {
             .in_frame(FrameType::ACK)
         })?;
         self.received.work += u64::from(summary.work_in_vain);
+        self.note_datagram_size(size);
         if self.is_observed() {
             self.observe_ack(now, space, &summary);
         }

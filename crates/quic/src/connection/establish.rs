@@ -149,7 +149,7 @@ impl Connection {
         new: &NewConnection,
         validated: bool,
     ) -> Self {
-        let (recovery, mut path) = config.recovery(side, new.skip_key);
+        let (recovery, mut path) = config.recovery(side, new.remote.ip(), new.skip_key);
         if side.is_server() {
             path.set_peer_completed_address_validation();
         }
@@ -326,11 +326,9 @@ impl Connection {
             .set_peer_max_ack_delay(peer.max_ack_delay);
         self.liveness.set_peer_timeout(peer.max_idle_timeout);
         let most = u16::try_from(peer.max_udp_payload_size).unwrap_or(u16::MAX);
-        if most < self.paths.state().max_datagram_size() {
-            self.paths.state_mut().set_max_datagram_size(most);
-            let room = self.datagram_room();
-            self.datagrams.drop_larger_than(room, &mut self.events);
-        }
+        self.paths.state_mut().limit_datagram_size(most);
+        let room = self.datagram_room();
+        self.datagrams.drop_larger_than(room, &mut self.events);
         Ok(())
     }
 

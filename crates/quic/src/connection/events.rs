@@ -52,6 +52,9 @@ pub enum Event {
         /// What became of it.
         fate: DatagramFate,
     },
+    /// Datagrams can be longer than before, or no longer as long: the path carries packets of another
+    /// size. See [`Connection::max_datagram_len`](crate::Connection::max_datagram_len).
+    MaxDatagramLenChanged,
     /// The connection is over; the handle stays valid for `stats` until `Drained`.
     Closed(ConnectionError),
     /// The handle is gone, or names what can still be read

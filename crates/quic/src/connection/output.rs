@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use towline_recovery::{PacketKind as SentKind, Permit};
 use towline_wire::{
     CONNECTION_CLOSE_MAX_LEN, PacketNumberSpace, Side, Time, Writer, packet_number_len,
-    write_connection_close, write_ping,
+    write_connection_close, write_immediate_ack, write_ping,
 };
 
 use super::assemble::{HeaderFields, MIN_INITIAL_DATAGRAM, PacketBuilder, TrainBuf};
@@ -26,7 +26,11 @@ pub(crate) struct Train {
     pub(crate) ecn: Option<Ecn>,
     pub(crate) segment_size: usize,
     pub(crate) len: usize,
+    pub(crate) mtu_probe: bool,
 }
+
+/// A packet that whole DATAGRAM frames fill may be so much shorter than there is room.
+const NEARLY_FULL: usize = 8;
 
 /// What may be sent now. Asked for once a train, and again when it is used up.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +43,8 @@ struct Grant {
     probe: Option<PacketNumberSpace>,
     /// The window would take more: having nothing to send then means application-limited.
     window_open: bool,
+    /// A probe for larger datagrams goes first, alone.
+    mtu_probe: Option<u16>,
     /// A rate limit forbids even what needs no permit.
     held: bool,
     paced_until: Option<Time>,
@@ -97,12 +103,18 @@ impl Connection {
             return None;
         }
         self.sealer.on_train(train.segments());
+        let path = self.paths.state_mut();
+        let size = usize::from(path.max_datagram_size());
+        if train.segment_size() + NEARLY_FULL >= size {
+            path.on_full_sized_sent(train.segments());
+        }
         Some(Train {
             remote: self.paths.remote(),
             local_ip: self.paths.local_ip(),
             ecn: self.paths.state().is_train_marked().then_some(Ecn::Ect0),
             segment_size: train.segment_size(),
             len,
+            mtu_probe: train.segment_size() > size,
         })
     }
 
@@ -116,31 +128,30 @@ impl Connection {
         }
     }
 
-    /// The system refuses datagrams of `len` bytes on this path: the smallest size there is will
-    /// do (RFC 9000 §14). What is in flight may never have left: it is sent again, and says
-    /// nothing of congestion.
-    /// Whoever said so, the size never falls below 1,200 bytes (RFC 9000 §14.2.1).
+    /// The system refuses datagrams of `len` bytes on this path. If they were no probe, what is in
+    /// flight may never have left: it is sent again in smaller ones, and says nothing of congestion.
     pub(crate) fn handle_datagram_too_big(&mut self, len: usize) {
-        let least = MIN_INITIAL_DATAGRAM as u16;
-        if len <= usize::from(least) || self.paths.state().max_datagram_size() <= least {
+        let path = self.paths.state_mut();
+        let size = path.max_datagram_size();
+        if !path.on_datagram_refused(u16::try_from(len).unwrap_or(u16::MAX)) {
             return;
         }
-        tracing::debug!(
-            len,
-            "datagrams too big for the path; falling back to {least} bytes"
-        );
-        self.paths.state_mut().set_max_datagram_size(least);
         for space in PacketNumberSpace::ALL {
             let (recovery, path, mut owner) = self.split_for_delivery();
             recovery.abandon_space(path, space, &mut owner);
         }
-        let room = self.datagram_room();
-        self.datagrams.drop_larger_than(room, &mut self.events);
+        self.note_datagram_size(size);
     }
 
     fn build_train(&mut self, now: Time, train: &mut TrainBuf) {
-        let mtu = self.datagram_capacity();
+        let mut mtu = self.datagram_capacity();
         let mut grant = self.grant(now);
+        if grant.probe.is_some() {
+            mtu = mtu.min(self.paths.state().safe_datagram_size().into());
+        }
+        if let Some(size) = grant.mtu_probe {
+            return self.build_mtu_probe(now, size.into(), train);
+        }
         while let Some(room) = train.next_room(mtu) {
             let capacity = room.len();
             if self.paths.budget() < capacity as u64 {
@@ -149,6 +160,10 @@ impl Connection {
             }
             if grant.is_used_up(capacity) {
                 grant = self.grant(now);
+                if grant.mtu_probe.is_some() {
+                    // Another call's.
+                    return;
+                }
             }
             let len = self.write_datagram(now, room, grant);
             if len == 0 {
@@ -159,6 +174,38 @@ impl Connection {
             train.commit(len, capacity);
             self.paths.amplification().on_sent(len);
         }
+    }
+
+    /// A datagram of PADDING and a PING alone (RFC 9000 §14.4): whether it arrives says what the path
+    /// carries.
+    fn build_mtu_probe(&mut self, now: Time, size: usize, train: &mut TrainBuf) {
+        let space = PacketNumberSpace::Application;
+        self.before_one_rtt_packet(now);
+        let Some(room) = train.next_room(size).filter(|_| self.lifecycle.is_open()) else {
+            return;
+        };
+        let Some(mut packet) = self.begin_packet(room, 0, space) else {
+            return;
+        };
+        let mut frames = self.sealer.begin_frames(space);
+        let mut writer = Writer::new(packet.payload_room(room));
+        let mut w = PacketWriter::new(&mut writer, &mut frames, true);
+        write_ping(w.w);
+        w.record(SentFrame::Ping);
+        if self.acks.request.is_open() {
+            write_immediate_ack(w.w);
+        }
+        packet.advance(writer.len());
+        self.sealer.note_frames(space, frames);
+        packet.pad_to(room, size);
+        packet.ack_eliciting = true;
+        packet.mtu_probe = true;
+        if let Err(what) = self.seal(now, &packet, room) {
+            return self.fail_internally(now, what);
+        }
+        self.on_packet_sent(now, &packet);
+        train.commit(size, size);
+        self.paths.amplification().on_sent(size);
     }
 
     /// Nothing was written although something was granted, or the other way round.
@@ -188,7 +235,10 @@ impl Connection {
             .liveness
             .is_probing()
             .then_some(PacketNumberSpace::Application);
-        let (credit, paced_until) = match self.recovery.permit(self.paths.state_mut(), now) {
+        let mtu_probe = self.mtu_probe_due(now).filter(|_| owed.is_none());
+        let path = self.paths.state_mut();
+        let size = mtu_probe.unwrap_or(path.max_datagram_size());
+        let (credit, paced_until) = match self.recovery.permit_size(path, now, size) {
             Permit::Send { bytes } => (bytes, None),
             Permit::Wait(at) => (0, Some(at)),
             Permit::Blocked => (0, None),
@@ -202,6 +252,7 @@ impl Connection {
                 acks: false,
                 probe: None,
                 window_open: false,
+                mtu_probe: None,
                 held: true,
                 paced_until: Some(at),
             };
@@ -212,9 +263,19 @@ impl Connection {
             acks: !self.recovery.is_full(),
             probe: owed.or(ask),
             window_open: open,
+            mtu_probe: mtu_probe.filter(|_| open),
             held: false,
             paced_until,
         }
+    }
+
+    /// The size of a probe for larger datagrams that should leave now: only while there is data to
+    /// send in them.
+    fn mtu_probe_due(&mut self, now: Time) -> Option<u16> {
+        let size = self.recovery.mtu_probe_due(self.paths.state_mut(), now)?;
+        let is_wanted =
+            self.paths.budget() == u64::MAX && self.has_pending(PacketNumberSpace::Application);
+        is_wanted.then_some(size)
     }
 
     /// Fills one datagram; returns its length, 0 if there is nothing to send.
@@ -412,6 +473,7 @@ impl Connection {
             ack_eliciting: packet.ack_eliciting,
             in_flight: packet.in_flight,
             asks: packet.asks,
+            mtu_probe: packet.mtu_probe,
         };
         let frames = self.sealer.frames(space);
         let number = self.recovery.on_packet_sent(

@@ -14,7 +14,7 @@ use super::cids::{LocalCids, RemoteCids};
 use super::component::SentFrame;
 use super::datagrams::Datagrams;
 use super::delivery::Delivery;
-use super::events::Events;
+use super::events::{Event, Events};
 use super::handshake::Handshake;
 use super::liveness::Liveness;
 use super::observation::Observation;
@@ -85,6 +85,21 @@ impl Connection {
     pub(super) fn datagram_room(&self) -> usize {
         let overhead = short_header_len(self.remote_cids.current().len(), 4) + TAG_LEN;
         usize::from(self.paths.state().max_datagram_size()) - overhead
+    }
+
+    /// After what may have changed the size of datagrams, which was `before`: those queued that fit
+    /// no longer go, and the application hears of it.
+    pub(super) fn note_datagram_size(&mut self, before: u16) {
+        let size = self.paths.state().max_datagram_size();
+        if size == before {
+            return;
+        }
+        tracing::debug!(before, size, "datagrams of another size");
+        let room = self.datagram_room();
+        self.datagrams.drop_larger_than(room, &mut self.events);
+        if self.datagrams.max_len(room).is_some() {
+            self.events.push(Event::MaxDatagramLenChanged);
+        }
     }
 
     pub(super) fn split_for_delivery(

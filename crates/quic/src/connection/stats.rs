@@ -63,8 +63,14 @@ pub struct Stats {
     pub ecn_capable: bool,
     /// Packets the peer reported as marked "congestion experienced".
     pub ce_marks: u64,
-    /// UDP payload bytes of full-sized packets.
+    /// UDP payload bytes of full-sized packets, as large as the path was found to carry.
     pub mtu: u16,
+    /// Probes for larger packets that were sent (RFC 8899).
+    pub mtu_probes_sent: u64,
+    /// Those that were lost. They are not among `packets_lost`.
+    pub mtu_probes_lost: u64,
+    /// Times full-sized packets stopped arriving while smaller ones did.
+    pub black_holes_detected: u64,
     /// Key updates by either side.
     pub key_updates: u64,
     /// Units of work that the peer's packets asked for: 200 for each packet, 20 for each frame, and
@@ -114,6 +120,9 @@ crate::visit_fields! { Stats:
     Gauge ecn_capable: Flag, "Whether the path proved to carry ECN marks";
     Counter ce_marks: Count, "Packets the peer reported as marked: congestion experienced";
     Gauge mtu: Bytes, "UDP payload of full-sized packets";
+    Counter mtu_probes_sent: Count, "Probes for larger packets";
+    Counter mtu_probes_lost: Count, "Probes for larger packets that were lost";
+    Counter black_holes_detected: Count, "Times full-sized packets stopped arriving while smaller ones did";
     Counter key_updates: Count, "Key updates by either side";
     Counter work: Count, "Units of work that the peer's packets asked for";
     Counter packets_overworked: Count, "Packets dropped because they asked for too much work";
@@ -159,6 +168,9 @@ impl Connection {
             ecn_capable: r.ecn_capable,
             ce_marks: r.ce_marks,
             mtu: r.mtu,
+            mtu_probes_sent: r.mtu_probes_sent,
+            mtu_probes_lost: r.mtu_probes_lost,
+            black_holes_detected: r.black_holes_detected,
             key_updates: self.sealer.protection.updates(),
             work: self.received.work,
             packets_overworked: self.received.overworked,

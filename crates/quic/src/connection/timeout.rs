@@ -36,8 +36,10 @@ impl Connection {
             .next_timeout(self.paths.state())
             .is_some_and(|(at, _)| at <= now);
         if due {
+            let size = self.paths.state().max_datagram_size();
             let (recovery, path, mut owner) = self.split_for_delivery();
             let expired = recovery.on_timeout(path, now, &mut owner);
+            self.note_datagram_size(size);
             if let Some(expired) = expired
                 && self.is_observed()
             {

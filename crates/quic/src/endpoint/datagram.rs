@@ -44,4 +44,6 @@ pub struct Transmit {
     pub segment_size: usize,
     /// Bytes in the buffer.
     pub len: usize,
+    /// It asks whether the path carries datagrams of its size; that it does not leave is an answer.
+    pub mtu_probe: bool,
 }

@@ -186,6 +186,7 @@ impl Endpoint {
                 ecn: None,
                 segment_size: packet.len(),
                 len: packet.len(),
+                mtu_probe: false,
             });
         }
         while let Some((handle, resident)) = self.slots.next_ready() {
@@ -198,6 +199,7 @@ impl Endpoint {
                     ecn,
                     segment_size,
                     len,
+                    mtu_probe,
                 } = train;
                 return Some(Transmit {
                     connection: Some(handle),
@@ -206,14 +208,18 @@ impl Endpoint {
                     ecn,
                     segment_size,
                     len,
+                    mtu_probe,
                 });
             }
         }
         None
     }
 
-    /// The system refuses to send datagrams of `len` bytes of this connection (EMSGSIZE): it goes
-    /// on with the smallest size there is, 1200 bytes (RFC 9000 §14).
+    /// The system refuses to send datagrams of `len` bytes of this connection (EMSGSIZE): it looks for
+    /// none as large, and if it sent such it goes on with [`TransportConfig::min_mtu`] bytes, never less
+    /// than 1200 (RFC 9000 §14).
+    ///
+    /// [`TransportConfig::min_mtu`]: crate::TransportConfig::min_mtu
     pub fn handle_datagram_too_big(&mut self, handle: ConnectionHandle, len: usize) {
         if let Some(connection) = self.connection_mut(handle) {
             connection.handle_datagram_too_big(len);

@@ -18,6 +18,10 @@ pub(super) struct Acked {
     pub(super) bytes_elsewhere: u64,
     pub(super) bytes_after_recovery: u64,
     pub(super) ack_eliciting: u64,
+    /// Bytes of the largest packet.
+    pub(super) largest_size: u16,
+    /// The probe for a larger datagram is among them.
+    pub(super) mtu_probe: bool,
     /// The largest number of all, and of those in flight on this path.
     pub(super) newest: Option<(u64, SentEntry)>,
     pub(super) newest_in_flight: Option<(u64, SentEntry)>,
@@ -75,6 +79,7 @@ impl Acked {
         if entry.in_flight() {
             self.in_flight_packets += 1;
             self.bytes += u64::from(entry.size);
+            self.largest_size = self.largest_size.max(entry.size);
             if recovery_start.is_none_or(|start| entry.sent_time > start) {
                 self.bytes_after_recovery += u64::from(entry.size);
             }

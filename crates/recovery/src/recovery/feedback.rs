@@ -118,6 +118,9 @@ impl<F: Clone> Recovery<F> {
         }
         self.on_late_acks(path, now, &acked);
         self.lose(path, now, space, before, &mut summary, owner);
+        if space == PacketNumberSpace::Application {
+            self.learn_sizes(path, now, &acked);
+        }
 
         let measured = Measured {
             acked: &acked,
@@ -190,6 +193,18 @@ impl<F: Clone> Recovery<F> {
         }
     }
 
+    /// What an ACK of application packets says of datagram sizes, once its losses are known.
+    fn learn_sizes(&mut self, path: &mut PathState, now: Time, acked: &Acked) {
+        if acked.mtu_probe {
+            path.mtu.on_probe_acked(now);
+            path.on_datagram_size();
+        }
+        if path.mtu.on_acked(now, acked.largest_size) {
+            self.counters.black_holes_detected += 1;
+            path.on_datagram_size();
+        }
+    }
+
     fn walk_ranges(
         &mut self,
         path: &mut PathState,
@@ -202,6 +217,7 @@ impl<F: Clone> Recovery<F> {
         let recovery_start = path.controller.recovery_start();
         let episode = path.episode.number();
         let widened = path.reordering.widened();
+        let probe = path.mtu.probe();
         let Some(state) = self.spaces.get_mut(space) else {
             return Ok(Acked::default());
         };
@@ -216,6 +232,7 @@ impl<F: Clone> Recovery<F> {
             if let Some(packet_number) = state.never_sent(&range) {
                 return Err(AckError::NeverSent { packet_number });
             }
+            acked.mtu_probe |= probe.is_some_and(|number| range.contains(&number));
             let in_space = state.acknowledge(
                 &range,
                 |entry| acked.add(entry.packet_number, *entry, path.id, recovery_start),
@@ -299,8 +316,7 @@ impl<F: Clone> Recovery<F> {
         owner: &mut impl FrameOwner<F>,
     ) {
         let mut batch = core::mem::take(&mut self.batch);
-        batch.clear();
-        batch.space = Some(space);
+        batch.begin(space, path.mtu.probe());
         let first_sample = path.rtt.first_sample();
         let Some(state) = self.spaces.get_mut(space) else {
             return;
@@ -308,6 +324,13 @@ impl<F: Clone> Recovery<F> {
         let thresholds = path.reordering.thresholds(&path.rtt);
         summary.work +=
             state.detect_lost(now, path.id, thresholds, first_sample, &mut batch, owner);
+        if let Some(size) = batch.mtu_probe_lost {
+            // Its bytes are gone, and the controller hears nothing of it.
+            path.flight.settle(u64::from(size));
+            path.mtu.on_probe_lost(now);
+            self.counters.mtu_probes_lost += 1;
+        }
+        path.ecn.on_marked_lost(batch.marked);
         let elsewhere = batch.elsewhere.len();
         for packet in &batch.elsewhere {
             self.counters.packets_lost += 1;
@@ -318,7 +341,6 @@ impl<F: Clone> Recovery<F> {
             let packets = batch.packets.len();
             self.counters.packets_lost += packets as u64;
             self.counters.bytes_lost += batch.bytes;
-            path.ecn.on_marked_lost(batch.marked);
             path.flight.settle(batch.bytes);
             path.sampler.on_lost(batch.bytes);
             let opens_recovery = path.controller.recovery_start() < Some(last.sent_time);
@@ -357,6 +379,9 @@ impl<F: Clone> Recovery<F> {
             summary.congestion_event = reduced;
             summary.persistent_congestion =
                 self.check_persistent_congestion(path, space, batch.longest_run);
+            if space == PacketNumberSpace::Application {
+                path.mtu.on_lost(packets, batch.smallest());
+            }
         }
         self.batch = batch;
     }
@@ -470,15 +495,7 @@ impl<F: Clone> Recovery<F> {
             if space == expired {
                 probes = owed;
             }
-            let oldest = state
-                .ring
-                .iter()
-                .filter(|entry| entry.is_outstanding() && entry.ack_eliciting());
-            for entry in oldest.take(usize::from(owed)) {
-                for frame in state.ring.frames(entry) {
-                    owner.on_probe(frame.clone());
-                }
-            }
+            state.offer_oldest(owed, path.mtu.safe_size(), owner);
         }
         Some(Expired::Pto {
             space: expired,
@@ -558,6 +575,9 @@ impl<F: Clone> Recovery<F> {
                 owner.on_lost(packet_number, frame)
             })
         });
+        if space == PacketNumberSpace::Application {
+            path.mtu.on_abandoned();
+        }
         path.flight.settle(bytes);
         path.pto.reset();
     }

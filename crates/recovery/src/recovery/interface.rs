@@ -7,6 +7,7 @@ use core::time::Duration;
 use towline_wire::{PacketNumberSpace, Side, Time};
 
 use crate::congestion::Algorithm;
+use crate::mtu_search::DatagramSizes;
 use crate::rtt::INITIAL_RTT;
 
 /// How a path's recovery is set up.
@@ -14,8 +15,8 @@ use crate::rtt::INITIAL_RTT;
 pub struct Config {
     /// The congestion controller.
     pub algorithm: Algorithm,
-    /// Bytes of UDP payload per datagram; at least 1200.
-    pub max_datagram_size: u16,
+    /// Bytes of UDP payload per datagram, and which are looked for.
+    pub datagram_sizes: DatagramSizes,
     /// Round trip assumed before the first sample.
     pub initial_rtt: Duration,
     /// Which end we are.
@@ -41,7 +42,7 @@ impl Config {
     pub fn new(side: Side) -> Self {
         Self {
             algorithm: Algorithm::default(),
-            max_datagram_size: 1200,
+            datagram_sizes: DatagramSizes::fixed(1200),
             initial_rtt: INITIAL_RTT,
             side,
             hystart: true,
@@ -64,6 +65,9 @@ pub struct PacketKind {
     /// All that makes it ack-eliciting is a PING beside an acknowledgement that was due anyway
     /// ([`Recovery::may_ask`](crate::Recovery::may_ask)): it moves no probe timeout.
     pub asks: bool,
+    /// It asks whether the path carries datagrams of its size: PADDING and a PING, whose loss is no
+    /// sign of congestion (RFC 9000 §14.4).
+    pub mtu_probe: bool,
 }
 
 impl PacketKind {
@@ -72,18 +76,28 @@ impl PacketKind {
         ack_eliciting: true,
         in_flight: true,
         asks: false,
+        mtu_probe: false,
+    };
+    /// Looks for a larger datagram.
+    pub const MTU_PROBE: Self = Self {
+        ack_eliciting: true,
+        in_flight: true,
+        asks: false,
+        mtu_probe: true,
     };
     /// Acknowledgements and padding.
     pub const PADDED_ACK: Self = Self {
         ack_eliciting: false,
         in_flight: true,
         asks: false,
+        mtu_probe: false,
     };
     /// Acknowledgements or CONNECTION_CLOSE only.
     pub const ACK_ONLY: Self = Self {
         ack_eliciting: false,
         in_flight: false,
         asks: false,
+        mtu_probe: false,
     };
 }
 

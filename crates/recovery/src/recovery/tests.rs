@@ -21,6 +21,7 @@ use super::{MAX_TRACKED_PACKETS, PacketNumberSpace, Time};
 use crate::congestion::{
     AckSample, Algorithm, CongestionController, Controller, LeastAckRate, LossSample,
 };
+use crate::mtu_search::DatagramSizes;
 use crate::pto::LossTimer;
 use crate::skipped::key_that_leaves_out;
 use one_path::OnePath as Recovery;

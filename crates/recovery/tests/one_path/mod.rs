@@ -178,8 +178,16 @@ impl<F: Clone> OnePath<F> {
         self.path.set_amplification_blocked(now, blocked);
     }
 
-    pub(crate) fn set_max_datagram_size(&mut self, max_datagram_size: u16) {
-        self.path.set_max_datagram_size(max_datagram_size);
+    pub(crate) fn on_datagram_refused(&mut self, size: u16) -> bool {
+        self.path.on_datagram_refused(size)
+    }
+
+    pub(crate) fn on_full_sized_sent(&mut self, datagrams: usize) {
+        self.path.on_full_sized_sent(datagrams);
+    }
+
+    pub(crate) fn mtu_probe_due(&mut self, now: Time) -> Option<u16> {
+        self.all.mtu_probe_due(&mut self.path, now)
     }
 
     pub(crate) fn max_datagram_size(&self) -> u16 {

@@ -190,6 +190,38 @@ impl Connection {
             .look(|engine, _| engine.and_then(Engine::max_datagram_len))
     }
 
+    /// Waits until [`max_datagram_len`](Self::max_datagram_len) is another than `known`, and says which:
+    /// more, once the path proved to carry larger packets, or less, when it stopped. Cancel safe.
+    ///
+    /// # Errors
+    /// When the connection is over.
+    pub async fn max_datagram_len_changed(
+        &self,
+        known: Option<usize>,
+    ) -> Result<Option<usize>, ConnectionError> {
+        let mut waiter = Waiter::new();
+        poll_fn(|cx| self.poll_max_datagram_len_changed(&mut waiter, cx, known)).await
+    }
+
+    /// As [`max_datagram_len_changed`](Self::max_datagram_len_changed), for callers that poll.
+    pub fn poll_max_datagram_len_changed(
+        &self,
+        waiter: &mut Waiter,
+        cx: &mut Context<'_>,
+        known: Option<usize>,
+    ) -> Poll<Result<Option<usize>, ConnectionError>> {
+        let (interest, waker) = (Interest::DatagramLen, Some(cx.waker()));
+        waiter.poll_connection(&self.reference, interest, waker, |engine, entry| {
+            let (None, Some(engine)) = (&entry.error, engine) else {
+                return Poll::Ready((Err(lost(entry)), Change::None));
+            };
+            match engine.max_datagram_len() {
+                len if len == known => Poll::Pending,
+                len => Poll::Ready((Ok(len), Change::None)),
+            }
+        })
+    }
+
     /// Bytes that the queue of datagrams to be sent has room for. While it is not 0, a datagram of no
     /// more bytes, and of no more than [`max_datagram_len`](Self::max_datagram_len), is queued at once. 0
     /// if the peer takes none, and after the end.

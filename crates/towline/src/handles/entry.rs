@@ -32,6 +32,7 @@ pub(super) enum Interest {
     DatagramIn,
     DatagramOut,
     DatagramFate,
+    DatagramLen,
 }
 
 impl Interest {
@@ -57,7 +58,9 @@ impl Interest {
     /// How many tasks can have it now; `None` where one event is for all of them.
     pub(super) fn supply(self, engine: &Engine) -> Option<usize> {
         let streams = match self {
-            Self::Established | Self::Closed | Self::DatagramFate => return None,
+            Self::Established | Self::Closed | Self::DatagramFate | Self::DatagramLen => {
+                return None;
+            }
             Self::OpenBi => engine.openable(Direction::Bidirectional),
             Self::OpenUni => engine.openable(Direction::Unidirectional),
             Self::AcceptBi => engine.acceptable(Direction::Bidirectional),
@@ -331,6 +334,11 @@ impl Entry {
             }
             Event::DatagramSendable => {
                 self.on_event(Interest::DatagramOut, handle, endpoint, wake);
+            }
+            Event::MaxDatagramLenChanged => {
+                if let Some(queue) = self.queue(Interest::DatagramLen) {
+                    queue.wake_all(wake);
+                }
             }
             Event::DatagramFate { id, fate } => {
                 if self.fates.len() == MAX_DATAGRAM_FATES {

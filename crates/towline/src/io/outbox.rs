@@ -12,7 +12,7 @@
 //! 4. EIO, EINVAL or EMSGSIZE of a train: its datagrams go one by one; where GSO was
 //!    at fault it stays off for this socket.
 //! 5. EMSGSIZE of one datagram: it is too big for the path; count and drop it, and note its
-//!    connection, which must send smaller ones.
+//!    connection, which must send smaller ones. Of a probe it is the answer, and nothing to say.
 //! 6. EBADF and its like: the socket is unusable, the only error that is passed on.
 //! 7. Anything else (unreachable, refused, filtered): count and drop.
 
@@ -53,6 +53,7 @@ struct Pending {
     ecn: Option<Ecn>,
     segment_size: usize,
     len: usize,
+    mtu_probe: bool,
     /// Bytes already sent or given up.
     done: usize,
     /// Send datagram by datagram from here on.
@@ -174,6 +175,7 @@ impl Outbox {
             ecn,
             segment_size,
             len,
+            mtu_probe,
         } = *transmit;
         self.pending.push(Pending {
             connection,
@@ -182,6 +184,7 @@ impl Outbox {
             ecn,
             segment_size: segment_size.max(1),
             len,
+            mtu_probe,
             done: 0,
             one_by_one: false,
             suspect_gso: false,
@@ -376,10 +379,12 @@ impl Outbox {
                 // Size, not offload, was what the system disliked about the train.
                 pending.suspect_gso = false;
                 pending.done += len;
-                stats.too_big += 1;
                 stats.datagrams_dropped += 1;
-                self.news |= self.too_big.is_none();
-                self.too_big = Some(self.too_big.map_or(len, |least| least.min(len)));
+                if !pending.mtu_probe {
+                    stats.too_big += 1;
+                    self.news |= self.too_big.is_none();
+                    self.too_big = Some(self.too_big.map_or(len, |least| least.min(len)));
+                }
                 // The other datagrams of its train say nothing more.
                 if let Some(connection) = pending.connection.take() {
                     self.shrink.push((connection, len));

@@ -11,7 +11,7 @@ pub(super) struct TuneArgs {
     /// Use only this key exchange: x25519mlkem768, x25519, p256
     #[arg(long, value_name = "NAME")]
     kx: Option<KeyExchange>,
-    /// UDP payload bytes of full packets
+    /// UDP payload bytes of full packets, instead of as many as the path is found to carry
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(1200..=65507))]
     mtu: Option<u16>,
 }
@@ -20,7 +20,7 @@ impl TuneArgs {
     /// Sets what was chosen.
     pub(super) fn apply(&self, options: &mut Options) {
         if let Some(mtu) = self.mtu {
-            options.transport.mtu = mtu;
+            options.transport = options.transport.clone().mtu(mtu);
         }
         if let Some(cipher) = self.cipher {
             options.ciphers = CipherPreference::only(cipher);

@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use towline_recovery::{
-    Config, FrameOwner, INITIAL_RTT, PacketKind, PathState, Recovery, RttEstimator,
+    Config, DatagramSizes, FrameOwner, INITIAL_RTT, PacketKind, PathState, Recovery, RttEstimator,
 };
 use towline_wire::{PacketNumberSpace, Side, Time};
 
@@ -45,7 +45,7 @@ impl FrameOwner<Frame> for Nobody {
 /// controller, pacer and RTT sample. Returns the packets.
 pub(crate) fn track() -> u64 {
     let config = Config {
-        max_datagram_size: MTU,
+        datagram_sizes: DatagramSizes::fixed(MTU),
         ..Config::new(Side::Client)
     };
     let mut recovery = Recovery::new(&config);

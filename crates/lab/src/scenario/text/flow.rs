@@ -217,9 +217,12 @@ fn traffic(table: &mut Table<'_>) -> Result<Traffic, TextError> {
 
 fn transport(table: &mut Table<'_>, flow: &mut Flow) -> Result<(), TextError> {
     let transport = &mut flow.transport;
-    transport.mtu = table.take_or("mtu", u64::from(transport.mtu), |value| {
-        value.integer(1200..=65_507)
-    })? as u16;
+    let initial = u64::from(transport.initial_mtu);
+    let size = |value: &Value<'_>| value.integer(1200..=65_507);
+    transport.initial_mtu = table.take_or("mtu", initial, size)? as u16;
+    let max = table.take("max_mtu").as_ref().map(size).transpose()?;
+    transport.max_mtu = max.map(|max| max as u16);
+    transport.mtu_search = transport.max_mtu.is_some();
     transport.hystart = table.take_or("hystart", transport.hystart, Value::boolean)?;
     transport.pacing = table.take_or("pacing", transport.pacing, Value::boolean)?;
     transport.ecn = table.take_or("ecn", transport.ecn, Value::boolean)?;

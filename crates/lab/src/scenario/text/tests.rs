@@ -146,7 +146,7 @@ fn every_key_reaches_the_scenario() {
     assert_eq!(flows[2].active, Duration::from_secs(10)..Duration::MAX);
     let reno = &flows[3];
     assert_eq!(reno.transport.congestion, Algorithm::NewReno);
-    assert_eq!(reno.transport.mtu, 1452);
+    assert_eq!(reno.transport.initial_mtu, 1452);
     assert_eq!(reno.transport.rate_limit, NonZeroU64::new(500_000));
     assert!(!reno.transport.ecn);
     let weight = std::num::NonZeroU32::new(3).expect("three");

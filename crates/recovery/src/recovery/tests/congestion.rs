@@ -448,7 +448,7 @@ fn who_retires_leaves_what_the_connections_of_the_host_share() {
         Pool::new(NonZeroU64::new(1_000_000).unwrap()),
     );
     let config = Config::new(Side::Server);
-    let member = host.join(config.max_datagram_size);
+    let member = host.join(config.datagram_sizes.initial);
     let mut recovery: Recovery<u32> = Recovery::with_controller(config, Controller::Host(member));
     let seat = pool.join(TrafficClass::Normal, NonZeroU32::MIN);
     recovery.set_pool_member(Some(seat));

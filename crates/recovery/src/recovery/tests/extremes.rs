@@ -44,9 +44,10 @@ enum Operation {
         algorithm: usize,
     },
     Move,
-    Resize {
+    Refuse {
         size: u16,
     },
+    Probe,
 }
 
 fn wait() -> impl Strategy<Value = u64> {
@@ -85,7 +86,8 @@ fn operation() -> impl Strategy<Value = Operation> {
         8 => Just(Operation::Sleep),
         1 => (0usize..4).prop_map(|algorithm| Operation::Switch { algorithm }),
         1 => Just(Operation::Move),
-        1 => (1200u16..9000).prop_map(|size| Operation::Resize { size }),
+        1 => (1200u16..9000).prop_map(|size| Operation::Refuse { size }),
+        4 => Just(Operation::Probe),
     ]
 }
 
@@ -104,6 +106,12 @@ impl World {
             pacing,
             // Without pacing HyStart++ holds growth down by the number of ACKs.
             hystart: pacing,
+            datagram_sizes: DatagramSizes {
+                initial: 1200,
+                min: 1200,
+                max: 8972,
+                search: true,
+            },
             ..Config::new(Side::Server)
         };
         let mut recovery = Recovery::new(config);
@@ -226,7 +234,17 @@ impl World {
                 );
             }
             Operation::Move => self.recovery.change_path(self.now),
-            Operation::Resize { size } => self.recovery.set_max_datagram_size(size),
+            Operation::Refuse { size } => {
+                self.recovery.on_datagram_refused(size);
+            }
+            Operation::Probe => {
+                self.recovery.on_full_sized_sent(30);
+                if let Some(size) = self.recovery.mtu_probe_due(self.now) {
+                    let kind = PacketKind::MTU_PROBE;
+                    self.recovery
+                        .on_packet_sent(self.now, Application, size, kind, &mut vec![]);
+                }
+            }
         }
         self.run_timers();
     }

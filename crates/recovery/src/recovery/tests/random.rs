@@ -35,7 +35,9 @@ enum Operation {
         blocked: bool,
     },
     Confirmed,
-    Resize {
+    /// A probe for larger datagrams, if one is due.
+    Probe,
+    Refuse {
         size: u16,
     },
     Switch {
@@ -67,7 +69,8 @@ fn operation() -> impl Strategy<Value = Operation> {
         2 => Just(Operation::AppLimited),
         1 => any::<bool>().prop_map(|blocked| Operation::Blocked { blocked }),
         1 => Just(Operation::Confirmed),
-        1 => (1200u16..1500).prop_map(|size| Operation::Resize { size }),
+        4 => Just(Operation::Probe),
+        1 => (1200u16..1500).prop_map(|size| Operation::Refuse { size }),
         1 => (0usize..4).prop_map(|algorithm| Operation::Switch { algorithm }),
         1 => Just(Operation::Move),
     ]
@@ -116,7 +119,8 @@ proptest! {
     ) {
         let algorithm = ALGORITHMS[algorithm];
         let side = if client { Side::Client } else { Side::Server };
-        let config = Config { algorithm, pacing, skip_key, ..Config::new(side) };
+        let datagram_sizes = DatagramSizes { initial: 1200, min: 1200, max: 1472, search: true };
+        let config = Config { algorithm, pacing, skip_key, datagram_sizes, ..Config::new(side) };
         let mut recovery = Recovery::new(config);
         let mut fates = Fates::default();
         let mut model = Model::new();
@@ -145,6 +149,15 @@ proptest! {
                     model.insert((space, number), (size, kind.in_flight, true));
                     let next = recovery.next_packet_number(space_id);
                     skipped.extend((number + 1..next).map(|number| (space, number)));
+                }
+                Operation::Probe => {
+                    recovery.on_full_sized_sent(30);
+                    let Some(size) = recovery.mtu_probe_due(now) else { continue };
+                    prop_assert!(recovery.bytes_in_flight() + u64::from(size) <= recovery.congestion_window());
+                    let number = recovery.on_packet_sent(now, Application, size, PacketKind::MTU_PROBE, &mut vec![]);
+                    model.insert((2, number), (size, true, true));
+                    let next = recovery.next_packet_number(Application);
+                    skipped.extend((number + 1..next).map(|number| (2, number)));
                 }
                 Operation::Ack { space, mask } => {
                     let space_id = PacketNumberSpace::ALL[space];
@@ -188,7 +201,9 @@ proptest! {
                 Operation::AppLimited => recovery.on_app_limited(),
                 Operation::Blocked { blocked } => recovery.set_amplification_blocked(now, blocked),
                 Operation::Confirmed => recovery.set_handshake_confirmed(),
-                Operation::Resize { size } => recovery.set_max_datagram_size(size),
+                Operation::Refuse { size } => {
+                    recovery.on_datagram_refused(size);
+                }
                 Operation::Switch { algorithm } => {
                     recovery.set_algorithm(now, ALGORITHMS[algorithm]);
                 }

@@ -17,6 +17,7 @@ fn transmit(
         ecn: None,
         segment_size,
         len,
+        mtu_probe: false,
     }
 }
 
@@ -324,6 +325,19 @@ fn a_datagram_too_big_for_the_path_is_dropped_alone() {
     b.load(None, 3000);
     assert_eq!(b.flush(0).unwrap(), Flush::Done);
     assert_eq!(b.socket.sent.last().unwrap().0, 3000, "trains go on");
+}
+
+#[test]
+fn a_probe_that_is_too_big_is_an_answer_and_no_complaint() {
+    let mut b = Bench::new(&[libc::EMSGSIZE]);
+    b.outbox.load(&Transmit {
+        mtu_probe: true,
+        ..transmit(peer(), None, 1472, 1472)
+    });
+    assert_eq!(b.flush(0).unwrap(), Flush::Done);
+    assert_eq!((b.stats.too_big, b.stats.datagrams_dropped), (0, 1));
+    assert_eq!(b.outbox.too_big(), None);
+    assert!(!b.outbox.take_complaint());
 }
 
 #[test]

@@ -415,7 +415,7 @@ fn a_connection_whose_datagrams_are_too_big_goes_on_with_smaller_ones() {
     };
     let mut shard = alone(&socket);
     let mut options = Options::new("test");
-    options.transport.mtu = 1472;
+    options.transport = options.transport.mtu(1472);
     let config = config::client(&Trust::InsecureAcceptAnyRawKey, None, &options).unwrap();
     let start = shard.clock().now();
     shard.handle().with(|endpoint, ()| {
