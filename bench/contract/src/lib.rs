@@ -105,9 +105,9 @@ pub struct Settings {
     /// How long, where time is what ends a run
     #[arg(long, default_value_t = 1)]
     pub seconds: u64,
-    /// UDP payload bytes of full packets
-    #[arg(long, default_value_t = 1472)]
-    pub mtu: u16,
+    /// UDP payload bytes of full packets, from the first to the last; without it, what the stack finds
+    #[arg(long)]
+    pub mtu: Option<u16>,
     /// The one AEAD on offer
     #[arg(long, value_enum, default_value_t)]
     pub cipher: Aead,

@@ -23,6 +23,8 @@ use crate::measures::print;
 use crate::meter::Meter;
 use crate::quinn::SOCKET_BUFFER;
 
+/// Bytes of a packet, where nothing else is asked for.
+const FULL: u16 = 1472;
 /// Packets of one train.
 const TRAIN: usize = 44;
 /// Bytes of a short header: the first byte, an eight-byte connection ID, a four-byte packet number.
@@ -175,14 +177,15 @@ impl Line {
 }
 
 fn send(line: &mut Line, settings: &Settings) -> Result<bench_contract::Report> {
-    let packet = usize::from(settings.mtu);
+    let mtu = settings.mtu.unwrap_or(FULL);
+    let packet = usize::from(mtu);
     let payload = packet - HEADER - TAG;
     let source = vec![0x5a; payload * TRAIN];
     let mut train = vec![0; packet * TRAIN];
     let mut credits = Credits::new(line)?;
     // A connected socket that cuts what it is given: the least a call can cost.
     line.socket.connect(settings.addr)?;
-    setsockopt(&line.socket, UdpGsoSegment, &i32::from(settings.mtu))?;
+    setsockopt(&line.socket, UdpGsoSegment, &i32::from(mtu))?;
     let seal_ns = Some(line.time_to_seal(&source[..payload])?);
     let meter = Meter::start()?;
     let (mut sent, mut credited, mut number) = (0, 0, 0);

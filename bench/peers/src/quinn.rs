@@ -29,24 +29,26 @@ impl stack::Stack for Quinn {
         let crypto = QuicServerConfig::try_from(server_tls(settings)?)?;
         let mut config = ServerConfig::with_crypto(Arc::new(crypto));
         config.transport_config(transport(settings)?);
-        endpoint(settings.addr, Some(config), None)
+        endpoint(settings, settings.addr, Some(config), None)
     }
 
     fn dial(settings: &Settings) -> Result<Endpoint> {
         let crypto = QuicClientConfig::try_from(client_tls(settings)?)?;
         let mut config = ClientConfig::new(Arc::new(crypto));
         config.transport_config(transport(settings)?);
-        endpoint(crate::client_address(settings), None, Some(config))
+        endpoint(settings, crate::client_address(settings), None, Some(config))
     }
 }
 
 fn transport(settings: &Settings) -> Result<Arc<TransportConfig>> {
     let mut transport = TransportConfig::default();
-    let mut search = MtuDiscoveryConfig::default();
-    search.upper_bound(settings.mtu);
-    transport
-        .initial_mtu(settings.mtu)
-        .mtu_discovery_config(Some(search));
+    if let Some(mtu) = settings.mtu {
+        let mut search = MtuDiscoveryConfig::default();
+        search.upper_bound(mtu);
+        transport
+            .initial_mtu(mtu)
+            .mtu_discovery_config(Some(search));
+    }
     if let Some(seconds) = settings.idle_timeout {
         transport.max_idle_timeout(Some(Duration::from_secs(seconds).try_into()?));
     }
@@ -58,6 +60,7 @@ fn transport(settings: &Settings) -> Result<Arc<TransportConfig>> {
 }
 
 fn endpoint(
+    settings: &Settings,
     bind: SocketAddr,
     server: Option<ServerConfig>,
     client: Option<ClientConfig>,
@@ -68,7 +71,9 @@ fn endpoint(
     view.set_recv_buffer_size(SOCKET_BUFFER)?;
     let runtime = quinn::default_runtime().ok_or("no tokio runtime")?;
     let mut config = EndpointConfig::default();
-    config.max_udp_payload_size(65_527)?;
+    if settings.mtu.is_some() {
+        config.max_udp_payload_size(65_527)?;
+    }
     let mut endpoint = quinn::Endpoint::new(config, server, socket, runtime)?;
     if let Some(client) = client {
         endpoint.set_default_client_config(client);

@@ -65,17 +65,17 @@ fn io(bind: SocketAddr, settings: &Settings) -> Result<Io> {
     if settings.cipher != Aead::Aes128gcm {
         return Err("no s2n-tls policy here for another cipher".into());
     }
-    let mtu = settings
-        .mtu
-        .checked_add(HEADERS)
-        .ok_or("the packet size is too large")?;
-    Ok(Io::builder()
+    let mut io = Io::builder()
         .with_receive_address(bind)?
         .with_send_buffer_size(SOCKET_BUFFER)?
-        .with_recv_buffer_size(SOCKET_BUFFER)?
-        .with_max_mtu(mtu)?
-        .with_initial_mtu(mtu)?
-        .build()?)
+        .with_recv_buffer_size(SOCKET_BUFFER)?;
+    if let Some(mtu) = settings.mtu {
+        let mtu = mtu
+            .checked_add(HEADERS)
+            .ok_or("the packet size is too large")?;
+        io = io.with_max_mtu(mtu)?.with_initial_mtu(mtu)?;
+    }
+    Ok(io.build()?)
 }
 
 fn limits(settings: &Settings) -> Result<Limits> {

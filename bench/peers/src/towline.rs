@@ -53,7 +53,9 @@ fn options(settings: &Settings) -> Options {
     });
     options.key_exchanges = KeyExchangePreference::only(KeyExchange::X25519);
     options.resumption = Resumption::Disabled;
-    options.transport.mtu = settings.mtu;
+    if let Some(mtu) = settings.mtu {
+        options.transport = options.transport.mtu(mtu);
+    }
     if let Some(seconds) = settings.idle_timeout {
         options.transport.max_idle_timeout = Duration::from_secs(seconds);
     }

@@ -11,6 +11,7 @@ pub mod machine;
 pub mod material;
 pub mod page;
 pub mod process;
+pub mod veth;
 
 /// What went wrong, as a sentence.
 pub type Outcome<T = ()> = Result<T, String>;

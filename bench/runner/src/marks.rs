@@ -12,6 +12,7 @@ use crate::plan::Stack::{self, Floor, Quinn, S2nQuic, Tls, Towline};
 /// processors of `bench/README.md` gave, and a twentieth more.
 const PEERS: &[(Stack, RangeInclusive<f64>)] = &[(Quinn, 2.4..=3.6), (S2nQuic, 1.8..=3.1)];
 const BULK: &str = "bulk_s_per_gb";
+const BULK_DEFAULT: &str = "bulk_default_s_per_gb";
 
 /// How much of the comparison was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +92,18 @@ const NONE: Bound = AtMost(0.0005);
 const MARKS: &[Mark] = &[
     mark(BULK, ByOurs(Quinn), Some(AtLeast(1.35)), Some(AtLeast(2.2))),
     mark(BULK, OursBy(Floor), None, Some(AtMost(1.3))),
+    mark(
+        BULK_DEFAULT,
+        ByOurs(Quinn),
+        Some(AtLeast(1.7)),
+        Some(AtLeast(2.2)),
+    ),
+    mark(
+        BULK_DEFAULT,
+        ByOurs(S2nQuic),
+        Some(AtLeast(1.3)),
+        Some(AtLeast(1.7)),
+    ),
     mark(
         "handshakes_per_s",
         OursBy(Quinn),

@@ -83,7 +83,10 @@ pub(crate) struct Case {
     pub(crate) connections: u64,
     pub(crate) count: u64,
     pub(crate) seconds: u64,
-    pub(crate) mtu: u16,
+    /// UDP payload of all packets; `None` leaves it to the stack.
+    pub(crate) mtu: Option<u16>,
+    /// Between two namespaces, not over the loopback device.
+    pub(crate) over_veth: bool,
     pub(crate) cipher: Aead,
     pub(crate) idle_timeout: Option<u64>,
     pub(crate) permitted_streams: Option<u32>,
@@ -92,6 +95,7 @@ pub(crate) struct Case {
 }
 
 const BULK: &[(&str, &str)] = &[("bulk_s_per_gb", "s/GB")];
+const BULK_DEFAULT: &[(&str, &str)] = &[("bulk_default_s_per_gb", "s/GB")];
 const HANDSHAKES: &[(&str, &str)] = &[("handshakes_per_s", "1/s"), ("handshake_server_us", "us")];
 const ECHO: &[(&str, &str)] = &[("echo64_p50_us", "us"), ("echo64_p99_us", "us")];
 const IDLE: &[(&str, &str)] = &[("idle_kib", "KiB")];
@@ -123,7 +127,8 @@ impl Case {
             connections: 1,
             count: 1,
             seconds: 10,
-            mtu: 1472,
+            mtu: Some(1472),
+            over_veth: false,
             cipher: Aead::default(),
             idle_timeout: None,
             permitted_streams: None,
@@ -178,6 +183,17 @@ pub(crate) fn cases(quick: bool, soak: bool) -> Vec<Case> {
             )
         }
         .setting("upload"),
+        Case {
+            way: Way::Cli,
+            mtu: None,
+            over_veth: true,
+            ..Case::new(
+                "bulk_default",
+                BULK_DEFAULT,
+                Measure::Bulk,
+                &[Towline, Quinn, S2nQuic, QuicGo],
+            )
+        },
         Case {
             way: Way::Counting,
             ..Case::new("allocs", ALLOCATIONS, Measure::Bulk, &[Towline, Quinn])
@@ -303,12 +319,12 @@ fn matrix() -> Vec<Case> {
         }
         .setting("ChaCha20"),
         Case {
-            mtu: 8900,
+            mtu: Some(8900),
             ..base()
         }
         .setting("packets of 8900"),
         Case {
-            mtu: 65_507,
+            mtu: Some(65_507),
             ..base()
         }
         .setting("packets of 65507"),

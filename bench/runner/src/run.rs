@@ -1,11 +1,12 @@
 //! One run: a server and a client of one stack, and what the two say, as samples.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use bench_contract::{LISTENING, Measure, Report};
+use bench_runner::veth::Veth;
 use serde_json::Value;
 
 use crate::Outcome;
@@ -80,10 +81,12 @@ fn by_driver(case: &Case, stack: Stack, program: &Path, programs: &Programs) -> 
         }
         command
     };
-    let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    let mut server = Process::start("the server", command("server", any), server_core)?;
+    let path = Route::of(case)?;
+    let server = path.at_server(command("server", path.server()));
+    let mut server = Process::start("the server", server, server_core)?;
     let address = server.find(START, |line| line.strip_prefix(LISTENING)?.parse().ok())?;
-    let mut client = Process::start("the client", command("client", address), client_core)?;
+    let client = path.at_client(command("client", address));
+    let mut client = Process::start("the client", client, client_core)?;
     let report = |line: &str| serde_json::from_str::<Report>(line).ok();
     let seconds = match case.measure {
         Measure::Bulk => 0,
@@ -111,6 +114,44 @@ fn by_driver(case: &Case, stack: Stack, program: &Path, programs: &Programs) -> 
     })
 }
 
+/// What lies between the two processes.
+enum Route {
+    Loopback,
+    Veth(Veth),
+}
+
+impl Route {
+    fn of(case: &Case) -> Outcome<Self> {
+        match case.over_veth {
+            true => Veth::lay().map(Self::Veth),
+            false => Ok(Self::Loopback),
+        }
+    }
+
+    /// Where the server listens, on any port.
+    fn server(&self) -> SocketAddr {
+        let address = match self {
+            Self::Loopback => Ipv4Addr::LOCALHOST,
+            Self::Veth(_) => Veth::SERVER,
+        };
+        SocketAddr::from((address, 0))
+    }
+
+    fn at_server(&self, command: Command) -> Command {
+        match self {
+            Self::Loopback => command,
+            Self::Veth(veth) => veth.at_server(&command),
+        }
+    }
+
+    fn at_client(&self, command: Command) -> Command {
+        match self {
+            Self::Loopback => command,
+            Self::Veth(veth) => veth.at_client(&command),
+        }
+    }
+}
+
 fn measure_name(measure: Measure) -> &'static str {
     match measure {
         Measure::Bulk => "bulk",
@@ -130,7 +171,9 @@ fn flags(case: &Case) -> Vec<String> {
     add("connections", case.connections.to_string());
     add("count", case.count.to_string());
     add("seconds", case.seconds.to_string());
-    add("mtu", case.mtu.to_string());
+    if let Some(mtu) = case.mtu {
+        add("mtu", mtu.to_string());
+    }
     add("cipher", case.cipher.to_string());
     if let Some(seconds) = case.idle_timeout {
         add("idle-timeout", seconds.to_string());
@@ -148,11 +191,15 @@ fn by_cli(case: &Case, programs: &Programs) -> Outcome<Ends> {
         let mut command = Command::new(&programs.towline);
         command.args(["perf", role, "--json", "--quiet", "--kx", "x25519"]);
         command.args(["--cipher", &case.cipher.to_string()]);
-        command.args(["--mtu", &case.mtu.to_string()]);
+        if let Some(mtu) = case.mtu {
+            command.args(["--mtu", &mtu.to_string()]);
+        }
         command
     };
+    let path = Route::of(case)?;
     let mut command = perf("server");
-    command.args(["--listen", "127.0.0.1:0"]);
+    command.args(["--listen", &path.server().to_string()]);
+    let command = path.at_server(command);
     let mut server = Process::start("`towline perf server`", command, server_core)?;
     let address = server.find(START, |line| {
         let record: Value = serde_json::from_str(line).ok()?;
@@ -165,6 +212,7 @@ fn by_cli(case: &Case, programs: &Programs) -> Outcome<Ends> {
     if !case.upload {
         command.arg("--reverse");
     }
+    let command = path.at_client(command);
     let mut client = Process::start("`towline perf client`", command, client_core)?;
     let record = client.find(PATIENCE, |line| serde_json::from_str::<Value>(line).ok())?;
     let client_usage = client.finish(LEAVE)?;
@@ -277,7 +325,7 @@ fn bulk(case: &Case, ends: &Ends, upload: bool) -> Outcome<Vec<Sample>> {
     let gigabytes = receiver.count as f64 / 1e9;
     let worse = sender.cpu().max(receiver.cpu()) / gigabytes;
     let mut samples = vec![
-        Sample::result("bulk_s_per_gb", worse),
+        Sample::result(case.results[0].0, worse),
         Sample::detail("sender user", sender.cpu_user / gigabytes),
         Sample::detail("system", sender.cpu_system / gigabytes),
         Sample::detail("receiver user", receiver.cpu_user / gigabytes),

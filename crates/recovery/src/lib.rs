@@ -20,6 +20,7 @@ mod bandwidth;
 pub mod congestion;
 mod ecn;
 mod loss;
+mod mtu_search;
 mod pacing;
 mod path;
 mod persistent_congestion;

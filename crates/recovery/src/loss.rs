@@ -65,6 +65,11 @@ pub(crate) struct LossBatch {
     pub(crate) space: Option<PacketNumberSpace>,
     /// The largest number that was lost because so many later ones were acknowledged.
     pub(crate) by_count: Option<u64>,
+    /// The packet that looked for a larger datagram: its loss is no sign of congestion (RFC 9000
+    /// §14.4).
+    pub(crate) mtu_probe: Option<u64>,
+    /// Bytes of that packet, if it was lost.
+    pub(crate) mtu_probe_lost: Option<u16>,
 }
 
 impl LossBatch {
@@ -77,6 +82,8 @@ impl LossBatch {
         self.longest_run = None;
         self.space = None;
         self.by_count = None;
+        self.mtu_probe = None;
+        self.mtu_probe_lost = None;
     }
 
     /// Empties it for a pass over `space`; `mtu_probe` is an application packet.

@@ -1,7 +1,7 @@
 //! `PathState`: what is known of one path, and what a migration replaces.
 //!
-//! Round trip, probe timer, controller, pacer, rate sampler, ECN, MTU search and flight. Whoever owns the paths
-//! owns one of these for each and hands the one in use to [`Recovery`](crate::Recovery), which has
+//! Round trip, probe timer, controller, pacer, rate sampler, ECN, MTU search and flight. Whoever
+//! owns the paths owns one of these for each and hands the one in use to [`Recovery`](crate::Recovery), which has
 //! what a connection has once. A packet sent names its path: only those of the path in use count
 //! towards its window, its losses and its round trip (RFC 9000 §9.4).
 
@@ -62,7 +62,7 @@ pub struct PathState {
 impl PathState {
     /// A path of which nothing is known, with a controller by name.
     pub fn new(config: Config) -> Self {
-        let controller = named_controller(&config);
+        let controller = named_controller(&config, config.datagram_sizes.initial);
         Self::with_controller(config, controller)
     }
 
@@ -194,7 +194,7 @@ impl PathState {
     /// are, and the round trip stays known.
     pub fn set_algorithm(&mut self, now: Time, algorithm: Algorithm) {
         self.config.algorithm = algorithm;
-        self.set_controller(now, self.named_controller());
+        self.set_controller(now, named_controller(&self.config, self.mtu.size()));
     }
 
     /// As [`Self::set_algorithm`], with a controller of the caller's.
@@ -294,16 +294,6 @@ impl PathState {
         })
     }
 
-    /// A new controller of the configured kind, for the size in use.
-    fn named_controller(&self) -> Controller {
-        let size = self.mtu.size();
-        let mut controller = named_controller(&self.config);
-        if size != self.config.datagram_sizes.initial {
-            controller.on_max_datagram_size(size, false);
-        }
-        controller
-    }
-
     pub(crate) fn touch(&mut self, now: Time) {
         self.now = self.now.max(now);
     }
@@ -333,24 +323,24 @@ impl PathState {
         self.mtu.on_abandoned();
         if self.config.algorithm != before.config.algorithm {
             self.config.algorithm = before.config.algorithm;
-            self.controller = self.named_controller();
+            self.controller = named_controller(&self.config, self.mtu.size());
         }
         if matches!(
             before.controller,
             Controller::Host(_) | Controller::Custom(_)
         ) {
-            let stand_in = before.named_controller();
+            let stand_in = named_controller(&before.config, before.mtu.size());
             self.controller = core::mem::replace(&mut before.controller, stand_in);
             self.controller.on_path_change(now, self.mtu.size());
         }
     }
 }
 
-/// A new controller of the configured kind, for a path of which nothing is known.
-fn named_controller(config: &Config) -> Controller {
+/// A new controller of the configured kind.
+fn named_controller(config: &Config, datagram_size: u16) -> Controller {
     Controller::new(
         config.algorithm,
-        config.datagram_sizes.initial,
+        datagram_size,
         config.hystart,
         config.pacing,
     )
