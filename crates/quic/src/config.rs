@@ -212,6 +212,12 @@ pub struct TransportConfig {
     pub initial_rtt: Duration,
     /// Packets sealed with one key before a key update. Default 2^20.
     pub key_update_interval: u64,
+    /// The peer may move to another address (RFC 9000 §9); if not, it is told so
+    /// (`disable_active_migration`), and what a NAT does to its packets is still followed. Default on.
+    pub migration: bool,
+    /// A client moves to the address that its server prefers, if it names one and answers there
+    /// (RFC 9000 §9.6). Default on.
+    pub preferred_address: bool,
 }
 
 impl Default for TransportConfig {
@@ -248,6 +254,8 @@ impl Default for TransportConfig {
             ecn: true,
             initial_rtt: INITIAL_RTT,
             key_update_interval: 1 << 20,
+            migration: true,
+            preferred_address: true,
         }
     }
 }
@@ -326,6 +334,8 @@ impl TransportConfig {
         ecn: bool,
         initial_rtt: Duration,
         key_update_interval: u64,
+        migration: bool,
+        preferred_address: bool,
     }
 
     /// Packets of `mtu` bytes of UDP payload and no search: who says so vouches for the path.

@@ -268,6 +268,27 @@ pub enum AcceptError {
     Tls(String),
 }
 
+/// Why a connection does not move to another address.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MigrateError {
+    /// It is a server's: only clients move (RFC 9000 §9).
+    #[error("only a client can move a connection; this end is the server")]
+    Server,
+    /// Too early: the handshake is to be confirmed first (RFC 9000 §9).
+    #[error("the handshake is not confirmed yet; try again after it")]
+    HandshakeNotConfirmed,
+    /// The server forbids it (`disable_active_migration`).
+    #[error("the server forbids its clients to move")]
+    Forbidden,
+    /// The server has given no connection ID that was not used before; it may send one any time.
+    #[error("the server has given no spare connection ID; try again later")]
+    NoConnectionId,
+    /// The connection is over.
+    #[error("the connection is over: {0}")]
+    ConnectionLost(ConnectionError),
+}
+
 /// Why a write took nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {

@@ -39,8 +39,8 @@ pub use endpoint::{
     MAX_INCOMING_WAIT, Transmit,
 };
 pub use error::{
-    AcceptError, Close, ConnectError, ConnectionError, ReadError, ResetAtError, SendDatagramError,
-    TimeoutReason, WriteError,
+    AcceptError, Close, ConnectError, ConnectionError, MigrateError, ReadError, ResetAtError,
+    SendDatagramError, TimeoutReason, WriteError,
 };
 pub use towline_identity::PeerIdentity;
 /// What a congestion controller of one's own implements, and the samples it is told.

@@ -179,6 +179,15 @@ pub enum Event<'a> {
         /// What is known.
         new: EcnState,
     },
+    /// The connection came a step further on the way to another path, or back.
+    MigrationStateUpdated {
+        /// Which step.
+        new: MigrationState,
+        /// The peer's address on that path.
+        remote: SocketAddr,
+        /// Ours, where it is known.
+        local_ip: Option<IpAddr>,
+    },
     /// A timer of loss recovery expired.
     TimerExpired {
         /// Which.
@@ -294,6 +303,24 @@ pub enum CongestionTrigger {
     PersistentCongestion,
     /// ECN marks.
     Ecn,
+}
+
+/// Where a connection is on its way to another path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MigrationState {
+    /// A path is asked whether it leads to the peer, without data.
+    ProbingStarted,
+    /// Nobody answered there.
+    ProbingAbandoned,
+    /// Somebody did.
+    ProbingSuccessful,
+    /// Data takes the path before it was asked.
+    MigrationStarted,
+    /// Data takes the path from before again.
+    MigrationAbandoned,
+    /// Data takes a path that was asked before.
+    MigrationComplete,
 }
 
 /// A timer of loss recovery.

@@ -1216,24 +1216,24 @@ fn a_flipped_bit_in_any_byte_of_any_packet_is_dropped() {
 }
 
 #[test]
-fn packets_from_another_address_are_ignored() {
-    // We announce disable_active_migration: neither data nor a close counts from elsewhere.
-    let mut evil = Evil::against(SERVER);
-    let elsewhere = "10.0.0.1:1001".parse().unwrap();
-    let sent = evil.pair.hosts[SERVER].sent_datagrams;
-    let before = evil.pair.server().stats();
+fn packets_from_another_address_of_a_server_are_ignored() {
+    // Servers do not move: neither data nor a close counts from elsewhere (RFC 9000 §9).
+    let mut evil = Evil::against(CLIENT);
+    let elsewhere = "10.0.0.2:1001".parse().unwrap();
+    let sent = evil.pair.hosts[CLIENT].sent_datagrams;
+    let before = evil.pair.client().stats();
     for bytes in [
         payload(write_ping),
         payload(|w| write_path_challenge(w, [1; 8])),
         payload(|w| write_connection_close(w, &CloseFrame::application(0, b""))),
     ] {
         let packet = evil.packet(&bytes);
-        evil.pair.deliver_from(SERVER, elsewhere, &packet);
+        evil.pair.deliver_from(CLIENT, elsewhere, &packet);
     }
     evil.pair.run_for(ms(50));
     evil.assert_open();
-    assert_eq!(evil.pair.hosts[SERVER].sent_datagrams, sent);
-    let stats = evil.pair.server().stats();
+    assert_eq!(evil.pair.hosts[CLIENT].sent_datagrams, sent);
+    let stats = evil.pair.client().stats();
     assert_eq!(stats.datagrams_from_elsewhere, 3);
     assert_eq!(stats.datagrams_received, before.datagrams_received);
     assert_eq!(stats.packets_received, before.packets_received);

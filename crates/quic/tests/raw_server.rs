@@ -5,9 +5,11 @@ mod common;
 
 use common::evil::{long_packet, payload};
 use common::wire::for_each_frame;
-use common::{CLIENT, Pair, SERVER, ms, readable};
+use common::{CLIENT, Options, Pair, SERVER, ms, readable};
 use rustls::quic::{KeyChange, ServerConnection, Version};
-use towline_quic::{ConnectionError, Direction, ResetAtError, TransportErrorCode, WriteError};
+use towline_quic::{
+    ConnectionError, Direction, ResetAtError, TransportConfig, TransportErrorCode, WriteError,
+};
 use towline_testkit::{NULL_TAG, tls_pair};
 use towline_wire::{
     ConnectionId, Frame, FrameType, Header, LongType, NewConnectionIdFrame, PreferredAddress,
@@ -29,7 +31,11 @@ impl RawServer {
     /// Answers a client's hello as the server called `scid`, with parameters that `change` changed,
     /// and confirms the handshake.
     fn answering(scid: &[u8], change: impl FnOnce(&mut TransportParameters)) -> Self {
-        let options = readable();
+        // What is said of a preferred address is looked at; nobody is asked there.
+        let options = Options {
+            client: TransportConfig::default().preferred_address(false),
+            ..readable()
+        };
         let tls = tls_pair(options.seed, &options.tls);
         let mut pair = Pair::with_tls(options, tls.clone());
         pair.hosts[SERVER].hijacked = true;

@@ -226,6 +226,11 @@ impl PathState {
         self.marking = self.ecn.marks();
     }
 
+    /// The datagram being built is not marked: it is to arrive whatever becomes of marks.
+    pub fn leave_unmarked(&mut self) {
+        self.marking = false;
+    }
+
     /// Whether the train being built is marked.
     pub fn is_train_marked(&self) -> bool {
         self.marking

@@ -34,6 +34,10 @@ pub(super) const FILES: &[(&str, &str)] = &[
         "the order in which the components write",
     ),
     (
+        "crates/quic/src/connection/migration.rs",
+        "how it takes to another path",
+    ),
+    (
         "crates/quic/src/connection/establish.rs",
         "how a connection begins, on both sides",
     ),

@@ -1,6 +1,7 @@
 //! How a server takes clients, in one application protocol or several.
 
 use std::fmt;
+use std::net::{SocketAddrV4, SocketAddrV6};
 use std::sync::Arc;
 
 use super::{InvalidTransport, TransportConfig};
@@ -30,6 +31,12 @@ pub struct ServerConfig {
     /// `RetryPolicy::UnderLoad` asks for Retry; shared out in the same way, so that a prefix with
     /// many is asked sooner than others. Default 1,000.
     pub retry_threshold: usize,
+    /// Where clients of each family should move after the handshake: another address of this server's
+    /// at which the endpoint gets its datagrams as well, from a socket that tells it so
+    /// (RFC 9000 §9.6). Default none.
+    pub preferred_ipv4: Option<SocketAddrV4>,
+    /// The same for IPv6.
+    pub preferred_ipv6: Option<SocketAddrV6>,
 }
 
 impl ServerConfig {
@@ -43,6 +50,8 @@ impl ServerConfig {
             max_connections: 100_000,
             max_handshakes: 4_000,
             retry_threshold: 1_000,
+            preferred_ipv4: None,
+            preferred_ipv6: None,
         }
     }
 
@@ -52,6 +61,8 @@ impl ServerConfig {
         max_connections: usize,
         max_handshakes: usize,
         retry_threshold: usize,
+        preferred_ipv4: Option<SocketAddrV4>,
+        preferred_ipv6: Option<SocketAddrV6>,
     }
 
     /// Sets the field `transport`.

@@ -94,6 +94,7 @@ impl Connection {
             + KEYS
             + self.recovery.held()
             + self.acks.held()
+            + self.paths.held()
             + self.streams.held()
             + self.datagrams.held()
             + self.events.held()

@@ -151,6 +151,7 @@ impl TrainBuf {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PacketBuilder {
     pub(crate) space: PacketNumberSpace,
+    pub(crate) dcid: ConnectionId,
     pub(crate) packet_number: u64,
     start: usize,
     pn_offset: usize,
@@ -220,6 +221,7 @@ impl PacketBuilder {
         }
         Some(Self {
             space: h.space,
+            dcid: h.dcid,
             packet_number: h.packet_number,
             start,
             pn_offset: pn_at,

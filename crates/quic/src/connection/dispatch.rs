@@ -135,8 +135,7 @@ impl Connection {
             }
             // Whatever the size of its datagram (RFC 9000 §8.2.1).
             Frame::PathChallenge(data) => self.paths.on_path_challenge(data),
-            // We send no challenges on this path, so no response can be ours.
-            Frame::PathResponse(_) => {}
+            Frame::PathResponse(data) => self.on_path_response(now, data),
             Frame::NewToken { .. } => self.only_from_a_server("NEW_TOKEN from a client")?,
             Frame::HandshakeDone => {
                 self.only_from_a_server("HANDSHAKE_DONE from a client")?;

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use towline_wire::{
-    ConnectionId, PacketNumberSpace, Side, StatelessResetToken, Time, TransportErrorCode,
-    TransportParameters,
+    ConnectionId, PacketNumberSpace, PreferredAddress, Side, StatelessResetToken, Time,
+    TransportErrorCode, TransportParameters,
 };
 
 use super::acks::{ACK_DELAY_EXPONENT, Acks};
@@ -54,8 +54,10 @@ pub(crate) struct NewConnection {
     /// Our first connection ID.
     pub(crate) local: ConnectionId,
     pub(crate) reset_token: StatelessResetToken,
-    /// Key of the schedule of skipped packet numbers.
+    /// Key of the schedule of skipped packet numbers, and of challenges.
     pub(crate) skip_key: u64,
+    /// Another address of the server's, with the connection ID that is for it.
+    pub(crate) preferred: Option<PreferredAddress>,
 }
 
 /// What only a server knows about a connection's first Initial.
@@ -85,6 +87,7 @@ impl Connection {
             local: new.local,
             remote: None,
             retry: None,
+            preferred: None,
         };
         let mut parameters = Vec::new();
         own_parameters(Side::Client, &transport, &ids, new.reset_token).encode(&mut parameters);
@@ -122,6 +125,7 @@ impl Connection {
             local: new.local,
             remote: Some(first.client),
             retry: first.retry,
+            preferred: new.preferred.map(Box::new),
         };
         let side = Side::Server;
         let begin = match Opening::new(config, new.reset_token) {
@@ -161,8 +165,8 @@ impl Connection {
             sealer,
             recovery,
             acks: Acks::new(config.ack_policy()),
-            local_cids: LocalCids::new(new.local, new.reset_token),
-            paths: Paths::new(path, new.remote, new.local_ip, validated),
+            local_cids: LocalCids::new(new.local, new.reset_token, new.preferred.as_ref()),
+            paths: Paths::new(path, new.remote, new.local_ip, validated, new.skip_key),
             streams: Streams::new(side, &config),
             datagrams: Datagrams::new(config.datagram_send_buffer, config.datagram_receive_buffer),
             liveness: Liveness::new(
@@ -313,7 +317,7 @@ impl Connection {
                 self.remote_cids.set_initial_reset_token(token);
             }
             if let Some(preferred) = &peer.preferred_address {
-                // It is not migrated to, but its ID is one of the server's.
+                // Its ID is one of the server's, whether it is used there or not.
                 let token = preferred.stateless_reset_token;
                 self.remote_cids
                     .set_preferred(preferred.connection_id, token)?;
@@ -370,6 +374,7 @@ impl Connection {
             self.acks.request.open(min, peer.max_ack_delay);
         }
         self.events.push(Event::Confirmed);
+        self.try_preferred_address(now);
     }
 }
 
@@ -400,7 +405,8 @@ fn own_parameters(
         max_ack_delay: config.ack_policy().max_ack_delay,
         min_ack_delay: config.ack_frequency.then_some(MIN_ACK_DELAY),
         reset_stream_at: true,
-        disable_active_migration: true,
+        disable_active_migration: !config.migration,
+        preferred_address: ids.preferred.as_deref().copied(),
         active_connection_id_limit: MAX_REMOTE_CIDS,
         max_datagram_frame_size: config.max_datagram_frame_size.map_or(0, u64::from),
         ..TransportParameters::default()

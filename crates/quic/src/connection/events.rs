@@ -55,6 +55,12 @@ pub enum Event {
     /// Datagrams can be longer than before, or no longer as long: the path carries packets of another
     /// size. See [`Connection::max_datagram_len`](crate::Connection::max_datagram_len).
     MaxDatagramLenChanged,
+    /// Data takes another path from now on: [`Connection::remote`](crate::Connection::remote) is the
+    /// peer's address on it. It may not have proved yet to lead to the peer.
+    PathChanged,
+    /// Nothing answered where [`Connection::migrate`](crate::Connection::migrate) tried; data stays
+    /// where it was.
+    MigrationFailed,
     /// The connection is over; the handle stays valid for `stats` until `Drained`.
     Closed(ConnectionError),
     /// The handle is gone, or names what can still be read
@@ -65,6 +71,9 @@ pub enum Event {
 #[derive(Debug, Default)]
 pub(crate) struct Events {
     queue: VecDeque<Event>,
+    /// These wait in the queue: once is enough.
+    path_changed: bool,
+    migration_failed: bool,
 }
 
 impl Events {
@@ -72,8 +81,27 @@ impl Events {
         self.queue.push_back(event);
     }
 
+    /// However often a peer moves, it is told once until the application hears of it.
+    pub(crate) fn push_path_changed(&mut self) {
+        if !std::mem::replace(&mut self.path_changed, true) {
+            self.push(Event::PathChanged);
+        }
+    }
+
+    pub(crate) fn push_migration_failed(&mut self) {
+        if !std::mem::replace(&mut self.migration_failed, true) {
+            self.push(Event::MigrationFailed);
+        }
+    }
+
     pub(crate) fn pop(&mut self) -> Option<Event> {
-        self.queue.pop_front()
+        let event = self.queue.pop_front();
+        match event {
+            Some(Event::PathChanged) => self.path_changed = false,
+            Some(Event::MigrationFailed) => self.migration_failed = false,
+            _ => {}
+        }
+        event
     }
 
     pub(crate) fn is_empty(&self) -> bool {

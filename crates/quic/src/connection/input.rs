@@ -1,6 +1,7 @@
 //! How a datagram is taken in.
 //!
-//! 1. `handle_datagrams`: the path is credited for the train, each datagram split into its packets.
+//! 1. `handle_datagrams`: the path is credited for the train, each datagram split into its packets;
+//!    `migration` judges what came from elsewhere.
 //! 2. `open_packet`: keys found, header protection and AEAD removed in place, duplicates dropped.
 //! 3. `handle_packet`: the rest goes to `dispatch` frame by frame.
 //! 4. the packet is noted for acknowledgement, TLS runs; after the train, timers restart.
@@ -17,6 +18,7 @@ use super::assemble::MIN_INITIAL_DATAGRAM;
 use super::component::{Ecn, Receipt};
 use super::dispatch::{Contents, PACKET_WORK};
 use super::parts::Connection;
+use super::paths::Which;
 use super::protect::{OpenError, Opened, previous_key_deadline};
 use crate::error::Refused;
 use crate::observe::{DropReason, Packet};
@@ -60,6 +62,8 @@ struct Arrivals {
     packets: bool,
     one_rtt: bool,
     stream_data: bool,
+    /// One from elsewhere shows that the peer sends from there now.
+    moved: bool,
 }
 
 impl Connection {
@@ -74,17 +78,20 @@ impl Connection {
         datagrams: &mut [u8],
     ) -> Aftermath {
         let _span = self.enter_span();
-        // Until migration is built, a datagram from elsewhere is not ours to judge.
-        // Dropped without an answer: no migration is permitted, and to a client such a server is
-        // unknown (RFC 9000 §9, §9.3, §9.6).
-        if arrival.remote == self.paths.remote() {
+        let which = self.paths.find(arrival.remote, arrival.local_ip);
+        // What a server sends from where it was is welcome at whichever of our addresses.
+        let is_known_server = self.side.is_client() && arrival.remote == self.paths.remote();
+        if which == Some(Which::Active) || (which.is_none() && is_known_server) {
             let known = self.received.packets;
             let ecn = arrival.ecn;
             self.take_in(now, Receipt { at: now, ecn }, dcid, stride, datagrams);
             if self.received.packets != known {
                 self.paths.on_received_at(arrival.local_ip);
             }
+        } else if self.heeds_elsewhere(which, arrival.remote, dcid) {
+            self.take_in_from_elsewhere(now, arrival, dcid, stride, datagrams);
         } else {
+            // Without an answer (RFC 9000 §9, §9.3, §9.6).
             self.drop_from_elsewhere(now, stride, datagrams);
         }
         self.aftermath(now)
@@ -101,7 +108,47 @@ impl Connection {
         }
     }
 
-    /// Takes the packets of a train of datagrams.
+    /// Takes a train of datagrams from another address than data goes to.
+    #[cold]
+    fn take_in_from_elsewhere(
+        &mut self,
+        now: Time,
+        arrival: Arrival,
+        dcid: &ConnectionId,
+        stride: usize,
+        datagrams: &mut [u8],
+    ) {
+        let ecn = arrival.ecn;
+        let receipt = Receipt { at: now, ecn };
+        for datagram in datagrams.chunks_mut(stride) {
+            let (remote, local_ip) = (arrival.remote, arrival.local_ip);
+            // The one before may have moved the connection here.
+            let which = self.paths.find(remote, local_ip);
+            if which == Some(Which::Active) {
+                self.take_in(now, receipt, dcid, datagram.len(), datagram);
+                continue;
+            }
+            if datagram.first().is_none_or(|first| first & 0xc0 != 0x40) {
+                self.drop_from_elsewhere(now, datagram.len(), datagram);
+                continue;
+            }
+            let len = datagram.len();
+            self.received.datagrams += 1;
+            self.received.bytes += len as u64;
+            self.paths.set_arriving(which);
+            let known = self.received.packets;
+            let mut arrivals = Arrivals::default();
+            self.handle_one_rtt(now, dcid, receipt, datagram, &mut arrivals);
+            if self.received.packets != known && self.lifecycle.is_open() {
+                let from = (remote, local_ip);
+                self.on_packet_from_elsewhere(now, from, dcid, len, arrivals.moved);
+            }
+            self.paths.set_arriving(Some(Which::Active));
+            self.after_arrivals(now, &arrivals);
+        }
+    }
+
+    /// Takes the packets of a train of datagrams that came on the path that data takes.
     fn take_in(
         &mut self,
         now: Time,
@@ -112,15 +159,13 @@ impl Connection {
     ) {
         self.received.datagrams += datagrams.len().div_ceil(stride) as u64;
         self.received.bytes += datagrams.len() as u64;
-        self.paths.amplification().on_received(datagrams.len());
+        self.paths.on_received(datagrams.len(), dcid);
         self.paths.state_mut().set_amplification_blocked(now, false);
         let mut arrivals = Arrivals::default();
         for datagram in datagrams.chunks_mut(stride) {
             let short = datagram.first().is_some_and(|first| first & 0xc0 == 0x40);
             if short {
-                // A short header has no length: its packet is all there is (RFC 9000 §12.2).
-                let packet = Protected::short(*dcid, 1 + dcid.len());
-                self.handle_packet(now, &packet, receipt, datagram, &mut arrivals);
+                self.handle_one_rtt(now, dcid, receipt, datagram, &mut arrivals);
             } else {
                 let opened_before = self.received.packets;
                 self.split_datagram(now, receipt, datagram, &mut arrivals);
@@ -134,6 +179,20 @@ impl Connection {
             self.retry_early_packets(now, &mut arrivals);
         }
         self.after_arrivals(now, &arrivals);
+    }
+
+    /// A short header has no length: its packet is all there is in its datagram (RFC 9000 §12.2).
+    #[inline]
+    fn handle_one_rtt(
+        &mut self,
+        now: Time,
+        dcid: &ConnectionId,
+        receipt: Receipt,
+        datagram: &mut [u8],
+        arrivals: &mut Arrivals,
+    ) {
+        let packet = Protected::short(*dcid, 1 + dcid.len());
+        self.handle_packet(now, &packet, receipt, datagram, arrivals);
     }
 
     fn split_datagram(
@@ -283,6 +342,9 @@ impl Connection {
         }
         self.on_authenticated(now, protected);
         let payload = &packet[opened.payload.clone()];
+        if self.paths.is_arriving_elsewhere() {
+            arrivals.moved |= self.shows_migration(opened.packet_number, payload);
+        }
         let contents = match self.dispatch(now, kind, &protected.dcid, payload) {
             Ok(contents) => contents,
             Err(Refused::Overflow) => {
@@ -383,7 +445,7 @@ impl Connection {
         }
         if protected.kind == PacketKind::Handshake && self.side == Side::Server {
             // RFC 9000 §8.1: only the holder of the address can have our Handshake keys.
-            self.paths.amplification().validate();
+            self.paths.validate();
             self.discard_space(now, PacketNumberSpace::Initial);
         }
     }

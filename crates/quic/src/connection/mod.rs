@@ -24,6 +24,7 @@ pub(crate) mod events;
 mod handshake;
 mod input;
 mod liveness;
+mod migration;
 mod observation;
 mod observe;
 pub(crate) mod output;
@@ -460,7 +461,7 @@ impl Connection {
         self.lifecycle.is_confirmed() && self.sealer.protection.initiate_update()
     }
 
-    /// The peer's address.
+    /// The peer's address, which changes when it moves or its NAT forgets: `Event::PathChanged`.
     pub fn remote(&self) -> SocketAddr {
         self.paths.remote()
     }
@@ -549,7 +550,7 @@ impl Connection {
         }
     }
 
-    fn alive(&self) -> Result<(), ConnectionError> {
+    pub(super) fn alive(&self) -> Result<(), ConnectionError> {
         match self.lifecycle.close_reason() {
             Some(reason) if !self.lifecycle.is_open() => Err(reason.clone()),
             _ => Ok(()),

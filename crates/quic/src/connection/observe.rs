@@ -4,6 +4,8 @@
 //! after every call from outside. A connection that nobody observes has no [`Observation`], and each
 //! place asks for that and nothing else.
 
+use std::net::{IpAddr, SocketAddr};
+
 use towline_recovery::{AckSummary, Expired};
 use towline_wire::{PacketKind, PacketNumberSpace, Time};
 use tracing::span::EnteredSpan;
@@ -13,7 +15,8 @@ use super::component::Ecn;
 use super::observation::Observation;
 use super::parts::Connection;
 use crate::observe::{
-    DropReason, Event, NewConnection, ObserverFactory, Packet, RecoveryTimer, TransportParameters,
+    DropReason, Event, MigrationState, NewConnection, ObserverFactory, Packet, RecoveryTimer,
+    TransportParameters,
 };
 
 impl Connection {
@@ -102,7 +105,7 @@ impl Connection {
         let packet = Packet {
             kind,
             packet_number: built.packet_number,
-            dcid: self.remote_cids.current(),
+            dcid: built.dcid,
             scid: (kind != PacketKind::OneRtt).then(|| self.handshake.ids().local),
             key_phase: (kind == PacketKind::OneRtt).then(|| self.sealer.protection.phase()),
             len: built.size(),
@@ -111,6 +114,24 @@ impl Connection {
         };
         if let Some(observation) = self.update_observation(now) {
             observation.tell(now, &Event::PacketSent(packet));
+        }
+    }
+
+    /// Something happened on the way to another path.
+    pub(super) fn observe_migration(
+        &mut self,
+        now: Time,
+        new: MigrationState,
+        (remote, local_ip): (SocketAddr, Option<IpAddr>),
+    ) {
+        tracing::debug!(?new, %remote, ?local_ip, "migration");
+        if let Some(observation) = self.update_observation(now) {
+            let event = Event::MigrationStateUpdated {
+                new,
+                remote,
+                local_ip,
+            };
+            observation.tell(now, &event);
         }
     }
 

@@ -1,5 +1,6 @@
 //! How a train of datagrams comes about.
 //!
+//! 0. `transmit_probe`: what asks or answers on a single path goes first, in datagrams of its own.
 //! 1. `poll_transmit`: is there room in the train, and may this path take another datagram?
 //! 2. `grant`: probes, congestion window and pacing say whether data may go.
 //! 3. `write_datagram`: at most one packet for each space, frames by `schedule`, in place.
@@ -9,13 +10,14 @@ use std::net::{IpAddr, SocketAddr};
 
 use towline_recovery::{PacketKind as SentKind, Permit};
 use towline_wire::{
-    CONNECTION_CLOSE_MAX_LEN, PacketNumberSpace, Side, Time, Writer, packet_number_len,
-    write_connection_close, write_immediate_ack, write_ping,
+    CONNECTION_CLOSE_MAX_LEN, ConnectionId, PacketNumberSpace, Side, Time, Writer,
+    packet_number_len, write_connection_close, write_immediate_ack, write_ping,
 };
 
 use super::assemble::{HeaderFields, MIN_INITIAL_DATAGRAM, PacketBuilder, TrainBuf};
 use super::component::{Ecn, PacketWriter, SentFrame};
 use super::parts::Connection;
+use super::paths::FULL_PROBE;
 use super::state::{MAX_CLOSE_REASON, Phase};
 
 /// Where the datagrams of a [`TrainBuf`] go, and how.
@@ -66,6 +68,11 @@ impl Connection {
         self.paths.state_mut().mark_train();
         match self.lifecycle.phase() {
             Phase::Handshaking | Phase::Established | Phase::Confirmed => {
+                if self.paths.has_probe()
+                    && let Some(probe) = self.transmit_probe(now, train)
+                {
+                    return Some(probe);
+                }
                 self.build_train(now, train);
                 if self.lifecycle.is_close_due() {
                     // Sealing failed or a limit was reached: a CONNECTION_CLOSE goes instead.
@@ -79,10 +86,67 @@ impl Connection {
         self.finish_train(train)
     }
 
+    /// One datagram with a challenge, or an answer where no data goes, if one is due. It counts in no
+    /// window: there are four for each path that is asked, and answers in proportion to what came.
+    #[cold]
+    fn transmit_probe(&mut self, now: Time, train: &mut TrainBuf) -> Option<Train> {
+        let which = self.paths.next_probe()?;
+        self.before_one_rtt_packet(now);
+        if !self.lifecycle.is_open() {
+            return None;
+        }
+        let path = self.paths.get(which)?;
+        let (remote, local_ip, cid) = (path.remote(), path.local_ip(), path.cid);
+        let budget = usize::try_from(path.budget()).unwrap_or(usize::MAX);
+        let Some(dcid) = self.remote_cids.get(cid) else {
+            self.replace_retired_cid(which);
+            return None;
+        };
+        let room = train.next_room(budget.min(FULL_PROBE))?;
+        let capacity = room.len();
+        let space = PacketNumberSpace::Application;
+        let mut packet = self.begin_packet(room, 0, space, dcid)?;
+        let mut writer = Writer::new(packet.payload_room(room));
+        let challenge = self.paths.write_probe(which, &mut writer);
+        packet.advance(writer.len());
+        packet.ack_eliciting = true;
+        packet.in_flight = true;
+        // Where less than a full datagram may be sent, the rest is kept (RFC 9000 §8.2.1).
+        if capacity >= FULL_PROBE {
+            packet.pad_to(room, FULL_PROBE);
+        }
+        packet.pad_for_sample(room);
+        if let Err(what) = self.seal(now, &packet, room) {
+            self.fail_internally(now, what);
+            return None;
+        }
+        let len = packet.end();
+        let frames = self.sealer.begin_frames(space);
+        self.sealer.note_frames(space, frames);
+        let path = self.paths.get_mut(which)?;
+        path.state.leave_unmarked();
+        let kind = SentKind::PROBE;
+        let (recovery, frames) = (&mut self.recovery, self.sealer.frames(space));
+        recovery.on_packet_sent(&mut path.state, now, space, len as u16, kind, frames);
+        self.paths.on_probe_sent(now, which, challenge, len);
+        self.on_ack_eliciting_sent(now);
+        train.commit(len, capacity);
+        self.sealer.on_train(1);
+        Some(Train {
+            remote,
+            local_ip,
+            ecn: None,
+            segment_size: len,
+            len,
+            mtu_probe: false,
+        })
+    }
+
     /// Whether the application may have given it something to send.
     pub(crate) fn may_send(&self) -> bool {
         self.lifecycle.phase() != Phase::Confirmed
             || self.has_pending(PacketNumberSpace::Application)
+            || self.paths.has_probe()
     }
 
     /// Whether `poll_transmit` is worth a call. Where nothing waits, what the call would note is
@@ -172,7 +236,7 @@ impl Connection {
             }
             grant.credit = grant.credit.saturating_sub(len as u64);
             train.commit(len, capacity);
-            self.paths.amplification().on_sent(len);
+            self.paths.on_sent(len);
         }
     }
 
@@ -184,7 +248,8 @@ impl Connection {
         let Some(room) = train.next_room(size).filter(|_| self.lifecycle.is_open()) else {
             return;
         };
-        let Some(mut packet) = self.begin_packet(room, 0, space) else {
+        let dcid = self.remote_cids.current();
+        let Some(mut packet) = self.begin_packet(room, 0, space, dcid) else {
             return;
         };
         let mut frames = self.sealer.begin_frames(space);
@@ -205,7 +270,7 @@ impl Connection {
         }
         self.on_packet_sent(now, &packet);
         train.commit(size, size);
-        self.paths.amplification().on_sent(size);
+        self.paths.on_sent(size);
     }
 
     /// Nothing was written although something was granted, or the other way round.
@@ -380,7 +445,8 @@ impl Connection {
                 return None;
             }
         }
-        let mut packet = self.begin_packet(datagram, start, space)?;
+        let dcid = self.remote_cids.current();
+        let mut packet = self.begin_packet(datagram, start, space, dcid)?;
         let mut frames = self.sealer.begin_frames(space);
         let mut writer = Writer::new(packet.payload_room(datagram));
         let mut w = PacketWriter::new(&mut writer, &mut frames, may_send_data);
@@ -422,11 +488,12 @@ impl Connection {
         datagram: &mut [u8],
         start: usize,
         space: PacketNumberSpace,
+        dcid: ConnectionId,
     ) -> Option<PacketBuilder> {
         let packet_number = self.recovery.next_packet_number(space);
         let header = HeaderFields {
             space,
-            dcid: self.remote_cids.current(),
+            dcid,
             scid: self.handshake.ids().local,
             // Empty on a server (RFC 9000 §17.2.2).
             token: self.handshake.token(),
@@ -520,7 +587,7 @@ impl Connection {
             return None;
         }
         train.commit(len, capacity);
-        self.paths.amplification().on_sent(len);
+        self.paths.on_sent(len);
         self.finish_train(train)
     }
 
@@ -534,7 +601,8 @@ impl Connection {
             if !self.sealer.protection.has_keys(space) || !readable {
                 continue;
             }
-            let Some(mut packet) = self.begin_packet(datagram, end, space) else {
+            let dcid = self.remote_cids.current();
+            let Some(mut packet) = self.begin_packet(datagram, end, space, dcid) else {
                 continue;
             };
             let Some(close) = self.lifecycle.close_frame(one_rtt) else {

@@ -71,7 +71,9 @@ impl Connection {
         let ack = self.acks.next_timeout().map(|at| (at, Timer::AckDelay));
         let datagram = self.datagrams.next_timeout();
         let datagram = datagram.map(|at| (at, Timer::DatagramAge));
-        [loss, ack, datagram, self.liveness.next_timeout()]
+        let path = self.paths.next_timeout();
+        let path = path.map(|at| (at, Timer::PathValidation));
+        [loss, ack, datagram, path, self.liveness.next_timeout()]
             .into_iter()
             .flatten()
             .min()

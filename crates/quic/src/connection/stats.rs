@@ -35,6 +35,12 @@ pub struct Stats {
     pub datagrams_received: u64,
     /// UDP datagrams dropped because they came from another address than the peer's.
     pub datagrams_from_elsewhere: u64,
+    /// Times that data took to another path: the peer or this end moved, or moved back.
+    pub path_changes: u64,
+    /// Paths that proved to lead to the peer (RFC 9000 §8.2), the first one not counted.
+    pub paths_validated: u64,
+    /// Paths on which nobody answered.
+    pub paths_failed: u64,
     /// Packets declared lost.
     pub packets_lost: u64,
     /// Bytes of those.
@@ -105,6 +111,9 @@ crate::visit_fields! { Stats:
     Counter bytes_received: Bytes, "UDP payload received";
     Counter datagrams_received: Count, "UDP datagrams received";
     Counter datagrams_from_elsewhere: Count, "UDP datagrams dropped because they came from another address than the peer's";
+    Counter path_changes: Count, "Times that data took to another path";
+    Counter paths_validated: Count, "Paths that proved to lead to the peer, the first one not counted";
+    Counter paths_failed: Count, "Paths on which nobody answered";
     Counter packets_lost: Count, "Packets declared lost";
     Counter bytes_lost: Bytes, "Bytes of the packets declared lost";
     Counter packets_spuriously_lost: Count, "Packets declared lost and acknowledged later";
@@ -153,6 +162,9 @@ impl Connection {
             bytes_received: self.received.bytes,
             datagrams_received: self.received.datagrams,
             datagrams_from_elsewhere: self.received.from_elsewhere,
+            path_changes: self.paths.counters.changes,
+            paths_validated: self.paths.counters.validated,
+            paths_failed: self.paths.counters.failed,
             packets_lost: r.packets_lost,
             bytes_lost: r.bytes_lost,
             packets_spuriously_lost: r.packets_spuriously_lost,

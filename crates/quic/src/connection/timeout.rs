@@ -31,6 +31,9 @@ impl Connection {
         }
         self.acks.on_timeout(now);
         self.datagrams.on_timeout(now, &mut self.events);
+        if self.paths.next_timeout().is_some_and(|at| at <= now) {
+            self.on_path_timeout(now);
+        }
         let due = self
             .recovery
             .next_timeout(self.paths.state())
@@ -82,7 +85,11 @@ impl Connection {
                 self.events.push(Event::Drained);
             }
             // Pacing only wakes; the others have owners of their own.
-            Timer::Pacing | Timer::LossDetection | Timer::AckDelay | Timer::DatagramAge => {}
+            Timer::Pacing
+            | Timer::LossDetection
+            | Timer::AckDelay
+            | Timer::DatagramAge
+            | Timer::PathValidation => {}
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The deadlines of one connection.
 //!
 //! A handful of optional times with a linear scan: fewer instructions than any heap at
-//! this size. Loss detection, the acknowledgement delay and the age of datagrams own their times and
-//! are asked.
+//! this size. Loss detection, the acknowledgement delay, the age of datagrams and paths own their times
+//! and are asked.
 
 use towline_wire::Time;
 
@@ -28,6 +28,8 @@ pub enum Timer {
     Liveness,
     /// Old 1-RTT keys are dropped (RFC 9001 §6.5).
     KeyDiscard,
+    /// A path is asked again whether it leads to the peer, or given up (RFC 9000 §8.2.4).
+    PathValidation,
     /// The closing or draining period ends (RFC 9000 §10.2).
     Close,
 }
@@ -67,13 +69,17 @@ fn slot(timer: Timer) -> usize {
         Timer::KeepAlive => 3,
         Timer::Liveness => 4,
         Timer::KeyDiscard => 5,
-        Timer::Close | Timer::LossDetection | Timer::AckDelay | Timer::DatagramAge => 6,
+        Timer::Close
+        | Timer::LossDetection
+        | Timer::AckDelay
+        | Timer::DatagramAge
+        | Timer::PathValidation => 6,
     }
 }
 
 impl Timers {
     pub(crate) fn set(&mut self, timer: Timer, at: Time) {
-        debug_assert!(!matches!(timer, Timer::LossDetection | Timer::AckDelay));
+        debug_assert!(OWNED.contains(&timer));
         self.at[slot(timer)] = at;
     }
 

@@ -43,6 +43,16 @@ impl TlsFailure {
     }
 }
 
+/// The data of the `number`th PATH_CHALLENGE of a connection whose secret is `key`: nobody else can
+/// guess it (RFC 9000 §8.2.1).
+pub(crate) fn path_challenge(key: u64, number: u64) -> [u8; 8] {
+    let key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, &key.to_le_bytes());
+    let tag = aws_lc_rs::hmac::sign(&key, &number.to_le_bytes());
+    let mut data = [0; 8];
+    data.copy_from_slice(&tag.as_ref()[..8]);
+    data
+}
+
 pub(crate) struct TlsSession {
     inner: Connection,
     /// Holds what makes the session dispensable.

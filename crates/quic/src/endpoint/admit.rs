@@ -26,7 +26,7 @@ use super::token::Verdict;
 use crate::config::{RetryPolicy, ServerConfig};
 use crate::connection::assemble::MIN_INITIAL_DATAGRAM;
 use crate::connection::protect::{OpenError, Protection, TAG_LEN};
-use crate::connection::{Arrival, Connection, FirstInitial};
+use crate::connection::{Arrival, Connection, FirstInitial, NewConnection};
 use crate::crypto::{initial_keys, retry_integrity_tag};
 use crate::error::AcceptError;
 
@@ -188,7 +188,11 @@ impl Endpoint {
             retry: hello.proven.map(|_| hello.dcid),
             validated,
         };
-        let new = self.prepare(remote, local_ip, hello.original());
+        let preferred = self.prepare_preferred(server);
+        let new = NewConnection {
+            preferred,
+            ..self.prepare(remote, local_ip, hello.original())
+        };
         let mut connection = Connection::server(now, server, &new, &first, protection)?;
         connection.observe(now, &new, self.observers.as_deref());
         self.stats.admitted += 1;
@@ -198,7 +202,7 @@ impl Endpoint {
             .stateless
             .handshakes
             .begin(now, limits, source, validated);
-        Ok(self.insert(now, connection, new.local, Some((hello.dcid, place))))
+        Ok(self.insert(now, connection, Some((hello.dcid, place))))
     }
 
     /// Hands a datagram to the connection that begins with it.

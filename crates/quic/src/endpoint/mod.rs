@@ -80,7 +80,7 @@ impl Endpoint {
         let mut connection = Connection::client(now, config, server_name, &new, known_rtt)?;
         connection.observe(now, &new, self.observers.as_deref());
         let aftermath = connection.aftermath(now);
-        let handle = self.insert(now, connection, new.local, None);
+        let handle = self.insert(now, connection, None);
         self.settle(now, handle, aftermath);
         Ok(handle)
     }
@@ -223,6 +223,19 @@ impl Endpoint {
     pub fn handle_datagram_too_big(&mut self, handle: ConnectionHandle, len: usize) {
         if let Some(connection) = self.connection_mut(handle) {
             connection.handle_datagram_too_big(len);
+        }
+    }
+
+    /// The socket was replaced by another: clients go on from its address at once, which they tell
+    /// their servers (RFC 9000 §9). Servers' connections stay as they are.
+    pub fn rebind(&mut self, now: Time) {
+        let handles: Vec<ConnectionHandle> = self.handles().collect();
+        for handle in handles {
+            if let Some(connection) = self.connection_mut(handle) {
+                connection.rebind(now);
+                let aftermath = connection.aftermath(now);
+                self.settle(now, handle, aftermath);
+            }
         }
     }
 

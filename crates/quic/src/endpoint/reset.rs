@@ -37,16 +37,15 @@ impl Resets {
 
     pub(super) fn replace(
         &mut self,
-        remote: SocketAddr,
-        old: Option<[u8; 16]>,
-        new: Option<[u8; 16]>,
+        old: Option<(SocketAddr, [u8; 16])>,
+        new: Option<(SocketAddr, [u8; 16])>,
         handle: ConnectionHandle,
     ) {
         if let Some(old) = old {
-            self.known.remove(&(remote, old));
+            self.known.remove(&old);
         }
         if let Some(new) = new {
-            self.known.insert((remote, new), handle);
+            self.known.insert(new, handle);
         }
     }
 

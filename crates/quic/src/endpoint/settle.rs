@@ -17,22 +17,24 @@ use super::slots::{ConnectionHandle, Resident};
 use crate::connection::{Aftermath, CidChanges, Connection, Status};
 
 impl Endpoint {
-    /// Takes a connection in, with a route to it; of a server's, its handshake is noted as well.
+    /// Takes a connection in, with routes to it; of a server's, its handshake is noted as well.
     pub(super) fn insert(
         &mut self,
         now: Time,
         connection: Connection,
-        local: ConnectionId,
         handshake: Option<(ConnectionId, Place)>,
     ) -> ConnectionHandle {
         let mut resident = Resident::new(connection, Held::new(now));
         resident.handshake = handshake.map(|(_, place)| place);
         resident.original = handshake.map(|(original, _)| original);
         let remote = resident.connection.remote();
+        let own: Vec<ConnectionId> = resident.connection.local_cid_list().collect();
         let handle = self.slots.insert(resident);
-        match local.is_empty() {
-            true => self.routes.insert_nameless(remote, handle),
-            false => self.routes.insert(local, handle),
+        for cid in own {
+            match cid.is_empty() {
+                true => self.routes.insert_nameless(remote, handle),
+                false => self.routes.insert(cid, handle),
+            }
         }
         if let Some((original, _)) = handshake {
             self.routes.insert(original, handle);
@@ -64,11 +66,11 @@ impl Endpoint {
             self.issue_cid(handle);
         }
         if let Some(resident) = self.slots.get_mut(handle) {
-            let token = changes.reset_token.map(|t| *t.as_bytes());
+            let remote = resident.connection.remote();
+            let token = changes.reset_token.map(|t| (remote, *t.as_bytes()));
             let old = std::mem::replace(&mut resident.reset_token, token);
             if old != token {
-                let remote = resident.connection.remote();
-                self.resets.replace(remote, old, token, handle);
+                self.resets.replace(old, token, handle);
             }
         }
     }
@@ -228,7 +230,7 @@ impl Endpoint {
         }
         let reset_token = resident.reset_token.take();
         let kept = keep && connection.retire();
-        self.resets.replace(remote, reset_token, None, handle);
+        self.resets.replace(reset_token, None, handle);
         self.deadlines.set(handle, None);
         self.stats.connections -= 1;
         self.slots.retire(handle);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rand_chacha::ChaCha20Rng;
 use rand_core::{Rng, SeedableRng};
-use towline_wire::ConnectionId;
+use towline_wire::{ConnectionId, PreferredAddress};
 
 use super::incoming::Requests;
 use super::keyed::KeyedState;
@@ -112,7 +112,23 @@ impl Endpoint {
             local,
             reset_token: self.resets.token(&local),
             skip_key: self.rng.next_u64(),
+            preferred: None,
         }
+    }
+
+    /// The server's preferred address, with a connection ID that is for it (RFC 9000 §18.2).
+    pub(super) fn prepare_preferred(&mut self, config: &ServerConfig) -> Option<PreferredAddress> {
+        let (ipv4, ipv6) = (config.preferred_ipv4, config.preferred_ipv6);
+        if ipv4.is_none() && ipv6.is_none() {
+            return None;
+        }
+        let connection_id = self.new_cid();
+        Some(PreferredAddress {
+            ipv4,
+            ipv6,
+            connection_id,
+            stateless_reset_token: self.resets.token(&connection_id),
+        })
     }
 
     /// An ID that no observer can link to another, and that no connection has (RFC 9000 §5.1).

@@ -5,6 +5,7 @@
 //! connection.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::net::SocketAddr;
 
 use towline_wire::ConnectionId;
 
@@ -29,8 +30,8 @@ pub(super) struct Resident {
     pub(super) handshake: Option<Place>,
     /// Destination of the client's first Initials, routed while it may still be used.
     pub(super) original: Option<ConnectionId>,
-    /// Of the peer's connection ID in use; the peer ends the connection with it.
-    pub(super) reset_token: Option<[u8; 16]>,
+    /// Of the peer's connection ID in use, and where the peer is: with it that ends the connection.
+    pub(super) reset_token: Option<(SocketAddr, [u8; 16])>,
     pub(super) held: Held,
     /// It has ended and is here only to be read.
     pub(super) over: bool,

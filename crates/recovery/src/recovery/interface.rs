@@ -63,7 +63,7 @@ pub struct PacketKind {
     /// It is ack-eliciting or holds PADDING: it counts towards bytes in flight.
     pub in_flight: bool,
     /// All that makes it ack-eliciting is a PING beside an acknowledgement that was due anyway
-    /// ([`Recovery::may_ask`](crate::Recovery::may_ask)): it moves no probe timeout.
+    /// ([`PathState::may_ask`](crate::PathState::may_ask)): it moves no probe timeout.
     pub asks: bool,
     /// It asks whether the path carries datagrams of its size: PADDING and a PING, whose loss is no
     /// sign of congestion (RFC 9000 §14.4).
@@ -85,6 +85,9 @@ impl PacketKind {
         asks: false,
         mtu_probe: true,
     };
+    /// A probe of a path: whoever asks there asks again, so that its fate is nobody's business, and
+    /// it belongs to no window.
+    pub const PROBE: Self = Self::ACK_ONLY;
     /// Acknowledgements and padding.
     pub const PADDED_ACK: Self = Self {
         ack_eliciting: false,

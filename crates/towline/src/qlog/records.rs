@@ -10,7 +10,8 @@ use std::time::Duration;
 use towline_identity::Day;
 use towline_quic::observe::{
     CongestionPhase, CongestionTrigger, ConnectionState, DropReason, EcnState, Event, LossTrigger,
-    NewConnection, Packet, RecoveryMetrics, RecoveryTimer, TIMER_GRANULARITY, TransportParameters,
+    MigrationState, NewConnection, Packet, RecoveryMetrics, RecoveryTimer, TIMER_GRANULARITY,
+    TransportParameters,
 };
 use towline_quic::{Close, ConnectionError, Ecn, TimeoutReason};
 use towline_wire::{ConnectionId, PacketKind, PacketNumberSpace, QUIC_V1, Side, Time};
@@ -219,6 +220,16 @@ impl Records {
                 }
                 o.text("new", ecn(*new));
             }
+            Event::MigrationStateUpdated {
+                new,
+                remote,
+                local_ip,
+            } => {
+                o.text("new", migration(*new));
+                let (ip, port) = (Some(remote.ip()), Some(remote.port()));
+                o.object("tuple_remote", |o| write_address(o, ip, port));
+                o.object("tuple_local", |o| write_address(o, *local_ip, None));
+            }
             Event::TimerExpired { timer, space } => {
                 o.text(
                     "timer_type",
@@ -260,8 +271,34 @@ fn name(event: &Event<'_>) -> &'static str {
         Event::CongestionStateUpdated { .. } => "quic:congestion_state_updated",
         Event::MtuUpdated { .. } => "quic:mtu_updated",
         Event::EcnStateUpdated { .. } => "quic:ecn_state_updated",
+        Event::MigrationStateUpdated { .. } => "quic:migration_state_updated",
         Event::TimerExpired { .. } => "quic:timer_updated",
         _ => "towline:unknown",
+    }
+}
+
+fn write_address(o: &mut Object<'_>, ip: Option<IpAddr>, port: Option<u16>) {
+    let keys = match ip {
+        Some(IpAddr::V6(_)) => ["ip_v6", "port_v6"],
+        _ => ["ip_v4", "port_v4"],
+    };
+    if let Some(ip) = ip {
+        o.text(keys[0], &ip.to_string());
+    }
+    if let Some(port) = port {
+        o.number(keys[1], port.into());
+    }
+}
+
+fn migration(state: MigrationState) -> &'static str {
+    match state {
+        MigrationState::ProbingStarted => "probing_started",
+        MigrationState::ProbingAbandoned => "probing_abandoned",
+        MigrationState::ProbingSuccessful => "probing_successful",
+        MigrationState::MigrationStarted => "migration_started",
+        MigrationState::MigrationAbandoned => "migration_abandoned",
+        MigrationState::MigrationComplete => "migration_complete",
+        _ => "unknown",
     }
 }
 
@@ -270,16 +307,7 @@ fn write_started(o: &mut Object<'_>, new: &NewConnection) {
                     ip: Option<IpAddr>,
                     port: Option<u16>,
                     cids: [Option<ConnectionId>; 2]| {
-        let keys = match ip {
-            Some(IpAddr::V6(_)) => ["ip_v6", "port_v6"],
-            _ => ["ip_v4", "port_v4"],
-        };
-        if let Some(ip) = ip {
-            o.text(keys[0], &ip.to_string());
-        }
-        if let Some(port) = port {
-            o.number(keys[1], port.into());
-        }
+        write_address(o, ip, port);
         o.array("connection_ids", |ids| {
             for cid in cids.iter().flatten() {
                 ids.hex(cid.as_slice());

@@ -4,8 +4,8 @@
 //! many more are wanted, and which the peer retired.
 
 use towline_wire::{
-    ConnectionId, NEW_CONNECTION_ID_MAX_LEN, NewConnectionIdFrame, StatelessResetToken,
-    write_new_connection_id,
+    ConnectionId, NEW_CONNECTION_ID_MAX_LEN, NewConnectionIdFrame, PreferredAddress,
+    StatelessResetToken, write_new_connection_id,
 };
 
 use crate::connection::component::{PacketWriter, SentFrame};
@@ -32,15 +32,27 @@ pub(crate) struct LocalCids {
 }
 
 impl LocalCids {
-    /// Starts with the ID of the handshake, which has sequence number 0.
-    pub(crate) fn new(first: ConnectionId, reset_token: StatelessResetToken) -> Self {
+    /// Starts with the ID of the handshake, which has sequence number 0, and that of the preferred
+    /// address, which the transport parameters announce with number 1 (RFC 9000 §5.1.1).
+    pub(crate) fn new(
+        first: ConnectionId,
+        reset_token: StatelessResetToken,
+        preferred: Option<&PreferredAddress>,
+    ) -> Self {
+        let first = Issued {
+            sequence: 0,
+            cid: first,
+            reset_token,
+        };
+        let preferred = preferred.map(|preferred| Issued {
+            sequence: 1,
+            cid: preferred.connection_id,
+            reset_token: preferred.stateless_reset_token,
+        });
+        let active: Vec<Issued> = [Some(first), preferred].into_iter().flatten().collect();
         Self {
-            active: vec![Issued {
-                sequence: 0,
-                cid: first,
-                reset_token,
-            }],
-            next_sequence: 1,
+            next_sequence: active.len() as u64,
+            active,
             pending: Vec::new(),
             retired: Vec::new(),
             limit: 1,

@@ -1,6 +1,6 @@
 //! Connection IDs the peer issued (RFC 9000 §5.1.2).
 //!
-//! Holds the one in use and spares, obeys Retire Prior To, and owes RETIRE_CONNECTION_ID
+//! Holds the one in use, those of other paths and spares, obeys Retire Prior To, and owes RETIRE_CONNECTION_ID
 //! frames. A peer that makes us owe too many is closed (CVE-2024-22189 class).
 
 use towline_wire::{
@@ -22,6 +22,8 @@ struct Held {
     sequence: u64,
     cid: ConnectionId,
     reset_token: Option<StatelessResetToken>,
+    /// A path uses it, or did.
+    used: bool,
 }
 
 #[derive(Debug)]
@@ -44,6 +46,7 @@ impl RemoteCids {
                 sequence: 0,
                 cid: first,
                 reset_token: None,
+                used: true,
             }],
             retire_prior_to: 0,
             pending: Vec::new(),
@@ -89,8 +92,57 @@ impl RemoteCids {
             sequence: 1,
             cid,
             reset_token: Some(reset_token),
+            used: false,
         });
         Ok(())
+    }
+
+    /// The sequence number of the ID in use.
+    pub(crate) fn current_sequence(&self) -> u64 {
+        self.held.first().map_or(0, |h| h.sequence)
+    }
+
+    /// The ID with this sequence number, unless it was retired.
+    pub(crate) fn get(&self, sequence: u64) -> Option<ConnectionId> {
+        let held = self.held.iter().find(|h| h.sequence == sequence);
+        held.map(|h| h.cid)
+    }
+
+    /// An ID that no path used yet (RFC 9000 §9.5), by its sequence number. A peer without IDs needs
+    /// none; one that does not acknowledge what it is told of them gets no more to retire.
+    pub(crate) fn take_spare(&mut self) -> Option<u64> {
+        if self.current().is_empty() {
+            return Some(self.current_sequence());
+        }
+        if self.pending.len() + self.unacked.len() >= MAX_PENDING_RETIREMENTS / 2 {
+            return None;
+        }
+        let spare = self.held.iter_mut().find(|h| !h.used)?;
+        spare.used = true;
+        Some(spare.sequence)
+    }
+
+    /// The ID that a path uses becomes the one to put into packets.
+    pub(crate) fn make_current(&mut self, sequence: u64) {
+        if let Some(place) = self.held.iter().position(|h| h.sequence == sequence) {
+            self.held.swap(0, place);
+        }
+    }
+
+    /// No path uses this ID any more: it is retired (RFC 9000 §5.1.2).
+    pub(crate) fn give_up(&mut self, sequence: u64) {
+        if self.current().is_empty() || self.current_sequence() == sequence {
+            return;
+        }
+        if let Some(place) = self.held.iter().position(|h| h.sequence == sequence) {
+            self.held.remove(place);
+            self.pending.push(sequence);
+        }
+    }
+
+    /// The endpoint has to learn the reset token again, because the peer's address is another one.
+    pub(crate) fn forget_known_token(&mut self) {
+        self.known_token = None;
     }
 
     /// The stateless reset token that ends this connection, if the peer gave one.
@@ -148,10 +200,12 @@ impl RemoteCids {
                 sequence,
                 cid,
                 reset_token: Some(reset_token),
+                used: false,
             });
         }
         if retire_prior_to > self.retire_prior_to {
             self.retire_prior_to = retire_prior_to;
+            let current = self.current_sequence();
             let gone: Vec<u64> = self
                 .held
                 .iter()
@@ -161,6 +215,16 @@ impl RemoteCids {
             self.held.retain(|h| h.sequence >= retire_prior_to);
             for sequence in gone {
                 self.retire(sequence)?;
+            }
+            // Rather an ID that no other path uses.
+            if self
+                .held
+                .first()
+                .is_some_and(|first| first.sequence != current)
+            {
+                let spare = self.held.iter().position(|h| !h.used);
+                self.held.swap(0, spare.unwrap_or(0));
+                self.held[0].used = true;
             }
         }
         if self.held.len() as u64 > MAX_REMOTE_CIDS {

@@ -3,12 +3,12 @@
 //!
 //! Owned by `Handshake`. Which IDs packets carry later is not its question: that is `cids`.
 
-use towline_wire::{ConnectionId, Side, TransportErrorCode, TransportParameters};
+use towline_wire::{ConnectionId, PreferredAddress, Side, TransportErrorCode, TransportParameters};
 
 use crate::error::Violation;
 
 /// The connection IDs that the first packets of both ends carried.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct HandshakeIds {
     /// Destination of the client's first Initial.
     pub(crate) original: ConnectionId,
@@ -18,6 +18,8 @@ pub(crate) struct HandshakeIds {
     pub(crate) remote: Option<ConnectionId>,
     /// Source connection ID of a Retry, if there was one.
     pub(crate) retry: Option<ConnectionId>,
+    /// A server's: the ID that is for another address of its own, and that address.
+    pub(crate) preferred: Option<Box<PreferredAddress>>,
 }
 
 impl HandshakeIds {

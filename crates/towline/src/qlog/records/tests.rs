@@ -402,6 +402,26 @@ fn everything_of_recovery_is_read_and_nothing_unmeasured_is_written() {
             events.push(Event::EcnStateUpdated { old, new });
         }
     }
+    use MigrationState as Step;
+    for new in [
+        Step::ProbingStarted,
+        Step::ProbingAbandoned,
+        Step::ProbingSuccessful,
+        Step::MigrationStarted,
+        Step::MigrationAbandoned,
+        Step::MigrationComplete,
+    ] {
+        for remote in ["192.0.2.1:443", "[2001:db8::1]:443"] {
+            let remote = remote.parse().unwrap();
+            for local_ip in [None, Some("198.51.100.7".parse().unwrap())] {
+                events.push(Event::MigrationStateUpdated {
+                    new,
+                    remote,
+                    local_ip,
+                });
+            }
+        }
+    }
     for space in [None].into_iter().chain(SPACES.map(Some)) {
         for timer in [RecoveryTimer::LossTime, RecoveryTimer::Pto] {
             events.push(Event::TimerExpired { timer, space });
