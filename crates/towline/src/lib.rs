@@ -35,6 +35,6 @@ pub use handles::{
 };
 pub use towline_identity::PeerIdentity;
 pub use towline_quic::{
-    ConnectionError, DatagramFate, DatagramOptions, MAX_INCOMING_WAIT, ReceivedChunk, ResetAtError,
-    SendDatagramError,
+    ConnectionError, DatagramFate, DatagramOptions, MAX_INCOMING_WAIT, MigrateError, ReceivedChunk,
+    ResetAtError, SendDatagramError,
 };

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use rustls::CipherSuite;
 use towline_quic::{
-    Algorithm, BandwidthShare, Connection as Engine, ConnectionError, HostController, PeerIdentity,
-    Stats,
+    Algorithm, BandwidthShare, Connection as Engine, ConnectionError, HostController, MigrateError,
+    PeerIdentity, Stats,
 };
 use towline_wire::{Direction, Side, StreamId};
 
@@ -360,6 +360,26 @@ impl Connection {
             engine
                 .ok_or_else(|| rustls::Error::General("the connection is gone".to_owned()))?
                 .export_keying_material(out, label, context)
+        })
+    }
+
+    /// Client: moves the connection to another address of this host, once it has proved to lead to the
+    /// server; data stays where it is until then. `stats().path_changes` and [`Self::local_ip`] tell
+    /// when it has moved, `stats().paths_failed` that nobody answered there. The endpoint must be bound
+    /// to no address of its own (`0.0.0.0`, `[::]`), so that it can send from any;
+    /// [`Endpoint::rebind`](crate::Endpoint::rebind) moves all connections to another socket instead.
+    ///
+    /// # Errors
+    /// [`MigrateError`] says why not, and nothing changed.
+    pub fn migrate(&self, local_ip: IpAddr) -> Result<(), MigrateError> {
+        let now = self.reference.now();
+        self.reference.with(|engine, entry| match engine {
+            Some(engine) => (engine.migrate(now, local_ip), Change::Made),
+            None => {
+                let error = entry.error.clone();
+                let error = error.unwrap_or(ConnectionError::ClosedLocally);
+                (Err(MigrateError::ConnectionLost(error)), Change::None)
+            }
         })
     }
 

@@ -49,7 +49,6 @@ struct Share {
     deciding: Rotation,
     idling: Rotation,
     plans: Plans,
-    local: SocketAddr,
 }
 
 /// Whose turn it is among the shards. One for each purpose: with one for two, calls that
@@ -148,7 +147,7 @@ impl Endpoint {
     }
 
     fn check_family(&self, remote: SocketAddr) -> Result<(), ConnectError> {
-        let local = self.share.local;
+        let local = self.local_addr();
         let reachable = match (local, remote) {
             (SocketAddr::V4(_), SocketAddr::V6(_)) => false,
             (SocketAddr::V6(local), SocketAddr::V4(_)) => local.ip().is_unspecified(),
@@ -259,9 +258,33 @@ impl Endpoint {
         &self.share.shards
     }
 
-    /// The bound address, its port chosen by the system if 0 was asked for.
+    /// The bound address, its port chosen by the system if 0 was asked for; after [`Self::rebind`] that
+    /// of the new socket.
     pub fn local_addr(&self) -> SocketAddr {
-        self.share.local
+        self.share.shards[0].socket_info().local_addr
+    }
+
+    /// Goes on on another socket, which is bound already, as when the device has another network now.
+    /// Client connections tell their servers at once, from the new address and under connection IDs
+    /// not used before, and keep their streams. A server's connections stay where their clients know
+    /// them only if the new socket has the same address.
+    ///
+    /// On Linux a client's endpoint does so by itself when the address that it was bound to is removed;
+    /// one that is bound to no address needs nothing, for there the system chooses.
+    ///
+    /// # Errors
+    /// For an endpoint with several shards, each of which would need a socket, or one whose socket is
+    /// of the other address family.
+    pub fn rebind(&self, socket: std::net::UdpSocket) -> io::Result<()> {
+        let invalid = |what| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        let [shard] = &self.share.shards[..] else {
+            return invalid("an endpoint with several shards cannot go on on one socket");
+        };
+        if socket.local_addr()?.is_ipv4() != self.local_addr().is_ipv4() {
+            return invalid("the new socket is of another address family");
+        }
+        shard.rebind(socket);
+        Ok(())
     }
 
     /// Closes all connections, told `code` and `reason`, and refuses new ones.
@@ -383,7 +406,7 @@ impl Drop for Share {
 impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Endpoint")
-            .field("local", &self.share.local)
+            .field("local", &self.local_addr())
             .finish_non_exhaustive()
     }
 }
@@ -581,11 +604,10 @@ impl EndpointBuilder {
                 });
             }
         }
-        let Some(first) = shards.first() else {
+        if shards.is_empty() {
             let what = "an endpoint needs a socket";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
-        };
-        let local = first.info().local_addr;
+        }
         let share = Share {
             shards: shards.iter().map(|shard| shard.handle().clone()).collect(),
             connecting: Rotation::default(),
@@ -593,7 +615,6 @@ impl EndpointBuilder {
             deciding: Rotation::default(),
             idling: Rotation::default(),
             plans,
-            local,
         };
         let endpoint = Endpoint {
             share: Arc::new(share),

@@ -81,6 +81,8 @@ pub(super) struct State<D> {
     pub(super) info: SocketInfo,
     pub(super) stats: SocketStats,
     pub(super) mail: Mail,
+    /// The shard is to go on on this socket.
+    pub(super) next_socket: Option<std::net::UdpSocket>,
     /// The shard is no more.
     pub(super) gone: bool,
 }
@@ -132,6 +134,7 @@ impl<D> Handle<D> {
                     info,
                     stats: SocketStats::default(),
                     mail: Mail::default(),
+                    next_socket: None,
                     gone: false,
                 }),
                 clock,
@@ -188,6 +191,23 @@ impl<D> Handle<D> {
             waker.wake();
         }
         Delivery::Taken
+    }
+
+    /// Has the shard go on on another socket, which is bound already: its clients tell their servers
+    /// in its next turn. The newest one that is given before that counts.
+    pub fn rebind(&self, socket: std::net::UdpSocket) {
+        let mut state = self.lock();
+        let replaced = state.next_socket.replace(socket);
+        let waker = if std::mem::replace(&mut state.dirty, true) {
+            None
+        } else {
+            state.waker.clone()
+        };
+        drop(state);
+        drop(replaced);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
     }
 
     /// Runs `f` on the engine and the dispatcher without changing either.

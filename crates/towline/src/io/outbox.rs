@@ -105,6 +105,8 @@ pub(super) struct Outbox {
     news: bool,
     /// A local address the kernel no longer accepts as source.
     bad_source: Option<IpAddr>,
+    /// A send was refused as it is when the socket's own address is no more.
+    address_in_doubt: bool,
     complained: bool,
 }
 
@@ -119,6 +121,7 @@ impl Outbox {
             shrink: Vec::new(),
             news: false,
             bad_source: None,
+            address_in_doubt: false,
             complained: false,
         }
     }
@@ -154,6 +157,16 @@ impl Outbox {
     /// Whether there is something new to complain of.
     pub(super) fn take_complaint(&mut self) -> bool {
         std::mem::take(&mut self.news)
+    }
+
+    /// Whether sends were refused as they are when the socket's own address is no more.
+    pub(super) fn take_address_in_doubt(&mut self) -> bool {
+        std::mem::take(&mut self.address_in_doubt)
+    }
+
+    /// The socket is another one: what was learnt about the one before may not hold.
+    pub(super) fn on_new_socket(&mut self) {
+        *self = Self::new();
     }
 
     /// Datagrams a train may have from now on.
@@ -396,6 +409,7 @@ impl Outbox {
             }
             _ => {
                 pending.suspect_source = None;
+                self.address_in_doubt |= is_of_a_lost_address(&error);
                 stats.send_errors += 1;
                 stats.datagrams_dropped += len.div_ceil(pending.segment_size) as u64;
                 pending.done += len;
@@ -412,6 +426,14 @@ impl Outbox {
         self.pending.clear();
         self.head = 0;
     }
+}
+
+/// What Linux says to a socket whose address was removed (EINVAL), and others.
+fn is_of_a_lost_address(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EINVAL | libc::EADDRNOTAVAIL | libc::ENETUNREACH)
+    )
 }
 
 fn renew(socket: &mut impl Socket) {

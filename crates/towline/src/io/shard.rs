@@ -74,6 +74,10 @@ pub struct Shard<S: Socket = UdpSocket, D: Dispatch = ()> {
     neighbours: Neighbours<D>,
     complaints: Complaints,
     stats: SocketStats,
+    /// Its connections are clients' alone: they can move.
+    moves: bool,
+    /// The socket is another one than before.
+    rebound: bool,
     /// The end of the last turn.
     left_at: Time,
     /// What came while nobody was here is being read.
@@ -111,6 +115,7 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
         let max_segments = outbox.max_segments(&socket);
         let mut complaints = Complaints::default();
         complaints.warn(&socket.info());
+        let moves = server.is_none();
         let endpoint = Endpoint::new(config, server);
         Self {
             handle: Handle::new(endpoint, dispatch, clock.clone(), socket.info()),
@@ -123,6 +128,8 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
             neighbours: Neighbours::none(),
             complaints,
             stats: SocketStats::default(),
+            moves,
+            rebound: false,
             left_at: clock.now(),
             clock,
             backlog: None,
@@ -295,10 +302,17 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
 
     /// Returns whether the socket is to be read.
     fn enter(&mut self, now: Time, readable: bool) -> bool {
-        self.handle.act(now, &mut self.wake, |state| {
+        let next_socket = self.handle.act(now, &mut self.wake, |state| {
             state.dirty = false;
             state.mail.take_into(&mut self.mail);
+            state.next_socket.take()
         });
+        if let Some(next) = next_socket {
+            match self.socket.replace(next) {
+                Ok(()) => self.on_new_socket(now),
+                Err(error) => tracing::warn!(%error, "the new socket cannot be used; staying"),
+            }
+        }
         if self.backlog.is_none() {
             let buffer = self.socket.info().recv_buffer.granted;
             self.backlog = Backlog::after(self.left_at, now, buffer.max(RECEIVE_BUFFER_BYTES));
@@ -309,6 +323,39 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
             self.backlog = None;
         }
         readable
+    }
+
+    /// The socket is another one: clients go on from its address.
+    fn on_new_socket(&mut self, now: Time) {
+        self.rebound = true;
+        self.backlog = None;
+        self.outbox.on_new_socket();
+        self.max_segments = self.outbox.max_segments(&self.socket);
+        for train in &mut self.trains {
+            train.set_max_segments(self.max_segments);
+        }
+        tracing::info!(local = %self.socket.info().local_addr, "the endpoint has a new socket");
+        self.handle
+            .act(now, &mut self.wake, |state| state.endpoint.rebind(now));
+    }
+
+    /// Whether the socket is another one than when this was asked last: what waits on the descriptor
+    /// of the one before waits in vain.
+    pub fn take_rebound(&mut self) -> bool {
+        std::mem::take(&mut self.rebound)
+    }
+
+    /// The socket's address may be no more. A server waits for it to come back, a client moves.
+    #[cold]
+    fn look_for_address(&mut self, now: Time) {
+        if !self.moves {
+            return;
+        }
+        match self.socket.leave_lost_address() {
+            Ok(true) => self.on_new_socket(now),
+            Ok(false) => {}
+            Err(error) => tracing::debug!(%error, "no other socket to go on with"),
+        }
     }
 
     /// A deadline of the engine's has passed.
@@ -414,6 +461,10 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
                 }
             }
             let shrunk = self.shrink(now);
+            if self.outbox.take_address_in_doubt() {
+                self.look_for_address(now);
+                continue;
+            }
             if idle && !shrunk {
                 return Ok(Sending::Idle);
             }

@@ -71,6 +71,25 @@ pub trait Socket: Send {
     /// What the system call said; the socket stays usable.
     fn renew(&mut self) -> io::Result<()>;
 
+    /// Goes on on `socket`, which is bound already, with the options that this one had.
+    ///
+    /// # Errors
+    /// What a socket option said; `Unsupported` for sockets that are not the system's. The one
+    /// before stays in use then.
+    fn replace(&mut self, socket: std::net::UdpSocket) -> io::Result<()> {
+        let _ = socket;
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Sends were refused as they are when the socket's own address is no more: if it is so, goes on
+    /// on a socket that is bound to no address of its own. Returns whether it does.
+    ///
+    /// # Errors
+    /// What the system call said; the socket stays as it is.
+    fn leave_lost_address(&mut self) -> io::Result<bool> {
+        Ok(false)
+    }
+
     /// What the socket is bound to and what it was granted.
     fn info(&self) -> SocketInfo;
 

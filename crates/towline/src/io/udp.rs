@@ -7,7 +7,7 @@
 //! IPv4 addresses, and mapped again on the way out.
 
 use std::io::{self, IoSliceMut};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
@@ -158,6 +158,31 @@ impl Socket for UdpSocket {
             };
         }
         Ok(count)
+    }
+
+    fn replace(&mut self, socket: std::net::UdpSocket) -> io::Result<()> {
+        socket.set_nonblocking(true)?;
+        *self = Self::from_std(socket, &self.options)?;
+        Ok(())
+    }
+
+    fn leave_lost_address(&mut self) -> io::Result<bool> {
+        let bound = self.info.local_addr.ip();
+        if bound.is_unspecified() {
+            return Ok(false);
+        }
+        let probe = std::net::UdpSocket::bind((bound, 0));
+        if probe.map_or_else(|error| error.kind(), |_| io::ErrorKind::Other)
+            != io::ErrorKind::AddrNotAvailable
+        {
+            return Ok(false);
+        }
+        let any: IpAddr = match bound {
+            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        *self = Self::bind(SocketAddr::new(any, 0), &self.options)?;
+        Ok(true)
     }
 
     fn waited(&self) -> Option<Duration> {

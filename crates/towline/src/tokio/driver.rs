@@ -102,7 +102,13 @@ impl Driver {
 
     fn poll_turns(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.shard.set_waker(cx.waker());
-        let turn = self.turn(cx)?;
+        let mut turn = self.turn(cx)?;
+        if self.shard.take_rebound() {
+            let descriptor = self.shard.socket().try_clone_std()?;
+            self.reactor = tokio::net::UdpSocket::from_std(descriptor)?;
+            // Registers with it.
+            turn.again = true;
+        }
         self.want_write = turn.want_write;
         if !turn.again && !turn.want_write && self.shard.is_over() {
             return Poll::Ready(Ok(()));

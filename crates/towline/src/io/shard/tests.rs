@@ -27,6 +27,8 @@ struct Fake {
     send_error: Option<i32>,
     /// Larger datagrams are EMSGSIZE.
     path_mtu: Option<usize>,
+    /// The address that it is bound to was removed.
+    lost: Arc<Mutex<bool>>,
     info: Option<SocketInfo>,
 }
 
@@ -36,6 +38,9 @@ impl Fake {
         let segment = train.segment_size.min(train.contents.len());
         if let Some(number) = self.send_error {
             return error(number);
+        }
+        if *self.lost.lock().unwrap() {
+            return error(libc::EINVAL);
         }
         if self.refuse_gso && train.contents.len() > segment {
             return error(libc::EIO);
@@ -93,6 +98,10 @@ impl Socket for Fake {
 
     fn renew(&mut self) -> io::Result<()> {
         Ok(())
+    }
+
+    fn leave_lost_address(&mut self) -> io::Result<bool> {
+        Ok(std::mem::take(&mut *self.lost.lock().unwrap()))
     }
 
     fn info(&self) -> SocketInfo {
@@ -160,6 +169,39 @@ fn a_single_peer_costs_no_batch() {
     drive(&mut shard);
     assert_eq!(*socket.calls.lock().unwrap(), [1]);
     assert_eq!(shard.trains.len(), 2, "no more buffers than were looked at");
+}
+
+#[test]
+fn a_client_whose_address_is_removed_goes_on_on_another_socket() {
+    let socket = Fake::default();
+    *socket.lost.lock().unwrap() = true;
+    let mut shard = alone(&socket);
+    connect(&shard, 1);
+    drive(&mut shard);
+    assert!(
+        shard.take_rebound(),
+        "the driver waits on another descriptor"
+    );
+    assert!(!shard.take_rebound());
+    assert!(shard.handle().socket_stats().send_errors > 0);
+    connect(&shard, 1);
+    drive(&mut shard);
+    assert!(
+        !socket.calls.lock().unwrap().is_empty(),
+        "what follows leaves"
+    );
+}
+
+#[test]
+fn a_socket_that_cannot_be_replaced_stays() {
+    let socket = Fake::default();
+    let mut shard = alone(&socket);
+    let other = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    shard.handle().rebind(other);
+    connect(&shard, 1);
+    drive(&mut shard);
+    assert!(!shard.take_rebound());
+    assert!(!socket.calls.lock().unwrap().is_empty());
 }
 
 // ---- several shards ----
