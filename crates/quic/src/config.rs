@@ -18,7 +18,7 @@ use towline_recovery::{
     Algorithm, Config as RecoveryConfig, Controller, ControllerFactory, DatagramSizes,
     HostController, INITIAL_RTT, PathState, Pool, PoolMember, Recovery, TrafficClass,
 };
-use towline_wire::{ConnectionId, MAX_CID_LEN, MAX_VARINT, Side};
+use towline_wire::{MAX_VARINT, Side};
 
 /// Least [`TransportConfig::initial_rtt`]: below the timers' granularity nothing is gained.
 pub const MIN_INITIAL_RTT: Duration = Duration::from_millis(1);
@@ -57,41 +57,6 @@ const MAX_IDLE_TIMEOUT: Duration = Duration::from_millis(MAX_VARINT);
 pub(crate) const MIN_KNOWN_RTT: Duration = Duration::from_millis(50);
 pub(crate) const MAX_KNOWN_RTT: Duration = Duration::from_secs(1);
 
-/// A transport setting with which no connection can work. The application's mistake.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the transport setting `{setting}` is {value}; it can be {least} to {most}")]
-#[non_exhaustive]
-pub struct InvalidTransport {
-    /// Its name in [`TransportConfig`].
-    pub setting: &'static str,
-    /// What it was set to, with its unit.
-    pub value: String,
-    /// The least it can be.
-    pub least: String,
-    /// The most it can be.
-    pub most: String,
-}
-
-impl InvalidTransport {
-    /// Refuses a value that is not within what is possible; `text` prints one.
-    fn check<T: Copy + PartialOrd>(
-        setting: &'static str,
-        value: T,
-        possible: RangeInclusive<T>,
-        text: impl Fn(T) -> String,
-    ) -> Result<(), Self> {
-        if possible.contains(&value) {
-            return Ok(());
-        }
-        Err(Self {
-            setting,
-            value: text(value),
-            least: text(*possible.start()),
-            most: text(*possible.end()),
-        })
-    }
-}
-
 /// A setter for each of these fields, of its name.
 macro_rules! setters {
     ($($field:ident: $type:ty),* $(,)?) => {
@@ -106,7 +71,11 @@ macro_rules! setters {
     };
 }
 
+mod cids;
+mod invalid;
 mod server;
+pub use cids::{CidGenerator, NoCids, ShardedCid};
+pub use invalid::InvalidTransport;
 pub use server::{ProtocolConfig, RetryPolicy, ServerConfig};
 
 /// Settings of one connection, shared by all connections made with them.
@@ -571,95 +540,6 @@ impl EndpointConfig {
 impl fmt::Debug for EndpointConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EndpointConfig").finish_non_exhaustive()
-    }
-}
-
-/// Makes the connection IDs that peers put into packets sent to us.
-///
-/// All IDs of one generator have the same length, so that short headers can be parsed.
-pub trait CidGenerator: Send {
-    /// Length of every ID, 0 to 20 bytes. An endpoint with IDs of no length takes no clients.
-    fn cid_len(&self) -> usize;
-    /// Fills a new ID from the random bytes given, which are as many as [`Self::cid_len`].
-    fn generate(&mut self, random: &[u8]) -> ConnectionId;
-    /// A generator of the same kind for shard `shard` of several, whose IDs begin with that byte or
-    /// have no length. Default: there is none, and several shards have a [`ShardedCid`] each.
-    fn for_shard(&self, _shard: u8) -> Option<Box<dyn CidGenerator>> {
-        None
-    }
-}
-
-/// Connection IDs whose first byte is the shard that owns the connection; the others are random.
-#[derive(Clone, Debug)]
-pub struct ShardedCid {
-    shard: u8,
-    len: usize,
-}
-
-impl ShardedCid {
-    /// Least length of an ID, bytes: three random ones tell the most connections that an endpoint holds
-    /// apart.
-    pub const MIN_LEN: usize = 4;
-
-    /// Eight-byte IDs of shard number `shard`.
-    pub fn new(shard: u8) -> Self {
-        Self { shard, len: 8 }
-    }
-
-    /// IDs of `len` bytes, [`MIN_LEN`](Self::MIN_LEN) to 20. Shorter ones save their bytes in every
-    /// packet that the peer sends. They are easier to hit by chance: a packet with a random ID of four
-    /// bytes finds a connection of n with a chance of n / 2^24, and fails authentication there.
-    ///
-    /// # Errors
-    /// For other lengths.
-    pub fn with_len(shard: u8, len: usize) -> Result<Self, InvalidTransport> {
-        let possible = Self::MIN_LEN..=MAX_CID_LEN;
-        InvalidTransport::check("cid_len", len, possible, |len| format!("{len} bytes"))?;
-        Ok(Self { shard, len })
-    }
-
-    /// The shard that made `cid`, if it is long enough to be one of ours.
-    pub fn shard_of(cid: &[u8]) -> Option<u8> {
-        (cid.len() >= Self::MIN_LEN).then(|| cid[0])
-    }
-}
-
-impl CidGenerator for ShardedCid {
-    fn cid_len(&self) -> usize {
-        self.len
-    }
-
-    fn generate(&mut self, random: &[u8]) -> ConnectionId {
-        let mut bytes = [0; MAX_CID_LEN];
-        let bytes = &mut bytes[..self.len];
-        bytes.copy_from_slice(&random[..self.len]);
-        bytes[0] = self.shard;
-        ConnectionId::new(bytes).unwrap_or(ConnectionId::EMPTY)
-    }
-
-    fn for_shard(&self, shard: u8) -> Option<Box<dyn CidGenerator>> {
-        let len = self.len;
-        Some(Box::new(Self { shard, len }))
-    }
-}
-
-/// Connection IDs of no length, for endpoints that only connect: servers need not send any in their
-/// packets. A connection is known by its server's address, so there can be one with each at a time, and
-/// it does not outlive a change of that address.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NoCids;
-
-impl CidGenerator for NoCids {
-    fn cid_len(&self) -> usize {
-        0
-    }
-
-    fn generate(&mut self, _random: &[u8]) -> ConnectionId {
-        ConnectionId::EMPTY
-    }
-
-    fn for_shard(&self, _shard: u8) -> Option<Box<dyn CidGenerator>> {
-        Some(Box::new(Self))
     }
 }
 
