@@ -77,6 +77,7 @@ struct Transfer {
     finished: bool,
     accepted: Option<StreamId>,
     got: Vec<u8>,
+    over: bool,
 }
 
 impl Transfer {
@@ -90,11 +91,15 @@ impl Transfer {
             finished: false,
             accepted: None,
             got: Vec::new(),
+            over: false,
         }
     }
 
     /// Writes and reads what can be; `true` at the end.
     fn turn(&mut self, pair: &mut Pair) -> bool {
+        if self.over {
+            return true;
+        }
         while !self.left.is_empty() {
             match pair.conn(self.from).write(self.id, &mut self.left) {
                 Ok(_) => {}
@@ -110,13 +115,14 @@ impl Transfer {
             self.accepted = pair.conn(1 - self.from).accept(UNI);
         }
         let id = self.accepted;
-        id.is_some_and(|id| pair.read_available(1 - self.from, id, &mut self.got))
+        self.over = id.is_some_and(|id| pair.read_available(1 - self.from, id, &mut self.got));
+        self.over
     }
 
     /// Goes on for `time`; `true` at the end.
     fn run_for(&mut self, pair: &mut Pair, time: Duration) -> bool {
         let end = pair.now + time;
-        let mut over = false;
+        let mut over = self.over;
         while pair.now < end && !over {
             pair.flush();
             pair.run_for(ms(5));
