@@ -17,6 +17,9 @@ pub(crate) const MAX_REMOTE_CIDS: u64 = 4;
 /// Cap: RETIRE_CONNECTION_ID frames owed and unacknowledged before the peer is closed.
 pub(crate) const MAX_PENDING_RETIREMENTS: usize = 12;
 
+/// Cap: sequence numbers remembered as not seen yet; those before are taken for given up.
+const MAX_UNSEEN: u64 = 16;
+
 #[derive(Clone, Debug)]
 struct Held {
     sequence: u64,
@@ -31,6 +34,10 @@ pub(crate) struct RemoteCids {
     /// The ID in use is first.
     held: Vec<Held>,
     retire_prior_to: u64,
+    /// Largest sequence number seen, and those below it and not below `retire_prior_to` that were not
+    /// seen yet: any other ID that is repeated was given up.
+    largest: u64,
+    unseen: Vec<u64>,
     /// Retirements to be written.
     pending: Vec<u64>,
     /// Retirements written and not acknowledged.
@@ -49,6 +56,8 @@ impl RemoteCids {
                 used: true,
             }],
             retire_prior_to: 0,
+            largest: 0,
+            unseen: Vec::new(),
             pending: Vec::new(),
             unacked: Vec::new(),
             known_token: None,
@@ -88,6 +97,7 @@ impl RemoteCids {
         if self.held.iter().any(|h| h.cid == cid) {
             return Err(error("preferred address repeats a connection ID"));
         }
+        self.note_seen(1);
         self.held.push(Held {
             sequence: 1,
             cid,
@@ -195,7 +205,7 @@ impl RemoteCids {
             ));
         } else if sequence < self.retire_prior_to {
             self.retire(sequence)?;
-        } else {
+        } else if self.note_seen(sequence) {
             self.held.push(Held {
                 sequence,
                 cid,
@@ -205,6 +215,7 @@ impl RemoteCids {
         }
         if retire_prior_to > self.retire_prior_to {
             self.retire_prior_to = retire_prior_to;
+            self.unseen.retain(|s| *s >= retire_prior_to);
             let current = self.current_sequence();
             let gone: Vec<u64> = self
                 .held
@@ -236,9 +247,26 @@ impl RemoteCids {
         Ok(())
     }
 
+    /// Notes that the peer issued this ID; `false` if that was known, so that it was given up since.
+    fn note_seen(&mut self, sequence: u64) -> bool {
+        if sequence <= self.largest {
+            let place = self.unseen.iter().position(|s| *s == sequence);
+            return place.map(|place| self.unseen.swap_remove(place)).is_some();
+        }
+        // A peer numbers its IDs one by one and issues no more than the limit before it hears of them.
+        let first = (self.largest + 1).max(self.retire_prior_to);
+        let first = first.max(sequence.saturating_sub(MAX_UNSEEN));
+        self.unseen.extend(first..sequence);
+        let excess = self.unseen.len().saturating_sub(MAX_UNSEEN as usize);
+        self.unseen.drain(..excess);
+        self.largest = sequence;
+        true
+    }
+
     /// Gives back unused memory.
     pub(crate) fn trim(&mut self) {
         self.held.shrink_to_fit();
+        self.unseen.shrink_to_fit();
         self.pending.shrink_to_fit();
         self.unacked.shrink_to_fit();
     }
@@ -316,6 +344,39 @@ mod tests {
         }
         let error = r.on_new(9, 0, cid(9), token(9)).unwrap_err();
         assert_eq!(error.code, TransportErrorCode::CONNECTION_ID_LIMIT_ERROR);
+    }
+
+    #[test]
+    fn an_id_that_was_given_up_is_not_taken_for_new_when_it_is_repeated() {
+        let mut r = RemoteCids::new(cid(0));
+        let new = |r: &mut RemoteCids, n: u8| r.on_new(n.into(), 0, cid(n), token(n));
+        // The third comes late, after two moves.
+        for n in [1, 2] {
+            new(&mut r, n).unwrap();
+            let spare = r.take_spare().unwrap();
+            let before = r.current_sequence();
+            r.make_current(spare);
+            r.give_up(before);
+        }
+        for n in [4, 5, 0, 1, 3, 1, 0] {
+            new(&mut r, n).unwrap();
+        }
+        let held: Vec<u64> = r.held.iter().map(|h| h.sequence).collect();
+        assert_eq!(held, [2, 4, 5, 3]);
+        assert!(new(&mut r, 6).is_err());
+    }
+
+    #[test]
+    fn the_numbers_of_ids_not_seen_are_remembered_within_bounds() {
+        let mut r = RemoteCids::new(cid(0));
+        for n in 1..100 {
+            // Every second one is missing; each takes the place of all before.
+            let (sequence, n) = (2 * n, n as u8);
+            let _ = r.on_new(sequence, sequence / 8, cid(n), token(n));
+            assert!(r.unseen.len() <= MAX_UNSEEN as usize);
+        }
+        r.note_seen(10_000);
+        assert_eq!(r.unseen.len(), MAX_UNSEEN as usize);
     }
 
     #[test]
