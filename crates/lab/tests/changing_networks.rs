@@ -158,3 +158,74 @@ fn a_transfer_outlives_its_clients_migration() {
         }
     }
 }
+
+/// UDP payloads that paths carry: the least of IPv6, a tunnel, Ethernet, jumbo frames, a loopback device.
+const MTUS: [usize; 5] = [1280, 1400, 1452, 8900, 65_507];
+
+/// What the search may leave between what it found and what the path carries.
+const RESOLUTION: usize = 20;
+
+/// A transfer whose ends look for packets of any size.
+fn searching(sender: Side) -> Plan {
+    let mut plan = transfer(sender);
+    let transport = TransportConfig::default().max_mtu(Some(65_507));
+    plan.transports = [transport.clone(), transport];
+    plan
+}
+
+fn of(sender: Side, mtus: [u16; 2]) -> usize {
+    mtus[sender as usize].into()
+}
+
+#[test]
+fn a_transfer_finds_what_its_path_carries() {
+    for mtu in MTUS {
+        for (direction, sender) in SENDERS {
+            let name = format!("{direction}_over_a_path_of_{mtu}");
+            // Beyond Ethernet's the ends look for more only if they are told to.
+            let mut plan = match mtu {
+                ..=1472 => transfer(sender),
+                _ => searching(sender),
+            };
+            for link in plan.links.iter_mut().flatten() {
+                link.mtu = Some(mtu);
+            }
+            let found = of(sender, complete(&name, &plan).mtus);
+            assert!(found <= mtu, "{name}: {found}");
+            if mtu <= 1472 {
+                assert!(mtu - found < RESOLUTION, "{name}: {found}");
+            }
+        }
+    }
+}
+
+/// What an MTU becomes in mid-flight.
+const HOLES: [(&str, usize, usize); 4] = [
+    ("from_1472_to_1300", 1472, 1300),
+    ("from_1452_to_1280", 1452, 1280),
+    ("from_8900_to_1400", 8900, 1400),
+    ("from_65507_to_1200", 65_507, 1200),
+];
+
+#[test]
+fn a_transfer_outlives_a_black_hole_in_mid_flight() {
+    for (hole, before, after) in HOLES {
+        for (phase, millis) in [("early", 150), ("in_the_middle", 450), ("late", 750)] {
+            for (direction, sender) in SENDERS {
+                for icmp in [false, true] {
+                    let told = if icmp { "told" } else { "silent" };
+                    let name = format!("{direction}_black_hole_{hole}_{phase}_{told}");
+                    let mut plan = searching(sender);
+                    let at = START + Duration::from_millis(millis);
+                    for link in plan.links.iter_mut().flatten() {
+                        link.mtu = Some(before);
+                        *link = link.clone().with_mtu_from(at, after);
+                        link.icmp = icmp;
+                    }
+                    let report = complete(&name, &plan);
+                    assert!(of(sender, report.mtus) <= before, "{name}: {report:?}");
+                }
+            }
+        }
+    }
+}

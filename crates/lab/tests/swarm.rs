@@ -17,7 +17,7 @@ const PAST_FAILURES: &[(u64, &str)] = &[
 ];
 
 /// Features that did not exist when those seeds failed.
-const LATER: [Feature; 13] = [
+const LATER: [Feature; 14] = [
     Feature::HideLosses,
     Feature::ClaimLate,
     Feature::SplitAcks,
@@ -31,6 +31,7 @@ const LATER: [Feature; 13] = [
     Feature::Flows,
     Feature::SparseAcks,
     Feature::CidLengths,
+    Feature::Moves,
 ];
 
 fn check(seed: u64, only: Features, twice: bool) {

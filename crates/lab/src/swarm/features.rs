@@ -80,9 +80,11 @@ pub enum Feature {
     SparseAcks,
     /// Connection IDs of other lengths, and none on clients.
     CidLengths,
+    /// A client that goes to another address of its own, and knows it.
+    Moves,
 }
 
-const ALL: [Feature; 36] = [
+const ALL: [Feature; 37] = [
     Feature::Loss,
     Feature::BurstLoss,
     Feature::Reorder,
@@ -119,6 +121,7 @@ const ALL: [Feature; 36] = [
     Feature::Flows,
     Feature::SparseAcks,
     Feature::CidLengths,
+    Feature::Moves,
 ];
 
 /// From here on features have dice of their own: seeds keep what they drew before these existed.
@@ -190,6 +193,7 @@ impl Features {
                 Feature::MtuSteps | Feature::TooBig => {
                     random.chance(0.5) && set.has(Feature::PathMtu)
                 }
+                Feature::Moves => random.chance(0.15),
                 // Half of the plaintext worlds stay without an adversary.
                 _ => random.chance(0.15) && set.has(Feature::Plaintext),
             };

@@ -26,6 +26,9 @@ pub struct Plan {
     pub links: Vec<[LinkConfig; 2]>,
     /// By client: the NAT it is behind, if any.
     pub nats: Vec<Option<NatConfig>>,
+    /// When the first client goes to another address of its own, by time: to its place of this
+    /// number; 0 is where it began.
+    pub moves: Vec<(Duration, u8)>,
     /// Settings of the clients and of the server.
     pub transports: [TransportConfig; 2],
     /// By client: what happens on its connection.
@@ -107,6 +110,7 @@ impl Plan {
             nats: (0..clients)
                 .map(|n| nat(seed, n, features, heal_after))
                 .collect(),
+            moves: moves(seed, features, heal_after),
             transports,
             conversations,
             adversary,
@@ -147,6 +151,9 @@ impl fmt::Display for Plan {
         }
         for nat in self.nats.iter().flatten() {
             writeln!(f, "  NAT {nat}")?;
+        }
+        if !self.moves.is_empty() {
+            writeln!(f, "  moves {:?}", self.moves)?;
         }
         let [client, server] = &self.transports;
         writeln!(f, "  client {client:?}\n  server {server:?}")?;
@@ -195,8 +202,14 @@ fn transport(r: &mut Random, features: Features, seed: u64, side: Side) -> Trans
         t.max_idle_timeout = Duration::ZERO;
     }
     if features.has(Feature::PathMtu) {
-        // What every path carries.
+        // The least that every path carries, and as much as there may be to find.
+        let mut d = dice(seed, Feature::PathMtu);
+        for _ in 0..100 * side as usize {
+            d.bits();
+        }
         t.initial_mtu = 1200;
+        t.mtu_search = true;
+        t.max_mtu = d.pick(&[None, Some(9000), Some(65_507)]);
     }
     if features.has(Feature::TinyWindows) {
         let mut d = dice(seed, Feature::TinyWindows);
@@ -364,6 +377,23 @@ fn path_mtu(link: &mut LinkConfig, heal_after: Duration, roll: impl Fn(Feature) 
     }
 }
 
+/// Where a client goes, most often early and back again.
+fn moves(seed: u64, features: Features, heal_after: Duration) -> Vec<(Duration, u8)> {
+    if !features.has(Feature::Moves) {
+        return Vec::new();
+    }
+    let mut d = dice(seed, Feature::Moves);
+    let mut times: Vec<Duration> = (0..d.between(1, 4))
+        .map(|_| match d.chance(0.7) {
+            true => d.log_duration(0.001, 3.0),
+            false => d.duration_up_to(heal_after),
+        })
+        .collect();
+    times.sort();
+    times.dedup();
+    times.into_iter().map(|at| (at, d.below(3) as u8)).collect()
+}
+
 /// The NAT of a client: rebindings while the faults last, most of them early, or short patience.
 fn nat(seed: u64, n: u64, features: Features, heal_after: Duration) -> Option<NatConfig> {
     if !features.has(Feature::Nat) {
@@ -371,8 +401,7 @@ fn nat(seed: u64, n: u64, features: Features, heal_after: Duration) -> Option<Na
     }
     let mut d = Random::new(seed, 100 + 10 * Feature::Nat as u64 + n);
     let mut nat = NatConfig {
-        // Servers do not follow their clients to other addresses yet.
-        change: Remap::Same,
+        change: d.pick(&[Remap::Port, Remap::Port, Remap::Address, Remap::Same]),
         ..NatConfig::default()
     };
     let times = (0..d.between(1, 5)).map(|_| {

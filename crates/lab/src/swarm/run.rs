@@ -120,6 +120,8 @@ struct Run<'p> {
     phase: Phase,
     heal_at: Time,
     healed: bool,
+    /// Moves of the plan that were made.
+    moved: usize,
     /// Whose acknowledgements are looked at, and what came of them.
     watched: Option<Side>,
     receiver: Receiver,
@@ -291,6 +293,7 @@ impl<'p> Run<'p> {
             phase: Phase::Faults,
             heal_at: START + plan.heal_after,
             healed: false,
+            moved: 0,
             watched,
             receiver: Receiver::default(),
             mtus: [0; 2],
@@ -330,6 +333,7 @@ impl<'p> Run<'p> {
         mut check_memory: impl FnMut(Time) -> Result<(), Violation>,
     ) -> Result<(), Violation> {
         for _ in 0..MAX_STEPS {
+            self.make_moves();
             self.settle()?;
             self.watch_receiver();
             check_memory(self.world.now())?;
@@ -345,7 +349,9 @@ impl<'p> Run<'p> {
                 .iter()
                 .filter_map(|c| c.next_timeout(&self.world));
             let by_itself = self.world.next_timeout();
-            let next = apps.chain(by_itself).chain(self.phase_timeout()).min();
+            let next_move = self.next_move().map(|(at, _)| at);
+            let next = apps.chain(by_itself).chain(self.phase_timeout());
+            let next = next.chain(next_move).min();
             let Some(next) = next else {
                 return Err(self.stuck("everything is silent for good"));
             };
@@ -356,6 +362,31 @@ impl<'p> Run<'p> {
             self.world.now(),
             format!("more than {MAX_STEPS} steps"),
         ))
+    }
+
+    /// After the heal nobody moves.
+    fn next_move(&self) -> Option<(Time, u8)> {
+        if self.healed {
+            return None;
+        }
+        let (at, place) = self.plan.moves.get(self.moved)?;
+        Some((START + *at, *place))
+    }
+
+    fn make_moves(&mut self) {
+        while let Some((at, place)) = self.next_move()
+            && at <= self.world.now()
+        {
+            self.moved += 1;
+            // Nobody migrates before (RFC 9000 §9).
+            let client = self.conversations[0].end(Side::Client);
+            if client
+                .connection(&self.world)
+                .is_some_and(Connection::is_confirmed)
+            {
+                self.world.move_host(self.hosts[1], place);
+            }
+        }
     }
 
     /// Lets endpoints and applications act until nobody has anything to do at this instant.
@@ -566,7 +597,9 @@ impl<'p> Run<'p> {
             .sum();
         // Where one end is gone, the other probes until it notices.
         let ended = self.conversations.iter().filter(|c| c.has_ended()).count() as u64;
-        let most = each * self.conversations.len() as u64 + 40 * ended;
+        // A path that a client left is asked once more whether it is still there.
+        let asked = if self.plan.moves.is_empty() { 0 } else { 20 };
+        let most = each * self.conversations.len() as u64 + 40 * ended + asked;
         if sent > most {
             let what =
                 format!("{sent} datagrams in {SILENCE:?} of idleness, at most {most} expected");

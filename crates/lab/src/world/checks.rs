@@ -242,6 +242,17 @@ impl Checks {
         Ok(())
     }
 
+    /// The others see a host at this address now.
+    pub(super) fn on_public(&mut self, host: HostId, public: SocketAddr) {
+        let guest = &mut self.guests[host.0];
+        guest.public = public;
+        if public != guest.address {
+            // What goes to an address that is gone is dropped.
+            guest.has_nat = true;
+            self.own_addresses.insert(public, guest.address);
+        }
+    }
+
     /// Looks at what links and NATs dropped or changed since the last time.
     pub(super) fn note_harm(&mut self, now: Time, net: &Network, which: impl Fn(&Joint) -> bool) {
         let stats = net.stats();
@@ -328,11 +339,7 @@ impl towline_sim::Watch<Host, Network> for Checks {
     /// Links decide a datagram's fate when it is sent, so their counters tell it at once.
     fn on_sent(&mut self, now: Time, at: usize, net: &Network) {
         let sender = HostId(at);
-        let guest = &mut self.guests[at];
-        guest.public = net.public(guest.address);
-        if guest.public != guest.address {
-            self.own_addresses.insert(guest.public, guest.address);
-        }
+        self.on_public(sender, net.public(self.guests[at].address));
         self.note_harm(now, net, |joint| joint.hosts.contains(&sender));
     }
 

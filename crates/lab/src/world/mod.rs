@@ -97,6 +97,20 @@ impl CheckedWorld {
         self.world.net.set_nat(address, nat)
     }
 
+    /// `host` goes to another address of its own, and its endpoint knows: place 0 is where it began.
+    pub fn move_host(&mut self, host: HostId, place: u8) {
+        let (now, home) = (self.world.now, self.address(host));
+        let mut to = home;
+        if let (IpAddr::V4(ip), true) = (home.ip(), place > 0) {
+            let [.., high, low] = ip.octets();
+            to.set_ip(IpAddr::V4(Ipv4Addr::new(172, 16 + (place & 15), high, low)));
+        }
+        self.checks.trace.word(0x4d4f_5645 ^ u64::from(place) << 32);
+        self.world.net.rebind(home, to);
+        self.checks.on_public(host, to);
+        self.world.hosts[host.0].endpoint.rebind(now);
+    }
+
     /// `host` acknowledges to `victim` as `plan` says; `seed` decides what is left to chance.
     /// The world must be one of plaintext.
     pub fn set_adversary(&mut self, host: HostId, victim: HostId, plan: AckPlan, seed: u64) {
