@@ -195,5 +195,6 @@ fn a_factory_may_leave_connections_out() {
         }
     }
     let outcome = transfer(3, Some(Arc::new(Nobody)));
-    assert!(count(&outcome.client, "packets_sent") > 800);
+    // No packet carries more over IPv4 by default (an Ethernet path).
+    assert!(count(&outcome.client, "packets_sent") > BYTES as u64 / 1472);
 }
