@@ -54,6 +54,7 @@ const UPPER_FLOORS: &[&str] = &[
     "dispatch",
     "establish",
     "input",
+    "migration",
     "observation",
     "observe",
     "output",

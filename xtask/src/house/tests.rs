@@ -131,7 +131,10 @@ fn bad_house() -> Workspace {
                 "const X: u8 = 1;\n".repeat(600)
             ),
         ),
-        ("recovery/lib.rs", "pub struct Recovery;".to_owned()),
+        (
+            "recovery/lib.rs",
+            "pub struct Recovery;\npub struct PathState;".to_owned(),
+        ),
         ("towline/lib.rs", function("long_but_not_sans_io", 200)),
     ]
     .map(|(path, text)| (path.to_owned(), text))
