@@ -59,6 +59,7 @@ const UPPER_FLOORS: &[&str] = &[
     "observe",
     "output",
     "parts",
+    "path_size",
     "schedule",
     "state",
     "stats",

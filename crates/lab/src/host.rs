@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 
 use towline_quic::{ConnectionHandle, DatagramMeta, Ecn, Endpoint, Event, TrainBuf};
-use towline_sim::{Outgoing, Train};
+use towline_sim::{Outgoing, TooBig, Train};
 use towline_wire::Time;
 
 /// An endpoint with its address.
@@ -46,6 +46,11 @@ impl towline_sim::Host for Host {
         };
         self.endpoint
             .handle_datagrams(now, meta, &mut train.datagram.payload);
+    }
+
+    fn handle_too_big(&mut self, now: Time, notice: &TooBig) {
+        self.endpoint
+            .handle_too_big(now, notice.destination, notice.mtu, &notice.quoted);
     }
 
     fn poll_transmit(&mut self, now: Time) -> Option<Outgoing> {

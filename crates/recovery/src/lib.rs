@@ -41,7 +41,7 @@ pub use congestion::{
     LeastAckRate, Ledbat, LossSample, LostPacket, SendSample, UnknownAlgorithm,
 };
 pub use ecn::EcnState;
-pub use mtu_search::DatagramSizes;
+pub use mtu_search::{DatagramSizes, TooBig};
 pub use path::{PathId, PathState};
 pub use pool::{Pool, PoolMember, TrafficClass};
 pub use pto::LossTimer;

@@ -374,6 +374,12 @@ impl<F: Clone> Space<F> {
         }
     }
 
+    /// Bytes of a packet that is in flight on a path.
+    pub(crate) fn size_in_flight(&self, path: PathId, packet_number: u64) -> Option<u16> {
+        let entry = self.ring.get(packet_number)?;
+        (entry.is_outstanding() && entry.path == path).then_some(entry.size)
+    }
+
     /// Bytes in flight that were sent on a path.
     pub(crate) fn bytes_in_flight(&self, path: PathId) -> u64 {
         let entries = self.ring.iter();

@@ -75,6 +75,17 @@ impl DatagramSizes {
     }
 }
 
+/// What came of a router's notice that a packet was too big.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TooBig {
+    /// Nothing: it contradicts what is known, or says nothing new.
+    NotBelieved,
+    /// Nothing larger is tried than what it said. The size in use stays.
+    Noted,
+    /// The size in use fell: what is in flight gets nowhere.
+    SizeFell,
+}
+
 /// The search of one path.
 #[derive(Clone, Debug)]
 pub(crate) struct MtuSearch {
@@ -313,6 +324,31 @@ impl MtuSearch {
         }
         self.pause_if_done(now);
         falls
+    }
+
+    /// A router says that a datagram of `size` bytes, which is in flight, is too big, and that `mtu`
+    /// bytes pass (RFC 8899 §4.6). The size in use falls only as after a black hole, and what the
+    /// router said is tried next: a larger size is never believed before a probe of it arrived.
+    pub(crate) fn on_too_big(&mut self, now: Time, size: u16, mtu: u16) -> TooBig {
+        // Less than every path is believed to carry is no path's size (RFC 9000 §14.2.1).
+        let least = self.sizes.min.max(LEAST);
+        let is_news = mtu >= least && mtu < size && mtu < self.high;
+        if !self.sizes.search || !is_news {
+            return TooBig::NotBelieved;
+        }
+        self.high = mtu;
+        self.try_high = true;
+        self.tries = 0;
+        self.pause_until = None;
+        let falls = mtu < self.size;
+        if falls {
+            self.fall();
+        }
+        self.pause_if_done(now);
+        match falls {
+            true => TooBig::SizeFell,
+            false => TooBig::Noted,
+        }
     }
 
     /// The peer takes no larger datagrams. True if the size in use has fallen.

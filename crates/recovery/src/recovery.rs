@@ -26,6 +26,7 @@ use crate::congestion::{
     Algorithm, CongestionController, Controller, LostPacket, SendSample, initial_window,
 };
 use crate::loss::{LossBatch, Space};
+use crate::mtu_search::TooBig;
 use crate::path::PathState;
 use crate::pool::PoolMember;
 use crate::sent::Sent;
@@ -212,6 +213,30 @@ impl<F: Clone> Recovery<F> {
         (u64::from(size) <= room && !self.is_full()).then_some(size)
     }
 
+    /// A router says that a 1-RTT packet of ours was too big, and that `mtu` bytes of UDP payload pass. The
+    /// caller has found the number in what the router quotes. Believed only if the packet is in
+    /// flight on this path, with more bytes than that (RFC 8899 §4.6.1).
+    pub fn on_too_big(
+        &mut self,
+        path: &mut PathState,
+        now: Time,
+        packet_number: u64,
+        mtu: u16,
+    ) -> TooBig {
+        path.touch(now);
+        let space = self.spaces.get(PacketNumberSpace::Application);
+        let Some(size) = space.and_then(|space| space.size_in_flight(path.id, packet_number))
+        else {
+            return TooBig::NotBelieved;
+        };
+        let outcome = path.mtu.on_too_big(now, size, mtu);
+        self.counters.too_big_believed += u64::from(outcome != TooBig::NotBelieved);
+        if outcome == TooBig::SizeFell {
+            path.on_datagram_size();
+        }
+        outcome
+    }
+
     /// There is something to send that `permit` told to wait: what a limit held back is wanted.
     pub fn on_held_back(&mut self, path: &mut PathState) {
         path.flight.on_wanted();
@@ -372,6 +397,7 @@ impl<F: Clone> Recovery<F> {
             mtu_probes_sent: self.counters.mtu_probes_sent,
             mtu_probes_lost: self.counters.mtu_probes_lost,
             black_holes_detected: self.counters.black_holes_detected,
+            too_big_believed: self.counters.too_big_believed,
         }
     }
 

@@ -249,6 +249,15 @@ impl<F> SentRing<F> {
         })
     }
 
+    /// The packet with this number, acknowledged or not.
+    pub(crate) fn get(&self, packet_number: u64) -> Option<&SentEntry> {
+        let place = self
+            .entries
+            .partition_point(|entry| entry.packet_number < packet_number);
+        let entry = self.entries.get(place)?;
+        (entry.packet_number == packet_number).then_some(entry)
+    }
+
     /// The oldest packet.
     pub(crate) fn front(&self) -> Option<&SentEntry> {
         self.entries.front()

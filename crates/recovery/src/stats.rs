@@ -68,6 +68,8 @@ pub struct Stats {
     pub mtu_probes_lost: u64,
     /// Times the path stopped carrying datagrams of the size in use.
     pub black_holes_detected: u64,
+    /// Routers' notices that a packet was too big which were believed.
+    pub too_big_believed: u64,
 }
 
 /// Where the controller is, in words that all controllers share.
@@ -98,4 +100,5 @@ pub(crate) struct Counters {
     pub(crate) mtu_probes_sent: u64,
     pub(crate) mtu_probes_lost: u64,
     pub(crate) black_holes_detected: u64,
+    pub(crate) too_big_believed: u64,
 }

@@ -46,6 +46,10 @@ pub(super) const FILES: &[(&str, &str)] = &[
         "how it ends, of its own will or another's",
     ),
     (
+        "crates/quic/src/connection/path_size.rs",
+        "what the system and routers say of datagrams that are too big",
+    ),
+    (
         "crates/quic/src/connection/timeout.rs",
         "what deadlines that have passed set off",
     ),

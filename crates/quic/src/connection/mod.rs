@@ -29,6 +29,7 @@ mod observation;
 mod observe;
 pub(crate) mod output;
 mod parts;
+mod path_size;
 mod paths;
 pub(crate) mod protect;
 mod received;

@@ -192,21 +192,6 @@ impl Connection {
         }
     }
 
-    /// The system refuses datagrams of `len` bytes on this path. If they were no probe, what is in
-    /// flight may never have left: it is sent again in smaller ones, and says nothing of congestion.
-    pub(crate) fn handle_datagram_too_big(&mut self, len: usize) {
-        let path = self.paths.state_mut();
-        let size = path.max_datagram_size();
-        if !path.on_datagram_refused(u16::try_from(len).unwrap_or(u16::MAX)) {
-            return;
-        }
-        for space in PacketNumberSpace::ALL {
-            let (recovery, path, mut owner) = self.split_for_delivery();
-            recovery.abandon_space(path, space, &mut owner);
-        }
-        self.note_datagram_size(size);
-    }
-
     fn build_train(&mut self, now: Time, train: &mut TrainBuf) {
         let mut mtu = self.datagram_capacity();
         let mut grant = self.grant(now);

@@ -7,7 +7,10 @@
 use std::time::Duration;
 
 use rustls::quic::{DirectionalKeys, HeaderProtectionKey, Keys, PacketKey, PacketKeySet, Secrets};
-use towline_wire::{PacketNumberSpace, Side, Time, TransportErrorCode, decode_packet_number};
+use towline_wire::{
+    PacketNumberSpace, Side, Time, TransportErrorCode, decode_packet_number,
+    truncated_packet_number,
+};
 
 use crate::error::Violation;
 
@@ -16,6 +19,9 @@ pub(crate) const TAG_LEN: usize = 16;
 
 /// Length of the header-protection sample (RFC 9001 §5.4.2).
 const SAMPLE_LEN: usize = 16;
+
+/// Bits of a short header's first byte that are zero behind header protection (RFC 9000 §17.3.1).
+const RESERVED_SHORT: u8 = 0x18;
 
 /// Packets below the AEAD's confidentiality limit that are kept for a CONNECTION_CLOSE.
 const RESERVED_SEALS: u64 = 64;
@@ -206,7 +212,7 @@ impl Protection {
             }
         };
         let reserved = if space == PacketNumberSpace::Application {
-            0x18
+            RESERVED_SHORT
         } else {
             0x0c
         };
@@ -362,6 +368,30 @@ impl Protection {
                 &mut pn_bytes[pn_offset - 1..pn_offset - 1 + pn_len],
             )
             .map_err(|_| "header protection failed")
+    }
+
+    /// The number of a 1-RTT packet that was sealed here, by its first bytes; `next` was not sent yet.
+    /// `None` if there are too few of them, or they are no packet's. Of bytes that were never
+    /// sealed a number comes out by chance.
+    pub(crate) fn number_of_sealed(
+        &self,
+        packet: &[u8],
+        pn_offset: usize,
+        next: u64,
+    ) -> Option<u64> {
+        let key = &self.one_rtt.as_ref()?.header_local;
+        let mut first = *packet.first()?;
+        let mut number: [u8; 4] = *packet.get(pn_offset..)?.first_chunk()?;
+        let sample = packet.get(pn_offset + 4..)?.first_chunk::<SAMPLE_LEN>()?;
+        key.decrypt_in_place(sample, &mut first, &mut number).ok()?;
+        if first & RESERVED_SHORT != 0 {
+            return None;
+        }
+        let len = usize::from(first & 0x03) + 1;
+        let truncated = truncated_packet_number(&number[..len]);
+        // The newest that ends in these bytes.
+        let last = next.checked_sub(1)?;
+        last.checked_sub(last.wrapping_sub(truncated) & ((1 << (8 * len)) - 1))
     }
 
     /// The key phase bit of 1-RTT packets to be sealed.

@@ -77,6 +77,8 @@ pub struct Stats {
     pub mtu_probes_lost: u64,
     /// Times full-sized packets stopped arriving while smaller ones did.
     pub black_holes_detected: u64,
+    /// Routers' notices that a packet was too big (ICMP) which were believed.
+    pub too_big_believed: u64,
     /// Key updates by either side.
     pub key_updates: u64,
     /// Units of work that the peer's packets asked for: 200 for each packet, 20 for each frame, and
@@ -132,6 +134,7 @@ crate::visit_fields! { Stats:
     Counter mtu_probes_sent: Count, "Probes for larger packets";
     Counter mtu_probes_lost: Count, "Probes for larger packets that were lost";
     Counter black_holes_detected: Count, "Times full-sized packets stopped arriving while smaller ones did";
+    Counter too_big_believed: Count, "Routers' notices that a packet was too big, believed";
     Counter key_updates: Count, "Key updates by either side";
     Counter work: Count, "Units of work that the peer's packets asked for";
     Counter packets_overworked: Count, "Packets dropped because they asked for too much work";
@@ -183,6 +186,7 @@ impl Connection {
             mtu_probes_sent: r.mtu_probes_sent,
             mtu_probes_lost: r.mtu_probes_lost,
             black_holes_detected: r.black_holes_detected,
+            too_big_believed: r.too_big_believed,
             key_updates: self.sealer.protection.updates(),
             work: self.received.work,
             packets_overworked: self.received.overworked,

@@ -3,7 +3,7 @@
 //! Parts: `shard` (the struct), `route` (connection-ID table), `slots` (the connections and their
 //! turns), `settle` (what is noted of them after every change), `admit` (Initial, Retry, refusals),
 //! `incoming` (clients that wait for a decision), `stateless` (what may be done for datagrams of no
-//! connection), `memory` (the account), `reset` (stateless reset), `timers`. A turn of
+//! connection), `memory` (the account), `reset` (stateless reset), `too_big` (routers' notices), `timers`. A turn of
 //! `poll_transmit` gives every ready connection one train in round robin. It opens no socket and
 //! reads no clock.
 
@@ -13,6 +13,7 @@ mod datagram;
 mod handshakes;
 mod incoming;
 mod keyed;
+mod large_senders;
 mod memory;
 mod reset;
 mod route;
@@ -24,6 +25,7 @@ mod stateless;
 mod stats;
 mod timers;
 mod token;
+mod too_big;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -41,6 +43,7 @@ use crate::observe::ObserverFactory;
 use crate::stats::Totals;
 pub use datagram::{DatagramMeta, Transmit};
 pub use incoming::{Incoming, IncomingHandle, MAX_INCOMING_WAIT};
+use large_senders::may_be_too_big;
 pub use shard::Endpoint;
 pub use slots::ConnectionHandle;
 use stateless::Reply;
@@ -191,6 +194,14 @@ impl Endpoint {
         }
         while let Some((handle, resident)) = self.slots.next_ready() {
             let train = resident.connection.poll_transmit(now, buf);
+            if let Some(train) = &train
+                && may_be_too_big(train.segment_size)
+                && resident.large_to != Some(train.remote)
+            {
+                let before = resident.large_to.replace(train.remote);
+                self.large_senders
+                    .replace(handle, before, Some(train.remote));
+            }
             self.after_transmit(now, handle, train.is_some());
             if let Some(train) = train {
                 let Train {

@@ -229,8 +229,10 @@ impl Endpoint {
             self.routes.remove(&original);
         }
         let reset_token = resident.reset_token.take();
+        let large_to = resident.large_to.take();
         let kept = keep && connection.retire();
         self.resets.replace(reset_token, None, handle);
+        self.large_senders.replace(handle, large_to, None);
         self.deadlines.set(handle, None);
         self.stats.connections -= 1;
         self.slots.retire(handle);

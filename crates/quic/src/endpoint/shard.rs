@@ -12,6 +12,7 @@ use towline_wire::{ConnectionId, PreferredAddress};
 
 use super::incoming::Requests;
 use super::keyed::KeyedState;
+use super::large_senders::LargeSenders;
 use super::memory::Memory;
 use super::reset::Resets;
 use super::route::Routes;
@@ -36,6 +37,7 @@ pub struct Endpoint {
     pub(super) slots: Slots,
     pub(super) routes: Routes,
     pub(super) resets: Resets,
+    pub(super) large_senders: LargeSenders,
     pub(super) tokens: Tokens,
     pub(super) stateless: Stateless,
     pub(super) deadlines: DeadlineQueue,
@@ -82,6 +84,7 @@ impl Endpoint {
             slots: Slots::default(),
             routes: Routes::new(route_keys),
             resets: Resets::new(&config.reset_key, route_keys),
+            large_senders: LargeSenders::default(),
             tokens: Tokens::new(&config.token_key),
             stateless: Stateless::new(KeyedState(route_keys.1, route_keys.0)),
             deadlines: DeadlineQueue::default(),

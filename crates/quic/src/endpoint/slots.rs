@@ -32,6 +32,8 @@ pub(super) struct Resident {
     pub(super) original: Option<ConnectionId>,
     /// Of the peer's connection ID in use, and where the peer is: with it that ends the connection.
     pub(super) reset_token: Option<(SocketAddr, [u8; 16])>,
+    /// Where it sends datagrams that a router may find too big.
+    pub(super) large_to: Option<SocketAddr>,
     pub(super) held: Held,
     /// It has ended and is here only to be read.
     pub(super) over: bool,
@@ -48,6 +50,7 @@ impl Resident {
             handshake: None,
             original: None,
             reset_token: None,
+            large_to: None,
             held,
             over: false,
             ready: false,

@@ -21,7 +21,9 @@ use towline_quic::{
     DatagramMeta, Direction, Ecn, Endpoint, EndpointConfig, Event, NoCids, ReadError, ServerConfig,
     ShardedCid, StreamId, Time, TrainBuf, TransportConfig, WriteError,
 };
-use towline_sim::{Datagram, LinkConfig, LinkId, Network, Outgoing, Train, Watch, Wire, World};
+use towline_sim::{
+    Datagram, LinkConfig, LinkId, Network, Outgoing, TooBig, Train, Watch, Wire, World,
+};
 use towline_testkit::{FixedTime, TlsOptions, TlsPair, tls_pair};
 
 pub const CLIENT: usize = 0;
@@ -113,6 +115,11 @@ impl towline_sim::Host for Host {
         } else {
             self.take_in(now, train);
         }
+    }
+
+    fn handle_too_big(&mut self, now: Time, notice: &TooBig) {
+        self.endpoint
+            .handle_too_big(now, notice.destination, notice.mtu, &notice.quoted);
     }
 
     fn poll_transmit(&mut self, now: Time) -> Option<Outgoing> {

@@ -202,6 +202,7 @@ enum Step {
     Acked(u16),
     Lost(u16),
     Refused(u16),
+    TooBig(u16),
     Abandoned,
     Wait(u64),
 }
@@ -212,9 +213,56 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0u16..9000).prop_map(Step::Acked),
         3 => (0u16..9000).prop_map(Step::Lost),
         1 => (0u16..9000).prop_map(Step::Refused),
+        1 => (0u16..9000).prop_map(Step::TooBig),
         1 => Just(Step::Abandoned),
         2 => (0u64..400).prop_map(Step::Wait),
     ]
+}
+
+#[test]
+fn what_a_router_says_of_a_probe_is_tried_next() {
+    let mut search = searching(ETHERNET);
+    assert_eq!(search.due(at(1)), Some(1472));
+    search.on_probe_sent(0, 1472);
+    assert_eq!(search.on_too_big(at(2), 1472, 1412), TooBig::Noted);
+    search.on_probe_lost(at(3));
+    assert_eq!(run(&mut search, at(3), 1412), [1412]);
+    assert_eq!((search.size(), search.due(at(4))), (1412, None));
+    assert_eq!(search.due(at(1000)), Some(1472), "it may have changed");
+}
+
+#[test]
+fn what_a_router_says_of_the_size_in_use_is_probed_before_it_is_used() {
+    let mut search = searching(ETHERNET);
+    run(&mut search, at(1), 1472);
+    assert_eq!(search.on_too_big(at(2), 1472, 1300), TooBig::SizeFell);
+    assert_eq!(search.size(), 1200);
+    assert_eq!(search.on_too_big(at(2), 1472, 1300), TooBig::NotBelieved);
+    // The next router takes even less.
+    assert_eq!(run(&mut search, at(3), 1252)[..4], [1300, 1300, 1300, 1252]);
+    assert_eq!(search.size(), 1252);
+}
+
+#[test]
+fn a_router_lowers_nothing_below_what_every_path_carries_and_raises_nothing() {
+    let sizes = DatagramSizes {
+        min: 1280,
+        initial: 1280,
+        ..ETHERNET
+    };
+    let mut search = searching(sizes);
+    search.on_probe_sent(0, 1400);
+    search.on_probe_acked(at(1));
+    search.rule_out(1400);
+    for mtu in [0, 68, 548, 1199, 1200, 1279, 1400, 1472, 9000] {
+        let outcome = search.on_too_big(at(2), 1400, mtu);
+        assert_eq!(outcome, TooBig::NotBelieved, "{mtu}");
+        assert_eq!((search.size(), search.due(at(2))), (1400, None), "{mtu}");
+    }
+    assert_eq!(search.on_too_big(at(2), 1400, 1280), TooBig::SizeFell);
+    assert_eq!((search.size(), search.due(at(2))), (1280, None));
+    let mut fixed = MtuSearch::new(DatagramSizes::fixed(1400));
+    assert_eq!(fixed.on_too_big(at(1), 1400, 1300), TooBig::NotBelieved);
 }
 
 proptest! {
@@ -262,6 +310,11 @@ proptest! {
                 Step::Refused(size) => {
                     let falls = search.on_refused(now, size);
                     prop_assert!(!falls || search.size() < size);
+                }
+                Step::TooBig(mtu) => {
+                    let before = search.size();
+                    search.on_too_big(now, before, mtu);
+                    prop_assert!(search.size() <= before);
                 }
                 Step::Abandoned => search.on_abandoned(),
                 Step::Wait(seconds) => now += Duration::from_secs(seconds),
