@@ -162,6 +162,23 @@ fn retire_prior_to_moves_to_a_spare_id_and_retires_the_old() {
 }
 
 #[test]
+fn an_id_that_took_the_place_of_a_retired_one_goes_with_its_path() {
+    let mut evil = Evil::against(CLIENT);
+    for n in [4, 5] {
+        evil.send(|w| write_new_connection_id(w, &new_id(n, 4, n as u8)));
+    }
+    evil.pair.run_for(ms(50));
+    let now = evil.pair.now;
+    evil.pair.hosts[CLIENT].endpoint.rebind(now);
+    evil.pair.run_for(ms(50));
+    evil.assert_open();
+    let last = evil.pair.hosts[SERVER].captured.last().unwrap();
+    assert_eq!(destination(last), [5; 8]);
+    let left = evil.count_frames(|f| matches!(f, Frame::RetireConnectionId { sequence: 4 }));
+    assert!(left > 0);
+}
+
+#[test]
 fn lost_retire_connection_id_is_sent_again() {
     let mut evil = Evil::against(SERVER);
     evil.send(|w| write_new_connection_id(w, &new_id(4, 1, 0xab)));

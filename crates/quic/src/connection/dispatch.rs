@@ -191,6 +191,9 @@ impl Connection {
         let before = self.datagram_room();
         self.remote_cids
             .on_new(new.sequence, new.retire_prior_to, new.cid, new.reset_token)?;
+        // The one in use may have been retired.
+        self.paths
+            .set_active_cid(self.remote_cids.current_sequence());
         // A longer ID leaves less room, and a datagram is never split (RFC 9221 §5).
         let room = self.datagram_room();
         if room < before {

@@ -216,33 +216,39 @@ impl RemoteCids {
         if retire_prior_to > self.retire_prior_to {
             self.retire_prior_to = retire_prior_to;
             self.unseen.retain(|s| *s >= retire_prior_to);
-            let current = self.current_sequence();
-            let gone: Vec<u64> = self
-                .held
-                .iter()
-                .map(|h| h.sequence)
-                .filter(|&s| s < retire_prior_to)
-                .collect();
-            self.held.retain(|h| h.sequence >= retire_prior_to);
-            for sequence in gone {
-                self.retire(sequence)?;
-            }
-            // Rather an ID that no other path uses.
-            if self
-                .held
-                .first()
-                .is_some_and(|first| first.sequence != current)
-            {
-                let spare = self.held.iter().position(|h| !h.used);
-                self.held.swap(0, spare.unwrap_or(0));
-                self.held[0].used = true;
-            }
         }
+        self.obey_retire_prior_to()?;
         if self.held.len() as u64 > MAX_REMOTE_CIDS {
             return Err(Violation::new(
                 TransportErrorCode::CONNECTION_ID_LIMIT_ERROR,
                 "more connection IDs than active_connection_id_limit",
             ));
+        }
+        Ok(())
+    }
+
+    /// Retires what the peer wants back. Where it left no other ID, because the one that it sent was
+    /// given up already, the present one stays until the next is here.
+    fn obey_retire_prior_to(&mut self) -> Result<(), Violation> {
+        let least = self.retire_prior_to;
+        let stays = |h: &Held| h.sequence >= least;
+        if self.held.iter().all(stays) || !self.held.iter().any(stays) {
+            return Ok(());
+        }
+        let current = self.current_sequence();
+        let held = std::mem::take(&mut self.held);
+        let (held, gone): (Vec<Held>, Vec<Held>) = held.into_iter().partition(stays);
+        self.held = held;
+        for id in gone {
+            self.retire(id.sequence)?;
+        }
+        if self.current_sequence() != current {
+            // Rather an ID that no other path uses.
+            let spare = self.held.iter().position(|h| !h.used);
+            self.held.swap(0, spare.unwrap_or(0));
+            if let Some(first) = self.held.first_mut() {
+                first.used = true;
+            }
         }
         Ok(())
     }
@@ -364,6 +370,21 @@ mod tests {
         let held: Vec<u64> = r.held.iter().map(|h| h.sequence).collect();
         assert_eq!(held, [2, 4, 5, 3]);
         assert!(new(&mut r, 6).is_err());
+    }
+
+    #[test]
+    fn the_present_id_stays_while_the_peer_leaves_no_other() {
+        let mut r = RemoteCids::new(cid(0));
+        r.on_new(1, 0, cid(1), token(1)).unwrap();
+        // A path took it and was left.
+        assert_eq!(r.take_spare(), Some(1));
+        r.give_up(1);
+        // Repeated before the peer heard of that, and all before it are to go.
+        r.on_new(1, 1, cid(1), token(1)).unwrap();
+        assert_eq!(r.current(), cid(0));
+        r.on_new(2, 1, cid(2), token(2)).unwrap();
+        assert_eq!(r.current(), cid(2));
+        assert_eq!(r.pending, [1, 0]);
     }
 
     #[test]

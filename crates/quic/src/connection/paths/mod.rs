@@ -128,6 +128,11 @@ impl Paths {
         &self.active
     }
 
+    /// The connection ID under which data goes, by its sequence number.
+    pub(crate) fn set_active_cid(&mut self, cid: u64) {
+        self.active.cid = cid;
+    }
+
     pub(crate) fn get(&self, which: Which) -> Option<&Path> {
         match which {
             Which::Active => Some(&self.active),
