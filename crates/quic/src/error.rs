@@ -240,7 +240,7 @@ pub enum ConnectError {
          use another endpoint"
     )]
     AlreadyConnected(std::net::SocketAddr),
-    /// The endpoint holds as many connections as it may.
+    /// The endpoint holds as many connections as it may, or as its connection IDs can name.
     #[error("this endpoint already holds its maximum of connections")]
     TooManyConnections,
 }
@@ -266,6 +266,10 @@ pub enum AcceptError {
     /// rustls refused the configuration; the client was told nothing.
     #[error("the TLS configuration is unusable for QUIC: {0}")]
     Tls(String),
+    /// The endpoint's generator makes too few connection IDs for so many connections; the client was
+    /// told nothing.
+    #[error("no connection ID is free; have the endpoint's generator make longer ones")]
+    NoConnectionIds,
 }
 
 /// Why a connection does not move to another address.

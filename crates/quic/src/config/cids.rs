@@ -10,7 +10,9 @@ use super::invalid::InvalidTransport;
 /// able to have one made that another connection has: its reset token follows from it (RFC 9000
 /// §10.3.2).
 pub trait CidGenerator: Send {
-    /// Length of every ID, 0 to 20 bytes. An endpoint with IDs of no length takes no clients.
+    /// Length of every ID, 0 to 20 bytes. An endpoint with IDs of no length takes no clients. A
+    /// connection has four IDs; where nearly all that can be made are in use, there is no further
+    /// connection.
     fn cid_len(&self) -> usize;
     /// Fills a new ID from the random bytes given, which are as many as [`Self::cid_len`].
     fn generate(&mut self, random: &[u8]) -> ConnectionId;

@@ -163,7 +163,7 @@ impl Endpoint {
         match self.begin(now, &server, &hello, protection) {
             Ok(handle) => self.hand_in(now, handle, meta.arrival(), &hello.dcid, datagram),
             Err(error) => {
-                tracing::error!(%error, "the server's TLS configuration does not work for QUIC");
+                tracing::error!(%error, "a client that was admitted gets no connection");
                 self.stats.refused += 1;
             }
         }
@@ -176,7 +176,7 @@ impl Endpoint {
         server: &ServerConfig,
         hello: &Hello,
         protection: Protection,
-    ) -> Result<ConnectionHandle, rustls::Error> {
+    ) -> Result<ConnectionHandle, AcceptError> {
         let Sender {
             remote,
             local_ip,
@@ -188,12 +188,14 @@ impl Endpoint {
             retry: hello.proven.map(|_| hello.dcid),
             validated,
         };
-        let preferred = self.prepare_preferred(server);
+        let new = self.prepare(remote, local_ip, hello.original());
+        let new = new.ok_or(AcceptError::NoConnectionIds)?;
         let new = NewConnection {
-            preferred,
-            ..self.prepare(remote, local_ip, hello.original())
+            preferred: self.prepare_preferred(server, new.local),
+            ..new
         };
-        let mut connection = Connection::server(now, server, &new, &first, protection)?;
+        let mut connection = Connection::server(now, server, &new, &first, protection)
+            .map_err(|error| AcceptError::Tls(error.to_string()))?;
         connection.observe(now, &new, self.observers.as_deref());
         self.stats.admitted += 1;
         // How long a place is held is the server's affair, whatever this connection is made with.
@@ -398,9 +400,7 @@ impl Endpoint {
             datagrams,
             ..
         } = request;
-        let handle = self
-            .begin(now, config, &hello, protection)
-            .map_err(|error| AcceptError::Tls(error.to_string()))?;
+        let handle = self.begin(now, config, &hello, protection)?;
         for mut kept in datagrams {
             let arrival = hello.arrival(kept.ecn);
             self.hand_in(now, handle, arrival, &hello.dcid, &mut kept.bytes);
@@ -470,7 +470,9 @@ impl Endpoint {
         // Random, and so not the destination it replaces (RFC 9000 §17.2.5.1). Retry tests an
         // address, and HelloRetryRequest does not (RFC 9001 §4.7); the token says that it came in
         // one (RFC 9000 §8.1.1).
-        let scid = self.new_cid();
+        let Some(scid) = self.new_cid() else {
+            return;
+        };
         let mut nonce = [0; NONCE_LEN];
         self.rng.fill_bytes(&mut nonce);
         let Some(token) = self
@@ -507,7 +509,9 @@ impl Endpoint {
         {
             return;
         }
-        let scid = self.new_cid();
+        let Some(scid) = self.new_cid() else {
+            return;
+        };
         let mut packet = vec![0; MAX_REFUSAL_LEN];
         let mut w = Writer::new(&mut packet[..MAX_REFUSAL_LEN - TAG_LEN]);
         // A packet number of 4 bytes makes the shortest payload long enough for a sample.

@@ -79,6 +79,7 @@ impl Endpoint {
         self.rng.fill_bytes(&mut random);
         let original = ConnectionId::new(&random).unwrap_or(ConnectionId::EMPTY);
         let new = self.prepare(remote, None, original);
+        let new = new.ok_or(ConnectError::TooManyConnections)?;
         let known_rtt = self.rtts.get(remote);
         let mut connection = Connection::client(now, config, server_name, &new, known_rtt)?;
         connection.observe(now, &new, self.observers.as_deref());

@@ -77,7 +77,9 @@ impl Endpoint {
 
     /// Gives the connection another ID, which leads to it.
     fn issue_cid(&mut self, handle: ConnectionHandle) {
-        let cid = self.new_cid();
+        let Some(cid) = self.new_cid() else {
+            return;
+        };
         let reset_token = self.resets.token(&cid);
         self.routes.insert(cid, handle);
         if let Some(resident) = self.slots.get_mut(handle) {

@@ -65,6 +65,10 @@ impl std::fmt::Debug for Endpoint {
     }
 }
 
+/// IDs that the generator is asked for in vain, one after the other. With half of them in use, so many
+/// tries fail once in 2^64.
+const MAX_CID_ATTEMPTS: u32 = 64;
+
 impl Endpoint {
     /// A shard; a server if `server` is given, which needs connection IDs
     /// ([`CidGenerator::cid_len`](crate::CidGenerator::cid_len)) to take clients.
@@ -100,15 +104,15 @@ impl Endpoint {
         }
     }
 
-    /// Fresh IDs and secrets of a connection.
+    /// Fresh IDs and secrets of a connection; `None` if there is no ID left.
     pub(super) fn prepare(
         &mut self,
         remote: SocketAddr,
         local_ip: Option<IpAddr>,
         original: ConnectionId,
-    ) -> NewConnection {
-        let local = self.new_cid();
-        NewConnection {
+    ) -> Option<NewConnection> {
+        let local = self.new_cid()?;
+        Some(NewConnection {
             remote,
             local_ip,
             original,
@@ -116,16 +120,20 @@ impl Endpoint {
             reset_token: self.resets.token(&local),
             skip_key: self.rng.next_u64(),
             preferred: None,
-        }
+        })
     }
 
     /// The server's preferred address, with a connection ID that is for it (RFC 9000 §18.2).
-    pub(super) fn prepare_preferred(&mut self, config: &ServerConfig) -> Option<PreferredAddress> {
+    pub(super) fn prepare_preferred(
+        &mut self,
+        config: &ServerConfig,
+        local: ConnectionId,
+    ) -> Option<PreferredAddress> {
         let (ipv4, ipv6) = (config.preferred_ipv4, config.preferred_ipv6);
         if ipv4.is_none() && ipv6.is_none() {
             return None;
         }
-        let connection_id = self.new_cid();
+        let connection_id = self.new_cid().filter(|cid| *cid != local)?;
         Some(PreferredAddress {
             ipv4,
             ipv6,
@@ -134,15 +142,17 @@ impl Endpoint {
         })
     }
 
-    /// An ID that no observer can link to another, and that no connection has (RFC 9000 §5.1).
-    pub(super) fn new_cid(&mut self) -> ConnectionId {
+    /// An ID that no observer can link to another, and that no connection has (RFC 9000 §5.1). `None`
+    /// where the generator's IDs are all but used up.
+    pub(super) fn new_cid(&mut self) -> Option<ConnectionId> {
         let mut random = [0; 20];
-        loop {
+        for _ in 0..MAX_CID_ATTEMPTS {
             self.rng.fill_bytes(&mut random);
             let cid = self.cid_generator.generate(&random[..self.cid_len]);
             if cid.is_empty() || self.routes.get(&cid).is_none() {
-                return cid;
+                return Some(cid);
             }
         }
+        None
     }
 }

@@ -133,9 +133,9 @@ impl From<ConnectError> for io::Error {
             ConnectError::NoAddress | ConnectError::Lookup { .. } => io::ErrorKind::NotFound,
             ConnectError::EndpointClosed => io::ErrorKind::NotConnected,
             ConnectError::NotAccepted(engine::AcceptError::Gone) => io::ErrorKind::TimedOut,
-            ConnectError::NotAccepted(engine::AcceptError::Full) => {
-                io::ErrorKind::ConnectionRefused
-            }
+            ConnectError::NotAccepted(
+                engine::AcceptError::Full | engine::AcceptError::NoConnectionIds,
+            ) => io::ErrorKind::ConnectionRefused,
             ConnectError::NotAccepted(_) => io::ErrorKind::InvalidInput,
             ConnectError::Failed(lost) => kind_of(lost),
         };
