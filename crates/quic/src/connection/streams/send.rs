@@ -356,9 +356,9 @@ impl SendStream {
             .filter(|r| r.reliable_size == reliable_size)
     }
 
-    /// The peer has everything: data and FIN.
+    /// The peer has everything: data and FIN. Never so once it was reset, when the buffer ends earlier.
     pub(crate) fn is_finished(&self) -> bool {
-        self.fin == Fin::Acked && self.buffer.all_acked()
+        self.fin == Fin::Acked && self.reset.is_none() && self.buffer.all_acked()
     }
 
     /// Nothing of this half is needed any more: the peer has all, or all that is delivered of a

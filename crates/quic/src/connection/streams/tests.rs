@@ -128,6 +128,29 @@ fn a_stream_whose_next_bytes_lie_beyond_the_credit_goes_on_when_there_is_more() 
     assert_eq!(streams.queue.available(), 0);
 }
 
+#[test]
+fn a_stream_that_was_reset_waits_for_its_reset_though_all_before_it_and_the_end_arrived() {
+    let (mut streams, ids) = waiting_for_credit(1, 4000);
+    let id = ids[0];
+    let mut events = Events::default();
+    streams.finish(id).unwrap();
+    streams.on_max_data(1 << 20);
+    while !packet(&mut streams).is_empty() {}
+    streams.on_stream_acked(id, 0..1000, false, &mut events);
+    streams.on_stream_acked(id, 3000..4000, true, &mut events);
+    streams.on_stream_lost(id, 1000, 2000, false);
+    streams.reset_at(id, 4, 500, &mut events).unwrap();
+    packet(&mut streams);
+    // Some of what was given up arrives late, and the reset does not.
+    streams.on_stream_acked(id, 1000..2000, false, &mut events);
+    assert!(std::iter::from_fn(|| events.pop()).all(|e| e != Event::Finished(id)));
+    streams.on_reset_lost(id, 500);
+    assert!(streams.has_control());
+    packet(&mut streams);
+    streams.on_reset_acked(id, 500);
+    assert_eq!(streams.halves.counts(), (0, 0));
+}
+
 /// Streams on each of which so much was read, all but `left` bytes of it.
 fn held_for_unread(read: usize, left: usize, then: usize) -> usize {
     let config = TransportConfig::default();
