@@ -263,6 +263,10 @@ impl Outgoing {
             let has_more = !sender.queue.is_empty();
             self.len -= 1;
             self.bytes -= len;
+            if !has_more && self.senders.len() > MOST_IDLE {
+                // A crowd may never have sent all, and one may come after the other.
+                self.senders.remove(&whose);
+            }
             if is_old {
                 fates.expired += 1;
                 tell_expired(id, events);
@@ -315,6 +319,9 @@ impl Outgoing {
                 self.turns.remove(*whose, sender.place);
             }
         }
+        if self.senders.len() > MOST_IDLE {
+            self.senders.retain(|_, sender| !sender.queue.is_empty());
+        }
         self.after_removal(events);
     }
 
@@ -329,14 +336,17 @@ impl Outgoing {
         if self.len == 0 {
             self.longest = 0;
             self.expiry = None;
-            if self.senders.len() > MOST_IDLE {
-                self.senders.clear();
-            }
         }
         if self.refused && self.bytes <= self.cap / 2 {
             self.refused = false;
             events.push(Event::DatagramSendable);
         }
+    }
+
+    /// Senders that are remembered, with datagrams or without.
+    #[cfg(test)]
+    pub(super) fn senders(&self) -> usize {
+        self.senders.len()
     }
 
     /// Bytes of memory held.

@@ -355,3 +355,24 @@ fn a_crowd_of_senders_is_forgotten_when_it_has_sent() {
     d.trim();
     assert!(d.held() < 100, "{}", d.held());
 }
+
+#[test]
+fn senders_that_come_and_go_beside_a_busy_one_are_forgotten() {
+    let mut d = ready();
+    let mut e = Events::default();
+    let now_or_never = options().max_age(Duration::ZERO);
+    send(&mut d, vec![0; 1000], 1400).unwrap();
+    for sender in 1..2000 {
+        // One has more to send at any time.
+        send(&mut d, vec![0; 1000], 1400).unwrap();
+        let other = now_or_never.sender(sender);
+        send_with(&mut d, vec![1; 900], &other, 1400).unwrap();
+        match sender % 3 {
+            0 => drop(write(&mut d, START, 1200, false, &mut e)),
+            1 => drop(write(&mut d, ms(1), 1200, false, &mut e)),
+            _ => d.on_timeout(ms(1), &mut e),
+        }
+        assert!(d.has_pending());
+        assert!(d.outgoing.senders() < 40, "{}", d.outgoing.senders());
+    }
+}
