@@ -257,3 +257,36 @@ async fn a_download_goes_on_when_the_clients_interface_goes() {
     assert_eq!(seen.disturbances, 2);
     assert!(seen.stall <= LONGEST_STALL, "{:?}", seen.stall);
 }
+
+#[tokio::test]
+async fn what_a_router_says_is_the_size_at_once() {
+    let Some(net) = Net::new("too big", &[]) else {
+        return;
+    };
+    // Towards the client the router's link carries less than the server's.
+    net.do_all(&[&format!("ip -n {} link set ra mtu 1337", net.name("r"))]);
+    let (server, far, _client, near) = net.connect().await;
+    let mut send = far.open_uni().await.unwrap();
+    let mut receive = None;
+    for number in 0..20 {
+        send.write_all(&piece(number)).await.unwrap();
+        let stream = match &mut receive {
+            Some(stream) => stream,
+            none => none.insert(common::within(near.accept_uni()).await.unwrap()),
+        };
+        let mut content = vec![0; PIECE];
+        common::within(stream.read_exact(&mut content))
+            .await
+            .unwrap();
+        assert!(content == piece(number));
+    }
+    let stats = far.stats();
+    assert_eq!(
+        stats.mtu,
+        1337 - 28,
+        "the link's, less the headers of IP and UDP"
+    );
+    assert_eq!((stats.too_big_believed, stats.black_holes_detected), (1, 0));
+    assert_eq!(stats.mtu_probes_sent, 2);
+    drop(server);
+}

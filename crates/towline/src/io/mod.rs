@@ -32,6 +32,8 @@
 mod addresses;
 mod backlog;
 mod clock;
+#[cfg(target_os = "linux")]
+mod error_queue;
 mod fallback;
 mod group;
 mod handle;
@@ -56,8 +58,8 @@ pub use handle::{Change, Dispatch, Handle};
 pub(crate) use memory::machine_memory;
 pub use shard::{DATAGRAMS_PER_TURN, Shard, TIME_PER_TURN, Turn};
 pub use socket::{
-    BufferGrant, Incoming, MAX_SEND_BATCH, MAX_TRAIN_BYTES, MAX_TRAIN_SEGMENTS, Outgoing,
-    RECEIVE_BATCH, RECEIVE_BUFFER_BYTES, ReceiveBatch, Socket, SocketInfo, SocketOptions,
+    BufferGrant, Incoming, MAX_SEND_BATCH, MAX_TRAIN_BYTES, MAX_TRAIN_SEGMENTS, Notice, Outgoing,
+    RECEIVE_BATCH, RECEIVE_BUFFER_BYTES, ReceiveBatch, Socket, SocketInfo, SocketOptions, TooBig,
 };
 pub use stats::SocketStats;
 pub use steer::{MAX_SHARDS, shard_of};

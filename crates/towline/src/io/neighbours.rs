@@ -2,9 +2,9 @@
 //!
 //! Made with a group of shards, and asked by each for every train that it receives.
 
-use towline_quic::DatagramMeta;
+use towline_quic::{DatagramMeta, Endpoint};
 
-use super::handle::{Delivery, Handle};
+use super::handle::{Change, Delivery, Handle};
 use super::stats::SocketStats;
 use super::steer::shard_of;
 
@@ -56,5 +56,20 @@ impl<D> Neighbours<D> {
             Delivery::Gone => return false,
         }
         true
+    }
+
+    /// Lets `f` act on the engines of the others, one after another, until it says that it found what it
+    /// looked for: which shard's socket hears of a datagram is the system's choice.
+    pub(super) fn ask(&self, f: impl Fn(&mut Endpoint) -> bool) {
+        let others = self.shards.iter().enumerate();
+        for (_, shard) in others.filter(|(index, _)| *index != self.index) {
+            let found = shard.with(|endpoint, _| match f(endpoint) {
+                true => (true, Change::Made),
+                false => (false, Change::None),
+            });
+            if found {
+                return;
+            }
+        }
     }
 }

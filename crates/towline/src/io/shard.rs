@@ -10,8 +10,9 @@
 //! 5. `transmit`: trains from the engine to the socket, round robin over connections; one
 //!    system call for each long train, one for many short ones (`collect`). A small datagram joins
 //!    the train before it that goes the same way, whichever connection it belongs to.
-//! 6. Repeat 2 to 5 until all are idle, the send side is blocked, or the budget is spent.
-//! 7. `leave`: publish the counters, wake whoever the turn's events concern.
+//! 6. `hear_notices`: what routers said of datagrams that were too big.
+//! 7. Repeat 2 to 6 until all are idle, the send side is blocked, or the budget is spent.
+//! 8. `leave`: publish the counters, wake whoever the turn's events concern.
 
 use std::fmt;
 use std::io;
@@ -31,7 +32,9 @@ use super::fallback::Complaints;
 use super::handle::{Dispatch, Handle, Trains};
 use super::neighbours::Neighbours;
 use super::outbox::{Flush, Outbox};
-use super::socket::{MAX_SEND_BATCH, RECEIVE_BUFFER_BYTES, ReceiveBatch, Socket, SocketInfo};
+use super::socket::{
+    MAX_SEND_BATCH, Notice, RECEIVE_BUFFER_BYTES, ReceiveBatch, Socket, SocketInfo, TooBig,
+};
 use super::stats::SocketStats;
 use super::udp::UdpSocket;
 
@@ -45,6 +48,8 @@ const MAIL_PER_ROUND: usize = 4;
 const CALLS_PER_ROUND: usize = 8;
 /// Trains are collected for one call until they have this many bytes together.
 const BATCH_BYTES: usize = 48 * 1024;
+/// Notices heard before the socket is read again.
+const NOTICES_PER_ROUND: usize = 16;
 /// Receive errors in one turn before it ends.
 const RECEIVE_ERRORS_PER_TURN: usize = 16;
 
@@ -78,6 +83,8 @@ pub struct Shard<S: Socket = UdpSocket, D: Dispatch = ()> {
     moves: bool,
     /// The socket is another one than before.
     rebound: bool,
+    /// The socket was told something of datagrams sent.
+    heard: bool,
     /// The end of the last turn.
     left_at: Time,
     /// What came while nobody was here is being read.
@@ -130,6 +137,7 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
             stats: SocketStats::default(),
             moves,
             rebound: false,
+            heard: false,
             left_at: clock.now(),
             clock,
             backlog: None,
@@ -264,7 +272,8 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
             let sending = self.transmit(now + elapsed, &mut budget)?;
             turn.want_write =
                 matches!(sending, Sending::Blocked) && self.outbox.retry_at().is_none();
-            if !readable && !matches!(sending, Sending::Busy) && self.mail.is_empty() {
+            let heard = self.hear_notices(now + elapsed);
+            if !heard && !readable && !matches!(sending, Sending::Busy) && self.mail.is_empty() {
                 break;
             }
             elapsed = self.clock.now().saturating_duration_since(began);
@@ -286,7 +295,11 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
     /// # Errors
     /// `WouldBlock` if the socket is still full; otherwise as `drive`.
     pub fn flush(&mut self, now: Time) -> io::Result<()> {
-        match self.flush_outbox(now)? {
+        let flush = self.flush_outbox(now);
+        if self.hear_notices(now) {
+            self.wake_all();
+        }
+        match flush? {
             Flush::Blocked => Err(io::ErrorKind::WouldBlock.into()),
             Flush::Done | Flush::RetryAt(_) => Ok(()),
         }
@@ -343,6 +356,12 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
     /// of the one before waits in vain.
     pub fn take_rebound(&mut self) -> bool {
         std::mem::take(&mut self.rebound)
+    }
+
+    /// Whether the socket was told something of datagrams sent, since this was asked last. Epoll calls it
+    /// an error of the socket, which some reactors remember for as long as it is registered.
+    pub(crate) fn take_heard(&mut self) -> bool {
+        std::mem::take(&mut self.heard)
     }
 
     /// The socket's address may be no more. A server waits for it to come back, a client moves.
@@ -470,6 +489,36 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
             }
         }
         Ok(Sending::Busy)
+    }
+
+    /// Passes on what routers say of datagrams that were too big; true if the socket was told anything.
+    fn hear_notices(&mut self, now: Time) -> bool {
+        for heard in 0..NOTICES_PER_ROUND {
+            let Some(notice) = self.socket.poll_notice() else {
+                return heard > 0;
+            };
+            self.heard = true;
+            if let Notice::TooBig(notice) = notice {
+                self.on_too_big(now, &notice);
+            }
+        }
+        true
+    }
+
+    fn on_too_big(&mut self, now: Time, notice: &TooBig) {
+        self.stats.too_big_told += 1;
+        let TooBig {
+            remote,
+            mtu,
+            quoted,
+        } = notice;
+        let ask = |endpoint: &mut Endpoint| endpoint.handle_too_big(now, *remote, *mtu, quoted);
+        let believed = self
+            .handle
+            .act(now, &mut self.wake, |state| ask(&mut state.endpoint));
+        if !believed {
+            self.neighbours.ask(ask);
+        }
     }
 
     /// Tells the engine which connections' datagrams were too big; true if there were any, which

@@ -61,6 +61,11 @@ pub trait Socket: Send {
         }
     }
 
+    /// The oldest thing that the socket was told of datagrams sent before; `None` if there is nothing.
+    fn poll_notice(&mut self) -> Option<Notice> {
+        None
+    }
+
     /// Datagrams that one call of `try_send` may carry at first: 1 where GSO is unknown.
     fn max_segments(&self) -> usize;
 
@@ -95,6 +100,27 @@ pub trait Socket: Send {
 
     /// The descriptor to wait on, if there is one.
     fn fd(&self) -> Option<BorrowedFd<'_>>;
+}
+
+/// What a socket was told of a datagram that it sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// A router says that it was too big.
+    TooBig(TooBig),
+    /// Something else, which loss recovery finds out.
+    Other,
+}
+
+/// What a router says of a datagram that was too big for the next link: ICMP "fragmentation needed" or
+/// ICMPv6 "packet too big". Anybody can send such a thing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TooBig {
+    /// Where the datagram was sent.
+    pub remote: SocketAddr,
+    /// Bytes of UDP payload that would pass.
+    pub mtu: usize,
+    /// The begin of the UDP payload, as far as the router quotes it.
+    pub quoted: Vec<u8>,
 }
 
 /// One train on its way out: datagrams of `segment_size` bytes, the last may be shorter.

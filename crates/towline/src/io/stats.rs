@@ -30,6 +30,8 @@ pub struct SocketStats {
     pub bytes_received: u64,
     /// Receive errors that concern no connection, such as an ICMP refusal of an earlier send.
     pub receive_errors: u64,
+    /// Routers' notices that a datagram was too big (ICMP), believed or not.
+    pub too_big_told: u64,
     /// Datagrams that came to this shard's socket and were handed to the shard they belong to.
     pub datagrams_handed_over: u64,
     /// Datagrams for another shard that it had no room for, dropped.
@@ -52,6 +54,7 @@ towline_quic::visit_fields! { SocketStats:
     Counter datagrams_received: Count, "Datagrams received";
     Counter bytes_received: Bytes, "UDP payload received";
     Counter receive_errors: Count, "Receive errors that concern no connection";
+    Counter too_big_told: Count, "Routers' notices that a datagram was too big";
     Counter datagrams_handed_over: Count, "Datagrams handed to the shard they belong to";
     Counter hand_over_drops: Count, "Datagrams for another shard that it had no room for, dropped";
     Counter budget_ends: Count, "Turns that ended on their budget and not on an empty socket";
@@ -73,6 +76,7 @@ impl std::ops::AddAssign for SocketStats {
             datagrams_received,
             bytes_received,
             receive_errors,
+            too_big_told,
             datagrams_handed_over,
             hand_over_drops,
             budget_ends,
@@ -90,6 +94,7 @@ impl std::ops::AddAssign for SocketStats {
         self.datagrams_received += datagrams_received;
         self.bytes_received += bytes_received;
         self.receive_errors += receive_errors;
+        self.too_big_told += too_big_told;
         self.datagrams_handed_over += datagrams_handed_over;
         self.hand_over_drops += hand_over_drops;
         self.budget_ends += budget_ends;

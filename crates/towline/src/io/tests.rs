@@ -216,7 +216,8 @@ fn a_batch_reaches_every_peer_with_its_own_cuts_marks_and_source() {
 #[test]
 fn a_batch_stops_before_the_train_that_is_refused() {
     let mut from = bind("127.0.0.1:0");
-    let peer = bind("127.0.0.1:0").info().local_addr;
+    let peer_socket = bind("127.0.0.1:0");
+    let peer = peer_socket.info().local_addr;
     let train = |local_ip: Option<IpAddr>| Outgoing {
         remote: peer,
         local_ip,
@@ -390,5 +391,72 @@ fn the_system_says_how_long_a_datagram_lay_in_the_socket() {
             waited >= PAUSE - PAUSE / 10
         });
         assert!(known, "{address}");
+    }
+}
+
+/// Waits until a call on the socket tells of something, two seconds at most.
+#[cfg(target_os = "linux")]
+fn next_notice(socket: &mut UdpSocket) -> Option<Notice> {
+    let clock = Clock::start();
+    let deadline = clock.now() + Duration::from_secs(2);
+    let mut batch = ReceiveBatch::new();
+    while clock.now() < deadline {
+        let _ = socket.recv(&mut batch);
+        if let Some(notice) = socket.poll_notice() {
+            return Some(notice);
+        }
+        std::thread::yield_now();
+    }
+    None
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn what_a_socket_is_told_of_one_peer_keeps_no_datagram_from_another() {
+    for address in ["127.0.0.1:0", "[::1]:0"] {
+        let (mut from, mut to) = (bind(address), bind(address));
+        let gone = bind(address).info().local_addr;
+        assert_eq!(from.poll_notice(), None);
+        for _ in 0..20 {
+            // The system answers for the port that is gone before the next call.
+            send(&mut from, gone, 5, b"hello");
+            send(&mut from, to.info().local_addr, 5, b"hello");
+        }
+        assert_eq!(collect(&mut to, 100).len(), 20, "{address}");
+        let mut told = 0;
+        while from
+            .poll_notice()
+            .inspect(|n| assert_eq!(*n, Notice::Other))
+            .is_some()
+        {
+            told += 1;
+        }
+        assert!(told > 0, "{address}");
+        send(&mut from, gone, 5, b"hello");
+        assert_eq!(next_notice(&mut from), Some(Notice::Other), "{address}");
+        assert_eq!(from.poll_notice(), None, "{address}");
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_datagram_too_big_for_its_own_device_is_still_refused() {
+    let (mut from, to) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
+    let too_big = Outgoing {
+        remote: to.info().local_addr,
+        local_ip: None,
+        ecn: None,
+        segment_size: 65_508,
+        contents: &[7; 65_508],
+    };
+    let error = from.try_send(&too_big).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EMSGSIZE));
+    send(&mut from, to.info().local_addr, 5, b"hello");
+    // Linux tells its own sockets as a router would.
+    while let Some(notice) = from.poll_notice() {
+        if let Notice::TooBig(too_big) = notice {
+            assert_eq!(too_big.remote, to.info().local_addr);
+            assert_eq!((too_big.mtu, &too_big.quoted[..4]), (65_507, &[7; 4][..]));
+        }
     }
 }

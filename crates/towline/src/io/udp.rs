@@ -18,6 +18,8 @@ use towline_quic::Ecn;
 use super::addresses::canonical;
 #[cfg(not(target_os = "linux"))]
 use super::addresses::{outward, outward_ip};
+#[cfg(target_os = "linux")]
+use super::socket::Notice;
 use super::socket::{
     BufferGrant, Incoming, MAX_TRAIN_SEGMENTS, Outgoing, RECEIVE_BATCH, ReceiveBatch, Socket,
     SocketInfo, SocketOptions,
@@ -35,7 +37,17 @@ pub struct UdpSocket {
     /// The system has no `sendmmsg`, or does not let us use it.
     #[cfg(target_os = "linux")]
     one_by_one: bool,
+    /// The system keeps what it is told of datagrams sent, and something may be there.
+    #[cfg(target_os = "linux")]
+    keeps_notices: bool,
+    #[cfg(target_os = "linux")]
+    may_have_notices: bool,
 }
+
+/// Calls for one send that fail as they do when somebody said something of an earlier datagram. Each
+/// takes what was said; more than one at such a moment is a flood, or this datagram's own fault.
+#[cfg(target_os = "linux")]
+const CALLS_FOR_A_SEND: usize = 3;
 
 impl UdpSocket {
     /// Binds to `address`; an IPv6 wildcard also takes IPv4.
@@ -92,7 +104,13 @@ impl UdpSocket {
             info,
             #[cfg(target_os = "linux")]
             one_by_one: false,
+            #[cfg(target_os = "linux")]
+            keeps_notices: false,
+            #[cfg(target_os = "linux")]
+            may_have_notices: false,
         };
+        #[cfg(target_os = "linux")]
+        socket.keep_notices();
         socket.apply_offloads();
         // Has the kernel note arrivals from now on.
         let _ = socket.waited();
@@ -123,6 +141,48 @@ impl UdpSocket {
         self.inner.try_clone()
     }
 
+    /// Has the system keep what routers say of datagrams that are too big.
+    #[cfg(target_os = "linux")]
+    fn keep_notices(&mut self) {
+        let is_ipv6 = self.info.local_addr.is_ipv6();
+        match super::error_queue::keep(self.inner.as_fd(), is_ipv6) {
+            Ok(()) => self.keeps_notices = true,
+            Err(error) => tracing::debug!(%error, "what routers say is not heard here"),
+        }
+    }
+
+    /// Makes a call that sends; again if it failed as it does because of an earlier datagram.
+    #[cfg(target_os = "linux")]
+    fn send<R>(&mut self, call: impl Fn(BorrowedFd<'_>, bool) -> io::Result<R>) -> io::Result<R> {
+        let mut calls = 0;
+        loop {
+            let result = call(self.inner.as_fd(), self.mapped);
+            calls += 1;
+            match &result {
+                Err(error)
+                    if self.keeps_notices && super::error_queue::may_be_of_another(error) =>
+                {
+                    self.may_have_notices = true;
+                    if calls == CALLS_FOR_A_SEND {
+                        return result;
+                    }
+                }
+                _ => return result,
+            }
+        }
+    }
+
+    /// A call that receives failed, perhaps because of what somebody said of a datagram.
+    fn on_receive_error(&mut self, error: &io::Error) {
+        #[cfg(target_os = "linux")]
+        {
+            let is_idle = error.kind() == io::ErrorKind::WouldBlock;
+            self.may_have_notices |= self.keeps_notices && !is_idle;
+        }
+        #[cfg(not(target_os = "linux"))]
+        let _ = error;
+    }
+
     /// quinn-udp switches GRO on whenever it sees a socket; honour the options after it did.
     fn apply_offloads(&mut self) {
         let gro = self.options.gro || !disable_gro(&self.inner);
@@ -137,7 +197,7 @@ impl UdpSocket {
 impl Socket for UdpSocket {
     fn recv(&mut self, batch: &mut ReceiveBatch) -> io::Result<usize> {
         let mut meta = [RecvMeta::default(); RECEIVE_BATCH];
-        let count = {
+        let received = {
             let offered = batch.offered();
             let mut buffers = batch.slots().map(|(buffer, _)| IoSliceMut::new(buffer));
             let mut slices: [IoSliceMut<'_>; RECEIVE_BATCH] =
@@ -146,8 +206,9 @@ impl Socket for UdpSocket {
                 UdpSockRef::from(&self.inner),
                 &mut slices[..offered],
                 &mut meta,
-            )?
+            )
         };
+        let count = received.inspect_err(|error| self.on_receive_error(error))?;
         for ((_, slot), meta) in batch.slots().zip(&meta[..count]) {
             *slot = Incoming {
                 remote: canonical(meta.addr),
@@ -191,14 +252,20 @@ impl Socket for UdpSocket {
 
     #[cfg(target_os = "linux")]
     fn try_send(&mut self, train: &Outgoing<'_>) -> io::Result<()> {
-        super::sendmsg::send_one(self.inner.as_fd(), train, self.mapped)
+        self.send(|fd, mapped| super::sendmsg::send_one(fd, train, mapped))
     }
 
     #[cfg(target_os = "linux")]
     fn try_send_batch(&mut self, trains: &[Outgoing<'_>]) -> io::Result<usize> {
         if let [first, _, ..] = trains {
             if !self.one_by_one {
-                match super::sendmsg::send_many(self.inner.as_fd(), trains, self.mapped) {
+                let sent = self.send(|fd, mapped| super::sendmsg::send_many(fd, trains, mapped));
+                match sent {
+                    // The call forgot why it sent no more.
+                    Ok(sent) if sent < trains.len() => {
+                        self.may_have_notices |= self.keeps_notices;
+                        return Ok(sent);
+                    }
                     Err(error)
                         if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) =>
                     {
@@ -217,6 +284,16 @@ impl Socket for UdpSocket {
         trains
             .first()
             .map_or(Ok(0), |only| self.try_send(only).map(|()| 1))
+    }
+
+    #[cfg(target_os = "linux")]
+    fn poll_notice(&mut self) -> Option<Notice> {
+        if !self.may_have_notices {
+            return None;
+        }
+        let notice = super::error_queue::take(self.inner.as_fd());
+        self.may_have_notices = notice.is_some();
+        notice
     }
 
     #[cfg(not(target_os = "linux"))]

@@ -7,11 +7,11 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use towline_quic::Ecn;
-use towline_sim::{Datagram, Network};
+use towline_sim::{Datagram, Network, TooBig};
 use towline_wire::Time;
 
 use crate::io::{
-    Incoming, MAX_TRAIN_SEGMENTS, ManualClock, Outgoing, ReceiveBatch, Socket, SocketInfo,
+    Incoming, MAX_TRAIN_SEGMENTS, ManualClock, Notice, Outgoing, ReceiveBatch, Socket, SocketInfo,
 };
 
 /// A datagram that was sent.
@@ -32,6 +32,8 @@ pub struct Sent {
 pub(super) struct Wire {
     pub(super) network: Network,
     inboxes: BTreeMap<SocketAddr, VecDeque<Datagram>>,
+    /// What routers said, by whose datagrams it is of.
+    notices: BTreeMap<SocketAddr, VecDeque<TooBig>>,
     pub(super) trace: Vec<Sent>,
 }
 
@@ -40,6 +42,7 @@ impl Wire {
         Self {
             network: Network::new(seed),
             inboxes: BTreeMap::new(),
+            notices: BTreeMap::new(),
             trace: Vec::new(),
         }
     }
@@ -49,6 +52,12 @@ impl Wire {
         while let Some(datagram) = self.network.poll_deliver(now) {
             if let Some(inbox) = self.inboxes.get_mut(&datagram.destination) {
                 inbox.push_back(datagram);
+            }
+        }
+        while let Some(notice) = self.network.poll_too_big(now) {
+            if self.inboxes.contains_key(&notice.source) {
+                let notices = self.notices.entry(notice.source).or_default();
+                notices.push_back(notice);
             }
         }
     }
@@ -69,9 +78,8 @@ impl SimulatedSocket {
 
     pub(super) fn is_readable(&self) -> bool {
         let wire = self.wire();
-        wire.inboxes
-            .get(&self.own)
-            .is_some_and(|inbox| !inbox.is_empty())
+        let inbox = wire.inboxes.get(&self.own);
+        inbox.is_some_and(|inbox| !inbox.is_empty()) || wire.notices.contains_key(&self.own)
     }
 
     fn wire(&self) -> MutexGuard<'_, Wire> {
@@ -99,7 +107,9 @@ fn ecn_of(bits: u8) -> Option<Ecn> {
 
 impl Drop for SimulatedSocket {
     fn drop(&mut self) {
-        self.wire().inboxes.remove(&self.own);
+        let mut wire = self.wire();
+        wire.inboxes.remove(&self.own);
+        wire.notices.remove(&self.own);
     }
 }
 
@@ -144,6 +154,22 @@ impl Socket for SimulatedSocket {
             wire.network.send(now, datagram);
         }
         Ok(())
+    }
+
+    fn poll_notice(&mut self) -> Option<Notice> {
+        let mut wire = self.wire();
+        let notices = wire.notices.get_mut(&self.own)?;
+        let notice = notices.pop_front();
+        if notices.is_empty() {
+            wire.notices.remove(&self.own);
+        }
+        notice.map(|notice| {
+            Notice::TooBig(crate::io::TooBig {
+                remote: notice.destination,
+                mtu: notice.mtu,
+                quoted: notice.quoted,
+            })
+        })
     }
 
     fn max_segments(&self) -> usize {

@@ -18,6 +18,9 @@ use super::alarm::Alarm;
 use crate::handles::Sessions;
 use crate::io::{Shard, Turn, UdpSocket};
 
+/// Times that a socket said to be writable takes nothing, before other tasks run.
+const FLUSH_REFUSALS: u32 = 8;
+
 pub(super) struct Driver {
     shard: Shard<UdpSocket, Sessions>,
     /// A second descriptor of the shard's socket, known to tokio's reactor. Only its
@@ -66,8 +69,17 @@ impl Driver {
         outcome.unwrap_or_else(|| self.shard.drive_if(now, false))
     }
 
+    /// Registers with the reactor anew. Where the socket had an error, as what routers say is called, the
+    /// reactor would take it for writable for ever.
+    fn register(&mut self) -> io::Result<()> {
+        let descriptor = self.shard.socket().try_clone_std()?;
+        self.reactor = tokio::net::UdpSocket::from_std(descriptor)?;
+        Ok(())
+    }
+
     /// Sends the held-back train if the socket takes it; else stays registered for it.
     fn flush(&mut self, cx: &mut Context<'_>, now: Time) -> io::Result<()> {
+        let mut refusals = 0;
         while self.reactor.poll_send_ready(cx)?.is_ready() {
             let shard = &mut self.shard;
             let mut result = Ok(());
@@ -85,7 +97,16 @@ impl Driver {
                     self.want_write = false;
                     return Ok(());
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    refusals += 1;
+                    if refusals == FLUSH_REFUSALS {
+                        cx.waker().wake_by_ref();
+                        return Ok(());
+                    }
+                    if self.shard.take_heard() || refusals > 1 {
+                        self.register()?;
+                    }
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -103,10 +124,9 @@ impl Driver {
     fn poll_turns(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.shard.set_waker(cx.waker());
         let mut turn = self.turn(cx)?;
-        if self.shard.take_rebound() {
-            let descriptor = self.shard.socket().try_clone_std()?;
-            self.reactor = tokio::net::UdpSocket::from_std(descriptor)?;
-            // Registers with it.
+        if self.shard.take_rebound() | self.shard.take_heard() {
+            self.register()?;
+            // Waits for what comes there.
             turn.again = true;
         }
         self.want_write = turn.want_write;

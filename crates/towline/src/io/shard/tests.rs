@@ -29,6 +29,8 @@ struct Fake {
     path_mtu: Option<usize>,
     /// The address that it is bound to was removed.
     lost: Arc<Mutex<bool>>,
+    /// What routers say.
+    notices: Arc<Mutex<Vec<Notice>>>,
     info: Option<SocketInfo>,
 }
 
@@ -90,6 +92,10 @@ impl Socket for Fake {
         let count = trains.iter().take_while(|t| self.send(t).is_ok()).count();
         self.calls.lock().unwrap().push(count);
         Ok(count)
+    }
+
+    fn poll_notice(&mut self) -> Option<Notice> {
+        self.notices.lock().unwrap().pop()
     }
 
     fn max_segments(&self) -> usize {
@@ -202,6 +208,31 @@ fn a_socket_that_cannot_be_replaced_stays() {
     drive(&mut shard);
     assert!(!shard.take_rebound());
     assert!(!socket.calls.lock().unwrap().is_empty());
+}
+
+#[test]
+fn notices_of_nothing_change_nothing_and_do_not_keep_a_turn() {
+    let socket = Fake::default();
+    let mut shard = alone(&socket);
+    connect(&shard, 1);
+    drive(&mut shard);
+    assert!(!shard.take_heard());
+    let notice = Notice::TooBig(TooBig {
+        remote: address(5000),
+        mtu: 1300,
+        quoted: vec![0x40; 60],
+    });
+    *socket.notices.lock().unwrap() = [vec![notice; 1000], vec![Notice::Other; 1000]].concat();
+    let now = shard.clock().now();
+    let mut turns = 1;
+    while shard.drive(now).unwrap().again {
+        turns += 1;
+    }
+    assert!(turns < 100, "{turns}");
+    assert!(shard.take_heard() && !shard.take_heard());
+    let stats = shard.handle().socket_stats();
+    assert_eq!((stats.too_big_told, stats.receive_errors), (1000, 0));
+    assert_eq!(stats.trains_sent, 1);
 }
 
 // ---- several shards ----
