@@ -355,7 +355,7 @@ impl TransportConfig {
     /// A controller that is none by name.
     fn own_controller(&self, size: u16) -> Option<Controller> {
         match (&self.background, &self.controller) {
-            (Some(host), _) => Some(Controller::Host(host.join(size))),
+            (Some(host), _) => Some(Controller::Host(Box::new(host.join(size)))),
             (None, Some(factory)) => Some(Controller::Custom(factory.controller(size))),
             (None, None) => None,
         }

@@ -93,6 +93,17 @@ impl LossBatch {
         self.mtu_probe = mtu_probe.filter(|_| space == PacketNumberSpace::Application);
     }
 
+    /// Whether nothing was lost.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.packets.is_empty() && self.elsewhere.is_empty()
+    }
+
+    /// Bytes of memory it holds, itself included.
+    pub(crate) fn held(&self) -> usize {
+        let packets = self.packets.capacity() + self.elsewhere.capacity();
+        size_of::<Self>() + packets * size_of::<LostPacket>()
+    }
+
     /// Bytes of the smallest packet.
     pub(crate) fn smallest(&self) -> u16 {
         let sizes = self.packets.iter().map(|packet| packet.size);

@@ -22,9 +22,7 @@ pub use interface::{
 };
 
 use crate::bandwidth::Snapshot;
-use crate::congestion::{
-    Algorithm, CongestionController, Controller, LostPacket, SendSample, initial_window,
-};
+use crate::congestion::{Algorithm, CongestionController, Controller, SendSample, initial_window};
 use crate::loss::{LossBatch, Space};
 use crate::mtu_search::TooBig;
 use crate::path::PathState;
@@ -42,7 +40,8 @@ pub const MAX_TRACKED_PACKETS: usize = 131_072;
 pub struct Recovery<F> {
     spaces: PerSpace<Space<F>>,
     throttle: Throttle,
-    batch: LossBatch,
+    /// What the latest pass of loss detection found; made anew after a trim.
+    batch: Option<Box<LossBatch>>,
     counters: Counters,
 }
 
@@ -64,7 +63,7 @@ impl<F: Clone> Recovery<F> {
                 config.skip_key.map_or_else(Space::new, Space::skipping),
             ),
             throttle: Throttle::new(config.rate_limit),
-            batch: LossBatch::default(),
+            batch: None,
             counters: Counters::default(),
         }
     }
@@ -72,13 +71,14 @@ impl<F: Clone> Recovery<F> {
     /// Gives back memory that busier times left behind; worth it when little is in flight.
     pub fn trim(&mut self) {
         self.spaces.iter_mut().for_each(Space::trim);
-        self.batch = LossBatch::default();
+        self.batch = None;
     }
 
     /// Bytes of memory held for packets sent and not yet forgotten.
     pub fn held(&self) -> usize {
         let spaces: usize = self.spaces.iter().map(Space::held).sum();
-        spaces + self.spaces.held() + self.batch.packets.capacity() * size_of::<LostPacket>()
+        let batch = self.batch.as_ref().map_or(0, |batch| batch.held());
+        spaces + self.spaces.held() + batch
     }
 
     /// Forgets every packet, without telling anybody, and gives its memory back: the connection is
@@ -415,7 +415,7 @@ impl<F: Clone> Recovery<F> {
     /// The packets that the latest ACK frame or loss timer showed to be lost. Meaningful right
     /// after a call that says there were some.
     pub fn losses(&self) -> impl Iterator<Item = Loss> + '_ {
-        self.batch.losses()
+        self.batch.iter().flat_map(|batch| batch.losses())
     }
 
     /// As many packets as can be tracked wait for their fate: only probes should be sent.

@@ -68,7 +68,7 @@ fn a_limit_is_used_by_who_waits_for_turns_as_well() {
             rate_limit: NonZeroU64::new(rate),
             ..Config::new(Side::Server)
         };
-        let controller = Controller::Host(host.join(1200));
+        let controller = Controller::Host(Box::new(host.join(1200)));
         let recovery = Recovery::with_controller(config, controller);
         let mut flow = Flow::new(recovery, Load::Bulk, at(0.0));
         flow.departures = Some(Vec::new());

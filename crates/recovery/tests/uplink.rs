@@ -29,7 +29,7 @@ fn ping() -> Flow {
 }
 
 fn member(host: &HostController, load: Load, start: f64) -> Flow {
-    let controller = Controller::Host(host.join(1200));
+    let controller = Controller::Host(Box::new(host.join(1200)));
     let recovery = Recovery::with_controller(config(Algorithm::Cubic), controller);
     Flow::new(recovery, load, at(start))
 }

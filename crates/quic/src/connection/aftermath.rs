@@ -7,7 +7,9 @@ use towline_wire::{ConnectionId, StatelessResetToken, Time};
 
 use super::parts::Connection;
 
-/// Bytes of heap that keys, tables and what is left of TLS take in a quiet connection, as measured.
+/// Bytes of heap that keys, tables and what is left of TLS take, 4.0 KiB as measured in a quiet connection,
+/// and the small records that others have for a while: the next key, the peer's parameters, turns,
+/// a validation, what a reduction undoes (2.4 KiB).
 pub(super) const KEYS: usize = 7 << 10;
 
 /// All that may have changed for the endpoint.

@@ -84,8 +84,8 @@ impl FrameOwner<SentFrame> for Delivery<'_> {
             | SentFrame::StreamDataBlocked(_)
             | SentFrame::StreamsBlocked(_)
             | SentFrame::NewConnectionId { .. }
-            | SentFrame::HandshakeDone
             | SentFrame::Ping => {}
+            SentFrame::HandshakeDone => self.handshake.on_done_acked(),
         }
     }
 

@@ -260,6 +260,9 @@ impl Connection {
                     let packets = summary.newly_acked_packets.max(1);
                     self.review_ack_frequency(in_flight, summary.newly_acked_bytes / packets);
                 }
+                if self.handshake.take_done_acked() {
+                    self.leave_handshake_behind();
+                }
             }
         }
         Ok(())

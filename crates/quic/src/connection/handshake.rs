@@ -81,14 +81,28 @@ pub(crate) struct Handshake {
     ids: HandshakeIds,
     /// Address token of a client's Initial packets.
     token: Vec<u8>,
-    /// What the peer said of itself, once it is known to be true.
-    peer: Option<TransportParameters>,
+    /// What the peer said of itself, once it is known to be true, until the first [`Self::trim`].
+    peer: Option<Box<TransportParameters>>,
+    /// What of it is asked for as long as the connection lasts.
+    traits: Option<PeerTraits>,
     done_pending: bool,
+    /// HANDSHAKE_DONE was acknowledged, and nobody has asked yet.
+    done_acked: bool,
     early: EarlyPackets,
     /// `None` on a server whose handshake is confirmed and whose tickets were acknowledged.
     exchange: Option<Box<Exchange>>,
     /// What remains of TLS when it was dropped.
     facts: Option<Box<TlsFacts>>,
+}
+
+/// What the peer's transport parameters say about all times, not only about the beginning.
+#[derive(Clone, Copy)]
+struct PeerTraits {
+    ack_delay_exponent: u8,
+    /// It takes RESET_STREAM_AT.
+    reset_stream_at: bool,
+    /// It wants no packets from other addresses of ours (RFC 9000 §18.2).
+    disable_active_migration: bool,
 }
 
 /// What handshake messages need.
@@ -144,7 +158,9 @@ impl Handshake {
             ids,
             token: Vec::new(),
             peer: None,
+            traits: None,
             done_pending: false,
+            done_acked: false,
             early: EarlyPackets::default(),
             exchange: Some(Box::new(exchange)),
             facts: None,
@@ -229,15 +245,26 @@ impl Handshake {
         initial_keys(&self.provider, &scid, self.side)
     }
 
-    /// The peer's transport parameters, once they were checked.
+    /// The peer's transport parameters, once they were checked and until the handshake is over.
     pub(crate) fn peer(&self) -> Option<&TransportParameters> {
-        self.peer.as_ref()
+        self.peer.as_deref()
+    }
+
+    /// Whether the peer takes RESET_STREAM_AT.
+    pub(crate) fn peer_takes_reset_at(&self) -> bool {
+        self.traits.is_some_and(|traits| traits.reset_stream_at)
+    }
+
+    /// Whether the peer forbids this end to move (RFC 9000 §18.2).
+    pub(crate) fn peer_forbids_migration(&self) -> bool {
+        self.traits
+            .is_some_and(|traits| traits.disable_active_migration)
     }
 
     /// How the peer scales the delay in its ACK frames of a space (RFC 9000 §19.3).
     pub(crate) fn ack_delay_exponent(&self, space: PacketNumberSpace) -> u8 {
-        match (space, &self.peer) {
-            (PacketNumberSpace::Application, Some(peer)) => peer.ack_delay_exponent,
+        match (space, &self.traits) {
+            (PacketNumberSpace::Application, Some(traits)) => traits.ack_delay_exponent,
             _ => DEFAULT_ACK_DELAY_EXPONENT,
         }
     }
@@ -249,7 +276,7 @@ impl Handshake {
     ) -> Result<Option<&TransportParameters>, Violation> {
         // On resumption a client's TLS shows remembered parameters until the real ones arrive.
         let current = self.side.is_server() || self.is_complete();
-        if !current || self.peer.is_some() {
+        if !current || self.traits.is_some() {
             return Ok(None);
         }
         let Some(bytes) = self.tls().and_then(TlsSession::peer_parameters) else {
@@ -257,7 +284,12 @@ impl Handshake {
         };
         let peer = TransportParameters::parse(bytes, self.side.peer())?;
         self.ids.confirm(self.side, &peer)?;
-        Ok(Some(self.peer.insert(peer)))
+        self.traits = Some(PeerTraits {
+            ack_delay_exponent: peer.ack_delay_exponent,
+            reset_stream_at: peer.reset_stream_at,
+            disable_active_migration: peer.disable_active_migration,
+        });
+        Ok(Some(self.peer.insert(Box::new(peer))))
     }
 
     // ---- what was agreed on ----
@@ -452,6 +484,7 @@ impl Handshake {
 
     /// The handshake was confirmed and nothing happened for a while.
     pub(crate) fn trim(&mut self) {
+        self.peer = None;
         let in_a_ticket = self.exchange.as_ref().is_some_and(|exchange| {
             let tickets = &exchange.crypto[PacketNumberSpace::Application.index()];
             tickets.recv.has_pending() || !exchange.messages.is_between()
@@ -473,7 +506,11 @@ impl Handshake {
             let tls = exchange.tls.as_ref().map_or(opening, |_| TLS_SESSION);
             size_of::<Exchange>() + streams + tls
         });
-        exchange + self.early.held() + self.token.capacity()
+        let peer = self
+            .peer
+            .as_ref()
+            .map_or(0, |_| size_of::<TransportParameters>());
+        exchange + peer + self.early.held() + self.token.capacity()
     }
 
     fn drop_tls(&mut self) {
@@ -559,6 +596,15 @@ impl Handshake {
     fn sender(&mut self, space: PacketNumberSpace) -> Option<&mut SendBuffer> {
         let send = &mut self.exchange.as_deref_mut()?.crypto[space.index()].send;
         (send.end() > 0).then_some(send)
+    }
+
+    pub(crate) fn on_done_acked(&mut self) {
+        self.done_acked = true;
+    }
+
+    /// Server: whether the client has learnt since the last call that the handshake is confirmed.
+    pub(crate) fn take_done_acked(&mut self) -> bool {
+        std::mem::take(&mut self.done_acked)
     }
 
     pub(crate) fn on_done_lost(&mut self) {

@@ -289,11 +289,7 @@ impl Connection {
             // A server that has none could not tell whose packets these are (RFC 9000 §9.5).
             return Err(MigrateError::NoConnectionId);
         }
-        let forbids = self
-            .handshake
-            .peer()
-            .is_some_and(|peer| peer.disable_active_migration);
-        match forbids && !self.paths.is_at_preferred_address() {
+        match self.handshake.peer_forbids_migration() && !self.paths.is_at_preferred_address() {
             true => Err(MigrateError::Forbidden),
             false => Ok(()),
         }

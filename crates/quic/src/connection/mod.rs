@@ -205,7 +205,7 @@ impl Connection {
         reliable_size: u64,
     ) -> Result<(), ResetAtError> {
         self.alive().map_err(ResetAtError::ConnectionLost)?;
-        if reliable_size > 0 && !self.handshake.peer().is_some_and(|p| p.reset_stream_at) {
+        if reliable_size > 0 && !self.handshake.peer_takes_reset_at() {
             return Err(ResetAtError::Unsupported);
         }
         let code = error_code.min(towline_wire::MAX_VARINT);
@@ -398,7 +398,7 @@ impl Connection {
         let member = host.join(self.paths.state().max_datagram_size());
         self.paths
             .state_mut()
-            .set_controller(now, Controller::Host(member));
+            .set_controller(now, Controller::Host(Box::new(member)));
     }
 
     /// The congestion controller configured or last set by name; a connection under a

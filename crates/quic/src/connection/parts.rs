@@ -130,6 +130,13 @@ impl Connection {
         }
     }
 
+    /// Gives back what the handshake took, unless data follows on it that would take it again.
+    pub(super) fn leave_handshake_behind(&mut self) {
+        if self.paths.state().bytes_in_flight() == 0 && !self.streams.has_pending() {
+            self.trim();
+        }
+    }
+
     /// Gives back the memory that busier times left behind.
     pub(crate) fn trim(&mut self) {
         if self.lifecycle.is_confirmed() {

@@ -58,9 +58,10 @@ struct OneRtt {
     header_remote: Box<dyn HeaderProtectionKey>,
     local: Box<dyn PacketKey>,
     remote: Box<dyn PacketKey>,
-    /// Opens the first packet of the next phase; there before one comes, so that the time it
-    /// takes tells nothing about the bit (RFC 9001 §6.3, §9.5).
-    next_remote: Box<dyn PacketKey>,
+    /// Opens the first packet of the next phase; there before the bit of any packet is looked at, so
+    /// that the time it takes tells nothing about it (RFC 9001 §6.3, §9.5). A quiet connection has
+    /// none and makes it for the packet that ends the quiet, whatever that packet's bit is.
+    next_remote: Option<Box<dyn PacketKey>>,
     previous: Option<Previous>,
     /// Those of the next phase.
     secrets: Secrets,
@@ -80,8 +81,8 @@ struct OneRtt {
 /// All keys of a connection.
 pub(crate) struct Protection {
     side: Side,
-    initial: Option<Keys>,
-    handshake: Option<Keys>,
+    initial: Option<Box<Keys>>,
+    handshake: Option<Box<Keys>>,
     one_rtt: Option<Box<OneRtt>>,
     failed_opens: u64,
 }
@@ -90,7 +91,7 @@ impl Protection {
     pub(crate) fn new(side: Side, initial: Keys) -> Self {
         Self {
             side,
-            initial: Some(initial),
+            initial: Some(Box::new(initial)),
             handshake: None,
             one_rtt: None,
             failed_opens: 0,
@@ -98,15 +99,14 @@ impl Protection {
     }
 
     pub(crate) fn install_initial(&mut self, keys: Keys) {
-        self.initial = Some(keys);
+        self.initial = Some(Box::new(keys));
     }
 
     pub(crate) fn install_handshake(&mut self, keys: Keys) {
-        self.handshake = Some(keys);
+        self.handshake = Some(Box::new(keys));
     }
 
     pub(crate) fn install_one_rtt(&mut self, keys: Keys, secrets: Secrets) {
-        let next_remote = secrets.clone().next_packet_keys().remote;
         self.one_rtt = Some(Box::new(OneRtt {
             confidentiality_limit: keys.local.packet.confidentiality_limit(),
             integrity_limit: keys.remote.packet.integrity_limit(),
@@ -114,7 +114,7 @@ impl Protection {
             header_remote: keys.remote.header,
             local: keys.local.packet,
             remote: keys.remote.packet,
-            next_remote,
+            next_remote: None,
             previous: None,
             secrets,
             phase: false,
@@ -144,8 +144,8 @@ impl Protection {
 
     fn long(&self, space: PacketNumberSpace) -> Option<&Keys> {
         match space {
-            PacketNumberSpace::Initial => self.initial.as_ref(),
-            PacketNumberSpace::Handshake => self.handshake.as_ref(),
+            PacketNumberSpace::Initial => self.initial.as_deref(),
+            PacketNumberSpace::Handshake => self.handshake.as_deref(),
             PacketNumberSpace::Application => None,
         }
     }
@@ -238,6 +238,7 @@ impl Protection {
         let Some(k) = self.one_rtt.as_deref_mut() else {
             return Err(OpenError::NoKeys);
         };
+        let next = k.next_remote.get_or_insert_with(|| next_remote(&k.secrets));
         let phase = first & 0x04 != 0;
         enum Which {
             Current,
@@ -252,7 +253,7 @@ impl Protection {
                 Some(p) if p.end.is_none_or(|end| packet_number < end) => {
                     (Which::Previous, &*p.key)
                 }
-                _ => (Which::Next, &*k.next_remote),
+                _ => (Which::Next, &**next),
             }
         };
         let Ok(plain) = key.decrypt_in_place(packet_number, header, payload) else {
@@ -454,17 +455,29 @@ impl Protection {
             .is_some_and(|p| p.end.is_some())
     }
 
+    /// Gives back what a quiet connection does not need.
+    pub(crate) fn trim(&mut self) {
+        if let Some(k) = self.one_rtt.as_deref_mut() {
+            k.next_remote = None;
+        }
+    }
+
     /// Key updates so far, by either side.
     pub(crate) fn updates(&self) -> u64 {
         self.one_rtt.as_ref().map_or(0, |k| k.updates)
     }
 }
 
+/// The key that opens packets of the phase that `secrets` are for.
+fn next_remote(secrets: &Secrets) -> Box<dyn PacketKey> {
+    secrets.clone().next_packet_keys().remote
+}
+
 impl OneRtt {
     fn rotate(&mut self, first_received: Option<u64>) {
         // The sending key is made when it is needed: kept ready, it would be 650 idle bytes.
         let PacketKeySet { local, remote } = self.secrets.next_packet_keys();
-        self.next_remote = self.secrets.clone().next_packet_keys().remote;
+        self.next_remote = Some(next_remote(&self.secrets));
         let old = std::mem::replace(&mut self.remote, remote);
         self.local = local;
         self.previous = Some(Previous {

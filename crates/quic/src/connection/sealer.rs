@@ -64,5 +64,6 @@ impl Sealer {
     /// Gives back unused memory.
     pub(crate) fn trim(&mut self) {
         self.frames = Default::default();
+        self.protection.trim();
     }
 }

@@ -36,10 +36,10 @@ pub(crate) const MAX_CLOSE_REASON: usize = 512;
 #[derive(Debug)]
 pub(crate) struct Lifecycle {
     phase: Phase,
-    close: Option<OwnClose>,
+    close: Option<Box<OwnClose>>,
     close_due: bool,
     received_since_close: u64,
-    close_reason: Option<ConnectionError>,
+    close_reason: Option<Box<ConnectionError>>,
 }
 
 impl Lifecycle {
@@ -72,7 +72,7 @@ impl Lifecycle {
 
     /// Why the connection ended.
     pub(crate) fn close_reason(&self) -> Option<&ConnectionError> {
-        self.close_reason.as_ref()
+        self.close_reason.as_deref()
     }
 
     pub(crate) fn establish(&mut self) {
@@ -133,9 +133,9 @@ impl Lifecycle {
             return false;
         }
         self.phase = Phase::Closing;
-        self.close = Some(close);
+        self.close = Some(Box::new(close));
         self.close_due = true;
-        self.close_reason = Some(reason);
+        self.close_reason = Some(Box::new(reason));
         true
     }
 
@@ -164,14 +164,14 @@ impl Lifecycle {
         let news = self.is_open();
         self.phase = Phase::Draining;
         self.close_due = false;
-        self.close_reason.get_or_insert(reason);
+        self.close_reason.get_or_insert_with(|| Box::new(reason));
         news
     }
 
     /// Ends at once (timeouts need no closing period).
     pub(crate) fn finish(&mut self, reason: ConnectionError) -> bool {
         let news = self.is_open();
-        self.close_reason.get_or_insert(reason);
+        self.close_reason.get_or_insert_with(|| Box::new(reason));
         self.phase = Phase::Drained;
         self.close_due = false;
         news

@@ -40,8 +40,12 @@ impl<K> Default for Group<K> {
     }
 }
 
+/// Made with the first entry: most connections never need some of theirs.
 #[derive(Debug)]
-pub(crate) struct Turns<K> {
+pub(crate) struct Turns<K>(Option<Box<Groups<K>>>);
+
+#[derive(Debug)]
+struct Groups<K> {
     /// The group whose turn it is; empty only where all are.
     front: Group<K>,
     id: u32,
@@ -55,6 +59,12 @@ pub(crate) struct Turns<K> {
 
 impl<K> Default for Turns<K> {
     fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<K> Default for Groups<K> {
+    fn default() -> Self {
         Self {
             front: Group::default(),
             id: 0,
@@ -67,17 +77,75 @@ impl<K> Default for Turns<K> {
 
 impl<K: Copy + PartialEq> Turns<K> {
     pub(crate) fn is_empty(&self) -> bool {
-        // The next group, and the highest order, are promoted whenever `first` runs empty.
-        self.front.first.is_empty()
+        self.0.as_ref().is_none_or(|groups| groups.is_empty())
     }
 
     /// The entry whose turn it is.
     pub(crate) fn front(&self) -> Option<K> {
-        self.front.first.front().copied()
+        self.0.as_ref()?.front.first.front().copied()
     }
 
     /// Lists an entry behind its equals.
     pub(crate) fn push(&mut self, entry: K, place: Place) {
+        self.0.get_or_insert_default().push(entry, place);
+    }
+
+    /// The front sent `len` bytes. With nothing more to send it goes; at the end of its turn, which
+    /// is `turn` bytes long, it goes behind its equals, and so does its group.
+    pub(crate) fn spend(&mut self, len: u64, has_more: bool, turn: impl Fn() -> u64) {
+        if let Some(groups) = &mut self.0 {
+            groups.spend(len, has_more, turn);
+        }
+    }
+
+    /// Takes the front out, without a turn of its own.
+    pub(crate) fn remove_front(&mut self) {
+        if let Some(groups) = &mut self.0 {
+            groups.remove_front();
+        }
+    }
+
+    /// Takes the front out, which ends the turn of its group.
+    pub(crate) fn pop(&mut self) -> Option<K> {
+        self.0.as_mut()?.pop()
+    }
+
+    /// Moves an entry, if it is listed, behind those of its new place.
+    pub(crate) fn change(&mut self, entry: K, before: Place, after: Place) {
+        if self.remove(entry, before) {
+            self.push(entry, after);
+        }
+    }
+
+    /// Takes an entry out; `false` if it was not listed.
+    pub(crate) fn remove(&mut self, entry: K, place: Place) -> bool {
+        let groups = self.0.as_mut();
+        groups.is_some_and(|groups| groups.remove(entry, place))
+    }
+
+    /// Bytes of memory reserved for the highest order of the front group; the others are few where
+    /// there are many.
+    pub(crate) fn held(&self) -> usize {
+        let held = |groups: &Groups<K>| size_of::<Groups<K>>() + groups.held();
+        self.0.as_deref().map_or(0, held)
+    }
+
+    /// Gives back unused memory.
+    pub(crate) fn trim(&mut self) {
+        self.0.take_if(|groups| groups.is_empty());
+        if let Some(groups) = &mut self.0 {
+            groups.trim();
+        }
+    }
+}
+
+impl<K: Copy + PartialEq> Groups<K> {
+    fn is_empty(&self) -> bool {
+        // The next group, and the highest order, are promoted whenever `first` runs empty.
+        self.front.first.is_empty()
+    }
+
+    fn push(&mut self, entry: K, place: Place) {
         if self.is_empty() {
             self.id = place.group;
         }
@@ -91,9 +159,7 @@ impl<K: Copy + PartialEq> Turns<K> {
         group.push(entry, place.order);
     }
 
-    /// The front sent `len` bytes. With nothing more to send it goes; at the end of its turn, which
-    /// is `turn` bytes long, it goes behind its equals, and so does its group.
-    pub(crate) fn spend(&mut self, len: u64, has_more: bool, turn: impl Fn() -> u64) {
+    fn spend(&mut self, len: u64, has_more: bool, turn: impl Fn() -> u64) {
         if has_more {
             self.front.spend(len, &turn);
         } else {
@@ -111,16 +177,14 @@ impl<K: Copy + PartialEq> Turns<K> {
         }
     }
 
-    /// Takes the front out, without a turn of its own.
-    pub(crate) fn remove_front(&mut self) {
+    fn remove_front(&mut self) {
         self.front.pop();
         if self.is_empty() {
             self.next_group();
         }
     }
 
-    /// Takes the front out, which ends the turn of its group.
-    pub(crate) fn pop(&mut self) -> Option<K> {
+    fn pop(&mut self) -> Option<K> {
         let front = self.front.pop();
         self.next_group();
         front
@@ -142,15 +206,7 @@ impl<K: Copy + PartialEq> Turns<K> {
         self.front = self.others.remove(&next).unwrap_or_default();
     }
 
-    /// Moves an entry, if it is listed, behind those of its new place.
-    pub(crate) fn change(&mut self, entry: K, before: Place, after: Place) {
-        if self.remove(entry, before) {
-            self.push(entry, after);
-        }
-    }
-
-    /// Takes an entry out; `false` if it was not listed.
-    pub(crate) fn remove(&mut self, entry: K, place: Place) -> bool {
+    fn remove(&mut self, entry: K, place: Place) -> bool {
         if place.group == self.id {
             let found = self.front.remove(entry, place.order);
             if self.is_empty() {
@@ -169,14 +225,11 @@ impl<K: Copy + PartialEq> Turns<K> {
         found
     }
 
-    /// Bytes of memory reserved for the highest order of the front group; the others are few where
-    /// there are many.
-    pub(crate) fn held(&self) -> usize {
+    fn held(&self) -> usize {
         self.front.first.capacity() * size_of::<K>() + self.waiting.capacity() * size_of::<u32>()
     }
 
-    /// Gives back unused memory.
-    pub(crate) fn trim(&mut self) {
+    fn trim(&mut self) {
         self.front.trim();
         self.waiting.shrink_to_fit();
         self.others.values_mut().for_each(Group::trim);

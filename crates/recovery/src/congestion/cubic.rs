@@ -35,7 +35,8 @@ pub struct Cubic {
     /// The next epoch starts at its plateau: after persistent congestion (§4.8).
     after_timeout: bool,
     curve: Curve,
-    undo: Option<Undo>,
+    /// Until the reduction has proved right; most connections never have one.
+    undo: Option<Box<Undo>>,
     /// Newest ACK or restart from idle in this epoch.
     last_active: Time,
 }
@@ -105,11 +106,13 @@ impl Cubic {
             return false;
         }
         // CE marks are never spurious.
-        self.undo = (signal == Signal::Loss).then_some(Undo {
-            curve: self.curve,
-            recovery_start: self.recovery_start,
-            hystart: self.hystart,
-            last_active: self.last_active,
+        self.undo = (signal == Signal::Loss).then(|| {
+            Box::new(Undo {
+                curve: self.curve,
+                recovery_start: self.recovery_start,
+                hystart: self.hystart,
+                last_active: self.last_active,
+            })
         });
         let datagram = self.datagram();
         let curve = &mut self.curve;

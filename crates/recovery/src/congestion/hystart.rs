@@ -41,8 +41,8 @@ pub(crate) struct HyStart {
     last_round_min: Option<Duration>,
     this_round_min: Option<Duration>,
     samples: u32,
-    /// The latest samples.
-    recent: [Duration; N_RTT_SAMPLE as usize],
+    /// The latest samples, in nanoseconds.
+    recent: [u64; N_RTT_SAMPLE as usize],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl HyStart {
             last_round_min: None,
             this_round_min: None,
             samples: 0,
-            recent: [Duration::ZERO; N_RTT_SAMPLE as usize],
+            recent: [0; N_RTT_SAMPLE as usize],
         }
     }
 
@@ -99,7 +99,8 @@ impl HyStart {
         }
         if let Some(rtt) = sample.rtt {
             self.this_round_min = Some(self.this_round_min.map_or(rtt, |min| min.min(rtt)));
-            self.recent[self.samples as usize % N_RTT_SAMPLE as usize] = rtt;
+            let nanos = u64::try_from(rtt.as_nanos()).unwrap_or(u64::MAX);
+            self.recent[self.samples as usize % N_RTT_SAMPLE as usize] = nanos;
             self.samples += 1;
         }
         if !leave && self.samples >= N_RTT_SAMPLE {
@@ -135,7 +136,7 @@ impl HyStart {
     }
 
     fn judge(&mut self) {
-        let this = self.recent.iter().copied().min().unwrap_or_default();
+        let this = Duration::from_nanos(self.recent.iter().copied().min().unwrap_or_default());
         match self.phase {
             Phase::SlowStart => {
                 let Some(last) = self.last_round_min else {

@@ -34,7 +34,8 @@ pub use ledbat::{LEDBAT_TARGET, Ledbat};
 pub use new_reno::NewReno;
 pub use window::{initial_window, minimum_window};
 
-/// The controller in use: known ones without a virtual call, others boxed.
+/// The controller in use: known ones without a virtual call, others boxed, and so are those that are
+/// larger than the default one.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Controller {
@@ -45,11 +46,11 @@ pub enum Controller {
     /// BBRv3.
     Bbr(Box<Bbr>),
     /// LEDBAT++.
-    Ledbat(Ledbat),
+    Ledbat(Box<Ledbat>),
     /// A fixed rate.
     FixedRate(FixedRate),
     /// A member of the host's one background controller.
-    Host(HostMember),
+    Host(Box<HostMember>),
     /// Somebody else's.
     Custom(Box<dyn CongestionController + Send>),
 }
@@ -60,7 +61,7 @@ impl Controller {
         match algorithm {
             Algorithm::NewReno => Self::NewReno(NewReno::new(max_datagram_size, hystart, paced)),
             Algorithm::Cubic => Self::Cubic(Cubic::new(max_datagram_size, hystart, paced)),
-            Algorithm::LedbatPlusPlus => Self::Ledbat(Ledbat::new(max_datagram_size)),
+            Algorithm::LedbatPlusPlus => Self::Ledbat(Box::new(Ledbat::new(max_datagram_size))),
             Algorithm::FixedRate(rate) => Self::FixedRate(FixedRate::new(max_datagram_size, rate)),
             Algorithm::Bbr => Self::Bbr(Box::new(Bbr::new(max_datagram_size, 0))),
         }
@@ -71,7 +72,7 @@ impl Controller {
     pub(crate) fn checkpoint(&self) -> Option<Checkpoint> {
         match self {
             Self::NewReno(new_reno) => Some(Checkpoint::NewReno(Box::new(new_reno.clone()))),
-            Self::Ledbat(ledbat) => Some(Checkpoint::Ledbat(Box::new(ledbat.clone()))),
+            Self::Ledbat(ledbat) => Some(Checkpoint::Ledbat(ledbat.clone())),
             Self::Host(member) => Some(Checkpoint::Host(Box::new(member.before_reduction()))),
             _ => None,
         }
@@ -95,7 +96,7 @@ impl Controller {
             }
             // In a slowdown it is only the threshold that losses reduce.
             (Self::Ledbat(now), Checkpoint::Ledbat(before)) if window <= before.window() => {
-                *now = *before;
+                *now = before;
                 true
             }
             (Self::Host(member), Checkpoint::Host(reduction)) => member.undo(*reduction),

@@ -17,7 +17,7 @@ use super::acked::Acked;
 use super::interface::{AckError, AckSummary, Expired, FrameOwner};
 use crate::bandwidth::Snapshot;
 use crate::congestion::{AckSample, CongestionController, LossSample};
-use crate::loss::Space;
+use crate::loss::{LossBatch, Space};
 use crate::path::PathState;
 use crate::persistent_congestion;
 use crate::pto::LossTimer;
@@ -315,15 +315,17 @@ impl<F: Clone> Recovery<F> {
         summary: &mut AckSummary,
         owner: &mut impl FrameOwner<F>,
     ) {
-        let mut batch = core::mem::take(&mut self.batch);
+        // Mostly nothing is lost: room for it is kept only where something was.
+        let mut kept = self.batch.take();
+        let mut new = LossBatch::default();
+        let batch = kept.as_deref_mut().unwrap_or(&mut new);
         batch.begin(space, path.mtu.probe());
         let first_sample = path.rtt.first_sample();
         let Some(state) = self.spaces.get_mut(space) else {
             return;
         };
         let thresholds = path.reordering.thresholds(&path.rtt);
-        summary.work +=
-            state.detect_lost(now, path.id, thresholds, first_sample, &mut batch, owner);
+        summary.work += state.detect_lost(now, path.id, thresholds, first_sample, batch, owner);
         if let Some(size) = batch.mtu_probe_lost {
             // Its bytes are gone, and the controller hears nothing of it.
             path.flight.settle(u64::from(size));
@@ -383,7 +385,7 @@ impl<F: Clone> Recovery<F> {
                 path.mtu.on_lost(packets, batch.smallest());
             }
         }
-        self.batch = batch;
+        self.batch = kept.or_else(|| (!new.is_empty()).then(|| Box::new(new)));
     }
 
     /// Whether losses span so long; the caller tells the controller, after all else.

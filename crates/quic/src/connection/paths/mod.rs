@@ -333,7 +333,7 @@ impl Paths {
         {
             write_path_response(w, data);
         }
-        let is_due = path.validation.as_ref().is_some_and(Validation::is_due);
+        let is_due = path.validation.as_deref().is_some_and(Validation::is_due);
         let challenge = (is_due && w.remaining() >= PATH_CHALLENGE_LEN)
             .then(|| path_challenge(key, challenges));
         if let Some(data) = challenge {
@@ -372,7 +372,7 @@ impl Paths {
         let others = [self.candidate.as_deref(), self.previous.as_deref()];
         let paths = others.into_iter().flatten().chain([&self.active]);
         paths
-            .filter_map(|path| path.validation.as_ref())
+            .filter_map(|path| path.validation.as_deref())
             .map(Validation::deadline)
             .min()
     }

@@ -25,7 +25,8 @@ pub(crate) struct Path {
     follows: bool,
     pub(super) amplification: Amplification,
     pub(super) responses: Responses,
-    pub(super) validation: Option<Validation>,
+    /// Mostly there is none.
+    pub(super) validation: Option<Box<Validation>>,
 }
 
 impl Path {
@@ -105,17 +106,17 @@ impl Path {
 
     /// The peer is to prove that it is there.
     pub(crate) fn challenge(&mut self, now: Time, pto: Duration) {
-        self.validation = Some(Validation::new(now, pto));
+        self.validation = Some(Box::new(Validation::new(now, pto)));
     }
 
     /// The same, in the time that is left of another path's challenge.
     pub(super) fn challenge_until(&mut self, now: Time, pto: Duration, gives_up: Time) {
-        self.validation = Some(Validation::until(now, pto, gives_up));
+        self.validation = Some(Box::new(Validation::until(now, pto, gives_up)));
     }
 
     /// Something that belongs to this path alone waits to be sent.
     pub(super) fn has_probe(&self, active: bool) -> bool {
-        self.validation.as_ref().is_some_and(Validation::is_due)
+        self.validation.as_deref().is_some_and(Validation::is_due)
             || (!active && !self.responses.is_empty())
     }
 }

@@ -44,8 +44,8 @@ struct RemoteStreams {
     update_pending: bool,
     /// The peer said that `limit` is in its way.
     blocked: bool,
-    /// Opened by implication (RFC 9000 §2.1), no state made yet.
-    implied: RangeSet,
+    /// Opened by implication (RFC 9000 §2.1), no state made yet; mostly there is none.
+    implied: Option<Box<RangeSet>>,
 }
 
 impl RemoteStreams {
@@ -59,7 +59,7 @@ impl RemoteStreams {
             closed: 0,
             update_pending: false,
             blocked: false,
-            implied: RangeSet::default(),
+            implied: None,
         }
     }
 
@@ -89,9 +89,12 @@ impl RemoteStreams {
 
     /// Whether the state of this stream is to be made: so far it was only implied.
     fn take_implied(&mut self, index: u64) -> bool {
-        let implied = self.implied.contains(index);
+        let Some(all) = self.implied.as_deref_mut() else {
+            return false;
+        };
+        let implied = all.contains(index);
         if implied {
-            self.implied.remove(index..index + 1);
+            all.remove(index..index + 1);
         }
         implied
     }
@@ -228,7 +231,8 @@ impl Limits {
             if remote.accepted == remote.opened {
                 events.push(Event::Opened(dir));
             }
-            remote.implied.insert(remote.opened..id.index() + 1);
+            let implied = remote.implied.get_or_insert_default();
+            implied.insert(remote.opened..id.index() + 1);
             remote.opened = id.index() + 1;
         }
         Ok(remote.take_implied(id.index()))
@@ -299,19 +303,26 @@ impl Limits {
 
     /// Bytes of memory held.
     pub(super) fn held(&self) -> usize {
-        self.remote.iter().map(|r| r.implied.held()).sum()
+        let implied = self.remote.iter().filter_map(|r| r.implied.as_ref());
+        implied.map(|i| size_of::<RangeSet>() + i.held()).sum()
     }
 
     /// Gives back unused memory.
     pub(super) fn trim(&mut self) {
         for remote in &mut self.remote {
-            remote.implied.trim();
+            remote.implied.take_if(|implied| implied.is_empty());
+            if let Some(implied) = &mut remote.implied {
+                implied.trim();
+            }
         }
     }
 
     /// Ranges of streams of the peer's that are only implied.
     #[cfg(test)]
     pub(super) fn implied(&self, dir: Direction) -> usize {
-        self.remote[dir.index()].implied.len()
+        self.remote[dir.index()]
+            .implied
+            .as_ref()
+            .map_or(0, |implied| implied.len())
     }
 }

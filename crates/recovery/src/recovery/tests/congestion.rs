@@ -449,7 +449,8 @@ fn who_retires_leaves_what_the_connections_of_the_host_share() {
     );
     let config = Config::new(Side::Server);
     let member = host.join(config.datagram_sizes.initial);
-    let mut recovery: Recovery<u32> = Recovery::with_controller(config, Controller::Host(member));
+    let mut recovery: Recovery<u32> =
+        Recovery::with_controller(config, Controller::Host(Box::new(member)));
     let seat = pool.join(TrafficClass::Normal, NonZeroU32::MIN);
     recovery.set_pool_member(Some(seat));
     assert_eq!((host.members(), pool.members()), (1, 1));
