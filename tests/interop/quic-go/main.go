@@ -30,6 +30,8 @@ import (
 
 const (
 	alpn           = "hq-interop"
+	reliable       = 1024 * 1024
+	givenUp        = quic.StreamErrorCode(0x46)
 	requestLimit   = 4096
 	notFound       = quic.StreamErrorCode(0x44)
 	handshakeLimit = 10 * time.Second
@@ -69,6 +71,7 @@ type summary struct {
 	Retried    bool   `json:"retried"`
 	Resumed    bool   `json:"resumed"`
 	Moved      *bool  `json:"moved,omitempty"`
+	Reliable   int64  `json:"reliable_size,omitempty"`
 	Error      string `json:"error,omitempty"`
 }
 
@@ -87,6 +90,7 @@ type watcher struct {
 	keyUpdates uint64
 	begun      uint64
 	retried    bool
+	reliable   int64
 }
 
 func (w *watcher) AddProducer() qlogwriter.Recorder   { return w }
@@ -98,6 +102,16 @@ func (w *watcher) report(s *summary) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s.KeyUpdates, s.Begun, s.Retried = w.keyUpdates, w.begun, w.retried
+	s.Reliable = w.reliable
+}
+
+// resets keeps the reliable size of a RESET_STREAM_AT frame.
+func (w *watcher) resets(frames []qlog.Frame) {
+	for _, frame := range frames {
+		if reset, ok := frame.Frame.(*qlog.ResetStreamFrame); ok && reset.ReliableSize > 0 {
+			w.reliable = int64(reset.ReliableSize)
+		}
+	}
 }
 
 func (w *watcher) RecordEvent(event qlogwriter.Event) {
@@ -112,7 +126,10 @@ func (w *watcher) RecordEvent(event qlogwriter.Event) {
 				w.begun++
 			}
 		}
+	case qlog.PacketSent:
+		w.resets(e.Frames)
 	case qlog.PacketReceived:
+		w.resets(e.Frames)
 		if e.Header.PacketType == qlog.PacketTypeRetry {
 			w.retried = true
 		}
@@ -125,7 +142,8 @@ func (w *watcher) RecordEvent(event qlogwriter.Event) {
 
 func config() *quic.Config {
 	return &quic.Config{
-		HandshakeIdleTimeout: handshakeLimit,
+		HandshakeIdleTimeout:             handshakeLimit,
+		EnableStreamResetPartialDelivery: true,
 		Tracer: func(context.Context, bool, quic.ConnectionID) qlogwriter.Trace {
 			return new(watcher)
 		},
@@ -152,6 +170,7 @@ func runServer(args []string) error {
 	root := flags.String("root", "", "directory to serve")
 	retry := flags.Bool("retry", false, "validate every address with a Retry")
 	chacha := flags.Bool("chacha20", false, "offer TLS_CHACHA20_POLY1305_SHA256 only")
+	resetAt := flags.Bool("reset-at", false, "give every answer up after its first bytes, which arrive all the same")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -198,11 +217,11 @@ func runServer(args []string) error {
 			}
 			return err
 		}
-		go serveConnection(conn, *root)
+		go serveConnection(conn, *root, *resetAt)
 	}
 }
 
-func serveConnection(conn *quic.Conn, root string) {
+func serveConnection(conn *quic.Conn, root string, resetAt bool) {
 	report := summary{OK: true}
 	first := conn.RemoteAddr().String()
 	var mu sync.Mutex
@@ -218,7 +237,7 @@ func serveConnection(conn *quic.Conn, root string) {
 			break
 		}
 		go func() {
-			n, err := serveStream(stream, root)
+			n, err := serveStream(stream, root, resetAt)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -238,7 +257,7 @@ func serveConnection(conn *quic.Conn, root string) {
 	mu.Unlock()
 }
 
-func serveStream(stream *quic.Stream, root string) (int64, error) {
+func serveStream(stream *quic.Stream, root string, resetAt bool) (int64, error) {
 	request, err := io.ReadAll(io.LimitReader(stream, requestLimit))
 	if err != nil {
 		return 0, err
@@ -254,11 +273,29 @@ func serveStream(stream *quic.Stream, root string) (int64, error) {
 		return 0, err
 	}
 	defer file.Close()
+	if resetAt {
+		return serveInPart(stream, file)
+	}
 	n, err := io.Copy(stream, file)
 	if err != nil {
 		return n, err
 	}
 	return n, stream.Close()
+}
+
+// serveInPart writes a little more than what will arrive whatever comes, and gives the rest up.
+// Where the peer does not know the extension, the boundary means nothing, and too little arrives.
+func serveInPart(stream *quic.Stream, file io.Reader) (int64, error) {
+	n, err := io.CopyN(stream, file, reliable)
+	if err != nil {
+		return n, err
+	}
+	stream.SetReliableBoundary()
+	if _, err := io.CopyN(stream, file, 64*1024); err != nil {
+		return n, err
+	}
+	stream.CancelWrite(givenUp)
+	return n, nil
 }
 
 func runClient(args []string) error {
@@ -274,6 +311,7 @@ func runClient(args []string) error {
 	migrate := flags.Bool("migrate", false, "move to another local port during the transfer")
 	keyUpdate := flags.Bool("key-update", false, "fail unless a key update happened")
 	expectRetry := flags.Bool("expect-retry", false, "fail unless the server sent a Retry")
+	expectReset := flags.Bool("expect-reset", false, "fail unless every answer is reset after its first bytes")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -281,6 +319,9 @@ func runClient(args []string) error {
 		onlyChaCha20()
 	}
 	report := summary{}
+	if *expectReset {
+		receive = receiveUntilReset
+	}
 	err := fetchAll(*addr, *ca, *name, *out, flags.Args(), *resume, *migrate, &report)
 	if err == nil && *expectRetry && !report.Retried {
 		err = errors.New("no Retry was received")
@@ -410,6 +451,20 @@ func fetch(conn *quic.Conn, path, out string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	n, err := io.Copy(file, stream)
+	n, err := receive(file, stream)
 	return n, errors.Join(err, file.Close())
+}
+
+// receive takes an answer to its end, or to where --expect-reset wants it to end.
+var receive = func(file io.Writer, stream io.Reader) (int64, error) {
+	return io.Copy(file, stream)
+}
+
+func receiveUntilReset(file io.Writer, stream io.Reader) (int64, error) {
+	n, err := io.Copy(file, stream)
+	var reset *quic.StreamError
+	if errors.As(err, &reset) && reset.Remote && reset.ErrorCode == givenUp {
+		return n, nil
+	}
+	return n, errors.Join(errors.New("the answer was not reset after its first bytes"), err)
 }

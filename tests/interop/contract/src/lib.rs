@@ -21,13 +21,18 @@ pub const UPDATE_AFTER: u64 = 16 * 1024;
 pub const UPDATE_AGAIN_AFTER: u64 = 256 * 1024;
 /// A client told `--migrate` moves to another local port once it has received this many bytes.
 pub const MIGRATE_AFTER: u64 = 64 * 1024;
+/// Bytes of each file that a server told `--reset-at` delivers whatever comes.
+pub const RELIABLE: u64 = 1024 * 1024;
+/// Application error code with which it gives the rest up.
+pub const GIVEN_UP: u32 = 0x46;
 /// Bytes per write of a file to a stream.
 pub const CHUNK: usize = 64 * 1024;
 
 const USAGE: &str = "\
-usage: DRIVER server --listen ADDR --cert PEM --key PEM --root DIR [--retry] [--chacha20]
+usage: DRIVER server --listen ADDR --cert PEM --key PEM --root DIR [--retry] [--chacha20] [--reset-at]
        DRIVER client --addr ADDR --ca PEM --server-name NAME --out DIR
-                     [--chacha20] [--key-update] [--expect-retry] [--resume] [--migrate] PATH...";
+                     [--chacha20] [--key-update] [--expect-retry] [--resume] [--migrate]
+                     [--expect-reset] PATH...";
 
 /// A driver's command line.
 #[derive(Debug)]
@@ -53,6 +58,8 @@ pub struct ServerArgs {
     pub retry: bool,
     /// Offer `TLS_CHACHA20_POLY1305_SHA256` only.
     pub chacha20: bool,
+    /// Give every answer up after [`RELIABLE`] bytes, which arrive all the same.
+    pub reset_at: bool,
 }
 
 /// `DRIVER client …`
@@ -76,6 +83,8 @@ pub struct ClientArgs {
     pub resume: bool,
     /// Move to another local port during the transfer.
     pub migrate: bool,
+    /// Fail unless every answer is reset with [`GIVEN_UP`], and keep what came before.
+    pub expect_reset: bool,
     /// Files to fetch, each with its leading slash.
     pub paths: Vec<String>,
 }
@@ -106,6 +115,7 @@ fn parse_server(mut args: impl Iterator<Item = String>) -> Result<ServerArgs, St
             "--root" => server.root = value(&arg, &mut args)?.into(),
             "--retry" => server.retry = true,
             "--chacha20" => server.chacha20 = true,
+            "--reset-at" => server.reset_at = true,
             _ => return Err(format!("unknown argument {arg}\n{USAGE}")),
         }
     }
@@ -128,6 +138,7 @@ fn parse_client(mut args: impl Iterator<Item = String>) -> Result<ClientArgs, St
             "--expect-retry" => client.expect_retry = true,
             "--resume" => client.resume = true,
             "--migrate" => client.migrate = true,
+            "--expect-reset" => client.expect_reset = true,
             path if path.starts_with('/') => client.paths.push(arg),
             _ => return Err(format!("unknown argument {arg}\n{USAGE}")),
         }
@@ -196,6 +207,9 @@ pub struct Summary {
     pub moved: Option<bool>,
     /// The path proved to carry ECN marks there and counts back; `None` where the stack cannot say.
     pub ecn: Option<bool>,
+    /// Reliable size of the RESET_STREAM_AT frames that were sent or received; `None` where there
+    /// were none, or the stack cannot say.
+    pub reliable_size: Option<u64>,
     /// Why `ok` is false.
     pub error: Option<String>,
 }
@@ -214,6 +228,7 @@ impl Summary {
             "resumed": self.resumed,
             "moved": self.moved,
             "ecn": self.ecn,
+            "reliable_size": self.reliable_size,
             "error": self.error,
         })
         .to_string()
@@ -237,6 +252,7 @@ impl Summary {
             resumed: truth("resumed"),
             moved: truth("moved"),
             ecn: truth("ecn"),
+            reliable_size: number("reliable_size"),
             error: text("error"),
         })
     }

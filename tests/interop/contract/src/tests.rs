@@ -51,6 +51,7 @@ fn a_summary_survives_the_trip_through_json() {
         resumed: Some(true),
         moved: Some(false),
         ecn: None,
+        reliable_size: Some(RELIABLE),
         ok: true,
         files: 2,
         bytes: 10_000_000,

@@ -146,6 +146,7 @@ async fn serve_connection(
         moved: Some(connection.remote_address() != first_address),
         resumed: None,
         ecn: None,
+        reliable_size: None,
         error: (!clean).then(|| end.to_string()),
     };
     println!("connection {}", summary.to_json());

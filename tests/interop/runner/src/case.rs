@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use interop_contract::Summary;
+use interop_contract::{RELIABLE, Summary};
 
 use crate::Error;
 use crate::drivers::{Fleet, Stack};
@@ -51,6 +51,8 @@ pub(crate) enum Case {
     Resumption,
     /// Packets are ECN-capable and the counts come back.
     Ecn,
+    /// The server gives its answer up after the first bytes, which arrive all the same.
+    ResetStreamAt,
 }
 
 /// A client, a server and what is tried between them.
@@ -79,7 +81,7 @@ pub(crate) struct Passed {
 
 impl Case {
     /// Every case, in the order they are run.
-    pub(crate) const ALL: [Case; 12] = [
+    pub(crate) const ALL: [Case; 13] = [
         Case::Handshake,
         Case::Transfer,
         Case::ChaCha20,
@@ -92,6 +94,7 @@ impl Case {
         Case::Ipv6,
         Case::Resumption,
         Case::Ecn,
+        Case::ResetStreamAt,
     ];
 
     /// The name in options and reports; the QUIC interop runner's where it has one.
@@ -109,6 +112,7 @@ impl Case {
             Case::Ipv6 => "ipv6",
             Case::Resumption => "resumption",
             Case::Ecn => "ecn",
+            Case::ResetStreamAt => "reset-stream-at",
         }
     }
 
@@ -127,13 +131,20 @@ impl Case {
             Case::Migration => &[material::HUGE],
             Case::Resumption => &[material::SMALL, material::MEDIUM],
             Case::Loss => &[material::LARGE, material::SMALL],
+            Case::ResetStreamAt => &[material::LARGE],
         }
+    }
+
+    /// Whether the path loses datagrams, which may be the connection's last one.
+    fn loses(self) -> bool {
+        matches!(self, Case::Loss | Case::ResetStreamAt)
     }
 
     fn server_flags(self) -> &'static [&'static str] {
         match self {
             Case::ChaCha20 => &["--chacha20"],
             Case::Retry => &["--retry"],
+            Case::ResetStreamAt => &["--reset-at"],
             _ => &[],
         }
     }
@@ -145,6 +156,7 @@ impl Case {
             Case::KeyUpdate => &["--key-update"],
             Case::Migration => &["--migrate"],
             Case::Resumption => &["--resume"],
+            Case::ResetStreamAt => &["--expect-reset"],
             _ => &[],
         }
     }
@@ -155,17 +167,15 @@ impl Run {
     pub(crate) fn cannot(&self) -> Option<&'static str> {
         let ends = [self.client, self.server];
         match self.case {
-            Case::RebindPort | Case::RebindAddress | Case::Migration
-                if self.server == Stack::Towline =>
-            {
-                Some("Towline's server does not follow its clients yet")
-            }
-            Case::Migration if self.client == Stack::Towline => {
-                Some("Towline's client has no call for it yet")
-            }
             Case::Ecn if ends.contains(&Stack::Aioquic) => Some("aioquic knows no ECN"),
             Case::Ecn if !ends.contains(&Stack::Towline) => {
                 Some("of these stacks only Towline tells whether ECN worked")
+            }
+            Case::ResetStreamAt if ends.contains(&Stack::Aioquic) => {
+                Some("aioquic knows no RESET_STREAM_AT")
+            }
+            Case::ResetStreamAt if ends.contains(&Stack::Quinn) => {
+                Some("quinn knows no RESET_STREAM_AT")
             }
             _ => None,
         }
@@ -219,7 +229,7 @@ impl Run {
 
         let between = match self.case {
             Case::Retry => Between::witness(address)?,
-            Case::Loss => Between::lossy(address)?,
+            Case::Loss | Case::ResetStreamAt => Between::lossy(address)?,
             Case::RebindPort => Between::nat(address, "port")?,
             Case::RebindAddress => Between::nat(address, "address")?,
             Case::Migration => Between::slow(address)?,
@@ -244,11 +254,15 @@ impl Run {
             return Err(format!("the client ended with {status}: {why}").into());
         }
         for sample in self.case.files() {
+            let compare = match self.case {
+                Case::ResetStreamAt => compare_beginning,
+                _ => compare,
+            };
             compare(&material.root.join(sample.name), &out.join(sample.name))?;
         }
         // A lost CONNECTION_CLOSE leaves the server waiting for its idle timeout.
         let patience = match self.case {
-            Case::Loss => Duration::from_millis(500),
+            _ if self.case.loses() => Duration::from_millis(500),
             _ => END_LIMIT,
         };
         let connections = match self.case {
@@ -309,12 +323,12 @@ impl Run {
     fn check(&self, passed: &Passed) -> Result<(), Error> {
         let client = &passed.client;
         let length: usize = self.case.files().iter().map(|file| file.length).sum();
-        if client.bytes != length as u64 {
+        if client.bytes != length as u64 && self.case != Case::ResetStreamAt {
             let told = client.bytes;
             return Err(format!("the client says {told} bytes instead of {length}").into());
         }
         let Some(server) = &passed.server else {
-            if self.case == Case::Loss {
+            if self.case.loses() {
                 return Ok(());
             }
             return Err("the server printed no `connection` line after the close".into());
@@ -345,9 +359,10 @@ impl Run {
             return Err("the client began no key update".into());
         }
         match (self.case, &passed.path) {
-            (Case::Retry | Case::Loss | Case::RebindPort | Case::RebindAddress, None) => {
+            (Case::Retry | Case::RebindPort | Case::RebindAddress, None) => {
                 Err(format!("the path saw no sign of {}", self.case.name()).into())
             }
+            (case, None) if case.loses() => Err("the path lost nothing".into()),
             _ => Ok(()),
         }
     }
@@ -372,7 +387,28 @@ impl Run {
                 return Err(format!("ECN did not prove itself: {told:?}").into());
             }
         }
+        if self.case == Case::ResetStreamAt {
+            let told = [client.reliable_size, server.reliable_size];
+            if told.iter().flatten().any(|size| *size != RELIABLE) || told == [None, None] {
+                return Err(format!("no RESET_STREAM_AT of {RELIABLE} bytes: {told:?}").into());
+            }
+        }
         Ok(())
+    }
+}
+
+/// What a server delivers before it gives an answer up: at least `RELIABLE` bytes, and not all.
+fn compare_beginning(wanted: &Path, got: &Path) -> Result<(), Error> {
+    let name = got.display();
+    let a = fs::read(wanted)?;
+    let b = fs::read(got).map_err(|error| format!("{name}: {error}"))?;
+    let (la, lb) = (a.len(), b.len());
+    if !a.starts_with(&b) {
+        return Err(format!("{name} is no beginning of what was asked for").into());
+    }
+    match RELIABLE <= lb as u64 && lb < la {
+        true => Ok(()),
+        false => Err(format!("{name} has {lb} bytes, wanted {RELIABLE} of {la}").into()),
     }
 }
 

@@ -9,7 +9,8 @@ const USAGE: &str = "\
 usage: interop-runner [--json FILE] [--case NAME]... [--peer NAME]... [--pairs towline|peers|all]
                       [--slots N] [--no-build]
   --case    handshake, transfer, chacha20, retry, keyupdate, loss, rebind-port, rebind-addr,
-            connectionmigration, ipv6, resumption, ecn (default: all)
+            connectionmigration, ipv6, resumption, ecn, reset-stream-at
+            (default: all)
   --peer    quinn, quic-go, aioquic (default: all)
   --pairs   towline: Towline with each peer, both roles (default)
             peers: the peers among themselves; all: everything, each stack with itself too";

@@ -20,7 +20,7 @@ pub(crate) fn print(outcomes: &[Outcome], fleet: &Fleet, runs: &Path) {
     }
     print!("\n{:<20}", "client -> server");
     for case in &cases {
-        print!(" {:>10}", &case.name()[..case.name().len().min(10)]);
+        print!(" {:>10}", case.name());
     }
     println!();
     for (client, server) in pairs {
@@ -36,7 +36,8 @@ pub(crate) fn print(outcomes: &[Outcome], fleet: &Fleet, runs: &Path) {
                 Some(Verdict::Skipped(_)) => "skipped".to_owned(),
                 None => "-".to_owned(),
             };
-            print!(" {cell:>10}");
+            let width = case.name().len().max(10);
+            print!(" {cell:>width$}");
         }
         println!();
     }

@@ -1,6 +1,8 @@
 //! Interop driver for Towline: hq-interop client and server behind the contract
 //! in `../README.md`, over the public API of the crate `towline` alone.
 
+mod progress;
+
 use std::fs;
 use std::io::Write as _;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -10,11 +12,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use interop_contract::{self as contract, ClientArgs, Role, ServerArgs, Summary};
+use progress::Progress;
 use towline::config::{
     self, Cipher, CipherPreference, ClientAuth, Identity, Options, RetryPolicy, Trust,
 };
 use towline::engine::Close;
-use towline::{Connection, ConnectionError, Endpoint, RecvStream, SendStream};
+use towline::{Connection, ConnectionError, Endpoint, ReadError, RecvStream, SendStream};
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
@@ -105,6 +108,7 @@ async fn serve_connection(connection: Connection, args: Arc<ServerArgs>) {
         // With RetryPolicy::Always, no connection exists without a Retry.
         retried: Some(args.retry),
         moved: Some(connection.remote_addr() != first_address),
+        reliable_size: args.reset_at.then_some(contract::RELIABLE),
         error: (!clean).then(|| end.to_string()),
         ..Summary::default()
     };
@@ -128,6 +132,9 @@ async fn serve_stream(
             return Err(error.into());
         }
     };
+    if args.reset_at {
+        return send_in_part(&mut send, &data).await;
+    }
     for chunk in data.chunks(contract::CHUNK) {
         send.write_all(chunk).await?;
     }
@@ -135,7 +142,17 @@ async fn serve_stream(
     Ok(data.len() as u64)
 }
 
+/// Writes a little more than what will arrive whatever comes, and gives the rest up.
+async fn send_in_part(send: &mut SendStream, data: &[u8]) -> Result<u64, Error> {
+    let written = contract::RELIABLE as usize + contract::CHUNK;
+    let beginning = data.get(..written).ok_or("the file is too short")?;
+    send.write_all(beginning).await?;
+    send.reset_at(contract::GIVEN_UP.into(), contract::RELIABLE)?;
+    Ok(contract::RELIABLE)
+}
+
 async fn run_client(args: ClientArgs) -> Result<(), Error> {
+    let args = Arc::new(args);
     let mut summary = Summary::default();
     let mut result = fetch_all(&args, &mut summary).await;
     if result.is_ok() && args.expect_retry && summary.retried == Some(false) {
@@ -147,7 +164,7 @@ async fn run_client(args: ClientArgs) -> Result<(), Error> {
     result
 }
 
-async fn fetch_all(args: &ClientArgs, summary: &mut Summary) -> Result<(), Error> {
+async fn fetch_all(args: &Arc<ClientArgs>, summary: &mut Summary) -> Result<(), Error> {
     let trust = Trust::roots_from_pem(&fs::read(&args.ca)?)?;
     let client = config::client(&trust, None, &options(args.chacha20))?;
     let remote = args.addr.ok_or("--addr is needed")?;
@@ -161,13 +178,14 @@ async fn fetch_all(args: &ClientArgs, summary: &mut Summary) -> Result<(), Error
         && let Some((first, others)) = paths.split_first()
     {
         let connection = endpoint.connect(remote, &args.server_name, &client).await?;
-        fetch_files(&connection, args, std::slice::from_ref(first), summary).await?;
+        let first = std::slice::from_ref(first);
+        fetch_files(&endpoint, &connection, args, first, summary).await?;
         connection.close(0, b"");
         paths = others;
     }
     let connection = endpoint.connect(remote, &args.server_name, &client).await?;
 
-    let result = fetch_files(&connection, args, paths, summary).await;
+    let result = fetch_files(&endpoint, &connection, args, paths, summary).await;
     observe(&connection, summary);
     connection.close(0, b"");
     // Lets the CONNECTION_CLOSE leave; the rest of draining is not waited for.
@@ -176,55 +194,62 @@ async fn fetch_all(args: &ClientArgs, summary: &mut Summary) -> Result<(), Error
 }
 
 async fn fetch_files(
+    endpoint: &Endpoint,
     connection: &Connection,
-    args: &ClientArgs,
+    args: &Arc<ClientArgs>,
     paths: &[String],
     summary: &mut Summary,
 ) -> Result<(), Error> {
-    let received = Arc::new(AtomicU64::new(0));
-    let begun = Arc::new(AtomicU64::new(0));
-    // Bytes received at which the next key update is tried.
-    let update_at = Arc::new(AtomicU64::new(match args.key_update {
-        true => contract::UPDATE_AFTER,
-        false => u64::MAX,
-    }));
+    let progress = Arc::new(Progress::new(endpoint, args));
     let mut fetches = Vec::new();
     for path in paths {
-        let output = contract::output_file(&args.out, path).ok_or("a path without a name")?;
         let (connection, path) = (connection.clone(), path.clone());
-        let (received, begun, update_at) = (received.clone(), begun.clone(), update_at.clone());
+        let (progress, args) = (progress.clone(), args.clone());
         fetches.push(tokio::spawn(async move {
-            let (mut send, mut recv) = connection.open_bi().await?;
-            send.write_all(contract::request(&path).as_bytes()).await?;
-            send.finish()?;
-            let mut file = fs::File::create(output)?;
-            while let Some(chunk) = recv.read_chunk(contract::CHUNK).await? {
-                file.write_all(&chunk)?;
-                let length = chunk.len() as u64;
-                let total = received.fetch_add(length, Ordering::Relaxed) + length;
-                if total >= update_at.load(Ordering::Relaxed) {
-                    // The call does nothing where RFC 9001 §6.1 forbids an update now.
-                    let before = connection.stats().key_updates;
-                    connection.initiate_key_update();
-                    let next = if connection.stats().key_updates > before {
-                        begun.fetch_add(1, Ordering::Relaxed);
-                        u64::MAX
-                    } else {
-                        total + contract::UPDATE_AGAIN_AFTER
-                    };
-                    update_at.store(next, Ordering::Relaxed);
-                }
-            }
-            Ok::<(), Error>(())
+            fetch_file(&connection, &args, &path, &progress).await
         }));
     }
     for fetch in fetches {
         fetch.await??;
         summary.files += 1;
     }
-    summary.bytes += received.load(Ordering::Relaxed);
-    summary.key_updates_begun = Some(begun.load(Ordering::Relaxed));
-    Ok(())
+    summary.bytes += progress.received();
+    summary.key_updates_begun = Some(progress.updates_begun());
+    match args.migrate {
+        true => progress.check_moves(connection),
+        false => Ok(()),
+    }
+}
+
+async fn fetch_file(
+    connection: &Connection,
+    args: &ClientArgs,
+    path: &str,
+    progress: &Progress,
+) -> Result<(), Error> {
+    let output = contract::output_file(&args.out, path).ok_or("a path without a name")?;
+    let (mut send, mut recv) = connection.open_bi().await?;
+    send.write_all(contract::request(path).as_bytes()).await?;
+    send.finish()?;
+    let mut file = fs::File::create(output)?;
+    loop {
+        match recv.read_chunk(contract::CHUNK).await {
+            Ok(Some(chunk)) => {
+                file.write_all(&chunk)?;
+                progress.on_received(connection, chunk.len())?;
+            }
+            Ok(None) if args.expect_reset => {
+                return Err("the answer was not given up".into());
+            }
+            Ok(None) => return Ok(()),
+            Err(ReadError::Reset(code))
+                if args.expect_reset && code == u64::from(contract::GIVEN_UP) =>
+            {
+                return Ok(());
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 /// What the connection says about itself.
