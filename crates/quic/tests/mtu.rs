@@ -290,7 +290,7 @@ fn nobody_makes_packets_smaller_than_1200_bytes() {
 #[test]
 fn who_sends_datagrams_hears_that_they_may_be_longer_and_that_they_may_not() {
     let mut pair = Pair::connected(on(path(1472), &searching()));
-    let changed = |e: &Event| *e == Event::MaxDatagramLenChanged;
+    let changed = |e: &Event| *e == Event::MtuChanged;
     let before = pair.client().max_datagram_len().unwrap();
     pair.transfer(CLIENT, 100_000, secs(5));
     assert!(pair.take_event(CLIENT, changed).is_some());

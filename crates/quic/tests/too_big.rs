@@ -154,7 +154,7 @@ fn a_notice_that_quotes_no_packet_in_flight_changes_nothing() {
     let (now, elsewhere) = (pair.now, "10.0.0.9:1000".parse().unwrap());
     let endpoint = &mut pair.hosts[SERVER].endpoint;
     assert!(!endpoint.handle_too_big(now, elsewhere, 1300, &quoted));
-    let changed = |e: &Event| *e == Event::MaxDatagramLenChanged;
+    let changed = |e: &Event| *e == Event::MtuChanged;
     while pair.take_event(SERVER, changed).is_some() {}
     pair.run_for(secs(1));
     assert!(!tell(&mut pair, 1300, &quoted), "acknowledged meanwhile");

@@ -29,9 +29,9 @@ pub use towline_quic as engine;
 pub use towline_wire::{Direction, Side, StreamId, Time, TransportErrorCode};
 
 pub use handles::{
-    ConnectError, Connecting, Connection, Endpoint, EndpointBuilder, Incoming, ReadError,
-    ReadExactError, ReadToEndError, RecvStream, RetryError, SendStream, ShardStats, WeakConnection,
-    WriteError, Written,
+    ConnectError, Connecting, Connection, Endpoint, EndpointBuilder, Incoming, NetworkPath,
+    ReadError, ReadExactError, ReadToEndError, RecvStream, RetryError, SendStream, ShardStats,
+    WeakConnection, WriteError, Written,
 };
 pub use towline_identity::PeerIdentity;
 pub use towline_quic::{

@@ -67,6 +67,39 @@ async fn a_download_goes_on_on_one_socket_after_another() {
 }
 
 #[tokio::test]
+async fn both_ends_hear_of_another_path() {
+    let (client, near, far, mut stream) = download(loopback()).await;
+    let mut got = Vec::new();
+    read(&mut stream, &mut got, 2_000_000).await;
+    // Data has taken one path; packets of other sizes were told by then, or are told first.
+    let (near_before, mut far_now) = (near.path(), far.path());
+    assert_eq!((near_before.changes, far_now.changes), (0, 0));
+    assert_eq!(far_now.remote_addr, client.local_addr());
+
+    let socket = UdpSocket::bind(loopback()).unwrap();
+    let address = socket.local_addr().unwrap();
+    client.rebind(socket).unwrap();
+    let reading = read(&mut stream, &mut got, 2_000_000);
+    let hearing = async {
+        while far_now.changes == 0 {
+            let next = far.path_changed(&far_now).await.unwrap();
+            assert_ne!(next, far_now);
+            far_now = next;
+        }
+        near.path_changed(&near_before).await.unwrap()
+    };
+    let ((), near_now) = within(async { tokio::join!(reading, hearing) }).await;
+    assert_eq!((far_now.remote_addr, far_now.changes), (address, 1));
+    assert_eq!(near_now.remote_addr, near_before.remote_addr);
+    assert_eq!(near_now.changes, 1);
+
+    let known = near.path();
+    near.close(0, b"");
+    assert!(within(near.path_changed(&known)).await.is_err());
+    assert_eq!(near.path().changes, 1);
+}
+
+#[tokio::test]
 async fn a_client_moves_to_another_address_of_its_host() {
     let any = "0.0.0.0:0".parse().unwrap();
     let (_client, near, far, mut stream) = download(any).await;

@@ -423,7 +423,7 @@ fn event_number(event: &Event) -> u32 {
         Event::DatagramSendable => 10,
         Event::Closed(_) => 11,
         Event::Drained => 12,
-        Event::MaxDatagramLenChanged => 13,
+        Event::MtuChanged => 13,
         _ => 14,
     }
 }

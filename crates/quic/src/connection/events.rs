@@ -52,9 +52,10 @@ pub enum Event {
         /// What became of it.
         fate: DatagramFate,
     },
-    /// Datagrams can be longer than before, or no longer as long: the path carries packets of another
-    /// size. See [`Connection::max_datagram_len`](crate::Connection::max_datagram_len).
-    MaxDatagramLenChanged,
+    /// The path carries larger packets than before, or no longer as large ones: see
+    /// [`Stats::mtu`](crate::Stats::mtu), and for datagrams
+    /// [`Connection::max_datagram_len`](crate::Connection::max_datagram_len).
+    MtuChanged,
     /// Data takes another path from now on: [`Connection::remote`](crate::Connection::remote) is the
     /// peer's address on it. It may not have proved yet to lead to the peer.
     PathChanged,

@@ -99,9 +99,7 @@ impl Connection {
         tracing::debug!(before, size, "datagrams of another size");
         let room = self.datagram_room();
         self.datagrams.drop_larger_than(room, &mut self.events);
-        if self.datagrams.max_len(room).is_some() {
-            self.events.push(Event::MaxDatagramLenChanged);
-        }
+        self.events.push(Event::MtuChanged);
     }
 
     pub(super) fn split_for_delivery(

@@ -210,7 +210,7 @@ impl Connection {
         cx: &mut Context<'_>,
         known: Option<usize>,
     ) -> Poll<Result<Option<usize>, ConnectionError>> {
-        let (interest, waker) = (Interest::DatagramLen, Some(cx.waker()));
+        let (interest, waker) = (Interest::Path, Some(cx.waker()));
         waiter.poll_connection(&self.reference, interest, waker, |engine, entry| {
             let (None, Some(engine)) = (&entry.error, engine) else {
                 return Poll::Ready((Err(lost(entry)), Change::None));

@@ -32,7 +32,8 @@ pub(super) enum Interest {
     DatagramIn,
     DatagramOut,
     DatagramFate,
-    DatagramLen,
+    /// Data takes another path, or packets have another size.
+    Path,
 }
 
 impl Interest {
@@ -58,7 +59,7 @@ impl Interest {
     /// How many tasks can have it now; `None` where one event is for all of them.
     pub(super) fn supply(self, engine: &Engine) -> Option<usize> {
         let streams = match self {
-            Self::Established | Self::Closed | Self::DatagramFate | Self::DatagramLen => {
+            Self::Established | Self::Closed | Self::DatagramFate | Self::Path => {
                 return None;
             }
             Self::OpenBi => engine.openable(Direction::Bidirectional),
@@ -335,8 +336,8 @@ impl Entry {
             Event::DatagramSendable => {
                 self.on_event(Interest::DatagramOut, handle, endpoint, wake);
             }
-            Event::MaxDatagramLenChanged => {
-                if let Some(queue) = self.queue(Interest::DatagramLen) {
+            Event::PathChanged | Event::MtuChanged => {
+                if let Some(queue) = self.queue(Interest::Path) {
                     queue.wake_all(wake);
                 }
             }
