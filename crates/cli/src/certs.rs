@@ -5,17 +5,20 @@
 //! certificate lives 14 days, as browsers want it, and is made anew when half of them are over. The
 //! key file is readable by its owner only.
 
+mod given;
+
 use std::fs;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
+pub(crate) use given::read;
+use given::{Given, pair};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use towline::config::{Identity, Renewal, UnixTime};
+use towline::config::{Certificates, Identity, Renewal, UnixTime};
 use towline_agent::policy::own_key;
 
 use crate::exit::{Exit, Failure};
@@ -29,14 +32,12 @@ const RAW_KEY_FILE: &str = "stcp-key.pem";
 /// A line before the PEM section, which PEM readers skip: the names in the certificate.
 const NAMES_LINE: &str = "towline certificate for";
 const DEFAULT_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
-/// Of a certificate that somebody else renews: its end is announced this long before.
-const WARN_BEFORE: Duration = Duration::from_secs(14 * 86_400);
-const WARN_EVERY: Duration = Duration::from_secs(12 * 3600);
 
 /// Who we are.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct CertArgs {
-    /// Our certificate chain in PEM; without it one is made and renewed under our own key
+    /// Our certificate chain in PEM; a server reads it and --key again when they change. Without it one is
+    /// made and renewed under our own key
     #[arg(
         long,
         value_name = "FILE",
@@ -52,11 +53,22 @@ pub(crate) struct CertArgs {
     pub(crate) raw_key: bool,
 }
 
-/// An identity, and how it is renewed if that is our business.
+/// An identity, and what becomes of it as the server runs.
 #[derive(Debug)]
 pub(crate) struct Serving {
     pub(crate) identity: Identity,
-    pub(crate) renewal: Option<Renewal>,
+    pub(crate) upkeep: Upkeep,
+}
+
+/// How a server's identity is kept valid.
+#[derive(Debug)]
+pub(crate) enum Upkeep {
+    /// A raw key has no end.
+    None,
+    /// We make certificates anew.
+    Renewal(Renewal),
+    /// Somebody puts new certificates into the files that were named, and these here show them.
+    Files(Certificates),
 }
 
 /// Our key and certificate.
@@ -82,21 +94,21 @@ pub(crate) enum Anew {
 impl CertArgs {
     /// The identity to serve with.
     pub(crate) fn serving(&self, printer: Printer) -> Result<Serving, Failure> {
-        if let Some(identity) = self.given()? {
-            warn_of_end(&identity, printer);
+        if let (Some(cert), Some(key)) = (&self.cert, &self.key) {
+            let given = Given::open(cert.clone(), key.clone())?;
             return Ok(Serving {
-                identity,
-                renewal: None,
+                identity: given.identity().clone(),
+                upkeep: Upkeep::Files(given.shown(printer)?),
             });
         }
         let kept = kept(Anew::Nothing, &[])?;
         Ok(match self.raw_key {
             true => Serving {
                 identity: kept.raw()?,
-                renewal: None,
+                upkeep: Upkeep::None,
             },
             false => Serving {
-                renewal: Some(kept.renewal()),
+                upkeep: Upkeep::Renewal(kept.renewal()),
                 identity: kept.identity,
             },
         })
@@ -127,12 +139,10 @@ impl CertArgs {
     }
 
     fn given(&self) -> Result<Option<Identity>, Failure> {
-        let (Some(cert), Some(key)) = (&self.cert, &self.key) else {
-            return Ok(None);
-        };
-        Identity::from_pem(&read(cert)?, &read(key)?)
-            .map(Some)
-            .map_err(|error| Failure::new(Exit::Tls, error.to_string()))
+        match (&self.cert, &self.key) {
+            (Some(cert), Some(key)) => pair(cert, key).map(Some),
+            _ => Ok(None),
+        }
     }
 }
 
@@ -165,36 +175,6 @@ impl Kept {
         };
         Renewal::new(self.names.clone(), Arc::new(renewed))
     }
-}
-
-/// Says when a certificate that we do not renew ends, before it does: now and twice a day.
-fn warn_of_end(identity: &Identity, printer: Printer) {
-    let Some((_, end)) = identity.validity() else {
-        return;
-    };
-    tokio::spawn(async move {
-        loop {
-            let now = towline::config::unix_now();
-            if now > end {
-                printer.note(format_args!(
-                    "towline: WARNING: our certificate ended on {}: nobody believes it; give a new one with --cert and start again",
-                    date(end)
-                ));
-            } else if now.as_secs() + WARN_BEFORE.as_secs() > end.as_secs() {
-                printer.note(format_args!(
-                    "towline: note: our certificate ends on {}; give a new one with --cert before",
-                    date(end)
-                ));
-            }
-            tokio::time::sleep(WARN_EVERY).await;
-        }
-    });
-}
-
-/// Reads a file named on the command line.
-pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    fs::read(path)
-        .map_err(|error| Failure::usage(format!("{} cannot be read: {error}", path.display())))
 }
 
 /// Where keys are kept; `what` is looked for there.

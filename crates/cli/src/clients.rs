@@ -4,7 +4,6 @@
 //! client that is not in it is refused in the handshake, and the log names its key.
 
 use std::fmt;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,6 +14,7 @@ use towline::identity::{IdentityKind, KeyPin, KnownPeers};
 use crate::certs;
 use crate::exit::{Exit, Failure};
 use crate::url::parse_key_pin;
+use crate::watched::Watched;
 
 /// Whom to let in; everybody if nothing is said.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -79,56 +79,30 @@ impl KeyList for Clients {
 }
 
 /// A list in a file, as it was when it could last be read.
-struct KnownClients {
-    path: PathBuf,
-    read: Mutex<(Option<Stamp>, Vec<KeyPin>)>,
-}
-
-/// What changes when somebody changes a file. Its modification time may be anybody's choice.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Stamp {
-    inode: u64,
-    /// Of the inode, in seconds and nanoseconds.
-    changed: (i64, i64),
-    length: u64,
-    /// A second change in the same tick of the kernel's clock would show the same.
-    is_fresh: bool,
-}
+struct KnownClients(Mutex<(Watched, Vec<KeyPin>)>);
 
 impl KnownClients {
     fn open(path: PathBuf) -> Result<Self, Failure> {
-        let keys = keys_in(&path).map_err(|why| {
+        let file = Watched::new(path);
+        let keys = keys_in(file.path()).map_err(|why| {
             Failure::usage(why).next(
                 "write one client a line, NAME PIN DAY: `boat7 sha256/… 2026-11-22`; an empty file lets nobody in",
             )
         })?;
-        let read = Mutex::new((stamp(&path), keys));
-        Ok(Self { path, read })
+        Ok(Self(Mutex::new((file, keys))))
     }
 
     fn contains(&self, key: &KeyPin) -> bool {
-        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = stamp(&self.path);
-        if now != read.0 || now.is_some_and(|stamp| stamp.is_fresh) {
-            read.0 = now;
-            match keys_in(&self.path) {
-                Ok(keys) => read.1 = keys,
+        let mut read = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (file, keys) = &mut *read;
+        if file.has_changed() {
+            match keys_in(file.path()) {
+                Ok(new) => *keys = new,
                 Err(why) => tracing::warn!("{why}; the list stays as it was"),
             }
         }
-        read.1.contains(key)
+        keys.contains(key)
     }
-}
-
-fn stamp(path: &Path) -> Option<Stamp> {
-    let metadata = std::fs::metadata(path).ok()?;
-    let now = i64::try_from(towline::config::unix_now().as_secs()).unwrap_or(i64::MAX);
-    Some(Stamp {
-        inode: metadata.ino(),
-        changed: (metadata.ctime(), metadata.ctime_nsec()),
-        length: metadata.len(),
-        is_fresh: metadata.ctime().saturating_add(1) >= now,
-    })
 }
 
 fn keys_in(path: &Path) -> Result<Vec<KeyPin>, String> {

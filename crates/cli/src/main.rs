@@ -26,6 +26,7 @@ mod streams;
 mod summary;
 mod units;
 mod url;
+mod watched;
 
 use std::process::ExitCode;
 

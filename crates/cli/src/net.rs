@@ -11,7 +11,7 @@ use towline::identity::{IdentityKind, Pin};
 use towline::{Connection, Endpoint};
 use towline_transfer::caps::{CONNECTION_WINDOW, STREAM_SEND_BUFFER, STREAM_WINDOW};
 
-use crate::certs::{self, CertArgs};
+use crate::certs::{self, CertArgs, Upkeep};
 use crate::clients::ClientArgs;
 use crate::congestion::CongestionArgs;
 use crate::exit::{Exit, Failure};
@@ -340,16 +340,21 @@ impl ListenArgs {
         shards: usize,
         printer: Printer,
     ) -> Result<Listening, Failure> {
-        let certs::Serving { identity, renewal } = self.certificate.serving(printer)?;
+        let certs::Serving { identity, upkeep } = self.certificate.serving(printer)?;
         let mut options = options.clone();
         let clients = self.clients.rule(identity.kind())?;
         if !matches!(clients, ClientAuth::None) {
             // A client that is taken off the list must not come back on an old session.
             options.resumption = Resumption::Disabled;
         }
-        let config = match renewal {
-            Some(renewal) => config::renewing_server(&identity, renewal, &clients, &options),
-            None => config::server(&identity, &clients, &options),
+        let config = match upkeep {
+            Upkeep::None => config::server(&identity, &clients, &options),
+            Upkeep::Renewal(renewal) => {
+                config::renewing_server(&identity, renewal, &clients, &options)
+            }
+            Upkeep::Files(certificates) => {
+                config::server_with_certificates(&certificates, &clients, &options)
+            }
         };
         let config = config.map_err(|error| Failure::new(Exit::Tls, error.to_string()))?;
         let builder = Endpoint::builder().server(config).shards(shards);

@@ -151,6 +151,39 @@ fn a_certificate_of_somebody_elses_is_announced_before_it_ends() {
     }
 }
 
+#[test]
+fn a_running_server_shows_the_certificate_that_was_put_into_its_files() {
+    let (server, other) = (Scratch::new(), Scratch::new());
+    let pair = |machine: &Scratch| {
+        machine.run(["cert", "dev"]).expect(0, &[]);
+        ["cert.pem", "key.pem"].map(|name| machine.path("home").join(name))
+    };
+    let ([cert, key], [new_cert, new_key]) = (pair(&server), pair(&other));
+    let listen = ["serve", "--listen", "127.0.0.1:0", "--cert"];
+    let files = [cert.to_str().unwrap(), "--key", key.to_str().unwrap()];
+    let serving = server.listen(listen.iter().chain(&files));
+    let (old_pin, new_pin) = (Three::pin(&server), Three::pin(&other));
+    let new_url = serving.url.replace(&old_pin, &new_pin);
+    assert_ne!(new_url, serving.url);
+    let is_shown = |url: &str| other.run(["echo", url, "-c", "1"]).code == Some(0);
+    assert!(is_shown(&serving.url) && !is_shown(&new_url));
+
+    // Nothing that could be shown: long enough for two looks at it.
+    fs::copy(&new_cert, &cert).unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(7));
+    assert!(is_shown(&serving.url) && !is_shown(&new_url));
+    fs::copy(&new_key, &key).unwrap();
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while !is_shown(&new_url) {
+        assert!(std::time::Instant::now() < until);
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    }
+    assert!(!is_shown(&serving.url));
+    serving.signal(rustix::process::Signal::INT);
+    let words = ["cannot be used", "a new certificate, until", &new_pin];
+    serving.wait().expect(130, &words);
+}
+
 /// A server's machine and two clients'.
 struct Three {
     server: Scratch,
