@@ -8,6 +8,8 @@ pub(crate) mod fates;
 pub(crate) mod incoming;
 mod outgoing;
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use towline_wire::Time;
 
@@ -21,6 +23,10 @@ use outgoing::Outgoing;
 
 /// The longest datagram whose length two bytes can say.
 const LONGEST_NARROW: usize = (1 << 14) - 1;
+
+/// What is too old is looked for at most so often, for every search goes through the whole queue. No
+/// datagram is sent that is too old, whether it was found or not.
+const EXPIRY_GRAIN: Duration = Duration::from_millis(1);
 
 #[derive(Debug)]
 pub(crate) struct Datagrams {
@@ -123,6 +129,7 @@ impl Datagrams {
         if self.next_timeout().is_some_and(|at| at <= now) {
             let is_old = |expires: Option<Time>, _| expires.is_some_and(|at| at <= now);
             self.outgoing.expire(is_old, &mut self.fates, events);
+            self.outgoing.expire_no_sooner_than(now + EXPIRY_GRAIN);
         }
     }
 

@@ -159,7 +159,7 @@ pub(super) struct Outgoing {
     cap: usize,
     /// None is longer.
     longest: usize,
-    /// None is too old before.
+    /// None is looked for that is too old before.
     expiry: Option<Time>,
     /// The application was refused and waits for `DatagramSendable`.
     refused: bool,
@@ -323,6 +323,11 @@ impl Outgoing {
             self.senders.retain(|_, sender| !sender.queue.is_empty());
         }
         self.after_removal(events);
+    }
+
+    /// Those that are too old before `time` are looked for then.
+    pub(super) fn expire_no_sooner_than(&mut self, time: Time) {
+        self.expiry = self.expiry.map(|at| at.max(time));
     }
 
     pub(super) fn drop_larger_than(&mut self, max: usize, fates: &mut Fates, events: &mut Events) {

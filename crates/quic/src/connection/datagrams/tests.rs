@@ -259,6 +259,36 @@ fn what_waited_too_long_is_not_sent_and_its_fate_is_told() {
 }
 
 #[test]
+fn ages_that_end_one_after_the_other_are_found_together() {
+    let mut d = ready();
+    let mut e = Events::default();
+    for n in 0..4000 {
+        let aged = options().max_age(Duration::from_micros(5000 + n)).id(n);
+        send_with(&mut d, &b"x"[..], &aged, 1400).unwrap();
+    }
+    let mut searches = 0;
+    while let Some(at) = d.next_timeout() {
+        d.on_timeout(at, &mut e);
+        searches += 1;
+    }
+    assert_eq!(searches, 5);
+    assert_eq!(events(&mut e).len(), 4000);
+    // Nor are they sent in the meantime.
+    for age in [5000, 5001] {
+        let aged = options().max_age(Duration::from_micros(age));
+        send_with(&mut d, &b"x"[..], &aged, 1400).unwrap();
+    }
+    d.on_timeout(ms(5), &mut e);
+    let later = ms(5) + Duration::from_micros(2);
+    assert!(d.next_timeout() > Some(later));
+    assert!(
+        write(&mut d, later, 1200, false, &mut e)
+            .datagrams()
+            .is_empty()
+    );
+}
+
+#[test]
 fn what_is_too_old_makes_room_for_who_comes() {
     let mut d = Datagrams::new(1000, 0);
     d.set_peer_max(65_535);
