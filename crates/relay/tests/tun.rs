@@ -87,6 +87,24 @@ impl World {
         (client, server)
     }
 
+    /// Sends so many bytes from the client to `server`, which must get the same.
+    fn send_over_tcp(&self, server: IpAddr, len: u32) {
+        let (mut client, mut server) = self.tcp_pair(server);
+        let content: Vec<u8> = (0..len)
+            .map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8)
+            .collect();
+        let arrived = thread::scope(|scope| {
+            scope.spawn(|| {
+                client.write_all(&content).unwrap();
+                client.shutdown(std::net::Shutdown::Write).unwrap();
+            });
+            let mut arrived = Vec::new();
+            server.read_to_end(&mut arrived).unwrap();
+            arrived
+        });
+        assert!(arrived == content);
+    }
+
     fn stop(mut self) -> TunCounters {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.take().unwrap().join().unwrap()
@@ -213,20 +231,7 @@ fn a_tcp_transfer_over_a_lossy_link_arrives_whole() {
         return;
     };
     for address in [SERVER_ADDRESSES.v4.into(), SERVER_ADDRESSES.v6.into()] {
-        let (mut client, mut server) = world.tcp_pair(address);
-        let content: Vec<u8> = (0..2_000_000_u32)
-            .map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8)
-            .collect();
-        let arrived = thread::scope(|scope| {
-            scope.spawn(|| {
-                client.write_all(&content).unwrap();
-                client.shutdown(std::net::Shutdown::Write).unwrap();
-            });
-            let mut arrived = Vec::new();
-            server.read_to_end(&mut arrived).unwrap();
-            arrived
-        });
-        assert!(arrived == content);
+        world.send_over_tcp(address, 2_000_000);
     }
     let counters = world.stop();
     assert!(counters.to_server.drops.loss > 0, "{counters:?}");
@@ -305,18 +310,7 @@ fn a_kernel_believes_the_error_for_a_packet_that_is_too_big() {
     };
     for address in [SERVER_ADDRESSES.v4.into(), SERVER_ADDRESSES.v6.into()] {
         // Full segments of TCP are lost, and the kernel makes them smaller as the relay says.
-        let (mut client, mut server) = world.tcp_pair(address);
-        let content = vec![7; 100_000];
-        let arrived = thread::scope(|scope| {
-            scope.spawn(|| {
-                client.write_all(&content).unwrap();
-                client.shutdown(std::net::Shutdown::Write).unwrap();
-            });
-            let mut arrived = Vec::new();
-            server.read_to_end(&mut arrived).unwrap();
-            arrived
-        });
-        assert!(arrived == content);
+        world.send_over_tcp(address, 100_000);
     }
     let counters = world.stop();
     assert!(counters.too_big_told >= 2, "{counters:?}");

@@ -12,7 +12,7 @@ use towline_sim::{NatConfig, Remap};
 
 use super::transport::{End, Transport};
 
-/// Cap: mappings at once; packets of further ends are dropped.
+/// Cap: mappings at once; a further end takes the place of the one that was silent for longest.
 pub(super) const MAX_MAPPINGS: usize = 4096;
 
 /// A protocol and an end.
@@ -27,7 +27,7 @@ pub(super) struct Nat {
     inside: BTreeMap<Key, SocketAddr>,
     addresses: u8,
     pub(super) rebindings: u64,
-    /// Packets that had no mapping, or could get none.
+    /// Packets that had no mapping, or could get none as all ports are taken.
     pub(super) unmapped: u64,
 }
 
@@ -107,16 +107,17 @@ impl Nat {
     /// The public end of a client's end that sends, made if there is none.
     fn map(&mut self, now: Time, key: Key) -> Option<SocketAddr> {
         let idle = self.config.idle;
-        let is_full = self.mappings.len() >= MAX_MAPPINGS;
         let before = match self.mappings.get_mut(&key) {
             Some(mapping) if mapping.is_alive(now, idle) => {
                 mapping.last_used = now;
                 return Some(mapping.public);
             }
             Some(mapping) => Some(mapping.public),
-            None if is_full => return None,
             None => None,
         };
+        if before.is_none() && self.mappings.len() >= MAX_MAPPINGS {
+            self.remove_oldest();
+        }
         self.rebindings += u64::from(before.is_some());
         let public = match (before, self.config.change) {
             (Some(before), Remap::Same) => before,
@@ -136,6 +137,15 @@ impl Nat {
         };
         self.mappings.insert(key, mapping);
         Some(public)
+    }
+
+    fn remove_oldest(&mut self) {
+        let ends = self.mappings.iter();
+        let oldest = ends.min_by_key(|(_, mapping)| mapping.last_used);
+        if let Some((key, public)) = oldest.map(|(key, mapping)| (*key, mapping.public)) {
+            self.mappings.remove(&key);
+            self.inside.remove(&(key.0, public));
+        }
     }
 
     fn free_port(&self, protocol: u8, before: SocketAddr) -> Option<SocketAddr> {

@@ -76,12 +76,22 @@ fn silence_forgets_and_other_ports_are_not_taken_twice() {
 }
 
 #[test]
-fn mappings_are_bounded() {
-    let mut nat = Nat::new("idle=1s".parse().unwrap());
-    for port in 0..MAX_MAPPINGS as u16 {
-        let end = SocketAddr::from(([10, 77, 1, 2], 2000 + port));
-        assert!(out(&mut nat, at(0), end).is_some());
+fn mappings_are_bounded_and_the_one_silent_for_longest_goes_first() {
+    let mut nat = Nat::new("idle=3600s".parse().unwrap());
+    let end = |port: u64| SocketAddr::from(([10, 77, 1, 2], 2000 + port as u16));
+    let most = MAX_MAPPINGS as u64;
+    for port in 0..most {
+        assert_eq!(out(&mut nat, at(port), end(port)), Some(end(port)));
     }
-    assert_eq!(out(&mut nat, at(0), ([10, 77, 1, 2], 9).into()), None);
-    assert_eq!(nat.unmapped, 1);
+    // The first is in use again, so the second has to go.
+    assert_eq!(back(&mut nat, at(most), end(0)), Some(end(0)));
+    for port in most..2 * most {
+        assert!(out(&mut nat, at(port), end(port)).is_some());
+        assert!(nat.mappings.len() <= MAX_MAPPINGS && nat.inside.len() <= MAX_MAPPINGS);
+    }
+    assert_eq!(back(&mut nat, at(2 * most), end(1)), None);
+    assert_eq!(
+        back(&mut nat, at(2 * most), end(2 * most - 1)),
+        Some(end(2 * most - 1))
+    );
 }
