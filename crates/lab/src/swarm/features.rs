@@ -216,6 +216,9 @@ impl Features {
         .with(Feature::SplitAcks)
         .with(Feature::StretchAcks);
 
+    /// Those that the swarm began with.
+    pub const FIRST: Self = Self((1 << LATER) - 1);
+
     /// As a number.
     pub fn bits(self) -> u64 {
         self.0
