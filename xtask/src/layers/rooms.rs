@@ -24,6 +24,7 @@ const IDENTITY: &str = "towline-identity";
 pub(super) const SIM: &str = "towline-sim";
 const TESTKIT: &str = "towline-testkit";
 pub(super) const QUIC: &str = "towline-quic";
+const HTTP3: &str = "towline-http3";
 const MESSAGE: &str = "towline-message";
 pub(super) const STCP: &str = "towline-stcp";
 const PRELOAD: &str = "towline-preload";
@@ -71,6 +72,12 @@ pub(super) const ROOMS: &[Room] = &[
         layer: Layer::Protocol,
         imports: &[WIRE, RECOVERY, IDENTITY],
         test_imports: &[SIM, TESTKIT],
+    },
+    Room {
+        package: HTTP3,
+        layer: Layer::Protocol,
+        imports: &[WIRE],
+        test_imports: &[],
     },
     Room {
         package: MESSAGE,
