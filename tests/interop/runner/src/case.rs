@@ -167,6 +167,9 @@ impl Run {
     pub(crate) fn cannot(&self) -> Option<&'static str> {
         let ends = [self.client, self.server];
         match self.case {
+            Case::Resumption if ends == [Stack::Quinn; 2] => {
+                Some("quinn has no call that tells whether a session was resumed")
+            }
             Case::Ecn if ends.contains(&Stack::Aioquic) => Some("aioquic knows no ECN"),
             Case::Ecn if !ends.contains(&Stack::Towline) => {
                 Some("of these stacks only Towline tells whether ECN worked")
