@@ -51,17 +51,17 @@ impl Datagrams {
         self.peer_max = max_frame_size;
     }
 
-    /// Largest payload that fits a packet with `room` bytes for frames.
+    /// Largest payload that fits a packet with `room` bytes for frames: one that fills it ends it, and has
+    /// no length. The peer's limit holds with a length too, which a shorter one may have.
     pub(crate) fn max_len(&self, room: usize) -> Option<usize> {
-        let limit = usize::try_from(self.peer_max)
-            .unwrap_or(usize::MAX)
-            .min(room);
+        let limit = usize::try_from(self.peer_max).unwrap_or(usize::MAX);
         // Type byte and a two-byte length, or a four-byte one; what can never be queued never fits.
         let mut most = limit.saturating_sub(3);
         if most > LONGEST_NARROW {
             most = limit.saturating_sub(5).max(LONGEST_NARROW);
         }
-        (self.peer_max > 0).then(|| most.min(self.outgoing.cap()))
+        let fitting = most.min(room.saturating_sub(1));
+        (self.peer_max > 0).then(|| fitting.min(self.outgoing.cap()))
     }
 
     /// Takes `payload`, or leaves it where it is and says why.

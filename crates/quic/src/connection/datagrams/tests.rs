@@ -144,15 +144,31 @@ fn what_is_said_to_be_free_is_taken_and_a_byte_more_is_not() {
 }
 
 #[test]
-fn the_longest_datagram_fits_every_room_with_its_header() {
-    let mut d = Datagrams::new(1 << 20, 0);
-    d.set_peer_max(u64::MAX);
-    for room in (0..20).chain(16_370..16_400).chain(65_400..65_535) {
+fn the_longest_datagram_fills_every_room_without_a_length() {
+    let mut d = ready();
+    let mut e = Events::default();
+    for room in (20..40).chain(1160..1180).chain(16_370..16_400) {
         let max = d.max_len(room).unwrap();
+        assert_eq!(max, room - 1);
+        send(&mut d, vec![7; max], room).unwrap();
+        // Whatever waits behind it.
+        let packet = write(&mut d, START, room, false, &mut e);
+        assert_eq!((packet.bytes.len(), packet.ended), (room, true));
+        assert_eq!(packet.datagrams(), [vec![7; max]]);
+    }
+    assert_eq!((d.max_len(1), d.max_len(0)), (Some(0), Some(0)));
+}
+
+#[test]
+fn the_peer_s_limit_holds_for_frames_with_a_length() {
+    let mut d = Datagrams::new(1 << 20, 0);
+    for limit in (3..40).chain(16_370..16_400).chain(65_400..65_535) {
+        d.set_peer_max(limit as u64);
+        let max = d.max_len(1 << 20).unwrap();
         let whole = |len| datagram_frame_header_len(Some(len)) + len;
-        assert!(max == 0 || whole(max) <= room, "{room}: {max}");
+        assert!(whole(max) <= limit, "{limit}: {max}");
         // A byte may stay free where a short length would do, two where it is about to grow.
-        assert!(whole(max + 3) > room, "{room}: {max}");
+        assert!(whole(max + 3) > limit, "{limit}: {max}");
     }
 }
 
