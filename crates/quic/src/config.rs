@@ -137,8 +137,8 @@ pub struct TransportConfig {
     /// loopback device) are looked for if they are asked for.
     pub max_mtu: Option<u16>,
     /// Look for the largest packets the path carries (DPLPMTUD: RFC 8899, RFC 9000 §14.3) once data
-    /// fills packets, and fall back to `min_mtu` where they stop arriving. Default on; off,
-    /// `initial_mtu` is the size.
+    /// fills packets, and fall back to `min_mtu` where they stop arriving. Default on; off, and where
+    /// the system may fragment what is sent, `initial_mtu` is the size.
     pub mtu_search: bool,
     /// Congestion controller. Default CUBIC.
     pub congestion: Algorithm,
@@ -319,10 +319,16 @@ impl TransportConfig {
         side: Side,
         remote: IpAddr,
         skip_key: u64,
+        may_fragment: bool,
     ) -> (Recovery<F>, PathState) {
+        let mut datagram_sizes = self.datagram_sizes(remote);
+        if may_fragment {
+            // Whatever arrives says nothing of the path (RFC 9000 §14, RFC 8899 §3).
+            datagram_sizes = DatagramSizes::fixed(datagram_sizes.initial);
+        }
         let config = RecoveryConfig {
             algorithm: self.congestion,
-            datagram_sizes: self.datagram_sizes(remote),
+            datagram_sizes,
             // A server's settings may not have been validated.
             initial_rtt: self.initial_rtt.clamp(MIN_INITIAL_RTT, MAX_INITIAL_RTT),
             side,

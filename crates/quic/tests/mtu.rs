@@ -174,6 +174,21 @@ fn a_fixed_size_is_kept() {
 }
 
 #[test]
+fn where_the_system_may_fragment_nothing_larger_is_tried() {
+    let mut pair = Pair::new(on(path(9000), &searching().max_mtu(Some(9000))));
+    for host in &mut pair.hosts {
+        host.endpoint.set_may_fragment(true);
+    }
+    pair.connect();
+    pair.established(secs(5));
+    for side in [CLIENT, SERVER] {
+        pair.transfer(side, 1_000_000, secs(10));
+        let stats = pair.hosts[side].conn().stats();
+        assert_eq!((stats.mtu, stats.mtu_probes_sent), (1200, 0));
+    }
+}
+
+#[test]
 fn a_black_hole_in_mid_flight_is_left_within_some_timeouts() {
     for congestion in [
         Algorithm::NewReno,

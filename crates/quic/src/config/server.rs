@@ -125,7 +125,8 @@ pub struct ProtocolConfig {
     pub alpn: Vec<u8>,
     /// Transport settings of its connections. Some are needed before the client's hello is there, and
     /// those of [`ServerConfig::transport`] hold for every protocol: `initial_rtt`,
-    /// `handshake_timeout`, `mtu` and `ecn`. So do the server's limits and Retry, and the
+    /// `handshake_timeout`, `ecn` and the sizes of packets (`initial_mtu`, `min_mtu`, `max_mtu`,
+    /// `mtu_search`), which here count for nothing. So do the server's limits and Retry, and the
     /// endpoint's connection IDs.
     pub transport: Arc<TransportConfig>,
     /// Certificates, client authentication and the rest of TLS, instead of [`ServerConfig::tls`]; its

@@ -56,6 +56,8 @@ pub(crate) struct NewConnection {
     pub(crate) reset_token: StatelessResetToken,
     /// Key of the schedule of skipped packet numbers, and of challenges.
     pub(crate) skip_key: u64,
+    /// The system may fragment what is sent: packets keep their first size.
+    pub(crate) may_fragment: bool,
     /// Another address of the server's, with the connection ID that is for it.
     pub(crate) preferred: Option<PreferredAddress>,
 }
@@ -153,7 +155,8 @@ impl Connection {
         new: &NewConnection,
         validated: bool,
     ) -> Self {
-        let (recovery, mut path) = config.recovery(side, new.remote.ip(), new.skip_key);
+        let (recovery, mut path) =
+            config.recovery(side, new.remote.ip(), new.skip_key, new.may_fragment);
         if side.is_server() {
             path.set_peer_completed_address_validation();
         }
@@ -266,7 +269,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Goes on with other settings, before the peer knew of any and anything was sent that counts.
+    /// Goes on with other settings, before the peer knew of any and anything was sent that counts. What
+    /// holds for the path stays as it began: its first round trip, sizes of packets, ECN.
     fn adopt(&mut self, config: Arc<TransportConfig>) {
         config.reconfigure(&mut self.recovery, self.paths.state_mut());
         self.acks.set_policy(config.ack_policy());

@@ -326,6 +326,19 @@ impl Endpoint {
         }
     }
 
+    /// Says whether the system may fragment what is sent (no way to forbid it there, or none known). Then
+    /// connections that begin from now on look for no larger packets than
+    /// [`initial_mtu`](crate::TransportConfig::initial_mtu): probes would arrive in pieces, and show
+    /// nothing (RFC 9000 §14). At first it may not.
+    pub fn set_may_fragment(&mut self, may_fragment: bool) {
+        self.may_fragment = may_fragment;
+    }
+
+    /// Whether the system may fragment what is sent, as far as it was said.
+    pub fn may_fragment(&self) -> bool {
+        self.may_fragment
+    }
+
     /// Has `factory` make an observer for each connection that begins from now on. At first nobody
     /// watches.
     pub fn set_observers(&mut self, factory: Arc<dyn ObserverFactory>) {

@@ -44,6 +44,8 @@ pub struct Endpoint {
     /// A copy of the Initial packet that is being opened.
     pub(super) scratch: Vec<u8>,
     pub(super) accepting: bool,
+    /// The system may fragment what is sent.
+    pub(super) may_fragment: bool,
     /// The application decides about each client before TLS.
     pub(super) hold_incoming: bool,
     /// What was not read of a connection that is over waits for [`Endpoint::forget`].
@@ -92,6 +94,7 @@ impl Endpoint {
             tokens: Tokens::new(&config.token_key),
             stateless: Stateless::new(KeyedState(route_keys.1, route_keys.0)),
             deadlines: DeadlineQueue::default(),
+            may_fragment: false,
             hold_incoming: config.hold_incoming,
             keep_unread: config.keep_unread,
             requests: Requests::new(KeyedState(route_keys.0, route_keys.1)),
@@ -119,6 +122,7 @@ impl Endpoint {
             local,
             reset_token: self.resets.token(&local),
             skip_key: self.rng.next_u64(),
+            may_fragment: self.may_fragment,
             preferred: None,
         })
     }

@@ -30,6 +30,8 @@ pub enum Fallback {
     DatagramTooBig(usize),
     /// The kernel does not steer datagrams by connection ID; shards hand them over.
     SteeringRefused,
+    /// The system cannot be told not to fragment: connections look for no larger packets.
+    MayFragment,
 }
 
 impl fmt::Display for Fallback {
@@ -70,6 +72,9 @@ impl fmt::Display for Fallback {
             Self::SteeringRefused => f.write_str(
                 "the system does not steer datagrams to shards by connection ID: they hand them to each other, which costs a copy and a wake-up",
             ),
+            Self::MayFragment => f.write_str(
+                "the system may fragment what is sent: connections keep to packets of `TransportConfig::initial_mtu` bytes and look for no larger ones",
+            ),
         }
     }
 }
@@ -84,6 +89,7 @@ impl Fallback {
             Self::SendBuffer(_) => 4,
             Self::DatagramTooBig(_) => 5,
             Self::SteeringRefused => 6,
+            Self::MayFragment => 7,
         }
     }
 
@@ -107,6 +113,7 @@ impl SocketInfo {
             (self.recv_buffer.is_short()).then_some(Fallback::ReceiveBuffer(self.recv_buffer)),
             (self.send_buffer.is_short()).then_some(Fallback::SendBuffer(self.send_buffer)),
             self.steering_refused.then_some(Fallback::SteeringRefused),
+            self.may_fragment.then_some(Fallback::MayFragment),
         ]
         .into_iter()
         .flatten()

@@ -123,7 +123,8 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
         let mut complaints = Complaints::default();
         complaints.warn(&socket.info());
         let moves = server.is_none();
-        let endpoint = Endpoint::new(config, server);
+        let mut endpoint = Endpoint::new(config, server);
+        endpoint.set_may_fragment(socket.info().may_fragment);
         Self {
             handle: Handle::new(endpoint, dispatch, clock.clone(), socket.info()),
             socket,
@@ -348,8 +349,11 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
             train.set_max_segments(self.max_segments);
         }
         tracing::info!(local = %self.socket.info().local_addr, "the endpoint has a new socket");
-        self.handle
-            .act(now, &mut self.wake, |state| state.endpoint.rebind(now));
+        let may_fragment = self.socket.info().may_fragment;
+        self.handle.act(now, &mut self.wake, |state| {
+            state.endpoint.set_may_fragment(may_fragment);
+            state.endpoint.rebind(now);
+        });
     }
 
     /// Whether the socket is another one than when this was asked last: what waits on the descriptor

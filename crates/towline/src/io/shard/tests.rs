@@ -510,6 +510,7 @@ fn what_was_never_granted_is_told_from_the_start() {
     info.gso_asked = true;
     info.gro_asked = true;
     info.steering_refused = true;
+    info.may_fragment = true;
     info.recv_buffer.asked = 4096;
     info.send_buffer.asked = 4096;
     let mut shard = alone(&Fake {
@@ -526,8 +527,11 @@ fn what_was_never_granted_is_told_from_the_start() {
             Fallback::ReceiveBuffer(info.recv_buffer),
             Fallback::SendBuffer(info.send_buffer),
             Fallback::SteeringRefused,
+            Fallback::MayFragment,
         ]
     );
+    let read = shard.handle().read(|endpoint, ()| endpoint.may_fragment());
+    assert!(read, "the engine looks for no larger packets");
 }
 
 #[test]
