@@ -37,9 +37,10 @@ pub struct CertificateList {
 }
 
 impl CertificateList {
-    /// Each is shown to clients that ask for a DNS name in it, `*.` standing for one label. Clients
-    /// that ask for no name (they connect to an address), or for one that none has, are shown one of
-    /// these, too, unless others are [set](Self::default_identities) for them.
+    /// Each is shown to clients that ask for a DNS name in it, `*.` standing for one label; the whole
+    /// name comes first, unless only the other is valid. Clients that ask for no name (they connect to an
+    /// address), or for one that none has, are shown one of these, too, unless others are
+    /// [set](Self::default_identities) for them.
     pub fn new(identities: impl IntoIterator<Item = Identity>) -> CertificateList {
         CertificateList {
             named: identities.into_iter().collect(),
@@ -175,21 +176,18 @@ impl Shown {
     }
 
     fn pick(&self, name: Option<&str>, now: Option<UnixTime>) -> Option<&Identity> {
-        let named = name.and_then(|name| {
-            let name = normal(name);
-            let exact = self.by_name.get(&name);
-            exact.or_else(|| {
-                let (_, parent) = name.split_once('.')?;
-                self.by_name.get(&format!("*.{parent}"))
-            })
-        });
-        let candidates = named.unwrap_or(&self.default);
+        let name = name.map(normal);
+        let name = name.as_deref();
+        let exact = name.and_then(|name| self.by_name.get(name));
+        let parent = name.and_then(|name| name.split_once('.'));
+        let wildcard = parent.and_then(|(_, parent)| self.by_name.get(&format!("*.{parent}")));
+        let is_named = exact.is_some() || wildcard.is_some();
+        let default = (!is_named).then_some(&self.default);
+        let candidates = || [exact, wildcard, default].into_iter().flatten().flatten();
         let now = now.map(|now| now.as_secs());
-        let valid = candidates
-            .iter()
-            .find(|dated| now.is_none_or(|now| (dated.begin..=dated.end).contains(&now)));
+        let valid = candidates().find(|d| now.is_none_or(|now| (d.begin..=d.end).contains(&now)));
         // Where none is valid, the peer says what is wrong with the one that ended last.
-        let shown = valid.or_else(|| candidates.iter().max_by_key(|dated| dated.end));
+        let shown = valid.or_else(|| candidates().max_by_key(|dated| dated.end));
         shown.map(|dated| &dated.identity)
     }
 }

@@ -78,6 +78,19 @@ fn the_newest_valid_certificate_is_shown_and_takes_over_by_itself() {
 }
 
 #[test]
+fn a_wildcard_that_is_valid_comes_before_an_exact_name_that_is_not() {
+    let any = identity(&["*.boats.test"], START, 14);
+    let one = identity(&["seven.boats.test"], START, 7);
+    let other = identity(&["shop.test"], START, 100);
+    let list = CertificateList::new([any.clone(), one.clone(), other]);
+    let certificates = Certificates::new(list).unwrap();
+    for (day, expected) in [(6, &one), (8, &any), (20, &any)] {
+        let shown = shown(&certificates, "seven.boats.test", START + day * DAY);
+        assert_eq!(shown, Some(expected.key_pin()), "day {day}");
+    }
+}
+
+#[test]
 fn a_new_list_replaces_the_whole_old_one() {
     let (old, new) = (
         identity(&["a.test"], START, 14),
