@@ -169,7 +169,8 @@ pub struct TransportConfig {
     /// Packets that one ACK stands for, if they come in order and before [`Self::max_ack_delay`] is
     /// over, 1 to [`MAX_PACKETS_PER_ACK`]. A link that carries ten small packets a second has little
     /// use for an ACK of each: with 10 and a second of delay it sends one ACK a second. Losses are
-    /// found later by so much. Default 2, as RFC 9000 §13.2.2 has it.
+    /// found later by so much, and a transfer to us begins slowly: while the peer's window holds fewer
+    /// packets, every round of it waits for `max_ack_delay`. Default 2, as RFC 9000 §13.2.2 has it.
     pub packets_per_ack: u32,
     /// ECN: packets are marked ECT(0) where path and peer prove to carry marks, and a mark of
     /// congestion counts as a loss would (RFC 9000 §13.4). Default on.

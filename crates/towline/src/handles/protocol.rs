@@ -39,7 +39,8 @@ pub trait Protocol: Any + Send {
     }
 
     /// The connection is over: whoever waits for something of the protocol must be woken. What has
-    /// arrived can still be read. Called once.
+    /// arrived can still be read. Called once, but not where no handle was left and nobody waits: then
+    /// the protocol is dropped.
     fn on_end(&mut self, error: &ConnectionError, wake: &mut Vec<Waker>);
 }
 
