@@ -237,9 +237,16 @@ fn what_a_waiting_client_sends_is_kept_up_to_ten_datagrams_and_16_kib() {
     };
     pair.deliver_silently(SERVER, client, &first);
     let one = stats(&pair).memory;
-    // From elsewhere, or too short for an Initial (RFC 9000 §14.1): not this client's.
-    pair.deliver_silently(SERVER, "10.0.0.9:1000".parse().unwrap(), &more(1200));
+    // Too short for an Initial (RFC 9000 §14.1): not this client's.
     pair.deliver_silently(SERVER, client, &more(1199));
+    assert_eq!(stats(&pair).memory, one);
+    // From elsewhere: another client, until it is decided about.
+    pair.deliver_silently(SERVER, "10.0.0.9:1000".parse().unwrap(), &more(1200));
+    assert_eq!((stats(&pair).memory, stats(&pair).incoming), (2 * one, 2));
+    let asking = |pair: &mut Pair| pair.hosts[SERVER].endpoint.poll_incoming().unwrap();
+    assert_eq!(asking(&mut pair).remote, client);
+    let other = asking(&mut pair).handle;
+    pair.hosts[SERVER].endpoint.ignore_incoming(other);
     assert_eq!(stats(&pair).memory, one);
     for _ in 0..9 {
         pair.deliver_silently(SERVER, client, &more(1200));

@@ -8,16 +8,12 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use common::wire::{destination, has_frame};
-use common::{CLIENT, Options, Pair, SERVER, ms, pattern, readable, secs};
+use common::{CLIENT, Options, Pair, SERVER, Transfer, ms, readable, secs};
 use towline_quic::{
-    DatagramMeta, Direction, Endpoint, Event, MigrateError, ServerConfig, StreamId, Time,
-    TransportConfig, WriteError,
+    DatagramMeta, Endpoint, Event, MigrateError, ServerConfig, Time, TransportConfig,
 };
 use towline_wire::Frame;
-
-const UNI: Direction = Direction::Unidirectional;
 
 /// One way takes so long.
 const DELAY: Duration = ms(10);
@@ -145,8 +141,8 @@ impl Roads {
     /// Sends `len` bytes from `side`; how long that took.
     fn transfer(&mut self, side: usize, len: usize, limit: Duration) -> Duration {
         let began = self.pair.now;
-        let mut transfer = Transfer::start(self, side, len);
-        self.run_until(limit, |r| transfer.turn(r));
+        let mut transfer = Transfer::start(&mut self.pair, side, len);
+        self.run_until(limit, |r| transfer.turn(&mut r.pair));
         self.pair.now.saturating_duration_since(began)
     }
 
@@ -167,54 +163,6 @@ impl Roads {
     }
 }
 
-struct Transfer {
-    from: usize,
-    id: StreamId,
-    left: Bytes,
-    len: usize,
-    finished: bool,
-    accepted: Option<StreamId>,
-    got: Vec<u8>,
-}
-
-impl Transfer {
-    fn start(roads: &mut Roads, from: usize, len: usize) -> Self {
-        Self {
-            from,
-            id: roads.pair.conn(from).open(UNI).unwrap(),
-            left: Bytes::from(pattern(len)),
-            len,
-            finished: false,
-            accepted: None,
-            got: Vec::new(),
-        }
-    }
-
-    fn turn(&mut self, roads: &mut Roads) -> bool {
-        let pair = &mut roads.pair;
-        while !self.left.is_empty() {
-            match pair.conn(self.from).write(self.id, &mut self.left) {
-                Ok(_) => {}
-                Err(WriteError::Blocked) => break,
-                Err(e) => panic!("{e}"),
-            }
-        }
-        if self.left.is_empty() && !self.finished {
-            self.finished = true;
-            pair.conn(self.from).finish(self.id).unwrap();
-        }
-        if self.accepted.is_none() {
-            self.accepted = pair.conn(1 - self.from).accept(UNI);
-        }
-        let id = self.accepted;
-        let over = id.is_some_and(|id| pair.read_available(1 - self.from, id, &mut self.got));
-        if over {
-            assert!(self.got == pattern(self.len), "bytes differ");
-        }
-        over
-    }
-}
-
 fn plain() -> Roads {
     Roads::connected(readable(), |_| ())
 }
@@ -225,9 +173,9 @@ fn a_client_moves_to_another_address_of_its_own_after_asking_there() {
         let mut roads = plain();
         let (first, second) = (roads.usual[CLIENT], ip("10.0.0.50"));
         let server = roads.usual[SERVER];
-        let mut transfer = Transfer::start(&mut roads, from, 2_000_000);
+        let mut transfer = Transfer::start(&mut roads.pair, from, 2_000_000);
         roads.run_for(ms(60));
-        transfer.turn(&mut roads);
+        transfer.turn(&mut roads.pair);
         let begun = roads.log.len();
         roads.migrate(second).unwrap();
         roads.run_for(ms(15));
@@ -244,7 +192,7 @@ fn a_client_moves_to_another_address_of_its_own_after_asking_there() {
             )));
             assert_eq!(sent.payload.len(), 1200);
         }
-        roads.run_until(secs(10), |r| transfer.turn(r));
+        roads.run_until(secs(10), |r| transfer.turn(&mut r.pair));
         assert!(roads.told(CLIENT, &Event::PathChanged));
         assert!(roads.told(SERVER, &Event::PathChanged));
         assert_eq!(
@@ -265,22 +213,22 @@ fn a_client_moves_to_another_address_of_its_own_after_asking_there() {
 fn a_client_moves_back_and_forth() {
     let mut roads = plain();
     let addresses = [ip("10.0.0.50"), roads.usual[CLIENT], ip("10.0.0.51")];
-    let mut transfer = Transfer::start(&mut roads, SERVER, 6_000_000);
+    let mut transfer = Transfer::start(&mut roads.pair, SERVER, 6_000_000);
     for n in 0..9 {
         let to = addresses[n % 3];
         roads.migrate(to).unwrap();
         let mut over = false;
         roads.run_until(ms(400), |r| {
-            over |= transfer.turn(r);
+            over |= transfer.turn(&mut r.pair);
             r.pair.server().remote().ip() == to
         });
         assert!(!over, "the transfer is too short");
         for _ in 0..30 {
             roads.run_for(ms(2));
-            assert!(!transfer.turn(&mut roads), "the transfer is too short");
+            assert!(!transfer.turn(&mut roads.pair), "the transfer is too short");
         }
     }
-    roads.run_until(secs(20), |r| transfer.turn(r));
+    roads.run_until(secs(20), |r| transfer.turn(&mut r.pair));
     assert_eq!(roads.pair.client().stats().path_changes, 9);
 }
 
@@ -337,10 +285,10 @@ fn a_client_on_a_new_socket_goes_on_at_once() {
             let mut roads = Roads::connected(readable(), |server| {
                 server.transport = Arc::new(transport);
             });
-            let mut transfer = Transfer::start(&mut roads, from, 3_000_000);
+            let mut transfer = Transfer::start(&mut roads.pair, from, 3_000_000);
             for n in 0..50 {
                 roads.run_for(ms(1));
-                assert!(!transfer.turn(&mut roads), "{n}");
+                assert!(!transfer.turn(&mut roads.pair), "{n}");
             }
             // The address goes, and the socket with it.
             let (first, second) = (roads.usual[CLIENT], ip("10.0.0.50"));
@@ -350,10 +298,10 @@ fn a_client_on_a_new_socket_goes_on_at_once() {
             let now = roads.pair.now;
             roads.pair.hosts[CLIENT].endpoint.rebind(now);
             roads.run_until(ms(900), |r| {
-                transfer.turn(r);
+                transfer.turn(&mut r.pair);
                 transfer.got.len() > before + 300_000
             });
-            roads.run_until(secs(10), |r| transfer.turn(r));
+            roads.run_until(secs(10), |r| transfer.turn(&mut r.pair));
             assert_eq!(roads.pair.server().remote().ip(), second);
             let server = roads.usual[SERVER];
             let (old, new) = (

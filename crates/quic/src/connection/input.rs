@@ -128,7 +128,9 @@ impl Connection {
                 self.take_in(now, receipt, dcid, datagram.len(), datagram);
                 continue;
             }
-            if datagram.first().is_none_or(|first| first & 0xc0 != 0x40) {
+            let short = datagram.first().is_some_and(|first| first & 0xc0 == 0x40);
+            let handshaking = !self.lifecycle.is_confirmed();
+            if short && handshaking {
                 self.drop_from_elsewhere(now, datagram.len(), datagram);
                 continue;
             }
@@ -138,7 +140,16 @@ impl Connection {
             self.paths.set_arriving(which);
             let known = self.received.packets;
             let mut arrivals = Arrivals::default();
-            self.handle_one_rtt(now, dcid, receipt, datagram, &mut arrivals);
+            match short {
+                true => self.handle_one_rtt(now, dcid, receipt, datagram, &mut arrivals),
+                // What a client that is not sure of its handshake sends again, and a packet that
+                // shows where it is (RFC 9002 §6.2.4).
+                false => self.split_datagram(now, receipt, datagram, &mut arrivals),
+            }
+            if handshaking && self.received.packets != known {
+                // The client knows of one connection ID so far.
+                self.paths.note_dcid(dcid);
+            }
             if self.received.packets != known && self.lifecycle.is_open() {
                 let from = (remote, local_ip);
                 self.on_packet_from_elsewhere(now, from, dcid, len, arrivals.moved);
@@ -342,7 +353,7 @@ impl Connection {
         }
         self.on_authenticated(now, protected);
         let payload = &packet[opened.payload.clone()];
-        if self.paths.is_arriving_elsewhere() {
+        if self.paths.is_arriving_elsewhere() && space == PacketNumberSpace::Application {
             arrivals.moved |= self.shows_migration(opened.packet_number, payload);
         }
         let contents = match self.dispatch(now, kind, &protected.dcid, payload) {
@@ -444,7 +455,8 @@ impl Connection {
             self.remote_cids.set_initial(scid);
         }
         if protected.kind == PacketKind::Handshake && self.side == Side::Server {
-            // RFC 9000 §8.1: only the holder of the address can have our Handshake keys.
+            // RFC 9000 §8.1: only the holder of the address can have our Handshake keys. That is the
+            // address we answered to, wherever this packet came from.
             self.paths.validate();
             self.discard_space(now, PacketNumberSpace::Initial);
         }

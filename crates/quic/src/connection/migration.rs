@@ -29,8 +29,10 @@ impl Connection {
         dcid: &ConnectionId,
     ) -> bool {
         if !self.lifecycle.is_confirmed() {
-            // The addresses of a handshake stay (RFC 9000 §9).
-            return false;
+            // The addresses of a handshake stay (RFC 9000 §9). What ends it is read all the same: a
+            // NAT may have forgotten its client meanwhile.
+            let handshake = PacketNumberSpace::Handshake;
+            return self.side.is_server() && self.sealer.protection.has_keys(handshake);
         }
         match which {
             Some(_) => true,

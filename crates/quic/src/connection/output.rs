@@ -17,7 +17,7 @@ use towline_wire::{
 use super::assemble::{HeaderFields, MIN_INITIAL_DATAGRAM, PacketBuilder, TrainBuf};
 use super::component::{Ecn, PacketWriter, SentFrame};
 use super::parts::Connection;
-use super::paths::FULL_PROBE;
+use super::paths::{FULL_PROBE, Which};
 use super::state::{MAX_CLOSE_REASON, Phase};
 
 /// Where the datagrams of a [`TrainBuf`] go, and how.
@@ -69,7 +69,8 @@ impl Connection {
         match self.lifecycle.phase() {
             Phase::Handshaking | Phase::Established | Phase::Confirmed => {
                 if self.paths.has_probe()
-                    && let Some(probe) = self.transmit_probe(now, train)
+                    && let Some(which) = self.paths.next_probe()
+                    && let Some(probe) = self.transmit_probe(now, which, train)
                 {
                     return Some(probe);
                 }
@@ -77,6 +78,12 @@ impl Connection {
                 if self.lifecycle.is_close_due() {
                     // Sealing failed or a limit was reached: a CONNECTION_CLOSE goes instead.
                     return self.transmit_close(now, train);
+                }
+                if self.paths.has_pending()
+                    && train.filled().is_empty()
+                    && self.paths.may_answer_alone(now)
+                {
+                    return self.transmit_probe(now, Which::Active, train);
                 }
             }
             Phase::Closing => return self.transmit_close(now, train),
@@ -86,11 +93,10 @@ impl Connection {
         self.finish_train(train)
     }
 
-    /// One datagram with a challenge, or an answer where no data goes, if one is due. It counts in no
-    /// window: there are four for each path that is asked, and answers in proportion to what came.
+    /// One datagram with the challenge or the answer that is due on a path. It counts in no window:
+    /// there are four for each path that is asked, and answers in proportion to what came.
     #[cold]
-    fn transmit_probe(&mut self, now: Time, train: &mut TrainBuf) -> Option<Train> {
-        let which = self.paths.next_probe()?;
+    fn transmit_probe(&mut self, now: Time, which: Which, train: &mut TrainBuf) -> Option<Train> {
         self.before_one_rtt_packet(now);
         if !self.lifecycle.is_open() {
             return None;

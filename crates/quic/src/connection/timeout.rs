@@ -56,7 +56,13 @@ impl Connection {
 
     /// A question may have been asked into an outage: whoever waits for the answer begins to probe
     /// for the path, as if data had stopped.
+    ///
+    /// A server that has dropped its Handshake keys learns from no Handshake packet that a NAT gave
+    /// its client another address, so a client's probe has a 1-RTT packet beside it (RFC 9002 §6.2.4).
     fn on_probe_timeout(&mut self, now: Time) {
+        if self.lifecycle.is_established() && !self.lifecycle.is_confirmed() {
+            self.liveness.ping();
+        }
         if self.streams.has_open_receiver() && self.liveness.is_unwatched() {
             let pto = self.paths.state().pto(PacketNumberSpace::Application);
             self.liveness.await_data(now, pto);

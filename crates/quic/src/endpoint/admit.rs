@@ -325,7 +325,8 @@ impl Endpoint {
         self.requests.insert(request);
     }
 
-    /// Keeps another Initial of a client that waits; `false` if none waits under this connection ID.
+    /// Keeps another Initial of a client that waits; `false` if none there waits under this connection
+    /// ID.
     fn keep_for(
         &mut self,
         now: Time,
@@ -333,11 +334,10 @@ impl Endpoint {
         dcid: &ConnectionId,
         datagram: &[u8],
     ) -> bool {
-        let Some(request) = self.requests.find(dcid) else {
+        let Some(request) = self.requests.find(&(*dcid, meta.remote)) else {
             return false;
         };
-        let may = request.hello.sender.remote == meta.remote && !self.memory.refuses_new();
-        if may && request.keep(meta.ecn, datagram) {
+        if !self.memory.refuses_new() && request.keep(meta.ecn, datagram) {
             let holding = request.holding();
             self.memory.update(now, &mut request.held, holding);
         } else {

@@ -16,6 +16,7 @@ use towline_wire::{ConnectionId, Time};
 use super::handshakes::Place;
 use super::keyed::KeyedState;
 use super::memory::Held;
+use super::slots::Original;
 use super::stateless::Sender;
 use crate::connection::component::Ecn;
 use crate::connection::protect::Protection;
@@ -68,6 +69,11 @@ impl Hello {
     /// Destination of the first packet it ever sent.
     pub(super) fn original(&self) -> ConnectionId {
         self.proven.unwrap_or(self.dcid)
+    }
+
+    /// What its Initials are known by.
+    fn key(&self) -> Original {
+        (self.dcid, self.sender.remote)
     }
 
     /// How a datagram of it came.
@@ -143,7 +149,8 @@ impl Request {
 pub(super) struct Requests {
     /// By number, which is the order they came in.
     requests: BTreeMap<u64, Request>,
-    by_cid: HashMap<ConnectionId, u64, KeyedState>,
+    /// The same numbers, by what each client's Initials are known by.
+    by_original: HashMap<Original, u64, KeyedState>,
     /// The number of the next to come.
     next: u64,
     /// The first that the application has not heard of, or a later one.
@@ -155,7 +162,7 @@ impl Requests {
     pub(super) fn new(hash_keys: KeyedState) -> Self {
         Self {
             requests: BTreeMap::new(),
-            by_cid: HashMap::with_hasher(hash_keys),
+            by_original: HashMap::with_hasher(hash_keys),
             next: 0,
             first_unpolled: 0,
             unpolled: 0,
@@ -167,14 +174,14 @@ impl Requests {
         self.requests.len()
     }
 
-    /// Who waits and sends to this connection ID.
-    pub(super) fn find(&mut self, dcid: &ConnectionId) -> Option<&mut Request> {
-        let number = self.by_cid.get(dcid)?;
+    /// Who waits and sends from this address to this connection ID.
+    pub(super) fn find(&mut self, original: &Original) -> Option<&mut Request> {
+        let number = self.by_original.get(original)?;
         self.requests.get_mut(number)
     }
 
     pub(super) fn insert(&mut self, request: Request) {
-        self.by_cid.insert(request.hello.dcid, self.next);
+        self.by_original.insert(request.hello.key(), self.next);
         self.requests.insert(self.next, request);
         self.next += 1;
         self.unpolled += 1;
@@ -186,7 +193,7 @@ impl Requests {
 
     pub(super) fn remove(&mut self, handle: IncomingHandle) -> Option<Request> {
         let request = self.requests.remove(&handle.0)?;
-        self.by_cid.remove(&request.hello.dcid);
+        self.by_original.remove(&request.hello.key());
         self.unpolled -= usize::from(handle.0 >= self.first_unpolled);
         Some(request)
     }

@@ -110,12 +110,10 @@ impl Endpoint {
                 rest = others;
                 continue;
             };
-            let handle = ConnectionId::new(dcid).and_then(|cid| match cid.is_empty() {
-                true => Some((cid, self.routes.nameless(meta.remote)?)),
-                false => Some((cid, self.routes.get(&cid)?)),
-            });
+            let route = ConnectionId::new(dcid)
+                .and_then(|cid| Some((cid, self.routes.find(&cid, meta.remote)?)));
             let found =
-                handle.and_then(|(cid, handle)| Some((cid, handle, self.slots.get_mut(handle)?)));
+                route.and_then(|(cid, handle)| Some((cid, handle, self.slots.get_mut(handle)?)));
             let Some((dcid, handle, resident)) = found else {
                 let (datagram, others) = rest.split_at_mut(len);
                 self.handle_unroutable(now, meta, datagram);

@@ -26,8 +26,8 @@ impl Endpoint {
     ) -> ConnectionHandle {
         let mut resident = Resident::new(connection, Held::new(now));
         resident.handshake = handshake.map(|(_, place)| place);
-        resident.original = handshake.map(|(original, _)| original);
         let remote = resident.connection.remote();
+        resident.original = handshake.map(|(original, _)| (original, remote));
         let own: Vec<ConnectionId> = resident.connection.local_cid_list().collect();
         let handle = self.slots.insert(resident);
         for cid in own {
@@ -37,7 +37,7 @@ impl Endpoint {
             }
         }
         if let Some((original, _)) = handshake {
-            self.routes.insert(original, handle);
+            self.routes.insert_original((original, remote), handle);
             self.stats.handshakes += 1;
         }
         self.stats.connections += 1;
@@ -228,7 +228,7 @@ impl Endpoint {
         }
         self.routes.remove_nameless(remote, handle);
         if let Some(original) = resident.original.take() {
-            self.routes.remove(&original);
+            self.routes.remove_original(&original);
         }
         let reset_token = resident.reset_token.take();
         let large_to = resident.large_to.take();

@@ -23,13 +23,16 @@ pub struct ConnectionHandle {
     pub(super) generation: u32,
 }
 
+/// Destination of a client's first Initials, and where they came from.
+pub(super) type Original = (ConnectionId, SocketAddr);
+
 /// A connection, and what the endpoint keeps of it.
 pub(super) struct Resident {
     pub(super) connection: Connection,
     /// A server's handshake in progress, and the place it holds.
     pub(super) handshake: Option<Place>,
-    /// Destination of the client's first Initials, routed while it may still be used.
-    pub(super) original: Option<ConnectionId>,
+    /// What the client's first Initials are known by, as long as the connection lasts.
+    pub(super) original: Option<Original>,
     /// Of the peer's connection ID in use, and where the peer is: with it that ends the connection.
     pub(super) reset_token: Option<(SocketAddr, [u8; 16])>,
     /// Where it sends datagrams that a router may find too big.

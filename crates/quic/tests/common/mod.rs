@@ -7,6 +7,7 @@
 )]
 
 pub mod evil;
+pub mod transfer;
 pub mod wire;
 
 use std::collections::VecDeque;
@@ -15,16 +16,17 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use towline_quic::{
     Algorithm, CidGenerator, ClientConfig, Connection, ConnectionError, ConnectionHandle,
     DatagramMeta, Direction, Ecn, Endpoint, EndpointConfig, Event, NoCids, ReadError, ServerConfig,
-    ShardedCid, StreamId, Time, TrainBuf, TransportConfig, WriteError,
+    ShardedCid, StreamId, Time, TrainBuf, TransportConfig,
 };
 use towline_sim::{
     Datagram, LinkConfig, LinkId, Network, Outgoing, TooBig, Train, Watch, Wire, World,
 };
 use towline_testkit::{FixedTime, TlsOptions, TlsPair, tls_pair};
+
+pub use transfer::Transfer;
 
 pub const CLIENT: usize = 0;
 pub const SERVER: usize = 1;
@@ -501,31 +503,8 @@ impl Pair {
     /// end; returns the virtual time from now to the last byte.
     pub fn transfer(&mut self, from: usize, len: usize, limit: Duration) -> Duration {
         let start = self.now;
-        let data = pattern(len);
-        let mut left = Bytes::from(data.clone());
-        let id = self.conn(from).open(Direction::Unidirectional).unwrap();
-        let mut finished = false;
-        let mut accepted = None;
-        let mut got = Vec::with_capacity(len);
-        self.run_until(limit, |p| {
-            while !left.is_empty() {
-                match p.conn(from).write(id, &mut left) {
-                    Ok(_) => {}
-                    Err(WriteError::Blocked) => break,
-                    Err(e) => panic!("{e}"),
-                }
-            }
-            if left.is_empty() && !finished {
-                finished = true;
-                p.conn(from).finish(id).unwrap();
-            }
-            if accepted.is_none() {
-                accepted = p.conn(1 - from).accept(Direction::Unidirectional);
-            }
-            accepted.is_some_and(|id| p.read_available(1 - from, id, &mut got))
-        });
-        assert_eq!(got.len(), data.len());
-        assert!(got == data, "bytes differ");
+        let mut transfer = Transfer::start(self, from, len);
+        self.run_until(limit, |p| transfer.turn(p));
         self.now.saturating_duration_since(start)
     }
 }

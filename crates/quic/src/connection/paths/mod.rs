@@ -24,7 +24,7 @@ use super::component::PacketWriter;
 use crate::crypto::path_challenge;
 pub(crate) use path::Path;
 use responses::Responses;
-use validation::Validation;
+use validation::{LEAST_WAIT, Validation};
 
 /// Which path a datagram came on, or a packet leaves on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +74,8 @@ pub(crate) struct Paths {
     newest: PathId,
     /// The connection ID of ours that the peer's latest packets on the active path had.
     dcid: ConnectionId,
+    /// When an answer last left although the window was full.
+    answered_alone: Option<Time>,
     /// A client moved to the address that the server prefers.
     preferred: bool,
     /// What challenges are made from, and how many there were.
@@ -99,6 +101,7 @@ impl Paths {
             newest: active.state.id(),
             active,
             dcid: ConnectionId::EMPTY,
+            answered_alone: None,
             preferred: false,
             key,
             challenges: 0,
@@ -321,14 +324,27 @@ impl Paths {
         !quiet && self.next_probe().is_some()
     }
 
-    /// What is due on a path: an answer where no data goes, and a challenge, which is returned; nobody
+    /// Whether an answer on the path that data takes may leave although nothing else can. What fills
+    /// the window may be lost for as long as the peer does not know where we are, which only the
+    /// answer tells it; so one goes beyond it now and then.
+    pub(crate) fn may_answer_alone(&mut self, now: Time) -> bool {
+        let rested = self
+            .answered_alone
+            .is_none_or(|at| now.saturating_duration_since(at) >= LEAST_WAIT);
+        let may = rested && self.has_pending() && self.budget() >= LEAST_PROBE;
+        if may {
+            self.answered_alone = Some(now);
+        }
+        may
+    }
+
+    /// What is due on a path: an answer, and a challenge, which is returned; nobody
     /// can guess it (RFC 9000 §8.2.1).
     pub(crate) fn write_probe(&mut self, which: Which, w: &mut Writer<'_>) -> Option<[u8; 8]> {
         let active = which == Which::Active;
         let (challenges, key) = (self.challenges + 1, self.key);
         let path = self.get_mut(which)?;
-        if !active
-            && w.remaining() >= PATH_RESPONSE_LEN
+        if w.remaining() >= PATH_RESPONSE_LEN
             && let Some(data) = path.responses.pop()
         {
             write_path_response(w, data);

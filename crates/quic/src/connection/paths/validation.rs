@@ -16,7 +16,7 @@ const UNKNOWN_PTO: Duration = Duration::from_millis(999);
 
 /// The least time between two challenges: what an Initial would wait where nothing is known, so no
 /// more often than probes (RFC 9000 §9.4).
-const LEAST_WAIT: Duration = Duration::from_millis(300);
+pub(super) const LEAST_WAIT: Duration = Duration::from_millis(300);
 
 /// A validation under way.
 #[derive(Debug)]
