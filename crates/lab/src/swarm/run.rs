@@ -378,14 +378,7 @@ impl<'p> Run<'p> {
             && at <= self.world.now()
         {
             self.moved += 1;
-            // Nobody migrates before (RFC 9000 §9).
-            let client = self.conversations[0].end(Side::Client);
-            if client
-                .connection(&self.world)
-                .is_some_and(Connection::is_confirmed)
-            {
-                self.world.move_host(self.hosts[1], place);
-            }
+            self.world.move_host(self.hosts[1], place);
         }
     }
 
@@ -456,7 +449,9 @@ impl<'p> Run<'p> {
         let own = match self.phase {
             Phase::Faults => None,
             Phase::Healed { deadline } | Phase::Closing { deadline } => Some(deadline),
-            Phase::Settling { deadline, quiet } => Some(quiet.unwrap_or(deadline)),
+            Phase::Settling { deadline, quiet } => {
+                Some(quiet.unwrap_or_else(|| deadline + self.frozen_wait()))
+            }
             Phase::Silent { until, .. } => Some(until),
         };
         heal.into_iter().chain(own).min()
@@ -532,7 +527,7 @@ impl<'p> Run<'p> {
             return self.close();
         }
         Ok(Phase::Settling {
-            deadline: self.world.now() + self.patience(),
+            deadline: self.world.now() + self.patience() - self.frozen_wait(),
             quiet: None,
         })
     }
@@ -544,6 +539,8 @@ impl<'p> Run<'p> {
         quiet: Option<Time>,
     ) -> Result<Option<Phase>, Violation> {
         let now = self.world.now();
+        // Who went on only now measures how long it stood still as it reads.
+        let late = now >= deadline + self.frozen_wait();
         let in_flight = |c: &Connection| !c.is_closed() && c.stats().bytes_in_flight > 0;
         let busy = self.ends().any(in_flight);
         let keep_alive = self
@@ -552,7 +549,12 @@ impl<'p> Run<'p> {
             .iter()
             .any(|t| t.keep_alive_interval.is_some());
         // With keep-alives there may be a PING in flight at all times.
-        let quiet_now = keep_alive || (!busy && self.world.is_network_empty());
+        // A client whose address changed before it heard from the server may have begun twice there.
+        let begun = self
+            .hosts
+            .iter()
+            .any(|h| self.world.endpoint(*h).stats().handshakes > 0);
+        let quiet_now = !begun && (keep_alive || (!busy && self.world.is_network_empty()));
         Ok(match (quiet, quiet_now) {
             (Some(at), _) if now >= at => Some(Phase::Silent {
                 until: now + SILENCE,
@@ -567,10 +569,8 @@ impl<'p> Run<'p> {
                 deadline,
                 quiet: Some(now + Duration::from_secs(if keep_alive { 20 } else { 1 })),
             }),
-            (None, false) if now >= deadline && self.conversations[0].has_liar() => {
-                Some(self.close()?)
-            }
-            (None, false) if now >= deadline => {
+            (None, false) if late && self.conversations[0].has_liar() => Some(self.close()?),
+            (None, false) if late => {
                 return Err(self.stuck("bytes stay in flight"));
             }
             (None, false) => None,
@@ -669,10 +669,13 @@ impl<'p> Run<'p> {
         let streams = streams.max().unwrap_or(0) as u32;
         let windows = u32::try_from(self.plan.total_bytes() / window.max(1)).unwrap_or(u32::MAX);
         let rounds = 100 + 4 * windows + 6 * streams;
-        // Who waited for a host that stood still may have taken that for the path's round trip.
+        Duration::from_secs(60) + 2 * so_far + self.frozen_wait() + round_trip * rounds
+    }
+
+    /// Who waited for a host that stood still may have taken that for the path's round trip.
+    fn frozen_wait(&self) -> Duration {
         let waits = self.ends().filter(|_| !self.plan.freezes.is_empty());
-        let wait = waits.map(|c| 6 * c.stats().pto).max().unwrap_or_default();
-        Duration::from_secs(60) + 2 * so_far + wait + round_trip * rounds
+        waits.map(|c| 6 * c.stats().pto).max().unwrap_or_default()
     }
 
     fn stuck(&self, what: &str) -> Violation {

@@ -35,7 +35,7 @@ pub(super) struct Guest {
     pub(super) datagrams_sent: u64,
     pub(super) freezes: Freezes,
     /// When the next datagram came that is delivered, if it lay in the socket.
-    pub(super) arrival: Option<Time>,
+    pub(super) arrival: Option<(Time, SocketAddr)>,
 }
 
 impl Guest {
@@ -209,15 +209,17 @@ impl Checks {
         at: usize,
         train: &mut Train,
     ) -> Result<(), Violation> {
-        let arrival = self.guests[at].arrival.take().unwrap_or(now);
+        let public = self.guests[at].public;
+        let waited = self.guests[at].arrival.take();
+        let (arrival, reached) = waited.unwrap_or((now, public));
         self.pulse.on_progress();
         self.trace.word(0x5245_4356 ^ (at as u64) << 32);
         let seen_as = train.datagram.source;
         let source = self.own_address(seen_as);
         let payload = &train.datagram.payload;
         match self.guests[at].is_server {
-            true => self.watch.on_delivered(seen_as, seen_as != source, payload),
-            false => self.watch.on_reached(self.guests[at].public),
+            true => self.watch.on_delivered(seen_as, source, payload),
+            false => self.watch.on_reached(reached, host.address),
         }
         let false_claim = self.seat.as_ref().is_some_and(|s| {
             [s.host, s.victim] == [source, host.address] && s.adversary.claims_unsent(payload)
@@ -294,7 +296,10 @@ impl Checks {
 impl towline_sim::Watch<Host, Network> for Checks {
     fn deliver(&mut self, now: Time, hosts: &mut [Host], at: usize, train: &mut Train) {
         if self.guests[at].is_frozen() {
-            self.guests[at].freezes.keep(now, train.datagram.clone());
+            let guest = &mut self.guests[at];
+            guest
+                .freezes
+                .keep((now, guest.public), train.datagram.clone());
         } else if !self.is_still(at) {
             let delivered = self.delivered(now, &mut hosts[at], at, train);
             self.hold(delivered);

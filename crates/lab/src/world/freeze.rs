@@ -5,6 +5,7 @@
 //! timers after that, as the driver does. Owned by a host of the world.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use towline_sim::{Datagram, START};
@@ -27,8 +28,8 @@ pub(super) struct Freezes {
     until: Option<Time>,
     /// It stood still before, or does now.
     ever: bool,
-    /// With the times of arrival.
-    socket: VecDeque<(Time, Datagram)>,
+    /// With the times of arrival, and the host's address as the others saw it then.
+    socket: VecDeque<((Time, SocketAddr), Datagram)>,
     held: usize,
     room: usize,
 }
@@ -78,11 +79,11 @@ impl Freezes {
     }
 
     /// A datagram for the socket of a host that stands still. Returns whether there was room.
-    pub(super) fn keep(&mut self, now: Time, datagram: Datagram) -> bool {
+    pub(super) fn keep(&mut self, arrival: (Time, SocketAddr), datagram: Datagram) -> bool {
         let fits = self.held + datagram.payload.len() <= self.room;
         if fits {
             self.held += datagram.payload.len();
-            self.socket.push_back((now, datagram));
+            self.socket.push_back((arrival, datagram));
         }
         fits
     }
@@ -93,7 +94,7 @@ impl Freezes {
     }
 
     /// Goes on with what is in the socket.
-    pub(super) fn end(&mut self) -> VecDeque<(Time, Datagram)> {
+    pub(super) fn end(&mut self) -> VecDeque<((Time, SocketAddr), Datagram)> {
         self.until = None;
         self.held = 0;
         std::mem::take(&mut self.socket)

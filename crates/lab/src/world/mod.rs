@@ -327,7 +327,7 @@ impl CheckedWorld {
             joint.last_harm = Some(now);
         }
         for (arrival, datagram) in socket {
-            self.note_news(host, arrival, &datagram);
+            self.note_news(host, arrival.0, &datagram);
             self.checks.guests[at].arrival = Some(arrival);
             self.world.deliver(at, datagram.into(), &mut self.checks);
             self.world.transmit(at, &mut self.checks);

@@ -49,7 +49,8 @@ struct Seen {
     /// End of what was sent on each stream, and all of them together.
     sent: BTreeMap<StreamId, u64>,
     sent_total: u64,
-    /// Largest packet number by space and by the connection ID that names the connection.
+    /// Largest packet number by space and, during the handshake, by the connection ID that names the
+    /// connection: a late duplicate of an Initial may have started another one.
     numbers: BTreeMap<(PacketNumberSpace, ConnectionId), u64>,
 }
 
@@ -59,8 +60,8 @@ struct Account {
     received: u64,
     sent: u64,
     validated: bool,
-    /// The client got something that was sent there.
-    reached: bool,
+    /// The client that got something that was sent there.
+    reached: Option<SocketAddr>,
 }
 
 /// The observer.
@@ -122,29 +123,40 @@ impl Watch {
         Ok(())
     }
 
-    /// A datagram sent to this address of a client reached it.
-    pub(super) fn on_reached(&mut self, address: SocketAddr) {
-        self.accounts.entry(address).or_default().reached = true;
+    /// A datagram sent to this address of `client` reached it.
+    pub(super) fn on_reached(&mut self, address: SocketAddr, client: SocketAddr) {
+        self.accounts.entry(address).or_default().reached = Some(client);
     }
 
-    /// A datagram from this address of a client reached a server; `is_new` says that it is not the
-    /// client's own.
-    pub(super) fn on_delivered(&mut self, address: SocketAddr, is_new: bool, datagram: &[u8]) {
+    /// A datagram from this address of `client`, its own or another, reached a server.
+    pub(super) fn on_delivered(
+        &mut self,
+        address: SocketAddr,
+        client: SocketAddr,
+        datagram: &[u8],
+    ) {
+        if may_prove(datagram) {
+            // RFC 9000 §8.1, §8.2.3: it was made from what was sent to an address of the client's,
+            // wherever it comes from: Handshake keys, or the answer to a challenge. Whether it is
+            // one is not known here.
+            let accounts = self.accounts.values_mut();
+            for account in accounts.filter(|account| account.reached == Some(client)) {
+                account.validated = true;
+            }
+        }
         let account = self.accounts.entry(address).or_default();
         account.received += datagram.len() as u64;
-        if is_new {
-            // RFC 9000 §8.2: the answer to a challenge. Whether this is one is not known here.
-            account.validated |= account.reached;
-            return;
-        }
+        let is_own = address == client;
+        let may_have_token = is_own || account.reached.is_some();
         for_each_packet(datagram, |header, _| {
             // RFC 9000 §8.1: Handshake keys or a token prove the address. Whether the packet is
             // authentic is not known here, so a forged one makes the check too lenient.
             account.validated |= match header {
                 Header::Long { kind, token, .. } => {
-                    *kind == LongType::Handshake || !token.is_empty()
+                    (is_own && *kind == LongType::Handshake)
+                        || (may_have_token && !token.is_empty())
                 }
-                Header::Short { .. } => true,
+                Header::Short { .. } => is_own,
                 _ => false,
             };
             Ok::<(), Violation>(())
@@ -186,6 +198,19 @@ impl Watch {
     }
 }
 
+/// Whether a datagram holds a packet, authentic or not, that nobody can make who got no answer.
+fn may_prove(datagram: &[u8]) -> bool {
+    for_each_packet(datagram, |header, _| match header {
+        Header::Short { .. }
+        | Header::Long {
+            kind: LongType::Handshake,
+            ..
+        } => Err(()),
+        _ => Ok(()),
+    })
+    .is_err()
+}
+
 /// Calls `visit` with the header and the bytes of each packet of a datagram that can be read.
 pub(super) fn for_each_packet<'a, E>(
     datagram: &'a [u8],
@@ -215,9 +240,9 @@ fn on_packet(
     packet: &[u8],
 ) -> Result<(), Broken> {
     let (kind, key, pn_offset) = match header {
-        Header::Short {
-            dcid, pn_offset, ..
-        } => (PacketKind::OneRtt, *dcid, *pn_offset),
+        // All connection IDs of a peer name the one connection that got so far: what goes back to an
+        // older one counts on (RFC 9000 §12.3).
+        Header::Short { pn_offset, .. } => (PacketKind::OneRtt, ConnectionId::EMPTY, *pn_offset),
         Header::Long {
             kind,
             scid,
