@@ -2,8 +2,9 @@
 //!
 //! Owns parsing and emitting of QUIC v1: variable-length integers, identifiers, packet headers
 //! (RFC 8999, RFC 9000 §17), frames (RFC 9000 §19, RFC 9221) and transport parameters
-//! (RFC 9000 §18), the header of Towline's messages and what the agent of secure TCP is asked, the protocols a TLS ClientHello offers; also the
-//! [`RangeSet`] that several protocols keep. Called by every other crate; holds no state of its own.
+//! (RFC 9000 §18), the header of Towline's messages and what the agent of secure TCP is asked, the protocols a TLS
+//! ClientHello offers, the formats of HTTP/3 and WebTransport ([`http3`]); also the [`RangeSet`]
+//! that several protocols keep. Called by every other crate; holds no state of its own.
 //!
 //! Never does: cryptography, I/O, policy. No function here panics on input, and parsing borrows
 //! from the datagram instead of allocating.
@@ -14,6 +15,7 @@ mod client_hello;
 mod cursor;
 mod error_code;
 mod frame;
+pub mod http3;
 mod ids;
 mod message;
 mod packet;
