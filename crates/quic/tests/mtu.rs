@@ -336,6 +336,61 @@ fn who_sends_datagrams_hears_that_they_may_be_longer_and_that_they_may_not() {
 }
 
 #[test]
+fn who_sends_datagrams_hears_that_another_path_is_to_be_searched_anew() {
+    let mut pair = Pair::connected(on(path(1472), &searching()));
+    let changed = |e: &Event| *e == Event::MtuChanged;
+    let first = pair.server().max_datagram_len().unwrap();
+    pair.transfer(SERVER, 100_000, secs(5));
+    assert!(pair.take_event(SERVER, changed).is_some());
+    let found = pair.server().max_datagram_len().unwrap();
+    assert_eq!(found, first + 272);
+    let host = pair.hosts[CLIENT].address;
+    pair.net.rebind(host, "10.0.9.9:1000".parse().unwrap());
+    pair.client().ping();
+    pair.run_for(ms(100));
+    assert!(
+        pair.take_event(SERVER, |e| *e == Event::PathChanged)
+            .is_some()
+    );
+    assert!(pair.take_event(SERVER, changed).is_some());
+    assert_eq!(pair.server().max_datagram_len(), Some(first));
+    // A NAT that forgot a port leaves all as it is.
+    pair.transfer(SERVER, 100_000, secs(5));
+    assert!(pair.take_event(SERVER, changed).is_some());
+    pair.net.rebind(host, "10.0.9.9:2000".parse().unwrap());
+    pair.client().ping();
+    pair.run_for(ms(100));
+    assert!(pair.take_event(SERVER, changed).is_none());
+    assert_eq!(pair.server().max_datagram_len(), Some(found));
+}
+
+#[test]
+fn each_path_is_searched_up_to_what_ethernet_carries_of_its_address_family() {
+    let mut pair = Pair::connected(on(path(1472), &searching()));
+    let host = pair.hosts[CLIENT].address;
+    let places = [
+        ("[2001:db8::9]:1000", 1452),
+        ("10.0.9.9:1000", 1472),
+        ("[::ffff:10.0.9.10]:1000", 1472),
+        ("[2001:db8::10]:1000", 1452),
+    ];
+    for (place, most) in places {
+        pair.net.rebind(host, place.parse().unwrap());
+        pair.client().ping();
+        pair.run_for(ms(100));
+        keep_sending(&mut pair, SERVER, 20);
+        assert_eq!(pair.server().stats().mtu, most, "{place}");
+    }
+    // Where nothing is searched the one size stays.
+    let mut pair = Pair::connected(on(path(1472), &searching().mtu(1460)));
+    pair.net.rebind(host, "[2001:db8::9]:1000".parse().unwrap());
+    pair.client().ping();
+    pair.run_for(ms(100));
+    keep_sending(&mut pair, SERVER, 5);
+    assert_eq!(pair.server().stats().mtu, 1460);
+}
+
+#[test]
 fn probes_keep_to_the_congestion_window_and_to_a_rate_limit() {
     let transport = searching().rate_limit(std::num::NonZeroU64::new(50_000));
     let mut pair = Pair::connected(on(path(1472), &transport));

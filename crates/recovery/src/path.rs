@@ -14,7 +14,7 @@ use crate::congestion::{
     Algorithm, CongestionController, Controller, Handover, LeastAckRate, initial_window,
 };
 use crate::ecn;
-use crate::mtu_search::MtuSearch;
+use crate::mtu_search::{DatagramSizes, MtuSearch};
 use crate::pacing::{self, Pacer};
 use crate::pto::ProbeTimer;
 use crate::recovery::{Config, Episode, Flight};
@@ -56,6 +56,8 @@ pub struct PathState {
     pub(crate) recovery_datagram: bool,
     pub(crate) episode: Episode,
     pub(crate) reordering: Reordering,
+    /// The largest datagram that the peer takes, on any path.
+    peer_max: u16,
     now: Time,
 }
 
@@ -83,6 +85,7 @@ impl PathState {
             recovery_datagram: false,
             episode: Episode::default(),
             reordering: Reordering::default(),
+            peer_max: u16::MAX,
             now: Time::ZERO,
         }
     }
@@ -125,6 +128,7 @@ impl PathState {
 
     /// The peer takes no datagrams of more than `max` bytes, on any path.
     pub fn limit_datagram_size(&mut self, max: u16) {
+        self.peer_max = max;
         self.config.datagram_sizes = self.config.datagram_sizes.limited(max);
         if self.mtu.limit(max) {
             self.on_datagram_size();
@@ -306,14 +310,24 @@ impl PathState {
     // Another path.
 
     /// The state of another path of the same connection: nothing is known of it, and what is
-    /// configured is the same. Its window is a new one (RFC 9000 §9.4).
+    /// configured is the same, but for its sizes of datagrams: those of its address family, unless
+    /// none is looked for. Its window is a new one (RFC 9000 §9.4).
     #[must_use]
-    pub fn beside(&self, id: PathId) -> Self {
+    pub fn beside(&self, id: PathId, sizes: DatagramSizes) -> Self {
+        let datagram_sizes = match self.config.datagram_sizes.search {
+            true => sizes.limited(self.peer_max),
+            false => self.config.datagram_sizes,
+        };
+        let config = Config {
+            datagram_sizes,
+            ..self.config.clone()
+        };
         Self {
             id,
             pto: self.pto.beside(),
+            peer_max: self.peer_max,
             now: self.now,
-            ..Self::new(self.config.clone())
+            ..Self::new(config)
         }
     }
 

@@ -52,7 +52,8 @@ pub enum Event {
         /// What became of it.
         fate: DatagramFate,
     },
-    /// The path carries larger packets than before, or no longer as large ones: see
+    /// The path carries larger packets than before, or no longer as large ones, or data took to another
+    /// path whose size is looked for anew: see
     /// [`Stats::mtu`](crate::Stats::mtu), and for datagrams
     /// [`Connection::max_datagram_len`](crate::Connection::max_datagram_len).
     MtuChanged,

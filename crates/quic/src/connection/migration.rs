@@ -133,9 +133,16 @@ impl Connection {
             true => self.remote_cids.current_sequence(),
             false => self.remote_cids.take_spare()?,
         };
-        let mut path = self.paths.make(from.0, from.1, cid, true);
+        let mut path = self.make_path(from, cid, true);
         path.on_received(len);
         Some(path)
+    }
+
+    /// A path of which nothing is known.
+    fn make_path(&mut self, between: Addresses, cid: u64, follows: bool) -> Path {
+        let (remote, local_ip) = between;
+        let sizes = self.config.datagram_sizes(remote.ip());
+        self.paths.make(remote, local_ip, cid, follows, sizes)
     }
 
     // ---- change ----
@@ -193,17 +200,17 @@ impl Connection {
 
     /// Everybody goes by `next` from now on. Returns the path before.
     fn replace_active(&mut self, now: Time, next: Path) -> Path {
+        let room = self.datagram_room();
         let before = self.paths.replace_active(now, next);
         self.recovery.adopt(self.paths.state_mut());
         self.paths.state_mut().set_amplification_blocked(now, false);
         self.remote_cids.make_current(self.paths.active().cid);
+        self.note_datagram_room(room);
         before
     }
 
     fn on_path_changed(&mut self) {
         self.remote_cids.forget_known_token();
-        let room = self.datagram_room();
-        self.datagrams.drop_larger_than(room, &mut self.events);
         self.events.push_path_changed();
     }
 
@@ -299,7 +306,7 @@ impl Connection {
 
     /// Asks on another path, without data.
     fn probe(&mut self, now: Time, remote: SocketAddr, local_ip: Option<IpAddr>, cid: u64) {
-        let mut path = self.paths.make(remote, local_ip, cid, false);
+        let mut path = self.make_path((remote, local_ip), cid, false);
         path.challenge(now, self.paths.validation_pto());
         self.observe_migration(now, MigrationState::ProbingStarted, path.addresses());
         self.try_path(path);
@@ -320,7 +327,7 @@ impl Connection {
             .ok()
             .and_then(|()| self.remote_cids.take_spare());
         let cid = spare.unwrap_or(self.paths.active().cid);
-        let mut path = self.paths.make(self.paths.remote(), None, cid, false);
+        let mut path = self.make_path((self.paths.remote(), None), cid, false);
         path.challenge(now, self.paths.validation_pto());
         self.observe_migration(now, MigrationState::MigrationStarted, path.addresses());
         self.take_path(now, path);

@@ -89,14 +89,25 @@ impl Connection {
         usize::from(self.paths.state().max_datagram_size()) - overhead
     }
 
-    /// After what may have changed the size of datagrams, which was `before`: those queued that fit
-    /// no longer go, and the application hears of it.
+    /// After what may have changed the size of datagrams, which was `before`.
     pub(super) fn note_datagram_size(&mut self, before: u16) {
         let size = self.paths.state().max_datagram_size();
-        if size == before {
-            return;
+        if size != before {
+            tracing::debug!(before, size, "datagrams of another size");
+            self.on_datagram_room();
         }
-        tracing::debug!(before, size, "datagrams of another size");
+    }
+
+    /// The same after a change of path, which may also have brought a longer connection ID: there was
+    /// room for `before` bytes of frames.
+    pub(super) fn note_datagram_room(&mut self, before: usize) {
+        if self.datagram_room() != before {
+            self.on_datagram_room();
+        }
+    }
+
+    /// Datagrams that wait and fit no longer go, and the application hears of it.
+    fn on_datagram_room(&mut self) {
         let room = self.datagram_room();
         self.datagrams.drop_larger_than(room, &mut self.events);
         self.events.push(Event::MtuChanged);

@@ -7,8 +7,9 @@ use core::ops::RangeInclusive;
 use core::time::Duration;
 
 use towline_recovery::{
-    AckError, AckSummary, Algorithm, Config, Controller, Expired, FrameOwner, LeastAckRate, Loss,
-    LossTimer, PacketKind, PathState, Permit, PoolMember, Recovery, RttEstimator, Stats,
+    AckError, AckSummary, Algorithm, Config, Controller, DatagramSizes, Expired, FrameOwner,
+    LeastAckRate, Loss, LossTimer, PacketKind, PathState, Permit, PoolMember, Recovery,
+    RttEstimator, Stats,
 };
 use towline_wire::{EcnCounts, PacketNumberSpace, Time};
 
@@ -16,12 +17,14 @@ use towline_wire::{EcnCounts, PacketNumberSpace, Time};
 pub(crate) struct OnePath<F> {
     pub(crate) all: Recovery<F>,
     pub(crate) path: PathState,
+    sizes: DatagramSizes,
 }
 
 impl<F: Clone> OnePath<F> {
     pub(crate) fn new(config: Config) -> Self {
         Self {
             all: Recovery::new(&config),
+            sizes: config.datagram_sizes,
             path: PathState::new(config),
         }
     }
@@ -29,13 +32,14 @@ impl<F: Clone> OnePath<F> {
     pub(crate) fn with_controller(config: Config, controller: Controller) -> Self {
         Self {
             all: Recovery::new(&config),
+            sizes: config.datagram_sizes,
             path: PathState::with_controller(config, controller),
         }
     }
 
     /// Goes on on another path, of which nothing is known.
     pub(crate) fn change_path(&mut self, now: Time) {
-        let mut next = self.path.beside(self.path.id().next());
+        let mut next = self.path.beside(self.path.id().next(), self.sizes);
         next.take_over(now, &mut self.path);
         self.all.adopt(&mut next);
         self.path = next;

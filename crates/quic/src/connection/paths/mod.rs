@@ -14,7 +14,7 @@ mod validation;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use towline_recovery::{PathId, PathState};
+use towline_recovery::{DatagramSizes, PathId, PathState};
 use towline_wire::{
     ConnectionId, PATH_CHALLENGE_LEN, PATH_RESPONSE_LEN, PING_LEN, PacketNumberSpace, Time, Writer,
     write_path_challenge, write_path_response, write_ping,
@@ -407,16 +407,18 @@ impl Paths {
 
     // ---- change ----
 
-    /// A path of which nothing is known: the peer was seen on it (`follows`), or we try it.
+    /// A path of which nothing is known: the peer was seen on it (`follows`), or we try it. `sizes` are
+    /// those of datagrams to `remote`.
     pub(crate) fn make(
         &mut self,
         remote: SocketAddr,
         local_ip: Option<IpAddr>,
         cid: u64,
         follows: bool,
+        sizes: DatagramSizes,
     ) -> Path {
         self.newest = self.newest.next();
-        let state = self.active.state.beside(self.newest);
+        let state = self.active.state.beside(self.newest, sizes);
         Path::new(state, remote, local_ip, cid, follows)
     }
 
