@@ -3,7 +3,7 @@
 //! Owns parsing and emitting of QUIC v1: variable-length integers, identifiers, packet headers
 //! (RFC 8999, RFC 9000 §17), frames (RFC 9000 §19, RFC 9221) and transport parameters
 //! (RFC 9000 §18), the header of Towline's messages and what the agent of secure TCP is asked, the protocols a TLS
-//! ClientHello offers, the formats of HTTP/3 and WebTransport ([`http3`]); also the [`RangeSet`]
+//! ClientHello offers, the formats of HTTP/3 and WebTransport ([`http3`]) and of QPACK ([`qpack`]); also the [`RangeSet`]
 //! that several protocols keep. Called by every other crate; holds no state of its own.
 //!
 //! Never does: cryptography, I/O, policy. No function here panics on input, and parsing borrows
@@ -21,6 +21,7 @@ mod message;
 mod packet;
 mod parameters;
 mod per_space;
+pub mod qpack;
 mod range_set;
 mod time;
 
