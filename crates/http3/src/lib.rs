@@ -7,6 +7,7 @@
 //! bytes that frame it, and leaves the rest to the application.
 #![forbid(unsafe_code)]
 
+pub mod compression;
 mod transport;
 
 #[cfg(test)]
