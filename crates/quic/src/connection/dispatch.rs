@@ -134,7 +134,7 @@ impl Connection {
                 self.local_cids.on_retire(sequence, *dcid)?;
             }
             // Whatever the size of its datagram (RFC 9000 §8.2.1).
-            Frame::PathChallenge(data) => self.paths.on_path_challenge(data),
+            Frame::PathChallenge(data) => self.paths.on_path_challenge(now, data),
             Frame::PathResponse(data) => self.on_path_response(now, data),
             Frame::NewToken { .. } => self.only_from_a_server("NEW_TOKEN from a client")?,
             Frame::HandshakeDone => {

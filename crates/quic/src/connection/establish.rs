@@ -54,8 +54,10 @@ pub(crate) struct NewConnection {
     /// Our first connection ID.
     pub(crate) local: ConnectionId,
     pub(crate) reset_token: StatelessResetToken,
-    /// Key of the schedule of skipped packet numbers, and of challenges.
+    /// Key of the schedule of skipped packet numbers, some of which the peer sees.
     pub(crate) skip_key: u64,
+    /// Key of challenges to addresses, which nobody may guess: not the same.
+    pub(crate) challenge_key: u64,
     /// The system may fragment what is sent: packets keep their first size.
     pub(crate) may_fragment: bool,
     /// Another address of the server's, with the connection ID that is for it.
@@ -169,7 +171,7 @@ impl Connection {
             recovery,
             acks: Acks::new(config.ack_policy()),
             local_cids: LocalCids::new(new.local, new.reset_token, new.preferred.as_ref()),
-            paths: Paths::new(path, new.remote, new.local_ip, validated, new.skip_key),
+            paths: Paths::new(path, new.remote, new.local_ip, validated, new.challenge_key),
             streams: Streams::new(side, &config),
             datagrams: Datagrams::new(config.datagram_send_buffer, config.datagram_receive_buffer),
             liveness: Liveness::new(

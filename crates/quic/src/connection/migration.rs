@@ -229,7 +229,7 @@ impl Connection {
         };
         match (spare, self.paths.get_mut(which)) {
             (Some(cid), Some(path)) => path.cid = cid,
-            (_, Some(path)) => path.give_up_validation(),
+            (_, Some(path)) => path.fall_silent(),
             (_, None) => {}
         }
     }

@@ -122,6 +122,7 @@ impl Endpoint {
             local,
             reset_token: self.resets.token(&local),
             skip_key: self.rng.next_u64(),
+            challenge_key: self.rng.next_u64(),
             may_fragment: self.may_fragment,
             preferred: None,
         })

@@ -22,6 +22,17 @@ fn a_full_endpoint_refuses_to_connect_and_sends_nothing() {
     assert_eq!(endpoint.slots.len(), 1);
 }
 
+#[test]
+fn no_key_of_a_connection_tells_another() {
+    let mut endpoint = Endpoint::new(EndpointConfig::from_seed([1; 32]), None);
+    let remote = "10.0.0.2:2000".parse().unwrap();
+    let mut prepare = || endpoint.prepare(remote, None, ConnectionId::EMPTY).unwrap();
+    let (a, b) = (prepare(), prepare());
+    let keys = [a.skip_key, a.challenge_key, b.skip_key, b.challenge_key];
+    let different: std::collections::BTreeSet<u64> = keys.into_iter().collect();
+    assert_eq!(different.len(), keys.len());
+}
+
 /// Connection IDs of one byte.
 struct Tiny;
 

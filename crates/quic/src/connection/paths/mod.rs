@@ -252,11 +252,12 @@ impl Paths {
     }
 
     /// A challenge is answered on the path it came on (RFC 9000 §8.2.2, §19.17).
-    pub(crate) fn on_path_challenge(&mut self, data: [u8; 8]) {
-        let path = self.arriving.and_then(|which| self.get_mut(which));
-        match path {
-            Some(path) => path.responses.push(data),
-            None => self.stray.push(data),
+    pub(crate) fn on_path_challenge(&mut self, now: Time, data: [u8; 8]) {
+        let arriving = self.arriving;
+        match (arriving, arriving.and_then(|which| self.get_mut(which))) {
+            (Some(Which::Active), Some(path)) => path.responses.push(data),
+            (_, Some(path)) => path.on_challenged_beside(now, data),
+            (_, None) => self.stray.push(data),
         }
     }
 
@@ -375,6 +376,9 @@ impl Paths {
             return;
         };
         path.amplification.on_sent(bytes);
+        if challenge.is_some() {
+            path.asked = Some(now);
+        }
         if let (Some(data), Some(validation)) = (challenge, &mut path.validation) {
             validation.on_sent(now, data, bytes >= FULL_PROBE);
         }

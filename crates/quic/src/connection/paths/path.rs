@@ -7,7 +7,7 @@ use towline_recovery::PathState;
 use towline_wire::Time;
 
 use super::amplification::Amplification;
-use super::responses::Responses;
+use super::responses::{MAX_PATH_RESPONSES, Responses};
 use super::validation::Validation;
 
 /// A path of a connection.
@@ -27,7 +27,18 @@ pub(crate) struct Path {
     pub(super) responses: Responses,
     /// Mostly there is none.
     pub(super) validation: Option<Box<Validation>>,
+    /// When it was asked last.
+    pub(super) asked: Option<Time>,
+    /// The answers that were given while no data went here are paid for until then.
+    answers_until: Time,
 }
+
+/// Time that each answer on a path costs to which no data goes: such answers wait for no window, and a
+/// peer has no reason to ask more often (RFC 9000 §8.2.1).
+const ANSWER_TIME: Duration = Duration::from_millis(50);
+
+/// How many may be given at once: as many as may wait.
+const ANSWERS_AT_ONCE: u32 = MAX_PATH_RESPONSES as u32;
 
 impl Path {
     pub(crate) fn new(
@@ -48,6 +59,17 @@ impl Path {
             amplification: Amplification::new(!follows),
             responses: Responses::default(),
             validation: None,
+            asked: None,
+            answers_until: Time::ZERO,
+        }
+    }
+
+    /// The peer asks where no data goes.
+    pub(super) fn on_challenged_beside(&mut self, now: Time, data: [u8; 8]) {
+        let paid = self.answers_until.max(now) + ANSWER_TIME;
+        if paid <= now + ANSWERS_AT_ONCE * ANSWER_TIME {
+            self.answers_until = paid;
+            self.responses.push(data);
         }
     }
 
@@ -104,14 +126,20 @@ impl Path {
         self.validation = None;
     }
 
+    /// Nothing can be sent there any more.
+    pub(crate) fn fall_silent(&mut self) {
+        self.validation = None;
+        self.responses = Responses::default();
+    }
+
     /// The peer is to prove that it is there.
     pub(crate) fn challenge(&mut self, now: Time, pto: Duration) {
-        self.validation = Some(Box::new(Validation::new(now, pto)));
+        self.validation = Some(Box::new(Validation::new(now, pto, self.asked)));
     }
 
     /// The same, in the time that is left of another path's challenge.
     pub(super) fn challenge_until(&mut self, now: Time, pto: Duration, gives_up: Time) {
-        self.validation = Some(Box::new(Validation::until(now, pto, gives_up)));
+        self.validation = Some(Box::new(Validation::until(now, pto, self.asked, gives_up)));
     }
 
     /// Something that belongs to this path alone waits to be sent.

@@ -35,19 +35,21 @@ pub(super) struct Validation {
 }
 
 impl Validation {
-    /// Begins with a challenge that is due at once; the next one follows after `pto`, or longer.
-    pub(super) fn new(now: Time, pto: Duration) -> Self {
-        Self::until(now, pto, now + 3 * pto.max(UNKNOWN_PTO))
+    /// Begins with a challenge that is due at once, or so long after the one that the path had last
+    /// (`asked`) as challenges are apart; the next one follows after `pto`, or longer.
+    pub(super) fn new(now: Time, pto: Duration, asked: Option<Time>) -> Self {
+        Self::until(now, pto, asked, now + 3 * pto.max(UNKNOWN_PTO))
     }
 
     /// The same, given up at a time that is set already.
-    pub(super) fn until(now: Time, pto: Duration, gives_up: Time) -> Self {
+    pub(super) fn until(now: Time, pto: Duration, asked: Option<Time>, gives_up: Time) -> Self {
+        let first = asked.map_or(now, |at| now.max(at + LEAST_WAIT));
         Self {
             sent: [[0; 8]; MAX_CHALLENGES],
             count: 0,
-            due: true,
+            due: first <= now,
             sent_at: now,
-            next: gives_up,
+            next: first,
             wait: pto.max(LEAST_WAIT),
             gives_up,
             full: false,
@@ -118,7 +120,7 @@ mod tests {
 
     #[test]
     fn challenges_back_off_and_are_given_up_after_three_timeouts() {
-        let mut validation = Validation::new(at(0), Duration::from_millis(100));
+        let mut validation = Validation::new(at(0), Duration::from_millis(100), None);
         let mut sent = Vec::new();
         let mut now = at(0);
         loop {
@@ -137,8 +139,24 @@ mod tests {
     }
 
     #[test]
+    fn a_path_is_not_asked_sooner_because_its_validation_begins_anew() {
+        let pto = Duration::from_millis(100);
+        for (asked, due) in [(0, 300), (99, 399), (100, 400)] {
+            let mut validation = Validation::new(at(100), pto, Some(at(asked)));
+            assert!(!validation.is_due());
+            assert_eq!(validation.deadline(), at(due));
+            assert!(!validation.on_timeout(at(due)) && validation.is_due());
+        }
+        assert!(Validation::new(at(300), pto, Some(at(0))).is_due());
+        // Nor does that make it last longer.
+        let mut short = Validation::until(at(100), pto, Some(at(100)), at(200));
+        assert_eq!(short.deadline(), at(200));
+        assert!(short.on_timeout(at(200)));
+    }
+
+    #[test]
     fn any_of_its_challenges_may_be_answered_and_nothing_else() {
-        let mut validation = Validation::new(at(0), Duration::from_millis(100));
+        let mut validation = Validation::new(at(0), Duration::from_millis(100), None);
         assert_eq!(validation.answered(at(1), [0; 8]), None, "none was sent");
         validation.on_sent(at(0), [1; 8], false);
         let round_trip = Duration::from_millis(40);
