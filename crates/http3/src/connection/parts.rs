@@ -1,0 +1,287 @@
+//! [`Connection`]: its parts, and what every stage needs of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use towline_wire::http3::{ErrorCode, Settings, StreamType};
+use towline_wire::{Side, StreamId, emit_varint};
+
+use super::control::PeerControl;
+use super::incoming::Incoming;
+use super::outgoing::{Outgoing, Queue};
+use super::priority::EarlyPriorities;
+use super::varints::Varints;
+use crate::compression::{Decoder, Encoder};
+use crate::config::Config;
+use crate::error::{Error, Fault, StreamError};
+use crate::event::{Event, Events};
+use crate::transport::{Transport, WriteError};
+
+/// Cap: reads of one stream in one call; then others have their turn.
+pub(crate) const MAX_READS: u32 = 64;
+
+/// HTTP/3 on one QUIC connection.
+///
+/// Whoever owns the transport tells it of the transport's events, and then takes its own with
+/// [`poll_event`](Self::poll_event) until there is none. While [`again`](Self::again) says so, it wants to
+/// be [resumed](Self::resume) when others have had their turn.
+#[derive(Debug)]
+pub struct Connection {
+    pub(super) side: Side,
+    pub(super) config: Config,
+    pub(super) events: Events,
+    /// Why it was closed.
+    pub(super) closed: Option<Error>,
+    pub(super) own: OwnStreams,
+    pub(super) peer: PeerStreams,
+    pub(super) messages: BTreeMap<StreamId, Message>,
+    pub(super) encoder: Encoder,
+    pub(super) decoder: Decoder,
+    pub(super) settings: Option<Settings>,
+    pub(super) going: Going,
+    pub(super) priorities: EarlyPriorities,
+    /// Streams whose budget of one call was used up.
+    pub(super) again: BTreeSet<StreamId>,
+}
+
+/// A request and its response, on one stream.
+#[derive(Debug)]
+pub(super) struct Message {
+    pub(super) incoming: Incoming,
+    pub(super) outgoing: Outgoing,
+    /// The request was HEAD: the response has no body whatever its Content-Length says.
+    pub(super) is_head: bool,
+    /// The request was CONNECT.
+    pub(super) is_connect: bool,
+}
+
+/// The three streams that this end opens and keeps open (RFC 9114 §6.2, RFC 9204 §4.2).
+#[derive(Debug)]
+pub(super) struct OwnStreams {
+    pub(super) control: Own,
+    pub(super) encoder: Own,
+    pub(super) decoder: Own,
+}
+
+#[derive(Debug)]
+pub(super) struct Own {
+    id: Option<StreamId>,
+    pub(super) queue: Queue,
+}
+
+/// The streams of one direction that the peer opened.
+#[derive(Debug)]
+pub(super) struct PeerStreams {
+    pub(super) control: Option<StreamId>,
+    pub(super) encoder: Option<StreamId>,
+    pub(super) decoder: Option<StreamId>,
+    pub(super) reader: PeerControl,
+    /// Streams whose type has not arrived. The transport's limit on streams bounds them.
+    pub(super) untyped: BTreeMap<StreamId, Varints<1>>,
+}
+
+/// Who takes no more requests (RFC 9114 §5.2).
+#[derive(Default, Debug)]
+pub(super) struct Going {
+    /// The last GOAWAY that was sent.
+    pub(super) sent: Option<u64>,
+    /// The last GOAWAY that came.
+    pub(super) received: Option<u64>,
+    /// The largest MAX_PUSH_ID that came.
+    pub(super) max_push_id: Option<u64>,
+    /// The first request stream that this end has not seen.
+    pub(super) next_request: u64,
+}
+
+impl Own {
+    fn new(kind: StreamType) -> Self {
+        let mut queue = Queue::default();
+        let mut bytes = Vec::new();
+        emit_varint(&mut bytes, kind.as_u64());
+        queue.push(bytes.into());
+        Self { id: None, queue }
+    }
+
+    pub(super) fn id(&self) -> Option<StreamId> {
+        self.id
+    }
+
+    fn flush<T: Transport>(&mut self, transport: &mut T) -> Result<(), WriteError> {
+        if self.id.is_none() {
+            self.id = transport.open(towline_wire::Direction::Unidirectional);
+        }
+        match self.id {
+            Some(id) => self.queue.flush(transport, id),
+            None => Err(WriteError::Blocked),
+        }
+    }
+}
+
+impl Message {
+    pub(super) fn new(side: Side) -> Self {
+        Self {
+            incoming: Incoming::new(side),
+            outgoing: Outgoing::default(),
+            is_head: false,
+            is_connect: false,
+        }
+    }
+}
+
+impl Connection {
+    /// Nothing is sent before [`on_established`](Self::on_established).
+    pub fn new(side: Side, config: Config) -> Self {
+        Self {
+            side,
+            events: Events::default(),
+            closed: None,
+            own: OwnStreams {
+                control: Own::new(StreamType::CONTROL),
+                encoder: Own::new(StreamType::QPACK_ENCODER),
+                decoder: Own::new(StreamType::QPACK_DECODER),
+            },
+            peer: PeerStreams {
+                control: None,
+                encoder: None,
+                decoder: None,
+                reader: PeerControl::new(side),
+                untyped: BTreeMap::new(),
+            },
+            messages: BTreeMap::new(),
+            encoder: Encoder::new(),
+            decoder: Decoder::new(
+                config.qpack_max_table_capacity,
+                config.qpack_blocked_streams,
+            ),
+            settings: None,
+            going: Going::default(),
+            priorities: EarlyPriorities::default(),
+            again: BTreeSet::new(),
+            config,
+        }
+    }
+
+    /// The next thing that happened. Events that wait are bounded by the transport's streams.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.poll()
+    }
+
+    /// The peer's SETTINGS, once they came.
+    pub fn peer_settings(&self) -> Option<&Settings> {
+        self.settings.as_ref()
+    }
+
+    /// Why this end closed the connection.
+    pub fn error(&self) -> Option<Error> {
+        self.closed
+    }
+
+    /// Requests that are not over in both directions.
+    pub fn requests(&self) -> usize {
+        self.messages.len()
+    }
+
+    /// A breach of the peer's reaches the connection, or only `id`.
+    pub(super) fn breach<T: Transport>(&mut self, transport: &mut T, id: StreamId, fault: Fault) {
+        match fault {
+            Fault::Connection(error) => self.fail(transport, error),
+            Fault::Stream(error) => self.fail_stream(transport, id, error),
+        }
+    }
+
+    /// Closes the connection (RFC 9114 §8).
+    pub(super) fn fail<T: Transport>(&mut self, transport: &mut T, error: Error) {
+        if self.closed.is_some() {
+            return;
+        }
+        self.closed = Some(error);
+        self.messages.clear();
+        self.again.clear();
+        self.peer.untyped.clear();
+        transport.close(error.code.as_u64(), error.reason.as_bytes());
+        self.events.push(Event::Closed(error));
+    }
+
+    /// Gives one message up in both directions (RFC 9114 §4.1.2).
+    pub(super) fn fail_stream<T: Transport>(
+        &mut self,
+        transport: &mut T,
+        id: StreamId,
+        error: StreamError,
+    ) {
+        self.drop_message(transport, id, error.code);
+        self.events.push(Event::Failed { id, error });
+    }
+
+    /// Gives up a request in both directions, for instance with H3_REQUEST_CANCELLED (RFC 9114 §4.1.1).
+    pub fn cancel<T: Transport>(&mut self, transport: &mut T, id: StreamId, code: ErrorCode) {
+        self.drop_message(transport, id, code);
+        self.flush_own(transport);
+    }
+
+    /// Wants no more of the peer's message; H3_NO_ERROR where the answer needs no more of it.
+    pub fn stop_reading<T: Transport>(&mut self, transport: &mut T, id: StreamId, code: ErrorCode) {
+        if let Some(message) = self.messages.get_mut(&id)
+            && !message.incoming.is_over()
+        {
+            message.incoming.abandon();
+            transport.stop(id, code.as_u64());
+            self.again.remove(&id);
+            self.forget_if_over(id);
+        }
+        self.flush_own(transport);
+    }
+
+    /// Ends both halves of a stream with `code`, and forgets it.
+    pub(super) fn drop_message<T: Transport>(
+        &mut self,
+        transport: &mut T,
+        id: StreamId,
+        code: ErrorCode,
+    ) {
+        if let Some(message) = self.messages.remove(&id) {
+            if !message.incoming.is_over() {
+                transport.stop(id, code.as_u64());
+                self.decoder.cancel(id);
+            }
+            if !message.outgoing.is_over() {
+                transport.reset(id, code.as_u64());
+            }
+        }
+        self.again.remove(&id);
+    }
+
+    /// Forgets a message that is over in both directions.
+    pub(super) fn forget_if_over(&mut self, id: StreamId) {
+        let over = |message: &Message| message.incoming.is_over() && message.outgoing.is_over();
+        if self.messages.get(&id).is_some_and(over) {
+            self.messages.remove(&id);
+            self.again.remove(&id);
+        }
+    }
+
+    /// Writes what waits on our own three streams.
+    pub(super) fn flush_own<T: Transport>(&mut self, transport: &mut T) {
+        if self.closed.is_some() {
+            return;
+        }
+        let own = &mut self.own;
+        // What finds no credit waits in the coder, which then makes less of it.
+        if own.encoder.queue.is_empty() {
+            own.encoder
+                .queue
+                .push(self.encoder.take_instructions().unwrap_or_default());
+        }
+        if own.decoder.queue.is_empty() {
+            own.decoder
+                .queue
+                .push(self.decoder.take_instructions().unwrap_or_default());
+        }
+        let gone = [&mut own.control, &mut own.encoder, &mut own.decoder]
+            .into_iter()
+            .map(|own| own.flush(transport))
+            .any(|flushed| matches!(flushed, Err(WriteError::Stopped(_) | WriteError::Closed)));
+        if gone {
+            self.fail(transport, super::control::closed());
+        }
+    }
+}
