@@ -333,14 +333,13 @@ impl<F: Clone> Recovery<F> {
             self.counters.mtu_probes_lost += 1;
         }
         path.ecn.on_marked_lost(batch.marked);
-        let elsewhere = batch.elsewhere.len();
+        let (packets, elsewhere) = (batch.packets.len(), batch.elsewhere.len());
         for packet in &batch.elsewhere {
             self.counters.packets_lost += 1;
             self.counters.bytes_lost += u64::from(packet.size);
         }
-        summary.lost_packets = u32::try_from(elsewhere).unwrap_or(u32::MAX);
+        summary.lost_packets = u32::try_from(packets + elsewhere).unwrap_or(u32::MAX);
         if let Some(last) = batch.packets.last() {
-            let packets = batch.packets.len();
             self.counters.packets_lost += packets as u64;
             self.counters.bytes_lost += batch.bytes;
             path.flight.settle(batch.bytes);
@@ -377,7 +376,6 @@ impl<F: Clone> Recovery<F> {
                     .lost
                     .assign_episode(packets + elsewhere, path.episode.number());
             }
-            summary.lost_packets = u32::try_from(packets + elsewhere).unwrap_or(u32::MAX);
             summary.congestion_event = reduced;
             summary.persistent_congestion =
                 self.check_persistent_congestion(path, space, batch.longest_run);
