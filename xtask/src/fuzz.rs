@@ -13,7 +13,15 @@ use crate::exec::{cargo, program, root, run, which};
 use crate::report::Report;
 
 /// Every fuzz target.
-pub(crate) const TARGETS: &[&str] = &["packet", "frame", "connection", "message", "agent"];
+pub(crate) const TARGETS: &[&str] = &[
+    "packet",
+    "frame",
+    "connection",
+    "message",
+    "agent",
+    "http3_frames_capsules",
+    "qpack_decoder",
+];
 
 const SEEDS: &str = "fuzz/seeds.txt";
 const DEFAULT_SECONDS: u64 = 600;

@@ -54,3 +54,18 @@ fn connection_corpus_is_harmless() {
 fn agent_corpus_is_harmless() {
     replay(TARGETS.iter().find(|t| t.name == "agent").unwrap());
 }
+
+#[test]
+fn http3_frames_capsules_corpus_is_harmless() {
+    replay(
+        TARGETS
+            .iter()
+            .find(|t| t.name == "http3_frames_capsules")
+            .unwrap(),
+    );
+}
+
+#[test]
+fn qpack_decoder_corpus_is_harmless() {
+    replay(TARGETS.iter().find(|t| t.name == "qpack_decoder").unwrap());
+}

@@ -101,7 +101,7 @@ pub(super) const ROOMS: &[Room] = &[
     Room {
         package: LAB,
         layer: Layer::Driver,
-        imports: &[WIRE, RECOVERY, IDENTITY, SIM, TESTKIT, QUIC, MESSAGE],
+        imports: &[WIRE, RECOVERY, IDENTITY, SIM, TESTKIT, QUIC, HTTP3, MESSAGE],
         test_imports: &[],
     },
     Room {

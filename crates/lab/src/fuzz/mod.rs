@@ -4,23 +4,28 @@
 //! Each returns a signature of what happened, by which the stable mutator tells new behaviour; a
 //! broken promise is a panic. `packet` needs no keys, `frame` no engine, `connection` is a whole
 //! connected pair behind the null AEAD, so that mutated bytes reach the frame handlers, `message` one
-//! message with its readers, against a model, `agent` a request to the agent of secure TCP.
+//! message with its readers, against a model, `agent` a request to the agent of secure TCP,
+//! `http3_frames_capsules` what streams of HTTP/3 consist of, `qpack_decoder` compressed fields.
 
 mod agent;
 #[cfg(debug_assertions)]
 mod connection;
 mod frame;
+mod http3;
 mod message;
 mod mutate;
 mod packet;
+mod qpack_decoder;
 
 pub use agent::agent;
 #[cfg(debug_assertions)]
 pub use connection::connection;
 pub use frame::frame;
+pub use http3::http3_frames_capsules;
 pub use message::message;
 pub use mutate::{Mutator, TARGETS, Target, target};
 pub use packet::packet;
+pub use qpack_decoder::qpack_decoder;
 
 /// Release builds have no null AEAD, so there is nothing to run.
 #[cfg(not(debug_assertions))]

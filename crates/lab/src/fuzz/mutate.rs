@@ -59,6 +59,20 @@ pub const TARGETS: &[Target] = &[
         seeds: Vec::new,
         tokens: MESSAGE_TOKENS,
     },
+    Target {
+        name: "http3_frames_capsules",
+        run: super::http3::run,
+        max_len: 2_000,
+        seeds: Vec::new,
+        tokens: HTTP3_TOKENS,
+    },
+    Target {
+        name: "qpack_decoder",
+        run: super::qpack_decoder::run,
+        max_len: 1_000,
+        seeds: Vec::new,
+        tokens: QPACK_TOKENS,
+    },
 ];
 
 /// The target of this name.
@@ -145,6 +159,41 @@ const FRAME_TOKENS: &[&[u8]] = &[
 ];
 
 /// Heads, and steps of each kind.
+/// Settings, frames and capsules with their types and lengths.
+const HTTP3_TOKENS: &[&[u8]] = &[
+    b"\x04\x06\x01\x40\x64\x06\x40\x64",
+    b"\x04\x02\x33\x01",
+    b"\xab\x60\x37\x42\x01",
+    b"\x80\x00\x2b\x61\x05",
+    b"\x07\x01\x04",
+    b"\x80\x0f\x07\x00\x05\x00u=1,i",
+    b"\x68\x43\x06\x00\x00\x00\x07ab",
+    b"\x80\x00\x78\xae\x00",
+    b"\x99\x0b\x4d\x3d\x01\x05",
+    b"\x99\x0b\x4d\x3f\x08\xd0\x00\x00\x00\x00\x00\x00\x00",
+    b"\x40\x41\x00",
+    b"\x21\x03abc",
+];
+
+/// Pieces of the target: instructions and sections behind their kind and length.
+const QPACK_TOKENS: &[&[u8]] = &[
+    b"\x00\x03\x3f\xbd\x01",
+    b"\x00\x04\x41a\x01b",
+    b"\x00\x04\xc1\x02/a",
+    b"\x00\x03\x80\x01x",
+    b"\x00\x01\x00",
+    b"\x05\x03\x02\x00\x80",
+    b"\x0d\x03\x03\x00\x10",
+    b"\x0d\x04\x03\x81\x10\x11",
+    b"\x05\x04\x00\x00\xc1\xd1",
+    b"\x02\x01\x01",
+    b"\x02\x01\x84",
+    b"\x0b\x04abcd",
+    b"\x0c\x00",
+    b"\x51\x82\x07\xff",
+    b"\xff\xff\xff\xff\xff\xff\xff\xff\x3f",
+];
+
 const MESSAGE_TOKENS: &[&[u8]] = &[
     b"\x03\x09\x6d\x4c\x00",
     b"\x04\x09\x6d\x4d\x00\x0a",
