@@ -11,6 +11,7 @@ mod application_error;
 mod capsule;
 mod error_code;
 mod frame;
+mod registered;
 mod settings;
 mod stream;
 #[cfg(test)]

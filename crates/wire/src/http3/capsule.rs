@@ -9,6 +9,7 @@ use core::fmt;
 
 use super::error_code::ErrorCode;
 use super::frame::parse_id;
+use super::registered::registered;
 use crate::cursor::{Reader, UnexpectedEnd, Writer, emit_varint, varint_len};
 use crate::ids::{Direction, MAX_STREAMS};
 
@@ -43,18 +44,6 @@ impl CapsuleType {
     /// The sender would open more unidirectional streams than it may.
     pub const WT_STREAMS_BLOCKED_UNI: Self = Self(0x190b_4d44);
 
-    /// The type as it came off the wire.
-    #[inline]
-    pub const fn from_u64(kind: u64) -> Self {
-        Self(kind)
-    }
-
-    /// The number on the wire.
-    #[inline]
-    pub const fn as_u64(self) -> u64 {
-        self.0
-    }
-
     /// The longest value, in bytes, that a capsule of this type can have and that must be whole
     /// to be read. `None`: the type is unknown and is skipped, or it is DATAGRAM, whose value is
     /// as long as its reader accepts.
@@ -86,20 +75,7 @@ impl CapsuleType {
     }
 }
 
-impl fmt::Display for CapsuleType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.name() {
-            Some(name) => f.write_str(name),
-            None => write!(f, "capsule {:#x}", self.0),
-        }
-    }
-}
-
-impl fmt::Debug for CapsuleType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+registered!(CapsuleType, "capsule");
 
 /// What stands before a capsule's value (RFC 9297 §3.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,7 +3,7 @@
 //! Owns their numbers and names. Codes of a WebTransport application lie in a range of their own:
 //! see `application_error`.
 
-use core::fmt;
+use super::registered::registered;
 
 /// An error code of HTTP/3 (RFC 9114 §8.1). Unknown codes are kept as they are.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -66,18 +66,6 @@ impl ErrorCode {
     /// (draft-ietf-webtrans-http3-16 §3.1).
     pub const WT_REQUIREMENTS_NOT_MET: Self = Self(0x212c_0d48);
 
-    /// The code as it came off the wire.
-    #[inline]
-    pub const fn from_u64(code: u64) -> Self {
-        Self(code)
-    }
-
-    /// The number on the wire.
-    #[inline]
-    pub const fn as_u64(self) -> u64 {
-        self.0
-    }
-
     /// Whether the code is one of those that mean nothing, `0x1f * N + 0x21` (RFC 9114 §8.1).
     #[inline]
     pub const fn is_reserved(self) -> bool {
@@ -123,20 +111,7 @@ pub(super) const fn is_grease(value: u64) -> bool {
     value >= 0x21 && (value - 0x21).is_multiple_of(0x1f)
 }
 
-impl fmt::Display for ErrorCode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.name() {
-            Some(name) => f.write_str(name),
-            None => write!(f, "error {:#x}", self.0),
-        }
-    }
-}
-
-impl fmt::Debug for ErrorCode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+registered!(ErrorCode, "error");
 
 impl From<ErrorCode> for u64 {
     fn from(code: ErrorCode) -> Self {

@@ -3,9 +3,8 @@
 //! A header is read before the payload is there. DATA and HEADERS belong to the message and to
 //! QPACK; SETTINGS is in `settings`.
 
-use core::fmt;
-
 use super::error_code::is_grease;
+use super::registered::registered;
 use crate::cursor::{Reader, UnexpectedEnd, Writer, varint_len};
 
 /// Bytes of the longest frame header: two variable-length integers.
@@ -39,18 +38,6 @@ impl FrameType {
     /// A new priority of a push (RFC 9218 §7.2).
     pub const PRIORITY_UPDATE_PUSH: Self = Self(0x0f_0701);
 
-    /// The type as it came off the wire.
-    #[inline]
-    pub const fn from_u64(kind: u64) -> Self {
-        Self(kind)
-    }
-
-    /// The number on the wire.
-    #[inline]
-    pub const fn as_u64(self) -> u64 {
-        self.0
-    }
-
     /// Whether HTTP/2 used the type for what HTTP/3 has no frame for; receiving one is
     /// H3_FRAME_UNEXPECTED (RFC 9114 §7.2.8).
     #[inline]
@@ -80,20 +67,7 @@ impl FrameType {
     }
 }
 
-impl fmt::Display for FrameType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.name() {
-            Some(name) => f.write_str(name),
-            None => write!(f, "frame {:#x}", self.0),
-        }
-    }
-}
-
-impl fmt::Debug for FrameType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+registered!(FrameType, "frame");
 
 /// What stands before a frame's payload (RFC 9114 §7.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

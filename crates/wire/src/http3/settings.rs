@@ -5,6 +5,7 @@
 use core::fmt;
 
 use super::error_code::{ErrorCode, is_grease};
+use super::registered::registered;
 use crate::cursor::{MAX_VARINT, Reader, UnexpectedEnd, emit_varint, varint_len};
 
 /// The identifier of a setting (RFC 9114 §7.2.4.1).
@@ -76,18 +77,6 @@ impl SettingId {
         ),
     ];
 
-    /// The identifier as it came off the wire.
-    #[inline]
-    pub const fn from_u64(id: u64) -> Self {
-        Self(id)
-    }
-
-    /// The number on the wire.
-    #[inline]
-    pub const fn as_u64(self) -> u64 {
-        self.0
-    }
-
     /// Whether HTTP/2 used the identifier for what HTTP/3 has no setting for; receiving one is
     /// H3_SETTINGS_ERROR (RFC 9114 §7.2.4.1).
     #[inline]
@@ -99,6 +88,10 @@ impl SettingId {
     #[inline]
     pub const fn is_reserved(self) -> bool {
         is_grease(self.0)
+    }
+
+    fn name(self) -> Option<&'static str> {
+        self.index().map(|index| Self::KNOWN[index].1)
     }
 
     /// Whether only 0 and 1 are values of this setting.
@@ -118,20 +111,7 @@ impl SettingId {
     }
 }
 
-impl fmt::Display for SettingId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.index() {
-            Some(index) => f.write_str(Self::KNOWN[index].1),
-            None => write!(f, "setting {:#x}", self.0),
-        }
-    }
-}
-
-impl fmt::Debug for SettingId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+registered!(SettingId, "setting");
 
 /// The settings of one end: those we know, each present or not.
 ///

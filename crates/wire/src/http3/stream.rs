@@ -8,6 +8,7 @@ use core::fmt;
 
 use super::error_code::{ErrorCode, is_grease};
 use super::frame::FrameType;
+use super::registered::registered;
 use crate::cursor::{Reader, UnexpectedEnd, Writer, varint_len};
 use crate::ids::{Direction, Side, StreamId};
 
@@ -34,18 +35,6 @@ impl StreamType {
     /// A unidirectional WebTransport stream; a session ID follows
     /// (draft-ietf-webtrans-http3-16 §4.2).
     pub const WEBTRANSPORT: Self = Self(0x54);
-
-    /// The type as it came off the wire.
-    #[inline]
-    pub const fn from_u64(kind: u64) -> Self {
-        Self(kind)
-    }
-
-    /// The number on the wire.
-    #[inline]
-    pub const fn as_u64(self) -> u64 {
-        self.0
-    }
 
     /// Reads the type. `UnexpectedEnd` means that more bytes are needed; the position then stays.
     #[inline]
@@ -87,20 +76,7 @@ impl StreamType {
     }
 }
 
-impl fmt::Display for StreamType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.name() {
-            Some(name) => f.write_str(name),
-            None => write!(f, "stream of type {:#x}", self.0),
-        }
-    }
-}
-
-impl fmt::Debug for StreamType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+registered!(StreamType, "stream of type");
 
 /// The session that a session ID names: its CONNECT stream, which a client opened and both ends
 /// send on. `None` for every other ID: H3_ID_ERROR (draft-ietf-webtrans-http3-16 §4).
