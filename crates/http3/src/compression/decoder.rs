@@ -165,9 +165,7 @@ impl Decoder {
         max_size: usize,
         field: &mut dyn FnMut(&[u8], &[u8]),
     ) -> Result<Decoded, Error> {
-        if self.out.len() > MAX_UNSENT_INSTRUCTIONS {
-            return Err(Error::load("the peer takes no instructions of the decoder"));
-        }
+        self.check_unsent()?;
         let mut r = Reader::new(section);
         let prefix = SectionPrefix::parse(&mut r).map_err(failed)?;
         let frame = self.frame(&prefix)?;
@@ -305,6 +303,17 @@ impl Decoder {
         self.blocked.remove(&stream);
         if self.max_capacity > 0 {
             DecoderInstruction::StreamCancellation(stream).emit(&mut self.out);
+        }
+    }
+
+    /// Whether the peer takes the instructions that it causes, cancellations among them.
+    ///
+    /// # Errors
+    /// H3_EXCESSIVE_LOAD where too much of them waits.
+    pub fn check_unsent(&self) -> Result<(), Error> {
+        match self.out.len() > MAX_UNSENT_INSTRUCTIONS {
+            true => Err(Error::load("the peer takes no instructions of the decoder")),
+            false => Ok(()),
         }
     }
 

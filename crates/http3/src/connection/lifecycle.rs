@@ -87,8 +87,10 @@ impl Connection {
             if !message.outgoing.is_over() {
                 transport.reset(id, code);
             }
-            transport.stop(id, code);
-            self.decoder.cancel(id);
+            if !message.incoming.is_over() {
+                transport.stop(id, code);
+                self.decoder.cancel(id);
+            }
             self.again.remove(&id);
             let code = ErrorCode::H3_REQUEST_REJECTED.as_u64();
             self.events.push(Event::Reset { id, code });

@@ -225,6 +225,7 @@ impl Connection {
         {
             message.incoming.abandon();
             transport.stop(id, code.as_u64());
+            self.decoder.cancel(id);
             self.again.remove(&id);
             self.forget_if_over(id);
         }
@@ -281,7 +282,10 @@ impl Connection {
             .map(|own| own.flush(transport))
             .any(|flushed| matches!(flushed, Err(WriteError::Stopped(_) | WriteError::Closed)));
         if gone {
-            self.fail(transport, super::control::closed());
+            return self.fail(transport, super::control::closed());
+        }
+        if let Err(error) = self.decoder.check_unsent() {
+            self.fail(transport, error.into());
         }
     }
 }

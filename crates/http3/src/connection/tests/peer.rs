@@ -31,7 +31,12 @@ pub(super) struct Bare {
 impl Bare {
     /// A client that has said nothing but the type of its control stream.
     pub(super) fn silent_client(config: Config) -> Self {
-        let (client, server) = pair(Limits::default());
+        Self::limited_client(Limits::default(), config)
+    }
+
+    /// As `silent_client`, where the pair has these limits.
+    pub(super) fn limited_client(limits: Limits, config: Config) -> Self {
+        let (client, server) = pair(limits);
         Self::new(client, Host::new(server, config))
     }
 

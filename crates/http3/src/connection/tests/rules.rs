@@ -399,6 +399,42 @@ fn more_waiting_streams_than_permitted_are_decompression_failed() {
     peer.assert_closed(ErrorCode::QPACK_DECOMPRESSION_FAILED);
 }
 
+#[test]
+fn a_request_that_waited_and_is_not_wanted_leaves_its_place_to_another() {
+    let mut peer = Bare::client();
+    for _ in 0..2 * Config::default().qpack_blocked_streams {
+        let id = peer.open_request();
+        peer.say(id, frame::HEADERS, &[2, 0, 0x80]);
+        let host = &mut peer.host;
+        let code = ErrorCode::H3_NO_ERROR;
+        host.connection.stop_reading(&mut host.end, id, code);
+        assert_eq!(peer.host.end.closed(), None);
+    }
+    peer.assert_lives();
+}
+
+#[test]
+fn a_peer_that_takes_no_cancellations_of_its_requests_is_excessive_load() {
+    let limits = Limits {
+        window: 64,
+        streams: [100_000, 100],
+        ..Limits::default()
+    };
+    let mut peer = Bare::limited_client(limits, Config::default());
+    for _ in 0..20_000 {
+        let id = peer.open_request();
+        peer.end.reset(id, 0);
+        while peer.host.turn() {}
+        peer.host
+            .events
+            .retain(|event| matches!(event, Event::Closed(_)));
+        if peer.host.end.closed().is_some() {
+            return peer.assert_closed(ErrorCode::H3_EXCESSIVE_LOAD);
+        }
+    }
+    panic!("cancellations are kept without an end");
+}
+
 // Pushes, GOAWAY and priorities.
 
 #[test]
