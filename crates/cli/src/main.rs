@@ -16,6 +16,7 @@ mod interrupt;
 mod logging;
 mod metrics;
 mod net;
+mod plain_http;
 mod printer;
 mod qlog;
 mod service;

@@ -1,37 +1,28 @@
 //! `--metrics`: a running command's numbers as Prometheus text, over HTTP.
 //!
-//! One small listener: `GET /metrics` and nothing else, few connections at a time, each for a few
-//! seconds, and a body made at most once a second however often it is asked for. Names are
-//! `towline_`, what is counted, the field's name in `--json`, and its unit where the name does not
-//! say it. Connections are summed up: no label ever names one.
+//! One small listener: `GET /metrics` and nothing else, and a body made at most once a second
+//! however often it is asked for. Names are `towline_`, what is counted, the field's name in
+//! `--json`, and its unit where the name does not say it. Connections are summed up: no label ever
+//! names one.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use serde_json::{Value as Json, json};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
-use tokio::sync::{Mutex, Semaphore};
-use tokio::task::JoinHandle;
+use tokio::sync::Mutex;
 use tokio::time::Instant;
 use towline::Endpoint;
 use towline::stats::{Field, Kind, Total, Totals, Unit, Value, Visit};
 
 use crate::exit::{Exit, Failure};
+use crate::plain_http::{self, Content, Serving, Site};
 use crate::printer::Printer;
 
-/// Cap: HTTP connections served at a time; more wait to be accepted.
-const MAX_SCRAPES: usize = 8;
-/// Cap: bytes of a request's head; longer ones are refused.
-const MAX_REQUEST: usize = 4096;
-/// How long a connection may take in all.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// For so long a body is served again.
 const FRESH: Duration = Duration::from_secs(1);
-/// Pause after an accept that failed.
-const PAUSE: Duration = Duration::from_millis(100);
 const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Whether numbers are served, and where.
@@ -44,15 +35,6 @@ pub(crate) struct MetricsArgs {
 
 /// An address that is bound, if one was asked for.
 pub(crate) struct Bound(Option<TcpListener>);
-
-/// A listener that serves; dropped, it ends.
-pub(crate) struct Serving(JoinHandle<()>);
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
 
 impl MetricsArgs {
     /// Binds the address, before anything is served.
@@ -89,12 +71,11 @@ impl Bound {
             "address": address.to_string(),
             "url": format!("http://{address}/metrics"),
         }));
-        let page = Arc::new(Page {
+        let page = Page {
             fill: Box::new(fill),
             made: Mutex::new(None),
-        });
-        let places = Arc::new(Semaphore::new(MAX_SCRAPES));
-        Some(Serving(tokio::spawn(accept(listener, page, places))))
+        };
+        Some(plain_http::serve(listener, page))
     }
 }
 
@@ -111,106 +92,39 @@ pub(crate) fn endpoint(endpoint: Endpoint) -> impl Fn(&mut Exposition) + Send + 
 /// What is served, and the latest of it.
 struct Page {
     fill: Box<dyn Fn(&mut Exposition) + Send + Sync>,
-    made: Mutex<Option<(Instant, Arc<str>)>>,
+    made: Mutex<Option<(Instant, Bytes)>>,
 }
 
 impl Page {
-    async fn text(&self) -> Arc<str> {
+    async fn text(&self) -> Bytes {
         let mut made = self.made.lock().await;
         match &*made {
-            Some((at, text)) if at.elapsed() < FRESH => Arc::clone(text),
+            Some((at, text)) if at.elapsed() < FRESH => text.clone(),
             _ => {
                 let mut text = Exposition::new();
                 (self.fill)(&mut text);
-                let text: Arc<str> = text.0.into();
-                *made = Some((Instant::now(), Arc::clone(&text)));
+                let text = Bytes::from(text.0);
+                *made = Some((Instant::now(), text.clone()));
                 text
             }
         }
     }
 }
 
-async fn accept(listener: TcpListener, page: Arc<Page>, places: Arc<Semaphore>) {
-    loop {
-        // Closed never: the semaphore is ours.
-        let place = Arc::clone(&places).acquire_owned().await;
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let page = Arc::clone(&page);
-                tokio::spawn(async move {
-                    let _ = answer_in_time(stream, &page).await;
-                    drop(place);
-                });
-            }
-            Err(error) => {
-                tracing::warn!("metrics: accept: {error}");
-                tokio::time::sleep(PAUSE).await;
-            }
+impl Site for Page {
+    async fn get(&self, path: &str) -> Option<Content> {
+        match path {
+            "/metrics" => Some(Content {
+                kind: CONTENT_TYPE,
+                body: self.text().await,
+            }),
+            _ => None,
         }
     }
-}
 
-async fn answer_in_time(
-    stream: impl AsyncRead + AsyncWrite + Unpin,
-    page: &Page,
-) -> std::io::Result<()> {
-    let answering = tokio::time::timeout(PATIENCE, answer(stream, page));
-    answering.await.unwrap_or_else(|late| Err(late.into()))
-}
-
-async fn answer(
-    mut stream: impl AsyncRead + AsyncWrite + Unpin,
-    page: &Page,
-) -> std::io::Result<()> {
-    let mut head = Vec::new();
-    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
-        if head.len() >= MAX_REQUEST {
-            return reply(&mut stream, "431 Request Header Fields Too Large", "", true).await;
-        }
-        let mut part = [0; 1024];
-        match stream.read(&mut part).await? {
-            0 => return Ok(()),
-            count => head.extend_from_slice(&part[..count]),
-        }
+    fn hint(&self) -> &'static str {
+        "metrics are at /metrics\n"
     }
-    let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
-    let mut words = line.split(|byte| *byte == b' ');
-    let (method, target) = (
-        words.next().unwrap_or_default(),
-        words.next().unwrap_or_default(),
-    );
-    let path = target
-        .split(|byte| *byte == b'?')
-        .next()
-        .unwrap_or_default();
-    match (method, path) {
-        (b"GET" | b"HEAD", b"/metrics") => {
-            let text = page.text().await;
-            reply(&mut stream, "200 OK", &text, method == b"GET").await
-        }
-        (b"GET" | b"HEAD", _) => {
-            let text = "metrics are at /metrics\n";
-            reply(&mut stream, "404 Not Found", text, method == b"GET").await
-        }
-        _ => reply(&mut stream, "405 Method Not Allowed", "", true).await,
-    }
-}
-
-async fn reply(
-    stream: &mut (impl AsyncWrite + Unpin),
-    status: &str,
-    body: &str,
-    with_body: bool,
-) -> std::io::Result<()> {
-    let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {CONTENT_TYPE}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-        body.len()
-    );
-    stream.write_all(head.as_bytes()).await?;
-    if with_body {
-        stream.write_all(body.as_bytes()).await?;
-    }
-    stream.shutdown().await
 }
 
 /// Metrics in Prometheus's text format.
