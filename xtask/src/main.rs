@@ -35,6 +35,7 @@ mod report;
 mod setup;
 mod suites;
 mod tree;
+mod web;
 mod workspace;
 
 use std::process::ExitCode;
@@ -63,6 +64,8 @@ cargo xtask COMMAND
   capture        tshark decrypts a capture with our key log (also part of test)
   examples       every example runs and asserts what it shows (also part of test)
   readme         every block of README and of the walk-throughs as printed (also part of test)
+  web            the browser client: committed scripts are what their source gives, and its tests
+                 (also part of test)
   kmod-test [--kernel=6.12|6.1] [--preempt=full] [--seconds=NUMBER] [--seed=NUMBER] [TEST…]
                               the kernel module in QEMU (6.12 also part of test)
   kmod-debug [--seconds=NUMBER] [--seed=NUMBER] [TEST…]
@@ -102,6 +105,7 @@ fn main() -> ExitCode {
             report.step("readme", readme::readme);
             report.finish("readme")
         }
+        "web" => web::web(&mut report::Skips::default()).map(drop),
         "caps" => caps::caps(),
         "citations" => citations::citations(rest),
         "deny" => deny::deny(),

@@ -35,6 +35,7 @@ pub(crate) fn test() -> Outcome {
     report.step("readme", crate::readme::readme);
     report.step("kernel module", crate::kmod::suite);
     downloads.finish();
+    report.step("web", crate::web::web);
     report.step("interop drivers' own tests", |skips| {
         cargo_test(&["--workspace", "--manifest-path", INTEROP], skips)
     });
@@ -199,7 +200,7 @@ impl Counts {
     }
 }
 
-/// Downloads for the interop drivers, under way while cargo compiles.
+/// Downloads for the interop drivers and the browser client, under way while cargo compiles.
 struct Downloads(Vec<(&'static str, Child)>);
 
 impl Downloads {
@@ -216,6 +217,9 @@ impl Downloads {
             "crates of the interop peers",
             &mut cargo(["fetch", "--locked", "--manifest-path", INTEROP]),
         );
+        if which("npm").is_some() {
+            start("TypeScript compiler", &mut crate::web::install());
+        }
         if which("go").is_some() {
             let mut command = Command::new("go");
             start(
@@ -228,7 +232,7 @@ impl Downloads {
         Self(started)
     }
 
-    /// Waits. What failed here is tried again by the runner, which then says why it could not.
+    /// Waits. What failed here is tried again by its step, which then says why it could not.
     fn finish(self) {
         for (what, mut child) in self.0 {
             if !child.wait().is_ok_and(|status| status.success()) {

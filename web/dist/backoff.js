@@ -1,0 +1,43 @@
+// How long to wait before the next attempt.
+/**
+ * Waits that double from attempt to attempt. Each is drawn between half and all of its bound, so that
+ * clients which lost one server together do not come back together.
+ */
+export class Backoff {
+    #first;
+    #most;
+    #random;
+    #attempts = 0;
+    constructor(options = {}) {
+        this.#first = options.first ?? 250;
+        this.#most = options.most ?? 15_000;
+        this.#random = options.random ?? Math.random;
+    }
+    /** The next wait in milliseconds. */
+    next() {
+        // 2^30 is above every sensible bound, and no attempt count overflows.
+        const bound = Math.min(this.#most, this.#first * 2 ** Math.min(this.#attempts, 30));
+        this.#attempts += 1;
+        return (bound / 2) * (1 + this.#random());
+    }
+    /** Begins with the first wait again. */
+    reset() {
+        this.#attempts = 0;
+    }
+}
+/** Waits; ends early, without an error, when the signal says so. */
+export function pause(milliseconds, signal) {
+    return new Promise((resolve) => {
+        if (signal?.aborted === true) {
+            resolve();
+            return;
+        }
+        const done = () => {
+            clearTimeout(timer);
+            signal?.removeEventListener("abort", done);
+            resolve();
+        };
+        const timer = setTimeout(done, milliseconds);
+        signal?.addEventListener("abort", done);
+    });
+}
