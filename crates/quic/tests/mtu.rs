@@ -166,6 +166,21 @@ fn larger_sizes_are_found_where_they_are_asked_for() {
 }
 
 #[test]
+fn datagrams_of_which_none_fills_a_packet_are_sent_in_larger_ones_too() {
+    for len in [100, 450, 700] {
+        let mut pair = Pair::connected(on(path(1472), &searching()));
+        for _ in 0..20 {
+            for _ in 0..30 {
+                let data = Bytes::from(vec![7; len]);
+                pair.client().send_datagram(data).unwrap();
+            }
+            pair.run_for(ms(50));
+        }
+        assert_eq!(pair.client().stats().mtu, 1472, "datagrams of {len} bytes");
+    }
+}
+
+#[test]
 fn a_fixed_size_is_kept() {
     let mut pair = Pair::connected(on(path(9000), &TransportConfig::default().mtu(1300)));
     pair.transfer(CLIENT, 1_000_000, secs(10));

@@ -127,7 +127,7 @@ impl Datagrams {
     /// Drops those that are too old.
     pub(crate) fn on_timeout(&mut self, now: Time, events: &mut Events) {
         if self.next_timeout().is_some_and(|at| at <= now) {
-            let is_old = |expires: Option<Time>, _| expires.is_some_and(|at| at <= now);
+            let is_old = |expires: Time, _| expires <= now;
             self.outgoing.expire(is_old, &mut self.fates, events);
             self.outgoing.expire_no_sooner_than(now + EXPIRY_GRAIN);
         }

@@ -31,7 +31,8 @@ pub(crate) struct Train {
     pub(crate) mtu_probe: bool,
 }
 
-/// A packet that whole DATAGRAM frames fill may be so much shorter than there is room.
+/// A packet that whole DATAGRAM frames fill may be so much shorter than there is room. Where another
+/// follows at once it was full however short it is.
 const NEARLY_FULL: usize = 8;
 
 /// What may be sent now. Asked for once a train, and again when it is used up.
@@ -175,7 +176,7 @@ impl Connection {
         self.sealer.on_train(train.segments());
         let path = self.paths.state_mut();
         let size = usize::from(path.max_datagram_size());
-        if train.segment_size() + NEARLY_FULL >= size {
+        if train.segments() > 1 || train.segment_size() + NEARLY_FULL >= size {
             path.on_full_sized_sent(train.segments());
         }
         Some(Train {

@@ -23,7 +23,7 @@ const INLINE_PREFIX: usize = 16;
 /// Senders without datagrams that are remembered for their memory.
 const MOST_IDLE: usize = 16;
 
-/// Fewer bytes left in a packet are no room for another datagram.
+/// Fewer bytes left in a packet are no room for another frame, but for a shorter datagram.
 const LITTLE_ROOM: usize = 16;
 
 /// The least payload of a packet, for the sample of header protection (RFC 9001 §5.4.2).
@@ -92,53 +92,30 @@ impl DatagramOptions {
     }
 }
 
-/// Bytes before a payload.
-#[derive(Clone, Copy, Debug)]
-struct Prefix {
-    bytes: [u8; INLINE_PREFIX],
-    len: u8,
-}
-
-impl std::ops::Deref for Prefix {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.len)]
-    }
-}
-
+/// Kept small and built in its place: a queue of these is most of what a datagram costs.
 #[derive(Debug)]
 struct Waiting {
-    prefix: Prefix,
     payload: Bytes,
-    expires: Option<Time>,
-    id: Option<u64>,
+    /// [`Time::MAX`] without a greatest age.
+    expires: Time,
+    /// Means something where `has_id`.
+    id: u64,
+    prefix: [u8; INLINE_PREFIX],
+    prefix_len: u8,
+    has_id: bool,
 }
 
 impl Waiting {
-    /// Takes the payload. A prefix too long to be kept beside it is copied with it.
-    fn take(now: Time, prefix: &[u8], payload: &mut Bytes, options: &DatagramOptions) -> Self {
-        let mut payload = std::mem::take(payload);
-        let mut kept = Prefix {
-            bytes: [0; INLINE_PREFIX],
-            len: 0,
-        };
-        if let Some(room) = kept.bytes.get_mut(..prefix.len()) {
-            room.copy_from_slice(prefix);
-            kept.len = prefix.len() as u8;
-        } else {
-            payload = [prefix, &payload].concat().into();
-        }
-        Self {
-            prefix: kept,
-            payload,
-            expires: options.max_age.map(|age| now + age),
-            id: options.id,
-        }
+    fn prefix(&self) -> &[u8] {
+        &self.prefix[..usize::from(self.prefix_len)]
     }
 
     fn len(&self) -> usize {
-        self.prefix.len() + self.payload.len()
+        usize::from(self.prefix_len) + self.payload.len()
+    }
+
+    fn id(&self) -> Option<u64> {
+        self.has_id.then_some(self.id)
     }
 }
 
@@ -160,7 +137,7 @@ pub(super) struct Outgoing {
     /// None is longer.
     longest: usize,
     /// None is looked for that is too old before.
-    expiry: Option<Time>,
+    expiry: Time,
     /// The application was refused and waits for `DatagramSendable`.
     refused: bool,
 }
@@ -174,7 +151,7 @@ impl Outgoing {
             bytes: 0,
             cap,
             longest: 0,
-            expiry: None,
+            expiry: Time::MAX,
             refused: false,
         }
     }
@@ -211,7 +188,7 @@ impl Outgoing {
     }
 
     pub(super) fn next_expiry(&self) -> Option<Time> {
-        self.expiry
+        (self.expiry < Time::MAX).then_some(self.expiry)
     }
 
     /// Queues what there is room for.
@@ -222,16 +199,35 @@ impl Outgoing {
         payload: &mut Bytes,
         options: &DatagramOptions,
     ) {
-        let datagram = Waiting::take(now, prefix, payload, options);
+        let mut payload = std::mem::take(payload);
+        let mut kept = [0; INLINE_PREFIX];
+        let prefix_len = match kept.get_mut(..prefix.len()) {
+            Some(room) => {
+                room.copy_from_slice(prefix);
+                prefix.len() as u8
+            }
+            // Too long to be kept beside the payload.
+            None => {
+                payload = [prefix, &payload].concat().into();
+                0
+            }
+        };
+        let expires = options.max_age.map_or(Time::MAX, |age| now + age);
+        let len = usize::from(prefix_len) + payload.len();
         self.len += 1;
-        self.bytes += datagram.len();
-        self.longest = self.longest.max(datagram.len());
-        if let Some(at) = datagram.expires {
-            self.expiry = Some(self.expiry.map_or(at, |first| first.min(at)));
-        }
+        self.bytes += len;
+        self.longest = self.longest.max(len);
+        self.expiry = self.expiry.min(expires);
         let sender = self.senders.entry(options.sender).or_default();
         let before = std::mem::replace(&mut sender.place, options.place());
-        sender.queue.push_back(datagram);
+        sender.queue.push_back(Waiting {
+            payload,
+            expires,
+            id: options.id.unwrap_or_default(),
+            prefix: kept,
+            prefix_len,
+            has_id: options.id.is_some(),
+        });
         if sender.queue.len() == 1 {
             self.turns.push(options.sender, sender.place);
         } else if before != sender.place {
@@ -254,11 +250,17 @@ impl Outgoing {
             && let Some(front) = sender.queue.front()
         {
             let len = front.len();
-            let is_old = front.expires.is_some_and(|at| at < now);
-            if !is_old && !write_frame(front, self.len == 1, alone, w) {
+            let is_old = front.expires < now;
+            // Another of this sender's is the likely next.
+            let next = sender.queue.get(1).map_or(LITTLE_ROOM, |d| d.len() + 1);
+            let room = Room {
+                needed: next.min(LITTLE_ROOM),
+                is_last: alone && self.len == 1,
+            };
+            if !is_old && !write_frame(front, room, w) {
                 break;
             }
-            let id = front.id;
+            let id = front.id();
             sender.queue.pop_front();
             let has_more = !sender.queue.is_empty();
             self.len -= 1;
@@ -291,11 +293,11 @@ impl Outgoing {
     /// Drops those of which `is_unfit` says so, by when they are too old and their length.
     pub(super) fn expire(
         &mut self,
-        is_unfit: impl Fn(Option<Time>, usize) -> bool,
+        is_unfit: impl Fn(Time, usize) -> bool,
         fates: &mut Fates,
         events: &mut Events,
     ) {
-        self.expiry = None;
+        self.expiry = Time::MAX;
         self.longest = 0;
         for (whose, sender) in &mut self.senders {
             let had_some = !sender.queue.is_empty();
@@ -305,14 +307,11 @@ impl Outgoing {
                     self.len -= 1;
                     self.bytes -= len;
                     fates.expired += 1;
-                    tell_expired(d.id, events);
+                    tell_expired(d.id(), events);
                     return false;
                 }
                 self.longest = self.longest.max(len);
-                self.expiry = match (self.expiry, d.expires) {
-                    (Some(a), Some(b)) => Some(a.min(b)),
-                    (a, b) => a.or(b),
-                };
+                self.expiry = self.expiry.min(d.expires);
                 true
             });
             if had_some && sender.queue.is_empty() {
@@ -327,7 +326,9 @@ impl Outgoing {
 
     /// Those that are too old before `time` are looked for then.
     pub(super) fn expire_no_sooner_than(&mut self, time: Time) {
-        self.expiry = self.expiry.map(|at| at.max(time));
+        if self.expiry < Time::MAX {
+            self.expiry = self.expiry.max(time);
+        }
     }
 
     pub(super) fn drop_larger_than(&mut self, max: usize, fates: &mut Fates, events: &mut Events) {
@@ -340,7 +341,7 @@ impl Outgoing {
     fn after_removal(&mut self, events: &mut Events) {
         if self.len == 0 {
             self.longest = 0;
-            self.expiry = None;
+            self.expiry = Time::MAX;
         }
         if self.refused && self.bytes <= self.cap / 2 {
             self.refused = false;
@@ -371,21 +372,31 @@ impl Outgoing {
     }
 }
 
-/// Writes one frame, or returns `false` if there is no room. The last one that ends its packet needs
-/// no length.
-fn write_frame(d: &Waiting, is_last: bool, alone: bool, w: &mut PacketWriter<'_, '_>) -> bool {
+/// What else wants room in the packet of a frame.
+struct Room {
+    /// Fewer bytes are of no use to anything behind it.
+    needed: usize,
+    /// There is nothing behind it.
+    is_last: bool,
+}
+
+/// Writes one frame, or returns `false` if there is no room. The last one needs no length where it
+/// ends its packet.
+fn write_frame(d: &Waiting, behind: Room, w: &mut PacketWriter<'_, '_>) -> bool {
     let len = d.len();
     let room = w.remaining();
     let whole = datagram_frame_header_len(Some(len)) + len;
     let left = room.checked_sub(whole);
-    let is_last = is_last && alone || left.is_none_or(|left| left < LITTLE_ROOM);
+    // One that fills its packet keeps its length: in a train the packet would be shorter than those
+    // before it, and end the train.
+    let is_last = behind.is_last || left.is_none_or(|left| 0 < left && left < behind.needed);
     let may_end = w.may_end && !w.expand_datagram;
     let ends = is_last && may_end && w.w.len() + len + 1 >= LEAST_PAYLOAD;
     if !ends && left.is_none() || room < len + 1 {
         return false;
     }
     write_datagram_header(w.w, (!ends).then_some(len));
-    w.w.bytes(&d.prefix);
+    w.w.bytes(d.prefix());
     w.w.bytes(&d.payload);
     w.ended |= ends;
     true
