@@ -89,16 +89,24 @@ impl Connection {
     ) -> Poll<Result<(), SendDatagramError>> {
         let now = self.time_for(options);
         let (interest, waker) = (Interest::DatagramOut, Some(cx.waker()));
-        waiter.poll_connection(&self.reference, interest, waker, |engine, entry| {
-            let (None, Some(engine)) = (&entry.error, engine) else {
-                let error = SendDatagramError::ConnectionLost(lost(entry));
-                return Poll::Ready((Err(error), Change::None));
+        // An error is large, and would be copied from call to call although there is none.
+        let mut error = None;
+        let queued = waiter.poll_connection(&self.reference, interest, waker, |engine, entry| {
+            let result = match (&entry.error, engine) {
+                (None, Some(engine)) => engine.send_datagram_with(now, prefix, data, options),
+                _ => {
+                    error = Some(SendDatagramError::ConnectionLost(lost(entry)));
+                    return Poll::Ready(((), Change::None));
+                }
             };
-            match engine.send_datagram_with(now, prefix, data, options) {
-                Err(SendDatagramError::Full) => Poll::Pending,
-                result => Poll::Ready((result, Change::Made)),
+            match result {
+                Ok(()) => {}
+                Err(SendDatagramError::Full) => return Poll::Pending,
+                Err(refused) => error = Some(refused),
             }
-        })
+            Poll::Ready(((), Change::Made))
+        });
+        queued.map(|()| error.map_or(Ok(()), Err))
     }
 
     /// Only an age needs the time, and a look at the clock costs a quarter of what a datagram does.
