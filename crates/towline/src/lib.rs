@@ -9,6 +9,8 @@
 
 pub mod config;
 pub mod handles;
+#[cfg(feature = "http3")]
+pub mod http3;
 pub mod io;
 #[cfg(feature = "tokio")]
 pub mod message;

@@ -95,7 +95,7 @@ pub(super) const ROOMS: &[Room] = &[
     Room {
         package: TOWLINE,
         layer: Layer::Driver,
-        imports: &[WIRE, IDENTITY, SIM, QUIC, MESSAGE, STCP],
+        imports: &[WIRE, IDENTITY, SIM, QUIC, HTTP3, MESSAGE, STCP],
         test_imports: &[RELAY, TOWLINE],
     },
     Room {

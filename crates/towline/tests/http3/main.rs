@@ -1,0 +1,6 @@
+//! HTTP/3 between two endpoints, over simulated links.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod exchanges;
+mod world;
