@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use towline::config::{self, ClientAuth, Identity, Options, Resumption, Trust};
+use towline::engine::ServerConfig;
 use towline::identity::{IdentityKind, Pin};
-use towline::{Connection, Endpoint};
+use towline::{Connection, Endpoint, EndpointBuilder};
 use towline_transfer::caps::{CONNECTION_WINDOW, STREAM_SEND_BUFFER, STREAM_WINDOW};
 
 use crate::certs::{self, CertArgs, Upkeep};
@@ -21,7 +22,7 @@ use crate::printer::Printer;
 use crate::qlog::{QlogArgs, logging_into};
 use crate::streams::ALPN;
 use crate::units::parse_positive_duration;
-use crate::url::{Url, parse_pin};
+use crate::url::{Url, WebUrl, parse_pin};
 
 /// Silence after which a connection is given up, unless `--idle-timeout` says otherwise.
 const IDLE_TIMEOUT: &str = "15s";
@@ -174,6 +175,18 @@ impl ConnectArgs {
         options: &Options,
         printer: Printer,
     ) -> Result<Client, Failure> {
+        self.connect_with(url, options, printer, |builder| builder)
+            .await
+    }
+
+    /// As `connect`, from an endpoint that `more` has a say in.
+    pub(crate) async fn connect_with(
+        &self,
+        url: &Url,
+        options: &Options,
+        printer: Printer,
+        prepare: impl Fn(EndpointBuilder) -> EndpointBuilder,
+    ) -> Result<Client, Failure> {
         let trust = self.trust(url, printer)?;
         let proof = match trust {
             Trust::SystemRoots(_) => Proof::SystemRoots,
@@ -194,7 +207,7 @@ impl ConnectArgs {
                 match addresses.next() {
                     Some(address) => {
                         let (host, config) = (url.host.clone(), config.clone());
-                        let builder = logging_into(qlog.clone(), Endpoint::builder());
+                        let builder = logging_into(qlog.clone(), prepare(Endpoint::builder()));
                         attempts.spawn(async move {
                             let endpoint = builder.bind(any_address(address)).map_err(|error| {
                                 Failure::new(
@@ -340,6 +353,18 @@ impl ListenArgs {
         shards: usize,
         printer: Printer,
     ) -> Result<Listening, Failure> {
+        let more = |config, builder: EndpointBuilder| builder.server(config).shards(shards);
+        self.listen_with(address, options, printer, more)
+    }
+
+    /// As `listen`, where `more` makes the endpoint of its configuration.
+    pub(crate) fn listen_with(
+        &self,
+        address: SocketAddr,
+        options: &Options,
+        printer: Printer,
+        more: impl FnOnce(ServerConfig, EndpointBuilder) -> EndpointBuilder,
+    ) -> Result<Listening, Failure> {
         let certs::Serving { identity, upkeep } = self.certificate.serving(printer)?;
         let mut options = options.clone();
         let clients = self.clients.rule(identity.kind())?;
@@ -357,8 +382,7 @@ impl ListenArgs {
             }
         };
         let config = config.map_err(|error| Failure::new(Exit::Tls, error.to_string()))?;
-        let builder = Endpoint::builder().server(config).shards(shards);
-        let mut builder = logging_into(self.qlog.open()?, builder);
+        let mut builder = logging_into(self.qlog.open()?, more(config, Endpoint::builder()));
         if address.port() != 0 {
             builder = builder.reset_key(reset_key(&identity, address));
         }
@@ -393,6 +417,14 @@ impl Listening {
             path: None,
             pins: vec![self.pin],
             raw_key: self.raw_key,
+        }
+    }
+
+    /// The same for clients of HTTP/3.
+    pub(crate) fn web_url(&self) -> WebUrl {
+        WebUrl {
+            server: self.url(),
+            target: "/".to_owned(),
         }
     }
 

@@ -35,6 +35,11 @@ impl Printer {
         self.progress
     }
 
+    /// Whether results are records.
+    pub(crate) const fn prints_records(self) -> bool {
+        self.json
+    }
+
     /// A line for people; not printed with `--json` or `--quiet`.
     pub(crate) fn line(self, line: impl Display) {
         if !self.json && !self.quiet {

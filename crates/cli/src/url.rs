@@ -13,7 +13,10 @@ use towline_transfer::RelativePath;
 
 /// The port where none is given.
 pub(crate) const DEFAULT_PORT: u16 = 4433;
+/// The port of `https` where none is given.
+const WEB_PORT: u16 = 443;
 const SCHEME: &str = "towline://";
+const WEB_SCHEME: &str = "https://";
 const PIN_PREFIX: &str = "sha256/";
 const RAW_KEY: &str = "raw-key";
 
@@ -31,6 +34,26 @@ pub(crate) struct Url {
     pub(crate) raw_key: bool,
 }
 
+/// `https://HOST[:PORT][/PATH][?QUERY][#sha256/PIN]`, for HTTP/3 and WebTransport.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct WebUrl {
+    /// Without a path.
+    pub(crate) server: Url,
+    /// Path and query as they are written; at least `/`.
+    pub(crate) target: String,
+}
+
+impl WebUrl {
+    /// Host and port as a request names them.
+    pub(crate) fn authority(&self) -> String {
+        let Url { host, port, .. } = &self.server;
+        match *port {
+            WEB_PORT => Bracketed(host).to_string(),
+            port => format!("{}:{port}", Bracketed(host)),
+        }
+    }
+}
+
 impl FromStr for Url {
     type Err = String;
 
@@ -38,42 +61,63 @@ impl FromStr for Url {
         let rest = text.strip_prefix(SCHEME).ok_or_else(|| {
             format!("`{text}` is not a URL; write {SCHEME}HOST:PORT/PATH#sha256/PIN")
         })?;
-        let (rest, fragment) = rest.split_once('#').unwrap_or((rest, ""));
-        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let (host, port) = split_port(authority)?;
-        if host.is_empty() {
-            return Err(format!("`{text}` names no host"));
-        }
+        let (mut url, path) = server(text, rest, DEFAULT_PORT)?;
         let path = percent_decode(path)?;
         let path = path.strip_suffix(b"/").unwrap_or(&path);
-        let path = match path {
+        url.path = match path {
             b"" => None,
             path => Some(
                 RelativePath::parse(path)
                     .map_err(|bad| format!("the URL's path is not acceptable: {}", bad.0))?,
             ),
         };
-        let (mut pins, mut raw_key) = (Vec::new(), false);
-        for item in fragment.split('&').filter(|item| !item.is_empty()) {
-            if item == RAW_KEY {
-                raw_key = true;
-                continue;
-            }
-            if !item.starts_with(PIN_PREFIX) {
-                return Err(format!(
-                    "`#{item}` is not understood; a pin is written `#{PIN_PREFIX}` and the hash"
-                ));
-            }
-            pins.extend(parse_pin(item)?);
-        }
+        Ok(url)
+    }
+}
+
+impl FromStr for WebUrl {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let rest = text.strip_prefix(WEB_SCHEME).ok_or_else(|| {
+            format!("`{text}` is not a URL; write {WEB_SCHEME}HOST:PORT/PATH#sha256/PIN")
+        })?;
+        let (server, path) = server(text, rest, WEB_PORT)?;
         Ok(Self {
-            host: host.to_owned(),
-            port,
-            path,
-            pins,
-            raw_key,
+            server,
+            target: format!("/{path}"),
         })
     }
+}
+
+/// The server in a URL, which after its scheme is `rest`, and the path as it is written.
+fn server<'a>(text: &str, rest: &'a str, port: u16) -> Result<(Url, &'a str), String> {
+    let (rest, fragment) = rest.split_once('#').unwrap_or((rest, ""));
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let (host, port) = split_port(authority, port)?;
+    if host.is_empty() {
+        return Err(format!("`{text}` names no host"));
+    }
+    let mut url = Url {
+        host: host.to_owned(),
+        port,
+        path: None,
+        pins: Vec::new(),
+        raw_key: false,
+    };
+    for item in fragment.split('&').filter(|item| !item.is_empty()) {
+        if item == RAW_KEY {
+            url.raw_key = true;
+            continue;
+        }
+        if !item.starts_with(PIN_PREFIX) {
+            return Err(format!(
+                "`#{item}` is not understood; a pin is written `#{PIN_PREFIX}` and the hash"
+            ));
+        }
+        url.pins.extend(parse_pin(item)?);
+    }
+    Ok((url, path))
 }
 
 /// A pin, `sha256/…`, read as one of a certificate and as one of a key.
@@ -86,7 +130,7 @@ pub(crate) fn parse_key_pin(text: &str) -> Result<KeyPin, String> {
     text.parse().map_err(|error: PinError| error.to_string())
 }
 
-fn split_port(authority: &str) -> Result<(&str, u16), String> {
+fn split_port(authority: &str, default: u16) -> Result<(&str, u16), String> {
     let (host, port) = match authority.strip_prefix('[') {
         Some(rest) => {
             let (host, after) = rest
@@ -113,7 +157,7 @@ fn split_port(authority: &str) -> Result<(&str, u16), String> {
         },
     };
     match port {
-        None => Ok((host, DEFAULT_PORT)),
+        None => Ok((host, default)),
         Some(port) => match port.parse::<u16>() {
             Ok(port) if port != 0 => Ok((host, port)),
             _ => Err(format!("`{port}` is not a port")),
@@ -121,7 +165,7 @@ fn split_port(authority: &str) -> Result<(&str, u16), String> {
     }
 }
 
-fn percent_decode(text: &str) -> Result<Vec<u8>, String> {
+pub(crate) fn percent_decode(text: &str) -> Result<Vec<u8>, String> {
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {
@@ -145,12 +189,7 @@ fn percent_decode(text: &str) -> Result<Vec<u8>, String> {
 
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (open, close) = if self.host.contains(':') {
-            ("[", "]")
-        } else {
-            ("", "")
-        };
-        write!(f, "{SCHEME}{open}{}{close}:{}/", self.host, self.port)?;
+        write!(f, "{SCHEME}{}:{}/", Bracketed(&self.host), self.port)?;
         for &byte in self.path.iter().flat_map(|path| path.as_bytes()) {
             if byte.is_ascii_alphanumeric() || b"/-._~+@,=".contains(&byte) {
                 write!(f, "{}", byte as char)?;
@@ -158,6 +197,12 @@ impl fmt::Display for Url {
                 write!(f, "%{byte:02X}")?;
             }
         }
+        self.write_fragment(f)
+    }
+}
+
+impl Url {
+    fn write_fragment(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The two readings of one hash print as one.
         let pins = self.pins.iter().filter_map(|pin| match pin {
             Pin::Key(pin) => Some(pin.to_string()),
@@ -168,6 +213,25 @@ impl fmt::Display for Url {
             write!(f, "{}{item}", if index == 0 { '#' } else { '&' })?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Display for WebUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{WEB_SCHEME}{}{}", self.authority(), self.target)?;
+        self.server.write_fragment(f)
+    }
+}
+
+/// A host with the brackets that an IPv6 address has in a URL.
+struct Bracketed<'a>(&'a str);
+
+impl fmt::Display for Bracketed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.contains(':') {
+            true => write!(f, "[{}]", self.0),
+            false => f.write_str(self.0),
+        }
     }
 }
 

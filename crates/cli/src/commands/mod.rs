@@ -12,6 +12,7 @@ pub(crate) mod serve;
 pub(crate) mod sim;
 pub(crate) mod stcp;
 pub(crate) mod stcpd;
+pub(crate) mod web;
 
 use crate::exit::{Exit, Failure};
 use crate::printer::Printer;
@@ -39,6 +40,8 @@ pub(crate) enum Command {
     Stcp(stcp::StcpArgs),
     /// The agent of secure TCP: handshakes for the kernel module and the preload shim
     Stcpd(stcpd::StcpdArgs),
+    /// HTTP/3 and WebTransport
+    Web(web::WebCommandArgs),
     /// Certificates and pins
     Cert(cert::CertCommandArgs),
 }
@@ -51,7 +54,12 @@ impl Command {
             Self::Recv(args) => args.listens(),
             Self::Perf(args) => args.listens(),
             Self::Stcp(args) => args.listens(),
-            Self::Send(_) | Self::Echo(_) | Self::Qlog(_) | Self::Sim(_) | Self::Cert(_) => false,
+            Self::Send(_)
+            | Self::Echo(_)
+            | Self::Qlog(_)
+            | Self::Sim(_)
+            | Self::Web(_)
+            | Self::Cert(_) => false,
         }
     }
 
@@ -78,6 +86,7 @@ impl Command {
             Self::Sim(args) => args.run(*printer).await,
             Self::Stcp(args) => args.run(*printer).await,
             Self::Stcpd(args) => args.run(*printer).await,
+            Self::Web(args) => args.run(*printer).await,
             Self::Cert(args) => args.run(*printer),
         }
     }

@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use towline_transfer::{Store, StorePolicy};
 
 use crate::commands::perf::PerfHost;
+use crate::commands::web::serve::Web;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::metrics::{self, MetricsArgs};
@@ -29,6 +30,9 @@ pub(crate) struct ServeArgs {
     /// Receive files into this folder
     #[arg(long, value_name = "DIR")]
     accept: Option<PathBuf>,
+    /// Offer the files in this folder over HTTP/3
+    #[arg(long, value_name = "DIR")]
+    web: Option<PathBuf>,
     #[command(flatten)]
     receiving: ReceivingArgs,
     #[command(flatten)]
@@ -78,7 +82,13 @@ impl ServeArgs {
         let (received, ends) = mpsc::unbounded_channel();
         let mut service = Service::new(printer, interrupt, received);
         service.echo = true;
-        service.root = self.root.as_deref().map(served_folder).transpose()?;
+        service.root = self
+            .root
+            .as_ref()
+            .map(|root| served_folder("--root", root))
+            .transpose()?;
+        let web = self.web.as_ref();
+        let web = web.map(|web| served_folder("--web", web)).transpose()?;
         service.store = self
             .accept
             .as_deref()
@@ -89,7 +99,15 @@ impl ServeArgs {
             None => options(self.network.idle_timeout, &self.network.congestion),
         };
         let metrics = self.metrics.bind().await?;
-        let listening = self.network.listen(self.listen, &options, printer)?;
+        let listening = self.network.listen_with(
+            self.listen,
+            &options,
+            printer,
+            |config, builder| match &web {
+                Some(_) => Web::prepare(config, builder),
+                None => builder.server(config),
+            },
+        )?;
         let endpoint = listening.endpoint.clone();
         service.perf = Some(PerfHost::new(
             endpoint.clone(),
@@ -102,6 +120,8 @@ impl ServeArgs {
             listening.warn_if_public(printer, "put files here");
         }
 
+        let web = web.and_then(|root| Web::new(root).serve(&endpoint));
+
         let url = listening.url();
         printer.line(format_args!("listening {}", endpoint.local_addr()));
         printer.line(format_args!("  towline echo '{url}'"));
@@ -111,6 +131,9 @@ impl ServeArgs {
         }
         if service.store.is_some() {
             printer.line(format_args!("  towline send FILE... '{url}'"));
+        }
+        if web.is_some() {
+            printer.line(format_args!("  towline web get '{}'", listening.web_url()));
         }
         printer.record(&json!({
             "schema": "towline.listening/1",
@@ -123,9 +146,9 @@ impl ServeArgs {
     }
 }
 
-fn served_folder(folder: &std::path::Path) -> Result<PathBuf, Failure> {
+fn served_folder(flag: &str, folder: &std::path::Path) -> Result<PathBuf, Failure> {
     folder
         .canonicalize()
         .and_then(|folder| std::fs::read_dir(&folder).map(|_| folder))
-        .map_err(|error| Failure::usage(format!("--root {}: {error}", folder.display())))
+        .map_err(|error| Failure::usage(format!("{flag} {}: {error}", folder.display())))
 }

@@ -88,3 +88,25 @@ fn what_is_not_a_url_is_explained() {
         assert!(error.contains(word), "{text}: {error}");
     }
 }
+
+#[test]
+fn a_web_url_keeps_its_target_as_written() {
+    let url: WebUrl = format!("https://boat.example:4433/a%20b?x=1#sha256/{HASH}")
+        .parse()
+        .unwrap();
+    assert_eq!(url.target, "/a%20b?x=1");
+    assert_eq!(url.authority(), "boat.example:4433");
+    assert_eq!((url.server.port, url.server.pins.len()), (4433, 2));
+    assert_eq!(
+        url.to_string(),
+        format!("https://boat.example:4433/a%20b?x=1#sha256/{HASH}")
+    );
+    let url: WebUrl = "https://[::1]".parse().unwrap();
+    assert_eq!(
+        (url.target.as_str(), url.authority()),
+        ("/", "[::1]".into())
+    );
+    assert_eq!(url.server.port, 443);
+    assert!("http://h/".parse::<WebUrl>().is_err());
+    assert!("https:///x".parse::<WebUrl>().is_err());
+}

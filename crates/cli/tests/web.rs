@@ -1,0 +1,105 @@
+//! `serve --web` and `towline web`: files over HTTP/3.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests of real programs wait in real time"
+)]
+
+mod common;
+
+use std::fs;
+
+use common::{Ended, Running, Scratch, Server};
+use serde_json::Value;
+
+/// A server of a folder, and the folder.
+fn site(scratch: &Scratch) -> Server {
+    scratch.write("site/large", 5_000_000);
+    scratch.write("site/sub/index.html", 100);
+    scratch.write("secret", 10);
+    let folder = scratch.path("site");
+    scratch.listen([
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--web",
+        folder.to_str().unwrap(),
+    ])
+}
+
+fn get(scratch: &Scratch, server: &Server, path: &str, flags: &[&str]) -> Ended {
+    let url = server.url_of(path).replacen("towline://", "https://", 1);
+    let args = ["web", "get", &url]
+        .into_iter()
+        .chain(flags.iter().copied());
+    scratch.run(args)
+}
+
+#[test]
+fn a_file_comes_over_http3_byte_for_byte() {
+    let scratch = Scratch::new();
+    let server = site(&scratch);
+    let out = scratch.path("out");
+    let flags = ["--json", "--out", out.to_str().unwrap()];
+    let record = get(&scratch, &server, "large", &flags).record("towline.web.get/1");
+    assert_eq!(
+        (&record["status"], &record["bytes"]),
+        (&200.into(), &5_000_000.into())
+    );
+    let large = fs::read(scratch.path("site/large")).unwrap();
+    assert!(fs::read(&out).unwrap() == large);
+
+    let url = server.url_of("large").replacen("towline://", "https://", 1);
+    let to_stdout = Running::start(scratch.towline(["web", "get", &url])).wait_bytes();
+    assert!(to_stdout == large);
+
+    let range = [
+        "--range",
+        "1000-1999",
+        "--json",
+        "--out",
+        out.to_str().unwrap(),
+    ];
+    let record = get(&scratch, &server, "large", &range).record("towline.web.get/1");
+    assert_eq!(record["status"], 206);
+    assert!(fs::read(&out).unwrap() == large[1000..2000]);
+}
+
+#[test]
+fn a_folder_shows_its_index_and_nothing_outside_is_shown() {
+    let scratch = Scratch::new();
+    let server = site(&scratch);
+    let record = get(&scratch, &server, "sub/", &["--head", "--json"]).record("towline.web.get/1");
+    let field = |name: &str| -> Value {
+        let fields = record["fields"].as_array().unwrap();
+        let found = fields.iter().find(|field| field[0] == name);
+        found.map_or(Value::Null, |field| field[1].clone())
+    };
+    assert_eq!(
+        (&record["status"], &record["bytes"]),
+        (&200.into(), &0.into())
+    );
+    assert_eq!(field("content-type"), "text/html; charset=utf-8");
+    assert_eq!(field("content-length"), "100");
+    assert!(field("etag").is_string());
+    for path in ["", "nothing", "%2e%2e/secret", "sub/../../secret"] {
+        get(&scratch, &server, path, &[]).expect(1, &["the server answers 404 Not Found"]);
+    }
+}
+
+#[test]
+fn the_other_services_are_on_the_same_port() {
+    let scratch = Scratch::new();
+    let server = site(&scratch);
+    let echoes = ["echo", &server.url, "--count", "2", "--interval", "1ms"];
+    scratch.run(echoes).expect(0, &[]);
+    get(&scratch, &server, "sub/", &["--head"]).expect(0, &["status 200 OK"]);
+}
+
+#[test]
+fn a_server_without_web_is_said_to_speak_something_else() {
+    let scratch = Scratch::new();
+    let server = scratch.listen(["serve", "--listen", "127.0.0.1:0"]);
+    let ended = get(&scratch, &server, "", &[]);
+    assert_ne!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.stderr.contains("protocol"), "{ended:?}");
+}
