@@ -2,6 +2,8 @@
 
 use towline_wire::http3::Settings;
 
+use crate::webtransport;
+
 /// What this end permits its peer. The defaults suit a server and a client.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -16,6 +18,9 @@ pub struct Config {
     pub extended_connect: bool,
     /// Takes HTTP datagrams (RFC 9297).
     pub datagrams: bool,
+    /// Speaks WebTransport. Both ends then take HTTP datagrams, a server takes CONNECT with a
+    /// `:protocol`, and the settings of each version are sent, whatever else is said here.
+    pub webtransport: Option<webtransport::Config>,
     /// Further settings. What a field above says replaces what is here.
     pub settings: Settings,
 }
@@ -28,6 +33,7 @@ impl Default for Config {
             qpack_blocked_streams: 16,
             extended_connect: false,
             datagrams: false,
+            webtransport: None,
             settings: Settings::new(),
         }
     }

@@ -8,6 +8,7 @@ use towline_wire::StreamId;
 use towline_wire::http3::Settings;
 
 use crate::error::{Error, StreamError};
+use crate::webtransport::SessionEvent;
 
 /// Cap: HTTP datagrams that wait for the application; the oldest makes room (RFC 9221 §5).
 pub(crate) const MAX_QUEUED_DATAGRAMS: usize = 256;
@@ -80,13 +81,15 @@ pub enum Event {
         /// The first stream that is refused; at a server, a push ID.
         id: u64,
     },
-    /// An HTTP datagram of a request (RFC 9297).
+    /// An HTTP datagram of a request or a WebTransport session (RFC 9297).
     Datagram {
-        /// The stream of the request.
+        /// The stream of the request, or the session.
         id: StreamId,
         /// Without the number in front.
         payload: Bytes,
     },
+    /// Something of a WebTransport session.
+    Session(SessionEvent),
     /// The connection was closed, because the peer broke a rule. The last event.
     Closed(Error),
 }

@@ -17,6 +17,7 @@ mod event;
 mod fields;
 mod settings;
 mod transport;
+pub mod webtransport;
 
 #[cfg(test)]
 mod pair;

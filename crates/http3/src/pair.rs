@@ -51,6 +51,8 @@ impl Default for Limits {
 #[derive(Default, Debug)]
 struct Channel {
     bytes: VecDeque<u8>,
+    /// All that ever came.
+    arrived: u64,
     finished: bool,
     reset: Option<u64>,
     stopped: Option<u64>,
@@ -157,6 +159,7 @@ impl End {
         let mut net = self.net.borrow_mut();
         if let Some(channel) = net.channels.get_mut(&(id, self.side)) {
             channel.bytes.extend(bytes);
+            channel.arrived += bytes.len() as u64;
         }
         net.tell(self.side.peer(), Notice::Readable(id));
     }
@@ -236,6 +239,12 @@ impl Transport for End {
         Ok(Some(bytes))
     }
 
+    fn received(&self, id: StreamId) -> Option<u64> {
+        let net = self.net.borrow();
+        let channel = net.channels.get(&(id, self.side.peer()))?;
+        Some(channel.arrived)
+    }
+
     fn write(&mut self, id: StreamId, data: &mut Bytes) -> Result<usize, WriteError> {
         let mut net = self.net.borrow_mut();
         let window = net.limits.window;
@@ -257,6 +266,7 @@ impl Transport for End {
             return Err(WriteError::Blocked);
         }
         channel.bytes.extend(&data.split_to(len));
+        channel.arrived += len as u64;
         net.tell(self.side.peer(), Notice::Readable(id));
         Ok(len)
     }

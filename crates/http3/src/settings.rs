@@ -75,7 +75,12 @@ pub(crate) fn qpack_blocked_streams(settings: &Settings) -> u64 {
 
 /// Whether the peer takes CONNECT with a `:protocol` (RFC 9220 §3).
 pub(crate) fn extended_connect(settings: &Settings) -> bool {
-    settings.get(SettingId::ENABLE_CONNECT_PROTOCOL) == Some(1)
+    // Draft-02 of WebTransport means it too (draft-ietf-webtrans-http3-02 §3.1).
+    let either = [
+        SettingId::ENABLE_CONNECT_PROTOCOL,
+        SettingId::ENABLE_WEBTRANSPORT_DRAFT02,
+    ];
+    either.iter().any(|id| settings.get(*id) == Some(1))
 }
 
 /// Whether the peer takes HTTP datagrams (RFC 9297 §2.1.1).

@@ -27,6 +27,13 @@ pub trait Transport {
     /// `Blocked` while nothing is there, `Reset` with the peer's code, `Closed` when the stream is over.
     fn read(&mut self, id: StreamId, max: usize) -> Result<Option<Bytes>, ReadError>;
 
+    /// How many bytes of a stream have arrived, read or not, counted from its beginning; `None` where
+    /// nobody knows. The limits of WebTransport sessions are then held where bytes are read.
+    fn received(&self, id: StreamId) -> Option<u64> {
+        let _ = id;
+        None
+    }
+
     /// Takes bytes from the front of `data`, and says how many.
     ///
     /// # Errors

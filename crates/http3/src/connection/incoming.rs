@@ -37,6 +37,18 @@ pub(crate) struct Incoming {
     tunnel: bool,
     /// The application knows that the body can be read.
     told: bool,
+    signal: Signal,
+}
+
+/// What the frame type 0x41 is (draft-ietf-webtrans-http3-16 §4.3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Signal {
+    /// An unknown frame.
+    Unknown,
+    /// At the front of a stream, the sign of WebTransport.
+    Permitted,
+    /// Behind other frames, a breach.
+    Forbidden,
 }
 
 #[derive(Debug)]
@@ -75,6 +87,8 @@ pub(crate) enum Step {
     TooLarge,
     /// Body to be read.
     Data,
+    /// It is no message, but a stream of a WebTransport session, behind so many bytes.
+    Stream { session: u64, prefix: u64 },
     /// The message is whole.
     Finished,
     /// Nothing more is there.
@@ -101,7 +115,13 @@ impl Incoming {
             interims: 0,
             tunnel: false,
             told: false,
+            signal: Signal::Unknown,
         }
+    }
+
+    /// The stream may be WebTransport's.
+    pub(crate) fn expect_signal(&mut self, signal: Signal) {
+        self.signal = signal;
     }
 
     pub(crate) fn phase(&self) -> Phase {
@@ -237,7 +257,22 @@ impl Incoming {
 
     /// A frame begins (RFC 9114 §7.2).
     fn frame(&mut self, kind: u64, len: u64, max_section: u64) -> Result<Option<Step>, Fault> {
+        let signal = self.signal;
+        if signal == Signal::Permitted {
+            self.signal = Signal::Forbidden;
+        }
         match FrameType::from_u64(kind) {
+            FrameType::WEBTRANSPORT_STREAM if signal == Signal::Permitted => {
+                let prefix = self.header.last_len();
+                return Ok(Some(Step::Stream {
+                    session: len,
+                    prefix,
+                }));
+            }
+            FrameType::WEBTRANSPORT_STREAM if signal == Signal::Forbidden => {
+                let reason = "the sign of a WebTransport stream behind other frames";
+                return Err(Error::new(ErrorCode::H3_FRAME_ERROR, reason).into());
+            }
             FrameType::DATA => self.data_frame(len)?,
             FrameType::HEADERS => return self.headers_frame(len, max_section),
             FrameType::PUSH_PROMISE if self.side.is_client() => {

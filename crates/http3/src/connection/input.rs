@@ -4,13 +4,16 @@ use towline_wire::http3::{ErrorCode, StreamType, emit_datagram_header, parse_dat
 use towline_wire::{Direction, StreamId, Writer};
 
 use super::control::{ControlFrame, closed};
-use super::parts::{Connection, MAX_READS, Message};
+use super::incoming::Signal;
+use super::parts::{Connection, MAX_READS, Message, Role};
 use super::priority::Priority;
-use super::varints::Incomplete;
+use super::session_streams::not_permitted;
+use super::varints::{Incomplete, Varints};
 use crate::error::{DatagramError, Error};
 use crate::event::Event;
 use crate::settings;
 use crate::transport::{ReadError, Transport};
+use crate::webtransport::Prefix;
 
 /// Cap: datagrams taken in one call; the rest waits with the transport.
 pub(crate) const MAX_DATAGRAMS: usize = 64;
@@ -44,8 +47,9 @@ impl Connection {
             self.receive_on(transport, id);
         } else if self.peer.untyped.contains_key(&id) {
             self.type_stream(transport, id);
-        } else {
+        } else if !self.reads_prefix(transport, id) {
             self.read_typed(transport, id);
+            self.check_received(transport, id);
         }
         self.flush_own(transport);
     }
@@ -60,13 +64,17 @@ impl Connection {
             if message.outgoing.take_unblocked() && flushed.is_ok() {
                 self.events.push(Event::Writable(id));
             }
+            self.tell_peer(transport, id);
             self.forget_if_over(id);
+        } else {
+            self.on_prefix_writable(id);
         }
         self.flush_own(transport);
     }
 
     /// The peer permits more streams of ours.
     pub fn on_streams_available<T: Transport>(&mut self, transport: &mut T) {
+        self.retry_streams();
         self.flush_own(transport);
     }
 
@@ -79,6 +87,9 @@ impl Connection {
         }
         if let Some(message) = self.messages.get_mut(&id) {
             message.outgoing.abandon();
+            if message.role != Role::Request {
+                return self.on_connect_stopped(transport, id, code);
+            }
             self.events.push(Event::Stopped { id, code });
             self.forget_if_over(id);
         }
@@ -101,8 +112,12 @@ impl Connection {
                     return false;
                 }
             };
-            if self.config.datagrams && self.messages.contains_key(&id) {
-                self.events.push_datagram(id, datagram.slice(header..));
+            let payload = self.on_session_datagram(id, datagram.slice(header..));
+            if let Some(payload) = payload
+                && self.config.datagrams
+                && self.messages.contains_key(&id)
+            {
+                self.events.push_datagram(id, payload);
             }
         }
         true
@@ -122,17 +137,26 @@ impl Connection {
 
     fn on_request_stream<T: Transport>(&mut self, transport: &mut T, id: StreamId) {
         if self.side.is_client() {
-            let reason = "a server opened a bidirectional stream";
-            let error = Error::new(ErrorCode::H3_STREAM_CREATION_ERROR, reason);
-            return self.fail(transport, error);
+            return match self.sessions.is_some() {
+                true => self.read_prefix(transport, id, Prefix::Signal(Varints::default())),
+                false => self.fail(transport, not_permitted()),
+            };
         }
-        if self.going.sent.is_some_and(|first| id.as_u64() >= first) {
+        let is_late = self.going.sent.is_some_and(|first| id.as_u64() >= first);
+        if is_late && self.sessions.is_none() {
             let code = ErrorCode::H3_REQUEST_REJECTED.as_u64();
             transport.stop(id, code);
             return transport.reset(id, code);
         }
-        self.going.next_request = self.going.next_request.max(id.as_u64() + 4);
-        self.messages.insert(id, Message::new(self.side));
+        let mut message = Message::new(self.side);
+        message.is_late = is_late;
+        if self.sessions.is_some() {
+            message.incoming.expect_signal(Signal::Permitted);
+        }
+        if !is_late {
+            self.going.next_request = self.going.next_request.max(id.as_u64() + 4);
+        }
+        self.messages.insert(id, message);
         self.receive_on(transport, id);
     }
 
@@ -141,8 +165,8 @@ impl Connection {
         let Some(varints) = self.peer.untyped.get_mut(&id) else {
             return;
         };
-        let kind = match varints.read(transport, id) {
-            Ok([kind]) => kind,
+        let (kind, len) = match varints.read(transport, id) {
+            Ok([kind]) => (kind, varints.last_len()),
             Err(Incomplete::Blocked) => return,
             Err(_) => {
                 // It may end before its type came (RFC 9114 §6.2).
@@ -156,6 +180,10 @@ impl Connection {
             StreamType::QPACK_ENCODER => &mut self.peer.encoder,
             StreamType::QPACK_DECODER => &mut self.peer.decoder,
             StreamType::PUSH => return self.on_push_stream(transport),
+            StreamType::WEBTRANSPORT if self.sessions.is_some() => {
+                let prefix = Prefix::Session(Varints::default(), len);
+                return self.read_prefix(transport, id, prefix);
+            }
             // A type that nobody here knows: its bytes are not wanted.
             _ => return transport.stop(id, ErrorCode::H3_STREAM_CREATION_ERROR.as_u64()),
         };
@@ -216,6 +244,7 @@ impl Connection {
                 );
                 self.events.push(Event::Settings(settings));
                 self.settings = Some(settings);
+                self.release_sessions(transport);
             }
             ControlFrame::GoAway(id) => return self.on_go_away(transport, id),
             ControlFrame::MaxPushId(id) => {
@@ -304,8 +333,9 @@ impl Connection {
         id: StreamId,
         payload: &[u8],
     ) -> Result<(), DatagramError> {
-        let theirs = self.settings.as_ref().is_some_and(settings::datagrams);
-        if !self.messages.contains_key(&id) {
+        let session = self.session(id).is_some();
+        let theirs = session || self.settings.as_ref().is_some_and(settings::datagrams);
+        if !self.messages.contains_key(&id) || (!session && self.role(id) != Role::Request) {
             return Err(DatagramError::Closed);
         }
         if !theirs || !self.config.datagrams {

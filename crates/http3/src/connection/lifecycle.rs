@@ -9,6 +9,7 @@ use crate::error::{Error, SendError};
 use crate::event::Event;
 use crate::settings;
 use crate::transport::Transport;
+use crate::webtransport::SessionEnd;
 
 /// The largest ID of a client's bidirectional stream: a GOAWAY that refuses nothing yet.
 const NO_REQUEST: u64 = MAX_VARINT - 3;
@@ -54,6 +55,7 @@ impl Connection {
             self.closed = Some(Error::new(code, "closed by this end"));
             self.messages.clear();
             self.again.clear();
+            self.clear_sessions();
             transport.close(code.as_u64(), b"");
         }
     }
@@ -76,6 +78,7 @@ impl Connection {
         if self.side.is_client() {
             self.give_up_from(transport, first);
         }
+        self.drain_all();
         Ok(())
     }
 
@@ -92,6 +95,10 @@ impl Connection {
                 self.decoder.cancel(id);
             }
             self.again.remove(&id);
+            if self.session(id).is_some() {
+                self.end_session(transport, id, SessionEnd::Rejected);
+                continue;
+            }
             let code = ErrorCode::H3_REQUEST_REJECTED.as_u64();
             self.events.push(Event::Reset { id, code });
         }

@@ -107,6 +107,16 @@ impl Outgoing {
         }
     }
 
+    /// Whether nothing waits to be written.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// A DATA frame of a tunnel.
+    pub(crate) fn tunnel(&mut self, payload: &[u8]) {
+        self.queue.push_frame(FrameType::DATA, payload);
+    }
+
     /// Our half ends after what was said.
     pub(crate) fn end(&mut self) {
         self.stage = Stage::Ended;

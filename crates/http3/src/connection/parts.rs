@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use towline_wire::http3::{ErrorCode, Settings, StreamType};
+use towline_wire::http3::{Settings, StreamType};
 use towline_wire::{Side, StreamId, emit_varint};
 
 use super::control::PeerControl;
@@ -12,9 +12,10 @@ use super::priority::EarlyPriorities;
 use super::varints::Varints;
 use crate::compression::{Decoder, Encoder};
 use crate::config::Config;
-use crate::error::{Error, Fault, StreamError};
+use crate::error::Error;
 use crate::event::{Event, Events};
 use crate::transport::{Transport, WriteError};
+use crate::webtransport::{self, Session, SessionEvent, SessionId, Sessions};
 
 /// Cap: reads of one stream in one call; then others have their turn.
 pub(crate) const MAX_READS: u32 = 64;
@@ -39,6 +40,8 @@ pub struct Connection {
     pub(super) settings: Option<Settings>,
     pub(super) going: Going,
     pub(super) priorities: EarlyPriorities,
+    /// `None` where WebTransport means nothing.
+    pub(super) sessions: Option<Sessions>,
     /// Streams whose budget of one call was used up.
     pub(super) again: BTreeSet<StreamId>,
 }
@@ -52,6 +55,23 @@ pub(super) struct Message {
     pub(super) is_head: bool,
     /// The request was CONNECT.
     pub(super) is_connect: bool,
+    /// It came after our GOAWAY: a request is refused, a stream of a session is not.
+    pub(super) is_late: bool,
+    pub(super) role: Role,
+}
+
+/// What a message is to WebTransport.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) enum Role {
+    /// Nothing.
+    #[default]
+    Request,
+    /// The CONNECT of a session.
+    Session,
+    /// Of one that is over: what still comes is passed over.
+    Over,
+    /// Of one that the peer closed: nothing may come.
+    ClosedByPeer,
 }
 
 /// The three streams that this end opens and keeps open (RFC 9114 §6.2, RFC 9204 §4.2).
@@ -123,13 +143,20 @@ impl Message {
             outgoing: Outgoing::default(),
             is_head: false,
             is_connect: false,
+            is_late: false,
+            role: Role::default(),
         }
     }
 }
 
 impl Connection {
     /// Nothing is sent before [`on_established`](Self::on_established).
-    pub fn new(side: Side, config: Config) -> Self {
+    pub fn new(side: Side, mut config: Config) -> Self {
+        if let Some(webtransport) = &config.webtransport {
+            config.extended_connect |= side.is_server();
+            config.datagrams = true;
+            webtransport::offer(webtransport, side, &mut config.settings);
+        }
         Self {
             side,
             events: Events::default(),
@@ -155,6 +182,7 @@ impl Connection {
             settings: None,
             going: Going::default(),
             priorities: EarlyPriorities::default(),
+            sessions: config.webtransport.clone().map(Sessions::new),
             again: BTreeSet::new(),
             config,
         }
@@ -180,14 +208,6 @@ impl Connection {
         self.messages.len()
     }
 
-    /// A breach of the peer's reaches the connection, or only `id`.
-    pub(super) fn breach<T: Transport>(&mut self, transport: &mut T, id: StreamId, fault: Fault) {
-        match fault {
-            Fault::Connection(error) => self.fail(transport, error),
-            Fault::Stream(error) => self.fail_stream(transport, id, error),
-        }
-    }
-
     /// Closes the connection (RFC 9114 §8).
     pub(super) fn fail<T: Transport>(&mut self, transport: &mut T, error: Error) {
         if self.closed.is_some() {
@@ -197,58 +217,32 @@ impl Connection {
         self.messages.clear();
         self.again.clear();
         self.peer.untyped.clear();
+        self.clear_sessions();
         transport.close(error.code.as_u64(), error.reason.as_bytes());
         self.events.push(Event::Closed(error));
     }
 
-    /// Gives one message up in both directions (RFC 9114 §4.1.2).
-    pub(super) fn fail_stream<T: Transport>(
-        &mut self,
-        transport: &mut T,
-        id: StreamId,
-        error: StreamError,
-    ) {
-        self.drop_message(transport, id, error.code);
-        self.events.push(Event::Failed { id, error });
-    }
-
-    /// Gives up a request in both directions, for instance with H3_REQUEST_CANCELLED (RFC 9114 §4.1.1).
-    pub fn cancel<T: Transport>(&mut self, transport: &mut T, id: StreamId, code: ErrorCode) {
-        self.drop_message(transport, id, code);
-        self.flush_own(transport);
-    }
-
-    /// Wants no more of the peer's message; H3_NO_ERROR where the answer needs no more of it.
-    pub fn stop_reading<T: Transport>(&mut self, transport: &mut T, id: StreamId, code: ErrorCode) {
-        if let Some(message) = self.messages.get_mut(&id)
-            && !message.incoming.is_over()
-        {
-            message.incoming.abandon();
-            transport.stop(id, code.as_u64());
-            self.decoder.cancel(id);
-            self.again.remove(&id);
-            self.forget_if_over(id);
+    pub(super) fn clear_sessions(&mut self) {
+        if let Some(sessions) = &mut self.sessions {
+            sessions.clear();
         }
-        self.flush_own(transport);
     }
 
-    /// Ends both halves of a stream with `code`, and forgets it.
-    pub(super) fn drop_message<T: Transport>(
-        &mut self,
-        transport: &mut T,
-        id: StreamId,
-        code: ErrorCode,
-    ) {
-        if let Some(message) = self.messages.remove(&id) {
-            if !message.incoming.is_over() {
-                transport.stop(id, code.as_u64());
-                self.decoder.cancel(id);
-            }
-            if !message.outgoing.is_over() {
-                transport.reset(id, code.as_u64());
-            }
-        }
-        self.again.remove(&id);
+    pub(super) fn session(&self, id: SessionId) -> Option<&Session> {
+        self.sessions.as_ref()?.get(id)
+    }
+
+    pub(super) fn session_mut(&mut self, id: SessionId) -> Option<&mut Session> {
+        self.sessions.as_mut()?.get_mut(id)
+    }
+
+    pub(super) fn role(&self, id: StreamId) -> Role {
+        let message = self.messages.get(&id);
+        message.map_or(Role::Request, |message| message.role)
+    }
+
+    pub(super) fn tell(&mut self, event: SessionEvent) {
+        self.events.push(Event::Session(event));
     }
 
     /// Forgets a message that is over in both directions.

@@ -7,13 +7,14 @@ use towline_wire::http3::ErrorCode;
 
 use super::incoming::{Phase, Step};
 use super::outgoing::Stage;
-use super::parts::{Connection, MAX_READS};
+use super::parts::{Connection, MAX_READS, Role};
 use super::priority::Priority;
 use crate::compression::Decoded;
 use crate::error::{BodyError, Fault, StreamError};
 use crate::event::Event;
 use crate::fields::{Kind, Section};
 use crate::transport::Transport;
+use crate::webtransport;
 
 const TOO_LARGE: StreamError = StreamError::new(
     ErrorCode::H3_EXCESSIVE_LOAD,
@@ -32,6 +33,9 @@ impl Connection {
         id: StreamId,
         max: usize,
     ) -> Result<Option<Bytes>, BodyError> {
+        if self.role(id) != Role::Request {
+            return Err(BodyError::Closed);
+        }
         let read = self.next_of_body(transport, id, max);
         self.flush_own(transport);
         if read == Err(BodyError::Blocked)
@@ -61,7 +65,7 @@ impl Connection {
             match message.incoming.data(transport, id, max) {
                 Ok(Ok(bytes)) => return Ok(Some(bytes)),
                 Ok(Err(Step::Reset(code))) => {
-                    self.on_reset(id, code);
+                    self.on_reset(transport, id, code);
                     return Err(BodyError::Reset(code));
                 }
                 Ok(Err(_)) => return Err(BodyError::Blocked),
@@ -112,16 +116,44 @@ impl Connection {
         let max = self.config.max_field_section_size;
         loop {
             let message = self.messages.get_mut(&id)?;
+            let (is_late, role) = (message.is_late, message.role);
             let was_over = message.incoming.is_over();
             let walked = message.incoming.walk(transport, id, max, budget);
             let outcome = match walked {
+                Ok(Step::Stream { session, prefix }) => {
+                    self.messages.remove(&id);
+                    self.reject_early(transport, id);
+                    self.on_session_stream(transport, id, session, prefix);
+                    return None;
+                }
+                Ok(Step::Section(_) | Step::TooLarge) if is_late => {
+                    self.drop_message(transport, id, ErrorCode::H3_REQUEST_REJECTED);
+                    return None;
+                }
+                Ok(Step::Data) if role != Role::Request => {
+                    match self.on_connect_data(transport, id) {
+                        Ok(Some(step)) => {
+                            if let Step::Reset(code) = step {
+                                self.on_reset(transport, id, code);
+                            }
+                            return Some(step);
+                        }
+                        Ok(None) => Ok(()),
+                        Err(fault) => Err(fault),
+                    }
+                }
+                Ok(Step::Finished) if !was_over && role == Role::Session => {
+                    self.on_connect_finished(transport, id)
+                }
                 Ok(Step::Section(section)) => self.on_section(transport, id, section),
                 Ok(Step::TooLarge) => self.on_too_large(transport, id),
                 Ok(step) => {
                     match step {
                         Step::Yield => drop(self.again.insert(id)),
-                        Step::Finished if !was_over => self.events.finish(id),
-                        Step::Reset(code) if !was_over => self.on_reset(id, code),
+                        Step::Finished if !was_over && role == Role::Request => {
+                            self.events.finish(id);
+                        }
+                        Step::Reset(code) if !was_over => self.on_reset(transport, id, code),
                         _ => {}
                     }
                     self.forget_if_over(id);
@@ -136,8 +168,11 @@ impl Connection {
         }
     }
 
-    fn on_reset(&mut self, id: StreamId, code: u64) {
+    pub(super) fn on_reset<T: Transport>(&mut self, transport: &mut T, id: StreamId, code: u64) {
         self.decoder.cancel(id);
+        if self.role(id) != Role::Request {
+            return self.on_connect_reset(transport, id, code);
+        }
         self.events.push(Event::Reset { id, code });
         self.forget_if_over(id);
     }
@@ -170,7 +205,7 @@ impl Connection {
         }
         match kind {
             Kind::Request => self.on_request(transport, id, section),
-            Kind::Response => self.on_response(id, section),
+            Kind::Response => self.on_response(transport, id, section),
             Kind::Trailers => {
                 let fields = section.into_trailers()?;
                 message.incoming.on_trailers();
@@ -206,16 +241,30 @@ impl Connection {
         if let Some(priority) = early.or(field.map(|value| Priority::parse(value.as_bytes()))) {
             transport.set_priority(id, priority.for_transport());
         }
+        let head = Box::new(request.head);
+        if let Some(token) = &request.protocol
+            && self.sessions.is_some()
+            && webtransport::is_token(token)
+        {
+            self.on_session_request(transport, id, head, token.clone());
+            return Ok(());
+        }
+        self.reject_early(transport, id);
         self.events.push(Event::Request {
             id,
-            head: Box::new(request.head),
+            head,
             protocol: request.protocol,
             end: false,
         });
         Ok(())
     }
 
-    fn on_response(&mut self, id: StreamId, section: Section) -> Result<(), Fault> {
+    fn on_response<T: Transport>(
+        &mut self,
+        transport: &mut T,
+        id: StreamId,
+        section: Section,
+    ) -> Result<(), Fault> {
         let response = section.into_response()?;
         let Some(message) = self.messages.get_mut(&id) else {
             return Ok(());
@@ -234,9 +283,14 @@ impl Connection {
             };
             message.incoming.on_head(expected, tunnel);
         }
+        let head = Box::new(response.head);
+        if message.role == Role::Session {
+            self.on_session_response(transport, id, head);
+            return Ok(());
+        }
         self.events.push(Event::Response {
             id,
-            head: Box::new(response.head),
+            head,
             interim,
             end: false,
         });
@@ -255,15 +309,5 @@ impl Connection {
             return Ok(());
         }
         Err(TOO_LARGE.into())
-    }
-
-    /// Answers with a status alone, and reads no more.
-    fn refuse<T: Transport>(&mut self, transport: &mut T, id: StreamId, status: StatusCode) {
-        let (mut head, ()) = http::Response::new(()).into_parts();
-        head.status = status;
-        if self.respond(transport, id, &head, true).is_err() {
-            return self.drop_message(transport, id, ErrorCode::H3_INTERNAL_ERROR);
-        }
-        self.stop_reading(transport, id, ErrorCode::H3_NO_ERROR);
     }
 }

@@ -1,11 +1,12 @@
 //! A message of ours, from calls to frames (RFC 9114 §4.1).
 
 use bytes::Bytes;
-use http::{HeaderMap, Method};
+use http::{HeaderMap, Method, StatusCode};
+use towline_wire::http3::ErrorCode;
 use towline_wire::{Direction, StreamId};
 
 use super::outgoing::Stage;
-use super::parts::{Connection, Message};
+use super::parts::{Connection, Message, Role};
 use super::priority::Priority;
 use crate::compression::Sensitivity;
 use crate::error::{BodyError, SendError};
@@ -66,6 +67,20 @@ impl Connection {
         head: &http::response::Parts,
         end: bool,
     ) -> Result<(), SendError> {
+        match self.role(id) {
+            Role::Request => self.send_response(transport, id, head, end),
+            _ => Err(SendError::WrongState),
+        }
+    }
+
+    /// As [`respond`](Self::respond), to a session's request too.
+    pub(super) fn send_response<T: Transport>(
+        &mut self,
+        transport: &mut T,
+        id: StreamId,
+        head: &http::response::Parts,
+        end: bool,
+    ) -> Result<(), SendError> {
         self.check_stage(id, Stage::Head)?;
         let interim = head.status.is_informational();
         if self.side.is_client() || (interim && end) {
@@ -76,6 +91,21 @@ impl Connection {
         let stage = if interim { Stage::Head } else { stage(end) };
         self.send_headers(transport, id, lines, stage);
         Ok(())
+    }
+
+    /// Answers with a status alone, and reads no more.
+    pub(super) fn refuse<T: Transport>(
+        &mut self,
+        transport: &mut T,
+        id: StreamId,
+        status: StatusCode,
+    ) {
+        let (mut head, ()) = http::Response::new(()).into_parts();
+        head.status = status;
+        if self.send_response(transport, id, &head, true).is_err() {
+            return self.drop_message(transport, id, ErrorCode::H3_INTERNAL_ERROR);
+        }
+        self.stop_reading(transport, id, ErrorCode::H3_NO_ERROR);
     }
 
     /// Writes from the front of `data` and says how much. A frame is begun for all of `data`: what
@@ -91,7 +121,7 @@ impl Connection {
         data: &mut Bytes,
     ) -> Result<usize, BodyError> {
         let message = self.messages.get_mut(&id).ok_or(BodyError::Closed)?;
-        if message.outgoing.stage() != Stage::Body {
+        if message.outgoing.stage() != Stage::Body || message.role != Role::Request {
             return Err(BodyError::Closed);
         }
         let written = message.outgoing.body(transport, id, data);
@@ -134,6 +164,9 @@ impl Connection {
         id: StreamId,
     ) -> Result<(), SendError> {
         self.check_stage(id, Stage::Body)?;
+        if self.role(id) != Role::Request {
+            return Err(SendError::WrongState);
+        }
         if let Some(message) = self.messages.get_mut(&id) {
             message.outgoing.end();
             let _ = message.outgoing.flush(transport, id);

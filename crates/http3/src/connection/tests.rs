@@ -3,6 +3,7 @@
 mod messages;
 mod peer;
 mod rules;
+mod sessions;
 
 use std::collections::VecDeque;
 

@@ -15,6 +15,8 @@ mod tests;
 pub(crate) struct Varints<const N: usize> {
     bytes: [u8; 16],
     len: usize,
+    /// How long those were that were read last.
+    last: usize,
 }
 
 /// Why the integers are not whole.
@@ -64,6 +66,11 @@ impl<const N: usize> Varints<N> {
         }
     }
 
+    /// How many bytes the integers had that were read last.
+    pub(crate) fn last_len(&self) -> u64 {
+        self.last as u64
+    }
+
     /// How long they are at least, after what has come of them.
     fn least_len(&self) -> usize {
         let mut at = 0;
@@ -79,7 +86,7 @@ impl<const N: usize> Varints<N> {
     fn take(&mut self) -> [u64; N] {
         let mut reader = Reader::new(&self.bytes[..self.len]);
         let values = std::array::from_fn(|_| reader.varint().unwrap_or_default());
-        self.len = 0;
+        self.last = std::mem::take(&mut self.len);
         values
     }
 }

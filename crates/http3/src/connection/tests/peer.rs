@@ -51,7 +51,7 @@ impl Bare {
         Self::new(server, Host::new(client, Config::default())).with_settings()
     }
 
-    fn new(mut end: End, host: Host) -> Self {
+    pub(super) fn new(mut end: End, host: Host) -> Self {
         let control = end.open(Direction::Unidirectional).unwrap();
         end.push(control, &[StreamType::CONTROL.as_u64() as u8]);
         Self { end, host, control }

@@ -1,0 +1,168 @@
+//! The limits of sessions: what was sent and read, and what the peer is told of it
+//! (draft-ietf-webtrans-http3-16 §5).
+
+use towline_wire::StreamId;
+use towline_wire::http3::{Capsule, ErrorCode};
+
+use super::parts::Connection;
+use crate::error::{Fault, StreamError};
+use crate::transport::Transport;
+use crate::webtransport::{Breach, Session, SessionId, State, Stream, Tell};
+
+impl Connection {
+    /// The session of a stream; `None` of streams that are none of a session, or are over.
+    pub fn session_of(&self, stream: StreamId) -> Option<SessionId> {
+        let stream = self.sessions.as_ref()?.streams.get(&stream)?;
+        Some(stream.session)
+    }
+
+    /// Bytes that may be sent on all streams of a session now; `None` where there is no limit.
+    pub fn session_send_credit(&self, session: SessionId) -> Option<u64> {
+        let flow = self.session(session)?.flow.as_ref()?;
+        Some(flow.send_credit())
+    }
+
+    /// Somebody waits for [credit](Self::session_send_credit): the peer is told, and
+    /// [`SessionEvent::Credit`] follows.
+    pub fn on_session_blocked<T: Transport>(&mut self, transport: &mut T, session: SessionId) {
+        let open = self.session_mut(session);
+        if let Some(flow) = open.and_then(|open| open.flow.as_mut()) {
+            flow.want_credit();
+            self.tell_peer(transport, session);
+        }
+    }
+
+    /// So many bytes of payload were written to a stream.
+    pub fn on_session_written(&mut self, stream: StreamId, n: u64) {
+        let sessions = self.sessions.as_mut();
+        if let Some((open, _)) = sessions.and_then(|sessions| sessions.of_stream(stream))
+            && let Some(flow) = &mut open.flow
+        {
+            flow.on_sent(n);
+        }
+    }
+
+    /// The application read so many bytes of payload from a stream: the peer may send as many more.
+    pub fn on_session_read<T: Transport>(&mut self, transport: &mut T, stream: StreamId, n: u64) {
+        self.check_received(transport, stream);
+        let read = |session: &mut Session, stream: &mut Stream| {
+            let Some(flow) = &mut session.flow else {
+                return Ok(());
+            };
+            stream.read = stream.read.saturating_add(n);
+            let unseen = stream.read.saturating_sub(stream.received);
+            stream.received += unseen;
+            flow.on_received(unseen)?;
+            flow.on_read(n);
+            Ok(())
+        };
+        self.account(transport, stream, read);
+    }
+
+    /// Nothing more will be written to a stream nor read from it: it is forgotten. `unread` is how
+    /// much arrived of it that nobody read, where the transport does not tell.
+    pub fn on_session_stream_over<T: Transport>(
+        &mut self,
+        transport: &mut T,
+        stream: StreamId,
+        unread: u64,
+    ) {
+        self.check_received(transport, stream);
+        let by_peer = stream.initiator() != self.side;
+        let over = |session: &mut Session, state: &mut Stream| {
+            let Some(flow) = &mut session.flow else {
+                return Ok(());
+            };
+            let known = state.received.saturating_sub(state.read);
+            flow.on_received(unread.saturating_sub(known))?;
+            flow.on_read(known.max(unread));
+            if by_peer {
+                flow.on_stream_over(stream.direction());
+            }
+            Ok(())
+        };
+        self.account(transport, stream, over);
+        if let Some(sessions) = &mut self.sessions {
+            sessions.remove_stream(stream);
+        }
+    }
+
+    /// Holds the peer to the session's limit, where the transport says how much arrived.
+    pub(super) fn check_received<T: Transport>(&mut self, transport: &mut T, stream: StreamId) {
+        if self.session_of(stream).is_none() {
+            return;
+        }
+        let Some(arrived) = transport.received(stream) else {
+            return;
+        };
+        let received = |session: &mut Session, stream: &mut Stream| {
+            let Some(flow) = &mut session.flow else {
+                return Ok(());
+            };
+            let arrived = arrived.saturating_sub(stream.prefix);
+            let new = arrived.saturating_sub(stream.received);
+            stream.received += new;
+            flow.on_received(new)
+        };
+        self.account(transport, stream, received);
+    }
+
+    /// Changes the limits of a stream's session, and tells the peer of them.
+    fn account<T: Transport>(
+        &mut self,
+        transport: &mut T,
+        stream: StreamId,
+        change: impl FnOnce(&mut Session, &mut Stream) -> Result<(), Breach>,
+    ) {
+        let sessions = self.sessions.as_mut();
+        let Some((open, state)) = sessions.and_then(|sessions| sessions.of_stream(stream)) else {
+            return;
+        };
+        let session = state.session;
+        match change(open, state) {
+            Ok(()) => self.tell_peer(transport, session),
+            Err(error) => self.breach(transport, session, Fault::Stream(breach(error))),
+        }
+    }
+
+    /// Tells the peer what a session has to say, one capsule after another as long as the CONNECT
+    /// stream takes them: what finds no credit is not kept, but said when there is some.
+    pub(super) fn tell_peer<T: Transport>(&mut self, transport: &mut T, id: SessionId) {
+        loop {
+            let Some(message) = self.messages.get_mut(&id) else {
+                return;
+            };
+            let sessions = self.sessions.as_mut();
+            let Some(open) = sessions.and_then(|sessions| sessions.get_mut(id)) else {
+                return;
+            };
+            if open.state == State::Asked || !message.outgoing.is_idle() {
+                return;
+            }
+            let capsule = match &mut open.flow {
+                _ if open.drain && !open.drain_sent => {
+                    open.drain_sent = true;
+                    Capsule::DrainSession
+                }
+                Some(flow) => match flow.poll_tell() {
+                    Some(Tell::MaxData(max)) => Capsule::MaxData(max),
+                    Some(Tell::MaxStreams(direction, max)) => Capsule::MaxStreams(direction, max),
+                    Some(Tell::DataBlocked(max)) => Capsule::DataBlocked(max),
+                    Some(Tell::StreamsBlocked(direction, max)) => {
+                        Capsule::StreamsBlocked(direction, max)
+                    }
+                    None => return,
+                },
+                None => return,
+            };
+            let mut bytes = Vec::new();
+            capsule.emit(&mut bytes);
+            message.outgoing.tunnel(&bytes);
+            let _ = message.outgoing.flush(transport, id);
+        }
+    }
+}
+
+pub(super) fn breach(Breach(reason): Breach) -> StreamError {
+    StreamError::new(ErrorCode::WT_FLOW_CONTROL_ERROR, reason)
+}
