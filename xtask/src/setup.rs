@@ -40,6 +40,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("openssh-client", "its client"),
     ("curl", "its client"),
     ("busybox-static", "static programs under towline stcp run"),
+    ("chromium", "a real browser over HTTP/3"),
     ("openssl", "secure TCP beside its s_client and s_server"),
     ("stunnel4", "the peer of the proxy in make bench-stcp"),
     ("libssl-dev", "OpenSSL's own pair in make bench-stcp"),
