@@ -36,7 +36,12 @@ impl stack::Stack for Quinn {
         let crypto = QuicClientConfig::try_from(client_tls(settings)?)?;
         let mut config = ClientConfig::new(Arc::new(crypto));
         config.transport_config(transport(settings)?);
-        endpoint(settings, crate::client_address(settings), None, Some(config))
+        endpoint(
+            settings,
+            crate::client_address(settings),
+            None,
+            Some(config),
+        )
     }
 }
 

@@ -132,6 +132,15 @@ const MARKS: &[Mark] = &[
         Some(AtLeast(1.0)),
         Some(AtLeast(1.5)),
     ),
+    Mark {
+        setting: Some("defaults"),
+        ..mark(
+            "datagrams_per_s",
+            OursBy(Quinn),
+            Some(AtLeast(1.0)),
+            Some(AtLeast(1.5)),
+        )
+    },
     mark(
         "many_us_per_packet",
         OursBy(Quinn),

@@ -250,6 +250,17 @@ pub(crate) fn cases(quick: bool, soak: bool) -> Vec<Case> {
             &[Towline, Quinn],
         ),
         Case {
+            mtu: None,
+            over_veth: true,
+            ..Case::new(
+                "datagrams",
+                DATAGRAMS,
+                Measure::Datagrams,
+                &[Towline, Quinn],
+            )
+        }
+        .setting("defaults"),
+        Case {
             connections: 10_000,
             idle_timeout: Some(LONG_SILENCE),
             most_rounds: 3,

@@ -36,8 +36,8 @@ impl Veth {
         ip(&["netns", "add", server])?;
         ip(&["netns", "add", client])?;
         ip(&[
-            "-n", server, "link", "add", "path", "mtu", PATH, "type", "veth", "peer", "name", "path",
-            "mtu", PATH, "netns", client,
+            "-n", server, "link", "add", "path", "mtu", PATH, "type", "veth", "peer", "name",
+            "path", "mtu", PATH, "netns", client,
         ])?;
         for (namespace, address) in [(server, Self::SERVER), (client, Self::CLIENT)] {
             let address = format!("{address}/24");

@@ -25,6 +25,8 @@ fn reached() -> Vec<(&'static str, Option<&'static str>, Stack, f64)> {
         ("idle_kib", Some("20000 streams"), Towline, 15.0),
         ("datagrams_per_s", None, Quinn, 6e6),
         ("datagrams_per_s", None, Towline, 7e6),
+        ("datagrams_per_s", Some("defaults"), Quinn, 6e6),
+        ("datagrams_per_s", Some("defaults"), Towline, 7e6),
         ("many_us_per_packet", None, Quinn, 9.0),
         ("many_us_per_packet", None, Towline, 8.0),
     ]

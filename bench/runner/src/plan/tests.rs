@@ -43,9 +43,9 @@ fn no_two_cases_give_rows_of_the_same_name() {
 fn ours_is_judged_by_the_shipped_command_and_a_gibibyte() {
     let cases = cases(false, false);
     let bulk = cases.iter().find(|case| case.name == "bulk");
-    assert!(
-        bulk.is_some_and(|case| case.way == Way::Cli && case.bytes == 1 << 30 && case.mtu == Some(1472))
-    );
+    assert!(bulk.is_some_and(|case| case.way == Way::Cli
+        && case.bytes == 1 << 30
+        && case.mtu == Some(1472)));
 }
 
 #[test]
