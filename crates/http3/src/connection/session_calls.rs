@@ -69,7 +69,7 @@ impl Connection {
         if sessions.count() >= if alone { 1 } else { max } {
             return Err(ConnectError::TooManySessions);
         }
-        Ok((dialect, limited.then(|| Flow::new(ours, theirs))))
+        Ok((dialect, limited.then(|| Flow::new(dialect, ours, theirs))))
     }
 
     /// Accepts a client's session: `head` has a 2xx status and further fields, `protocol` is one of

@@ -79,7 +79,7 @@ impl Connection {
         let ours = &self.config.settings;
         let flow = dialect
             .limits_sessions(ours, theirs)
-            .then(|| Flow::new(ours, theirs));
+            .then(|| Flow::new(dialect, ours, theirs));
         if dialect.has_flow_control() && flow.is_none() && !sessions.open.is_empty() {
             // Without limits one session would starve the other (draft-ietf-webtrans-http3-16 §5.1).
             return self.drop_message(transport, id, ErrorCode::H3_REQUEST_REJECTED);

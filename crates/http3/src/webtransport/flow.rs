@@ -6,6 +6,8 @@
 use towline_wire::http3::{SettingId, Settings};
 use towline_wire::{Direction, MAX_STREAMS};
 
+use super::dialect::Dialect;
+
 #[cfg(test)]
 mod tests;
 
@@ -40,6 +42,8 @@ pub(crate) struct Flow {
     streams: [Limit; 2],
     recv_data: Window,
     recv_streams: [Window; 2],
+    /// A limit may be said again (drafts 13 and 14, §5.6.2).
+    repeats: bool,
 }
 
 /// A limit was overrun, or one did not grow: WT_FLOW_CONTROL_ERROR.
@@ -57,7 +61,7 @@ pub(crate) enum Tell {
 
 impl Flow {
     /// As both ends' SETTINGS say; what one does not say is 0.
-    pub(crate) fn new(ours: &Settings, theirs: &Settings) -> Self {
+    pub(crate) fn new(dialect: Dialect, ours: &Settings, theirs: &Settings) -> Self {
         let streams = [
             SettingId::WT_INITIAL_MAX_STREAMS_BIDI,
             SettingId::WT_INITIAL_MAX_STREAMS_UNI,
@@ -68,6 +72,7 @@ impl Flow {
             streams: streams.map(|id| Limit::new(value(theirs, id).min(MAX_STREAMS))),
             recv_data: Window::new(value(ours, SettingId::WT_INITIAL_MAX_DATA)),
             recv_streams: streams.map(|id| Window::new(value(ours, id).min(MAX_STREAMS))),
+            repeats: dialect < Dialect::Draft16,
         }
     }
 
@@ -100,7 +105,7 @@ impl Flow {
 
     /// WT_MAX_DATA came; whether somebody has waited for it.
     pub(crate) fn on_max_data(&mut self, max: u64) -> Result<bool, Breach> {
-        self.data.raise(max)
+        self.data.raise(max, self.repeats)
     }
 
     /// WT_MAX_STREAMS came; whether somebody has waited for it.
@@ -109,7 +114,7 @@ impl Flow {
         direction: Direction,
         max: u64,
     ) -> Result<bool, Breach> {
-        self.streams[direction.index()].raise(max)
+        self.streams[direction.index()].raise(max, self.repeats)
     }
 
     /// The peer sent bytes, read by somebody or not.
@@ -170,8 +175,12 @@ impl Limit {
         self.max.saturating_sub(self.used)
     }
 
-    /// A capsule has to raise its limit (draft-ietf-webtrans-http3-16 §5.6.2, §5.6.4).
-    fn raise(&mut self, max: u64) -> Result<bool, Breach> {
+    /// A capsule has to raise its limit (draft-ietf-webtrans-http3-16 §5.6.2, §5.6.4), or in older drafts
+    /// not to lower it.
+    fn raise(&mut self, max: u64, repeats: bool) -> Result<bool, Breach> {
+        if repeats && max == self.max {
+            return Ok(false);
+        }
         if max <= self.max {
             return Err(Breach("a limit of the session did not grow"));
         }

@@ -8,7 +8,7 @@ fn flow(data: u64, streams: u64) -> Flow {
     settings.set(SettingId::WT_INITIAL_MAX_DATA, data);
     settings.set(SettingId::WT_INITIAL_MAX_STREAMS_BIDI, streams);
     settings.set(SettingId::WT_INITIAL_MAX_STREAMS_UNI, streams);
-    Flow::new(&settings, &settings)
+    Flow::new(Dialect::Draft16, &settings, &settings)
 }
 
 #[test]
@@ -34,6 +34,17 @@ fn a_limit_that_does_not_grow_is_a_breach() {
     for max in [0, 1] {
         assert!(flow(100, 1).on_max_streams(BIDI, max).is_err());
     }
+}
+
+#[test]
+fn before_draft_15_a_limit_may_be_said_again_but_not_shrink() {
+    let mut settings = Settings::new();
+    settings.set(SettingId::WT_INITIAL_MAX_DATA, 100);
+    let mut flow = Flow::new(Dialect::Draft14, &settings, &settings);
+    flow.want_credit();
+    assert_eq!(flow.on_max_data(100), Ok(false));
+    assert!(flow.on_max_data(99).is_err());
+    assert_eq!(flow.on_max_data(101), Ok(true), "somebody waits still");
 }
 
 #[test]
