@@ -9,7 +9,7 @@ use super::parts::{Connection, Role};
 use super::session_limits::breach;
 use crate::error::{Fault, StreamError};
 use crate::transport::Transport;
-use crate::webtransport::{SessionEnd, SessionEvent, SessionId, State, Told};
+use crate::webtransport::{Session, SessionEnd, SessionEvent, SessionId, State, Told};
 
 /// Bytes of capsules that are read at once.
 const CHUNK: usize = 4096;
@@ -172,7 +172,10 @@ impl Connection {
         code: u64,
     ) {
         let closed = code == ErrorCode::WT_SESSION_GONE.as_u64();
-        if self.role(id) != Role::Session || closed {
+        // A server that refuses wants no more of the request; its answer follows (RFC 9114 §4.1).
+        let waits = |open: &Session| open.state == State::Asked;
+        let waits = self.side.is_client() && self.session(id).is_some_and(waits);
+        if self.role(id) != Role::Session || closed || waits {
             return self.forget_if_over(id);
         }
         self.on_connect_reset(transport, id, code);

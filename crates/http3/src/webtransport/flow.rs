@@ -125,7 +125,8 @@ impl Flow {
 
     /// The application read bytes, or they will never be read.
     pub(crate) fn on_read(&mut self, n: u64) {
-        self.recv_data.give_back(n, u64::MAX);
+        let least = self.recv_data.size / 8;
+        self.recv_data.give_back(n, u64::MAX, least);
     }
 
     /// The peer opened a stream.
@@ -138,7 +139,7 @@ impl Flow {
 
     /// A stream of the peer's is over.
     pub(crate) fn on_stream_over(&mut self, direction: Direction) {
-        self.recv_streams[direction.index()].give_back(1, MAX_STREAMS);
+        self.recv_streams[direction.index()].give_back(1, MAX_STREAMS, 1);
     }
 
     /// The next thing to tell the peer.
@@ -214,11 +215,15 @@ impl Window {
         (self.used <= self.max).then_some(())
     }
 
-    /// Half a window is given back at once, so that few capsules are needed.
-    fn give_back(&mut self, n: u64, most: u64) {
+    /// Half a window is given back at once, so that few capsules are needed; to a peer that has used
+    /// all of it, `least`: what else it has sent may be in nobody's way for long.
+    fn give_back(&mut self, n: u64, most: u64, least: u64) {
         self.done = self.done.saturating_add(n).min(self.used);
         let next = self.done.saturating_add(self.size).min(most);
-        if self.max.saturating_sub(self.done) <= self.size / 2 && next > self.max {
+        let more = next.saturating_sub(self.max);
+        let half = self.max.saturating_sub(self.done) <= self.size / 2;
+        let starved = self.used >= self.max && more >= least;
+        if more > 0 && (half || starved) {
             self.max = next;
             self.unsent = true;
         }

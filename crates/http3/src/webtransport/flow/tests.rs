@@ -106,6 +106,26 @@ fn streams_that_are_over_make_room_for_others() {
     }
 }
 
+/// Who has used all of a limit does not wait for half of it: the other half may be in use for long.
+#[test]
+fn a_peer_at_its_limit_is_given_what_there_is() {
+    let mut flow = flow(100, 4);
+    for _ in 0..4 {
+        flow.on_stream(BIDI).unwrap();
+    }
+    flow.on_stream_over(BIDI);
+    assert_eq!(flow.poll_tell(), Some(Tell::MaxStreams(BIDI, 5)));
+    flow.on_stream(BIDI).unwrap();
+    flow.on_stream_over(BIDI);
+    assert_eq!(flow.poll_tell(), Some(Tell::MaxStreams(BIDI, 6)));
+    // Not for a byte or two.
+    flow.on_received(100).unwrap();
+    flow.on_read(5);
+    assert_eq!(flow.poll_tell(), None);
+    flow.on_read(8);
+    assert_eq!(flow.poll_tell(), Some(Tell::MaxData(113)));
+}
+
 /// A limit of 0 stays 0: nothing was permitted, so nothing can be read.
 #[test]
 fn a_window_of_nothing_never_opens() {
