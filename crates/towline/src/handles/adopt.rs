@@ -60,6 +60,7 @@ impl Reference {
             let Some(seat) = entry.protocol.as_deref_mut() else {
                 return (None, Change::None);
             };
+            let mut called = Vec::new();
             let result = match entry.handle {
                 None => f(seat, None),
                 Some(handle) => endpoint.visit(handle, |engine| match engine {
@@ -69,11 +70,13 @@ impl Reference {
                             now,
                             connection,
                             wake,
+                            called: &mut called,
                         };
                         f(seat, Some(&mut { turn }))
                     }
                 }),
             };
+            entry.call_handles(called, wake);
             let Some((result, change)) = result else {
                 return (None, Change::None);
             };

@@ -276,6 +276,17 @@ impl Entry {
         wake.extend(readers.into_iter().map(|(_, waker)| waker));
     }
 
+    /// Wakes those who wait at these streams.
+    pub(super) fn call_handles(&mut self, ids: Vec<StreamId>, wake: &mut Vec<Waker>) {
+        for id in ids {
+            wake.extend(self.recv.remove(&id));
+            if let Some(slot) = self.send.get_mut(&id) {
+                wake.extend(slot.writable.take());
+                slot.watchers.wake_all(wake);
+            }
+        }
+    }
+
     /// Ends the connection for its handles; the first reason stays.
     pub(super) fn end(&mut self, error: ConnectionError, wake: &mut Vec<Waker>) {
         let is_first = self.error.is_none();

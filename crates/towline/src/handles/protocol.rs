@@ -11,8 +11,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::task::Waker;
 
-use towline_quic::{Connection as Engine, ConnectionError, Event};
-use towline_wire::Time;
+use towline_quic::{Connection as Engine, ConnectionError, Event, ResetAtError};
+use towline_wire::{StreamId, Time};
 
 /// A protocol's part in one connection.
 ///
@@ -38,10 +38,70 @@ pub trait Protocol: Any + Send {
         let _ = turn;
     }
 
+    /// How many bytes a handle may write to this stream now, if the protocol counts them: beside the windows of
+    /// QUIC. Asked before each write. Whoever finds 0 waits until the protocol says
+    /// [`Turn::call_handles`].
+    fn send_allowance(&mut self, turn: &mut Turn<'_>, id: StreamId) -> Option<u64> {
+        let _ = (turn, id);
+        None
+    }
+
+    /// A handle wrote so many bytes.
+    fn on_written(&mut self, id: StreamId, bytes: u64) {
+        let _ = (id, bytes);
+    }
+
+    /// A handle read so many bytes.
+    fn on_read(&mut self, turn: &mut Turn<'_>, id: StreamId, bytes: u64) {
+        let _ = (turn, id, bytes);
+    }
+
+    /// A handle gives up what it sends, beyond the first `reliable_size` bytes. What it returns is the
+    /// handle's answer; a handle that was dropped, or asks for size 0, wants none.
+    ///
+    /// # Errors
+    /// As the engine's call.
+    fn reset(
+        &mut self,
+        turn: &mut Turn<'_>,
+        id: StreamId,
+        code: u64,
+        reliable_size: u64,
+    ) -> Result<(), ResetAtError> {
+        turn.connection.reset_at(id, code, reliable_size)
+    }
+
+    /// A handle wants no more of what it receives.
+    fn stop(&mut self, turn: &mut Turn<'_>, id: StreamId, code: u64) {
+        turn.connection.stop(id, code);
+    }
+
+    /// What a handle is told of the peer's code in a reset or a stop. A `Stopped` event is passed on with
+    /// the code that it is to have.
+    fn code_for_handle(&self, id: StreamId, code: u64) -> u64 {
+        let _ = id;
+        code
+    }
+
+    /// A handle is through with its half of a stream: it sent or read the end, gave it up, or was
+    /// dropped. Once for each handle.
+    fn on_half_over(&mut self, turn: &mut Turn<'_>, id: StreamId, half: Half) {
+        let _ = (turn, id, half);
+    }
+
     /// The connection is over: whoever waits for something of the protocol must be woken. What has
     /// arrived can still be read. Called once, but not where no handle was left and nobody waits: then
     /// the protocol is dropped.
     fn on_end(&mut self, error: &ConnectionError, wake: &mut Vec<Waker>);
+}
+
+/// One direction of a stream, as an end sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Half {
+    /// What this end sends.
+    Sending,
+    /// What this end receives.
+    Receiving,
 }
 
 /// What a protocol acts on.
@@ -53,6 +113,16 @@ pub struct Turn<'a> {
     pub connection: &'a mut Engine,
     /// Woken when the shard's lock has been released.
     pub wake: &'a mut Vec<Waker>,
+    /// Streams whose handles are to try again.
+    pub(super) called: &'a mut Vec<StreamId>,
+}
+
+impl Turn<'_> {
+    /// Handles of this stream that wait are to try again: the [allowance](Protocol::send_allowance) is
+    /// more than 0, or the protocol has ended the stream.
+    pub fn call_handles(&mut self, id: StreamId) {
+        self.called.push(id);
+    }
 }
 
 /// Makes the protocol's part of a connection that agreed on it, whichever end began.
@@ -92,6 +162,15 @@ impl Seat {
 
     pub(super) fn on_end(&mut self, error: &ConnectionError, wake: &mut Vec<Waker>) {
         self.protocol.on_end(error, wake);
+    }
+
+    /// The protocol, for what handles do.
+    pub(super) fn hooks(&mut self) -> &mut dyn Protocol {
+        &mut *self.protocol
+    }
+
+    pub(super) fn code_for_handle(&self, id: StreamId, code: u64) -> u64 {
+        self.protocol.code_for_handle(id, code)
     }
 
     /// The protocol, if it is a `P`.

@@ -13,6 +13,8 @@ use towline_quic::{self as engine, Connection as Engine, ConnectionError, Receiv
 use towline_wire::StreamId;
 
 use super::error::{ReadError, ReadExactError, ReadToEndError};
+use super::hooks::{Work, code_for_handle};
+use super::protocol::Half;
 use super::reference::{Reference, lost};
 use crate::io::Change;
 
@@ -132,31 +134,35 @@ impl RecvStream {
         if chunks.is_empty() {
             return Poll::Ready(Ok(Some(0)));
         }
-        // How the stream ended behind the chunks; the engine tells it once.
-        let mut end = None;
-        let filled = self.poll_with(Some(cx.waker()), |engine, id| {
-            let mut filled = 0;
+        let filled = ready!(self.poll_with(Some(cx.waker()), |engine, id| {
+            let mut filled = Filled::default();
             for chunk in chunks {
                 match engine.read(id, usize::MAX) {
-                    Ok(Some(bytes)) => *chunk = bytes,
-                    Ok(None) if filled > 0 => {
-                        end = Some(End::Finished);
+                    Ok(Some(bytes)) => {
+                        filled.bytes += bytes.len();
+                        *chunk = bytes;
+                    }
+                    Ok(None) if filled.chunks > 0 => {
+                        filled.end = Some(End::Finished);
                         break;
                     }
-                    Err(engine::ReadError::Reset(code)) if filled > 0 => {
-                        end = Some(End::Reset(code));
+                    Err(engine::ReadError::Reset(code)) if filled.chunks > 0 => {
+                        filled.end = Some(End::Reset(code));
                         break;
                     }
-                    Err(_) if filled > 0 => break,
+                    Err(_) if filled.chunks > 0 => break,
                     Ok(None) => return Ok(None),
                     Err(error) => return Err(error),
                 }
-                filled += 1;
+                filled.chunks += 1;
             }
             Ok(Some(filled))
-        });
-        self.end = self.end.or(end);
-        filled
+        }));
+        let filled = filled?;
+        if let Some(end) = filled.as_ref().and_then(|filled| filled.end) {
+            self.end.get_or_insert(end);
+        }
+        Poll::Ready(Ok(filled.map(|filled| filled.chunks)))
     }
 
     /// The lowest bytes that have arrived and were not read, at most `max` of them, whatever is
@@ -258,12 +264,13 @@ impl RecvStream {
         let asked = ready!(self.call(Some(cx.waker()), |engine, id| {
             let code = engine.received_reset(id)?;
             // What is delivered all the same may be left to be read.
-            Ok((code, engine.final_size(id).is_none()))
+            let is_over = engine.final_size(id).is_none();
+            Ok(Asked { code, is_over })
         }));
         Poll::Ready(match asked {
-            Ok((code, is_over)) => {
-                self.end = code.filter(|_| is_over).map(End::Reset);
-                Ok(code)
+            Ok(asked) => {
+                self.end = asked.end();
+                Ok(asked.code)
             }
             Err(engine::ReadError::ConnectionLost(error)) => Err(error),
             // The engine has forgotten the stream: it ended.
@@ -281,14 +288,15 @@ impl RecvStream {
 
     fn tell_stop(&self, code: u64) {
         let id = self.id;
-        let _waker = self.reference.with(|engine, entry| {
-            let waker = entry.recv.remove(&id);
+        let _waker = self.hooked(|engine, work| {
+            let waker = work.entry.recv.remove(&id);
             let Some(engine) = engine else {
                 return (waker, Change::None);
             };
             // After the end it only gives back what was not read.
-            engine.stop(id, code);
-            let is_over = entry.error.is_some();
+            work.stop(engine, code);
+            work.on_half_over(engine, Half::Receiving);
+            let is_over = work.entry.error.is_some();
             (waker, if is_over { Change::None } else { Change::Made })
         });
     }
@@ -304,7 +312,7 @@ impl RecvStream {
         self.poll_with(waker, |engine, id| engine.read_slice(id, out))
     }
 
-    fn poll_with<R>(
+    fn poll_with<R: Taken>(
         &mut self,
         waker: Option<&Waker>,
         read: impl FnOnce(&mut Engine, StreamId) -> Result<Option<R>, engine::ReadError>,
@@ -334,31 +342,36 @@ impl RecvStream {
     }
 
     /// One call of the engine. Pending: `waker` is woken when it is worth another.
-    fn call<R>(
+    fn call<R: Taken>(
         &self,
         waker: Option<&Waker>,
         call: impl FnOnce(&mut Engine, StreamId) -> Result<R, engine::ReadError>,
     ) -> Poll<Result<R, engine::ReadError>> {
         let id = self.id;
-        let (result, _replaced) = self.reference.with(|engine, entry| {
+        let (result, _replaced) = self.hooked(|engine, work| {
             let mut change = Change::None;
             let result = match engine {
                 Some(engine) => {
                     // What waited before waits for the window, or for a turn that is to come.
                     let waited = engine.wants_transmit();
                     let result = call(engine, id);
+                    let result = match work.entry.protocol.is_some() {
+                        true => tell(work, engine, result),
+                        false => result,
+                    };
                     // Most reads free too little credit to be worth a frame.
                     if !waited && engine.wants_transmit() {
                         change = Change::Made;
                     }
                     result
                 }
-                None => Err(engine::ReadError::ConnectionLost(lost(entry))),
+                None => Err(engine::ReadError::ConnectionLost(lost(work.entry))),
             };
-            match (result, &entry.error) {
+            match (result, &work.entry.error) {
                 (Ok(data), _) => ((Poll::Ready(Ok(data)), None), change),
                 (Err(engine::ReadError::Blocked), None) => {
-                    let replaced = waker.and_then(|waker| entry.recv.insert(id, waker.clone()));
+                    let replaced =
+                        waker.and_then(|waker| work.entry.recv.insert(id, waker.clone()));
                     ((Poll::Pending, replaced), Change::None)
                 }
                 (Err(engine::ReadError::Blocked), Some(error)) => {
@@ -370,6 +383,147 @@ impl RecvStream {
             }
         });
         result
+    }
+
+    /// Under the lock, with what the connection's protocol may have to be told.
+    fn hooked<R>(&self, f: impl FnOnce(Option<&mut Engine>, &mut Work<'_>) -> (R, Change)) -> R {
+        let (reference, id) = (&*self.reference, self.id);
+        reference.with_hooks(|engine, entry, wake| {
+            let mut work = Work {
+                reference,
+                id,
+                entry,
+                wake,
+            };
+            f(engine, &mut work)
+        })
+    }
+}
+
+/// Tells the connection's protocol what was read, and gives codes the form that handles are told.
+fn tell<R: Taken>(
+    work: &mut Work<'_>,
+    engine: &mut Engine,
+    result: Result<R, engine::ReadError>,
+) -> Result<R, engine::ReadError> {
+    let result = match result {
+        Ok(mut taken) => {
+            let (entry, id) = (&*work.entry, work.id);
+            taken.with_codes(&|code| code_for_handle(entry, id, code));
+            work.on_read(engine, taken.bytes());
+            Ok(taken)
+        }
+        Err(engine::ReadError::Reset(code)) => Err(engine::ReadError::Reset(code_for_handle(
+            work.entry, work.id, code,
+        ))),
+        Err(error) => Err(error),
+    };
+    let is_over = match &result {
+        Ok(taken) => taken.is_last(),
+        Err(error) => matches!(error, engine::ReadError::Reset(_)),
+    };
+    if is_over {
+        work.on_half_over(engine, Half::Receiving);
+    }
+    result
+}
+
+/// What a call took of a stream.
+trait Taken {
+    /// How many bytes.
+    fn bytes(&self) -> usize {
+        0
+    }
+
+    /// Whether there will be no more.
+    fn is_last(&self) -> bool {
+        false
+    }
+
+    /// Puts the codes in it into another form.
+    fn with_codes(&mut self, form: &dyn Fn(u64) -> u64) {
+        let _ = form;
+    }
+}
+
+impl Taken for Bytes {
+    fn bytes(&self) -> usize {
+        self.len()
+    }
+}
+
+impl Taken for usize {
+    fn bytes(&self) -> usize {
+        *self
+    }
+}
+
+impl Taken for ReceivedChunk {
+    fn bytes(&self) -> usize {
+        self.data.len()
+    }
+}
+
+/// `None` is the end of the stream.
+impl<T: Taken> Taken for Option<T> {
+    fn bytes(&self) -> usize {
+        self.as_ref().map_or(0, T::bytes)
+    }
+
+    fn is_last(&self) -> bool {
+        self.as_ref().is_none_or(T::is_last)
+    }
+
+    fn with_codes(&mut self, form: &dyn Fn(u64) -> u64) {
+        if let Some(taken) = self {
+            taken.with_codes(form);
+        }
+    }
+}
+
+/// What `read_chunks` filled, and how the stream ended behind it; the engine tells that once.
+#[derive(Default)]
+struct Filled {
+    chunks: usize,
+    bytes: usize,
+    end: Option<End>,
+}
+
+impl Taken for Filled {
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn is_last(&self) -> bool {
+        self.end.is_some()
+    }
+
+    fn with_codes(&mut self, form: &dyn Fn(u64) -> u64) {
+        if let Some(End::Reset(code)) = &mut self.end {
+            *code = form(*code);
+        }
+    }
+}
+
+/// What `received_reset` found.
+struct Asked {
+    code: Option<u64>,
+    is_over: bool,
+}
+
+impl Asked {
+    fn end(&self) -> Option<End> {
+        self.code.filter(|_| self.is_over).map(End::Reset)
+    }
+}
+
+impl Taken for Asked {
+    fn is_last(&self) -> bool {
+        self.end().is_some()
+    }
+
+    fn with_codes(&mut self, form: &dyn Fn(u64) -> u64) {
+        self.code = self.code.map(form);
     }
 }
 

@@ -5,12 +5,14 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::task::Waker;
 
 use towline_quic::{Connection as Engine, ConnectionError, Endpoint};
 use towline_wire::{Side, Time};
 
 use super::entry::{Entry, LastState};
 use super::sessions::Sessions;
+use super::waiters::wake_all;
 use crate::io::{Change, Handle};
 
 /// One share in a connection; the last one to go closes it.
@@ -64,6 +66,29 @@ impl Reference {
                 None => f(None, entry),
             }
         })
+    }
+
+    /// As `with`, for calls that a protocol of the connection may hear of: what it wants woken is woken when
+    /// the lock has been released.
+    pub(super) fn with_hooks<R>(
+        &self,
+        f: impl FnOnce(Option<&mut Engine>, &mut Entry, &mut Vec<Waker>) -> (R, Change),
+    ) -> R {
+        let mut wake = Vec::new();
+        let result = self.shard.with(|endpoint, sessions| {
+            let entry = sessions.entry(self.slot);
+            let hooked = entry.protocol.is_some();
+            let (result, change) = match entry.handle {
+                Some(handle) => endpoint.visit(handle, |engine| f(engine, entry, &mut wake)),
+                None => f(None, entry, &mut wake),
+            };
+            match hooked && sessions.rearm(self.slot, None) {
+                true => (result, Change::Made),
+                false => (result, change),
+            }
+        });
+        wake_all(wake);
+        result
     }
 
     /// As `with`, with all sessions of the shard and the slot of this connection's entry.

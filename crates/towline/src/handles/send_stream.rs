@@ -8,12 +8,14 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use towline_quic::{self as engine, Connection as Engine, ConnectionError, ResetAtError};
 use towline_wire::StreamId;
 
 use super::entry::{Entry, SendSlot};
 use super::error::WriteError;
+use super::hooks::{Work, code_for_handle};
+use super::protocol::Half;
 use super::reference::{Reference, lost};
 use super::waiter::Waiter;
 use crate::io::Change;
@@ -146,10 +148,10 @@ impl SendStream {
         chunks: &mut [Bytes],
     ) -> Poll<Result<Written, WriteError>> {
         let mut written = Written::default();
-        let bytes = ready!(self.write_with(Some(cx.waker()), |engine, id| {
+        let bytes = ready!(self.write_with(Some(cx.waker()), |engine, id, most| {
             for chunk in chunks.iter_mut() {
                 while !chunk.is_empty() {
-                    match engine.write(id, chunk) {
+                    match write_most(engine, id, chunk, most - written.bytes) {
                         Ok(bytes) => written.bytes += bytes,
                         Err(engine::WriteError::Blocked) if written.bytes > 0 => {
                             return Ok(written.bytes);
@@ -243,7 +245,7 @@ impl SendStream {
         offset: u64,
         data: &mut Bytes,
     ) -> Poll<Result<usize, WriteError>> {
-        self.write_with(Some(cx.waker()), |engine, id| {
+        self.write_with(Some(cx.waker()), |engine, id, _| {
             engine.write_at(id, offset, data)
         })
     }
@@ -279,14 +281,17 @@ impl SendStream {
     /// When the peer stopped the stream, it was ended before, or the connection is over.
     pub fn finish(&mut self) -> Result<(), WriteError> {
         let id = self.id;
-        let result = self.reference.with(|engine, entry| {
-            let result = with_engine(engine, entry, |engine| engine.finish(id));
-            let change = if result.is_ok() {
-                Change::Made
-            } else {
-                Change::None
-            };
-            (result.map_err(|error| outward(error, entry, id)), change)
+        let result = self.hooked(|engine, work| {
+            let result = with_engine(engine, work.entry, |engine| {
+                engine.finish(id).map(|()| engine)
+            });
+            match result {
+                Ok(engine) => {
+                    work.on_half_over(engine, Half::Sending);
+                    (Ok(()), Change::Made)
+                }
+                Err(error) => (Err(outward(error, work.entry, id)), Change::None),
+            }
         });
         if result.is_ok() {
             self.state = State::Finished;
@@ -297,11 +302,14 @@ impl SendStream {
     /// Gives the stream up with an application code: the peer may not get all that was
     /// written. Does nothing on a stream that was finished and delivered, or reset.
     pub fn reset(&mut self, code: u64) {
-        self.state = State::Reset;
-        let id = self.id;
-        self.reference.with(|engine, _| {
+        let was_open = std::mem::replace(&mut self.state, State::Reset) == State::Open;
+        self.hooked(|engine, work| {
             if let Some(engine) = engine {
-                engine.reset(id, code);
+                // On a stream that is over there is nothing to give up.
+                let _ = work.reset(engine, code, 0);
+                if was_open {
+                    work.on_half_over(engine, Half::Sending);
+                }
             }
             ((), Change::Made)
         });
@@ -316,18 +324,20 @@ impl SendStream {
     /// (draft-ietf-quic-reliable-stream-reset-07), unless the size is 0; when so much was not
     /// written yet; when the stream or the connection is over. The stream goes on as it was.
     pub fn reset_at(&mut self, code: u64, reliable_size: u64) -> Result<(), ResetAtError> {
-        let id = self.id;
-        self.reference
-            .with(|engine, entry| match (&entry.error, engine) {
-                (None, Some(engine)) => {
-                    let result = engine.reset_at(id, code, reliable_size);
-                    (result, Change::Made)
+        let is_open = self.state == State::Open;
+        self.hooked(|engine, work| match (&work.entry.error, engine) {
+            (None, Some(engine)) => {
+                let result = work.reset(engine, code, reliable_size);
+                if result.is_ok() && is_open {
+                    work.on_half_over(engine, Half::Sending);
                 }
-                _ => {
-                    let error = ResetAtError::ConnectionLost(lost(entry));
-                    (Err(error), Change::None)
-                }
-            })?;
+                (result, Change::Made)
+            }
+            _ => {
+                let error = ResetAtError::ConnectionLost(lost(work.entry));
+                (Err(error), Change::None)
+            }
+        })?;
         self.state = State::Reset;
         Ok(())
     }
@@ -404,7 +414,9 @@ impl SendStream {
                 return Poll::Ready(Ok(None));
             }
             match with_engine(engine, entry, |engine| engine.write_slice(id, &[])) {
-                Err(engine::WriteError::Stopped(code)) => Poll::Ready(Ok(Some(code))),
+                Err(engine::WriteError::Stopped(code)) => {
+                    Poll::Ready(Ok(Some(code_for_handle(entry, id, code))))
+                }
                 Err(engine::WriteError::ConnectionLost(error)) => Poll::Ready(Err(error)),
                 _ => Poll::Pending,
             }
@@ -446,7 +458,9 @@ impl SendStream {
         if data.is_empty() {
             return Poll::Ready(Ok(0));
         }
-        self.write_with(waker, |engine, id| engine.write_slice(id, data))
+        self.write_with(waker, |engine, id, most| {
+            engine.write_slice(id, &data[..most.min(data.len())])
+        })
     }
 
     fn write_bytes(
@@ -457,40 +471,85 @@ impl SendStream {
         if data.is_empty() {
             return Poll::Ready(Ok(0));
         }
-        self.write_with(waker, |engine, id| engine.write(id, data))
+        self.write_with(waker, |engine, id, most| write_most(engine, id, data, most))
     }
 
     fn write_with(
         &mut self,
         waker: Option<&Waker>,
-        write: impl FnOnce(&mut Engine, StreamId) -> Result<usize, engine::WriteError>,
+        write: impl FnOnce(&mut Engine, StreamId, usize) -> Result<usize, engine::WriteError>,
     ) -> Poll<Result<usize, WriteError>> {
         let id = self.id;
-        let (result, _replaced) = self.reference.with(|engine, entry| {
-            match with_engine(engine, entry, |engine| write(engine, id)) {
-                Ok(n) => ((Poll::Ready(Ok(n)), None), Change::Made),
+        let (result, _replaced) = self.hooked(|engine, work| {
+            let result = match (&work.entry.error, engine) {
+                (None, Some(engine)) => match work.allowance(engine) {
+                    // Whether the stream still takes anything is found out all the same.
+                    0 => engine
+                        .write_slice(id, &[])
+                        .and(Err(engine::WriteError::Blocked)),
+                    most => write(engine, id, most),
+                },
+                _ => Err(engine::WriteError::ConnectionLost(lost(work.entry))),
+            };
+            match result {
+                Ok(n) => {
+                    work.on_written(n);
+                    ((Poll::Ready(Ok(n)), None), Change::Made)
+                }
                 Err(engine::WriteError::Blocked) => {
                     let replaced = waker.and_then(|waker| {
-                        let slot = entry.send.entry(id).or_default();
+                        let slot = work.entry.send.entry(id).or_default();
                         slot.writable.replace(waker.clone())
                     });
                     ((Poll::Pending, replaced), Change::None)
                 }
                 Err(error) => {
-                    let error = outward(error, entry, id);
+                    let error = outward(error, work.entry, id);
                     ((Poll::Ready(Err(error)), None), Change::None)
                 }
             }
         });
         result
     }
+
+    /// Under the lock, with what the connection's protocol may have to be told.
+    fn hooked<R>(&self, f: impl FnOnce(Option<&mut Engine>, &mut Work<'_>) -> (R, Change)) -> R {
+        let (reference, id) = (&*self.reference, self.id);
+        reference.with_hooks(|engine, entry, wake| {
+            let mut work = Work {
+                reference,
+                id,
+                entry,
+                wake,
+            };
+            f(engine, &mut work)
+        })
+    }
+}
+
+/// Writes at most so many bytes, and cuts what was taken off the front of `data`.
+fn write_most(
+    engine: &mut Engine,
+    id: StreamId,
+    data: &mut Bytes,
+    most: usize,
+) -> Result<usize, engine::WriteError> {
+    match (data.len() <= most, most) {
+        (true, _) => engine.write(id, data),
+        (false, 0) => Err(engine::WriteError::Blocked),
+        (false, _) => {
+            let written = engine.write(id, &mut data.slice(..most))?;
+            data.advance(written);
+            Ok(written)
+        }
+    }
 }
 
 /// Calls the engine, or says that the connection is gone.
-fn with_engine<R>(
-    engine: Option<&mut Engine>,
+fn with_engine<'a, R>(
+    engine: Option<&'a mut Engine>,
     entry: &Entry,
-    call: impl FnOnce(&mut Engine) -> Result<R, engine::WriteError>,
+    call: impl FnOnce(&'a mut Engine) -> Result<R, engine::WriteError>,
 ) -> Result<R, engine::WriteError> {
     match (&entry.error, engine) {
         (None, Some(engine)) => call(engine),
@@ -500,7 +559,7 @@ fn with_engine<R>(
 
 fn outward(error: engine::WriteError, entry: &Entry, id: StreamId) -> WriteError {
     match error {
-        engine::WriteError::Stopped(code) => WriteError::Stopped(code),
+        engine::WriteError::Stopped(code) => WriteError::Stopped(code_for_handle(entry, id, code)),
         // The engine forgets a stopped stream once the peer has its reset.
         engine::WriteError::ClosedStream => match entry.send.get(&id).and_then(|s| s.stopped) {
             Some(code) => WriteError::Stopped(code),
@@ -516,10 +575,14 @@ fn outward(error: engine::WriteError, entry: &Entry, id: StreamId) -> WriteError
 impl Drop for SendStream {
     fn drop(&mut self) {
         let (id, open) = (self.id, self.state == State::Open);
-        let _slot = self.reference.with(|engine, entry| {
-            let slot = entry.send.remove(&id);
+        let _slot = self.hooked(|engine, work| {
+            let slot = work.entry.send.remove(&id);
             match engine {
-                Some(engine) if open && entry.error.is_none() => engine.reset(id, 0),
+                Some(engine) if open && work.entry.error.is_none() => {
+                    // Where the stream is over there is nothing to give up.
+                    let _ = work.reset(engine, 0, 0);
+                    work.on_half_over(engine, Half::Sending);
+                }
                 _ => return (slot, Change::None),
             }
             (slot, Change::Made)
