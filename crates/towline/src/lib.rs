@@ -26,6 +26,9 @@ pub mod tokio;
 #[cfg(feature = "testing")]
 pub mod testing;
 
+#[cfg(feature = "webtransport")]
+pub mod webtransport;
+
 pub use towline_identity as identity;
 pub use towline_quic as engine;
 pub use towline_wire::{Direction, Side, StreamId, Time, TransportErrorCode};

@@ -37,6 +37,11 @@ impl Connection {
         self.link.transport()
     }
 
+    #[cfg(feature = "webtransport")]
+    pub(crate) fn link(&self) -> &Link {
+        &self.link
+    }
+
     /// The peer's SETTINGS, once they came (RFC 9114 §7.2.4).
     pub fn peer_settings(&self) -> Option<Settings> {
         self.link.look(|own| own.machine.peer_settings().copied())

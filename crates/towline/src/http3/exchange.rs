@@ -54,23 +54,5 @@ pub(super) fn wait(place: &mut Option<Waker>, waker: &Waker) -> Option<Waker> {
     }
 }
 
-/// Tasks of which all are woken at once.
-#[derive(Default)]
-pub(crate) struct Wakers(Vec<Waker>);
-
-impl Wakers {
-    /// Waits with the others.
-    pub(crate) fn wait(&mut self, waker: &Waker) {
-        if !self.0.iter().any(|known| known.will_wake(waker)) {
-            self.0.push(waker.clone());
-        }
-    }
-
-    /// Calls all of them.
-    pub(crate) fn wake(&mut self, wake: &mut Vec<Waker>) {
-        wake.append(&mut self.0);
-    }
-}
-
 /// The code of a message that nobody wants any more.
 pub(super) const CANCELLED: ErrorCode = ErrorCode::H3_REQUEST_CANCELLED;

@@ -40,12 +40,14 @@ mod body;
 mod connection;
 mod error;
 mod exchange;
-mod link;
+pub(crate) mod link;
 mod message;
-mod protocol;
+pub(crate) mod protocol;
 mod send;
 mod server;
+pub(crate) mod sessions;
 mod streams;
+mod wakers;
 
 pub use body::RecvBody;
 pub use connection::{Connection, Response};

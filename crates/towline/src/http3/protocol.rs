@@ -6,18 +6,23 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::task::Waker;
 
-use towline_http3::{self as http3, Config, Event};
-use towline_quic::{ConnectionError, Event as Told};
+use towline_http3::{self as http3, Config, ErrorCode, Event, webtransport};
+use towline_quic::{ConnectionError, Event as Told, ResetAtError};
 use towline_wire::{Side, StreamId, Time};
 
 use super::error::Error;
-use super::exchange::{Exchange, Wakers};
+use super::exchange::{CANCELLED, Exchange};
+use super::sessions::Sessions;
 use super::streams::Streams;
-use crate::handles::{Protocol, Turn};
+use super::wakers::Wakers;
+use crate::handles::{Half, Protocol, Turn};
+
+/// A code of the peer's that is no application's is told with this added: an application's are smaller.
+pub(crate) const HTTP3_CODES: u64 = 1 << 32;
 
 /// HTTP/3 on one connection.
 pub(crate) struct Http3 {
-    pub(super) machine: http3::Connection,
+    pub(crate) machine: http3::Connection,
     /// Those that somebody has a handle of, or may get one of.
     pub(super) exchanges: BTreeMap<StreamId, Exchange>,
     /// Requests that wait to be accepted.
@@ -25,16 +30,23 @@ pub(crate) struct Http3 {
     /// Tasks that accept requests.
     pub(super) acceptors: Wakers,
     /// Tasks that wait for a stream, or for the peer's settings.
-    pub(super) openers: Wakers,
+    pub(crate) openers: Wakers,
+    /// WebTransport's sessions.
+    pub(crate) sessions: Sessions,
+    /// Requests are refused: the application takes sessions alone.
+    refuses_requests: bool,
     /// Datagrams were left with the engine.
     datagrams_left: bool,
     /// Why nothing more comes.
-    pub(super) end: Option<Error>,
+    pub(crate) end: Option<Error>,
 }
 
 impl Http3 {
-    pub(super) fn new(side: Side, config: Config) -> Self {
+    /// One that takes requests; with `refuses_requests`, sessions alone.
+    pub(crate) fn new(side: Side, config: Config, refuses_requests: bool) -> Self {
         Self {
+            sessions: Sessions::default(),
+            refuses_requests,
             machine: http3::Connection::new(side, config),
             exchanges: BTreeMap::new(),
             requests: VecDeque::new(),
@@ -46,16 +58,36 @@ impl Http3 {
     }
 
     /// Lets `act` call the state machine, and deals with what comes of it.
-    pub(super) fn act<R>(
+    pub(crate) fn act<R>(
         &mut self,
         turn: &mut Turn<'_>,
         act: impl FnOnce(&mut http3::Connection, &mut Streams<'_>) -> R,
     ) -> R {
         let result = act(&mut self.machine, &mut Streams::of(turn));
         while let Some(event) = self.machine.poll_event() {
-            self.deliver(event, turn.wake);
+            match event {
+                Event::Session(event) => self.sessions.deliver(event, turn),
+                Event::Datagram { id, payload } => self.sessions.on_datagram(id, payload, turn),
+                Event::Request { id, end, .. } if self.refuses_requests => {
+                    self.refuse(turn, id, end);
+                }
+                event => self.deliver(event, turn.wake),
+            }
         }
         result
+    }
+
+    /// Nobody answers requests here. What comes of it is bounded: a request is refused once.
+    fn refuse(&mut self, turn: &mut Turn<'_>, id: StreamId, whole: bool) {
+        let (mut head, ()) = http::Response::new(()).into_parts();
+        head.status = http::StatusCode::NOT_FOUND;
+        let streams = &mut Streams::of(turn);
+        if self.machine.respond(streams, id, &head, true).is_err() {
+            self.machine.cancel(streams, id, CANCELLED);
+        } else if !whole {
+            self.machine
+                .stop_reading(streams, id, ErrorCode::H3_NO_ERROR);
+        }
     }
 
     fn deliver(&mut self, event: Event, wake: &mut Vec<Waker>) {
@@ -97,7 +129,6 @@ impl Http3 {
             }
             Event::GoAway { .. } => self.openers.wake(wake),
             Event::Closed(error) => self.fail(&Error::Broken(error), wake),
-            // Datagrams are WebTransport's.
             _ => {}
         }
     }
@@ -146,6 +177,7 @@ impl Http3 {
         }
         self.acceptors.wake(wake);
         self.openers.wake(wake);
+        self.sessions.wake_all(wake);
     }
 }
 
@@ -168,8 +200,15 @@ impl Protocol for Http3 {
                 self.act(turn, |machine, streams| machine.on_writable(streams, id));
             }
             Told::Stopped { id, error_code } => {
+                // Before the session may end with it.
+                let told = self.code_for_handle(id, error_code);
                 self.act(turn, |machine, streams| {
                     machine.on_stopped(streams, id, error_code);
+                });
+                self.sessions.on_stopped(id, told);
+                return Some(Told::Stopped {
+                    id,
+                    error_code: told,
                 });
             }
             Told::StreamsAvailable(_) => {
@@ -196,6 +235,81 @@ impl Protocol for Http3 {
         self.act(turn, |machine, streams| machine.resume(streams));
         if self.datagrams_left {
             self.take_datagrams(turn);
+        }
+    }
+
+    fn send_allowance(&mut self, turn: &mut Turn<'_>, id: StreamId) -> Option<u64> {
+        let session = self.sessions.of_stream(id)?;
+        let credit = self.machine.session_send_credit(session)?;
+        if credit == 0 {
+            self.sessions.wait_for_credit(session, id);
+            self.act(turn, |machine, streams| {
+                machine.on_session_blocked(streams, session);
+            });
+        }
+        Some(credit)
+    }
+
+    fn on_written(&mut self, id: StreamId, bytes: u64) {
+        self.machine.on_session_written(id, bytes);
+    }
+
+    fn on_read(&mut self, turn: &mut Turn<'_>, id: StreamId, bytes: u64) {
+        self.act(turn, |machine, streams| {
+            machine.on_session_read(streams, id, bytes);
+        });
+    }
+
+    fn reset(
+        &mut self,
+        turn: &mut Turn<'_>,
+        id: StreamId,
+        code: u64,
+        reliable_size: u64,
+    ) -> Result<(), ResetAtError> {
+        let Some(session) = self.sessions.of_stream(id) else {
+            return turn.connection.reset_at(id, code, reliable_size);
+        };
+        if reliable_size == 0 {
+            let code = u32::try_from(code).unwrap_or(u32::MAX);
+            self.act(turn, |machine, streams| {
+                machine.reset_session_stream(streams, id, code);
+            });
+            return Ok(());
+        }
+        // What stands in front of the payload belongs to it.
+        let is_ours = id.initiator() == turn.connection.side();
+        let prefix = webtransport::prefix_len(session, id.direction());
+        let size = reliable_size + if is_ours { prefix } else { 0 };
+        let code = self.machine.session_code_to_http3(id, code);
+        turn.connection.reset_at(id, code, size)
+    }
+
+    fn stop(&mut self, turn: &mut Turn<'_>, id: StreamId, code: u64) {
+        if self.sessions.of_stream(id).is_none() {
+            return turn.connection.stop(id, code);
+        }
+        let code = u32::try_from(code).unwrap_or(u32::MAX);
+        self.act(turn, |machine, streams| {
+            machine.stop_session_stream(streams, id, code);
+        });
+    }
+
+    fn code_for_handle(&self, id: StreamId, code: u64) -> u64 {
+        if self.sessions.of_stream(id).is_none() {
+            return code;
+        }
+        match self.machine.session_code_from_http3(id, code) {
+            Some(code) => code.into(),
+            None => code.saturating_add(HTTP3_CODES),
+        }
+    }
+
+    fn on_half_over(&mut self, turn: &mut Turn<'_>, id: StreamId, half: Half) {
+        if self.sessions.on_half_over(id, half) {
+            self.act(turn, |machine, streams| {
+                machine.on_session_stream_over(streams, id, 0);
+            });
         }
     }
 

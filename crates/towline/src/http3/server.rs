@@ -21,7 +21,7 @@ impl EndpointBuilder {
     /// [`Endpoint::accept`]. The server's configuration names the protocol too.
     pub fn http3(self, config: Config) -> Self {
         self.protocol(ALPN, move |engine| {
-            Box::new(Http3::new(engine.side(), config.clone()))
+            Box::new(Http3::new(engine.side(), config.clone(), false))
         })
     }
 }

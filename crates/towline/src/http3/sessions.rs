@@ -1,0 +1,385 @@
+//! [`Sessions`]: what has come of WebTransport's sessions, until their handles take it.
+#![cfg_attr(
+    not(feature = "webtransport"),
+    allow(dead_code, reason = "without the feature nobody asks for a session")
+)]
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::task::Waker;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use towline_http3::webtransport::{Dialect, SessionEnd, SessionEvent, SessionId};
+use towline_wire::{Direction, StreamId};
+
+use super::wakers::Wakers;
+use crate::handles::{Half, Turn};
+
+/// Cap: datagrams of all sessions of a connection that wait to be read; the oldest of a session makes room.
+pub(crate) const MAX_SESSION_DATAGRAMS: usize = 4096;
+
+/// The sessions of one connection.
+#[derive(Default)]
+pub(crate) struct Sessions {
+    table: BTreeMap<SessionId, Session>,
+    /// Clients' sessions that wait to be accepted.
+    requested: VecDeque<SessionId>,
+    /// Tasks that accept sessions.
+    pub(crate) acceptors: Wakers,
+    /// Streams that have handles, or wait for them.
+    streams: BTreeMap<StreamId, Stream>,
+    /// Datagrams that wait, of all sessions.
+    datagrams: usize,
+}
+
+/// What can be waited for at a session.
+#[derive(Clone, Copy)]
+pub(crate) enum Wait {
+    /// The server's answer.
+    Answer,
+    /// A stream of the peer's.
+    Accept(Direction),
+    /// Leave to open a stream.
+    Open(Direction),
+    Datagram,
+    /// The peer's wish that the session ends soon.
+    Drain,
+    End,
+}
+
+impl Wait {
+    const COUNT: usize = 8;
+
+    fn place(self) -> usize {
+        match self {
+            Self::Answer => 0,
+            Self::Accept(direction) => 1 + direction.index(),
+            Self::Open(direction) => 3 + direction.index(),
+            Self::Datagram => 5,
+            Self::Drain => 6,
+            Self::End => 7,
+        }
+    }
+}
+
+/// A client's wish.
+pub(crate) struct Asked {
+    pub(crate) session: SessionId,
+    pub(crate) head: Box<http::request::Parts>,
+    pub(crate) protocols: Vec<String>,
+    pub(crate) dialect: Dialect,
+}
+
+/// A server's answer.
+pub(crate) struct Answer {
+    pub(crate) headers: HeaderMap,
+    pub(crate) protocol: Option<String>,
+}
+
+/// Why there is no session, or no longer.
+#[derive(Clone)]
+pub(crate) enum Over {
+    /// The server's answer had this status.
+    Refused(http::StatusCode),
+    /// It ended.
+    Ended(SessionEnd),
+}
+
+/// Counts of one session.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Counts {
+    pub(crate) datagrams_received: u64,
+    pub(crate) datagrams_dropped: u64,
+    pub(crate) streams_opened: u64,
+    pub(crate) streams_accepted: u64,
+}
+
+#[derive(Default)]
+struct Session {
+    asked: Option<Asked>,
+    answer: Option<Answer>,
+    /// Streams of the peer's that wait to be accepted.
+    waiting: [VecDeque<StreamId>; 2],
+    datagrams: VecDeque<Bytes>,
+    draining: bool,
+    over: Option<Over>,
+    /// Streams whose writers wait for the session's credit.
+    starved: BTreeSet<StreamId>,
+    streams: BTreeSet<StreamId>,
+    wakers: [Wakers; Wait::COUNT],
+    counts: Counts,
+}
+
+struct Stream {
+    session: SessionId,
+    /// Halves that are not over, by [`bit`].
+    left: u8,
+    /// What the peer said before there was a handle.
+    stopped: Option<u64>,
+}
+
+const fn bit(half: Half) -> u8 {
+    match half {
+        Half::Sending => 1,
+        Half::Receiving => 2,
+    }
+}
+
+impl Session {
+    fn wake(&mut self, wait: Wait, wake: &mut Vec<Waker>) {
+        self.wakers[wait.place()].wake(wake);
+    }
+
+    fn wake_all(&mut self, wake: &mut Vec<Waker>) {
+        for wakers in &mut self.wakers {
+            wakers.wake(wake);
+        }
+    }
+}
+
+impl Sessions {
+    /// What the state machine tells.
+    pub(super) fn deliver(&mut self, event: SessionEvent, turn: &mut Turn<'_>) {
+        match event {
+            SessionEvent::Requested {
+                session,
+                head,
+                protocols,
+                dialect,
+            } => {
+                let asked = Asked {
+                    session,
+                    head,
+                    protocols,
+                    dialect,
+                };
+                self.table.entry(session).or_default().asked = Some(asked);
+                self.requested.push_back(session);
+                self.acceptors.wake(turn.wake);
+            }
+            SessionEvent::Established {
+                session,
+                head,
+                protocol,
+            } => self.with(session, |own| {
+                let headers = head.headers;
+                own.answer = Some(Answer { headers, protocol });
+                own.wake(Wait::Answer, turn.wake);
+            }),
+            SessionEvent::Refused { session, head } => {
+                self.end(session, Over::Refused(head.status), turn);
+            }
+            SessionEvent::Closed { session, reason } => {
+                self.end(session, Over::Ended(reason), turn);
+            }
+            SessionEvent::StreamOpened {
+                session,
+                id,
+                direction,
+            } => {
+                self.add_stream(session, id, turn);
+                self.with(session, |own| {
+                    own.waiting[direction.index()].push_back(id);
+                    own.wake(Wait::Accept(direction), turn.wake);
+                });
+            }
+            SessionEvent::Credit(session) => self.with(session, |own| {
+                for id in std::mem::take(&mut own.starved) {
+                    turn.call_handles(id);
+                }
+            }),
+            SessionEvent::MayOpen { session, direction } => {
+                self.with(session, |own| own.wake(Wait::Open(direction), turn.wake));
+            }
+            SessionEvent::Draining(session) => self.with(session, |own| {
+                own.draining = true;
+                own.wake(Wait::Drain, turn.wake);
+            }),
+            _ => {}
+        }
+    }
+
+    fn with(&mut self, session: SessionId, f: impl FnOnce(&mut Session)) {
+        if let Some(own) = self.table.get_mut(&session) {
+            f(own);
+        }
+    }
+
+    /// The session is over, and whoever waits for something of it hears so.
+    fn end(&mut self, session: SessionId, why: Over, turn: &mut Turn<'_>) {
+        let Some(own) = self.table.get_mut(&session) else {
+            return;
+        };
+        if own.asked.is_some() {
+            // Nobody has a handle of it.
+            self.requested.retain(|waiting| *waiting != session);
+            return self.forget(session, turn.wake);
+        }
+        own.over.get_or_insert(why);
+        own.wake_all(turn.wake);
+        for waiting in &mut own.waiting {
+            for id in waiting.drain(..) {
+                own.streams.remove(&id);
+                self.streams.remove(&id);
+            }
+        }
+        for id in &own.streams {
+            turn.call_handles(*id);
+        }
+    }
+
+    /// A datagram arrived; what nobody reads in time is dropped, the oldest first (RFC 9221 §5).
+    pub(super) fn on_datagram(&mut self, session: SessionId, payload: Bytes, turn: &mut Turn<'_>) {
+        let full = self.datagrams >= MAX_SESSION_DATAGRAMS;
+        let Some(own) = self.table.get_mut(&session) else {
+            return;
+        };
+        own.counts.datagrams_received += 1;
+        if full {
+            own.counts.datagrams_dropped += 1;
+            if own.datagrams.pop_front().is_none() {
+                return;
+            }
+            self.datagrams -= 1;
+        }
+        own.datagrams.push_back(payload);
+        self.datagrams += 1;
+        own.wake(Wait::Datagram, turn.wake);
+    }
+
+    /// The peer wants no more of a stream, which may have no handle yet.
+    pub(super) fn on_stopped(&mut self, id: StreamId, code: u64) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.stopped.get_or_insert(code);
+        }
+    }
+
+    /// Everybody who waits for something is woken: the connection is over.
+    pub(super) fn wake_all(&mut self, wake: &mut Vec<Waker>) {
+        self.acceptors.wake(wake);
+        for session in self.table.values_mut() {
+            session.wake_all(wake);
+        }
+    }
+
+    /// The session of a stream that has a handle, or waits for one.
+    pub(super) fn of_stream(&self, id: StreamId) -> Option<SessionId> {
+        self.streams.get(&id).map(|stream| stream.session)
+    }
+
+    /// A writer of the stream found no credit.
+    pub(super) fn wait_for_credit(&mut self, session: SessionId, id: StreamId) {
+        self.with(session, |own| {
+            own.starved.insert(id);
+        });
+    }
+
+    /// A handle is through with its half of a stream; whether both halves are over now.
+    pub(super) fn on_half_over(&mut self, id: StreamId, half: Half) -> bool {
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return false;
+        };
+        stream.left &= !bit(half);
+        if stream.left > 0 {
+            return false;
+        }
+        let session = stream.session;
+        self.streams.remove(&id);
+        self.with(session, |own| {
+            own.streams.remove(&id);
+            own.starved.remove(&id);
+        });
+        true
+    }
+
+    fn add_stream(&mut self, session: SessionId, id: StreamId, turn: &Turn<'_>) {
+        let Some(own) = self.table.get_mut(&session) else {
+            return;
+        };
+        own.streams.insert(id);
+        let both = bit(Half::Sending) | bit(Half::Receiving);
+        let is_ours = id.initiator() == turn.connection.side();
+        let left = match (id.direction(), is_ours) {
+            (Direction::Bidirectional, _) => both,
+            (Direction::Unidirectional, true) => bit(Half::Sending),
+            (Direction::Unidirectional, false) => bit(Half::Receiving),
+        };
+        let stream = Stream {
+            session,
+            left,
+            stopped: None,
+        };
+        self.streams.insert(id, stream);
+    }
+
+    // ---- what handles ask ----
+
+    /// The next client's wish that nobody has taken.
+    pub(crate) fn take_asked(&mut self) -> Option<Asked> {
+        let session = self.requested.pop_front()?;
+        self.table.get_mut(&session)?.asked.take()
+    }
+
+    /// Keeps what comes of a session of ours.
+    pub(crate) fn begin(&mut self, session: SessionId) {
+        self.table.entry(session).or_default();
+    }
+
+    /// Keeps a stream that was opened.
+    pub(crate) fn opened(&mut self, session: SessionId, id: StreamId, turn: &Turn<'_>) {
+        self.add_stream(session, id, turn);
+        self.with(session, |own| own.counts.streams_opened += 1);
+    }
+
+    pub(crate) fn take_answer(&mut self, session: SessionId) -> Option<Answer> {
+        self.table.get_mut(&session)?.answer.take()
+    }
+
+    /// A stream of the peer's, with the code of a peer that wants no answer.
+    pub(crate) fn take_stream(
+        &mut self,
+        session: SessionId,
+        direction: Direction,
+    ) -> Option<(StreamId, Option<u64>)> {
+        let own = self.table.get_mut(&session)?;
+        let id = own.waiting[direction.index()].pop_front()?;
+        own.counts.streams_accepted += 1;
+        let stopped = self.streams.get(&id).and_then(|stream| stream.stopped);
+        Some((id, stopped))
+    }
+
+    pub(crate) fn take_datagram(&mut self, session: SessionId) -> Option<Bytes> {
+        let datagram = self.table.get_mut(&session)?.datagrams.pop_front()?;
+        self.datagrams -= 1;
+        Some(datagram)
+    }
+
+    pub(crate) fn is_draining(&self, session: SessionId) -> bool {
+        self.table.get(&session).is_some_and(|own| own.draining)
+    }
+
+    pub(crate) fn over(&self, session: SessionId) -> Option<Over> {
+        self.table.get(&session)?.over.clone()
+    }
+
+    pub(crate) fn counts(&self, session: SessionId) -> Counts {
+        let own = self.table.get(&session);
+        own.map(|own| own.counts).unwrap_or_default()
+    }
+
+    pub(crate) fn wait(&mut self, session: SessionId, wait: Wait, waker: &Waker) {
+        self.with(session, |own| own.wakers[wait.place()].wait(waker));
+    }
+
+    /// Forgets a session that has no handle any more; whoever waited is woken.
+    pub(crate) fn forget(&mut self, session: SessionId, wake: &mut Vec<Waker>) {
+        let Some(mut own) = self.table.remove(&session) else {
+            return;
+        };
+        own.wake_all(wake);
+        self.datagrams -= own.datagrams.len();
+        for id in own.waiting.into_iter().flatten() {
+            self.streams.remove(&id);
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! What a session may send and open, and what waits of it.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use towline::webtransport::{Config, Session};
+
+use crate::world::World;
+
+/// Both ends permit their peer so much.
+fn limited(data: u64, streams: u64) -> World {
+    let mut config = Config::default();
+    config.sessions.initial_max_data = data;
+    config.sessions.initial_max_streams_bidi = streams;
+    config.sessions.initial_max_streams_uni = streams;
+    World::with(config.clone(), config)
+}
+
+#[test]
+fn a_session_stalls_at_its_limit_on_bytes_and_goes_on_as_the_peer_reads() {
+    let mut world = limited(50_000, 10);
+    let (near, far, _connection) = world.session();
+    for (a, b) in [(near.clone(), far.clone()), (far, near)] {
+        let written = Rc::new(Cell::new(0));
+        let count = Rc::clone(&written);
+        let sender = a.clone();
+        world.world.tasks().spawn(async move {
+            let mut streams = [
+                sender.open_uni().await.unwrap(),
+                sender.open_uni().await.unwrap(),
+            ];
+            for turn in 0..200 {
+                let stream = &mut streams[turn % 2];
+                stream.write_all(&[turn as u8; 5_000]).await.unwrap();
+                count.set(count.get() + 5_000);
+            }
+            for mut stream in streams {
+                stream.finish().unwrap();
+                stream.finished().await.unwrap();
+            }
+        });
+        world.world.run_for(Duration::from_secs(5));
+        assert_eq!(written.get(), 50_000, "the limit of both streams together");
+        let (tasks, b) = (world.world.tasks(), b.clone());
+        let read = world.run(async move {
+            let mut recv = b.accept_uni().await.unwrap();
+            let mut other = b.accept_uni().await.unwrap();
+            let (first, second) =
+                tokio::join!(recv.read_to_end(1 << 20), other.read_to_end(1 << 20));
+            tasks.sleep(Duration::from_millis(50)).await;
+            first.unwrap().len() + second.unwrap().len()
+        });
+        assert_eq!((read, written.get()), (1_000_000, 1_000_000));
+    }
+}
+
+#[test]
+fn a_session_opens_no_more_streams_than_permitted_and_gets_each_back_that_is_over() {
+    let mut world = limited(1 << 20, 3);
+    let (near, far, _connection) = world.session();
+    world.run(async move {
+        for (a, b) in [(&near, &far), (&far, &near)] {
+            let mut held: Vec<_> = Vec::new();
+            for _ in 0..3 {
+                held.push(a.open_bi().await.unwrap());
+            }
+            assert!(a.try_open_bi().is_pending());
+            // Each that is over makes room for another, a hundred times.
+            for turn in 0..100 {
+                let (mut send, mut recv) = held.remove(0);
+                send.write_all(&[turn]).await.unwrap();
+                send.finish().unwrap();
+                let (mut answer, mut question) = b.accept_bi().await.unwrap();
+                assert_eq!(question.read_to_end(9).await.unwrap(), [turn]);
+                answer.finish().unwrap();
+                assert_eq!(recv.read_to_end(9).await.unwrap(), b"");
+                drop((answer, question, send, recv));
+                held.push(a.open_bi().await.unwrap());
+            }
+        }
+    });
+}
+
+/// As `MAX_SESSION_DATAGRAMS` says.
+const MOST: u16 = 4096;
+
+#[test]
+fn datagrams_that_nobody_reads_are_dropped_from_the_oldest_on() {
+    let mut world = World::new();
+    let (near, far, connection) = world.session();
+    let (other, other_far) = world.another(&near, &connection);
+    let tasks = world.world.tasks();
+    world.run(async move {
+        let send = async |session: &Session, numbers: std::ops::Range<u16>| {
+            for n in numbers {
+                let data = Bytes::copy_from_slice(&n.to_be_bytes());
+                while session.send_datagram(data.clone()).is_err() {
+                    tasks.sleep(Duration::from_millis(1)).await;
+                }
+                if n % 64 == 0 {
+                    tasks.sleep(Duration::from_millis(1)).await;
+                }
+            }
+            tasks.sleep(Duration::from_millis(100)).await;
+        };
+        send(&near, 0..MOST + 10).await;
+        assert_eq!(far.stats().datagrams_dropped, 10);
+        // Another session has no room of its own then, and takes none of the first one's.
+        send(&other, 0..3).await;
+        assert!(other_far.try_read_datagram().is_pending());
+        for wanted in 10..MOST + 10 {
+            assert_eq!(
+                far.read_datagram().await.unwrap(),
+                &wanted.to_be_bytes()[..]
+            );
+        }
+        send(&other, 3..4).await;
+        assert_eq!(
+            other_far.read_datagram().await.unwrap(),
+            &3u16.to_be_bytes()[..]
+        );
+    });
+}

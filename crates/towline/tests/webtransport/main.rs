@@ -1,0 +1,7 @@
+//! WebTransport sessions between two endpoints, over simulated links.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod limits;
+mod sessions;
+mod world;
