@@ -71,10 +71,27 @@ impl Http3 {
                 Event::Request { id, end, .. } if self.refuses_requests => {
                     self.refuse(turn, id, end);
                 }
+                Event::Reset { id, .. } | Event::Stopped { id, .. } if self.is_unclaimed(id) => {
+                    self.discard(turn, id);
+                }
                 event => self.deliver(event, turn.wake),
             }
         }
         result
+    }
+
+    /// A request that waits to be accepted.
+    fn is_unclaimed(&self, id: StreamId) -> bool {
+        let exchange = self.exchanges.get(&id);
+        exchange.is_some_and(|exchange| exchange.request.is_some())
+    }
+
+    /// The client gave a request up that nobody has taken: it makes room for another, so that those that
+    /// wait are never more than there are streams.
+    fn discard(&mut self, turn: &mut Turn<'_>, id: StreamId) {
+        self.exchanges.remove(&id);
+        self.requests.retain(|waiting| *waiting != id);
+        self.machine.cancel(&mut Streams::of(turn), id, CANCELLED);
     }
 
     /// Nobody answers requests here. What comes of it is bounded: a request is refused once.

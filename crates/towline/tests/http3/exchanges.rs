@@ -244,6 +244,31 @@ fn what_is_dropped_is_cancelled_and_the_connection_lives_on() {
 }
 
 #[test]
+fn requests_that_are_given_up_before_they_are_accepted_leave_nothing_behind() {
+    let transport = TransportConfig::default().max_concurrent_bidi_streams(4);
+    let mut world = World::with(transport);
+    let (near, far) = world.connected();
+    let tasks = world.world.tasks();
+    world.run(async move {
+        for turn in 0..40 {
+            let request = Request::post(format!("https://boat.example/{turn}"));
+            let given_up = near.start(request.body(()).unwrap()).await.unwrap();
+            tasks.sleep(Duration::from_millis(30)).await;
+            drop(given_up);
+        }
+        let asked = near.request(get("/alive"));
+        let answered = async {
+            tasks.sleep(Duration::from_millis(100)).await;
+            let (request, responder) = far.accept().await.unwrap().into_parts();
+            assert_eq!(request.uri().path(), "/alive");
+            responder.send(text("here")).await.unwrap();
+        };
+        let (answer, ()) = tokio::join!(asked, answered);
+        assert_eq!(answer.unwrap().status(), 200);
+    });
+}
+
+#[test]
 fn the_answer_to_head_has_no_body_and_says_how_long_it_would_be() {
     let mut world = World::new();
     let (near, far) = world.connected();
