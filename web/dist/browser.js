@@ -22,16 +22,29 @@ export function datagramWritable(transport) {
     }
     return writable;
 }
-/** The error that gives a stream its code when it is reset or stopped. */
+/**
+ * The error that gives a stream its code when it is reset or stopped. Throws a `RangeError` where the
+ * browser cannot carry the code: those of 2026 stop at 255.
+ */
 export function codeError(code) {
-    const options = { source: "stream", streamErrorCode: code };
-    const error = new WebTransportError("", options);
-    if (error.streamErrorCode === code) {
-        return error;
-    }
-    // Browsers before 2024 took one argument, with the code in it.
+    // The first form is the standard's, the second that of browsers which have only an older text of it.
     const Older = WebTransportError;
-    return new Older({ streamErrorCode: code });
+    const forms = [
+        () => new WebTransportError("", { source: "stream", streamErrorCode: code }),
+        () => new Older({ streamErrorCode: code }),
+    ];
+    for (const form of forms) {
+        try {
+            const error = form();
+            if (error.streamErrorCode === code) {
+                return error;
+            }
+        }
+        catch {
+            // Not this form.
+        }
+    }
+    throw new RangeError(`this browser cannot reset or stop a stream with code ${code}`);
 }
 /** The peer's code in an error of a stream, if it says one. */
 export function codeOf(error) {

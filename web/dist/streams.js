@@ -46,7 +46,7 @@ export class SendStream {
             throw new StreamError("the peer no longer reads the stream", error);
         }
     }
-    /** Gives up what was not delivered yet and tells the peer `code`. */
+    /** Gives up what was not delivered yet and tells the peer `code`; a `RangeError` if the browser cannot. */
     async reset(code = 0) {
         await this.#writer.abort(codeError(code));
     }
@@ -126,7 +126,7 @@ export class ReceiveStream {
     async readText(limit) {
         return text(await this.readToEnd(limit));
     }
-    /** Wants no more of it and tells the peer `code`. */
+    /** Wants no more of it and tells the peer `code`; a `RangeError` if the browser cannot. */
     async stop(code = 0) {
         await this.#reader.cancel(codeError(code));
     }

@@ -59,7 +59,7 @@ export class SendStream {
     }
   }
 
-  /** Gives up what was not delivered yet and tells the peer `code`. */
+  /** Gives up what was not delivered yet and tells the peer `code`; a `RangeError` if the browser cannot. */
   async reset(code = 0): Promise<void> {
     await this.#writer.abort(codeError(code));
   }
@@ -149,7 +149,7 @@ export class ReceiveStream implements AsyncIterable<Uint8Array> {
     return text(await this.readToEnd(limit));
   }
 
-  /** Wants no more of it and tells the peer `code`. */
+  /** Wants no more of it and tells the peer `code`; a `RangeError` if the browser cannot. */
   async stop(code = 0): Promise<void> {
     await this.#reader.cancel(codeError(code));
   }

@@ -18,6 +18,7 @@ pub(crate) use given::read;
 use given::{Given, pair};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
+use tokio::sync::watch;
 use towline::config::{Certificates, Identity, Renewal, UnixTime};
 use towline_agent::policy::own_key;
 
@@ -89,6 +90,36 @@ pub(crate) enum Anew {
     Nothing,
     Certificate,
     Key,
+}
+
+/// Pins of the certificates that browsers may be shown now.
+pub(crate) type CertificatePins = Arc<dyn Fn() -> Vec<String> + Send + Sync>;
+
+impl Upkeep {
+    /// What says them; none for a raw key.
+    pub(crate) fn certificate_pins(&mut self, identity: &Identity) -> CertificatePins {
+        let pin = |identity: &Identity| identity.certificate_pin().map(|pin| pin.to_string());
+        match self {
+            Self::None => Arc::new(Vec::new),
+            Self::Files(certificates) => {
+                let certificates = certificates.clone();
+                Arc::new(move || {
+                    let now = towline::config::unix_now();
+                    let shown = certificates.identity_for(None, now);
+                    shown.iter().filter_map(pin).collect()
+                })
+            }
+            Self::Renewal(renewal) => {
+                let (latest, current) = watch::channel(pin(identity));
+                let renewed = Arc::clone(&renewal.renewed);
+                renewal.renewed = Arc::new(move |identity| {
+                    latest.send_replace(pin(identity));
+                    renewed(identity);
+                });
+                Arc::new(move || current.borrow().iter().cloned().collect())
+            }
+        }
+    }
 }
 
 impl CertArgs {

@@ -12,7 +12,7 @@ use towline::identity::{IdentityKind, Pin};
 use towline::{Connection, Endpoint, EndpointBuilder};
 use towline_transfer::caps::{CONNECTION_WINDOW, STREAM_SEND_BUFFER, STREAM_WINDOW};
 
-use crate::certs::{self, CertArgs, Upkeep};
+use crate::certs::{self, CertArgs, CertificatePins, Upkeep};
 use crate::clients::ClientArgs;
 use crate::congestion::CongestionArgs;
 use crate::exit::{Exit, Failure};
@@ -329,6 +329,8 @@ pub(crate) struct Listening {
     pub(crate) endpoint: Endpoint,
     /// Of the key, which outlives its certificates.
     pin: Pin,
+    /// Of the certificate that is shown now, for browsers.
+    pub(crate) certificate_pins: CertificatePins,
     raw_key: bool,
     /// Every client may come in.
     is_open: bool,
@@ -365,7 +367,11 @@ impl ListenArgs {
         printer: Printer,
         more: impl FnOnce(ServerConfig, EndpointBuilder) -> EndpointBuilder,
     ) -> Result<Listening, Failure> {
-        let certs::Serving { identity, upkeep } = self.certificate.serving(printer)?;
+        let certs::Serving {
+            identity,
+            mut upkeep,
+        } = self.certificate.serving(printer)?;
+        let certificate_pins = upkeep.certificate_pins(&identity);
         let mut options = options.clone();
         let clients = self.clients.rule(identity.kind())?;
         if !matches!(clients, ClientAuth::None) {
@@ -392,6 +398,7 @@ impl ListenArgs {
         Ok(Listening {
             endpoint,
             pin: Pin::Key(identity.key_pin()),
+            certificate_pins,
             raw_key: identity.kind() == IdentityKind::RawKey,
             is_open: matches!(clients, ClientAuth::None),
         })

@@ -7,6 +7,8 @@
 mod common;
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 
 use common::{Ended, Running, Scratch, Server};
 use serde_json::Value;
@@ -102,4 +104,39 @@ fn a_server_without_web_is_said_to_speak_something_else() {
     let ended = get(&scratch, &server, "", &[]);
     assert_ne!(ended.code, Some(0), "{ended:?}");
     assert!(ended.stderr.contains("protocol"), "{ended:?}");
+}
+
+/// What is at a path of a page's server.
+fn page(server: &str, path: &str) -> String {
+    let address = server.trim_start_matches("http://").trim_end_matches('/');
+    let mut stream = TcpStream::connect(address).unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn browsers_of_this_machine_get_a_page_that_knows_the_certificate() {
+    let scratch = Scratch::new();
+    let mut command = scratch.towline(["serve", "--listen", "127.0.0.1:0", "--web"]);
+    command.arg("--json");
+    let (_server, record) = Server::start_saying(command, "towline.listening/1").unwrap();
+    let web = &record["web"];
+    let at = web["page"].as_str().unwrap();
+    assert!(page(at, "/").contains("<!doctype html>"));
+    let about = page(at, "/towline.json");
+    let (_, about) = about.split_once("\r\n\r\n").unwrap();
+    let about: Value = serde_json::from_str(about).unwrap();
+    assert_eq!(about["url"], web["url"]);
+    let shown = scratch.run(["cert", "pin", "--certificate"]);
+    assert_eq!(about["pins"], Value::from(vec![shown.stdout.trim()]));
+}
+
+#[test]
+fn a_raw_key_is_nothing_for_browsers() {
+    let scratch = Scratch::new();
+    let args = ["serve", "--listen", "127.0.0.1:0", "--web", "--raw-key"];
+    scratch.run(args).expect(2, &["browsers take no raw key"]);
 }

@@ -85,14 +85,17 @@ class Echo {
                 return stream.receive.readText(LIMIT);
             }
             case "unidirectional": {
+                const answer = this.#streams.next(signal);
                 const stream = await this.#session.openSendStream();
                 await stream.writeText(content);
                 await stream.finish();
-                return (await this.#streams.next(signal)).readText(LIMIT);
+                return (await answer).readText(LIMIT);
             }
-            case "datagram":
+            case "datagram": {
+                const answer = this.#datagrams.next(signal);
                 await this.#session.sendDatagram(utf8(content));
-                return text(await this.#datagrams.next(signal));
+                return text(await answer);
+            }
         }
     }
 }
@@ -102,14 +105,18 @@ class Inbox {
     constructor(items) {
         void this.#pass(items);
     }
+    /** The next that comes from now on: to be called before what it answers is sent. */
     next(signal) {
-        return new Promise((resolve, reject) => {
+        const next = new Promise((resolve, reject) => {
             this.#waiting.push(resolve);
             signal.addEventListener("abort", () => {
                 this.#waiting = this.#waiting.filter((other) => other !== resolve);
                 reject(new Error("no echo in two seconds"));
             });
         });
+        // Nobody waits for it any more when the sending failed.
+        next.catch(() => { });
+        return next;
     }
     async #pass(items) {
         for await (const item of items) {

@@ -30,9 +30,10 @@ pub(crate) struct ServeArgs {
     /// Receive files into this folder
     #[arg(long, value_name = "DIR")]
     accept: Option<PathBuf>,
-    /// Offer the files in this folder over HTTP/3
+    /// Speak HTTP/3 and WebTransport too, and show a page to browsers on this machine; with DIR, offer its files
+    /// over HTTP/3
     #[arg(long, value_name = "DIR")]
-    web: Option<PathBuf>,
+    web: Option<Option<PathBuf>>,
     #[command(flatten)]
     receiving: ReceivingArgs,
     #[command(flatten)]
@@ -87,8 +88,11 @@ impl ServeArgs {
             .as_ref()
             .map(|root| served_folder("--root", root))
             .transpose()?;
-        let web = self.web.as_ref();
-        let web = web.map(|web| served_folder("--web", web)).transpose()?;
+        let web = match &self.web {
+            Some(Some(folder)) => Some(Web::new(Some(served_folder("--web", folder)?))),
+            Some(None) => Some(Web::new(None)),
+            None => None,
+        };
         service.store = self
             .accept
             .as_deref()
@@ -104,7 +108,7 @@ impl ServeArgs {
             &options,
             printer,
             |config, builder| match &web {
-                Some(_) => Web::prepare(config, builder),
+                Some(web) => web.prepare(config, builder),
                 None => builder.server(config),
             },
         )?;
@@ -120,7 +124,11 @@ impl ServeArgs {
             listening.warn_if_public(printer, "put files here");
         }
 
-        let web = web.and_then(|root| Web::new(root).serve(&endpoint));
+        let has_files = web.as_ref().is_some_and(Web::has_files);
+        let web = match web {
+            Some(web) => Some(web.serve(&listening).await?),
+            None => None,
+        };
 
         let url = listening.url();
         printer.line(format_args!("listening {}", endpoint.local_addr()));
@@ -132,13 +140,17 @@ impl ServeArgs {
         if service.store.is_some() {
             printer.line(format_args!("  towline send FILE... '{url}'"));
         }
-        if web.is_some() {
+        if has_files {
             printer.line(format_args!("  towline web get '{}'", listening.web_url()));
+        }
+        if let Some(web) = &web {
+            printer.line(format_args!("  {} in a browser on this machine", web.page));
         }
         printer.record(&json!({
             "schema": "towline.listening/1",
             "address": endpoint.local_addr().to_string(),
             "url": url.to_string(),
+            "web": web.as_ref().map(|web| web.record(&listening)),
         }));
         let _metrics = metrics.serve(printer, metrics::endpoint(endpoint.clone()));
         run_until_interrupted(Arc::new(service), endpoint, ends, |_| false).await;

@@ -10,11 +10,33 @@ use std::time::Duration;
 /// Between two tries to remove a profile.
 const STEP: Duration = Duration::from_millis(50);
 
-/// Which one.
+/// Which one, and how it is set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Browser {
     Chromium,
+    /// With what it keeps behind a flag: statistics, draining, send groups.
+    ChromiumExperimental,
+    /// Speaking draft-07.
+    ChromiumDraft07,
+    Firefox,
 }
+
+/// Preferences of a fresh Firefox: WebTransport on, and nothing that talks to anybody else.
+const FIREFOX_PREFERENCES: &str = r#"
+user_pref("network.http.http3.enable", true);
+user_pref("network.webtransport.enabled", true);
+user_pref("network.webtransport.datagrams.enabled", true);
+user_pref("browser.shell.checkDefaultBrowser", false);
+user_pref("browser.startup.homepage_override.mstone", "ignore");
+user_pref("datareporting.policy.dataSubmissionEnabled", false);
+user_pref("toolkit.telemetry.enabled", false);
+user_pref("app.update.enabled", false);
+user_pref("network.captive-portal-service.enabled", false);
+user_pref("network.connectivity-service.enabled", false);
+user_pref("extensions.update.enabled", false);
+user_pref("browser.safebrowsing.malware.enabled", false);
+user_pref("browser.safebrowsing.phishing.enabled", false);
+"#;
 
 /// A browser under way.
 pub(crate) struct Running {
@@ -31,8 +53,18 @@ impl Browser {
         let profile = std::env::temp_dir().join(name);
         fs::create_dir_all(&profile).unwrap();
         let mut command = match self {
-            Self::Chromium => chromium(&profile),
+            Self::Firefox => firefox(&profile),
+            _ => chromium(&profile),
         };
+        match self {
+            Self::ChromiumExperimental => {
+                command.arg("--enable-experimental-web-platform-features");
+            }
+            Self::ChromiumDraft07 => {
+                command.arg("--enable-features=EnableWebTransportDraft07");
+            }
+            Self::Chromium | Self::Firefox => {}
+        }
         command.args(flags);
         command
             .arg(url)
@@ -60,6 +92,16 @@ fn chromium(profile: &std::path::Path) -> Command {
         .args(["--headless=new", "--no-sandbox", "--disable-gpu"])
         .args(["--disable-dev-shm-usage", "--no-first-run"])
         .arg(format!("--user-data-dir={}", profile.display()));
+    command
+}
+
+fn firefox(profile: &std::path::Path) -> Command {
+    fs::write(profile.join("user.js"), FIREFOX_PREFERENCES).unwrap();
+    let mut command = Command::new("firefox-esr");
+    command
+        .args(["--headless", "--no-remote", "--profile"])
+        .arg(profile)
+        .env("HOME", profile);
     command
 }
 

@@ -1,7 +1,8 @@
-//! Where a page posts what it found, over plain HTTP.
+//! The page of the cases over plain HTTP, and where pages post what they found.
 
 use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -17,15 +18,16 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// On a free port of the loopback interface.
-    pub(crate) fn start() -> Self {
+    /// On a free port of the loopback interface. `about` is told to pages that ask where WebTransport is.
+    pub(crate) fn start(about: &Value) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (sender, results) = mpsc::channel();
+        let about = about.to_string();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let sender = sender.clone();
-                std::thread::spawn(move || answer(stream, &sender));
+                let (about, sender) = (about.clone(), sender.clone());
+                std::thread::spawn(move || answer(stream, &about, &sender));
             }
         });
         Self { address, results }
@@ -38,13 +40,13 @@ impl Site {
 }
 
 /// One request; a browser that goes away in the middle of it is no fault of ours.
-fn answer(stream: TcpStream, sender: &mpsc::Sender<Value>) -> Option<()> {
+fn answer(stream: TcpStream, about: &str, sender: &mpsc::Sender<Value>) -> Option<()> {
     let mut reader = BufReader::new(&stream);
     let mut line = String::new();
     reader.read_line(&mut line).ok()?;
     let mut words = line.split(' ');
-    let (method, path) = (words.next()?, words.next()?);
-    let is_result = (method, path) == ("POST", "/result");
+    let (method, path) = (words.next()?.to_owned(), words.next()?.to_owned());
+    let path = path.split('?').next()?;
     let mut length = 0;
     loop {
         let mut field = String::new();
@@ -56,18 +58,42 @@ fn answer(stream: TcpStream, sender: &mpsc::Sender<Value>) -> Option<()> {
             length = value.trim().parse().ok()?;
         }
     }
-    let status = match is_result {
-        true => {
+    let (status, kind, body) = match (method.as_str(), path) {
+        ("POST", "/result") => {
             let mut body = Vec::new();
             reader
                 .take(length.min(LONGEST))
                 .read_to_end(&mut body)
                 .ok()?;
             sender.send(serde_json::from_slice(&body).ok()?).ok()?;
-            "204 No Content"
+            ("204 No Content", "text/plain", Vec::new())
         }
-        false => "404 Not Found",
+        ("GET", "/towline.json") => ("200 OK", "application/json", about.into()),
+        ("GET", path) => match file(path) {
+            Some((kind, body)) => ("200 OK", kind, body),
+            None => ("404 Not Found", "text/plain", Vec::new()),
+        },
+        _ => ("405 Method Not Allowed", "text/plain", Vec::new()),
     };
-    let head = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
-    (&stream).write_all(head.as_bytes()).ok()
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    (&stream).write_all(head.as_bytes()).ok()?;
+    (&stream).write_all(&body).ok()
+}
+
+fn file(path: &str) -> Option<(&'static str, Vec<u8>)> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (folder, name) = match path.strip_prefix("/js/") {
+        Some(name) => (here.join("../../web/dist"), name),
+        None => (here.join("tests/browsers"), path.strip_prefix("/tests/")?),
+    };
+    let kind = match Path::new(name).extension()?.to_str()? {
+        "js" => "text/javascript",
+        "html" => "text/html",
+        _ => return None,
+    };
+    let body = std::fs::read(folder.join(name)).ok()?;
+    (!name.contains("..")).then_some((kind, body))
 }
