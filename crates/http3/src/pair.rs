@@ -55,6 +55,8 @@ struct Channel {
     arrived: u64,
     finished: bool,
     reset: Option<u64>,
+    /// So many bytes come before a reset.
+    reliable: u64,
     stopped: Option<u64>,
     /// The writer met a full window.
     blocked: bool,
@@ -219,10 +221,18 @@ impl Transport for End {
         if channel.over {
             return Err(ReadError::Closed);
         }
-        if let Some(code) = channel.reset {
+        let position = channel.arrived - channel.bytes.len() as u64;
+        let reliable = channel.reliable.min(channel.arrived);
+        if let Some(code) = channel.reset
+            && position >= reliable
+        {
             channel.over = true;
             return Err(ReadError::Reset(code));
         }
+        let max = match channel.reset {
+            Some(_) => max.min((reliable - position) as usize),
+            None => max,
+        };
         if channel.bytes.is_empty() {
             channel.over = channel.finished;
             return if channel.finished {
@@ -280,15 +290,18 @@ impl Transport for End {
     }
 
     fn reset(&mut self, id: StreamId, code: u64) {
+        self.reset_at(id, code, 0);
+    }
+
+    fn reset_at(&mut self, id: StreamId, code: u64, reliable_size: u64) {
         let mut net = self.net.borrow_mut();
         if let Some(channel) = net.channels.get_mut(&(id, self.side)) {
+            if channel.reset.is_none() {
+                channel.reliable = reliable_size;
+            }
             channel.reset.get_or_insert(code);
         }
         net.tell(self.side.peer(), Notice::Readable(id));
-    }
-
-    fn reset_at(&mut self, id: StreamId, code: u64, _reliable_size: u64) {
-        self.reset(id, code);
     }
 
     fn stop(&mut self, id: StreamId, code: u64) {

@@ -1,5 +1,6 @@
 //! WebTransport sessions between two connections of ours.
 
+mod any_order;
 mod ends;
 mod limits;
 mod rules;

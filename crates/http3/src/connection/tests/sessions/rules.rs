@@ -44,6 +44,12 @@ const DRAFT_16: [(SettingId, u64); 3] = [
     (SettingId::WT_INITIAL_MAX_DATA, 1000),
 ];
 
+/// Says all that a client or a server of draft-16 needs.
+pub(super) fn settle_all(bare: &mut Bare) {
+    let connect = [(SettingId::ENABLE_CONNECT_PROTOCOL, 1)];
+    settle(bare, &[&DRAFT_16[..], &connect].concat());
+}
+
 /// A client of draft-16, and a session of it.
 fn with_session() -> (Bare, SessionId) {
     let mut bare = client(config(), &DRAFT_16);
@@ -580,8 +586,7 @@ fn a_request_that_waits_for_settings_can_be_given_up() {
 fn a_protocol_that_was_not_offered_is_alpn_error() {
     let (client, server) = pair(Limits::default());
     let mut bare = Bare::new(server, Host::new(client, config()));
-    let connect = [(SettingId::ENABLE_CONNECT_PROTOCOL, 1)];
-    settle(&mut bare, &[&DRAFT_16[..], &connect].concat());
+    settle_all(&mut bare);
     let session = bare.host.connect(&["a"]).unwrap();
     bare.end.accept(BIDI);
     let answer = section(&[(":status", "200"), ("wt-protocol", "\"b\"")]);
