@@ -58,6 +58,8 @@ struct Channel {
     /// So many bytes come before a reset.
     reliable: u64,
     stopped: Option<u64>,
+    /// The reader stopped it and awaits its length.
+    awaited: bool,
     /// The writer met a full window.
     blocked: bool,
     /// The reader has seen the end, or stopped it.
@@ -253,6 +255,23 @@ impl Transport for End {
         let net = self.net.borrow();
         let channel = net.channels.get(&(id, self.side.peer()))?;
         Some(channel.arrived)
+    }
+
+    fn await_final_size(&mut self, id: StreamId) -> bool {
+        let mut net = self.net.borrow_mut();
+        let channel = net.channels.get_mut(&(id, self.side.peer()));
+        let open = channel.filter(|channel| !channel.finished && channel.reset.is_none());
+        open.is_some_and(|channel| {
+            channel.awaited = true;
+            true
+        })
+    }
+
+    fn take_final_size(&mut self, id: StreamId) -> Option<u64> {
+        let mut net = self.net.borrow_mut();
+        let channel = net.channels.get_mut(&(id, self.side.peer()))?;
+        let known = channel.finished || channel.reset.is_some();
+        (known && std::mem::take(&mut channel.awaited)).then_some(channel.arrived)
     }
 
     fn write(&mut self, id: StreamId, data: &mut Bytes) -> Result<usize, WriteError> {

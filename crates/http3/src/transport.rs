@@ -34,6 +34,26 @@ pub trait Transport {
         None
     }
 
+    /// How many bytes the peer will count of a stream of ours if no more is written: after a reset
+    /// perhaps fewer than were written. `None` where nobody knows.
+    fn sent(&self, id: StreamId) -> Option<u64> {
+        let _ = id;
+        None
+    }
+
+    /// Of a stream that was stopped, wants to know how long it was in the end: the stream is readable
+    /// when [`take_final_size`](Self::take_final_size) tells it. `false` where nothing will be told.
+    fn await_final_size(&mut self, id: StreamId) -> bool {
+        let _ = id;
+        false
+    }
+
+    /// The length that was awaited, once.
+    fn take_final_size(&mut self, id: StreamId) -> Option<u64> {
+        let _ = id;
+        None
+    }
+
     /// Takes bytes from the front of `data`, and says how many.
     ///
     /// # Errors

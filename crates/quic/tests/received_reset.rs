@@ -130,3 +130,48 @@ fn a_reset_that_was_told_gives_the_peer_its_stream_and_its_credit_back() {
     }
     pair.transfer(CLIENT, 30_000, secs(5));
 }
+
+#[test]
+fn the_length_of_a_stopped_stream_is_told_once_when_the_peer_says_it() {
+    let mut pair = Pair::connected(Options::default());
+    let id = begun(&mut pair, &pattern(5_000));
+    assert_eq!(pair.server().received_len(id), Some(5_000));
+    // On its way when the stop is.
+    pair.client().write_slice(id, &pattern(700)).unwrap();
+    pair.run_for(ms(1));
+    readable_events(&mut pair, id);
+    pair.server().stop(id, 9);
+    assert!(pair.server().await_final_size(id));
+    assert_eq!(pair.server().take_final_size(id), None);
+    pair.run_for(ms(500));
+    assert_eq!(readable_events(&mut pair, id), 1);
+    assert_eq!(pair.server().take_final_size(id), Some(5_700));
+    assert_eq!(pair.server().take_final_size(id), None);
+    assert_eq!(pair.server().received_len(id), None);
+    assert!(!pair.server().await_final_size(id));
+}
+
+#[test]
+fn nobody_hears_of_the_length_of_a_stopped_stream_unasked() {
+    let mut pair = Pair::connected(Options::default());
+    let id = begun(&mut pair, &pattern(5_000));
+    readable_events(&mut pair, id);
+    pair.server().stop(id, 9);
+    pair.run_for(ms(500));
+    assert_eq!(readable_events(&mut pair, id), 0);
+    assert_eq!(pair.server().take_final_size(id), None);
+}
+
+#[test]
+fn of_a_stream_that_was_reset_the_peer_counts_what_was_sent() {
+    let mut pair = Pair::connected(Options::default());
+    let id = begun(&mut pair, &pattern(5_000));
+    pair.client().write_slice(id, &pattern(3_000)).unwrap();
+    assert_eq!(pair.client().sent_len(id), Some(8_000));
+    pair.client().reset(id, 1);
+    assert_eq!(pair.client().sent_len(id), Some(5_000));
+    let other = pair.client().open(UNI).unwrap();
+    pair.client().write_slice(other, &pattern(3_000)).unwrap();
+    pair.client().reset_at(other, 1, 10).unwrap();
+    assert_eq!(pair.client().sent_len(other), Some(10));
+}

@@ -50,6 +50,7 @@ impl Connection {
         } else if !self.reads_prefix(transport, id) {
             self.read_typed(transport, id);
             self.check_received(transport, id);
+            self.on_final_size(transport, id);
         }
         self.flush_own(transport);
     }
@@ -92,6 +93,8 @@ impl Connection {
             }
             self.events.push(Event::Stopped { id, code });
             self.forget_if_over(id);
+        } else {
+            self.take_back_unsent(transport, id);
         }
     }
 

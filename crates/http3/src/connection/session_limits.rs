@@ -7,13 +7,15 @@ use towline_wire::http3::{Capsule, ErrorCode};
 use super::parts::Connection;
 use crate::error::{Fault, StreamError};
 use crate::transport::Transport;
-use crate::webtransport::{Breach, Session, SessionId, State, Stream, Tell};
+use crate::webtransport::{
+    Breach, Session, SessionEvent, SessionId, State, Stream, Tell, prefix_len,
+};
 
 impl Connection {
     /// The session of a stream; `None` of streams that are none of a session, or are over.
     pub fn session_of(&self, stream: StreamId) -> Option<SessionId> {
         let stream = self.sessions.as_ref()?.streams.get(&stream)?;
-        Some(stream.session)
+        (!stream.over).then_some(stream.session)
     }
 
     /// Bytes that may be sent on all streams of a session now; `None` where there is no limit.
@@ -35,10 +37,81 @@ impl Connection {
     /// So many bytes of payload were written to a stream.
     pub fn on_session_written(&mut self, stream: StreamId, n: u64) {
         let sessions = self.sessions.as_mut();
-        if let Some((open, _)) = sessions.and_then(|sessions| sessions.of_stream(stream))
+        if let Some((open, state)) = sessions.and_then(|sessions| sessions.of_stream(stream))
             && let Some(flow) = &mut open.flow
         {
             flow.on_sent(n);
+            state.written = state.written.saturating_add(n);
+        }
+    }
+
+    /// A reset leaves unsent what was written and waited: it is credit again.
+    pub(super) fn take_back_unsent<T: Transport>(&mut self, transport: &T, stream: StreamId) {
+        let Some(sent) = transport.sent(stream) else {
+            return;
+        };
+        let own = stream.initiator() == self.side;
+        let sessions = self.sessions.as_mut();
+        let Some((open, state)) = sessions.and_then(|sessions| sessions.of_stream(stream)) else {
+            return;
+        };
+        let session = state.session;
+        let prefix = if own {
+            prefix_len(session, stream.direction())
+        } else {
+            0
+        };
+        let unsent = state.written.saturating_sub(sent.saturating_sub(prefix));
+        state.written -= unsent;
+        let waited = open
+            .flow
+            .as_mut()
+            .is_some_and(|flow| flow.on_unsent(unsent));
+        if waited {
+            self.tell(SessionEvent::Credit(session));
+        }
+    }
+
+    /// A stream was stopped: what the peer has sent of it beyond what arrived will be known later.
+    pub(super) fn await_size<T: Transport>(&mut self, transport: &mut T, stream: StreamId) {
+        let sessions = self.sessions.as_mut();
+        if let Some((open, state)) = sessions.and_then(|sessions| sessions.of_stream(stream))
+            && open.flow.is_some()
+        {
+            state.awaits_size = transport.await_final_size(stream);
+        }
+    }
+
+    /// The transport may know by now how long a stream was that was stopped.
+    pub(super) fn on_final_size<T: Transport>(&mut self, transport: &mut T, stream: StreamId) {
+        let sessions = self.sessions.as_mut();
+        let Some((_, state)) = sessions.and_then(|sessions| sessions.of_stream(stream)) else {
+            return;
+        };
+        if !state.awaits_size {
+            return;
+        }
+        let Some(size) = transport.take_final_size(stream) else {
+            return;
+        };
+        let over = state.over;
+        self.account(transport, stream, |session, state| {
+            state.awaits_size = false;
+            let new = size
+                .saturating_sub(state.prefix)
+                .saturating_sub(state.received);
+            state.received += new;
+            let Some(flow) = &mut session.flow else {
+                return Ok(());
+            };
+            flow.on_received(new)?;
+            if over {
+                flow.on_read(new);
+            }
+            Ok(())
+        });
+        if over && let Some(sessions) = &mut self.sessions {
+            sessions.remove_stream(stream);
         }
     }
 
@@ -68,22 +141,33 @@ impl Connection {
         unread: u64,
     ) {
         self.check_received(transport, stream);
+        self.take_back_unsent(transport, stream);
         let by_peer = stream.initiator() != self.side;
         let over = |session: &mut Session, state: &mut Stream| {
             let Some(flow) = &mut session.flow else {
                 return Ok(());
             };
             let known = state.received.saturating_sub(state.read);
-            flow.on_received(unread.saturating_sub(known))?;
-            flow.on_read(known.max(unread));
+            let unseen = unread.saturating_sub(known);
+            state.received += unseen;
+            state.read = state.received;
+            flow.on_received(unseen)?;
+            flow.on_read(known + unseen);
             if by_peer {
                 flow.on_stream_over(stream.direction());
             }
             Ok(())
         };
+        if self.session_of(stream).is_none() {
+            return;
+        }
         self.account(transport, stream, over);
-        if let Some(sessions) = &mut self.sessions {
-            sessions.remove_stream(stream);
+        let Some(sessions) = &mut self.sessions else {
+            return;
+        };
+        match sessions.of_stream(stream) {
+            Some((_, state)) if state.awaits_size => state.over = true,
+            _ => drop(sessions.remove_stream(stream)),
         }
     }
 

@@ -247,6 +247,7 @@ impl Connection {
             }
             _ => transport.reset(stream, http3),
         }
+        self.take_back_unsent(transport, stream);
     }
 
     /// Wants no more of the peer's half of a stream, with the application's code.
@@ -256,7 +257,9 @@ impl Connection {
         stream: StreamId,
         code: u32,
     ) {
+        self.check_received(transport, stream);
         transport.stop(stream, self.session_code_to_http3(stream, code.into()));
+        self.await_size(transport, stream);
     }
 
     /// What RESET_STREAM and STOP_SENDING carry for an application's code on a stream of a session;

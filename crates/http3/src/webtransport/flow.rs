@@ -89,6 +89,12 @@ impl Flow {
         self.data.used = self.data.used.saturating_add(n);
     }
 
+    /// Of what was written so much will not be sent: whether somebody has waited for it.
+    pub(crate) fn on_unsent(&mut self, n: u64) -> bool {
+        self.data.used = self.data.used.saturating_sub(n);
+        n > 0 && std::mem::take(&mut self.data.wanted)
+    }
+
     pub(crate) fn on_opened(&mut self, direction: Direction) {
         self.streams[direction.index()].used += 1;
     }

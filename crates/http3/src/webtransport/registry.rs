@@ -90,6 +90,9 @@ impl Sessions {
             prefix,
             received: 0,
             read: 0,
+            written: 0,
+            awaits_size: false,
+            over: false,
         };
         self.streams.insert(id, stream);
         self.members.insert((session, id));

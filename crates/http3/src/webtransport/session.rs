@@ -49,6 +49,12 @@ pub(crate) struct Stream {
     /// Bytes of payload that came, and that the application read.
     pub(crate) received: u64,
     pub(crate) read: u64,
+    /// Bytes of payload that were written.
+    pub(crate) written: u64,
+    /// It was stopped, and the peer has not said how much it has sent.
+    pub(crate) awaits_size: bool,
+    /// The application is through with it.
+    pub(crate) over: bool,
 }
 
 impl Session {

@@ -279,6 +279,29 @@ impl Connection {
         self.streams.final_size(id)
     }
 
+    /// Bytes that have arrived of a stream we read, read or not; `None` once nothing more can be read.
+    pub fn received_len(&self, id: StreamId) -> Option<u64> {
+        self.streams.received_len(id)
+    }
+
+    /// Bytes that the peer will count of a stream we write: all that was written, or the final size of a
+    /// reset. `None` once all was acknowledged.
+    pub fn sent_len(&self, id: StreamId) -> Option<u64> {
+        self.streams.sent_len(id)
+    }
+
+    /// Asks for the final size of a stream that was [stopped](Self::stop): when the peer says it,
+    /// `Event::Readable` follows and [`take_final_size`](Self::take_final_size) tells it once. `false`
+    /// where there is nothing to wait for.
+    pub fn await_final_size(&mut self, id: StreamId) -> bool {
+        self.streams.await_final_size(id)
+    }
+
+    /// See [`await_final_size`](Self::await_final_size).
+    pub fn take_final_size(&mut self, id: StreamId) -> Option<u64> {
+        self.streams.take_final_size(id)
+    }
+
     /// Whether something waits to be sent, flow-control credit included. After a read that freed
     /// too little for an update there is nothing, and whoever drives the endpoint can sleep on.
     pub fn wants_transmit(&self) -> bool {

@@ -44,6 +44,22 @@ impl Transport for Streams<'_> {
         })
     }
 
+    fn received(&self, id: StreamId) -> Option<u64> {
+        self.engine.received_len(id)
+    }
+
+    fn sent(&self, id: StreamId) -> Option<u64> {
+        self.engine.sent_len(id)
+    }
+
+    fn await_final_size(&mut self, id: StreamId) -> bool {
+        self.engine.await_final_size(id)
+    }
+
+    fn take_final_size(&mut self, id: StreamId) -> Option<u64> {
+        self.engine.take_final_size(id)
+    }
+
     fn write(&mut self, id: StreamId, data: &mut Bytes) -> Result<usize, WriteError> {
         self.engine.write(id, data).map_err(|error| match error {
             engine::WriteError::Blocked => WriteError::Blocked,

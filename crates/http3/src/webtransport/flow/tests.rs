@@ -27,6 +27,18 @@ fn what_is_sent_uses_credit_until_the_peer_gives_more() {
 }
 
 #[test]
+fn what_a_reset_leaves_unsent_is_credit_again() {
+    let mut flow = flow(100, 1);
+    flow.on_sent(100);
+    assert!(!flow.on_unsent(30));
+    assert_eq!(flow.send_credit(), 30);
+    flow.on_sent(30);
+    flow.want_credit();
+    assert!(!flow.on_unsent(0));
+    assert!(flow.on_unsent(1));
+}
+
+#[test]
 fn a_limit_that_does_not_grow_is_a_breach() {
     for max in [0, 99, 100] {
         assert!(flow(100, 1).on_max_data(max).is_err());

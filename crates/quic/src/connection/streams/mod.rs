@@ -21,6 +21,7 @@ mod send;
 mod send_queue;
 mod write_room;
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use bytes::Bytes;
@@ -51,6 +52,8 @@ pub(crate) struct Streams {
     queue: SendQueue,
     room: WriteRoom,
     window: ConnectionWindow,
+    /// Streams that were stopped and whose final size somebody waits for, and it once it is known.
+    awaited: BTreeMap<StreamId, Option<u64>>,
 }
 
 impl Streams {
@@ -61,6 +64,7 @@ impl Streams {
             queue: SendQueue::default(),
             room: WriteRoom::new(config),
             window: ConnectionWindow::new(config.receive_window, config.max_receive_window),
+            awaited: BTreeMap::new(),
         }
     }
 
@@ -356,6 +360,40 @@ impl Streams {
         self.halves.receiver(id).and_then(RecvStream::final_size)
     }
 
+    /// Bytes that arrived of a stream, read or not.
+    pub(crate) fn received_len(&self, id: StreamId) -> Option<u64> {
+        self.halves.receiver(id).map(RecvStream::received_len)
+    }
+
+    /// Bytes that the peer will count of a stream, if nothing more is written.
+    pub(crate) fn sent_len(&self, id: StreamId) -> Option<u64> {
+        self.halves.sender(id).map(SendStream::final_len)
+    }
+
+    /// Whether a stopped stream's final size is not known yet and will be told.
+    pub(crate) fn await_final_size(&mut self, id: StreamId) -> bool {
+        let open = self.halves.receiver(id).is_some();
+        if open {
+            self.awaited.insert(id, None);
+        }
+        open
+    }
+
+    /// The final size that was awaited, once.
+    pub(crate) fn take_final_size(&mut self, id: StreamId) -> Option<u64> {
+        let size = (*self.awaited.get(&id)?)?;
+        self.awaited.remove(&id);
+        Some(size)
+    }
+
+    /// A stream of the peer's is about to be forgotten.
+    fn tell_final_size(&mut self, id: StreamId, events: &mut Events) {
+        if let Some(awaited) = self.awaited.get_mut(&id) {
+            *awaited = self.halves.receiver(id).and_then(RecvStream::final_size);
+            events.push(Event::Readable(id));
+        }
+    }
+
     pub(crate) fn stop(&mut self, id: StreamId, code: u64) {
         if let Some((unread, done)) = self.halves.stop(id, code) {
             self.window.return_credit(unread);
@@ -414,7 +452,7 @@ impl Streams {
         if accepted.now_readable {
             events.push(Event::Readable(id));
         }
-        self.after_arrival(id, accepted.discarded, done);
+        self.after_arrival(id, accepted.discarded, done, events);
         if accepted.overflow {
             return Err(Refused::Overflow);
         }
@@ -442,16 +480,19 @@ impl Streams {
         if accepted.now_readable {
             events.push(Event::Readable(id));
         }
-        self.after_arrival(id, accepted.discarded, done);
+        self.after_arrival(id, accepted.discarded, done, events);
         Ok(())
     }
 
     /// What nobody wants is credit for the others, and what is over goes.
-    fn after_arrival(&mut self, id: StreamId, discarded: u64, done: bool) {
+    fn after_arrival(&mut self, id: StreamId, discarded: u64, done: bool, events: &mut Events) {
         if discarded > 0 {
             self.window.return_credit(discarded);
         }
         if done {
+            if !self.awaited.is_empty() {
+                self.tell_final_size(id, events);
+            }
             self.remove_receiver(id);
         }
     }

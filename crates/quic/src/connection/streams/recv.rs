@@ -352,6 +352,11 @@ impl RecvStream {
         Some(unread)
     }
 
+    /// Bytes that arrived, read or not.
+    pub(crate) fn received_len(&self) -> u64 {
+        self.highest
+    }
+
     pub(crate) fn stop_code(&self) -> Option<u64> {
         self.stopped
     }

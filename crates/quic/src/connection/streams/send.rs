@@ -176,6 +176,13 @@ impl SendStream {
         Some(self.buffer.cut(reliable_size))
     }
 
+    /// Bytes that the peer will count: the final size of a reset, or all that was written.
+    pub(crate) fn final_len(&self) -> u64 {
+        let written = self.buffer.end();
+        self.reset
+            .map_or(written, |reset| reset.final_size.max(reset.reliable_size))
+    }
+
     /// Whether all bytes below `size` were written.
     pub(crate) fn is_whole(&self, size: u64) -> bool {
         self.buffer.is_whole(size)

@@ -230,6 +230,8 @@ proptest! {
         for player in [&*one, &*two] {
             prop_assert_eq!(player.host.end.closed(), None);
             prop_assert!(player.streams.is_empty());
+            let sessions = player.host.connection.sessions.as_ref();
+            prop_assert!(sessions.is_some_and(|sessions| sessions.streams.is_empty()));
             // Half a window at most is not given back yet.
             let credit = player.host.connection.session_send_credit(session);
             prop_assert!(credit.is_some_and(|credit| credit <= data && credit >= data.div_ceil(2)));

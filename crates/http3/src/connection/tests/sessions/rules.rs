@@ -536,6 +536,33 @@ fn more_bytes_than_the_session_permits_is_flow_control_error() {
     assert_failed(&mut bare, first, ErrorCode::WT_FLOW_CONTROL_ERROR);
 }
 
+/// What was on its way when a stream was stopped counts, and its room comes back.
+#[test]
+fn what_arrives_of_a_stopped_stream_uses_credit_and_gives_it_back() {
+    let mut bare = client(narrow(), &DRAFT_16);
+    let first = session(&mut bare);
+    for round in 1..=10_u64 {
+        let stream = open(&mut bare, UNI, first);
+        bare.host.events.clear();
+        bare.bytes(stream, &[0; 10]);
+        let Host {
+            connection, end, ..
+        } = &mut bare.host;
+        connection.stop_session_stream(end, stream, 0);
+        connection.on_session_stream_over(end, stream, 0);
+        assert_eq!(connection.session_of(stream), None);
+        bare.bytes(stream, &[0; 80]);
+        bare.end.reset(stream, 0);
+        while bare.host.turn() {}
+        assert!(bare.host.events.is_empty(), "{:?}", bare.host.events);
+        let answered = bare.end.take(first);
+        let mut told = Vec::new();
+        Capsule::MaxData(round * 90 + 100).emit(&mut told);
+        let told = frame_bytes(frame::DATA, &told);
+        assert!(answered.windows(told.len()).any(|part| part == told));
+    }
+}
+
 #[test]
 fn without_agreed_limits_a_second_session_of_draft_16_is_rejected() {
     let mut bare = client(config(), &DRAFT_16[..2]);
