@@ -71,6 +71,7 @@ impl Connection {
                 Some(told) => self.on_capsule(id, told)?,
             }
         }
+        self.tell_peer(transport, id);
         Ok(())
     }
 
@@ -97,6 +98,14 @@ impl Connection {
                 let waited = flow.on_max_streams(direction, max).map_err(breach)?;
                 let session = id;
                 waited.then_some(SessionEvent::MayOpen { session, direction })
+            }
+            (Told::DataBlocked(at), Some(flow)) => {
+                flow.on_data_blocked(at);
+                None
+            }
+            (Told::StreamsBlocked(direction, at), Some(flow)) => {
+                flow.on_streams_blocked(direction, at);
+                None
             }
             _ => None,
         };

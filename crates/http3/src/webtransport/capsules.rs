@@ -20,15 +20,12 @@ const PROHIBITED: [u64; 2] = [0x190b_4d3e, 0x190b_4d42];
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Told {
     Datagram(Bytes),
-    Close {
-        code: u32,
-        message: String,
-    },
+    Close { code: u32, message: String },
     Drain,
     MaxData(u64),
     MaxStreams(Direction, u64),
-    /// The peer waits for credit; there is nothing to answer.
-    Blocked,
+    DataBlocked(u64),
+    StreamsBlocked(Direction, u64),
 }
 
 /// The capsules of one stream.
@@ -137,9 +134,6 @@ fn part(left: u64, bytes: &Bytes) -> usize {
 }
 
 fn meaning(kind: CapsuleType, value: Bytes) -> Result<Option<Told>, CapsuleError> {
-    if kind == CapsuleType::DATAGRAM {
-        return Ok(Some(Told::Datagram(value)));
-    }
     Ok(Capsule::parse(kind, &value)?.map(|capsule| match capsule {
         Capsule::CloseSession { code, message } => Told::Close {
             code,
@@ -148,8 +142,8 @@ fn meaning(kind: CapsuleType, value: Bytes) -> Result<Option<Told>, CapsuleError
         Capsule::DrainSession => Told::Drain,
         Capsule::MaxData(max) => Told::MaxData(max),
         Capsule::MaxStreams(direction, max) => Told::MaxStreams(direction, max),
-        Capsule::Datagram(_) | Capsule::DataBlocked(_) | Capsule::StreamsBlocked(..) => {
-            Told::Blocked
-        }
+        Capsule::DataBlocked(at) => Told::DataBlocked(at),
+        Capsule::StreamsBlocked(direction, at) => Told::StreamsBlocked(direction, at),
+        Capsule::Datagram(_) => Told::Datagram(value.clone()),
     }))
 }

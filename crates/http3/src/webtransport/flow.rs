@@ -33,6 +33,10 @@ struct Window {
     done: u64,
     /// `max` grew since the peer heard of it.
     unsent: bool,
+    /// `max` grows no farther.
+    most: u64,
+    /// A peer at its limit gets at least so much more at a time.
+    least: u64,
 }
 
 /// The limits of one session, those of the peer and ours.
@@ -67,11 +71,13 @@ impl Flow {
             SettingId::WT_INITIAL_MAX_STREAMS_UNI,
         ];
         let value = |settings: &Settings, id| settings.get(id).unwrap_or(0);
+        let data = value(ours, SettingId::WT_INITIAL_MAX_DATA);
         Self {
             data: Limit::new(value(theirs, SettingId::WT_INITIAL_MAX_DATA)),
             streams: streams.map(|id| Limit::new(value(theirs, id).min(MAX_STREAMS))),
-            recv_data: Window::new(value(ours, SettingId::WT_INITIAL_MAX_DATA)),
-            recv_streams: streams.map(|id| Window::new(value(ours, id).min(MAX_STREAMS))),
+            recv_data: Window::new(data, u64::MAX, data / 8),
+            recv_streams: streams
+                .map(|id| Window::new(value(ours, id).min(MAX_STREAMS), MAX_STREAMS, 1)),
             repeats: dialect < Dialect::Draft16,
         }
     }
@@ -131,8 +137,7 @@ impl Flow {
 
     /// The application read bytes, or they will never be read.
     pub(crate) fn on_read(&mut self, n: u64) {
-        let least = self.recv_data.size / 8;
-        self.recv_data.give_back(n, u64::MAX, least);
+        self.recv_data.give_back(n);
     }
 
     /// The peer opened a stream.
@@ -145,7 +150,17 @@ impl Flow {
 
     /// A stream of the peer's is over.
     pub(crate) fn on_stream_over(&mut self, direction: Direction) {
-        self.recv_streams[direction.index()].give_back(1, MAX_STREAMS, 1);
+        self.recv_streams[direction.index()].give_back(1);
+    }
+
+    /// The peer waits for bytes at this limit.
+    pub(crate) fn on_data_blocked(&mut self, at: u64) {
+        self.recv_data.on_blocked(at);
+    }
+
+    /// The peer waits for streams at this limit.
+    pub(crate) fn on_streams_blocked(&mut self, direction: Direction, at: u64) {
+        self.recv_streams[direction.index()].on_blocked(at);
     }
 
     /// The next thing to tell the peer.
@@ -206,30 +221,54 @@ impl Limit {
 }
 
 impl Window {
-    fn new(size: u64) -> Self {
+    fn new(size: u64, most: u64, least: u64) -> Self {
         Self {
             size,
             max: size,
             used: 0,
             done: 0,
             unsent: false,
+            most,
+            least,
         }
     }
 
     fn take(&mut self, n: u64) -> Option<()> {
         self.used = self.used.saturating_add(n);
-        (self.used <= self.max).then_some(())
+        let within = self.used <= self.max;
+        self.raise(self.least);
+        within.then_some(())
+    }
+
+    fn give_back(&mut self, n: u64) {
+        self.done = self.done.saturating_add(n).min(self.used);
+        self.raise(self.least);
+    }
+
+    /// The peer waits at this limit: it gets what there is, if it is the newest that it knows.
+    fn on_blocked(&mut self, at: u64) {
+        if at == self.max {
+            self.raise_to(self.next(), 1);
+        }
+    }
+
+    fn next(&self) -> u64 {
+        self.done.saturating_add(self.size).min(self.most)
     }
 
     /// Half a window is given back at once, so that few capsules are needed; to a peer that has used
     /// all of it, `least`: what else it has sent may be in nobody's way for long.
-    fn give_back(&mut self, n: u64, most: u64, least: u64) {
-        self.done = self.done.saturating_add(n).min(self.used);
-        let next = self.done.saturating_add(self.size).min(most);
-        let more = next.saturating_sub(self.max);
+    fn raise(&mut self, least: u64) {
         let half = self.max.saturating_sub(self.done) <= self.size / 2;
-        let starved = self.used >= self.max && more >= least;
-        if more > 0 && (half || starved) {
+        if half {
+            self.raise_to(self.next(), 1);
+        } else if self.used >= self.max {
+            self.raise_to(self.next(), least);
+        }
+    }
+
+    fn raise_to(&mut self, next: u64, least: u64) {
+        if next.saturating_sub(self.max) >= least.max(1) {
             self.max = next;
             self.unsent = true;
         }

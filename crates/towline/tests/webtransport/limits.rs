@@ -83,6 +83,56 @@ fn a_session_opens_no_more_streams_than_permitted_and_gets_each_back_that_is_ove
     });
 }
 
+/// A hundred streams of which each has used most of the limit: what resets, stops and dropped handles leave
+/// behind is no burden of those that follow.
+#[test]
+fn what_streams_leave_unread_or_unsent_is_credit_again() {
+    let mut world = limited(50_000, 3);
+    let (near, far, _connection) = world.session();
+    let tasks = world.world.tasks();
+    world.run(async move {
+        for (a, b) in [(&near, &far), (&far, &near)] {
+            for turn in 0..100 {
+                let mut send = a.open_uni().await.unwrap();
+                send.write_all(&[0; 40_000]).await.unwrap();
+                let recv = match turn % 4 {
+                    // Nothing of it was sent, or a part.
+                    0 => {
+                        send.reset(7);
+                        b.accept_uni().await.unwrap()
+                    }
+                    // Much is on its way when it is stopped.
+                    1 => {
+                        let mut recv = b.accept_uni().await.unwrap();
+                        recv.stop(7);
+                        recv
+                    }
+                    // All is there, and nobody reads it.
+                    2 => {
+                        send.finish().unwrap();
+                        tasks.sleep(Duration::from_millis(200)).await;
+                        b.accept_uni().await.unwrap()
+                    }
+                    // All was there before the reset.
+                    _ => {
+                        tasks.sleep(Duration::from_millis(200)).await;
+                        send.reset(7);
+                        b.accept_uni().await.unwrap()
+                    }
+                };
+                tasks.sleep(Duration::from_millis(turn % 3)).await;
+                drop((send, recv));
+            }
+            tasks.sleep(Duration::from_millis(500)).await;
+            let mut send = a.open_uni().await.unwrap();
+            send.write_all(&[1; 25_000]).await.unwrap();
+            send.finish().unwrap();
+            let mut recv = b.accept_uni().await.unwrap();
+            assert_eq!(recv.read_to_end(1 << 20).await.unwrap().len(), 25_000);
+        }
+    });
+}
+
 /// As `MAX_SESSION_DATAGRAMS` says.
 const MOST: u16 = 4096;
 

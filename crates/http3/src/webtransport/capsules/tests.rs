@@ -52,7 +52,7 @@ fn capsules_are_read_in_parts_of_every_size() {
         Told::Drain,
         Told::MaxStreams(Direction::Unidirectional, 7),
         Told::Datagram(Bytes::from_static(b"abc")),
-        Told::Blocked,
+        Told::DataBlocked(5),
         Told::Close {
             code: 7,
             message: "bye".to_owned(),

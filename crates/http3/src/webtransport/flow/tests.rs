@@ -138,6 +138,24 @@ fn a_peer_at_its_limit_is_given_what_there_is() {
     assert_eq!(flow.poll_tell(), Some(Tell::MaxData(113)));
 }
 
+#[test]
+fn a_peer_that_says_it_waits_gets_what_there_is() {
+    let mut flow = flow(100, 4);
+    flow.on_received(90).unwrap();
+    flow.on_read(7);
+    flow.on_data_blocked(99);
+    assert_eq!(flow.poll_tell(), None);
+    flow.on_data_blocked(100);
+    assert_eq!(flow.poll_tell(), Some(Tell::MaxData(107)));
+    flow.on_data_blocked(107);
+    assert_eq!(flow.poll_tell(), None);
+    flow.on_stream(BIDI).unwrap();
+    flow.on_stream_over(BIDI);
+    assert_eq!(flow.poll_tell(), None);
+    flow.on_streams_blocked(BIDI, 4);
+    assert_eq!(flow.poll_tell(), Some(Tell::MaxStreams(BIDI, 5)));
+}
+
 /// A limit of 0 stays 0: nothing was permitted, so nothing can be read.
 #[test]
 fn a_window_of_nothing_never_opens() {
