@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use towline::engine::{Close, TimeoutReason};
-use towline::{ConnectError, ConnectionError};
+use towline::{ConnectError, ConnectionError, http3, webtransport};
 use towline_transfer::{Reason, printable};
 
 use crate::exit::{Exit, Failure};
@@ -155,6 +155,24 @@ fn refused_by_alert(alert: u8, message: &str) -> Failure {
             Exit::Tls,
             format!("TLS refused by the other side: {message}"),
         ),
+    }
+}
+
+/// How a failure of HTTP/3 ends a command.
+pub(crate) fn http3_failure(error: &http3::Error) -> Failure {
+    match error {
+        http3::Error::ConnectionLost(error) => connection_failure(error),
+        error => Failure::new(Exit::Protocol, error.to_string()),
+    }
+}
+
+/// How a session of WebTransport that ended, or never was, ends a command.
+pub(crate) fn session_failure(error: &webtransport::Error) -> Failure {
+    match error {
+        webtransport::Error::Http3(error) => http3_failure(error),
+        webtransport::Error::Refused(_) => Failure::new(Exit::Other, error.to_string())
+            .next("look at the path in the URL; `towline serve --web` has /echo"),
+        error => Failure::new(Exit::Protocol, error.to_string()),
     }
 }
 

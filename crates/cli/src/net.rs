@@ -428,10 +428,10 @@ impl Listening {
     }
 
     /// The same for clients of HTTP/3.
-    pub(crate) fn web_url(&self) -> WebUrl {
+    pub(crate) fn web_url(&self, path: &str) -> WebUrl {
         WebUrl {
             server: self.url(),
-            target: "/".to_owned(),
+            target: path.to_owned(),
         }
     }
 

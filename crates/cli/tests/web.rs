@@ -140,3 +140,32 @@ fn a_raw_key_is_nothing_for_browsers() {
     let args = ["serve", "--listen", "127.0.0.1:0", "--web", "--raw-key"];
     scratch.run(args).expect(2, &["browsers take no raw key"]);
 }
+
+#[test]
+fn sessions_echo_over_streams_and_datagrams() {
+    let scratch = Scratch::new();
+    let server = scratch.listen(["serve", "--listen", "127.0.0.1:0", "--web"]);
+    let url = server.url_of("echo").replacen("towline://", "https://", 1);
+    for over in ["stream", "datagram"] {
+        let mut args = vec![
+            "web",
+            "echo",
+            &url,
+            "--count",
+            "5",
+            "--interval",
+            "1ms",
+            "--json",
+        ];
+        args.extend((over == "datagram").then_some("--datagram"));
+        let record = scratch.run(args).record("towline.echo/1");
+        assert_eq!(
+            (&record["over"], &record["sent"]),
+            (&over.into(), &5.into())
+        );
+        assert_eq!(record["received"], 5, "{record}");
+    }
+    let nowhere = url.replacen("/echo#", "/nowhere#", 1);
+    let ended = scratch.run(["web", "echo", &nowhere, "--count", "1"]);
+    ended.expect(1, &["refused the session with status 404", "/echo"]);
+}

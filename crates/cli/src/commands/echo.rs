@@ -6,13 +6,14 @@ use bytes::Bytes;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::Instant;
+use towline::webtransport::Session;
 use towline::{Connection, RecvStream, SendDatagramError, SendStream};
 use towline_transfer::put_varint;
 
 use crate::exit::{Exit, Failure};
-use crate::failures::connection_failure;
+use crate::failures::{connection_failure, session_failure};
 use crate::interrupt::Interrupt;
-use crate::net::{Client, ConnectArgs, options};
+use crate::net::{ConnectArgs, options};
 use crate::printer::Printer;
 use crate::stats::StatsRecord;
 use crate::streams::ECHO;
@@ -32,6 +33,15 @@ pub(crate) struct EchoArgs {
     /// The server
     #[arg(value_name = "URL")]
     url: Url,
+    #[command(flatten)]
+    pings: PingArgs,
+    #[command(flatten)]
+    network: ConnectArgs,
+}
+
+/// What is sent, and how often.
+#[derive(clap::Args)]
+pub(crate) struct PingArgs {
     /// Stop after so many; otherwise at Ctrl-C
     #[arg(short, long, value_name = "N")]
     count: Option<u64>,
@@ -44,8 +54,78 @@ pub(crate) struct EchoArgs {
     /// In datagrams, which may get lost, instead of over a stream
     #[arg(long)]
     datagram: bool,
-    #[command(flatten)]
-    network: ConnectArgs,
+}
+
+/// Who sends everything back.
+pub(crate) enum Peer {
+    /// A server of Towline's own protocol.
+    Own(Connection),
+    /// A session of WebTransport.
+    Web(Session),
+}
+
+impl Peer {
+    fn connection(&self) -> &Connection {
+        match self {
+            Self::Own(connection) => connection,
+            Self::Web(session) => session.transport(),
+        }
+    }
+
+    /// A stream on which everything comes back.
+    async fn open(&self) -> Result<(SendStream, RecvStream), Failure> {
+        match self {
+            Self::Own(connection) => {
+                let opened = connection.open_bi().await;
+                let (mut send, recv) = opened.map_err(|error| connection_failure(&error))?;
+                let mut kind = Vec::new();
+                put_varint(&mut kind, ECHO);
+                let written = send.write_all(&kind).await;
+                written.map_err(|_| self.broken())?;
+                Ok((send, recv))
+            }
+            Self::Web(session) => session
+                .open_bi()
+                .await
+                .map_err(|error| session_failure(&error)),
+        }
+    }
+
+    fn max_datagram_len(&self) -> usize {
+        let most = match self {
+            Self::Own(connection) => connection.max_datagram_len(),
+            Self::Web(session) => session.max_datagram_len(),
+        };
+        most.unwrap_or(0)
+    }
+
+    fn send_datagram(&self, datagram: Bytes) -> Result<(), SendDatagramError> {
+        match self {
+            Self::Own(connection) => connection.send_datagram(datagram),
+            Self::Web(session) => session.send_datagram(datagram),
+        }
+    }
+
+    async fn read_datagram(&self) -> Result<Bytes, Failure> {
+        match self {
+            Self::Own(connection) => {
+                let datagram = connection.read_datagram().await;
+                datagram.map_err(|error| connection_failure(&error))
+            }
+            Self::Web(session) => {
+                let datagram = session.read_datagram().await;
+                datagram.map_err(|error| session_failure(&error))
+            }
+        }
+    }
+
+    /// Why a stream ended.
+    fn broken(&self) -> Failure {
+        match self.connection().close_reason() {
+            Some(reason) => connection_failure(&reason),
+            None => Failure::new(Exit::Other, "the server does not echo"),
+        }
+    }
 }
 
 /// What came back.
@@ -88,25 +168,45 @@ impl Tally {
 impl EchoArgs {
     /// Runs until the count is reached or Ctrl-C.
     pub(crate) async fn run(self, printer: Printer) -> Result<Exit, Failure> {
-        if !(LEAST_SIZE..=MOST_SIZE).contains(&self.size) {
-            return Err(Failure::usage(format!(
-                "--size {} is not between {LEAST_SIZE} bytes and 16 MiB",
-                self.size
-            )));
-        }
+        self.pings.check()?;
         let mut interrupt = Interrupt::install(printer);
         let options = options(self.network.idle_timeout, &self.network.congestion);
         let client = tokio::select! {
             client = self.network.connect(&self.url, &options, printer) => client?,
             () = interrupt.wait() => return Ok(Exit::Interrupted),
         };
+        let peer = Peer::Own(client.connection.clone());
+        let done = self.pings.run(&peer, &mut interrupt, printer).await;
+        client.close(0, "").await;
+        done
+    }
+}
+
+impl PingArgs {
+    /// Whether messages of this size can be.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        if (LEAST_SIZE..=MOST_SIZE).contains(&self.size) {
+            return Ok(());
+        }
+        Err(Failure::usage(format!(
+            "--size {} is not between {LEAST_SIZE} bytes and 16 MiB",
+            self.size
+        )))
+    }
+
+    /// Runs until the count is reached or Ctrl-C, and sums up.
+    pub(crate) async fn run(
+        &self,
+        peer: &Peer,
+        interrupt: &mut Interrupt,
+        printer: Printer,
+    ) -> Result<Exit, Failure> {
         let mut tally = Tally::default();
         let result = tokio::select! {
-            result = self.measure(&client, &mut tally, printer) => result,
+            result = self.measure(peer, &mut tally, printer) => result,
             () = interrupt.wait() => Ok(()),
         };
-        self.summarise(&client, &tally, printer);
-        client.close(0, "").await;
+        self.summarise(peer.connection(), &tally, printer);
         result?;
         if interrupt.is_set() {
             Ok(Exit::Interrupted)
@@ -120,41 +220,28 @@ impl EchoArgs {
 
     async fn measure(
         &self,
-        client: &Client,
+        peer: &Peer,
         tally: &mut Tally,
         printer: Printer,
     ) -> Result<(), Failure> {
         if self.datagram {
-            self.over_datagrams(&client.connection, tally, printer)
-                .await
+            self.over_datagrams(peer, tally, printer).await
         } else {
-            self.over_a_stream(&client.connection, tally, printer).await
+            self.over_a_stream(peer, tally, printer).await
         }
     }
 
     /// One after the other: a message is sent when its predecessor is back.
     async fn over_a_stream(
         &self,
-        connection: &Connection,
+        peer: &Peer,
         tally: &mut Tally,
         printer: Printer,
     ) -> Result<(), Failure> {
-        let (mut send, mut recv) = connection
-            .open_bi()
-            .await
-            .map_err(|error| connection_failure(&error))?;
-        let mut kind = Vec::new();
-        put_varint(&mut kind, ECHO);
+        let (mut send, mut recv) = peer.open().await?;
         let mut message = vec![0; self.size as usize];
         let mut answer = vec![0; self.size as usize];
         let mut ticks = tokio::time::interval(self.interval.max(Duration::from_micros(1)));
-        let broken = |_| match connection.close_reason() {
-            Some(reason) => connection_failure(&reason),
-            None => Failure::new(Exit::Other, "the server does not echo"),
-        };
-        send.write_all(&kind)
-            .await
-            .map_err(|error| broken(error.into()))?;
         for sequence in 0..self.count.unwrap_or(u64::MAX) {
             ticks.tick().await;
             message[..8].copy_from_slice(&sequence.to_be_bytes());
@@ -165,15 +252,21 @@ impl EchoArgs {
                 AsyncWriteExt::write_all(&mut send, &message),
                 AsyncReadExt::read_exact(&mut recv, &mut answer)
             );
-            written.map_err(broken)?;
-            read.map_err(broken)?;
+            written.map_err(|_| peer.broken())?;
+            read.map_err(|_| peer.broken())?;
             if answer != message {
                 return Err(Failure::new(
                     Exit::Protocol,
                     "the server sent something else back",
                 ));
             }
-            self.show(sequence, started.elapsed(), tally, connection, printer);
+            self.show(
+                sequence,
+                started.elapsed(),
+                tally,
+                peer.connection(),
+                printer,
+            );
         }
         let _ = send.finish();
         Ok(())
@@ -181,11 +274,11 @@ impl EchoArgs {
 
     async fn over_datagrams(
         &self,
-        connection: &Connection,
+        peer: &Peer,
         tally: &mut Tally,
         printer: Printer,
     ) -> Result<(), Failure> {
-        let most = connection.max_datagram_len().unwrap_or(0);
+        let most = peer.max_datagram_len();
         if self.size > most as u64 {
             return Err(Failure::usage(format!(
                 "--size {} does not fit into one datagram, which takes {most} bytes here",
@@ -206,7 +299,7 @@ impl EchoArgs {
                 _ = ticks.tick(), if tally.sent < count => {
                     let mut message = vec![0; self.size as usize];
                     message[..8].copy_from_slice(&tally.sent.to_be_bytes());
-                    match connection.send_datagram(Bytes::from(message)) {
+                    match peer.send_datagram(Bytes::from(message)) {
                         Ok(()) | Err(SendDatagramError::Full) => {}
                         Err(SendDatagramError::ConnectionLost(error)) => return Err(connection_failure(&error)),
                         Err(error) => return Err(Failure::new(Exit::Other, error.to_string())),
@@ -220,13 +313,13 @@ impl EchoArgs {
                         deadline = Some(Instant::now() + LAST_ANSWERS);
                     }
                 }
-                answer = connection.read_datagram() => {
-                    let answer = answer.map_err(|error| connection_failure(&error))?;
+                answer = peer.read_datagram() => {
+                    let answer = answer?;
                     let Some(sequence) = answer.first_chunk::<8>().map(|bytes| u64::from_be_bytes(*bytes)) else { continue };
                     if let Some(at) = under_way.iter().position(|(sent, _)| *sent == sequence)
                         && let Some((_, started)) = under_way.remove(at)
                     {
-                        self.show(sequence, started.elapsed(), tally, connection, printer);
+                        self.show(sequence, started.elapsed(), tally, peer.connection(), printer);
                     }
                 }
                 () = tokio::time::sleep_until(last), if deadline.is_some() => return Ok(()),
@@ -257,10 +350,10 @@ impl EchoArgs {
         }));
     }
 
-    fn summarise(&self, client: &Client, tally: &Tally, printer: Printer) {
+    fn summarise(&self, connection: &Connection, tally: &Tally, printer: Printer) {
         printer.line(format_args!(
             "--- {}: {} sent, {} received, {:.1} % loss",
-            client.connection.remote_addr(),
+            connection.remote_addr(),
             tally.sent,
             tally.received,
             tally.loss_percent(),
@@ -277,7 +370,7 @@ impl EchoArgs {
         let measured = |value: Duration| tally.min.map(|_| value.as_secs_f64());
         printer.record(&json!({
             "schema": "towline.echo/1",
-            "peer": client.connection.remote_addr().to_string(),
+            "peer": connection.remote_addr().to_string(),
             "over": if self.datagram { "datagram" } else { "stream" },
             "sent": tally.sent,
             "received": tally.received,
@@ -286,7 +379,7 @@ impl EchoArgs {
             "rtt_avg": measured(tally.mean()),
             "rtt_max": measured(tally.max),
             "rtt_mdev": measured(tally.deviation()),
-            "connection": StatsRecord::from(&client.connection.stats()),
+            "connection": StatsRecord::from(&connection.stats()),
         }));
     }
 }

@@ -141,9 +141,16 @@ impl ServeArgs {
             printer.line(format_args!("  towline send FILE... '{url}'"));
         }
         if has_files {
-            printer.line(format_args!("  towline web get '{}'", listening.web_url()));
+            printer.line(format_args!(
+                "  towline web get '{}'",
+                listening.web_url("/")
+            ));
         }
         if let Some(web) = &web {
+            printer.line(format_args!(
+                "  towline web echo '{}'",
+                listening.web_url("/echo")
+            ));
             printer.line(format_args!("  {} in a browser on this machine", web.page));
         }
         printer.record(&json!({

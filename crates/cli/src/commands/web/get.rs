@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use towline::http3::{self, Connection, RecvBody};
 
 use crate::exit::{Exit, Failure};
-use crate::failures::connection_failure;
+use crate::failures::http3_failure;
 use crate::interrupt::Interrupt;
 use crate::net::{ConnectArgs, options};
 use crate::printer::Printer;
@@ -58,7 +58,9 @@ impl GetArgs {
             return Err(Failure::new(Exit::Protocol, "the server speaks no HTTP/3"));
         };
         let done = self.request(&connection, printer).await;
-        client.close(0x100, "").await;
+        client
+            .close(http3::ErrorCode::H3_NO_ERROR.as_u64(), "")
+            .await;
         done
     }
 
@@ -73,7 +75,10 @@ impl GetArgs {
         let request = request
             .body(Empty::<bytes::Bytes>::new())
             .map_err(|error| Failure::usage(error.to_string()))?;
-        let answer = connection.request(request).await.map_err(failure)?;
+        let answer = connection
+            .request(request)
+            .await
+            .map_err(|error| http3_failure(&error))?;
         let (head, mut body) = answer.into_parts();
         let fields: Vec<_> = head
             .headers
@@ -116,7 +121,7 @@ impl GetArgs {
         };
         let path = self.out.as_deref().unwrap_or(Path::new("standard output"));
         let mut bytes = 0;
-        while let Some(chunk) = body.chunk().await.map_err(failure)? {
+        while let Some(chunk) = body.chunk().await.map_err(|error| http3_failure(&error))? {
             bytes += chunk.len() as u64;
             out.write_all(&chunk)
                 .map_err(|error| cannot_write(path, &error))?;
@@ -128,11 +133,4 @@ impl GetArgs {
 
 fn cannot_write(path: &Path, error: &io::Error) -> Failure {
     Failure::new(Exit::Other, format!("{}: {error}", path.display()))
-}
-
-fn failure(error: http3::Error) -> Failure {
-    match error {
-        http3::Error::ConnectionLost(error) => connection_failure(&error),
-        error => Failure::new(Exit::Protocol, error.to_string()),
-    }
 }

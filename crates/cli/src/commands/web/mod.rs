@@ -1,5 +1,6 @@
 //! `towline web`: clients of HTTP/3 and WebTransport; and what `serve --web` serves.
 
+mod echo;
 mod get;
 pub(crate) mod serve;
 
@@ -17,6 +18,8 @@ pub(crate) struct WebCommandArgs {
 enum WebCommand {
     /// Fetch a URL over HTTP/3
     Get(get::GetArgs),
+    /// Measure round trips in a session of WebTransport
+    Echo(echo::WebEchoArgs),
 }
 
 impl WebCommandArgs {
@@ -24,6 +27,7 @@ impl WebCommandArgs {
     pub(crate) async fn run(self, printer: Printer) -> Result<Exit, Failure> {
         match self.command {
             WebCommand::Get(args) => args.run(printer).await,
+            WebCommand::Echo(args) => args.run(printer).await,
         }
     }
 }
