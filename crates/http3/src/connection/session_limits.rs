@@ -84,6 +84,10 @@ impl Connection {
 
     /// The transport may know by now how long a stream was that was stopped.
     pub(super) fn on_final_size<T: Transport>(&mut self, transport: &mut T, stream: StreamId) {
+        // Of a session that is over it is not needed, and the transport need not keep it.
+        let Some(size) = transport.take_final_size(stream) else {
+            return;
+        };
         let sessions = self.sessions.as_mut();
         let Some((_, state)) = sessions.and_then(|sessions| sessions.of_stream(stream)) else {
             return;
@@ -91,9 +95,6 @@ impl Connection {
         if !state.awaits_size {
             return;
         }
-        let Some(size) = transport.take_final_size(stream) else {
-            return;
-        };
         let over = state.over;
         self.account(transport, stream, |session, state| {
             state.awaits_size = false;

@@ -564,6 +564,23 @@ fn what_arrives_of_a_stopped_stream_uses_credit_and_gives_it_back() {
 }
 
 #[test]
+fn the_length_of_a_stopped_stream_is_not_kept_when_its_session_is_over() {
+    let mut bare = client(narrow(), &DRAFT_16);
+    let first = session(&mut bare);
+    let stream = open(&mut bare, UNI, first);
+    let Host {
+        connection, end, ..
+    } = &mut bare.host;
+    connection.stop_session_stream(end, stream, 0);
+    bare.host.close(first, 0, "");
+    bare.end.reset(stream, 0);
+    while bare.host.turn() {}
+    assert_eq!(bare.host.end.take_final_size(stream), None);
+    bare.host.events.clear();
+    assert_lives(&mut bare);
+}
+
+#[test]
 fn without_agreed_limits_a_second_session_of_draft_16_is_rejected() {
     let mut bare = client(config(), &DRAFT_16[..2]);
     let first = session(&mut bare);
