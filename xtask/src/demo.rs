@@ -7,7 +7,8 @@
 //! 5. walks both trees and compares BLAKE3 hashes computed here
 //! 6. prints rate and processor time of both ends and stops the server
 //! 7. `towline perf` for three seconds against a server of two shards
-//! 8. ten uploads beside a ping on the simulator, under four controllers, plotted; removes the rest
+//! 8. ten uploads beside a ping on the simulator, under four controllers, plotted
+//! 9. the page of `towline serve --web` in a headless browser, as a picture; removes the rest
 //!
 //! A sitter process holds the clean-up: it acts when this one ends in whatever way, Ctrl-C and
 //! SIGKILL included, because its input then closes.
@@ -21,7 +22,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::Outcome;
-use crate::exec::{capture, cargo, program, relative, root, run as run_command, target};
+use crate::exec::{capture, cargo, program, relative, root, run as run_command, target, which};
 
 /// Least to send, bytes.
 const WANTED: u64 = 1 << 30;
@@ -31,6 +32,8 @@ const MOST: u64 = 2 << 30;
 const GENERATED: u64 = 64 << 20;
 /// How long the server may take to say where it listens, and to end when asked.
 const PATIENCE: Duration = Duration::from_secs(15);
+/// What a server says behind the address of its page.
+const PAGE_LINE: &str = " in a browser on this machine";
 
 /// `cargo xtask run`.
 pub(crate) fn run() -> Outcome {
@@ -106,7 +109,8 @@ fn show(towline: &Path, folder: &Path, sitter: &mut Sitter) -> Outcome {
     println!();
     measure(towline, folder, pin.trim(), sitter)?;
     neighbours(towline, folder)?;
-    secure_tcp(towline, folder, sitter)
+    secure_tcp(towline, folder, sitter)?;
+    page(towline, folder, sitter)
 }
 
 /// What the transport carries when no disk is in the way.
@@ -157,6 +161,56 @@ fn secure_tcp(towline: &Path, folder: &Path, sitter: &mut Sitter) -> Outcome {
         let stopped = stop(server, sitter);
         measured.and(stopped)?;
     }
+    Ok(())
+}
+
+/// WebTransport in a browser, where there is one.
+fn page(towline: &Path, folder: &Path, sitter: &mut Sitter) -> Outcome {
+    println!();
+    println!("towline serve --web: a page for browsers, over WebTransport");
+    let mut command = ours(towline, folder);
+    command.args(["serve", "--listen", "127.0.0.1:0", "--web"]);
+    let (server, address) = serve(command, folder, sitter)?;
+    let shown = match ["node", "chromium"]
+        .iter()
+        .find(|name| which(name).is_none())
+    {
+        None => picture(folder),
+        Some(name) => {
+            println!("SKIPPED the picture of the page: {name} is not installed");
+            let pin = capture(ours(towline, folder).args(["cert", "pin", "--certificate"]));
+            pin.map(|pin| println!("WebTransport is at https://{address}, {}", pin.trim()))
+        }
+    };
+    let stopped = stop(server, sitter);
+    shown.and(stopped)
+}
+
+/// Has a headless browser show the page that the server in the log names, while it tries everything.
+fn picture(folder: &Path) -> Outcome {
+    let log = folder.join("server.log");
+    let started = Instant::now();
+    let url = loop {
+        let said = fs::read_to_string(&log).unwrap_or_default();
+        let line = |line: &str| Some(line.trim().strip_suffix(PAGE_LINE)?.to_owned());
+        match said.lines().find_map(line) {
+            Some(url) => break url,
+            None if started.elapsed() > PATIENCE => return Err("the server names no page".into()),
+            None => thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    let picture = target()?.join("page.png");
+    let script = root().join("web/picture.mjs");
+    let mut command = program("node", [&script]);
+    command.arg(format!("{url}#show")).arg(&picture).arg("12");
+    let said = capture(&mut command)?;
+    let missing = ["connected", "MB/s", "ms"]
+        .iter()
+        .find(|word| !said.contains(**word));
+    if let Some(word) = missing {
+        return Err(format!("the page does not say `{word}`:\n{said}"));
+    }
+    println!("picture   {}", relative(&picture));
     Ok(())
 }
 
