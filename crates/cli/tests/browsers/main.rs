@@ -160,15 +160,18 @@ fn codes_in_chromium(found: &Value, heard: &Heard) {
     }
 }
 
-/// Firefox tells a page no code of a reset, and of a stop none above 255. It stops streams with a code
+/// Firefox seldom tells a page the code of a reset, and of codes above 255 it tells 0. It stops streams with a code
 /// of HTTP/3, whatever the page says.
 fn codes_in_firefox(found: &Value, heard: &Heard) {
     let cancelled = |code: &u64| http3_code(*code) == Some(ErrorCode::H3_REQUEST_CANCELLED);
     assert!(heard.stops.iter().all(cancelled), "{heard:?}");
     for code in CODES {
         let came = &found["cases"]["codes that the server sends"][code.to_string()];
-        assert_eq!(came["reset"], "no code", "{came}");
         let told = if code <= 255 { code } else { 0 };
+        assert!(
+            came["reset"] == "no code" || came["reset"] == told,
+            "{came}"
+        );
         assert_eq!(came["stop"], told, "{came}");
     }
 }
