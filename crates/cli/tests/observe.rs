@@ -79,9 +79,10 @@ fn a_transfer_over_a_bad_link_is_logged_by_both_ends_and_drawn() {
         assert!(plot.contains(title), "{title}");
     }
     let server_log = logs["server"].to_str().unwrap();
+    // The link may lose the client's close, and the server then ends by itself.
     scratch
         .run(["qlog", server_log])
-        .expect(0, &["server of ", "closed by the peer"]);
+        .expect(0, &["server of ", "closed: closed by "]);
 }
 
 #[test]
