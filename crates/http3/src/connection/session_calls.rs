@@ -18,7 +18,7 @@ impl Connection {
     /// further fields, as `origin`; `protocols` are the application protocols that are offered.
     ///
     /// # Errors
-    /// See [`ConnectError`]; `NotReady` until [`Event::Settings`]. Nothing was sent then.
+    /// See [`ConnectError`]; `NotReady` until [`Event::Settings`](crate::Event::Settings). Nothing was sent then.
     pub fn connect_session<T: Transport>(
         &mut self,
         transport: &mut T,

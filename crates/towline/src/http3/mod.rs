@@ -1,9 +1,10 @@
 //! HTTP/3 (RFC 9114) on the endpoint's connections, with the types of the crates `http` and `http-body`.
 //!
-//! An endpoint speaks it once [`EndpointBuilder::http3`] was called; a server's configuration names
-//! [`ALPN`] too, alone or beside other protocols. Rules of the protocol live in `towline-http3`, which
-//! stands between the connection and these handles. No task and no runtime is needed: bodies are
-//! read from the engine's buffers and written into them, and a full buffer makes the caller wait.
+//! An endpoint speaks it once [`EndpointBuilder::http3`](crate::EndpointBuilder::http3) was called; a
+//! server's configuration names [`ALPN`] too, alone or beside other protocols. Rules of the protocol live
+//! in `towline-http3`, which stands between the connection and these handles. No task and no runtime
+//! is needed: bodies are read from the engine's buffers and written into them, and a full buffer makes
+//! the caller wait.
 //!
 //! ```
 //! # use bytes::Bytes;

@@ -16,7 +16,7 @@ use crate::handles::{Door, Endpoint, EndpointBuilder, Waiter};
 pub const ALPN: &str = "h3";
 
 impl EndpointBuilder {
-    /// Has the endpoint's connections speak HTTP/3 where both ends agree on [`ALPN`](super::http3::ALPN):
+    /// Has the endpoint's connections speak HTTP/3 where both ends agree on [`ALPN`](crate::http3::ALPN):
     /// those of clients are accepted by a [`Server`](crate::http3::Server), and no more by
     /// [`Endpoint::accept`]. The server's configuration names the protocol too.
     pub fn http3(self, config: Config) -> Self {
