@@ -60,7 +60,14 @@ const { data } = await call("Page.captureScreenshot", { format: "png" }, session
 writeFileSync(file, Buffer.from(data, "base64"));
 const { result } = await call("Runtime.evaluate", { expression: "document.body.innerText" }, sessionId);
 console.log(result.value);
-await Promise.race([call("Browser.close"), new Promise((resolve) => setTimeout(resolve, 2_000))]);
-chromium.kill();
-rmSync(profile, { recursive: true, force: true, maxRetries: 5 });
-process.exitCode = errors === 0 ? 0 : 1;
+const ended = new Promise((resolve) => chromium.once("exit", resolve));
+call("Browser.close");
+await Promise.race([ended, new Promise((resolve) => setTimeout(resolve, 5_000))]);
+chromium.kill("SIGKILL");
+try {
+  // Processes that Chromium started may write for a moment longer than it lives.
+  rmSync(profile, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });
+} catch (error) {
+  console.error(`left behind: ${error.message}`);
+}
+process.exit(errors === 0 ? 0 : 1);
