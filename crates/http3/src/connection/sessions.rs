@@ -133,11 +133,14 @@ impl Connection {
             let error = StreamError::new(ErrorCode::WT_ALPN_ERROR, reason);
             return self.fail_stream(transport, session, error);
         }
-        self.tell(SessionEvent::Established {
-            session,
-            head,
-            protocol,
-        });
+        if let Some(dialect) = self.session(session).map(|open| open.dialect) {
+            self.tell(SessionEvent::Established {
+                session,
+                head,
+                protocol,
+                dialect,
+            });
+        }
         self.establish(transport, session);
     }
 

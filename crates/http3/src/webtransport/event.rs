@@ -32,6 +32,8 @@ pub enum SessionEvent {
         head: Box<http::response::Parts>,
         /// The application protocol the server chose.
         protocol: Option<String>,
+        /// What both ends speak.
+        dialect: Dialect,
     },
     /// At a client: the server answered with another status than 2xx. The session is over.
     Refused {

@@ -74,6 +74,7 @@ pub(crate) struct Asked {
 pub(crate) struct Answer {
     pub(crate) headers: HeaderMap,
     pub(crate) protocol: Option<String>,
+    pub(crate) dialect: Dialect,
 }
 
 /// Why there is no session, or no longer.
@@ -161,9 +162,13 @@ impl Sessions {
                 session,
                 head,
                 protocol,
+                dialect,
             } => self.with(session, |own| {
-                let headers = head.headers;
-                own.answer = Some(Answer { headers, protocol });
+                own.answer = Some(Answer {
+                    headers: head.headers,
+                    protocol,
+                    dialect,
+                });
                 own.wake(Wait::Answer, turn.wake);
             }),
             SessionEvent::Refused { session, head } => {

@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::task::{Context, Poll, ready};
 
 use towline_http3::SendError;
-use towline_http3::webtransport::{self as machine, ConnectError as Refusal, Dialect};
+use towline_http3::webtransport::{self as machine, ConnectError as Refusal};
 use towline_wire::StreamId;
 
 use super::error::Error;
@@ -153,9 +153,13 @@ impl Connection {
             link: Some(self.link()),
             id,
         };
-        let (answer, dialect) = poll_fn(|cx| self.poll_answer(cx, id)).await?;
+        let answer = poll_fn(|cx| self.poll_answer(cx, id)).await?;
         pending.link = None;
-        let Answer { headers, protocol } = answer;
+        let Answer {
+            headers,
+            protocol,
+            dialect,
+        } = answer;
         let link = self.link().clone();
         Ok(Session::new(link, id, dialect, headers, protocol))
     }
@@ -187,18 +191,14 @@ impl Connection {
         })
     }
 
-    fn poll_answer(
-        &self,
-        cx: &mut Context<'_>,
-        id: StreamId,
-    ) -> Poll<Result<(Answer, Dialect), Error>> {
+    fn poll_answer(&self, cx: &mut Context<'_>, id: StreamId) -> Poll<Result<Answer, Error>> {
         self.link().with(|own, _| {
+            // A session that was accepted and has ended since is a session.
+            if let Some(answer) = own.sessions.take_answer(id) {
+                return Poll::Ready(Ok(answer));
+            }
             if let Some(error) = over(own, id) {
                 return Poll::Ready(Err(error));
-            }
-            let dialect = own.machine.session_dialect(id);
-            if let (Some(answer), Some(dialect)) = (own.sessions.take_answer(id), dialect) {
-                return Poll::Ready(Ok((answer, dialect)));
             }
             own.sessions.wait(id, Wait::Answer, cx.waker());
             Poll::Pending

@@ -110,6 +110,29 @@ fn every_dialect_carries_a_session_and_a_server_speaks_them_all_at_once() {
 }
 
 #[test]
+fn a_session_that_a_server_accepts_and_closes_at_once_is_a_session_with_an_end() {
+    let mut world = World::new();
+    let (asked, door) = (world.asks(request("/"), &[]), world.door());
+    world.run(async move {
+        let served = async {
+            let connection = door.accept().await.unwrap();
+            let session = connection.accept().await.unwrap().accept().unwrap();
+            session.close(4712, "goodbye");
+            connection
+        };
+        let (session, _connection) = tokio::join!(asked, served);
+        let by_peer = Error::Closed {
+            code: 4712,
+            reason: "goodbye".to_owned(),
+            by_peer: true,
+        };
+        let session = session.unwrap();
+        assert_eq!(session.closed().await, by_peer);
+        assert_eq!(session.open_bi().await.unwrap_err(), by_peer);
+    });
+}
+
+#[test]
 fn a_session_that_is_closed_tells_code_and_words_and_the_others_live_on() {
     let mut world = World::new();
     let (near, far, connection) = world.session();
