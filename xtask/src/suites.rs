@@ -16,6 +16,7 @@ const SWARM_SEEDS: &str = "2000";
 
 /// The drivers of the other stacks and their runner: a workspace of its own.
 const INTEROP: &str = "tests/interop/Cargo.toml";
+const INTEROP_WT: &str = "tests/interop-wt/Cargo.toml";
 
 /// `cargo xtask test`.
 pub(crate) fn test() -> Outcome {
@@ -70,6 +71,19 @@ pub(crate) fn interop(arguments: &[String]) -> Outcome {
     } else {
         arguments
     }))
+}
+
+/// `cargo xtask interop-wt`.
+pub(crate) fn interop_wt() -> Outcome {
+    run(&mut cargo([
+        "run",
+        "--quiet",
+        "--locked",
+        "--manifest-path",
+        INTEROP_WT,
+        "--bin",
+        "interop-wt-runner",
+    ]))
 }
 
 /// The committed inputs of every fuzz target, run once each.
