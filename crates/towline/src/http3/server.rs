@@ -39,6 +39,10 @@ impl Server {
         endpoint.door(ALPN.as_bytes()).map(|door| Self { door })
     }
 
+    pub(super) fn door(&self) -> &Door {
+        &self.door
+    }
+
     /// The next client's connection; `None` when the endpoint is closed.
     ///
     /// Cancel safe: a dropped call took no connection.
