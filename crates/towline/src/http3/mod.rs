@@ -51,6 +51,7 @@ mod routes;
 mod send;
 mod server;
 pub(crate) mod sessions;
+mod stats;
 mod streams;
 mod wakers;
 
@@ -61,7 +62,8 @@ pub use message::{Protocol, Request, Responder};
 pub use router::{Requests, Router, Task};
 pub use send::SendBody;
 pub use server::{ALPN, Server, connect};
-pub use towline_http3::{Config, ErrorCode, Settings};
+pub use stats::Stats;
+pub use towline_http3::{Config, ErrorCode, Settings, observe};
 
 /// Handles go to any thread.
 const _: () = {

@@ -52,6 +52,7 @@ mod request;
 mod router;
 mod server;
 mod session;
+mod stats;
 
 #[cfg(feature = "tokio")]
 pub use client::connect;
@@ -61,6 +62,7 @@ pub use request::SessionRequest;
 pub use router::SessionRequests;
 pub use server::{Config, Connection, Server};
 pub use session::{Session, SessionStats};
+pub use stats::Stats;
 pub use towline_http3::webtransport::{Dialect, Dialects, SessionEnd};
 pub use towline_identity::GenerateError;
 

@@ -14,7 +14,6 @@ use super::session::{Session, over};
 use crate::handles::{self, Door, Endpoint, EndpointBuilder, Waiter};
 use crate::http3;
 use crate::http3::link::Link;
-use crate::http3::protocol::Http3;
 use crate::http3::sessions::{Answer, Asked, Wait};
 
 /// What an end permits, and what it takes beside sessions.
@@ -37,10 +36,7 @@ impl EndpointBuilder {
     pub fn webtransport(self, config: Config) -> Self {
         let mut http = config.http;
         http.webtransport = Some(config.sessions);
-        let refuses = !config.takes_requests;
-        self.protocol(http3::ALPN, move |engine| {
-            Box::new(Http3::new(engine.side(), http.clone(), refuses))
-        })
+        self.speak_http3(http, !config.takes_requests)
     }
 }
 

@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod counts;
 mod limits;
 mod loopback;
 mod router;
