@@ -86,6 +86,13 @@ pub(crate) fn endpoint(endpoint: Endpoint) -> impl Fn(&mut Exposition) + Send + 
         text.of_shards("endpoint", shards.iter().map(|shard| shard.engine));
         text.of_shards("socket", shards.iter().map(|shard| shard.socket));
         text.totals("connection", &endpoint.connection_totals());
+        // Where the endpoint speaks HTTP/3.
+        if let Some(stats) = endpoint.http3_stats() {
+            text.stats("http3", &stats);
+        }
+        if let Some(stats) = endpoint.webtransport_stats() {
+            text.stats("webtransport", &stats);
+        }
     }
 }
 

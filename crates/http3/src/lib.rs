@@ -12,9 +12,11 @@
 pub mod compression;
 mod config;
 mod connection;
+mod counts;
 mod error;
 mod event;
 mod fields;
+pub mod observe;
 mod settings;
 mod transport;
 pub mod webtransport;
@@ -24,6 +26,7 @@ mod pair;
 
 pub use config::Config;
 pub use connection::{Connection, Priority};
+pub use counts::{Count, Counters};
 pub use error::{BodyError, DatagramError, Error, SendError, StreamError};
 pub use event::Event;
 pub use towline_wire::http3::{ErrorCode, SettingId, Settings};

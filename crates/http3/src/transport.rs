@@ -8,6 +8,8 @@ use core::fmt;
 use bytes::Bytes;
 use towline_wire::{Direction, Side, StreamId};
 
+use crate::observe;
+
 /// The streams and datagrams of one QUIC connection.
 ///
 /// Calls on a stream that is over do nothing, or say `Closed`.
@@ -88,6 +90,15 @@ pub trait Transport {
 
     /// Closes the connection with an application's error code (RFC 9000 §10.2).
     fn close(&mut self, code: u64, reason: &[u8]);
+
+    /// Something happened: whoever observes the connection is told what `event` says, which is not called
+    /// where nobody does.
+    fn observe(&mut self, event: impl FnOnce() -> observe::Event)
+    where
+        Self: Sized,
+    {
+        let _ = event;
+    }
 }
 
 /// Why nothing could be read.

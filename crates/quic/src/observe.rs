@@ -7,6 +7,7 @@
 //! are before they are sealed and after they are opened. Names and meanings are those of
 //! draft-ietf-quic-qlog-quic-events; [`Event::SpuriousLoss`] is our own.
 
+use std::any::Any;
 use std::net::{IpAddr, SocketAddr};
 
 use rustls::CipherSuite;
@@ -195,6 +196,10 @@ pub enum Event<'a> {
         /// Whose packets it concerns, where that is one space.
         space: Option<PacketNumberSpace>,
     },
+    /// Something of the application's protocol, in a type of that protocol's that the engine does not know:
+    /// `towline::http3::observe::Event` for HTTP/3 and WebTransport. Told by
+    /// [`Connection::tell_observer`](crate::Connection::tell_observer).
+    Application(&'a (dyn Any + Send)),
 }
 
 /// A packet with its contents in clear.

@@ -1,10 +1,11 @@
 //! [`PeerControl`]: the peer's control stream, frame by frame (RFC 9114 §6.2.1, §7.2).
 
-use towline_wire::http3::{ErrorCode, FrameType, PriorityUpdate, parse_id};
+use towline_wire::http3::{ErrorCode, FrameType, PriorityUpdate, Settings, parse_id};
 use towline_wire::{Side, StreamId};
 
 use super::varints::{Incomplete, Varints};
 use crate::error::Error;
+use crate::observe::{Content, Event, Frame};
 use crate::settings::MAX_SETTINGS_LEN;
 use crate::transport::{ReadError, Transport};
 
@@ -20,6 +21,8 @@ pub(crate) struct PeerControl {
     /// This end's.
     side: Side,
     header: Varints<2>,
+    /// Bytes of the payload of the last frame.
+    len: u64,
     settings: bool,
     state: State,
 }
@@ -50,11 +53,35 @@ pub(crate) enum ControlFrame {
     },
 }
 
+impl ControlFrame {
+    /// As an observer is told of it.
+    pub(crate) fn observed(&self, len: u64) -> Frame {
+        let (kind, content) = match self {
+            Self::Settings(payload) => {
+                let settings = Settings::parse(payload).unwrap_or_default();
+                (FrameType::SETTINGS, Content::Settings(settings))
+            }
+            Self::GoAway(id) => (FrameType::GOAWAY, Content::Id(*id)),
+            Self::MaxPushId(id) => (FrameType::MAX_PUSH_ID, Content::Id(*id)),
+            Self::Priority { request, value } => {
+                let value = String::from_utf8_lossy(value).into_owned();
+                let content = Content::Priority {
+                    id: *request,
+                    value,
+                };
+                (FrameType::PRIORITY_UPDATE_REQUEST, content)
+            }
+        };
+        Frame::saying(kind, len, content)
+    }
+}
+
 impl PeerControl {
     pub(crate) fn new(side: Side) -> Self {
         Self {
             side,
             header: Varints::default(),
+            len: 0,
             settings: false,
             state: State::Header,
         }
@@ -72,7 +99,13 @@ impl PeerControl {
             let read = match &mut self.state {
                 State::Header => match self.header.read(transport, id) {
                     Ok([kind, len]) => {
-                        self.begin(FrameType::from_u64(kind), len)?;
+                        let kind = FrameType::from_u64(kind);
+                        self.len = len;
+                        self.begin(kind, len)?;
+                        if let State::Skip { .. } = self.state {
+                            let frame = Frame::new(kind, len);
+                            transport.observe(|| Event::FrameParsed { id, frame });
+                        }
                         Ok(())
                     }
                     Err(incomplete) => Err(incomplete),
@@ -94,6 +127,11 @@ impl PeerControl {
             }
         }
         Ok(None)
+    }
+
+    /// Bytes of the payload of the frame that [`next`](Self::next) gave last.
+    pub(crate) fn last_len(&self) -> u64 {
+        self.len
     }
 
     /// A frame begins: whether it may, and what becomes of its payload.

@@ -5,10 +5,12 @@ use towline_wire::http3::ErrorCode;
 use towline_wire::{Direction, StreamId};
 
 use super::parts::{Connection, Role};
+use crate::counts::Count;
 use crate::error::{Fault, StreamError};
 use crate::event::Event;
+use crate::observe;
 use crate::transport::Transport;
-use crate::webtransport::{SessionEnd, SessionEvent, SessionId};
+use crate::webtransport::{SessionEnd, SessionEvent, SessionId, State};
 
 impl Connection {
     /// A breach of the peer's reaches the connection, or only `id`.
@@ -29,7 +31,10 @@ impl Connection {
         let role = self.role(id);
         self.drop_message(transport, id, error.code);
         match role {
-            Role::Request => self.events.push(Event::Failed { id, error }),
+            Role::Request => {
+                self.count(Count::MessagesRefused);
+                self.events.push(Event::Failed { id, error });
+            }
             _ => self.end_session(transport, id, SessionEnd::Failed(error)),
         }
     }
@@ -84,7 +89,18 @@ impl Connection {
         session: SessionId,
         reason: SessionEnd,
     ) {
+        let state = self.session(session).map(|open| open.state);
         if self.forget_session(transport, session) {
+            if state == Some(State::Open) {
+                self.count(Count::SessionsEnded);
+            }
+            if let SessionEnd::Failed(_) = reason {
+                self.count(Count::SessionsFailed);
+            }
+            transport.observe(|| observe::Event::SessionClosed {
+                session,
+                end: reason.clone(),
+            });
             self.tell(SessionEvent::Closed { session, reason });
         }
     }
@@ -144,6 +160,7 @@ impl Connection {
         let streams = sessions.early().take_streams(session);
         drop(sessions.early().take_datagrams(session));
         for (id, _) in streams {
+            self.count(Count::StreamsRefused);
             self.give_up(transport, id, ErrorCode::WT_SESSION_GONE);
         }
     }

@@ -9,6 +9,7 @@ use towline_wire::{Side, StreamId};
 
 use super::varints::{Incomplete, Varints};
 use crate::error::{Error, Fault, StreamError};
+use crate::observe::{Event, Frame, Purpose};
 use crate::transport::{ReadError, Transport};
 
 /// Cap: DATA frames without data, in a row on one stream.
@@ -246,13 +247,34 @@ impl Incoming {
         max_section: u64,
     ) -> Result<Option<Step>, Fault> {
         match self.header.read(transport, id) {
-            Ok([kind, len]) => self.frame(kind, len, max_section),
+            Ok([kind, len]) => {
+                self.tell_frame(transport, id, FrameType::from_u64(kind), len);
+                self.frame(kind, len, max_section)
+            }
             Err(Incomplete::End { inside: true }) => Err(truncated()),
             Err(Incomplete::End { inside: false }) => self.end().map(Some),
             Err(Incomplete::Blocked) => Ok(Some(Step::Blocked)),
             Err(Incomplete::Reset(code)) => Ok(Some(self.stopped(ReadError::Reset(code)))),
             Err(Incomplete::Closed) => Ok(Some(self.stopped(ReadError::Closed))),
         }
+    }
+
+    /// Tells an observer of a frame that begins, but not of the sign of a WebTransport stream.
+    fn tell_frame<T: Transport>(&self, transport: &mut T, id: StreamId, kind: FrameType, len: u64) {
+        if kind == FrameType::WEBTRANSPORT_STREAM && self.signal == Signal::Permitted {
+            return;
+        }
+        if kind == FrameType::HEADERS && self.phase == Phase::Head && self.side.is_server() {
+            transport.observe(|| Event::StreamTypeSet {
+                by_peer: true,
+                id,
+                purpose: Purpose::Request,
+            });
+        }
+        transport.observe(|| {
+            let frame = Frame::new(kind, len);
+            Event::FrameParsed { id, frame }
+        });
     }
 
     /// A frame begins (RFC 9114 §7.2).

@@ -9,8 +9,10 @@ use super::parts::{Connection, MAX_READS, Message, Role};
 use super::priority::Priority;
 use super::session_streams::not_permitted;
 use super::varints::{Incomplete, Varints};
+use crate::counts::Count;
 use crate::error::{DatagramError, Error};
 use crate::event::Event;
+use crate::observe::{self, Purpose};
 use crate::settings;
 use crate::transport::{ReadError, Transport};
 use crate::webtransport::Prefix;
@@ -115,6 +117,10 @@ impl Connection {
                     return false;
                 }
             };
+            transport.observe(|| observe::Event::DatagramParsed {
+                id,
+                len: (datagram.len() - header) as u64,
+            });
             let payload = self.on_session_datagram(id, datagram.slice(header..));
             if let Some(payload) = payload
                 && self.config.datagrams
@@ -147,6 +153,7 @@ impl Connection {
         }
         let is_late = self.going.sent.is_some_and(|first| id.as_u64() >= first);
         if is_late && self.sessions.is_none() {
+            self.count(Count::RequestsTooLate);
             let code = ErrorCode::H3_REQUEST_REJECTED.as_u64();
             transport.stop(id, code);
             return transport.reset(id, code);
@@ -178,7 +185,13 @@ impl Connection {
             }
         };
         self.peer.untyped.remove(&id);
-        let place = match StreamType::from_u64(kind) {
+        let kind = StreamType::from_u64(kind);
+        transport.observe(|| observe::Event::StreamTypeSet {
+            by_peer: true,
+            id,
+            purpose: Purpose::Typed(kind),
+        });
+        let place = match kind {
             StreamType::CONTROL => &mut self.peer.control,
             StreamType::QPACK_ENCODER => &mut self.peer.encoder,
             StreamType::QPACK_DECODER => &mut self.peer.decoder,
@@ -224,6 +237,11 @@ impl Connection {
     fn read_control<T: Transport>(&mut self, transport: &mut T, id: StreamId) -> Result<(), Error> {
         let mut budget = MAX_READS;
         while let Some(frame) = self.peer.reader.next(transport, id, &mut budget)? {
+            let len = self.peer.reader.last_len();
+            transport.observe(|| observe::Event::FrameParsed {
+                id,
+                frame: frame.observed(len),
+            });
             self.on_control_frame(transport, frame)?;
         }
         if budget == 0 {
@@ -245,6 +263,10 @@ impl Connection {
                     settings::qpack_max_table_capacity(&settings),
                     settings::qpack_blocked_streams(&settings),
                 );
+                transport.observe(|| observe::Event::ParametersSet {
+                    by_peer: true,
+                    settings,
+                });
                 self.events.push(Event::Settings(settings));
                 self.settings = Some(settings);
                 self.release_sessions(transport);
@@ -348,6 +370,10 @@ impl Connection {
         let mut writer = Writer::new(&mut header);
         emit_datagram_header(id, &mut writer);
         let datagram = [writer.written(), payload].concat();
+        transport.observe(|| observe::Event::DatagramCreated {
+            id,
+            len: payload.len() as u64,
+        });
         match transport.send_datagram(datagram.into()) {
             true => Ok(()),
             false => Err(DatagramError::TooLong),

@@ -1,12 +1,13 @@
 //! The first frames, GOAWAY, priorities, and the orderly end (RFC 9114 §3.2, §5).
 
-use towline_wire::http3::{ErrorCode, FrameType};
+use towline_wire::http3::{ErrorCode, FrameType, Settings};
 use towline_wire::{MAX_VARINT, StreamId, emit_varint};
 
 use super::parts::Connection;
 use super::priority::Priority;
 use crate::error::{Error, SendError};
 use crate::event::Event;
+use crate::observe::{self, Content, Frame};
 use crate::settings;
 use crate::transport::Transport;
 use crate::webtransport::SessionEnd;
@@ -21,6 +22,31 @@ impl Connection {
         let control = &mut self.own.control.queue;
         control.push_frame(FrameType::SETTINGS, &payload);
         self.flush_own(transport);
+        let settings = || Settings::parse(&payload).unwrap_or_default();
+        transport.observe(|| observe::Event::ParametersSet {
+            by_peer: false,
+            settings: settings(),
+        });
+        self.observe_frame(transport, FrameType::SETTINGS, &payload, || {
+            Content::Settings(settings())
+        });
+    }
+
+    /// A frame of our control stream.
+    fn observe_frame<T: Transport>(
+        &self,
+        transport: &mut T,
+        kind: FrameType,
+        payload: &[u8],
+        content: impl FnOnce() -> Content,
+    ) {
+        // Where the peer permits no stream, nothing was said yet.
+        if let Some(id) = self.own.control.id() {
+            transport.observe(|| {
+                let frame = Frame::saying(kind, payload.len() as u64, content());
+                observe::Event::FrameCreated { id, frame }
+            });
+        }
     }
 
     /// A server's first word of its end: nothing is refused yet, and clients should begin nothing new
@@ -47,6 +73,7 @@ impl Connection {
         let control = &mut self.own.control.queue;
         control.push_frame(FrameType::GOAWAY, &payload);
         self.flush_own(transport);
+        self.observe_frame(transport, FrameType::GOAWAY, &payload, || Content::Id(id));
     }
 
     /// Closes the connection; H3_NO_ERROR in peace (RFC 9114 §5.3).
@@ -122,8 +149,13 @@ impl Connection {
         emit_varint(&mut payload, id.as_u64());
         payload.extend_from_slice(priority.emit().as_bytes());
         let control = &mut self.own.control.queue;
-        control.push_frame(FrameType::PRIORITY_UPDATE_REQUEST, &payload);
+        let kind = FrameType::PRIORITY_UPDATE_REQUEST;
+        control.push_frame(kind, &payload);
         self.flush_own(transport);
+        self.observe_frame(transport, kind, &payload, || Content::Priority {
+            id: id.as_u64(),
+            value: priority.emit(),
+        });
         Ok(())
     }
 }

@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use towline_wire::http3::FrameType;
+use towline_wire::http3::{Capsule, FrameType};
 use towline_wire::{StreamId, emit_varint};
 
+use crate::observe;
 use crate::transport::{Transport, WriteError};
 
 /// Bytes on their way out, and then perhaps the end.
@@ -112,9 +113,22 @@ impl Outgoing {
         self.queue.is_empty()
     }
 
-    /// A DATA frame of a tunnel.
-    pub(crate) fn tunnel(&mut self, payload: &[u8]) {
-        self.queue.push_frame(FrameType::DATA, payload);
+    /// A capsule, in a DATA frame of its own (RFC 9297 §3.2).
+    pub(crate) fn capsule<T: Transport>(
+        &mut self,
+        transport: &mut T,
+        id: StreamId,
+        capsule: &Capsule<'_>,
+    ) {
+        let mut bytes = Vec::new();
+        capsule.emit(&mut bytes);
+        transport.observe(|| observe::Event::CapsuleCreated {
+            session: id,
+            capsule: capsule.into(),
+        });
+        let frame = observe::Frame::new(FrameType::DATA, bytes.len() as u64);
+        transport.observe(|| observe::Event::FrameCreated { id, frame });
+        self.queue.push_frame(FrameType::DATA, &bytes);
     }
 
     /// Our half ends after what was said.
@@ -158,7 +172,7 @@ impl Outgoing {
         data: &mut Bytes,
     ) -> Result<usize, WriteError> {
         let written = self.flush(transport, id).and_then(|()| {
-            self.begin_data(data.len());
+            self.begin_data(transport, id, data.len());
             self.flush(transport, id)?;
             let max = usize::try_from(self.data_left).unwrap_or(usize::MAX);
             let mut part = data.slice(..max.min(data.len()));
@@ -175,10 +189,14 @@ impl Outgoing {
         written
     }
 
-    fn begin_data(&mut self, len: usize) {
+    fn begin_data<T: Transport>(&mut self, transport: &mut T, id: StreamId, len: usize) {
         if self.data_left > 0 || len == 0 {
             return;
         }
+        transport.observe(|| {
+            let frame = observe::Frame::new(FrameType::DATA, len as u64);
+            observe::Event::FrameCreated { id, frame }
+        });
         let mut header = Vec::with_capacity(9);
         emit_varint(&mut header, FrameType::DATA.as_u64());
         emit_varint(&mut header, len as u64);

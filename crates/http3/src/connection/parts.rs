@@ -1,6 +1,7 @@
 //! [`Connection`]: its parts, and what every stage needs of them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use towline_wire::http3::{Settings, StreamType};
 use towline_wire::{Side, StreamId, emit_varint};
@@ -12,10 +13,12 @@ use super::priority::EarlyPriorities;
 use super::varints::Varints;
 use crate::compression::{Decoder, Encoder};
 use crate::config::Config;
+use crate::counts::{Count, Counters};
 use crate::error::Error;
 use crate::event::{Event, Events};
+use crate::observe::{self, Purpose};
 use crate::transport::{Transport, WriteError};
-use crate::webtransport::{self, Session, SessionEvent, SessionId, Sessions};
+use crate::webtransport::{self, Session, SessionEvent, SessionId, Sessions, State};
 
 /// Cap: reads of one stream in one call; then others have their turn.
 pub(crate) const MAX_READS: u32 = 64;
@@ -44,6 +47,7 @@ pub struct Connection {
     pub(super) sessions: Option<Sessions>,
     /// Streams whose budget of one call was used up.
     pub(super) again: BTreeSet<StreamId>,
+    counters: Arc<Counters>,
 }
 
 /// A request and its response, on one stream.
@@ -85,6 +89,7 @@ pub(super) struct OwnStreams {
 #[derive(Debug)]
 pub(super) struct Own {
     id: Option<StreamId>,
+    kind: StreamType,
     pub(super) queue: Queue,
 }
 
@@ -118,7 +123,11 @@ impl Own {
         let mut bytes = Vec::new();
         emit_varint(&mut bytes, kind.as_u64());
         queue.push(bytes.into());
-        Self { id: None, queue }
+        Self {
+            id: None,
+            kind,
+            queue,
+        }
     }
 
     pub(super) fn id(&self) -> Option<StreamId> {
@@ -128,6 +137,14 @@ impl Own {
     fn flush<T: Transport>(&mut self, transport: &mut T) -> Result<(), WriteError> {
         if self.id.is_none() {
             self.id = transport.open(towline_wire::Direction::Unidirectional);
+            if let Some(id) = self.id {
+                let purpose = Purpose::Typed(self.kind);
+                transport.observe(|| observe::Event::StreamTypeSet {
+                    by_peer: false,
+                    id,
+                    purpose,
+                });
+            }
         }
         match self.id {
             Some(id) => self.queue.flush(transport, id),
@@ -184,8 +201,23 @@ impl Connection {
             priorities: EarlyPriorities::default(),
             sessions: config.webtransport.clone().map(Sessions::new),
             again: BTreeSet::new(),
+            counters: Arc::default(),
             config,
         }
+    }
+
+    /// Counts what happens together with others, from now on.
+    pub fn count_with(&mut self, counters: Arc<Counters>) {
+        self.counters = counters;
+    }
+
+    /// What was counted, here and by others that share it.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    pub(super) fn count(&self, count: Count) {
+        self.counters.add(count);
     }
 
     /// The next thing that happened. Events that wait are bounded by the transport's streams.
@@ -214,6 +246,7 @@ impl Connection {
             return;
         }
         self.closed = Some(error);
+        self.count(Count::ConnectionsFailed);
         self.messages.clear();
         self.again.clear();
         self.peer.untyped.clear();
@@ -223,8 +256,17 @@ impl Connection {
     }
 
     pub(super) fn clear_sessions(&mut self) {
+        self.count_ended();
         if let Some(sessions) = &mut self.sessions {
             sessions.clear();
+        }
+    }
+
+    /// The sessions that are open end with the connection.
+    fn count_ended(&self) {
+        let open = self.sessions.iter().flat_map(|own| own.open.values());
+        for _ in open.filter(|session| session.state == State::Open) {
+            self.count(Count::SessionsEnded);
         }
     }
 
@@ -281,5 +323,11 @@ impl Connection {
         if let Err(error) = self.decoder.check_unsent() {
             self.fail(transport, error.into());
         }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.count_ended();
     }
 }

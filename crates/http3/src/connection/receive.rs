@@ -10,6 +10,7 @@ use super::outgoing::Stage;
 use super::parts::{Connection, MAX_READS, Role};
 use super::priority::Priority;
 use crate::compression::Decoded;
+use crate::counts::Count;
 use crate::error::{BodyError, Fault, StreamError};
 use crate::event::Event;
 use crate::fields::{Kind, Section};
@@ -127,6 +128,7 @@ impl Connection {
                     return None;
                 }
                 Ok(Step::Section(_) | Step::TooLarge) if is_late => {
+                    self.count(Count::RequestsTooLate);
                     self.drop_message(transport, id, ErrorCode::H3_REQUEST_REJECTED);
                     return None;
                 }
@@ -173,6 +175,7 @@ impl Connection {
         if self.role(id) != Role::Request {
             return self.on_connect_reset(transport, id, code);
         }
+        self.count(Count::MessagesReset);
         self.events.push(Event::Reset { id, code });
         self.forget_if_over(id);
     }
@@ -233,6 +236,7 @@ impl Connection {
             .on_head(request.content_length.filter(|_| !is_connect), is_connect);
         if is_connect && request.protocol.is_none() {
             // There is no proxy here (RFC 9114 §4.4, RFC 9110 §15.6.2).
+            self.count(Count::RequestsToProxy);
             self.refuse(transport, id, StatusCode::NOT_IMPLEMENTED);
             return Ok(());
         }
@@ -250,6 +254,7 @@ impl Connection {
             return Ok(());
         }
         self.reject_early(transport, id);
+        self.count(Count::RequestsReceived);
         self.events.push(Event::Request {
             id,
             head,
@@ -305,6 +310,7 @@ impl Connection {
             .get(&id)
             .map(|message| message.outgoing.stage());
         if self.side.is_server() && self.has_no_head(id) && stage.is_some_and(unanswered) {
+            self.count(Count::RequestsTooLarge);
             self.refuse(transport, id, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
             return Ok(());
         }

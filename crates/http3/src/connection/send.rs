@@ -2,15 +2,17 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
-use towline_wire::http3::ErrorCode;
+use towline_wire::http3::{ErrorCode, FrameType};
 use towline_wire::{Direction, StreamId};
 
 use super::outgoing::Stage;
 use super::parts::{Connection, Message, Role};
 use super::priority::Priority;
 use crate::compression::Sensitivity;
+use crate::counts::Count;
 use crate::error::{BodyError, SendError};
 use crate::fields::{self, Lines};
+use crate::observe::{Event, Frame, Purpose};
 use crate::settings;
 use crate::transport::{Transport, WriteError};
 
@@ -21,6 +23,19 @@ impl Connection {
     /// # Errors
     /// See [`SendError`]. Nothing was sent then.
     pub fn request<T: Transport>(
+        &mut self,
+        transport: &mut T,
+        head: &http::request::Parts,
+        protocol: Option<&[u8]>,
+        end: bool,
+    ) -> Result<StreamId, SendError> {
+        let id = self.open_request(transport, head, protocol, end)?;
+        self.count(Count::RequestsSent);
+        Ok(id)
+    }
+
+    /// As [`request`](Self::request), for sessions too.
+    pub(super) fn open_request<T: Transport>(
         &mut self,
         transport: &mut T,
         head: &http::request::Parts,
@@ -43,6 +58,11 @@ impl Connection {
         let id = transport
             .open(Direction::Bidirectional)
             .ok_or(SendError::NoStream)?;
+        transport.observe(|| Event::StreamTypeSet {
+            by_peer: false,
+            id,
+            purpose: Purpose::Request,
+        });
         let mut message = Message::new(self.side);
         message.is_head = head.method == Method::HEAD;
         message.is_connect = is_connect;
@@ -223,6 +243,10 @@ impl Connection {
             (name, value, sensitivity)
         });
         self.encoder.encode(id, fields, &mut section);
+        transport.observe(|| {
+            let frame = Frame::new(FrameType::HEADERS, section.len() as u64);
+            Event::FrameCreated { id, frame }
+        });
         // The entries that the section uses go first.
         self.flush_own(transport);
         if let Some(message) = self.messages.get_mut(&id) {

@@ -5,7 +5,9 @@ use towline_wire::http3::{Capsule, ErrorCode};
 
 use super::parts::Connection;
 use super::sessions::set_field;
+use crate::counts::Count;
 use crate::error::SendError;
+use crate::observe::Event;
 use crate::transport::Transport;
 use crate::webtransport::{
     self, ConnectError, Dialect, Flow, NO_QUIC_DATAGRAMS, Session, SessionEnd, SessionId, State,
@@ -32,9 +34,10 @@ impl Connection {
         named.map_err(SendError::Malformed)?;
         set_field(&mut head.headers, dialect.request_field());
         let token = dialect.token().as_bytes();
-        let id = self.request(transport, &head, Some(token), false)?;
+        let id = self.open_request(transport, &head, Some(token), false)?;
         let protocols = protocols.iter().map(|name| (*name).to_owned()).collect();
         self.add_session(id, Session::new(dialect, flow, protocols));
+        self.on_session_asked(transport, id, dialect);
         Ok(id)
     }
 
@@ -99,7 +102,9 @@ impl Connection {
             named.map_err(SendError::Malformed)?;
         }
         set_field(&mut head.headers, asked.dialect.response_field());
+        let dialect = asked.dialect;
         self.send_response(transport, session, &head, false)?;
+        self.on_session_accepted(transport, session, dialect, protocol);
         self.establish(transport, session);
         self.receive_on(transport, session);
         self.flush_own(transport);
@@ -122,6 +127,12 @@ impl Connection {
             return Err(SendError::WrongState);
         }
         self.forget_session(transport, session);
+        self.count(Count::SessionsRefused);
+        transport.observe(|| Event::SessionRefused {
+            session,
+            status: Some(status),
+            reason: None,
+        });
         self.refuse(transport, session, status);
         self.flush_own(transport);
         Ok(())
@@ -152,10 +163,9 @@ impl Connection {
             }
             Some(State::Open) => {}
         }
-        let mut capsule = Vec::new();
-        Capsule::CloseSession { code, message }.emit(&mut capsule);
         if let Some(connect) = self.messages.get_mut(&session) {
-            connect.outgoing.tunnel(&capsule);
+            let capsule = Capsule::CloseSession { code, message };
+            connect.outgoing.capsule(transport, session, &capsule);
         }
         self.end_sending(transport, session);
         let reason = SessionEnd::Closed {

@@ -8,6 +8,7 @@ use super::incoming::Step;
 use super::parts::{Connection, Role};
 use super::session_limits::breach;
 use crate::error::{Fault, StreamError};
+use crate::observe::Event;
 use crate::transport::Transport;
 use crate::webtransport::{Session, SessionEnd, SessionEvent, SessionId, State, Told};
 
@@ -59,6 +60,12 @@ impl Connection {
                 .reader
                 .next(&mut bytes)
                 .map_err(|error| StreamError::new(error.code(), "a malformed capsule"))?;
+            if let Some(told) = &told {
+                transport.observe(|| Event::CapsuleParsed {
+                    session: id,
+                    capsule: (&told.capsule()).into(),
+                });
+            }
             match told {
                 None => break,
                 Some(Told::Close { code, message }) => {

@@ -240,9 +240,7 @@ impl Connection {
                 },
                 None => return,
             };
-            let mut bytes = Vec::new();
-            capsule.emit(&mut bytes);
-            message.outgoing.tunnel(&bytes);
+            message.outgoing.capsule(transport, id, &capsule);
             let _ = message.outgoing.flush(transport, id);
         }
     }

@@ -11,7 +11,9 @@ use super::incoming::Phase;
 use super::parts::{Connection, Role};
 use super::session_limits::breach;
 use super::varints::Incomplete;
+use crate::counts::Count;
 use crate::error::Error;
+use crate::observe;
 use crate::transport::{Transport, WriteError};
 use crate::webtransport::{
     self, Dialect, OpenError, Prefix, Session, SessionEvent, SessionId, Sessions, State,
@@ -91,10 +93,14 @@ impl Connection {
             Place::Early => {
                 let early = self.sessions.as_mut().map(Sessions::early);
                 if !early.is_some_and(|early| early.hold_stream(session, id, prefix)) {
+                    self.count(Count::StreamsRefused);
                     self.give_up(transport, id, ErrorCode::WT_BUFFERED_STREAM_REJECTED);
                 }
             }
-            Place::Gone => self.give_up(transport, id, ErrorCode::WT_SESSION_GONE),
+            Place::Gone => {
+                self.count(Count::StreamsRefused);
+                self.give_up(transport, id, ErrorCode::WT_SESSION_GONE);
+            }
         }
     }
 
@@ -143,6 +149,12 @@ impl Connection {
         if let Some(Err(error)) = flow.map(|flow| flow.on_stream(direction)) {
             return self.fail_stream(transport, session, breach(error));
         }
+        self.count(Count::StreamsReceived);
+        transport.observe(|| observe::Event::SessionStreamOpened {
+            session,
+            id,
+            by_peer: true,
+        });
         self.tell(SessionEvent::StreamOpened {
             session,
             id,
@@ -191,6 +203,12 @@ impl Connection {
         if let Some(sessions) = &mut self.sessions {
             sessions.add_stream(session, id, 0);
         }
+        self.count(Count::StreamsOpened);
+        transport.observe(|| observe::Event::SessionStreamOpened {
+            session,
+            id,
+            by_peer: false,
+        });
         Ok(id)
     }
 
@@ -287,8 +305,9 @@ impl Connection {
         match self.place(id) {
             Place::Open => self.events.push_datagram(id, payload),
             Place::Early => {
-                if let Some(sessions) = &mut self.sessions {
-                    sessions.early().hold_datagram(id, payload);
+                let early = self.sessions.as_mut().map(Sessions::early);
+                if !early.is_some_and(|early| early.hold_datagram(id, payload)) {
+                    self.count(Count::DatagramsDropped);
                 }
             }
             Place::Gone if self.role(id) == Role::Request => return Some(payload),

@@ -6,10 +6,12 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use towline_wire::http3::ErrorCode;
 
 use super::parts::{Connection, Role};
+use crate::counts::Count;
 use crate::error::StreamError;
 use crate::event::Event;
+use crate::observe;
 use crate::transport::Transport;
-use crate::webtransport::{self, Flow, Session, SessionEvent, SessionId, State};
+use crate::webtransport::{self, Dialect, Flow, Session, SessionEvent, SessionId, State};
 
 impl Connection {
     pub(super) fn add_session(&mut self, id: SessionId, session: Session) {
@@ -34,7 +36,7 @@ impl Connection {
             return;
         };
         if sessions.count() >= sessions.config.max_sessions {
-            return self.drop_message(transport, id, ErrorCode::H3_REQUEST_REJECTED);
+            return self.reject_session(transport, id, "more sessions than there may be");
         }
         if let Some(message) = self.messages.get_mut(&id) {
             message.role = Role::Session;
@@ -82,16 +84,60 @@ impl Connection {
             .then(|| Flow::new(dialect, ours, theirs));
         if dialect.has_flow_control() && flow.is_none() && !sessions.open.is_empty() {
             // Without limits one session would starve the other (draft-ietf-webtrans-http3-16 §5.1).
-            return self.drop_message(transport, id, ErrorCode::H3_REQUEST_REJECTED);
+            return self.reject_session(transport, id, "a second session without limits");
         }
         let protocols = webtransport::available(&head.headers);
         self.add_session(id, Session::new(dialect, flow, protocols.clone()));
+        self.on_session_asked(transport, id, dialect);
         self.tell(SessionEvent::Requested {
             session: id,
             head,
             protocols,
             dialect,
         });
+    }
+
+    /// A client asks for a session in a version that is spoken.
+    pub(super) fn on_session_asked<T: Transport>(
+        &self,
+        transport: &mut T,
+        session: SessionId,
+        dialect: Dialect,
+    ) {
+        self.count(Count::SessionsRequested);
+        transport.observe(|| observe::Event::SessionRequested { session, dialect });
+    }
+
+    /// The server accepts it.
+    pub(super) fn on_session_accepted<T: Transport>(
+        &self,
+        transport: &mut T,
+        session: SessionId,
+        dialect: Dialect,
+        protocol: Option<&str>,
+    ) {
+        self.count(Count::SessionsAccepted);
+        transport.observe(|| observe::Event::SessionAccepted {
+            session,
+            dialect,
+            protocol: protocol.map(str::to_owned),
+        });
+    }
+
+    /// The client may ask again when it has fewer sessions.
+    fn reject_session<T: Transport>(
+        &mut self,
+        transport: &mut T,
+        session: SessionId,
+        reason: &'static str,
+    ) {
+        self.count(Count::SessionsTooMany);
+        transport.observe(|| observe::Event::SessionRefused {
+            session,
+            status: None,
+            reason: Some(reason),
+        });
+        self.drop_message(transport, session, ErrorCode::H3_REQUEST_REJECTED);
     }
 
     /// The client is told by a status, our application in words.
@@ -103,7 +149,14 @@ impl Connection {
     ) {
         self.leave(id);
         self.reject_early(transport, id);
-        self.refuse(transport, id, StatusCode::BAD_REQUEST);
+        self.count(Count::SessionsUnsupported);
+        let status = StatusCode::BAD_REQUEST;
+        transport.observe(|| observe::Event::SessionRefused {
+            session: id,
+            status: Some(status),
+            reason: Some(reason),
+        });
+        self.refuse(transport, id, status);
         let error = StreamError::new(ErrorCode::WT_REQUIREMENTS_NOT_MET, reason);
         self.events.push(Event::Failed { id, error });
     }
@@ -120,6 +173,12 @@ impl Connection {
         }
         if !head.status.is_success() {
             self.forget_session(transport, session);
+            self.count(Count::SessionsRefusedByPeer);
+            transport.observe(|| observe::Event::SessionRefused {
+                session,
+                status: Some(head.status),
+                reason: None,
+            });
             self.end_sending(transport, session);
             return self.tell(SessionEvent::Refused { session, head });
         }
@@ -134,6 +193,7 @@ impl Connection {
             return self.fail_stream(transport, session, error);
         }
         if let Some(dialect) = self.session(session).map(|open| open.dialect) {
+            self.on_session_accepted(transport, session, dialect, protocol.as_deref());
             self.tell(SessionEvent::Established {
                 session,
                 head,

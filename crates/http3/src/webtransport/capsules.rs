@@ -28,6 +28,24 @@ pub(crate) enum Told {
     StreamsBlocked(Direction, u64),
 }
 
+impl Told {
+    /// As it was on the wire.
+    pub(crate) fn capsule(&self) -> Capsule<'_> {
+        match self {
+            Self::Datagram(payload) => Capsule::Datagram(payload),
+            Self::Close { code, message } => Capsule::CloseSession {
+                code: *code,
+                message,
+            },
+            Self::Drain => Capsule::DrainSession,
+            Self::MaxData(max) => Capsule::MaxData(*max),
+            Self::MaxStreams(direction, max) => Capsule::MaxStreams(*direction, *max),
+            Self::DataBlocked(at) => Capsule::DataBlocked(*at),
+            Self::StreamsBlocked(direction, at) => Capsule::StreamsBlocked(*direction, *at),
+        }
+    }
+}
+
 /// The capsules of one stream.
 #[derive(Default, Debug)]
 pub(crate) struct CapsuleReader {

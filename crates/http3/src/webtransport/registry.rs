@@ -141,13 +141,15 @@ impl Early {
         room
     }
 
-    /// Holds a datagram, if there is room.
-    pub(crate) fn hold_datagram(&mut self, session: SessionId, payload: Bytes) {
+    /// Holds a datagram; whether there was room.
+    pub(crate) fn hold_datagram(&mut self, session: SessionId, payload: Bytes) -> bool {
         let bytes = self.datagram_bytes + payload.len();
-        if self.datagrams.len() < MAX_EARLY_DATAGRAMS && bytes <= MAX_EARLY_DATAGRAM_BYTES {
+        let room = self.datagrams.len() < MAX_EARLY_DATAGRAMS && bytes <= MAX_EARLY_DATAGRAM_BYTES;
+        if room {
             self.datagram_bytes = bytes;
             self.datagrams.push_back((session, payload));
         }
+        room
     }
 
     /// The streams of a session and the lengths of their prefixes, in the order they came.

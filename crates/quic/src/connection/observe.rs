@@ -4,6 +4,7 @@
 //! after every call from outside. A connection that nobody observes has no [`Observation`], and each
 //! place asks for that and nothing else.
 
+use std::any::Any;
 use std::net::{IpAddr, SocketAddr};
 
 use towline_recovery::{AckSummary, Expired};
@@ -64,6 +65,22 @@ impl Connection {
     pub(super) fn enter_span(&self) -> Option<EnteredSpan> {
         let observation = self.observation.as_ref()?;
         Some(observation.enter_span())
+    }
+
+    /// Tells the observer something of the application's protocol, as
+    /// [`Event::Application`](crate::observe::Event::Application). `event` is called only if there is one.
+    #[inline]
+    pub fn tell_observer<E: Any + Send>(&mut self, now: Time, event: impl FnOnce() -> E) {
+        if self.is_observed() {
+            self.observe_application(now, &event());
+        }
+    }
+
+    #[cold]
+    fn observe_application(&mut self, now: Time, event: &(dyn Any + Send)) {
+        if let Some(observation) = self.update_observation(now) {
+            observation.tell(now, &Event::Application(event));
+        }
     }
 
     #[inline]

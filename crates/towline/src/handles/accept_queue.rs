@@ -3,6 +3,7 @@
 //!
 //! Each shard's sessions have these queues; which there are is the endpoint's plan.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
@@ -18,6 +19,12 @@ use super::waiters::{WaiterKey, Waiters};
 pub(super) struct DoorPlan {
     pub(super) alpn: Vec<u8>,
     pub(super) factory: Option<ProtocolFactory>,
+    /// What the protocol's parts in all connections share.
+    #[cfg_attr(
+        not(feature = "http3"),
+        allow(dead_code, reason = "HTTP/3 shares its counters")
+    )]
+    pub(super) shared: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 /// The doors of an endpoint; queue 0 is that of connections without a door.
@@ -58,6 +65,13 @@ impl Plans {
     pub(super) fn factory_of(&self, alpn: Option<&[u8]>) -> Option<&ProtocolFactory> {
         let index = self.queue_of(alpn).checked_sub(1)?;
         self.0[index].factory.as_ref()
+    }
+
+    /// What the protocol's parts share.
+    #[cfg(feature = "http3")]
+    pub(super) fn shared_of(&self, alpn: &[u8]) -> Option<Arc<dyn Any + Send + Sync>> {
+        let index = self.queue_of(Some(alpn)).checked_sub(1)?;
+        self.0[index].shared.clone()
     }
 
     /// The name of the protocol of a queue, but for queue 0.

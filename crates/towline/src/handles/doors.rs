@@ -4,6 +4,8 @@
 //! that have no door, and each door those of its own. Which protocols a server agrees on, and with what
 //! settings, its configuration says.
 
+#[cfg(feature = "http3")]
+use std::any::Any;
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -22,9 +24,11 @@ impl EndpointBuilder {
     /// [`Door`](Door) of their own, and no more by [`Endpoint::accept`]. The server's
     /// configuration says whether it is [spoken](towline_quic::ProtocolConfig).
     pub fn door(mut self, alpn: impl Into<Vec<u8>>) -> Self {
-        let alpn = alpn.into();
-        let factory = None;
-        self.doors.push(DoorPlan { alpn, factory });
+        self.doors.push(DoorPlan {
+            alpn: alpn.into(),
+            factory: None,
+            shared: None,
+        });
         self
     }
 
@@ -35,9 +39,21 @@ impl EndpointBuilder {
         alpn: impl Into<Vec<u8>>,
         make: impl Fn(&Engine) -> Box<dyn Protocol> + Send + Sync + 'static,
     ) -> Self {
-        let (alpn, make): (_, ProtocolFactory) = (alpn.into(), Arc::new(make));
-        let factory = Some(make);
-        self.doors.push(DoorPlan { alpn, factory });
+        let make: ProtocolFactory = Arc::new(make);
+        self.doors.push(DoorPlan {
+            alpn: alpn.into(),
+            factory: Some(make),
+            shared: None,
+        });
+        self
+    }
+
+    /// Has the endpoint keep what the parts of the protocol that was named last share.
+    #[cfg(feature = "http3")]
+    pub(crate) fn sharing<T: Any + Send + Sync>(mut self, shared: Arc<T>) -> Self {
+        if let Some(plan) = self.doors.last_mut() {
+            plan.shared = Some(shared);
+        }
         self
     }
 }
@@ -51,6 +67,12 @@ impl Endpoint {
             endpoint: self.clone(),
             queue,
         })
+    }
+
+    /// What the parts of the protocol `alpn` share, if it is a `T`.
+    #[cfg(feature = "http3")]
+    pub(crate) fn shared_of<T: Any + Send + Sync>(&self, alpn: &[u8]) -> Option<Arc<T>> {
+        self.plans().shared_of(alpn)?.downcast().ok()
     }
 }
 

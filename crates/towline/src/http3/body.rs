@@ -7,14 +7,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::HeaderMap;
-use http_body::{Body, Frame};
+use http::header::{CONTENT_LENGTH, HeaderMap};
+use http_body::{Body, Frame, SizeHint};
 use towline_http3::{BodyError, ErrorCode};
 
 use super::error::Error;
 use super::exchange::wait;
 use super::link::Stream;
 use super::send::Outgoing;
+use crate::handles::Connection;
 
 /// Most bytes of a body that are taken at once.
 const CHUNK: usize = 64 * 1024;
@@ -28,6 +29,8 @@ pub struct RecvBody {
     unwanted: ErrorCode,
     /// What is still to be sent of the request that this answers.
     outgoing: Option<Outgoing>,
+    /// Bytes that are to come, where the peer said.
+    left: Option<u64>,
     over: bool,
 }
 
@@ -37,8 +40,20 @@ impl RecvBody {
             stream,
             unwanted,
             outgoing: None,
+            left: None,
             over: false,
         }
+    }
+
+    /// The QUIC connection that it comes by: who the peer is, and its address.
+    pub fn transport(&self) -> &Connection {
+        self.stream.link.transport()
+    }
+
+    /// The message's fields say how long it will be; what comes is checked against them before.
+    pub(super) fn expect(&mut self, fields: &HeaderMap) {
+        let len = fields.get(CONTENT_LENGTH);
+        self.left = len.and_then(|len| len.to_str().ok()?.parse().ok());
     }
 
     pub(super) fn stream(&self) -> &Stream {
@@ -98,6 +113,9 @@ impl RecvBody {
         });
         let chunk = ready!(chunk);
         self.over = !matches!(chunk, Ok(Some(_)));
+        if let (Ok(Some(bytes)), Some(left)) = (&chunk, &mut self.left) {
+            *left = left.saturating_sub(bytes.len() as u64);
+        }
         Poll::Ready(chunk)
     }
 
@@ -151,6 +169,26 @@ impl Body for RecvBody {
         }
         let trailers = self.take_trailers();
         Poll::Ready(trailers.map(|fields| Ok(Frame::trailers(fields))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        let id = self.stream.id;
+        // What is left of our own message goes while this is read.
+        self.outgoing.is_none()
+            && self.stream.link.look(|own| {
+                own.exchanges.get(&id).is_none_or(|exchange| {
+                    let is_whole = self.over || exchange.incoming == Some(Ok(()));
+                    is_whole && exchange.trailers.is_none()
+                })
+            })
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self.left {
+            Some(left) if !self.over => SizeHint::with_exact(left),
+            _ if self.over => SizeHint::with_exact(0),
+            _ => SizeHint::new(),
+        }
     }
 }
 

@@ -5,7 +5,8 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
+use bytes::Buf;
+use http::{Method, StatusCode};
 use towline_http3::{ErrorCode, SendError, Settings};
 use towline_quic::ConnectionError;
 use towline_wire::StreamId;
@@ -14,7 +15,7 @@ use super::body::RecvBody;
 use super::error::Error;
 use super::exchange::{CANCELLED, Exchange, wait};
 use super::link::{Link, Stream};
-use super::message::Request;
+use super::message::{Protocol, Request};
 use super::send::{Outgoing, SendBody, describe};
 use crate::handles;
 
@@ -51,16 +52,18 @@ impl Connection {
     /// what is left of it then while the answer's is read. Interim answers are passed over;
     /// [`start`](Self::start) shows them.
     ///
-    /// A dropped call cancels the request.
+    /// A dropped call cancels the request. Where its body fails, its stream is reset with
+    /// H3_INTERNAL_ERROR.
     ///
     /// # Errors
-    /// When the request cannot be sent, the server gives it up, or the connection is over.
+    /// When the request cannot be sent, its body fails, the server gives it up, or the connection is over.
     pub async fn request<B>(
         &self,
         request: http::Request<B>,
     ) -> Result<http::Response<RecvBody>, Error>
     where
-        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B: http_body::Body + Send + 'static,
+        B::Data: Buf,
         B::Error: fmt::Display,
     {
         let (head, body) = request.into_parts();
@@ -77,7 +80,7 @@ impl Connection {
     }
 
     /// Client: sends a request's head; its body goes by the one half of what this returns, and the answer
-    /// comes by the other.
+    /// comes by the other. A CONNECT has a [`Protocol`] in its extensions.
     ///
     /// Cancel safe: a dropped call sent nothing.
     ///
@@ -93,11 +96,13 @@ impl Connection {
         end: bool,
     ) -> Result<(SendBody, Response), Error> {
         let (head, ()) = head.into_parts();
+        let is_head = head.method == Method::HEAD;
         let id = poll_fn(|cx| self.poll_begin(cx, &head, end)).await?;
         let stream = Arc::new(Stream::new(self.link.clone(), id));
         let response = Response {
             body: RecvBody::new(Arc::clone(&stream), CANCELLED),
             outgoing: None,
+            is_head,
         };
         Ok((SendBody::new(stream, end), response))
     }
@@ -112,8 +117,9 @@ impl Connection {
             let Some(turn) = turn.filter(|_| own.end.is_none()) else {
                 return Poll::Ready(Err(own.over()));
             };
+            let protocol = head.extensions.get().map(Protocol::as_bytes);
             match own.act(turn, |machine, streams| {
-                machine.request(streams, head, None, end)
+                machine.request(streams, head, protocol, end)
             }) {
                 Ok(id) => {
                     own.exchanges.insert(id, Exchange::default());
@@ -138,10 +144,14 @@ impl Connection {
 
     /// As [`accept`](Self::accept), for callers that poll.
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<Option<Request>> {
-        let taken = self.link.with(|own, _| {
+        let taken = self.link.look(|own| {
             while let Some(id) = own.requests.pop_front() {
                 let exchange = own.exchanges.get_mut(&id);
-                if let Some((head, _)) = exchange.and_then(|exchange| exchange.request.take()) {
+                let request = exchange.and_then(|exchange| exchange.request.take());
+                if let Some((mut head, protocol)) = request {
+                    if let Some(name) = protocol {
+                        head.extensions.insert(Protocol::new(name));
+                    }
                     return Poll::Ready(Some((id, head)));
                 }
             }
@@ -197,6 +207,8 @@ pub struct Response {
     body: RecvBody,
     /// What is still to be sent of the request.
     outgoing: Option<Outgoing>,
+    /// The request was HEAD: its answer has no body (RFC 9110 §9.3.2).
+    is_head: bool,
 }
 
 impl Response {
@@ -242,8 +254,11 @@ impl Response {
             };
             (Poll::Ready(head), None)
         });
-        let head = ready!(head);
-        Poll::Ready(head.map(|head| http::Response::from_parts(*head, ())))
+        let head = ready!(head)?;
+        if !self.is_head && head.status != StatusCode::NOT_MODIFIED {
+            self.body.expect(&head.headers);
+        }
+        Poll::Ready(Ok(http::Response::from_parts(*head, ())))
     }
 
     /// The body of the answer.

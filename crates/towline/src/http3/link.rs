@@ -3,7 +3,6 @@
 use towline_http3::ErrorCode;
 use towline_wire::StreamId;
 
-use super::exchange::CANCELLED;
 use super::protocol::Http3;
 use crate::handles::{Connection, Turn};
 use crate::io::Change;
@@ -76,15 +75,13 @@ impl Stream {
 
     /// Gives up our message, and with it the whole exchange; not where the peer wants no more of ours,
     /// whose own may be whole (RFC 9114 §4.1).
-    pub(super) fn cancel(&self) {
+    pub(super) fn cancel(&self, code: ErrorCode) {
         let id = self.id;
         self.with(|own, turn| {
             let exchange = own.exchanges.get(&id);
             let stopped = exchange.is_some_and(|exchange| exchange.outgoing.is_some());
             if let Some(turn) = turn.filter(|_| !stopped) {
-                own.act(turn, |machine, streams| {
-                    machine.cancel(streams, id, CANCELLED)
-                });
+                own.act(turn, |machine, streams| machine.cancel(streams, id, code));
             }
         });
     }

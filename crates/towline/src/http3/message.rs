@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use http::Method;
 use http_body::Body;
 use towline_http3::{ErrorCode, SendError};
@@ -12,8 +12,27 @@ use towline_wire::StreamId;
 
 use super::body::RecvBody;
 use super::error::Error;
+use super::exchange::CANCELLED;
 use super::link::Stream;
 use super::send::{Outgoing, SendBody, describe};
+
+/// What an extended CONNECT is for, its `:protocol` (RFC 9220): in the extensions of the request, at both
+/// ends. A server takes such requests where [`Config::extended_connect`](super::Config::extended_connect) says
+/// so; what it answers with 2xx is a tunnel, whose bodies go both ways.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Protocol(Bytes);
+
+impl Protocol {
+    /// One of the names of IANA's registry of HTTP upgrade tokens, as `websocket`.
+    pub fn new(name: impl Into<Bytes>) -> Self {
+        Self(name.into())
+    }
+
+    /// The name.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
 
 /// A client's request. Dropped, it is given up with H3_REQUEST_CANCELLED.
 #[derive(Debug)]
@@ -26,10 +45,12 @@ pub struct Request {
 impl Request {
     pub(super) fn new(stream: Arc<Stream>, head: http::request::Parts) -> Self {
         let is_head = head.method == Method::HEAD;
+        // An answer may need no more of it (RFC 9114 §4.1).
+        let mut body = RecvBody::new(Arc::clone(&stream), ErrorCode::H3_NO_ERROR);
+        body.expect(&head.headers);
         Self {
             head,
-            // An answer may need no more of it (RFC 9114 §4.1).
-            body: RecvBody::new(Arc::clone(&stream), ErrorCode::H3_NO_ERROR),
+            body,
             responder: Responder {
                 stream,
                 is_head,
@@ -69,6 +90,11 @@ pub struct Responder {
 }
 
 impl Responder {
+    /// The stream of the request.
+    pub fn id(&self) -> StreamId {
+        self.stream.id
+    }
+
     /// Sends an interim answer (1xx); the final one follows.
     ///
     /// # Errors
@@ -83,13 +109,15 @@ impl Responder {
 
     /// Sends the answer: its head, its body, and the fields after it. Waits while the client takes no more.
     ///
-    /// A dropped call gives the answer up.
+    /// A dropped call gives the answer up. Where its body fails, its stream is reset with
+    /// H3_INTERNAL_ERROR.
     ///
     /// # Errors
     /// When it cannot be sent, its body fails, the client wants no more of it, or the connection is over.
     pub async fn send<B>(mut self, response: http::Response<B>) -> Result<(), Error>
     where
-        B: Body<Data = Bytes> + Send + 'static,
+        B: Body + Send + 'static,
+        B::Data: Buf,
         B::Error: fmt::Display,
     {
         let (head, body) = response.into_parts();
@@ -144,7 +172,7 @@ impl Responder {
 impl Drop for Responder {
     fn drop(&mut self) {
         if !self.answered {
-            self.stream.cancel();
+            self.stream.cancel(CANCELLED);
         }
     }
 }

@@ -9,19 +9,17 @@
 //! ```
 //! # use bytes::Bytes;
 //! # use towline::Endpoint;
-//! # use towline::http3;
+//! # use towline::http3::{self, RecvBody, Router};
 //! # use http_body_util::{Empty, Full};
+//! async fn log(request: http::Request<RecvBody>) -> http::Response<Full<Bytes>> {
+//!     let words = format!("you asked for {}", request.uri().path());
+//!     http::Response::new(Full::new(Bytes::from(words)))
+//! }
+//!
 //! async fn serve(endpoint: &Endpoint) -> Option<()> {
 //!     let server = http3::Server::new(endpoint)?;
-//!     while let Some(connection) = server.accept().await {
-//!         // A server of many clients gives each a task of its own.
-//!         while let Some(request) = connection.accept().await {
-//!             let (request, responder) = request.into_parts();
-//!             let words = format!("you asked for {}", request.uri().path());
-//!             let answer = http::Response::new(Full::new(Bytes::from(words)));
-//!             let _ = responder.send(answer).await;
-//!         }
-//!     }
+//!     // Until the endpoint is closed, each request in a task of its own.
+//!     server.serve(Router::new().route("/log", log)).await;
 //!     Some(())
 //! }
 //!
@@ -32,11 +30,15 @@
 //! }
 //! ```
 //!
+//! Who wants another loop than [`Server::serve`]'s has [`Server::requests`], for all connections, or
+//! [`Server::accept`] and [`Connection::accept`], for each.
+//!
 //! # Dropping
 //!
 //! A message that is dropped before its end was sent is reset with H3_REQUEST_CANCELLED, and the answer
 //! of a request that nobody reads any more is refused with it: neither looks like a whole message.
 
+pub(crate) mod arrivals;
 mod body;
 mod connection;
 mod error;
@@ -44,19 +46,24 @@ mod exchange;
 pub(crate) mod link;
 mod message;
 pub(crate) mod protocol;
+mod router;
+mod routes;
 mod send;
 mod server;
 pub(crate) mod sessions;
+mod stats;
 mod streams;
 mod wakers;
 
 pub use body::RecvBody;
 pub use connection::{Connection, Response};
 pub use error::{ConnectError, Error};
-pub use message::{Request, Responder};
+pub use message::{Protocol, Request, Responder};
+pub use router::{Requests, Router, Task};
 pub use send::SendBody;
 pub use server::{ALPN, Server, connect};
-pub use towline_http3::{Config, ErrorCode, Settings};
+pub use stats::Stats;
+pub use towline_http3::{Config, ErrorCode, Settings, observe};
 
 /// Handles go to any thread.
 const _: () = {
@@ -64,6 +71,8 @@ const _: () = {
 
     is_send_and_sync::<Connection>();
     is_send_and_sync::<Server>();
+    is_send_and_sync::<Requests>();
+    is_send_and_sync::<Router>();
     is_send_and_sync::<Request>();
     is_send_and_sync::<Responder>();
     is_send_and_sync::<SendBody>();

@@ -4,9 +4,10 @@
 //! for whoever asks.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::task::Waker;
 
-use towline_http3::{self as http3, Config, ErrorCode, Event, webtransport};
+use towline_http3::{self as http3, Config, Count, Counters, ErrorCode, Event, webtransport};
 use towline_quic::{ConnectionError, Event as Told, ResetAtError};
 use towline_wire::{Side, StreamId, Time};
 
@@ -35,6 +36,8 @@ pub(crate) struct Http3 {
     pub(crate) sessions: Sessions,
     /// Requests are refused: the application takes sessions alone.
     refuses_requests: bool,
+    /// Those of all connections.
+    counters: Arc<Counters>,
     /// Datagrams were left with the engine.
     datagrams_left: bool,
     /// Why nothing more comes.
@@ -43,11 +46,19 @@ pub(crate) struct Http3 {
 
 impl Http3 {
     /// One that takes requests; with `refuses_requests`, sessions alone.
-    pub(crate) fn new(side: Side, config: Config, refuses_requests: bool) -> Self {
+    pub(crate) fn new(
+        side: Side,
+        config: Config,
+        refuses_requests: bool,
+        counters: Arc<Counters>,
+    ) -> Self {
+        let mut machine = http3::Connection::new(side, config);
+        machine.count_with(Arc::clone(&counters));
         Self {
             sessions: Sessions::default(),
             refuses_requests,
-            machine: http3::Connection::new(side, config),
+            counters,
+            machine,
             exchanges: BTreeMap::new(),
             requests: VecDeque::new(),
             acceptors: Wakers::default(),
@@ -67,7 +78,11 @@ impl Http3 {
         while let Some(event) = self.machine.poll_event() {
             match event {
                 Event::Session(event) => self.sessions.deliver(event, turn),
-                Event::Datagram { id, payload } => self.sessions.on_datagram(id, payload, turn),
+                Event::Datagram { id, payload } => {
+                    if self.sessions.on_datagram(id, payload, turn) {
+                        self.counters.add(Count::DatagramsDropped);
+                    }
+                }
                 Event::Request { id, end, .. } if self.refuses_requests => {
                     self.refuse(turn, id, end);
                 }
@@ -96,6 +111,7 @@ impl Http3 {
 
     /// Nobody answers requests here. What comes of it is bounded: a request is refused once.
     fn refuse(&mut self, turn: &mut Turn<'_>, id: StreamId, whole: bool) {
+        self.counters.add(Count::RequestsUnwanted);
         let (mut head, ()) = http::Response::new(()).into_parts();
         head.status = http::StatusCode::NOT_FOUND;
         let streams = &mut Streams::of(turn);

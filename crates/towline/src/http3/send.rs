@@ -6,13 +6,13 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use http::header::{CONTENT_LENGTH, HeaderMap, HeaderValue};
 use http_body::Body;
-use towline_http3::BodyError;
+use towline_http3::{BodyError, ErrorCode};
 
 use super::error::Error;
-use super::exchange::wait;
+use super::exchange::{CANCELLED, wait};
 use super::link::Stream;
 
 /// The body of a message of ours, piece by piece.
@@ -101,6 +101,18 @@ impl SendBody {
         self.end(Some(fields))
     }
 
+    /// Gives the message up with `code` instead of H3_REQUEST_CANCELLED.
+    pub fn reset(mut self, code: ErrorCode) {
+        self.give_up(code);
+    }
+
+    fn give_up(&mut self, code: ErrorCode) {
+        if !self.over {
+            self.over = true;
+            self.stream.cancel(code);
+        }
+    }
+
     fn end(&mut self, trailers: Option<&HeaderMap>) -> Result<(), Error> {
         if self.over {
             return Ok(());
@@ -124,9 +136,7 @@ impl SendBody {
 
 impl Drop for SendBody {
     fn drop(&mut self) {
-        if !self.over {
-            self.stream.cancel();
-        }
+        self.give_up(CANCELLED);
     }
 }
 
@@ -155,7 +165,8 @@ trait Source: Send {
 
 impl<B> Source for B
 where
-    B: Body<Data = Bytes> + Send,
+    B: Body + Send,
+    B::Data: Buf,
     B::Error: fmt::Display,
 {
     fn poll_piece(
@@ -166,7 +177,8 @@ where
         Poll::Ready(frame.map(|frame| {
             let frame = frame.map_err(|error| error.to_string())?;
             Ok(match frame.into_data() {
-                Ok(data) => Piece::Data(data),
+                // `Bytes` are not copied.
+                Ok(mut data) => Piece::Data(data.copy_to_bytes(data.remaining())),
                 Err(frame) => Piece::Trailers(frame.into_trailers().unwrap_or_default()),
             })
         }))
@@ -185,7 +197,8 @@ pub(super) struct Outgoing {
 impl Outgoing {
     pub(super) fn new<B>(send: SendBody, body: B) -> Self
     where
-        B: Body<Data = Bytes> + Send + 'static,
+        B: Body + Send + 'static,
+        B::Data: Buf,
         B::Error: fmt::Display,
     {
         Self {
@@ -210,7 +223,10 @@ impl Outgoing {
                 Some(Ok(Piece::Trailers(fields))) => {
                     return Poll::Ready(self.send.end(Some(&fields)));
                 }
-                Some(Err(why)) => return Poll::Ready(Err(Error::Body(why))),
+                Some(Err(why)) => {
+                    self.send.give_up(ErrorCode::H3_INTERNAL_ERROR);
+                    return Poll::Ready(Err(Error::Body(why)));
+                }
                 None => return Poll::Ready(self.send.end(None)),
             }
         }

@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use towline_http3::Config;
+use towline_http3::{Config, Counters};
 use towline_quic::ClientConfig;
 
 use super::connection::Connection;
@@ -20,9 +21,19 @@ impl EndpointBuilder {
     /// those of clients are accepted by a [`Server`](crate::http3::Server), and no more by
     /// [`Endpoint::accept`]. The server's configuration names the protocol too.
     pub fn http3(self, config: Config) -> Self {
-        self.protocol(ALPN, move |engine| {
-            Box::new(Http3::new(engine.side(), config.clone(), false))
-        })
+        self.speak_http3(config, false)
+    }
+
+    /// With `refuses_requests`, sessions alone are taken.
+    pub(crate) fn speak_http3(self, config: Config, refuses_requests: bool) -> Self {
+        let counters = Arc::new(Counters::default());
+        let shared = Arc::clone(&counters);
+        let speaks = self.protocol(ALPN, move |engine| {
+            let counters = Arc::clone(&counters);
+            let (side, config) = (engine.side(), config.clone());
+            Box::new(Http3::new(side, config, refuses_requests, counters))
+        });
+        speaks.sharing(shared)
     }
 }
 
@@ -37,6 +48,10 @@ impl Server {
     /// `None` where the endpoint was made without [HTTP/3](EndpointBuilder::http3).
     pub fn new(endpoint: &Endpoint) -> Option<Self> {
         endpoint.door(ALPN.as_bytes()).map(|door| Self { door })
+    }
+
+    pub(super) fn door(&self) -> &Door {
+        &self.door
     }
 
     /// The next client's connection; `None` when the endpoint is closed.

@@ -233,23 +233,30 @@ impl Sessions {
         }
     }
 
-    /// A datagram arrived; what nobody reads in time is dropped, the oldest first (RFC 9221 §5).
-    pub(super) fn on_datagram(&mut self, session: SessionId, payload: Bytes, turn: &mut Turn<'_>) {
+    /// A datagram arrived; what nobody reads in time is dropped, the oldest first (RFC 9221 §5). Whether
+    /// one was.
+    pub(super) fn on_datagram(
+        &mut self,
+        session: SessionId,
+        payload: Bytes,
+        turn: &mut Turn<'_>,
+    ) -> bool {
         let full = self.datagrams >= MAX_SESSION_DATAGRAMS;
         let Some(own) = self.table.get_mut(&session) else {
-            return;
+            return false;
         };
         own.counts.datagrams_received += 1;
         if full {
             own.counts.datagrams_dropped += 1;
             if own.datagrams.pop_front().is_none() {
-                return;
+                return true;
             }
             self.datagrams -= 1;
         }
         own.datagrams.push_back(payload);
         self.datagrams += 1;
         own.wake(Wait::Datagram, turn.wake);
+        full
     }
 
     /// The peer wants no more of a stream, which may have no handle yet.

@@ -1,6 +1,7 @@
 //! [`Streams`]: the engine's connection as HTTP/3 sees it.
 
 use bytes::Bytes;
+use towline_http3::observe::Event;
 use towline_http3::{ReadError, Transport, WriteError};
 use towline_quic::{self as engine, Connection as Engine};
 use towline_wire::{Direction, Side, StreamId, Time};
@@ -106,5 +107,9 @@ impl Transport for Streams<'_> {
 
     fn close(&mut self, code: u64, reason: &[u8]) {
         self.engine.close(self.now, code, reason);
+    }
+
+    fn observe(&mut self, event: impl FnOnce() -> Event) {
+        self.engine.tell_observer(self.now, event);
     }
 }

@@ -50,6 +50,11 @@ impl Object<'_> {
         text(self.out, value);
     }
 
+    /// Which end did it, in qlog's words.
+    pub(super) fn initiator(&mut self, by_peer: bool) {
+        self.text("initiator", if by_peer { "remote" } else { "local" });
+    }
+
     pub(super) fn hex(&mut self, name: &str, bytes: &[u8]) {
         self.key(name);
         hex(self.out, bytes);

@@ -1,5 +1,5 @@
 //! Logs of connections for qlog viewers: one file for each, in the JSON-SEQ form of
-//! draft-ietf-quic-qlog-main-schema-13.
+//! draft-ietf-quic-qlog-main-schema-13. HTTP/3 and WebTransport are in it where the connection speaks them.
 //!
 //! A [`QlogDir`] is an endpoint's [`ObserverFactory`]. A file is called after the connection's
 //! original destination connection ID and our role, as in `83a4c9d02f5e1b77_client.sqlog`, so that the
@@ -10,6 +10,8 @@
 //! logging, never a connection.
 
 mod frames;
+#[cfg(feature = "http3")]
+mod http3;
 mod json;
 mod records;
 

@@ -17,6 +17,8 @@ use towline_quic::{Close, ConnectionError, Ecn, TimeoutReason};
 use towline_wire::{ConnectionId, PacketKind, PacketNumberSpace, QUIC_V1, Side, Time};
 
 use super::frames::{self, MAX_RECORD_BYTES};
+#[cfg(feature = "http3")]
+use super::http3;
 use super::json::{Object, object};
 use crate::config::UnixTime;
 
@@ -74,6 +76,10 @@ impl Records {
                 o.object("vantage_point", |o| o.text("type", role(self.side)));
                 o.array("event_schemas", |a| {
                     a.text("urn:ietf:params:qlog:events:quic-12");
+                    if cfg!(feature = "http3") {
+                        a.text("urn:ietf:params:qlog:events:http3-12");
+                        a.text("urn:ietf:params:qlog:events:http-12");
+                    }
                     a.text("https://github.com/towline/towline/qlog-events-1");
                 });
             });
@@ -84,6 +90,14 @@ impl Records {
     /// Appends an event; nothing if it says nothing new.
     pub(super) fn write(&mut self, out: &mut Vec<u8>, now: Time, event: &Event<'_>) {
         match event {
+            // Of a protocol that nobody here knows there is nothing to say.
+            Event::Application(_event) => {
+                #[cfg(feature = "http3")]
+                if let Some(event) = _event.downcast_ref() {
+                    self.write_record(out, now, http3::name(event), |o| http3::write(o, event));
+                }
+                return;
+            }
             Event::RecoveryMetricsUpdated { metrics } => {
                 let logged = self.metrics.replace((*metrics).clone());
                 if logged.is_some_and(|logged| is_same(&logged, metrics)) {
@@ -106,17 +120,25 @@ impl Records {
             _ => &[self.side],
         };
         for of in keys {
-            self.write_record(out, now, event, *of);
+            let full = out.len() + MAX_RECORD_BYTES;
+            self.write_record(out, now, name(event), |o| {
+                self.write_data(o, event, *of, full);
+            });
         }
     }
 
-    fn write_record(&self, out: &mut Vec<u8>, now: Time, event: &Event<'_>, of: Side) {
-        let full = out.len() + MAX_RECORD_BYTES;
+    fn write_record(
+        &self,
+        out: &mut Vec<u8>,
+        now: Time,
+        name: &str,
+        data: impl FnOnce(&mut Object<'_>),
+    ) {
         out.push(RECORD_SEPARATOR);
         object(out, |o| {
             o.millis("time", now.saturating_duration_since(self.began));
-            o.text("name", name(event));
-            o.object("data", |o| self.write_data(o, event, of, full));
+            o.text("name", name);
+            o.object("data", data);
         });
         out.push(b'\n');
     }
@@ -140,7 +162,7 @@ impl Records {
                 parameters,
                 cipher_suite,
             } => {
-                o.text("initiator", initiator(*by_peer));
+                o.initiator(*by_peer);
                 if let Some(name) = cipher_suite.and_then(|suite| suite.as_str()) {
                     // As in RFC 8446 §B.4 without `TLS`, which rustls follows by a version.
                     o.text("tls_cipher", name.trim_start_matches("TLS13_"));
@@ -331,7 +353,7 @@ fn write_closed(o: &mut Object<'_>, error: &ConnectionError) {
         error,
         ConnectionError::ClosedByPeer(_) | ConnectionError::StatelessReset
     );
-    o.text("initiator", initiator(by_peer));
+    o.initiator(by_peer);
     let code = match error {
         ConnectionError::PeerMisbehaved { code, .. }
         | ConnectionError::Tls { code, .. }
@@ -486,13 +508,6 @@ pub(super) fn role(side: Side) -> &'static str {
     match side {
         Side::Client => "client",
         Side::Server => "server",
-    }
-}
-
-fn initiator(by_peer: bool) -> &'static str {
-    match by_peer {
-        true => "remote",
-        false => "local",
     }
 }
 

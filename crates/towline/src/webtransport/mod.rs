@@ -8,9 +8,20 @@
 //!
 //! ```
 //! # use towline::Endpoint;
-//! # use towline::webtransport::{Config, Server, generate_certificate};
+//! # use towline::webtransport::{Config, Server, Session, generate_certificate};
 //! # use towline::config::{self, ClientAuth, Options};
-//! # use towline::http3;
+//! # use towline::http3::{self, Router};
+//! async fn echo(session: Session) {
+//!     while let Ok((mut send, mut recv)) = session.accept_bi().await {
+//!         tokio::spawn(async move {
+//!             let bytes = recv.read_to_end(1 << 20).await?;
+//!             send.write_all(&bytes).await?;
+//!             send.finish()?;
+//!             Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
+//!         });
+//!     }
+//! }
+//!
 //! # async fn f() -> Result<(), Box<dyn std::error::Error>> {
 //! // Browsers take it when a page gives them its hash.
 //! let identity = generate_certificate(&["localhost"], config::unix_now())?;
@@ -21,25 +32,13 @@
 //!     .webtransport(Config::default())
 //!     .bind("127.0.0.1:4433".parse()?)?;
 //! let server = Server::new(&endpoint).ok_or("no door")?;
-//! while let Some(connection) = server.accept().await {
-//!     tokio::spawn(async move {
-//!         while let Some(request) = connection.accept().await {
-//!             if request.path() != "/echo" {
-//!                 request.reject(http::StatusCode::NOT_FOUND);
-//!                 continue;
-//!             }
-//!             let session = request.accept()?;
-//!             while let Ok((mut send, mut recv)) = session.accept_bi().await {
-//!                 let bytes = recv.read_to_end(1 << 20).await?;
-//!                 send.write_all(&bytes).await?;
-//!                 send.finish()?;
-//!             }
-//!         }
-//!         Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
-//!     });
-//! }
+//! // Every other path is answered 404.
+//! server.serve(Router::new().session("/echo", echo)).await;
 //! # Ok(()) }
 //! ```
+//!
+//! Who wants another loop has [`Server::sessions`], for all connections, or [`Server::accept`] and
+//! [`Connection::accept`], for each.
 //!
 //! # Codes
 //!
@@ -50,16 +49,20 @@
 mod client;
 mod error;
 mod request;
+mod router;
 mod server;
 mod session;
+mod stats;
 
 #[cfg(feature = "tokio")]
 pub use client::connect;
 pub use client::{connect_over, connect_to};
 pub use error::{ConnectError, Error};
 pub use request::SessionRequest;
+pub use router::SessionRequests;
 pub use server::{Config, Connection, Server};
 pub use session::{Session, SessionStats};
+pub use stats::Stats;
 pub use towline_http3::webtransport::{Dialect, Dialects, SessionEnd};
 pub use towline_identity::GenerateError;
 
@@ -94,4 +97,5 @@ const _: () = {
     is_send_and_sync::<Server>();
     is_send_and_sync::<Session>();
     is_send_and_sync::<SessionRequest>();
+    is_send_and_sync::<SessionRequests>();
 };

@@ -14,8 +14,7 @@ use super::session::{Session, over};
 use crate::handles::{self, Door, Endpoint, EndpointBuilder, Waiter};
 use crate::http3;
 use crate::http3::link::Link;
-use crate::http3::protocol::Http3;
-use crate::http3::sessions::{Answer, Wait};
+use crate::http3::sessions::{Answer, Asked, Wait};
 
 /// What an end permits, and what it takes beside sessions.
 #[derive(Clone, Debug, Default)]
@@ -37,10 +36,7 @@ impl EndpointBuilder {
     pub fn webtransport(self, config: Config) -> Self {
         let mut http = config.http;
         http.webtransport = Some(config.sessions);
-        let refuses = !config.takes_requests;
-        self.protocol(http3::ALPN, move |engine| {
-            Box::new(Http3::new(engine.side(), http.clone(), refuses))
-        })
+        self.speak_http3(http, !config.takes_requests)
     }
 }
 
@@ -55,6 +51,10 @@ impl Server {
     pub fn new(endpoint: &Endpoint) -> Option<Self> {
         let door = endpoint.door(http3::ALPN.as_bytes())?;
         Some(Self { door })
+    }
+
+    pub(super) fn door(&self) -> &Door {
+        &self.door
     }
 
     /// The next client's connection, whose sessions are accepted there; `None` when the endpoint is closed.
@@ -121,18 +121,7 @@ impl Connection {
 
     /// As [`accept`](Self::accept), for callers that poll.
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<Option<SessionRequest>> {
-        let asked = self.link().with(|own, _| {
-            if let Some(asked) = own.sessions.take_asked() {
-                return Poll::Ready(Some(asked));
-            }
-            if own.end.is_some() {
-                return Poll::Ready(None);
-            }
-            own.sessions.acceptors.wait(cx.waker());
-            Poll::Pending
-        });
-        let asked = ready!(asked);
-        Poll::Ready(asked.map(|asked| SessionRequest::new(self.link().clone(), asked)))
+        poll_request(&self.http, cx)
     }
 
     /// Client: asks for a session. `head` has the URI (`https`) and further fields, for instance `origin`;
@@ -208,6 +197,29 @@ impl Connection {
     fn link(&self) -> &Link {
         self.http.link()
     }
+}
+
+/// The client's next wish for a session.
+pub(super) fn poll_request(
+    http: &http3::Connection,
+    cx: &mut Context<'_>,
+) -> Poll<Option<SessionRequest>> {
+    let asked = ready!(poll_asked(http, cx));
+    Poll::Ready(asked.map(|asked| SessionRequest::new(http.link().clone(), asked)))
+}
+
+/// The same, for who answers it without a handle.
+pub(super) fn poll_asked(http: &http3::Connection, cx: &mut Context<'_>) -> Poll<Option<Asked>> {
+    http.link().look(|own| {
+        if let Some(asked) = own.sessions.take_asked() {
+            return Poll::Ready(Some(asked));
+        }
+        if own.end.is_some() {
+            return Poll::Ready(None);
+        }
+        own.sessions.acceptors.wait(cx.waker());
+        Poll::Pending
+    })
 }
 
 /// A session that was asked for and not had. Dropped with a link, it is given up.

@@ -7,6 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::HeaderMap;
+use towline_http3::observe::Event;
 use towline_http3::webtransport::{Dialect, OpenError, datagram_header, exporter_context};
 use towline_quic::{ConnectionError, DatagramOptions, SendDatagramError, Stats};
 use towline_wire::{Direction, StreamId};
@@ -220,7 +221,10 @@ impl Session {
         link.with(|own, turn| match turn {
             Some(turn) if own.sessions.over(*id).is_none() => {
                 let (now, engine) = (turn.now, &mut *turn.connection);
-                engine.send_datagram_with(now, label, &mut data, options)
+                let len = data.len() as u64;
+                engine.send_datagram_with(now, label, &mut data, options)?;
+                engine.tell_observer(now, || Event::DatagramCreated { id: *id, len });
+                Ok(())
             }
             _ => {
                 let why = match &own.end {

@@ -3,4 +3,6 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod exchanges;
+mod router;
+mod tunnels;
 mod world;

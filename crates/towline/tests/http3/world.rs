@@ -14,7 +14,7 @@ use http_body::{Body, Frame};
 use towline::Endpoint;
 use towline::config::{self, ClientAuth, ClientConfig, Identity, Trust};
 use towline::engine::{ProtocolConfig, TransportConfig};
-use towline::http3::{self, Config, Connection};
+use towline::http3::{self, Config, Connection, Router};
 use towline::testing::{LinkConfig, Simulation};
 
 use crate::common::options;
@@ -37,12 +37,17 @@ impl World {
 
     /// The server's end of HTTP/3 has these transport settings.
     pub(crate) fn with(transport: TransportConfig) -> Self {
+        Self::of(transport, Config::default())
+    }
+
+    /// And this configuration.
+    pub(crate) fn of(transport: TransportConfig, config: Config) -> Self {
         let identity = Identity::generate_raw_key().unwrap();
         let server = config::server(&identity, &ClientAuth::None, &options()).unwrap();
         let http = ProtocolConfig::new(http3::ALPN).transport(transport);
         let server = Endpoint::builder()
             .server(server.protocols([http]))
-            .http3(Config::default());
+            .http3(config);
         let client = Endpoint::builder().http3(Config::default());
         let here = SocketAddr::from(([192, 0, 2, 1], 1000));
         let link = LinkConfig {
@@ -64,15 +69,33 @@ impl World {
         config::client(&self.trust, None, &options).unwrap()
     }
 
-    /// The client's end and the server's.
-    pub(crate) fn connected(&mut self) -> (Connection, Connection) {
+    pub(crate) fn door(&self) -> http3::Server {
+        http3::Server::new(&self.server).unwrap()
+    }
+
+    /// A client's end, of a connection of its own.
+    pub(crate) fn near(&mut self) -> Connection {
         let (client, config) = (self.client.clone(), self.config(http3::ALPN));
-        let server = http3::Server::new(&self.server).unwrap();
         self.world.block_on(async move {
             let near = http3::connect(&client, there(), "localhost", &config);
-            let near = near.await.unwrap();
-            (near, server.accept().await.unwrap())
+            near.await.unwrap()
         })
+    }
+
+    /// The client's end and the server's.
+    pub(crate) fn connected(&mut self) -> (Connection, Connection) {
+        let (near, server) = (self.near(), self.door());
+        self.world
+            .block_on(async move { (near, server.accept().await.unwrap()) })
+    }
+
+    /// The server answers by this router.
+    pub(crate) fn route(&self, router: Router) {
+        let (server, tasks) = (self.door(), self.world.tasks());
+        let spawn = tasks.clone();
+        tasks.spawn(async move {
+            server.serve_with(router, |task| spawn.spawn(task)).await;
+        });
     }
 
     /// Answers each request of `far` in a task of its own.

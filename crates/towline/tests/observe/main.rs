@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod events;
+mod http3;
 mod qlog_files;
 mod span;
 

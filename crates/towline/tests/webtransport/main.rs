@@ -2,7 +2,9 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod counts;
 mod limits;
 mod loopback;
+mod router;
 mod sessions;
 mod world;

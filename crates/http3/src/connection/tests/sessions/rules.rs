@@ -7,7 +7,7 @@ use super::*;
 use crate::connection::tests::peer::{Bare, frame, frame_bytes, section};
 use crate::webtransport::{MAX_EARLY_DATAGRAMS, MAX_EARLY_STREAMS};
 
-const CONNECT: [(&str, &str); 6] = [
+pub(super) const CONNECT: [(&str, &str); 6] = [
     (":method", "CONNECT"),
     (":protocol", "webtransport-h3"),
     (":scheme", "https"),
@@ -17,7 +17,7 @@ const CONNECT: [(&str, &str); 6] = [
 ];
 
 /// A client that has sent these settings.
-fn client(config: Config, settings: &[(SettingId, u64)]) -> Bare {
+pub(super) fn client(config: Config, settings: &[(SettingId, u64)]) -> Bare {
     let limits = Limits {
         streams: [300, 300],
         ..Limits::default()
@@ -38,7 +38,7 @@ fn settle(bare: &mut Bare, values: &[(SettingId, u64)]) {
     assert!(matches!(bare.host.next(), Event::Settings(_)));
 }
 
-const DRAFT_16: [(SettingId, u64); 3] = [
+pub(super) const DRAFT_16: [(SettingId, u64); 3] = [
     (SettingId::H3_DATAGRAM, 1),
     (SettingId::WT_ENABLED, 1),
     (SettingId::WT_INITIAL_MAX_DATA, 1000),
@@ -57,13 +57,13 @@ fn with_session() -> (Bare, SessionId) {
     (bare, session)
 }
 
-fn ask(bare: &mut Bare) -> SessionId {
+pub(super) fn ask(bare: &mut Bare) -> SessionId {
     let id = bare.open_request();
     bare.say(id, frame::HEADERS, &section(&CONNECT));
     id
 }
 
-fn session(bare: &mut Bare) -> SessionId {
+pub(super) fn session(bare: &mut Bare) -> SessionId {
     let id = ask(bare);
     assert!(
         matches!(bare.host.next_session(), SessionEvent::Requested { session, .. } if session == id)
