@@ -5,6 +5,7 @@ use towline_wire::Direction;
 use towline_wire::http3::ErrorCode;
 
 use super::super::input::MAX_DATAGRAMS;
+use super::peer::Bare;
 use super::*;
 use crate::Priority;
 
@@ -188,6 +189,23 @@ fn a_request_that_is_cancelled_is_reset_both_ways_and_forgotten() {
         (0, 0)
     );
     assert_eq!(server.read(id), Err(BodyError::Closed));
+}
+
+/// As browsers do with a stream that they give up at once: its number is another's then.
+#[test]
+fn a_stream_that_is_reset_before_its_request_came_ends_both_ways() {
+    for sent in [&[][..], &[0x40], &[0x01, 0x20, 0x00]] {
+        let mut bare = Bare::client();
+        let id = bare.open_request();
+        bare.bytes(id, sent);
+        bare.end.reset(id, ErrorCode::H3_REQUEST_CANCELLED.as_u64());
+        while bare.host.turn() {}
+        let incomplete = ErrorCode::H3_REQUEST_INCOMPLETE.as_u64();
+        assert_eq!(bare.host.end.reset_code(id), Some(incomplete));
+        assert_eq!(bare.host.connection.requests(), 0);
+        assert!(bare.host.events.is_empty());
+        bare.assert_lives();
+    }
 }
 
 #[test]
