@@ -191,6 +191,21 @@ fn a_request_that_is_cancelled_is_reset_both_ways_and_forgotten() {
     assert_eq!(server.read(id), Err(BodyError::Closed));
 }
 
+#[test]
+fn an_upload_that_a_goaway_leaves_undone_is_stopped_and_reset() {
+    let (mut client, mut server) = connected(Limits::default(), &Config::default());
+    server.connection.go_away(&mut server.end);
+    let id = client.request(&post("/late"), false).unwrap();
+    client.turn();
+    assert!(matches!(client.next(), Event::GoAway { id: 0 }));
+    let rejected = ErrorCode::H3_REQUEST_REJECTED.as_u64();
+    assert!(
+        matches!(client.next(), Event::Stopped { id: of, code } if (of, code) == (id, rejected))
+    );
+    assert!(matches!(client.next(), Event::Reset { id: of, code } if (of, code) == (id, rejected)));
+    assert_eq!(client.connection.requests(), 0);
+}
+
 /// As browsers do with a stream that they give up at once: its number is another's then.
 #[test]
 fn a_stream_that_is_reset_before_its_request_came_ends_both_ways() {
