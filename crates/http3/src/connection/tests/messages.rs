@@ -191,6 +191,33 @@ fn a_request_that_is_cancelled_is_reset_both_ways_and_forgotten() {
     assert_eq!(server.read(id), Err(BodyError::Closed));
 }
 
+/// Room and the stop come in one packet: the room is told first, and the stop is found there.
+#[test]
+fn a_body_that_waits_hears_of_a_stop_that_comes_with_room() {
+    let (mut client, mut server) = connected(small_windows(), &Config::default());
+    let id = client.request(&get("/"), true).unwrap();
+    pump(&mut client, &mut server);
+    server.next();
+    let mut head = response(200);
+    let long = HeaderValue::from_static("longer than the window");
+    head.headers.insert("x-long", long);
+    let Host {
+        connection, end, ..
+    } = &mut server;
+    connection.respond(end, id, &head, false).unwrap();
+    let waits = server.write(id, &mut Bytes::from_static(b"body"));
+    assert_eq!(waits, Err(BodyError::Blocked));
+    let code = ErrorCode::H3_REQUEST_CANCELLED;
+    client.connection.stop_reading(&mut client.end, id, code);
+    server.connection.on_writable(&mut server.end, id);
+    server.turn();
+    assert!(
+        matches!(server.next(), Event::Stopped { id: of, code: told } if (of, told) == (id, code.as_u64()))
+    );
+    assert!(server.events.is_empty());
+    assert_eq!(server.connection.requests(), 0);
+}
+
 #[test]
 fn an_upload_that_a_goaway_leaves_undone_is_stopped_and_reset() {
     let (mut client, mut server) = connected(Limits::default(), &Config::default());
