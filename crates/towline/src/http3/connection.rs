@@ -139,11 +139,8 @@ impl Connection {
     /// As [`accept`](Self::accept), for callers that poll.
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<Option<Request>> {
         let taken = self.link.with(|own, _| {
-            while let Some(id) = own.requests.pop_front() {
-                let exchange = own.exchanges.get_mut(&id);
-                if let Some((head, _)) = exchange.and_then(|exchange| exchange.request.take()) {
-                    return Poll::Ready(Some((id, head)));
-                }
+            if let Some(request) = own.take_request() {
+                return Poll::Ready(Some(request));
             }
             if own.end.is_some() {
                 return Poll::Ready(None);

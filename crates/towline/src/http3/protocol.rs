@@ -25,8 +25,10 @@ pub(crate) struct Http3 {
     pub(crate) machine: http3::Connection,
     /// Those that somebody has a handle of, or may get one of.
     pub(super) exchanges: BTreeMap<StreamId, Exchange>,
-    /// Requests that wait to be accepted.
-    pub(super) requests: VecDeque<StreamId>,
+    /// Requests that wait to be accepted, some of which have been discarded.
+    requests: VecDeque<StreamId>,
+    /// How many: half of them at most.
+    discarded: usize,
     /// Tasks that accept requests.
     pub(super) acceptors: Wakers,
     /// Tasks that wait for a stream, or for the peer's settings.
@@ -50,6 +52,7 @@ impl Http3 {
             machine: http3::Connection::new(side, config),
             exchanges: BTreeMap::new(),
             requests: VecDeque::new(),
+            discarded: 0,
             acceptors: Wakers::default(),
             openers: Wakers::default(),
             datagrams_left: false,
@@ -71,7 +74,9 @@ impl Http3 {
                 Event::Request { id, end, .. } if self.refuses_requests => {
                     self.refuse(turn, id, end);
                 }
-                Event::Reset { id, .. } | Event::Stopped { id, .. } if self.is_unclaimed(id) => {
+                Event::Reset { id, .. } | Event::Stopped { id, .. } | Event::Failed { id, .. }
+                    if self.is_unclaimed(id) =>
+                {
                     self.discard(turn, id);
                 }
                 event => self.deliver(event, turn.wake),
@@ -90,8 +95,28 @@ impl Http3 {
     /// wait are never more than there are streams.
     fn discard(&mut self, turn: &mut Turn<'_>, id: StreamId) {
         self.exchanges.remove(&id);
-        self.requests.retain(|waiting| *waiting != id);
         self.machine.cancel(&mut Streams::of(turn), id, CANCELLED);
+        self.discarded += 1;
+        // One walk for as many as it takes out.
+        if self.discarded > self.requests.len() / 2 {
+            let exchanges = &self.exchanges;
+            self.requests.retain(|id| exchanges.contains_key(id));
+            self.discarded = 0;
+        }
+    }
+
+    /// The next request that nobody has taken.
+    pub(super) fn take_request(&mut self) -> Option<(StreamId, Box<http::request::Parts>)> {
+        while let Some(id) = self.requests.pop_front() {
+            let Some(exchange) = self.exchanges.get_mut(&id) else {
+                self.discarded -= 1;
+                continue;
+            };
+            if let Some((head, _)) = exchange.request.take() {
+                return Some((id, head));
+            }
+        }
+        None
     }
 
     /// Nobody answers requests here. What comes of it is bounded: a request is refused once.

@@ -252,9 +252,16 @@ fn requests_that_are_given_up_before_they_are_accepted_leave_nothing_behind() {
     world.run(async move {
         for turn in 0..40 {
             let request = Request::post(format!("https://boat.example/{turn}"));
-            let given_up = near.start(request.body(()).unwrap()).await.unwrap();
+            let request = request.header("content-length", 3);
+            let (send, response) = near.start(request.body(()).unwrap()).await.unwrap();
             tasks.sleep(Duration::from_millis(30)).await;
-            drop(given_up);
+            match turn % 2 {
+                0 => drop(send),
+                // Its body is shorter than it said: the server gives it up.
+                _ => send.finish().unwrap(),
+            }
+            tasks.sleep(Duration::from_millis(30)).await;
+            drop(response);
         }
         let asked = near.request(get("/alive"));
         let answered = async {
