@@ -3,6 +3,7 @@
 use towline_http3::ErrorCode;
 use towline_wire::StreamId;
 
+use super::error::Error;
 use super::exchange::CANCELLED;
 use super::protocol::Http3;
 use crate::handles::{Connection, Turn};
@@ -85,6 +86,10 @@ impl Stream {
                 own.act(turn, |machine, streams| {
                     machine.cancel(streams, id, CANCELLED)
                 });
+                // Whoever waits at the other half waits in vain: no event follows.
+                if let Some(exchange) = own.exchanges.get_mut(&id) {
+                    exchange.fail(&Error::Closed, turn.wake);
+                }
             }
         });
     }

@@ -276,6 +276,33 @@ fn requests_that_are_given_up_before_they_are_accepted_leave_nothing_behind() {
 }
 
 #[test]
+fn who_waits_at_one_half_of_an_exchange_hears_that_the_other_was_dropped() {
+    let mut world = World::new();
+    let (near, far) = world.connected();
+    let tasks = world.world.tasks();
+    world.run(async move {
+        let post = || Request::post("https://boat.example/").body(()).unwrap();
+        let (send, mut response) = near.start(post()).await.unwrap();
+        let dropped = async {
+            tasks.sleep(Duration::from_millis(50)).await;
+            drop(send);
+        };
+        let (head, ()) = tokio::join!(response.head(), dropped);
+        assert_eq!(head.unwrap_err(), Error::Closed);
+        tasks.sleep(Duration::from_millis(100)).await;
+
+        let (_send, _response) = near.start(post()).await.unwrap();
+        let (request, responder) = far.accept().await.unwrap().into_parts();
+        let mut body = request.into_body();
+        let dropped = async {
+            tasks.sleep(Duration::from_millis(50)).await;
+            drop(responder);
+        };
+        let (chunk, ()) = tokio::join!(body.chunk(), dropped);
+        assert_eq!(chunk, Err(Error::Closed));
+    });
+}
+
 fn the_answer_to_head_has_no_body_and_says_how_long_it_would_be() {
     let mut world = World::new();
     let (near, far) = world.connected();
