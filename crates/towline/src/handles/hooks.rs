@@ -69,6 +69,14 @@ impl Work<'_> {
     }
 
     #[inline]
+    pub(super) fn on_finish(&mut self, engine: &mut Engine) {
+        if self.entry.protocol.is_some() {
+            let id = self.id;
+            self.tell(engine, |protocol, turn| protocol.on_finish(turn, id));
+        }
+    }
+
+    #[inline]
     pub(super) fn on_half_over(&mut self, engine: &mut Engine, half: Half) {
         if self.entry.protocol.is_some() {
             let id = self.id;

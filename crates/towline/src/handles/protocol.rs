@@ -83,8 +83,14 @@ pub trait Protocol: Any + Send {
         code
     }
 
+    /// A handle sends the end. Until the engine tells `Finished`, the peer can stop the stream and the
+    /// handle [reset](Self::reset) it.
+    fn on_finish(&mut self, turn: &mut Turn<'_>, id: StreamId) {
+        self.on_half_over(turn, id, Half::Sending);
+    }
+
     /// A handle is through with its half of a stream: it sent or read the end, gave it up, or was
-    /// dropped. Once for each handle.
+    /// dropped. Once for each handle; of one that sends the end, [`on_finish`](Self::on_finish) says it.
     fn on_half_over(&mut self, turn: &mut Turn<'_>, id: StreamId, half: Half) {
         let _ = (turn, id, half);
     }

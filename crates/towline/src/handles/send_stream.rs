@@ -287,7 +287,7 @@ impl SendStream {
             });
             match result {
                 Ok(engine) => {
-                    work.on_half_over(engine, Half::Sending);
+                    work.on_finish(engine);
                     (Ok(()), Change::Made)
                 }
                 Err(error) => (Err(outward(error, work.entry, id)), Change::None),
@@ -558,10 +558,13 @@ fn with_engine<'a, R>(
 }
 
 fn outward(error: engine::WriteError, entry: &Entry, id: StreamId) -> WriteError {
+    let told = entry.send.get(&id).and_then(|slot| slot.stopped);
     match error {
-        engine::WriteError::Stopped(code) => WriteError::Stopped(code_for_handle(entry, id, code)),
+        engine::WriteError::Stopped(code) => {
+            WriteError::Stopped(told.unwrap_or_else(|| code_for_handle(entry, id, code)))
+        }
         // The engine forgets a stopped stream once the peer has its reset.
-        engine::WriteError::ClosedStream => match entry.send.get(&id).and_then(|s| s.stopped) {
+        engine::WriteError::ClosedStream => match told {
             Some(code) => WriteError::Stopped(code),
             None => WriteError::ClosedStream,
         },

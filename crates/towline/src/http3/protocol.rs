@@ -91,8 +91,8 @@ impl Http3 {
         exchange.is_some_and(|exchange| exchange.request.is_some())
     }
 
-    /// The client gave a request up that nobody has taken: it makes room for another, so that those that
-    /// wait are never more than there are streams.
+    /// A request that nobody has taken was given up, by the client or for what it is: it makes room for
+    /// another, so that those that wait are never more than there are streams.
     fn discard(&mut self, turn: &mut Turn<'_>, id: StreamId) {
         self.exchanges.remove(&id);
         self.machine.cancel(&mut Streams::of(turn), id, CANCELLED);
@@ -181,6 +181,14 @@ impl Http3 {
         self.end.clone().unwrap_or(closed)
     }
 
+    /// Nothing more comes of what this end sends on a stream: where the handle has sent the end, that half
+    /// is over now.
+    fn on_sent(&mut self, turn: &mut Turn<'_>, id: StreamId) {
+        if self.sessions.is_finished(id) {
+            self.on_half_over(turn, id, Half::Sending);
+        }
+    }
+
     fn take_datagrams(&mut self, turn: &mut Turn<'_>) {
         self.datagrams_left = self.act(turn, |machine, streams| machine.on_datagrams(streams));
     }
@@ -248,6 +256,7 @@ impl Protocol for Http3 {
                     machine.on_stopped(streams, id, error_code);
                 });
                 self.sessions.on_stopped(id, told);
+                self.on_sent(turn, id);
                 return Some(Told::Stopped {
                     id,
                     error_code: told,
@@ -259,6 +268,7 @@ impl Protocol for Http3 {
                 });
                 self.openers.wake(turn.wake);
             }
+            Told::Finished(id) => self.on_sent(turn, id),
             Told::DatagramReceived => {
                 self.take_datagrams(turn);
                 return None;
@@ -317,14 +327,17 @@ impl Protocol for Http3 {
             self.act(turn, |machine, streams| {
                 machine.reset_session_stream(streams, id, code);
             });
+            self.on_sent(turn, id);
             return Ok(());
         }
         // What stands in front of the payload belongs to it.
         let is_ours = id.initiator() == turn.connection.side();
         let prefix = webtransport::prefix_len(session, id.direction());
-        let size = reliable_size + if is_ours { prefix } else { 0 };
+        let size = reliable_size.saturating_add(if is_ours { prefix } else { 0 });
         let code = self.machine.session_code_to_http3(id, code);
-        turn.connection.reset_at(id, code, size)
+        turn.connection.reset_at(id, code, size)?;
+        self.on_sent(turn, id);
+        Ok(())
     }
 
     fn stop(&mut self, turn: &mut Turn<'_>, id: StreamId, code: u64) {
@@ -345,6 +358,10 @@ impl Protocol for Http3 {
             Some(code) => code.into(),
             None => code.saturating_add(HTTP3_CODES),
         }
+    }
+
+    fn on_finish(&mut self, _: &mut Turn<'_>, id: StreamId) {
+        self.sessions.on_finish(id);
     }
 
     fn on_half_over(&mut self, turn: &mut Turn<'_>, id: StreamId, half: Half) {

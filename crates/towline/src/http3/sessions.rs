@@ -115,6 +115,8 @@ struct Stream {
     session: SessionId,
     /// Halves that are not over, by [`bit`].
     left: u8,
+    /// The handle has sent the end, which is not all there yet.
+    finished: bool,
     /// What the peer said before there was a handle.
     stopped: Option<u64>,
 }
@@ -228,9 +230,22 @@ impl Sessions {
                 self.streams.remove(&id);
             }
         }
-        for id in &own.streams {
+        let streams = &mut self.streams;
+        own.streams.retain(|id| {
             turn.call_handles(*id);
-        }
+            let Some(stream) = streams.get_mut(id) else {
+                return false;
+            };
+            if stream.finished {
+                // Neither its handle nor the engine says more of it.
+                stream.left &= !bit(Half::Sending);
+            }
+            let is_left = stream.left > 0;
+            if !is_left {
+                streams.remove(id);
+            }
+            is_left
+        });
     }
 
     /// A datagram arrived; what nobody reads in time is dropped, the oldest first (RFC 9221 §5).
@@ -279,12 +294,25 @@ impl Sessions {
         });
     }
 
+    /// A handle has sent the end of a stream: that half is over when all of it is there.
+    pub(super) fn on_finish(&mut self, id: StreamId) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.finished = true;
+        }
+    }
+
+    /// Whether the end of a stream was sent and is not known to be there.
+    pub(super) fn is_finished(&self, id: StreamId) -> bool {
+        self.streams.get(&id).is_some_and(|stream| stream.finished)
+    }
+
     /// A handle is through with its half of a stream; whether both halves are over now.
     pub(super) fn on_half_over(&mut self, id: StreamId, half: Half) -> bool {
         let Some(stream) = self.streams.get_mut(&id) else {
             return false;
         };
         stream.left &= !bit(half);
+        stream.finished &= half != Half::Sending;
         if stream.left > 0 {
             return false;
         }
@@ -312,6 +340,7 @@ impl Sessions {
         let stream = Stream {
             session,
             left,
+            finished: false,
             stopped: None,
         };
         self.streams.insert(id, stream);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use towline::webtransport::{Config, Session};
+use towline::{ReadError, WriteError};
 
 use crate::world::World;
 
@@ -129,6 +130,24 @@ fn what_streams_leave_unread_or_unsent_is_credit_again() {
             send.finish().unwrap();
             let mut recv = b.accept_uni().await.unwrap();
             assert_eq!(recv.read_to_end(1 << 20).await.unwrap().len(), 25_000);
+        }
+    });
+}
+
+#[test]
+fn what_was_not_sent_of_a_finished_stream_that_is_stopped_is_credit_again() {
+    let mut world = limited(500_000, 3);
+    let (near, far, _connection) = world.session();
+    world.run(async move {
+        for (a, b) in [(&near, &far), (&far, &near)] {
+            for _ in 0..3 {
+                let mut send = a.open_uni().await.unwrap();
+                send.write_all(&[0; 400_000]).await.unwrap();
+                send.finish().unwrap();
+                let mut recv = b.accept_uni().await.unwrap();
+                recv.stop(7);
+                assert_eq!(send.finished().await, Err(WriteError::Stopped(7)));
+            }
         }
     });
 }

@@ -290,6 +290,28 @@ fn codes_of_streams_arrive_as_they_were_given() {
 }
 
 #[test]
+fn a_stream_that_is_reset_behind_its_end_has_the_applications_code() {
+    let mut world = World::new();
+    let (near, far, _connection) = world.session();
+    world.run(async move {
+        for (a, b) in [(&near, &far), (&far, &near)] {
+            let mut send = a.open_uni().await.unwrap();
+            send.write_all(&[0; 200_000]).await.unwrap();
+            send.finish().unwrap();
+            send.reset(300);
+            let mut recv = b.accept_uni().await.unwrap();
+            assert_eq!(recv.read_chunk(9).await, Err(ReadError::Reset(300)));
+            let mut send = a.open_uni().await.unwrap();
+            send.write_all(b"x").await.unwrap();
+            let beyond = send.reset_at(7, u64::MAX);
+            assert!(beyond.is_err(), "{beyond:?}");
+            send.finish().unwrap();
+            let mut recv = b.accept_uni().await.unwrap();
+            assert_eq!(recv.read_to_end(9).await.unwrap(), b"x");
+        }
+    });
+}
+
 fn a_peer_that_wants_the_end_soon_is_heard() {
     let mut world = World::new();
     let (near, far, connection) = world.session();
