@@ -76,6 +76,13 @@ impl Work<'_> {
         }
     }
 
+    pub(super) fn on_final_size(&mut self, engine: &mut Engine, bytes: u64) {
+        let id = self.id;
+        self.tell(engine, |protocol, turn| {
+            protocol.on_final_size(turn, id, bytes);
+        });
+    }
+
     #[inline]
     pub(super) fn on_half_over(&mut self, engine: &mut Engine, half: Half) {
         if self.entry.protocol.is_some() {

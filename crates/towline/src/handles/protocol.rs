@@ -83,6 +83,12 @@ pub trait Protocol: Any + Send {
         code
     }
 
+    /// A handle comes to the end of what it receives, or to the peer's reset: so many bytes of the
+    /// stream count, read or not. The engine has forgotten it. `on_half_over` follows.
+    fn on_final_size(&mut self, turn: &mut Turn<'_>, id: StreamId, bytes: u64) {
+        let _ = (turn, id, bytes);
+    }
+
     /// A handle sends the end. Until the engine tells `Finished`, the peer can stop the stream and the
     /// handle [reset](Self::reset) it.
     fn on_finish(&mut self, turn: &mut Turn<'_>, id: StreamId) {

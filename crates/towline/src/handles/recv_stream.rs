@@ -354,10 +354,14 @@ impl RecvStream {
                 Some(engine) => {
                     // What waited before waits for the window, or for a turn that is to come.
                     let waited = engine.wants_transmit();
-                    let result = call(engine, id);
                     let result = match work.entry.protocol.is_some() {
-                        true => tell(work, engine, result),
-                        false => result,
+                        true => {
+                            // The engine forgets it with the end.
+                            let size = engine.final_size(id);
+                            let result = call(engine, id);
+                            tell(work, engine, result, size)
+                        }
+                        false => call(engine, id),
                     };
                     // Most reads free too little credit to be worth a frame.
                     if !waited && engine.wants_transmit() {
@@ -400,11 +404,13 @@ impl RecvStream {
     }
 }
 
-/// Tells the connection's protocol what was read, and gives codes the form that handles are told.
+/// Tells the connection's protocol what was read of a stream of this final size, and gives codes the form
+/// that handles are told.
 fn tell<R: Taken>(
     work: &mut Work<'_>,
     engine: &mut Engine,
     result: Result<R, engine::ReadError>,
+    size: Option<u64>,
 ) -> Result<R, engine::ReadError> {
     let result = match result {
         Ok(mut taken) => {
@@ -423,6 +429,9 @@ fn tell<R: Taken>(
         Err(error) => matches!(error, engine::ReadError::Reset(_)),
     };
     if is_over {
+        if let Some(size) = size {
+            work.on_final_size(engine, size);
+        }
         work.on_half_over(engine, Half::Receiving);
     }
     result

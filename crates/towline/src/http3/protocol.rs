@@ -360,6 +360,12 @@ impl Protocol for Http3 {
         }
     }
 
+    fn on_final_size(&mut self, turn: &mut Turn<'_>, id: StreamId, bytes: u64) {
+        self.act(turn, |machine, streams| {
+            machine.on_session_final_size(streams, id, bytes);
+        });
+    }
+
     fn on_finish(&mut self, _: &mut Turn<'_>, id: StreamId) {
         self.sessions.on_finish(id);
     }

@@ -134,6 +134,27 @@ fn what_streams_leave_unread_or_unsent_is_credit_again() {
     });
 }
 
+/// What arrives while the reader does not wait is told to nobody, and the reset takes it away.
+#[test]
+fn what_a_reset_takes_away_before_it_is_read_is_credit_again() {
+    let mut world = limited(50_000, 3);
+    let (near, far, _connection) = world.session();
+    let tasks = world.world.tasks();
+    world.run(async move {
+        for (a, b) in [(&near, &far), (&far, &near)] {
+            for _ in 0..20 {
+                let mut send = a.open_uni().await.unwrap();
+                send.write_all(&[0; 40_000]).await.unwrap();
+                tasks.sleep(Duration::from_millis(200)).await;
+                send.reset(7);
+                tasks.sleep(Duration::from_millis(50)).await;
+                let mut recv = b.accept_uni().await.unwrap();
+                assert_eq!(recv.read_chunk(9).await, Err(ReadError::Reset(7)));
+            }
+        }
+    });
+}
+
 #[test]
 fn what_was_not_sent_of_a_finished_stream_that_is_stopped_is_credit_again() {
     let mut world = limited(500_000, 3);
