@@ -27,15 +27,15 @@ impl Work<'_> {
         f: impl FnOnce(&mut dyn Protocol, &mut Turn<'_>) -> R,
     ) -> Option<R> {
         let seat = self.entry.protocol.as_deref_mut()?;
-        let mut called = Vec::new();
+        let mut notes = Vec::new();
         let mut turn = Turn {
             now: self.reference.now(),
             connection: engine,
             wake: self.wake,
-            called: &mut called,
+            notes: &mut notes,
         };
         let result = f(seat.hooks(), &mut turn);
-        self.entry.call_handles(called, self.wake);
+        self.entry.tell_handles(notes, self.wake);
         Some(result)
     }
 

@@ -125,15 +125,38 @@ pub struct Turn<'a> {
     pub connection: &'a mut Engine,
     /// Woken when the shard's lock has been released.
     pub wake: &'a mut Vec<Waker>,
-    /// Streams whose handles are to try again.
-    pub(super) called: &'a mut Vec<StreamId>,
+    /// What the handles of streams are to do or to be told.
+    pub(super) notes: &'a mut Vec<Note>,
+}
+
+/// What a protocol says to the handles of a stream.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Note {
+    /// Those that wait try again.
+    Call(StreamId),
+    /// The protocol has ended the stream.
+    End(StreamId),
+    /// A handle will be adopted.
+    Expect(StreamId),
 }
 
 impl Turn<'_> {
     /// Handles of this stream that wait are to try again: the [allowance](Protocol::send_allowance) is
-    /// more than 0, or the protocol has ended the stream.
+    /// more than 0.
     pub fn call_handles(&mut self, id: StreamId) {
-        self.called.push(id);
+        self.notes.push(Note::Call(id));
+    }
+
+    /// The protocol has ended both halves of this stream: whoever waits at its handles for anything
+    /// hears so.
+    pub fn end_handles(&mut self, id: StreamId) {
+        self.notes.push(Note::End(id));
+    }
+
+    /// A handle of this stream's sending half is [adopted](crate::Connection::adopt_send) next: what is told of
+    /// the stream meanwhile is kept for it.
+    pub fn expect_handle(&mut self, id: StreamId) {
+        self.notes.push(Note::Expect(id));
     }
 }
 

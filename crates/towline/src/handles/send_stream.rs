@@ -375,6 +375,9 @@ impl SendStream {
             if let Some(code) = slot.stopped {
                 return Poll::Ready(Err(WriteError::Stopped(code)));
             }
+            if slot.ended {
+                return Poll::Ready(Err(WriteError::ClosedStream));
+            }
             match with_engine(engine, entry, |engine| engine.write_slice(id, &[])) {
                 // A finished stream is closed for writing long before it is acknowledged.
                 Err(engine::WriteError::ClosedStream)
@@ -410,7 +413,7 @@ impl SendStream {
             if let Some(code) = slot.stopped {
                 return Poll::Ready(Ok(Some(code)));
             }
-            if slot.finished || was_reset {
+            if slot.finished || was_reset || slot.ended {
                 return Poll::Ready(Ok(None));
             }
             match with_engine(engine, entry, |engine| engine.write_slice(id, &[])) {

@@ -232,7 +232,7 @@ impl Sessions {
         }
         let streams = &mut self.streams;
         own.streams.retain(|id| {
-            turn.call_handles(*id);
+            turn.end_handles(*id);
             let Some(stream) = streams.get_mut(id) else {
                 return false;
             };

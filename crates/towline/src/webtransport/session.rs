@@ -364,6 +364,7 @@ impl Session {
             match opened {
                 Ok(stream) => {
                     own.sessions.opened(id, stream, turn);
+                    turn.expect_handle(stream);
                     Some(stream)
                 }
                 // Where it is closed, the caller finds out why.
@@ -378,8 +379,12 @@ impl Session {
         cx: Option<&mut Context<'_>>,
     ) -> Poll<Result<(StreamId, Option<u64>), Error>> {
         let id = self.id();
-        self.poll(Wait::Accept(direction), cx, |own, _| {
-            own.sessions.take_stream(id, direction)
+        self.poll(Wait::Accept(direction), cx, |own, turn| {
+            let taken = own.sessions.take_stream(id, direction)?;
+            if direction == Direction::Bidirectional {
+                turn.expect_handle(taken.0);
+            }
+            Some(taken)
         })
     }
 

@@ -312,6 +312,39 @@ fn a_stream_that_is_reset_behind_its_end_has_the_applications_code() {
     });
 }
 
+#[test]
+fn who_waits_at_a_stream_hears_that_its_session_is_over() {
+    for by_peer in [false, true] {
+        let mut world = World::new();
+        let (near, far, _connection) = world.session();
+        let tasks = world.world.tasks();
+        world.run(async move {
+            let (mut send, _recv) = near.open_bi().await.unwrap();
+            send.write_all(&[0; 400_000]).await.unwrap();
+            send.finish().unwrap();
+            let (mut other, _back) = near.open_bi().await.unwrap();
+            other.write_all(b"x").await.unwrap();
+            let close = async {
+                tasks.sleep(Duration::from_millis(15)).await;
+                let end = if by_peer { &far } else { &near };
+                end.close(7, "enough");
+            };
+            let waits = async { tokio::join!(send.finished(), other.stopped(), close) };
+            let (finished, stopped, ()) = tokio::select! {
+                ends = waits => ends,
+                () = tasks.sleep(Duration::from_secs(1)) => panic!("nobody told"),
+            };
+            match by_peer {
+                true => drop((finished.unwrap_err(), stopped.unwrap())),
+                false => assert_eq!(
+                    (finished, stopped),
+                    (Err(WriteError::ClosedStream), Ok(None))
+                ),
+            }
+        });
+    }
+}
+
 fn a_peer_that_wants_the_end_soon_is_heard() {
     let mut world = World::new();
     let (near, far, connection) = world.session();
