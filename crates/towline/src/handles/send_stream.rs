@@ -484,12 +484,16 @@ impl SendStream {
     ) -> Poll<Result<usize, WriteError>> {
         let id = self.id;
         let (result, _replaced) = self.hooked(|engine, work| {
+            let mut asked = Change::None;
             let result = match (&work.entry.error, engine) {
                 (None, Some(engine)) => match work.allowance(engine) {
                     // Whether the stream still takes anything is found out all the same.
-                    0 => engine
-                        .write_slice(id, &[])
-                        .and(Err(engine::WriteError::Blocked)),
+                    0 => {
+                        // The protocol may have asked the peer for more.
+                        asked = Change::Made;
+                        let taken = engine.write_slice(id, &[]);
+                        taken.and(Err(engine::WriteError::Blocked))
+                    }
                     most => write(engine, id, most),
                 },
                 _ => Err(engine::WriteError::ConnectionLost(lost(work.entry))),
@@ -504,7 +508,7 @@ impl SendStream {
                         let slot = work.entry.send.entry(id).or_default();
                         slot.writable.replace(waker.clone())
                     });
-                    ((Poll::Pending, replaced), Change::None)
+                    ((Poll::Pending, replaced), asked)
                 }
                 Err(error) => {
                     let error = outward(error, work.entry, id);

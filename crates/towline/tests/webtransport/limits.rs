@@ -173,6 +173,35 @@ fn what_was_not_sent_of_a_finished_stream_that_is_stopped_is_credit_again() {
     });
 }
 
+/// The peer has read too little to say so of itself, and is asked.
+#[test]
+fn a_peer_hears_that_a_writer_waits_for_credit() {
+    let mut world = limited(50_000, 3);
+    let (near, far, _connection) = world.session();
+    let tasks = world.world.tasks();
+    world.run(async move {
+        for (a, b) in [(&near, &far), (&far, &near)] {
+            let mut unread = a.open_uni().await.unwrap();
+            unread.write_all(&[0; 48_000]).await.unwrap();
+            let mut talk = a.open_uni().await.unwrap();
+            talk.write_all(&[1; 2_000]).await.unwrap();
+            let parked = b.accept_uni().await.unwrap();
+            let mut heard = b.accept_uni().await.unwrap();
+            heard.read_exact(&mut [0; 2_000]).await.unwrap();
+            tasks.sleep(Duration::from_millis(500)).await;
+            let more = async {
+                talk.write_all(&[1; 1_000]).await.unwrap();
+                heard.read_exact(&mut [0; 1_000]).await.unwrap();
+            };
+            tokio::select! {
+                () = more => {}
+                () = tasks.sleep(Duration::from_secs(1)) => panic!("nobody asked"),
+            }
+            drop((parked, unread));
+        }
+    });
+}
+
 /// As `MAX_SESSION_DATAGRAMS` says.
 const MOST: u16 = 4096;
 
