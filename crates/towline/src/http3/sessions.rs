@@ -18,6 +18,13 @@ use crate::handles::{Half, Turn};
 /// Cap: datagrams of all sessions of a connection that wait to be read; the oldest of a session makes room.
 pub(crate) const MAX_SESSION_DATAGRAMS: usize = 4096;
 
+/// Cap: bytes of those datagrams.
+pub(crate) const MAX_SESSION_DATAGRAM_BYTES: usize = 1 << 20;
+
+/// So many datagrams are kept where the engine put them, in memory that they share with others. Beyond, nobody
+/// reads in time, and each gets its own, lest a small one hold much.
+const MOST_SHARED: usize = 256;
+
 /// The sessions of one connection.
 #[derive(Default)]
 pub(crate) struct Sessions {
@@ -28,8 +35,9 @@ pub(crate) struct Sessions {
     pub(crate) acceptors: Wakers,
     /// Streams that have handles, or wait for them.
     streams: BTreeMap<StreamId, Stream>,
-    /// Datagrams that wait, of all sessions.
+    /// Datagrams that wait, of all sessions, and their bytes.
     datagrams: usize,
+    datagram_bytes: usize,
 }
 
 /// What can be waited for at a session.
@@ -250,20 +258,26 @@ impl Sessions {
 
     /// A datagram arrived; what nobody reads in time is dropped, the oldest first (RFC 9221 §5).
     pub(super) fn on_datagram(&mut self, session: SessionId, payload: Bytes, turn: &mut Turn<'_>) {
-        let full = self.datagrams >= MAX_SESSION_DATAGRAMS;
         let Some(own) = self.table.get_mut(&session) else {
             return;
         };
         own.counts.datagrams_received += 1;
-        if full {
+        while self.datagrams >= MAX_SESSION_DATAGRAMS
+            || self.datagram_bytes + payload.len() > MAX_SESSION_DATAGRAM_BYTES
+        {
             own.counts.datagrams_dropped += 1;
-            if own.datagrams.pop_front().is_none() {
+            let Some(oldest) = own.datagrams.pop_front() else {
                 return;
-            }
+            };
             self.datagrams -= 1;
+            self.datagram_bytes -= oldest.len();
         }
-        own.datagrams.push_back(payload);
         self.datagrams += 1;
+        self.datagram_bytes += payload.len();
+        own.datagrams.push_back(match self.datagrams > MOST_SHARED {
+            true => Bytes::copy_from_slice(&payload),
+            false => payload,
+        });
         own.wake(Wait::Datagram, turn.wake);
     }
 
@@ -385,6 +399,7 @@ impl Sessions {
     pub(crate) fn take_datagram(&mut self, session: SessionId) -> Option<Bytes> {
         let datagram = self.table.get_mut(&session)?.datagrams.pop_front()?;
         self.datagrams -= 1;
+        self.datagram_bytes -= datagram.len();
         Some(datagram)
     }
 
@@ -412,6 +427,7 @@ impl Sessions {
         };
         own.wake_all(wake);
         self.datagrams -= own.datagrams.len();
+        self.datagram_bytes -= own.datagrams.iter().map(Bytes::len).sum::<usize>();
         for id in own.waiting.into_iter().flatten() {
             self.streams.remove(&id);
         }

@@ -202,6 +202,34 @@ fn a_peer_hears_that_a_writer_waits_for_credit() {
     });
 }
 
+#[test]
+fn of_large_datagrams_that_nobody_reads_the_newest_mebibyte_is_kept() {
+    let mut world = World::new();
+    let (near, far, _connection) = world.session();
+    let tasks = world.world.tasks();
+    world.run(async move {
+        let len = near.max_datagram_len().unwrap();
+        let most = (1 << 20) / len;
+        for n in 0..most as u32 + 10 {
+            let mut data = vec![0; len];
+            data[..4].copy_from_slice(&n.to_be_bytes());
+            let data = Bytes::from(data);
+            while near.send_datagram(data.clone()).is_err() {
+                tasks.sleep(Duration::from_millis(1)).await;
+            }
+            if n % 8 == 0 {
+                tasks.sleep(Duration::from_millis(10)).await;
+            }
+        }
+        tasks.sleep(Duration::from_secs(1)).await;
+        let stats = far.stats();
+        assert_eq!(stats.datagrams_received, most as u64 + 10);
+        assert_eq!(stats.datagrams_dropped, 10);
+        let oldest = far.read_datagram().await.unwrap();
+        assert_eq!(oldest[..4], 10_u32.to_be_bytes());
+    });
+}
+
 /// As `MAX_SESSION_DATAGRAMS` says.
 const MOST: u16 = 4096;
 
