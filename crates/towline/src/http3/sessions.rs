@@ -13,7 +13,7 @@ use towline_http3::webtransport::{Dialect, SessionEnd, SessionEvent, SessionId};
 use towline_wire::{Direction, StreamId};
 
 use super::wakers::Wakers;
-use crate::handles::{Half, Turn};
+use crate::handles::{Half, Turn, WaiterKey, Waiters};
 
 /// Cap: datagrams of all sessions of a connection that wait to be read; the oldest of a session makes room.
 pub(crate) const MAX_SESSION_DATAGRAMS: usize = 4096;
@@ -116,6 +116,9 @@ struct Session {
     starved: BTreeSet<StreamId>,
     streams: BTreeSet<StreamId>,
     wakers: [Wakers; Wait::COUNT],
+    /// Futures that wait for the end or for the peer's wish for it, which may be long in coming: they leave
+    /// when they are dropped.
+    watchers: Waiters,
     counts: Counts,
 }
 
@@ -139,12 +142,16 @@ const fn bit(half: Half) -> u8 {
 impl Session {
     fn wake(&mut self, wait: Wait, wake: &mut Vec<Waker>) {
         self.wakers[wait.place()].wake(wake);
+        if matches!(wait, Wait::Drain) {
+            self.watchers.wake_all(wake);
+        }
     }
 
     fn wake_all(&mut self, wake: &mut Vec<Waker>) {
         for wakers in &mut self.wakers {
             wakers.wake(wake);
         }
+        self.watchers.wake_all(wake);
     }
 }
 
@@ -418,6 +425,24 @@ impl Sessions {
 
     pub(crate) fn wait(&mut self, session: SessionId, wait: Wait, waker: &Waker) {
         self.with(session, |own| own.wakers[wait.place()].wait(waker));
+    }
+
+    /// Waits for the end, or the peer's wish for it, in the place that `key` names.
+    #[must_use = "drop it when the lock has been released"]
+    pub(crate) fn watch(
+        &mut self,
+        session: SessionId,
+        key: &mut Option<WaiterKey>,
+        waker: &Waker,
+    ) -> Option<Waker> {
+        let own = self.table.get_mut(&session)?;
+        own.watchers.register(key, waker)
+    }
+
+    /// Gives that place up.
+    #[must_use = "drop it when the lock has been released"]
+    pub(crate) fn leave(&mut self, session: SessionId, key: WaiterKey) -> Option<Waker> {
+        self.table.get_mut(&session)?.watchers.leave(key)
     }
 
     /// Forgets a session that has no handle any more; whoever waited is woken.

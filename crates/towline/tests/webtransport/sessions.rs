@@ -1,5 +1,7 @@
 //! Sessions: how they begin, what goes by them, and how they end.
 
+use std::sync::Arc;
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -343,6 +345,35 @@ fn who_waits_at_a_stream_hears_that_its_session_is_over() {
             }
         });
     }
+}
+
+/// A task of each stream, for instance, that gives up with its session.
+#[test]
+fn a_wait_for_the_end_of_a_session_that_is_dropped_leaves_nothing() {
+    struct Nobody;
+    impl Wake for Nobody {
+        fn wake(self: Arc<Self>) {}
+    }
+    let mut world = World::new();
+    let (near, far, _connection) = world.session();
+    let nobody = Arc::new(Nobody);
+    let waker = Waker::from(Arc::clone(&nobody));
+    world.run(async move {
+        for _ in 0..100 {
+            let mut cx = Context::from_waker(&waker);
+            let (mut closed, mut draining) = (Box::pin(near.closed()), Box::pin(near.draining()));
+            for _ in 0..2 {
+                assert!(closed.as_mut().poll(&mut cx).is_pending());
+                assert!(draining.as_mut().poll(&mut cx).is_pending());
+            }
+            assert_eq!(Arc::strong_count(&nobody), 4);
+        }
+        assert_eq!(Arc::strong_count(&nobody), 2);
+        let (drained, ()) = tokio::join!(near.draining(), async { far.drain() });
+        drained.unwrap();
+        far.close(7, "");
+        near.closed().await;
+    });
 }
 
 fn a_peer_that_wants_the_end_soon_is_heard() {
