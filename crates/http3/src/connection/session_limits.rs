@@ -18,6 +18,13 @@ impl Connection {
         (!stream.over).then_some(stream.session)
     }
 
+    /// How many bytes stood before the payload of a stream that the peer opened; 0 where none did.
+    pub fn session_prefix_read(&self, stream: StreamId) -> u64 {
+        let sessions = self.sessions.as_ref();
+        let stream = sessions.and_then(|sessions| sessions.streams.get(&stream));
+        stream.map_or(0, |stream| stream.prefix)
+    }
+
     /// Bytes that may be sent on all streams of a session now; `None` where there is no limit.
     pub fn session_send_credit(&self, session: SessionId) -> Option<u64> {
         let flow = self.session(session)?.flow.as_ref()?;

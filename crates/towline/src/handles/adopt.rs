@@ -1,5 +1,6 @@
 //! What an application asks of its connection's [`Protocol`], and takes over from it.
 
+use std::sync::Arc;
 use std::task::Waker;
 
 use towline_wire::StreamId;
@@ -46,7 +47,11 @@ impl Connection {
 
     /// As [`adopt_send`](Self::adopt_send), the receiving half: reads go on where the protocol ended.
     pub fn adopt_recv(&self, id: StreamId) -> RecvStream {
-        self.recv_stream(id)
+        let start = self.reference().look(|_, entry| {
+            let seat = entry.protocol.as_deref();
+            seat.map_or(0, |seat| seat.bytes_read(id))
+        });
+        RecvStream::adopt(Arc::clone(self.reference()), id, start)
     }
 }
 

@@ -38,6 +38,13 @@ pub trait Protocol: Any + Send {
         let _ = turn;
     }
 
+    /// How many bytes of a stream the protocol has read itself, when its receiving half is
+    /// [adopted](crate::Connection::adopt_recv): offsets and sizes that the handle tells count from behind them.
+    fn bytes_read(&self, id: StreamId) -> u64 {
+        let _ = id;
+        0
+    }
+
     /// How many bytes a handle may write to this stream now, if the protocol counts them: beside the windows of
     /// QUIC. Asked before each write. Whoever finds 0 waits until the protocol says
     /// [`Turn::call_handles`].
@@ -206,6 +213,10 @@ impl Seat {
 
     pub(super) fn code_for_handle(&self, id: StreamId, code: u64) -> u64 {
         self.protocol.code_for_handle(id, code)
+    }
+
+    pub(super) fn bytes_read(&self, id: StreamId) -> u64 {
+        self.protocol.bytes_read(id)
     }
 
     /// The protocol, if it is a `P`.

@@ -30,6 +30,8 @@ const CHUNK: usize = 64 * 1024;
 pub struct RecvStream {
     reference: Arc<Reference>,
     id: StreamId,
+    /// Where it begins for its reader: what stands before was read by the connection's protocol.
+    start: u64,
     end: Option<End>,
 }
 
@@ -43,9 +45,15 @@ enum End {
 
 impl RecvStream {
     pub(super) fn new(reference: Arc<Reference>, id: StreamId) -> Self {
+        Self::adopt(reference, id, 0)
+    }
+
+    /// The connection's protocol has read the first `start` bytes.
+    pub(super) fn adopt(reference: Arc<Reference>, id: StreamId, start: u64) -> Self {
         Self {
             reference,
             id,
+            start,
             end: None,
         }
     }
@@ -186,20 +194,24 @@ impl RecvStream {
         below: u64,
         max: usize,
     ) -> Poll<Result<Option<ReceivedChunk>, ReadError>> {
+        let start = self.start;
         self.poll_with(Some(cx.waker()), |engine, id| {
-            engine.read_unordered_below(id, below, max)
+            let below = below.saturating_add(start);
+            let chunk = engine.read_unordered_below(id, below, max)?;
+            Ok(chunk.map(|chunk| ReceivedChunk {
+                offset: chunk.offset.saturating_sub(start),
+                ..chunk
+            }))
         })
     }
 
     /// The length of the stream, as soon as its end has arrived and until it was read.
     pub fn final_size(&self) -> Option<u64> {
         let id = self.id;
-        self.reference.with(|engine, _| {
-            (
-                engine.and_then(|engine| engine.final_size(id)),
-                Change::None,
-            )
-        })
+        let size = self
+            .reference
+            .look(|engine, _| engine.and_then(|engine| engine.final_size(id)));
+        size.map(|size| size.saturating_sub(self.start))
     }
 
     /// Fills `out`.

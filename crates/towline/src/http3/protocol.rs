@@ -290,6 +290,10 @@ impl Protocol for Http3 {
         }
     }
 
+    fn bytes_read(&self, id: StreamId) -> u64 {
+        self.machine.session_prefix_read(id)
+    }
+
     fn send_allowance(&mut self, turn: &mut Turn<'_>, id: StreamId) -> Option<u64> {
         let session = self.sessions.of_stream(id)?;
         let credit = self.machine.session_send_credit(session)?;

@@ -303,6 +303,7 @@ fn who_waits_at_one_half_of_an_exchange_hears_that_the_other_was_dropped() {
     });
 }
 
+#[test]
 fn the_answer_to_head_has_no_body_and_says_how_long_it_would_be() {
     let mut world = World::new();
     let (near, far) = world.connected();

@@ -314,6 +314,30 @@ fn a_stream_that_is_reset_behind_its_end_has_the_applications_code() {
     });
 }
 
+/// Whoever reads a stream out of order counts from where its payload begins.
+#[test]
+fn offsets_of_a_stream_count_from_its_payload() {
+    let mut world = World::new();
+    let (near, far, _connection) = world.session();
+    let tasks = world.world.tasks();
+    world.run(async move {
+        for (a, b) in [(&near, &far), (&far, &near)] {
+            let (mut send, mut back) = a.open_bi().await.unwrap();
+            send.write_all(b"ahoy").await.unwrap();
+            send.finish().unwrap();
+            let (mut answer, mut recv) = b.accept_bi().await.unwrap();
+            answer.write_all(b"ho").await.unwrap();
+            answer.finish().unwrap();
+            tasks.sleep(Duration::from_millis(50)).await;
+            for (stream, words) in [(&mut recv, "ahoy"), (&mut back, "ho")] {
+                assert_eq!(stream.final_size(), Some(words.len() as u64));
+                let chunk = stream.read_unordered(9).await.unwrap().unwrap();
+                assert_eq!((chunk.offset, &chunk.data[..]), (0, words.as_bytes()));
+            }
+        }
+    });
+}
+
 #[test]
 fn who_waits_at_a_stream_hears_that_its_session_is_over() {
     for by_peer in [false, true] {
@@ -376,6 +400,7 @@ fn a_wait_for_the_end_of_a_session_that_is_dropped_leaves_nothing() {
     });
 }
 
+#[test]
 fn a_peer_that_wants_the_end_soon_is_heard() {
     let mut world = World::new();
     let (near, far, connection) = world.session();
