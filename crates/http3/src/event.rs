@@ -76,7 +76,8 @@ pub enum Event {
         error: StreamError,
     },
     /// The peer takes no requests from this stream on (RFC 9114 §5.2). Of ours that it leaves
-    /// undone, each has a `Reset` with H3_REQUEST_REJECTED: they may be sent again elsewhere.
+    /// undone, each has a `Reset` with H3_REQUEST_REJECTED, and a `Stopped` where its body was not whole:
+    /// they may be sent again elsewhere.
     GoAway {
         /// The first stream that is refused; at a server, a push ID.
         id: u64,

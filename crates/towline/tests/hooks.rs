@@ -14,7 +14,7 @@ use towline::handles::{Half, Protocol, Turn};
 use towline::io::Change;
 use towline::testing::{LinkConfig, Simulation};
 use towline::{
-    Connection, ConnectionError, Endpoint, ReadError, ResetAtError, StreamId, WriteError,
+    Connection, ConnectionError, Direction, Endpoint, ReadError, ResetAtError, StreamId, WriteError,
 };
 
 /// Codes are so much more on the wire.
@@ -250,5 +250,26 @@ fn each_half_is_over_once_however_it_ends() {
         assert_eq!(take(&near), [Sending, Receiving]);
         drop((answer, recv));
         assert_eq!(take(&far), [Sending, Receiving]);
+    });
+}
+
+#[test]
+fn a_stop_before_the_handle_that_is_expected_is_kept_for_it() {
+    let (mut world, near, far) = connected();
+    let tasks = world.tasks();
+    world.block_on(async move {
+        let (mut send, mut back) = near.open_bi().await.unwrap();
+        send.write_all(b"ahoy").await.unwrap();
+        tasks.sleep(Duration::from_millis(100)).await;
+        let found = |_: &mut Toll, turn: Option<&mut Turn<'_>>| {
+            let turn = turn.unwrap();
+            let id = turn.connection.accept(Direction::Bidirectional).unwrap();
+            turn.expect_handle(id);
+            (id, Change::None)
+        };
+        let id = far.with_protocol(found).unwrap();
+        back.stop(8);
+        tasks.sleep(Duration::from_millis(100)).await;
+        assert_eq!(far.adopt_send(id, None).stopped().await.unwrap(), Some(8));
     });
 }

@@ -14,7 +14,7 @@ use crate::error::{DatagramError, Error};
 use crate::event::Event;
 use crate::observe::{self, Purpose};
 use crate::settings;
-use crate::transport::{ReadError, Transport};
+use crate::transport::{ReadError, Transport, WriteError};
 use crate::webtransport::Prefix;
 
 /// Cap: datagrams taken in one call; the rest waits with the transport.
@@ -64,8 +64,16 @@ impl Connection {
         }
         if let Some(message) = self.messages.get_mut(&id) {
             let flushed = message.outgoing.flush(transport, id);
-            if message.outgoing.take_unblocked() && flushed.is_ok() {
-                self.events.push(Event::Writable(id));
+            let forgotten = message.role == Role::Request && message.incoming.is_over();
+            match flushed {
+                // When the transport tells of it, nobody knows the message any more.
+                Err(WriteError::Stopped(code)) if forgotten => {
+                    self.events.push(Event::Stopped { id, code });
+                }
+                Ok(()) if message.outgoing.take_unblocked() => {
+                    self.events.push(Event::Writable(id));
+                }
+                _ => {}
             }
             self.tell_peer(transport, id);
             self.forget_if_over(id);

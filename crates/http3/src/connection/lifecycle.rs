@@ -114,7 +114,8 @@ impl Connection {
         let undone = self.messages.split_off(&StreamId::from_u64(first));
         for (id, message) in undone {
             let code = ErrorCode::H3_REQUEST_CANCELLED.as_u64();
-            if !message.outgoing.is_over() {
+            let unsent = !message.outgoing.is_over();
+            if unsent {
                 transport.reset(id, code);
             }
             if !message.incoming.is_over() {
@@ -127,6 +128,9 @@ impl Connection {
                 continue;
             }
             let code = ErrorCode::H3_REQUEST_REJECTED.as_u64();
+            if unsent {
+                self.events.push(Event::Stopped { id, code });
+            }
             self.events.push(Event::Reset { id, code });
         }
     }

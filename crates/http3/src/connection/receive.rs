@@ -176,6 +176,10 @@ impl Connection {
             return self.on_connect_reset(transport, id, code);
         }
         self.count(Count::MessagesReset);
+        if self.side.is_server() && self.has_no_head(id) {
+            // Nobody has heard of it, and so nobody will end the other half (RFC 9114 §4.1).
+            return self.drop_message(transport, id, ErrorCode::H3_REQUEST_INCOMPLETE);
+        }
         self.events.push(Event::Reset { id, code });
         self.forget_if_over(id);
     }

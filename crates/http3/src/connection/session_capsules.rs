@@ -159,12 +159,12 @@ impl Connection {
         if open.reader.is_inside() {
             return Err(StreamError::malformed("a capsule that is cut off").into());
         }
-        let asked = open.state == State::Asked;
-        // As if it were closed with 0 and no words (draft-ietf-webtrans-http3-16 §6).
-        self.on_close(transport, id, 0, String::new());
-        if asked {
+        if open.state == State::Asked {
+            // Our half has no answer on it: its end must not look like one.
             self.drop_message(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
         }
+        // As if it were closed with 0 and no words (draft-ietf-webtrans-http3-16 §6).
+        self.on_close(transport, id, 0, String::new());
         Ok(())
     }
 

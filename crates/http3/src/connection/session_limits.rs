@@ -8,7 +8,7 @@ use super::parts::Connection;
 use crate::error::{Fault, StreamError};
 use crate::transport::Transport;
 use crate::webtransport::{
-    Breach, Session, SessionEvent, SessionId, State, Stream, Tell, prefix_len,
+    Breach, Flow, Session, SessionEvent, SessionId, State, Stream, Tell, prefix_len,
 };
 
 impl Connection {
@@ -16,6 +16,13 @@ impl Connection {
     pub fn session_of(&self, stream: StreamId) -> Option<SessionId> {
         let stream = self.sessions.as_ref()?.streams.get(&stream)?;
         (!stream.over).then_some(stream.session)
+    }
+
+    /// How many bytes stood before the payload of a stream that the peer opened; 0 where none did.
+    pub fn session_prefix_read(&self, stream: StreamId) -> u64 {
+        let sessions = self.sessions.as_ref();
+        let stream = sessions.and_then(|sessions| sessions.streams.get(&stream));
+        stream.map_or(0, |stream| stream.prefix)
     }
 
     /// Bytes that may be sent on all streams of a session now; `None` where there is no limit.
@@ -98,16 +105,13 @@ impl Connection {
         let over = state.over;
         self.account(transport, stream, |session, state| {
             state.awaits_size = false;
-            let new = size
-                .saturating_sub(state.prefix)
-                .saturating_sub(state.received);
-            state.received += new;
             let Some(flow) = &mut session.flow else {
                 return Ok(());
             };
-            flow.on_received(new)?;
+            let known = state.received;
+            receive(flow, state, size)?;
             if over {
-                flow.on_read(new);
+                flow.on_read(state.received - known);
             }
             Ok(())
         });
@@ -172,6 +176,26 @@ impl Connection {
         }
     }
 
+    /// The application comes to the end of a stream, or to the peer's reset, which the transport forgets with
+    /// that: of so many bytes, prefix included, what was not read never will be.
+    pub fn on_session_final_size<T: Transport>(
+        &mut self,
+        transport: &mut T,
+        stream: StreamId,
+        size: u64,
+    ) {
+        let ended = |session: &mut Session, stream: &mut Stream| {
+            let Some(flow) = &mut session.flow else {
+                return Ok(());
+            };
+            receive(flow, stream, size)?;
+            flow.on_read(stream.received.saturating_sub(stream.read));
+            stream.read = stream.received;
+            Ok(())
+        };
+        self.account(transport, stream, ended);
+    }
+
     /// Holds the peer to the session's limit, where the transport says how much arrived.
     pub(super) fn check_received<T: Transport>(&mut self, transport: &mut T, stream: StreamId) {
         if self.session_of(stream).is_none() {
@@ -180,14 +204,9 @@ impl Connection {
         let Some(arrived) = transport.received(stream) else {
             return;
         };
-        let received = |session: &mut Session, stream: &mut Stream| {
-            let Some(flow) = &mut session.flow else {
-                return Ok(());
-            };
-            let arrived = arrived.saturating_sub(stream.prefix);
-            let new = arrived.saturating_sub(stream.received);
-            stream.received += new;
-            flow.on_received(new)
+        let received = |session: &mut Session, stream: &mut Stream| match &mut session.flow {
+            Some(flow) => receive(flow, stream, arrived),
+            None => Ok(()),
         };
         self.account(transport, stream, received);
     }
@@ -244,6 +263,14 @@ impl Connection {
             let _ = message.outgoing.flush(transport, id);
         }
     }
+}
+
+/// So many bytes of a stream have arrived, prefix included.
+fn receive(flow: &mut Flow, stream: &mut Stream, arrived: u64) -> Result<(), Breach> {
+    let arrived = arrived.saturating_sub(stream.prefix);
+    let new = arrived.saturating_sub(stream.received);
+    stream.received += new;
+    flow.on_received(new)
 }
 
 pub(super) fn breach(Breach(reason): Breach) -> StreamError {

@@ -223,6 +223,10 @@ impl Connection {
         let Some(sessions) = &self.sessions else {
             return;
         };
+        // One whose prefix is written is found at once: others are looked for among all sessions.
+        if sessions.streams.contains_key(&id) {
+            return;
+        }
         let waits = |open: &Session| open.opening.iter().flatten().any(|(of, _)| *of == id);
         let found = sessions.open.iter().find(|(_, open)| waits(open));
         if let Some((session, _)) = found {

@@ -211,6 +211,8 @@ impl Connection {
         };
         if let Some(open) = sessions.get_mut(session) {
             open.state = State::Open;
+            // One was chosen, or none.
+            open.protocols = Vec::new();
         }
         let early = sessions.early();
         let (streams, datagrams) = (early.take_streams(session), early.take_datagrams(session));

@@ -6,6 +6,9 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 #[cfg(test)]
 mod tests;
 
+/// Cap: application protocols in a list; a longer list counts as none. RFC 9651 §3.1 asks for as many.
+pub(crate) const MAX_PROTOCOLS: usize = 1024;
+
 const AVAILABLE: HeaderName = HeaderName::from_static("wt-available-protocols");
 const CHOSEN: HeaderName = HeaderName::from_static("wt-protocol");
 
@@ -102,6 +105,9 @@ impl Cursor<'_> {
         let mut strings = Vec::new();
         self.0 = self.0.trim_ascii();
         while !self.0.is_empty() {
+            if strings.len() == MAX_PROTOCOLS {
+                return None;
+            }
             strings.push(self.string()?);
             self.parameters()?;
             self.space();

@@ -158,10 +158,15 @@ pub async fn accept(
     service: usize,
 ) -> Result<(SendStream, RecvStream), ConnectionError> {
     let next = poll_fn(|cx| {
-        let next = connection.with_protocol(|own: &mut Services, _| {
+        let next = connection.with_protocol(|own: &mut Services, turn| {
             let (streams, waker) = &mut own.waiting[service];
             let next = match (streams.pop_front(), &own.end) {
-                (Some(next), _) => Poll::Ready(Ok(next)),
+                (Some(next), _) => {
+                    if let Some(turn) = turn {
+                        turn.expect_handle(next.0);
+                    }
+                    Poll::Ready(Ok(next))
+                }
                 (None, Some(end)) => Poll::Ready(Err(end.clone())),
                 (None, None) => {
                     *waker = Some(cx.waker().clone());

@@ -1,5 +1,6 @@
 //! What an application asks of its connection's [`Protocol`], and takes over from it.
 
+use std::sync::Arc;
 use std::task::Waker;
 
 use towline_wire::StreamId;
@@ -32,10 +33,13 @@ impl Connection {
 
     /// The sending half of a stream that the connection's protocol accepted or opened, and that it
     /// leaves to the application. One handle for each stream. `stopped` is the peer's code where the
-    /// protocol was told `Stopped` of it: the engine forgets such a stream soon, and its code.
+    /// protocol was told `Stopped` of it: the engine forgets such a stream soon, and its code. A stop
+    /// between the call that found the stream and this one is lost, unless that call
+    /// [expected](Turn::expect_handle) the handle.
     pub fn adopt_send(&self, id: StreamId, stopped: Option<u64>) -> SendStream {
         self.reference().with(|_, entry| {
-            entry.send.entry(id).or_default().stopped = stopped;
+            let slot = entry.send.entry(id).or_default();
+            slot.stopped = slot.stopped.or(stopped);
             ((), Change::None)
         });
         self.send_stream(id)
@@ -43,7 +47,11 @@ impl Connection {
 
     /// As [`adopt_send`](Self::adopt_send), the receiving half: reads go on where the protocol ended.
     pub fn adopt_recv(&self, id: StreamId) -> RecvStream {
-        self.recv_stream(id)
+        let start = self.reference().look(|_, entry| {
+            let seat = entry.protocol.as_deref();
+            seat.map_or(0, |seat| seat.bytes_read(id))
+        });
+        RecvStream::adopt(Arc::clone(self.reference()), id, start)
     }
 }
 
@@ -60,7 +68,7 @@ impl Reference {
             let Some(seat) = entry.protocol.as_deref_mut() else {
                 return (None, Change::None);
             };
-            let mut called = Vec::new();
+            let mut notes = Vec::new();
             let result = match entry.handle {
                 None => f(seat, None),
                 Some(handle) => endpoint.visit(handle, |engine| match engine {
@@ -70,13 +78,13 @@ impl Reference {
                             now,
                             connection,
                             wake,
-                            called: &mut called,
+                            notes: &mut notes,
                         };
                         f(seat, Some(&mut { turn }))
                     }
                 }),
             };
-            entry.call_handles(called, wake);
+            entry.tell_handles(notes, wake);
             let Some((result, change)) = result else {
                 return (None, Change::None);
             };

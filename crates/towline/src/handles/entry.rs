@@ -14,7 +14,7 @@ use towline_quic::{
 };
 use towline_wire::{Direction, StreamId};
 
-use super::protocol::Seat;
+use super::protocol::{Note, Seat};
 use super::waiters::{WaiterKey, Waiters};
 
 /// Cap: fates of datagrams that may wait to be asked for, each connection; beyond it the oldest go.
@@ -124,6 +124,8 @@ pub(super) struct SendSlot {
     pub(super) finished: bool,
     /// The peer's code, once it asked to stop.
     pub(super) stopped: Option<u64>,
+    /// The connection's protocol ended the stream: the engine tells nothing more of it.
+    pub(super) ended: bool,
 }
 
 /// One connection as its handles see it.
@@ -276,11 +278,20 @@ impl Entry {
         wake.extend(readers.into_iter().map(|(_, waker)| waker));
     }
 
-    /// Wakes those who wait at these streams.
-    pub(super) fn call_handles(&mut self, ids: Vec<StreamId>, wake: &mut Vec<Waker>) {
-        for id in ids {
+    /// What the protocol says to handles of streams.
+    pub(super) fn tell_handles(&mut self, notes: Vec<Note>, wake: &mut Vec<Waker>) {
+        for note in notes {
+            let (id, ended) = match note {
+                Note::Call(id) => (id, false),
+                Note::End(id) => (id, true),
+                Note::Expect(id) => {
+                    self.send.entry(id).or_default();
+                    continue;
+                }
+            };
             wake.extend(self.recv.remove(&id));
             if let Some(slot) = self.send.get_mut(&id) {
+                slot.ended |= ended;
                 wake.extend(slot.writable.take());
                 slot.watchers.wake_all(wake);
             }

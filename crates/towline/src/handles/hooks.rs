@@ -27,15 +27,15 @@ impl Work<'_> {
         f: impl FnOnce(&mut dyn Protocol, &mut Turn<'_>) -> R,
     ) -> Option<R> {
         let seat = self.entry.protocol.as_deref_mut()?;
-        let mut called = Vec::new();
+        let mut notes = Vec::new();
         let mut turn = Turn {
             now: self.reference.now(),
             connection: engine,
             wake: self.wake,
-            called: &mut called,
+            notes: &mut notes,
         };
         let result = f(seat.hooks(), &mut turn);
-        self.entry.call_handles(called, self.wake);
+        self.entry.tell_handles(notes, self.wake);
         Some(result)
     }
 
@@ -66,6 +66,21 @@ impl Work<'_> {
                 protocol.on_read(turn, id, bytes as u64);
             });
         }
+    }
+
+    #[inline]
+    pub(super) fn on_finish(&mut self, engine: &mut Engine) {
+        if self.entry.protocol.is_some() {
+            let id = self.id;
+            self.tell(engine, |protocol, turn| protocol.on_finish(turn, id));
+        }
+    }
+
+    pub(super) fn on_final_size(&mut self, engine: &mut Engine, bytes: u64) {
+        let id = self.id;
+        self.tell(engine, |protocol, turn| {
+            protocol.on_final_size(turn, id, bytes);
+        });
     }
 
     #[inline]

@@ -60,6 +60,8 @@ pub use recv_stream::RecvStream;
 pub use send_stream::{SendStream, Written};
 pub use sessions::{MAX_ACCEPT_QUEUE, Sessions};
 pub use waiter::Waiter;
+#[cfg(feature = "http3")]
+pub(crate) use waiters::{WaiterKey, Waiters};
 
 /// Handles go to any thread, and are used from several at once.
 const _: () = {

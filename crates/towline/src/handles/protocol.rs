@@ -38,6 +38,13 @@ pub trait Protocol: Any + Send {
         let _ = turn;
     }
 
+    /// How many bytes of a stream the protocol has read itself, when its receiving half is
+    /// [adopted](crate::Connection::adopt_recv): offsets and sizes that the handle tells count from behind them.
+    fn bytes_read(&self, id: StreamId) -> u64 {
+        let _ = id;
+        0
+    }
+
     /// How many bytes a handle may write to this stream now, if the protocol counts them: beside the windows of
     /// QUIC. Asked before each write. Whoever finds 0 waits until the protocol says
     /// [`Turn::call_handles`].
@@ -83,8 +90,20 @@ pub trait Protocol: Any + Send {
         code
     }
 
+    /// A handle comes to the end of what it receives, or to the peer's reset: so many bytes of the
+    /// stream count, read or not. The engine has forgotten it. `on_half_over` follows.
+    fn on_final_size(&mut self, turn: &mut Turn<'_>, id: StreamId, bytes: u64) {
+        let _ = (turn, id, bytes);
+    }
+
+    /// A handle sends the end. Until the engine tells `Finished`, the peer can stop the stream and the
+    /// handle [reset](Self::reset) it.
+    fn on_finish(&mut self, turn: &mut Turn<'_>, id: StreamId) {
+        self.on_half_over(turn, id, Half::Sending);
+    }
+
     /// A handle is through with its half of a stream: it sent or read the end, gave it up, or was
-    /// dropped. Once for each handle.
+    /// dropped. Once for each handle; of one that sends the end, [`on_finish`](Self::on_finish) says it.
     fn on_half_over(&mut self, turn: &mut Turn<'_>, id: StreamId, half: Half) {
         let _ = (turn, id, half);
     }
@@ -113,15 +132,38 @@ pub struct Turn<'a> {
     pub connection: &'a mut Engine,
     /// Woken when the shard's lock has been released.
     pub wake: &'a mut Vec<Waker>,
-    /// Streams whose handles are to try again.
-    pub(super) called: &'a mut Vec<StreamId>,
+    /// What the handles of streams are to do or to be told.
+    pub(super) notes: &'a mut Vec<Note>,
+}
+
+/// What a protocol says to the handles of a stream.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Note {
+    /// Those that wait try again.
+    Call(StreamId),
+    /// The protocol has ended the stream.
+    End(StreamId),
+    /// A handle will be adopted.
+    Expect(StreamId),
 }
 
 impl Turn<'_> {
     /// Handles of this stream that wait are to try again: the [allowance](Protocol::send_allowance) is
-    /// more than 0, or the protocol has ended the stream.
+    /// more than 0.
     pub fn call_handles(&mut self, id: StreamId) {
-        self.called.push(id);
+        self.notes.push(Note::Call(id));
+    }
+
+    /// The protocol has ended both halves of this stream: whoever waits at its handles for anything
+    /// hears so.
+    pub fn end_handles(&mut self, id: StreamId) {
+        self.notes.push(Note::End(id));
+    }
+
+    /// A handle of this stream's sending half is [adopted](crate::Connection::adopt_send) next: what is told of
+    /// the stream meanwhile is kept for it.
+    pub fn expect_handle(&mut self, id: StreamId) {
+        self.notes.push(Note::Expect(id));
     }
 }
 
@@ -171,6 +213,10 @@ impl Seat {
 
     pub(super) fn code_for_handle(&self, id: StreamId, code: u64) -> u64 {
         self.protocol.code_for_handle(id, code)
+    }
+
+    pub(super) fn bytes_read(&self, id: StreamId) -> u64 {
+        self.protocol.bytes_read(id)
     }
 
     /// The protocol, if it is a `P`.

@@ -30,6 +30,8 @@ const CHUNK: usize = 64 * 1024;
 pub struct RecvStream {
     reference: Arc<Reference>,
     id: StreamId,
+    /// Where it begins for its reader: what stands before was read by the connection's protocol.
+    start: u64,
     end: Option<End>,
 }
 
@@ -43,9 +45,15 @@ enum End {
 
 impl RecvStream {
     pub(super) fn new(reference: Arc<Reference>, id: StreamId) -> Self {
+        Self::adopt(reference, id, 0)
+    }
+
+    /// The connection's protocol has read the first `start` bytes.
+    pub(super) fn adopt(reference: Arc<Reference>, id: StreamId, start: u64) -> Self {
         Self {
             reference,
             id,
+            start,
             end: None,
         }
     }
@@ -186,20 +194,24 @@ impl RecvStream {
         below: u64,
         max: usize,
     ) -> Poll<Result<Option<ReceivedChunk>, ReadError>> {
+        let start = self.start;
         self.poll_with(Some(cx.waker()), |engine, id| {
-            engine.read_unordered_below(id, below, max)
+            let below = below.saturating_add(start);
+            let chunk = engine.read_unordered_below(id, below, max)?;
+            Ok(chunk.map(|chunk| ReceivedChunk {
+                offset: chunk.offset.saturating_sub(start),
+                ..chunk
+            }))
         })
     }
 
     /// The length of the stream, as soon as its end has arrived and until it was read.
     pub fn final_size(&self) -> Option<u64> {
         let id = self.id;
-        self.reference.with(|engine, _| {
-            (
-                engine.and_then(|engine| engine.final_size(id)),
-                Change::None,
-            )
-        })
+        let size = self
+            .reference
+            .look(|engine, _| engine.and_then(|engine| engine.final_size(id)));
+        size.map(|size| size.saturating_sub(self.start))
     }
 
     /// Fills `out`.
@@ -354,10 +366,14 @@ impl RecvStream {
                 Some(engine) => {
                     // What waited before waits for the window, or for a turn that is to come.
                     let waited = engine.wants_transmit();
-                    let result = call(engine, id);
                     let result = match work.entry.protocol.is_some() {
-                        true => tell(work, engine, result),
-                        false => result,
+                        true => {
+                            // The engine forgets it with the end.
+                            let size = engine.final_size(id);
+                            let result = call(engine, id);
+                            tell(work, engine, result, size)
+                        }
+                        false => call(engine, id),
                     };
                     // Most reads free too little credit to be worth a frame.
                     if !waited && engine.wants_transmit() {
@@ -400,11 +416,13 @@ impl RecvStream {
     }
 }
 
-/// Tells the connection's protocol what was read, and gives codes the form that handles are told.
+/// Tells the connection's protocol what was read of a stream of this final size, and gives codes the form
+/// that handles are told.
 fn tell<R: Taken>(
     work: &mut Work<'_>,
     engine: &mut Engine,
     result: Result<R, engine::ReadError>,
+    size: Option<u64>,
 ) -> Result<R, engine::ReadError> {
     let result = match result {
         Ok(mut taken) => {
@@ -423,6 +441,9 @@ fn tell<R: Taken>(
         Err(error) => matches!(error, engine::ReadError::Reset(_)),
     };
     if is_over {
+        if let Some(size) = size {
+            work.on_final_size(engine, size);
+        }
         work.on_half_over(engine, Half::Receiving);
     }
     result

@@ -287,7 +287,7 @@ impl SendStream {
             });
             match result {
                 Ok(engine) => {
-                    work.on_half_over(engine, Half::Sending);
+                    work.on_finish(engine);
                     (Ok(()), Change::Made)
                 }
                 Err(error) => (Err(outward(error, work.entry, id)), Change::None),
@@ -375,6 +375,9 @@ impl SendStream {
             if let Some(code) = slot.stopped {
                 return Poll::Ready(Err(WriteError::Stopped(code)));
             }
+            if slot.ended {
+                return Poll::Ready(Err(WriteError::ClosedStream));
+            }
             match with_engine(engine, entry, |engine| engine.write_slice(id, &[])) {
                 // A finished stream is closed for writing long before it is acknowledged.
                 Err(engine::WriteError::ClosedStream)
@@ -410,7 +413,7 @@ impl SendStream {
             if let Some(code) = slot.stopped {
                 return Poll::Ready(Ok(Some(code)));
             }
-            if slot.finished || was_reset {
+            if slot.finished || was_reset || slot.ended {
                 return Poll::Ready(Ok(None));
             }
             match with_engine(engine, entry, |engine| engine.write_slice(id, &[])) {
@@ -481,12 +484,16 @@ impl SendStream {
     ) -> Poll<Result<usize, WriteError>> {
         let id = self.id;
         let (result, _replaced) = self.hooked(|engine, work| {
+            let mut asked = Change::None;
             let result = match (&work.entry.error, engine) {
                 (None, Some(engine)) => match work.allowance(engine) {
                     // Whether the stream still takes anything is found out all the same.
-                    0 => engine
-                        .write_slice(id, &[])
-                        .and(Err(engine::WriteError::Blocked)),
+                    0 => {
+                        // The protocol may have asked the peer for more.
+                        asked = Change::Made;
+                        let taken = engine.write_slice(id, &[]);
+                        taken.and(Err(engine::WriteError::Blocked))
+                    }
                     most => write(engine, id, most),
                 },
                 _ => Err(engine::WriteError::ConnectionLost(lost(work.entry))),
@@ -501,7 +508,7 @@ impl SendStream {
                         let slot = work.entry.send.entry(id).or_default();
                         slot.writable.replace(waker.clone())
                     });
-                    ((Poll::Pending, replaced), Change::None)
+                    ((Poll::Pending, replaced), asked)
                 }
                 Err(error) => {
                     let error = outward(error, work.entry, id);
@@ -558,10 +565,13 @@ fn with_engine<'a, R>(
 }
 
 fn outward(error: engine::WriteError, entry: &Entry, id: StreamId) -> WriteError {
+    let told = entry.send.get(&id).and_then(|slot| slot.stopped);
     match error {
-        engine::WriteError::Stopped(code) => WriteError::Stopped(code_for_handle(entry, id, code)),
+        engine::WriteError::Stopped(code) => {
+            WriteError::Stopped(told.unwrap_or_else(|| code_for_handle(entry, id, code)))
+        }
         // The engine forgets a stopped stream once the peer has its reset.
-        engine::WriteError::ClosedStream => match entry.send.get(&id).and_then(|s| s.stopped) {
+        engine::WriteError::ClosedStream => match told {
             Some(code) => WriteError::Stopped(code),
             None => WriteError::ClosedStream,
         },

@@ -310,7 +310,7 @@ impl Sessions {
         let (Some(seat), Some(handle)) = (entry.protocol.as_deref_mut(), entry.handle) else {
             return Some(event);
         };
-        let mut called = Vec::new();
+        let mut notes = Vec::new();
         let event = endpoint.visit(handle, |engine| match engine {
             None => Some(event),
             Some(connection) => {
@@ -318,12 +318,12 @@ impl Sessions {
                     now,
                     connection,
                     wake,
-                    called: &mut called,
+                    notes: &mut notes,
                 };
                 seat.on_event(&mut turn, event)
             }
         });
-        entry.call_handles(called, wake);
+        entry.tell_handles(notes, wake);
         self.rearm(slot, None);
         event
     }
@@ -361,19 +361,19 @@ impl Sessions {
             let live = entry.handle.filter(|_| entry.error.is_none());
             if let (Some(seat), Some(handle)) = (entry.protocol.as_deref_mut(), live) {
                 seat.at = None;
-                let mut called = Vec::new();
+                let mut notes = Vec::new();
                 endpoint.visit(handle, |engine| {
                     if let Some(connection) = engine {
                         let mut turn = Turn {
                             now,
                             connection,
                             wake,
-                            called: &mut called,
+                            notes: &mut notes,
                         };
                         seat.on_timeout(&mut turn);
                     }
                 });
-                entry.call_handles(called, wake);
+                entry.tell_handles(notes, wake);
             }
             self.rearm(slot, Some(now + LEAST_PROTOCOL_WAIT));
         }

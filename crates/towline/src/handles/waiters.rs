@@ -12,7 +12,7 @@ use std::task::Waker;
 
 /// Names one place, so that a cancelled future can leave it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct WaiterKey(u64);
+pub(crate) struct WaiterKey(u64);
 
 #[derive(Debug)]
 enum State {
@@ -32,7 +32,7 @@ struct Place {
 const MOST_EMPTY: usize = 16;
 
 #[derive(Debug, Default)]
-pub(super) struct Waiters {
+pub(crate) struct Waiters {
     /// In the order of their keys.
     places: VecDeque<Place>,
     next_key: u64,
@@ -46,7 +46,7 @@ impl Waiters {
     /// Takes a place at the end, or stays in the one that `key` names and waits there, again if it
     /// was called. Returns a waker that was replaced.
     #[must_use = "drop it when the lock has been released"]
-    pub(super) fn register(&mut self, key: &mut Option<WaiterKey>, waker: &Waker) -> Option<Waker> {
+    pub(crate) fn register(&mut self, key: &mut Option<WaiterKey>, waker: &Waker) -> Option<Waker> {
         let known = key.and_then(|key| self.find(key));
         if let (Some(key), Some(at)) = (*key, known) {
             let state = &mut self.places[at].state;
@@ -120,7 +120,7 @@ impl Waiters {
     /// Gives a place up: its task has its share, or wants none any more. If it was called, another
     /// may have to be.
     #[must_use = "drop it when the lock has been released"]
-    pub(super) fn leave(&mut self, key: WaiterKey) -> Option<Waker> {
+    pub(crate) fn leave(&mut self, key: WaiterKey) -> Option<Waker> {
         let at = self.find(key)?;
         let waker = match std::mem::replace(&mut self.places[at].state, State::Left) {
             State::Waiting(waker) => {
@@ -148,7 +148,7 @@ impl Waiters {
     }
 
     /// Ends all waiting.
-    pub(super) fn wake_all(&mut self, wake: &mut Vec<Waker>) {
+    pub(crate) fn wake_all(&mut self, wake: &mut Vec<Waker>) {
         (self.waiting, self.called) = (0, 0);
         wake.extend(self.places.drain(..).filter_map(|place| match place.state {
             State::Waiting(waker) => Some(waker),

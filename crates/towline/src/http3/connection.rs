@@ -145,15 +145,8 @@ impl Connection {
     /// As [`accept`](Self::accept), for callers that poll.
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<Option<Request>> {
         let taken = self.link.look(|own| {
-            while let Some(id) = own.requests.pop_front() {
-                let exchange = own.exchanges.get_mut(&id);
-                let request = exchange.and_then(|exchange| exchange.request.take());
-                if let Some((mut head, protocol)) = request {
-                    if let Some(name) = protocol {
-                        head.extensions.insert(Protocol::new(name));
-                    }
-                    return Poll::Ready(Some((id, head)));
-                }
+            if let Some(request) = own.take_request() {
+                return Poll::Ready(Some(request));
             }
             if own.end.is_some() {
                 return Poll::Ready(None);

@@ -3,6 +3,7 @@
 use towline_http3::ErrorCode;
 use towline_wire::StreamId;
 
+use super::error::Error;
 use super::protocol::Http3;
 use crate::handles::{Connection, Turn};
 use crate::io::Change;
@@ -82,6 +83,10 @@ impl Stream {
             let stopped = exchange.is_some_and(|exchange| exchange.outgoing.is_some());
             if let Some(turn) = turn.filter(|_| !stopped) {
                 own.act(turn, |machine, streams| machine.cancel(streams, id, code));
+                // Whoever waits at the other half waits in vain: no event follows.
+                if let Some(exchange) = own.exchanges.get_mut(&id) {
+                    exchange.fail(&Error::Closed, turn.wake);
+                }
             }
         });
     }

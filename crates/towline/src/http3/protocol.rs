@@ -26,8 +26,10 @@ pub(crate) struct Http3 {
     pub(crate) machine: http3::Connection,
     /// Those that somebody has a handle of, or may get one of.
     pub(super) exchanges: BTreeMap<StreamId, Exchange>,
-    /// Requests that wait to be accepted.
-    pub(super) requests: VecDeque<StreamId>,
+    /// Requests that wait to be accepted, some of which have been discarded.
+    requests: VecDeque<StreamId>,
+    /// How many: half of them at most.
+    discarded: usize,
     /// Tasks that accept requests.
     pub(super) acceptors: Wakers,
     /// Tasks that wait for a stream, or for the peer's settings.
@@ -61,6 +63,7 @@ impl Http3 {
             machine,
             exchanges: BTreeMap::new(),
             requests: VecDeque::new(),
+            discarded: 0,
             acceptors: Wakers::default(),
             openers: Wakers::default(),
             datagrams_left: false,
@@ -86,7 +89,9 @@ impl Http3 {
                 Event::Request { id, end, .. } if self.refuses_requests => {
                     self.refuse(turn, id, end);
                 }
-                Event::Reset { id, .. } | Event::Stopped { id, .. } if self.is_unclaimed(id) => {
+                Event::Reset { id, .. } | Event::Stopped { id, .. } | Event::Failed { id, .. }
+                    if self.is_unclaimed(id) =>
+                {
                     self.discard(turn, id);
                 }
                 event => self.deliver(event, turn.wake),
@@ -101,12 +106,32 @@ impl Http3 {
         exchange.is_some_and(|exchange| exchange.request.is_some())
     }
 
-    /// The client gave a request up that nobody has taken: it makes room for another, so that those that
-    /// wait are never more than there are streams.
+    /// A request that nobody has taken was given up, by the client or for what it is: it makes room for
+    /// another, so that those that wait are never more than there are streams.
     fn discard(&mut self, turn: &mut Turn<'_>, id: StreamId) {
         self.exchanges.remove(&id);
-        self.requests.retain(|waiting| *waiting != id);
         self.machine.cancel(&mut Streams::of(turn), id, CANCELLED);
+        self.discarded += 1;
+        // One walk for as many as it takes out.
+        if self.discarded > self.requests.len() / 2 {
+            let exchanges = &self.exchanges;
+            self.requests.retain(|id| exchanges.contains_key(id));
+            self.discarded = 0;
+        }
+    }
+
+    /// The next request that nobody has taken.
+    pub(super) fn take_request(&mut self) -> Option<(StreamId, Box<http::request::Parts>)> {
+        while let Some(id) = self.requests.pop_front() {
+            let Some(exchange) = self.exchanges.get_mut(&id) else {
+                self.discarded -= 1;
+                continue;
+            };
+            if let Some((head, _)) = exchange.request.take() {
+                return Some((id, head));
+            }
+        }
+        None
     }
 
     /// Nobody answers requests here. What comes of it is bounded: a request is refused once.
@@ -170,6 +195,14 @@ impl Http3 {
     pub(crate) fn over(&self) -> Error {
         let closed = Error::ConnectionLost(ConnectionError::ClosedLocally);
         self.end.clone().unwrap_or(closed)
+    }
+
+    /// Nothing more comes of what this end sends on a stream: where the handle has sent the end, that half
+    /// is over now.
+    fn on_sent(&mut self, turn: &mut Turn<'_>, id: StreamId) {
+        if self.sessions.is_finished(id) {
+            self.on_half_over(turn, id, Half::Sending);
+        }
     }
 
     fn take_datagrams(&mut self, turn: &mut Turn<'_>) {
@@ -239,6 +272,7 @@ impl Protocol for Http3 {
                     machine.on_stopped(streams, id, error_code);
                 });
                 self.sessions.on_stopped(id, told);
+                self.on_sent(turn, id);
                 return Some(Told::Stopped {
                     id,
                     error_code: told,
@@ -250,6 +284,7 @@ impl Protocol for Http3 {
                 });
                 self.openers.wake(turn.wake);
             }
+            Told::Finished(id) => self.on_sent(turn, id),
             Told::DatagramReceived => {
                 self.take_datagrams(turn);
                 return None;
@@ -269,6 +304,10 @@ impl Protocol for Http3 {
         if self.datagrams_left {
             self.take_datagrams(turn);
         }
+    }
+
+    fn bytes_read(&self, id: StreamId) -> u64 {
+        self.machine.session_prefix_read(id)
     }
 
     fn send_allowance(&mut self, turn: &mut Turn<'_>, id: StreamId) -> Option<u64> {
@@ -308,14 +347,17 @@ impl Protocol for Http3 {
             self.act(turn, |machine, streams| {
                 machine.reset_session_stream(streams, id, code);
             });
+            self.on_sent(turn, id);
             return Ok(());
         }
         // What stands in front of the payload belongs to it.
         let is_ours = id.initiator() == turn.connection.side();
         let prefix = webtransport::prefix_len(session, id.direction());
-        let size = reliable_size + if is_ours { prefix } else { 0 };
+        let size = reliable_size.saturating_add(if is_ours { prefix } else { 0 });
         let code = self.machine.session_code_to_http3(id, code);
-        turn.connection.reset_at(id, code, size)
+        turn.connection.reset_at(id, code, size)?;
+        self.on_sent(turn, id);
+        Ok(())
     }
 
     fn stop(&mut self, turn: &mut Turn<'_>, id: StreamId, code: u64) {
@@ -336,6 +378,16 @@ impl Protocol for Http3 {
             Some(code) => code.into(),
             None => code.saturating_add(HTTP3_CODES),
         }
+    }
+
+    fn on_final_size(&mut self, turn: &mut Turn<'_>, id: StreamId, bytes: u64) {
+        self.act(turn, |machine, streams| {
+            machine.on_session_final_size(streams, id, bytes);
+        });
+    }
+
+    fn on_finish(&mut self, _: &mut Turn<'_>, id: StreamId) {
+        self.sessions.on_finish(id);
     }
 
     fn on_half_over(&mut self, turn: &mut Turn<'_>, id: StreamId, half: Half) {

@@ -13,10 +13,17 @@ use towline_http3::webtransport::{Dialect, SessionEnd, SessionEvent, SessionId};
 use towline_wire::{Direction, StreamId};
 
 use super::wakers::Wakers;
-use crate::handles::{Half, Turn};
+use crate::handles::{Half, Turn, WaiterKey, Waiters};
 
 /// Cap: datagrams of all sessions of a connection that wait to be read; the oldest of a session makes room.
 pub(crate) const MAX_SESSION_DATAGRAMS: usize = 4096;
+
+/// Cap: bytes of those datagrams.
+pub(crate) const MAX_SESSION_DATAGRAM_BYTES: usize = 1 << 20;
+
+/// So many datagrams are kept where the engine put them, in memory that they share with others. Beyond, nobody
+/// reads in time, and each gets its own, lest a small one hold much.
+const MOST_SHARED: usize = 256;
 
 /// The sessions of one connection.
 #[derive(Default)]
@@ -28,8 +35,9 @@ pub(crate) struct Sessions {
     pub(crate) acceptors: Wakers,
     /// Streams that have handles, or wait for them.
     streams: BTreeMap<StreamId, Stream>,
-    /// Datagrams that wait, of all sessions.
+    /// Datagrams that wait, of all sessions, and their bytes.
     datagrams: usize,
+    datagram_bytes: usize,
 }
 
 /// What can be waited for at a session.
@@ -108,6 +116,9 @@ struct Session {
     starved: BTreeSet<StreamId>,
     streams: BTreeSet<StreamId>,
     wakers: [Wakers; Wait::COUNT],
+    /// Futures that wait for the end or for the peer's wish for it, which may be long in coming: they leave
+    /// when they are dropped.
+    watchers: Waiters,
     counts: Counts,
 }
 
@@ -115,6 +126,8 @@ struct Stream {
     session: SessionId,
     /// Halves that are not over, by [`bit`].
     left: u8,
+    /// The handle has sent the end, which is not all there yet.
+    finished: bool,
     /// What the peer said before there was a handle.
     stopped: Option<u64>,
 }
@@ -129,12 +142,16 @@ const fn bit(half: Half) -> u8 {
 impl Session {
     fn wake(&mut self, wait: Wait, wake: &mut Vec<Waker>) {
         self.wakers[wait.place()].wake(wake);
+        if matches!(wait, Wait::Drain) {
+            self.watchers.wake_all(wake);
+        }
     }
 
     fn wake_all(&mut self, wake: &mut Vec<Waker>) {
         for wakers in &mut self.wakers {
             wakers.wake(wake);
         }
+        self.watchers.wake_all(wake);
     }
 }
 
@@ -228,9 +245,22 @@ impl Sessions {
                 self.streams.remove(&id);
             }
         }
-        for id in &own.streams {
-            turn.call_handles(*id);
-        }
+        let streams = &mut self.streams;
+        own.streams.retain(|id| {
+            turn.end_handles(*id);
+            let Some(stream) = streams.get_mut(id) else {
+                return false;
+            };
+            if stream.finished {
+                // Neither its handle nor the engine says more of it.
+                stream.left &= !bit(Half::Sending);
+            }
+            let is_left = stream.left > 0;
+            if !is_left {
+                streams.remove(id);
+            }
+            is_left
+        });
     }
 
     /// A datagram arrived; what nobody reads in time is dropped, the oldest first (RFC 9221 §5). Whether
@@ -241,22 +271,30 @@ impl Sessions {
         payload: Bytes,
         turn: &mut Turn<'_>,
     ) -> bool {
-        let full = self.datagrams >= MAX_SESSION_DATAGRAMS;
+        let mut dropped = false;
         let Some(own) = self.table.get_mut(&session) else {
             return false;
         };
         own.counts.datagrams_received += 1;
-        if full {
+        while self.datagrams >= MAX_SESSION_DATAGRAMS
+            || self.datagram_bytes + payload.len() > MAX_SESSION_DATAGRAM_BYTES
+        {
             own.counts.datagrams_dropped += 1;
-            if own.datagrams.pop_front().is_none() {
+            dropped = true;
+            let Some(oldest) = own.datagrams.pop_front() else {
                 return true;
-            }
+            };
             self.datagrams -= 1;
+            self.datagram_bytes -= oldest.len();
         }
-        own.datagrams.push_back(payload);
         self.datagrams += 1;
+        self.datagram_bytes += payload.len();
+        own.datagrams.push_back(match self.datagrams > MOST_SHARED {
+            true => Bytes::copy_from_slice(&payload),
+            false => payload,
+        });
         own.wake(Wait::Datagram, turn.wake);
-        full
+        dropped
     }
 
     /// The peer wants no more of a stream, which may have no handle yet.
@@ -286,12 +324,25 @@ impl Sessions {
         });
     }
 
+    /// A handle has sent the end of a stream: that half is over when all of it is there.
+    pub(super) fn on_finish(&mut self, id: StreamId) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.finished = true;
+        }
+    }
+
+    /// Whether the end of a stream was sent and is not known to be there.
+    pub(super) fn is_finished(&self, id: StreamId) -> bool {
+        self.streams.get(&id).is_some_and(|stream| stream.finished)
+    }
+
     /// A handle is through with its half of a stream; whether both halves are over now.
     pub(super) fn on_half_over(&mut self, id: StreamId, half: Half) -> bool {
         let Some(stream) = self.streams.get_mut(&id) else {
             return false;
         };
         stream.left &= !bit(half);
+        stream.finished &= half != Half::Sending;
         if stream.left > 0 {
             return false;
         }
@@ -319,6 +370,7 @@ impl Sessions {
         let stream = Stream {
             session,
             left,
+            finished: false,
             stopped: None,
         };
         self.streams.insert(id, stream);
@@ -363,6 +415,7 @@ impl Sessions {
     pub(crate) fn take_datagram(&mut self, session: SessionId) -> Option<Bytes> {
         let datagram = self.table.get_mut(&session)?.datagrams.pop_front()?;
         self.datagrams -= 1;
+        self.datagram_bytes -= datagram.len();
         Some(datagram)
     }
 
@@ -383,6 +436,24 @@ impl Sessions {
         self.with(session, |own| own.wakers[wait.place()].wait(waker));
     }
 
+    /// Waits for the end, or the peer's wish for it, in the place that `key` names.
+    #[must_use = "drop it when the lock has been released"]
+    pub(crate) fn watch(
+        &mut self,
+        session: SessionId,
+        key: &mut Option<WaiterKey>,
+        waker: &Waker,
+    ) -> Option<Waker> {
+        let own = self.table.get_mut(&session)?;
+        own.watchers.register(key, waker)
+    }
+
+    /// Gives that place up.
+    #[must_use = "drop it when the lock has been released"]
+    pub(crate) fn leave(&mut self, session: SessionId, key: WaiterKey) -> Option<Waker> {
+        self.table.get_mut(&session)?.watchers.leave(key)
+    }
+
     /// Forgets a session that has no handle any more; whoever waited is woken.
     pub(crate) fn forget(&mut self, session: SessionId, wake: &mut Vec<Waker>) {
         let Some(mut own) = self.table.remove(&session) else {
@@ -390,6 +461,7 @@ impl Sessions {
         };
         own.wake_all(wake);
         self.datagrams -= own.datagrams.len();
+        self.datagram_bytes -= own.datagrams.iter().map(Bytes::len).sum::<usize>();
         for id in own.waiting.into_iter().flatten() {
             self.streams.remove(&id);
         }

@@ -13,7 +13,7 @@ use towline_quic::{ConnectionError, DatagramOptions, SendDatagramError, Stats};
 use towline_wire::{Direction, StreamId};
 
 use super::error::Error;
-use crate::handles::{Connection, RecvStream, SendStream, Turn};
+use crate::handles::{Connection, RecvStream, SendStream, Turn, WaiterKey};
 use crate::http3;
 use crate::http3::link::Link;
 use crate::http3::protocol::Http3;
@@ -276,7 +276,12 @@ impl Session {
     /// Waits until the session is over, and says why: [`Error::Closed`] has the code and the words. Cancel
     /// safe.
     pub async fn closed(&self) -> Error {
-        poll_fn(|cx| self.poll_closed(cx)).await
+        let mut watch = Watch::new(self);
+        loop {
+            if let Err(error) = poll_fn(|cx| watch.poll(cx, |_, _| false)).await {
+                return error;
+            }
+        }
     }
 
     /// As [`closed`](Self::closed), for callers that poll.
@@ -307,7 +312,8 @@ impl Session {
     /// # Errors
     /// When the session is over.
     pub async fn draining(&self) -> Result<(), Error> {
-        poll_fn(|cx| self.poll_draining(cx)).await
+        let mut watch = Watch::new(self);
+        poll_fn(|cx| watch.poll(cx, |own, id| own.sessions.is_draining(id))).await
     }
 
     /// As [`draining`](Self::draining), for callers that poll.
@@ -368,6 +374,7 @@ impl Session {
             match opened {
                 Ok(stream) => {
                     own.sessions.opened(id, stream, turn);
+                    turn.expect_handle(stream);
                     Some(stream)
                 }
                 // Where it is closed, the caller finds out why.
@@ -382,8 +389,12 @@ impl Session {
         cx: Option<&mut Context<'_>>,
     ) -> Poll<Result<(StreamId, Option<u64>), Error>> {
         let id = self.id();
-        self.poll(Wait::Accept(direction), cx, |own, _| {
-            own.sessions.take_stream(id, direction)
+        self.poll(Wait::Accept(direction), cx, |own, turn| {
+            let taken = own.sessions.take_stream(id, direction)?;
+            if direction == Direction::Bidirectional {
+                turn.expect_handle(taken.0);
+            }
+            Some(taken)
         })
     }
 
@@ -429,6 +440,47 @@ impl Session {
                 f(own, turn);
             }
         });
+    }
+}
+
+/// A future's wait for the end of a session, or for the peer's wish for it; dropped, it leaves nothing.
+struct Watch<'a> {
+    session: &'a Session,
+    key: Option<WaiterKey>,
+}
+
+impl<'a> Watch<'a> {
+    fn new(session: &'a Session) -> Self {
+        Self { session, key: None }
+    }
+
+    /// Ready when it `is_due`, or why the session is over.
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        is_due: impl FnOnce(&Http3, StreamId) -> bool,
+    ) -> Poll<Result<(), Error>> {
+        let (id, key) = (self.session.id(), &mut self.key);
+        let (result, _replaced) = self.session.shared.link.look(|own| {
+            if let Some(error) = over(own, id) {
+                return (Poll::Ready(Err(error)), None);
+            }
+            if is_due(own, id) {
+                return (Poll::Ready(Ok(())), None);
+            }
+            (Poll::Pending, own.sessions.watch(id, key, cx.waker()))
+        });
+        result
+    }
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        if let Some(key) = self.key {
+            let id = self.session.id();
+            let link = &self.session.shared.link;
+            let _left = link.look(|own| own.sessions.leave(id, key));
+        }
     }
 }
 

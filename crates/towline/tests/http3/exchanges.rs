@@ -252,9 +252,16 @@ fn requests_that_are_given_up_before_they_are_accepted_leave_nothing_behind() {
     world.run(async move {
         for turn in 0..40 {
             let request = Request::post(format!("https://boat.example/{turn}"));
-            let given_up = near.start(request.body(()).unwrap()).await.unwrap();
+            let request = request.header("content-length", 3);
+            let (send, response) = near.start(request.body(()).unwrap()).await.unwrap();
             tasks.sleep(Duration::from_millis(30)).await;
-            drop(given_up);
+            match turn % 2 {
+                0 => drop(send),
+                // Its body is shorter than it said: the server gives it up.
+                _ => send.finish().unwrap(),
+            }
+            tasks.sleep(Duration::from_millis(30)).await;
+            drop(response);
         }
         let asked = near.request(get("/alive"));
         let answered = async {
@@ -265,6 +272,34 @@ fn requests_that_are_given_up_before_they_are_accepted_leave_nothing_behind() {
         };
         let (answer, ()) = tokio::join!(asked, answered);
         assert_eq!(answer.unwrap().status(), 200);
+    });
+}
+
+#[test]
+fn who_waits_at_one_half_of_an_exchange_hears_that_the_other_was_dropped() {
+    let mut world = World::new();
+    let (near, far) = world.connected();
+    let tasks = world.world.tasks();
+    world.run(async move {
+        let post = || Request::post("https://boat.example/").body(()).unwrap();
+        let (send, mut response) = near.start(post()).await.unwrap();
+        let dropped = async {
+            tasks.sleep(Duration::from_millis(50)).await;
+            drop(send);
+        };
+        let (head, ()) = tokio::join!(response.head(), dropped);
+        assert_eq!(head.unwrap_err(), Error::Closed);
+        tasks.sleep(Duration::from_millis(100)).await;
+
+        let (_send, _response) = near.start(post()).await.unwrap();
+        let (request, responder) = far.accept().await.unwrap().into_parts();
+        let mut body = request.into_body();
+        let dropped = async {
+            tasks.sleep(Duration::from_millis(50)).await;
+            drop(responder);
+        };
+        let (chunk, ()) = tokio::join!(body.chunk(), dropped);
+        assert_eq!(chunk, Err(Error::Closed));
     });
 }
 

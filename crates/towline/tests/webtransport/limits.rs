@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use towline::webtransport::{Config, Session};
+use towline::{ReadError, WriteError};
 
 use crate::world::World;
 
@@ -130,6 +131,102 @@ fn what_streams_leave_unread_or_unsent_is_credit_again() {
             let mut recv = b.accept_uni().await.unwrap();
             assert_eq!(recv.read_to_end(1 << 20).await.unwrap().len(), 25_000);
         }
+    });
+}
+
+/// What arrives while the reader does not wait is told to nobody, and the reset takes it away.
+#[test]
+fn what_a_reset_takes_away_before_it_is_read_is_credit_again() {
+    let mut world = limited(50_000, 3);
+    let (near, far, _connection) = world.session();
+    let tasks = world.world.tasks();
+    world.run(async move {
+        for (a, b) in [(&near, &far), (&far, &near)] {
+            for _ in 0..20 {
+                let mut send = a.open_uni().await.unwrap();
+                send.write_all(&[0; 40_000]).await.unwrap();
+                tasks.sleep(Duration::from_millis(200)).await;
+                send.reset(7);
+                tasks.sleep(Duration::from_millis(50)).await;
+                let mut recv = b.accept_uni().await.unwrap();
+                assert_eq!(recv.read_chunk(9).await, Err(ReadError::Reset(7)));
+            }
+        }
+    });
+}
+
+#[test]
+fn what_was_not_sent_of_a_finished_stream_that_is_stopped_is_credit_again() {
+    let mut world = limited(500_000, 3);
+    let (near, far, _connection) = world.session();
+    world.run(async move {
+        for (a, b) in [(&near, &far), (&far, &near)] {
+            for _ in 0..3 {
+                let mut send = a.open_uni().await.unwrap();
+                send.write_all(&[0; 400_000]).await.unwrap();
+                send.finish().unwrap();
+                let mut recv = b.accept_uni().await.unwrap();
+                recv.stop(7);
+                assert_eq!(send.finished().await, Err(WriteError::Stopped(7)));
+            }
+        }
+    });
+}
+
+/// The peer has read too little to say so of itself, and is asked.
+#[test]
+fn a_peer_hears_that_a_writer_waits_for_credit() {
+    let mut world = limited(50_000, 3);
+    let (near, far, _connection) = world.session();
+    let tasks = world.world.tasks();
+    world.run(async move {
+        for (a, b) in [(&near, &far), (&far, &near)] {
+            let mut unread = a.open_uni().await.unwrap();
+            unread.write_all(&[0; 48_000]).await.unwrap();
+            let mut talk = a.open_uni().await.unwrap();
+            talk.write_all(&[1; 2_000]).await.unwrap();
+            let parked = b.accept_uni().await.unwrap();
+            let mut heard = b.accept_uni().await.unwrap();
+            heard.read_exact(&mut [0; 2_000]).await.unwrap();
+            tasks.sleep(Duration::from_millis(500)).await;
+            let more = async {
+                talk.write_all(&[1; 1_000]).await.unwrap();
+                heard.read_exact(&mut [0; 1_000]).await.unwrap();
+            };
+            tokio::select! {
+                () = more => {}
+                () = tasks.sleep(Duration::from_secs(1)) => panic!("nobody asked"),
+            }
+            drop((parked, unread));
+        }
+    });
+}
+
+#[test]
+fn of_large_datagrams_that_nobody_reads_the_newest_mebibyte_is_kept() {
+    let mut world = World::new();
+    let (near, far, _connection) = world.session();
+    let tasks = world.world.tasks();
+    world.run(async move {
+        let len = near.max_datagram_len().unwrap();
+        let most = (1 << 20) / len;
+        for n in 0..most as u32 + 10 {
+            let mut data = vec![0; len];
+            data[..4].copy_from_slice(&n.to_be_bytes());
+            let data = Bytes::from(data);
+            while near.send_datagram(data.clone()).is_err() {
+                tasks.sleep(Duration::from_millis(1)).await;
+            }
+            if n % 8 == 0 {
+                tasks.sleep(Duration::from_millis(10)).await;
+            }
+        }
+        tasks.sleep(Duration::from_secs(1)).await;
+        let stats = far.stats();
+        assert_eq!(stats.datagrams_received, most as u64 + 10);
+        assert_eq!(stats.datagrams_dropped, 10);
+        let oldest = far.read_datagram().await.unwrap();
+        assert_eq!(oldest[..4], 10_u32.to_be_bytes());
     });
 }
 

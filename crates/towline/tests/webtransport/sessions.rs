@@ -1,5 +1,7 @@
 //! Sessions: how they begin, what goes by them, and how they end.
 
+use std::sync::Arc;
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -287,6 +289,115 @@ fn codes_of_streams_arrive_as_they_were_given() {
         http3_code((1 << 32) + 0x10c),
         Some(http3::ErrorCode::H3_REQUEST_CANCELLED)
     );
+}
+
+#[test]
+fn a_stream_that_is_reset_behind_its_end_has_the_applications_code() {
+    let mut world = World::new();
+    let (near, far, _connection) = world.session();
+    world.run(async move {
+        for (a, b) in [(&near, &far), (&far, &near)] {
+            let mut send = a.open_uni().await.unwrap();
+            send.write_all(&[0; 200_000]).await.unwrap();
+            send.finish().unwrap();
+            send.reset(300);
+            let mut recv = b.accept_uni().await.unwrap();
+            assert_eq!(recv.read_chunk(9).await, Err(ReadError::Reset(300)));
+            let mut send = a.open_uni().await.unwrap();
+            send.write_all(b"x").await.unwrap();
+            let beyond = send.reset_at(7, u64::MAX);
+            assert!(beyond.is_err(), "{beyond:?}");
+            send.finish().unwrap();
+            let mut recv = b.accept_uni().await.unwrap();
+            assert_eq!(recv.read_to_end(9).await.unwrap(), b"x");
+        }
+    });
+}
+
+/// Whoever reads a stream out of order counts from where its payload begins.
+#[test]
+fn offsets_of_a_stream_count_from_its_payload() {
+    let mut world = World::new();
+    let (near, far, _connection) = world.session();
+    let tasks = world.world.tasks();
+    world.run(async move {
+        for (a, b) in [(&near, &far), (&far, &near)] {
+            let (mut send, mut back) = a.open_bi().await.unwrap();
+            send.write_all(b"ahoy").await.unwrap();
+            send.finish().unwrap();
+            let (mut answer, mut recv) = b.accept_bi().await.unwrap();
+            answer.write_all(b"ho").await.unwrap();
+            answer.finish().unwrap();
+            tasks.sleep(Duration::from_millis(50)).await;
+            for (stream, words) in [(&mut recv, "ahoy"), (&mut back, "ho")] {
+                assert_eq!(stream.final_size(), Some(words.len() as u64));
+                let chunk = stream.read_unordered(9).await.unwrap().unwrap();
+                assert_eq!((chunk.offset, &chunk.data[..]), (0, words.as_bytes()));
+            }
+        }
+    });
+}
+
+#[test]
+fn who_waits_at_a_stream_hears_that_its_session_is_over() {
+    for by_peer in [false, true] {
+        let mut world = World::new();
+        let (near, far, _connection) = world.session();
+        let tasks = world.world.tasks();
+        world.run(async move {
+            let (mut send, _recv) = near.open_bi().await.unwrap();
+            send.write_all(&[0; 400_000]).await.unwrap();
+            send.finish().unwrap();
+            let (mut other, _back) = near.open_bi().await.unwrap();
+            other.write_all(b"x").await.unwrap();
+            let close = async {
+                tasks.sleep(Duration::from_millis(15)).await;
+                let end = if by_peer { &far } else { &near };
+                end.close(7, "enough");
+            };
+            let waits = async { tokio::join!(send.finished(), other.stopped(), close) };
+            let (finished, stopped, ()) = tokio::select! {
+                ends = waits => ends,
+                () = tasks.sleep(Duration::from_secs(1)) => panic!("nobody told"),
+            };
+            match by_peer {
+                true => drop((finished.unwrap_err(), stopped.unwrap())),
+                false => assert_eq!(
+                    (finished, stopped),
+                    (Err(WriteError::ClosedStream), Ok(None))
+                ),
+            }
+        });
+    }
+}
+
+/// A task of each stream, for instance, that gives up with its session.
+#[test]
+fn a_wait_for_the_end_of_a_session_that_is_dropped_leaves_nothing() {
+    struct Nobody;
+    impl Wake for Nobody {
+        fn wake(self: Arc<Self>) {}
+    }
+    let mut world = World::new();
+    let (near, far, _connection) = world.session();
+    let nobody = Arc::new(Nobody);
+    let waker = Waker::from(Arc::clone(&nobody));
+    world.run(async move {
+        for _ in 0..100 {
+            let mut cx = Context::from_waker(&waker);
+            let (mut closed, mut draining) = (Box::pin(near.closed()), Box::pin(near.draining()));
+            for _ in 0..2 {
+                assert!(closed.as_mut().poll(&mut cx).is_pending());
+                assert!(draining.as_mut().poll(&mut cx).is_pending());
+            }
+            assert_eq!(Arc::strong_count(&nobody), 4);
+        }
+        assert_eq!(Arc::strong_count(&nobody), 2);
+        let (drained, ()) = tokio::join!(near.draining(), async { far.drain() });
+        drained.unwrap();
+        far.close(7, "");
+        near.closed().await;
+    });
 }
 
 #[test]

@@ -5,6 +5,7 @@ use towline_wire::Direction;
 use towline_wire::http3::ErrorCode;
 
 use super::super::input::MAX_DATAGRAMS;
+use super::peer::Bare;
 use super::*;
 use crate::Priority;
 
@@ -188,6 +189,65 @@ fn a_request_that_is_cancelled_is_reset_both_ways_and_forgotten() {
         (0, 0)
     );
     assert_eq!(server.read(id), Err(BodyError::Closed));
+}
+
+/// Room and the stop come in one packet: the room is told first, and the stop is found there.
+#[test]
+fn a_body_that_waits_hears_of_a_stop_that_comes_with_room() {
+    let (mut client, mut server) = connected(small_windows(), &Config::default());
+    let id = client.request(&get("/"), true).unwrap();
+    pump(&mut client, &mut server);
+    server.next();
+    let mut head = response(200);
+    let long = HeaderValue::from_static("longer than the window");
+    head.headers.insert("x-long", long);
+    let Host {
+        connection, end, ..
+    } = &mut server;
+    connection.respond(end, id, &head, false).unwrap();
+    let waits = server.write(id, &mut Bytes::from_static(b"body"));
+    assert_eq!(waits, Err(BodyError::Blocked));
+    let code = ErrorCode::H3_REQUEST_CANCELLED;
+    client.connection.stop_reading(&mut client.end, id, code);
+    server.connection.on_writable(&mut server.end, id);
+    server.turn();
+    assert!(
+        matches!(server.next(), Event::Stopped { id: of, code: told } if (of, told) == (id, code.as_u64()))
+    );
+    assert!(server.events.is_empty());
+    assert_eq!(server.connection.requests(), 0);
+}
+
+#[test]
+fn an_upload_that_a_goaway_leaves_undone_is_stopped_and_reset() {
+    let (mut client, mut server) = connected(Limits::default(), &Config::default());
+    server.connection.go_away(&mut server.end);
+    let id = client.request(&post("/late"), false).unwrap();
+    client.turn();
+    assert!(matches!(client.next(), Event::GoAway { id: 0 }));
+    let rejected = ErrorCode::H3_REQUEST_REJECTED.as_u64();
+    assert!(
+        matches!(client.next(), Event::Stopped { id: of, code } if (of, code) == (id, rejected))
+    );
+    assert!(matches!(client.next(), Event::Reset { id: of, code } if (of, code) == (id, rejected)));
+    assert_eq!(client.connection.requests(), 0);
+}
+
+/// As browsers do with a stream that they give up at once: its number is another's then.
+#[test]
+fn a_stream_that_is_reset_before_its_request_came_ends_both_ways() {
+    for sent in [&[][..], &[0x40], &[0x01, 0x20, 0x00]] {
+        let mut bare = Bare::client();
+        let id = bare.open_request();
+        bare.bytes(id, sent);
+        bare.end.reset(id, ErrorCode::H3_REQUEST_CANCELLED.as_u64());
+        while bare.host.turn() {}
+        let incomplete = ErrorCode::H3_REQUEST_INCOMPLETE.as_u64();
+        assert_eq!(bare.host.end.reset_code(id), Some(incomplete));
+        assert_eq!(bare.host.connection.requests(), 0);
+        assert!(bare.host.events.is_empty());
+        bare.assert_lives();
+    }
 }
 
 #[test]

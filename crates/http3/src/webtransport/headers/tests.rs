@@ -31,6 +31,16 @@ fn a_list_of_strings_is_read_and_anything_else_is_no_list() {
     }
 }
 
+/// Each is three bytes on the wire and many times as many in memory.
+#[test]
+fn a_list_of_more_than_1024_protocols_counts_as_none() {
+    let line = |count| vec![r#""""#; count].join(",");
+    assert_eq!(list(&[&line(MAX_PROTOCOLS)]).len(), MAX_PROTOCOLS);
+    assert!(list(&[&line(MAX_PROTOCOLS + 1)]).is_empty());
+    let half = line(MAX_PROTOCOLS / 2 + 1);
+    assert!(list(&[&half, &half]).is_empty());
+}
+
 #[test]
 fn the_chosen_protocol_is_one_string() {
     let read = |lines: &[&str]| {

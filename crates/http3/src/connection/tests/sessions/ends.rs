@@ -99,6 +99,27 @@ fn a_clean_end_of_the_connect_stream_is_a_close_without_words() {
     assert_eq!(server.ended(), (session, closed(0, "", true)));
 }
 
+/// An end without an answer would be a malformed one (RFC 9114 §4.1.2).
+#[test]
+fn a_request_for_a_session_that_ends_before_the_answer_is_reset() {
+    let (client, server) = pair(Limits::default());
+    let mut client = Host::new(client, config());
+    let mut server = Host::new(server, config());
+    pump(&mut client, &mut server);
+    let session = client.connect(&[]).unwrap();
+    client.end.finish(session);
+    pump(&mut client, &mut server);
+    assert!(matches!(
+        server.next_session(),
+        SessionEvent::Requested { .. }
+    ));
+    assert_eq!(server.ended(), (session, closed(0, "", true)));
+    let code = ErrorCode::H3_REQUEST_CANCELLED.as_u64();
+    assert_eq!(server.end.reset_code(session), Some(code));
+    assert_eq!(client.ended(), (session, SessionEnd::Reset { code }));
+    assert_eq!(server.connection.requests(), 0);
+}
+
 #[test]
 fn a_reset_of_the_connect_stream_ends_the_session_with_its_code() {
     let (mut client, mut server, session) = session_of(&Dialect::ALL);
