@@ -173,6 +173,10 @@ impl Connection {
         if self.role(id) != Role::Request {
             return self.on_connect_reset(transport, id, code);
         }
+        if self.side.is_server() && self.has_no_head(id) {
+            // Our application never heard of it, and will end nothing.
+            return self.drop_message(transport, id, ErrorCode::H3_REQUEST_CANCELLED);
+        }
         self.events.push(Event::Reset { id, code });
         self.forget_if_over(id);
     }

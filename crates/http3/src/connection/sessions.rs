@@ -102,7 +102,6 @@ impl Connection {
         reason: &'static str,
     ) {
         self.leave(id);
-        self.reject_early(transport, id);
         self.refuse(transport, id, StatusCode::BAD_REQUEST);
         let error = StreamError::new(ErrorCode::WT_REQUIREMENTS_NOT_MET, reason);
         self.events.push(Event::Failed { id, error });
