@@ -56,7 +56,7 @@ pub use error::{ConnectError, Error};
 pub use message::{Request, Responder};
 pub use send::SendBody;
 pub use server::{ALPN, Server, connect};
-pub use towline_http3::{Config, ErrorCode, Settings};
+pub use towline_http3::{Config, ErrorCode, SettingId, Settings};
 
 /// Handles go to any thread.
 const _: () = {

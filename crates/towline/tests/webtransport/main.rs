@@ -4,5 +4,6 @@
 mod common;
 mod limits;
 mod loopback;
+mod safari;
 mod sessions;
 mod world;
