@@ -74,6 +74,10 @@ impl Http3 {
                 Event::Reset { id, .. } | Event::Stopped { id, .. } if self.is_unclaimed(id) => {
                     self.discard(turn, id);
                 }
+                Event::Failed { id, error } if !self.exchanges.contains_key(&id) => {
+                    // Nobody else will hear of it.
+                    tracing::info!(stream = %id, "a request of the peer's was refused: {error}");
+                }
                 event => self.deliver(event, turn.wake),
             }
         }

@@ -6,4 +6,5 @@ mod limits;
 mod loopback;
 mod safari;
 mod sessions;
+mod words;
 mod world;
