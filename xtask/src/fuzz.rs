@@ -20,8 +20,12 @@ pub(crate) const TARGETS: &[&str] = &[
     "message",
     "agent",
     "http3_frames_capsules",
+    "http3_server",
     "qpack_decoder",
 ];
+
+/// The target whose seeds a program makes.
+const RECORDED: &str = "http3_server";
 
 const SEEDS: &str = "fuzz/seeds.txt";
 const DEFAULT_SECONDS: u64 = 600;
@@ -110,7 +114,8 @@ fn has_cargo_fuzz() -> bool {
             .is_ok_and(|output| output.status.success())
 }
 
-/// `cargo xtask fuzz-seeds`: writes every seed of `fuzz/seeds.txt` to its file.
+/// `cargo xtask fuzz-seeds`: writes every seed of `fuzz/seeds.txt` to its file, and those of exchanges
+/// that are recorded.
 pub(crate) fn write_seeds() -> Outcome {
     let seeds = seeds()?;
     for seed in &seeds {
@@ -122,7 +127,10 @@ pub(crate) fn write_seeds() -> Outcome {
             .map_err(|error| format!("{}: {error}", seed.path.display()))?;
     }
     println!("{} seeds written to fuzz/corpus", seeds.len());
-    Ok(())
+    // What a client of ours sends is recorded.
+    let mut recorded = stable(RECORDED, 0);
+    recorded.args(["--write-seeds", &format!("fuzz/corpus/{RECORDED}")]);
+    run(&mut recorded)
 }
 
 struct Seed {

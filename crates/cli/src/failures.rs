@@ -7,12 +7,14 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use towline::config::UnixTime;
 use towline::engine::{Close, TimeoutReason};
 use towline::{ConnectError, ConnectionError, http3, webtransport};
 use towline_transfer::{Reason, printable};
 
 use crate::exit::{Exit, Failure};
 use crate::handshake::HANDSHAKE_TIMEOUT;
+use crate::units::date;
 
 /// How a server was to show who it is, for the advice when it did not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,6 +114,19 @@ fn disbelief(what: &str) -> &str {
     known.map_or_else(|| plain(what), |(_, words)| *words)
 }
 
+/// When a certificate ended, if that is what is wrong with it and rustls says so.
+fn ended(what: &str) -> Option<String> {
+    if !what.to_lowercase().contains("expired") {
+        return None;
+    }
+    let seconds = what.split_once("not valid after ").and_then(|(_, rest)| {
+        let end = rest.find(|c: char| !c.is_ascii_digit());
+        rest[..end.unwrap_or(rest.len())].parse().ok()
+    });
+    let day = |seconds| date(UnixTime::since_unix_epoch(Duration::from_secs(seconds)));
+    Some(seconds.map_or_else(String::new, |seconds| format!(" (on {})", day(seconds))))
+}
+
 const UNKNOWN_ISSUER: &str = "no authority that we trust has signed its certificate";
 
 fn is_about_protocol(what: &str) -> bool {
@@ -170,8 +185,18 @@ pub(crate) fn http3_failure(error: &http3::Error) -> Failure {
 pub(crate) fn session_failure(error: &webtransport::Error) -> Failure {
     match error {
         webtransport::Error::Http3(error) => http3_failure(error),
-        webtransport::Error::Refused(_) => Failure::new(Exit::Other, error.to_string())
-            .next("look at the path in the URL; `towline serve --web` has /echo"),
+        webtransport::Error::Refused(status) => {
+            let failure = Failure::new(Exit::Other, error.to_string());
+            match status.as_u16() {
+                400 => failure.next("the two ends speak different drafts of WebTransport, or one lacks a setting: the server's log says which"),
+                403 => failure.next("the server does not let in sessions of this origin: its owner decides which it takes"),
+                404 | 405 => failure.next("look at the path in the URL; `towline serve --web` has /echo"),
+                _ => failure,
+            }
+        }
+        webtransport::Error::NotAsked(webtransport::NotAsked::Unsupported(_)) => {
+            Failure::new(Exit::Protocol, error.to_string()).next("check that this port serves WebTransport, and which draft of it: towline speaks draft-02, draft-07 to -12, and draft-13 to -16")
+        }
         error => Failure::new(Exit::Protocol, error.to_string()),
     }
 }
@@ -185,7 +210,10 @@ pub(crate) fn connection_failure(error: &ConnectionError) -> Failure {
         }
         ConnectionError::Tls { what, .. } => {
             tracing::debug!("{what}");
-            disbelieved(disbelief(what)).next("compare the pin with the line the server printed when it started; paste that line again if its key was replaced")
+            match ended(what) {
+                Some(when) => disbelieved(&format!("{}{when}", disbelief(what))).next("its owner has to show a new one, as `towline serve` does of itself; a pin of the key still fits that, a pin of the certificate ended with it"),
+                None => disbelieved(disbelief(what)).next("compare the pin with the line the server printed when it started; paste that line again if its key was replaced"),
+            }
         }
         ConnectionError::PeerMisbehaved { .. } => Failure::new(Exit::Protocol, message),
         ConnectionError::TimedOut(TimeoutReason::Handshake) => Failure::new(Exit::Connect, message),

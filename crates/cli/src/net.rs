@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use towline::config::{self, ClientAuth, Identity, Options, Resumption, Trust};
 use towline::engine::ServerConfig;
-use towline::identity::{IdentityKind, Pin};
+use towline::identity::{HashObstacle, IdentityKind, Pin};
 use towline::{Connection, Endpoint, EndpointBuilder};
 use towline_transfer::caps::{CONNECTION_WINDOW, STREAM_SEND_BUFFER, STREAM_WINDOW};
 
@@ -331,6 +331,8 @@ pub(crate) struct Listening {
     pin: Pin,
     /// Of the certificate that is shown now, for browsers.
     pub(crate) certificate_pins: CertificatePins,
+    /// Why browsers do not take it by its hash.
+    pub(crate) hash_obstacle: Option<HashObstacle>,
     raw_key: bool,
     /// Every client may come in.
     is_open: bool,
@@ -399,6 +401,7 @@ impl ListenArgs {
             endpoint,
             pin: Pin::Key(identity.key_pin()),
             certificate_pins,
+            hash_obstacle: identity.hash_obstacle(),
             raw_key: identity.kind() == IdentityKind::RawKey,
             is_open: matches!(clients, ClientAuth::None),
         })

@@ -9,6 +9,7 @@ mod common;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::process::Command;
 
 use common::{Ended, Running, Scratch, Server};
 use serde_json::Value;
@@ -101,9 +102,12 @@ fn the_other_services_are_on_the_same_port() {
 fn a_server_without_web_is_said_to_speak_something_else() {
     let scratch = Scratch::new();
     let server = scratch.listen(["serve", "--listen", "127.0.0.1:0"]);
-    let ended = get(&scratch, &server, "", &[]);
-    assert_ne!(ended.code, Some(0), "{ended:?}");
-    assert!(ended.stderr.contains("protocol"), "{ended:?}");
+    let url = server.url_of("echo").replacen("towline://", "https://", 1);
+    for command in ["get", "echo"] {
+        let ended = scratch.run(["web", command, &url]);
+        assert_ne!(ended.code, Some(0), "{ended:?}");
+        assert!(ended.stderr.contains("protocol"), "{ended:?}");
+    }
 }
 
 /// What is at a path of a page's server.
@@ -139,6 +143,86 @@ fn a_raw_key_is_nothing_for_browsers() {
     let scratch = Scratch::new();
     let args = ["serve", "--listen", "127.0.0.1:0", "--web", "--raw-key"];
     scratch.run(args).expect(2, &["browsers take no raw key"]);
+}
+
+/// A browser says no more than that the handshake failed.
+#[test]
+fn a_certificate_that_browsers_do_not_take_by_its_hash_is_announced() {
+    let scratch = Scratch::new();
+    if Command::new("openssl").arg("version").output().is_err() {
+        eprintln!("SKIPPED certificates for browsers: there is no openssl here");
+        return;
+    }
+    let p256 = ["ec", "-pkeyopt", "ec_paramgen_curve:P-256"];
+    for (key, days, words) in [
+        (
+            &["rsa:2048"][..],
+            "7",
+            Some("its key is RSA, and browsers want ECDSA with P-256"),
+        ),
+        (
+            &p256,
+            "30",
+            Some("it lives 30 days, and browsers want 14 at most"),
+        ),
+        (&p256, "7", None),
+    ] {
+        let made = Command::new("openssl")
+            .args(["req", "-x509", "-nodes", "-subj", "/CN=localhost"])
+            .args([
+                "-keyout", "key.pem", "-out", "cert.pem", "-days", days, "-newkey",
+            ])
+            .args(key)
+            .current_dir(scratch.path(""))
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{made:?}");
+        let file = |name: &str| scratch.path(name).to_str().unwrap().to_owned();
+        let (cert, key) = (file("cert.pem"), file("key.pem"));
+        let serve = [
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--web",
+            "--cert",
+            &cert,
+            "--key",
+            &key,
+        ];
+        let server = scratch.listen(serve);
+        // Our own clients take it.
+        let url = server.url_of("echo").replacen("towline://", "https://", 1);
+        let echo = ["web", "echo", &url, "--count", "1"];
+        scratch.run(echo).expect(0, &[]);
+        server.signal(rustix::process::Signal::INT);
+        let ended = server.wait();
+        let warned = ended
+            .stderr
+            .contains("browsers do not take our certificate");
+        assert_eq!(warned, words.is_some(), "{ended:?}");
+        for words in words {
+            assert!(ended.stderr.contains(words), "{ended:?}");
+            assert!(ended.stderr.contains("towline cert dev"), "{ended:?}");
+        }
+    }
+}
+
+#[test]
+fn a_wrong_pin_is_told_with_what_was_expected_and_what_was_seen() {
+    let scratch = Scratch::new();
+    let server = scratch.listen(["serve", "--listen", "127.0.0.1:0", "--web"]);
+    let right = server.url_of("echo").replacen("towline://", "https://", 1);
+    let (address, pin) = right.split_once('#').unwrap();
+    let wrong = format!("sha256/{}", "0".repeat(64));
+    let url = format!("{address}#{wrong}");
+    for command in ["echo", "get"] {
+        let ended = scratch.run(["web", command, &url]);
+        let expected = format!("we expect {wrong})");
+        ended.expect(
+            4,
+            &[&expected, &format!("the key {pin}"), "compare the pin"],
+        );
+    }
 }
 
 #[test]

@@ -114,6 +114,16 @@ impl Events {
         self.datagrams.push_back((id, payload));
     }
 
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn datagrams(&self) -> usize {
+        self.datagrams.len()
+    }
+
+    /// What comes after the end is not told.
+    pub(crate) fn drop_datagrams(&mut self) {
+        self.datagrams.clear();
+    }
+
     pub(crate) fn poll(&mut self) -> Option<Event> {
         self.queue.pop_front().or_else(|| {
             let (id, payload) = self.datagrams.pop_front()?;

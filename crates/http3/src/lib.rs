@@ -21,8 +21,8 @@ mod settings;
 mod transport;
 pub mod webtransport;
 
-#[cfg(test)]
-mod pair;
+#[cfg(any(test, feature = "testing"))]
+pub mod pair;
 
 pub use config::Config;
 pub use connection::{Connection, Priority};

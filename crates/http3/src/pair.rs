@@ -1,9 +1,10 @@
 //! Two transports joined in memory, for tests: no packets, no loss, little credit.
 //!
 //! Each stream has a window of so many bytes that are not read yet, so that writes block, and each end
-//! may open so many streams. What happens at an end is a [`Notice`] there, told once, in order.
+//! may open so many streams. What happens at an end is a [`Notice`] there, told once, in order. A [`Host`]
+//! is a connection on its end. Ends count what they are asked, and can record what they send.
 
-use std::cell::RefCell;
+use std::cell::{RefCell, RefMut};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
@@ -12,29 +13,61 @@ use towline_wire::{Direction, Side, StreamId};
 
 use crate::{ReadError, Transport, WriteError};
 
+mod host;
+mod messages;
+#[cfg(test)]
 mod tests;
+
+pub use host::{Host, pump};
+pub use messages::{GET, frame_bytes, get, response, section};
 
 /// What an end hears of its transport.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Notice {
+pub enum Notice {
+    /// The peer opened streams.
     Opened(Direction),
+    /// A stream has bytes, an end or a reset.
     Readable(StreamId),
+    /// A stream that was full has room.
     Writable(StreamId),
+    /// The peer wants no more of a stream, with this code.
     Stopped(StreamId, u64),
+    /// The peer permits more streams.
     Available(Direction),
+    /// Datagrams arrived.
     Datagrams,
+    /// The peer closed the connection with this code.
     Closed(u64),
+}
+
+/// What an end sent, where that is [recorded](End::record).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Sent {
+    /// It opened a stream.
+    Open(StreamId),
+    /// It wrote bytes.
+    Bytes(StreamId, Bytes),
+    /// It ended its half.
+    Finish(StreamId),
+    /// It gave its half up.
+    Reset(StreamId, u64),
+    /// It wants no more of the peer's half.
+    Stop(StreamId, u64),
+    /// It read what had come, so that there is room.
+    Read(StreamId),
+    /// It sent a datagram.
+    Datagram(Bytes),
 }
 
 /// What the pair permits.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
+pub struct Limits {
     /// Unread bytes of a stream.
-    pub(crate) window: usize,
+    pub window: usize,
     /// Streams that an end may open, by direction.
-    pub(crate) streams: [u64; 2],
+    pub streams: [u64; 2],
     /// The longest datagram; `None` for no datagrams.
-    pub(crate) datagram: Option<usize>,
+    pub datagram: Option<usize>,
 }
 
 impl Default for Limits {
@@ -79,17 +112,22 @@ struct Net {
     datagrams: [VecDeque<Bytes>; 2],
     priorities: BTreeMap<(StreamId, Side), i64>,
     closed: [Option<(u64, Vec<u8>)>; 2],
+    /// What each end was asked to do, so many times, and the bytes it wrote.
+    calls: [u64; 2],
+    written: [u64; 2],
+    /// What each end sent, where that is wanted.
+    recorded: [Option<Vec<Sent>>; 2],
 }
 
 /// One end of the pair.
 #[derive(Clone, Debug)]
-pub(crate) struct End {
+pub struct End {
     side: Side,
     net: Rc<RefCell<Net>>,
 }
 
 /// A client's end and a server's.
-pub(crate) fn pair(limits: Limits) -> (End, End) {
+pub fn pair(limits: Limits) -> (End, End) {
     let net = Rc::new(RefCell::new(Net {
         limits,
         channels: BTreeMap::new(),
@@ -101,6 +139,9 @@ pub(crate) fn pair(limits: Limits) -> (End, End) {
         datagrams: Default::default(),
         priorities: BTreeMap::new(),
         closed: [None, None],
+        calls: [0; 2],
+        written: [0; 2],
+        recorded: [None, None],
     }));
     let end = |side| End {
         side,
@@ -116,16 +157,50 @@ impl Net {
             notices.push_back(notice);
         }
     }
+
+    fn record(&mut self, side: Side, sent: impl FnOnce() -> Sent) {
+        if let Some(recorded) = &mut self.recorded[side as usize] {
+            recorded.push(sent());
+        }
+    }
 }
 
 impl End {
+    /// The pair, for a call that counts as work.
+    fn work(&self) -> RefMut<'_, Net> {
+        let mut net = self.net.borrow_mut();
+        net.calls[self.side as usize] += 1;
+        net
+    }
+
+    /// Calls of the transport that this end has made.
+    pub fn calls(&self) -> u64 {
+        self.net.borrow().calls[self.side as usize]
+    }
+
+    /// Bytes that this end has written to streams and in datagrams.
+    pub fn written(&self) -> u64 {
+        self.net.borrow().written[self.side as usize]
+    }
+
+    /// From now on what this end sends is kept.
+    pub fn record(&self) {
+        self.net.borrow_mut().recorded[self.side as usize] = Some(Vec::new());
+    }
+
+    /// What this end sent since the last call, if that is recorded.
+    pub fn take_recorded(&self) -> Vec<Sent> {
+        let recorded = &mut self.net.borrow_mut().recorded[self.side as usize];
+        recorded.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
     /// The next thing that happened here.
-    pub(crate) fn poll_notice(&self) -> Option<Notice> {
+    pub fn poll_notice(&self) -> Option<Notice> {
         self.net.borrow_mut().notices[self.side as usize].pop_front()
     }
 
     /// Lets this end open more streams.
-    pub(crate) fn permit(&self, direction: Direction, more: u64) {
+    pub fn permit(&self, direction: Direction, more: u64) {
         let mut net = self.net.borrow_mut();
         let (side, index) = (self.side as usize, direction.index());
         net.permitted[side][index] += more;
@@ -135,41 +210,43 @@ impl End {
     }
 
     /// With which code and words this end closed the connection.
-    pub(crate) fn closed(&self) -> Option<(u64, String)> {
+    pub fn closed(&self) -> Option<(u64, String)> {
         let net = self.net.borrow();
         let (code, reason) = net.closed[self.side as usize].clone()?;
         Some((code, String::from_utf8_lossy(&reason).into_owned()))
     }
 
     /// With which code this end reset its half of a stream.
-    pub(crate) fn reset_code(&self, id: StreamId) -> Option<u64> {
+    pub fn reset_code(&self, id: StreamId) -> Option<u64> {
         self.net.borrow().channels.get(&(id, self.side))?.reset
     }
 
     /// With which code this end stopped the peer's half of a stream.
-    pub(crate) fn stop_code(&self, id: StreamId) -> Option<u64> {
+    pub fn stop_code(&self, id: StreamId) -> Option<u64> {
         let net = self.net.borrow();
         net.channels.get(&(id, self.side.peer()))?.stopped
     }
 
     /// The priority this end gave a stream.
-    pub(crate) fn priority(&self, id: StreamId) -> i64 {
+    pub fn priority(&self, id: StreamId) -> i64 {
         let net = self.net.borrow();
         net.priorities.get(&(id, self.side)).copied().unwrap_or(0)
     }
 
-    /// Writes all of `bytes`, whatever the window.
-    pub(crate) fn push(&self, id: StreamId, bytes: &[u8]) {
+    /// Writes all of `bytes`, whatever the window, if the half is open.
+    pub fn push(&self, id: StreamId, bytes: &[u8]) {
         let mut net = self.net.borrow_mut();
-        if let Some(channel) = net.channels.get_mut(&(id, self.side)) {
-            channel.bytes.extend(bytes);
-            channel.arrived += bytes.len() as u64;
-        }
+        let channel = net.channels.get_mut(&(id, self.side));
+        let Some(channel) = channel.filter(|open| !open.finished && open.reset.is_none()) else {
+            return;
+        };
+        channel.bytes.extend(bytes);
+        channel.arrived += bytes.len() as u64;
         net.tell(self.side.peer(), Notice::Readable(id));
     }
 
     /// Everything that has arrived on a stream.
-    pub(crate) fn take(&mut self, id: StreamId) -> Vec<u8> {
+    pub fn take(&mut self, id: StreamId) -> Vec<u8> {
         let mut taken = Vec::new();
         while let Ok(Some(bytes)) = self.read(id, usize::MAX) {
             taken.extend_from_slice(&bytes);
@@ -184,7 +261,7 @@ impl Transport for End {
     }
 
     fn open(&mut self, direction: Direction) -> Option<StreamId> {
-        let mut net = self.net.borrow_mut();
+        let mut net = self.work();
         let (side, index) = (self.side as usize, direction.index());
         let count = net.opened[side][index];
         if count == net.permitted[side][index] {
@@ -193,6 +270,7 @@ impl Transport for End {
         }
         net.opened[side][index] += 1;
         let id = StreamId::new(self.side, direction, count);
+        net.record(self.side, || Sent::Open(id));
         net.channels.insert((id, self.side), Channel::default());
         if direction == Direction::Bidirectional {
             net.channels
@@ -203,7 +281,7 @@ impl Transport for End {
     }
 
     fn accept(&mut self, direction: Direction) -> Option<StreamId> {
-        let mut net = self.net.borrow_mut();
+        let mut net = self.work();
         let (peer, index) = (self.side.peer(), direction.index());
         let count = net.accepted[peer as usize][index];
         if count == net.opened[peer as usize][index] {
@@ -214,7 +292,7 @@ impl Transport for End {
     }
 
     fn read(&mut self, id: StreamId, max: usize) -> Result<Option<Bytes>, ReadError> {
-        let mut net = self.net.borrow_mut();
+        let mut net = self.work();
         let writer = self.side.peer();
         let channel = net
             .channels
@@ -248,6 +326,7 @@ impl Transport for End {
         if std::mem::take(&mut channel.blocked) {
             net.tell(writer, Notice::Writable(id));
         }
+        net.record(self.side, || Sent::Read(id));
         Ok(Some(bytes))
     }
 
@@ -258,7 +337,7 @@ impl Transport for End {
     }
 
     fn await_final_size(&mut self, id: StreamId) -> bool {
-        let mut net = self.net.borrow_mut();
+        let mut net = self.work();
         let channel = net.channels.get_mut(&(id, self.side.peer()));
         let open = channel.filter(|channel| !channel.finished && channel.reset.is_none());
         open.is_some_and(|channel| {
@@ -268,14 +347,14 @@ impl Transport for End {
     }
 
     fn take_final_size(&mut self, id: StreamId) -> Option<u64> {
-        let mut net = self.net.borrow_mut();
+        let mut net = self.work();
         let channel = net.channels.get_mut(&(id, self.side.peer()))?;
         let known = channel.finished || channel.reset.is_some();
         (known && std::mem::take(&mut channel.awaited)).then_some(channel.arrived)
     }
 
     fn write(&mut self, id: StreamId, data: &mut Bytes) -> Result<usize, WriteError> {
-        let mut net = self.net.borrow_mut();
+        let mut net = self.work();
         let window = net.limits.window;
         let channel = net
             .channels
@@ -294,17 +373,21 @@ impl Transport for End {
         if len == 0 && !data.is_empty() {
             return Err(WriteError::Blocked);
         }
-        channel.bytes.extend(&data.split_to(len));
+        let bytes = data.split_to(len);
+        channel.bytes.extend(&bytes);
         channel.arrived += len as u64;
+        net.written[self.side as usize] += len as u64;
+        net.record(self.side, || Sent::Bytes(id, bytes));
         net.tell(self.side.peer(), Notice::Readable(id));
         Ok(len)
     }
 
     fn finish(&mut self, id: StreamId) {
-        let mut net = self.net.borrow_mut();
+        let mut net = self.work();
         if let Some(channel) = net.channels.get_mut(&(id, self.side)) {
             channel.finished = true;
         }
+        net.record(self.side, || Sent::Finish(id));
         net.tell(self.side.peer(), Notice::Readable(id));
     }
 
@@ -313,18 +396,19 @@ impl Transport for End {
     }
 
     fn reset_at(&mut self, id: StreamId, code: u64, reliable_size: u64) {
-        let mut net = self.net.borrow_mut();
+        let mut net = self.work();
         if let Some(channel) = net.channels.get_mut(&(id, self.side)) {
             if channel.reset.is_none() {
                 channel.reliable = reliable_size;
             }
             channel.reset.get_or_insert(code);
         }
+        net.record(self.side, || Sent::Reset(id, code));
         net.tell(self.side.peer(), Notice::Readable(id));
     }
 
     fn stop(&mut self, id: StreamId, code: u64) {
-        let mut net = self.net.borrow_mut();
+        let mut net = self.work();
         let peer = self.side.peer();
         let Some(channel) = net.channels.get_mut(&(id, peer)) else {
             return;
@@ -336,23 +420,26 @@ impl Transport for End {
         if !told {
             net.tell(peer, Notice::Stopped(id, code));
         }
+        net.record(self.side, || Sent::Stop(id, code));
     }
 
     fn set_priority(&mut self, id: StreamId, priority: i64) {
-        let mut net = self.net.borrow_mut();
+        let mut net = self.work();
         net.priorities.insert((id, self.side), priority);
     }
 
     fn recv_datagram(&mut self) -> Option<Bytes> {
-        self.net.borrow_mut().datagrams[self.side as usize].pop_front()
+        self.work().datagrams[self.side as usize].pop_front()
     }
 
     fn send_datagram(&mut self, payload: Bytes) -> bool {
-        let mut net = self.net.borrow_mut();
+        let mut net = self.work();
         if net.limits.datagram.is_none_or(|max| payload.len() > max) {
             return false;
         }
         let peer = self.side.peer();
+        net.written[self.side as usize] += payload.len() as u64;
+        net.record(self.side, || Sent::Datagram(payload.clone()));
         net.datagrams[peer as usize].push_back(payload);
         net.tell(peer, Notice::Datagrams);
         true
@@ -363,7 +450,7 @@ impl Transport for End {
     }
 
     fn close(&mut self, code: u64, reason: &[u8]) {
-        let mut net = self.net.borrow_mut();
+        let mut net = self.work();
         net.closed[self.side as usize].get_or_insert((code, reason.to_vec()));
         net.tell(self.side.peer(), Notice::Closed(code));
     }

@@ -5,7 +5,7 @@ use std::fmt;
 
 use rustls::{CertificateError, OtherError};
 
-use crate::pin::{CertificatePin, KeyPin};
+use crate::pin::{CertificatePin, KeyPin, Pin};
 
 /// Why certificates could not be read from bytes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -140,9 +140,12 @@ pub enum PeerRejected {
     /// No pin matches the certificate, nor its key.
     #[error(
         "the peer's certificate is {certificate} with the key {key}, and none of our pins names \
-         either; if the peer has a new certificate, get its pin from the peer's owner"
+         either{}; if the peer has a new certificate, get its pin from the peer's owner",
+        Expected::told(.expected)
     )]
     CertificateNotPinned {
+        /// What we were given; `None` for a list that changes.
+        expected: Option<Expected>,
         /// Hash of the certificate that was presented.
         certificate: CertificatePin,
         /// Hash of its public key.
@@ -150,13 +153,46 @@ pub enum PeerRejected {
     },
     /// No pin matches the raw public key.
     #[error(
-        "the peer's raw public key is {key}, and none of our pins names it; if the peer has a new \
-         key, get its pin from the peer's owner"
+        "the peer's raw public key is {key}, and none of our pins names it{}; if the peer has a \
+         new key, get its pin from the peer's owner",
+        Expected::told(.expected)
     )]
     KeyNotPinned {
+        /// What we were given; `None` for a list that changes.
+        expected: Option<Expected>,
         /// Hash of the key that was presented.
         key: KeyPin,
     },
+}
+
+/// The pins that a peer should have had one of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Expected {
+    /// The first.
+    pub first: Pin,
+    /// Whether there are others, with another hash.
+    pub has_others: bool,
+}
+
+impl Expected {
+    /// What the first of `pins` says of them all; `None` if there are none.
+    pub(crate) fn of(pins: impl IntoIterator<Item = Pin>) -> Option<Expected> {
+        let mut pins = pins.into_iter();
+        let first = pins.next()?;
+        // Both readings of one text have its hash.
+        let has_others = pins.any(|pin| pin.as_bytes() != first.as_bytes());
+        Some(Expected { first, has_others })
+    }
+
+    fn told(expected: &Option<Expected>) -> String {
+        match expected {
+            None => String::new(),
+            Some(Expected { first, has_others }) => {
+                let others = if *has_others { " or others" } else { "" };
+                format!(" (we expect {first}{others})")
+            }
+        }
+    }
 }
 
 impl PeerRejected {

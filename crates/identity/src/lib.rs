@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod anonymous;
+mod browsers;
 mod certificates;
 mod config;
 mod crowd;
@@ -27,6 +28,7 @@ mod trust;
 mod verify;
 mod x509;
 
+pub use browsers::HashObstacle;
 pub use certificates::{CertificateList, Certificates, is_without_certificate};
 pub use config::{
     Resumption, TlsSettings, certificates_server_config, client_config, renewing_server_config,
@@ -34,7 +36,8 @@ pub use config::{
 };
 pub use crowd::{ADDRESS_LEVELS, Crowd, Goes, address_groups};
 pub use error::{
-    CertificatesError, ConfigError, GenerateError, IdentityError, PeerRejected, PreferenceError,
+    CertificatesError, ConfigError, Expected, GenerateError, IdentityError, PeerRejected,
+    PreferenceError,
 };
 pub use generate::{BACKDATED_BY, DEV_LIFETIME};
 pub use identity::{Identity, IdentityKind, certificates_from_pem};

@@ -93,6 +93,23 @@ impl Pin {
             Pin::Key(KeyPin(hash)),
         ])
     }
+
+    /// The SHA-256 hash.
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        match self {
+            Pin::Certificate(pin) => pin.as_bytes(),
+            Pin::Key(pin) => pin.as_bytes(),
+        }
+    }
+}
+
+impl fmt::Display for Pin {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Pin::Certificate(pin) => pin.fmt(formatter),
+            Pin::Key(pin) => pin.fmt(formatter),
+        }
+    }
 }
 
 impl From<CertificatePin> for Pin {

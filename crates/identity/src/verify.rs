@@ -18,7 +18,7 @@ use rustls::{
     PeerIncompatible, SignatureScheme,
 };
 
-use crate::error::PeerRejected;
+use crate::error::{Expected, PeerRejected};
 use crate::identity::IdentityKind;
 use crate::pin::{CertificatePin, KeyPin, Pin};
 use crate::trust::KeyList;
@@ -60,20 +60,26 @@ impl PolicyVerifier {
 
     fn check(&self, presented: &CertificateDer<'_>, now: UnixTime) -> Result<(), Error> {
         match &self.policy {
-            Policy::Pinned(pins) => check_certificate(presented, now, |certificate, key| {
-                pins.iter().any(|pin| match pin {
-                    Pin::Certificate(pin) => *pin == certificate,
-                    Pin::Key(pin) => *pin == key,
+            Policy::Pinned(pins) => {
+                let expected = Expected::of(pins.iter().copied());
+                check_certificate(presented, now, expected, |certificate, key| {
+                    pins.iter().any(|pin| match pin {
+                        Pin::Certificate(pin) => *pin == certificate,
+                        Pin::Key(pin) => *pin == key,
+                    })
                 })
-            }),
+            }
             Policy::Listed(IdentityKind::X509, list) => {
-                check_certificate(presented, now, |_, key| list.contains(&key))
+                check_certificate(presented, now, None, |_, key| list.contains(&key))
             }
             Policy::Listed(IdentityKind::RawKey, list) => {
                 let key = KeyPin::of(presented);
                 match list.contains(&key) {
                     true => Ok(()),
-                    false => Err(rejected(PeerRejected::KeyNotPinned { key })),
+                    false => Err(rejected(PeerRejected::KeyNotPinned {
+                        expected: None,
+                        key,
+                    })),
                 }
             }
             Policy::RawKeys(pins) => {
@@ -81,7 +87,8 @@ impl PolicyVerifier {
                 if pins.contains(&key) {
                     return Ok(());
                 }
-                Err(rejected(PeerRejected::KeyNotPinned { key }))
+                let expected = Expected::of(pins.iter().copied().map(Pin::Key));
+                Err(rejected(PeerRejected::KeyNotPinned { expected, key }))
             }
             Policy::AnyCertificate | Policy::AnyRawKey => Ok(()),
         }
@@ -104,6 +111,7 @@ impl PolicyVerifier {
 fn check_certificate(
     presented: &CertificateDer<'_>,
     now: UnixTime,
+    expected: Option<Expected>,
     is_named: impl Fn(CertificatePin, KeyPin) -> bool,
 ) -> Result<(), Error> {
     let certificate = CertificatePin::of(presented);
@@ -112,6 +120,7 @@ fn check_certificate(
     let key = KeyPin::of(&key);
     if !is_named(certificate, key) {
         return Err(rejected(PeerRejected::CertificateNotPinned {
+            expected,
             certificate,
             key,
         }));

@@ -131,6 +131,12 @@ pub(crate) fn is_spki(der: &[u8]) -> bool {
         && outer.end().is_some()
 }
 
+/// The algorithm of a SubjectPublicKeyInfo and its parameters: the contents of its
+/// AlgorithmIdentifier (RFC 5280 §4.1.1.2).
+pub(crate) fn key_algorithm(spki: &[u8]) -> Option<&[u8]> {
+    Der(Der(spki).expect(SEQUENCE)?).expect(SEQUENCE)
+}
+
 /// A subject as text, `CN=boat 7, O=Example`: most significant last in the DER order, control
 /// characters replaced, at most 256 characters.
 pub(crate) fn subject_text(subject: &[u8]) -> String {

@@ -14,14 +14,22 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::time_provider::TimeProvider;
 use rustls::{AlertDescription, CertificateError, Error, HandshakeKind, NamedGroup, Side};
 use towline_identity::{
-    CertificateDer, Cipher, CipherPreference, ClientAuth, Identity, IdentityKind, KeyExchange,
-    KeyExchangePreference, PeerIdentity, PeerRejected, Pin, PrivateKeyDer, Resumption, TlsSettings,
-    Trust, UnixTime, client_config, provider, server_config,
+    CertificateDer, Cipher, CipherPreference, ClientAuth, Expected, Identity, IdentityKind,
+    KeyExchange, KeyExchangePreference, PeerIdentity, PeerRejected, Pin, PrivateKeyDer, Resumption,
+    TlsSettings, Trust, UnixTime, client_config, provider, server_config,
 };
 use towline_identity::{
     CertificateList, Certificates, KeyList, KeyPin, Renewal, certificates_server_config,
     is_without_certificate, renewing_server_config,
 };
+
+/// What a refusal says of a rule with one pin.
+fn only(pin: impl Into<Pin>) -> Option<Expected> {
+    Some(Expected {
+        first: pin.into(),
+        has_others: false,
+    })
+}
 
 /// 2026-01-01 00:00:00 UTC.
 const START: u64 = 1_767_225_600;
@@ -348,6 +356,7 @@ fn a_pinned_key_survives_renewal_and_a_pinned_certificate_does_not() {
     assert_eq!(
         why,
         PeerRejected::CertificateNotPinned {
+            expected: only(old.certificate_pin().unwrap()),
             certificate: renewed.certificate_pin().unwrap(),
             key: old.key_pin(),
         }
@@ -424,9 +433,42 @@ fn a_wrong_raw_key_is_refused() {
     assert_eq!(
         PeerRejected::from_error(&refused.error),
         Some(PeerRejected::KeyNotPinned {
+            expected: only(other.key_pin()),
             key: server.key_pin()
         })
     );
+}
+
+#[test]
+fn a_wrong_pin_is_told_with_what_was_expected_and_what_was_seen() {
+    let world = World::new();
+    let (server, other, third) = (world.dev(), world.dev(), world.dev());
+    let certificate = server.certificate_pin().unwrap();
+    let wanted = other.certificate_pin().unwrap();
+    for (pins, others) in [
+        (vec![Pin::Certificate(wanted)], false),
+        (
+            vec![Pin::Certificate(wanted), Pin::Key(third.key_pin())],
+            true,
+        ),
+    ] {
+        let trust = Trust::Pinned(pins);
+        let refused = world.meet(trust, None, &server, ClientAuth::None);
+        let text = refused.unwrap_err().error.to_string();
+        for part in [
+            format!(
+                "certificate is {certificate} with the key {}",
+                server.key_pin()
+            ),
+            format!(
+                "we expect {wanted}{}",
+                if others { " or others)" } else { ")" }
+            ),
+            "get its pin from the peer's owner".to_owned(),
+        ] {
+            assert!(text.contains(&part), "{text}");
+        }
+    }
 }
 
 #[test]
@@ -455,6 +497,7 @@ fn a_client_with_an_unknown_raw_key_is_refused_by_the_server() {
     assert_eq!(
         PeerRejected::from_error(&refused.error),
         Some(PeerRejected::KeyNotPinned {
+            expected: only(expected.key_pin()),
             key: client.key_pin()
         })
     );

@@ -66,6 +66,11 @@ fn http3_frames_capsules_corpus_is_harmless() {
 }
 
 #[test]
+fn http3_server_corpus_is_harmless() {
+    replay(TARGETS.iter().find(|t| t.name == "http3_server").unwrap());
+}
+
+#[test]
 fn qpack_decoder_corpus_is_harmless() {
     replay(TARGETS.iter().find(|t| t.name == "qpack_decoder").unwrap());
 }

@@ -126,7 +126,7 @@ impl ServeArgs {
 
         let has_files = web.as_ref().is_some_and(Web::has_files);
         let web = match web {
-            Some(web) => Some(web.serve(&listening).await?),
+            Some(web) => Some(web.serve(&listening, printer).await?),
             None => None,
         };
 

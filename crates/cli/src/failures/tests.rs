@@ -57,6 +57,49 @@ fn who_gave_an_authority_is_not_told_to_compare_pins() {
 }
 
 #[test]
+fn a_pinned_certificate_that_has_ended_is_told_with_its_day_and_what_to_do() {
+    let what = "invalid peer certificate: certificate expired: verification time 1779300000 (UNIX), but certificate is not valid after 1779213600 (86400 seconds ago)";
+    let error = ConnectionError::Tls {
+        code: towline::TransportErrorCode::crypto(45),
+        what: what.into(),
+    };
+    let text = connection_failure(&error).to_string();
+    for words in [
+        "has ended",
+        "(on 2026-05-19 18:00 UTC)",
+        "a pin of the certificate ended with it",
+    ] {
+        assert!(text.contains(words), "{text}");
+    }
+    assert!(!text.contains("compare the pin"), "{text}");
+}
+
+#[test]
+fn why_there_is_no_session_is_told_with_what_to_do() {
+    use http::StatusCode;
+    use webtransport::{Error, NotAsked};
+    let refused = Error::Refused;
+    for (error, exit, words) in [
+        (refused(StatusCode::FORBIDDEN), Exit::Other, "origin"),
+        (refused(StatusCode::NOT_FOUND), Exit::Other, "the path"),
+        (refused(StatusCode::BAD_REQUEST), Exit::Other, "drafts"),
+        (
+            NotAsked::Unsupported("no such").into(),
+            Exit::Protocol,
+            "draft-02",
+        ),
+    ] {
+        let failure = session_failure(&error);
+        let text = failure.to_string();
+        assert_eq!(failure.exit, exit);
+        assert!(
+            text.contains(words) && text.contains(&error.to_string()),
+            "{text}"
+        );
+    }
+}
+
+#[test]
 fn alerts_are_told_in_words() {
     let text = |alert: u8| {
         let close = Close::Transport {

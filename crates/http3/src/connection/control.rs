@@ -134,6 +134,15 @@ impl PeerControl {
         self.len
     }
 
+    /// Bytes of a frame that are kept.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn kept(&self) -> usize {
+        match &self.state {
+            State::Payload { bytes, .. } => bytes.len(),
+            _ => 0,
+        }
+    }
+
     /// A frame begins: whether it may, and what becomes of its payload.
     fn begin(&mut self, kind: FrameType, len: u64) -> Result<(), Error> {
         let unexpected = |reason| Err(Error::new(ErrorCode::H3_FRAME_UNEXPECTED, reason));

@@ -165,6 +165,21 @@ impl Incoming {
         }
     }
 
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn is_held(&self) -> bool {
+        matches!(self.state, State::Held(_))
+    }
+
+    /// Bytes of a section that are kept.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn kept(&self) -> usize {
+        match &self.state {
+            State::Section { bytes, .. } => bytes.len(),
+            State::Held(bytes) => bytes.len(),
+            _ => 0,
+        }
+    }
+
     /// The head was an interim response.
     pub(crate) fn on_interim(&mut self) -> Result<(), Error> {
         self.interims += 1;

@@ -72,6 +72,7 @@ impl Connection {
         emit_varint(&mut payload, id);
         let control = &mut self.own.control.queue;
         control.push_frame(FrameType::GOAWAY, &payload);
+        self.reject_those_that_cannot_come(transport);
         self.flush_own(transport);
         self.observe_frame(transport, FrameType::GOAWAY, &payload, || Content::Id(id));
     }
@@ -79,10 +80,7 @@ impl Connection {
     /// Closes the connection; H3_NO_ERROR in peace (RFC 9114 §5.3).
     pub fn close<T: Transport>(&mut self, transport: &mut T, code: ErrorCode) {
         if self.closed.is_none() {
-            self.closed = Some(Error::new(code, "closed by this end"));
-            self.messages.clear();
-            self.again.clear();
-            self.clear_sessions();
+            self.end(Error::new(code, "closed by this end"));
             transport.close(code.as_u64(), b"");
         }
     }

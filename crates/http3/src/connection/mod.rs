@@ -10,6 +10,8 @@
 //!
 //! `parts` holds the struct. The files beside them own one thing each and know no `Connection`.
 
+#[cfg(any(test, feature = "testing"))]
+mod checks;
 mod control;
 mod endings;
 mod incoming;

@@ -245,17 +245,19 @@ impl Connection {
         if self.closed.is_some() {
             return;
         }
-        self.closed = Some(error);
         self.count(Count::ConnectionsFailed);
-        self.messages.clear();
-        self.again.clear();
-        self.peer.untyped.clear();
-        self.clear_sessions();
+        self.end(error);
         transport.close(error.code.as_u64(), error.reason.as_bytes());
         self.events.push(Event::Closed(error));
     }
 
-    pub(super) fn clear_sessions(&mut self) {
+    /// Nothing of the peer's is looked at any more, and nothing is kept of it.
+    pub(super) fn end(&mut self, error: Error) {
+        self.closed = Some(error);
+        self.messages.clear();
+        self.again.clear();
+        self.peer.untyped.clear();
+        self.events.drop_datagrams();
         self.count_ended();
         if let Some(sessions) = &mut self.sessions {
             sessions.clear();

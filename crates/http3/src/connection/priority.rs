@@ -72,6 +72,11 @@ impl EarlyPriorities {
         }
     }
 
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     pub(crate) fn take(&mut self, id: StreamId) -> Option<Priority> {
         self.0.remove(&id)
     }

@@ -120,6 +120,8 @@ impl Connection {
         id: StreamId,
         status: StatusCode,
     ) {
+        // It will be no session.
+        self.reject_early(transport, id);
         let (mut head, ()) = http::Response::new(()).into_parts();
         head.status = status;
         if self.send_response(transport, id, &head, true).is_err() {

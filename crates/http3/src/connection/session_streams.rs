@@ -3,6 +3,8 @@
 //! A prefix is read here and no byte behind it: the payload is between the application and the
 //! transport, and this end is told how much of it went by.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 use towline_wire::http3::{ErrorCode, FrameType, session_id};
 use towline_wire::{Direction, StreamId};
@@ -113,8 +115,9 @@ impl Connection {
         let early = match self.messages.get(&session) {
             // It waits for the client's SETTINGS, or its head has not come.
             Some(message) => {
-                message.role == Role::Session
-                    || (self.side.is_server() && message.incoming.phase() == Phase::Head)
+                let head = message.incoming.phase() == Phase::Head;
+                let comes = head && !message.incoming.is_over();
+                message.role == Role::Session || (self.side.is_server() && comes)
             }
             None => {
                 let going = self
@@ -125,6 +128,24 @@ impl Connection {
             }
         };
         if early { Place::Early } else { Place::Gone }
+    }
+
+    /// Whether the session of this stream may still be established.
+    pub(super) fn may_come(&self, session: SessionId) -> bool {
+        self.place(session) == Place::Early
+    }
+
+    /// What was held for sessions that our GOAWAY leaves out.
+    pub(super) fn reject_those_that_cannot_come<T: Transport>(&mut self, transport: &mut T) {
+        let waits: BTreeSet<SessionId> = match &self.sessions {
+            Some(sessions) => sessions.early_sessions().collect(),
+            None => return,
+        };
+        for session in waits {
+            if !self.may_come(session) {
+                self.reject_early(transport, session);
+            }
+        }
     }
 
     /// A stream of the peer's joins its session.

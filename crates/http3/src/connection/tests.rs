@@ -5,60 +5,16 @@ mod peer;
 mod rules;
 mod sessions;
 
-use std::collections::VecDeque;
-
 use bytes::Bytes;
+use http::Method;
 use http::request::Parts as RequestHead;
-use http::response::Parts as ResponseHead;
-use http::{Method, Request, Response};
 use towline_wire::StreamId;
 
-use crate::pair::{End, Limits, Notice, pair};
+use crate::pair::{End, Host, Limits, get, pair, pump, response};
 use crate::transport::Transport;
-use crate::{BodyError, Config, Connection, Event, SendError};
-
-/// A connection on its end of the pair, with the events it told.
-struct Host {
-    end: End,
-    connection: Connection,
-    events: VecDeque<Event>,
-}
+use crate::{BodyError, Config, Event, SendError};
 
 impl Host {
-    fn new(end: End, config: Config) -> Self {
-        let mut host = Self {
-            connection: Connection::new(end.side(), config),
-            end,
-            events: VecDeque::new(),
-        };
-        host.connection.on_established(&mut host.end);
-        host
-    }
-
-    /// Handles what the transport told; whether there was anything.
-    fn turn(&mut self) -> bool {
-        let (end, connection) = (&mut self.end, &mut self.connection);
-        let again = connection.again();
-        connection.resume(end);
-        let mut told = false;
-        while let Some(notice) = end.poll_notice() {
-            told = true;
-            match notice {
-                Notice::Opened(direction) => connection.on_opened(end, direction),
-                Notice::Readable(id) => connection.on_readable(end, id),
-                Notice::Writable(id) => connection.on_writable(end, id),
-                Notice::Stopped(id, code) => connection.on_stopped(end, id, code),
-                Notice::Available(_) => connection.on_streams_available(end),
-                Notice::Datagrams => while connection.on_datagrams(end) {},
-                Notice::Closed(_) => {}
-            }
-        }
-        while let Some(event) = self.connection.poll_event() {
-            self.events.push_back(event);
-        }
-        told || again
-    }
-
     fn next(&mut self) -> Event {
         self.events.pop_front().expect("an event")
     }
@@ -102,15 +58,6 @@ impl Host {
     }
 }
 
-fn pump(a: &mut Host, b: &mut Host) {
-    for _ in 0..10_000 {
-        if !a.turn() & !b.turn() {
-            return;
-        }
-    }
-    panic!("two connections that never come to rest");
-}
-
 /// A client and a server that have exchanged their settings.
 fn connected(limits: Limits, config: &Config) -> (Host, Host) {
     let (client, server) = pair(limits);
@@ -124,18 +71,8 @@ fn connected(limits: Limits, config: &Config) -> (Host, Host) {
     (client, server)
 }
 
-fn get(path: &str) -> RequestHead {
-    let uri = format!("https://example.org{path}");
-    Request::get(uri).body(()).unwrap().into_parts().0
-}
-
 fn post(path: &str) -> RequestHead {
     let mut head = get(path);
     head.method = Method::POST;
     head
-}
-
-fn response(status: u16) -> ResponseHead {
-    let response = Response::builder().status(status);
-    response.body(()).unwrap().into_parts().0
 }

@@ -114,6 +114,15 @@ impl CapsuleReader {
         }
     }
 
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn kept_within_cap(&self) -> bool {
+        let value = match &self.state {
+            State::Value { bytes, .. } => bytes.len() as u64,
+            _ => 0,
+        };
+        self.header.len() <= 16 && value <= MAX_CAPSULE_DATAGRAM
+    }
+
     /// Gathers a header byte by byte, so that nothing behind it is kept.
     fn parse_header(&mut self, bytes: &mut Bytes) -> Option<CapsuleHeader> {
         while bytes.has_remaining() {

@@ -95,12 +95,16 @@ const DIALECTS: [Row; 4] = [
 ];
 
 /// Without them there are no datagrams of sessions, in no dialect.
-pub(crate) const NO_QUIC_DATAGRAMS: &str = "the peer's transport parameters permit no datagrams";
-const NO_DIALECT: &str = "the peer's SETTINGS name no version of WebTransport that this end speaks";
-const OTHER_TOKEN: &str =
-    "the client's :protocol belongs to a version of WebTransport that its SETTINGS do not name";
-const NO_CONNECT: &str = "the server's SETTINGS lack ENABLE_CONNECT_PROTOCOL = 1";
-const NO_DATAGRAMS: &str = "the peer's SETTINGS lack H3_DATAGRAM = 1";
+pub(crate) const NO_QUIC_DATAGRAMS: &str = "the peer's transport parameters permit no datagrams; \
+    WebTransport needs max_datagram_frame_size above 0";
+const NO_DIALECT: &str = "the peer's SETTINGS name no version of WebTransport that this end speaks; \
+    switch WebTransport on at the peer, or offer the draft that it speaks";
+const OTHER_TOKEN: &str = "the client's :protocol belongs to a version of WebTransport that its \
+    SETTINGS do not name; one of the two has to change";
+const NO_CONNECT: &str = "the server's SETTINGS lack ENABLE_CONNECT_PROTOCOL = 1, without which no \
+    session can be asked for (RFC 9220)";
+const NO_DATAGRAMS: &str =
+    "the peer's SETTINGS lack H3_DATAGRAM = 1, which WebTransport needs (RFC 9297)";
 
 impl Dialect {
     /// All of them, the oldest first.

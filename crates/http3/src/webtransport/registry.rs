@@ -126,6 +126,30 @@ impl Sessions {
         *self = Self::new(self.config.clone());
     }
 
+    /// The sessions that something waits for.
+    pub(crate) fn early_sessions(&self) -> impl Iterator<Item = SessionId> {
+        let streams = self.early.streams.iter().map(|(session, _, _)| *session);
+        streams.chain(self.early.datagrams.iter().map(|(session, _)| *session))
+    }
+
+    /// Compares the tables with each other and with the caps.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn check(&self) {
+        assert!(self.early.streams.len() <= MAX_EARLY_STREAMS);
+        assert!(self.early.datagrams.len() <= MAX_EARLY_DATAGRAMS);
+        let bytes = self
+            .early
+            .datagrams
+            .iter()
+            .map(|(_, payload)| payload.len());
+        assert_eq!(bytes.sum::<usize>(), self.early.datagram_bytes);
+        assert!(self.early.datagram_bytes <= MAX_EARLY_DATAGRAM_BYTES);
+        let members = self.streams.iter().map(|(id, of)| (of.session, *id));
+        assert_eq!(members.collect::<BTreeSet<_>>(), self.members);
+        let known = |stream: &Stream| self.open.contains_key(&stream.session);
+        assert!(self.streams.values().all(known), "a stream of no session");
+    }
+
     pub(crate) fn early(&mut self) -> &mut Early {
         &mut self.early
     }

@@ -24,7 +24,8 @@ const USAGE: &str = "fuzz TARGET [--seconds N] [--corpus DIR] [--replay] [--seed
   --seconds N   how long to try new inputs (default 60); 0 only replays
   --corpus DIR  inputs to start from
   --replay      run the corpus and the files named once each, and stop
-  --seed S      of the mutator (default 0)";
+  --seed S      of the mutator (default 0)
+  --write-seeds DIR  writes the inputs that the target itself makes, and stops";
 
 /// Where crashes go.
 const CRASHES: &str = "fuzz/crashes";
@@ -45,6 +46,7 @@ struct Options {
     corpus: Option<PathBuf>,
     replay: bool,
     seed: u64,
+    write_seeds: Option<PathBuf>,
     files: Vec<PathBuf>,
 }
 
@@ -121,6 +123,9 @@ fn main() -> ExitCode {
 
 fn fuzz(options: &Options) -> Result<u64, String> {
     let name = options.target.name;
+    if let Some(folder) = &options.write_seeds {
+        return write_seeds(options.target, folder).map(|()| 0);
+    }
     let mut runner = Runner {
         target: options.target,
         executions: 0,
@@ -135,7 +140,7 @@ fn fuzz(options: &Options) -> Result<u64, String> {
         }
     }
     if !options.replay && options.seconds > 0 {
-        for input in (options.target.seeds)() {
+        for (_, input) in (options.target.seeds)() {
             if let Some(signature) = runner.run(&input) {
                 mutator.learn(&input, signature);
             }
@@ -161,6 +166,18 @@ fn fuzz(options: &Options) -> Result<u64, String> {
         runner.executions, runner.crashes
     );
     Ok(runner.crashes)
+}
+
+fn write_seeds(target: Target, folder: &Path) -> Result<(), String> {
+    let failed = |path: &Path, error| format!("{}: {error}", path.display());
+    std::fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
+    let seeds = (target.seeds)();
+    for (name, bytes) in &seeds {
+        let path = folder.join(name);
+        std::fs::write(&path, bytes).map_err(|error| failed(&path, error))?;
+    }
+    println!("{} seeds written to {}", seeds.len(), folder.display());
+    Ok(())
 }
 
 fn starting_inputs(options: &Options) -> Result<Vec<PathBuf>, String> {
@@ -194,6 +211,7 @@ fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, Strin
         corpus: None,
         replay: false,
         seed: 0,
+        write_seeds: None,
         files: Vec::new(),
     };
     while let Some(argument) = arguments.next() {
@@ -202,6 +220,7 @@ fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, Strin
         match argument.as_str() {
             "--seconds" => options.seconds = number(value()?)?,
             "--corpus" => options.corpus = Some(value()?.into()),
+            "--write-seeds" => options.write_seeds = Some(value()?.into()),
             "--replay" => options.replay = true,
             "--seed" => options.seed = number(value()?)?,
             flag if flag.starts_with("--") => return Err(format!("no such option: {flag}")),

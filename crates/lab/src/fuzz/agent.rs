@@ -41,7 +41,7 @@ pub(super) fn run(input: &[u8]) -> u64 {
 }
 
 /// One request to start from.
-pub(super) fn seeds() -> Vec<Vec<u8>> {
+pub(super) fn seeds() -> Vec<(String, Vec<u8>)> {
     let request = AgentRequest {
         id: 1,
         fd: 5,
@@ -55,5 +55,5 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
         peer: SocketAddr::from(([192, 0, 2, 9], 40_000)),
         token: 0,
     };
-    vec![request.emit().to_vec()]
+    vec![("request".to_owned(), request.emit().to_vec())]
 }

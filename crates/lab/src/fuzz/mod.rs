@@ -5,13 +5,15 @@
 //! broken promise is a panic. `packet` needs no keys, `frame` no engine, `connection` is a whole
 //! connected pair behind the null AEAD, so that mutated bytes reach the frame handlers, `message` one
 //! message with its readers, against a model, `agent` a request to the agent of secure TCP,
-//! `http3_frames_capsules` what streams of HTTP/3 consist of, `qpack_decoder` compressed fields.
+//! `http3_frames_capsules` what streams of HTTP/3 consist of, `qpack_decoder` compressed fields,
+//! `http3_server` a whole server of HTTP/3 and WebTransport.
 
 mod agent;
 #[cfg(debug_assertions)]
 mod connection;
 mod frame;
 mod http3;
+mod http3_server;
 mod message;
 mod mutate;
 mod packet;
@@ -22,6 +24,7 @@ pub use agent::agent;
 pub use connection::connection;
 pub use frame::frame;
 pub use http3::http3_frames_capsules;
+pub use http3_server::http3_server;
 pub use message::message;
 pub use mutate::{Mutator, TARGETS, Target, target};
 pub use packet::packet;

@@ -16,8 +16,8 @@ pub struct Target {
     pub run: fn(&[u8]) -> u64,
     /// Most bytes of an input.
     pub max_len: usize,
-    /// Inputs to start from besides a corpus.
-    pub seeds: fn() -> Vec<Vec<u8>>,
+    /// Inputs to start from besides a corpus, with their names.
+    pub seeds: fn() -> Vec<(String, Vec<u8>)>,
     tokens: &'static [&'static [u8]],
 }
 
@@ -65,6 +65,13 @@ pub const TARGETS: &[Target] = &[
         max_len: 2_000,
         seeds: Vec::new,
         tokens: HTTP3_TOKENS,
+    },
+    Target {
+        name: "http3_server",
+        run: super::http3_server::run,
+        max_len: 4_000,
+        seeds: super::http3_server::seeds,
+        tokens: SERVER_TOKENS,
     },
     Target {
         name: "qpack_decoder",
@@ -173,6 +180,38 @@ const HTTP3_TOKENS: &[&[u8]] = &[
     b"\x99\x0b\x4d\x3f\x08\xd0\x00\x00\x00\x00\x00\x00\x00",
     b"\x40\x41\x00",
     b"\x21\x03abc",
+];
+
+/// Steps of the target, some of them with frames and capsules.
+const SERVER_TOKENS: &[&[u8]] = &[
+    b"\x00\x00",
+    b"\x00\x01",
+    b"\x01\x03\x01\x00",
+    b"\x08\x03\x0f",
+    b"\x08\x03\x40\xff",
+    b"\x09\x04\x02",
+    b"\x09\x04\x03",
+    b"\x09\x05\x00",
+    b"\x09\x05\x01",
+    b"\x0a\x05\x04\x00abc",
+    b"\x0b\x04\x07\x01\x00\x00\x00\x07ab",
+    b"\x0b\x04\x01\x02",
+    b"\x0b\x04\x03\x03\x43\xff",
+    b"\x0b\x04\x02\x05\x05",
+    b"\x0c\x00\x03abc",
+    b"\x0c\x01\x03abc",
+    b"\x0d\x00\x02ab",
+    b"\x0e\x00\x00",
+    b"\x8e\x00\x01",
+    b"\x0f\x00\x40\x67",
+    b"\x10\x00\x07",
+    b"\x12\x00",
+    b"\x12\x10",
+    b"\x13\x00\x32",
+    b"\x16\x00\x44\x00",
+    b"\x19\x80",
+    b"\x1a\x00\x20",
+    b"\x21\x00",
 ];
 
 /// Pieces of the target: instructions and sections behind their kind and length.

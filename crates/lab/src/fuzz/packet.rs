@@ -64,8 +64,12 @@ pub(super) fn run(input: &[u8]) -> u64 {
 }
 
 /// Whole datagrams to start from: a client's first, with and without protection.
-pub(super) fn seeds() -> Vec<Vec<u8>> {
-    TLS.with(|tls| tls.iter().map(|tls| client(tls, 3).drain().1).collect())
+pub(super) fn seeds() -> Vec<(String, Vec<u8>)> {
+    TLS.with(|tls| {
+        let worlds = tls.iter().enumerate();
+        let first = |(world, tls)| (format!("client-{world}"), client(tls, 3).drain().1);
+        worlds.map(first).collect()
+    })
 }
 
 /// What the header alone says.

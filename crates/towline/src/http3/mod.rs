@@ -63,7 +63,7 @@ pub use router::{Requests, Router, Task};
 pub use send::SendBody;
 pub use server::{ALPN, Server, connect};
 pub use stats::Stats;
-pub use towline_http3::{Config, ErrorCode, Settings, observe};
+pub use towline_http3::{Config, ErrorCode, SettingId, Settings, observe};
 
 /// Handles go to any thread.
 const _: () = {

@@ -94,6 +94,10 @@ impl Http3 {
                 {
                     self.discard(turn, id);
                 }
+                Event::Failed { id, error } if !self.exchanges.contains_key(&id) => {
+                    // Nobody else will hear of it.
+                    tracing::info!(stream = %id, "a request of the peer's was refused: {error}");
+                }
                 event => self.deliver(event, turn.wake),
             }
         }

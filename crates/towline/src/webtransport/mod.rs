@@ -63,8 +63,9 @@ pub use router::SessionRequests;
 pub use server::{Config, Connection, Server};
 pub use session::{Session, SessionStats};
 pub use stats::Stats;
+pub use towline_http3::webtransport::ConnectError as NotAsked;
 pub use towline_http3::webtransport::{Dialect, Dialects, SessionEnd};
-pub use towline_identity::GenerateError;
+pub use towline_identity::{GenerateError, HashObstacle};
 
 use towline_http3::ErrorCode;
 use towline_identity::{Identity, UnixTime};
@@ -78,7 +79,7 @@ pub fn http3_code(code: u64) -> Option<ErrorCode> {
 
 /// A certificate for `names` that browsers take when they are given its hash (`serverCertificateHashes`):
 /// ECDSA over P-256, valid for less than 14 days, from an hour before `now`. The hash is
-/// [`Identity::certificate_pin`].
+/// [`Identity::certificate_pin`]. Whether they take another one, [`Identity::hash_obstacle`] says.
 ///
 /// # Errors
 /// When a name cannot stand in a certificate.

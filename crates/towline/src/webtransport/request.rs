@@ -119,6 +119,9 @@ impl SessionRequest {
     fn refuse(&mut self, status: StatusCode) {
         let id = self.id();
         self.answered = true;
+        tracing::info!(
+            %status, path = self.path(), origin = ?self.origin(), "a session was refused"
+        );
         self.link.with(|own, turn| {
             if let Some(turn) = turn {
                 own.act(turn, |machine, streams| {

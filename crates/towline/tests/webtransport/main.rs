@@ -6,5 +6,7 @@ mod counts;
 mod limits;
 mod loopback;
 mod router;
+mod safari;
 mod sessions;
+mod words;
 mod world;

@@ -1,9 +1,10 @@
 //! A peer of bare bytes, which says what it likes.
 
 use towline_wire::http3::{ErrorCode, StreamType};
-use towline_wire::{Direction, StreamId, emit_varint};
+use towline_wire::{Direction, StreamId};
 
 use super::*;
+pub(super) use crate::pair::{GET, frame_bytes, section};
 
 /// The types of frames, as numbers.
 pub(super) mod frame {
@@ -134,45 +135,4 @@ impl Bare {
             "{request:?}"
         );
     }
-}
-
-pub(super) const GET: [(&str, &str); 4] = [
-    (":method", "GET"),
-    (":scheme", "https"),
-    (":authority", "example.org"),
-    (":path", "/"),
-];
-
-pub(super) fn frame_bytes(kind: u64, payload: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    emit_varint(&mut bytes, kind);
-    emit_varint(&mut bytes, payload.len() as u64);
-    bytes.extend_from_slice(payload);
-    bytes
-}
-
-/// A field section of literals alone (RFC 9204 §4.5.6).
-pub(super) fn section(fields: &[(&str, &str)]) -> Vec<u8> {
-    let mut bytes = vec![0, 0];
-    for (name, value) in fields {
-        prefixed(&mut bytes, 0x20, 3, name.len());
-        bytes.extend_from_slice(name.as_bytes());
-        prefixed(&mut bytes, 0x00, 7, value.len());
-        bytes.extend_from_slice(value.as_bytes());
-    }
-    bytes
-}
-
-fn prefixed(bytes: &mut Vec<u8>, first: u8, bits: u32, value: usize) {
-    let max = (1 << bits) - 1;
-    if value < max {
-        return bytes.push(first | value as u8);
-    }
-    bytes.push(first | max as u8);
-    let mut rest = value - max;
-    while rest >= 128 {
-        bytes.push(rest as u8 | 128);
-        rest >>= 7;
-    }
-    bytes.push(rest as u8);
 }

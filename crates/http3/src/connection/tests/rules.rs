@@ -111,6 +111,35 @@ fn a_stream_that_ends_before_its_request_is_request_incomplete() {
 }
 
 #[test]
+fn a_request_given_up_before_its_head_came_is_forgotten() {
+    let mut peer = Bare::client();
+    for started in [&[][..], &[frame::HEADERS as u8, 9, 0]] {
+        let id = peer.open_request();
+        peer.bytes(id, started);
+        peer.end.reset(id, 7);
+        while peer.host.turn() {}
+        let cancelled = Some(ErrorCode::H3_REQUEST_CANCELLED.as_u64());
+        assert_eq!(peer.host.end.reset_code(id), cancelled);
+        assert_eq!(peer.host.connection.requests(), 0);
+        assert!(peer.host.events.is_empty(), "{:?}", peer.host.events);
+    }
+    peer.assert_lives();
+}
+
+#[test]
+fn of_a_connection_that_is_closed_nothing_is_kept() {
+    let mut peer = Bare::client();
+    peer.get();
+    peer.open_uni(&[]);
+    let Host {
+        connection, end, ..
+    } = &mut peer.host;
+    connection.close(end, ErrorCode::H3_NO_ERROR);
+    assert_eq!(connection.requests(), 0);
+    connection.check();
+}
+
+#[test]
 fn an_end_inside_of_a_frame_is_frame_error_and_its_length_allocates_nothing() {
     for kind in [frame::HEADERS, 0x21] {
         let mut peer = Bare::client();

@@ -1,6 +1,7 @@
 //! WebTransport sessions between two connections of ours.
 
 mod any_order;
+mod bystanders;
 mod counts;
 mod ends;
 mod limits;

@@ -19,6 +19,7 @@ use towline::{EndpointBuilder, http3, webtransport};
 use crate::exit::{Exit, Failure};
 use crate::net::Listening;
 use crate::plain_http;
+use crate::printer::Printer;
 
 use self::page::Page;
 
@@ -86,13 +87,22 @@ impl Web {
     }
 
     /// Begins to serve.
-    pub(crate) async fn serve(self, listening: &Listening) -> Result<Serving, Failure> {
+    pub(crate) async fn serve(
+        self,
+        listening: &Listening,
+        printer: Printer,
+    ) -> Result<Serving, Failure> {
         let Some(server) = webtransport::Server::new(&listening.endpoint) else {
             return Err(Failure::new(Exit::Other, "the endpoint speaks no HTTP/3"));
         };
         if (listening.certificate_pins)().is_empty() {
             let failure = Failure::usage("browsers take no raw key");
             return Err(failure.next("leave out --raw-key, or --web"));
+        }
+        if let Some(obstacle) = &listening.hash_obstacle {
+            printer.note(format_args!(
+                "towline: WARNING: browsers do not take our certificate by its hash: {obstacle}; leave out --cert and --key, or make them with `towline cert dev`, unless an authority that browsers trust has signed it"
+            ));
         }
         let address = listening.endpoint.local_addr();
         let url = format!("https://{}", from_here(address));

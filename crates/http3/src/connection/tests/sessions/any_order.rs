@@ -280,6 +280,7 @@ proptest! {
                     bare.host.accept(session, None);
                 }
             }
+            bare.host.connection.check();
         }
     }
 }

@@ -44,6 +44,11 @@ pub(super) const DRAFT_16: [(SettingId, u64); 3] = [
     (SettingId::WT_INITIAL_MAX_DATA, 1000),
 ];
 
+/// Settings that a client of draft-16 needs.
+pub(super) fn draft_16() -> [(SettingId, u64); 3] {
+    DRAFT_16
+}
+
 /// Says all that a client or a server of draft-16 needs.
 pub(super) fn settle_all(bare: &mut Bare) {
     let connect = [(SettingId::ENABLE_CONNECT_PROTOCOL, 1)];
@@ -74,20 +79,20 @@ pub(super) fn session(bare: &mut Bare) -> SessionId {
 }
 
 /// What a stream of a session begins with.
-fn prefix(direction: Direction, session: u64) -> Vec<u8> {
+pub(super) fn prefix(direction: Direction, session: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     emit_varint(&mut bytes, if direction == UNI { 0x54 } else { 0x41 });
     emit_varint(&mut bytes, session);
     bytes
 }
 
-fn open(bare: &mut Bare, direction: Direction, session: SessionId) -> StreamId {
+pub(super) fn open(bare: &mut Bare, direction: Direction, session: SessionId) -> StreamId {
     let id = bare.end.open(direction).unwrap();
     bare.bytes(id, &prefix(direction, session.as_u64()));
     id
 }
 
-fn capsule(bare: &mut Bare, session: SessionId, capsule: Capsule<'_>) {
+pub(super) fn capsule(bare: &mut Bare, session: SessionId, capsule: Capsule<'_>) {
     let mut bytes = Vec::new();
     capsule.emit(&mut bytes);
     bare.say(session, frame::DATA, &bytes);
@@ -202,6 +207,46 @@ fn streams_held_for_a_request_that_is_no_session_are_gone() {
     assert!(matches!(bare.host.next(), Event::Request { .. }));
     let late = open(&mut bare, UNI, request);
     assert_eq!(bare.host.end.stop_code(late), gone);
+}
+
+#[test]
+fn streams_held_for_a_request_that_is_refused_are_gone() {
+    let long = "a".repeat(70_000);
+    let large = [
+        CONNECT[0],
+        CONNECT[1],
+        CONNECT[2],
+        CONNECT[3],
+        CONNECT[4],
+        ("x", &*long),
+    ];
+    let no_proxy = [(":method", "CONNECT"), (":authority", "example.org:443")];
+    let gone = Some(ErrorCode::WT_SESSION_GONE.as_u64());
+    for fields in [&large[..], &no_proxy] {
+        let mut bare = client(config(), &DRAFT_16);
+        let request = bare.open_request();
+        let stream = open(&mut bare, UNI, request);
+        bare.say(request, frame::HEADERS, &section(fields));
+        assert_eq!(bare.host.end.stop_code(stream), gone);
+        let late = open(&mut bare, UNI, request);
+        assert_eq!(bare.host.end.stop_code(late), gone);
+        bare.host.connection.check();
+        assert_lives(&mut bare);
+    }
+}
+
+#[test]
+fn streams_held_for_a_session_that_a_goaway_leaves_out_are_gone() {
+    let mut bare = client(config(), &DRAFT_16);
+    let stream = open(&mut bare, UNI, StreamId::from_u64(4));
+    assert_eq!(bare.host.end.stop_code(stream), None);
+    let Host {
+        connection, end, ..
+    } = &mut bare.host;
+    connection.go_away(end);
+    let gone = Some(ErrorCode::WT_SESSION_GONE.as_u64());
+    assert_eq!(bare.host.end.stop_code(stream), gone);
+    bare.host.connection.check();
 }
 
 /// Row 103.
@@ -403,6 +448,19 @@ fn of_a_flood_of_datagrams_on_a_session_the_newest_256_are_kept() {
     assert_lives(&mut bare);
 }
 
+#[test]
+fn after_the_end_of_the_connection_no_datagram_is_told() {
+    let (mut bare, session) = with_session();
+    let quarter = (session.as_u64() / 4) as u8;
+    assert!(bare.end.send_datagram(Bytes::from(vec![quarter, 1])));
+    // A second control stream, before anybody looks.
+    let control = bare.end.open(UNI).unwrap();
+    bare.bytes(control, &[0]);
+    assert!(bare.host.end.closed().is_some());
+    let last = bare.host.events.pop_back();
+    assert!(matches!(last, Some(Event::Closed(_))), "{last:?}");
+}
+
 /// Row 108.
 #[test]
 fn a_datagram_of_a_stream_that_cannot_be_is_datagram_error() {
@@ -500,7 +558,7 @@ fn more_streams_than_there_can_be_is_flow_control_error() {
     assert_failed(&mut bare, session, ErrorCode::WT_FLOW_CONTROL_ERROR);
 }
 
-fn narrow() -> Config {
+pub(super) fn narrow() -> Config {
     let mut config = config();
     if let Some(webtransport) = &mut config.webtransport {
         webtransport.initial_max_data = 100;
