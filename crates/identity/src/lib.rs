@@ -22,6 +22,7 @@ mod peer;
 mod pin;
 mod provider;
 mod renewal;
+mod rotation;
 mod text;
 mod trust;
 mod verify;
@@ -49,6 +50,7 @@ pub use provider::{
     provider,
 };
 pub use renewal::{RENEW_BEFORE, Renewal};
+pub use rotation::{ROTATE_EVERY, Rotation, SWAP_BEFORE_END};
 pub use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 pub use trust::{ClientAuth, KeyList, Trust};
 pub use x509::validity;
