@@ -7,10 +7,9 @@
 mod common;
 
 use std::fs;
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::time::Duration;
 
-use common::{Ended, Running, Scratch, Server};
+use common::{Ended, Running, Scratch, Server, http_get, wait_until};
 use serde_json::Value;
 
 /// A server of a folder, and the folder.
@@ -106,32 +105,53 @@ fn a_server_without_web_is_said_to_speak_something_else() {
     assert!(ended.stderr.contains("protocol"), "{ended:?}");
 }
 
-/// What is at a path of a page's server.
-fn page(server: &str, path: &str) -> String {
-    let address = server.trim_start_matches("http://").trim_end_matches('/');
-    let mut stream = TcpStream::connect(address).unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n");
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
-}
-
 #[test]
-fn browsers_of_this_machine_get_a_page_that_knows_the_certificate() {
+fn browsers_of_this_machine_get_a_page_that_knows_the_certificates() {
     let scratch = Scratch::new();
     let mut command = scratch.towline(["serve", "--listen", "127.0.0.1:0", "--web"]);
     command.arg("--json");
     let (_server, record) = Server::start_saying(command, "towline.listening/1").unwrap();
     let web = &record["web"];
     let at = web["page"].as_str().unwrap();
-    assert!(page(at, "/").contains("<!doctype html>"));
-    let about = page(at, "/towline.json");
+    assert!(http_get(at, "/").contains("<!doctype html>"));
+    let about = http_get(at, "/towline.json");
     let (_, about) = about.split_once("\r\n\r\n").unwrap();
     let about: Value = serde_json::from_str(about).unwrap();
     assert_eq!(about["url"], web["url"]);
-    let shown = scratch.run(["cert", "pin", "--certificate"]);
-    assert_eq!(about["pins"], Value::from(vec![shown.stdout.trim()]));
+    let shown = scratch
+        .run(["cert", "show", "--json"])
+        .record("towline.cert/2");
+    let pins = [&shown["certificate_pin"], &shown["next"]["certificate_pin"]];
+    assert_eq!(about["pins"], Value::from(pins.map(Value::clone).to_vec()));
+    assert_eq!(web["certificate_pins"], about["pins"]);
+    let pin = scratch.run(["cert", "pin", "--certificate"]);
+    assert_eq!(*pins[0], pin.stdout.trim());
+}
+
+#[test]
+fn a_client_that_was_given_both_hashes_is_let_in_before_and_after_the_swap() {
+    let scratch = Scratch::new();
+    let [old, new] = scratch.certificates_that_swap_in(Duration::from_secs(12));
+    let server = scratch.listen(["serve", "--listen", "127.0.0.1:0", "--web"]);
+    assert_eq!(server.pins(), [old.clone(), new.clone()]);
+    let client = Scratch::new();
+    let echo = |pins: &str| {
+        let url = format!("https://{}/echo#{pins}", server.address);
+        client.run(["web", "echo", &url, "-c", "1"]).code
+    };
+    let both = format!("{old}&{new}");
+    assert_eq!(echo(&both), Some(0));
+    assert_eq!(echo(&new), Some(4), "it is not shown yet");
+    // No moment is without one of the two.
+    wait_until("the swap", || {
+        assert_eq!(echo(&both), Some(0));
+        server.pins()[0] == new
+    });
+    assert_eq!(echo(&both), Some(0));
+    assert_eq!(echo(&new), Some(0));
+    assert_eq!(echo(&old), Some(4));
+    let pins = server.pins();
+    assert!(pins.len() == 2 && !pins.contains(&old), "{pins:?}");
 }
 
 #[test]

@@ -79,7 +79,7 @@ impl ReceivingArgs {
 impl ServeArgs {
     /// Serves until Ctrl-C.
     pub(crate) async fn run(self, printer: Printer) -> Result<Exit, Failure> {
-        let interrupt = Interrupt::install(printer);
+        let interrupt = Interrupt::of_a_server(printer);
         let (received, ends) = mpsc::unbounded_channel();
         let mut service = Service::new(printer, interrupt, received);
         service.echo = true;
