@@ -124,9 +124,9 @@ fn refused_by_alert(alert: u8, message: &str) -> Failure {
     match alert {
         120 => Failure::new(
             Exit::Tls,
-            "the server speaks none of our protocols (ALPN `towline/1`): another program listens at this port, or another version",
+            "the server speaks none of our protocols (ALPN `towline/1`, or `h3` of `towline web`): another program listens at this port, or another version",
         )
-        .next("check address and port"),
+        .next("check address and port; `towline web` needs `towline serve --web` there"),
         116 => Failure::new(
             Exit::Tls,
             "the server lets in clients that it knows, and we have no key to show",
@@ -170,8 +170,6 @@ pub(crate) fn http3_failure(error: &http3::Error) -> Failure {
 pub(crate) fn session_failure(error: &webtransport::Error) -> Failure {
     match error {
         webtransport::Error::Http3(error) => http3_failure(error),
-        webtransport::Error::Refused(_) => Failure::new(Exit::Other, error.to_string())
-            .next("look at the path in the URL; `towline serve --web` has /echo"),
         error => Failure::new(Exit::Protocol, error.to_string()),
     }
 }

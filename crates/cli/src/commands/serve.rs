@@ -151,6 +151,10 @@ impl ServeArgs {
                 "  towline web echo '{}'",
                 listening.web_url("/echo")
             ));
+            printer.line(format_args!(
+                "  towline web perf '{}'",
+                listening.web_url("/")
+            ));
             printer.line(format_args!("  {} in a browser on this machine", web.page));
         }
         printer.record(&json!({
