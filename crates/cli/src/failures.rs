@@ -139,9 +139,9 @@ fn refused_by_alert(alert: u8, message: &str) -> Failure {
     match alert {
         120 => Failure::new(
             Exit::Tls,
-            "the server speaks none of our protocols (ALPN `towline/1`): another program listens at this port, or another version",
+            "the server speaks none of our protocols (ALPN `towline/1`, or `h3` of `towline web`): another program listens at this port, or another version",
         )
-        .next("check address and port"),
+        .next("check address and port; `towline web` needs `towline serve --web` there"),
         116 => Failure::new(
             Exit::Tls,
             "the server lets in clients that it knows, and we have no key to show",
@@ -185,15 +185,6 @@ pub(crate) fn http3_failure(error: &http3::Error) -> Failure {
 pub(crate) fn session_failure(error: &webtransport::Error) -> Failure {
     match error {
         webtransport::Error::Http3(error) => http3_failure(error),
-        webtransport::Error::Refused(status) => {
-            let failure = Failure::new(Exit::Other, error.to_string());
-            match status.as_u16() {
-                400 => failure.next("the two ends speak different drafts of WebTransport, or one lacks a setting: the server's log says which"),
-                403 => failure.next("the server does not let in sessions of this origin: its owner decides which it takes"),
-                404 | 405 => failure.next("look at the path in the URL; `towline serve --web` has /echo"),
-                _ => failure,
-            }
-        }
         webtransport::Error::NotAsked(webtransport::NotAsked::Unsupported(_)) => {
             Failure::new(Exit::Protocol, error.to_string()).next("check that this port serves WebTransport, and which draft of it: towline speaks draft-02, draft-07 to -12, and draft-13 to -16")
         }

@@ -25,6 +25,7 @@ mod service_manager;
 mod stats;
 mod streams;
 mod summary;
+mod under_way;
 mod units;
 mod url;
 mod watched;

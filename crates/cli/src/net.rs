@@ -12,7 +12,7 @@ use towline::identity::{HashObstacle, IdentityKind, Pin};
 use towline::{Connection, Endpoint, EndpointBuilder};
 use towline_transfer::caps::{CONNECTION_WINDOW, STREAM_SEND_BUFFER, STREAM_WINDOW};
 
-use crate::certs::{self, CertArgs, CertificatePins, Upkeep};
+use crate::certs::{self, CertArgs, CertificatePins};
 use crate::clients::ClientArgs;
 use crate::congestion::CongestionArgs;
 use crate::exit::{Exit, Failure};
@@ -329,7 +329,7 @@ pub(crate) struct Listening {
     pub(crate) endpoint: Endpoint,
     /// Of the key, which outlives its certificates.
     pin: Pin,
-    /// Of the certificate that is shown now, for browsers.
+    /// Of the certificates that are shown now and next, for browsers.
     pub(crate) certificate_pins: CertificatePins,
     /// Why browsers do not take it by its hash.
     pub(crate) hash_obstacle: Option<HashObstacle>,
@@ -371,21 +371,18 @@ impl ListenArgs {
     ) -> Result<Listening, Failure> {
         let certs::Serving {
             identity,
-            mut upkeep,
+            certificates,
+            pins: certificate_pins,
         } = self.certificate.serving(printer)?;
-        let certificate_pins = upkeep.certificate_pins(&identity);
         let mut options = options.clone();
         let clients = self.clients.rule(identity.kind())?;
         if !matches!(clients, ClientAuth::None) {
             // A client that is taken off the list must not come back on an old session.
             options.resumption = Resumption::Disabled;
         }
-        let config = match upkeep {
-            Upkeep::None => config::server(&identity, &clients, &options),
-            Upkeep::Renewal(renewal) => {
-                config::renewing_server(&identity, renewal, &clients, &options)
-            }
-            Upkeep::Files(certificates) => {
+        let config = match certificates {
+            None => config::server(&identity, &clients, &options),
+            Some(certificates) => {
                 config::server_with_certificates(&certificates, &clients, &options)
             }
         };

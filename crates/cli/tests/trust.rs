@@ -10,7 +10,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{Ended, Running, Scratch, Server};
+use common::{Ended, Running, Scratch, Server, wait_until};
+use rustix::process::Signal;
+use serde_json::Value;
 
 /// A second wall clock for programs: `CLOCK_REALTIME` is the system's, moved by the seconds in a
 /// file, which may change while the program runs. Other clocks stay as they are.
@@ -91,10 +93,10 @@ fn a_saved_url_works_after_thirty_days_and_after_two_years() {
     let echo = || times.run(&["echo", &saved, "-c", "1"]);
     echo().expect(0, &[]);
     let first = certificate();
-    // The running server, whose certificate of the start ended long ago.
+    // The running server, whose certificate of the start ended long ago. It looks at the clock every second.
     for days in [10, 30, 730] {
         times.move_by(days);
-        echo().expect(0, &[]);
+        wait_until("a certificate of today", || echo().code == Some(0));
     }
     // A restart, and one after a further month without a server.
     drop(server);
@@ -105,11 +107,120 @@ fn a_saved_url_works_after_thirty_days_and_after_two_years() {
     let last = certificate();
     assert_eq!(last["pin"], first["pin"]);
     assert_ne!(last["certificate_pin"], first["certificate_pin"]);
-    let seconds = |record: &serde_json::Value, key: &str| record[key].as_u64().unwrap();
+    let seconds = |record: &Value, key: &str| record[key].as_u64().unwrap();
     for record in [&first, &last] {
         let lifetime = seconds(record, "expires") - seconds(record, "begins");
         assert!(lifetime <= 14 * DAY, "browsers take no longer ones");
     }
+}
+
+/// The certificates of `cert rotate`, and whether the next one was made by it.
+fn rotated(times: &Times, flags: &[&str]) -> (String, String, bool) {
+    let args = [&["cert", "rotate", "--json"][..], flags].concat();
+    let record = times
+        .run(&args)
+        .expect(0, &[])
+        .record("towline.cert.rotate/1");
+    let pin = |which: &str| {
+        record[which]["certificate_pin"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    let seconds = |which: &str, what: &str| record[which][what].as_u64().unwrap();
+    assert!(
+        seconds("next", "begins") < seconds("shown", "expires"),
+        "{record}"
+    );
+    assert_eq!(
+        record["swap"].as_u64().unwrap(),
+        seconds("shown", "expires") - 3600
+    );
+    (pin("shown"), pin("next"), record["new"].as_bool().unwrap())
+}
+
+#[test]
+fn the_old_hash_is_believed_until_its_certificate_ends_and_the_new_one_from_then_on() {
+    let times = Times::new();
+    let listen = ["serve", "--listen", "127.0.0.1:0", "--web"];
+    let server = Server::start(times.towline(&listen));
+    // The client's own certificates are elsewhere: it is the server that has to look.
+    let is_shown = |pin: &str| {
+        let (url, _) = server.url.split_once('#').unwrap();
+        let mut echo = times.towline(&["echo", &format!("{url}#{pin}"), "-c", "1"]);
+        echo.env("TOWLINE_HOME", times.scratch.path("client"));
+        Running::start(echo).wait().code == Some(0)
+    };
+    // What the server made is there, twice.
+    let (old, first_next, is_new) = rotated(&times, &[]);
+    assert!(!is_new);
+    assert_eq!(
+        rotated(&times, &[]),
+        (old.clone(), first_next.clone(), false)
+    );
+    // Another one, which the running server takes at SIGHUP and tells pages.
+    let (_, new, is_new) = rotated(&times, &["--force"]);
+    assert!(is_new && new != first_next);
+    server.signal(Signal::HUP);
+    let announced = [old.clone(), new.clone()];
+    wait_until("the server to announce the next certificate", || {
+        server.pins() == announced
+    });
+    for days in [0, 7, 13] {
+        times.move_by(days);
+        assert!(is_shown(&old) && !is_shown(&new), "after {days} days");
+    }
+    times.move_by(14);
+    wait_until("the swap", || is_shown(&new));
+    assert!(!is_shown(&old));
+    let pins = server.pins();
+    assert_eq!((&pins[0], pins.len()), (&new, 2));
+    assert!(!pins.contains(&old) && !pins.contains(&first_next));
+    // Nothing is left of the one that ended.
+    let kept = |name: &str| {
+        let file = times.scratch.path("home").join(name);
+        let pin = ["cert", "pin", "--certificate", file.to_str().unwrap()];
+        times.run(&pin).expect(0, &[]).stdout.trim().to_owned()
+    };
+    assert_eq!([kept("cert.pem"), kept("next-cert.pem")], pins[..]);
+    assert_eq!(fs::read_dir(times.scratch.path("home")).unwrap().count(), 3);
+    // SIGHUP was no end.
+    server.signal(Signal::INT);
+    let said = format!("SIGHUP: the certificate {old} is shown until");
+    server.wait().expect(130, &[&said, &new]);
+}
+
+#[test]
+fn a_next_certificate_under_a_new_key_takes_over_in_a_running_server() {
+    let times = Times::new();
+    let server = Server::start(times.towline(&["serve", "--listen", "127.0.0.1:0"]));
+    let key = |url: &str| url.split_once('#').unwrap().1.to_owned();
+    let old = key(&server.url);
+    // The one that is there is under the present key.
+    times
+        .run(&["cert", "rotate", "--new-key"])
+        .expect(1, &["under the present key", "--force"]);
+    let rotate = ["cert", "rotate", "--new-key", "--force"];
+    times.run(&rotate).expect(0, &["from the swap on"]);
+    let is_shown = |url: &str| times.run(&["echo", url, "-c", "1"]).code == Some(0);
+    assert!(is_shown(&server.url));
+    times.move_by(14);
+    let pin = || {
+        times
+            .run(&["cert", "pin"])
+            .expect(0, &[])
+            .stdout
+            .trim()
+            .to_owned()
+    };
+    let new = pin();
+    assert_ne!(new, old);
+    let new_url = server.url.replace(&old, &new);
+    wait_until("the swap", || is_shown(&new_url));
+    assert!(!is_shown(&server.url));
+    server.signal(Signal::INT);
+    let words = format!("who was given the pin {old} needs {new}");
+    server.wait().expect(130, &[&words]);
 }
 
 #[test]
@@ -146,7 +257,7 @@ fn a_certificate_of_somebody_elses_is_announced_before_it_ends() {
             1 => drop(refused.expect(0, &[])),
             _ => drop(refused.expect(4, &["has ended"])),
         }
-        server.signal(rustix::process::Signal::INT);
+        server.signal(Signal::INT);
         server.wait().expect(130, &[words, "UTC"]);
     }
 }
@@ -173,13 +284,9 @@ fn a_running_server_shows_the_certificate_that_was_put_into_its_files() {
     std::thread::sleep(std::time::Duration::from_secs(7));
     assert!(is_shown(&serving.url) && !is_shown(&new_url));
     fs::copy(&new_key, &key).unwrap();
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
-    while !is_shown(&new_url) {
-        assert!(std::time::Instant::now() < until);
-        std::thread::sleep(std::time::Duration::from_millis(200));
-    }
+    wait_until("the new certificate", || is_shown(&new_url));
     assert!(!is_shown(&serving.url));
-    serving.signal(rustix::process::Signal::INT);
+    serving.signal(Signal::INT);
     let words = ["cannot be used", "a new certificate, until", &new_pin];
     serving.wait().expect(130, &words);
 }
@@ -310,7 +417,7 @@ fn known_clients_come_and_go_while_the_server_runs() {
     both(0);
     fs::write(&list, "# nobody\n").unwrap();
     both(4);
-    server.signal(rustix::process::Signal::INT);
+    server.signal(Signal::INT);
     let log = server.wait().expect(130, &["is not let in", &pin]).stderr;
     let line = log.lines().find(|line| line.contains("is not let in"));
     let begins_with_a_time = |line: &str| {

@@ -7,11 +7,10 @@
 mod common;
 
 use std::fs;
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 use std::process::Command;
+use std::time::Duration;
 
-use common::{Ended, Running, Scratch, Server};
+use common::{Ended, Running, Scratch, Server, http_get, wait_until};
 use serde_json::Value;
 
 /// A server of a folder, and the folder.
@@ -110,32 +109,53 @@ fn a_server_without_web_is_said_to_speak_something_else() {
     }
 }
 
-/// What is at a path of a page's server.
-fn page(server: &str, path: &str) -> String {
-    let address = server.trim_start_matches("http://").trim_end_matches('/');
-    let mut stream = TcpStream::connect(address).unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n");
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
-}
-
 #[test]
-fn browsers_of_this_machine_get_a_page_that_knows_the_certificate() {
+fn browsers_of_this_machine_get_a_page_that_knows_the_certificates() {
     let scratch = Scratch::new();
     let mut command = scratch.towline(["serve", "--listen", "127.0.0.1:0", "--web"]);
     command.arg("--json");
     let (_server, record) = Server::start_saying(command, "towline.listening/1").unwrap();
     let web = &record["web"];
     let at = web["page"].as_str().unwrap();
-    assert!(page(at, "/").contains("<!doctype html>"));
-    let about = page(at, "/towline.json");
+    assert!(http_get(at, "/").contains("<!doctype html>"));
+    let about = http_get(at, "/towline.json");
     let (_, about) = about.split_once("\r\n\r\n").unwrap();
     let about: Value = serde_json::from_str(about).unwrap();
     assert_eq!(about["url"], web["url"]);
-    let shown = scratch.run(["cert", "pin", "--certificate"]);
-    assert_eq!(about["pins"], Value::from(vec![shown.stdout.trim()]));
+    let shown = scratch
+        .run(["cert", "show", "--json"])
+        .record("towline.cert/2");
+    let pins = [&shown["certificate_pin"], &shown["next"]["certificate_pin"]];
+    assert_eq!(about["pins"], Value::from(pins.map(Value::clone).to_vec()));
+    assert_eq!(web["certificate_pins"], about["pins"]);
+    let pin = scratch.run(["cert", "pin", "--certificate"]);
+    assert_eq!(*pins[0], pin.stdout.trim());
+}
+
+#[test]
+fn a_client_that_was_given_both_hashes_is_let_in_before_and_after_the_swap() {
+    let scratch = Scratch::new();
+    let [old, new] = scratch.certificates_that_swap_in(Duration::from_secs(12));
+    let server = scratch.listen(["serve", "--listen", "127.0.0.1:0", "--web"]);
+    assert_eq!(server.pins(), [old.clone(), new.clone()]);
+    let client = Scratch::new();
+    let echo = |pins: &str| {
+        let url = format!("https://{}/echo#{pins}", server.address);
+        client.run(["web", "echo", &url, "-c", "1"]).code
+    };
+    let both = format!("{old}&{new}");
+    assert_eq!(echo(&both), Some(0));
+    assert_eq!(echo(&new), Some(4), "it is not shown yet");
+    // No moment is without one of the two.
+    wait_until("the swap", || {
+        assert_eq!(echo(&both), Some(0));
+        server.pins()[0] == new
+    });
+    assert_eq!(echo(&both), Some(0));
+    assert_eq!(echo(&new), Some(0));
+    assert_eq!(echo(&old), Some(4));
+    let pins = server.pins();
+    assert!(pins.len() == 2 && !pins.contains(&old), "{pins:?}");
 }
 
 #[test]
@@ -252,4 +272,118 @@ fn sessions_echo_over_streams_and_datagrams() {
     let nowhere = url.replacen("/echo#", "/nowhere#", 1);
     let ended = scratch.run(["web", "echo", &nowhere, "--count", "1"]);
     ended.expect(1, &["refused the session with status 404", "/echo"]);
+}
+
+fn perf(scratch: &Scratch, server: &Server, flags: &[&str]) -> Ended {
+    let url = server.url_of("").replacen("towline://", "https://", 1);
+    let args = ["web", "perf", &url, "-t", "1s", "-i", "250ms"];
+    scratch.run(args.iter().chain(flags))
+}
+
+#[test]
+fn streams_of_several_sessions_are_measured_each_way() {
+    let scratch = Scratch::new();
+    let server = scratch.listen(["serve", "--listen", "127.0.0.1:0", "--web"]);
+    for (direction, ways) in [
+        ("upload", &["upload"][..]),
+        ("download", &["download"]),
+        ("both", &["upload", "download"]),
+    ] {
+        let flags = [
+            "--direction",
+            direction,
+            "-P",
+            "3",
+            "--sessions",
+            "2",
+            "--json",
+        ];
+        let record = perf(&scratch, &server, &flags)
+            .expect(0, &[])
+            .record("towline.web.perf/1");
+        let (start, end) = (&record["start"], &record["end"]);
+        assert_eq!(
+            (&start["sessions"], &start["streams"]),
+            (&2.into(), &3.into())
+        );
+        assert_eq!(start["dialect"], "draft-16", "{record}");
+        let intervals = record["intervals"].as_array().unwrap();
+        for way in ["upload", "download"] {
+            let of_way = || intervals.iter().filter(|row| row["direction"] == way);
+            if !ways.contains(&way) {
+                assert_eq!((of_way().count(), &end[way]), (0, &Value::Null));
+                continue;
+            }
+            // Six streams, each of which has carried something in the end.
+            let mut carried = [0; 6];
+            for row in of_way() {
+                let streams = row["streams"].as_array().unwrap();
+                assert_eq!(streams.len(), carried.len());
+                for (sum, bytes) in carried.iter_mut().zip(streams) {
+                    *sum += bytes.as_u64().unwrap();
+                }
+            }
+            assert!(of_way().count() >= 2, "{record}");
+            assert!(carried.iter().all(|bytes| *bytes > 0), "{carried:?}");
+            // What came behind the last row counts, too.
+            let total = end[way]["bytes"].as_u64().unwrap();
+            assert!(total >= carried.iter().sum::<u64>(), "{record}");
+            let rate = end[way]["bits_per_second"].as_f64().unwrap();
+            let seconds = end["seconds"].as_f64().unwrap();
+            assert!((rate * seconds / 8.0 - total as f64).abs() < 1.0 + total as f64 * 1e-6);
+        }
+    }
+    let table = perf(&scratch, &server, &["--direction", "both"]);
+    table.expect(0, &["interval", "upload", "download", "sum", "rtt"]);
+}
+
+#[test]
+fn datagrams_are_measured_in_several_sessions() {
+    let scratch = Scratch::new();
+    let server = scratch.listen(["serve", "--listen", "127.0.0.1:0", "--web"]);
+    let flags = [
+        "--datagrams",
+        "--rate",
+        "200",
+        "--size",
+        "100",
+        "--sessions",
+        "3",
+    ];
+    let json = [&flags[..], &["--json"]].concat();
+    let record = perf(&scratch, &server, &json)
+        .expect(0, &[])
+        .record("towline.web.perf/1");
+    let of = |what: &str| record["end"]["datagrams"][what].as_f64().unwrap();
+    // Of 600; a machine with other work may come late.
+    assert!((300.0..=610.0).contains(&of("sent")), "{record}");
+    assert!(of("received") > 0.5 * of("sent") && of("received") <= of("sent"));
+    let loss = 100.0 * (of("sent") - of("received")) / of("sent");
+    assert!((of("loss_percent") - loss).abs() < 1e-6, "{record}");
+    assert!(0.0 < of("rtt_min") && of("rtt_min") <= of("rtt_median"));
+    assert!(of("rtt_median") <= of("rtt_p99") && of("rtt_p99") <= of("rtt_max"));
+    perf(&scratch, &server, &flags).expect(0, &["% lost", "rtt min/median", "3 sessions"]);
+    let large = ["--datagrams", "--size", "60000"];
+    perf(&scratch, &server, &large).expect(2, &["--size 60000", "one datagram takes"]);
+}
+
+#[test]
+fn a_measurement_says_what_is_missing_or_missed() {
+    let scratch = Scratch::new();
+    let server = scratch.listen(["serve", "--listen", "127.0.0.1:0", "--web"]);
+    perf(&scratch, &server, &["--fail-if", "rate<1Mbit"]).expect(0, &[]);
+    perf(&scratch, &server, &["--fail-if", "rate<1Tbit"]).expect(8, &["is below"]);
+    let of_ours = ["--direction", "download", "--fail-if", "loss>99%"];
+    perf(&scratch, &server, &of_ours).expect(8, &["the loss is not known"]);
+    // The path of something else.
+    let elsewhere = server.url_of("echo").replacen("towline://", "https://", 1);
+    scratch.run(["web", "perf", &elsewhere]).expect(
+        1,
+        &["has no sessions at /echo/upload", "towline serve --web"],
+    );
+    // More than a server permits at once.
+    let many = ["-P", "64", "--sessions", "2"];
+    perf(&scratch, &server, &many).expect(1, &["permits no more streams", "--parallel"]);
+    let plain = scratch.listen(["serve", "--listen", "127.0.0.1:0"]);
+    perf(&scratch, &plain, &[]).expect(4, &["speaks none of our protocols"]);
 }

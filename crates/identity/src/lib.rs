@@ -23,6 +23,7 @@ mod peer;
 mod pin;
 mod provider;
 mod renewal;
+mod rotation;
 mod text;
 mod trust;
 mod verify;
@@ -52,6 +53,7 @@ pub use provider::{
     provider,
 };
 pub use renewal::{RENEW_BEFORE, Renewal};
+pub use rotation::{ROTATE_EVERY, Rotation, SWAP_BEFORE_END};
 pub use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 pub use trust::{ClientAuth, KeyList, Trust};
 pub use x509::validity;

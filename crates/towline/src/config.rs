@@ -14,7 +14,7 @@ use crate::setters::setters;
 
 pub use towline_identity::{
     CertificateList, Certificates, Cipher, CipherPreference, ClientAuth, ConfigError, Identity,
-    KeyExchange, KeyExchangePreference, KeyList, Renewal, Resumption, Trust, UnixTime,
+    KeyExchange, KeyExchangePreference, KeyList, Renewal, Resumption, Rotation, Trust, UnixTime,
 };
 pub use towline_quic::{
     BandwidthShare, ClientConfig, ControllerFactory, InvalidTransport, MAX_INITIAL_RTT, MAX_MTU,

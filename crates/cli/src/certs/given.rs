@@ -6,18 +6,21 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::spawn_blocking;
 use tokio::time::interval;
 use towline::config::{Certificates, Identity};
 
+use super::{Serving, pins};
 use crate::exit::{Exit, Failure};
+use crate::interrupt::Hangup;
 use crate::printer::Printer;
 use crate::units::date;
 use crate::watched::Watched;
 
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The end is announced this long before.
 const WARN_BEFORE: Duration = Duration::from_secs(14 * 86_400);
 const WARN_EVERY: Duration = Duration::from_secs(12 * 3600);
@@ -65,23 +68,30 @@ impl Given {
         })
     }
 
-    pub(super) fn identity(&self) -> &Identity {
-        &self.identity
-    }
-
     /// What a server shows: always what is in the files.
-    pub(super) fn shown(self, printer: Printer) -> Result<Certificates, Failure> {
-        let certificates = Certificates::new(self.identity.clone())
+    pub(super) fn serve(self, printer: Printer) -> Result<Serving, Failure> {
+        let identity = self.identity.clone();
+        let certificates = Certificates::new(identity.clone())
             .map_err(|error| Failure::new(Exit::Tls, error.to_string()))?;
         tokio::spawn(self.keep_up(certificates.clone(), printer));
-        Ok(certificates)
+        let shown = certificates.clone();
+        Ok(Serving {
+            identity,
+            certificates: Some(certificates),
+            pins: Arc::new(move || {
+                let shown = shown.identity_for(None, towline::config::unix_now());
+                pins(&shown)
+            }),
+        })
     }
 
     async fn keep_up(mut self, certificates: Certificates, printer: Printer) {
         let (mut warning, mut looking) = (interval(WARN_EVERY), interval(LOOK_EVERY));
+        let mut hangup = Hangup::heard();
         loop {
             tokio::select! {
                 _ = warning.tick() => warn_of_end(&self.identity, printer),
+                () = hangup.recv() => looking.reset_immediately(),
                 _ = looking.tick() => {
                     // Files are no business of the network's threads.
                     let looked = spawn_blocking(move || {
@@ -144,12 +154,7 @@ impl Given {
                 printer.note(format_args!(
                     "towline: a new certificate, until {until}, is shown from now on"
                 ));
-                let (before, now) = (self.identity.key_pin(), identity.key_pin());
-                if before != now {
-                    printer.note(format_args!(
-                        "towline: note: its key is another one: who was given the pin {before} needs {now}"
-                    ));
-                }
+                note_another_key(&self.identity, &identity, printer);
                 self.identity = identity;
             }
             Err(why) => printer.note(format_args!(
@@ -158,6 +163,16 @@ impl Given {
                 self.key.path().display()
             )),
         }
+    }
+}
+
+/// Says so where the key changes, too.
+pub(super) fn note_another_key(before: &Identity, now: &Identity, printer: Printer) {
+    let (before, now) = (before.key_pin(), now.key_pin());
+    if before != now {
+        printer.note(format_args!(
+            "towline: note: its key is another one: who was given the pin {before} needs {now}"
+        ));
     }
 }
 

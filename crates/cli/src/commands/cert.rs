@@ -1,11 +1,11 @@
 //! `towline cert`: our key and its certificate, and pins of any certificate.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use serde_json::json;
-use towline_identity::{PeerIdentity, UnixTime, certificates_from_pem};
+use serde_json::{Value, json};
+use towline_identity::{Identity, PeerIdentity, UnixTime, certificates_from_pem};
 
-use crate::certs::{self, Anew, kept};
+use crate::certs::{self, Anew, Next, kept, rotated};
 use crate::exit::{Exit, Failure};
 use crate::printer::Printer;
 use crate::units::date;
@@ -28,6 +28,16 @@ enum CertCommand {
         #[arg(long)]
         renew: bool,
         /// Make a new key, with a new pin: whoever was given the old one believes us no longer
+        #[arg(long)]
+        new_key: bool,
+    },
+    /// Make the next certificate beside the present one, so that browsers can be given the hashes of both. It is
+    /// shown when the present one is about to end; servers that run take it by themselves. If it is there, it stays
+    Rotate {
+        /// Make another one although it is there: who was given its hash needs the new one's
+        #[arg(long)]
+        force: bool,
+        /// Under a new key, with a new pin that others need from its swap on
         #[arg(long)]
         new_key: bool,
     },
@@ -70,7 +80,7 @@ impl CertCommandArgs {
                     _ => Anew::Nothing,
                 };
                 let kept = kept(anew, &name)?;
-                let shown = shown(kept.identity.certificate_chain())?;
+                let shown = shown(kept.rotation.shown().certificate_chain())?;
                 let state = |new| if new { "new" } else { "kept" };
                 printer.line(format_args!(
                     "key          {} ({})",
@@ -97,24 +107,8 @@ impl CertCommandArgs {
                     "certificate_pin": shown.certificate,
                 }));
             }
-            CertCommand::Show { file } => {
-                let shown = load(file.as_deref())?;
-                printer.line(format_args!("subject      {}", shown.subject));
-                print_dates(&shown, printer);
-                printer.line(format_args!("pin          {}", shown.key));
-                printer.line(format_args!(
-                    "certificate  {} (until it is renewed)",
-                    shown.certificate
-                ));
-                printer.record(&json!({
-                    "schema": "towline.cert/2",
-                    "subject": shown.subject,
-                    "begins": shown.dates.map(|(begin, _)| begin.as_secs()),
-                    "expires": shown.dates.map(|(_, end)| end.as_secs()),
-                    "pin": shown.key,
-                    "certificate_pin": shown.certificate,
-                }));
-            }
+            CertCommand::Rotate { force, new_key } => rotate(Next { force, new_key }, printer)?,
+            CertCommand::Show { file } => show(file.as_deref(), printer)?,
             CertCommand::Pin { file, certificate } => {
                 let shown = load(file.as_deref())?;
                 let pin = match certificate {
@@ -129,6 +123,84 @@ impl CertCommandArgs {
     }
 }
 
+fn show(file: Option<&Path>, printer: Printer) -> Result<(), Failure> {
+    let (shown, next) = match file {
+        Some(_) => (load(file)?, None),
+        None => {
+            let kept = kept(Anew::Nothing, &[])?;
+            let next = kept.rotation.next().map(identity).transpose()?;
+            (identity(kept.rotation.shown())?, next)
+        }
+    };
+    printer.line(format_args!("subject      {}", shown.subject));
+    print_dates(&shown, printer);
+    printer.line(format_args!("pin          {}", shown.key));
+    printer.line(format_args!(
+        "certificate  {} (until it is renewed)",
+        shown.certificate
+    ));
+    if let Some(next) = &next {
+        printer.line(format_args!("next         {}", next.certificate));
+    }
+    let mut record = self::record(&shown);
+    record["schema"] = json!("towline.cert/2");
+    record["subject"] = json!(shown.subject);
+    record["next"] = json!(next.as_ref().map(self::record));
+    printer.record(&record);
+    Ok(())
+}
+
+/// Makes the next certificate, or says that it is there.
+fn rotate(wish: Next, printer: Printer) -> Result<(), Failure> {
+    let kept = rotated(wish)?;
+    if let Some(why) = kept.not_written {
+        return Err(
+            Failure::new(Exit::Other, why).next("set TOWLINE_HOME to a folder that can be written")
+        );
+    }
+    let shown = identity(kept.rotation.shown())?;
+    let next = kept.rotation.next().map(identity).transpose()?;
+    let swap = kept.rotation.swaps_at();
+    printer.line(format_args!("shown        {}", shown.certificate));
+    print_dates(&shown, printer);
+    if let Some(next) = &next {
+        let state = if kept.new_next {
+            "new"
+        } else {
+            "there already"
+        };
+        printer.line(format_args!("next         {} ({state})", next.certificate));
+        print_dates(next, printer);
+        printer.line(format_args!("swap         {}", date(swap)));
+        if next.key != shown.key {
+            printer.note(format_args!(
+                "towline: note: the next one's key is another one: who was given the pin {} needs {} from the swap on",
+                shown.key, next.key
+            ));
+        }
+    }
+    printer.record(&json!({
+        "schema": "towline.cert.rotate/1",
+        "new": kept.new_next,
+        "shown": record(&shown),
+        "next": next.as_ref().map(record),
+        "swap": swap.as_secs(),
+        "certificate_file": kept.certificate_file,
+        "next_file": kept.next_file,
+    }));
+    Ok(())
+}
+
+/// Dates and pins, for programs.
+fn record(shown: &Shown) -> Value {
+    json!({
+        "begins": shown.dates.map(|(begin, _)| begin.as_secs()),
+        "expires": shown.dates.map(|(_, end)| end.as_secs()),
+        "pin": shown.key,
+        "certificate_pin": shown.certificate,
+    })
+}
+
 fn print_dates(shown: &Shown, printer: Printer) {
     if let Some((begin, end)) = shown.dates {
         printer.line(format_args!(
@@ -139,15 +211,19 @@ fn print_dates(shown: &Shown, printer: Printer) {
     }
 }
 
-fn load(file: Option<&std::path::Path>) -> Result<Shown, Failure> {
+fn load(file: Option<&Path>) -> Result<Shown, Failure> {
     match file {
         Some(file) => {
             let chain = certificates_from_pem(&certs::read(file)?)
                 .map_err(|error| Failure::new(Exit::Tls, format!("{}: {error}", file.display())))?;
             shown(&chain)
         }
-        None => shown(kept(Anew::Nothing, &[])?.identity.certificate_chain()),
+        None => identity(kept(Anew::Nothing, &[])?.rotation.shown()),
     }
+}
+
+fn identity(identity: &Identity) -> Result<Shown, Failure> {
+    shown(identity.certificate_chain())
 }
 
 fn shown(chain: &[towline_identity::CertificateDer<'_>]) -> Result<Shown, Failure> {

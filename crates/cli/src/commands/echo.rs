@@ -17,14 +17,15 @@ use crate::net::{ConnectArgs, options};
 use crate::printer::Printer;
 use crate::stats::StatsRecord;
 use crate::streams::ECHO;
+use crate::under_way::UnderWay;
 use crate::units::{millis, parse_duration, parse_size};
 use crate::url::Url;
 
 /// A sequence number starts every message.
-const LEAST_SIZE: u64 = 8;
+pub(crate) const LEAST_SIZE: u64 = 8;
 const MOST_SIZE: u64 = 16 << 20;
 /// How long the last answers may take.
-const LAST_ANSWERS: Duration = Duration::from_secs(2);
+pub(crate) const LAST_ANSWERS: Duration = Duration::from_secs(2);
 const CHUNK: usize = 64 * 1024;
 
 /// Flags of `echo`.
@@ -287,8 +288,7 @@ impl PingArgs {
         }
         let mut ticks = tokio::time::interval(self.interval.max(Duration::from_micros(1)));
         let count = self.count.unwrap_or(u64::MAX);
-        // When each was sent; answers are looked up by number, so duplicates do not count.
-        let mut under_way = std::collections::VecDeque::new();
+        let mut under_way = UnderWay::default();
         let mut deadline: Option<Instant> = None;
         loop {
             if tally.sent == count && (tally.received == count || under_way.is_empty()) {
@@ -297,29 +297,23 @@ impl PingArgs {
             let last = deadline.unwrap_or_else(Instant::now);
             tokio::select! {
                 _ = ticks.tick(), if tally.sent < count => {
-                    let mut message = vec![0; self.size as usize];
-                    message[..8].copy_from_slice(&tally.sent.to_be_bytes());
-                    match peer.send_datagram(Bytes::from(message)) {
+                    let number = under_way.leaves(Instant::now());
+                    match peer.send_datagram(numbered(number, self.size as usize)) {
                         Ok(()) | Err(SendDatagramError::Full) => {}
                         Err(SendDatagramError::ConnectionLost(error)) => return Err(connection_failure(&error)),
                         Err(error) => return Err(Failure::new(Exit::Other, error.to_string())),
                     }
-                    under_way.push_back((tally.sent, Instant::now()));
                     tally.sent += 1;
-                    if under_way.len() > 4096 {
-                        under_way.pop_front();
-                    }
                     if tally.sent == count {
                         deadline = Some(Instant::now() + LAST_ANSWERS);
                     }
                 }
                 answer = peer.read_datagram() => {
                     let answer = answer?;
-                    let Some(sequence) = answer.first_chunk::<8>().map(|bytes| u64::from_be_bytes(*bytes)) else { continue };
-                    if let Some(at) = under_way.iter().position(|(sent, _)| *sent == sequence)
-                        && let Some((_, started)) = under_way.remove(at)
+                    if let Some(number) = number_of(&answer)
+                        && let Some(rtt) = under_way.is_back(number, Instant::now())
                     {
-                        self.show(sequence, started.elapsed(), tally, peer.connection(), printer);
+                        self.show(number, rtt, tally, peer.connection(), printer);
                     }
                 }
                 () = tokio::time::sleep_until(last), if deadline.is_some() => return Ok(()),
@@ -382,6 +376,20 @@ impl PingArgs {
             "connection": StatsRecord::from(&connection.stats()),
         }));
     }
+}
+
+/// A message of so many bytes, at least [`LEAST_SIZE`], which begins with its number.
+pub(crate) fn numbered(number: u64, size: usize) -> Bytes {
+    let mut message = number.to_be_bytes().to_vec();
+    message.resize(size, 0);
+    message.into()
+}
+
+/// The number that a message begins with.
+pub(crate) fn number_of(message: &[u8]) -> Option<u64> {
+    message
+        .first_chunk()
+        .map(|number| u64::from_be_bytes(*number))
 }
 
 /// Server: everything on the stream goes back, to its end.

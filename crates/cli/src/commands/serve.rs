@@ -79,7 +79,7 @@ impl ReceivingArgs {
 impl ServeArgs {
     /// Serves until Ctrl-C.
     pub(crate) async fn run(self, printer: Printer) -> Result<Exit, Failure> {
-        let interrupt = Interrupt::install(printer);
+        let interrupt = Interrupt::of_a_server(printer);
         let (received, ends) = mpsc::unbounded_channel();
         let mut service = Service::new(printer, interrupt, received);
         service.echo = true;
@@ -150,6 +150,10 @@ impl ServeArgs {
             printer.line(format_args!(
                 "  towline web echo '{}'",
                 listening.web_url("/echo")
+            ));
+            printer.line(format_args!(
+                "  towline web perf '{}'",
+                listening.web_url("/")
             ));
             printer.line(format_args!("  {} in a browser on this machine", web.page));
         }

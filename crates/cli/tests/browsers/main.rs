@@ -224,6 +224,53 @@ async fn firefox_finds_everything_but_what_it_lacks() {
     assert_eq!(found["cases"]["statistics"]["rtt"], Value::Null);
 }
 
+/// What pages of a `serve --web` are told, at an origin of the tests.
+fn site_of(server: &common::Server) -> Site {
+    let url = format!("https://{}", server.address);
+    Site::start(&json!({ "url": url, "pins": server.pins(), "version": "test" }))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_tabs_of_chromium_talk_to_each_other() {
+    let _alone = ONE.lock().await;
+    let scratch = Scratch::new();
+    let server = scratch.listen(["serve", "--listen", "127.0.0.1:0", "--web"]);
+    let site = site_of(&server);
+    let page = format!("http://{}/tests/chat.html", site.address);
+    let flags = ["--disable-popup-blocking".to_owned()];
+    let Some(_running) = Browser::Chromium.open(&page, &flags) else {
+        return;
+    };
+    let found = site.result(PATIENCE).expect("the page never answered");
+    let line = |name: &str, text: &str, kind: &str| json!([name, text, kind]);
+    let bow = [line("Bow", "ahoy", "mine"), line("Stern", "aye", "")];
+    let stern = [line("Bow", "ahoy", ""), line("Stern", "aye", "mine")];
+    assert_eq!(found, json!({ "bow": bow, "stern": stern }));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn chromium_with_two_hashes_comes_back_after_the_certificate_was_swapped() {
+    let _alone = ONE.lock().await;
+    let scratch = Scratch::new();
+    let [old, new] = scratch.certificates_that_swap_in(Duration::from_secs(25));
+    let server = scratch.listen(["serve", "--listen", "127.0.0.1:0", "--web"]);
+    let site = site_of(&server);
+    assert_eq!(server.pins(), [old, new.clone()]);
+    let page = format!("http://{}/tests/swap.html?for=40000", site.address);
+    let Some(_running) = Browser::Chromium.open(&page, &[]) else {
+        return;
+    };
+    common::wait_until("the swap", || server.pins()[0] == new);
+    let swapped = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+    let swapped = u64::try_from(swapped.as_millis()).unwrap();
+    let found = site.result(PATIENCE).expect("the page never answered");
+    assert_eq!(found["failures"], json!([]), "{found}");
+    let sessions = found["sessions"].as_array().unwrap();
+    let at = |session: Option<&Value>| session.and_then(Value::as_u64).unwrap();
+    assert!(at(sessions.first()) < swapped, "{swapped}: {found}");
+    assert!(at(sessions.last()) > swapped, "{swapped}: {found}");
+}
+
 /// 32 bytes in hexadecimal, in base64.
 fn base64(hex: &str) -> String {
     const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";

@@ -83,15 +83,21 @@ fn answer(stream: TcpStream, about: &str, sender: &mpsc::Sender<Value>) -> Optio
     (&stream).write_all(&body).ok()
 }
 
+/// What the tests have, and what the page of `serve --web` is made of.
 fn file(path: &str) -> Option<(&'static str, Vec<u8>)> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let (folder, name) = match path.strip_prefix("/js/") {
-        Some(name) => (here.join("../../web/dist"), name),
-        None => (here.join("tests/browsers"), path.strip_prefix("/tests/")?),
+    let (folder, name) = match path.split_at(path.get(1..)?.find('/').map_or(1, |at| at + 2)) {
+        ("/js/", name) => (here.join("../../web/dist"), name),
+        ("/tests/", name) => (here.join("tests/browsers"), name),
+        ("/", "") => (here.join("../../web/page"), "index.html"),
+        ("/", name) => (here.join("../../web/page"), name),
+        _ => return None,
     };
     let kind = match Path::new(name).extension()?.to_str()? {
         "js" => "text/javascript",
         "html" => "text/html",
+        "css" => "text/css",
+        "svg" => "image/svg+xml",
         _ => return None,
     };
     let body = std::fs::read(folder.join(name)).ok()?;

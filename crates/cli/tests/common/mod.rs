@@ -7,8 +7,9 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::io::{BufRead, BufReader, Read, Write as _};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -16,6 +17,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use towline::config::{self, Identity, Rotation, UnixTime};
+use towline::identity::{BACKDATED_BY, DEV_LIFETIME, SWAP_BEFORE_END};
 
 /// No single program of these tests may take longer.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -65,6 +68,25 @@ impl Scratch {
             .fill(&mut data);
         fs::write(&path, data).unwrap();
         path
+    }
+
+    /// Gives programs here a certificate that is shown for so long from now on, and the next one; the pins of both.
+    pub(crate) fn certificates_that_swap_in(&self, time: Duration) -> [String; 2] {
+        let now = config::unix_now();
+        let age = DEV_LIFETIME - BACKDATED_BY - SWAP_BEFORE_END - time;
+        let made = UnixTime::since_unix_epoch(Duration::from_secs(now.as_secs()) - age);
+        let shown = Identity::generate_dev(&["localhost", "127.0.0.1"], made).unwrap();
+        let rotation = Rotation::new([shown.clone()], now).unwrap();
+        let next = rotation.successor(&["localhost"], now).unwrap();
+        let home = self.path("home");
+        fs::create_dir_all(&home).unwrap();
+        for (name, identity) in [("cert.pem", &shown), ("next-cert.pem", &next)] {
+            fs::write(home.join(name), identity.certificate_pem().unwrap()).unwrap();
+        }
+        let key = home.join("key.pem");
+        fs::write(&key, shown.private_key_pem()).unwrap();
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+        [shown, next].map(|identity| identity.certificate_pin().unwrap().to_string())
     }
 
     /// A `towline` command whose development certificate lives here.
@@ -235,6 +257,8 @@ pub(crate) struct Server {
     started: Instant,
     pub(crate) address: String,
     pub(crate) url: String,
+    /// Of `serve --web`.
+    pub(crate) page: String,
     said: String,
 }
 
@@ -246,6 +270,8 @@ impl Server {
             .unwrap_or_else(|why| panic!("{why}"));
         server.address = listening["address"].as_str().unwrap().to_owned();
         server.url = listening["url"].as_str().unwrap_or_default().to_owned();
+        let page = listening["web"]["page"].as_str();
+        server.page = page.unwrap_or_default().to_owned();
         server
     }
 
@@ -265,6 +291,7 @@ impl Server {
             started: Instant::now(),
             address: String::new(),
             url: String::new(),
+            page: String::new(),
             said: String::new(),
         };
         let record = server.next_record(schema)?;
@@ -290,6 +317,15 @@ impl Server {
                 _ => {}
             }
         }
+    }
+
+    /// What the page of `serve --web` is told: the pins of the certificates of now and next.
+    pub(crate) fn pins(&self) -> Vec<String> {
+        let about = http_get(&self.page, "/towline.json");
+        let (_, about) = about.split_once("\r\n\r\n").unwrap();
+        let about: Value = serde_json::from_str(about).unwrap();
+        let pins = about["pins"].as_array().unwrap().iter();
+        pins.map(|pin| pin.as_str().unwrap().to_owned()).collect()
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -340,6 +376,17 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// What is at a path of a page's server, with its head.
+pub(crate) fn http_get(page: &str, path: &str) -> String {
+    let address = page.trim_start_matches("http://").trim_end_matches('/');
+    let mut stream = TcpStream::connect(address).unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
 }
 
 /// Waits until `done`, or fails the test.

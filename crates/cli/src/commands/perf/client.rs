@@ -15,7 +15,7 @@ use super::control::{
     HostRecord, Later, MAX_STREAMS, Reply, Request, advice, read_json, write_json,
 };
 use super::host::{count_lane, send_lane};
-use super::report::{Ends, Row, Start, Threshold, print_end, print_row, print_start};
+use super::report::{Ends, Measured, Row, Start, Threshold, print_end, print_row, print_start};
 use super::tune::TuneArgs;
 use crate::exit::{Exit, Failure};
 use crate::failures::connection_failure;
@@ -192,11 +192,7 @@ impl ClientArgs {
         if interrupt.is_set() {
             return Ok(Exit::Interrupted);
         }
-        for threshold in &self.fail_if {
-            if let Some(why) = threshold.missed(&start, &ends) {
-                return Err(Failure::new(Exit::Threshold, why));
-            }
-        }
+        Measured::new(&start, &ends).check(&self.fail_if)?;
         Ok(Exit::Ok)
     }
 

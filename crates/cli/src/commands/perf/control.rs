@@ -16,7 +16,7 @@ use crate::stats::StatsRecord;
 /// Longest control message, bytes.
 const MAX_JSON_BYTES: u64 = 64 * 1024;
 /// Most streams of one measurement.
-pub(super) const MAX_STREAMS: u8 = 64;
+pub(crate) const MAX_STREAMS: u8 = 64;
 
 /// What a client asks for.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -81,7 +81,7 @@ pub(crate) struct HostRecord {
 
 impl HostRecord {
     /// Of an endpoint whose connections are under `congestion`.
-    pub(super) fn new(endpoint: &Endpoint, congestion: String) -> Self {
+    pub(crate) fn new(endpoint: &Endpoint, congestion: String) -> Self {
         let shards = endpoint.shard_stats().len();
         Self::of(&endpoint.socket_info(), shards, congestion)
     }
@@ -102,7 +102,7 @@ impl HostRecord {
 }
 
 /// What a socket does without, a line each.
-pub(super) fn advice(socket: &SocketInfo) -> Vec<String> {
+pub(crate) fn advice(socket: &SocketInfo) -> Vec<String> {
     socket
         .fallbacks()
         .map(|fallback| fallback.to_string())

@@ -186,7 +186,7 @@ pub(super) async fn send_lane(
 }
 
 /// Bytes that do not compress, made once for each lane and sent again and again.
-fn payload() -> Bytes {
+pub(crate) fn payload() -> Bytes {
     let mut data = vec![0; BLOCK];
     blake3::Hasher::new()
         .update(b"towline perf")

@@ -6,11 +6,12 @@
 mod client;
 pub(crate) mod control;
 mod host;
-mod report;
+pub(crate) mod report;
 mod server;
 mod tune;
 
-pub(crate) use host::PerfHost;
+pub(crate) use host::{PerfHost, payload};
+pub(crate) use tune::TuneArgs;
 
 use crate::exit::{Exit, Failure};
 use crate::printer::Printer;

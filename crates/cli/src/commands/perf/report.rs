@@ -10,6 +10,7 @@ use serde_json::json;
 use towline::Connection;
 
 use super::control::{HostRecord, Reply, Request};
+use crate::exit::{Exit, Failure};
 use crate::printer::Printer;
 use crate::stats::StatsRecord;
 use crate::units::{BitRate, Bytes, cpu_percent, parse_duration, parse_rate, rate};
@@ -194,7 +195,7 @@ pub(super) fn print_row(row: &Row, printer: Printer) {
 }
 
 /// Milliseconds; an unmeasured value is a dash, never zero.
-fn shown_rtt(seconds: Option<f64>) -> String {
+pub(crate) fn shown_rtt(seconds: Option<f64>) -> String {
     seconds.map_or("-".to_owned(), |rtt| format!("{:.3}", rtt * 1e3))
 }
 
@@ -270,7 +271,7 @@ pub(super) fn print_end(start: &Start, rows: &[Row], ends: &Ends, printer: Print
 }
 
 /// Advice that came up during the measurement; that of the head is not repeated.
-fn news<'a>(
+pub(crate) fn news<'a>(
     (end, start): (&'a str, &'a HostRecord),
     advice: &'a [String],
 ) -> impl Iterator<Item = String> + 'a {
@@ -280,7 +281,7 @@ fn news<'a>(
 
 /// A condition that makes the command fail.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Threshold {
+pub(crate) enum Threshold {
     /// Bytes a second that must arrive.
     RateBelow(u64),
     /// The longest smoothed round trip.
@@ -311,22 +312,51 @@ impl FromStr for Threshold {
     }
 }
 
+/// What conditions are about; `None` is what was not measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Measured {
+    /// Bytes a second that arrived.
+    pub(crate) rate: f64,
+    /// Round trip, seconds.
+    pub(crate) rtt: Option<f64>,
+    /// What was lost, as a share.
+    pub(crate) loss: Option<f64>,
+}
+
+impl Measured {
+    pub(super) fn new(start: &Start, ends: &Ends) -> Self {
+        let sender = ends.sender(start.reverse);
+        Self {
+            rate: ends.arrived(start.reverse),
+            rtt: sender.and_then(StatsRecord::smoothed_rtt),
+            loss: sender.map(StatsRecord::loss_ratio),
+        }
+    }
+
+    /// Fails where one of the conditions holds.
+    pub(crate) fn check(&self, conditions: &[Threshold]) -> Result<(), Failure> {
+        let missed = conditions
+            .iter()
+            .find_map(|condition| condition.missed(self));
+        match missed {
+            Some(why) => Err(Failure::new(Exit::Threshold, why)),
+            None => Ok(()),
+        }
+    }
+}
+
 impl Threshold {
     /// Why the measurement fails, if it does. What was not measured fails as well.
-    pub(super) fn missed(&self, start: &Start, ends: &Ends) -> Option<String> {
-        let stats = ends.sender(start.reverse);
+    fn missed(&self, measured: &Measured) -> Option<String> {
         match self {
-            Self::RateBelow(least) => {
-                let arrived = ends.arrived(start.reverse);
-                (arrived < *least as f64).then(|| {
-                    format!(
-                        "the rate {} is below {}",
-                        BitRate(arrived),
-                        BitRate(*least as f64)
-                    )
-                })
-            }
-            Self::RttAbove(most) => match stats.and_then(StatsRecord::smoothed_rtt) {
+            Self::RateBelow(least) => (measured.rate < *least as f64).then(|| {
+                format!(
+                    "the rate {} is below {}",
+                    BitRate(measured.rate),
+                    BitRate(*least as f64)
+                )
+            }),
+            Self::RttAbove(most) => match measured.rtt {
                 Some(rtt) if rtt <= most.as_secs_f64() => None,
                 Some(rtt) => Some(format!(
                     "the round trip of {:.3} ms is above {:?}",
@@ -335,11 +365,11 @@ impl Threshold {
                 )),
                 None => Some("the round trip is not known".to_owned()),
             },
-            Self::LossAbove(most) => match stats {
-                Some(stats) if stats.loss_ratio() <= *most => None,
-                Some(stats) => Some(format!(
+            Self::LossAbove(most) => match measured.loss {
+                Some(loss) if loss <= *most => None,
+                Some(loss) => Some(format!(
                     "the loss of {:.3} % is above {} %",
-                    stats.loss_ratio() * 100.0,
+                    loss * 100.0,
                     most * 100.0
                 )),
                 None => Some("the loss is not known".to_owned()),

@@ -4,7 +4,7 @@ use towline::config::{Cipher, CipherPreference, KeyExchange, KeyExchangePreferen
 
 /// What both ends may choose.
 #[derive(Clone, Debug, clap::Args)]
-pub(super) struct TuneArgs {
+pub(crate) struct TuneArgs {
     /// Use only this cipher: aes128gcm, aes256gcm, chacha20
     #[arg(long, value_name = "NAME")]
     cipher: Option<Cipher>,
@@ -18,7 +18,7 @@ pub(super) struct TuneArgs {
 
 impl TuneArgs {
     /// Sets what was chosen.
-    pub(super) fn apply(&self, options: &mut Options) {
+    pub(crate) fn apply(&self, options: &mut Options) {
         if let Some(mtu) = self.mtu {
             options.transport = options.transport.clone().mtu(mtu);
         }

@@ -1,14 +1,10 @@
 //! `towline web echo`: round trips in a session of WebTransport.
 
-use http::Request;
-use towline::http3;
-use towline::webtransport::{self, ConnectError, Session};
-
+use super::client;
 use crate::commands::echo::{Peer, PingArgs};
 use crate::exit::{Exit, Failure};
-use crate::failures::session_failure;
 use crate::interrupt::Interrupt;
-use crate::net::{Client, ConnectArgs, options};
+use crate::net::{ConnectArgs, options};
 use crate::printer::Printer;
 use crate::url::WebUrl;
 
@@ -29,39 +25,21 @@ impl WebEchoArgs {
     pub(crate) async fn run(self, printer: Printer) -> Result<Exit, Failure> {
         self.pings.check()?;
         let mut interrupt = Interrupt::install(printer);
+        let options = options(self.network.idle_timeout, &self.network.congestion);
+        let opening = async {
+            let client = client::connect(&self.network, &self.url, options, printer).await?;
+            let (authority, path) = (self.url.authority(), &self.url.target);
+            let session = client::open(client.connection.clone(), &authority, path).await?;
+            Ok((client, session))
+        };
         let (client, session) = tokio::select! {
-            opened = self.open(printer) => opened?,
+            opened = opening => opened?,
             () = interrupt.wait() => return Ok(Exit::Interrupted),
         };
         let peer = Peer::Web(session.clone());
         let done = self.pings.run(&peer, &mut interrupt, printer).await;
         session.close(0, "");
-        client
-            .close(http3::ErrorCode::H3_NO_ERROR.as_u64(), "")
-            .await;
+        client::close(&client).await;
         done
-    }
-
-    async fn open(&self, printer: Printer) -> Result<(Client, Session), Failure> {
-        let mut options = options(self.network.idle_timeout, &self.network.congestion);
-        options.alpn = vec![http3::ALPN.into()];
-        let speaks = |builder: towline::EndpointBuilder| {
-            builder.webtransport(webtransport::Config::default())
-        };
-        let client = self
-            .network
-            .connect_with(&self.url.server, &options, printer, speaks)
-            .await?;
-        let uri = format!("https://{}{}", self.url.authority(), self.url.target);
-        let head = Request::get(uri)
-            .body(())
-            .map_err(|error| Failure::usage(error.to_string()))?;
-        let session = webtransport::connect_over(client.connection.clone(), head, &[]).await;
-        let session = session.map_err(|error| match error {
-            ConnectError::Session(error) => session_failure(&error),
-            error => Failure::new(Exit::Protocol, error.to_string()),
-        })?;
-        tracing::info!(dialect = session.dialect().name(), "session open");
-        Ok((client, session))
     }
 }

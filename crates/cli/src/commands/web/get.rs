@@ -58,9 +58,7 @@ impl GetArgs {
             return Err(Failure::new(Exit::Protocol, "the server speaks no HTTP/3"));
         };
         let done = self.request(&connection, printer).await;
-        client
-            .close(http3::ErrorCode::H3_NO_ERROR.as_u64(), "")
-            .await;
+        super::client::close(&client).await;
         done
     }
 

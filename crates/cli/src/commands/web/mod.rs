@@ -1,7 +1,9 @@
 //! `towline web`: clients of HTTP/3 and WebTransport; and what `serve --web` serves.
 
+mod client;
 mod echo;
 mod get;
+mod perf;
 pub(crate) mod serve;
 
 use crate::exit::{Exit, Failure};
@@ -20,6 +22,8 @@ enum WebCommand {
     Get(get::GetArgs),
     /// Measure round trips in a session of WebTransport
     Echo(echo::WebEchoArgs),
+    /// Measure streams, datagrams and sessions of WebTransport
+    Perf(perf::WebPerfArgs),
 }
 
 impl WebCommandArgs {
@@ -28,6 +32,7 @@ impl WebCommandArgs {
         match self.command {
             WebCommand::Get(args) => args.run(printer).await,
             WebCommand::Echo(args) => args.run(printer).await,
+            WebCommand::Perf(args) => args.run(printer).await,
         }
     }
 }
