@@ -13,7 +13,7 @@ help:
 	@echo "make setup-system   prints, then installs, the system packages the tests can use"
 	@echo "make install [PREFIX=/usr/local] [DESTDIR=]   builds and installs program, preload shim and systemd units (not as root: stage it with DESTDIR, docs/secure-tcp-programs.md)"
 	@echo "make interop        the whole interop table"
-	@echo "make interop-wt     WebTransport with other stacks, each client with each server"
+	@echo "make interop-wt [ARGS=\"--peer wtransport\"] WebTransport with other stacks, each client with each server"
 	@echo "make sim [SEEDS=N] [SEED=x]   the random swarm: N seeds (20000), or one seed again"
 	@echo "make planted [ARGS=name]  known bugs are put into a copy of the tree; the tests must find each"
 	@echo "make kmod-test [ARGS=--kernel=6.1] the kernel module in QEMU, with Debian's 6.12 or 6.1"
@@ -71,7 +71,7 @@ interop:
 	@cargo xtask interop $(ARGS)
 
 interop-wt:
-	@cargo xtask interop-wt
+	@cargo xtask interop-wt $(ARGS)
 
 # The second form replays the line a failure printed.
 sim:

@@ -59,7 +59,7 @@ cargo xtask COMMAND
   install [--prefix P] [--destdir D]   builds and installs program, preload shim and units
   installed      installs into a folder and asks what is there (also part of test)
   interop [ARG…] the whole interop table (ARGs go to the runner)
-  interop-wt     WebTransport with other stacks, each client with each server
+  interop-wt [ARG…]   WebTransport with other stacks (ARGs go to the runner)
   sim [ARG…]     the random swarm (ARGs go to it, for example --seeds 20000)
   planted [NAME…] known bugs are put into a copy of the tree; the tests must find each
   capture        tshark decrypts a capture with our key log (also part of test)
@@ -114,7 +114,7 @@ fn main() -> ExitCode {
         "install" => install::install(rest),
         "installed" => install::installed(&mut report::Skips::default()).map(drop),
         "interop" => suites::interop(rest),
-        "interop-wt" => suites::interop_wt(),
+        "interop-wt" => suites::interop_wt(rest),
         "sim" => suites::sim(rest),
         "planted" => planted::planted(rest),
         "capture" => capture::capture(&mut report::Skips::default()).map(drop),

@@ -1,8 +1,8 @@
 //! `make test`: every suite in order, each with its own closing line, and what was skipped.
 //!
 //! Owns the order and the reading of closing lines; the suites themselves are cargo's tests, the
-//! random swarm of `crates/lab` and the interop runner of `tests/interop`. A suite says that it
-//! skipped something with a line `SKIPPED what: why`.
+//! random swarm of `crates/lab` and the interop runners of `tests/interop` and `tests/interop-wt`. A
+//! suite says that it skipped something with a line `SKIPPED what: why`.
 
 use std::process::{Child, Command, Stdio};
 
@@ -16,7 +16,11 @@ const SWARM_SEEDS: &str = "2000";
 
 /// The drivers of the other stacks and their runner: a workspace of its own.
 const INTEROP: &str = "tests/interop/Cargo.toml";
+/// The same of WebTransport.
 const INTEROP_WT: &str = "tests/interop-wt/Cargo.toml";
+
+/// Stacks that Towline's WebTransport meets in `make test`: those that are built quickly.
+const WT_PEERS: [&str; 3] = ["aioquic", "webtransport-go", "wtransport"];
 
 /// `cargo xtask test`.
 pub(crate) fn test() -> Outcome {
@@ -43,6 +47,17 @@ pub(crate) fn test() -> Outcome {
     report.step("interop smoke", |skips| {
         suite(&mut interop_runner(&[]), skips)
     });
+    report.step("interop-wt runner's own tests", |skips| {
+        let packages = ["-p", "interop-wt-runner", "-p", "interop-wt-contract"];
+        cargo_test(
+            &[&["--manifest-path", INTEROP_WT][..], &packages].concat(),
+            skips,
+        )
+    });
+    report.step("interop-wt smoke", |skips| {
+        let peers = WT_PEERS.map(|peer| ["--peer".to_owned(), peer.to_owned()]);
+        suite(&mut interop_wt_runner(&peers.concat()), skips)
+    });
     report.finish("test")
 }
 
@@ -65,25 +80,19 @@ pub(crate) fn sim(arguments: &[String]) -> Outcome {
 
 /// `cargo xtask interop ARG…`; without arguments every stack with every stack.
 pub(crate) fn interop(arguments: &[String]) -> Outcome {
-    let everything = ["--pairs".to_owned(), "all".to_owned()];
-    run(&mut interop_runner(if arguments.is_empty() {
-        &everything
-    } else {
-        arguments
-    }))
+    run(&mut interop_runner(&or_all_pairs(arguments)))
 }
 
-/// `cargo xtask interop-wt`.
-pub(crate) fn interop_wt() -> Outcome {
-    run(&mut cargo([
-        "run",
-        "--quiet",
-        "--locked",
-        "--manifest-path",
-        INTEROP_WT,
-        "--bin",
-        "interop-wt-runner",
-    ]))
+/// `cargo xtask interop-wt ARG…`; without arguments every stack with every stack.
+pub(crate) fn interop_wt(arguments: &[String]) -> Outcome {
+    run(&mut interop_wt_runner(&or_all_pairs(arguments)))
+}
+
+fn or_all_pairs(arguments: &[String]) -> Vec<String> {
+    match arguments {
+        [] => vec!["--pairs".to_owned(), "all".to_owned()],
+        some => some.to_vec(),
+    }
 }
 
 /// The committed inputs of every fuzz target, run once each.
@@ -121,17 +130,16 @@ fn swarm(arguments: &[String]) -> Command {
 }
 
 fn interop_runner(arguments: &[String]) -> Command {
-    let mut command = cargo([
-        "run",
-        "--quiet",
-        "--locked",
-        "--manifest-path",
-        INTEROP,
-        "--bin",
-        "interop-runner",
-        "--",
-    ]);
-    command.args(arguments);
+    runner(INTEROP, "interop-runner", arguments)
+}
+
+fn interop_wt_runner(arguments: &[String]) -> Command {
+    runner(INTEROP_WT, "interop-wt-runner", arguments)
+}
+
+fn runner(workspace: &str, program: &str, arguments: &[String]) -> Command {
+    let mut command = cargo(["run", "--quiet", "--locked", "--manifest-path", workspace]);
+    command.args(["--bin", program, "--"]).args(arguments);
     command
 }
 
@@ -231,17 +239,34 @@ impl Downloads {
             "crates of the interop peers",
             &mut cargo(["fetch", "--locked", "--manifest-path", INTEROP]),
         );
+        start(
+            "crates of the WebTransport peers",
+            &mut cargo(["fetch", "--locked", "--manifest-path", INTEROP_WT]),
+        );
         if which("npm").is_some() {
             start("TypeScript compiler", &mut crate::web::install());
         }
         if which("go").is_some() {
-            let mut command = Command::new("go");
-            start(
-                "modules of the quic-go driver",
-                command
-                    .args(["mod", "download"])
-                    .current_dir(root().join("tests/interop/quic-go")),
-            );
+            for (what, driver) in [
+                ("modules of the quic-go driver", "tests/interop/quic-go"),
+                (
+                    "modules of the webtransport-go driver",
+                    "tests/interop-wt/webtransport-go",
+                ),
+            ] {
+                let mut command = Command::new("go");
+                let download = command.args(["mod", "download"]);
+                start(what, download.current_dir(root().join(driver)));
+            }
+        }
+        if which("python3").is_some() {
+            // Into a folder that nobody reads: what counts is pip's cache.
+            let mut command = Command::new("python3");
+            command.args(["-m", "pip", "download", "--quiet", "--dest"]);
+            command.args(["target/wheels", "--requirement"]);
+            let requirements = "tests/interop/aioquic/requirements.txt";
+            let download = command.arg(requirements).current_dir(root());
+            start("packages of the aioquic drivers", download);
         }
         Self(started)
     }

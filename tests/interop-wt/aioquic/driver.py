@@ -5,10 +5,10 @@ datagrams; sessions and their capsules are written here.
 """
 
 import asyncio
+import functools
 import socket
 import struct
 import sys
-import threading
 from collections import defaultdict
 from pathlib import Path
 
@@ -20,11 +20,9 @@ from aioquic.h3.connection import FrameType, H3Connection
 from aioquic.quic import events
 from aioquic.quic.configuration import QuicConfiguration
 
-PATIENCE = 15
-PARTING = 0.3
-TRANSFER = 1 << 20
-DATAGRAMS = 1000
-WINDOW = 16
+sys.path.insert(0, str(Path(__file__).parent.parent / "contract"))
+import contract
+
 CLOSE_SESSION = 0x2843
 
 
@@ -105,10 +103,10 @@ class ServerProtocol(Protocol):
         answer = [(b":status", b"200"), (b"sec-webtransport-http3-draft", b"draft02")]
         self.http.send_headers(event.stream_id, answer)
         if path == b"/close":
-            self.close_session(event.stream_id, 4712, "goodbye")
+            self.close_session(event.stream_id, *contract.SERVER_CLOSE)
 
     def on_close(self, session: int, code: int, reason: str) -> None:
-        print("closed", code, reason, flush=True)
+        contract.session_closed(code, reason)
 
     def on_stream(self, event: h3_events.WebTransportStreamDataReceived) -> None:
         answer = event.stream_id
@@ -128,21 +126,14 @@ async def serve(folder: Path) -> None:
     config.load_cert_chain(folder / "cert.pem", folder / "key.pem")
     listener = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     listener.bind(("127.0.0.1", 0))
-    host, port = listener.getsockname()
     loop = asyncio.get_running_loop()
-    ended = asyncio.Event()
-
-    def until_input_closes() -> None:
-        sys.stdin.read()
-        loop.call_soon_threadsafe(ended.set)
-
     await loop.create_datagram_endpoint(
         lambda: QuicServer(configuration=config, create_protocol=ServerProtocol),
         sock=listener,
     )
-    print(f"listening {host}:{port}", flush=True)
-    threading.Thread(target=until_input_closes, daemon=True).start()
-    await ended.wait()
+    contract.listening(listener.getsockname())
+    contract.exit_with_input()
+    await asyncio.Event().wait()
 
 
 class ClientProtocol(Protocol):
@@ -183,7 +174,7 @@ class ClientProtocol(Protocol):
             with self.http._get_or_create_stream(stream) as state:
                 state.frame_type = FrameType.WEBTRANSPORT_STREAM
                 state.session_id = self.session
-        self._quic.send_stream_data(stream, pattern(), end_stream=True)
+        self._quic.send_stream_data(stream, contract.pattern(), end_stream=True)
         self.transmit()
 
     async def compare(self) -> str:
@@ -193,9 +184,7 @@ class ClientProtocol(Protocol):
             event = await self.stream.get()
             data += event.data
             ended = event.stream_ended
-        if bytes(data) != pattern():
-            raise RuntimeError(f"other bytes came back, {len(data)} of them")
-        return f"{len(data)} bytes"
+        return contract.compare(bytes(data))
 
     def on_headers(self, event: h3_events.HeadersReceived) -> None:
         if not self.answer.done():
@@ -212,67 +201,15 @@ class ClientProtocol(Protocol):
         self.datagrams.put_nowait(event.data)
 
 
-def pattern() -> bytes:
-    """Bytes in which blocks differ from each other."""
-    return bytes((i ^ (i >> 8) * 7 ^ (i >> 16) * 31) & 0xFF for i in range(TRANSFER))
-
-
-async def handshake(session) -> str:
-    async with session("/echo"):
-        return "Draft02"
-
-
-async def bidirectional(session) -> str:
-    async with session("/echo") as client:
-        client.send(is_unidirectional=False)
-        return await client.compare()
-
-
-async def unidirectional(session) -> str:
-    async with session("/echo") as client:
-        client.send(is_unidirectional=True)
-        return await client.compare()
-
-
-async def datagrams(session) -> str:
-    async with session("/echo") as client:
-        back: set[int] = set()
-        sent = 0
-        while len(back) < DATAGRAMS:
-            while sent < DATAGRAMS and sent - len(back) < WINDOW:
-                datagram = struct.pack("!I", sent) + b"." * 96
-                client.http.send_datagram(client.session, datagram)
-                sent += 1
-            client.transmit()
-            datagram = await client.datagrams.get()
-            if datagram[4:] != b"." * 96:
-                raise RuntimeError("another datagram came back")
-            back.add(struct.unpack("!I", datagram[:4])[0])
-        return f"{len(back)} of {DATAGRAMS}"
-
-
-async def close(session) -> str:
-    """The server closes one session, this end another; the runner looks at what the server says of that."""
-    async with session("/close") as client:
-        closed = await client.closed
-        if closed != (4712, "goodbye"):
-            raise RuntimeError(f"the server's close was: {closed}")
-    async with session("/echo") as client:
-        client.close_session(client.session, 4711, "see you")
-        await asyncio.sleep(PARTING)
-    return "both ways"
-
-
 class SessionOf:
     """A connection with a session, for `async with`."""
 
-    def __init__(self, folder: Path, address: str, path: str) -> None:
-        self.authority, self.path = address, path
-        host, port = address.rsplit(":", 1)
+    def __init__(self, folder: Path, host: str, port: int, path: str) -> None:
+        self.authority, self.path = f"{host}:{port}", path
         config = configuration(is_client=True)
         config.load_verify_locations(str(folder / "cert.pem"))
         self.connection = connect(
-            host, int(port), configuration=config, create_protocol=ClientProtocol
+            host, port, configuration=config, create_protocol=ClientProtocol
         )
 
     async def __aenter__(self) -> ClientProtocol:
@@ -284,29 +221,48 @@ class SessionOf:
         await self.connection.__aexit__(*reason)
 
 
-async def run_client(folder: Path, address: str) -> None:
-    def session(path: str) -> SessionOf:
-        return SessionOf(folder, address, path)
+async def run_client(folder: Path, host: str, port: int) -> None:
+    session = functools.partial(SessionOf, folder, host, port)
 
-    for case in (handshake, bidirectional, unidirectional, datagrams, close):
-        try:
-            detail = await asyncio.wait_for(case(session), PATIENCE)
-            print(case.__name__, "ok", detail, flush=True)
-        except Exception as error:
-            print(case.__name__, "failed", repr(error), flush=True)
+    async def handshake() -> str:
+        async with session("/echo"):
+            return "Draft02"
 
+    async def bidirectional() -> str:
+        async with session("/echo") as client:
+            client.send(is_unidirectional=False)
+            return await client.compare()
 
-def main() -> int:
-    match sys.argv[1:]:
-        case ["server", folder]:
-            asyncio.run(serve(Path(folder)))
-        case ["client", folder, address]:
-            asyncio.run(run_client(Path(folder), address))
-        case _:
-            print("usage: driver.py server FOLDER | client FOLDER ADDR", file=sys.stderr)
-            return 2
-    return 0
+    async def unidirectional() -> str:
+        async with session("/echo") as client:
+            client.send(is_unidirectional=True)
+            return await client.compare()
+
+    async def datagrams() -> str:
+        async with session("/echo") as client:
+            datagrams = contract.Datagrams()
+            while (detail := datagrams.all_back()) is None:
+                while (datagram := datagrams.next_to_send()) is not None:
+                    client.http.send_datagram(client.session, datagram)
+                client.transmit()
+                datagrams.came_back(await client.datagrams.get())
+            return detail
+
+    async def server_closes() -> str:
+        async with session("/close") as client:
+            return contract.server_closed(await client.closed)
+
+    async def client_closes() -> str:
+        """The runner looks at what the server says of it."""
+        async with session("/echo") as client:
+            client.close_session(client.session, *contract.CLIENT_CLOSE)
+            await asyncio.sleep(contract.PARTING)
+            return ""
+
+    await contract.run_cases(
+        handshake, bidirectional, unidirectional, datagrams, server_closes, client_closes
+    )
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(contract.main(serve, run_client))

@@ -8,15 +8,57 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::Error;
-
-/// The stack under test.
-pub(crate) const OURS: &str = "towline";
+use crate::options::Options;
 
 /// A WebTransport stack with a driver in this folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stack {
+    /// The one under test.
+    Towline,
+    /// aioquic, from its Python package.
+    Aioquic,
+    /// webtransport-go, from its Go module.
+    WebtransportGo,
+    /// wtransport, from its crate.
+    Wtransport,
+    /// web-transport-quinn, from its crate.
+    WebTransportQuinn,
+    /// pywebtransport of today, from its Python package.
+    Pywebtransport21,
+    /// An old pywebtransport, over aioquic.
+    Pywebtransport9,
+}
+
+impl Stack {
+    /// Everyone but Towline.
+    pub(crate) const PEERS: [Stack; 6] = [
+        Stack::Aioquic,
+        Stack::WebtransportGo,
+        Stack::Wtransport,
+        Stack::WebTransportQuinn,
+        Stack::Pywebtransport21,
+        Stack::Pywebtransport9,
+    ];
+
+    /// The name in reports and options.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Stack::Towline => "towline",
+            Stack::Aioquic => "aioquic",
+            Stack::WebtransportGo => "webtransport-go",
+            Stack::Wtransport => "wtransport",
+            Stack::WebTransportQuinn => "web-transport-quinn",
+            Stack::Pywebtransport21 => "pywebtransport-0.21.1",
+            Stack::Pywebtransport9 => "pywebtransport-0.9.0",
+        }
+    }
+}
+
+/// A stack's program.
 #[derive(Debug)]
 pub(crate) struct Driver {
-    /// The folder's name, also used in reports.
-    pub(crate) name: &'static str,
+    /// Whose it is.
+    pub(crate) stack: Stack,
     /// Program and first arguments, or why there is none.
     pub(crate) words: Result<Vec<PathBuf>, NotBuilt>,
 }
@@ -41,75 +83,145 @@ impl Driver {
     }
 }
 
-/// Builds every driver, Towline's first. `here` is `tests/interop-wt`, `scratch` a folder for what is built
-/// outside of cargo.
-pub(crate) fn build(here: &Path, scratch: &Path) -> Result<Vec<Driver>, Error> {
-    let drivers = vec![
-        driver(OURS, cargo(here)?),
-        driver("aioquic", python(here, scratch)?),
-        driver("webtransport-go", go(here, scratch)),
-    ];
+/// Builds every driver that takes part, Towline's first. `here` is `tests/interop-wt`, `scratch` a folder for
+/// what is built outside of cargo.
+pub(crate) fn build(here: &Path, scratch: &Path, options: &Options) -> Result<Vec<Driver>, Error> {
+    let mut drivers = Vec::new();
+    for stack in std::iter::once(Stack::Towline).chain(options.peers.iter().copied()) {
+        eprintln!("interop-wt: building the {} driver", stack.name());
+        let build = options.build;
+        let words = match stack {
+            Stack::Towline | Stack::Wtransport | Stack::WebTransportQuinn => {
+                cargo(here, stack, build)?
+            }
+            Stack::WebtransportGo => go(here, scratch, build),
+            Stack::Aioquic => {
+                let requirements = here.join("../interop/aioquic/requirements.txt");
+                let driver = here.join("aioquic/driver.py");
+                let venv = scratch.join("venv");
+                python(Path::new("python3"), &venv, &requirements, driver, build)?
+            }
+            Stack::Pywebtransport21 | Stack::Pywebtransport9 => {
+                pywebtransport(here, scratch, stack, build)?
+            }
+        };
+        match &words {
+            Ok(_) => {}
+            Err(NotBuilt::Missing(why)) => {
+                eprintln!("interop-wt: SKIPPING {}: {why}", stack.name())
+            }
+            Err(NotBuilt::Failed(why)) => eprintln!("interop-wt: BROKEN {}: {why}", stack.name()),
+        }
+        drivers.push(Driver { stack, words });
+    }
     match &drivers[0].words {
         Ok(_) => Ok(drivers),
         Err(NotBuilt::Missing(why) | NotBuilt::Failed(why)) => Err(why.clone().into()),
     }
 }
 
-fn driver(name: &'static str, words: Result<Vec<PathBuf>, NotBuilt>) -> Driver {
-    match &words {
-        Ok(_) => {}
-        Err(NotBuilt::Missing(why)) => eprintln!("interop-wt: SKIPPING {name}: {why}"),
-        Err(NotBuilt::Failed(why)) => eprintln!("interop-wt: BROKEN {name}: {why}"),
+type Words = Result<Vec<PathBuf>, NotBuilt>;
+
+/// A Rust driver, built beside the runner with its profile.
+fn cargo(here: &Path, stack: Stack, build: bool) -> Result<Words, Error> {
+    let package = format!("interop-wt-{}", stack.name());
+    let program = std::env::current_exe()?.with_file_name(&package);
+    if build {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut command = Command::new(cargo);
+        command.args(["build", "--quiet", "--locked", "--package", &package]);
+        command.arg("--manifest-path").arg(here.join("Cargo.toml"));
+        if !cfg!(debug_assertions) {
+            command.arg("--release");
+        }
+        if let Err(why) = step(&mut command, "cargo") {
+            return Ok(Err(why));
+        }
     }
-    Driver { name, words }
+    Ok(Ok(vec![program]))
 }
 
-/// The driver of Towline, built beside the runner with its profile.
-fn cargo(here: &Path) -> Result<Result<Vec<PathBuf>, NotBuilt>, Error> {
-    let package = "interop-wt-towline";
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    command.args(["build", "--quiet", "--locked", "--package", package]);
-    command.arg("--manifest-path").arg(here.join("Cargo.toml"));
-    if !cfg!(debug_assertions) {
-        command.arg("--release");
-    }
-    let program = std::env::current_exe()?.with_file_name(package);
-    Ok(step(&mut command, "cargo").map(|()| vec![program]))
-}
-
-fn go(here: &Path, scratch: &Path) -> Result<Vec<PathBuf>, NotBuilt> {
+fn go(here: &Path, scratch: &Path, build: bool) -> Words {
     let program = scratch.join("interop-webtransport-go");
-    let mut command = Command::new("go");
-    command.args(["build", "-o"]).arg(&program).arg(".");
-    command.current_dir(here.join("webtransport-go"));
-    step(&mut command, "go").map(|()| vec![program])
+    if build {
+        let mut command = Command::new("go");
+        command.args(["build", "-o"]).arg(&program).arg(".");
+        command.current_dir(here.join("webtransport-go"));
+        step(&mut command, "go")?;
+    }
+    Ok(vec![program])
 }
 
-/// A virtual environment with the requirements that the other interop table pins; made anew when they
-/// change.
-fn python(here: &Path, scratch: &Path) -> Result<Result<Vec<PathBuf>, NotBuilt>, Error> {
-    let requirements = here.join("../interop/aioquic/requirements.txt");
-    let venv = scratch.join("venv");
+/// A driver over one of the two versions, which both need Python 3.12.
+fn pywebtransport(here: &Path, scratch: &Path, stack: Stack, build: bool) -> Result<Words, Error> {
+    let version = match stack {
+        Stack::Pywebtransport9 => "0.9.0",
+        _ => "0.21.1",
+    };
+    let folder = here.join("pywebtransport").join(version);
+    let venv = scratch.join(format!("venv-{}", stack.name()));
+    let driver = folder.join("driver.py");
+    let Some(interpreter) = python_3_12() else {
+        let why = "there is no Python 3.12, neither as `python3.12` nor among pyenv's versions";
+        return Ok(Err(NotBuilt::Missing(why.to_owned())));
+    };
+    let requirements = folder.join("requirements.txt");
+    python(&interpreter, &venv, &requirements, driver, build)
+}
+
+/// `python3.12` if it runs (a shim of pyenv's may only say that it does not), else the newest 3.12 of pyenv's.
+fn python_3_12() -> Option<PathBuf> {
+    let on_path = PathBuf::from("python3.12");
+    if step(Command::new(&on_path).arg("--version"), "python3.12").is_ok() {
+        return Some(on_path);
+    }
+    let versions = Path::new(&std::env::var_os("HOME")?).join(".pyenv/versions");
+    let mut found: Vec<PathBuf> = fs::read_dir(versions)
+        .ok()?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .map(|version| version.join("bin/python3.12"))
+        .filter(|python| step(Command::new(python).arg("--version"), "python3.12").is_ok())
+        .collect();
+    found.sort();
+    found.pop()
+}
+
+/// A virtual environment of `interpreter` with the pinned requirements, made anew when they change; by uv
+/// where it is present, else by `venv` and pip.
+fn python(
+    interpreter: &Path,
+    venv: &Path,
+    requirements: &Path,
+    driver: PathBuf,
+    build: bool,
+) -> Result<Words, Error> {
     let python = venv.join("bin").join("python");
     let stamp = venv.join("requirements.stamp");
-    let wanted = fs::read(&requirements)?;
-    if fs::read(&stamp).ok().as_ref() != Some(&wanted) {
+    let wanted = fs::read(requirements)?;
+    if build && fs::read(&stamp).ok().as_ref() != Some(&wanted) {
         if venv.exists() {
-            fs::remove_dir_all(&venv)?;
+            fs::remove_dir_all(venv)?;
         }
-        let mut make = Command::new("python3");
-        make.args(["-m", "venv"]).arg(&venv);
-        let mut install = Command::new(&python);
-        install.args(["-m", "pip", "install", "--quiet", "-r"]);
-        install.arg(&requirements);
-        let made = step(&mut make, "python3").and_then(|()| step(&mut install, "pip"));
-        if let Err(why) = made {
+        let mut make = Command::new("uv");
+        make.args(["venv", "--quiet", "--python"]).arg(interpreter);
+        let with_uv = step(make.arg(venv), "uv").is_ok();
+        let mut install = Command::new(if with_uv { Path::new("uv") } else { &python });
+        if with_uv {
+            install.args(["pip", "install", "--quiet", "--python"]);
+            install.arg(&python);
+        } else {
+            let mut make = Command::new(interpreter);
+            if let Err(why) = step(make.args(["-m", "venv"]).arg(venv), "python3") {
+                return Ok(Err(why));
+            }
+            install.args(["-m", "pip", "install", "--quiet"]);
+        }
+        if let Err(why) = step(install.arg("-r").arg(requirements), "pip") {
             return Ok(Err(why));
         }
         fs::write(&stamp, &wanted)?;
     }
-    Ok(Ok(vec![python, here.join("aioquic").join("driver.py")]))
+    Ok(Ok(vec![python, driver]))
 }
 
 fn step(command: &mut Command, tool: &str) -> Result<(), NotBuilt> {

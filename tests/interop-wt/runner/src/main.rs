@@ -1,21 +1,31 @@
-//! The WebTransport runner: builds the drivers whose toolchains are present, lets every client run its
-//! cases against every server, and prints the table that `docs/interop-webtransport.md` shows.
+//! The WebTransport runner: builds the drivers whose toolchains are present, lets clients run their cases
+//! against servers, and prints the table that `docs/interop-webtransport.md` shows.
 //!
-//! Steps, in this order: `drivers` (build) → [`cell`] (one client and one server) → `report`.
+//! Steps, in this order: `options` → `drivers` (build) → [`cell`] (one client and one server) → `report`.
 
 mod cell;
 mod drivers;
+mod options;
 mod report;
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-use drivers::Driver;
+use cell::CASES;
+use drivers::{Driver, Stack};
+use options::Options;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> ExitCode {
-    match run() {
+    let options = match Options::from_args() {
+        Ok(options) => options,
+        Err(usage) => {
+            eprintln!("{usage}");
+            return ExitCode::from(2);
+        }
+    };
+    match run(&options) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -26,24 +36,39 @@ fn main() -> ExitCode {
 }
 
 /// Runs everything; true when nothing of Towline's failed and every driver that could be built was.
-fn run() -> Result<bool, Error> {
+fn run(options: &Options) -> Result<bool, Error> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
         .ok_or("the runner's folder has no parent")?;
     let scratch = here.join("target").join("interop-wt");
     let runs = scratch.join("runs");
     std::fs::create_dir_all(&runs)?;
-    let drivers = drivers::build(here, &scratch)?;
-    let ready: Vec<&Driver> = drivers.iter().filter(|d| d.words.is_ok()).collect();
-    let ours = ready.first().ok_or("no driver was built")?;
-    write_certificate(ours, &scratch)?;
+    let drivers = drivers::build(here, &scratch, options)?;
+    write_certificate(&drivers[0], &scratch)?;
     let mut cells = Vec::new();
-    for client in &ready {
-        for server in &ready {
+    let mut missing = 0;
+    for client in &drivers {
+        for server in &drivers {
+            if !options.all_pairs && ![client.stack, server.stack].contains(&Stack::Towline) {
+                continue;
+            }
+            if client.words.is_err() || server.words.is_err() {
+                missing += CASES.len();
+                continue;
+            }
+            eprintln!(
+                "interop-wt: {} with {}",
+                client.stack.name(),
+                server.stack.name()
+            );
             cells.push(cell::run(client, server, &scratch, &runs)?);
         }
     }
-    report::print(&drivers, &cells, &runs);
+    if let Some(file) = &options.json {
+        std::fs::write(file, report::json(&drivers, &cells, missing))
+            .map_err(|error| format!("{}: {error}", file.display()))?;
+    }
+    report::print(&drivers, &cells, missing, &runs);
     Ok(report::all_good(&drivers, &cells))
 }
 

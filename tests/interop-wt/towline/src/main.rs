@@ -7,13 +7,11 @@ mod server;
 use std::path::Path;
 use std::process::ExitCode;
 
+use interop_wt_contract as contract;
+use interop_wt_contract::{Error, Role};
 use towline::config::{self, Identity, Options};
 use towline::http3;
 use towline::webtransport::generate_certificate;
-
-type Error = Box<dyn std::error::Error + Send + Sync>;
-
-const USAGE: &str = "usage: DRIVER certificate FOLDER | server FOLDER | client FOLDER ADDR";
 
 fn main() -> ExitCode {
     match run() {
@@ -27,17 +25,17 @@ fn main() -> ExitCode {
 
 fn run() -> Result<(), Error> {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    if let [command, folder] = &words[..]
+        && command == "certificate"
+    {
+        return write_certificate(Path::new(folder));
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    match words[..] {
-        ["certificate", folder] => write_certificate(Path::new(folder)),
-        ["server", folder] => runtime.block_on(server::serve(&identity(folder)?)),
-        ["client", folder, address] => {
-            runtime.block_on(client::run(&identity(folder)?, address.parse()?))
-        }
-        _ => Err(USAGE.into()),
+    match Role::from_args()? {
+        Role::Server { folder } => runtime.block_on(server::serve(&identity(&folder)?)),
+        Role::Client { folder, port } => runtime.block_on(client::run(&identity(&folder)?, port)),
     }
 }
 
@@ -45,14 +43,15 @@ fn run() -> Result<(), Error> {
 fn write_certificate(folder: &Path) -> Result<(), Error> {
     let identity = generate_certificate(&["localhost", "127.0.0.1"], config::unix_now())?;
     let certificate = identity.certificate_pem().ok_or("no certificate")?;
-    std::fs::write(folder.join("cert.pem"), certificate)?;
-    std::fs::write(folder.join("key.pem"), identity.private_key_pem())?;
+    std::fs::write(contract::certificate(folder), certificate)?;
+    std::fs::write(contract::private_key(folder), identity.private_key_pem())?;
     Ok(())
 }
 
-fn identity(folder: &str) -> Result<Identity, Error> {
-    let read = |name| std::fs::read(Path::new(folder).join(name));
-    Ok(Identity::from_pem(&read("cert.pem")?, &read("key.pem")?)?)
+fn identity(folder: &Path) -> Result<Identity, Error> {
+    let certificate = std::fs::read(contract::certificate(folder))?;
+    let key = std::fs::read(contract::private_key(folder))?;
+    Ok(Identity::from_pem(&certificate, &key)?)
 }
 
 fn options() -> Options {

@@ -1,15 +1,12 @@
 //! The server: echoes streams and datagrams, and prints how sessions ended.
 
-use std::io::Read as _;
 use std::net::Ipv4Addr;
 
+use interop_wt_contract as contract;
+use interop_wt_contract::Error;
 use towline::config::{self, ClientAuth, Identity};
 use towline::webtransport::{Config, Connection, Error as SessionError, Server, Session};
 use towline::{Endpoint, RecvStream, SendStream};
-
-use crate::Error;
-
-const CHUNK: usize = 64 * 1024;
 
 pub(crate) async fn serve(identity: &Identity) -> Result<(), Error> {
     let config = config::server(identity, &ClientAuth::None, &crate::options())?;
@@ -19,11 +16,7 @@ pub(crate) async fn serve(identity: &Identity) -> Result<(), Error> {
         .bind((Ipv4Addr::LOCALHOST, 0).into())?;
     let server = Server::new(&endpoint).ok_or("no door")?;
     println!("listening {}", endpoint.local_addr());
-    // The runner asks for the end by closing the standard input.
-    std::thread::spawn(|| {
-        let _ = std::io::stdin().read_to_end(&mut Vec::new());
-        std::process::exit(0);
-    });
+    contract::exit_with_input();
     while let Some(connection) = server.accept().await {
         tokio::spawn(serve_connection(connection));
     }
@@ -34,7 +27,7 @@ async fn serve_connection(connection: Connection) {
     while let Some(request) = connection.accept().await {
         let closes = request.path() == "/close";
         match request.accept() {
-            Ok(session) if closes => session.close(4712, "goodbye"),
+            Ok(session) if closes => session.close(contract::SERVER_CODE, contract::SERVER_REASON),
             Ok(session) => drop(tokio::spawn(serve_session(session))),
             Err(error) => eprintln!("towline server: {error}"),
         }
@@ -77,7 +70,7 @@ async fn unidirectional(session: &Session) -> Result<(), SessionError> {
 }
 
 async fn echo(mut send: SendStream, mut recv: RecvStream) -> Result<(), Error> {
-    while let Some(chunk) = recv.read_chunk(CHUNK).await? {
+    while let Some(chunk) = recv.read_chunk(contract::CHUNK).await? {
         send.write_chunk(chunk).await?;
     }
     send.finish()?;
