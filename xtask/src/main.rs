@@ -59,6 +59,7 @@ cargo xtask COMMAND
   install [--prefix P] [--destdir D]   builds and installs program, preload shim and units
   installed      installs into a folder and asks what is there (also part of test)
   interop [ARG…] the whole interop table (ARGs go to the runner)
+  interop-h3 [ARG…]   HTTP/3 with other stacks, each client with each server (also part of test)
   interop-wt     WebTransport with other stacks, each client with each server
   sim [ARG…]     the random swarm (ARGs go to it, for example --seeds 20000)
   planted [NAME…] known bugs are put into a copy of the tree; the tests must find each
@@ -114,6 +115,7 @@ fn main() -> ExitCode {
         "install" => install::install(rest),
         "installed" => install::installed(&mut report::Skips::default()).map(drop),
         "interop" => suites::interop(rest),
+        "interop-h3" => suites::interop_h3(rest),
         "interop-wt" => suites::interop_wt(),
         "sim" => suites::sim(rest),
         "planted" => planted::planted(rest),

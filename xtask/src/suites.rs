@@ -43,6 +43,9 @@ pub(crate) fn test() -> Outcome {
     report.step("interop smoke", |skips| {
         suite(&mut interop_runner(&[]), skips)
     });
+    report.step("http/3 with others", |skips| {
+        suite(&mut http3_runner(&[]), skips)
+    });
     report.finish("test")
 }
 
@@ -71,6 +74,11 @@ pub(crate) fn interop(arguments: &[String]) -> Outcome {
     } else {
         arguments
     }))
+}
+
+/// `cargo xtask interop-h3 ARG…`.
+pub(crate) fn interop_h3(arguments: &[String]) -> Outcome {
+    run(&mut http3_runner(arguments))
 }
 
 /// `cargo xtask interop-wt`.
@@ -131,6 +139,13 @@ fn interop_runner(arguments: &[String]) -> Command {
         "interop-runner",
         "--",
     ]);
+    command.args(arguments);
+    command
+}
+
+/// The same runner, with the table of HTTP/3.
+fn http3_runner(arguments: &[String]) -> Command {
+    let mut command = interop_runner(&["--http3".to_owned()]);
     command.args(arguments);
     command
 }
