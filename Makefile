@@ -1,5 +1,5 @@
 # Every target is one `cargo xtask` command; `cargo xtask help` lists them with their arguments.
-.PHONY: help run test check setup-system install interop interop-wt sim planted kmod-test kmod-debug fuzz bench-quic bench-stcp bench-neighbour bench-paths bench-seed bench-compare counts flood
+.PHONY: help run test check setup-system install interop interop-h3 interop-wt sim planted kmod-test kmod-debug fuzz bench-quic bench-stcp bench-neighbour bench-paths bench-seed bench-compare counts flood
 
 help:
 	@echo "make run            the demonstration: 1 GiB of real files between two processes, every hash checked"
@@ -13,6 +13,7 @@ help:
 	@echo "make setup-system   prints, then installs, the system packages the tests can use"
 	@echo "make install [PREFIX=/usr/local] [DESTDIR=]   builds and installs program, preload shim and systemd units (not as root: stage it with DESTDIR, docs/secure-tcp-programs.md)"
 	@echo "make interop        the whole interop table"
+	@echo "make interop-h3     HTTP/3 with other stacks, each client with each server (also part of test)"
 	@echo "make interop-wt [ARGS=\"--peer wtransport\"] WebTransport with other stacks, each client with each server"
 	@echo "make sim [SEEDS=N] [SEED=x]   the random swarm: N seeds (20000), or one seed again"
 	@echo "make planted [ARGS=name]  known bugs are put into a copy of the tree; the tests must find each"
@@ -69,6 +70,9 @@ install:
 
 interop:
 	@cargo xtask interop $(ARGS)
+
+interop-h3:
+	@cargo xtask interop-h3 $(ARGS)
 
 interop-wt:
 	@cargo xtask interop-wt $(ARGS)

@@ -60,6 +60,7 @@ cargo xtask COMMAND
   installed      installs into a folder and asks what is there (also part of test)
   interop [ARG…] the whole interop table (ARGs go to the runner)
   interop-wt [ARG…]   WebTransport with other stacks (ARGs go to the runner)
+  interop-h3 [ARG…]   HTTP/3 with other stacks, each client with each server (also part of test)
   sim [ARG…]     the random swarm (ARGs go to it, for example --seeds 20000)
   planted [NAME…] known bugs are put into a copy of the tree; the tests must find each
   capture        tshark decrypts a capture with our key log (also part of test)
@@ -115,6 +116,7 @@ fn main() -> ExitCode {
         "installed" => install::installed(&mut report::Skips::default()).map(drop),
         "interop" => suites::interop(rest),
         "interop-wt" => suites::interop_wt(rest),
+        "interop-h3" => suites::interop_h3(rest),
         "sim" => suites::sim(rest),
         "planted" => planted::planted(rest),
         "capture" => capture::capture(&mut report::Skips::default()).map(drop),

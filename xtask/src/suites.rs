@@ -58,6 +58,9 @@ pub(crate) fn test() -> Outcome {
         let peers = WT_PEERS.map(|peer| ["--peer".to_owned(), peer.to_owned()]);
         suite(&mut interop_wt_runner(&peers.concat()), skips)
     });
+    report.step("http/3 with others", |skips| {
+        suite(&mut http3_runner(&[]), skips)
+    });
     report.finish("test")
 }
 
@@ -81,6 +84,11 @@ pub(crate) fn sim(arguments: &[String]) -> Outcome {
 /// `cargo xtask interop ARG…`; without arguments every stack with every stack.
 pub(crate) fn interop(arguments: &[String]) -> Outcome {
     run(&mut interop_runner(&or_all_pairs(arguments)))
+}
+
+/// `cargo xtask interop-h3 ARG…`.
+pub(crate) fn interop_h3(arguments: &[String]) -> Outcome {
+    run(&mut http3_runner(arguments))
 }
 
 /// `cargo xtask interop-wt ARG…`; without arguments every stack with every stack.
@@ -140,6 +148,13 @@ fn interop_wt_runner(arguments: &[String]) -> Command {
 fn runner(workspace: &str, program: &str, arguments: &[String]) -> Command {
     let mut command = cargo(["run", "--quiet", "--locked", "--manifest-path", workspace]);
     command.args(["--bin", program, "--"]).args(arguments);
+    command
+}
+
+/// The same runner, with the table of HTTP/3.
+fn http3_runner(arguments: &[String]) -> Command {
+    let mut command = interop_runner(&["--http3".to_owned()]);
+    command.args(arguments);
     command
 }
 

@@ -1,4 +1,4 @@
-"""Interop driver for aioquic: hq-interop client and server.
+"""Interop driver for aioquic: hq-interop client and server; HTTP/3 is in http3.py.
 
 The contract is in ../README.md. The runner calls this file with the Python of
 its own virtual environment. Retry and key updates are read from aioquic's qlog
@@ -15,6 +15,7 @@ import sys
 import threading
 from pathlib import Path
 
+import http3
 from aioquic.asyncio import QuicConnectionProtocol
 from aioquic.asyncio.server import QuicServer
 from aioquic.quic import events
@@ -330,6 +331,8 @@ def run_client(args: argparse.Namespace) -> int:
 
 
 def main() -> int:
+    if sys.argv[1:] and sys.argv[1].startswith("http3-"):
+        return http3.run(sys.argv[1:])
     parser = argparse.ArgumentParser()
     roles = parser.add_subparsers(dest="role", required=True)
     server = roles.add_parser("server")

@@ -1,5 +1,5 @@
-// Command quic-go is the interop driver for quic-go: hq-interop client and
-// server behind the contract in ../README.md.
+// Command quic-go is the interop driver for quic-go: hq-interop and HTTP/3, client
+// and server, behind the contract in ../README.md.
 //
 // It uses quic-go's public API only. Cipher suite, Retry and key updates are
 // read from the connection state and from quic-go's own qlog events.
@@ -39,7 +39,7 @@ const (
 
 func main() {
 	if len(os.Args) < 2 {
-		fail(errors.New("usage: quic-go server|client ..."))
+		fail(errors.New("usage: quic-go server|client|http3-server|http3-client ..."))
 	}
 	var err error
 	switch os.Args[1] {
@@ -47,6 +47,10 @@ func main() {
 		err = runServer(os.Args[2:])
 	case "client":
 		err = runClient(os.Args[2:])
+	case "http3-server":
+		err = runHTTP3Server(os.Args[2:])
+	case "http3-client":
+		err = runHTTP3Client(os.Args[2:])
 	default:
 		err = fmt.Errorf("unknown role %q", os.Args[1])
 	}

@@ -5,10 +5,11 @@
 //!
 //! Steps, in this order: `options` → `drivers` (build) → `material`
 //! (certificate and files) → `matrix` (which runs, two at a time) → `case`
-//! (one run) → `report`.
+//! (one run) → `report`. With `--http3` it is [`http3`] that follows the drivers.
 
 mod case;
 mod drivers;
+mod http3;
 mod material;
 mod matrix;
 mod options;
@@ -46,6 +47,9 @@ fn run(options: &options::Options) -> Result<bool, Error> {
         .ok_or("the runner's folder has no parent")?;
     let scratch = here.join("target").join("interop");
     let fleet = drivers::build(here, &scratch, options)?;
+    if options.http3 {
+        return http3::run(here, &scratch, &fleet, options);
+    }
     let material = material::Material::generate(&scratch.join("material"))?;
     let runs = scratch.join("runs");
     let outcomes = matrix::run(options, &fleet, &material, &runs)?;

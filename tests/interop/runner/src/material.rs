@@ -106,7 +106,7 @@ impl Material {
 
 /// `length` bytes of xorshift64* noise: incompressible and without repeats, so
 /// that a misplaced block never compares equal.
-fn noise(seed: u64, length: usize) -> Vec<u8> {
+pub(crate) fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut data = Vec::with_capacity(length + 8);
     while data.len() < length {

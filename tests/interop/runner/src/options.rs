@@ -4,16 +4,19 @@ use std::path::PathBuf;
 
 use crate::case::Case;
 use crate::drivers::Stack;
+use crate::http3::PEERS;
 
 const USAGE: &str = "\
 usage: interop-runner [--json FILE] [--case NAME]... [--peer NAME]... [--pairs towline|peers|all]
                       [--slots N] [--no-build]
+       interop-runner --http3 [--peer NAME]... [--no-build]
   --case    handshake, transfer, chacha20, retry, keyupdate, loss, rebind-port, rebind-addr,
             connectionmigration, ipv6, resumption, ecn, reset-stream-at
             (default: all)
   --peer    quinn, quic-go, aioquic (default: all)
   --pairs   towline: Towline with each peer, both roles (default)
-            peers: the peers among themselves; all: everything, each stack with itself too";
+            peers: the peers among themselves; all: everything, each stack with itself too
+  --http3   HTTP/3 instead: Towline, quic-go and aioquic, each client with each server";
 
 /// Which client-server pairs a run covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +44,8 @@ pub(crate) struct Options {
     pub(crate) slots: usize,
     /// Whether to build the drivers first.
     pub(crate) build: bool,
+    /// Whether the table is HTTP/3's.
+    pub(crate) http3: bool,
 }
 
 impl Options {
@@ -53,6 +58,7 @@ impl Options {
             pairs: Pairs::Towline,
             slots: 2,
             build: true,
+            http3: false,
         };
         let mut args = std::env::args().skip(1);
         while let Some(arg) = args.next() {
@@ -72,6 +78,7 @@ impl Options {
                         .ok_or("--slots needs a number above 0")?;
                 }
                 "--no-build" => options.build = false,
+                "--http3" => options.http3 = true,
                 _ => return Err(format!("unknown argument {arg}\n{USAGE}")),
             }
         }
@@ -80,6 +87,9 @@ impl Options {
         }
         if options.peers.is_empty() {
             options.peers = Stack::PEERS.to_vec();
+        }
+        if options.http3 {
+            options.peers.retain(|peer| PEERS.contains(peer));
         }
         Ok(options)
     }

@@ -1,6 +1,7 @@
-//! Interop driver for Towline: hq-interop client and server behind the contract
+//! Interop driver for Towline: hq-interop and HTTP/3, client and server, behind the contract
 //! in `../README.md`, over the public API of the crate `towline` alone.
 
+mod http3;
 mod progress;
 
 use std::fs;
@@ -22,14 +23,7 @@ use towline::{Connection, ConnectionError, Endpoint, ReadError, RecvStream, Send
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> ExitCode {
-    let role = match Role::from_args() {
-        Ok(role) => role,
-        Err(usage) => {
-            eprintln!("{usage}");
-            return ExitCode::from(2);
-        }
-    };
-    match run(role) {
+    match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("towline driver: {error}");
@@ -38,12 +32,16 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(role: Role) -> Result<(), Error> {
+fn run() -> Result<(), Error> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     runtime.block_on(async {
-        match role {
+        let words: Vec<String> = std::env::args().skip(1).collect();
+        if let Some(ended) = http3::run(&words).await {
+            return ended;
+        }
+        match Role::from_args()? {
             Role::Server(args) => serve(args).await,
             Role::Client(args) => run_client(args).await,
         }
