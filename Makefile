@@ -1,5 +1,5 @@
 # Every target is one `cargo xtask` command; `cargo xtask help` lists them with their arguments.
-.PHONY: help run test check setup-system install interop interop-h3 interop-wt sim planted kmod-test kmod-debug fuzz bench-quic bench-stcp bench-neighbour bench-paths bench-seed bench-compare counts flood
+.PHONY: help run test check setup-system install interop interop-h3 interop-wt sim planted kmod-test kmod-debug fuzz bench-quic bench-wt bench-stcp bench-neighbour bench-paths bench-seed bench-compare counts flood
 
 help:
 	@echo "make run            the demonstration: 1 GiB of real files between two processes, every hash checked"
@@ -21,6 +21,7 @@ help:
 	@echo "make kmod-debug     the same on a kernel with KASAN, lockdep and kmemleak; takes hours"
 	@echo "make fuzz [TIME=s] [TARGET=t] each fuzz target for s seconds (600)"
 	@echo "make bench-quic [ARGS=--quick] speed beside quinn, s2n-quic and quic-go; the machine must be idle"
+	@echo "make bench-wt [ARGS=--quick] WebTransport beside wtransport and aioquic; the machine must be idle"
 	@echo "make bench-stcp [ARGS=--quick] secure TCP beside plain TCP, rustls, OpenSSL and stunnel; the machine must be idle"
 	@echo "make bench-neighbour [ARGS=--seconds=20] Linux TCP beside Towline on one bottleneck; needs root"
 	@echo "make bench-paths [ARGS=--quick] outages and lost handshake packets beside quinn, in real time; needs root"
@@ -96,6 +97,9 @@ fuzz:
 
 bench-quic:
 	@cargo xtask bench-quic $(ARGS)
+
+bench-wt:
+	@cargo xtask bench-wt $(ARGS)
 
 bench-stcp:
 	@cargo xtask bench-stcp $(ARGS)

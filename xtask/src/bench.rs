@@ -1,5 +1,5 @@
-//! `make bench-quic`, `bench-stcp`, `bench-neighbour`, `bench-paths` and `bench-seed`: the comparisons
-//! with other QUIC and TLS stacks, with Linux TCP and with Freenet's tables; and `make flood`. A
+//! `make bench-quic`, `bench-wt`, `bench-stcp`, `bench-neighbour`, `bench-paths` and `bench-seed`: the comparisons
+//! with other QUIC, WebTransport and TLS stacks, with Linux TCP and with Freenet's tables; and `make flood`. A
 //! workspace of its own in `bench/`.
 
 use std::os::unix::process::CommandExt as _;
@@ -12,6 +12,11 @@ const BENCH: &str = "bench/Cargo.toml";
 /// `cargo xtask bench-quic ARG…`.
 pub(crate) fn bench_quic(arguments: &[String]) -> Outcome {
     become_runner("bench-quic", arguments)
+}
+
+/// `cargo xtask bench-wt ARG…`.
+pub(crate) fn bench_wt(arguments: &[String]) -> Outcome {
+    become_runner("bench-wt", arguments)
 }
 
 /// `cargo xtask bench-stcp ARG…`.

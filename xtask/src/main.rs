@@ -76,6 +76,7 @@ cargo xtask COMMAND
   fuzz-seeds     rewrites the generated part of fuzz/corpus
   flame NAME [--binary PATH]     flame graphs of a bulk transfer into docs/evidence
   bench-quic [ARG…]   speed beside other QUIC stacks (--help for ARGs)
+  bench-wt [ARG…]     WebTransport beside wtransport and aioquic (--help for ARGs)
   bench-stcp [ARG…]   secure TCP beside plain TCP, rustls, OpenSSL and stunnel (--help for ARGs)
   bench-neighbour [ARG…]   Linux TCP beside Towline on one bottleneck, as root (--help for ARGs)
   bench-paths [ARG…]       outages and lost handshake packets beside quinn, as root (--help for ARGs)
@@ -125,6 +126,7 @@ fn main() -> ExitCode {
         "fuzz" => fuzz::fuzz(rest),
         "fuzz-seeds" => fuzz::write_seeds(),
         "bench-quic" => bench::bench_quic(rest),
+        "bench-wt" => bench::bench_wt(rest),
         "bench-stcp" => bench::bench_stcp(rest),
         "bench-neighbour" => bench::bench_neighbour(rest),
         "bench-paths" => bench::bench_paths(rest),

@@ -2,7 +2,11 @@
 //!
 //! The runner starts one server and one client for each run. A server prints `listening ADDRESS`
 //! once bound; both print one line of JSON, a [`Report`], when the measured part is over, and
-//! leave. The drivers of other languages read the same flags and print the same fields.
+//! leave. The drivers of other languages read the same flags and print the same fields. [`sessions`] is
+//! the same for WebTransport, [`meter`] for the drivers in Rust.
+
+pub mod meter;
+pub mod sessions;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -158,11 +162,16 @@ impl Report {
 
 /// A distribution of round trips, microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Latency {
+    /// The shortest.
+    pub min: f64,
     /// The median.
     pub p50: f64,
     /// 99 in 100 are at most this.
     pub p99: f64,
     /// 999 in 1000 are at most this.
     pub p999: f64,
+    /// The longest.
+    pub max: f64,
 }

@@ -20,7 +20,6 @@ use quinn_udp::{BATCH_SIZE, RecvMeta, UdpSockRef, UdpSocketState};
 
 use crate::Result;
 use crate::measures::print;
-use crate::meter::Meter;
 use crate::quinn::SOCKET_BUFFER;
 
 /// Bytes of a packet, where nothing else is asked for.

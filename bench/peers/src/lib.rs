@@ -11,7 +11,6 @@ pub mod echo;
 mod floor;
 mod material;
 mod measures;
-mod meter;
 pub mod paths;
 mod quinn;
 mod s2n;

@@ -6,16 +6,16 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bench_contract::meter::{Meter, latency, resident_kib};
 use bench_contract::{
-    AT_ONCE, BLOCK, DATAGRAM_BYTES, ECHO_BYTES, LISTENING, Latency, MESSAGE_BYTES,
-    MESSAGE_EVERY_MS, Measure, Report, Role, Settings,
+    AT_ONCE, BLOCK, DATAGRAM_BYTES, ECHO_BYTES, LISTENING, MESSAGE_BYTES, MESSAGE_EVERY_MS,
+    Measure, Report, Role, Settings,
 };
 use bytes::Bytes;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, sleep_until, timeout};
 
 use crate::alloc::Steady;
-use crate::meter::{Meter, resident_kib};
 use crate::stack::{Connection, Endpoint, RecvHalf, SendHalf, Stack};
 use crate::{Error, Result};
 
@@ -411,24 +411,8 @@ pub(crate) async fn ping(
     send.finish().await?;
     read_to_end(&mut recv).await?;
     Ok(Report {
-        latency: Some(latency(&mut nanos)?),
+        latency: latency(&mut nanos),
         ..report
-    })
-}
-
-fn latency(nanos: &mut [u64]) -> Result<Latency> {
-    nanos.sort_unstable();
-    let at = |share: f64| {
-        let rank = (share * nanos.len() as f64).ceil() as usize;
-        nanos
-            .get(rank.saturating_sub(1))
-            .map(|nanos| *nanos as f64 / 1e3)
-            .ok_or("no round trip was measured")
-    };
-    Ok(Latency {
-        p50: at(0.5)?,
-        p99: at(0.99)?,
-        p999: at(0.999)?,
     })
 }
 

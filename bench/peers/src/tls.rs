@@ -14,7 +14,6 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 use crate::Result;
 use crate::material::{client_tls, server_tls};
 use crate::measures::{WARM_UP, echo, ping, print};
-use crate::meter::Meter;
 use crate::stack::{RecvHalf, SendHalf};
 
 /// Runs one end of the echo.

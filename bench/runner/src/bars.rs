@@ -7,6 +7,8 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::Outcome;
+use crate::figures::{Case, Figures, Stack as _};
+use crate::tables::number;
 
 const PANEL: (i32, i32) = (460, 190);
 /// Left and right of a bar: the stack's name and the number.
@@ -38,6 +40,39 @@ pub struct Bar {
     pub text: String,
     /// Its colour.
     pub shade: Shade,
+}
+
+/// A panel for each result of the cases without a setting, a bar for each stack that was measured.
+pub fn panels<C: Case>(
+    figures: &Figures<C>,
+    shade: impl Fn(C::Stack) -> Shade,
+) -> Vec<(String, Vec<Bar>)> {
+    let judged = figures.cases.iter().filter(|case| case.setting().is_none());
+    let measures = judged.flat_map(|case| case.results().iter().copied());
+    let bars = |measure: &str| -> Vec<Bar> {
+        let entries = figures.entries.iter();
+        entries
+            .filter(|entry| entry.setting.is_none())
+            .flat_map(|entry| entry.results().map(move |series| (entry.stack, series)))
+            .filter(|(_, series)| series.name == measure)
+            .filter_map(|(stack, series)| Some((stack, series.median()?)))
+            .map(|(stack, value)| Bar {
+                name: stack.name(),
+                value,
+                text: number(value),
+                shade: shade(stack),
+            })
+            .collect()
+    };
+    measures
+        .map(|(measure, unit)| {
+            let title = match unit {
+                "1" => measure.to_owned(),
+                unit => format!("{measure}, {unit}"),
+            };
+            (title, bars(measure))
+        })
+        .collect()
 }
 
 /// Draws panels with their titles, so many beside each other, as SVG.

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use bench_runner::machine::Machine;
+use bench_runner::verdict::Verdict;
 use bench_runner::{Outcome, page};
 
 use crate::chart;
-use crate::figures::Figures;
-use crate::marks::Verdict;
+use crate::plan::Figures;
 
 /// Writes the page and its chart and returns the page's path in the repository.
 pub(crate) fn write(

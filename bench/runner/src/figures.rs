@@ -1,18 +1,66 @@
 //! What the runs gave: every value of every round, and the medians.
+//!
+//! Of any comparison: what a case and a stack are, its plan says by [`Case`] and [`Stack`].
 
-use crate::plan::{Case, Stack};
+use std::fmt;
+
+/// A measured stack.
+pub trait Stack: Copy + PartialEq + fmt::Display {
+    /// As in results and on the command line.
+    fn name(self) -> &'static str;
+}
+
+/// What is measured of several stacks.
+pub trait Case {
+    /// Of the same comparison.
+    type Stack: Stack;
+
+    /// Of `--only`; cases that differ in their setting alone share it.
+    fn name(&self) -> &'static str;
+
+    /// What differs from the case that is judged.
+    fn setting(&self) -> Option<&str>;
+
+    /// The names of its results, and their units.
+    fn results(&self) -> &'static [(&'static str, &'static str)];
+
+    /// Who takes part.
+    fn stacks(&self) -> &[Self::Stack];
+
+    /// Leaves those out that are not in `kept`.
+    fn keep(&mut self, kept: &[Self::Stack]);
+
+    /// How many rounds a stack takes of those that are wanted.
+    fn rounds(&self, stack: Self::Stack, wanted: u32) -> u32;
+
+    /// Whether `--only NAME` means this case.
+    fn is_named(&self, name: &str) -> bool {
+        self.name() == name || self.results().iter().any(|(result, _)| *result == name)
+    }
+
+    /// For people.
+    fn title(&self) -> String {
+        match self.setting() {
+            Some(setting) => format!("{} ({setting})", self.name()),
+            None => self.name().to_owned(),
+        }
+    }
+}
 
 /// One number of one run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sample {
-    pub(crate) name: &'static str,
-    pub(crate) value: f64,
+pub struct Sample {
+    /// A measure, or what the number is.
+    pub name: &'static str,
+    /// In the measure's unit.
+    pub value: f64,
     /// Shown beside the results, and nothing more.
     detail: bool,
 }
 
 impl Sample {
-    pub(crate) const fn result(name: &'static str, value: f64) -> Self {
+    /// A number that counts.
+    pub const fn result(name: &'static str, value: f64) -> Self {
         Self {
             name,
             value,
@@ -20,7 +68,8 @@ impl Sample {
         }
     }
 
-    pub(crate) const fn detail(name: &'static str, value: f64) -> Self {
+    /// A number that is shown beside it.
+    pub const fn detail(name: &'static str, value: f64) -> Self {
         Self {
             name,
             value,
@@ -31,29 +80,32 @@ impl Sample {
 
 /// One number over all rounds.
 #[derive(Clone, Debug)]
-pub(crate) struct Series {
-    pub(crate) name: &'static str,
+pub struct Series {
+    /// The samples' name.
+    pub name: &'static str,
     values: Vec<f64>,
     detail: bool,
 }
 
 impl Series {
     /// `None` without a value.
-    pub(crate) fn median(&self) -> Option<f64> {
+    pub fn median(&self) -> Option<f64> {
         median(&self.values)
     }
 
-    pub(crate) fn least(&self) -> Option<f64> {
+    /// The smallest.
+    pub fn least(&self) -> Option<f64> {
         self.values.iter().copied().reduce(f64::min)
     }
 
-    pub(crate) fn most(&self) -> Option<f64> {
+    /// The largest.
+    pub fn most(&self) -> Option<f64> {
         self.values.iter().copied().reduce(f64::max)
     }
 }
 
 /// The middle value, or the mean of the two in the middle.
-pub(crate) fn median(values: &[f64]) -> Option<f64> {
+pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let middle = sorted.len() / 2;
@@ -66,44 +118,58 @@ pub(crate) fn median(values: &[f64]) -> Option<f64> {
 
 /// One stack in one case.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
-    pub(crate) case: &'static str,
-    pub(crate) setting: Option<String>,
-    pub(crate) stack: Stack,
-    pub(crate) version: String,
+pub struct Entry<S> {
+    /// The case's name.
+    pub case: &'static str,
+    /// The case's setting.
+    pub setting: Option<String>,
+    /// Whose numbers these are.
+    pub stack: S,
+    /// The stack's.
+    pub version: String,
     series: Vec<Series>,
     /// Why runs failed, each reason once.
-    pub(crate) failures: Vec<String>,
+    pub failures: Vec<String>,
     /// Runs that failed.
     failed: u32,
 }
 
-impl Entry {
-    pub(crate) fn results(&self) -> impl Iterator<Item = &Series> {
+impl<S> Entry<S> {
+    /// What counts.
+    pub fn results(&self) -> impl Iterator<Item = &Series> {
         self.series.iter().filter(|series| !series.detail)
     }
 
-    pub(crate) fn details(&self) -> impl Iterator<Item = &Series> {
+    /// What is shown beside.
+    pub fn details(&self) -> impl Iterator<Item = &Series> {
         self.series.iter().filter(|series| series.detail)
     }
 }
 
 /// Everything, in the order of running.
-#[derive(Default)]
-pub(crate) struct Figures {
-    pub(crate) cases: Vec<Case>,
-    pub(crate) entries: Vec<Entry>,
+pub struct Figures<C: Case> {
+    /// Those that were run.
+    pub cases: Vec<C>,
+    /// What came of them.
+    pub entries: Vec<Entry<C::Stack>>,
 }
 
-impl Figures {
-    fn entry(&mut self, case: &Case, stack: Stack) -> &mut Entry {
-        let found = self.entries.iter().position(|entry| {
-            entry.case == case.name && entry.setting == case.setting && entry.stack == stack
-        });
+impl<C: Case> Default for Figures<C> {
+    fn default() -> Self {
+        Self {
+            cases: Vec::new(),
+            entries: Vec::new(),
+        }
+    }
+}
+
+impl<C: Case> Figures<C> {
+    fn entry(&mut self, case: &C, stack: C::Stack) -> &mut Entry<C::Stack> {
+        let found = self.find(case, stack);
         let at = found.unwrap_or_else(|| {
             self.entries.push(Entry {
-                case: case.name,
-                setting: case.setting.clone(),
+                case: case.name(),
+                setting: case.setting().map(str::to_owned),
                 stack,
                 version: String::new(),
                 series: Vec::new(),
@@ -115,8 +181,16 @@ impl Figures {
         &mut self.entries[at]
     }
 
+    fn find(&self, case: &C, stack: C::Stack) -> Option<usize> {
+        self.entries.iter().position(|entry| {
+            entry.case == case.name()
+                && entry.setting.as_deref() == case.setting()
+                && entry.stack == stack
+        })
+    }
+
     /// One run's numbers.
-    pub(crate) fn add(&mut self, case: &Case, stack: Stack, version: String, samples: Vec<Sample>) {
+    pub fn add(&mut self, case: &C, stack: C::Stack, version: String, samples: Vec<Sample>) {
         let entry = self.entry(case, stack);
         entry.version = version;
         for sample in samples {
@@ -133,7 +207,7 @@ impl Figures {
     }
 
     /// One run that gave none.
-    pub(crate) fn fail(&mut self, case: &Case, stack: Stack, why: &str) {
+    pub fn fail(&mut self, case: &C, stack: C::Stack, why: &str) {
         let entry = self.entry(case, stack);
         entry.failed += 1;
         if !entry.failures.iter().any(|known| known == why) {
@@ -142,18 +216,13 @@ impl Figures {
     }
 
     /// Whether runs failed twice and never succeeded.
-    pub(crate) fn is_hopeless(&self, case: &Case, stack: Stack) -> bool {
-        self.entries.iter().any(|entry| {
-            entry.case == case.name
-                && entry.setting == case.setting
-                && entry.stack == stack
-                && entry.series.is_empty()
-                && entry.failed >= 2
-        })
+    pub fn is_hopeless(&self, case: &C, stack: C::Stack) -> bool {
+        let entry = self.find(case, stack).map(|at| &self.entries[at]);
+        entry.is_some_and(|entry| entry.series.is_empty() && entry.failed >= 2)
     }
 
     /// The median of a result.
-    pub(crate) fn median(&self, measure: &str, setting: Option<&str>, stack: Stack) -> Option<f64> {
+    pub fn median(&self, measure: &str, setting: Option<&str>, stack: C::Stack) -> Option<f64> {
         let entries = self.entries.iter();
         entries
             .filter(|entry| entry.stack == stack && entry.setting.as_deref() == setting)
@@ -161,7 +230,19 @@ impl Figures {
             .find(|series| series.name == measure)?
             .median()
     }
+
+    /// The unit of an entry's result.
+    pub fn unit(&self, entry: &Entry<C::Stack>, measure: &str) -> Option<&'static str> {
+        let same =
+            |case: &&C| case.name() == entry.case && case.setting() == entry.setting.as_deref();
+        let case = self.cases.iter().find(same)?;
+        let units = case.results().iter();
+        units
+            .copied()
+            .find(|(name, _)| *name == measure)
+            .map(|(_, unit)| unit)
+    }
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

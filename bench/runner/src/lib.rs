@@ -1,16 +1,22 @@
-//! What the comparisons share: building our programs, running them, describing the
-//! machine, the chart and the page that stay.
+//! What the comparisons share: building our programs, running them in rounds, what comes of that in
+//! numbers, tables, results and charts, describing the machine, the page that stays.
 //!
-//! Used by `bench-quic` (other QUIC stacks), `bench-stcp` (other TLS stacks) and `bench-neighbour`
-//! (Linux TCP on one bottleneck).
-//! It measures and judges nothing itself.
+//! Used by `bench-quic` (other QUIC stacks), `bench-wt` (other WebTransport stacks), `bench-stcp` (other TLS
+//! stacks), `bench-paths` and `bench-neighbour` (Linux TCP on one bottleneck).
+//! It knows no stack, measures nothing itself, and has no marks.
 
 pub mod bars;
 pub mod build;
+pub mod figures;
+pub mod flags;
 pub mod machine;
 pub mod material;
 pub mod page;
 pub mod process;
+pub mod results;
+pub mod rounds;
+pub mod tables;
+pub mod verdict;
 pub mod veth;
 
 /// What went wrong, as a sentence.

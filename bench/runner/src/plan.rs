@@ -5,6 +5,7 @@
 use std::fmt;
 
 use bench_contract::{Aead, Measure};
+use bench_runner::figures;
 use clap::ValueEnum;
 
 /// Rounds of a run that counts.
@@ -23,8 +24,8 @@ pub(crate) enum Stack {
     Tls,
 }
 
-impl Stack {
-    pub(crate) const fn name(self) -> &'static str {
+impl figures::Stack for Stack {
+    fn name(self) -> &'static str {
         match self {
             Stack::Towline => "towline",
             Stack::Quinn => "quinn",
@@ -38,7 +39,7 @@ impl Stack {
 
 impl fmt::Display for Stack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        f.write_str(figures::Stack::name(*self))
     }
 }
 
@@ -140,24 +141,43 @@ impl Case {
         self.setting = Some(setting.into());
         self
     }
+}
 
-    /// Whether `--only NAME` means this case.
-    pub(crate) fn is_named(&self, name: &str) -> bool {
-        self.name == name
-            || (self.name != "matrix" && self.results.iter().any(|(result, _)| *result == name))
+impl figures::Case for Case {
+    type Stack = Stack;
+
+    fn name(&self) -> &'static str {
+        self.name
     }
 
-    pub(crate) fn rounds(&self, wanted: u32) -> u32 {
+    fn setting(&self) -> Option<&str> {
+        self.setting.as_deref()
+    }
+
+    fn results(&self) -> &'static [(&'static str, &'static str)] {
+        self.results
+    }
+
+    fn stacks(&self) -> &[Stack] {
+        &self.stacks
+    }
+
+    fn keep(&mut self, kept: &[Stack]) {
+        self.stacks.retain(|stack| kept.contains(stack));
+    }
+
+    fn rounds(&self, _: Stack, wanted: u32) -> u32 {
         wanted.min(self.most_rounds)
     }
 
-    pub(crate) fn title(&self) -> String {
-        match &self.setting {
-            Some(setting) => format!("{} ({setting})", self.name),
-            None => self.name.to_owned(),
-        }
+    fn is_named(&self, name: &str) -> bool {
+        self.name == name
+            || (self.name != "matrix" && self.results.iter().any(|(result, _)| *result == name))
     }
 }
+
+/// What the runs of this comparison gave.
+pub(crate) type Figures = figures::Figures<Case>;
 
 /// Every case, in the order of running.
 pub(crate) fn cases(quick: bool, soak: bool) -> Vec<Case> {

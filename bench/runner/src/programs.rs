@@ -3,11 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::Outcome;
-use bench_runner::build::{cargo, locked, run, target_folder};
+use bench_runner::Outcome;
+use bench_runner::build::{self, cargo, locked, target_folder};
+use bench_runner::figures::Sample;
+use bench_runner::machine;
 use bench_runner::material::make_material;
+use bench_runner::rounds::Bench;
 
 use crate::plan::{Case, Stack, Way};
+use crate::run;
 
 const GO_MODULES: &str = include_str!("../../quic-go/go.mod");
 
@@ -57,7 +61,7 @@ impl Programs {
             counting: release(&target, "bench-peer-counting"),
             quic_go,
             material,
-            commit: crate::machine::commit(root),
+            commit: machine::commit(root),
         };
         let needed = [(&programs.peer, true), (&programs.towline, by_cli)];
         match needed
@@ -73,17 +77,17 @@ impl Programs {
     pub(crate) fn quic_go(&self) -> Outcome<&Path> {
         self.quic_go.as_deref().map_err(Clone::clone)
     }
+}
 
-    /// Why a stack cannot be measured here.
-    pub(crate) fn missing(&self, stack: Stack) -> Option<&str> {
+impl Bench<Case> for Programs {
+    fn missing(&self, stack: Stack) -> Option<&str> {
         match (&self.quic_go, stack) {
             (Err(why), Stack::QuicGo) => Some(why),
             _ => None,
         }
     }
 
-    /// What was measured.
-    pub(crate) fn version(&self, stack: Stack) -> String {
+    fn version(&self, stack: Stack) -> String {
         match stack {
             Stack::Towline => format!("{} ({})", locked("towline"), self.commit),
             Stack::Quinn => locked("quinn"),
@@ -92,6 +96,10 @@ impl Programs {
             Stack::Floor => format!("aws-lc-rs {}", locked("aws-lc-rs")),
             Stack::Tls => format!("rustls {}", locked("rustls")),
         }
+    }
+
+    fn run(&self, case: &Case, stack: Stack) -> Outcome<Vec<Sample>> {
+        run::run(case, stack, self)
     }
 }
 
@@ -117,7 +125,7 @@ fn quic_go(bench: &Path, target: &Path, build: bool) -> Outcome<PathBuf> {
             .arg(&program)
             .arg(".")
             .current_dir(bench.join("quic-go"));
-        run(command, "go build")?;
+        build::run(command, "go build")?;
     }
     if program.is_file() {
         Ok(program)

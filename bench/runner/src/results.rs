@@ -6,15 +6,14 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::Outcome;
-use crate::figures::Figures;
-use crate::marks::Verdict;
+use crate::figures::{Case, Figures, Stack as _};
 
 /// The name of this record's shape.
 const SCHEMA: &str = "towline.bench/1";
 
 /// One file of results.
 #[derive(Debug, Serialize)]
-pub(crate) struct Results {
+pub struct Results {
     schema: &'static str,
     /// Whether the peers came out as peers do, in a whole run.
     valid: bool,
@@ -37,19 +36,15 @@ struct Row {
 }
 
 impl Results {
-    pub(crate) fn of(figures: &Figures, verdict: &Verdict) -> Self {
+    /// Of a run that does not count where there is a reason.
+    pub fn of<C: Case>(figures: &Figures<C>, invalid: Option<&str>) -> Self {
         let mut rows = Vec::new();
         for entry in &figures.entries {
-            let case = figures
-                .cases
-                .iter()
-                .find(|case| case.name == entry.case && case.setting == entry.setting);
-            let units = case.map_or(&[][..], |case| case.results);
             for series in entry.results() {
-                let unit = units.iter().find(|(name, _)| *name == series.name);
-                if let (Some(value), Some((measure, unit))) = (series.median(), unit) {
+                let unit = figures.unit(entry, series.name);
+                if let (Some(value), Some(unit)) = (series.median(), unit) {
                     rows.push(Row {
-                        measure,
+                        measure: series.name,
                         stack: entry.stack.name(),
                         version: entry.version.clone(),
                         value: (value * 1e6).round() / 1e6,
@@ -61,17 +56,25 @@ impl Results {
         }
         Self {
             schema: SCHEMA,
-            valid: verdict.invalid.is_none(),
-            reason: verdict.invalid.clone(),
+            valid: invalid.is_none(),
+            reason: invalid.map(str::to_owned),
             rows,
         }
     }
 
-    pub(crate) fn to_json(&self) -> Outcome<String> {
+    /// As text.
+    ///
+    /// # Errors
+    /// It cannot be written as JSON.
+    pub fn to_json(&self) -> Outcome<String> {
         serde_json::to_string_pretty(self).map_err(|error| error.to_string())
     }
 
-    pub(crate) fn write(&self, path: &Path) -> Outcome {
+    /// As a file.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write(&self, path: &Path) -> Outcome {
         let failed = |error: std::io::Error| format!("{}: {error}", path.display());
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).map_err(failed)?;

@@ -6,13 +6,13 @@ use std::process::Command;
 use std::time::Duration;
 
 use bench_contract::{LISTENING, Measure, Report};
+use bench_runner::Outcome;
+use bench_runner::figures::{Sample, Stack as _};
+use bench_runner::process::{Process, Usage};
 use bench_runner::veth::Veth;
 use serde_json::Value;
 
-use crate::Outcome;
-use crate::figures::Sample;
 use crate::plan::{Case, Placement, Stack, Way};
-use crate::process::{Process, Usage};
 use crate::programs::Programs;
 
 /// How long a server may take to listen.
@@ -49,11 +49,7 @@ pub(crate) fn run(case: &Case, stack: Stack, programs: &Programs) -> Outcome<Vec
         (_, Way::Counting) => by_driver(case, stack, &programs.counting, programs)?,
         _ => by_driver(case, stack, &programs.peer, programs)?,
     };
-    let samples = samples(case, stack, &ends)?;
-    match samples.iter().find(|sample| !sample.value.is_finite()) {
-        Some(sample) => Err(format!("{} is not a number", sample.name)),
-        None => Ok(samples),
-    }
+    samples(case, stack, &ends)
 }
 
 fn cores(case: &Case) -> (Option<usize>, Option<usize>) {

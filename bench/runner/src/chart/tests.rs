@@ -1,5 +1,6 @@
+use bench_runner::figures::Sample;
+
 use super::*;
-use crate::figures::Sample;
 use crate::plan;
 
 #[test]

@@ -1,8 +1,10 @@
 use std::fs;
 
+use bench_runner::figures::Sample;
+use bench_runner::verdict::Scope;
+
 use super::*;
-use crate::figures::Sample;
-use crate::marks::Scope;
+use crate::marks::verdict;
 use crate::plan::{self, Stack};
 use crate::table;
 
@@ -25,7 +27,7 @@ fn the_page_says_when_where_and_what_and_its_chart_is_beside_it() {
         "0.1.0".to_owned(),
         samples,
     );
-    let verdict = Verdict::of(&figures, Scope::Whole);
+    let verdict = verdict(&figures, Scope::Whole);
     let machine = Machine::describe(&root, [("seed", "none".to_owned())]);
     let tables = table::all(&figures, &verdict);
     let path = write(&root, &machine, &figures, &verdict, &tables).expect("a page");

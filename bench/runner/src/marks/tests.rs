@@ -1,5 +1,6 @@
+use bench_runner::figures::{Case as _, Sample};
+
 use super::*;
-use crate::figures::Sample;
 use crate::plan::{self, Case};
 
 /// Figures that reach every mark, of peers that come out as peers do.
@@ -64,7 +65,7 @@ fn changed(measure: &str, stack: Stack, value: f64) -> Figures {
 
 #[test]
 fn a_run_that_reaches_every_mark_ends_with_0() {
-    let verdict = Verdict::of(&figures(&reached()), Scope::Whole);
+    let verdict = verdict(&figures(&reached()), Scope::Whole);
     assert_eq!(verdict.invalid, None);
     assert_eq!(verdict.code(), 0, "{}", verdict.line());
     let many = verdict
@@ -87,7 +88,7 @@ fn each_missed_mark_is_named_and_ends_with_1() {
         ("datagrams_per_s", 5.9e6),
         ("many_us_per_packet", 8.2),
     ] {
-        let verdict = Verdict::of(&changed(measure, Towline, value), Scope::Whole);
+        let verdict = verdict(&changed(measure, Towline, value), Scope::Whole);
         let missed: Vec<_> = verdict
             .missed()
             .iter()
@@ -106,7 +107,7 @@ fn peers_that_come_out_otherwise_make_the_run_invalid_whatever_ours_does() {
         (S2nQuic, 0.44),
         (S2nQuic, 0.78),
     ] {
-        let verdict = Verdict::of(&changed(BULK, stack, value), Scope::Whole);
+        let verdict = verdict(&changed(BULK, stack, value), Scope::Whole);
         let reason = verdict.invalid.clone().unwrap_or_default();
         assert!(
             reason.starts_with(&format!("{stack} ÷ floor is")),
@@ -120,7 +121,7 @@ fn peers_that_come_out_otherwise_make_the_run_invalid_whatever_ours_does() {
 fn a_whole_run_without_the_floor_or_without_ours_proves_nothing() {
     let without = |stack| {
         let rows: Vec<_> = reached().into_iter().filter(|row| row.2 != stack).collect();
-        Verdict::of(&figures(&rows), Scope::Whole)
+        verdict(&figures(&rows), Scope::Whole)
     };
     assert_eq!(without(Floor).code(), 3);
     assert_eq!(without(Towline).code(), 1);
@@ -132,9 +133,9 @@ fn a_part_is_judged_by_what_it_has_and_a_quick_run_not_at_all() {
         ("echo64_p50_us", None, Quinn, 80.0),
         ("echo64_p50_us", None, Towline, 90.0),
     ]);
-    let part = Verdict::of(&echo, Scope::Part);
+    let part = verdict(&echo, Scope::Part);
     assert_eq!(part.code(), 1);
     assert!(part.invalid.is_some());
-    assert_eq!(Verdict::of(&echo, Scope::Quick).code(), 0);
-    assert_eq!(Verdict::of(&figures(&[]), Scope::Part).code(), 0);
+    assert_eq!(verdict(&echo, Scope::Quick).code(), 0);
+    assert_eq!(verdict(&figures(&[]), Scope::Part).code(), 0);
 }

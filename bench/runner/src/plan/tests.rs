@@ -1,3 +1,5 @@
+use bench_runner::figures::Case as _;
+
 use super::*;
 
 #[test]

@@ -1,6 +1,8 @@
+use bench_runner::figures::Sample;
+use bench_runner::verdict::Scope;
+
 use super::*;
-use crate::figures::Sample;
-use crate::marks::Scope;
+use crate::marks::verdict;
 use crate::plan;
 
 #[test]
@@ -30,7 +32,7 @@ fn a_missed_mark_says_fail_and_a_failed_run_says_why() {
     figures.add(echo, Stack::Towline, "0.1.0".to_owned(), run(100.0));
     figures.fail(echo, Stack::QuicGo, "no\ngo | here");
     figures.cases.push(echo.clone());
-    let text = all(&figures, &Verdict::of(&figures, Scope::Part));
+    let text = all(&figures, &verdict(&figures, Scope::Part));
     assert!(text.contains("| 1.25     | ≤ 1.05 | FAIL |"), "{text}");
     assert!(text.contains("p99.9 us 300"), "{text}");
     assert!(text.contains("no go / here"), "{text}");

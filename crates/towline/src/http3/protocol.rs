@@ -213,6 +213,22 @@ impl Http3 {
         self.datagrams_left = self.act(turn, |machine, streams| machine.on_datagrams(streams));
     }
 
+    /// The next datagram of a session. Where none waits and some were left with the engine, as many more are
+    /// taken as in any call: whoever reads need not wait for a timer.
+    #[cfg(feature = "webtransport")]
+    pub(crate) fn next_datagram(
+        &mut self,
+        session: StreamId,
+        turn: &mut Turn<'_>,
+    ) -> Option<bytes::Bytes> {
+        let waiting = self.sessions.take_datagram(session);
+        if waiting.is_some() || !self.datagrams_left {
+            return waiting;
+        }
+        self.take_datagrams(turn);
+        self.sessions.take_datagram(session)
+    }
+
     fn with(&mut self, id: StreamId, f: impl FnOnce(&mut Exchange)) {
         if let Some(exchange) = self.exchanges.get_mut(&id) {
             f(exchange);

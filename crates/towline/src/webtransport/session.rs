@@ -13,7 +13,7 @@ use towline_quic::{ConnectionError, DatagramOptions, SendDatagramError, Stats};
 use towline_wire::{Direction, StreamId};
 
 use super::error::Error;
-use crate::handles::{Connection, RecvStream, SendStream, Turn, WaiterKey};
+use crate::handles::{Connection, RecvStream, SendStream, Turn, Waiter, WaiterKey};
 use crate::http3;
 use crate::http3::link::Link;
 use crate::http3::protocol::Http3;
@@ -226,14 +226,38 @@ impl Session {
                 engine.tell_observer(now, || Event::DatagramCreated { id: *id, len });
                 Ok(())
             }
-            _ => {
-                let why = match &own.end {
-                    Some(http3::Error::ConnectionLost(why)) => why.clone(),
-                    _ => ConnectionError::ClosedLocally,
-                };
-                Err(SendDatagramError::ConnectionLost(why))
-            }
+            _ => Err(datagrams_lost(own)),
         })
+    }
+
+    /// Queues a datagram, waiting while the queue is full.
+    ///
+    /// Cancel safe: a dropped call queued nothing.
+    ///
+    /// # Errors
+    /// When the peer takes none, it is too large, or the session is over.
+    pub async fn send_datagram_wait(&self, mut data: Bytes) -> Result<(), SendDatagramError> {
+        let mut waiter = Waiter::new();
+        poll_fn(|cx| self.poll_send_datagram(&mut waiter, cx, &mut data)).await
+    }
+
+    /// As [`send_datagram_wait`](Self::send_datagram_wait), for callers that poll: `data` is taken when it is
+    /// queued.
+    pub fn poll_send_datagram(
+        &self,
+        waiter: &mut Waiter,
+        cx: &mut Context<'_>,
+        data: &mut Bytes,
+    ) -> Poll<Result<(), SendDatagramError>> {
+        let id = self.id();
+        // Who waits for the connection's queue is woken by it, also when the session is over.
+        let lost = |own: &mut Http3| own.sessions.over(id).map(|_| datagrams_lost(own));
+        if let Some(error) = self.shared.link.look(lost) {
+            return Poll::Ready(Err(error));
+        }
+        let (label, options) = (&self.shared.label, &DatagramOptions::default());
+        self.transport()
+            .poll_send_datagram_with(waiter, cx, label, data, options)
     }
 
     /// The next datagram that arrived.
@@ -400,12 +424,12 @@ impl Session {
 
     fn take_datagram(&self, cx: Option<&mut Context<'_>>) -> Poll<Result<Bytes, Error>> {
         let id = self.id();
-        let taken = |own: &mut Http3| own.sessions.take_datagram(id);
         // Those that arrived before the end can be read after it.
+        let taken = |own: &mut Http3| own.sessions.take_datagram(id);
         if let Some(datagram) = self.shared.link.look(taken) {
             return Poll::Ready(Ok(datagram));
         }
-        self.poll(Wait::Datagram, cx, |own, _| taken(own))
+        self.poll(Wait::Datagram, cx, |own, turn| own.next_datagram(id, turn))
     }
 
     /// One attempt to get something of the session; without a context nobody is woken.
@@ -482,6 +506,14 @@ impl Drop for Watch<'_> {
             let _left = link.look(|own| own.sessions.leave(id, key));
         }
     }
+}
+
+/// What a datagram of a session meets that is over.
+fn datagrams_lost(own: &Http3) -> SendDatagramError {
+    SendDatagramError::ConnectionLost(match &own.end {
+        Some(http3::Error::ConnectionLost(why)) => why.clone(),
+        _ => ConnectionError::ClosedLocally,
+    })
 }
 
 /// Why a session is over, if it is.

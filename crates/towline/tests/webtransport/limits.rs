@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use towline::SendDatagramError;
 use towline::webtransport::{Config, Session};
 use towline::{ReadError, WriteError};
 
@@ -268,5 +269,48 @@ fn datagrams_that_nobody_reads_are_dropped_from_the_oldest_on() {
             other_far.read_datagram().await.unwrap(),
             &3u16.to_be_bytes()[..]
         );
+    });
+}
+
+#[test]
+fn a_datagram_waits_for_room_in_a_full_queue_until_the_session_is_over() {
+    let mut world = World::new();
+    let (near, far, _connection) = world.session();
+    let tasks = world.world.tasks();
+    world.run(async move {
+        let data = Bytes::from(vec![9; 1000]);
+        let fill = || std::iter::repeat_with(|| near.send_datagram(data.clone()).ok());
+        let queued = fill().map_while(|done| done).count() as u64;
+        assert!(queued > 500, "{queued}");
+        near.send_datagram_wait(data.clone()).await.unwrap();
+        tasks.sleep(Duration::from_secs(2)).await;
+        assert_eq!(far.stats().datagrams_received, queued + 1);
+
+        assert!(fill().map_while(|done| done).count() > 500);
+        let waiting = near.send_datagram_wait(data.clone());
+        let close = async { near.close(7, "enough") };
+        let (waited, ()) = tokio::join!(waiting, close);
+        assert!(matches!(waited, Err(SendDatagramError::ConnectionLost(_))));
+    });
+}
+
+#[test]
+fn a_burst_of_datagrams_is_read_as_soon_as_it_is_there() {
+    let mut world = World::new();
+    let (near, far, _connection) = world.session();
+    let clock = world.server.clone();
+    world.run(async move {
+        for n in 0..500_u16 {
+            let data = Bytes::copy_from_slice(&n.to_be_bytes());
+            near.send_datagram(data).unwrap();
+        }
+        let mut began = None;
+        for n in 0..500_u16 {
+            let datagram = far.read_datagram().await.unwrap();
+            assert_eq!(datagram, &n.to_be_bytes()[..]);
+            began.get_or_insert(clock.now());
+        }
+        let passed = clock.now().saturating_duration_since(began.unwrap());
+        assert!(passed < Duration::from_millis(1), "{passed:?}");
     });
 }

@@ -1,22 +1,26 @@
-//! Wall and processor time of a run's measured part, and this process's memory.
+//! Wall and processor time of a run's measured part, and this process's memory; for the drivers in Rust.
 
+use std::io;
 use std::time::{Duration, Instant};
 
-use bench_contract::Report;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 
-use crate::Result;
+use crate::{Latency, Report};
 
 /// Measures from its start on.
-pub(crate) struct Meter {
+pub struct Meter {
     started: Instant,
     user: i64,
     system: i64,
 }
 
 impl Meter {
-    pub(crate) fn start() -> Result<Self> {
+    /// From now on.
+    ///
+    /// # Errors
+    /// The system does not tell what was spent.
+    pub fn start() -> io::Result<Self> {
         let (user, system) = usage()?;
         Ok(Self {
             started: Instant::now(),
@@ -25,12 +29,16 @@ impl Meter {
         })
     }
 
-    pub(crate) fn elapsed(&self) -> Duration {
+    /// Wall time since.
+    pub fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
 
     /// What was spent since the start; `count` of something was done.
-    pub(crate) fn stop(&self, count: u64) -> Result<Report> {
+    ///
+    /// # Errors
+    /// As of [`start`](Self::start).
+    pub fn stop(&self, count: u64) -> io::Result<Report> {
         let seconds = self.started.elapsed().as_secs_f64();
         let (user, system) = usage()?;
         Ok(Report {
@@ -44,19 +52,41 @@ impl Meter {
 }
 
 /// User and system time of this process, microseconds.
-fn usage() -> Result<(i64, i64)> {
+fn usage() -> io::Result<(i64, i64)> {
     let usage = getrusage(UsageWho::RUSAGE_SELF)?;
     let micros = |time: nix::sys::time::TimeVal| time.num_microseconds();
     Ok((micros(usage.user_time()), micros(usage.system_time())))
 }
 
 /// Resident memory of this process, KiB.
-pub(crate) fn resident_kib() -> Result<u64> {
+///
+/// # Errors
+/// The system does not tell.
+pub fn resident_kib() -> io::Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let number = line.and_then(|line| line.trim().strip_suffix(" kB"));
-    Ok(number
-        .ok_or("no VmRSS in /proc/self/status")?
-        .trim()
-        .parse()?)
+    number
+        .and_then(|number| number.trim().parse().ok())
+        .ok_or_else(|| io::Error::other("no VmRSS in /proc/self/status"))
 }
+
+/// The distribution of round trips in nanoseconds, which are sorted; `None` without one.
+pub fn latency(nanos: &mut [u64]) -> Option<Latency> {
+    nanos.sort_unstable();
+    let at = |share: f64| {
+        let rank = (share * nanos.len() as f64).ceil() as usize;
+        let nanos = nanos.get(rank.saturating_sub(1));
+        nanos.map(|nanos| *nanos as f64 / 1e3)
+    };
+    Some(Latency {
+        min: at(0.0)?,
+        p50: at(0.5)?,
+        p99: at(0.99)?,
+        p999: at(0.999)?,
+        max: at(1.0)?,
+    })
+}
+
+#[cfg(test)]
+mod tests;
