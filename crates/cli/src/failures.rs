@@ -185,10 +185,22 @@ pub(crate) fn http3_failure(error: &http3::Error) -> Failure {
 pub(crate) fn session_failure(error: &webtransport::Error) -> Failure {
     match error {
         webtransport::Error::Http3(error) => http3_failure(error),
+        webtransport::Error::Refused(status) => session_refused(error.to_string(), *status),
         webtransport::Error::NotAsked(webtransport::NotAsked::Unsupported(_)) => {
             Failure::new(Exit::Protocol, error.to_string()).next("check that this port serves WebTransport, and which draft of it: towline speaks draft-02, draft-07 to -12, and draft-13 to -16")
         }
         error => Failure::new(Exit::Protocol, error.to_string()),
+    }
+}
+
+/// How a session that the server refused ends a command, with what to do next.
+pub(crate) fn session_refused(what: String, status: http::StatusCode) -> Failure {
+    let failure = Failure::new(Exit::Other, what);
+    match status.as_u16() {
+        400 => failure.next("the two ends speak different drafts of WebTransport, or one lacks a setting: the server's log says which"),
+        403 => failure.next("the server does not let in sessions of this origin: its owner decides which it takes"),
+        404 | 405 => failure.next("look at the path in the URL; `towline serve --web` has /echo, and /upload, /download and /datagrams for `web perf`"),
+        _ => failure,
     }
 }
 

@@ -158,7 +158,7 @@ fn the_old_hash_is_believed_until_its_certificate_ends_and_the_new_one_from_then
         rotated(&times, &[]),
         (old.clone(), first_next.clone(), false)
     );
-    // Another one, which the running server takes at SIGHUP and tells pages.
+    // Another one, which the running server takes at SIGHUP, or when it looks by itself, and tells pages.
     let (_, new, is_new) = rotated(&times, &["--force"]);
     assert!(is_new && new != first_next);
     server.signal(Signal::HUP);
@@ -186,7 +186,7 @@ fn the_old_hash_is_believed_until_its_certificate_ends_and_the_new_one_from_then
     assert_eq!(fs::read_dir(times.scratch.path("home")).unwrap().count(), 3);
     // SIGHUP was no end.
     server.signal(Signal::INT);
-    let said = format!("SIGHUP: the certificate {old} is shown until");
+    let said = format!("the certificate {old} is shown until");
     server.wait().expect(130, &[&said, &new]);
 }
 

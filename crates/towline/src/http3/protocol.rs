@@ -131,7 +131,10 @@ impl Http3 {
                 self.discarded -= 1;
                 continue;
             };
-            if let Some((head, _)) = exchange.request.take() {
+            if let Some((mut head, protocol)) = exchange.request.take() {
+                if let Some(name) = protocol {
+                    head.extensions.insert(super::message::Protocol::new(name));
+                }
                 return Some((id, head));
             }
         }

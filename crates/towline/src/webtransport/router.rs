@@ -78,7 +78,7 @@ impl Router {
 
 /// What a client wants.
 enum Wish {
-    Request(http3::Request),
+    Request(Box<http3::Request>),
     Session(Link, Asked),
 }
 
@@ -105,7 +105,7 @@ impl Server {
     /// transport's configuration permits it streams.
     pub async fn serve_with(&self, router: Router, spawn: impl FnMut(Task)) {
         let begin = |router: &Router, wish| match wish {
-            Wish::Request(request) => router.answer(request),
+            Wish::Request(request) => router.answer(*request),
             Wish::Session(link, asked) => match router.find_session(asked.head.uri.path()) {
                 Some(handler) => Some(handler(link, asked)),
                 None => {
@@ -127,7 +127,7 @@ fn poll_wish(connection: &http3::Connection, cx: &mut Context<'_>) -> Poll<Optio
         }
         _ => {
             let request = connection.poll_accept(cx);
-            request.map(|request| request.map(Wish::Request))
+            request.map(|request| request.map(|request| Wish::Request(Box::new(request))))
         }
     }
 }

@@ -6,7 +6,7 @@ use towline::http3;
 use towline::webtransport::{self, ConnectError, Session};
 
 use crate::exit::{Exit, Failure};
-use crate::failures::session_failure;
+use crate::failures::{session_failure, session_refused};
 use crate::net::{Client, ConnectArgs};
 use crate::printer::Printer;
 use crate::url::WebUrl;
@@ -52,12 +52,9 @@ fn refused(authority: &str, path: &str, status: StatusCode) -> Failure {
         StatusCode::NOT_FOUND => format!("{authority} has no sessions at {path}"),
         _ => format!("{authority} takes no session at {path}"),
     };
-    let failure = Failure::new(
-        Exit::Other,
+    session_refused(
         format!("{what}: the server refused the session with status {status}"),
-    );
-    failure.next(
-        "look at the path in the URL; `towline serve --web` has /echo, and /upload, /download and /datagrams for `web perf`",
+        status,
     )
 }
 

@@ -118,8 +118,8 @@ fn a_request_given_up_before_its_head_came_is_forgotten() {
         peer.bytes(id, started);
         peer.end.reset(id, 7);
         while peer.host.turn() {}
-        let cancelled = Some(ErrorCode::H3_REQUEST_CANCELLED.as_u64());
-        assert_eq!(peer.host.end.reset_code(id), cancelled);
+        let incomplete = Some(ErrorCode::H3_REQUEST_INCOMPLETE.as_u64());
+        assert_eq!(peer.host.end.reset_code(id), incomplete);
         assert_eq!(peer.host.connection.requests(), 0);
         assert!(peer.host.events.is_empty(), "{:?}", peer.host.events);
     }
