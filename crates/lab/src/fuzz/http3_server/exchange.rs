@@ -27,9 +27,12 @@ const MOST_TURNS: usize = 1_000;
 /// A script with its name.
 pub(super) type Named = (String, Vec<u8>);
 
+/// A name, what the script begins with, and what happens.
+type Scene = (&'static str, [u8; 2], fn(&mut Exchange));
+
 /// Exchanges in each dialect, and one without WebTransport.
 pub(super) fn all() -> Vec<Named> {
-    let scenes: [(&str, [u8; 2], fn(&mut Exchange)); 8] = [
+    let scenes: [Scene; 8] = [
         ("echo", PLENTY, echo),
         ("server-closes", PLENTY, server_closes),
         ("refused", PLENTY, refused),

@@ -473,7 +473,7 @@ impl Run {
             connection.cancel(end, *id, ErrorCode::H3_REQUEST_CANCELLED);
         }
         self.books.touch_all();
-        let begun: Vec<StreamId> = self.streams.iter().copied().collect();
+        let begun: Vec<StreamId> = self.streams.to_vec();
         for id in begun.iter().filter(|id| client_sends(**id)) {
             if id.direction() == Direction::Bidirectional {
                 self.books.on_ended(*id);
