@@ -134,8 +134,8 @@ async fn main() -> Outcome<()> {
 
     session.close(7, "that is all");
     assert_eq!(session.stats().streams_opened, 1);
-    // The server learns why.
-    drop((session, http, connection, chart));
+    // The connection ends with its last handle.
+    drop((send, recv, session, http, connection, chart));
     client.wait_idle().await;
     server.close(0, b"");
     serving.await?;
