@@ -7,7 +7,9 @@
 
 mod folder;
 mod given;
+mod home;
 mod own;
+mod serving;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,8 +17,10 @@ use std::sync::Arc;
 pub(crate) use folder::{Anew, Next, kept, rotated};
 pub(crate) use given::read;
 use given::{Given, pair};
+pub(crate) use home::home;
 use own::Own;
-use towline::config::{Certificates, Identity};
+pub(crate) use serving::{CertificatePins, Serving};
+use towline::config::Identity;
 use towline_agent::policy::own_key;
 
 use crate::exit::{Exit, Failure};
@@ -43,24 +47,6 @@ pub(crate) struct CertArgs {
     /// Raw public keys on both sides (RFC 7250) instead of certificates: no dates, no browsers
     #[arg(long)]
     pub(crate) raw_key: bool,
-}
-
-/// What a server shows, and what of it is good for browsers.
-pub(crate) struct Serving {
-    /// At the start.
-    pub(crate) identity: Identity,
-    /// What is shown as the server runs; `None` for a raw key, which has no end.
-    pub(crate) certificates: Option<Certificates>,
-    pub(crate) pins: CertificatePins,
-}
-
-/// Pins of the certificates that browsers may be shown now and next; none for a raw key.
-pub(crate) type CertificatePins = Arc<dyn Fn() -> Vec<String> + Send + Sync>;
-
-/// What the pins of these are, as everybody writes them.
-fn pins<'a>(identities: impl IntoIterator<Item = &'a Identity>) -> Vec<String> {
-    let pins = identities.into_iter().filter_map(Identity::certificate_pin);
-    pins.map(|pin| pin.to_string()).collect()
 }
 
 impl CertArgs {
@@ -109,21 +95,6 @@ impl CertArgs {
             _ => Ok(None),
         }
     }
-}
-
-/// Where keys are kept; `what` is looked for there.
-pub(crate) fn home(what: &str) -> Result<PathBuf, Failure> {
-    let set = |name: &str| {
-        std::env::var_os(name)
-            .filter(|value| !value.is_empty())
-            .map(PathBuf::from)
-    };
-    set("TOWLINE_HOME")
-        .or_else(|| set("XDG_DATA_HOME").map(|data| data.join("towline")))
-        .or_else(|| set("HOME").map(|home| home.join(".local/share/towline")))
-        .ok_or_else(|| {
-            Failure::usage(format!("no place for {what}")).next("set TOWLINE_HOME to a folder")
-        })
 }
 
 /// Loads this machine's raw key, or makes it at the first use.

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use towline::config::{Identity, Rotation, UnixTime};
 use towline::identity::GenerateError;
 
-use super::home;
+use super::home::home;
 use crate::exit::{Exit, Failure};
 
 const CERTIFICATE_FILE: &str = "cert.pem";

@@ -13,7 +13,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::interval;
 use towline::config::{Certificates, Identity};
 
-use super::{Serving, pins};
+use super::serving::{Serving, pins};
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Hangup;
 use crate::printer::Printer;

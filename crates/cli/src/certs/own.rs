@@ -13,7 +13,8 @@ use towline::config::{Certificates, Rotation, UnixTime, unix_now};
 
 use super::folder::{Folder, KEY_FILE, Next};
 use super::given::{LOOK_EVERY, note_another_key};
-use super::{Serving, home, pins};
+use super::home::home;
+use super::serving::{Serving, pins};
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Hangup;
 use crate::printer::Printer;

@@ -15,8 +15,9 @@ use super::body::RecvBody;
 use super::error::Error;
 use super::exchange::{CANCELLED, Exchange, wait};
 use super::link::{Link, Stream};
-use super::message::{Protocol, Request};
+use super::message::Request;
 use super::send::{Outgoing, SendBody, describe};
+use super::tunnel::Protocol;
 use crate::handles;
 
 /// HTTP/3 on one connection. Clones are the same connection, which is closed as

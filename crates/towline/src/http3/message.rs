@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
 
-use bytes::{Buf, Bytes};
+use bytes::Buf;
 use http::Method;
 use http_body::Body;
 use towline_http3::{ErrorCode, SendError};
@@ -15,24 +15,6 @@ use super::error::Error;
 use super::exchange::CANCELLED;
 use super::link::Stream;
 use super::send::{Outgoing, SendBody, describe};
-
-/// What an extended CONNECT is for, its `:protocol` (RFC 9220): in the extensions of the request, at both
-/// ends. A server takes such requests where [`Config::extended_connect`](super::Config::extended_connect) says
-/// so; what it answers with 2xx is a tunnel, whose bodies go both ways.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Protocol(Bytes);
-
-impl Protocol {
-    /// One of the names of IANA's registry of HTTP upgrade tokens, as `websocket`.
-    pub fn new(name: impl Into<Bytes>) -> Self {
-        Self(name.into())
-    }
-
-    /// The name.
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.0
-    }
-}
 
 /// A client's request. Dropped, it is given up with H3_REQUEST_CANCELLED.
 #[derive(Debug)]

@@ -53,17 +53,19 @@ mod server;
 pub(crate) mod sessions;
 mod stats;
 mod streams;
+mod tunnel;
 mod wakers;
 
 pub use body::RecvBody;
 pub use connection::{Connection, Response};
 pub use error::{ConnectError, Error};
-pub use message::{Protocol, Request, Responder};
+pub use message::{Request, Responder};
 pub use router::{Requests, Router, Task};
 pub use send::SendBody;
 pub use server::{ALPN, Server, connect};
 pub use stats::Stats;
 pub use towline_http3::{Config, ErrorCode, SettingId, Settings, observe};
+pub use tunnel::Protocol;
 
 /// Handles go to any thread.
 const _: () = {

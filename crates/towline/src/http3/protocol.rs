@@ -133,7 +133,7 @@ impl Http3 {
             };
             if let Some((mut head, protocol)) = exchange.request.take() {
                 if let Some(name) = protocol {
-                    head.extensions.insert(super::message::Protocol::new(name));
+                    head.extensions.insert(super::tunnel::Protocol::new(name));
                 }
                 return Some((id, head));
             }

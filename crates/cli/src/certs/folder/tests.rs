@@ -45,7 +45,7 @@ fn on(day: u64) -> UnixTime {
 }
 
 fn pins(kept: &Kept) -> Vec<String> {
-    crate::certs::pins(kept.rotation.certificates())
+    crate::certs::serving::pins(kept.rotation.certificates())
 }
 
 const ANOTHER: Next = Next {

@@ -10,7 +10,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use towline::SendDatagramError;
 use towline::webtransport::Session;
 
-use super::{Sessions, failure_of, first_failure};
+use super::sessions::{Sessions, failure_of, first_failure};
 use crate::commands::echo::{LAST_ANSWERS, number_of, numbered};
 use crate::exit::{Exit, Failure};
 use crate::failures::{connection_failure, session_failure};

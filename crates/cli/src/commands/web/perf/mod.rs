@@ -5,105 +5,35 @@
 //! 3. `Load::rows` prints what has come at every interval, until the time is over.
 //! 4. `report` sums up.
 
+mod args;
 mod datagrams;
+mod load;
 mod report;
+mod sessions;
 mod streams;
 
 use std::time::Duration;
 
-use clap::ValueEnum;
-use serde::Serialize;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use towline::Connection;
-use towline::webtransport::Session;
 use towline_transfer::CpuMeter;
 
 use super::client;
 use crate::commands::echo::LEAST_SIZE;
-use crate::commands::perf::TuneArgs;
-use crate::commands::perf::control::{HostRecord, MAX_STREAMS, advice};
-use crate::commands::perf::report::Threshold;
+use crate::commands::perf::control::{HostRecord, advice};
 use crate::exit::{Exit, Failure};
-use crate::failures::session_failure;
 use crate::interrupt::Interrupt;
-use crate::net::{Client, ConnectArgs, options};
+use crate::net::{Client, options};
 use crate::printer::Printer;
 use crate::stats::StatsRecord;
-use crate::units::{parse_positive_duration, parse_size};
-use crate::url::WebUrl;
+use args::Direction;
+pub(super) use args::WebPerfArgs;
 use datagrams::Datagrams;
+use load::Load;
 use report::{Ends, Start};
+use sessions::{Sessions, permitted};
 use streams::Streams;
-
-/// Most sessions; a server of ours takes 100 on a connection.
-const MAX_SESSIONS: u8 = 64;
-/// How long a session or a stream may wait until the server permits it.
-const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long the server's last word may take.
-const RESULT_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Flags of `web perf`.
-#[derive(clap::Args)]
-pub(super) struct WebPerfArgs {
-    /// https://HOST[:PORT]/[#sha256/PIN] of `towline serve --web`; its /upload, /download and /datagrams are measured
-    #[arg(value_name = "URL")]
-    url: WebUrl,
-    /// Which way data goes
-    #[arg(long, value_enum, default_value_t = Direction::Upload, conflicts_with = "datagrams")]
-    direction: Direction,
-    /// Seconds to measure
-    #[arg(short = 't', long, value_name = "TIME", default_value = "10", value_parser = parse_positive_duration)]
-    time: Duration,
-    /// Streams at once in each session, and each way
-    #[arg(short = 'P', long, value_name = "N", default_value_t = 1, conflicts_with = "datagrams", value_parser = clap::value_parser!(u8).range(1..=i64::from(MAX_STREAMS)))]
-    parallel: u8,
-    /// Sessions on one connection; with --direction both as many each way
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=i64::from(MAX_SESSIONS)))]
-    sessions: u8,
-    /// Datagrams there and back instead of streams: round trips and loss
-    #[arg(long)]
-    datagrams: bool,
-    /// Datagrams a second in each session
-    #[arg(long, value_name = "N", default_value_t = 100, requires = "datagrams", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    rate: u32,
-    /// Bytes of each datagram, at least 8
-    #[arg(long, value_name = "SIZE", default_value = "200", requires = "datagrams", value_parser = parse_size)]
-    size: u64,
-    /// Time between rows
-    #[arg(short = 'i', long, value_name = "TIME", default_value = "1", value_parser = parse_positive_duration)]
-    interval: Duration,
-    /// Exit with code 8 if this holds at the end: rate<100Mbit (of the slower direction), rtt>20ms or loss>1%
-    /// (repeatable)
-    #[arg(long, value_name = "CONDITION")]
-    fail_if: Vec<Threshold>,
-    #[command(flatten)]
-    tune: TuneArgs,
-    #[command(flatten)]
-    network: ConnectArgs,
-}
-
-/// Which way data goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Direction {
-    Upload,
-    Download,
-    Both,
-}
-
-/// What is measured, from its start on.
-enum Load {
-    Streams(Streams),
-    Datagrams(Datagrams),
-}
-
-/// Sessions of a path, and how long the last of them took.
-struct Sessions {
-    open: Vec<Session>,
-    path: String,
-    took: Duration,
-}
 
 impl WebPerfArgs {
     /// Measures, prints, closes.
@@ -244,68 +174,5 @@ impl WebPerfArgs {
                 next_row += self.interval;
             }
         }
-    }
-}
-
-impl Load {
-    /// Waits for what ends it before its time.
-    async fn failed(&mut self) -> Failure {
-        match self {
-            Self::Streams(streams) => streams.failed().await,
-            Self::Datagrams(datagrams) => datagrams.failed().await,
-        }
-    }
-
-    fn row(&mut self, now: Duration, printer: Printer) {
-        match self {
-            Self::Streams(streams) => streams.row(now, printer),
-            Self::Datagrams(datagrams) => datagrams.row(now, printer),
-        }
-    }
-
-    /// Ends it, and says how long it took in all.
-    async fn end(&mut self, begun: Instant) -> Result<Duration, Failure> {
-        match self {
-            Self::Streams(streams) => streams.end(begun).await,
-            Self::Datagrams(datagrams) => datagrams.end(begun).await,
-        }
-    }
-}
-
-/// Waits for what the server may not permit.
-async fn permitted<T>(
-    what: &str,
-    opening: impl Future<Output = Result<T, Failure>>,
-) -> Result<T, Failure> {
-    let opened = tokio::time::timeout(OPEN_TIMEOUT, opening).await;
-    opened.unwrap_or_else(|_| {
-        let message = format!("the server permits no more {what} at once");
-        Err(Failure::new(Exit::Other, message).next("ask for fewer with --parallel or --sessions"))
-    })
-}
-
-/// What a task of a measurement failed with; `None` where none did.
-fn failure_of(ended: Result<Result<(), Failure>, tokio::task::JoinError>) -> Option<Failure> {
-    match ended {
-        Ok(ended) => ended.err(),
-        Err(error) => Some(Failure::new(Exit::Other, error.to_string())),
-    }
-}
-
-/// Waits until a task fails.
-async fn first_failure(workers: &mut JoinSet<Result<(), Failure>>) -> Failure {
-    while let Some(ended) = workers.join_next().await {
-        if let Some(failure) = failure_of(ended) {
-            return failure;
-        }
-    }
-    std::future::pending().await
-}
-
-/// Why something of a session failed.
-fn broken(session: &Session, what: &str) -> Failure {
-    match session.close_reason() {
-        Some(reason) => session_failure(&reason),
-        None => Failure::new(Exit::Protocol, what),
     }
 }

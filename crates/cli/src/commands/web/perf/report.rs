@@ -8,9 +8,11 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use towline::Connection;
 
+use super::args::{Direction, WebPerfArgs};
 use super::datagrams::{self, Datagrams};
+use super::load::Load;
+use super::sessions::Sessions;
 use super::streams::{self, Streams, Way};
-use super::{Direction, Load, Sessions, WebPerfArgs};
 use crate::commands::perf::control::HostRecord;
 use crate::commands::perf::report::{Measured, news, shown_rtt};
 use crate::printer::Printer;

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout};
 use towline::webtransport::Session;
 use towline::{Connection, RecvStream, SendStream};
 
-use super::{RESULT_TIMEOUT, Sessions, broken, failure_of, first_failure, permitted};
+use super::sessions::{RESULT_TIMEOUT, Sessions, broken, failure_of, first_failure, permitted};
 use crate::commands::perf::payload;
 use crate::commands::perf::report::shown_rtt;
 use crate::exit::{Exit, Failure};
