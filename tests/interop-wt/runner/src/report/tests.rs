@@ -49,9 +49,9 @@ fn towline_without_a_session_has_failed() {
 
 #[test]
 fn a_known_refusal_counts_only_with_its_words() {
-    for (client, server, words) in REFUSALS {
+    for ((client, server), flaw) in REFUSALS.into_iter().zip(FLAWS) {
         let with = |why: &str| cell(client, server, failed(why), Outcome::NoSession);
-        let refused = with(&format!("they said: {words}, as they must"));
+        let refused = with(&format!("they said: {flaw}, as they must"));
         assert_eq!(all_of(&refused), [Verdict::Refused; CASES.len()]);
         assert_eq!(all_of(&with("a timeout")), [Verdict::Failed; CASES.len()]);
     }
@@ -59,7 +59,7 @@ fn a_known_refusal_counts_only_with_its_words() {
 
 #[test]
 fn a_session_where_a_refusal_is_known_is_a_failure() {
-    let (client, server, _) = REFUSALS[0];
+    let (client, server) = REFUSALS[0];
     let session = cell(client, server, passed(), passed());
     assert_eq!(all_of(&session), [Verdict::Failed; CASES.len()]);
 }
