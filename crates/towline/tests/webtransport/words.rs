@@ -37,7 +37,7 @@ fn assert_says(error: &impl ToString, words: &[&str]) {
 /// Why this client has no session with this server.
 fn asks_in_vain(client: Config, server: Server) -> ConnectError {
     let mut world = match server {
-        Server::Sessions(server) => World::with(client, server),
+        Server::Sessions(server) => World::with(client, *server),
         Server::Requests => World::of(
             Endpoint::builder().webtransport(client),
             Endpoint::builder().http3(http3::Config::default()),
@@ -49,7 +49,7 @@ fn asks_in_vain(client: Config, server: Server) -> ConnectError {
 
 /// What a server speaks.
 enum Server {
-    Sessions(Config),
+    Sessions(Box<Config>),
     Requests,
 }
 
@@ -57,7 +57,7 @@ enum Server {
 fn a_server_that_lacks_a_setting_or_speaks_another_draft_is_told_in_the_error() {
     let of_old = asks_in_vain(
         offers(&[Dialect::Draft02]),
-        Server::Sessions(offers(&[Dialect::Draft16])),
+        Server::Sessions(Box::new(offers(&[Dialect::Draft16]))),
     );
     let of_none = asks_in_vain(Config::default(), Server::Requests);
     for error in [of_old, of_none] {
