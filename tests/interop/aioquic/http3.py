@@ -230,16 +230,6 @@ class Cases:
         await asyncio.gather(*(fetch_some() for _ in range(AT_A_TIME)))
         return f"{len(self.paths)} files"
 
-    async def head(self, server: ClientProtocol) -> str:
-        path = self.paths[0]
-        whole = (await server.get(path)).expect(b"200")
-        head = (await server.get(path, method="HEAD")).expect(b"200")
-        length = head.head.get(b"content-length")
-        if length != str(len(whole.body)).encode() or head.body:
-            raise RuntimeError(f"HEAD: {length}, {len(head.body)} bytes")
-        (await server.get("/nothing-here")).expect(b"404")
-        return "200, 404"
-
     async def ranges(self, server: ClientProtocol) -> str:
         path = self.paths[0]
         whole = (await server.get(path)).expect(b"200")
