@@ -245,7 +245,8 @@ class ClientProtocol(Protocol):
 
     async def rest(self, stream: int) -> bytes:
         self.transmit()
-        await self.waiting.pop(stream)
+        await self.waiting[stream]
+        del self.waiting[stream]
         return b"".join(self.parts.pop(stream))
 
     async def exchange(self, message: bytes) -> None:

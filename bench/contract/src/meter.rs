@@ -1,12 +1,15 @@
 //! Wall and processor time of a run's measured part, and this process's memory; for the drivers in Rust.
 
-use std::io;
+use std::error::Error;
 use std::time::{Duration, Instant};
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 
 use crate::{Latency, Report};
+
+/// What a measurement comes to, or why there is none.
+pub type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 /// Measures from its start on.
 pub struct Meter {
@@ -20,7 +23,7 @@ impl Meter {
     ///
     /// # Errors
     /// The system does not tell what was spent.
-    pub fn start() -> io::Result<Self> {
+    pub fn start() -> Result<Self> {
         let (user, system) = usage()?;
         Ok(Self {
             started: Instant::now(),
@@ -38,7 +41,7 @@ impl Meter {
     ///
     /// # Errors
     /// As of [`start`](Self::start).
-    pub fn stop(&self, count: u64) -> io::Result<Report> {
+    pub fn stop(&self, count: u64) -> Result<Report> {
         let seconds = self.started.elapsed().as_secs_f64();
         let (user, system) = usage()?;
         Ok(Report {
@@ -52,7 +55,7 @@ impl Meter {
 }
 
 /// User and system time of this process, microseconds.
-fn usage() -> io::Result<(i64, i64)> {
+fn usage() -> Result<(i64, i64)> {
     let usage = getrusage(UsageWho::RUSAGE_SELF)?;
     let micros = |time: nix::sys::time::TimeVal| time.num_microseconds();
     Ok((micros(usage.user_time()), micros(usage.system_time())))
@@ -62,13 +65,14 @@ fn usage() -> io::Result<(i64, i64)> {
 ///
 /// # Errors
 /// The system does not tell.
-pub fn resident_kib() -> io::Result<u64> {
+pub fn resident_kib() -> Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let number = line.and_then(|line| line.trim().strip_suffix(" kB"));
-    number
-        .and_then(|number| number.trim().parse().ok())
-        .ok_or_else(|| io::Error::other("no VmRSS in /proc/self/status"))
+    Ok(number
+        .ok_or("no VmRSS in /proc/self/status")?
+        .trim()
+        .parse()?)
 }
 
 /// The distribution of round trips in nanoseconds, which are sorted; `None` without one.

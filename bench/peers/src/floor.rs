@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use aws_lc_rs::aead::quic::{self, HeaderProtectionKey};
 use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use bench_contract::meter::Meter;
 use bench_contract::{LISTENING, Measure, Role, Settings};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{setsockopt, sockopt::UdpGsoSegment};

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bench_contract::meter::Meter;
 use bench_contract::{LISTENING, Measure, Role, SERVER_NAME, Settings};
 use bytes::Bytes;
 use rustls::pki_types::ServerName;

@@ -49,8 +49,6 @@ pub(crate) trait Session: Clone + Send + Sync + 'static {
     fn send_datagram(&self, data: Bytes) -> impl Future<Output = Result<()>> + Send;
     fn read_datagram(&self) -> impl Future<Output = Result<Bytes>> + Send;
     fn close(&self);
-    /// Until the session is over, whoever ended it.
-    fn closed(&self) -> impl Future<Output = ()> + Send;
 }
 
 pub(crate) trait SendHalf: Send + 'static {

@@ -128,10 +128,6 @@ impl stack::Session for Session {
     fn close(&self) {
         Session::close(self, 0, "");
     }
-
-    async fn closed(&self) {
-        Session::closed(self).await;
-    }
 }
 
 impl SendHalf for SendStream {

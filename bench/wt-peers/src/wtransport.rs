@@ -136,10 +136,6 @@ impl stack::Session for Connection {
     fn close(&self) {
         Connection::close(self, VarInt::from_u32(0), b"");
     }
-
-    async fn closed(&self) {
-        Connection::closed(self).await;
-    }
 }
 
 impl SendHalf for SendStream {
