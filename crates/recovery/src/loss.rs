@@ -5,7 +5,7 @@
 //! passes, and settles the bytes of the batch it fills. Both thresholds are monotone in the packet
 //! number, so detection takes packets off the front and stops at the first that is not lost.
 
-use core::ops::RangeInclusive;
+use core::ops::{Range, RangeInclusive};
 use core::time::Duration;
 
 use towline_wire::{PacketNumberSpace, Time};
@@ -31,6 +31,8 @@ pub(crate) struct Space<F> {
     next: u64,
     /// Which numbers are never sent.
     skipped: Option<Box<SkippedNumbers>>,
+    /// From behind the last number that was left out to the next one: what is asked of mostly lies in it.
+    unbroken: Range<u64>,
     /// Packets in flight.
     pub(crate) ring: SentRing<F>,
     /// Packets with acknowledgements only.
@@ -136,6 +138,7 @@ impl<F: Clone> Space<F> {
         Self {
             next: 0,
             skipped: None,
+            unbroken: 0..u64::MAX,
             ring: SentRing::new(),
             unanswered: SentRing::new(),
             lost: LostPackets::new(),
@@ -152,8 +155,10 @@ impl<F: Clone> Space<F> {
 
     /// A space that leaves out the numbers of a schedule.
     pub(crate) fn skipping(key: u64) -> Self {
+        let skipped = SkippedNumbers::new(key);
         Self {
-            skipped: Some(Box::new(SkippedNumbers::new(key))),
+            unbroken: 0..skipped.upcoming(),
+            skipped: Some(Box::new(skipped)),
             ..Self::new()
         }
     }
@@ -173,6 +178,9 @@ impl<F: Clone> Space<F> {
         if *range.end() >= self.next {
             return Some(self.next.max(*range.start()));
         }
+        if *range.start() >= self.unbroken.start {
+            return None;
+        }
         self.skipped.as_ref()?.first_in(range)
     }
 
@@ -180,10 +188,13 @@ impl<F: Clone> Space<F> {
     pub(crate) fn push(&mut self, sent: Sent, snapshot: Snapshot, frames: &mut Vec<F>) -> u64 {
         let packet_number = self.next;
         self.next += 1;
-        if let Some(skipped) = &mut self.skipped {
+        if self.next == self.unbroken.end
+            && let Some(skipped) = &mut self.skipped
+        {
             while skipped.leaves_out(self.next) {
                 self.next += 1;
             }
+            self.unbroken = self.next..skipped.upcoming();
         }
         if sent.in_flight {
             self.ring.push(packet_number, sent, snapshot, frames);
@@ -369,7 +380,8 @@ impl<F: Clone> Space<F> {
         let number = largest_acked.checked_sub(packets)?;
         let is_skipped = |range: RangeInclusive<u64>| {
             let skipped = self.skipped.as_ref();
-            skipped.is_some_and(|skipped| skipped.first_in(&range).is_some())
+            *range.start() < self.unbroken.start
+                && skipped.is_some_and(|skipped| skipped.first_in(&range).is_some())
         };
         if !is_skipped(number + 1..=largest_acked) {
             return Some(number);

@@ -39,6 +39,11 @@ impl SkippedNumbers {
         schedule
     }
 
+    /// The next number to be left out.
+    pub(crate) fn upcoming(&self) -> u64 {
+        self.upcoming
+    }
+
     /// Whether `next`, the number the next packet would get, is left out. Numbers must ascend.
     pub(crate) fn leaves_out(&mut self, next: u64) -> bool {
         while next > self.upcoming {

@@ -8,6 +8,7 @@
 //! handshake is confirmed, a client when it then goes quiet: tickets that come later are not
 //! remembered. What may still be asked about the session is kept.
 
+mod exchange;
 mod ids;
 mod messages;
 mod opening;
@@ -33,8 +34,9 @@ use super::protect::Protection;
 use super::send_buffer::SendBuffer;
 use crate::crypto::{TlsFacts, TlsFailure, TlsSession, initial_keys, retry_integrity_tag};
 use crate::error::Violation;
+use exchange::{CryptoStream, Exchange, Slot};
 pub(crate) use ids::HandshakeIds;
-use messages::{CERTIFICATE_REQUEST, Messages, PostHandshake};
+use messages::CERTIFICATE_REQUEST;
 pub(crate) use opening::{Chosen, Opening};
 
 /// Cap: bytes of one CRYPTO stream held beyond what TLS has consumed (RFC 9000 §7.5).
@@ -48,12 +50,6 @@ const DEFAULT_ACK_DELAY_EXPONENT: u8 = 3;
 
 /// TLS alert unexpected_message (RFC 8446 §6.2).
 const UNEXPECTED_MESSAGE: u8 = 10;
-
-#[derive(Debug, Default)]
-struct CryptoStream {
-    send: SendBuffer,
-    recv: Assembler,
-}
 
 pub(crate) enum HandshakeError {
     Violation(Violation),
@@ -90,7 +86,7 @@ pub(crate) struct Handshake {
     done_acked: bool,
     early: EarlyPackets,
     /// `None` on a server whose handshake is confirmed and whose tickets were acknowledged.
-    exchange: Option<Box<Exchange>>,
+    exchange: Slot,
     /// What remains of TLS when it was dropped.
     facts: Option<Box<TlsFacts>>,
 }
@@ -103,38 +99,6 @@ struct PeerTraits {
     reset_stream_at: bool,
     /// It wants no packets from other addresses of ours (RFC 9000 §18.2).
     disable_active_migration: bool,
-}
-
-/// What handshake messages need.
-struct Exchange {
-    /// `None` before it is made and once it was dropped.
-    tls: Option<Box<TlsSession>>,
-    /// What the session will be made of, until it is.
-    opening: Option<Box<Opening>>,
-    /// The hello that it was made for, until TLS reads it.
-    hello: Vec<u8>,
-    crypto: [CryptoStream; 3],
-    /// The level TLS reads from now.
-    read_level: PacketNumberSpace,
-    /// The level TLS writes to now.
-    write_level: PacketNumberSpace,
-    post_handshake: PostHandshake,
-    messages: Messages,
-}
-
-impl Exchange {
-    fn new(tls: Option<Box<TlsSession>>, level: PacketNumberSpace) -> Self {
-        Self {
-            tls,
-            opening: None,
-            hello: Vec::new(),
-            crypto: Default::default(),
-            read_level: level,
-            write_level: level,
-            post_handshake: PostHandshake::default(),
-            messages: Messages::default(),
-        }
-    }
 }
 
 impl Handshake {
@@ -162,7 +126,7 @@ impl Handshake {
             done_pending: false,
             done_acked: false,
             early: EarlyPackets::default(),
-            exchange: Some(Box::new(exchange)),
+            exchange: Slot::new(exchange),
             facts: None,
         }
     }
@@ -173,22 +137,23 @@ impl Handshake {
     }
 
     fn tls(&self) -> Option<&TlsSession> {
-        self.exchange.as_ref()?.tls.as_deref()
+        self.exchange.get()?.tls.as_deref()
     }
 
     /// Server: which session the client gets is not known yet.
     pub(crate) fn awaits_hello(&self) -> bool {
-        self.exchange.as_ref().is_some_and(|e| e.opening.is_some())
+        self.exchange.get().is_some_and(|e| e.opening.is_some())
     }
 
     pub(crate) fn is_complete(&self) -> bool {
-        !self.awaits_hello() && self.tls().is_none_or(|tls| !tls.is_handshaking())
+        self.exchange.digest().is_complete
     }
 
     /// Which session a client is to have, once its hello is whole; told once. The session is
     /// [handed in](Self::begin_session) then.
     pub(crate) fn choose_session(&mut self) -> Option<Chosen> {
-        let exchange = self.exchange.as_deref_mut()?;
+        let mut exchange = self.exchange.get_mut()?;
+        let exchange = &mut *exchange;
         let opening = exchange.opening.as_mut()?;
         let stream = &mut exchange.crypto[PacketNumberSpace::Initial.index()].recv;
         let mut whole = false;
@@ -201,7 +166,7 @@ impl Handshake {
 
     /// The session for the client of `hello`, which it reads next.
     pub(crate) fn begin_session(&mut self, tls: TlsSession, hello: Vec<u8>) {
-        if let Some(exchange) = self.exchange.as_deref_mut() {
+        if let Some(mut exchange) = self.exchange.get_mut() {
             exchange.tls = Some(Box::new(tls));
             exchange.hello = hello;
         }
@@ -360,9 +325,14 @@ impl Handshake {
         data: &[u8],
     ) -> Result<(), Violation> {
         // A server that was done with the handshake judges in `drive` what comes even so.
-        let exchange = self
-            .exchange
-            .get_or_insert_with(|| Box::new(Exchange::new(None, PacketNumberSpace::Application)));
+        if self.exchange.get().is_none() {
+            let exchange = Exchange::new(None, PacketNumberSpace::Application);
+            self.exchange.fill(exchange);
+        }
+        let Some(mut exchange) = self.exchange.get_mut() else {
+            return Ok(());
+        };
+        let exchange = &mut *exchange;
         let stream = &mut exchange.crypto[space.index()].recv;
         let end = offset + data.len() as u64;
         if end > stream.ready_end() && space.index() < exchange.read_level.index() {
@@ -389,7 +359,10 @@ impl Handshake {
         now: Time,
         protection: &mut Protection,
     ) -> Result<(), HandshakeError> {
-        let Some(Exchange {
+        let Some(mut exchange) = self.exchange.get_mut() else {
+            return Ok(());
+        };
+        let Exchange {
             tls,
             opening,
             hello,
@@ -398,10 +371,7 @@ impl Handshake {
             write_level,
             post_handshake,
             messages,
-        }) = self.exchange.as_deref_mut()
-        else {
-            return Ok(());
-        };
+        } = &mut *exchange;
         if let Some(tls) = tls {
             write_tls(tls, crypto, write_level, protection);
         }
@@ -473,10 +443,11 @@ impl Handshake {
     /// Drops the CRYPTO stream of a level whose keys are gone. Those of Handshake go when the
     /// handshake is confirmed: a server is then done with TLS, a client still gets tickets.
     pub(crate) fn discard(&mut self, space: PacketNumberSpace) {
-        let Some(exchange) = self.exchange.as_deref_mut() else {
+        let Some(mut exchange) = self.exchange.get_mut() else {
             return;
         };
         exchange.crypto[space.index()] = CryptoStream::default();
+        drop(exchange);
         if space == PacketNumberSpace::Handshake && self.side.is_server() {
             self.drop_tls();
         }
@@ -485,7 +456,7 @@ impl Handshake {
     /// The handshake was confirmed and nothing happened for a while.
     pub(crate) fn trim(&mut self) {
         self.peer = None;
-        let in_a_ticket = self.exchange.as_ref().is_some_and(|exchange| {
+        let in_a_ticket = self.exchange.get().is_some_and(|exchange| {
             let tickets = &exchange.crypto[PacketNumberSpace::Application.index()];
             tickets.recv.has_pending() || !exchange.messages.is_between()
         });
@@ -496,30 +467,21 @@ impl Handshake {
 
     /// Bytes of memory held. What TLS itself has is an estimate: rustls does not say.
     pub(crate) fn held(&self) -> usize {
-        let exchange = self.exchange.as_ref().map_or(0, |exchange| {
-            let crypto = exchange.crypto.iter();
-            let streams: usize = crypto.map(|c| c.send.held() + c.recv.held()).sum();
-            let opening = exchange
-                .opening
-                .as_ref()
-                .map_or(0, |opening| opening.held());
-            let tls = exchange.tls.as_ref().map_or(opening, |_| TLS_SESSION);
-            size_of::<Exchange>() + streams + tls
-        });
         let peer = self
             .peer
             .as_ref()
             .map_or(0, |_| size_of::<TransportParameters>());
-        exchange + peer + self.early.held() + self.token.capacity()
+        self.exchange.digest().held + peer + self.early.held() + self.token.capacity()
     }
 
     fn drop_tls(&mut self) {
-        let Some(exchange) = self.exchange.as_deref_mut() else {
+        let Some(mut exchange) = self.exchange.get_mut() else {
             return;
         };
         if let Some(facts) = exchange.tls.as_deref().and_then(TlsSession::facts) {
             self.facts = Some(Box::new(facts));
             exchange.tls = None;
+            drop(exchange);
             self.drop_exchange();
         }
     }
@@ -527,22 +489,19 @@ impl Handshake {
     /// Drops what is left of the exchange once nobody needs it. A client's counts the CRYPTO
     /// bytes its server sends.
     fn drop_exchange(&mut self) {
-        let over = self.exchange.as_ref().is_some_and(|exchange| {
+        let over = self.exchange.get().is_some_and(|exchange| {
             let tickets = &exchange.crypto[PacketNumberSpace::Application.index()];
             exchange.tls.is_none() && tickets.send.all_acked() && !tickets.recv.has_pending()
         });
         let over = over && self.side.is_server();
         if over {
-            self.exchange = None;
+            self.exchange.clear();
         }
     }
 
     pub(crate) fn has_pending(&self, space: PacketNumberSpace) -> bool {
         (self.done_pending && space == PacketNumberSpace::Application)
-            || self
-                .exchange
-                .as_ref()
-                .is_some_and(|e| e.crypto[space.index()].send.has_pending(u64::MAX))
+            || self.exchange.digest().pending[space.index()]
     }
 
     /// What is sent again stays at its level, and new data goes at the highest (RFC 9001 §4.9).
@@ -555,7 +514,10 @@ impl Handshake {
             write_handshake_done(w.w);
             w.record(SentFrame::HandshakeDone);
         }
-        let Some(exchange) = self.exchange.as_deref_mut() else {
+        if !self.exchange.digest().pending[space.index()] {
+            return;
+        }
+        let Some(mut exchange) = self.exchange.get_mut() else {
             return;
         };
         let send = &mut exchange.crypto[space.index()].send;
@@ -580,22 +542,25 @@ impl Handshake {
     }
 
     pub(crate) fn on_crypto_acked(&mut self, space: PacketNumberSpace, offset: u64, len: u32) {
-        if let Some(send) = self.sender(space) {
+        self.with_sender(space, |send| {
             send.on_acked(byte_range(offset, len), &mut BlockPool::default());
-            self.drop_exchange();
-        }
+        });
+        self.drop_exchange();
     }
 
     pub(crate) fn on_crypto_lost(&mut self, space: PacketNumberSpace, offset: u64, len: u32) {
-        if let Some(send) = self.sender(space) {
-            send.on_lost(byte_range(offset, len));
-        }
+        self.with_sender(space, |send| send.on_lost(byte_range(offset, len)));
     }
 
-    /// The sending half of a level that was not discarded.
-    fn sender(&mut self, space: PacketNumberSpace) -> Option<&mut SendBuffer> {
-        let send = &mut self.exchange.as_deref_mut()?.crypto[space.index()].send;
-        (send.end() > 0).then_some(send)
+    /// Hands over the sending half of a level, if that was not discarded.
+    fn with_sender(&mut self, space: PacketNumberSpace, f: impl FnOnce(&mut SendBuffer)) {
+        let Some(mut exchange) = self.exchange.get_mut() else {
+            return;
+        };
+        let send = &mut exchange.crypto[space.index()].send;
+        if send.end() > 0 {
+            f(send);
+        }
     }
 
     pub(crate) fn on_done_acked(&mut self) {

@@ -40,9 +40,15 @@ impl<K> Default for Group<K> {
     }
 }
 
-/// Made with the first entry: most connections never need some of theirs.
 #[derive(Debug)]
-pub(crate) struct Turns<K>(Option<Box<Groups<K>>>);
+pub(crate) struct Turns<K> {
+    /// Made with the first entry: most connections never need some of theirs.
+    groups: Option<Box<Groups<K>>>,
+    /// Two answers as of the last change: many ask, and the groups of a quiet connection are no longer in
+    /// a processor's cache.
+    is_busy: bool,
+    held: usize,
+}
 
 #[derive(Debug)]
 struct Groups<K> {
@@ -59,7 +65,11 @@ struct Groups<K> {
 
 impl<K> Default for Turns<K> {
     fn default() -> Self {
-        Self(None)
+        Self {
+            groups: None,
+            is_busy: false,
+            held: 0,
+        }
     }
 }
 
@@ -77,37 +87,34 @@ impl<K> Default for Groups<K> {
 
 impl<K: Copy + PartialEq> Turns<K> {
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.as_ref().is_none_or(|groups| groups.is_empty())
+        !self.is_busy
     }
 
     /// The entry whose turn it is.
     pub(crate) fn front(&self) -> Option<K> {
-        self.0.as_ref()?.front.first.front().copied()
+        self.groups.as_ref()?.front.first.front().copied()
     }
 
     /// Lists an entry behind its equals.
     pub(crate) fn push(&mut self, entry: K, place: Place) {
-        self.0.get_or_insert_default().push(entry, place);
+        self.groups.get_or_insert_default();
+        self.act(|groups| groups.push(entry, place));
     }
 
     /// The front sent `len` bytes. With nothing more to send it goes; at the end of its turn, which
     /// is `turn` bytes long, it goes behind its equals, and so does its group.
     pub(crate) fn spend(&mut self, len: u64, has_more: bool, turn: impl Fn() -> u64) {
-        if let Some(groups) = &mut self.0 {
-            groups.spend(len, has_more, turn);
-        }
+        self.act(|groups| groups.spend(len, has_more, turn));
     }
 
     /// Takes the front out, without a turn of its own.
     pub(crate) fn remove_front(&mut self) {
-        if let Some(groups) = &mut self.0 {
-            groups.remove_front();
-        }
+        self.act(Groups::remove_front);
     }
 
     /// Takes the front out, which ends the turn of its group.
     pub(crate) fn pop(&mut self) -> Option<K> {
-        self.0.as_mut()?.pop()
+        self.act(Groups::pop)?
     }
 
     /// Moves an entry, if it is listed, behind those of its new place.
@@ -119,23 +126,29 @@ impl<K: Copy + PartialEq> Turns<K> {
 
     /// Takes an entry out; `false` if it was not listed.
     pub(crate) fn remove(&mut self, entry: K, place: Place) -> bool {
-        let groups = self.0.as_mut();
-        groups.is_some_and(|groups| groups.remove(entry, place))
+        self.act(|groups| groups.remove(entry, place)) == Some(true)
     }
 
     /// Bytes of memory reserved for the highest order of the front group; the others are few where
     /// there are many.
     pub(crate) fn held(&self) -> usize {
-        let held = |groups: &Groups<K>| size_of::<Groups<K>>() + groups.held();
-        self.0.as_deref().map_or(0, held)
+        self.held
     }
 
     /// Gives back unused memory.
     pub(crate) fn trim(&mut self) {
-        self.0.take_if(|groups| groups.is_empty());
-        if let Some(groups) = &mut self.0 {
-            groups.trim();
+        if self.is_empty() {
+            *self = Self::default();
         }
+        self.act(Groups::trim);
+    }
+
+    fn act<R>(&mut self, f: impl FnOnce(&mut Groups<K>) -> R) -> Option<R> {
+        let groups = self.groups.as_deref_mut()?;
+        let result = f(groups);
+        self.is_busy = !groups.is_empty();
+        self.held = size_of::<Groups<K>>() + groups.held();
+        Some(result)
     }
 }
 

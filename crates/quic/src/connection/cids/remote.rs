@@ -31,8 +31,10 @@ struct Held {
 
 #[derive(Debug)]
 pub(crate) struct RemoteCids {
-    /// The ID in use is first.
-    held: Vec<Held>,
+    /// The ID in use.
+    current: Held,
+    /// Those of other paths, and spares.
+    others: Vec<Held>,
     retire_prior_to: u64,
     /// Largest sequence number seen, and those below it and not below `retire_prior_to` that were not
     /// seen yet: any other ID that is repeated was given up.
@@ -49,12 +51,13 @@ pub(crate) struct RemoteCids {
 impl RemoteCids {
     pub(crate) fn new(first: ConnectionId) -> Self {
         Self {
-            held: vec![Held {
+            current: Held {
                 sequence: 0,
                 cid: first,
                 reset_token: None,
                 used: true,
-            }],
+            },
+            others: Vec::new(),
             retire_prior_to: 0,
             largest: 0,
             unseen: Vec::new(),
@@ -64,21 +67,24 @@ impl RemoteCids {
         }
     }
 
+    fn all(&self) -> impl Iterator<Item = &Held> {
+        std::iter::once(&self.current).chain(&self.others)
+    }
+
     /// The ID to put into packets.
     pub(crate) fn current(&self) -> ConnectionId {
-        self.held.first().map_or(ConnectionId::EMPTY, |h| h.cid)
+        self.current.cid
     }
 
     /// Replaces the handshake's ID: by the server's choice or after Retry (RFC 9000 §7.2).
     pub(crate) fn set_initial(&mut self, cid: ConnectionId) {
-        if let Some(first) = self.held.first_mut() {
-            first.cid = cid;
-        }
+        self.current.cid = cid;
     }
 
     /// The token of the handshake's ID, from the server's transport parameters.
     pub(crate) fn set_initial_reset_token(&mut self, token: StatelessResetToken) {
-        if let Some(first) = self.held.iter_mut().find(|h| h.sequence == 0) {
+        let mut all = std::iter::once(&mut self.current).chain(&mut self.others);
+        if let Some(first) = all.find(|h| h.sequence == 0) {
             first.reset_token = Some(token);
         }
     }
@@ -94,11 +100,11 @@ impl RemoteCids {
             // RFC 9000 §18.2.
             return Err(error("preferred address of a server without connection ID"));
         }
-        if self.held.iter().any(|h| h.cid == cid) {
+        if self.all().any(|h| h.cid == cid) {
             return Err(error("preferred address repeats a connection ID"));
         }
         self.note_seen(1);
-        self.held.push(Held {
+        self.others.push(Held {
             sequence: 1,
             cid,
             reset_token: Some(reset_token),
@@ -109,12 +115,12 @@ impl RemoteCids {
 
     /// The sequence number of the ID in use.
     pub(crate) fn current_sequence(&self) -> u64 {
-        self.held.first().map_or(0, |h| h.sequence)
+        self.current.sequence
     }
 
     /// The ID with this sequence number, unless it was retired.
     pub(crate) fn get(&self, sequence: u64) -> Option<ConnectionId> {
-        let held = self.held.iter().find(|h| h.sequence == sequence);
+        let held = self.all().find(|h| h.sequence == sequence);
         held.map(|h| h.cid)
     }
 
@@ -127,15 +133,15 @@ impl RemoteCids {
         if self.pending.len() + self.unacked.len() >= MAX_PENDING_RETIREMENTS / 2 {
             return None;
         }
-        let spare = self.held.iter_mut().find(|h| !h.used)?;
+        let spare = self.others.iter_mut().find(|h| !h.used)?;
         spare.used = true;
         Some(spare.sequence)
     }
 
     /// The ID that a path uses becomes the one to put into packets.
     pub(crate) fn make_current(&mut self, sequence: u64) {
-        if let Some(place) = self.held.iter().position(|h| h.sequence == sequence) {
-            self.held.swap(0, place);
+        if let Some(other) = self.others.iter_mut().find(|h| h.sequence == sequence) {
+            std::mem::swap(&mut self.current, other);
         }
     }
 
@@ -144,8 +150,8 @@ impl RemoteCids {
         if self.current().is_empty() || self.current_sequence() == sequence {
             return;
         }
-        if let Some(place) = self.held.iter().position(|h| h.sequence == sequence) {
-            self.held.remove(place);
+        if let Some(place) = self.others.iter().position(|h| h.sequence == sequence) {
+            self.others.remove(place);
             self.pending.push(sequence);
         }
     }
@@ -157,7 +163,7 @@ impl RemoteCids {
 
     /// The stateless reset token that ends this connection, if the peer gave one.
     fn reset_token(&self) -> Option<StatelessResetToken> {
-        self.held.first().and_then(|h| h.reset_token)
+        self.current.reset_token
     }
 
     /// Whether it is another one than the endpoint knows of.
@@ -192,21 +198,21 @@ impl RemoteCids {
                 "NEW_CONNECTION_ID from a peer that has no connection ID",
             ));
         }
-        if let Some(known) = self.held.iter().find(|h| h.sequence == sequence) {
+        if let Some(known) = self.all().find(|h| h.sequence == sequence) {
             if known.cid != cid || known.reset_token.is_some_and(|t| t != reset_token) {
                 return Err(Violation::protocol(
                     "NEW_CONNECTION_ID repeats a sequence number with other contents",
                 ));
             }
             // Sent again, but Retire Prior To may have risen since.
-        } else if self.held.iter().any(|h| h.cid == cid) {
+        } else if self.all().any(|h| h.cid == cid) {
             return Err(Violation::protocol(
                 "NEW_CONNECTION_ID repeats an ID under another sequence number",
             ));
         } else if sequence < self.retire_prior_to {
             self.retire(sequence)?;
         } else if self.note_seen(sequence) {
-            self.held.push(Held {
+            self.others.push(Held {
                 sequence,
                 cid,
                 reset_token: Some(reset_token),
@@ -218,7 +224,7 @@ impl RemoteCids {
             self.unseen.retain(|s| *s >= retire_prior_to);
         }
         self.obey_retire_prior_to()?;
-        if self.held.len() as u64 > MAX_REMOTE_CIDS {
+        if self.all().count() as u64 > MAX_REMOTE_CIDS {
             return Err(Violation::new(
                 TransportErrorCode::CONNECTION_ID_LIMIT_ERROR,
                 "more connection IDs than active_connection_id_limit",
@@ -232,25 +238,24 @@ impl RemoteCids {
     fn obey_retire_prior_to(&mut self) -> Result<(), Violation> {
         let least = self.retire_prior_to;
         let stays = |h: &Held| h.sequence >= least;
-        if self.held.iter().all(stays) || !self.held.iter().any(stays) {
+        if self.all().all(stays) || !self.all().any(stays) {
             return Ok(());
         }
-        let current = self.current_sequence();
-        let held = std::mem::take(&mut self.held);
-        let (held, gone): (Vec<Held>, Vec<Held>) = held.into_iter().partition(stays);
-        self.held = held;
-        for id in gone {
-            self.retire(id.sequence)?;
-        }
-        if self.current_sequence() != current {
+        let mut gone = Vec::new();
+        if !stays(&self.current) {
             // Rather an ID that no other path uses.
-            let spare = self.held.iter().position(|h| !h.used);
-            self.held.swap(0, spare.unwrap_or(0));
-            if let Some(first) = self.held.first_mut() {
-                first.used = true;
+            let spare = self.others.iter().position(|h| stays(h) && !h.used);
+            let next = spare.or_else(|| self.others.iter().position(stays));
+            if let Some(next) = next {
+                let next = self.others.remove(next);
+                gone.push(std::mem::replace(&mut self.current, next).sequence);
+                self.current.used = true;
             }
         }
-        Ok(())
+        let leaving = self.others.iter().filter(|h| !stays(h));
+        gone.extend(leaving.map(|h| h.sequence));
+        self.others.retain(stays);
+        gone.into_iter().try_for_each(|id| self.retire(id))
     }
 
     /// Notes that the peer issued this ID; `false` if that was known, so that it was given up since.
@@ -271,7 +276,7 @@ impl RemoteCids {
 
     /// Gives back unused memory.
     pub(crate) fn trim(&mut self) {
-        self.held.shrink_to_fit();
+        self.others.shrink_to_fit();
         self.unseen.shrink_to_fit();
         self.pending.shrink_to_fit();
         self.unacked.shrink_to_fit();
@@ -367,7 +372,7 @@ mod tests {
         for n in [4, 5, 0, 1, 3, 1, 0] {
             new(&mut r, n).unwrap();
         }
-        let held: Vec<u64> = r.held.iter().map(|h| h.sequence).collect();
+        let held: Vec<u64> = r.all().map(|h| h.sequence).collect();
         assert_eq!(held, [2, 4, 5, 3]);
         assert!(new(&mut r, 6).is_err());
     }

@@ -46,6 +46,8 @@ struct RemoteStreams {
     blocked: bool,
     /// Opened by implication (RFC 9000 §2.1), no state made yet; mostly there is none.
     implied: Option<Box<RangeSet>>,
+    /// Bytes that those take, as of their last change: it is asked for after every packet.
+    implied_held: usize,
 }
 
 impl RemoteStreams {
@@ -60,6 +62,7 @@ impl RemoteStreams {
             update_pending: false,
             blocked: false,
             implied: None,
+            implied_held: 0,
         }
     }
 
@@ -87,6 +90,14 @@ impl RemoteStreams {
         }
     }
 
+    /// Streams up to this one were opened, whose state is not made yet.
+    fn imply(&mut self, index: u64) {
+        let implied = self.implied.get_or_insert_default();
+        implied.insert(self.opened..index + 1);
+        self.opened = index + 1;
+        self.note_held();
+    }
+
     /// Whether the state of this stream is to be made: so far it was only implied.
     fn take_implied(&mut self, index: u64) -> bool {
         let Some(all) = self.implied.as_deref_mut() else {
@@ -95,8 +106,22 @@ impl RemoteStreams {
         let implied = all.contains(index);
         if implied {
             all.remove(index..index + 1);
+            self.note_held();
         }
         implied
+    }
+
+    fn trim(&mut self) {
+        self.implied.take_if(|implied| implied.is_empty());
+        if let Some(implied) = &mut self.implied {
+            implied.trim();
+        }
+        self.note_held();
+    }
+
+    fn note_held(&mut self) {
+        let held = |implied: &RangeSet| size_of::<RangeSet>() + implied.held();
+        self.implied_held = self.implied.as_deref().map_or(0, held);
     }
 }
 
@@ -231,9 +256,7 @@ impl Limits {
             if remote.accepted == remote.opened {
                 events.push(Event::Opened(dir));
             }
-            let implied = remote.implied.get_or_insert_default();
-            implied.insert(remote.opened..id.index() + 1);
-            remote.opened = id.index() + 1;
+            remote.imply(id.index());
         }
         Ok(remote.take_implied(id.index()))
     }
@@ -303,18 +326,12 @@ impl Limits {
 
     /// Bytes of memory held.
     pub(super) fn held(&self) -> usize {
-        let implied = self.remote.iter().filter_map(|r| r.implied.as_ref());
-        implied.map(|i| size_of::<RangeSet>() + i.held()).sum()
+        self.remote.iter().map(|remote| remote.implied_held).sum()
     }
 
     /// Gives back unused memory.
     pub(super) fn trim(&mut self) {
-        for remote in &mut self.remote {
-            remote.implied.take_if(|implied| implied.is_empty());
-            if let Some(implied) = &mut remote.implied {
-                implied.trim();
-            }
-        }
+        self.remote.iter_mut().for_each(RemoteStreams::trim);
     }
 
     /// Ranges of streams of the peer's that are only implied.
