@@ -166,10 +166,10 @@ fn a_full_send_queue_refuses_until_there_is_room() {
 }
 
 #[test]
-fn a_datagram_flood_keeps_the_newest_4096() {
+fn a_datagram_flood_keeps_the_newest_16384() {
     let transport = TransportConfig::default().datagram_receive_buffer(usize::MAX);
     let mut evil = Evil::with(SERVER, both(&transport));
-    for batch in 0..50u32 {
+    for batch in 0..200u32 {
         evil.send(|w| {
             for i in 0..100 {
                 write_datagram_header(w, Some(4));
@@ -179,11 +179,11 @@ fn a_datagram_flood_keeps_the_newest_4096() {
     }
     evil.assert_open();
     let got = receive_all(&mut evil.pair, SERVER);
-    assert_eq!(got.len(), 4096);
-    assert_eq!(*got[0], (5000u32 - 4096).to_be_bytes());
+    assert_eq!(got.len(), 16_384);
+    assert_eq!(*got[0], (20_000u32 - 16_384).to_be_bytes());
     assert_eq!(
         evil.pair.server().stats().app_datagrams_dropped,
-        5000 - 4096
+        20_000 - 16_384
     );
 }
 

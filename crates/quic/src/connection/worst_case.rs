@@ -9,7 +9,7 @@ use super::aftermath::KEYS;
 use super::assembler::{MAX_STREAM_GAPS, MIN_PIECE, PIECE_OVERHEAD};
 use super::blocks::{MAX_BLOCK, MAX_SPARE_BLOCKS};
 use super::component::SentFrame;
-use super::datagrams::incoming::MAX_QUEUED_DATAGRAMS;
+use super::datagrams::incoming::MAX_UNREAD_DATAGRAMS;
 use super::early::MAX_EARLY_BYTES;
 use super::events::Event;
 use super::handshake::{MAX_CRYPTO_BUFFER, TLS_SESSION};
@@ -60,7 +60,7 @@ fn parts(config: &TransportConfig) -> Vec<(&'static str, u64)> {
         (
             "datagrams that nobody reads",
             config.datagram_receive_buffer as u64
-                + SLACK * (MAX_QUEUED_DATAGRAMS * size_of::<Bytes>()) as u64,
+                + SLACK * (MAX_UNREAD_DATAGRAMS * size_of::<Bytes>()) as u64,
         ),
         (
             "packets that only acknowledged",

@@ -6,8 +6,9 @@ use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 
-/// Cap: datagrams queued in either direction, whatever their size.
-pub(crate) const MAX_QUEUED_DATAGRAMS: usize = 4096;
+/// Cap: datagrams received and not read, whatever their size. A driver takes in some thousands in one
+/// turn, before the application can read any.
+pub(crate) const MAX_UNREAD_DATAGRAMS: usize = 16_384;
 
 /// Most bytes allocated at once for received datagrams that share them.
 const MAX_BLOCK: usize = 16 << 10;
@@ -42,7 +43,7 @@ impl Incoming {
     }
 
     pub(super) fn push(&mut self, data: &[u8]) {
-        while self.queue.len() >= MAX_QUEUED_DATAGRAMS
+        while self.queue.len() >= MAX_UNREAD_DATAGRAMS
             || (self.bytes + data.len() > self.cap && !self.queue.is_empty())
         {
             if let Some(oldest) = self.queue.pop_front() {

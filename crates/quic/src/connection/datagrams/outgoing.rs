@@ -11,10 +11,12 @@ use bytes::Bytes;
 use towline_wire::{Time, datagram_frame_header_len, write_datagram_header};
 
 use super::fates::{DatagramFate, Fates};
-use super::incoming::MAX_QUEUED_DATAGRAMS;
 use crate::connection::component::{PacketWriter, SentFrame};
 use crate::connection::events::{Event, Events};
 use crate::connection::turns::{Place, Turns};
+
+/// Cap: datagrams that wait to be sent, whatever their size and whoever they are of.
+pub(crate) const MAX_QUEUED_DATAGRAMS: usize = 4096;
 
 /// Bytes before the payload that are kept beside it without an allocation: two variable-length
 /// integers, as HTTP datagrams have (RFC 9297 §2.1).

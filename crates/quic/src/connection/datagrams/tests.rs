@@ -2,7 +2,8 @@ use bytes::Bytes;
 use std::time::Duration;
 use towline_wire::{Frame, Reader, Time, Writer, datagram_frame_header_len};
 
-use super::incoming::MAX_QUEUED_DATAGRAMS;
+use super::incoming::MAX_UNREAD_DATAGRAMS;
+use super::outgoing::MAX_QUEUED_DATAGRAMS;
 use super::*;
 use crate::connection::component::{PacketWriter, SentFrame};
 
@@ -95,7 +96,7 @@ fn a_full_receive_queue_drops_the_oldest() {
     assert_eq!(d.dropped(), 20);
     assert_eq!(d.recv().unwrap()[0], 20);
     let mut d = Datagrams::new(usize::MAX, usize::MAX);
-    for _ in 0..MAX_QUEUED_DATAGRAMS + 5 {
+    for _ in 0..MAX_UNREAD_DATAGRAMS + 5 {
         d.on_received(b"", &mut e);
     }
     assert_eq!(d.dropped(), 5);
