@@ -9,6 +9,7 @@
 //! bytes that frame it, and leaves the rest to the application.
 #![forbid(unsafe_code)]
 
+mod account;
 pub mod compression;
 mod config;
 mod connection;
@@ -24,6 +25,7 @@ pub mod webtransport;
 #[cfg(any(test, feature = "testing"))]
 pub mod pair;
 
+pub use account::{Account, Charge};
 pub use config::Config;
 pub use connection::{Connection, Priority};
 pub use counts::{Count, Counters};

@@ -288,6 +288,13 @@ impl Decoder {
         }
     }
 
+    /// Bytes of memory that the peer's instructions and sections make it hold.
+    pub fn held(&self) -> usize {
+        let texts = self.name.capacity() + self.value.capacity();
+        let blocked = self.blocked.len() * size_of::<(StreamId, u64)>();
+        self.table.held() + self.partial.capacity() + self.out.capacity() + texts + blocked
+    }
+
     /// A stream whose section was blocked and can be decoded now.
     pub fn take_unblocked(&mut self) -> Option<StreamId> {
         let count = self.table.insert_count();

@@ -80,6 +80,13 @@ impl Encoder {
         Self::default()
     }
 
+    /// Bytes of memory that the table and what the peer has not acknowledged take.
+    pub fn held(&self) -> usize {
+        let section = size_of::<Unacknowledged>() + size_of::<(u64, usize)>();
+        let buffers = self.partial.capacity() + self.out.capacity() + self.lines.capacity();
+        self.table.held() + self.unacknowledged_sections * section + buffers
+    }
+
     /// The peer's SETTINGS permit a table of `capacity` bytes and so many blocked streams
     /// (RFC 9204 §5). Call it once.
     pub fn set_peer_limits(&mut self, capacity: u64, blocked: u64) {

@@ -62,6 +62,11 @@ pub(super) struct Table {
 }
 
 impl Table {
+    /// Bytes of its entries, as RFC 9204 §3.2.1 counts them: what they take is hardly more.
+    pub(super) fn held(&self) -> usize {
+        self.size as usize
+    }
+
     pub(super) const fn capacity(&self) -> u64 {
         self.capacity
     }

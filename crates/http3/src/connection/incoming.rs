@@ -171,7 +171,6 @@ impl Incoming {
     }
 
     /// Bytes of a section that are kept.
-    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn kept(&self) -> usize {
         match &self.state {
             State::Section { bytes, .. } => bytes.len(),

@@ -166,7 +166,7 @@ impl Connection {
             transport.stop(id, code);
             return transport.reset(id, code);
         }
-        let mut message = Message::new(self.side);
+        let mut message = Message::new(self.side, &self.account);
         message.is_late = is_late;
         if self.sessions.is_some() {
             message.incoming.expect_signal(Signal::Permitted);
@@ -350,7 +350,7 @@ impl Connection {
             && let Some(id) = self.decoder.take_unblocked()
         {
             let message = self.messages.get_mut(&id);
-            if let Some(section) = message.and_then(|message| message.incoming.release()) {
+            if let Some(section) = message.and_then(|message| message.release()) {
                 self.release(transport, id, section);
             }
         }

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use towline_wire::http3::{Settings, StreamType};
+use bytes::Bytes;
+use towline_wire::http3::{ErrorCode, Settings, StreamType};
 use towline_wire::{Side, StreamId, emit_varint};
 
 use super::control::PeerControl;
@@ -11,6 +12,7 @@ use super::incoming::Incoming;
 use super::outgoing::{Outgoing, Queue};
 use super::priority::EarlyPriorities;
 use super::varints::Varints;
+use crate::account::{Account, Charge};
 use crate::compression::{Decoder, Encoder};
 use crate::config::Config;
 use crate::counts::{Count, Counters};
@@ -47,6 +49,7 @@ pub struct Connection {
     pub(super) sessions: Option<Sessions>,
     /// Streams whose budget of one call was used up.
     pub(super) again: BTreeSet<StreamId>,
+    pub(super) account: Account,
     counters: Arc<Counters>,
 }
 
@@ -54,6 +57,8 @@ pub struct Connection {
 #[derive(Debug)]
 pub(super) struct Message {
     pub(super) incoming: Incoming,
+    /// What is gathered of a field section.
+    pub(super) gathered: Charge,
     pub(super) outgoing: Outgoing,
     /// The request was HEAD: the response has no body whatever its Content-Length says.
     pub(super) is_head: bool,
@@ -154,15 +159,23 @@ impl Own {
 }
 
 impl Message {
-    pub(super) fn new(side: Side) -> Self {
+    pub(super) fn new(side: Side, account: &Account) -> Self {
         Self {
             incoming: Incoming::new(side),
+            gathered: account.charge(0),
             outgoing: Outgoing::default(),
             is_head: false,
             is_connect: false,
             is_late: false,
             role: Role::default(),
         }
+    }
+
+    /// The section that was held may be decompressed now.
+    pub(super) fn release(&mut self) -> Option<Bytes> {
+        let section = self.incoming.release();
+        self.gathered.set(self.incoming.kept());
+        section
     }
 }
 
@@ -200,6 +213,7 @@ impl Connection {
             going: Going::default(),
             priorities: EarlyPriorities::default(),
             sessions: config.webtransport.clone().map(Sessions::new),
+            account: Account::default(),
             again: BTreeSet::new(),
             counters: Arc::default(),
             config,
@@ -240,6 +254,20 @@ impl Connection {
         self.messages.len()
     }
 
+    /// What is kept of what the peer sent: whoever keeps more of it charges it here.
+    pub fn kept(&self) -> &Account {
+        &self.account
+    }
+
+    /// Bytes of memory that the peer has this connection hold, with all that is in its [account](Self::kept).
+    pub fn held(&self) -> usize {
+        let messages = self.messages.len() * size_of::<(StreamId, Message)>();
+        let untyped = self.peer.untyped.len() * size_of::<(StreamId, Varints<1>)>();
+        let sessions = self.sessions.as_ref().map_or(0, |sessions| sessions.held());
+        let coders = self.encoder.held() + self.decoder.held();
+        self.account.bytes() + messages + untyped + sessions + coders
+    }
+
     /// Closes the connection (RFC 9114 §8).
     pub(super) fn fail<T: Transport>(&mut self, transport: &mut T, error: Error) {
         if self.closed.is_some() {
@@ -249,6 +277,16 @@ impl Connection {
         self.end(error);
         transport.close(error.code.as_u64(), error.reason.as_bytes());
         self.events.push(Event::Closed(error));
+    }
+
+    /// The transport's connection ended because too much was held: nothing more is read, and nothing is kept.
+    pub fn abandon(&mut self) {
+        if self.closed.is_none() {
+            self.end(Error::new(
+                ErrorCode::H3_EXCESSIVE_LOAD,
+                "more was held than there is memory",
+            ));
+        }
     }
 
     /// Nothing of the peer's is looked at any more, and nothing is kept of it.

@@ -120,6 +120,7 @@ impl Connection {
             let (is_late, role) = (message.is_late, message.role);
             let was_over = message.incoming.is_over();
             let walked = message.incoming.walk(transport, id, max, budget);
+            message.gathered.set(message.incoming.kept());
             let outcome = match walked {
                 Ok(Step::Stream { session, prefix }) => {
                     self.messages.remove(&id);
@@ -204,6 +205,7 @@ impl Connection {
         let mut field = |name: &[u8], value: &[u8]| section.field(name, value);
         match self.decoder.decode(id, &bytes, max, &mut field)? {
             Decoded::Blocked => {
+                message.gathered.set(bytes.len());
                 message.incoming.hold(bytes);
                 return Ok(());
             }

@@ -63,7 +63,7 @@ impl Connection {
             id,
             purpose: Purpose::Request,
         });
-        let mut message = Message::new(self.side);
+        let mut message = Message::new(self.side, &self.account);
         message.is_head = head.method == Method::HEAD;
         message.is_connect = is_connect;
         self.messages.insert(id, message);

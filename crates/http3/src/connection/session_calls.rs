@@ -36,7 +36,8 @@ impl Connection {
         let token = dialect.token().as_bytes();
         let id = self.open_request(transport, &head, Some(token), false)?;
         let protocols = protocols.iter().map(|name| (*name).to_owned()).collect();
-        self.add_session(id, Session::new(dialect, flow, protocols));
+        let session = Session::new(dialect, flow, protocols, &self.account);
+        self.add_session(id, session);
         self.on_session_asked(transport, id, dialect);
         Ok(id)
     }

@@ -11,7 +11,9 @@ use crate::error::StreamError;
 use crate::event::Event;
 use crate::observe;
 use crate::transport::Transport;
-use crate::webtransport::{self, Dialect, Flow, Session, SessionEvent, SessionId, State};
+use crate::webtransport::{
+    self, Dialect, Flow, HeldRequest, Session, SessionEvent, SessionId, State,
+};
 
 impl Connection {
     pub(super) fn add_session(&mut self, id: SessionId, session: Session) {
@@ -42,7 +44,13 @@ impl Connection {
             message.role = Role::Session;
         }
         if self.settings.is_none() {
-            sessions.held.insert(id, (head, token));
+            let _charge = self.account.charge_fields(&head.headers);
+            let held = HeldRequest {
+                head,
+                token,
+                _charge,
+            };
+            sessions.held.insert(id, held);
             return;
         }
         self.consider(transport, id, head, &token);
@@ -54,8 +62,8 @@ impl Connection {
             Some(sessions) => std::mem::take(&mut sessions.held),
             None => return,
         };
-        for (id, (head, token)) in held {
-            self.consider(transport, id, head, &token);
+        for (id, held) in held {
+            self.consider(transport, id, held.head, &held.token);
         }
     }
 
@@ -87,7 +95,8 @@ impl Connection {
             return self.reject_session(transport, id, "a second session without limits");
         }
         let protocols = webtransport::available(&head.headers);
-        self.add_session(id, Session::new(dialect, flow, protocols.clone()));
+        let session = Session::new(dialect, flow, protocols.clone(), &self.account);
+        self.add_session(id, session);
         self.on_session_asked(transport, id, dialect);
         self.tell(SessionEvent::Requested {
             session: id,
@@ -211,8 +220,7 @@ impl Connection {
         };
         if let Some(open) = sessions.get_mut(session) {
             open.state = State::Open;
-            // One was chosen, or none.
-            open.protocols = Vec::new();
+            open.forget_protocols();
         }
         let early = sessions.early();
         let (streams, datagrams) = (early.take_streams(session), early.take_datagrams(session));

@@ -29,7 +29,7 @@ pub(crate) use config::offer;
 pub(crate) use dialect::{NO_QUIC_DATAGRAMS, is_token, of_client, of_server};
 pub(crate) use flow::{Breach, Flow, Tell};
 pub(crate) use headers::{available, chosen, set_available, set_chosen};
+pub(crate) use registry::{HeldRequest, Prefix, Sessions};
 #[cfg(test)]
 pub(crate) use registry::{MAX_EARLY_DATAGRAMS, MAX_EARLY_STREAMS};
-pub(crate) use registry::{Prefix, Sessions};
 pub(crate) use session::{Session, State, Stream, prefix};

@@ -7,6 +7,7 @@ use towline_wire::StreamId;
 
 use super::config::Config;
 use super::session::{Session, SessionId, Stream};
+use crate::account::Charge;
 use crate::connection::Varints;
 
 /// Cap: streams held for sessions that are not established (draft-ietf-webtrans-http3-16 §4.6).
@@ -28,10 +29,19 @@ pub(crate) struct Sessions {
     members: BTreeSet<(SessionId, StreamId)>,
     /// Streams whose prefix is not whole. The transport's limit on streams bounds them.
     pub(crate) prefixes: BTreeMap<StreamId, Prefix>,
-    /// Requests, with their `:protocol`, that came before the client's SETTINGS; as many as there may
+    /// Requests that came before the client's SETTINGS; as many as there may
     /// be sessions.
-    pub(crate) held: BTreeMap<SessionId, (Box<http::request::Parts>, Bytes)>,
+    pub(crate) held: BTreeMap<SessionId, HeldRequest>,
     early: Early,
+}
+
+/// A request that waits for the client's SETTINGS.
+#[derive(Debug)]
+pub(crate) struct HeldRequest {
+    pub(crate) head: Box<http::request::Parts>,
+    /// Its `:protocol`.
+    pub(crate) token: Bytes,
+    pub(crate) _charge: Charge,
 }
 
 /// What a stream begins with, as it comes.
@@ -70,6 +80,19 @@ impl Sessions {
 
     pub(crate) fn get_mut(&mut self, session: SessionId) -> Option<&mut Session> {
         self.open.get_mut(&session)
+    }
+
+    /// Bytes of memory held, beside what is charged to the connection's account.
+    pub(crate) fn held(&self) -> usize {
+        let early = &self.early;
+        let waiting = early.streams.len() * size_of::<(SessionId, StreamId, u64)>()
+            + early.datagrams.len() * size_of::<(SessionId, Bytes)>()
+            + early.datagram_bytes;
+        let stream = size_of::<(StreamId, Stream)>() + size_of::<(SessionId, StreamId)>();
+        self.open.len() * size_of::<(SessionId, Session)>()
+            + self.streams.len() * stream
+            + self.prefixes.len() * size_of::<(StreamId, Prefix)>()
+            + waiting
     }
 
     /// Sessions that are open or asked for.

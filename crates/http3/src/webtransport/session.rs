@@ -7,6 +7,7 @@ use towline_wire::{Direction, StreamId, Writer};
 use super::capsules::CapsuleReader;
 use super::dialect::Dialect;
 use super::flow::Flow;
+use crate::account::{Account, Charge};
 
 /// The stream of the session's CONNECT request (draft-ietf-webtrans-http3-16 §2.2).
 pub type SessionId = StreamId;
@@ -21,6 +22,7 @@ pub(crate) struct Session {
     pub(crate) reader: CapsuleReader,
     /// The application protocols that a client offered.
     pub(crate) protocols: Vec<String>,
+    offered: Charge,
     /// The peer asked for the end.
     pub(crate) draining: bool,
     /// This end has to ask the peer for the end.
@@ -58,8 +60,17 @@ pub(crate) struct Stream {
 }
 
 impl Session {
-    pub(crate) fn new(dialect: Dialect, flow: Option<Flow>, protocols: Vec<String>) -> Self {
+    pub(crate) fn new(
+        dialect: Dialect,
+        flow: Option<Flow>,
+        protocols: Vec<String>,
+        account: &Account,
+    ) -> Self {
+        let texts = protocols
+            .iter()
+            .map(|name| size_of::<String>() + name.len());
         Self {
+            offered: account.charge(texts.sum()),
             dialect,
             state: State::Asked,
             flow,
@@ -71,6 +82,12 @@ impl Session {
             opening: [None, None],
             wants_stream: [false; 2],
         }
+    }
+
+    /// One was chosen, or none.
+    pub(crate) fn forget_protocols(&mut self) {
+        self.protocols = Vec::new();
+        self.offered.set(0);
     }
 }
 

@@ -181,6 +181,7 @@ impl Connection {
             ),
             events: Events::default(),
             received: ReceivedCounters::default(),
+            held_above: 0,
             observation: None,
             config,
         }

@@ -100,6 +100,12 @@ impl Memory {
         held.bytes = bytes;
     }
 
+    /// What stands above a connection holds another number of bytes.
+    pub(super) fn set_above(&mut self, held: &mut Held, before: usize, after: usize) {
+        let bytes = (held.bytes + after as u64).saturating_sub(before as u64);
+        self.set(held, usize::try_from(bytes).unwrap_or(usize::MAX));
+    }
+
     /// A connection is gone.
     pub(super) fn remove(&mut self, held: &mut Held) {
         self.total -= held.bytes;

@@ -289,7 +289,12 @@ impl Endpoint {
         let Some(resident) = self.slots.get_mut(handle) else {
             return f(None);
         };
+        let before = resident.connection.held_above();
         let result = f(Some(&mut resident.connection));
+        let after = resident.connection.held_above();
+        if after != before {
+            self.memory.set_above(&mut resident.held, before, after);
+        }
         if resident.over {
             self.note_read(handle);
             return result;

@@ -74,13 +74,15 @@ impl Reference {
                 Some(handle) => endpoint.visit(handle, |engine| match engine {
                     None => f(seat, None),
                     Some(connection) => {
-                        let turn = Turn {
+                        let mut turn = Turn {
                             now,
                             connection,
                             wake,
                             notes: &mut notes,
                         };
-                        f(seat, Some(&mut { turn }))
+                        let result = f(seat, Some(&mut turn));
+                        seat.note_held(turn.connection);
+                        result
                     }
                 }),
             };

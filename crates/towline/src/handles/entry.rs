@@ -376,6 +376,11 @@ impl Entry {
                     self.last_state = Some(Box::new(LastState::of(engine)));
                 }
                 self.end(error, wake);
+                if let Some(seat) = &self.protocol {
+                    endpoint.visit(handle, |engine| {
+                        engine.map(|engine| seat.note_held(engine));
+                    });
+                }
             }
             _ => {}
         }

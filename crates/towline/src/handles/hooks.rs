@@ -35,6 +35,7 @@ impl Work<'_> {
             notes: &mut notes,
         };
         let result = f(seat.hooks(), &mut turn);
+        seat.note_held(turn.connection);
         self.entry.tell_handles(notes, self.wake);
         Some(result)
     }

@@ -33,6 +33,13 @@ pub trait Protocol: Any + Send {
         None
     }
 
+    /// Bytes of memory that it keeps of what the peer sent. They count against the endpoint's
+    /// [limit](crate::EndpointBuilder::memory_limit), as what the engine keeps does. Asked after each call that has
+    /// a [`Turn`].
+    fn held(&self) -> usize {
+        0
+    }
+
     /// The time it asked for has come.
     fn on_timeout(&mut self, turn: &mut Turn<'_>) {
         let _ = turn;
@@ -195,11 +202,18 @@ impl Seat {
             _ => None,
         };
         let passed = self.protocol.on_event(turn, event);
+        self.note_held(turn.connection);
         theirs.or(passed)
     }
 
     pub(super) fn on_timeout(&mut self, turn: &mut Turn<'_>) {
         self.protocol.on_timeout(turn);
+        self.note_held(turn.connection);
+    }
+
+    /// What the protocol holds counts as its connection's.
+    pub(super) fn note_held(&self, connection: &mut Engine) {
+        connection.set_held_above(self.protocol.held());
     }
 
     pub(super) fn on_end(&mut self, error: &ConnectionError, wake: &mut Vec<Waker>) {

@@ -132,7 +132,13 @@ impl RecvBody {
 
     fn take_trailers(&self) -> Option<HeaderMap> {
         let id = self.stream.id;
-        let take = |own: &mut super::protocol::Http3| own.exchanges.get_mut(&id)?.trailers.take();
+        let take = |own: &mut super::protocol::Http3| {
+            own.exchanges
+                .get_mut(&id)?
+                .trailers
+                .take()
+                .map(|(fields, _)| fields)
+        };
         self.stream.link.look(take)
     }
 

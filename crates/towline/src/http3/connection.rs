@@ -238,7 +238,7 @@ impl Response {
                 return (Poll::Ready(Err(over)), None);
             };
             let head = match (exchange.heads.pop_front(), &exchange.incoming) {
-                (Some(head), _) => Ok(head),
+                (Some((head, _)), _) => Ok(head),
                 (None, Some(Err(error))) => Err(error.clone()),
                 (None, Some(Ok(()))) => Err(Error::Closed),
                 (None, None) if ended => Err(over),

@@ -5,18 +5,26 @@ use std::task::Waker;
 
 use bytes::Bytes;
 use http::HeaderMap;
-use towline_http3::ErrorCode;
+use towline_http3::{Charge, ErrorCode};
 
 use super::error::Error;
+
+/// A request that nobody has accepted.
+pub(super) struct Unclaimed {
+    pub(super) head: Box<http::request::Parts>,
+    /// Its `:protocol`.
+    pub(super) protocol: Option<Bytes>,
+    pub(super) _charge: Charge,
+}
 
 /// One stream as its handles see it. Payload is not here: it waits in the engine.
 #[derive(Default)]
 pub(super) struct Exchange {
     /// At the server, until it is accepted; with `:protocol`.
-    pub(super) request: Option<(Box<http::request::Parts>, Option<Bytes>)>,
+    pub(super) request: Option<Unclaimed>,
     /// At the client: interim answers, and the final one.
-    pub(super) heads: VecDeque<Box<http::response::Parts>>,
-    pub(super) trailers: Option<HeaderMap>,
+    pub(super) heads: VecDeque<(Box<http::response::Parts>, Charge)>,
+    pub(super) trailers: Option<(HeaderMap, Charge)>,
     /// The peer's message is whole, or why it will never be.
     pub(super) incoming: Option<Result<(), Error>>,
     /// Why nothing more of ours is taken.

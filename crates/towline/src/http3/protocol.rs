@@ -12,7 +12,7 @@ use towline_quic::{ConnectionError, Event as Told, ResetAtError};
 use towline_wire::{Side, StreamId, Time};
 
 use super::error::Error;
-use super::exchange::{CANCELLED, Exchange};
+use super::exchange::{CANCELLED, Exchange, Unclaimed};
 use super::sessions::Sessions;
 use super::streams::Streams;
 use super::wakers::Wakers;
@@ -80,7 +80,10 @@ impl Http3 {
         let result = act(&mut self.machine, &mut Streams::of(turn));
         while let Some(event) = self.machine.poll_event() {
             match event {
-                Event::Session(event) => self.sessions.deliver(event, turn),
+                Event::Session(event) => {
+                    let account = self.machine.kept();
+                    self.sessions.deliver(event, account, turn);
+                }
                 Event::Datagram { id, payload } => {
                     if self.sessions.on_datagram(id, payload, turn) {
                         self.counters.add(Count::DatagramsDropped);
@@ -124,6 +127,16 @@ impl Http3 {
         }
     }
 
+    /// Memory was short: what nobody has taken goes, and what the connection kept to go on.
+    fn drop_unclaimed(&mut self) {
+        self.exchanges
+            .retain(|_, exchange| exchange.request.is_none());
+        self.requests = VecDeque::new();
+        self.discarded = 0;
+        self.sessions.drop_unclaimed();
+        self.machine.abandon();
+    }
+
     /// The next request that nobody has taken.
     pub(super) fn take_request(&mut self) -> Option<(StreamId, Box<http::request::Parts>)> {
         while let Some(id) = self.requests.pop_front() {
@@ -131,7 +144,10 @@ impl Http3 {
                 self.discarded -= 1;
                 continue;
             };
-            if let Some((mut head, protocol)) = exchange.request.take() {
+            if let Some(Unclaimed {
+                mut head, protocol, ..
+            }) = exchange.request.take()
+            {
                 if let Some(name) = protocol {
                     head.extensions.insert(super::tunnel::Protocol::new(name));
                 }
@@ -163,10 +179,19 @@ impl Http3 {
                 head,
                 protocol,
                 end,
-            } => self.on_request(id, (head, protocol), end, wake),
+            } => {
+                let _charge = self.machine.kept().charge_fields(&head.headers);
+                let request = Unclaimed {
+                    head,
+                    protocol,
+                    _charge,
+                };
+                self.on_request(id, request, end, wake);
+            }
             Event::Response { id, head, end, .. } => {
+                let charge = self.machine.kept().charge_fields(&head.headers);
                 self.with(id, |exchange| {
-                    exchange.heads.push_back(head);
+                    exchange.heads.push_back((head, charge));
                     match end {
                         true => exchange.end_incoming(Ok(()), wake),
                         false => wake.extend(exchange.reader.take()),
@@ -175,7 +200,8 @@ impl Http3 {
             }
             Event::Body(id) => self.with(id, |exchange| wake.extend(exchange.reader.take())),
             Event::Trailers { id, fields } => {
-                self.with(id, |exchange| exchange.trailers = Some(fields));
+                let charge = self.machine.kept().charge_fields(&fields);
+                self.with(id, |exchange| exchange.trailers = Some((fields, charge)));
             }
             Event::Finished(id) => self.with(id, |exchange| exchange.end_incoming(Ok(()), wake)),
             Event::Reset { id, code } => {
@@ -238,13 +264,7 @@ impl Http3 {
         }
     }
 
-    fn on_request(
-        &mut self,
-        id: StreamId,
-        request: (Box<http::request::Parts>, Option<bytes::Bytes>),
-        end: bool,
-        wake: &mut Vec<Waker>,
-    ) {
+    fn on_request(&mut self, id: StreamId, request: Unclaimed, end: bool, wake: &mut Vec<Waker>) {
         let exchange = Exchange {
             request: Some(request),
             incoming: end.then_some(Ok(())),
@@ -315,6 +335,12 @@ impl Protocol for Http3 {
             _ => {}
         }
         Some(event)
+    }
+
+    fn held(&self) -> usize {
+        let exchanges = self.exchanges.len() * size_of::<(StreamId, Exchange)>();
+        let requests = self.requests.len() * size_of::<StreamId>();
+        self.machine.held() + exchanges + requests + self.sessions.held()
     }
 
     fn next_timeout(&self) -> Option<Time> {
@@ -423,5 +449,8 @@ impl Protocol for Http3 {
 
     fn on_end(&mut self, error: &ConnectionError, wake: &mut Vec<Waker>) {
         self.fail(&Error::ConnectionLost(error.clone()), wake);
+        if matches!(error, ConnectionError::Shed) {
+            self.drop_unclaimed();
+        }
     }
 }

@@ -10,6 +10,7 @@ use std::task::Waker;
 use bytes::Bytes;
 use http::HeaderMap;
 use towline_http3::webtransport::{Dialect, SessionEnd, SessionEvent, SessionId};
+use towline_http3::{Account, Charge};
 use towline_wire::{Direction, StreamId};
 
 use super::wakers::Wakers;
@@ -76,6 +77,7 @@ pub(crate) struct Asked {
     pub(crate) head: Box<http::request::Parts>,
     pub(crate) protocols: Vec<String>,
     pub(crate) dialect: Dialect,
+    pub(crate) _charge: (Charge, Charge),
 }
 
 /// A server's answer.
@@ -83,6 +85,7 @@ pub(crate) struct Answer {
     pub(crate) headers: HeaderMap,
     pub(crate) protocol: Option<String>,
     pub(crate) dialect: Dialect,
+    pub(crate) _charge: Charge,
 }
 
 /// Why there is no session, or no longer.
@@ -157,7 +160,7 @@ impl Session {
 
 impl Sessions {
     /// What the state machine tells.
-    pub(super) fn deliver(&mut self, event: SessionEvent, turn: &mut Turn<'_>) {
+    pub(super) fn deliver(&mut self, event: SessionEvent, account: &Account, turn: &mut Turn<'_>) {
         match event {
             SessionEvent::Requested {
                 session,
@@ -165,7 +168,12 @@ impl Sessions {
                 protocols,
                 dialect,
             } => {
+                let texts = protocols
+                    .iter()
+                    .map(|name| size_of::<String>() + name.len());
+                let fields = account.charge_fields(&head.headers);
                 let asked = Asked {
+                    _charge: (fields, account.charge(texts.sum())),
                     session,
                     head,
                     protocols,
@@ -182,6 +190,7 @@ impl Sessions {
                 dialect,
             } => self.with(session, |own| {
                 own.answer = Some(Answer {
+                    _charge: account.charge_fields(&head.headers),
                     headers: head.headers,
                     protocol,
                     dialect,
@@ -219,6 +228,25 @@ impl Sessions {
             }),
             _ => {}
         }
+    }
+
+    /// Bytes of memory held, beside what is charged to the connection's account.
+    pub(super) fn held(&self) -> usize {
+        let stream = size_of::<(StreamId, Stream)>() + size_of::<StreamId>();
+        self.table.len() * size_of::<(SessionId, Session)>()
+            + self.streams.len() * stream
+            + self.datagrams * size_of::<Bytes>()
+            + self.datagram_bytes
+    }
+
+    /// Drops what nobody has taken: clients' wishes, and datagrams.
+    pub(super) fn drop_unclaimed(&mut self) {
+        self.requested = VecDeque::new();
+        self.table.retain(|_, session| session.asked.is_none());
+        for session in self.table.values_mut() {
+            session.datagrams = VecDeque::new();
+        }
+        (self.datagrams, self.datagram_bytes) = (0, 0);
     }
 
     fn with(&mut self, session: SessionId, f: impl FnOnce(&mut Session)) {

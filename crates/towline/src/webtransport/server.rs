@@ -148,6 +148,7 @@ impl Connection {
             headers,
             protocol,
             dialect,
+            ..
         } = answer;
         let link = self.link().clone();
         Ok(Session::new(link, id, dialect, headers, protocol))

@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod exchanges;
+mod memory;
 mod router;
 mod tunnels;
 mod world;

@@ -11,11 +11,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body, Frame};
-use towline::Endpoint;
 use towline::config::{self, ClientAuth, ClientConfig, Identity, Trust};
 use towline::engine::{ProtocolConfig, TransportConfig};
 use towline::http3::{self, Config, Connection, Router};
 use towline::testing::{LinkConfig, Simulation};
+use towline::{Endpoint, EndpointBuilder};
 
 use crate::common::options;
 
@@ -42,12 +42,27 @@ impl World {
 
     /// And this configuration.
     pub(crate) fn of(transport: TransportConfig, config: Config) -> Self {
+        Self::build(transport, config, |server| server)
+    }
+
+    /// All connections of the server together may hold so many bytes.
+    pub(crate) fn with_memory(limit: u64) -> Self {
+        let (transport, config) = (TransportConfig::default(), Config::default());
+        Self::build(transport, config, |server| server.memory_limit(limit))
+    }
+
+    fn build(
+        transport: TransportConfig,
+        config: Config,
+        more: impl FnOnce(EndpointBuilder) -> EndpointBuilder,
+    ) -> Self {
         let identity = Identity::generate_raw_key().unwrap();
         let server = config::server(&identity, &ClientAuth::None, &options()).unwrap();
         let http = ProtocolConfig::new(http3::ALPN).transport(transport);
         let server = Endpoint::builder()
             .server(server.protocols([http]))
             .http3(config);
+        let server = more(server);
         let client = Endpoint::builder().http3(Config::default());
         let here = SocketAddr::from(([192, 0, 2, 1], 1000));
         let link = LinkConfig {
