@@ -94,18 +94,18 @@ impl Connection {
     /// the peer sent. It counts against [`EndpointConfig::memory_limit`](crate::EndpointConfig::memory_limit) until
     /// another figure is told.
     pub fn set_held_above(&mut self, bytes: usize) {
-        self.held_above = bytes;
+        self.received.held_above = bytes;
     }
 
     pub(crate) fn held_above(&self) -> usize {
-        self.held_above
+        self.received.held_above
     }
 
     /// What the connection has of the endpoint's memory.
     pub(crate) fn holding(&self) -> Holding {
         let bytes = size_of::<Self>()
             + KEYS
-            + self.held_above
+            + self.received.held_above
             + self.recovery.held()
             + self.acks.held()
             + self.paths.held()

@@ -181,7 +181,6 @@ impl Connection {
             ),
             events: Events::default(),
             received: ReceivedCounters::default(),
-            held_above: 0,
             observation: None,
             config,
         }

@@ -34,6 +34,8 @@ use super::protect::Protection;
 use super::send_buffer::SendBuffer;
 use crate::crypto::{TlsFacts, TlsFailure, TlsSession, initial_keys, retry_integrity_tag};
 use crate::error::Violation;
+#[cfg(test)]
+pub(crate) use exchange::TLS_SESSION;
 use exchange::{CryptoStream, Exchange, Slot};
 pub(crate) use ids::HandshakeIds;
 use messages::CERTIFICATE_REQUEST;
@@ -41,9 +43,6 @@ pub(crate) use opening::{Chosen, Opening};
 
 /// Cap: bytes of one CRYPTO stream held beyond what TLS has consumed (RFC 9000 §7.5).
 pub(crate) const MAX_CRYPTO_BUFFER: u64 = 65_536;
-
-/// Bytes of heap that a TLS session takes while the handshake runs, as measured.
-pub(crate) const TLS_SESSION: usize = 6 << 10;
 
 /// The exponent of ACK delays where the peer named none (RFC 9000 §18.2).
 const DEFAULT_ACK_DELAY_EXPONENT: u8 = 3;

@@ -44,8 +44,6 @@ pub struct Connection {
     pub(super) liveness: Liveness,
     pub(super) events: Events,
     pub(super) received: ReceivedCounters,
-    /// Bytes that whoever stands above holds of what the peer sent.
-    pub(super) held_above: usize,
     /// `None` if nobody watches.
     pub(super) observation: Option<Box<Observation>>,
 }

@@ -12,4 +12,6 @@ pub(crate) struct ReceivedCounters {
     pub(crate) work: u64,
     /// Packets that asked for more than they may.
     pub(crate) overworked: u64,
+    /// Bytes that whoever stands above the connection keeps of what came.
+    pub(crate) held_above: usize,
 }

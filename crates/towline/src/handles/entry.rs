@@ -378,7 +378,9 @@ impl Entry {
                 self.end(error, wake);
                 if let Some(seat) = &self.protocol {
                     endpoint.visit(handle, |engine| {
-                        engine.map(|engine| seat.note_held(engine));
+                        if let Some(engine) = engine {
+                            seat.note_held(engine);
+                        }
                     });
                 }
             }

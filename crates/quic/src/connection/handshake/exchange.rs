@@ -7,12 +7,14 @@ use std::ops::{Deref, DerefMut};
 
 use towline_wire::PacketNumberSpace;
 
-use super::TLS_SESSION;
 use super::messages::{Messages, PostHandshake};
 use super::opening::Opening;
 use crate::connection::assembler::Assembler;
 use crate::connection::send_buffer::SendBuffer;
 use crate::crypto::TlsSession;
+
+/// Bytes of heap that a TLS session takes while the handshake runs, as measured.
+pub(crate) const TLS_SESSION: usize = 6 << 10;
 
 #[derive(Debug, Default)]
 pub(super) struct CryptoStream {
