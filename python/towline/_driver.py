@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from . import _native
-from ._errors import UsageError
+from ._errors import ConnectionLost, UsageError
 
 __all__ = ["Driver", "client_driver", "settle"]
 
@@ -98,8 +98,7 @@ class Driver:
         if asyncio.get_running_loop() is not self.loop:
             raise UsageError("this session belongs to another event loop")
         if self.closed:
-            # Whoever tries again finds out why.
-            return
+            raise ConnectionLost("this end closed its endpoint")
         if self.engine.wants_turn:
             self.turn_soon()
         future = self.when(token)

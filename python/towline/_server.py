@@ -166,8 +166,8 @@ class Server:
                 session.close(0, "the server goes away")
         for task in tasks:
             task.cancel("the server closes")
-        await asyncio.gather(*tasks, return_exceptions=True)
         try:
+            await asyncio.gather(*tasks, return_exceptions=True)
             for driver in self._drivers:
                 here = [one._core.native for one in sessions if one._core.driver is driver]
                 if not driver.closed:
