@@ -7,6 +7,7 @@ import contextlib
 import gc
 import os
 import sys
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
@@ -18,6 +19,10 @@ try:
     import uvloop
 except ImportError:
     uvloop = None
+
+if uvloop is not None:
+    # libuv keeps two descriptors for the process from its first loop on.
+    uvloop.new_event_loop().close()
 
 T = TypeVar("T")
 Handler = Callable[[towline.Session], Awaitable[object]]
@@ -75,6 +80,40 @@ def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, T]], T]
             return runner.run(bounded())
 
     return run_on_loop
+
+
+async def everything(session: towline.Session) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(echo(session))
+        async with await session.create_unidirectional_stream() as stream:
+            await stream.write(b"hello\nand good bye")
+        async for datagram in session.datagrams:
+            session.datagrams.send(datagram)
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    """A server in a thread of its own."""
+    started: list[str] = []
+    ready = threading.Event()
+    loop = asyncio.new_event_loop()
+
+    async def main() -> None:
+        nonlocal stop
+        stop = asyncio.Event()
+        async with towline.serve(everything, "127.0.0.1", certificate=CERTIFICATE) as server:
+            started.append(server.url)
+            ready.set()
+            await stop.wait()
+
+    stop: asyncio.Event
+    thread = threading.Thread(target=lambda: loop.run_until_complete(main()))
+    thread.start()
+    assert ready.wait(10)
+    yield started[0]
+    loop.call_soon_threadsafe(stop.set)
+    thread.join()
+    loop.close()
 
 
 def descriptors() -> int:

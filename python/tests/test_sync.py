@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 import sys
 import threading
@@ -11,43 +10,9 @@ import pytest
 
 import towline
 import towline.sync
-from conftest import CERTIFICATE, echo
+from conftest import CERTIFICATE
 
 pytestmark = pytest.mark.keeps_thread
-
-
-async def everything(session: towline.Session) -> None:
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(echo(session))
-        async with await session.create_unidirectional_stream() as stream:
-            await stream.write(b"hello\nand good bye")
-        async for datagram in session.datagrams:
-            session.datagrams.send(datagram)
-
-
-@pytest.fixture
-def url():
-    """A server in a thread of its own."""
-    started: list[str] = []
-    ready = threading.Event()
-    loop = asyncio.new_event_loop()
-
-    async def main() -> None:
-        nonlocal stop
-        stop = asyncio.Event()
-        async with towline.serve(everything, "127.0.0.1", certificate=CERTIFICATE) as server:
-            started.append(server.url)
-            ready.set()
-            await stop.wait()
-
-    stop: asyncio.Event
-    thread = threading.Thread(target=lambda: loop.run_until_complete(main()))
-    thread.start()
-    assert ready.wait(10)
-    yield started[0]
-    loop.call_soon_threadsafe(stop.set)
-    thread.join()
-    loop.close()
 
 
 def test_streams_and_datagrams_without_asyncio(url):

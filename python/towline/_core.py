@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from . import _native
 from ._driver import Driver
-from ._errors import SessionClosed, StreamError, StreamFinished
+from ._errors import SessionClosed, StreamError
 
 __all__ = ["Core", "checked_code"]
 
@@ -48,7 +48,8 @@ class Core:
         if self.engine.wants_turn and not self.driver.loop.is_closed():
             self.driver.turn_soon()
         if isinstance(error, StreamError):
-            if error.code is not None or isinstance(error, StreamFinished):
+            if error.code is not None:
+                # An application said it, and meant the stream.
                 return error
         elif not isinstance(error, SessionClosed):
             return error

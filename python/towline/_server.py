@@ -355,8 +355,9 @@ def _cancel_at_end(session: Session, task: asyncio.Task[None]) -> None:
         return
     called = core.driver.when(core.native.token + _native.Session.END)
 
-    def look(_: object) -> None:
+    def look() -> None:
         if not task.done():
             _cancel_at_end(session, task)
 
-    called.add_done_callback(look)
+    # A round later: a handler that waits for the end learns of it before it is cancelled.
+    called.add_done_callback(lambda _: core.driver.loop.call_soon(look))

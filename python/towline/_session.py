@@ -120,7 +120,7 @@ class Incoming(Generic[_Stream]):
     def __init__(self, core: Core, wait: int, accept: Callable[[], _Stream | None]) -> None:
         self._core = core
         self._wait = wait
-        self._accept = accept
+        self._accept: Callable[[], _Stream | None] = accept
 
     def __aiter__(self) -> Self:
         return self

@@ -147,7 +147,7 @@ class _Receiving(_Bound):
     __slots__ = ()
 
     if TYPE_CHECKING:
-        _stream: _streams.ReceiveStream | _streams.BidirectionalStream
+        _stream: Any
 
     def read(self, n: int = -1, *, timeout: float | None = None) -> bytes:
         """Up to `n` bytes, as soon as there are any; without `n`, all to the end. `b""` at the end."""
@@ -189,7 +189,7 @@ class _Sending(_Bound):
     __slots__ = ()
 
     if TYPE_CHECKING:
-        _stream: _streams.SendStream | _streams.BidirectionalStream
+        _stream: Any
 
     def write(self, data: ReadableBuffer, *, timeout: float | None = None) -> None:
         """Writes all of `data`, and waits while the stream's buffer is full."""
