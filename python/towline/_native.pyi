@@ -1,5 +1,7 @@
 """Types of the native half. What people use is above it."""
 
+from typing import final
+
 from _typeshed import ReadableBuffer, WriteableBuffer
 
 __version__: str
@@ -8,6 +10,7 @@ WANT_WRITE: int
 READY: int
 REGISTER: int
 
+@final
 class Certificate:
     @classmethod
     def generate(cls, names: list[str]) -> Certificate: ...
@@ -22,9 +25,11 @@ class Certificate:
     @property
     def validity(self) -> tuple[int, int] | None: ...
 
+@final
 class ClientConfig:
     def __new__(cls, pins: list[str], roots: bytes | None = None) -> ClientConfig: ...
 
+@final
 class Driver:
     def __new__(
         cls, host: str, port: int, certificate: Certificate | None = None
@@ -53,6 +58,7 @@ class Driver:
     def close(self) -> None: ...
     def on_fork(self) -> None: ...
 
+@final
 class Operation:
     @property
     def token(self) -> int: ...
@@ -60,12 +66,14 @@ class Operation:
     def delay(self) -> float | None: ...
     def cancel(self) -> None: ...
 
+@final
 class Listener:
     @property
     def token(self) -> int: ...
     def accept(self) -> SessionRequest | None: ...
     def release(self) -> None: ...
 
+@final
 class SessionRequest:
     @property
     def path(self) -> str: ...
@@ -82,6 +90,7 @@ class SessionRequest:
     def accept(self, protocol: str | None = None) -> Session: ...
     def reject(self, status: int) -> None: ...
 
+@final
 class Session:
     ACCEPT_BI: int
     ACCEPT_UNI: int
@@ -122,6 +131,7 @@ class Session:
     def in_flight(self) -> tuple[int, float]: ...
     def release(self) -> None: ...
 
+@final
 class SendStream:
     @property
     def token(self) -> int: ...
@@ -133,6 +143,7 @@ class SendStream:
     def set_send_order(self, send_order: int) -> None: ...
     def release(self) -> None: ...
 
+@final
 class RecvStream:
     @property
     def token(self) -> int: ...

@@ -95,7 +95,9 @@ impl Driver {
             builder = builder.server(config.map_err(|failure| failure.raise(py))?);
         }
         let builder = builder.webtransport(Config::default());
-        let (endpoint, mut shards) = builder.bind_shards(SocketAddr::new(ip, port)).map_err(os_error)?;
+        let (endpoint, mut shards) = builder
+            .bind_shards(SocketAddr::new(ip, port))
+            .map_err(os_error)?;
         let mut shard = shards
             .pop()
             .ok_or_else(|| io::Error::other("an endpoint has a shard"))?;

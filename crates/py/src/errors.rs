@@ -61,8 +61,10 @@ impl Failure {
             Self::Forked => error(
                 py,
                 "UsageError",
-                ("this process is a fork of the one that made the session: connect anew here, or \
-                  start processes by `spawn`",),
+                (
+                    "this process is a fork of the one that made the session: connect anew here, or \
+                  start processes by `spawn`",
+                ),
             ),
             Self::Value(words) => PyValueError::new_err(words),
             Self::NotConnected(words) => error(py, "ConnectFailed", (words,)),
