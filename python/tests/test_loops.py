@@ -13,6 +13,7 @@ import pytest
 
 import towline
 from conftest import CERTIFICATE, connected, echo, idle
+from towline._driver import Driver
 
 
 def test_two_loops_in_two_threads():
@@ -175,5 +176,103 @@ def test_a_port_that_is_taken_is_an_error_of_the_system(run):
                     idle, "127.0.0.1", server.port, certificate=CERTIFICATE
                 )
             assert caught.value.errno is not None
+
+    run(main())
+
+
+def test_a_cancelled_wait_of_any_kind_leaves_nothing(run):
+    async def main() -> None:
+        async with connected(idle) as session:
+            waiting = session._core.driver._waiting
+            full = bytes(64 << 20)
+            stream = await session.create_bidirectional_stream()
+            while session.datagrams.send(bytes(1000)):
+                pass
+
+            async def closed() -> None:
+                await session.closed
+
+            async def draining() -> None:
+                await session.draining
+
+            async def streams() -> None:
+                while True:
+                    kept.append(await session.create_bidirectional_stream())
+
+            kept: list[towline.BidirectionalStream] = []
+            before = len(waiting)
+            tasks = [
+                asyncio.create_task(wait)
+                for wait in (
+                    closed(),
+                    draining(),
+                    streams(),
+                    stream.read(1),
+                    stream.write(full),
+                    session.datagrams.receive(),
+                    anext(session.incoming_bidirectional_streams),
+                    anext(session.incoming_unidirectional_streams),
+                )
+            ]
+            await asyncio.sleep(0.2)
+            assert not any(task.done() for task in tasks)
+            assert len(waiting) == before + len(tasks)
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            assert all(task.cancelled() for task in tasks)
+            assert len(waiting) == before
+            stream.reset()
+
+    run(main())
+
+
+def test_an_idle_session_costs_no_turns(run, monkeypatch):
+    turns = 0
+    turn = Driver._turn
+
+    def counted(driver: Driver, readable: bool) -> None:
+        nonlocal turns
+        turns += 1
+        turn(driver, readable)
+
+    monkeypatch.setattr(Driver, "_turn", counted)
+
+    async def main() -> None:
+        nonlocal turns
+        async with connected(idle) as session:
+            receiving = asyncio.create_task(session.datagrams.receive())
+            # The search for the path's MTU comes to its end.
+            await asyncio.sleep(1)
+            turns = 0
+            await asyncio.sleep(1)
+            assert turns < 20
+            receiving.cancel()
+
+    run(main())
+
+
+def test_a_handler_that_never_reads_does_not_hold_the_others(run):
+    async def handler(session: towline.Session) -> None:
+        if session.path.startswith("/echo"):
+            await echo(session)
+        await idle(session)
+
+    async def main() -> None:
+        async with towline.serve(handler, "127.0.0.1", certificate=CERTIFICATE) as server:
+            async with (
+                towline.connect(server.url + "/deaf", pins=[CERTIFICATE]) as deaf,
+                towline.connect(server.url + "/echo", pins=[CERTIFICATE]) as session,
+            ):
+                stuck = await deaf.create_unidirectional_stream()
+                writing = asyncio.create_task(stuck.write(bytes(16 << 20)))
+                async with await session.create_bidirectional_stream() as stream:
+                    for _ in range(100):
+                        await stream.write(b"x" * 1000)
+                        assert await stream.readexactly(1000) == b"x" * 1000
+                assert not writing.done()
+                writing.cancel()
+                await asyncio.wait([writing])
+                stuck.reset()
 
     run(main())

@@ -4,6 +4,23 @@ from typing import final
 
 from _typeshed import ReadableBuffer, WriteableBuffer
 
+__all__ = [
+    "AGAIN",
+    "READY",
+    "REGISTER",
+    "WANT_WRITE",
+    "Certificate",
+    "ClientConfig",
+    "Driver",
+    "Listener",
+    "Operation",
+    "RecvStream",
+    "SendStream",
+    "Session",
+    "SessionRequest",
+    "__version__",
+]
+
 __version__: str
 AGAIN: int
 WANT_WRITE: int
