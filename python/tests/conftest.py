@@ -28,7 +28,7 @@ T = TypeVar("T")
 Handler = Callable[[towline.Session], Awaitable[object]]
 
 # A test that hangs fails, and says where.
-LIMIT = 60.0
+LIMIT = 30.0
 
 CERTIFICATE = towline.generate_certificate("localhost", "127.0.0.1")
 

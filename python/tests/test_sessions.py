@@ -298,3 +298,50 @@ def test_1_000_sessions_leave_nothing(run):
                 assert len(driver._waiting) <= 1
 
     run(main())
+
+
+def test_a_handler_may_close_the_server(run):
+    closed = asyncio.Event()
+
+    async def handler(session: towline.Session) -> None:
+        try:
+            await server.close()
+        finally:
+            # Its own session ends with the others, and so it is cancelled.
+            closed.set()
+
+    server: towline.Server
+
+    async def main() -> None:
+        nonlocal server
+        server = await towline.serve(handler, "127.0.0.1", certificate=CERTIFICATE)
+        async with towline.connect(server.url, pins=[CERTIFICATE]) as session:
+            assert (await session.closed).reason == "the server goes away"
+            await closed.wait()
+
+    run(main())
+
+
+def test_a_dropped_stream_and_a_dropped_session_are_told_to_the_peer(run):
+    outcomes: asyncio.Queue[object] = asyncio.Queue()
+
+    async def handler(session: towline.Session) -> None:
+        stream = await anext(session.incoming_unidirectional_streams)
+        try:
+            await stream.read()
+        except towline.StreamReset as error:
+            outcomes.put_nowait(error.code)
+        outcomes.put_nowait(await session.closed)
+
+    async def main() -> None:
+        async with towline.serve(handler, "127.0.0.1", certificate=CERTIFICATE) as server:
+            session = await towline.connect(server.url, pins=[CERTIFICATE])
+            stream = await session.create_unidirectional_stream()
+            await stream.write(b"x")
+            await asyncio.sleep(0.1)
+            del stream
+            assert await outcomes.get() == 0
+            del session
+            assert (await outcomes.get()).by_peer
+
+    run(main())

@@ -90,7 +90,6 @@ class Connecting:
             path=(parts.path or "/") + (f"?{parts.query}" if parts.query else ""),
             origin=None,
             headers=native.headers,
-            with_connection=True,
         )
 
 

@@ -71,11 +71,9 @@ class Core:
             self.over()
             self.driver.nudge()
 
-    def release(self, with_connection: bool) -> None:
-        """Lets the session go, and the connection if it was the session's own."""
+    def release(self) -> None:
+        """Lets the session go, and the connection if it is the session's own."""
         if self.over() is None:
             self.native.close(0, "")
             self.over()
-        if with_connection:
-            self.native.close_connection()
         self.native.release()

@@ -128,7 +128,8 @@ class Driver:
                 await self.wait(operation.token, operation.delay())
         except BaseException:
             operation.cancel()
-            self.nudge()
+            if not self.loop.is_closed():
+                self.nudge()
             raise
         self.nudge()
         return result

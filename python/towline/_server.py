@@ -151,8 +151,8 @@ class Server:
         for session in self.sessions:
             session.drain()
         self._nudge()
-        if self._sessions:
-            await asyncio.wait(list(self._sessions), timeout=grace)
+        if others := self._others():
+            await asyncio.wait(others, timeout=grace)
 
     async def close(self) -> None:
         """Closes all sessions with code 0, cancels their handlers and gives the port back."""
@@ -160,7 +160,7 @@ class Server:
             return
         self._closing = True
         sessions = self.sessions
-        tasks = [*self._listeners, *self._sessions]
+        tasks = [*self._listeners, *self._others()]
         for session in sessions:
             if not session.closed:
                 session.close(0, "the server goes away")
@@ -182,6 +182,11 @@ class Server:
                     driver.close()
             if self._stopped is not None:
                 _stop(self._stopped)
+
+    def _others(self) -> list[asyncio.Task[None]]:
+        """Handlers that run, but for the one that asks."""
+        current = asyncio.current_task()
+        return [task for task in self._sessions if task is not current]
 
     async def _start(self) -> Self:
         if self._stopped is not None:
@@ -249,6 +254,8 @@ class Server:
         finally:
             if not self._closing:
                 listener.release()
+                if not driver.loop.is_closed():
+                    driver.nudge()
 
     def _answer(self, driver: Driver, request: _native.SessionRequest) -> None:
         origin = request.origin
@@ -272,7 +279,6 @@ class Server:
                 path=path,
                 origin=origin,
                 headers=headers,
-                with_connection=False,
             )
             self._begin(session)
         driver.nudge()

@@ -204,7 +204,6 @@ class Session:
     __slots__ = (
         "__weakref__",
         "_core",
-        "_with_connection",
         "authority",
         "dialect",
         "headers",
@@ -223,10 +222,8 @@ class Session:
         path: str,
         origin: str | None,
         headers: list[tuple[str, str]],
-        with_connection: bool,
     ) -> None:
         self._core = Core(driver, native)
-        self._with_connection = with_connection
         self.authority = authority
         """The host, and perhaps the port, that the client asked."""
         self.path = path
@@ -365,11 +362,7 @@ class Session:
             pass
 
     def _release(self) -> None:
-        try:
-            self._core.release(self._with_connection)
-        except SessionClosed:
-            # It was released before.
-            pass
+        self._core.release()
         self._core.driver.turn_now()
 
 

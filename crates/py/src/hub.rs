@@ -176,15 +176,15 @@ impl Hub {
         }
     }
 
-    /// Drops a handle. In a fork that would wait for a lock that nobody gives back: there it is left.
-    pub(crate) fn drop_handle<T>(&self, handle: T) {
+    /// Drops a handle, if there is one; true if it did. In a fork that would wait for a lock that nobody
+    /// gives back: there it is left.
+    pub(crate) fn drop_handle<T>(&self, handle: Option<T>) -> bool {
+        let Some(handle) = handle else { return false };
         match self.is_forked() {
             true => std::mem::forget(handle),
-            false => {
-                drop(handle);
-                self.ring();
-            }
+            false => drop(handle),
         }
+        true
     }
 }
 

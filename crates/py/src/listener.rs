@@ -58,13 +58,22 @@ impl Listener {
 
     /// Lets the clients' connections go: those without a session are closed.
     fn release(&self) {
-        self.hub.drop_handle(lock(&self.requests).take());
+        self.drop_now();
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.release();
+        if self.drop_now() {
+            self.hub.ring();
+        }
+    }
+}
+
+impl Listener {
+    /// True if there was something to drop.
+    fn drop_now(&self) -> bool {
+        self.hub.drop_handle(lock(&self.requests).take())
     }
 }
 
@@ -145,7 +154,7 @@ impl SessionRequest {
     fn accept(&self, py: Python<'_>, protocol: Option<&str>) -> PyResult<Session> {
         let request = self.take(py)?;
         match request.accept_with(protocol, HeaderMap::new()) {
-            Ok(session) => Ok(Session::new(&self.hub, session)),
+            Ok(session) => Ok(Session::new(&self.hub, session, false)),
             Err(error) => Err(Failure::of_session(&error).raise(py)),
         }
     }
@@ -162,6 +171,9 @@ impl SessionRequest {
 
 impl Drop for SessionRequest {
     fn drop(&mut self) {
-        self.hub.drop_handle(lock(&self.request).take());
+        let request = lock(&self.request).take();
+        if self.hub.drop_handle(request) {
+            self.hub.ring();
+        }
     }
 }

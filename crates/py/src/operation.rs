@@ -88,7 +88,7 @@ impl Operation {
             };
             *attempt = None;
             match result {
-                Ok(session) => Ok(Some(Session::new(&self.hub, session))),
+                Ok(session) => Ok(Some(Session::new(&self.hub, session, true))),
                 Err(error) => Err(Failure::of_connect(&error)),
             }
         };
@@ -104,12 +104,21 @@ impl Operation {
 
     /// Gives the attempt up.
     fn cancel(&self) {
-        self.hub.drop_handle(lock(&self.attempt).take());
+        self.drop_now();
     }
 }
 
 impl Drop for Operation {
     fn drop(&mut self) {
-        self.cancel();
+        if self.drop_now() {
+            self.hub.ring();
+        }
+    }
+}
+
+impl Operation {
+    /// True if there was something to drop.
+    fn drop_now(&self) -> bool {
+        self.hub.drop_handle(lock(&self.attempt).take())
     }
 }

@@ -290,16 +290,25 @@ impl RecvStream {
 
     /// Lets the stream go: the peer of one that was not read to its end is asked to stop.
     fn release(&self) {
-        let mut reader = lock(&self.reader);
-        reader.pending = BytesMut::new();
-        let stream = reader.stream.take();
-        drop(reader);
-        self.hub.drop_handle(stream);
+        self.drop_now();
     }
 }
 
 impl Drop for RecvStream {
     fn drop(&mut self) {
-        self.release();
+        if self.drop_now() {
+            self.hub.ring();
+        }
+    }
+}
+
+impl RecvStream {
+    /// True if there was something to drop.
+    fn drop_now(&self) -> bool {
+        let mut reader = lock(&self.reader);
+        reader.pending = BytesMut::new();
+        let stream = reader.stream.take();
+        drop(reader);
+        self.hub.drop_handle(stream)
     }
 }

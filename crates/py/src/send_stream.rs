@@ -96,12 +96,21 @@ impl SendStream {
 
     /// Lets the stream go: one that was not finished is reset.
     fn release(&self) {
-        self.hub.drop_handle(lock(&self.stream).take());
+        self.drop_now();
     }
 }
 
 impl Drop for SendStream {
     fn drop(&mut self) {
-        self.release();
+        if self.drop_now() {
+            self.hub.ring();
+        }
+    }
+}
+
+impl SendStream {
+    /// True if there was something to drop.
+    fn drop_now(&self) -> bool {
+        self.hub.drop_handle(lock(&self.stream).take())
     }
 }

@@ -41,6 +41,8 @@ pub(crate) struct Session {
     hub: Arc<Hub>,
     /// `None` once it was released.
     session: Mutex<Option<webtransport::Session>>,
+    /// The connection ends with the session: a client's.
+    owns_connection: bool,
     /// Of the first kind of wait.
     #[pyo3(get)]
     token: u64,
@@ -51,8 +53,14 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(hub: &Arc<Hub>, session: webtransport::Session) -> Self {
+    /// `owns_connection`: nobody else uses the connection below.
+    pub(crate) fn new(
+        hub: &Arc<Hub>,
+        session: webtransport::Session,
+        owns_connection: bool,
+    ) -> Self {
         Self {
+            owns_connection,
             hub: Arc::clone(hub),
             session: Mutex::new(Some(session)),
             token: hub.tokens(WAITS as u64),
@@ -258,17 +266,6 @@ impl Session {
         closed.map_err(|failure| failure.raise(py))
     }
 
-    /// Closes the connection below, which may carry other sessions at a server.
-    fn close_connection(&self, py: Python<'_>) -> PyResult<()> {
-        let closed = self.with(|session| {
-            if let Some(http) = http3::Connection::new(session.transport().clone()) {
-                http.close();
-            }
-            Ok(())
-        });
-        closed.map_err(|failure| failure.raise(py))
-    }
-
     /// Asks the peer to end the session soon.
     fn drain(&self, py: Python<'_>) -> PyResult<()> {
         let drained = self.with(|session| {
@@ -342,15 +339,32 @@ impl Session {
 
     /// Lets the session go: one that is open is closed.
     fn release(&self) {
-        let session = lock(&self.session).take();
-        let room = std::mem::take(&mut *lock(&self.room));
-        self.hub.drop_handle((room, session));
+        self.drop_now();
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.release();
+        if self.drop_now() {
+            self.hub.ring();
+        }
+    }
+}
+
+impl Session {
+    /// True if there was something to drop.
+    fn drop_now(&self) -> bool {
+        let room = std::mem::take(&mut *lock(&self.room));
+        let session = lock(&self.session).take();
+        if let Some(session) = &session
+            && self.owns_connection
+            && !self.hub.is_forked()
+            && let Some(http) = http3::Connection::new(session.transport().clone())
+        {
+            // Without it the last handle would close the connection as if something had gone wrong.
+            http.close();
+        }
+        self.hub.drop_handle(session.map(|session| (room, session)))
     }
 }
 
