@@ -134,6 +134,13 @@ pub(super) const ROOMS: &[Room] = &[
         imports: &[IDENTITY, TOWLINE, LAB, AGENT, RELAY, TRANSFER],
         test_imports: &[PRELOAD],
     },
+    // The native half of the Python package, whose tests are in Python.
+    Room {
+        package: "towline-py",
+        layer: Layer::Program,
+        imports: &[TOWLINE],
+        test_imports: &[],
+    },
     Room {
         package: "towline-examples",
         layer: Layer::Program,

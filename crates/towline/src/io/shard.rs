@@ -364,7 +364,7 @@ impl<S: Socket, D: Dispatch> Shard<S, D> {
 
     /// Whether the socket was told something of datagrams sent, since this was asked last. Epoll calls it
     /// an error of the socket, which some reactors remember for as long as it is registered.
-    pub(crate) fn take_heard(&mut self) -> bool {
+    pub fn take_heard(&mut self) -> bool {
         std::mem::take(&mut self.heard)
     }
 

@@ -1,0 +1,118 @@
+//! [`Certificate`]: who a server is; [`ClientConfig`]: whom a client believes.
+
+use pyo3::prelude::*;
+use pyo3::types::PyType;
+use towline::config::{self, ClientAuth, Identity, Options, ServerConfig, Trust};
+use towline::http3;
+use towline::identity::{CertificatePin, Pin};
+use towline::webtransport;
+
+use crate::errors::Failure;
+
+/// A certificate and its private key.
+#[pyclass(frozen, module = "towline._native")]
+pub(crate) struct Certificate {
+    identity: Identity,
+    pin: CertificatePin,
+}
+
+impl Certificate {
+    fn new(identity: Identity) -> Result<Self, Failure> {
+        match identity.certificate_pin() {
+            Some(pin) => Ok(Self { identity, pin }),
+            None => Err(Failure::value("chain", "it has no certificate")),
+        }
+    }
+
+    /// A server's configuration that shows it.
+    pub(crate) fn server_config(&self) -> Result<ServerConfig, Failure> {
+        let options = Options::new(http3::ALPN);
+        let config = config::server(&self.identity, &ClientAuth::None, &options);
+        config.map_err(|error| Failure::value("certificate", error))
+    }
+}
+
+#[pymethods]
+impl Certificate {
+    /// One for `names` that browsers take by its hash: P-256, valid for less than 14 days.
+    #[classmethod]
+    fn generate(cls: &Bound<'_, PyType>, names: Vec<String>) -> PyResult<Self> {
+        let made = webtransport::generate_certificate(&names, config::unix_now());
+        let made = made.map_err(|error| Failure::value("names", error));
+        made.and_then(Self::new)
+            .map_err(|failure| failure.raise(cls.py()))
+    }
+
+    /// One from PEM: the chain, the server's own first, and its private key.
+    #[classmethod]
+    fn from_pem(cls: &Bound<'_, PyType>, chain: &[u8], key: &[u8]) -> PyResult<Self> {
+        let read = Identity::from_pem(chain, key).map_err(|error| Failure::value("chain", error));
+        read.and_then(Self::new)
+            .map_err(|failure| failure.raise(cls.py()))
+    }
+
+    /// SHA-256 of the certificate, 64 hexadecimal digits.
+    #[getter]
+    fn sha256(&self) -> String {
+        let text = self.pin.to_string();
+        text.rsplit('/').next().unwrap_or_default().to_owned()
+    }
+
+    /// The chain as PEM.
+    #[getter]
+    fn certificate_pem(&self) -> String {
+        self.identity.certificate_pem().unwrap_or_default()
+    }
+
+    /// The private key as PEM. Secret.
+    #[getter]
+    fn private_key_pem(&self) -> String {
+        self.identity.private_key_pem()
+    }
+
+    /// First and last second of its life, Unix time.
+    #[getter]
+    fn validity(&self) -> Option<(u64, u64)> {
+        let (from, to) = self.identity.validity()?;
+        Some((from.as_secs(), to.as_secs()))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Certificate({})", self.pin)
+    }
+}
+
+/// Whom a client believes, and its memory of servers for the next handshake.
+#[pyclass(frozen, module = "towline._native")]
+pub(crate) struct ClientConfig {
+    pub(crate) config: config::ClientConfig,
+}
+
+#[pymethods]
+impl ClientConfig {
+    /// Believes certificates with one of `pins` (`sha256/…`), else those of the roots in PEM, else those
+    /// of the system's.
+    #[new]
+    #[pyo3(signature = (pins, roots=None))]
+    fn new(py: Python<'_>, pins: Vec<String>, roots: Option<&[u8]>) -> PyResult<Self> {
+        let build = || {
+            let trust = match (&pins[..], roots) {
+                ([], Some(pem)) => {
+                    let trust = Trust::roots_from_pem(pem);
+                    trust.map_err(|error| Failure::value("roots", error))?
+                }
+                ([], None) => Trust::SystemRoots(rustls_native_certs::load_native_certs().certs),
+                (pins, _) => {
+                    let read = pins.iter().map(|text| Pin::either(text));
+                    let read: Result<Vec<_>, _> = read.collect();
+                    let read = read.map_err(|error| Failure::value("pins", error))?;
+                    Trust::Pinned(read.into_iter().flatten().collect())
+                }
+            };
+            let config = config::client(&trust, None, &Options::new(http3::ALPN));
+            config.map_err(|error| Failure::Value(error.to_string()))
+        };
+        let config = build().map_err(|failure: Failure| failure.raise(py))?;
+        Ok(Self { config })
+    }
+}

@@ -1,0 +1,116 @@
+//! [`SendStream`]: the sending half of a stream.
+
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+
+use pyo3::prelude::*;
+
+use crate::errors::Failure;
+use crate::hub::{Hub, lock};
+use crate::input::Input;
+
+/// The sending half of a stream.
+#[pyclass(frozen, module = "towline._native")]
+pub(crate) struct SendStream {
+    hub: Arc<Hub>,
+    /// `None` once it was released.
+    stream: Mutex<Option<towline::SendStream>>,
+    /// Called when a write that was blocked is worth another try.
+    #[pyo3(get)]
+    token: u64,
+    waker: Waker,
+    #[pyo3(get)]
+    id: u64,
+}
+
+impl SendStream {
+    pub(crate) fn new(hub: &Arc<Hub>, stream: towline::SendStream) -> Self {
+        let token = hub.tokens(1);
+        Self {
+            hub: Arc::clone(hub),
+            token,
+            waker: hub.waker(token),
+            id: stream.id().as_u64(),
+            stream: Mutex::new(Some(stream)),
+        }
+    }
+
+    fn with<R>(
+        &self,
+        f: impl FnOnce(&mut towline::SendStream) -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
+        self.hub.check()?;
+        match lock(&self.stream).as_mut() {
+            Some(stream) => f(stream),
+            None => {
+                let words = "the stream was finished or reset by this end";
+                Err(Failure::StreamOver(words.to_owned()))
+            }
+        }
+    }
+}
+
+#[pymethods]
+impl SendStream {
+    /// Writes what fits of `data` from `offset` on. `None` when that is all; else where to go on once
+    /// the token is called.
+    #[pyo3(signature = (data, offset=0))]
+    fn write(&self, data: &Bound<'_, PyAny>, offset: usize) -> PyResult<Option<usize>> {
+        let input = Input::of("data", data)?;
+        let bytes = input.as_slice();
+        let written = self.with(|stream| {
+            let mut cx = Context::from_waker(&self.waker);
+            let mut at = offset.min(bytes.len());
+            while at < bytes.len() {
+                match stream.poll_write(&mut cx, &bytes[at..]) {
+                    Poll::Ready(Ok(written)) => at += written,
+                    Poll::Ready(Err(error)) => return Err(Failure::of_write(error)),
+                    Poll::Pending => return Ok(Some(at)),
+                }
+            }
+            Ok(None)
+        });
+        written.map_err(|failure| failure.raise(data.py()))
+    }
+
+    /// Ends the stream.
+    fn finish(&self, py: Python<'_>) -> PyResult<()> {
+        let finished = self.with(|stream| stream.finish().map_err(Failure::of_write));
+        finished.map_err(|failure| failure.raise(py))
+    }
+
+    /// Gives the stream up.
+    fn reset(&self, py: Python<'_>, code: u32) -> PyResult<()> {
+        let reset = self.with(|stream| {
+            stream.reset(u64::from(code));
+            Ok(())
+        });
+        reset.map_err(|failure| failure.raise(py))
+    }
+
+    /// How urgent the stream is among those of its session.
+    fn set_send_order(&self, py: Python<'_>, send_order: i64) -> PyResult<()> {
+        let set = self.with(|stream| stream.set_priority(send_order).map_err(Failure::of_write));
+        set.map_err(|failure| failure.raise(py))
+    }
+
+    /// Lets the stream go: one that was not finished is reset.
+    fn release(&self) {
+        self.drop_now();
+    }
+}
+
+impl Drop for SendStream {
+    fn drop(&mut self) {
+        if self.drop_now() {
+            self.hub.ring();
+        }
+    }
+}
+
+impl SendStream {
+    /// True if there was something to drop.
+    fn drop_now(&self) -> bool {
+        self.hub.drop_handle(lock(&self.stream).take())
+    }
+}

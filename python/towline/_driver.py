@@ -1,0 +1,264 @@
+"""An endpoint and the event loop that drives it.
+
+The loop waits for the descriptors of the endpoint's socket and of its timer and gives it a turn when
+one of them has something; a call that gave the endpoint work has a turn follow in the same round of
+the loop. Whoever waits has a token, and is woken after the turn in which that was called. There is no
+thread, and no task for a call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import weakref
+from collections.abc import Callable
+from typing import TypeVar
+
+from . import _native
+from ._errors import ConnectionLost, UsageError
+
+__all__ = ["Driver", "client_driver", "settle"]
+
+logger = logging.getLogger("towline")
+
+_T = TypeVar("_T")
+
+# What the end of a turn is waited for by; tokens of the native half begin at 0.
+_TURN = -1
+# Turns that are taken at once when something has to leave before the loop may end.
+_MOST_TURNS_AT_ONCE = 64
+# The longest that what was written is waited for at the end, seconds.
+_SETTLE_LIMIT = 5.0
+# The least time that an acknowledgement is given, seconds: a loop may be busy for so long.
+_LEAST_PATIENCE = 0.1
+
+
+class Driver:
+    """An endpoint that an event loop drives."""
+
+    __slots__ = (
+        "__weakref__",
+        "_fd",
+        "_scheduled",
+        "_timer_fd",
+        "_waiting",
+        "_writing",
+        "closed",
+        "engine",
+        "loop",
+    )
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, engine: _native.Driver) -> None:
+        self.loop = loop
+        self.engine = engine
+        self.closed = False
+        self._fd = engine.fileno()
+        self._timer_fd = engine.timer_fileno()
+        self._waiting: dict[int, list[asyncio.Future[None]]] = {}
+        self._scheduled = False
+        self._writing = False
+        _drivers.add(self)
+        loop.add_reader(self._fd, self._turn, True)
+        loop.add_reader(self._timer_fd, self._turn, False)
+
+    def nudge(self) -> None:
+        """Has a turn follow if one is due."""
+        if self.engine.wants_turn:
+            self.turn_soon()
+
+    def turn_soon(self) -> None:
+        """Has a turn follow in this round of the loop."""
+        if self._scheduled or self.closed:
+            return
+        try:
+            self.loop.call_soon(self._scheduled_turn)
+        except RuntimeError:
+            words = "the event loop of this session is closed, and the session with it"
+            raise UsageError(words) from None
+        self._scheduled = True
+
+    def turn_now(self) -> None:
+        """Sends what there is to send."""
+        if self.closed or self.loop.is_closed():
+            return
+        for _ in range(_MOST_TURNS_AT_ONCE):
+            self._turn(False)
+            if self.closed or not self.engine.wants_turn:
+                return
+
+    def when(self, token: int) -> asyncio.Future[None]:
+        """A future that is done when the token is called."""
+        future: asyncio.Future[None] = self.loop.create_future()
+        self._waiting.setdefault(token, []).append(future)
+        return future
+
+    async def wait(self, token: int, delay: float | None = None) -> None:
+        """Waits until the token is called, or so many seconds have passed."""
+        if asyncio.get_running_loop() is not self.loop:
+            raise UsageError("this session belongs to another event loop")
+        if self.closed:
+            raise ConnectionLost("this end closed its endpoint")
+        if self.engine.wants_turn:
+            self.turn_soon()
+        future = self.when(token)
+        timer = None
+        if delay is not None:
+            timer = self.loop.call_later(delay, self._resolve, (token,))
+        try:
+            await future
+        finally:
+            if timer is not None:
+                timer.cancel()
+            if future.cancelled():
+                self._forget(token, future)
+
+    async def take(self, token: int, call: Callable[..., _T | None], *args: object) -> _T:
+        """What `call` gives, as soon as that is not `None`."""
+        while (result := call(*args)) is None:
+            await self.wait(token)
+        if self.engine.wants_turn:
+            self.turn_soon()
+        return result
+
+    async def run(self, operation: _native.Operation) -> _native.Session:
+        """The result of an operation, which is given up if this is cancelled."""
+        try:
+            while (result := operation.poll()) is None:
+                await self.wait(operation.token, operation.delay())
+        except BaseException:
+            operation.cancel()
+            if not self.loop.is_closed():
+                self.nudge()
+            raise
+        self.nudge()
+        return result
+
+    def close(self) -> None:
+        """Gives the descriptors back. Whoever waits is woken, and finds out."""
+        if self.closed:
+            return
+        self.closed = True
+        if not self.loop.is_closed():
+            self.loop.remove_reader(self._fd)
+            self.loop.remove_reader(self._timer_fd)
+            if self._writing:
+                self.loop.remove_writer(self._fd)
+            self._resolve(tuple(self._waiting))
+        self.engine.close()
+
+    def on_fork(self) -> None:
+        """This process is a fork: the loop's descriptors are the parent's, and are left alone."""
+        self.closed = True
+        self.engine.on_fork()
+
+    def _scheduled_turn(self) -> None:
+        self._scheduled = False
+        self._turn(False)
+
+    def _turn(self, readable: bool) -> None:
+        if self.closed:
+            return
+        try:
+            result = self.engine.drive(readable)
+        except OSError:
+            logger.exception("the socket is unusable: all its connections end")
+            self.close()
+            return
+        if result or self._writing:
+            self._follow(result)
+        if _TURN in self._waiting:
+            self._resolve((_TURN,))
+
+    def _follow(self, result: int) -> None:
+        if result & _native.READY:
+            self._resolve(self.engine.take_ready())
+        if result & _native.REGISTER:
+            self._register()
+        writing = bool(result & _native.WANT_WRITE)
+        if writing != self._writing:
+            self._writing = writing
+            if writing:
+                self.loop.add_writer(self._fd, self._turn, False)
+            else:
+                self.loop.remove_writer(self._fd)
+        if result & _native.AGAIN:
+            self.turn_soon()
+
+    def _register(self) -> None:
+        # A loop may watch a socket that had an error no more, and its descriptor may be another one.
+        self.loop.remove_reader(self._fd)
+        if self._writing:
+            self.loop.remove_writer(self._fd)
+            self._writing = False
+        self._fd = self.engine.fileno()
+        self.loop.add_reader(self._fd, self._turn, True)
+
+    def _resolve(self, tokens: list[int] | tuple[int, ...]) -> None:
+        for token in tokens:
+            for future in self._waiting.pop(token, ()):
+                if not future.done():
+                    future.set_result(None)
+
+    def _forget(self, token: int, future: asyncio.Future[None]) -> None:
+        futures = self._waiting.get(token)
+        if futures is not None and future in futures:
+            futures.remove(future)
+            if not futures:
+                del self._waiting[token]
+
+
+_drivers: weakref.WeakSet[Driver] = weakref.WeakSet()
+# The drivers hold their loops, and must not keep them here.
+_clients: weakref.WeakKeyDictionary[
+    asyncio.AbstractEventLoop, weakref.ReferenceType[Driver]
+] = weakref.WeakKeyDictionary()
+
+
+def client_driver() -> Driver:
+    """The endpoint by which the running loop connects."""
+    loop = asyncio.get_running_loop()
+    known = _clients.get(loop)
+    driver = None if known is None else known()
+    if driver is None or driver.closed:
+        driver = Driver(loop, _any_address())
+        _clients[loop] = weakref.ref(driver)
+    return driver
+
+
+def _any_address() -> _native.Driver:
+    try:
+        return _native.Driver("::", 0)
+    except OSError:
+        # A machine without IPv6.
+        return _native.Driver("0.0.0.0", 0)
+
+
+async def settle(driver: Driver, sessions: list[_native.Session]) -> None:
+    """Waits until the peers have acknowledged what was sent, or seem to be gone."""
+    driver.turn_now()
+    loop = driver.loop
+    limit = loop.time() + _SETTLE_LIMIT
+    least: int | None = None
+    patience = 0.0
+    while not driver.closed:
+        numbers = [session.in_flight() for session in sessions]
+        in_flight = sum(number for number, _ in numbers)
+        now = loop.time()
+        if least is None or in_flight < least:
+            least = in_flight
+            wait = 3 * max((pto for _, pto in numbers), default=0.0)
+            patience = min(limit, now + max(wait, _LEAST_PATIENCE))
+        if in_flight == 0 or now >= patience:
+            return
+        await driver.wait(_TURN, patience - now)
+
+
+def _after_fork() -> None:
+    for driver in list(_drivers):
+        driver.on_fork()
+    _drivers.clear()
+    _clients.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,274 @@
+"""Streams: bytes in order, each with an end of its own.
+
+A read that finds data and a write that finds room finish at once. Every call may be cancelled: a
+cancelled read has taken nothing, and a cancelled write may have written a part.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from . import _native
+from ._core import Core, checked_code
+from ._errors import SessionClosed, StreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from _typeshed import ReadableBuffer, WriteableBuffer
+
+__all__ = ["BidirectionalStream", "Chunks", "Lines", "ReceiveStream", "SendStream"]
+
+_T = TypeVar("_T")
+
+# The longest line, or run of bytes to a separator, unless the caller says otherwise.
+_LIMIT = 65536
+
+
+class Lines:
+    """The lines of a stream, each with its end; the last one may have none."""
+
+    __slots__ = ("_limit", "_stream")
+
+    def __init__(self, stream: _Receiving, limit: int) -> None:
+        self._stream = stream
+        self._limit = limit
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        stream = self._stream
+        line = await stream._take(stream._recv.read_line, self._limit)
+        if not line:
+            raise StopAsyncIteration
+        return line
+
+
+class Chunks:
+    """What arrives on a stream, as it arrives."""
+
+    __slots__ = ("_limit", "_stream")
+
+    def __init__(self, stream: _Receiving, limit: int) -> None:
+        self._stream = stream
+        self._limit = limit
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        chunk = await self._stream.read(self._limit)
+        if not chunk:
+            raise StopAsyncIteration
+        return chunk
+
+
+class _Receiving:
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+        _core: Core
+        _recv: _native.RecvStream
+
+    async def read(self, n: int = -1) -> bytes:
+        """Up to `n` bytes, as soon as there are any; without `n`, all to the end. `b""` at the end.
+
+        Raises `StreamReset` when the peer gave the stream up, `SessionClosed` when the session is over.
+        """
+        core, recv = self._core, self._recv
+        try:
+            while (data := recv.read(n)) is None:
+                await core.driver.wait(recv.token)
+        except (StreamError, SessionClosed) as error:
+            raise core.explain(error) from None
+        if core.engine.wants_turn:
+            core.driver.turn_soon()
+        return data
+
+    async def readexactly(self, n: int) -> bytes:
+        """`n` bytes. Raises `IncompleteRead` when the stream ends before, which has what came."""
+        return await self._take(self._recv.read_exactly, n)
+
+    async def readuntil(self, separator: ReadableBuffer = b"\n", limit: int = _LIMIT) -> bytes:
+        """All bytes up to `separator`, and with it: at most `limit`.
+
+        Raises `IncompleteRead` when the stream ends before, which has what came, and `LimitExceeded`
+        when the separator does not come in time: what came waits for `read`.
+        """
+        return await self._take(self._recv.read_until, separator, limit)
+
+    async def readinto(self, buffer: WriteableBuffer) -> int:
+        """Fills `buffer` from its start with what there is, and says how far: 0 at the end."""
+        return await self._take(self._recv.read_into, buffer)
+
+    def lines(self, limit: int = _LIMIT) -> Lines:
+        """The lines, as they arrive, each of at most `limit` bytes."""
+        return Lines(self, limit)
+
+    def chunks(self, n: int = _LIMIT) -> Chunks:
+        """What arrives, as it arrives, at most `n` bytes at a time."""
+        return Chunks(self, n)
+
+    def at_eof(self) -> bool:
+        """Whether the end was read."""
+        return self._recv.ended
+
+    def stop(self, code: int = 0) -> None:
+        """Asks the peer to send no more. What was not read is lost, and reads raise `StreamFinished`."""
+        self._recv.stop(checked_code(code))
+        self._core.driver.nudge()
+
+    async def _take(self, call: Callable[..., _T | None], *args: object) -> _T:
+        core = self._core
+        try:
+            return await core.driver.take(self._recv.token, call, *args)
+        except (StreamError, SessionClosed) as error:
+            raise core.explain(error) from None
+
+    def _leave_receiving(self) -> None:
+        self._recv.release()
+
+
+class _Sending:
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+        _core: Core
+        _send: _native.SendStream
+
+    async def write(self, data: ReadableBuffer) -> None:
+        """Writes all of `data`, and waits only while the stream's buffer is full.
+
+        Raises `StreamStopped` when the peer wants no more, `SessionClosed` when the session is over;
+        then, and when it is cancelled, a part may have been written.
+        """
+        core, send = self._core, self._send
+        try:
+            at = send.write(data)
+            while at is not None:
+                await core.driver.wait(send.token)
+                at = send.write(data, at)
+        except (StreamError, SessionClosed) as error:
+            raise core.explain(error) from None
+        if core.engine.wants_turn:
+            core.driver.turn_soon()
+
+    def finish(self) -> None:
+        """Ends this half of the stream: the peer reads what was written, then the end."""
+        try:
+            self._send.finish()
+        except (StreamError, SessionClosed) as error:
+            raise self._core.explain(error) from None
+        self._core.driver.nudge()
+
+    def reset(self, code: int = 0) -> None:
+        """Gives this half of the stream up. The peer may not get what was written, and learns `code`."""
+        self._send.reset(checked_code(code))
+        self._core.driver.nudge()
+
+    def set_send_order(self, send_order: int) -> None:
+        """How urgent the stream is among those of its session: higher goes first."""
+        try:
+            self._send.set_send_order(send_order)
+        except (StreamError, SessionClosed) as error:
+            raise self._core.explain(error) from None
+
+    def _leave_sending(self, failed: bool) -> None:
+        try:
+            if failed:
+                self._send.reset(0)
+            else:
+                self._send.finish()
+        except (StreamError, SessionClosed):
+            # It was ended before, or nobody wants it any more.
+            pass
+        self._send.release()
+
+
+class SendStream(_Sending):
+    """A stream that only this end writes. Leaving `async with` ends it: by an exception, as a reset."""
+
+    __slots__ = ("_core", "_send")
+
+    def __init__(self, core: Core, send: _native.SendStream) -> None:
+        self._core = core
+        self._send = send
+
+    @property
+    def id(self) -> int:
+        """The stream's number on the wire."""
+        return self._send.id
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._leave_sending(kind is not None)
+        self._core.driver.nudge()
+
+
+class ReceiveStream(_Receiving):
+    """A stream that only the peer writes. Leaving `async with` asks it to stop, if it did not end."""
+
+    __slots__ = ("_core", "_recv")
+
+    def __init__(self, core: Core, recv: _native.RecvStream) -> None:
+        self._core = core
+        self._recv = recv
+
+    @property
+    def id(self) -> int:
+        """The stream's number on the wire."""
+        return self._recv.id
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._leave_receiving()
+        self._core.driver.nudge()
+
+
+class BidirectionalStream(_Sending, _Receiving):
+    """A stream that both ends write.
+
+    Leaving `async with` ends this end's half: by an exception, as a reset. The peer is asked to stop,
+    if its half was not read to the end.
+    """
+
+    __slots__ = ("_core", "_recv", "_send")
+
+    def __init__(self, core: Core, send: _native.SendStream, recv: _native.RecvStream) -> None:
+        self._core = core
+        self._send = send
+        self._recv = recv
+
+    @property
+    def id(self) -> int:
+        """The stream's number on the wire."""
+        return self._send.id
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._leave_sending(kind is not None)
+        self._leave_receiving()
+        self._core.driver.nudge()
