@@ -1,6 +1,6 @@
 //! The native half of the Python package `towline`: drivers, handles and certificates.
 //!
-//! An asyncio loop drives an endpoint itself: it waits for the descriptors of a [`Driver`](driver::Driver)
+//! An asyncio loop drives an endpoint itself: it waits for the descriptors of a `Driver`
 //! and gives it turns. Handles call the engine directly; what has to wait returns `None`, and its token is
 //! called when it is worth another try. No thread, no task and no runtime is behind it. What people use is
 //! in `python/towline`, written in Python over this. Never touched here: names, addresses to look up, tasks.
