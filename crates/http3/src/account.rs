@@ -1,7 +1,7 @@
 //! [`Account`]: bytes that are kept of what a peer sent, by whoever keeps them.
 //!
-//! A [`Charge`] lies beside what it stands for and goes with it, on whichever way that goes. What the account
-//! says is an estimate; a peer can make it no smaller than half of the truth.
+//! A [`Charge`] lies beside what it stands for and is dropped with it, whatever drops it. The sum is an
+//! estimate: allocators and maps do not say what they take.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

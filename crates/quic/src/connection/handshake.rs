@@ -84,7 +84,7 @@ pub(crate) struct Handshake {
     /// HANDSHAKE_DONE was acknowledged, and nobody has asked yet.
     done_acked: bool,
     early: EarlyPackets,
-    /// `None` on a server whose handshake is confirmed and whose tickets were acknowledged.
+    /// Empty on a server whose handshake is confirmed and whose tickets were acknowledged.
     exchange: Slot,
     /// What remains of TLS when it was dropped.
     facts: Option<Box<TlsFacts>>,
@@ -324,13 +324,9 @@ impl Handshake {
         data: &[u8],
     ) -> Result<(), Violation> {
         // A server that was done with the handshake judges in `drive` what comes even so.
-        if self.exchange.get().is_none() {
-            let exchange = Exchange::new(None, PacketNumberSpace::Application);
-            self.exchange.fill(exchange);
-        }
-        let Some(mut exchange) = self.exchange.get_mut() else {
-            return Ok(());
-        };
+        let mut exchange = self
+            .exchange
+            .get_or_insert_with(|| Exchange::new(None, PacketNumberSpace::Application));
         let exchange = &mut *exchange;
         let stream = &mut exchange.crypto[space.index()].recv;
         let end = offset + data.len() as u64;

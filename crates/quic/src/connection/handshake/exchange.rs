@@ -99,17 +99,18 @@ pub(super) struct Slot {
 
 impl Slot {
     pub(super) fn new(exchange: Exchange) -> Self {
-        let mut slot = Self {
-            exchange: None,
-            digest: Digest::NONE,
-        };
-        slot.fill(exchange);
-        slot
+        Self {
+            digest: exchange.digest(),
+            exchange: Some(Box::new(exchange)),
+        }
     }
 
-    pub(super) fn fill(&mut self, exchange: Exchange) {
-        self.digest = exchange.digest();
-        self.exchange = Some(Box::new(exchange));
+    /// The exchange, to change it; made by `f` where there is none.
+    pub(super) fn get_or_insert_with(&mut self, f: impl FnOnce() -> Exchange) -> Changing<'_> {
+        Changing {
+            exchange: self.exchange.get_or_insert_with(|| Box::new(f())),
+            digest: &mut self.digest,
+        }
     }
 
     pub(super) fn clear(&mut self) {
