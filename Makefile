@@ -9,6 +9,7 @@ help:
 	@echo "make citations      every MUST of the RFCs: its code, its test, or the issue that will meet it"
 	@echo "make examples       every example, which asserts what it shows"
 	@echo "make web            the browser client: its committed scripts, its tests"
+	@echo "make python         the Python package: built for this interpreter, its types, its tests"
 	@echo "make readme         every block of README and of the walk-throughs, run as printed"
 	@echo "make setup-system   prints, then installs, the system packages the tests can use"
 	@echo "make install [PREFIX=/usr/local] [DESTDIR=]   builds and installs program, preload shim and systemd units (not as root: stage it with DESTDIR, docs/secure-tcp-programs.md)"
@@ -54,6 +55,10 @@ readme:
 .PHONY: web
 web:
 	@cargo xtask web
+
+.PHONY: python
+python:
+	@cargo xtask python
 
 .PHONY: examples
 examples:

@@ -30,6 +30,7 @@ mod kmod;
 mod layers;
 mod outcome;
 mod planted;
+mod python;
 mod readme;
 mod report;
 mod setup;
@@ -68,6 +69,7 @@ cargo xtask COMMAND
   readme         every block of README and of the walk-throughs as printed (also part of test)
   web            the browser client: committed scripts are what their source gives, and its tests
                  (also part of test)
+  python         the Python package: built, its types checked, its tests (also part of test)
   kmod-test [--kernel=6.12|6.1] [--preempt=full] [--seconds=NUMBER] [--seed=NUMBER] [TEST…]
                               the kernel module in QEMU (6.12 also part of test)
   kmod-debug [--seconds=NUMBER] [--seed=NUMBER] [TEST…]
@@ -108,6 +110,7 @@ fn main() -> ExitCode {
             report.step("readme", readme::readme);
             report.finish("readme")
         }
+        "python" => python::python(&mut report::Skips::default()).map(drop),
         "web" => web::web(&mut report::Skips::default()).map(drop),
         "caps" => caps::caps(),
         "citations" => citations::citations(rest),

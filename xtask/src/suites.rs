@@ -41,6 +41,7 @@ pub(crate) fn test() -> Outcome {
     report.step("kernel module", crate::kmod::suite);
     downloads.finish();
     report.step("web", crate::web::web);
+    report.step("python", crate::python::python);
     report.step("interop drivers' own tests", |skips| {
         cargo_test(&["--workspace", "--manifest-path", INTEROP], skips)
     });

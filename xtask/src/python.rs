@@ -1,0 +1,93 @@
+//! The Python package: built for the machine's own interpreter, its types checked, its tests run.
+//!
+//! Part of `make test`. It works in an environment of its own under `target`, and takes its tools from PyPI.
+//! Without Python 3.11, `venv` or the registry it is skipped by name.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::Outcome;
+use crate::exec::{program, root, run, run_reading, target, which};
+use crate::report::Skips;
+
+/// What builds the package; what tests it, its own `test` extra says.
+const BUILDER: &str = "maturin>=1.9.4,<2";
+
+/// `cargo xtask python`.
+pub(crate) fn python(skips: &mut Skips) -> Outcome<String> {
+    const NOTHING: &str = "0 passed, 0 failed";
+    let environment = target()?.join("python");
+    if let Err(why) = prepare(&environment) {
+        skips.add("python", why);
+        return Ok(NOTHING.to_owned());
+    }
+    let tool = |name: &str, arguments: &[&str]| {
+        let mut command = Command::new(environment.join("bin").join(name));
+        command.args(arguments).current_dir(root());
+        // maturin looks for the environment here.
+        command.env("VIRTUAL_ENV", &environment);
+        command
+    };
+    run(&mut tool(
+        "maturin",
+        &["develop", "--quiet", "--locked", "--extras", "test"],
+    ))?;
+    run(&mut tool("mypy", &[]))?;
+    let stubs = ["-m", "mypy.stubtest", "towline._native"];
+    run(&mut tool("python", &stubs))?;
+    let mut closing = None;
+    // -ra names each test that was skipped, and why.
+    let outcome = run_reading(&mut tool("pytest", &["-q", "-ra"]), |line| {
+        skips.hear(line);
+        if is_closing(line) {
+            closing = Some(line.to_owned());
+        }
+    });
+    let closing = closing.ok_or("pytest counted no tests")?;
+    outcome.map(|()| closing)
+}
+
+/// An environment with the tools; the error says why there is none.
+fn prepare(environment: &Path) -> Result<(), &'static str> {
+    const RECENT: &str = "import sys; sys.exit(sys.version_info < (3, 11))";
+    let works = |command: &mut Command| command.status().is_ok_and(|status| status.success());
+    if which("python3").is_none() {
+        return Err("python3 is not installed");
+    }
+    if !works(&mut program("python3", ["-c", RECENT])) {
+        return Err("python3 is older than 3.11");
+    }
+    let pip = environment.join("bin/pip");
+    if !pip.exists() && !works(program("python3", ["-m", "venv"]).arg(environment)) {
+        return Err("python3 makes no environment (make setup-system: python3-venv)");
+    }
+    let mut install = Command::new(pip);
+    install.args(["install", "--quiet", BUILDER]);
+    match works(install.current_dir(root())) {
+        true => Ok(()),
+        false => Err("pip cannot fetch maturin"),
+    }
+}
+
+/// The last line of pytest, such as `97 passed, 1 skipped in 16.01s`.
+fn is_closing(line: &str) -> bool {
+    let counts = ["passed", "failed", "error"];
+    line.contains(" in ")
+        && counts.iter().any(|word| line.contains(word))
+        && line.starts_with(|first: char| first.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_closing;
+
+    #[test]
+    fn the_closing_line_of_pytest_is_found_whatever_came_of_it() {
+        assert!(is_closing("97 passed in 16.01s"));
+        assert!(is_closing("1 failed, 96 passed in 17.20s"));
+        assert!(!is_closing(
+            "SKIPPED [1] conftest.py:71: not passed in time"
+        ));
+        assert!(!is_closing("........ [ 50%]"));
+    }
+}
