@@ -65,7 +65,31 @@ class Chunks:
         return chunk
 
 
-class _Receiving:
+class _Stream:
+    """What streams of all kinds are: leaving `async with` leaves their halves, and a turn follows."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+        _core: Core
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._leave(kind is not None)
+        self._core.driver.nudge()
+
+    def _leave(self, failed: bool) -> None:
+        raise NotImplementedError
+
+
+class _Receiving(_Stream):
     __slots__ = ()
 
     if TYPE_CHECKING:
@@ -131,7 +155,7 @@ class _Receiving:
         self._recv.release()
 
 
-class _Sending:
+class _Sending(_Stream):
     __slots__ = ()
 
     if TYPE_CHECKING:
@@ -201,17 +225,8 @@ class SendStream(_Sending):
         """The stream's number on the wire."""
         return self._send.id
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._leave_sending(kind is not None)
-        self._core.driver.nudge()
+    def _leave(self, failed: bool) -> None:
+        self._leave_sending(failed)
 
 
 class ReceiveStream(_Receiving):
@@ -228,17 +243,8 @@ class ReceiveStream(_Receiving):
         """The stream's number on the wire."""
         return self._recv.id
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def _leave(self, failed: bool) -> None:
         self._leave_receiving()
-        self._core.driver.nudge()
 
 
 class BidirectionalStream(_Sending, _Receiving):
@@ -260,15 +266,6 @@ class BidirectionalStream(_Sending, _Receiving):
         """The stream's number on the wire."""
         return self._send.id
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._leave_sending(kind is not None)
+    def _leave(self, failed: bool) -> None:
+        self._leave_sending(failed)
         self._leave_receiving()
-        self._core.driver.nudge()

@@ -143,19 +143,41 @@ class _Bound:
         return self._thread.call(_called(call, *args), None)
 
 
-class _Receiving(_Bound):
+class _Stream(_Bound):
+    """What streams of all kinds are: leaving `with` is leaving the stream's own `async with`."""
+
+    __slots__ = ("_stream",)
+
+    _stream: _streams.SendStream | _streams.ReceiveStream | _streams.BidirectionalStream
+
+    def __init__(self, thread: _Background, stream: _streams.SendStream | _streams.ReceiveStream | _streams.BidirectionalStream) -> None:
+        super().__init__(thread)
+        self._stream = stream
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._wait(self._stream.__aexit__(kind, error, traceback), None)
+
+
+class _Receiving(_Stream):
     __slots__ = ()
 
-    if TYPE_CHECKING:
-        _reader: _streams.ReceiveStream | _streams.BidirectionalStream
+    _stream: _streams.ReceiveStream | _streams.BidirectionalStream
 
     def read(self, n: int = -1, *, timeout: float | None = None) -> bytes:
         """Up to `n` bytes, as soon as there are any; without `n`, all to the end. `b""` at the end."""
-        return self._wait(self._reader.read(n), timeout)
+        return self._wait(self._stream.read(n), timeout)
 
     def readexactly(self, n: int, *, timeout: float | None = None) -> bytes:
         """`n` bytes."""
-        return self._wait(self._reader.readexactly(n), timeout)
+        return self._wait(self._stream.readexactly(n), timeout)
 
     def readuntil(
         self,
@@ -165,15 +187,15 @@ class _Receiving(_Bound):
         timeout: float | None = None,
     ) -> bytes:
         """All bytes up to `separator`, and with it: at most `limit`."""
-        return self._wait(self._reader.readuntil(separator, limit), timeout)
+        return self._wait(self._stream.readuntil(separator, limit), timeout)
 
     def readinto(self, buffer: WriteableBuffer, *, timeout: float | None = None) -> int:
         """Fills `buffer` from its start with what there is, and says how far: 0 at the end."""
-        return self._wait(self._reader.readinto(buffer), timeout)
+        return self._wait(self._stream.readinto(buffer), timeout)
 
     def lines(self, limit: int = _LIMIT, *, timeout: float | None = None) -> Iterator[bytes]:
         """The lines, as they arrive, each of at most `limit` bytes and within `timeout`."""
-        lines = self._reader.lines(limit)
+        lines = self._stream.lines(limit)
         while True:
             try:
                 yield self._wait(lines.__anext__(), timeout)
@@ -182,90 +204,49 @@ class _Receiving(_Bound):
 
     def stop(self, code: int = 0) -> None:
         """Asks the peer to send no more."""
-        self._do(self._reader.stop, code)
+        self._do(self._stream.stop, code)
 
 
-class _Sending(_Bound):
+class _Sending(_Stream):
     __slots__ = ()
 
-    if TYPE_CHECKING:
-        _writer: _streams.SendStream | _streams.BidirectionalStream
+    _stream: _streams.SendStream | _streams.BidirectionalStream
 
     def write(self, data: ReadableBuffer, *, timeout: float | None = None) -> None:
         """Writes all of `data`, and waits while the stream's buffer is full."""
-        self._wait(self._writer.write(data), timeout)
+        self._wait(self._stream.write(data), timeout)
 
     def finish(self) -> None:
         """Ends this half of the stream."""
-        self._do(self._writer.finish)
+        self._do(self._stream.finish)
 
     def reset(self, code: int = 0) -> None:
         """Gives this half of the stream up."""
-        self._do(self._writer.reset, code)
+        self._do(self._stream.reset, code)
 
 
 class SendStream(_Sending):
     """A stream that only this end writes."""
 
-    __slots__ = ("_writer",)
+    __slots__ = ()
 
-    def __init__(self, thread: _Background, stream: _streams.SendStream) -> None:
-        super().__init__(thread)
-        self._writer = stream
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._wait(self._writer.__aexit__(kind, error, traceback), None)
+    _stream: _streams.SendStream
 
 
 class ReceiveStream(_Receiving):
     """A stream that only the peer writes."""
 
-    __slots__ = ("_reader",)
+    __slots__ = ()
 
-    def __init__(self, thread: _Background, stream: _streams.ReceiveStream) -> None:
-        super().__init__(thread)
-        self._reader = stream
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._wait(self._reader.__aexit__(kind, error, traceback), None)
+    _stream: _streams.ReceiveStream
 
 
 class BidirectionalStream(_Sending, _Receiving):
     """A stream that both ends write."""
 
-    __slots__ = ("_reader", "_writer")
+    __slots__ = ()
 
-    def __init__(self, thread: _Background, stream: _streams.BidirectionalStream) -> None:
-        super().__init__(thread)
-        self._reader = stream
-        self._writer = stream
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._wait(self._writer.__aexit__(kind, error, traceback), None)
+    _stream: _streams.BidirectionalStream
 
 
 class Incoming(_Bound, Generic[_S]):
