@@ -43,6 +43,17 @@ impl Certificate {
             .map_err(|failure| failure.raise(cls.py()))
     }
 
+    /// One for `names` from a seed, for tests: the same seed, the same Ed25519 key, whose signatures all
+    /// have one length.
+    #[classmethod]
+    fn from_seed(cls: &Bound<'_, PyType>, names: Vec<String>, seed: [u8; 32]) -> PyResult<Self> {
+        let key = Identity::raw_key_from_seed(&seed);
+        let made = key.and_then(|key| key.certified_anew(&names, config::unix_now()));
+        let made = made.map_err(|error| Failure::value("names", error));
+        made.and_then(Self::new)
+            .map_err(|failure| failure.raise(cls.py()))
+    }
+
     /// One from PEM: the chain, the server's own first, and its private key.
     #[classmethod]
     fn from_pem(cls: &Bound<'_, PyType>, chain: &[u8], key: &[u8]) -> PyResult<Self> {

@@ -9,13 +9,14 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use towline::Endpoint;
 use towline::handles::Sessions;
-use towline::io::{Shard, UdpSocket};
+use towline::io::{Shard, Socket, SocketOptions, UdpSocket};
 use towline::webtransport::{Config, Server};
 
 use crate::certificate::{Certificate, ClientConfig};
 use crate::errors::{Failure, os_error};
 use crate::hub::{Hub, lock};
 use crate::listener::Listener;
+use crate::network::{Network, Place};
 use crate::operation::Operation;
 
 /// The turn ended on its budget, or something is due: take another one soon.
@@ -35,11 +36,14 @@ pub(crate) struct Driver {
     engine: Mutex<Option<Engine>>,
     endpoint: Mutex<Option<Endpoint>>,
     local: SocketAddr,
+    /// On a simulated network, where no descriptor is one of the system's.
+    place: Option<Place>,
 }
 
 /// What takes turns.
 struct Engine {
-    shard: Shard<UdpSocket, Sessions>,
+    /// On a socket of the system's, or on a simulated one.
+    shard: Shard<Box<dyn Socket>, Sessions>,
     want_write: bool,
 }
 
@@ -77,14 +81,16 @@ impl Engine {
 
 #[pymethods]
 impl Driver {
-    /// An endpoint at this address, which takes sessions if it has a certificate.
+    /// An endpoint at this address, of the system or of a simulated network, which takes sessions if it
+    /// has a certificate.
     #[new]
-    #[pyo3(signature = (host, port, certificate=None))]
+    #[pyo3(signature = (host, port, certificate=None, network=None))]
     fn new(
         py: Python<'_>,
         host: &str,
         port: u16,
         certificate: Option<PyRef<'_, Certificate>>,
+        network: Option<PyRef<'_, Network>>,
     ) -> PyResult<Self> {
         let ip: IpAddr = host
             .parse()
@@ -94,16 +100,34 @@ impl Driver {
             let config = certificate.server_config();
             builder = builder.server(config.map_err(|failure| failure.raise(py))?);
         }
-        let builder = builder.webtransport(Config::default());
-        let (endpoint, mut shards) = builder
-            .bind_shards(SocketAddr::new(ip, port))
-            .map_err(os_error)?;
+        let mut builder = builder.webtransport(Config::default());
+        let address = SocketAddr::new(ip, port);
+        let socket: Box<dyn Socket> = match &network {
+            Some(network) => {
+                builder = network.prepare(builder);
+                Box::new(network.socket(address))
+            }
+            None => {
+                let bound = UdpSocket::bind(address, &SocketOptions::default());
+                Box::new(bound.map_err(os_error)?)
+            }
+        };
+        let (endpoint, mut shards) = builder.on_sockets(vec![socket]).map_err(os_error)?;
         let mut shard = shards
             .pop()
             .ok_or_else(|| io::Error::other("an endpoint has a shard"))?;
-        let hub = Hub::new(shard.clock().clone()).map_err(os_error)?;
+        let clock = shard.clock().clone();
+        let (hub, place) = match &network {
+            Some(network) => {
+                let hub = Hub::in_virtual_time(clock);
+                let place = network.add(address, &hub);
+                (hub, Some(place))
+            }
+            None => (Hub::new(clock).map_err(os_error)?, None),
+        };
         shard.set_waker(&hub.work_waker());
         Ok(Self {
+            place,
             hub,
             local: endpoint.local_addr(),
             engine: Mutex::new(Some(Engine {
@@ -117,13 +141,21 @@ impl Driver {
     /// The socket's descriptor; -1 once it was closed.
     fn fileno(&self) -> RawFd {
         let engine = lock(&self.engine);
-        let fd = engine.as_ref().and_then(|engine| engine.shard.fd());
-        fd.map_or(-1, |fd| fd.as_raw_fd())
+        let Some(engine) = engine.as_ref() else {
+            return -1;
+        };
+        match &self.place {
+            Some(place) => place.fileno(),
+            None => engine.shard.fd().map_or(-1, |fd| fd.as_raw_fd()),
+        }
     }
 
     /// The timer's descriptor, readable when a turn is due; -1 once it was closed.
     fn timer_fileno(&self) -> RawFd {
-        self.hub.timer_fd()
+        match &self.place {
+            Some(place) if !self.hub.is_gone() => place.timer_fileno(),
+            _ => self.hub.timer_fd(),
+        }
     }
 
     /// One turn of about a millisecond at most. Says what is to be done next.

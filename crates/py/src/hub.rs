@@ -35,10 +35,40 @@ pub(crate) struct Hub {
 }
 
 struct Alarm {
-    /// `None` once the driver was closed.
-    timer: Option<FineTimer>,
+    timer: Timer,
     /// What is set, if it has not been heard.
     armed: Option<Time>,
+}
+
+enum Timer {
+    /// A descriptor that the loop waits for.
+    System(FineTimer),
+    /// The loop asks when the time is, and moves the clock itself.
+    Virtual,
+    /// The driver was closed.
+    Gone,
+}
+
+impl Timer {
+    fn set(&self, after: Duration) -> io::Result<()> {
+        match self {
+            Self::System(timer) => timer.set(after),
+            Self::Virtual | Self::Gone => Ok(()),
+        }
+    }
+
+    /// Whether it has fired, which it should have.
+    fn acknowledge(&self) -> bool {
+        match self {
+            Self::System(timer) => timer.acknowledge(),
+            Self::Virtual => true,
+            Self::Gone => false,
+        }
+    }
+
+    fn is_gone(&self) -> bool {
+        matches!(self, Self::Gone)
+    }
 }
 
 impl Hub {
@@ -49,18 +79,24 @@ impl Hub {
             }
             _ => error,
         })?;
-        Ok(Arc::new(Self {
+        Ok(Self::with_timer(clock, Timer::System(timer)))
+    }
+
+    /// Of a driver in virtual time.
+    pub(crate) fn in_virtual_time(clock: Clock) -> Arc<Self> {
+        Self::with_timer(clock, Timer::Virtual)
+    }
+
+    fn with_timer(clock: Clock, timer: Timer) -> Arc<Self> {
+        Arc::new(Self {
             clock,
             next_token: AtomicU64::new(0),
             ready: Mutex::default(),
             has_ready: AtomicBool::new(false),
             has_work: AtomicBool::new(false),
             forked: AtomicBool::new(false),
-            alarm: Mutex::new(Alarm {
-                timer: Some(timer),
-                armed: None,
-            }),
-        }))
+            alarm: Mutex::new(Alarm { timer, armed: None }),
+        })
     }
 
     pub(crate) fn now(&self) -> Time {
@@ -105,7 +141,7 @@ impl Hub {
         let mut alarm = lock(&self.alarm);
         let due = alarm.armed.is_some_and(|at| at <= now);
         // What has not fired yet is about to, and is heard in the turn that it brings.
-        if due && alarm.timer.as_ref().is_some_and(FineTimer::acknowledge) {
+        if due && alarm.timer.acknowledge() {
             alarm.armed = None;
         }
     }
@@ -125,8 +161,8 @@ impl Hub {
         if alarm.armed.is_some_and(|at| at <= next) {
             return Ok(false);
         }
-        if let Some(timer) = &alarm.timer {
-            timer.set(next.saturating_duration_since(now))?;
+        if !alarm.timer.is_gone() {
+            alarm.timer.set(next.saturating_duration_since(now))?;
             alarm.armed = Some(next);
         }
         Ok(false)
@@ -142,21 +178,34 @@ impl Hub {
         if alarm.armed.is_some_and(|at| at <= now) {
             return;
         }
-        if let Some(timer) = &alarm.timer
-            && timer.set(Duration::ZERO).is_ok()
-        {
+        if !alarm.timer.is_gone() && alarm.timer.set(Duration::ZERO).is_ok() {
             alarm.armed = Some(now);
         }
     }
 
+    /// The timer's descriptor, if it has one.
     pub(crate) fn timer_fd(&self) -> RawFd {
-        let alarm = lock(&self.alarm);
-        alarm.timer.as_ref().map_or(-1, FineTimer::as_raw_fd)
+        match &lock(&self.alarm).timer {
+            Timer::System(timer) => timer.as_raw_fd(),
+            Timer::Virtual | Timer::Gone => -1,
+        }
+    }
+
+    /// What a virtual timer is set to.
+    pub(crate) fn armed(&self) -> Option<Time> {
+        lock(&self.alarm).armed
+    }
+
+    /// Whether the driver was closed.
+    pub(crate) fn is_gone(&self) -> bool {
+        lock(&self.alarm).timer.is_gone()
     }
 
     /// Gives the timer's descriptor back.
     pub(crate) fn close(&self) {
-        lock(&self.alarm).timer = None;
+        let mut alarm = lock(&self.alarm);
+        alarm.timer = Timer::Gone;
+        alarm.armed = None;
     }
 
     pub(crate) fn on_fork(&self) {

@@ -11,6 +11,7 @@ mod errors;
 mod hub;
 mod input;
 mod listener;
+mod network;
 mod operation;
 mod recv_stream;
 mod send_stream;
@@ -31,6 +32,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<driver::Driver>()?;
     module.add_class::<listener::Listener>()?;
     module.add_class::<listener::SessionRequest>()?;
+    module.add_class::<network::Network>()?;
     module.add_class::<operation::Operation>()?;
     module.add_class::<recv_stream::RecvStream>()?;
     module.add_class::<send_stream::SendStream>()?;

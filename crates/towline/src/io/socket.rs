@@ -102,6 +102,53 @@ pub trait Socket: Send {
     fn fd(&self) -> Option<BorrowedFd<'_>>;
 }
 
+/// A socket whose kind is chosen when the program runs. Every method is passed on, those with a body too.
+impl<S: Socket + ?Sized> Socket for Box<S> {
+    fn recv(&mut self, batch: &mut ReceiveBatch) -> io::Result<usize> {
+        (**self).recv(batch)
+    }
+
+    fn waited(&self) -> Option<Duration> {
+        (**self).waited()
+    }
+
+    fn try_send(&mut self, train: &Outgoing<'_>) -> io::Result<()> {
+        (**self).try_send(train)
+    }
+
+    fn try_send_batch(&mut self, trains: &[Outgoing<'_>]) -> io::Result<usize> {
+        (**self).try_send_batch(trains)
+    }
+
+    fn poll_notice(&mut self) -> Option<Notice> {
+        (**self).poll_notice()
+    }
+
+    fn max_segments(&self) -> usize {
+        (**self).max_segments()
+    }
+
+    fn renew(&mut self) -> io::Result<()> {
+        (**self).renew()
+    }
+
+    fn replace(&mut self, socket: std::net::UdpSocket) -> io::Result<()> {
+        (**self).replace(socket)
+    }
+
+    fn leave_lost_address(&mut self) -> io::Result<bool> {
+        (**self).leave_lost_address()
+    }
+
+    fn info(&self) -> SocketInfo {
+        (**self).info()
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        (**self).fd()
+    }
+}
+
 /// What a socket was told of a datagram that it sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {

@@ -49,6 +49,7 @@
 //! # Ok(()) }
 //! ```
 
+mod network;
 mod socket;
 mod tasks;
 
@@ -58,29 +59,27 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
-pub use towline_sim::{LinkConfig, LinkConfigError, LinkId, LossModel, Network};
+pub use towline_sim::{
+    DropStats, LinkConfig, LinkConfigError, LinkId, LinkStats, LossModel, NatConfig, Network,
+    NetworkStats,
+};
 use towline_wire::Time;
 
 use crate::handles::{Endpoint, EndpointBuilder, Sessions};
-use crate::io::{ManualClock, Shard};
-pub use socket::Sent;
-use socket::{SimulatedSocket, Wire};
+use crate::io::Shard;
+pub use network::VirtualNetwork;
+pub use socket::{Sent, SimulatedSocket};
 use tasks::Timers;
 pub use tasks::{Sleep, Tasks};
 
-/// Where the clock stands at first: one second, so that nothing is mistaken for "unset".
-const START: Time = Time::from_nanos(1_000_000_000);
-
 /// A world in virtual time.
 pub struct Simulation {
-    seed: u64,
-    clock: ManualClock,
-    wire: Arc<Mutex<Wire>>,
+    network: VirtualNetwork,
     hosts: Vec<Host>,
     tasks: Tasks,
 }
@@ -104,13 +103,12 @@ impl Wake for Called {
 impl Simulation {
     /// An empty world. `seed` decides what its links do and what its endpoints choose.
     pub fn new(seed: u64) -> Self {
-        let clock = ManualClock::new(START);
+        let network = VirtualNetwork::new(seed);
+        network.trace_datagrams(true);
         Self {
-            seed,
-            wire: Arc::new(Mutex::new(Wire::new(seed))),
             hosts: Vec::new(),
-            tasks: Tasks::new(Timers::new(clock.clone())),
-            clock,
+            tasks: Tasks::new(Timers::new(network.clock().clone())),
+            network,
         }
     }
 
@@ -130,7 +128,7 @@ impl Simulation {
 
     /// The network, to change links, look at their counters, or rebind addresses as a NAT does.
     pub fn network<R>(&self, f: impl FnOnce(&mut Network) -> R) -> R {
-        f(&mut self.wire().network)
+        self.network.with(f)
     }
 
     /// An endpoint at `address`, of one shard. Secrets that the builder was not given come from the seed.
@@ -142,12 +140,8 @@ impl Simulation {
         builder: EndpointBuilder,
         address: SocketAddr,
     ) -> io::Result<Endpoint> {
-        let index = self.hosts.len() as u64;
-        let mut seed = [0; 32];
-        seed[..8].copy_from_slice(&self.seed.to_be_bytes());
-        seed[8..16].copy_from_slice(&index.to_be_bytes());
-        let socket = SimulatedSocket::new(address, Arc::clone(&self.wire), self.clock.clone());
-        let builder = builder.clock(self.clock.clock()).seeded(seed);
+        let socket = self.network.socket(address);
+        let builder = self.network.prepare(builder);
         let (endpoint, shards) = builder.on_sockets(vec![socket])?;
         for mut shard in shards {
             let called = Arc::new(Called::default());
@@ -159,7 +153,7 @@ impl Simulation {
 
     /// The time of this world, from an arbitrary origin.
     pub fn now(&self) -> Time {
-        self.clock.now()
+        self.network.now()
     }
 
     /// Spawns tasks and makes timers, from inside of tasks too.
@@ -169,7 +163,7 @@ impl Simulation {
 
     /// All that was sent, in order.
     pub fn trace(&self) -> Vec<Sent> {
-        self.wire().trace.clone()
+        self.network.trace()
     }
 
     /// Runs the world until `future` is ready.
@@ -218,7 +212,7 @@ impl Simulation {
 
     /// Always true.
     fn go_to(&self, time: Time) -> bool {
-        self.clock.advance_to(time);
+        self.network.advance_to(time);
         true
     }
 
@@ -226,7 +220,7 @@ impl Simulation {
     fn work(&mut self) -> bool {
         let now = self.now();
         let mut busy = self.tasks.run(now);
-        self.wire().deliver(now);
+        self.network.deliver();
         for host in &mut self.hosts {
             let shard = &mut host.shard;
             let called = host.called.0.swap(false, Ordering::AcqRel);
@@ -248,20 +242,15 @@ impl Simulation {
             .hosts
             .iter()
             .filter_map(|host| host.shard.next_timeout());
-        let network = self.wire().network.next_timeout();
+        let network = self.network.next_timeout();
         shards.chain(network).chain(self.tasks.next_timeout()).min()
-    }
-
-    fn wire(&self) -> std::sync::MutexGuard<'_, Wire> {
-        self.wire.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl fmt::Debug for Simulation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Simulation")
-            .field("seed", &self.seed)
-            .field("now", &self.now())
+            .field("network", &self.network)
             .finish_non_exhaustive()
     }
 }

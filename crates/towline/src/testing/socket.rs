@@ -1,13 +1,14 @@
 //! Sockets whose datagrams cross simulated links.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use towline_quic::Ecn;
-use towline_sim::{Datagram, Network, TooBig};
+use towline_sim::{Datagram, LinkId, Network, TooBig};
 use towline_wire::Time;
 
 use crate::io::{
@@ -34,7 +35,14 @@ pub(super) struct Wire {
     inboxes: BTreeMap<SocketAddr, VecDeque<Datagram>>,
     /// What routers said, by whose datagrams it is of.
     notices: BTreeMap<SocketAddr, VecDeque<TooBig>>,
-    pub(super) trace: Vec<Sent>,
+    /// The links between hosts that are joined with all their ports.
+    links: BTreeMap<(IpAddr, IpAddr), LinkId>,
+    /// Ports that have a route over such a link.
+    routed: BTreeSet<(SocketAddr, SocketAddr)>,
+    /// Endpoints that were made.
+    pub(super) endpoints: u64,
+    /// `None` where nobody asked for it.
+    pub(super) trace: Option<Vec<Sent>>,
 }
 
 impl Wire {
@@ -43,7 +51,36 @@ impl Wire {
             network: Network::new(seed),
             inboxes: BTreeMap::new(),
             notices: BTreeMap::new(),
-            trace: Vec::new(),
+            links: BTreeMap::new(),
+            routed: BTreeSet::new(),
+            endpoints: 0,
+            trace: None,
+        }
+    }
+
+    /// Has all ports of one host reach all of another over `link`.
+    pub(super) fn set_link(&mut self, source: IpAddr, destination: IpAddr, link: LinkId) {
+        self.links.insert((source, destination), link);
+        self.routed.clear();
+    }
+
+    pub(super) fn is_bound(&self, address: SocketAddr) -> bool {
+        self.inboxes.contains_key(&address)
+    }
+
+    pub(super) fn is_readable(&self, own: SocketAddr) -> bool {
+        let inbox = self.inboxes.get(&own);
+        inbox.is_some_and(|inbox| !inbox.is_empty()) || self.notices.contains_key(&own)
+    }
+
+    /// Two ports get their route with the first datagram.
+    fn find_route(&mut self, source: SocketAddr, remote: SocketAddr) {
+        let destination = self.network.host_behind(remote);
+        if let Some(link) = self.links.get(&(source.ip(), destination.ip()))
+            && self.routed.insert((source, destination))
+        {
+            let routed = self.network.route(source, destination, &[*link]);
+            routed.expect("a link of this network, named once");
         }
     }
 
@@ -63,7 +100,8 @@ impl Wire {
     }
 }
 
-pub(super) struct SimulatedSocket {
+/// A socket of a [`VirtualNetwork`](super::VirtualNetwork). It is readable when its network says so.
+pub struct SimulatedSocket {
     own: SocketAddr,
     wire: Arc<Mutex<Wire>>,
     clock: ManualClock,
@@ -77,9 +115,7 @@ impl SimulatedSocket {
     }
 
     pub(super) fn is_readable(&self) -> bool {
-        let wire = self.wire();
-        let inbox = wire.inboxes.get(&self.own);
-        inbox.is_some_and(|inbox| !inbox.is_empty()) || wire.notices.contains_key(&self.own)
+        self.wire().is_readable(self.own)
     }
 
     fn wire(&self) -> MutexGuard<'_, Wire> {
@@ -102,6 +138,14 @@ fn ecn_of(bits: u8) -> Option<Ecn> {
         0b01 => Some(Ecn::Ect1),
         0b11 => Some(Ecn::Ce),
         _ => None,
+    }
+}
+
+impl fmt::Debug for SimulatedSocket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimulatedSocket")
+            .field("own", &self.own)
+            .finish_non_exhaustive()
     }
 }
 
@@ -142,13 +186,16 @@ impl Socket for SimulatedSocket {
     fn try_send(&mut self, train: &Outgoing<'_>) -> io::Result<()> {
         let (now, own) = (self.clock.now(), self.own);
         let mut wire = self.wire();
+        wire.find_route(own, train.remote);
         for payload in train.contents.chunks(train.segment_size.max(1)) {
-            wire.trace.push(Sent {
-                at: now,
-                source: own,
-                destination: train.remote,
-                len: payload.len(),
-            });
+            if let Some(trace) = &mut wire.trace {
+                trace.push(Sent {
+                    at: now,
+                    source: own,
+                    destination: train.remote,
+                    len: payload.len(),
+                });
+            }
             let mut datagram = Datagram::new(own, train.remote, payload.to_vec());
             datagram.ecn = Some(train.ecn.map_or(0, bits_of));
             wire.network.send(now, datagram);
