@@ -13,12 +13,12 @@ import logging
 import os
 import weakref
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from . import _native
 from ._errors import ConnectionLost, UsageError
 
-__all__ = ["Driver", "client_driver", "settle"]
+__all__ = ["Driver", "client_driver", "new_engine", "settle", "simulated_host"]
 
 logger = logging.getLogger("towline")
 
@@ -209,29 +209,61 @@ class Driver:
 
 
 _drivers: weakref.WeakSet[Driver] = weakref.WeakSet()
-# The drivers hold their loops, and must not keep them here.
-_clients: weakref.WeakKeyDictionary[
-    asyncio.AbstractEventLoop, weakref.ReferenceType[Driver]
-] = weakref.WeakKeyDictionary()
+# By the loop, or the simulated host. The drivers hold their loops, and must not keep them here.
+_clients: weakref.WeakKeyDictionary[object, weakref.ReferenceType[Driver]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+class SimulatedHost(Protocol):
+    """A host of `towline.testing`, whose loops have no sockets of the system's."""
+
+    client_configs: dict[object, _native.ClientConfig]
+
+    @property
+    def network(self) -> _native.Network: ...
+
+    def claim(self, address: str, port: int) -> tuple[str, int]: ...
+
+
+def simulated_host(loop: asyncio.AbstractEventLoop) -> SimulatedHost | None:
+    """The host that the running code is at, where the loop is one of `towline.testing`."""
+    host: SimulatedHost | None = getattr(loop, "towline_host", None)
+    return host
+
+
+def new_engine(
+    loop: asyncio.AbstractEventLoop,
+    address: str,
+    port: int,
+    certificate: _native.Certificate | None = None,
+) -> _native.Driver:
+    """An endpoint for the loop, on a socket of the system's or of the loop's simulated network."""
+    host = simulated_host(loop)
+    if host is None:
+        return _native.Driver(address, port, certificate)
+    address, port = host.claim(address, port)
+    return _native.Driver(address, port, certificate, network=host.network)
 
 
 def client_driver() -> Driver:
     """The endpoint by which the running loop connects."""
     loop = asyncio.get_running_loop()
-    known = _clients.get(loop)
+    place = simulated_host(loop) or loop
+    known = _clients.get(place)
     driver = None if known is None else known()
     if driver is None or driver.closed:
-        driver = Driver(loop, _any_address())
-        _clients[loop] = weakref.ref(driver)
+        driver = Driver(loop, _any_address(loop))
+        _clients[place] = weakref.ref(driver)
     return driver
 
 
-def _any_address() -> _native.Driver:
+def _any_address(loop: asyncio.AbstractEventLoop) -> _native.Driver:
     try:
-        return _native.Driver("::", 0)
+        return new_engine(loop, "::", 0)
     except OSError:
         # A machine without IPv6.
-        return _native.Driver("0.0.0.0", 0)
+        return new_engine(loop, "0.0.0.0", 0)
 
 
 async def settle(driver: Driver, sessions: list[_native.Session]) -> None:

@@ -14,7 +14,7 @@ from typing import Self
 from . import _native
 from ._certificates import Certificate
 from ._client import _texts, addresses_of
-from ._driver import Driver, settle
+from ._driver import Driver, new_engine, settle
 from ._errors import SessionClosed, TowlineError
 from ._session import FAILED, Session
 
@@ -205,17 +205,17 @@ class Server:
         certificate = self._certificate._native
         if self._host in _ANYWHERE:
             try:
-                return [_native.Driver("::", self._port, certificate)]
+                return [new_engine(loop, "::", self._port, certificate)]
             except OSError:
                 # A machine without IPv6.
-                return [_native.Driver("0.0.0.0", self._port, certificate)]
+                return [new_engine(loop, "0.0.0.0", self._port, certificate)]
         addresses = await addresses_of(loop, str(self._host), self._port)
         attempts = _PORT_ATTEMPTS if self._port == 0 else 1
         while True:
             attempts -= 1
             engines: list[_native.Driver] = []
             try:
-                self._bind_all(addresses, engines)
+                self._bind_all(loop, addresses, engines)
                 return engines
             except OSError:
                 for engine in engines:
@@ -225,14 +225,17 @@ class Server:
                     raise
 
     def _bind_all(
-        self, addresses: list[tuple[str, int]], engines: list[_native.Driver]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        addresses: list[tuple[str, int]],
+        engines: list[_native.Driver],
     ) -> None:
         """At every address that this machine has, and the same port."""
         missing: OSError | None = None
         for host, _ in addresses:
             port = engines[0].local_address[1] if engines else self._port
             try:
-                engines.append(_native.Driver(host, port, self._certificate._native))
+                engines.append(new_engine(loop, host, port, self._certificate._native))
             except OSError as error:
                 if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
                     raise
