@@ -1,4 +1,4 @@
-"""The loop in virtual time, alone: its timers, threads and signals, and what it says when it is stuck."""
+"""The loop in virtual time, alone: timers, threads, signals, and what it says when it is stuck."""
 
 from __future__ import annotations
 
@@ -138,7 +138,8 @@ def test_a_limit_of_virtual_time_is_an_error_too():
             await asyncio.sleep(10)
 
     with testing.simulation() as world:
-        with pytest.raises(testing.TimeLimit, match="not done within 3600 s"):
+        words = "at 3600.0+ s the program was not done: its limit is 3600 virtual seconds"
+        with pytest.raises(testing.TimeLimit, match=words):
             world.run(main(), limit=3600)
         # The limit is of the run, not of the world.
         world.run(asyncio.sleep(3000), limit=3600)
@@ -287,5 +288,11 @@ def test_a_run_that_cannot_begin_leaves_no_coroutine():
             world.run(main(), limit="long")
         with pytest.raises(TypeError, match="argument 'main': a coroutine"):
             world.run(main)
+
+        async def nested() -> None:
+            with pytest.raises(towline.UsageError, match="from within a loop"):
+                world.run(main())
+
+        world.run(nested())
     with pytest.raises(towline.UsageError, match="this simulation is over"):
         world.run(main())

@@ -14,7 +14,7 @@ pytest_plugins = ["pytester"]
 def tests(pytester: pytest.Pytester, request: pytest.FixtureRequest) -> pytest.Pytester:
     """Where the plugin is loaded, if pytest does not find it by itself."""
     if not request.config.pluginmanager.hasplugin("towline"):
-        pytester.plugins.append("towline_pytest")
+        pytester.makeconftest('pytest_plugins = ["towline_pytest"]')
     return pytester
 
 

@@ -13,12 +13,19 @@ import logging
 import os
 import weakref
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from . import _native
 from ._errors import ConnectionLost, UsageError
 
-__all__ = ["Driver", "client_driver", "new_engine", "settle", "simulated_host"]
+__all__ = [
+    "Driver",
+    "client_driver",
+    "close_drivers",
+    "new_engine",
+    "settle",
+    "simulated_host",
+]
 
 logger = logging.getLogger("towline")
 
@@ -233,17 +240,23 @@ def simulated_host(loop: asyncio.AbstractEventLoop) -> SimulatedHost | None:
 
 
 def new_engine(
-    loop: asyncio.AbstractEventLoop,
-    address: str,
-    port: int,
-    certificate: _native.Certificate | None = None,
+    loop: asyncio.AbstractEventLoop, address: str, port: int, *options: Any
 ) -> _native.Driver:
-    """An endpoint for the loop, on a socket of the system's or of the loop's simulated network."""
+    """An endpoint for the loop, on a socket of the system's or of the loop's simulated network.
+    `options` are what else the native driver takes."""
     host = simulated_host(loop)
     if host is None:
-        return _native.Driver(address, port, certificate)
+        return _native.Driver(address, port, *options)
     address, port = host.claim(address, port)
-    return _native.Driver(address, port, certificate, network=host.network)
+    # The checker takes `options` for endless.
+    return _native.Driver(address, port, *options, network=host.network)  # type: ignore[misc]
+
+
+def close_drivers(loop: asyncio.AbstractEventLoop) -> None:
+    """Gives back what the endpoints of a loop that is closed still hold."""
+    for driver in list(_drivers):
+        if driver.loop is loop:
+            driver.close()
 
 
 def client_driver() -> Driver:

@@ -1,7 +1,7 @@
 """The pytest plugin of towline: fixtures for servers and for programs in virtual time.
 
-pytest imports this wherever towline is installed. Therefore it stands beside the package and imports
-nothing of it before a test uses a fixture.
+pytest imports this wherever towline is installed. Therefore it stands beside the package, and
+imports nothing of it before a test uses a fixture.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ def towline_certificate() -> Certificate:
 
 @pytest.fixture
 def towline_world(request: pytest.FixtureRequest) -> Iterator[World]:
-    """A world in virtual time, as `towline.testing.simulation` makes it with what the marker `towline`
-    says: `towline_world.run(main())`. Its seed is that of `--towline-seed`, else one from the test's
-    name; it stands in the report of a test that fails."""
+    """A world in virtual time, as `towline.testing.simulation` makes it with what the marker
+    `towline` says: `towline_world.run(main())`. Its seed is that of `--towline-seed`, else one from
+    the test's name; it stands in the report of a test that fails."""
     from towline.testing import plugin
 
     seed = request.config.getoption("--towline-seed")

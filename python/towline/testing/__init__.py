@@ -2,11 +2,12 @@
 
     from towline import testing
 
-    with testing.simulation(seed=7, link=testing.Link(delay=0.3, rate=1_000_000, loss=0.02)) as world:
+    link = testing.Link(delay=0.3, rate=1_000_000, loss=0.02)
+    with testing.simulation(seed=7, link=link) as world:
         world.run(main())
 
-In `main` all of towline and asyncio works as ever; hosts have names (`client` and `server`, if nothing
-else is said), and hours pass in a moment. `docs/python/testing.md` tells the rest.
+In `main` all of towline and asyncio works as ever; hosts have names (`client` and `server`, if
+nothing else is said), and hours pass in a moment. `docs/python/testing.md` tells the rest.
 """
 
 from __future__ import annotations

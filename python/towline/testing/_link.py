@@ -15,7 +15,7 @@ _MAX_SECONDS = 9e9
 
 @dataclass(frozen=True, slots=True)
 class BurstLoss:
-    """Losses in bursts (Gilbert and Elliott): a good and a bad state, and a step with each datagram."""
+    """Losses in bursts (Gilbert and Elliott): a good and a bad state, a step with each datagram."""
 
     enter: float
     """The probability of going from the good state to the bad one."""
@@ -35,9 +35,9 @@ class BurstLoss:
 class Link:
     """One direction of a path: `Link(delay=0.3, rate=1_000_000, loss=0.02)`.
 
-    `Link()` is perfect. What is `None` is as the named network `profile` has it: `lan`, `lte`, `3g`,
-    `satellite`, `poor-cellular` or, if none is given, `local`, which has no rate, delay or fault. Times
-    are seconds, rates bits a second, sizes bytes, and probabilities 0 to 1.
+    `Link()` is perfect. What is `None` is as the named network `profile` has it: `lan`, `lte`,
+    `3g`, `satellite`, `poor-cellular` or, if none is given, `local`, which has no rate, delay or
+    fault. Times are seconds, rates bits a second, sizes bytes, and probabilities 0 to 1.
     """
 
     profile: str | None = None

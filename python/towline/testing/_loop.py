@@ -1,8 +1,9 @@
 """`VirtualLoop`: an asyncio event loop whose time moves by itself.
 
-It has no descriptor and waits for nothing. When nobody has anything to do, its clock goes to the next
-moment at which something happens: a timer of the loop's, or something of its simulated network. Only
-calls in threads (`run_in_executor`, `asyncio.to_thread`) are waited for, and take no virtual time.
+It has no descriptor and waits for nothing. When nobody has anything to do, its clock goes to the
+next moment at which something happens: a timer of the loop's, or something of its simulated
+network. Only calls in threads (`run_in_executor`, `asyncio.to_thread`) are waited for, and take no
+virtual time.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, Unpack, cast
 
 from .. import _native
+from .._driver import close_drivers
 from .._errors import UsageError
 from ._stuck import Deadlock, TimeLimit, waiting_tasks
 
@@ -40,8 +42,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
     """An event loop in virtual time: `time()` begins at 0, and no call of it waits in real time.
 
     `towline.testing.simulation` makes one with simulated hosts. Alone, as the `loop_factory` of
-    `asyncio.Runner`, it serves programs of timers, tasks and queues. What would need a descriptor of the
-    machine (sockets, pipes, processes) raises `UsageError`.
+    `asyncio.Runner`, it serves programs of timers, tasks and queues. What would need a descriptor
+    of the machine (sockets, pipes, processes) raises `UsageError`.
     """
 
     # What the base class has and its types do not tell.
@@ -60,6 +62,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._numbers = itertools.count()
         # Where a run is given up, nanoseconds.
         self._limit = _LAST
+        self._limit_words = ""
         self._clock_resolution = _RESOLUTION
         self.set_task_factory(_task)
 
@@ -167,12 +170,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return True
 
     def close(self) -> None:
-        """Closes the loop."""
+        """Closes the loop, and the endpoints on it."""
         if self.is_closed():
             return
         super().close()
         for sig in list(self._signals):
             self.remove_signal_handler(sig)
+        close_drivers(self)
         self._readers.clear()
 
     # The base class calls these.
@@ -202,10 +206,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 f"is on its way\n{waiting_tasks(self)}"
             )
         if moment > self._limit or moment == _LAST:
-            raise TimeLimit(
-                f"the program was not done within {min(self._limit, _LAST) / _NANOS:g} s of virtual "
-                f"time\n{waiting_tasks(self)}"
-            )
+            words = self._limit_words or "virtual time has come to its end"
+            raise TimeLimit(f"at {self.time():.6f} s {words}\n{waiting_tasks(self)}")
         network.advance_to(moment)
         # A time so far from 0 that floats are coarser than nanoseconds must still be reached.
         self._clock_resolution = max(_RESOLUTION, math.ulp(self.time()))
@@ -218,7 +220,7 @@ class _Selector:
         self._loop = loop
 
     def select(self, timeout: float | None) -> list[int]:
-        """The drivers that have something to do; time moves if nobody has and `timeout` is not 0."""
+        """The drivers that have something to do. If none has and `timeout` is not 0, time moves."""
         loop = self._loop
         due = loop._due()
         if due or (timeout is not None and timeout <= 0):
@@ -234,7 +236,7 @@ class _Selector:
 
 
 class _Task(asyncio.Task[_T]):
-    """A task whose place in a set does not depend on its address: `TaskGroup` cancels in that order."""
+    """A task whose place in a set is the same each time: `TaskGroup` cancels in that order."""
 
     def __new__(
         cls, coroutine: object, *, loop: VirtualLoop, **options: object

@@ -17,11 +17,11 @@ _MOST_CALLS = 12
 
 
 class SimulationError(TowlineError, RuntimeError):
-    """A program in virtual time that does not come to its end. The words say which tasks wait where."""
+    """A program in virtual time does not come to its end. The words say which tasks wait where."""
 
 
 class Deadlock(SimulationError):
-    """Nothing can happen any more: no timer is set, nothing is on its way, and the program waits."""
+    """Nothing can happen any more: no timer is set, nothing is on its way, the program waits."""
 
 
 class TimeLimit(SimulationError):

@@ -28,8 +28,9 @@ __all__ = ["Direction", "Host", "Path", "Sent", "World", "simulation"]
 
 _T = TypeVar("_T")
 
-# Virtual seconds that a run may take unless it says otherwise, and that its tasks have to end after it.
+# Virtual seconds that a run may take unless it says otherwise.
 _LIMIT = 86_400.0
+# Virtual seconds that tasks which were cancelled have to end.
 _GRACE = 3600.0
 # Where ports begin that nobody asked for (RFC 6335 §6).
 _FIRST_PORT = 49152
@@ -77,8 +78,8 @@ class Host:
         return self._world._network
 
     def rebind(self) -> None:
-        """Has the others see all its sockets at other ports from now on, as when its NAT was rebooted.
-        What is sent to the former ports is lost; the host itself notices nothing."""
+        """Has the others see all its sockets at other ports from now on, as when its NAT was
+        rebooted. What is sent to the former ports is lost; the host itself notices nothing."""
         self.network.rebind(self.address)
 
     def set_nat(self, nat: Nat | None) -> None:
@@ -88,8 +89,8 @@ class Host:
         self.network.set_nat(self.address, None if nat is None else nat._text())
 
     def claim(self, address: str, port: int) -> tuple[str, int]:
-        """Where a socket for `address` and `port` is: any address is this host's, port 0 one that is
-        free."""
+        """Where a socket for `address` and `port` is: any address is this host's, port 0 one that
+        is free."""
         address = self.address if address in _ANYWHERE else address
         if all(host.address != address for host in self._world.hosts.values()):
             words = f"{address} is the address of no simulated host ({self._world._known()})"
@@ -119,7 +120,8 @@ class Direction:
         return LinkStats(**self._network.link_stats(self._number))
 
     def change(self, link: Link | None = None, /, **settings: Any) -> None:
-        """Has it be `link` from now on, or what it is with other `settings`, named as those of `Link`.
+        """Has it be `link` from now on, or what it is with other `settings`, named as those of
+        `Link`.
 
         What waits in its queue comes under the new settings, what is on its way arrives as it would
         have. Counters and chance go on.
@@ -176,7 +178,8 @@ class Path:
 
 
 class World:
-    """Simulated hosts, the paths between them, and a loop in virtual time. `simulation` makes it."""
+    """Simulated hosts, the paths between them, and a loop in virtual time. `simulation` makes
+    it."""
 
     def __init__(
         self,
@@ -228,7 +231,12 @@ class World:
         if error is not None and not isinstance(error, (KeyboardInterrupt, SystemExit)):
             words = f"towline.testing: seed {self.seed}, after {self.time:.6f} s of virtual time"
             error.add_note(words)
-        self.close()
+        try:
+            self.close()
+        except SimulationError:
+            # That tasks do not end is the smaller matter then.
+            if error is None:
+                raise
 
     @property
     def time(self) -> float:
@@ -257,8 +265,8 @@ class World:
     def certificate(self) -> Certificate:
         """A certificate for the hosts, the same key for the same seed.
 
-        Its signatures all have one length, which those of `towline.generate_certificate` have not: with
-        it the sizes of datagrams depend on the seed and the program alone.
+        Its signatures all have one length, which those of `towline.generate_certificate` have not:
+        with it the sizes of datagrams depend on the seed and the program alone.
         """
         seed = hashlib.sha256(b"towline.testing %d" % self.seed).digest()
         return Certificate(_native.Certificate.from_seed(list(self._hosts), seed))
@@ -282,7 +290,8 @@ class World:
         return host
 
     def join(self, a: str, b: str, link: Link, back: Link | None = None) -> Path:
-        """Joins two hosts: by `link` from `a` to `b`, and by `back`, or a `link` again, the other way."""
+        """Joins two hosts: by `link` from `a` to `b`, and by `back`, or a `link` again, the other
+        way."""
         one, two = self._host("a", a), self._host("b", b)
         back = link if back is None else back
         there, again = _a_link("link", link), _a_link("back", back)
@@ -336,16 +345,19 @@ class World:
     ) -> _T:
         """The result of `main`, which runs at the first host, or `at` another. May be called again.
 
-        Time goes as fast as the machine can work. Raises `Deadlock` when nothing can happen any more and
-        `TimeLimit` when `main` is not done within `limit` virtual seconds; both say which tasks wait
-        where, and all tasks are cancelled before.
+        Time goes as fast as the machine can work. Raises `Deadlock` when nothing can happen any
+        more and `TimeLimit` when `main` is not done within `limit` virtual seconds; both say which
+        tasks wait where, and all tasks are cancelled before.
         """
         if not isinstance(main, Coroutine):
-            raise TypeError(f"argument 'main': a coroutine is required, not '{type(main).__name__}'")
+            kind = type(main).__name__
+            raise TypeError(f"argument 'main': a coroutine is required, not '{kind}'")
         try:
             host = None if at is None else self._host("at", at)
+            if asyncio._get_running_loop() is not None:
+                raise UsageError("world.run cannot be called from within a loop: `await` it there")
             if self.loop.is_closed():
-                raise UsageError("this simulation is over: what runs in it runs inside of its `with`")
+                raise UsageError("this simulation is over: run programs inside of its `with`")
             self._set_limit(limit)
         except BaseException:
             main.close()
@@ -360,8 +372,8 @@ class World:
             raise
 
     def trace(self) -> list[Sent]:
-        """What hosts have sent, in order, if the world was made with `trace=True`: the same seed and
-        the same program give the same."""
+        """What hosts have sent, in order, if the world was made with `trace=True`: the same seed
+        and the same program give the same."""
         names = {host.address: name for name, host in self._hosts.items()}
 
         def end(address: tuple[str, int]) -> str:
@@ -385,7 +397,7 @@ class World:
 
     def _set_limit(self, seconds: float | None) -> None:
         if seconds is None:
-            self.loop._limit = _LAST
+            self.loop._limit, self.loop._limit_words = _LAST, ""
             return
         if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
             kind = type(seconds).__name__
@@ -393,6 +405,8 @@ class World:
         if not seconds >= 0:
             raise ValueError(f"argument 'limit': 0 or more seconds, not {seconds}")
         self.loop._limit = int(min(self._network.now + seconds * _NANOS, _LAST))
+        limit = f"its limit is {seconds:g} virtual seconds"
+        self.loop._limit_words = f"the program was not done: {limit}"
 
     def _cancel_all(self) -> None:
         """Ends what a run has left behind. Who does not end is left to `close`."""
@@ -446,12 +460,13 @@ def simulation(
 ) -> World:
     """A world in virtual time, for `with`: `world.run(main())` runs a program in it.
 
-    Each two of `hosts` are joined by `link`, and by `back` the other way if that is another; with `None`
-    they are not, and `world.join` does it. In the program `towline.connect`, `towline.serve`, timers and
-    all of `asyncio` but sockets, pipes and processes work as ever, hosts' names being the addresses.
+    Each two of `hosts` are joined by `link`, and by `back` the other way if that is another; with
+    `None` they are not, and `world.join` does it. In the program `towline.connect`,
+    `towline.serve`, timers and all of `asyncio` but sockets, pipes and processes work as ever,
+    hosts' names being the addresses.
 
-    The same `seed` and the same program give the same order of events, the same times and the same losses. An
-    exception that leaves `with` carries the seed in a note.
+    The same `seed` and the same program give the same order of events, the same times and the same
+    losses. An exception that leaves `with` carries the seed in a note.
     """
     return World(seed, link, back, hosts, trace)
 

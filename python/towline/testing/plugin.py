@@ -28,7 +28,8 @@ def seed_of(name: str) -> int:
 def world_of(seed: int, arguments: tuple[object, ...], options: dict[str, Any]) -> World:
     """A world as the marker of a test says."""
     if arguments:
-        raise TypeError("the marker 'towline' takes arguments by name, as towline.testing.simulation")
+        words = "the marker 'towline' takes arguments by name, as towline.testing.simulation"
+        raise TypeError(words)
     return simulation(**{"seed": seed, **options})
 
 
@@ -36,7 +37,10 @@ class ThreadedServer:
     """A server on localhost, in a thread of its own. The fixture `towline_server` gives them."""
 
     def __init__(
-        self, handler: Callable[[Session], Awaitable[object]], certificate: Certificate, **options: Any
+        self,
+        handler: Callable[[Session], Awaitable[object]],
+        certificate: Certificate,
+        **options: Any,
     ) -> None:
         self.certificate = certificate
         """What it shows: `pins=[server.certificate]` believes it."""
@@ -67,6 +71,8 @@ class ThreadedServer:
             self._thread.join(_LIMIT)
             if self._thread.is_alive():
                 raise TimeoutError("a handler did not end when the server closed")
+            if self._failure is not None:
+                raise self._failure
 
     def _run(self) -> None:
         try:
