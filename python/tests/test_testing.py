@@ -484,7 +484,7 @@ def test_impossible_worlds_are_refused():
     with pytest.raises(TypeError, match="argument 'nat': a Nat"):
         world.hosts["a"].set_nat("idle=1s")
     with pytest.raises(ValueError, match="argument 'change': one of port"):
-        testing.Nat(change="name")
+        testing.Nat(5, change="name")
     with pytest.raises(ValueError, match="0 never lets"):
         world.hosts["a"].set_nat(testing.Nat(idle=0))
     world.close()

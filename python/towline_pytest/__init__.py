@@ -6,7 +6,7 @@ imports nothing of it before a test uses a fixture.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,7 +22,6 @@ _MARKER = (
     "towline(link=…, hosts=…, …): what the fixture towline_world is made with, as "
     "towline.testing.simulation"
 )
-_WORLD: pytest.StashKey[World] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -62,7 +61,8 @@ def towline_world(request: pytest.FixtureRequest) -> Iterator[World]:
     marker = request.node.get_closest_marker("towline")
     arguments, options = ((), {}) if marker is None else (marker.args, dict(marker.kwargs))
     with plugin.world_of(seed, arguments, options) as world:
-        request.node.stash[_WORLD] = world
+        # pytest shows it if the test fails.
+        request.node.add_report_section("setup", "towline", f"--towline-seed={world.seed}")
         yield world
 
 
@@ -77,16 +77,3 @@ def towline_server(towline_certificate: Certificate) -> Iterator[ServerThreads]:
         yield servers
     finally:
         servers.close()
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item,
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Adds the seed to the report of a test that fails."""
-    report = yield
-    world = item.stash.get(_WORLD, None)
-    if world is not None and report.failed:
-        words = f"--towline-seed={world.seed} ({world.time:.6f} s of virtual time)"
-        report.sections.append(("towline", words))
-    return report

@@ -1,4 +1,4 @@
-//! The native half of the Python package `towline`: drivers, handles and certificates.
+//! The native half of the Python package `towline`: drivers, handles, certificates and simulated networks.
 //!
 //! An asyncio loop drives an endpoint itself: it waits for the descriptors of a `Driver`
 //! and gives it turns. Handles call the engine directly; what has to wait returns `None`, and its token is

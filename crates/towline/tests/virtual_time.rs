@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use towline::config::{self, ClientAuth, ClientConfig, Identity, ServerConfig, Trust};
 use towline::handles::Waiter;
-use towline::testing::{LinkConfig, LossModel, Sent, Simulation};
+use towline::io::Socket;
+use towline::testing::{LinkConfig, LossModel, Sent, Simulation, VirtualNetwork};
 use towline::{Connection, Endpoint};
 
 use common::options;
@@ -297,4 +298,66 @@ fn nobody_to_connect_to_is_an_error_at_once() {
             .unwrap_err()
     });
     assert_eq!(error, towline::ConnectError::NoAddress);
+}
+
+#[test]
+fn another_loop_drives_shards_over_links_that_all_ports_of_two_hosts_share() {
+    let (client_config, server_config) = configs();
+    let (here, there) = addresses();
+    let network = VirtualNetwork::new(9);
+    let (forth, back) = network
+        .join_hosts(here.ip(), there.ip(), link(), link())
+        .unwrap();
+    let mut shards = Vec::new();
+    let mut endpoint = |builder, address| {
+        // Of whichever kind: the loop need not know.
+        let socket: Box<dyn Socket> = Box::new(network.socket(address));
+        let builder = network.prepare(builder);
+        let (endpoint, made) = builder.on_sockets(vec![socket]).unwrap();
+        shards.extend(made.into_iter().map(|shard| (address, shard)));
+        endpoint
+    };
+    let server = endpoint(Endpoint::builder().server(server_config), there);
+    let other_port = SocketAddr::new(here.ip(), here.port() + 1);
+    let clients = [here, other_port].map(|address| endpoint(Endpoint::builder(), address));
+    assert!(network.is_bound(other_port) && !network.is_bound(SocketAddr::new(here.ip(), 1)));
+
+    let mut attempts: Vec<_> = clients
+        .iter()
+        .map(|client| Box::pin(client.connect(there, "localhost", &client_config)))
+        .collect();
+    let mut connections = Vec::new();
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    let mut per_client = Vec::new();
+    while let Some(attempt) = attempts.first_mut() {
+        if let std::task::Poll::Ready(connected) = attempt.as_mut().poll(&mut cx) {
+            connections.push(connected.unwrap());
+            let counted = [forth, back].map(|id| network.with(|n| n.link(id).stats().datagrams_in));
+            per_client.push(counted);
+            drop(attempts.remove(0));
+            continue;
+        }
+        network.deliver();
+        let now = network.now();
+        let mut busy = false;
+        for (address, shard) in &mut shards {
+            let is_due = shard.next_timeout().is_some_and(|at| at <= now);
+            busy |= is_due || network.is_readable(*address);
+            // Nobody noted whether a handle gave it something to do: each has a turn.
+            shard.drive(now).unwrap();
+        }
+        if !busy {
+            let timers = shards.iter().filter_map(|(_, shard)| shard.next_timeout());
+            let next = timers.chain(network.next_timeout()).min();
+            network.advance_to(next.expect("something is to happen"));
+        }
+    }
+    drop(server);
+    assert_eq!(connections.len(), 2);
+    let [first, both] = per_client[..] else {
+        panic!("two clients")
+    };
+    assert!(first[0] > 0 && both[0] > first[0], "{per_client:?}");
+    assert_eq!(network.with(|n| n.stats().dropped_no_route), 0);
+    assert!(network.trace().is_empty(), "nobody asked for it");
 }

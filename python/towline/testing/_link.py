@@ -143,25 +143,20 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Nat:
-    """A NAT before a host. What it forgets, it lets in no more until the host sends again."""
+    """A NAT before a host. Nothing gets in by a mapping that it has forgotten; when the host sends
+    again, it has another."""
 
-    idle: float | None = None
-    """It forgets what nothing went over for so many seconds."""
-    every: float | None = None
-    """It forgets everything each time that so many seconds have passed."""
+    idle: float
+    """It forgets a mapping that nothing went over, either way, for so many seconds."""
     change: str = "port"
-    """What is another one then: the `port`, the `address`, or nothing (`same`)."""
+    """What the next mapping has of its own: the `port`, the `address`, or nothing (`same`)."""
 
     def __post_init__(self) -> None:
         self._text()
 
     def _text(self) -> str:
-        items = [f"change={_choice('change', self.change, ('port', 'address', 'same'))}"]
-        if self.idle is not None:
-            items.append(f"idle={_time('idle', self.idle)}")
-        if self.every is not None:
-            items.append(f"every={_time('every', self.every)}")
-        return ",".join(items)
+        change = _choice("change", self.change, ("port", "address", "same"))
+        return f"idle={_time('idle', self.idle)},change={change}"
 
 
 @dataclass(frozen=True, slots=True)
