@@ -88,6 +88,11 @@ def test_a_marker_says_what_the_world_is_like(tests):
             towline_world.run(main())
             assert towline_world.time > 1
 
+        @pytest.mark.towline(seed=5)
+        def test_seed(towline_world, request):
+            seed = request.config.getoption("--towline-seed")
+            assert towline_world.seed == (5 if seed is None else seed)
+
         @pytest.mark.towline(Link())
         def test_by_place(towline_world):
             pass
@@ -98,7 +103,8 @@ def test_a_marker_says_what_the_world_is_like(tests):
         """
     )
     result = tests.runpytest("--strict-markers")
-    result.assert_outcomes(passed=1, errors=2)
+    result.assert_outcomes(passed=2, errors=2)
+    tests.runpytest("--towline-seed=9").assert_outcomes(passed=2, errors=2)
     result.stdout.fnmatch_lines(["*arguments by name*", "*unexpected keyword argument 'speed'*"])
 
 

@@ -51,16 +51,17 @@ def towline_certificate() -> Certificate:
 @pytest.fixture
 def towline_world(request: pytest.FixtureRequest) -> Iterator[World]:
     """A world in virtual time, as `towline.testing.simulation` makes it with what the marker
-    `towline` says: `towline_world.run(main())`. Its seed is that of `--towline-seed`, else one from
-    the test's name; it stands in the report of a test that fails."""
+    `towline` says: `towline_world.run(main())`. Its seed is that of `--towline-seed`, else the
+    marker's, else one from the test's name; it stands in the report of a test that fails."""
     from towline.testing import plugin
 
-    seed = request.config.getoption("--towline-seed")
-    if seed is None:
-        seed = plugin.seed_of(request.node.name)
     marker = request.node.get_closest_marker("towline")
     arguments, options = ((), {}) if marker is None else (marker.args, dict(marker.kwargs))
-    with plugin.world_of(seed, arguments, options) as world:
+    options.setdefault("seed", plugin.seed_of(request.node.name))
+    seed = request.config.getoption("--towline-seed")
+    if seed is not None:
+        options["seed"] = seed
+    with plugin.world_of(arguments, options) as world:
         # pytest shows it if the test fails.
         request.node.add_report_section("setup", "towline", f"--towline-seed={world.seed}")
         yield world

@@ -25,12 +25,12 @@ def seed_of(name: str) -> int:
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big")
 
 
-def world_of(seed: int, arguments: tuple[object, ...], options: dict[str, Any]) -> World:
+def world_of(arguments: tuple[object, ...], options: dict[str, Any]) -> World:
     """A world as the marker of a test says."""
     if arguments:
         words = "the marker 'towline' takes arguments by name, as towline.testing.simulation"
         raise TypeError(words)
-    return simulation(**{"seed": seed, **options})
+    return simulation(**options)
 
 
 class ThreadedServer:
