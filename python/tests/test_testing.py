@@ -205,6 +205,25 @@ def test_a_handler_that_waits_for_ever_is_told():
     assert "await stream.read(1)" in words
 
 
+def test_two_ends_that_wait_for_each_other_are_told_within_a_limit():
+    async def handler(session: towline.Session) -> None:
+        async for stream in session.incoming_bidirectional_streams:
+            async with stream:
+                await stream.readexactly(100)
+
+    async def main(session: towline.Session) -> None:
+        async with await session.create_bidirectional_stream() as stream:
+            await stream.write(b"too little")
+            await stream.readuntil(b"answer")
+
+    with testing.simulation() as world:
+        with pytest.raises(testing.TimeLimit) as caught:
+            world.run(served(world, main, handler), limit=20)
+    words = str(caught.value)
+    assert "await stream.readexactly(100)" in words
+    assert 'await stream.readuntil(b"answer")' in words
+
+
 def test_hosts_and_links_of_their_own():
     async def handler(session: towline.Session) -> None:
         async with await session.create_unidirectional_stream() as stream:
