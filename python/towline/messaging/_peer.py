@@ -486,6 +486,9 @@ class Peer:
     async def _open(self) -> AsyncIterator[StructuredStream[Any]]:
         async with await self.session.create_bidirectional_stream() as stream:
             yield self._structured(stream)
+            with contextlib.suppress(StreamError, SessionClosed):
+                # The end comes with the answer: once it is taken, the peer need not be asked to stop.
+                stream._recv.read(1)
 
 
 class _Slot:

@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 __all__ = ["JSON", "Codec", "MessagePack", "checked_depth", "codec_of"]
 
+# Made once: `json.dumps` would make one for each message.
+_ENCODE = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 _TOO_DEEP = "it is nested deeper than {depth}"
 
 
@@ -33,8 +35,7 @@ class _Json:
     text_only = True
 
     def encode(self, value: Any) -> bytes:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        return text.encode()
+        return _ENCODE(value).encode()
 
     def decode(self, data: bytes, depth: int) -> Any:
         try:
