@@ -267,7 +267,11 @@ def sessions(
     if callable(url):
         make = url
     else:
-        pins, protocols = list(pins), list(protocols)
+        # Kept, because they are gone through at each attempt; single values are `connect`'s to refuse.
+        if not isinstance(pins, (str, bytes, Certificate)):
+            pins = list(pins)
+        if not isinstance(protocols, (str, bytes)):
+            protocols = list(protocols)
 
         def make() -> Connecting:
             return connect(url, pins=pins, roots=roots, protocols=protocols, headers=headers)
