@@ -46,6 +46,7 @@ class Server:
     """
 
     __slots__ = (
+        "_adopt",
         "_asking",
         "_certificate",
         "_closing",
@@ -86,6 +87,8 @@ class Server:
         self._handler = handler
         self._on_request = on_request
         self._pending = pending
+        # Makes the endpoints of sockets that are bound already.
+        self._adopt: Callable[[_native.Certificate], list[_native.Driver]] | None = None
         self._host = host
         self._port = port
         self._certificate = certificate
@@ -218,6 +221,8 @@ class Server:
 
     async def _bind(self, loop: asyncio.AbstractEventLoop) -> list[_native.Driver]:
         certificate = self._certificate._native
+        if self._adopt is not None:
+            return self._adopt(certificate)
         if self._host in _ANYWHERE:
             try:
                 return [_native.Driver("::", self._port, certificate)]

@@ -150,7 +150,29 @@ class ServerApp:
         grace: float = 10.0,
     ) -> AsyncIterator[Server]:
         """`async with app.serve(…) as server`: the arguments are those of `towline.serve`."""
-        server = serve_requests(
+        server = self.server(
+            host,
+            port,
+            certificate=certificate,
+            origins=origins,
+            protocols=protocols,
+            grace=grace,
+        )
+        async with self.hooks(), server:
+            yield server
+
+    def server(
+        self,
+        host: str | None = "localhost",
+        port: int = 0,
+        *,
+        certificate: Certificate,
+        origins: Iterable[str] | None = None,
+        protocols: Iterable[str] = (),
+        grace: float = 10.0,
+    ) -> Server:
+        """The server of the app, without its hooks: as `towline.serve` gives it."""
+        return serve_requests(
             self.handle,
             host,
             port,
@@ -160,8 +182,6 @@ class ServerApp:
             grace=grace,
             pending=self._pending,
         )
-        async with self.hooks(), server:
-            yield server
 
     @contextlib.asynccontextmanager
     async def hooks(self) -> AsyncIterator[None]:
