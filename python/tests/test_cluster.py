@@ -106,13 +106,13 @@ def test_connections_live_on_while_another_worker_is_killed(run: Callable[..., A
 def test_a_worker_that_dies_again_and_again_waits_longer() -> None:
     async def main() -> None:
         async with cluster_of(workers=1, backoff=0.2) as cluster:
-            for deaths in range(1, 4):
+            for deaths in range(1, 3):
                 client = await Client(cluster).__aenter__()
                 began = asyncio.get_running_loop().time()
                 await client.stream.write(b"die\n")
                 await until(cluster, lambda workers: workers[0].restarts == deaths)
                 took = asyncio.get_running_loop().time() - began
-                assert took >= (0, 0, 0.2, 0.4)[deaths]
+                assert took >= (0, 0, 0.2)[deaths]
                 await until(cluster, lambda workers: workers[0].state is WorkerState.RUNNING)
                 assert cluster.workers[0].last_exit == 9
                 client.session.close()
@@ -133,7 +133,7 @@ def test_handlers_that_are_functions_are_served() -> None:
 
 def test_a_restart_drains_and_goes_on() -> None:
     async def main() -> None:
-        async with cluster_of(workers=2, grace=0.2) as cluster:
+        async with cluster_of(workers=1, grace=0.2) as cluster:
             before = {worker.pid for worker in cluster.workers}
             client = await Client(cluster).__aenter__()
             await cluster.restart()
@@ -235,7 +235,7 @@ asyncio.run(main())
 
 def test_several_addresses_have_one_port() -> None:
     async def main() -> None:
-        cluster = Cluster("clusterapp:app", "localhost", certificate=CERTIFICATE, workers=2)
+        cluster = Cluster("clusterapp:app", "localhost", certificate=CERTIFICATE, workers=1)
         async with cluster:
             for host in ("127.0.0.1", "localhost"):
                 url = f"https://{host}:{cluster.port}/"

@@ -63,6 +63,8 @@ class Server:
         "_protocols",
         "_sessions",
         "_stopped",
+        "accepted",
+        "refused",
     )
 
     def __init__(
@@ -100,6 +102,10 @@ class Server:
         self._sessions: dict[asyncio.Task[None], Session] = {}
         # Requests without an answer yet.
         self._asking: set[asyncio.Task[None]] = set()
+        self.accepted = 0
+        """Sessions that clients were given."""
+        self.refused = 0
+        """Sessions that clients were refused."""
         self._draining = False
         self._closing = False
         self._stopped: asyncio.Future[None] | None = None
@@ -280,9 +286,9 @@ class Server:
     def _answer(self, driver: Driver, request: _native.SessionRequest) -> None:
         origin = request.origin
         if self._origins is not None and request.has_origin and origin not in self._origins:
-            request.reject(_FORBIDDEN)
+            self._reject(request, _FORBIDDEN)
         elif self._draining or self._closing:
-            request.reject(_UNAVAILABLE)
+            self._reject(request, _UNAVAILABLE)
         elif self._on_request is not None:
             self._ask(driver, request, self._on_request)
         else:
@@ -305,11 +311,15 @@ class Server:
             self._begin(session)
         driver.nudge()
 
+    def _reject(self, request: _native.SessionRequest, status: int) -> None:
+        self.refused += 1
+        request.reject(status)
+
     def _ask(
         self, driver: Driver, native: _native.SessionRequest, on_request: RequestHandler
     ) -> None:
         if len(self._asking) >= self._pending:
-            native.reject(_UNAVAILABLE)
+            self._reject(native, _UNAVAILABLE)
             return
         request = SessionRequest(driver, native, self._protocols, self._on_accepted)
         deciding = self._decide(request, on_request)
@@ -342,6 +352,7 @@ class Server:
         finally:
             if not request.answered and not request._driver.closed:
                 request.refuse(status)
+            self.refused += request.session is None
             if request.session is not None and not request.session.closed:
                 request.session.close()
 
@@ -352,6 +363,7 @@ class Server:
             raise RuntimeError("a request is accepted in the task that it was given to")
         self._asking.discard(task)
         self._sessions[task] = session
+        self.accepted += 1
         task.add_done_callback(self._on_done)
         _cancel_at_end(session, task)
 
@@ -366,6 +378,7 @@ class Server:
         handling = self._handle(session)
         task = loop.create_task(handling, name=f"towline: session {session.path}")
         self._sessions[task] = session
+        self.accepted += 1
         task.add_done_callback(self._on_done)
         _cancel_at_end(session, task)
 
