@@ -14,6 +14,7 @@ use towline::webtransport::{Config, Server};
 
 use crate::certificate::{Certificate, ClientConfig};
 use crate::errors::{Failure, os_error};
+use crate::group;
 use crate::hub::{Hub, lock};
 use crate::listener::Listener;
 use crate::network::{Network, Place};
@@ -40,10 +41,23 @@ pub(crate) struct Driver {
     place: Option<Place>,
 }
 
+/// On a socket of the system's, or on a simulated one.
+type AnyShard = Shard<Box<dyn Socket>, Sessions>;
+/// An endpoint that was made, and its shards.
+pub(crate) type Made = (Endpoint, Vec<AnyShard>);
+
+/// The endpoint and the one shard that it has here.
+fn the_shard((endpoint, mut shards): Made) -> io::Result<(Endpoint, AnyShard)> {
+    let shard = shards.pop();
+    Ok((
+        endpoint,
+        shard.ok_or_else(|| io::Error::other("an endpoint has a shard"))?,
+    ))
+}
+
 /// What takes turns.
 struct Engine {
-    /// On a socket of the system's, or on a simulated one.
-    shard: Shard<Box<dyn Socket>, Sessions>,
+    shard: AnyShard,
     want_write: bool,
 }
 
@@ -100,42 +114,37 @@ impl Driver {
             let config = certificate.server_config();
             builder = builder.server(config.map_err(|failure| failure.raise(py))?);
         }
-        let mut builder = builder.webtransport(Config::default());
+        let builder = builder.webtransport(Config::default());
         let address = SocketAddr::new(ip, port);
-        let socket: Box<dyn Socket> = match &network {
-            Some(network) => {
-                builder = network.prepare(builder);
-                Box::new(network.socket(address))
-            }
-            None => {
-                let bound = UdpSocket::bind(address, &SocketOptions::default());
-                Box::new(bound.map_err(os_error)?)
-            }
+        let Some(network) = network else {
+            let bound = UdpSocket::bind(address, &SocketOptions::default());
+            let socket: Box<dyn Socket> = Box::new(bound.map_err(os_error)?);
+            let made = builder.on_sockets(vec![socket]);
+            return made.and_then(Self::of).map_err(os_error);
         };
-        let (endpoint, mut shards) = builder.on_sockets(vec![socket]).map_err(os_error)?;
-        let mut shard = shards
-            .pop()
-            .ok_or_else(|| io::Error::other("an endpoint has a shard"))?;
-        let clock = shard.clock().clone();
-        let (hub, place) = match &network {
-            Some(network) => {
-                let hub = Hub::in_virtual_time(clock);
-                let place = network.add(address, &hub);
-                (hub, Some(place))
-            }
-            None => (Hub::new(clock).map_err(os_error)?, None),
-        };
-        shard.set_waker(&hub.work_waker());
-        Ok(Self {
-            place,
-            hub,
-            local: endpoint.local_addr(),
-            engine: Mutex::new(Some(Engine {
-                shard,
-                want_write: false,
-            })),
-            endpoint: Mutex::new(Some(endpoint)),
-        })
+        let socket: Box<dyn Socket> = Box::new(network.socket(address));
+        let made = network.prepare(builder).on_sockets(vec![socket]);
+        let (endpoint, shard) = made.and_then(the_shard).map_err(os_error)?;
+        let hub = Hub::in_virtual_time(shard.clock().clone());
+        let place = network.add(address, &hub);
+        Ok(Self::new_with(hub, endpoint, shard, Some(place)))
+    }
+
+    /// A server on the socket that is `index` of the `count` that `bind_group` made, with the group's
+    /// secret. It takes a descriptor of its own.
+    #[staticmethod]
+    fn adopt(
+        py: Python<'_>,
+        fd: RawFd,
+        certificate: PyRef<'_, Certificate>,
+        index: usize,
+        count: usize,
+        secret: [u8; 32],
+    ) -> PyResult<Self> {
+        let config = certificate.server_config();
+        let config = config.map_err(|failure| failure.raise(py))?;
+        let made = group::adopt(fd, config, (index, count), secret);
+        made.and_then(Self::of).map_err(os_error)
     }
 
     /// The socket's descriptor; -1 once it was closed.
@@ -281,6 +290,32 @@ impl Driver {
 const H3_NO_ERROR: u64 = 0x100;
 
 impl Driver {
+    /// On the one shard of an endpoint, whose sockets are the system's.
+    pub(crate) fn of(made: Made) -> io::Result<Self> {
+        let (endpoint, shard) = the_shard(made)?;
+        let hub = Hub::new(shard.clock().clone())?;
+        Ok(Self::new_with(hub, endpoint, shard, None))
+    }
+
+    fn new_with(
+        hub: Arc<Hub>,
+        endpoint: Endpoint,
+        mut shard: AnyShard,
+        place: Option<Place>,
+    ) -> Self {
+        shard.set_waker(&hub.work_waker());
+        Self {
+            place,
+            hub,
+            local: endpoint.local_addr(),
+            engine: Mutex::new(Some(Engine {
+                shard,
+                want_write: false,
+            })),
+            endpoint: Mutex::new(Some(endpoint)),
+        }
+    }
+
     fn endpoint(&self) -> Result<Endpoint, Failure> {
         self.hub.check()?;
         let endpoint = lock(&self.endpoint);

@@ -52,7 +52,7 @@ mod waited;
 
 pub use clock::{Clock, ManualClock};
 pub use fallback::Fallback;
-pub(crate) use group::share_limits;
+pub(crate) use group::{share_limits, shard_apart};
 pub use group::{bind_separately, bind_shards, shard_group};
 pub use handle::{Change, Dispatch, Handle};
 pub(crate) use memory::machine_memory;
