@@ -12,8 +12,9 @@ from types import TracebackType
 from typing import Self
 
 from . import _native
+from ._arguments import checked_names, number, text, texts, whole
 from ._certificates import Certificate
-from ._client import _texts, addresses_of
+from ._client import addresses_of
 from ._driver import Driver, settle
 from ._errors import SessionClosed, TowlineError
 from ._session import FAILED, Session
@@ -30,6 +31,7 @@ _UNAVAILABLE = 503
 # Requests that are answered before others have a turn of the loop.
 _REQUESTS_AT_ONCE = 32
 _ANYWHERE = (None, "")
+_MAX_PORT = 65535
 # Times that a port is asked of the system which must be free at every address.
 _PORT_ATTEMPTS = 8
 
@@ -73,12 +75,12 @@ class Server:
             kind = type(certificate).__name__
             raise TypeError(f"argument 'certificate': a Certificate is required, not '{kind}'")
         self._handler = handler
-        self._host = host
-        self._port = port
+        self._host = None if host is None else text("host", host)
+        self._port = whole("port", port, 0, _MAX_PORT)
         self._certificate = certificate
-        self._origins = None if origins is None else frozenset(_texts("origins", origins))
-        self._protocols = _texts("protocols", protocols)
-        self._grace = grace
+        self._origins = None if origins is None else frozenset(texts("origins", origins))
+        self._protocols = checked_names("protocols", protocols)
+        self._grace = number("grace", grace)
         self._drivers: list[Driver] = []
         self._listeners: list[asyncio.Task[None]] = []
         self._sessions: dict[asyncio.Task[None], Session] = {}
@@ -142,9 +144,9 @@ class Server:
     async def drain(self, grace: float | None = None) -> None:
         """Takes no new session, asks the clients to end theirs, and waits until they have, at most
         `grace` seconds."""
+        grace = self._grace if grace is None else number("grace", grace)
         if self._closing:
             return
-        grace = self._grace if grace is None else grace
         self._draining = True
         for driver in self._drivers:
             driver.engine.shut_down(grace)
