@@ -142,7 +142,9 @@ def test_a_fork_has_sessions_of_its_own(run):
 
 
 SHUTDOWN = """
-import asyncio, towline
+import asyncio, logging, towline
+# In development mode a loop also logs what took long, as everything does on a busy machine.
+logging.getLogger("asyncio").setLevel(logging.ERROR)
 kept = []
 async def idle(session):
     kept.append(session)
