@@ -212,6 +212,10 @@ class Server:
                 # A machine without IPv6.
                 return [_native.Driver("0.0.0.0", self._port, certificate)]
         addresses = await addresses_of(loop, str(self._host), self._port)
+        if self._host == "localhost":
+            # Browsers mean both, whatever the machine's own list of hosts says (RFC 6761 §6.3).
+            both = [("127.0.0.1", self._port), ("::1", self._port)]
+            addresses = list(dict.fromkeys([*addresses, *both]))
         attempts = _PORT_ATTEMPTS if self._port == 0 else 1
         while True:
             attempts -= 1
