@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -142,7 +144,9 @@ def test_a_fork_has_sessions_of_its_own(run):
 
 
 SHUTDOWN = """
-import asyncio, towline
+import asyncio, logging, towline
+# In development mode a loop also logs what took long, as everything does on a busy machine.
+logging.getLogger("asyncio").setLevel(logging.ERROR)
 kept = []
 async def idle(session):
     kept.append(session)
@@ -176,6 +180,20 @@ def test_a_port_that_is_taken_is_an_error_of_the_system(run):
                     idle, "127.0.0.1", server.port, certificate=CERTIFICATE
                 )
             assert caught.value.errno is not None
+
+    run(main())
+
+
+def test_localhost_is_both_addresses_of_this_machine(run):
+    async def main() -> None:
+        async with towline.serve(idle, "localhost", certificate=CERTIFICATE) as server:
+            found = {driver.engine.local_address for driver in server._drivers}
+            expected = {("127.0.0.1", server.port)}
+            with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as other:
+                with contextlib.suppress(OSError):
+                    other.bind(("::1", 0))
+                    expected.add(("::1", server.port))
+            assert found == expected
 
     run(main())
 

@@ -76,7 +76,8 @@ def test_many_threads_share_the_one_in_the_background(url):
 
 
 SCRIPT = """
-import sys
+import logging, sys
+logging.getLogger("asyncio").setLevel(logging.ERROR)
 from towline.sync import connect
 session = connect(sys.argv[1], pins=[sys.argv[2]], timeout=10)
 stream = session.create_bidirectional_stream()

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from . import _native
+from ._arguments import octets, texts
 
 __all__ = ["Certificate", "generate_certificate", "pin_text"]
 
@@ -21,6 +22,9 @@ class Certificate:
     __slots__ = ("_native",)
 
     def __init__(self, native: _native.Certificate) -> None:
+        if not isinstance(native, _native.Certificate):
+            words = "certificates come from `generate_certificate`, `load` and `from_pem`"
+            raise TypeError(f"argument 'native': {words}")
         self._native = native
 
     @classmethod
@@ -28,12 +32,19 @@ class Certificate:
         cls, chain: str | os.PathLike[str], key: str | os.PathLike[str]
     ) -> Certificate:
         """One from two files in PEM: the chain, the server's own first, and its private key."""
-        return cls.from_pem(Path(chain).read_bytes(), Path(key).read_bytes())
+        files = []
+        for argument, file in (("chain", chain), ("key", key)):
+            if not isinstance(file, (str, os.PathLike)):
+                kind = type(file).__name__
+                raise TypeError(f"argument '{argument}': a path is required, not '{kind}'")
+            files.append(Path(file).read_bytes())
+        return cls.from_pem(*files)
 
     @classmethod
     def from_pem(cls, chain: bytes, key: bytes) -> Certificate:
         """As `load`, from the contents of the files."""
-        return cls(_native.Certificate.from_pem(chain, key))
+        read = _native.Certificate.from_pem(octets("chain", chain), octets("key", key))
+        return cls(read)
 
     @property
     def sha256(self) -> str:
@@ -67,7 +78,7 @@ def generate_certificate(*names: str) -> Certificate:
     curve P-256, and valid for less than 14 days."""
     if not names:
         raise TypeError("argument 'names': at least one name is required")
-    return Certificate(_native.Certificate.generate(list(names)))
+    return Certificate(_native.Certificate.generate(texts("names", names)))
 
 
 def pin_text(pin: str | bytes | Certificate) -> str:

@@ -11,6 +11,7 @@ from types import TracebackType
 from urllib.parse import urlsplit
 
 from . import _native
+from ._arguments import checked_names, fields, octets, text
 from ._certificates import Certificate, pin_text
 from ._driver import client_driver, simulated_host
 from ._errors import ConnectFailed
@@ -37,9 +38,10 @@ class Connecting:
     ) -> None:
         self._host, self._port = _host_and_port(url)
         self._url = url
-        self._protocols = _texts("protocols", protocols)
-        self._headers = [(str(name), str(value)) for name, value in (headers or {}).items()]
-        self._trust = (tuple(_pins(pins)), roots)
+        self._protocols = checked_names("protocols", protocols)
+        self._headers = fields("headers", headers)
+        trusted = None if roots is None else octets("roots", roots)
+        self._trust = (tuple(_pins(pins)), trusted)
         # What it makes of them is kept; what is wrong with them is said here.
         _client_config(*self._trust)
         self._session: Session | None = None
@@ -129,36 +131,37 @@ async def addresses_of(
         pass
     try:
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
-    except socket.gaierror as error:
-        words = f"{host} was not found: {error.strerror}; check the name and the network"
+    except (socket.gaierror, UnicodeError) as error:
+        why = error.strerror if isinstance(error, socket.gaierror) else "it is no name"
+        words = f"{host} was not found: {why}; check the name and the network"
         raise ConnectFailed(words) from error
     addresses = [(str(address[0]).partition("%")[0], port) for *_, address in found]
     return list(dict.fromkeys(addresses))
 
 
 def _host_and_port(url: str) -> tuple[str, int]:
-    if not isinstance(url, str):
-        raise TypeError(f"argument 'url': a str is required, not '{type(url).__name__}'")
-    parts = urlsplit(url)
-    if parts.scheme != "https" or not parts.hostname:
-        raise ValueError(f"argument 'url': '{url}' is none of the form https://host:port/path")
-    return parts.hostname, parts.port or 443
-
-
-def _texts(argument: str, values: Iterable[str]) -> list[str]:
-    if isinstance(values, (str, bytes)):
-        raise TypeError(f"argument '{argument}': a list is required, not a single value")
-    texts = list(values)
-    for text in texts:
-        if not isinstance(text, str):
-            kind = type(text).__name__
-            raise TypeError(f"argument '{argument}': each must be a str, not '{kind}'")
-    return texts
+    form = "is none of the form https://host:port/path"
+    text("url", url)
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise ValueError(f"argument 'url': {url!r} {form}: {error}") from None
+    if not url.isascii() or not url.isprintable() or " " in url:
+        words = "has characters that a URL has not: `urllib.parse.quote` writes them with %"
+        raise ValueError(f"argument 'url': {url!r} {words}")
+    if parts.scheme != "https" or not parts.hostname or port == 0:
+        raise ValueError(f"argument 'url': '{url}' {form}")
+    if "@" in parts.netloc or "#" in url:
+        raise ValueError(f"argument 'url': '{url}' names a user, or a fragment")
+    return parts.hostname, 443 if port is None else port
 
 
 def _pins(pins: Iterable[str | bytes | Certificate]) -> list[str]:
     if isinstance(pins, (str, bytes, Certificate)):
         raise TypeError("argument 'pins': a list is required, not a single value")
+    if not isinstance(pins, Iterable):
+        raise TypeError(f"argument 'pins': a list is required, not '{type(pins).__name__}'")
     return [pin_text(pin) for pin in pins]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from . import _native
+from ._arguments import whole
 from ._driver import Driver
 from ._errors import SessionClosed, StreamError
 
@@ -19,11 +20,7 @@ _MAX_CODE = 2**32 - 1
 
 def checked_code(code: int) -> int:
     """The code, if WebTransport can carry it."""
-    if not isinstance(code, int):
-        raise TypeError(f"argument 'code': an int is required, not '{type(code).__name__}'")
-    if not 0 <= code <= _MAX_CODE:
-        raise ValueError(f"argument 'code': 0 to {_MAX_CODE}, not {code}")
-    return code
+    return whole("code", code, 0, _MAX_CODE)
 
 
 class Core:

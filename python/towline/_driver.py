@@ -78,10 +78,17 @@ class Driver:
         """Has a turn follow in this round of the loop."""
         if self._scheduled or self.closed:
             return
+        running = asyncio._get_running_loop()
+        elsewhere = running is not None and running is not self.loop
+        if elsewhere and not self.loop.is_closed():
+            raise UsageError("this session belongs to another event loop")
         try:
             self.loop.call_soon(self._scheduled_turn)
         except RuntimeError:
-            words = "the event loop of this session is closed, and the session with it"
+            # In debug mode a loop notices by itself that another thread calls.
+            words = "this session belongs to the event loop of another thread"
+            if self.loop.is_closed():
+                words = "the event loop of this session is closed, and the session with it"
             raise UsageError(words) from None
         self._scheduled = True
 

@@ -12,9 +12,10 @@ from types import TracebackType
 from typing import Self
 
 from . import _native
+from ._arguments import checked_names, number, text, texts, whole
 from ._certificates import Certificate
-from ._client import _texts, addresses_of
-from ._driver import Driver, new_engine, settle
+from ._client import addresses_of
+from ._driver import Driver, new_engine, settle, simulated_host
 from ._errors import SessionClosed, TowlineError
 from ._request import Refused, SessionRequest
 from ._session import FAILED, Session
@@ -35,6 +36,7 @@ _REQUESTS_AT_ONCE = 32
 _ANYWHERE = (None, "")
 # Requests that may wait for their answer at once, unless the caller says otherwise.
 _PENDING = 256
+_MAX_PORT = 65535
 # Times that a port is asked of the system which must be free at every address.
 _PORT_ATTEMPTS = 8
 
@@ -91,12 +93,12 @@ class Server:
         self._pending = pending
         # Makes the endpoints of sockets that are bound already.
         self._adopt: Callable[[_native.Certificate], list[_native.Driver]] | None = None
-        self._host = host
-        self._port = port
+        self._host = None if host is None else text("host", host)
+        self._port = whole("port", port, 0, _MAX_PORT)
         self._certificate = certificate
-        self._origins = None if origins is None else frozenset(_texts("origins", origins))
-        self._protocols = _texts("protocols", protocols)
-        self._grace = grace
+        self._origins = None if origins is None else frozenset(texts("origins", origins))
+        self._protocols = checked_names("protocols", protocols)
+        self._grace = number("grace", grace)
         self._drivers: list[Driver] = []
         self._listeners: list[asyncio.Task[None]] = []
         self._sessions: dict[asyncio.Task[None], Session] = {}
@@ -166,9 +168,9 @@ class Server:
     async def drain(self, grace: float | None = None) -> None:
         """Takes no new session, asks the clients to end theirs, and waits until they have, at most
         `grace` seconds."""
+        grace = self._grace if grace is None else number("grace", grace)
         if self._closing:
             return
-        grace = self._grace if grace is None else grace
         self._draining = True
         for driver in self._drivers:
             driver.engine.shut_down(grace)
@@ -236,6 +238,10 @@ class Server:
                 # A machine without IPv6.
                 return [new_engine(loop, "0.0.0.0", self._port, certificate)]
         addresses = await addresses_of(loop, str(self._host), self._port)
+        if self._host == "localhost" and simulated_host(loop) is None:
+            # Browsers mean both, whatever the machine's own list of hosts says (RFC 6761 §6.3).
+            both = [("127.0.0.1", self._port), ("::1", self._port)]
+            addresses = list(dict.fromkeys([*addresses, *both]))
         attempts = _PORT_ATTEMPTS if self._port == 0 else 1
         while True:
             attempts -= 1

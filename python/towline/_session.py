@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, NamedTuple, Self, TypeVar
 
 from . import _native
+from ._arguments import text, whole
 from ._core import Core, checked_code
 from ._driver import Driver, settle
 from ._errors import ConnectionLost, SessionClosed, StreamError
@@ -269,6 +270,7 @@ class Session:
         """A new stream, as soon as the peer permits one. Among streams that want to send, the one with
         the highest `send_order` goes first."""
         core = self._core
+        whole("send_order", send_order)
         send, recv = await core.take(_native.Session.OPEN_BI, core.native.open_bi)
         stream = BidirectionalStream(core, send, recv)
         if send_order != 0:
@@ -278,6 +280,7 @@ class Session:
     async def create_unidirectional_stream(self, send_order: int = 0) -> SendStream:
         """As `create_bidirectional_stream`, a stream that only this end writes."""
         core = self._core
+        whole("send_order", send_order)
         send = await core.take(_native.Session.OPEN_UNI, core.native.open_uni)
         stream = SendStream(core, send)
         if send_order != 0:
@@ -304,9 +307,7 @@ class Session:
         that is over stays as it is.
         """
         checked_code(code)
-        if not isinstance(reason, str):
-            raise TypeError(f"argument 'reason': a str is required, not '{type(reason).__name__}'")
-        if len(reason.encode()) > _MAX_REASON:
+        if len(text("reason", reason).encode()) > _MAX_REASON:
             raise ValueError(f"argument 'reason': at most {_MAX_REASON} bytes in UTF-8")
         self._core.close(code, reason)
 

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from . import _native
+from ._arguments import whole
 from ._core import Core, checked_code
 from ._errors import SessionClosed, StreamError
 
@@ -129,11 +130,11 @@ class _Receiving(_Stream):
 
     def lines(self, limit: int = _LIMIT) -> Lines:
         """The lines, as they arrive, each of at most `limit` bytes."""
-        return Lines(self, limit)
+        return Lines(self, whole("limit", limit, 1))
 
     def chunks(self, n: int = _LIMIT) -> Chunks:
         """What arrives, as it arrives, at most `n` bytes at a time."""
-        return Chunks(self, n)
+        return Chunks(self, whole("n", n, 1))
 
     def at_eof(self) -> bool:
         """Whether the end was read."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import inspect
 import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
@@ -17,6 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from . import _client, _session, _streams
+from ._arguments import number
 from ._certificates import Certificate
 from ._errors import UsageError
 from ._session import CloseInfo, SessionStats
@@ -64,7 +66,8 @@ class _Background:
             raise UsageError("the thread of towline.sync has ended") from None
         except BaseException:
             # It is another's end than the call's own, as KeyboardInterrupt.
-            future.cancel()
+            if future.cancel():
+                self.loop.call_soon_threadsafe(_forget, awaitable)
             raise
 
     def _submit(self, awaitable: Awaitable[_T], timeout: float | None) -> Future[_T]:
@@ -73,6 +76,8 @@ class _Background:
         if not self._thread.is_alive():
             words = "the thread of towline.sync is gone: this process is a fork, or ends"
             raise UsageError(words)
+        if timeout is not None:
+            number("timeout", timeout)
         return asyncio.run_coroutine_threadsafe(_awaited(awaitable, timeout), self.loop)
 
     def stop(self) -> None:
@@ -124,6 +129,13 @@ async def _awaited(awaitable: Awaitable[_T], timeout: float | None) -> _T:
         return await awaitable
 
 
+def _forget(awaitable: Awaitable[object]) -> None:
+    """Ends what was cancelled before it began."""
+    if isinstance(awaitable, Coroutine):
+        if inspect.getcoroutinestate(awaitable) == inspect.CORO_CREATED:
+            awaitable.close()
+
+
 async def _called(call: Callable[..., _T], *args: object) -> _T:
     return call(*args)
 
@@ -150,7 +162,11 @@ class _Stream(_Bound):
 
     _stream: _streams.SendStream | _streams.ReceiveStream | _streams.BidirectionalStream
 
-    def __init__(self, thread: _Background, stream: _streams.SendStream | _streams.ReceiveStream | _streams.BidirectionalStream) -> None:
+    def __init__(
+        self,
+        thread: _Background,
+        stream: _streams.SendStream | _streams.ReceiveStream | _streams.BidirectionalStream,
+    ) -> None:
         super().__init__(thread)
         self._stream = stream
 

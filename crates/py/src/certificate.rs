@@ -1,10 +1,12 @@
 //! [`Certificate`]: who a server is; [`ClientConfig`]: whom a client believes.
 
+use std::fmt::Display;
+
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 use towline::config::{self, ClientAuth, Identity, Options, ServerConfig, Trust};
 use towline::http3;
-use towline::identity::{CertificatePin, Pin};
+use towline::identity::{CertificatePin, PeerIdentity, Pin, certificates_from_pem, validity};
 use towline::webtransport;
 
 use crate::errors::Failure;
@@ -15,6 +17,9 @@ pub(crate) struct Certificate {
     identity: Identity,
     pin: CertificatePin,
 }
+
+/// What a certificate says: subject, SHA-256 of itself and of its key, first and last second of its life.
+type Inspected = (String, String, String, Option<(u64, u64)>);
 
 impl Certificate {
     fn new(identity: Identity) -> Result<Self, Failure> {
@@ -62,11 +67,16 @@ impl Certificate {
             .map_err(|failure| failure.raise(cls.py()))
     }
 
+    /// What the first certificate of a chain in PEM says; its private key is not needed.
+    #[classmethod]
+    fn inspect(cls: &Bound<'_, PyType>, chain: &[u8]) -> PyResult<Inspected> {
+        inspected(chain).map_err(|failure| failure.raise(cls.py()))
+    }
+
     /// SHA-256 of the certificate, 64 hexadecimal digits.
     #[getter]
     fn sha256(&self) -> String {
-        let text = self.pin.to_string();
-        text.rsplit('/').next().unwrap_or_default().to_owned()
+        digits(self.pin)
     }
 
     /// The chain as PEM.
@@ -91,6 +101,28 @@ impl Certificate {
     fn __repr__(&self) -> String {
         format!("Certificate({})", self.pin)
     }
+}
+
+fn inspected(chain: &[u8]) -> Result<Inspected, Failure> {
+    let read = certificates_from_pem(chain).map_err(|error| Failure::value("chain", error))?;
+    match PeerIdentity::from_peer_certificates(Some(&read)) {
+        Some(PeerIdentity::X509 {
+            certificate,
+            key,
+            subject,
+        }) => {
+            let dates = read.first().and_then(validity);
+            let dates = dates.map(|(from, to)| (from.as_secs(), to.as_secs()));
+            Ok((subject, digits(certificate), digits(key), dates))
+        }
+        _ => Err(Failure::value("chain", "it is no X.509 certificate")),
+    }
+}
+
+/// A hash as 64 hexadecimal digits, without the word in front.
+fn digits(hash: impl Display) -> String {
+    let text = hash.to_string();
+    text.rsplit('/').next().unwrap_or_default().to_owned()
 }
 
 /// Whom a client believes, and its memory of servers for the next handshake.

@@ -36,7 +36,8 @@ from typing import Any, Self
 
 from .. import _native
 from .._certificates import Certificate
-from .._client import _texts, addresses_of
+from .._arguments import checked_names, texts
+from .._client import addresses_of
 from .._errors import TowlineError
 
 __all__ = ["Cluster", "ClusterError", "WorkerInfo", "WorkerState"]
@@ -163,8 +164,8 @@ class Cluster:
         self._port = port
         self._certificate = certificate
         self._count = count
-        self._origins = None if origins is None else _texts("origins", origins)
-        self._protocols = _texts("protocols", protocols)
+        self._origins = None if origins is None else texts("origins", origins)
+        self._protocols = checked_names("protocols", protocols)
         self._grace = grace
         self._loop = loop
         self._backoff = backoff
