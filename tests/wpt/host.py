@@ -156,8 +156,6 @@ class Session:
             return
         if isinstance(stream, towline.BidirectionalStream):
             self._tasks.create_task(self._read(stream_id, stream))
-        # The peer learns of a stream by what is sent on it.
-        await stream.write(b"")
         await self._write(stream_id, stream)
 
     async def _read(
