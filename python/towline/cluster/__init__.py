@@ -35,8 +35,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from .. import _native
-from .._certificates import Certificate
 from .._arguments import checked_names, texts
+from .._certificates import Certificate
 from .._client import addresses_of
 from .._errors import TowlineError
 
