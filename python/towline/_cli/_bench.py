@@ -259,7 +259,7 @@ async def _bar(name: str, part: _Part, printer: Printer) -> None:
 
 
 def _shown(row: Row) -> str:
-    texts = []
+    texts: list[str] = []
     if "per_second" in row:
         texts.append(f"{row['count']} ({row['per_second']:.0f} a second)")
     if "seconds" in row:

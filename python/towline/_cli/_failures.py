@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import socket
+from typing import cast
 
 from .. import _errors as errors
 
@@ -50,7 +51,8 @@ _REFUSED = {
 def failure_of(error: BaseException) -> Failure | None:
     """The failure that an error is; `None` for one that nobody foresaw."""
     if isinstance(error, BaseExceptionGroup):
-        return failure_of(error.exceptions[0])
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return failure_of(group.exceptions[0])
     words = str(error)
     match error:
         case Failure():
