@@ -8,7 +8,7 @@ from typing import cast
 
 from .. import _errors as errors
 
-__all__ = ["Exit", "Failure", "failure_of"]
+__all__ = ["Exit", "Failure", "failure_of", "of_system"]
 
 
 class Exit(enum.IntEnum):
@@ -80,7 +80,7 @@ def failure_of(error: BaseException) -> Failure | None:
         case ValueError():
             return Failure(Exit.USAGE, words)
         case OSError():
-            return Failure(Exit.OTHER, _of_system(error))
+            return Failure(Exit.OTHER, of_system(error))
     return None
 
 
@@ -101,7 +101,8 @@ def _not_connected(error: errors.ConnectFailed, words: str) -> Failure:
     return Failure(Exit.CONNECT, words, _NO_ANSWER)
 
 
-def _of_system(error: OSError) -> str:
+def of_system(error: OSError) -> str:
+    """What the system said, without its number."""
     if error.strerror is None:
         return str(error)
     # The words of the native half have the number in them.
