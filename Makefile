@@ -10,6 +10,7 @@ help:
 	@echo "make examples       every example, which asserts what it shows"
 	@echo "make web            the browser client: its committed scripts, its tests"
 	@echo "make python         the Python package: built for this interpreter, its types, its tests"
+	@echo "make wheel [ARGS=--zig] a release wheel of the Python package in target/wheels; docs/python/installing.md"
 	@echo "make readme         every block of README and of the walk-throughs, run as printed"
 	@echo "make setup-system   prints, then installs, the system packages the tests can use"
 	@echo "make install [PREFIX=/usr/local] [DESTDIR=]   builds and installs program, preload shim and systemd units (not as root: stage it with DESTDIR, docs/secure-tcp-programs.md)"
@@ -59,6 +60,10 @@ web:
 .PHONY: python
 python:
 	@cargo xtask python
+
+.PHONY: wheel
+wheel:
+	@cargo xtask wheel $(ARGS)
 
 .PHONY: examples
 examples:

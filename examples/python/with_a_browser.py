@@ -42,8 +42,9 @@ async def greet(session: towline.Session) -> None:
     """Answers the page's streams; `session.origin` says which page it is."""
     async for stream in session.incoming_bidirectional_streams:
         async with stream:
-            line = await stream.readuntil(b"\n", limit=1000)
-            await stream.write(f"you said {line.decode().strip()!r}".encode())
+            # To its end: a page whose stream is left before sees its writes fail.
+            async for line in stream.lines(limit=1000):
+                await stream.write(f"you said {line.decode().strip()!r}".encode())
 
 
 async def send_page(writer: asyncio.StreamWriter, page: str) -> None:
@@ -66,6 +67,7 @@ async def as_the_page_would(port: int) -> None:
     async with towline.connect(url[1], pins=[pin[0]], headers=origin) as session:
         async with await session.create_bidirectional_stream() as stream:
             await stream.write(b"hello from the page\n")
+            stream.finish()
             print((await stream.read()).decode())
 
 

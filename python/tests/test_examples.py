@@ -11,7 +11,7 @@ import pytest
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "python"
 EXAMPLES = sorted(FOLDER.glob("*.py"))
 # Modules that an example may lack here; pip installs them with the extra `test`.
-OPTIONAL = ("starlette", "msgpack", "anyio", "trio", "uvloop")
+OPTIONAL = ("starlette", "uvicorn", "msgpack", "anyio", "trio", "uvloop")
 
 
 def test_there_are_examples():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
+from typing import cast
 
 __all__ = ["checked_names", "fields", "number", "octets", "text", "texts", "whole"]
 
@@ -37,12 +38,12 @@ def texts(argument: str, values: object) -> list[str]:
         raise TypeError(f"argument '{argument}': a list is required, not a single value")
     if not isinstance(values, Iterable):
         raise _wrong(argument, "a list", values)
-    listed = list(values)
-    for value in listed:
+    listed: list[str] = []
+    for value in cast(Iterable[object], values):
         if not isinstance(value, str):
             kind = type(value).__name__
             raise TypeError(f"argument '{argument}': each must be a str, not '{kind}'")
-        text(argument, value)
+        listed.append(text(argument, value))
     return listed
 
 
@@ -87,8 +88,8 @@ def fields(argument: str, values: object) -> list[tuple[str, str]]:
         return []
     if not isinstance(values, Mapping):
         raise _wrong(argument, "a dict", values)
-    listed = []
-    for name, value in values.items():
+    listed: list[tuple[str, str]] = []
+    for name, value in cast(Mapping[object, object], values).items():
         if not isinstance(name, str) or not isinstance(value, str):
             kind = type(value if isinstance(name, str) else name).__name__
             raise TypeError(f"argument '{argument}': names and values must be str, not '{kind}'")

@@ -32,7 +32,7 @@ class Certificate:
         cls, chain: str | os.PathLike[str], key: str | os.PathLike[str]
     ) -> Certificate:
         """One from two files in PEM: the chain, the server's own first, and its private key."""
-        files = []
+        files: list[bytes] = []
         for argument, file in (("chain", chain), ("key", key)):
             if not isinstance(file, (str, os.PathLike)):
                 kind = type(file).__name__
@@ -75,7 +75,13 @@ class Certificate:
 
 def generate_certificate(*names: str) -> Certificate:
     """A new certificate for these host names and addresses, as browsers take it by its hash: on the
-    curve P-256, and valid for less than 14 days."""
+    curve P-256, and valid for less than 14 days.
+
+    ```python
+    certificate = towline.generate_certificate("localhost", "127.0.0.1")
+    print(len(certificate.sha256))  # 64
+    ```
+    """
     if not names:
         raise TypeError("argument 'names': at least one name is required")
     return Certificate(_native.Certificate.generate(texts("names", names)))

@@ -115,6 +115,11 @@ def connect(
     `async with connect(…) as session` closes the session at its end: what was written is delivered
     before. After an exception the session is closed with code `towline.FAILED`.
 
+    ```python
+    async with towline.connect(url, pins=[pin], protocols=["chat.v2"]) as session:
+        print(session.protocol)  # chat.v2
+    ```
+
     Raises `HandshakeRefused` when one end refuses the other, `ConnectTimeout` when nobody answers, and
     `ConnectFailed` when the host cannot be reached. `asyncio.timeout` bounds the whole.
     """

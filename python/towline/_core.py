@@ -29,9 +29,9 @@ class Core:
     __slots__ = ("driver", "end", "engine", "native")
 
     def __init__(self, driver: Driver, native: _native.Session) -> None:
-        self.driver = driver
-        self.engine = driver.engine
-        self.native = native
+        self.driver: Driver = driver
+        self.engine: _native.Driver = driver.engine
+        self.native: _native.Session = native
         self.end: BaseException | None = None
 
     def over(self) -> BaseException | None:

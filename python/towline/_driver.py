@@ -57,9 +57,9 @@ class Driver:
     )
 
     def __init__(self, loop: asyncio.AbstractEventLoop, engine: _native.Driver) -> None:
-        self.loop = loop
-        self.engine = engine
-        self.closed = False
+        self.loop: asyncio.AbstractEventLoop = loop
+        self.engine: _native.Driver = engine
+        self.closed: bool = False
         self._fd = engine.fileno()
         self._timer_fd = engine.timer_fileno()
         self._waiting: dict[int, list[asyncio.Future[None]]] = {}

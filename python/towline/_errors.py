@@ -21,6 +21,7 @@ Each is also the builtin exception that a program would catch for the same thing
 After `SessionClosed` every call on the session and its streams raises it again, but for what arrived
 before and was not read. After a `StreamError` the other half of the stream and the session go on. After
 `LimitExceeded` and `DatagramTooLarge` everything goes on, and after a cancelled call too.
+`docs/python/errors.md` has a row for each.
 """
 
 from __future__ import annotations

@@ -439,6 +439,18 @@ def serve(
 
     A handler is cancelled when its session ends, and when it returns, its session is closed. One that
     raises has its session closed with code `towline.FAILED`, and is logged.
+
+    ```python
+    async def greet(session: towline.Session) -> None:
+        async with await session.create_unidirectional_stream() as stream:
+            await stream.write(b"welcome")
+        await session.closed
+
+    async with towline.serve(greet, "localhost", certificate=certificate) as server:
+        async with towline.connect(server.url, pins=[certificate]) as session:
+            stream = await anext(session.incoming_unidirectional_streams)
+            print(await stream.read())  # b'welcome'
+    ```
     """
     return Server(handler, host, port, certificate, origins, protocols, grace)
 

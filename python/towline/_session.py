@@ -114,6 +114,14 @@ class Incoming(Generic[_Stream]):
     """The peer's streams, in the order in which they arrive, for `async for` and `anext`.
 
     It ends when either end has closed the session, and raises `ConnectionLost` when it was lost.
+
+    ```python
+    async with await session.create_unidirectional_stream() as stream:
+        await stream.write(b"one way")
+    async for stream in session.incoming_unidirectional_streams:
+        print(await stream.read())  # b'one way'
+        break
+    ```
     """
 
     __slots__ = ("_accept", "_core", "_wait")
@@ -136,7 +144,13 @@ class Incoming(Generic[_Stream]):
 
 
 class Datagrams:
-    """Datagrams: small, unordered, and lost rather than late."""
+    """Datagrams: small, unordered, and lost rather than late.
+
+    ```python
+    session.datagrams.send(b"60.1,24.9", max_age=0.25)
+    print(await session.datagrams.receive())  # b'60.1,24.9'
+    ```
+    """
 
     __slots__ = ("_core",)
 
@@ -200,6 +214,15 @@ class Session:
 
     `towline.connect` gives them to clients, `towline.serve` to handlers. It belongs to the event loop
     that it was made on. Dropped, it is closed.
+
+    ```python
+    async with await session.create_bidirectional_stream() as stream:
+        await stream.write(b"ahoy")
+        stream.finish()
+        print(await stream.read())  # b'ahoy'
+    await session.aclose(7, "that is all")
+    print(await session.closed)  # CloseInfo(code=7, reason='that is all', by_peer=False)
+    ```
     """
 
     __slots__ = (
@@ -225,13 +248,13 @@ class Session:
         headers: list[tuple[str, str]],
     ) -> None:
         self._core = Core(driver, native)
-        self.authority = authority
+        self.authority: str = authority
         """The host, and perhaps the port, that the client asked."""
-        self.path = path
+        self.path: str = path
         """Path and query of the URL."""
-        self.origin = origin
+        self.origin: str | None = origin
         """The page that asked, where a browser did."""
-        self.headers = headers
+        self.headers: list[tuple[str, str]] = headers
         """The fields of the request at a server, those of the answer at a client."""
         self.protocol: str | None = native.protocol
         """The application protocol that the server chose of those that the client offered."""
@@ -293,7 +316,13 @@ class Session:
         return Datagrams(self._core)
 
     async def get_stats(self) -> SessionStats:
-        """Counts and measurements as of now."""
+        """Counts and measurements as of now.
+
+        ```python
+        stats = await session.get_stats()
+        print(stats.streams_opened, stats.smoothed_rtt < 10)  # 0 True
+        ```
+        """
         try:
             numbers = self._core.native.stats()
         except SessionClosed as error:

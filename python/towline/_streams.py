@@ -113,7 +113,17 @@ class _Receiving(_Stream):
         return data
 
     async def readexactly(self, n: int) -> bytes:
-        """`n` bytes. Raises `IncompleteRead` when the stream ends before, which has what came."""
+        """`n` bytes. Raises `IncompleteRead` when the stream ends before, which has what came.
+
+        ```python
+        await stream.write(b"seven b")
+        stream.finish()
+        try:
+            await stream.readexactly(10)
+        except towline.IncompleteRead as error:
+            print(error.partial, error.expected)  # b'seven b' 10
+        ```
+        """
         return await self._take(self._recv.read_exactly, n)
 
     async def readuntil(self, separator: ReadableBuffer = b"\n", limit: int = _LIMIT) -> bytes:
@@ -121,6 +131,12 @@ class _Receiving(_Stream):
 
         Raises `IncompleteRead` when the stream ends before, which has what came, and `LimitExceeded`
         when the separator does not come in time: what came waits for `read`.
+
+        ```python
+        await stream.write(b"key: value\\r\\n")
+        print(await stream.readuntil(b": "))  # b'key: '
+        print(await stream.readuntil(b"\\r\\n", limit=1000))  # b'value\\r\\n'
+        ```
         """
         return await self._take(self._recv.read_until, separator, limit)
 
@@ -253,6 +269,15 @@ class BidirectionalStream(_Sending, _Receiving):
 
     Leaving `async with` ends this end's half: by an exception, as a reset. The peer is asked to stop,
     if its half was not read to the end.
+
+    ```python
+    async with await session.create_bidirectional_stream(send_order=5) as stream:
+        await stream.write(b"one\\ntwo\\n")
+        stream.finish()
+        async for line in stream.lines():
+            print(line)
+        print(await stream.read(), stream.at_eof())  # b'' True
+    ```
     """
 
     __slots__ = ("_core", "_recv", "_send")

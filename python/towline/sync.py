@@ -3,6 +3,14 @@
 One thread in the background has an event loop for all sessions of the process. Every call that may wait
 takes `timeout`, seconds, and raises `TimeoutError` when they have passed: then it is cancelled, and has
 done what a cancelled call of the asyncio package has done.
+
+```python
+with towline.sync.connect(url, pins=[pin], timeout=10) as session:
+    with session.create_bidirectional_stream() as stream:
+        stream.write(b"hi")
+        stream.finish()
+        print(stream.read(timeout=10))  # b'hi'
+```
 """
 
 from __future__ import annotations
@@ -48,7 +56,7 @@ class _Background:
     """The thread, and its loop."""
 
     def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
+        self.loop: asyncio.AbstractEventLoop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="towline", daemon=True)
         self._thread.start()
 
@@ -131,7 +139,7 @@ async def _awaited(awaitable: Awaitable[_T], timeout: float | None) -> _T:
 
 def _forget(awaitable: Awaitable[object]) -> None:
     """Ends what was cancelled before it began."""
-    if isinstance(awaitable, Coroutine):
+    if inspect.iscoroutine(awaitable):
         if inspect.getcoroutinestate(awaitable) == inspect.CORO_CREATED:
             awaitable.close()
 

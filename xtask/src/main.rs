@@ -70,6 +70,7 @@ cargo xtask COMMAND
   web            the browser client: committed scripts are what their source gives, and its tests
                  (also part of test)
   python         the Python package: built, its types checked, its tests (also part of test)
+  wheel [ARG…]   a release wheel of the Python package in target/wheels (ARGs go to maturin)
   kmod-test [--kernel=6.12|6.1] [--preempt=full] [--seconds=NUMBER] [--seed=NUMBER] [TEST…]
                               the kernel module in QEMU (6.12 also part of test)
   kmod-debug [--seconds=NUMBER] [--seed=NUMBER] [TEST…]
@@ -111,6 +112,7 @@ fn main() -> ExitCode {
             report.finish("readme")
         }
         "python" => python::python(&mut report::Skips::default()).map(drop),
+        "wheel" => python::wheel(rest),
         "web" => web::web(&mut report::Skips::default()).map(drop),
         "caps" => caps::caps(),
         "citations" => citations::citations(rest),

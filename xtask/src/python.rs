@@ -1,8 +1,9 @@
-//! The Python package: built for the machine's own interpreter, its types checked, its tests run.
+//! The Python package: built for the machine's own interpreter, its types checked, its tests run; and its wheel.
 //!
-//! Part of `make test`. It works in an environment of its own under `target`, and takes its tools from PyPI.
-//! Without Python 3.11, `venv` or the registry it is skipped by name.
+//! Part of `make test`, but for the wheel. It works in an environment of its own under `target`, and takes its
+//! tools from PyPI. Without Python 3.11, `venv` or the registry it is skipped by name, and pyright without Node.
 
+use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
 
@@ -12,6 +13,8 @@ use crate::report::Skips;
 
 /// What builds the package; what tests it, its own `test` extra says.
 const BUILDER: &str = "maturin>=1.9.4,<2";
+/// The second checker of types, which runs on Node. Each version finds more: this one is named.
+const PYRIGHT: &str = "pyright==1.1.414";
 
 /// `cargo xtask python`.
 pub(crate) fn python(skips: &mut Skips) -> Outcome<String> {
@@ -21,13 +24,7 @@ pub(crate) fn python(skips: &mut Skips) -> Outcome<String> {
         skips.add("python", why);
         return Ok(NOTHING.to_owned());
     }
-    let tool = |name: &str, arguments: &[&str]| {
-        let mut command = Command::new(environment.join("bin").join(name));
-        command.args(arguments).current_dir(root());
-        // maturin looks for the environment here.
-        command.env("VIRTUAL_ENV", &environment);
-        command
-    };
+    let tool = |name: &str, arguments: &[&str]| tool(&environment, name, arguments);
     run(&mut tool(
         "maturin",
         &["develop", "--quiet", "--locked", "--extras", "test"],
@@ -35,6 +32,21 @@ pub(crate) fn python(skips: &mut Skips) -> Outcome<String> {
     run(&mut tool("mypy", &[]))?;
     let stubs = ["-m", "mypy.stubtest", "towline._native"];
     run(&mut tool("python", &stubs))?;
+    if which("node").is_none() {
+        skips.add("pyright", "node is not installed");
+    } else if works(&mut tool("pip", &["install", "--quiet", PYRIGHT])) {
+        let interpreter = environment.join("bin/python");
+        let pyright = |arguments: &[&str]| {
+            let mut command = tool("pyright", arguments);
+            command.arg("--pythonpath").arg(&interpreter);
+            run(&mut command)
+        };
+        pyright(&[])?;
+        // Whoever imports the package finds a type for everything.
+        pyright(&["--verifytypes", "towline", "--ignoreexternal"])?;
+    } else {
+        skips.add("pyright", "pip cannot fetch it");
+    }
     let mut closing = None;
     // -ra names each test that was skipped, and why.
     let outcome = run_reading(&mut tool("pytest", &["-q", "-ra"]), |line| {
@@ -47,10 +59,36 @@ pub(crate) fn python(skips: &mut Skips) -> Outcome<String> {
     outcome.map(|()| closing)
 }
 
+/// `cargo xtask wheel`: a release wheel in `target/wheels`. Arguments go to maturin, such as `--zig`.
+pub(crate) fn wheel(arguments: &[String]) -> Outcome {
+    let target = target()?;
+    let (environment, wheels) = (target.join("python"), target.join("wheels"));
+    prepare(&environment)?;
+    let build = ["build", "--release", "--locked", "--out"];
+    run(tool(&environment, "maturin", &build)
+        .arg(wheels)
+        .args(arguments))
+}
+
+fn tool(
+    environment: &Path,
+    name: &str,
+    arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
+) -> Command {
+    let mut command = Command::new(environment.join("bin").join(name));
+    command.args(arguments).current_dir(root());
+    // maturin looks for the environment here.
+    command.env("VIRTUAL_ENV", environment);
+    command
+}
+
+fn works(command: &mut Command) -> bool {
+    command.status().is_ok_and(|status| status.success())
+}
+
 /// An environment with the tools; the error says why there is none.
 fn prepare(environment: &Path) -> Result<(), &'static str> {
     const RECENT: &str = "import sys; sys.exit(sys.version_info < (3, 11))";
-    let works = |command: &mut Command| command.status().is_ok_and(|status| status.success());
     if which("python3").is_none() {
         return Err("python3 is not installed");
     }

@@ -26,6 +26,8 @@ _CHUNK = 256 * 1024
 _MOST_SECONDS = 60
 # What /download is asked for: more than a stream carries.
 _ENDLESS = 1 << 60
+# A chunk of /download, wherever it begins.
+_EXPECTED = PATTERN + PATTERN[:256]
 # How long the last datagrams may take, seconds, and how often the bar moves.
 _LATE = 0.5
 _TICK = 0.1
@@ -177,19 +179,15 @@ async def _download(part: _Part) -> Row:
             chunk = await stream.read(_CHUNK)
             if not chunk:
                 raise Failure(Exit.PARTIAL, "download: the server ended it early")
-            # Its pattern begins anew after 256 bytes.
+            # The pattern begins anew after 256 bytes.
             at = part.bytes % 256
-            if chunk != PATTERN[at : at + len(chunk)] and not _continues(chunk, at):
+            if chunk != _EXPECTED[at : at + len(chunk)]:
                 raise Failure(Exit.PARTIAL, f"download: wrong bytes after {part.bytes}")
             part.bytes += len(chunk)
         row = part.throughput()
         stream.reset()
         stream.stop()
     return row
-
-
-def _continues(chunk: bytes, at: int) -> bool:
-    return chunk == (PATTERN * 2)[at : at + len(chunk)]
 
 
 async def _datagrams(part: _Part) -> Row:
@@ -259,7 +257,7 @@ async def _bar(name: str, part: _Part, printer: Printer) -> None:
 
 
 def _shown(row: Row) -> str:
-    texts = []
+    texts: list[str] = []
     if "per_second" in row:
         texts.append(f"{row['count']} ({row['per_second']:.0f} a second)")
     if "seconds" in row:

@@ -48,10 +48,10 @@ class Peer:
     """The server that a command was given."""
 
     def __init__(self, given: argparse.Namespace) -> None:
-        self.url: str
-        self.url, fragment = urldefrag(given.url)
+        parts = urldefrag(str(given.url))
+        self.url: str = parts.url
         self.timeout: float = given.timeout
-        self._pins: list[str] = [*given.pin, *([fragment] if fragment else [])]
+        self._pins: list[str] = [*given.pin, *([parts.fragment] if parts.fragment else [])]
         self._roots: bytes | None = given.roots and given.roots.read_bytes()
 
     def at(self, path: str) -> str:
@@ -84,8 +84,9 @@ class Peer:
 @contextlib.asynccontextmanager
 async def limited(limit: float, words: str, exit: Exit = Exit.TIMEOUT) -> AsyncIterator[None]:
     """A part of a command that may take so many seconds."""
+    timeout = asyncio.timeout(limit)
     try:
-        async with asyncio.timeout(limit) as timeout:
+        async with timeout:
             yield
     except TimeoutError:
         if not timeout.expired():

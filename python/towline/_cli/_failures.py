@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import enum
 import socket
+from typing import cast
 
 from .. import _errors as errors
 
-__all__ = ["Exit", "Failure", "failure_of"]
+__all__ = ["Exit", "Failure", "failure_of", "of_system"]
 
 
 class Exit(enum.IntEnum):
@@ -50,7 +51,8 @@ _REFUSED = {
 def failure_of(error: BaseException) -> Failure | None:
     """The failure that an error is; `None` for one that nobody foresaw."""
     if isinstance(error, BaseExceptionGroup):
-        return failure_of(error.exceptions[0])
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return failure_of(group.exceptions[0])
     words = str(error)
     match error:
         case Failure():
@@ -78,7 +80,7 @@ def failure_of(error: BaseException) -> Failure | None:
         case ValueError():
             return Failure(Exit.USAGE, words)
         case OSError():
-            return Failure(Exit.OTHER, _of_system(error))
+            return Failure(Exit.OTHER, of_system(error))
     return None
 
 
@@ -99,7 +101,8 @@ def _not_connected(error: errors.ConnectFailed, words: str) -> Failure:
     return Failure(Exit.CONNECT, words, _NO_ANSWER)
 
 
-def _of_system(error: OSError) -> str:
+def of_system(error: OSError) -> str:
+    """What the system said, without its number."""
     if error.strerror is None:
         return str(error)
     # The words of the native half have the number in them.

@@ -21,7 +21,7 @@ from .._server import Server, serve
 from .._session import Session
 from .._streams import BidirectionalStream, ReceiveStream
 from ._client import Number, seconds
-from ._failures import Exit, Failure
+from ._failures import Exit, Failure, of_system
 from ._printer import Printer
 
 __all__ = ["LENGTH", "PATTERN", "add_arguments", "answer", "run"]
@@ -101,7 +101,7 @@ async def run(given: argparse.Namespace, printer: Printer) -> Exit:
             raise
         words = f"cannot listen at port {given.port} of {given.host or 'all addresses'}: "
         next = "another --port, or 0; `ss -ulpn` names the program that has it"
-        raise Failure(Exit.OTHER, words + str(error.strerror), next) from error
+        raise Failure(Exit.OTHER, words + of_system(error), next) from error
     try:
         url = f"{server.url}#sha256/{certificate.sha256}"
         printer.line(f"serving at {server.url}")

@@ -77,6 +77,7 @@ impl Datagrams {
         let max = self.max_len(room).ok_or(SendDatagramError::Unsupported)?;
         let len = prefix.len() + payload.len();
         if len > max {
+            let max = max.saturating_sub(prefix.len());
             return Err(SendDatagramError::TooLarge { max });
         }
         if !self.outgoing.has_room(len) {

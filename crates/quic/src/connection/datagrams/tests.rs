@@ -352,10 +352,11 @@ fn prefix_and_payload_are_one_datagram_whatever_the_length_of_the_prefix() {
         let packet = write(&mut d, START, 1200, false, &mut e);
         assert_eq!(packet.datagrams(), [[&prefix[..], b"payload"].concat()]);
     }
-    // Both count.
+    // Both count, and who is refused learns how much fits behind the prefix.
     let max = d.max_len(100).unwrap();
     let mut longer = Bytes::from(vec![0; max - 3]);
     let refused = d.send(START, b"1234", &mut longer, &options(), 100, &mut e);
+    let max = max - 4;
     assert_eq!(refused, Err(SendDatagramError::TooLarge { max }));
 }
 
