@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Generator
+from typing import Generic, TypeVar
 
 from . import _native
 from ._driver import Driver
 from ._errors import SessionClosed, StreamError
 
-__all__ = ["Core", "checked_code"]
+__all__ = ["Core", "Moment", "checked_code"]
 
 _T = TypeVar("_T")
 
@@ -24,6 +24,24 @@ def checked_code(code: int) -> int:
     if not 0 <= code <= _MAX_CODE:
         raise ValueError(f"argument 'code': 0 to {_MAX_CODE}, not {code}")
     return code
+
+
+class Moment(Generic[_T]):
+    """Something that happens once: `await` it, or ask whether it has happened by `if`."""
+
+    __slots__ = ("_happened", "_wait")
+
+    def __init__(
+        self, wait: Callable[[], Generator[object, None, _T]], happened: Callable[[], bool]
+    ) -> None:
+        self._wait = wait
+        self._happened = happened
+
+    def __await__(self) -> Generator[object, None, _T]:
+        return self._wait()
+
+    def __bool__(self) -> bool:
+        return self._happened()
 
 
 class Core:
