@@ -3,7 +3,7 @@
 //! Part of `make test`. It works in an environment of its own under `target`, and takes its tools from PyPI.
 //! Without Python 3.11, `venv` or the registry it is skipped by name.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::Outcome;
@@ -16,22 +16,14 @@ const BUILDER: &str = "maturin>=1.9.4,<2";
 /// `cargo xtask python`.
 pub(crate) fn python(skips: &mut Skips) -> Outcome<String> {
     const NOTHING: &str = "0 passed, 0 failed";
-    let environment = target()?.join("python");
-    if let Err(why) = prepare(&environment) {
-        skips.add("python", why);
-        return Ok(NOTHING.to_owned());
-    }
-    let tool = |name: &str, arguments: &[&str]| {
-        let mut command = Command::new(environment.join("bin").join(name));
-        command.args(arguments).current_dir(root());
-        // maturin looks for the environment here.
-        command.env("VIRTUAL_ENV", &environment);
-        command
+    let environment = match built(&["--extras", "test"])? {
+        Ok(environment) => environment,
+        Err(why) => {
+            skips.add("python", why);
+            return Ok(NOTHING.to_owned());
+        }
     };
-    run(&mut tool(
-        "maturin",
-        &["develop", "--quiet", "--locked", "--extras", "test"],
-    ))?;
+    let tool = |name: &str, arguments: &[&str]| tool(&environment, name, arguments);
     run(&mut tool("mypy", &[]))?;
     let stubs = ["-m", "mypy.stubtest", "towline._native"];
     run(&mut tool("python", &stubs))?;
@@ -45,6 +37,26 @@ pub(crate) fn python(skips: &mut Skips) -> Outcome<String> {
     });
     let closing = closing.ok_or("pytest counted no tests")?;
     outcome.map(|()| closing)
+}
+
+/// The environment with the package in it, built of this tree by maturin with these arguments; the inner error
+/// says why there is none.
+pub(crate) fn built(arguments: &[&str]) -> Outcome<Result<PathBuf, &'static str>> {
+    let environment = target()?.join("python");
+    if let Err(why) = prepare(&environment) {
+        return Ok(Err(why));
+    }
+    let mut build = tool(&environment, "maturin", &["develop", "--quiet", "--locked"]);
+    run(build.args(arguments))?;
+    Ok(Ok(environment))
+}
+
+fn tool(environment: &Path, name: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new(environment.join("bin").join(name));
+    command.args(arguments).current_dir(root());
+    // maturin looks for the environment here.
+    command.env("VIRTUAL_ENV", environment);
+    command
 }
 
 /// An environment with the tools; the error says why there is none.
