@@ -204,6 +204,7 @@ def check(found: dict[str, Any], heard: Heard) -> None:
     assert cases["one-way streams"] == 20, cases
     opened = cases["streams that the server opens"]
     assert opened == {"right": 20, "ended": 0, "reason": "10 came back"}, cases
+    # On a busy machine Firefox drops many that the server has sent back.
     assert cases["datagrams come back"]["received"] > 0, cases
     assert all(heard.datagrams) and len(heard.datagrams) >= 450, len(heard.datagrams)
     closed = cases["the server closes with code and reason"]
@@ -219,7 +220,6 @@ def test_chromium_finds_everything_but_what_it_keeps_behind_a_flag() -> None:
     check(result, heard)
     cases = result["cases"]
     assert heard.dialects == {"draft-02"}
-    # Firefox loses many on a busy machine: they arrive at the server, and leave it.
     assert cases["datagrams come back"]["received"] >= 450, cases
     assert cases["subprotocol"] == "second", cases
     assert cases["draining"] == "lacking", cases
