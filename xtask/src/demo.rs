@@ -259,7 +259,7 @@ fn talk(chat: &mut Child) -> Outcome {
     let url = lines
         .find_map(|line| Some(line.strip_prefix("the page is at ")?.to_owned()))
         .ok_or("the chat names no page")?;
-    let shown = take_picture(&url, "python.png", "5", &["python: ahoy page"]);
+    let shown = take_picture(&url, "python.png", "8", &["python: ahoy page"]);
     // It would go on until the page's session has timed out.
     let _ = chat.kill();
     let said: Vec<String> = lines.collect();
