@@ -90,9 +90,13 @@ class Site:
         self._content = content
         self.result: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.origin = ""
+        self._answering: set[asyncio.Task[Any]] = set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One request; a browser that goes away in the middle of it is no fault of ours."""
+        if task := asyncio.current_task():
+            self._answering.add(task)
+            task.add_done_callback(self._answering.discard)
         with contextlib.suppress(OSError, EOFError, ValueError):
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
             method, target, _ = head.split("\r\n")[0].split(" ")
@@ -112,6 +116,11 @@ class Site:
         with contextlib.suppress(OSError):
             await writer.wait_closed()
 
+    async def wait_idle(self) -> None:
+        """Until the browser, which ended, has left its connections."""
+        if self._answering:
+            await asyncio.wait(self._answering, timeout=10)
+
     def _answer_to(self, method: str, path: str, body: bytes) -> tuple[str, str, bytes]:
         if (method, path) == ("POST", "/result"):
             if not self.result.done():
@@ -130,3 +139,4 @@ async def site(content: Content) -> AsyncIterator[Site]:
     async with server:
         pages.origin = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         yield pages
+        await pages.wait_idle()

@@ -27,6 +27,7 @@ def test_streams_and_datagrams_without_asyncio(url):
             assert stream.readuntil(b"\n", timeout=10) == b"later\n"
             stream.finish()
             assert stream.read(timeout=10) == b""
+            assert stream.wait_stopped(timeout=10) is None
         incoming = next(session.incoming_unidirectional_streams)
         assert list(incoming.lines(timeout=10)) == [b"hello\n", b"and good bye"]
         assert session.datagrams.send(b"datagram")

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Generator
+from typing import Generic, TypeVar
 
 from . import _native
 from ._arguments import whole
 from ._driver import Driver
 from ._errors import SessionClosed, StreamError
 
-__all__ = ["Core", "checked_code"]
+__all__ = ["Core", "Moment", "checked_code"]
 
 _T = TypeVar("_T")
 
@@ -21,6 +21,24 @@ _MAX_CODE = 2**32 - 1
 def checked_code(code: int) -> int:
     """The code, if WebTransport can carry it."""
     return whole("code", code, 0, _MAX_CODE)
+
+
+class Moment(Generic[_T]):
+    """Something that happens once: `await` it, or ask whether it has happened by `if`."""
+
+    __slots__ = ("_happened", "_wait")
+
+    def __init__(
+        self, wait: Callable[[], Generator[object, None, _T]], happened: Callable[[], bool]
+    ) -> None:
+        self._wait = wait
+        self._happened = happened
+
+    def __await__(self) -> Generator[object, None, _T]:
+        return self._wait()
+
+    def __bool__(self) -> bool:
+        return self._happened()
 
 
 class Core:

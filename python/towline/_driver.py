@@ -148,6 +148,11 @@ class Driver:
         self.nudge()
         return result
 
+    def wake(self, token: int) -> None:
+        """Has whoever waits for the token look again."""
+        if not self.loop.is_closed():
+            self._resolve((token,))
+
     def close(self) -> None:
         """Gives the descriptors back. Whoever waits is woken, and finds out."""
         if self.closed:

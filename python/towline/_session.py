@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, NamedTuple, Self, TypeVar
 
 from . import _native
 from ._arguments import text, whole
-from ._core import Core, checked_code
+from ._core import Core, Moment, checked_code
 from ._driver import Driver, settle
 from ._errors import ConnectionLost, SessionClosed, StreamError
 from ._streams import BidirectionalStream, ReceiveStream, SendStream
@@ -33,7 +33,6 @@ FAILED = 1
 # The most bytes of a reason that are sent.
 _MAX_REASON = 1024
 
-_T = TypeVar("_T")
 _Stream = TypeVar("_Stream", BidirectionalStream, ReceiveStream)
 
 
@@ -90,24 +89,6 @@ class SessionStats:
     """Streams of the peer's that were accepted."""
     connection: Mapping[str, int | float | bool | None]
     """Every number of the connection, by its name in Rust and in metrics."""
-
-
-class Moment(Generic[_T]):
-    """Something that happens once: `await` it, or ask whether it has happened by `if`."""
-
-    __slots__ = ("_happened", "_wait")
-
-    def __init__(
-        self, wait: Callable[[], Generator[object, None, _T]], happened: Callable[[], bool]
-    ) -> None:
-        self._wait = wait
-        self._happened = happened
-
-    def __await__(self) -> Generator[object, None, _T]:
-        return self._wait()
-
-    def __bool__(self) -> bool:
-        return self._happened()
 
 
 class Incoming(Generic[_Stream]):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from . import _native
 from ._arguments import whole
-from ._core import Core, checked_code
+from ._core import Core, Moment, checked_code
 from ._errors import SessionClosed, StreamError
 
 if TYPE_CHECKING:
@@ -207,7 +207,34 @@ class _Sending(_Stream):
     def reset(self, code: int = 0) -> None:
         """Gives this half of the stream up. The peer may not get what was written, and learns `code`."""
         self._send.reset(checked_code(code))
+        # Who waits for the peer to stop it, need not any more.
+        self._core.driver.wake(self._send.stopped_token)
         self._core.driver.nudge()
+
+    @property
+    def stopped(self) -> Moment[int | None]:
+        """The peer's wish for no more of the stream, for who has nothing to write just now: `await
+        stream.stopped` gives its code, `None` where it has none or the peer has the whole stream;
+        `if stream.stopped` asks whether the peer wants no more. Raises `SessionClosed`."""
+        return Moment(lambda: self._wait_stopped().__await__(), self._is_stopped)
+
+    async def _wait_stopped(self) -> int | None:
+        core, send = self._core, self._send
+        try:
+            _, code = await core.driver.take(send.stopped_token, send.poll_stopped)
+        except (StreamError, SessionClosed) as error:
+            raise core.explain(error) from None
+        if code is None and core.over() is not None:
+            # The end of a session stops its streams, and no application meant it.
+            raise core.explain(SessionClosed("the session is over"))
+        return code
+
+    def _is_stopped(self) -> bool:
+        try:
+            stopped = self._send.poll_stopped()
+        except (StreamError, SessionClosed) as error:
+            raise self._core.explain(error) from None
+        return stopped is not None and stopped[0]
 
     def set_send_order(self, send_order: int) -> None:
         """How urgent the stream is among those of its session: higher goes first."""
@@ -226,6 +253,7 @@ class _Sending(_Stream):
             # It was ended before, or nobody wants it any more.
             pass
         self._send.release()
+        self._core.driver.wake(self._send.stopped_token)
 
 
 class SendStream(_Sending):

@@ -248,6 +248,11 @@ class _Sending(_Stream):
         """Gives this half of the stream up."""
         self._do(self._stream.reset, code)
 
+    def wait_stopped(self, *, timeout: float | None = None) -> int | None:
+        """Waits until the peer wants no more, and gives its code; `None` where it has none, or has all
+        of the stream."""
+        return self._wait(self._stream.stopped, timeout)
+
 
 class SendStream(_Sending):
     """A stream that only this end writes."""

@@ -8,14 +8,15 @@
 //! 6. prints rate and processor time of both ends and stops the server
 //! 7. `towline perf` for three seconds against a server of two shards
 //! 8. ten uploads beside a ping on the simulator, under four controllers, plotted
-//! 9. the page of `towline serve --web` in a headless browser, as a picture; removes the rest
+//! 9. the page of `towline serve --web` in a headless browser, as a picture
+//! 10. a page and a client in Python, who talk through one server in Python; removes the rest
 //!
 //! A sitter process holds the clean-up: it acts when this one ends in whatever way, Ctrl-C and
 //! SIGKILL included, because its input then closes.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::thread;
@@ -110,7 +111,8 @@ fn show(towline: &Path, folder: &Path, sitter: &mut Sitter) -> Outcome {
     measure(towline, folder, pin.trim(), sitter)?;
     neighbours(towline, folder)?;
     secure_tcp(towline, folder, sitter)?;
-    page(towline, folder, sitter)
+    page(towline, folder, sitter)?;
+    python(sitter)
 }
 
 /// What the transport carries when no disk is in the way.
@@ -171,10 +173,7 @@ fn page(towline: &Path, folder: &Path, sitter: &mut Sitter) -> Outcome {
     let mut command = ours(towline, folder);
     command.args(["serve", "--listen", "127.0.0.1:0", "--web"]);
     let (server, address) = serve(command, folder, sitter)?;
-    let shown = match ["node", "chromium"]
-        .iter()
-        .find(|name| which(name).is_none())
-    {
+    let shown = match missing_for_pictures() {
         None => picture(folder),
         Some(name) => {
             println!("SKIPPED the picture of the page: {name} is not installed");
@@ -199,19 +198,79 @@ fn picture(folder: &Path) -> Outcome {
             None => thread::sleep(Duration::from_millis(20)),
         }
     };
-    let picture = target()?.join("page.png");
+    let words = ["connected", "MB/s", "ms"];
+    take_picture(&format!("{url}#show"), "page.png", "12", &words)
+}
+
+/// What is not installed of what takes pictures of pages.
+fn missing_for_pictures() -> Option<&'static str> {
+    ["node", "chromium"]
+        .into_iter()
+        .find(|name| which(name).is_none())
+}
+
+/// Shows a page to a headless browser for so many seconds and keeps a picture; the page has to say the words.
+fn take_picture(url: &str, name: &str, seconds: &str, words: &[&str]) -> Outcome {
+    let picture = target()?.join(name);
     let script = root().join("web/picture.mjs");
     let mut command = program("node", [&script]);
-    command.arg(format!("{url}#show")).arg(&picture).arg("12");
-    let said = capture(&mut command)?;
-    let missing = ["connected", "MB/s", "ms"]
-        .iter()
-        .find(|word| !said.contains(**word));
-    if let Some(word) = missing {
+    let said = capture(command.arg(url).arg(&picture).arg(seconds))?;
+    if let Some(word) = words.iter().find(|word| !said.contains(**word)) {
         return Err(format!("the page does not say `{word}`:\n{said}"));
     }
     println!("picture   {}", relative(&picture));
     Ok(())
+}
+
+/// A page in a browser and a client in Python, through one server in Python.
+fn python(sitter: &mut Sitter) -> Outcome {
+    println!();
+    println!("browser_chat.py: a page and a client in Python talk through a server in Python");
+    if let Some(name) = missing_for_pictures() {
+        println!("SKIPPED Python and the browser: {name} is not installed");
+        return Ok(());
+    }
+    let environment = match crate::python::built(&["--release"])? {
+        Ok(environment) => environment,
+        Err(why) => {
+            println!("SKIPPED Python and the browser: {why}");
+            return Ok(());
+        }
+    };
+    let mut command = Command::new(environment.join("bin/python"));
+    command.arg(root().join("examples/python/browser_chat.py"));
+    let mut chat = command
+        .arg("--page")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|error| format!("the chat did not start: {error}"))?;
+    sitter.watch(chat.id());
+    let outcome = talk(&mut chat);
+    let _ = chat.kill();
+    let _ = chat.wait();
+    sitter.forget(chat.id());
+    outcome
+}
+
+fn talk(chat: &mut Child) -> Outcome {
+    let output = chat.stdout.take().ok_or("the chat has no output")?;
+    let mut lines = BufReader::new(output).lines().map_while(Result::ok);
+    let url = lines
+        .find_map(|line| Some(line.strip_prefix("the page is at ")?.to_owned()))
+        .ok_or("the chat names no page")?;
+    let shown = take_picture(&url, "python.png", "8", &["python: ahoy page"]);
+    // It would go on until the page's session has timed out.
+    let _ = chat.kill();
+    let said: Vec<String> = lines.collect();
+    for line in &said {
+        println!("said      {line}");
+    }
+    shown?;
+    match said.iter().any(|line| line == "page: ahoy python") {
+        true => Ok(()),
+        false => Err("the page did not answer Python".to_owned()),
+    }
 }
 
 /// The binary, with a home of its own for the development certificate.

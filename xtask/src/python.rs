@@ -4,7 +4,7 @@
 //! tools from PyPI. Without Python 3.11, `venv` or the registry it is skipped by name, and pyright without Node.
 
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::Outcome;
@@ -19,16 +19,14 @@ const PYRIGHT: &str = "pyright==1.1.414";
 /// `cargo xtask python`.
 pub(crate) fn python(skips: &mut Skips) -> Outcome<String> {
     const NOTHING: &str = "0 passed, 0 failed";
-    let environment = target()?.join("python");
-    if let Err(why) = prepare(&environment) {
-        skips.add("python", why);
-        return Ok(NOTHING.to_owned());
-    }
+    let environment = match built(&["--extras", "test"])? {
+        Ok(environment) => environment,
+        Err(why) => {
+            skips.add("python", why);
+            return Ok(NOTHING.to_owned());
+        }
+    };
     let tool = |name: &str, arguments: &[&str]| tool(&environment, name, arguments);
-    run(&mut tool(
-        "maturin",
-        &["develop", "--quiet", "--locked", "--extras", "test"],
-    ))?;
     run(&mut tool("mypy", &[]))?;
     let stubs = ["-m", "mypy.stubtest", "towline._native"];
     run(&mut tool("python", &stubs))?;
@@ -57,6 +55,18 @@ pub(crate) fn python(skips: &mut Skips) -> Outcome<String> {
     });
     let closing = closing.ok_or("pytest counted no tests")?;
     outcome.map(|()| closing)
+}
+
+/// The environment with the package in it, built of this tree by maturin with these arguments; the inner error
+/// says why there is none.
+pub(crate) fn built(arguments: &[&str]) -> Outcome<Result<PathBuf, &'static str>> {
+    let environment = target()?.join("python");
+    if let Err(why) = prepare(&environment) {
+        return Ok(Err(why));
+    }
+    let mut build = tool(&environment, "maturin", ["develop", "--quiet", "--locked"]);
+    run(build.args(arguments))?;
+    Ok(Ok(environment))
 }
 
 /// `cargo xtask wheel`: a release wheel in `target/wheels`. Arguments go to maturin, such as `--zig`.

@@ -20,7 +20,7 @@ const INTEROP: &str = "tests/interop/Cargo.toml";
 const INTEROP_WT: &str = "tests/interop-wt/Cargo.toml";
 
 /// Stacks that Towline's WebTransport meets in `make test`: those that are built quickly.
-const WT_PEERS: [&str; 3] = ["aioquic", "webtransport-go", "wtransport"];
+const WT_PEERS: [&str; 4] = ["towline-python", "aioquic", "webtransport-go", "wtransport"];
 
 /// `cargo xtask test`.
 pub(crate) fn test() -> Outcome {

@@ -236,7 +236,7 @@ fn of_attempt(error: &ConnectionError) -> Failure {
 }
 
 /// The code, where it is an application's.
-fn application_code(code: u64) -> Option<u64> {
+pub(crate) fn application_code(code: u64) -> Option<u64> {
     match http3_code(code) {
         None => Some(code),
         Some(_) => None,

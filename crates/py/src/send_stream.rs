@@ -4,8 +4,9 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use pyo3::prelude::*;
+use towline::handles::Waiter;
 
-use crate::errors::Failure;
+use crate::errors::{Failure, application_code};
 use crate::hub::{Hub, lock};
 use crate::input::Input;
 
@@ -13,11 +14,14 @@ use crate::input::Input;
 #[pyclass(frozen, module = "towline._native")]
 pub(crate) struct SendStream {
     hub: Arc<Hub>,
-    /// `None` once it was released.
-    stream: Mutex<Option<towline::SendStream>>,
+    /// With who waits for the peer to stop it; `None` once it was released.
+    stream: Mutex<Option<(towline::SendStream, Waiter)>>,
     /// Called when a write that was blocked is worth another try.
     #[pyo3(get)]
     token: u64,
+    /// Called when the peer stops the stream, or has all of it.
+    #[pyo3(get)]
+    stopped_token: u64,
     waker: Waker,
     #[pyo3(get)]
     id: u64,
@@ -25,13 +29,14 @@ pub(crate) struct SendStream {
 
 impl SendStream {
     pub(crate) fn new(hub: &Arc<Hub>, stream: towline::SendStream) -> Self {
-        let token = hub.tokens(1);
+        let token = hub.tokens(2);
         Self {
             hub: Arc::clone(hub),
             token,
+            stopped_token: token + 1,
             waker: hub.waker(token),
             id: stream.id().as_u64(),
-            stream: Mutex::new(Some(stream)),
+            stream: Mutex::new(Some((stream, Waiter::new()))),
         }
     }
 
@@ -39,9 +44,16 @@ impl SendStream {
         &self,
         f: impl FnOnce(&mut towline::SendStream) -> Result<R, Failure>,
     ) -> Result<R, Failure> {
+        self.with_waiter(|stream, _| f(stream))
+    }
+
+    fn with_waiter<R>(
+        &self,
+        f: impl FnOnce(&mut towline::SendStream, &mut Waiter) -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
         self.hub.check()?;
         match lock(&self.stream).as_mut() {
-            Some(stream) => f(stream),
+            Some((stream, waiter)) => f(stream, waiter),
             None => {
                 let words = "the stream was finished or reset by this end";
                 Err(Failure::StreamOver(words.to_owned()))
@@ -86,6 +98,21 @@ impl SendStream {
             Ok(())
         });
         reset.map_err(|failure| failure.raise(py))
+    }
+
+    /// Whether the peer has stopped the stream, with the code, or will not, since it has all of it or
+    /// this end gave it up; `None` while neither is: the token will be called.
+    fn poll_stopped(&self, py: Python<'_>) -> PyResult<Option<(bool, Option<u64>)>> {
+        let waker = self.hub.waker(self.stopped_token);
+        let stopped = self.with_waiter(|stream, waiter| {
+            match stream.poll_stopped(waiter, &mut Context::from_waker(&waker)) {
+                Poll::Ready(Ok(Some(code))) => Ok(Some((true, application_code(code)))),
+                Poll::Ready(Ok(None)) => Ok(Some((false, None))),
+                Poll::Ready(Err(error)) => Err(Failure::of_connection(&error)),
+                Poll::Pending => Ok(None),
+            }
+        });
+        stopped.map_err(|failure| failure.raise(py))
     }
 
     /// How urgent the stream is among those of its session.

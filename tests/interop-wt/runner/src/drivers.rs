@@ -15,6 +15,8 @@ use crate::options::Options;
 pub(crate) enum Stack {
     /// The one under test.
     Towline,
+    /// The same under its Python package.
+    TowlinePython,
     /// aioquic, from its Python package.
     Aioquic,
     /// webtransport-go, from its Go module.
@@ -30,8 +32,9 @@ pub(crate) enum Stack {
 }
 
 impl Stack {
-    /// Everyone but Towline.
-    pub(crate) const PEERS: [Stack; 6] = [
+    /// Everyone but Towline's own driver, which makes the certificate and so is always there.
+    pub(crate) const PEERS: [Stack; 7] = [
+        Stack::TowlinePython,
         Stack::Aioquic,
         Stack::WebtransportGo,
         Stack::Wtransport,
@@ -44,6 +47,7 @@ impl Stack {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Stack::Towline => "towline",
+            Stack::TowlinePython => "towline-python",
             Stack::Aioquic => "aioquic",
             Stack::WebtransportGo => "webtransport-go",
             Stack::Wtransport => "wtransport",
@@ -51,6 +55,11 @@ impl Stack {
             Stack::Pywebtransport21 => "pywebtransport-0.21.1",
             Stack::Pywebtransport9 => "pywebtransport-0.9.0",
         }
+    }
+
+    /// Whether it is one of Towline's.
+    pub(crate) fn is_ours(self) -> bool {
+        matches!(self, Stack::Towline | Stack::TowlinePython)
     }
 }
 
@@ -94,6 +103,7 @@ pub(crate) fn build(here: &Path, scratch: &Path, options: &Options) -> Result<Ve
             Stack::Towline | Stack::Wtransport | Stack::WebTransportQuinn => {
                 cargo(here, stack, build)?
             }
+            Stack::TowlinePython => towline_python(here, scratch, build)?,
             Stack::WebtransportGo => go(here, scratch, build),
             Stack::Aioquic => {
                 let requirements = here.join("../interop/aioquic/requirements.txt");
@@ -152,6 +162,38 @@ fn go(here: &Path, scratch: &Path, build: bool) -> Words {
     Ok(vec![program])
 }
 
+/// The driver over the Python package, which is built from this checkout each time.
+fn towline_python(here: &Path, scratch: &Path, build: bool) -> Result<Words, Error> {
+    const RECENT: &str = "import sys; sys.exit(sys.version_info < (3, 11))";
+    let venv = scratch.join("venv-towline-python");
+    let driver = here.join("towline-python/driver.py");
+    let interpreter = Path::new("python3");
+    if build {
+        match step(Command::new(interpreter).args(["-c", RECENT]), "python3") {
+            Ok(()) => {}
+            Err(NotBuilt::Failed(_)) => {
+                let why = "python3 is older than 3.11".to_owned();
+                return Ok(Err(NotBuilt::Missing(why)));
+            }
+            Err(missing) => return Ok(Err(missing)),
+        }
+        let mut install = match environment(interpreter, &venv)? {
+            Ok(install) => install,
+            Err(why) => return Ok(Err(why)),
+        };
+        if install.get_program() == "uv" {
+            // It keeps what it built of a folder, whatever has changed there since.
+            install.args(["--refresh-package", "towline"]);
+        }
+        // The profile of the tests; an optimised build takes minutes.
+        install.args(["--config-settings", "build-args=--profile dev"]);
+        if let Err(why) = step(install.arg(here.join("../..")), "pip") {
+            return Ok(Err(why));
+        }
+    }
+    Ok(Ok(vec![venv.join("bin/python"), driver]))
+}
+
 /// A driver over one of the two versions, which both need Python 3.12.
 fn pywebtransport(here: &Path, scratch: &Path, stack: Stack, build: bool) -> Result<Words, Error> {
     let version = match stack {
@@ -186,8 +228,7 @@ fn python_3_12() -> Option<PathBuf> {
     found.pop()
 }
 
-/// A virtual environment of `interpreter` with the pinned requirements, made anew when they change; by uv
-/// where it is present, else by `venv` and pip.
+/// A virtual environment of `interpreter` with the pinned requirements, made anew when they change.
 fn python(
     interpreter: &Path,
     venv: &Path,
@@ -199,29 +240,40 @@ fn python(
     let stamp = venv.join("requirements.stamp");
     let wanted = fs::read(requirements)?;
     if build && fs::read(&stamp).ok().as_ref() != Some(&wanted) {
-        if venv.exists() {
-            fs::remove_dir_all(venv)?;
-        }
-        let mut make = Command::new("uv");
-        make.args(["venv", "--quiet", "--python"]).arg(interpreter);
-        let with_uv = step(make.arg(venv), "uv").is_ok();
-        let mut install = Command::new(if with_uv { Path::new("uv") } else { &python });
-        if with_uv {
-            install.args(["pip", "install", "--quiet", "--python"]);
-            install.arg(&python);
-        } else {
-            let mut make = Command::new(interpreter);
-            if let Err(why) = step(make.args(["-m", "venv"]).arg(venv), "python3") {
-                return Ok(Err(why));
-            }
-            install.args(["-m", "pip", "install", "--quiet"]);
-        }
+        let mut install = match environment(interpreter, venv)? {
+            Ok(install) => install,
+            Err(why) => return Ok(Err(why)),
+        };
         if let Err(why) = step(install.arg("-r").arg(requirements), "pip") {
             return Ok(Err(why));
         }
         fs::write(&stamp, &wanted)?;
     }
     Ok(Ok(vec![python, driver]))
+}
+
+/// A new virtual environment of `interpreter`, and the command that installs into it; by uv where it is
+/// present, else by `venv` and pip.
+fn environment(interpreter: &Path, venv: &Path) -> Result<Result<Command, NotBuilt>, Error> {
+    if venv.exists() {
+        fs::remove_dir_all(venv)?;
+    }
+    let python = venv.join("bin").join("python");
+    let mut make = Command::new("uv");
+    make.args(["venv", "--quiet", "--python"]).arg(interpreter);
+    if step(make.arg(venv), "uv").is_ok() {
+        let mut install = Command::new("uv");
+        install.args(["pip", "install", "--quiet", "--python"]);
+        install.arg(&python);
+        return Ok(Ok(install));
+    }
+    let mut make = Command::new(interpreter);
+    if let Err(why) = step(make.args(["-m", "venv"]).arg(venv), "python3") {
+        return Ok(Err(why));
+    }
+    let mut install = Command::new(&python);
+    install.args(["-m", "pip", "install", "--quiet"]);
+    Ok(Ok(install))
 }
 
 fn step(command: &mut Command, tool: &str) -> Result<(), NotBuilt> {

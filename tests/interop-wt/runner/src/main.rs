@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use cell::CASES;
-use drivers::{Driver, Stack};
+use drivers::Driver;
 use options::Options;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -49,7 +49,7 @@ fn run(options: &Options) -> Result<bool, Error> {
     let mut missing = 0;
     for client in &drivers {
         for server in &drivers {
-            if !options.all_pairs && ![client.stack, server.stack].contains(&Stack::Towline) {
+            if !options.pairs.include(client.stack, server.stack) {
                 continue;
             }
             if client.words.is_err() || server.words.is_err() {

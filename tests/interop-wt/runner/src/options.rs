@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use crate::drivers::Stack;
 
 const USAGE: &str = "\
-usage: interop-wt-runner [--json FILE] [--peer NAME]... [--pairs towline|all] [--no-build]
-  --peer    aioquic, webtransport-go, wtransport, web-transport-quinn, pywebtransport-0.21.1,
-            pywebtransport-0.9.0 (default: all)
-  --pairs   towline: Towline with itself and with each peer, both roles (default)
+usage: interop-wt-runner [--json FILE] [--peer NAME]... [--pairs WHICH] [--no-build]
+  --peer    towline-python, aioquic, webtransport-go, wtransport, web-transport-quinn,
+            pywebtransport-0.21.1, pywebtransport-0.9.0 (default: all)
+  --pairs   towline: Towline, in Rust and in Python, with itself and with each peer, both roles (default)
+            towline-python: of those the ones with the Python package
             all: every stack with every stack";
 
 /// What was asked for.
@@ -18,10 +19,32 @@ pub(crate) struct Options {
     pub(crate) json: Option<PathBuf>,
     /// Stacks that take part beside Towline.
     pub(crate) peers: Vec<Stack>,
-    /// Whether the peers meet each other too.
-    pub(crate) all_pairs: bool,
+    /// Who meets whom.
+    pub(crate) pairs: Pairs,
     /// Whether to build the drivers first.
     pub(crate) build: bool,
+}
+
+/// Which pairs of a client and a server are run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pairs {
+    /// Those with an end of Towline's.
+    Ours,
+    /// Those with Towline's Python package.
+    Python,
+    /// All.
+    All,
+}
+
+impl Pairs {
+    /// Whether the pair is one of them.
+    pub(crate) fn include(self, client: Stack, server: Stack) -> bool {
+        match self {
+            Pairs::Ours => client.is_ours() || server.is_ours(),
+            Pairs::Python => [client, server].contains(&Stack::TowlinePython),
+            Pairs::All => true,
+        }
+    }
 }
 
 impl Options {
@@ -30,7 +53,7 @@ impl Options {
         let mut options = Options {
             json: None,
             peers: Vec::new(),
-            all_pairs: false,
+            pairs: Pairs::Ours,
             build: true,
         };
         let mut args = std::env::args().skip(1);
@@ -39,7 +62,7 @@ impl Options {
             match arg.as_str() {
                 "--json" => options.json = Some(value()?.into()),
                 "--peer" => options.peers.push(peer(&value()?)?),
-                "--pairs" => options.all_pairs = all_pairs(&value()?)?,
+                "--pairs" => options.pairs = pairs(&value()?)?,
                 "--no-build" => options.build = false,
                 _ => return Err(format!("unknown argument {arg}\n{USAGE}")),
             }
@@ -56,10 +79,11 @@ fn peer(name: &str) -> Result<Stack, String> {
     found.ok_or_else(|| format!("no such peer: {name}\n{USAGE}"))
 }
 
-fn all_pairs(text: &str) -> Result<bool, String> {
+fn pairs(text: &str) -> Result<Pairs, String> {
     match text {
-        "towline" => Ok(false),
-        "all" => Ok(true),
+        "towline" => Ok(Pairs::Ours),
+        "towline-python" => Ok(Pairs::Python),
+        "all" => Ok(Pairs::All),
         _ => Err(format!("no such pairs: {text}\n{USAGE}")),
     }
 }

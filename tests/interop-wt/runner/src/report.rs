@@ -12,11 +12,13 @@ use crate::drivers::{Driver, NotBuilt, Stack};
 /// the types of its QPACK streams on its control stream, where they are frames, and its SETTINGS name no version.
 const FLAWS: [&str; 2] = ["a frame of HTTP/2", "name no version of WebTransport"];
 
-/// Pairs with Towline that must have no session, and of which the client must tell one of [`FLAWS`].
-const REFUSALS: [(Stack, Stack); 2] = [
-    (Stack::Towline, Stack::Pywebtransport9),
-    (Stack::Pywebtransport9, Stack::Towline),
-];
+/// Whether the pair must have no session, and its client must tell one of [`FLAWS`].
+fn must_refuse(client: Stack, server: Stack) -> bool {
+    match (client, server) {
+        (ours, Stack::Pywebtransport9) | (Stack::Pywebtransport9, ours) => ours.is_ours(),
+        _ => false,
+    }
+}
 
 /// What a case of a cell counts as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +26,7 @@ enum Verdict {
     Passed,
     Failed,
     Skipped,
-    /// Two other stacks have no session, or the pair is one of [`REFUSALS`].
+    /// Two other stacks have no session, or the pair [must have none](must_refuse).
     Refused,
     /// Two other stacks have a session, and fail in this case.
     PeersFail,
@@ -52,8 +54,8 @@ impl Verdict {
 
 /// The cases of a cell with what each counts as.
 fn verdicts(cell: &Cell) -> impl Iterator<Item = (&'static str, &Outcome, Verdict)> {
-    let ours = [cell.client, cell.server].contains(&Stack::Towline);
-    let must_refuse = REFUSALS.contains(&(cell.client, cell.server));
+    let ours = cell.client.is_ours() || cell.server.is_ours();
+    let must_refuse = must_refuse(cell.client, cell.server);
     let refused = match &cell.outcomes[0] {
         Outcome::Failed(why) if must_refuse => FLAWS.iter().any(|flaw| why.contains(flaw)),
         Outcome::Failed(_) => !ours,
@@ -67,7 +69,7 @@ fn verdicts(cell: &Cell) -> impl Iterator<Item = (&'static str, &Outcome, Verdic
                 _ if refused => Verdict::Refused,
                 Outcome::Failed(_) if !ours => Verdict::PeersFail,
                 Outcome::Failed(_) | Outcome::NoSession => Verdict::Failed,
-                // The refusal is what is right; a session would mean that the list above is old.
+                // The refusal is what is right; a session would mean that the rule above is old.
                 Outcome::Passed(_) if must_refuse => Verdict::Failed,
                 Outcome::Passed(_) => Verdict::Passed,
                 Outcome::Skipped(_) => Verdict::Skipped,

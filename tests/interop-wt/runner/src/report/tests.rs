@@ -18,6 +18,14 @@ fn passed() -> Outcome {
     Outcome::Passed(String::new())
 }
 
+/// Pairs with Towline that must have no session.
+const REFUSALS: [(Stack, Stack); 4] = [
+    (Stack::Towline, Stack::Pywebtransport9),
+    (Stack::Pywebtransport9, Stack::Towline),
+    (Stack::TowlinePython, Stack::Pywebtransport9),
+    (Stack::Pywebtransport9, Stack::TowlinePython),
+];
+
 fn all_of(cell: &Cell) -> Vec<Verdict> {
     verdicts(cell).map(|(_, _, verdict)| verdict).collect()
 }
@@ -40,6 +48,8 @@ fn towline_without_a_session_has_failed() {
         (Stack::Towline, Stack::Aioquic),
         (Stack::Aioquic, Stack::Towline),
         (Stack::Towline, Stack::Towline),
+        (Stack::TowlinePython, Stack::Wtransport),
+        (Stack::Wtransport, Stack::TowlinePython),
     ] {
         let no_session = cell(client, server, failed("no answer"), Outcome::NoSession);
         assert_eq!(all_of(&no_session), [Verdict::Failed; CASES.len()]);
@@ -49,7 +59,7 @@ fn towline_without_a_session_has_failed() {
 
 #[test]
 fn a_known_refusal_counts_only_with_its_words() {
-    for ((client, server), flaw) in REFUSALS.into_iter().zip(FLAWS) {
+    for ((client, server), flaw) in REFUSALS.into_iter().zip(FLAWS.into_iter().cycle()) {
         let with = |why: &str| cell(client, server, failed(why), Outcome::NoSession);
         let refused = with(&format!("they said: {flaw}, as they must"));
         assert_eq!(all_of(&refused), [Verdict::Refused; CASES.len()]);
