@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from . import _native
 from ._arguments import checked_names, fields, octets, text
 from ._certificates import Certificate, pin_text
-from ._driver import client_driver, simulated_host
+from ._driver import client_driver
 from ._errors import ConnectFailed
 from ._session import FAILED, Session
 
@@ -26,7 +26,7 @@ _KEPT_CONFIGS = 16
 class Connecting:
     """A session to come: `async with` it, or `await` it and close the session yourself."""
 
-    __slots__ = ("_headers", "_host", "_port", "_protocols", "_session", "_trust", "_url")
+    __slots__ = ("_config", "_headers", "_host", "_port", "_protocols", "_session", "_url")
 
     def __init__(
         self,
@@ -41,9 +41,7 @@ class Connecting:
         self._protocols = checked_names("protocols", protocols)
         self._headers = fields("headers", headers)
         trusted = None if roots is None else octets("roots", roots)
-        self._trust = (tuple(_pins(pins)), trusted)
-        # What it makes of them is kept; what is wrong with them is said here.
-        _client_config(*self._trust)
+        self._config = _client_config(tuple(_pins(pins)), trusted)
         self._session: Session | None = None
 
     def __await__(self) -> Generator[object, None, Session]:
@@ -83,7 +81,7 @@ class Connecting:
         addresses = await addresses_of(loop, self._host, self._port)
         driver = client_driver()
         operation = driver.engine.connect(
-            addresses, self._url, self._headers, self._protocols, _config_at(loop, self._trust)
+            addresses, self._url, self._headers, self._protocols, self._config
         )
         native = await driver.run(operation)
         parts = urlsplit(self._url)
@@ -168,19 +166,6 @@ def _pins(pins: Iterable[str | bytes | Certificate]) -> list[str]:
     if not isinstance(pins, Iterable):
         raise TypeError(f"argument 'pins': a list is required, not '{type(pins).__name__}'")
     return [pin_text(pin) for pin in pins]
-
-
-def _config_at(
-    loop: asyncio.AbstractEventLoop, trust: tuple[tuple[str, ...], bytes | None]
-) -> _native.ClientConfig:
-    host = simulated_host(loop)
-    if host is None:
-        return _client_config(*trust)
-    # A simulated host knows no servers from before, or its handshakes would not be the same each time.
-    if trust not in host.client_configs:
-        pins, roots = trust
-        host.client_configs[trust] = _native.ClientConfig(list(pins), roots)
-    return host.client_configs[trust]
 
 
 @functools.lru_cache(_KEPT_CONFIGS)

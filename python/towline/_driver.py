@@ -237,8 +237,6 @@ _clients: weakref.WeakKeyDictionary[object, weakref.ReferenceType[Driver]] = (
 class SimulatedHost(Protocol):
     """A host of `towline.testing`, whose loops have no sockets of the system's."""
 
-    client_configs: dict[object, _native.ClientConfig]
-
     @property
     def network(self) -> _native.Network: ...
 
@@ -251,12 +249,10 @@ def simulated_host(loop: asyncio.AbstractEventLoop) -> SimulatedHost | None:
     return host
 
 
-def new_engine(
-    loop: asyncio.AbstractEventLoop, address: str, port: int, *options: Any
-) -> _native.Driver:
-    """An endpoint for the loop, on a socket of the system's or of the loop's simulated network.
-    `options` are what else the native driver takes."""
-    host = simulated_host(loop)
+def new_engine(address: str, port: int, *options: Any) -> _native.Driver:
+    """An endpoint for the running loop: on a socket of the system's, or of the loop's simulated
+    network. `options` are what else the native driver takes."""
+    host = simulated_host(asyncio.get_running_loop())
     if host is None:
         return _native.Driver(address, port, *options)
     address, port = host.claim(address, port)
@@ -278,17 +274,17 @@ def client_driver() -> Driver:
     known = _clients.get(place)
     driver = None if known is None else known()
     if driver is None or driver.closed:
-        driver = Driver(loop, _any_address(loop))
+        driver = Driver(loop, _any_address())
         _clients[place] = weakref.ref(driver)
     return driver
 
 
-def _any_address(loop: asyncio.AbstractEventLoop) -> _native.Driver:
+def _any_address() -> _native.Driver:
     try:
-        return new_engine(loop, "::", 0)
+        return new_engine("::", 0)
     except OSError:
         # A machine without IPv6.
-        return new_engine(loop, "0.0.0.0", 0)
+        return new_engine("0.0.0.0", 0)
 
 
 async def settle(driver: Driver, sessions: list[_native.Session]) -> None:

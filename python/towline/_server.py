@@ -228,15 +228,14 @@ class Server:
         return self
 
     async def _bind(self, loop: asyncio.AbstractEventLoop) -> list[_native.Driver]:
-        certificate = self._certificate._native
         if self._adopt is not None:
-            return self._adopt(certificate)
+            return self._adopt(self._certificate._native)
         if self._host in _ANYWHERE:
             try:
-                return [new_engine(loop, "::", self._port, certificate)]
+                return [self._engine("::", self._port)]
             except OSError:
                 # A machine without IPv6.
-                return [new_engine(loop, "0.0.0.0", self._port, certificate)]
+                return [self._engine("0.0.0.0", self._port)]
         addresses = await addresses_of(loop, str(self._host), self._port)
         if self._host == "localhost" and simulated_host(loop) is None:
             # Browsers mean both, whatever the machine's own list of hosts says (RFC 6761 §6.3).
@@ -247,7 +246,7 @@ class Server:
             attempts -= 1
             engines: list[_native.Driver] = []
             try:
-                self._bind_all(loop, addresses, engines)
+                self._bind_all(addresses, engines)
                 return engines
             except OSError:
                 for engine in engines:
@@ -257,23 +256,23 @@ class Server:
                     raise
 
     def _bind_all(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        addresses: list[tuple[str, int]],
-        engines: list[_native.Driver],
+        self, addresses: list[tuple[str, int]], engines: list[_native.Driver]
     ) -> None:
         """At every address that this machine has, and the same port."""
         missing: OSError | None = None
         for host, _ in addresses:
             port = engines[0].local_address[1] if engines else self._port
             try:
-                engines.append(new_engine(loop, host, port, self._certificate._native))
+                engines.append(self._engine(host, port))
             except OSError as error:
                 if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
                     raise
                 missing = error
         if not engines:
             raise missing or OSError(f"{self._host} has no address")
+
+    def _engine(self, host: str, port: int) -> _native.Driver:
+        return new_engine(host, port, self._certificate._native)
 
     async def _listen(self, driver: Driver, listener: _native.Listener) -> None:
         answered = 0

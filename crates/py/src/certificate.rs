@@ -1,6 +1,7 @@
 //! [`Certificate`]: who a server is; [`ClientConfig`]: whom a client believes.
 
 use std::fmt::Display;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use pyo3::prelude::*;
 use pyo3::types::PyType;
@@ -125,10 +126,24 @@ fn digits(hash: impl Display) -> String {
     text.rsplit('/').next().unwrap_or_default().to_owned()
 }
 
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
+
 /// Whom a client believes, and its memory of servers for the next handshake.
 #[pyclass(frozen, module = "towline._native")]
 pub(crate) struct ClientConfig {
+    /// No other has it.
+    pub(crate) number: u64,
     pub(crate) config: config::ClientConfig,
+    trust: Trust,
+    options: Options,
+}
+
+impl ClientConfig {
+    /// The same without a memory.
+    pub(crate) fn renewed(&self) -> Result<config::ClientConfig, Failure> {
+        let config = config::client(&self.trust, None, &self.options);
+        config.map_err(|error| Failure::Value(error.to_string()))
+    }
 }
 
 #[pymethods]
@@ -152,10 +167,16 @@ impl ClientConfig {
                     Trust::Pinned(read.into_iter().flatten().collect())
                 }
             };
-            let config = config::client(&trust, None, &Options::new(http3::ALPN));
-            config.map_err(|error| Failure::Value(error.to_string()))
+            let options = Options::new(http3::ALPN);
+            let config = config::client(&trust, None, &options);
+            let config = config.map_err(|error| Failure::Value(error.to_string()))?;
+            Ok(Self {
+                number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
+                config,
+                trust,
+                options,
+            })
         };
-        let config = build().map_err(|failure: Failure| failure.raise(py))?;
-        Ok(Self { config })
+        build().map_err(|failure: Failure| failure.raise(py))
     }
 }

@@ -222,7 +222,10 @@ impl Driver {
                 .body(())
                 .map_err(|error| Failure::value("url", error))?;
             let endpoint = self.endpoint()?;
-            let config = config.config.clone();
+            let config = match &self.place {
+                Some(place) => place.client_config(&config)?,
+                None => config.config.clone(),
+            };
             Ok(Operation::connect(
                 &self.hub, endpoint, remotes, head, protocols, config,
             ))

@@ -13,9 +13,11 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use towline::config::ClientConfig;
 use towline::testing::{LinkConfig, LinkId, LinkStats, NatConfig, SimulatedSocket, VirtualNetwork};
 use towline::{EndpointBuilder, Time};
 
+use crate::certificate;
 use crate::errors::Failure;
 use crate::hub::{Hub, lock};
 
@@ -32,6 +34,7 @@ pub(crate) struct Network {
     /// Where the clock stood at first.
     start: Time,
     state: Mutex<State>,
+    memory: Memory,
 }
 
 #[derive(Default)]
@@ -56,12 +59,31 @@ struct Known {
     hub: Weak<Hub>,
 }
 
-/// The numbers of a driver.
+/// What clients on a network remember of its servers, by the number of their configuration. Nobody comes
+/// with a memory from elsewhere: the handshakes of a seed would not be the same each time.
+type Memory = Arc<Mutex<BTreeMap<u64, ClientConfig>>>;
+
+/// A driver's place on a network.
 pub(crate) struct Place {
     number: RawFd,
+    memory: Memory,
 }
 
 impl Place {
+    /// What a client with this configuration goes by here.
+    pub(crate) fn client_config(
+        &self,
+        given: &certificate::ClientConfig,
+    ) -> Result<ClientConfig, Failure> {
+        let mut memory = lock(&self.memory);
+        if let Some(config) = memory.get(&given.number) {
+            return Ok(config.clone());
+        }
+        let config = given.renewed()?;
+        memory.insert(given.number, config.clone());
+        Ok(config)
+    }
+
     pub(crate) fn fileno(&self) -> RawFd {
         self.number
     }
@@ -92,7 +114,10 @@ impl Network {
             // It was valid when it was set.
             let _ = self.shared.with(|network| network.set_nat(address, nat));
         }
-        Place { number }
+        Place {
+            number,
+            memory: Arc::clone(&self.memory),
+        }
     }
 
     fn nanos(&self, time: Time) -> u64 {
@@ -152,6 +177,7 @@ impl Network {
             start: shared.now(),
             shared,
             state: Mutex::default(),
+            memory: Memory::default(),
         }
     }
 

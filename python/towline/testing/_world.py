@@ -58,7 +58,7 @@ class Sent(NamedTuple):
 class Host:
     """A simulated host. Its name is what `towline.connect` and `towline.serve` take."""
 
-    __slots__ = ("__weakref__", "_world", "address", "client_configs", "name")
+    __slots__ = ("__weakref__", "_world", "address", "name")
 
     def __init__(self, world: World, name: str, address: str) -> None:
         self._world = world
@@ -66,8 +66,6 @@ class Host:
         """Its name."""
         self.address = address
         """Its address."""
-        self.client_configs: dict[object, _native.ClientConfig] = {}
-        """What its clients remember of servers, by whom they believe."""
 
     def __repr__(self) -> str:
         return f"<Host {self.name} {self.address}>"
