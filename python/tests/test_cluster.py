@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,10 @@ import towline
 from towline import _native
 from towline.cluster import Cluster, ClusterError, WorkerInfo, WorkerState
 from towline.cluster._worker import load
+from towline.monitor import cluster_values
+
+# `linux/udp.h`.
+UDP_SEGMENT = 103
 
 
 def cluster_of(target: Any = "clusterapp:app", workers: int = 2, **options: Any) -> Cluster:
@@ -105,6 +110,26 @@ def test_connections_live_on_while_another_worker_is_killed(run: Callable[..., A
         assert [worker.pid for worker in cluster.workers] == [None, None]
 
     run(main())
+
+
+def test_what_is_another_workers_is_dropped_and_counted() -> None:
+    size = 40
+    # Two datagrams as one, as a network card merges them: the first one's place has both.
+    datagrams = b"".join(b"\x40" + bytes([place]) + bytes(size - 2) for place in (0, 1))
+
+    async def main() -> None:
+        async with cluster_of() as cluster:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+                sender.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, size)
+                sender.sendto(datagrams, ("127.0.0.1", cluster.port))
+                await until(cluster, lambda workers: workers[0].misdirected == 1)
+                await until(cluster, lambda workers: workers[1].misdirected == 0)
+            values = cluster_values(cluster)
+            assert values['towline_workers{state="running"}'] == 2
+            assert values['towline_worker_misdirected_datagrams_total{worker="0"}'] == 1
+            assert values['towline_worker_restarts_total{worker="1"}'] == 0
+
+    asyncio.run(main())
 
 
 def test_a_worker_that_dies_again_and_again_waits_longer() -> None:
