@@ -56,7 +56,9 @@ async def status(server: towline.Server, path: str, **options: Any) -> int | Non
     return refused.value.status
 
 
-def serving(app: ServerApp, **options: Any) -> contextlib.AbstractAsyncContextManager[towline.Server]:
+def serving(
+    app: ServerApp, **options: Any
+) -> contextlib.AbstractAsyncContextManager[towline.Server]:
     return app.serve("127.0.0.1", certificate=CERTIFICATE, **options)
 
 

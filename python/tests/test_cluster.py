@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,10 @@ import towline
 from towline import _native
 from towline.cluster import Cluster, ClusterError, WorkerInfo, WorkerState
 from towline.cluster._worker import load
+from towline.monitor import cluster_values
+
+# `linux/udp.h`.
+UDP_SEGMENT = 103
 
 
 def cluster_of(target: Any = "clusterapp:app", workers: int = 2, **options: Any) -> Cluster:
@@ -78,9 +83,13 @@ def test_connections_live_on_while_another_worker_is_killed(run: Callable[..., A
             for _ in range(20):
                 assert await alive.ask() == other
                 await asyncio.sleep(0.01)
-            await until(cluster, lambda workers: all(
-                worker.state is WorkerState.RUNNING for worker in workers
-            ) and victim not in {worker.pid for worker in workers})
+            await until(
+                cluster,
+                lambda workers: (
+                    all(worker.state is WorkerState.RUNNING for worker in workers)
+                    and victim not in {worker.pid for worker in workers}
+                ),
+            )
             assert await alive.ask() == other
             # The new process knows nothing of the connection, and says so.
             with pytest.raises(towline.SessionClosed) as lost:
@@ -101,6 +110,26 @@ def test_connections_live_on_while_another_worker_is_killed(run: Callable[..., A
         assert [worker.pid for worker in cluster.workers] == [None, None]
 
     run(main())
+
+
+def test_what_is_another_workers_is_dropped_and_counted() -> None:
+    size = 40
+    # Two datagrams as one, as a network card merges them: the first one's place has both.
+    datagrams = b"".join(b"\x40" + bytes([place]) + bytes(size - 2) for place in (0, 1))
+
+    async def main() -> None:
+        async with cluster_of() as cluster:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+                sender.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, size)
+                sender.sendto(datagrams, ("127.0.0.1", cluster.port))
+                await until(cluster, lambda workers: workers[0].misdirected == 1)
+                await until(cluster, lambda workers: workers[1].misdirected == 0)
+            values = cluster_values(cluster)
+            assert values['towline_workers{state="running"}'] == 2
+            assert values['towline_worker_misdirected_datagrams_total{worker="0"}'] == 1
+            assert values['towline_worker_restarts_total{worker="1"}'] == 0
+
+    asyncio.run(main())
 
 
 def test_a_worker_that_dies_again_and_again_waits_longer() -> None:
@@ -124,7 +153,7 @@ def test_handlers_that_are_functions_are_served() -> None:
     from clusterapp import who
 
     async def main() -> None:
-        async with cluster_of(who, workers=1) as cluster:
+        async with cluster_of(who, workers=1, loop="uvloop:new_event_loop") as cluster:
             async with Client(cluster) as client:
                 assert client.pid == cluster.workers[0].pid
 
@@ -142,6 +171,38 @@ def test_a_restart_drains_and_goes_on() -> None:
             await until(cluster, lambda workers: all(w.pid is not None for w in workers))
             assert not before & {worker.pid for worker in cluster.workers}
             async with Client(cluster):
+                pass
+
+    asyncio.run(main())
+
+
+def test_a_start_and_a_restart_can_be_given_up() -> None:
+    async def main() -> None:
+        cluster = cluster_of(workers=2)
+        starting = asyncio.create_task(cluster.__aenter__())
+        while not any(worker.pid for worker in cluster.workers):
+            await asyncio.sleep(0.01)
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        assert {worker.state for worker in cluster.workers} == {WorkerState.STOPPED}
+        assert cluster._groups == []
+        async with cluster_of(workers=1) as other:
+            restarting = asyncio.create_task(other.restart())
+            await asyncio.sleep(0)
+        await restarting
+        with pytest.raises(RuntimeError, match="started before"):
+            await other.__aenter__()
+
+    asyncio.run(main())
+
+
+def test_processes_that_cannot_be_started_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+
+    async def main() -> None:
+        with pytest.raises(ClusterError, match="no process could be started"):
+            async with cluster_of(workers=1):
                 pass
 
     asyncio.run(main())
@@ -235,8 +296,9 @@ asyncio.run(main())
 
 def test_several_addresses_have_one_port() -> None:
     async def main() -> None:
-        cluster = Cluster("clusterapp:app", "localhost", certificate=CERTIFICATE, workers=1)
+        cluster = Cluster("clusterapp:app", None, certificate=CERTIFICATE, workers=1)
         async with cluster:
+            assert cluster.url == f"https://localhost:{cluster.port}"
             for host in ("127.0.0.1", "localhost"):
                 url = f"https://{host}:{cluster.port}/"
                 async with towline.connect(url, pins=[CERTIFICATE]):

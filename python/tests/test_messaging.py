@@ -49,8 +49,17 @@ class Far:
         self.peers: list[Peer] = []
         methods = self.methods = Methods()
         for function in (
-            self.add, self.greet, self.fail, self.refuse, self.forever, self.slow,
-            self.note, self.whoami, self.ask_back, self.unsendable, self.data,
+            self.add,
+            self.greet,
+            self.fail,
+            self.refuse,
+            self.forever,
+            self.slow,
+            self.note,
+            self.whoami,
+            self.ask_back,
+            self.unsendable,
+            self.data,
         ):
             methods.add(function.__name__, function)
 
@@ -126,9 +135,7 @@ def test_calls_with_typed_parameters_and_results(run: Callable[..., Any], codec:
         async with peers(far, codec=codec) as peer:
             assert await peer.call("add", [1, 2]) == 3
             assert await peer.call("add", {"a": 5}) == 6
-            user = await peer.call(
-                "greet", {"user": User("ann", 3), "loud": True}, result=User
-            )
+            user = await peer.call("greet", {"user": User("ann", 3), "loud": True}, result=User)
             assert user == User("ANN", 4)
             assert await peer.call("whoami", ["at "]) == "at /test?x=1"
             assert await peer.call("whoami", {"prefix": ""}) == "/test?x=1"
@@ -190,7 +197,9 @@ def test_a_call_that_takes_too_long_is_cancelled_at_the_far_side(run: Callable[.
     async def main() -> None:
         far = Far()
         async with peers(far) as peer:
-            with pytest.raises(RpcTimeout, match="'forever' gave no answer in 0.05 seconds") as late:
+            with pytest.raises(
+                RpcTimeout, match="'forever' gave no answer in 0.05 seconds"
+            ) as late:
                 await peer.call("forever", timeout=0.05)
             assert isinstance(late.value, TimeoutError)
             if far.started.is_set():
@@ -397,7 +406,14 @@ def test_topics_match_patterns() -> None:
     assert broker.publish("x/y/z") == 1
     got = {pattern: len(one) for pattern, one in subscriptions.items()}
     assert got == {
-        "a/b": 1, "a/+": 1, "+/b": 1, "a/#": 2, "#": 3, "a/b/#": 1, "a/b/c": 0, "+": 1,
+        "a/b": 1,
+        "a/+": 1,
+        "+/b": 1,
+        "a/#": 2,
+        "#": 3,
+        "a/b/#": 1,
+        "a/b/c": 0,
+        "+": 1,
     }
     assert len(twice) == 1
     for one in (*subscriptions.values(), twice):
@@ -408,7 +424,9 @@ def test_topics_match_patterns() -> None:
     assert broker._root.below == {}, "nothing is left of patterns"
 
 
-@pytest.mark.parametrize("topic", ["", "/", "a/", "/a", "a//b", "x" * 257, "a/" * 16 + "a", "a/+", "#"])
+@pytest.mark.parametrize(
+    "topic", ["", "/", "a/", "/a", "a//b", "x" * 257, "a/" * 16 + "a", "a/+", "#"]
+)
 def test_what_is_no_topic(topic: str) -> None:
     with pytest.raises(ValueError, match="'topic'"):
         Broker().publish(topic)
@@ -640,7 +658,7 @@ def test_a_message_that_cannot_be_sent_is_dropped_and_told(
                 assert (await anext(subscription)).data == "fine"
 
     run(main())
-    assert caplog.text.count("cannot be sent") == 2
+    assert caplog.text.count("cannot be sent") == 1, "once for a subscription"
 
 
 def test_methods_are_checked_when_they_are_added() -> None:

@@ -19,9 +19,7 @@ def serving(handler: Any = idle) -> towline.Server:
 
 
 def pool_of(server: towline.Server, size: int = 2, **options: Any) -> SessionPool:
-    return SessionPool(
-        lambda: towline.connect(server.url, pins=[CERTIFICATE]), size, **options
-    )
+    return SessionPool(lambda: towline.connect(server.url, pins=[CERTIFICATE]), size, **options)
 
 
 async def lines(session: towline.Session) -> None:

@@ -72,6 +72,22 @@ def test_which_errors_are_worth_another_attempt() -> None:
         assert not worth(error), error
 
 
+def test_a_server_that_shuts_down_says_that_it_takes_nobody_now(run: Callable[..., Any]) -> None:
+    async def main() -> None:
+        async with serving(idle) as server:
+            async with towline.connect(server.url, pins=[CERTIFICATE]) as session:
+                draining = asyncio.create_task(server.drain(10))
+                await session.draining
+                with pytest.raises(towline.HandshakeRefused) as refused:
+                    await towline.connect(server.url, pins=[CERTIFICATE])
+                assert refused.value.busy and refused.value.status is None
+                assert reconnect.worth_another(refused.value)
+                session.close()
+                await draining
+
+    run(main())
+
+
 def test_a_session_that_ends_is_followed_by_another(run: Callable[..., Any]) -> None:
     states: list[State] = []
 
@@ -284,6 +300,39 @@ def test_a_handler_is_called_with_each_session(run: Callable[..., Any]) -> None:
             assert calls[2] == "called"
         task = asyncio.current_task()
         assert task is not None and task.cancelling() == 0
+
+    run(main())
+
+
+def test_a_handler_that_hides_its_cancellation_leaves_none_behind(
+    run: Callable[..., Any],
+) -> None:
+    async def server_side(session: towline.Session) -> None:
+        session.close(3, "enough")
+
+    async def returns(session: towline.Session) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return
+
+    async def raises(session: towline.Session) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise LookupError("another word for it") from None
+
+    async def main() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        async with serving(server_side) as server:
+            async with sessions(server) as client:
+                await client.run(returns)
+            assert task.cancelling() == 0
+            async with sessions(server) as client:
+                with pytest.raises(LookupError):
+                    await client.run(raises)
+            assert task.cancelling() == 0
 
     run(main())
 

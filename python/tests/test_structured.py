@@ -1,4 +1,5 @@
-"""Structured streams and datagrams: messages whole or not at all, and what is wrong with bad ones."""
+"""Structured streams and datagrams: messages whole or not at all, and what is wrong with bad
+ones."""
 
 from __future__ import annotations
 
@@ -152,6 +153,22 @@ def test_plain_values_need_no_schema(run: Callable[..., Any]) -> None:
     run(main())
 
 
+def test_other_formats_go_as_bytes(run: Callable[..., Any]) -> None:
+    async def main() -> None:
+        async with connected(echo) as session:
+            inner = await session.create_bidirectional_stream()
+            async with StructuredStream(inner, limit=3) as stream:
+                await stream.send_bytes(b"\x08\x96\x01")
+                assert await stream.receive_bytes() == b"\x08\x96\x01"
+                await stream.send_bytes(b"")
+                assert await stream.receive_bytes() == b""
+                with pytest.raises(MessageTooLarge):
+                    await stream.send_bytes(b"1234")
+                assert (stream.sent, stream.received) == (2, 2)
+
+    run(main())
+
+
 def test_large_messages_come_whole(run: Callable[..., Any]) -> None:
     async def main() -> None:
         async with connected(echo) as session:
@@ -173,7 +190,10 @@ def test_large_messages_come_whole(run: Callable[..., Any]) -> None:
         ({"who": "a", "to": {"x": True}}, "field 'to.x': an integer is required, not True"),
         ({"who": "a", "to": {"x": 1, "z": 1}}, "field 'to.z': Point has no such field"),
         ({"who": "a", "to": 7}, r"field 'to': an object \(Point\) is required, not 7"),
-        ({"who": "a", "to": {"x": 1}, "path": [{"x": 1}, {}]}, r"field 'path\[1\].x': it is missing"),
+        (
+            {"who": "a", "to": {"x": 1}, "path": [{"x": 1}, {}]},
+            r"field 'path\[1\].x': it is missing",
+        ),
         ({"who": "a", "to": {"x": 1}, "path": {}}, "field 'path': a list is required"),
         ({"who": "a", "to": {"x": 1}, "colour": "blue"}, "field 'colour': one of 'red', 'green'"),
         ({"who": "a", "to": {"x": 1}, "blob": "%"}, "field 'blob': the text is no base64"),
@@ -273,7 +293,9 @@ BAD_MSGPACK = [
 
 def test_bad_messagepack_is_told(run: Callable[..., Any]) -> None:
     async def main() -> None:
-        async with connected(sends(*(framed(data) + framed(b"\x01") for data in BAD_MSGPACK))) as session:
+        async with connected(
+            sends(*(framed(data) + framed(b"\x01") for data in BAD_MSGPACK))
+        ) as session:
             async with await arrives(session, codec="msgpack") as stream:
                 for _ in BAD_MSGPACK:
                     with pytest.raises(BadMessage, match="MessagePack|nested deeper"):
@@ -295,7 +317,9 @@ def test_a_message_beyond_the_limit_ends_the_stream_and_nothing_else(
     run: Callable[..., Any],
 ) -> None:
     async def main() -> None:
-        async with connected(sends(struct.pack(">I", 2**32 - 1), b"x" * 1000, finish=False)) as session:
+        async with connected(
+            sends(struct.pack(">I", 2**32 - 1), b"x" * 1000, finish=False)
+        ) as session:
             async with await arrives(session, limit=1000) as stream:
                 for _ in range(2):
                     with pytest.raises(MessageTooLarge, match="the limit is 1000") as bad:
@@ -405,6 +429,8 @@ def test_a_cancelled_send_is_whole_or_nothing(run: Callable[..., Any]) -> None:
                 with pytest.raises(TimeoutError):
                     async with asyncio.timeout(0.05):
                         await stream.send("never")
+                with pytest.raises(towline.UsageError, match="`flush"):
+                    stream.finish()
                 go.set()
                 await stream.send("after")
             while len(got) < 2:

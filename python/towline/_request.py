@@ -102,7 +102,8 @@ class SessionRequest:
     def accept(self, protocol: str | None = None) -> Session:
         """Gives the client its session. Without `protocol`, the server's choice of those offered.
 
-        Raises `SessionClosed` when the client is gone, and `UsageError` when it was answered before.
+        Raises `SessionClosed` when the client is gone, and `UsageError` when it was answered
+        before.
         """
         native = self._take()
         if protocol is None:

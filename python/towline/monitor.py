@@ -6,7 +6,8 @@
         ...
         print(monitor.prometheus())
 
-A source is a function that gives values by their series' names. What was not measured is absent, never 0.
+A source is a function that gives values by their series' names. What was not measured is absent,
+never 0.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ Source = Callable[[], Mapping[str, Number | None]]
 
 # Of a server's sessions, the most whose round trips are looked at in one snapshot.
 _SAMPLED_SESSIONS = 1000
-_SERIES = re.compile(r'[a-zA-Z_:][a-zA-Z0-9_:]*(\{.*\})?', re.DOTALL)
+_SERIES = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*(\{.*\})?", re.DOTALL)
 
 # What a name means, for Prometheus: its kind, and words.
 _KNOWN: dict[str, tuple[str, str]] = {
@@ -74,6 +75,10 @@ _KNOWN: dict[str, tuple[str, str]] = {
     "towline_worker_sessions": ("gauge", "Sessions of a worker, as it told last."),
     "towline_worker_connections": ("gauge", "Connections of a worker, as it told last."),
     "towline_worker_restarts_total": ("counter", "How often a worker was started again."),
+    "towline_worker_misdirected_datagrams_total": (
+        "counter",
+        "Datagrams of other workers that came to a worker, and were dropped.",
+    ),
     "towline_session_smoothed_rtt_seconds": ("gauge", "Round trip of a session, smoothed."),
     "towline_session_min_rtt_seconds": ("gauge", "Smallest round trip of a session."),
     "towline_session_send_rate_bytes": ("gauge", "What the path seems to carry, a second."),
@@ -116,9 +121,9 @@ class Snapshot:
 class Alert:
     """A threshold of a series, with hysteresis.
 
-    It becomes active when the value is `above`, or `below`, for `hold` seconds, and passive when the value comes back
-    to `clear`; without `clear`, to the threshold. With `rate`, the value is the series' growth a second over so many
-    seconds. While there is no value, it stays as it is.
+    It becomes active when the value is `above`, or `below`, for `hold` seconds, and passive when
+    the value comes back to `clear`; without `clear`, to the threshold. With `rate`, the value is
+    the series' growth a second over so many seconds. While there is no value, it stays as it is.
     """
 
     name: str
@@ -188,10 +193,11 @@ class _Watched:
 
 
 class Monitor:
-    """Takes a snapshot of its sources every `interval` seconds, and keeps the last `history` of them.
+    """Takes a snapshot of its sources every `interval` seconds, and keeps the last `history` of
+    them.
 
-    `async with` it, or call `sample()` yourself. A source that raises is logged once in a row, and its values are
-    absent. `clock` gives seconds, for the monitor's own times.
+    `async with` it, or call `sample()` yourself. A source that raises is logged once in a row, and
+    its values are absent. `clock` gives seconds, for the monitor's own times.
     """
 
     def __init__(
@@ -251,8 +257,8 @@ class Monitor:
             self._timer = None
 
     def alert(self, alert: Alert, callback: Callable[[AlertEvent], object]) -> None:
-        """Has `callback` told when the alert becomes active, and when it becomes passive. What it raises is
-        logged."""
+        """Has `callback` told when the alert becomes active, and when it becomes passive. What it
+        raises is logged."""
         if not callable(callback):
             kind = type(callback).__name__
             raise TypeError(f"argument 'callback': a function is required, not '{kind}'")
@@ -282,7 +288,8 @@ class Monitor:
         return snapshot
 
     def rate(self, name: str, over: float) -> float | None:
-        """How much a series grew a second, over the last so many seconds; `None` where that is not known.
+        """How much a series grew a second, over the last so many seconds; `None` where that is not
+        known.
 
         A counter that began anew, as after a restart, is followed from there.
         """
@@ -387,7 +394,8 @@ def process_values() -> dict[str, Number | None]:
 
 
 def server_values(server: Server) -> dict[str, Number | None]:
-    """Of a server: sessions, connections, requests, and the round trips of at most 1,000 of its sessions."""
+    """Of a server: sessions, connections, requests, and the round trips of at most 1,000 of its
+    sessions."""
     sessions = server._sessions
     drivers = [driver for driver in server._drivers if not driver.closed]
     values: dict[str, Number | None] = {
@@ -443,6 +451,7 @@ def cluster_values(cluster: Cluster) -> dict[str, Number | None]:
             ("sessions", worker.sessions),
             ("connections", worker.connections),
             ("restarts_total", worker.restarts),
+            ("misdirected_datagrams_total", worker.misdirected),
         ):
             values[series(f"towline_worker_{name}", worker=worker.index)] = value
     return values

@@ -4,11 +4,11 @@
         async with pool.session() as session:
             ...
 
-A session carries many streams at once, so most programs need one session and no pool. A pool is for what wants
-a session to itself for a while, or several paths through the network.
+A session carries many streams at once, so most programs need one session and no pool. A pool is for
+what wants a session to itself for a while, or several paths through the network.
 
-What is lent is given back by leaving `async with`: cleanly, and it is lent again; by an exception, and it is
-thrown away. Whoever finds nothing waits, and is served in the order of arrival.
+What is lent is given back by leaving `async with`: cleanly, and it is lent again; by an exception,
+and it is thrown away. Whoever finds nothing waits, and is served in the order of arrival.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from . import _native
 from ._client import Connecting
 from ._core import Core
 from ._errors import SessionClosed, StreamError, UsageError
-from ._session import Session
+from ._session import FAILED, Session
 from ._streams import BidirectionalStream
 
 __all__ = ["PoolStats", "SessionPool", "StreamPool"]
@@ -49,7 +49,8 @@ class PoolStats:
     made: int
     """What was made."""
     discarded: int
-    """Of that, what was thrown away: it was over, unfit, idle for too long, or left by an exception."""
+    """Of that, what was thrown away: it was over, unfit, idle for too long, or left by an
+    exception."""
 
 
 class _Pool(Generic[_T]):
@@ -68,7 +69,8 @@ class _Pool(Generic[_T]):
         # Those lent last are lent first, so that the others can become old.
         self._idle: deque[tuple[_T, float]] = deque()
         self._lent = 0
-        # Each is woken when it may take an idle one, or make one: its place is counted as lent by then.
+        # Each is woken when it may take an idle one, or make one: its place is counted as lent by
+        # then.
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._made = 0
         self._discarded = 0
@@ -101,7 +103,7 @@ class _Pool(Generic[_T]):
         idle = [one for one, _ in self._idle]
         self._idle.clear()
         for one in idle:
-            await self._throw_away(one)
+            await self._throw_away(one, failed=False)
         if self._leaving:
             await asyncio.wait(self._leaving)
 
@@ -112,7 +114,7 @@ class _Pool(Generic[_T]):
             yield one
         except BaseException:
             self._lent -= 1
-            await self._give_up(one)
+            await self._give_up(one, failed=True)
             raise
         self._lent -= 1
         if self._open and self._is_healthy(one):
@@ -120,7 +122,7 @@ class _Pool(Generic[_T]):
             self._sweep_later()
             self._wake()
         else:
-            await self._give_up(one)
+            await self._give_up(one, failed=False)
 
     async def _take(self) -> _T:
         if not self._open:
@@ -170,19 +172,19 @@ class _Pool(Generic[_T]):
                 self._lent += 1
                 waiter.set_result(None)
 
-    async def _give_up(self, one: _T) -> None:
+    async def _give_up(self, one: _T, *, failed: bool) -> None:
         self._wake()
-        await self._throw_away(one)
+        await self._throw_away(one, failed=failed)
 
-    async def _throw_away(self, one: _T) -> None:
+    async def _throw_away(self, one: _T, *, failed: bool) -> None:
         self._discarded += 1
         try:
-            await self._end(one)
+            await self._end(one, failed)
         except Exception as error:
             logger.debug("what a pool threw away ended badly: %r", error)
 
     def _throw_away_soon(self, one: _T) -> None:
-        task = asyncio.get_running_loop().create_task(self._throw_away(one))
+        task = asyncio.get_running_loop().create_task(self._throw_away(one, failed=False))
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
 
@@ -208,16 +210,16 @@ class _Pool(Generic[_T]):
     def _is_healthy(self, one: _T) -> bool:
         raise NotImplementedError
 
-    async def _end(self, one: _T) -> None:
+    async def _end(self, one: _T, failed: bool) -> None:
         raise NotImplementedError
 
 
 class SessionPool(_Pool[Session]):
     """Sessions with one server, at most `size` of them.
 
-    `connect` makes a `towline.connect(…)`. A session that is over, or that the server wants to end, is not lent again;
-    `healthy(session)` can say more. One that was idle for `max_idle` seconds is closed. At most `max_waiting` callers
-    wait: one more gets `asyncio.QueueFull`.
+    `connect` makes a `towline.connect(…)`. A session that is over, or that the server wants to end,
+    is not lent again; `healthy(session)` can say more. One that was idle for `max_idle` seconds is
+    closed. At most `max_waiting` callers wait: one more gets `asyncio.QueueFull`.
     """
 
     def __init__(
@@ -237,8 +239,8 @@ class SessionPool(_Pool[Session]):
         self._healthy = healthy
 
     def session(self) -> contextlib.AbstractAsyncContextManager[Session]:
-        """A session for oneself, for `async with`. Raises what connecting raises; `asyncio.timeout` bounds the
-        wait."""
+        """A session for oneself, for `async with`. Raises what connecting raises; `asyncio.timeout`
+        bounds the wait."""
         return self._lend()
 
     async def _make(self) -> Session:
@@ -249,16 +251,19 @@ class SessionPool(_Pool[Session]):
             return False
         return self._healthy is None or self._healthy(one)
 
-    async def _end(self, one: Session) -> None:
-        await one.aclose()
+    async def _end(self, one: Session, failed: bool) -> None:
+        if failed:
+            await one.aclose(FAILED, "the client failed")
+        else:
+            await one.aclose()
 
 
 class StreamPool(_Pool[BidirectionalStream]):
-    """Bidirectional streams of one session, at most `size` of them, for protocols whose streams carry one exchange
-    after another.
+    """Bidirectional streams of one session, at most `size` of them, for protocols whose streams
+    carry one exchange after another.
 
-    One that either end has ended or given up, in which something waits to be read, or that is left by an exception, is
-    not lent again: the next exchange could not begin there.
+    One that either end has ended or given up, in which something waits to be read, or that is left
+    by an exception, is not lent again: the next exchange could not begin there.
     """
 
     def __init__(
@@ -276,7 +281,8 @@ class StreamPool(_Pool[BidirectionalStream]):
         self._session = session
 
     def stream(self) -> contextlib.AbstractAsyncContextManager[BidirectionalStream]:
-        """A stream for oneself, for `async with`. Raises `SessionClosed` when the session is over."""
+        """A stream for oneself, for `async with`. Raises `SessionClosed` when the session is
+        over."""
         return self._lend()
 
     async def _make(self) -> BidirectionalStream:
@@ -292,9 +298,9 @@ class StreamPool(_Pool[BidirectionalStream]):
         except (StreamError, SessionClosed):
             return False
 
-    async def _end(self, one: BidirectionalStream) -> None:
-        # As by an exception: whoever reads it must not take what came for all.
-        one._leave(True)
+    async def _end(self, one: BidirectionalStream, failed: bool) -> None:
+        # After an exception as a reset: whoever reads must not take what came for all.
+        one._leave(failed)
         one._core.driver.nudge()
 
 
@@ -303,9 +309,7 @@ class _PooledStream(BidirectionalStream):
 
     __slots__ = ("ended",)
 
-    def __init__(
-        self, core: Core, send: _native.SendStream, recv: _native.RecvStream
-    ) -> None:
+    def __init__(self, core: Core, send: _native.SendStream, recv: _native.RecvStream) -> None:
         super().__init__(core, send, recv)
         self.ended = False
 

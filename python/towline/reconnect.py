@@ -1,4 +1,5 @@
-"""A client that comes back: sessions with one server, one after another, with waits between attempts.
+"""A client that comes back: sessions with one server, one after another, with waits between
+attempts.
 
     async with reconnect.sessions("https://localhost:4433/chat", pins=[pin]) as sessions:
         async for session in sessions:
@@ -7,11 +8,11 @@
             except towline.SessionClosed:
                 continue                        # the next one follows
 
-`await sessions.run(handler)` does the same for a function that is a server's handler too: it is cancelled when its
-session ends, and called with the next one; when it returns, that is the end.
+`await sessions.run(handler)` does the same for a function that is a server's handler too: it is
+cancelled when its session ends, and called with the next one; when it returns, that is the end.
 
-The wait before attempt n is random between 0 and `initial * factor ** n`, at most `maximum` ("full jitter"), so that
-many clients of one server do not come back at once.
+The wait before attempt n is random between 0 and `initial * factor ** n`, at most `maximum` ("full
+jitter"), so that many clients of one server do not come back at once.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ class State(enum.Enum):
 class Backoff:
     """How long is waited, seconds.
 
-    A session that lasted `stable` seconds begins the count anew. After `attempts` attempts in a row without such a
-    session it gives up; `None` is never.
+    A session that lasted `stable` seconds begins the count anew. After `attempts` attempts in a row
+    without such a session it gives up; `None` is never.
     """
 
     initial: float = 0.25
@@ -85,8 +86,9 @@ class Backoff:
 def worth_another(error: Exception) -> bool:
     """Whether an attempt that failed so may succeed later.
 
-    Nobody answered, the network or the name was not there, the server is overloaded or restarts: yes. A certificate
-    that does not fit, a refusal for good (401, 403, 404), a call that makes no sense: no.
+    Nobody answered, the network or the name was not there, the server is overloaded or restarts:
+    yes. A certificate that does not fit, a refusal for good (401, 403, 404), a call that makes no
+    sense: no.
     """
     if isinstance(error, HandshakeRefused):
         return error.busy or error.status in _LATER
@@ -179,13 +181,14 @@ class Sessions:
     async def run(self, handler: Callable[[Session], Awaitable[object]]) -> None:
         """Calls `handler` with each session, in this task, until it returns.
 
-        It is cancelled when its session ends, and what it raises then is the session's end; anything else that
-        it raises is raised here.
+        It is cancelled when its session ends, and what it raises then is the session's end;
+        anything else that it raises is raised here.
         """
         async for session in self:
             ended = False
             task = asyncio.current_task()
             assert task is not None, "it is awaited in a task"
+            before = task.cancelling()
 
             async def watch(session: Session = session, task: asyncio.Task[object] = task) -> None:
                 nonlocal ended
@@ -199,7 +202,8 @@ class Sessions:
                 await handler(session)
                 return
             except asyncio.CancelledError:
-                if not ended or task.uncancel() > 0:
+                if not ended or task.cancelling() > before + 1:
+                    # Somebody else has cancelled it, too or alone.
                     raise
             except SessionClosed:
                 if not session.closed:
@@ -207,6 +211,8 @@ class Sessions:
             finally:
                 watching.cancel()
                 await asyncio.gather(watching, return_exceptions=True)
+                if ended:
+                    task.uncancel()
 
     def _judge(self) -> None:
         """Counts a session that was short as a failure."""
@@ -259,15 +265,16 @@ def sessions(
 ) -> Sessions:
     """Sessions with the server at `url`, as `towline.connect` gives them, for `async with`.
 
-    `url` may be a function that makes a `towline.connect(…)` for each attempt, as where a token is renewed. `retry` says
-    which errors are worth another attempt. `on_state(state, detail)` is told what happens: the attempt's
-    number, the session, the seconds to wait, or the error that it stopped with, if any; what it raises is logged. `jitter`
-    gives numbers between 0 and 1.
+    `url` may be a function that makes a `towline.connect(…)` for each attempt, as where a token is
+    renewed. `retry` says which errors are worth another attempt. `on_state(state, detail)` is told
+    what happens: the attempt's number, the session, the seconds to wait, or the error that it
+    stopped with, if any; what it raises is logged. `jitter` gives numbers between 0 and 1.
     """
     if callable(url):
         make = url
     else:
-        # Kept, because they are gone through at each attempt; single values are `connect`'s to refuse.
+        # Kept, because they are gone through at each attempt; single values are `connect`'s to
+        # refuse.
         if not isinstance(pins, (str, bytes, Certificate)):
             pins = list(pins)
         if not isinstance(protocols, (str, bytes)):

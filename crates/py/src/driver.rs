@@ -262,6 +262,15 @@ impl Driver {
         Ok(endpoint.as_ref().map_or(0, Endpoint::connection_count))
     }
 
+    /// Datagrams of other shards that came to this one, and were dropped.
+    #[getter]
+    fn misdirected_count(&self, py: Python<'_>) -> PyResult<u64> {
+        self.hub.check().map_err(|failure| failure.raise(py))?;
+        let endpoint = lock(&self.endpoint);
+        let shards = endpoint.as_ref().map_or_else(Vec::new, Endpoint::shard_stats);
+        Ok(shards.iter().map(|shard| shard.socket.hand_over_drops).sum())
+    }
+
     /// Closes all connections in peace. A turn sends the notices.
     fn close_connections(&self, py: Python<'_>) -> PyResult<()> {
         let endpoint = self.endpoint().map_err(|failure| failure.raise(py))?;

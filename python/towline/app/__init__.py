@@ -9,9 +9,9 @@
 
     app.run("localhost", 4433, certificate=certificate)
 
-A request for a session goes through the middleware, the outermost first, and to the route of its path. Only
-there is the session accepted: middleware that raises `Refused` before refuses it with a status of HTTP,
-and the client has no session. Paths without a route are refused with 404.
+A request for a session goes through the middleware, the outermost first, and to the route of its
+path. Only there is the session accepted: middleware that raises `Refused` before refuses it with a
+status of HTTP, and the client has no session. Paths without a route are refused with 404.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ _TIMED_OUT = 504
 class ServerApp:
     """Routes, middleware and hooks, and the server that has them.
 
-    `admission_timeout` is how long middleware may take before the session is accepted, seconds: after it the
-    request is refused with 504. `pending` is how many requests may be on their way through the
-    middleware at once; further ones are refused with 503.
+    `admission_timeout` is how long middleware may take before the session is accepted, seconds:
+    after it the request is refused with 504. `pending` is how many requests may be on their way
+    through the middleware at once; further ones are refused with 503.
     """
 
     def __init__(self, *, admission_timeout: float = 10.0, pending: int = 256) -> None:
@@ -97,11 +97,11 @@ class ServerApp:
     def add_route(self, pattern: str, handler: Handler) -> None:
         """Has `handler(session, request)` serve the sessions for `pattern`.
 
-        A pattern is a path whose segments are literal or parameters: `/rooms/{room}` has one segment there,
-        `{n:int}`, `{x:float}` and `{id:uuid}` those that read as such, and `{rest:path}`, only at the
-        end, all that is left. Their values stand in `request.params`. A path without parameters
-        goes before patterns, and patterns are tried in the order in which they were added. Raises
-        `ValueError` for a pattern that makes no sense, or is taken.
+        A pattern is a path whose segments are literal or parameters: `/rooms/{room}` has one
+        segment there, `{n:int}`, `{x:float}` and `{id:uuid}` those that read as such, and
+        `{rest:path}`, only at the end, all that is left. Their values stand in `request.params`. A
+        path without parameters goes before patterns, and patterns are tried in the order in which
+        they were added. Raises `ValueError` for a pattern that makes no sense, or is taken.
         """
         if not callable(handler):
             kind = type(handler).__name__
@@ -109,7 +109,8 @@ class ServerApp:
         self._routes.add(pattern, handler)
 
     def default(self, handler: _HandlerT) -> _HandlerT:
-        """Has the function below serve the sessions whose path has no route, instead of a refusal."""
+        """Has the function below serve the sessions whose path has no route, instead of a
+        refusal."""
         if self._default is not None:
             raise ValueError("the app has a default handler")
         self._default = handler
@@ -118,8 +119,8 @@ class ServerApp:
     def use(self, middleware: _MiddlewareT) -> _MiddlewareT:
         """Puts `middleware(request, call_next)` around the sessions, inside of that added before.
 
-        `await call_next()` is the rest: further middleware, the acceptance, the handler. It returns when
-        the session is over, so what stands before it decides whether there is a session.
+        `await call_next()` is the rest: further middleware, the acceptance, the handler. It returns
+        when the session is over, so what stands before it decides whether there is a session.
         """
         if not callable(middleware):
             kind = type(middleware).__name__
@@ -128,13 +129,14 @@ class ServerApp:
         return middleware
 
     def on_startup(self, hook: _HookT) -> _HookT:
-        """Has the function below called before the server listens. Where it raises, nothing starts."""
+        """Has the function below called before the server listens. Where it raises, nothing
+        starts."""
         self._startup.append(hook)
         return hook
 
     def on_shutdown(self, hook: _HookT) -> _HookT:
-        """Has the function below called after the server is closed, the latest added first. One that raises
-        does not keep the others from being called."""
+        """Has the function below called after the server is closed, the latest added first. One
+        that raises does not keep the others from being called."""
         self._shutdown.append(hook)
         return hook
 
@@ -204,7 +206,8 @@ class ServerApp:
         grace: float = 10.0,
         loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
     ) -> None:
-        """Serves until SIGTERM or Ctrl-C comes, on a loop of its own: `uvloop.new_event_loop` may make it."""
+        """Serves until SIGTERM or Ctrl-C comes, on a loop of its own: `uvloop.new_event_loop` may
+        make it."""
 
         async def main() -> None:
             serving = self.serve(

@@ -1,4 +1,5 @@
-"""What stands between a request and its handler: who may come, from where, how often, and the log."""
+"""What stands between a request and its handler: who may come, from where, how often, and the
+log."""
 
 from __future__ import annotations
 
@@ -50,9 +51,11 @@ class Request:
         self.params = params
         """The values of the route's parameters."""
         self.state: dict[str, Any] = {}
-        """What middleware found out, for whoever comes after it: `authenticate` puts "user" here."""
+        """What middleware found out, for whoever comes after it: `authenticate` puts "user"
+        here."""
         self.protocol: str | None = None
-        """The application protocol to choose, instead of the server's favourite of those offered."""
+        """The application protocol to choose, instead of the server's favourite of those
+        offered."""
 
     def __repr__(self) -> str:
         return f"<Request {self.authority}{self.path!r}>"
@@ -68,9 +71,7 @@ class Request:
         if self._query is None:
             text = self._wish.path.partition("?")[2]
             try:
-                fields = parse_qsl(
-                    text, keep_blank_values=True, max_num_fields=_MAX_QUERY_FIELDS
-                )
+                fields = parse_qsl(text, keep_blank_values=True, max_num_fields=_MAX_QUERY_FIELDS)
             except ValueError:
                 raise Refused(400, "the query has too many fields") from None
             self._query = dict(fields)
@@ -123,9 +124,7 @@ Check = Callable[[str], object]
 class Authenticator:
     """See `authenticate`."""
 
-    def __init__(
-        self, check: Check, header: str | None, query: str | None, scheme: str
-    ) -> None:
+    def __init__(self, check: Check, header: str | None, query: str | None, scheme: str) -> None:
         self._check = check
         self._header = header
         self._query = query
@@ -165,10 +164,10 @@ def authenticate(
 ) -> Authenticator:
     """Middleware that lets in whoever has a token that `check` knows.
 
-    The token stands in the field `header`, behind the word `scheme` (if that is not empty), or in the query's
-    field `query`: pages cannot set fields. `check(token)`, plain or `async`, returns who that is, which
-    the handler finds as `request.state["user"]`; `None` or `False` refuses with 403, and there being no
-    token with 401. A check that raises refuses with 500.
+    The token stands in the field `header`, behind the word `scheme` (if that is not empty), or in
+    the query's field `query`: pages cannot set fields. `check(token)`, plain or `async`, returns
+    who that is, which the handler finds as `request.state["user"]`; `None` or `False` refuses with
+    403, and there being no token with 401. A check that raises refuses with 500.
     """
     if not callable(check):
         raise TypeError(f"argument 'check': a function is required, not '{type(check).__name__}'")
@@ -180,8 +179,8 @@ def authenticate(
 def allow_origins(origins: Iterable[str], *, without: bool = True) -> Middleware:
     """Middleware that lets in pages of these origins alone: others are refused with 403.
 
-    `https://*.example.org` is all hosts below `example.org`. Clients that are no browsers name no origin;
-    `without` says whether they may come.
+    `https://*.example.org` is all hosts below `example.org`. Clients that are no browsers name no
+    origin; `without` says whether they may come.
     """
     if isinstance(origins, (str, bytes)):
         raise TypeError("argument 'origins': a list is required, not a single value")
@@ -224,9 +223,9 @@ def allow_origins(origins: Iterable[str], *, without: bool = True) -> Middleware
 class RateLimit:
     """Middleware by which each client address gets `rate` sessions a second, and `burst` at once.
 
-    What is beyond is refused with 429 and counted. IPv6 addresses count by their network of 64 bits. Of at most
-    `addresses` addresses is anything remembered; beyond, the one that was not heard of for the longest
-    time is forgotten. `clock` gives seconds.
+    What is beyond is refused with 429 and counted. IPv6 addresses count by their network of 64
+    bits. Of at most `addresses` addresses is anything remembered; beyond, the one that was not
+    heard of for the longest time is forgotten. `clock` gives seconds.
     """
 
     def __init__(
@@ -317,7 +316,7 @@ def log_sessions(
         try:
             await call_next()
         except Refused as refusal:
-            log.warning("%s:%d %r refused: %s", host, port, request.path, refusal)
+            log.warning("%s:%d %r %s", host, port, request.path, refusal)
             raise
         except Exception as error:
             seconds = clock() - started

@@ -93,8 +93,8 @@ class _Pattern(Generic[_T]):
 class Router(Generic[_T]):
     """Which path leads to what.
 
-    A path is matched as the client wrote it, but for the values of parameters, which are decoded: `.`, `..` and
-    double slashes mean nothing.
+    A path is matched as the client wrote it, but for the values of parameters, which are decoded:
+    `.`, `..` and double slashes mean nothing.
     """
 
     def __init__(self) -> None:
@@ -146,7 +146,8 @@ def _segment(pattern: str, text: str) -> str | _Parameter:
     if found is None:
         if "{" in text or "}" in text:
             raise ValueError(
-                f"argument 'pattern': '{text}' in '{pattern}' is none of the form {{name}} or {{name:kind}}"
+                f"argument 'pattern': '{text}' in '{pattern}' is none of the form"
+                " {name} or {name:kind}"
             )
         return text
     name, kind = found[1], found[2] or "str"

@@ -3,14 +3,15 @@
     cluster = Cluster("myapp:app", "localhost", 4433, workers=4, certificate=certificate)
     cluster.run()
 
-The first byte of a connection ID says which process the connection is in, and the kernel reads it: a connection
-stays where it began, also when the client's address changes. The parent keeps the sockets open and serves nothing:
-when a worker dies, its socket stays, the next one takes it over, and tells the clients whose connections are lost.
-The others notice nothing.
+The first byte of a connection ID says which process the connection is in, and the kernel reads it:
+a connection stays where it began, also when the client's address changes. The parent keeps the
+sockets open and serves nothing: when a worker dies, its socket stays, the next one takes it over,
+and tells the clients whose connections are lost. The others notice nothing.
 
-It needs Linux, because of `SO_ATTACH_REUSEPORT_CBPF`. Where the kernel merges datagrams of several connections of one client
-address (GRO), those of another process are dropped, and the client sends them again. A resumed handshake
-works at the worker that gave the ticket; at the others it is a full one.
+It needs Linux, because of `SO_ATTACH_REUSEPORT_CBPF`. Where the kernel merges datagrams of several
+connections of one client address (GRO), those of another process are dropped, and the client sends
+them again. A resumed handshake works at the worker that gave the ticket; at the others it is a full
+one.
 """
 
 from __future__ import annotations
@@ -89,6 +90,8 @@ class WorkerInfo:
     """Its sessions, as it told last; `None` before it did."""
     connections: int | None
     """Its connections, as it told last; `None` before it did."""
+    misdirected: int | None
+    """Datagrams of other workers' that came to this process, as it told last; `None` before it did."""
 
 
 class _Worker:
@@ -105,6 +108,7 @@ class _Worker:
         self.failure: str | None = None
         self.sessions: int | None = None
         self.connections: int | None = None
+        self.misdirected: int | None = None
         # It is to be started again, and at once.
         self.planned = False
 
@@ -118,6 +122,7 @@ class _Worker:
             self.last_exit,
             self.sessions,
             self.connections,
+            self.misdirected,
         )
 
     def signal(self, number: signal.Signals) -> None:
@@ -129,12 +134,13 @@ class _Worker:
 class Cluster:
     """`workers` processes that serve `target` at one address: `async with` it, or `run()`.
 
-    `target` is `module:name` or `file.py:name` of a `ServerApp` or of a handler of sessions, or a handler that is a
-    function at the level of its module. Each worker imports it anew. `loop` is such a name of what makes its
-    event loop, `uvloop:new_event_loop`. The other arguments are those of `towline.serve`.
+    `target` is `module:name` or `file.py:name` of a `ServerApp` or of a handler of sessions, or a
+    handler that is a function at the level of its module. Each worker imports it anew. `loop` is
+    such a name of what makes its event loop, `uvloop:new_event_loop`. The other arguments are those
+    of `towline.serve`.
 
-    A worker that dies is started again: at once the first time, then after waits that double from `backoff` to
-    `max_backoff` seconds, until one has lived for `stable` seconds.
+    A worker that dies is started again: at once the first time, then after waits that double from
+    `backoff` to `max_backoff` seconds, until one has lived for `stable` seconds.
     """
 
     def __init__(
@@ -206,15 +212,15 @@ class Cluster:
                 worker = _Worker(index)
                 self._workers.append(worker)
                 keeping = self._keep(worker)
-                self._keepers.append(
-                    loop.create_task(keeping, name=f"towline: worker {index}")
-                )
-            async with asyncio.timeout(_START_LIMIT):
-                for worker in self._workers:
+                self._keepers.append(loop.create_task(keeping, name=f"towline: worker {index}"))
+            for worker in self._workers:
+                async with asyncio.timeout(_START_LIMIT):
                     await self._started(worker)
         except TimeoutError:
             await self.close()
-            raise ClusterError(f"the workers did not start in {_START_LIMIT} seconds") from None
+            raise ClusterError(
+                f"the workers did not start in {_START_LIMIT:.0f} seconds each"
+            ) from None
         except BaseException:
             await self.close()
             raise
@@ -239,7 +245,8 @@ class Cluster:
             asyncio.run(main())
 
     async def serve_forever(self) -> None:
-        """Runs until SIGTERM comes, or the cluster is closed. After the signal the workers drain, then end."""
+        """Runs until SIGTERM comes, or the cluster is closed. After the signal the workers drain,
+        then end."""
         if self._stopped is None:
             raise RuntimeError("the cluster does not run: `async with` it first")
         loop = asyncio.get_running_loop()
@@ -258,12 +265,12 @@ class Cluster:
         await self.close()
 
     async def restart(self, index: int | None = None) -> None:
-        """Starts one worker again, or all of them one after another. Each drains before; meanwhile, new clients whose
-        connections would be its own are refused."""
+        """Starts one worker again, or all of them one after another. Each drains before; meanwhile,
+        new clients whose connections would be its own are refused."""
         chosen = self._workers if index is None else [self._workers[index]]
         for worker in chosen:
             worker.ready.clear()
-            worker.planned = True
+            worker.planned = worker.process is not None
             worker.signal(signal.SIGTERM)
             await worker.ready.wait()
 
@@ -302,9 +309,13 @@ class Cluster:
     async def _bind(self) -> None:
         loop = asyncio.get_running_loop()
         if self._host in (None, ""):
-            addresses = [("::", self._port)]
-        else:
-            addresses = await addresses_of(loop, str(self._host), self._port)
+            try:
+                self._bind_all([("::", self._port)])
+            except OSError:
+                # A machine without IPv6.
+                self._bind_all([("0.0.0.0", self._port)])
+            return
+        addresses = await addresses_of(loop, str(self._host), self._port)
         attempts = _PORT_ATTEMPTS if self._port == 0 else 1
         while True:
             attempts -= 1
@@ -343,7 +354,11 @@ class Cluster:
         try:
             while not self._stopping:
                 began = loop.time()
-                await self._live(worker)
+                try:
+                    await self._live(worker)
+                except OSError as error:
+                    worker.failure = f"no process could be started: {error}"
+                    logger.error("worker %d: %s", worker.index, worker.failure)
                 if self._stopping:
                     return
                 if worker.starts == 1 and not worker.has_served:
@@ -371,6 +386,7 @@ class Cluster:
                 await asyncio.sleep(wait)
         finally:
             worker.state = WorkerState.STOPPED
+            worker.ready.set()
 
     async def _live(self, worker: _Worker) -> None:
         """The life of one process."""
@@ -378,7 +394,7 @@ class Cluster:
         sockets = [group[worker.index] for group in self._groups]
         worker.state = WorkerState.STARTING
         worker.starts += 1
-        worker.failure = worker.sessions = worker.connections = None
+        worker.failure = worker.sessions = worker.connections = worker.misdirected = None
         try:
             package = str(Path(__file__).parent.parent.parent)
             code = (
@@ -419,7 +435,11 @@ class Cluster:
     async def _listen(self, worker: _Worker, reader: asyncio.StreamReader) -> None:
         with contextlib.suppress(OSError):
             while line := await reader.readline():
-                report = json.loads(line)
+                try:
+                    report = json.loads(line)
+                except ValueError:
+                    # A report of which a part did not fit.
+                    continue
                 if "ready" in report:
                     worker.state = WorkerState.RUNNING
                     worker.has_served = True
@@ -430,6 +450,7 @@ class Cluster:
                 else:
                     worker.sessions = report["sessions"]
                     worker.connections = report["connections"]
+                    worker.misdirected = report["misdirected"]
 
     def _config(self, worker: _Worker, sockets: list[int]) -> bytes:
         # By the socket, because others can read a process's arguments.

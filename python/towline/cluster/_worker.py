@@ -1,7 +1,7 @@
 """A process of a cluster: it takes the sockets of its place from its parent, and serves there.
 
-The parent starts it, and says by a socket what to serve. When that socket ends, the parent is gone, and the
-worker drains as it does after SIGTERM.
+The parent starts it, and says by a socket what to serve. When that socket ends, the parent is gone,
+and the worker drains as it does after SIGTERM.
 """
 
 from __future__ import annotations
@@ -135,8 +135,13 @@ async def _until_parent_is_gone(channel: socket.socket) -> None:
 async def _report(channel: socket.socket, server: Server) -> None:
     while True:
         await asyncio.sleep(_REPORT_EVERY)
-        connections = sum(driver.engine.connection_count for driver in server._drivers)
-        _say(channel, {"sessions": len(server.sessions), "connections": connections})
+        engines = [driver.engine for driver in server._drivers]
+        report = {
+            "sessions": len(server.sessions),
+            "connections": sum(engine.connection_count for engine in engines),
+            "misdirected": sum(engine.misdirected_count for engine in engines),
+        }
+        _say(channel, report)
 
 
 def _say(channel: socket.socket, message: dict[str, Any]) -> None:

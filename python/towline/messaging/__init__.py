@@ -16,8 +16,9 @@
                 print(message.topic, message.data)
 
 Each call has a bidirectional stream of its own: one request of JSON-RPC 2.0 and its answer, as
-`towline.structured` writes them. A subscription is a stream that begins with `{"subscribe": pattern}`, answered by
-`{"subscribed": pattern}` and messages of `topic` and `data`; a publisher's has messages of `publish` and `data`.
+`towline.structured` writes them. A subscription is a stream that begins with `{"subscribe":
+pattern}`, answered by `{"subscribed": pattern}` and messages of `topic` and `data`; a publisher's
+has messages of `publish` and `data`.
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["Broker", "BrokerStats", "Message", "Permit", "Policy", "Subscription"]
 
 Policy = Literal["oldest", "newest", "close"]
-"""What a full queue does with one message more: it drops its oldest, drops the new one, or closes."""
+"""What a full queue does with one message more: it drops its oldest, drops the new one, or
+closes."""
 
 Permit = Callable[["Peer", str, str], bool | Awaitable[bool]]
 """Whether a peer may "subscribe" to a pattern, or "publish" to a topic."""
@@ -74,7 +75,8 @@ class BrokerStats:
 class Subscription:
     """Messages for `async for`. Leaving `async with`, or `close`, ends it.
 
-    One that was closed because its queue was full gives what was in it, then raises `SlowSubscriber`.
+    One that was closed because its queue was full gives what was in it, then raises
+    `SlowSubscriber`.
     """
 
     def __init__(self, broker: Broker, pattern: str, queue: int, policy: Policy) -> None:
@@ -173,12 +175,13 @@ class _Node:
 class Broker:
     """Gives each message to all subscriptions whose pattern its topic matches.
 
-    Topics are levels between slashes, `news/sport`. In a pattern `+` is any one level, and `#`, at the end,
-    all further ones, none too. `permit(peer, action, topic)` says whether a peer may "subscribe" or "publish"; programs of
-    this process always may. Peers get queues of at most `max_queue` messages.
+    Topics are levels between slashes, `news/sport`. In a pattern `+` is any one level, and `#`, at
+    the end, all further ones, none too. `permit(peer, action, topic)` says whether a peer may
+    "subscribe" or "publish"; programs of this process always may. Peers get queues of at most
+    `max_queue` messages.
 
-    It belongs to one event loop. `publish` never waits: a subscription that is slower than its publishers has a
-    full queue, and its policy says what happens.
+    It belongs to one event loop. `publish` never waits: a subscription that is slower than its
+    publishers has a full queue, and its policy says what happens.
     """
 
     def __init__(self, *, permit: Permit | None = None, max_queue: int = 1024) -> None:
@@ -198,8 +201,8 @@ class Broker:
     ) -> Subscription:
         """Messages whose topic matches `pattern`, from now on.
 
-        `queue` is how many may wait, and `policy` what a full queue does: "oldest" drops the oldest of
-        them, "newest" the new one, "close" ends the subscription. Drops are counted.
+        `queue` is how many may wait, and `policy` what a full queue does: "oldest" drops the oldest
+        of them, "newest" the new one, "close" ends the subscription. Drops are counted.
         """
         levels = levels_of_pattern(pattern)
         if not isinstance(queue, int) or queue < 1:
@@ -217,7 +220,8 @@ class Broker:
     def publish(self, topic: str, data: Any = None) -> int:
         """Publishes `data`, and says to how many subscriptions.
 
-        Raises `ValueError` for what is no topic, `TypeError` for data that has no form as a message.
+        Raises `ValueError` for what is no topic, `TypeError` for data that has no form as a
+        message.
         """
         levels = levels_of_topic(topic)
         message = Message(topic, data, to_plain(data, text_only=False))

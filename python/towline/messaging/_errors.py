@@ -26,7 +26,8 @@ _LONGEST_MESSAGE = 1024
 class RpcError(TowlineError):
     """A call failed at the far side, which says why: `code`, `message`, and perhaps `data`.
 
-    A method that raises one has the caller get it; codes of an application are outside of -32768 to -32000.
+    A method that raises one has the caller get it; codes of an application are outside of -32768 to
+    -32000.
     """
 
     CODE: ClassVar[int] = _SERVER_ERROR

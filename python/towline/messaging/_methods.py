@@ -74,9 +74,7 @@ class _Method:
                     raise InvalidParams(str(misfit)) from None
         return self.function(*bound.args, **bound.kwargs)
 
-    def _bind(
-        self, peer: Peer, args: list[Any], kwargs: dict[str, Any]
-    ) -> inspect.BoundArguments:
+    def _bind(self, peer: Peer, args: list[Any], kwargs: dict[str, Any]) -> inspect.BoundArguments:
         if self._peer is not None:
             name, place = self._peer
             if name in kwargs:
@@ -97,8 +95,9 @@ class Methods:
         async def add(a: int, b: int = 0) -> int:
             return a + b
 
-    Parameters are converted to their annotated types as `towline.structured` does, and what does not fit is the
-    caller's `InvalidParams`. A parameter of the type `Peer` is the one who calls, and is not sent.
+    Parameters are converted to their annotated types as `towline.structured` does, and what does
+    not fit is the caller's `InvalidParams`. A parameter of the type `Peer` is the one who calls,
+    and is not sent.
     """
 
     def __init__(self) -> None:
@@ -116,8 +115,8 @@ class Methods:
         return add
 
     def add(self, name: str, function: Callable[..., object]) -> None:
-        """Adds a function. Raises `ValueError` where the name is taken, and `TypeError` where the type of a
-        parameter cannot be read from a message."""
+        """Adds a function. Raises `ValueError` where the name is taken, and `TypeError` where the
+        type of a parameter cannot be read from a message."""
         if not isinstance(name, str):
             raise TypeError(f"argument 'name': a str is required, not '{type(name).__name__}'")
         if not callable(function):

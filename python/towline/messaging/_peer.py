@@ -1,4 +1,5 @@
-"""`Peer`: calls, notifications, subscriptions and publications over one session, in both directions."""
+"""`Peer`: calls, notifications, subscriptions and publications over one session, in both
+directions."""
 
 from __future__ import annotations
 
@@ -50,6 +51,8 @@ logger = logging.getLogger("towline.messaging")
 T = TypeVar("T")
 
 _QUEUE = 64
+# Publications of one peer that are taken before others have a turn of the loop.
+_AT_ONCE = 32
 # How long the error of a stream that the peer stopped is waited for, seconds.
 _LAST_WORDS = 1.0
 
@@ -75,16 +78,19 @@ class PeerStats:
 class Peer:
     """The far side of a session, for calls and messages.
 
-    Either end calls what the other has in `methods`, and subscribes and publishes where the other has a `broker`.
-    Every call has a stream of its own: a lost packet or a large answer holds up no other call, and a call that is
-    given up is a stream that is reset, by which the far side cancels its method.
+    Either end calls what the other has in `methods`, and subscribes and publishes where the other
+    has a `broker`. Every call has a stream of its own: a lost packet or a large answer holds up no
+    other call, and a call that is given up is a stream that is reset, by which the far side cancels
+    its method.
 
-    A server's handler awaits `serve()`. A client uses `async with Peer(session) as peer`; with methods or a
-    broker that serves in the background. All bidirectional streams that the peer opens are taken.
+    A server's handler awaits `serve()`. A client uses `async with Peer(session) as peer`; with
+    methods or a broker that serves in the background. All bidirectional streams that the peer opens
+    are taken.
 
-    `codec`, `limit` and `depth` are those of `towline.structured`, and the same at both ends. At most `concurrency` calls
-    of the peer's run at once: further ones wait. It may have `streams` subscriptions and publishers. A stream
-    whose request does not come within `request_timeout` seconds is given up.
+    `codec`, `limit` and `depth` are those of `towline.structured`, and the same at both ends. At
+    most `concurrency` calls of the peer's run at once: further ones wait. It may have `streams`
+    subscriptions and publishers. A stream whose request does not come within `request_timeout`
+    seconds is given up.
     """
 
     def __init__(
@@ -165,12 +171,12 @@ class Peer:
         result: type[Any] | None = None,
         timeout: float | None = 30.0,
     ) -> Any:
-        """Calls a method of the peer's with `params`, a list or a dict, and gives its result, as a `result` if
-        that type is given.
+        """Calls a method of the peer's with `params`, a list or a dict, and gives its result, as a
+        `result` if that type is given.
 
-        Raises the `RpcError` that the peer answers with; `RpcTimeout` when no answer comes in `timeout` seconds
-        (`None`: it waits for ever); `BadMessage` for an answer that is none. The peer cancels the method when
-        this is cancelled, and when it times out.
+        Raises the `RpcError` that the peer answers with; `RpcTimeout` when no answer comes in
+        `timeout` seconds (`None`: it waits for ever); `BadMessage` for an answer that is none. The
+        peer cancels the method when this is cancelled, and when it times out.
         """
         if params is not None and not isinstance(params, (list, tuple, dict)):
             kind = type(params).__name__
@@ -210,20 +216,22 @@ class Peer:
         policy: Policy = "oldest",
         timeout: float | None = 30.0,
     ) -> RemoteSubscription:
-        """Messages of the peer's broker, for `async with` and `async for`; `queue` and `policy` are as in
-        `Broker.subscribe`, and the queue is at the peer.
+        """Messages of the peer's broker, for `async with` and `async for`; `queue` and `policy` are
+        as in `Broker.subscribe`, and the queue is at the peer.
 
-        Entering raises `NotPermitted` where the peer does not permit it, `MethodNotFound` where it has no broker,
-        and `RpcTimeout` when it does not answer.
+        Entering raises `NotPermitted` where the peer does not permit it, `MethodNotFound` where it
+        has no broker, and `RpcTimeout` when it does not answer.
         """
         levels_of_pattern(pattern)
         request = {"subscribe": pattern, "queue": queue, "policy": policy}
         return RemoteSubscription(self, pattern, request, timeout)
 
     async def publish(self, topic: str, data: Any = None) -> None:
-        """Publishes at the peer's broker. Messages of this end arrive in their order; nothing is answered.
+        """Publishes at the peer's broker. Messages of this end arrive in their order; nothing is
+        answered.
 
-        Raises what the peer refused an earlier one with, as `NotPermitted`: then the next one begins anew.
+        Raises what the peer refused an earlier one with, as `NotPermitted`: then the next one
+        begins anew.
         """
         levels_of_topic(topic)
         async with self._publishing:
@@ -387,15 +395,12 @@ class Peer:
             levels_of_pattern(pattern)
             await self._permitted(broker, "subscribe", pattern)
             queue = min(queue, broker.max_queue)
-            return broker.subscribe(
-                pattern, queue=queue, policy=request.get("policy", "oldest")
-            )
+            return broker.subscribe(pattern, queue=queue, policy=request.get("policy", "oldest"))
         except (ValueError, TypeError) as error:
             raise InvalidRequest(str(error)) from None
 
-    async def _deliver(
-        self, stream: StructuredStream[Any], subscription: Subscription
-    ) -> None:
+    async def _deliver(self, stream: StructuredStream[Any], subscription: Subscription) -> None:
+        told = False
         async for message in subscription:
             try:
                 await stream.send_bytes(message.encoded(self._codec))
@@ -403,7 +408,10 @@ class Peer:
                 if isinstance(error, StreamError):
                     raise
                 subscription.dropped += 1
-                logger.error("a message of '%s' cannot be sent: %s", message.topic, error)
+                if not told:
+                    # Once, because those who publish must not fill the log.
+                    told = True
+                    logger.error("a message of %r cannot be sent: %s", message.topic, error)
 
     async def _serve_publisher(
         self, stream: StructuredStream[Any], request: Any, slot: _Slot
@@ -416,6 +424,9 @@ class Peer:
                     raise MethodNotFound("there is no broker")
                 while True:
                     await self._publish_one(broker, request, permitted)
+                    if stream.received % _AT_ONCE == 0:
+                        # What has come can be read without a wait: others have a turn.
+                        await asyncio.sleep(0)
                     request = await stream.receive()
         except EndOfStream:
             pass
@@ -466,9 +477,7 @@ class Peer:
         finally:
             self._long_lived -= 1
 
-    async def _refuse(
-        self, stream: StructuredStream[Any], number: Any, error: RpcError
-    ) -> None:
+    async def _refuse(self, stream: StructuredStream[Any], number: Any, error: RpcError) -> None:
         plain = error.to_plain()
         try:
             await stream.send({"jsonrpc": VERSION, "id": number, "error": plain})
@@ -487,7 +496,8 @@ class Peer:
         async with await self.session.create_bidirectional_stream() as stream:
             yield self._structured(stream)
             with contextlib.suppress(StreamError, SessionClosed):
-                # The end comes with the answer: once it is taken, the peer need not be asked to stop.
+                # The end comes with the answer: once it is taken, the peer need not be asked to
+                # stop.
                 stream._recv.read(1)
 
 

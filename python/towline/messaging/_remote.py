@@ -20,8 +20,8 @@ __all__ = ["RemoteSubscription"]
 class RemoteSubscription:
     """Messages of the peer's broker: `async with` it, then `async for`.
 
-    It ends when the peer ends it, and raises `SlowSubscriber` when the peer closed it because its queue was
-    full.
+    It ends when the peer ends it, and raises `SlowSubscriber` when the peer closed it because its
+    queue was full.
     """
 
     def __init__(

@@ -1,4 +1,5 @@
-"""`Watch`: a peer that ends or gives up its half of a stream, seen without a task that waits for it."""
+"""`Watch`: a peer that ends or gives up its half of a stream, seen without a task that waits for
+it."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ __all__ = ["Watch"]
 
 
 class Watch:
-    """Calls `on_over(clean)` once the peer ends its half, cleanly or not. More than that it must not send."""
+    """Calls `on_over(clean)` once the peer ends its half, cleanly or not. More than that it must
+    not send."""
 
     __slots__ = ("_future", "_on_over", "_stream")
 

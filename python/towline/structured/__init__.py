@@ -10,12 +10,12 @@
     async for message in stream:
         print(message.text)
 
-On a stream each message stands behind its length, 4 bytes, the highest first. A datagram is one message. What the
-peer sends is never trusted: length and depth have limits, and a message that does not fit its type is
-a `BadMessage`, which names the field and leaves the session as it is.
+On a stream each message stands behind its length, 4 bytes, the highest first. A datagram is one
+message. What the peer sends is never trusted: length and depth have limits, and a message that does
+not fit its type is a `BadMessage`, which names the field and leaves the session as it is.
 
-A message of JSON costs memory up to some 60 times its length while it is read: an empty list is 3 bytes there
-and 56 here. `limit` is what bounds it.
+A message costs memory of up to some 60 times its length while it is read: an empty list is one byte
+of MessagePack, or three of JSON with its comma, and 64 here. `limit` is what bounds it.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ class StructuredStream(Generic[T]):
     """Messages on a stream.
 
     `schema` is the type of the messages: a dataclass, or what `json` has, or several by their names
-    (`{"chat": Chat, "move": Move}`), which then travel with them. Without it, messages are plain values. `codec`
-    is "json", "msgpack" or a `Codec`; both ends need the same. A message has at most `limit` bytes and is
-    nested at most `depth` deep, in both directions.
+    (`{"chat": Chat, "move": Move}`), which then travel with them. Without it, messages are plain
+    values. `codec` is "json", "msgpack" or a `Codec`; both ends need the same. A message has at
+    most `limit` bytes and is nested at most `depth` deep, in both directions.
 
-    Calls may be cancelled: a cancelled `receive` has taken nothing, and a message of a cancelled `send` is sent
-    not at all or whole. Several tasks may send.
+    Calls may be cancelled: a cancelled `receive` has taken nothing, and a message of a cancelled
+    `send` is sent not at all or whole. Several tasks may send.
     """
 
     def __init__(
@@ -119,8 +119,8 @@ class StructuredStream(Generic[T]):
     async def send(self, message: T) -> None:
         """Sends a message, and waits only while the stream's buffer is full.
 
-        Raises `TypeError` for what is no message of this stream and `MessageTooLarge`; otherwise as `write`
-        of streams.
+        Raises `TypeError` for what is no message of this stream and `MessageTooLarge`; otherwise as
+        `write` of streams.
         """
         await self.send_bytes(self._format.encode(message))
 
@@ -146,19 +146,23 @@ class StructuredStream(Generic[T]):
             await self._flush()
 
     def finish(self) -> None:
-        """Ends this end's half: the peer reads the messages, then the end."""
+        """Ends this end's half: the peer reads the messages, then the end.
+
+        Raises `UsageError` while a message waits whose `send` was cancelled: `flush` sends it.
+        """
+        if self._rest:
+            raise UsageError("a part of a message was sent: await `flush()` first")
         self._sender().finish()
 
     async def receive(self) -> T:
         """The next message.
 
-        Raises `EndOfStream` at the end, `TruncatedMessage` when the end comes within a message, and `BadMessage`
-        for one that is none: the next call reads the one behind it. After `MessageTooLarge` there is no
-        next one: the peer is asked to stop.
+        Raises `EndOfStream` at the end, `TruncatedMessage` when the end comes within a message, and
+        `BadMessage` for one that is none: the next call reads the one behind it. After
+        `MessageTooLarge` there is no next one: the peer is asked to stop.
         """
-        data = await self._receive_bytes()
-        position, self.received = self.received, self.received + 1
-        return self._format.decode(data, position)
+        data = await self.receive_bytes()
+        return self._format.decode(data, self.received - 1)
 
     def __aiter__(self) -> Self:
         return self
@@ -169,7 +173,9 @@ class StructuredStream(Generic[T]):
         except EndOfStream:
             raise StopAsyncIteration from None
 
-    async def _receive_bytes(self) -> bytes:
+    async def receive_bytes(self) -> bytes:
+        """The next message as it was written, for formats that are read in another way, as
+        Protobuf's. It raises as `receive` does."""
         if self._broken is not None:
             raise self._broken.with_traceback(None)
         stream = self._receiver()
@@ -191,6 +197,7 @@ class StructuredStream(Generic[T]):
             self._broken = TruncatedMessage(words, self.received)
             raise self._broken from None
         self._length = None
+        self.received += 1
         return data
 
     async def _flush(self) -> None:
@@ -222,8 +229,8 @@ class StructuredStream(Generic[T]):
 class StructuredDatagrams(Generic[T]):
     """Messages in datagrams: each is one, and lost rather than late.
 
-    The arguments are those of `StructuredStream`; `limit` is for what the peer sends, a datagram of ours may have
-    `max_size` of the datagrams. With `on_bad`, bad ones are given to it, and skipped.
+    The arguments are those of `StructuredStream`; `limit` is for what the peer sends, a datagram of
+    ours may have `max_size` of the datagrams. With `on_bad`, bad ones are given to it, and skipped.
     """
 
     def __init__(

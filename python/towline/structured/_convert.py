@@ -70,7 +70,8 @@ def to_plain(value: Any, *, text_only: bool) -> Any:
 
 
 def from_plain(kind: Any, value: Any) -> Any:
-    """A value of the type `kind`. Raises `Misfit`, and `TypeError` for types that no message can have."""
+    """A value of the type `kind`. Raises `Misfit`, and `TypeError` for types that no message can
+    have."""
     return reader(kind)(value)
 
 

@@ -1,4 +1,5 @@
-"""What is the same for streams and datagrams: messages, their type, and what is wrong with a bad one."""
+"""What is the same for streams and datagrams: messages, their type, and what is wrong with a bad
+one."""
 
 from __future__ import annotations
 
@@ -28,10 +29,11 @@ DEPTH = 32
 
 
 class BadMessage(TowlineError, ValueError):
-    """The peer sent a message that is none. The session goes on, and so does what it came by, unless a
-    subclass says otherwise.
+    """The peer sent a message that is none. The session goes on, and so does what it came by,
+    unless a subclass says otherwise.
 
-    `position` counts the messages from 0; `reason` says what is wrong, and names the field where one is.
+    `position` counts the messages from 0; `reason` says what is wrong, and names the field where
+    one is.
     """
 
     def __init__(self, reason: str, position: int) -> None:
@@ -41,8 +43,8 @@ class BadMessage(TowlineError, ValueError):
 
 
 class MessageTooLarge(BadMessage):
-    """A message is longer than `limit` bytes. A stream of the peer's can be read no further; one of our own
-    messages was not sent."""
+    """A message is longer than `limit` bytes. A stream of the peer's can be read no further; one of
+    our own messages was not sent."""
 
     def __init__(self, length: int, limit: int, position: int | None = None) -> None:
         reason = f"it has {length} bytes, and the limit is {limit}"

@@ -30,8 +30,8 @@ use super::shards::{Queue, Shards};
 use super::waiter::Waiter;
 use super::waiters::WaiterKey;
 use crate::io::{
-    Change, Clock, Handle, Shard, Socket, SocketInfo, SocketOptions, SocketStats, UdpSocket,
-    MAX_SHARDS, bind_separately, bind_shards, machine_memory, shard_apart, shard_group,
+    Change, Clock, Handle, MAX_SHARDS, Shard, Socket, SocketInfo, SocketOptions, SocketStats,
+    UdpSocket, bind_separately, bind_shards, machine_memory, shard_apart, shard_group,
 };
 
 /// A QUIC endpoint. Clones are the same endpoint.
