@@ -8,6 +8,7 @@ import ipaddress
 import socket
 from collections.abc import Generator, Iterable, Mapping
 from types import TracebackType
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from . import _native
@@ -21,12 +22,14 @@ __all__ = ["Connecting", "addresses_of", "connect"]
 
 # Configurations that are kept: each remembers its servers, for shorter handshakes.
 _KEPT_CONFIGS = 16
+# URLs and hosts of which is kept what was found out about them.
+_KEPT_NAMES = 64
 
 
 class Connecting:
     """A session to come: `async with` it, or `await` it and close the session yourself."""
 
-    __slots__ = ("_config", "_headers", "_host", "_port", "_protocols", "_session", "_url")
+    __slots__ = ("_config", "_headers", "_protocols", "_session", "_target", "_url")
 
     def __init__(
         self,
@@ -36,7 +39,7 @@ class Connecting:
         protocols: Iterable[str],
         headers: Mapping[str, str] | None,
     ) -> None:
-        self._host, self._port = _host_and_port(url)
+        self._target = _target(text("url", url))
         self._url = url
         self._protocols = checked_names("protocols", protocols)
         self._headers = fields("headers", headers)
@@ -78,18 +81,18 @@ class Connecting:
 
     async def _open(self) -> Session:
         loop = asyncio.get_running_loop()
-        addresses = await addresses_of(loop, self._host, self._port)
+        target = self._target
+        addresses = await addresses_of(loop, target.host, target.port)
         driver = client_driver()
         operation = driver.engine.connect(
             addresses, self._url, self._headers, self._protocols, self._config
         )
         native = await driver.run(operation)
-        parts = urlsplit(self._url)
         return Session(
             driver,
             native,
-            authority=parts.netloc,
-            path=(parts.path or "/") + (f"?{parts.query}" if parts.query else ""),
+            authority=target.authority,
+            path=target.path,
             origin=None,
             headers=native.headers,
         )
@@ -128,10 +131,9 @@ async def addresses_of(
     loop: asyncio.AbstractEventLoop, host: str, port: int
 ) -> list[tuple[str, int]]:
     """Where a host is."""
-    try:
-        return [(str(ipaddress.ip_address(host)), port)]
-    except ValueError:
-        pass
+    address = _literal(host)
+    if address is not None:
+        return [(address, port)]
     try:
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
     except (socket.gaierror, UnicodeError) as error:
@@ -142,9 +144,27 @@ async def addresses_of(
     return list(dict.fromkeys(addresses))
 
 
-def _host_and_port(url: str) -> tuple[str, int]:
+@functools.lru_cache(_KEPT_NAMES)
+def _literal(host: str) -> str | None:
+    """The address, if that is what the host is."""
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        return None
+
+
+class _Target(NamedTuple):
+    """What a URL names."""
+
+    host: str
+    port: int
+    authority: str
+    path: str
+
+
+@functools.lru_cache(_KEPT_NAMES)
+def _target(url: str) -> _Target:
     form = "is none of the form https://host:port/path"
-    text("url", url)
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -157,7 +177,8 @@ def _host_and_port(url: str) -> tuple[str, int]:
         raise ValueError(f"argument 'url': '{url}' {form}")
     if "@" in parts.netloc or "#" in url:
         raise ValueError(f"argument 'url': '{url}' names a user, or a fragment")
-    return parts.hostname, 443 if port is None else port
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return _Target(parts.hostname, 443 if port is None else port, parts.netloc, path)
 
 
 def _pins(pins: Iterable[str | bytes | Certificate]) -> list[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
+from collections import deque
 from collections.abc import Callable, Generator
 from typing import Generic, TypeVar
 
@@ -44,13 +46,15 @@ class Moment(Generic[_T]):
 class Core:
     """A native session, its driver, and why it is over."""
 
-    __slots__ = ("driver", "end", "engine", "native")
+    __slots__ = ("driver", "end", "engine", "native", "queues")
 
     def __init__(self, driver: Driver, native: _native.Session) -> None:
         self.driver: Driver = driver
         self.engine: _native.Driver = driver.engine
         self.native: _native.Session = native
         self.end: BaseException | None = None
+        # Who waits behind the first, by what they wait for.
+        self.queues: dict[int, deque[asyncio.Future[None]]] = {}
 
     def over(self) -> BaseException | None:
         """Why the session is over, if it is."""
@@ -75,9 +79,52 @@ class Core:
     async def take(self, wait: int, call: Callable[[], _T | None]) -> _T:
         """What `call` gives, as soon as there is something."""
         try:
-            return await self.driver.take(self.native.token + wait, call)
+            while (result := call()) is None:
+                await self.driver.wait(self.native.token + wait)
         except (StreamError, SessionClosed) as error:
             raise self.explain(error) from None
+        if self.engine.wants_turn:
+            self.driver.turn_soon()
+        return result
+
+    async def take_in_turn(self, wait: int, call: Callable[[], _T | None]) -> _T:
+        """As `take`, first come, first served: of many who wait, one is woken for each thing there is."""
+        behind = self.queues.get(wait)
+        if behind is None:
+            # Nobody waits: there may be something at once.
+            try:
+                result = call()
+            except (StreamError, SessionClosed) as error:
+                raise self.explain(error) from None
+            if result is not None:
+                self.driver.nudge()
+                return result
+            behind = self.queues[wait] = deque()
+        else:
+            turn: asyncio.Future[None] = self.driver.loop.create_future()
+            behind.append(turn)
+            try:
+                await turn
+            except BaseException:
+                if turn in behind:
+                    behind.remove(turn)
+                elif not turn.cancelled():
+                    self._pass_on(wait, behind)
+                raise
+        try:
+            return await self.take(wait, call)
+        finally:
+            self._pass_on(wait, behind)
+
+    def _pass_on(self, wait: int, behind: deque[asyncio.Future[None]]) -> None:
+        if self.driver.loop.is_closed():
+            return
+        while behind:
+            turn = behind.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        del self.queues[wait]
 
     def close(self, code: int, reason: str) -> None:
         """Closes the session; one that is over stays as it is."""

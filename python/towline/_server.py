@@ -308,6 +308,8 @@ class Server:
             except TowlineError as error:
                 logger.debug("a session was not accepted: %s", error)
                 return
+            # The answer leaves before the handler begins.
+            driver.nudge()
             session = Session(
                 driver,
                 native,

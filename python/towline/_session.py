@@ -33,6 +33,16 @@ FAILED = 1
 # The most bytes of a reason that are sent.
 _MAX_REASON = 1024
 
+# What can be waited for at a session.
+_ACCEPT_BI = _native.Session.ACCEPT_BI
+_ACCEPT_UNI = _native.Session.ACCEPT_UNI
+_OPEN_BI = _native.Session.OPEN_BI
+_OPEN_UNI = _native.Session.OPEN_UNI
+_DATAGRAM = _native.Session.DATAGRAM
+_DATAGRAM_ROOM = _native.Session.DATAGRAM_ROOM
+_DRAIN = _native.Session.DRAIN
+_END = _native.Session.END
+
 _Stream = TypeVar("_Stream", BidirectionalStream, ReceiveStream)
 
 
@@ -168,7 +178,7 @@ class Datagrams:
         core = self._core
         try:
             while not core.native.send_datagram_when_room(data):
-                await core.driver.wait(core.native.token + _native.Session.DATAGRAM_ROOM)
+                await core.driver.wait(core.native.token + _DATAGRAM_ROOM)
         except SessionClosed as error:
             raise core.explain(error) from None
         core.driver.nudge()
@@ -176,7 +186,7 @@ class Datagrams:
     async def receive(self) -> bytes:
         """The next datagram. What arrived before the end of the session can be read after it."""
         core = self._core
-        return await core.take(_native.Session.DATAGRAM, core.native.receive_datagram)
+        return await core.take(_DATAGRAM, core.native.receive_datagram)
 
     def __aiter__(self) -> Self:
         return self
@@ -257,7 +267,7 @@ class Session:
             halves = core.native.accept_bi()
             return None if halves is None else BidirectionalStream(core, *halves)
 
-        return Incoming(core, _native.Session.ACCEPT_BI, accept)
+        return Incoming(core, _ACCEPT_BI, accept)
 
     @property
     def incoming_unidirectional_streams(self) -> Incoming[ReceiveStream]:
@@ -268,14 +278,14 @@ class Session:
             recv = core.native.accept_uni()
             return None if recv is None else ReceiveStream(core, recv)
 
-        return Incoming(core, _native.Session.ACCEPT_UNI, accept)
+        return Incoming(core, _ACCEPT_UNI, accept)
 
     async def create_bidirectional_stream(self, send_order: int = 0) -> BidirectionalStream:
         """A new stream, as soon as the peer permits one. Among streams that want to send, the one with
         the highest `send_order` goes first."""
         core = self._core
         whole("send_order", send_order)
-        send, recv = await core.take(_native.Session.OPEN_BI, core.native.open_bi)
+        send, recv = await core.take_in_turn(_OPEN_BI, core.native.open_bi)
         stream = BidirectionalStream(core, send, recv)
         if send_order != 0:
             stream.set_send_order(send_order)
@@ -285,7 +295,7 @@ class Session:
         """As `create_bidirectional_stream`, a stream that only this end writes."""
         core = self._core
         whole("send_order", send_order)
-        send = await core.take(_native.Session.OPEN_UNI, core.native.open_uni)
+        send = await core.take_in_turn(_OPEN_UNI, core.native.open_uni)
         stream = SendStream(core, send)
         if send_order != 0:
             stream.set_send_order(send_order)
@@ -351,7 +361,7 @@ class Session:
     async def _wait_closed(self) -> CloseInfo:
         core = self._core
         if core.end is None:
-            token = core.native.token + _native.Session.END
+            token = core.native.token + _END
             core.end = await core.driver.take(token, core.native.poll_closed)
         end = core.end
         if isinstance(end, SessionClosed) and not isinstance(end, ConnectionLost):
@@ -359,7 +369,7 @@ class Session:
         raise copy.copy(end)
 
     async def _wait_draining(self) -> None:
-        await self._core.take(_native.Session.DRAIN, self._core.native.poll_draining)
+        await self._core.take(_DRAIN, self._core.native.poll_draining)
 
     def _is_draining(self) -> bool:
         return self._core.over() is None and self._core.native.poll_draining() is True

@@ -164,9 +164,13 @@ class _Receiving(_Stream):
     async def _take(self, call: Callable[..., _T | None], *args: object) -> _T:
         core = self._core
         try:
-            return await core.driver.take(self._recv.token, call, *args)
+            while (result := call(*args)) is None:
+                await core.driver.wait(self._recv.token)
         except (StreamError, SessionClosed) as error:
             raise core.explain(error) from None
+        if core.engine.wants_turn:
+            core.driver.turn_soon()
+        return result
 
     def _leave_receiving(self) -> None:
         self._recv.release()

@@ -189,6 +189,12 @@ impl<C: Case> Figures<C> {
         })
     }
 
+    /// Adds what other cases gave.
+    pub fn append(&mut self, others: Self) {
+        self.cases.extend(others.cases);
+        self.entries.extend(others.entries);
+    }
+
     /// One run's numbers.
     pub fn add(&mut self, case: &C, stack: C::Stack, version: String, samples: Vec<Sample>) {
         let entry = self.entry(case, stack);

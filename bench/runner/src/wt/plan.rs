@@ -10,12 +10,14 @@ use clap::ValueEnum;
 
 /// Rounds of a run that counts.
 pub(crate) const ROUNDS: u32 = 5;
-/// Of the stack that takes longest, whose numbers decide nothing but whether the run counts.
-pub(crate) const AIOQUIC_ROUNDS: u32 = 3;
+/// Of the stacks that take longest, and of what is only shown.
+pub(crate) const FEW_ROUNDS: u32 = 3;
 /// The setting in which a server permits many streams.
 pub(crate) const MANY_STREAMS: &str = "20000 permitted streams";
 /// The setting in which all streams of [`SessionMeasure::Mux`] can be open at once.
 pub(crate) const ALL_AT_ONCE: &str = "1100 permitted streams";
+/// The setting in which ours in Python runs on the loop that comes with Python, not on uvloop.
+pub(crate) const OWN_LOOP: &str = "asyncio's own loop";
 
 /// A measured stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -24,8 +26,35 @@ pub(crate) enum Stack {
     Towline,
     /// Rust, on quinn
     Wtransport,
+    /// This project's Python package
+    TowlinePython,
+    /// Python over Rust, on quinn
+    #[value(name = "pywebtransport-0.21.1")]
+    Pywebtransport021,
+    /// Python, on aioquic
+    #[value(name = "pywebtransport-0.9.0")]
+    Pywebtransport09,
+    /// Python over Rust, on quinn
+    WebTransportQuinn,
     /// Python
     Aioquic,
+}
+
+impl Stack {
+    /// Those in Python, ours first.
+    pub(crate) const PYTHON: [Self; 5] = [
+        Self::TowlinePython,
+        Self::Pywebtransport021,
+        Self::Pywebtransport09,
+        Self::WebTransportQuinn,
+        Self::Aioquic,
+    ];
+    const RUST: [Self; 2] = [Self::Towline, Self::Wtransport];
+
+    /// Asked for less, so that the run ends in time.
+    fn is_slow(self) -> bool {
+        matches!(self, Self::Aioquic | Self::Pywebtransport09)
+    }
 }
 
 impl figures::Stack for Stack {
@@ -33,6 +62,10 @@ impl figures::Stack for Stack {
         match self {
             Self::Towline => "towline",
             Self::Wtransport => "wtransport",
+            Self::TowlinePython => "towline-python",
+            Self::Pywebtransport021 => "pywebtransport-0.21.1",
+            Self::Pywebtransport09 => "pywebtransport-0.9.0",
+            Self::WebTransportQuinn => "web-transport-quinn",
             Self::Aioquic => "aioquic",
         }
     }
@@ -67,20 +100,22 @@ pub(crate) struct Case {
     /// Bytes of each stream, a way.
     pub(crate) bytes: u64,
     load: Load,
-    /// Of aioquic.
+    /// Of the slow stacks.
     slow: Load,
     pub(crate) permitted_streams: Option<u32>,
     /// AES-128-GCM for all.
     pub(crate) aes128: bool,
+    /// On Python's own loop, not uvloop.
+    pub(crate) own_loop: bool,
     /// Not more rounds than this.
     most_rounds: u32,
 }
 
 impl Case {
     pub(crate) fn load(&self, stack: Stack) -> Load {
-        match stack {
-            Stack::Aioquic => self.slow,
-            _ => self.load,
+        match stack.is_slow() {
+            true => self.slow,
+            false => self.load,
         }
     }
 }
@@ -110,9 +145,9 @@ impl figures::Case for Case {
 
     fn rounds(&self, stack: Stack, wanted: u32) -> u32 {
         let wanted = wanted.min(self.most_rounds);
-        match stack {
-            Stack::Aioquic => wanted.min(AIOQUIC_ROUNDS),
-            _ => wanted,
+        match stack.is_slow() {
+            true => wanted.min(FEW_ROUNDS),
+            false => wanted,
         }
     }
 }
@@ -125,6 +160,9 @@ pub(crate) fn cases(quick: bool) -> Vec<Case> {
     let mut cases = transfers();
     cases.extend(round_trips());
     cases.extend(rates());
+    let plain = cases.iter().filter(|case| case.setting.is_none());
+    let own_loop: Vec<_> = plain.map(Case::on_own_loop).collect();
+    cases.extend(own_loop);
     if quick {
         cases.iter_mut().for_each(shrink);
     }
@@ -147,18 +185,19 @@ fn case(
         results,
         setting: None,
         measure,
-        stacks: vec![Stack::Towline, Stack::Wtransport, Stack::Aioquic],
+        stacks: [&Stack::RUST[..], &Stack::PYTHON].concat(),
         bytes: 0,
         load,
         slow: load,
         permitted_streams: None,
         aes128: false,
+        own_loop: false,
         most_rounds: u32::MAX,
     }
 }
 
 impl Case {
-    /// So many sessions with so many streams of so many bytes; of aioquic fewer.
+    /// So many sessions with so many streams of so many bytes; of slow stacks fewer.
     fn streams(
         mut self,
         bytes: u64,
@@ -171,7 +210,7 @@ impl Case {
         self
     }
 
-    /// So many connections, exchanges or datagrams; of aioquic fewer.
+    /// So many connections, exchanges or datagrams; of slow stacks fewer.
     fn count(mut self, bytes: u64, [count, slow_count]: [u64; 2]) -> Self {
         self.bytes = bytes;
         (self.load.count, self.slow.count) = (count, slow_count);
@@ -181,9 +220,20 @@ impl Case {
     /// Beside the case with the defaults, of the stacks in Rust alone.
     fn with(mut self, setting: &'static str, change: impl FnOnce(&mut Self)) -> Self {
         self.setting = Some(setting);
-        self.stacks = vec![Stack::Towline, Stack::Wtransport];
+        self.stacks = Stack::RUST.to_vec();
         change(&mut self);
         self
+    }
+
+    /// The same of ours in Python, on the other loop.
+    fn on_own_loop(&self) -> Self {
+        Self {
+            setting: Some(OWN_LOOP),
+            stacks: vec![Stack::TowlinePython],
+            own_loop: true,
+            most_rounds: FEW_ROUNDS,
+            ..self.clone()
+        }
     }
 }
 
@@ -209,7 +259,7 @@ fn transfers() -> Vec<Case> {
     };
     let aes128 = |case: &mut Case| {
         case.aes128 = true;
-        case.most_rounds = AIOQUIC_ROUNDS;
+        case.most_rounds = FEW_ROUNDS;
     };
     vec![
         upload(),

@@ -1,26 +1,24 @@
-//! The programs: both stacks in Rust have one driver, aioquic has one in Python with an environment of its own.
+//! The programs: the stacks in Rust have one driver, each in Python has one and an environment of its own.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use bench_runner::Outcome;
-use bench_runner::build::{self, cargo, locked, target_folder};
+use bench_runner::build::{cargo, locked, target_folder};
 use bench_runner::figures::{Sample, Stack as _};
 use bench_runner::machine;
 use bench_runner::material::make_pinned;
 use bench_runner::rounds::Bench;
 
 use crate::plan::{Case, Stack};
+use crate::python::{self, Python};
 use crate::trial;
-
-const REQUIREMENTS: &str = include_str!("../../../../tests/interop/aioquic/requirements.txt");
 
 /// Where everything is.
 pub(crate) struct Programs {
     peer: PathBuf,
-    /// Its interpreter, and why there is none.
-    python: Outcome<PathBuf>,
-    driver: PathBuf,
+    /// Of each stack in Python, or why there is none.
+    pythons: Vec<(Stack, Outcome<Python>)>,
     /// The server's certificate and its key.
     pub(crate) material: PathBuf,
     commit: String,
@@ -31,27 +29,31 @@ impl Programs {
     pub(crate) fn find(root: &Path, build: bool, cases: &[Case]) -> Outcome<Self> {
         let bench = root.join("bench");
         let target = target_folder(&bench)?;
-        if build {
-            cargo(&bench, &["-p", "bench-wt-peers"])?;
+        let needs = |stack: &Stack| cases.iter().any(|case| case.stacks.contains(stack));
+        let in_rust = [Stack::Towline, Stack::Wtransport];
+        let peer = target.join("release/bench-wt-peer");
+        if in_rust.iter().any(needs) {
+            if build {
+                cargo(&bench, &["-p", "bench-wt-peers"])?;
+            }
+            if !peer.is_file() {
+                return Err(format!("{} was not built", peer.display()));
+            }
         }
-        let needs = |stack| cases.iter().any(|case| case.stacks.contains(&stack));
-        let python = match needs(Stack::Aioquic) {
-            true => python(&bench.join("aioquic"), &target.join("aioquic"), build),
-            false => Err("it is not asked for".to_owned()),
-        };
-        if let (true, Err(why)) = (needs(Stack::Aioquic), &python) {
-            eprintln!("SKIPPED aioquic: {why}");
+        let pythons = Stack::PYTHON.into_iter().filter(needs);
+        let pythons: Vec<_> = pythons
+            .map(|stack| (stack, Python::find(root, &target, stack, build)))
+            .collect();
+        for (stack, python) in &pythons {
+            if let Err(why) = python {
+                eprintln!("SKIPPED {stack}: {why}");
+            }
         }
         let material = target.join("material-wt");
         make_pinned(&material)?;
-        let peer = target.join("release/bench-wt-peer");
-        if !peer.is_file() {
-            return Err(format!("{} was not built", peer.display()));
-        }
         Ok(Self {
             peer,
-            python,
-            driver: bench.join("aioquic/driver.py"),
+            pythons,
             material,
             commit: machine::commit(root),
         })
@@ -59,60 +61,47 @@ impl Programs {
 
     /// A stack's driver, which wants its role yet.
     pub(crate) fn command(&self, stack: Stack) -> Outcome<Command> {
-        if stack == Stack::Aioquic {
-            let mut command = Command::new(self.python.as_ref().map_err(Clone::clone)?);
-            command.arg(&self.driver);
-            return Ok(command);
+        if let Some((_, python)) = self.python(stack) {
+            return python.as_ref().map(Python::command).map_err(Clone::clone);
         }
         let mut command = Command::new(&self.peer);
         command.arg(stack.name());
         Ok(command)
     }
+
+    /// What the stacks in Python run on.
+    pub(crate) fn python_version(&self) -> String {
+        let version = |path: &Path| machine::said(&path.to_string_lossy(), &["--version"]);
+        let pinned = python::base().map_or("no CPython 3.12".to_owned(), |path| version(&path));
+        let aioquic = version(Path::new("python3"));
+        format!("{pinned}; aioquic on {aioquic}")
+    }
+
+    fn python(&self, stack: Stack) -> Option<&(Stack, Outcome<Python>)> {
+        self.pythons.iter().find(|(known, _)| *known == stack)
+    }
 }
 
 impl Bench<Case> for Programs {
     fn missing(&self, stack: Stack) -> Option<&str> {
-        match (&self.python, stack) {
-            (Err(why), Stack::Aioquic) => Some(why),
-            _ => None,
-        }
+        let (_, python) = self.python(stack)?;
+        python.as_ref().err().map(String::as_str)
     }
 
     fn version(&self, stack: Stack) -> String {
         match stack {
-            Stack::Towline => format!("{} ({})", locked("towline"), self.commit),
-            Stack::Wtransport => {
-                format!("{}, quinn {}", locked("wtransport"), locked("quinn"))
+            Stack::Towline | Stack::TowlinePython => {
+                format!("{} ({})", locked("towline"), self.commit)
             }
-            Stack::Aioquic => {
-                let mut lines = REQUIREMENTS.lines();
-                let version = lines.find_map(|line| line.strip_prefix("aioquic=="));
-                version.unwrap_or("unknown").to_owned()
-            }
+            Stack::Wtransport => format!("{}, quinn {}", locked("wtransport"), locked("quinn")),
+            _ => match self.python(stack) {
+                Some((_, Ok(python))) => python.version.clone(),
+                _ => "unknown".to_owned(),
+            },
         }
     }
 
     fn run(&self, case: &Case, stack: Stack) -> Outcome<Vec<Sample>> {
         trial::run(case, stack, self)
-    }
-}
-
-/// The interpreter of an environment that has what `folder`'s `requirements.txt` pins.
-fn python(folder: &Path, environment: &Path, build: bool) -> Outcome<PathBuf> {
-    let python = environment.join("bin/python");
-    if build {
-        if !python.is_file() {
-            let mut make = Command::new("python3");
-            make.args(["-m", "venv"]).arg(environment);
-            build::run(make, "python3 -m venv")?;
-        }
-        let mut install = Command::new(&python);
-        install.args(["-m", "pip", "install", "--quiet", "--requirement"]);
-        install.arg(folder.join("requirements.txt"));
-        build::run(install, "pip install")?;
-    }
-    match python.is_file() {
-        true => Ok(python),
-        false => Err("its environment was not made".to_owned()),
     }
 }

@@ -19,6 +19,9 @@ const START: Duration = Duration::from_secs(10);
 /// How long a client may take, besides what its case says.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// What came of the datagrams sent, beside how many arrive in a second.
+pub(crate) const DELIVERED: &str = "% delivered";
+
 /// What both ends reported, and spent from their beginning to their end.
 struct Ends {
     /// Only of a server that counts something.
@@ -84,6 +87,9 @@ fn flags(case: &Case, stack: Stack) -> Vec<String> {
     if case.aes128 {
         flags.push("--aes128".to_owned());
     }
+    if case.own_loop {
+        flags.extend(["--event-loop".to_owned(), "asyncio".to_owned()]);
+    }
     flags
 }
 
@@ -134,7 +140,7 @@ fn samples(case: &Case, stack: Stack, ends: &Ends) -> Outcome<Vec<Sample>> {
             let count = server.count as f64;
             Ok(vec![
                 Sample::result(measure, count / server.seconds),
-                Sample::detail("% delivered", count / client.count as f64 * 100.0),
+                Sample::detail(DELIVERED, count / client.count as f64 * 100.0),
                 Sample::detail("sender us", client_cpu * 1e6 / client.count as f64),
                 Sample::detail("receiver us", server_cpu * 1e6 / count),
             ])

@@ -174,7 +174,7 @@ impl Connection {
         if !is_late {
             self.going.next_request = self.going.next_request.max(id.as_u64() + 4);
         }
-        self.messages.insert(id, message);
+        self.messages.insert(id, Box::new(message));
         self.receive_on(transport, id);
     }
 

@@ -39,7 +39,8 @@ pub struct Connection {
     pub(super) closed: Option<Error>,
     pub(super) own: OwnStreams,
     pub(super) peer: PeerStreams,
-    pub(super) messages: BTreeMap<StreamId, Message>,
+    /// Boxed: a map has room for eleven, and a session's connection carries one.
+    pub(super) messages: BTreeMap<StreamId, Box<Message>>,
     pub(super) encoder: Encoder,
     pub(super) decoder: Decoder,
     pub(super) settings: Option<Settings>,
@@ -329,7 +330,7 @@ impl Connection {
 
     /// Forgets a message that is over in both directions.
     pub(super) fn forget_if_over(&mut self, id: StreamId) {
-        let over = |message: &Message| message.incoming.is_over() && message.outgoing.is_over();
+        let over = |message: &Box<Message>| message.incoming.is_over() && message.outgoing.is_over();
         if self.messages.get(&id).is_some_and(over) {
             self.messages.remove(&id);
             self.again.remove(&id);

@@ -66,7 +66,7 @@ impl Connection {
         let mut message = Message::new(self.side, &self.account);
         message.is_head = head.method == Method::HEAD;
         message.is_connect = is_connect;
-        self.messages.insert(id, message);
+        self.messages.insert(id, Box::new(message));
         if let Some(value) = head.headers.get("priority") {
             let priority = Priority::parse(value.as_bytes());
             transport.set_priority(id, priority.for_transport());
@@ -166,7 +166,7 @@ impl Connection {
         trailers: &HeaderMap,
     ) -> Result<(), SendError> {
         self.check_stage(id, Stage::Body)?;
-        let tunnel = |message: &Message| message.is_connect;
+        let tunnel = |message: &Box<Message>| message.is_connect;
         if self.messages.get(&id).is_some_and(tunnel) {
             return Err(SendError::WrongState);
         }

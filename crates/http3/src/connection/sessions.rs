@@ -21,7 +21,7 @@ impl Connection {
             message.role = Role::Session;
         }
         if let Some(sessions) = &mut self.sessions {
-            sessions.open.insert(id, session);
+            sessions.open.insert(id, Box::new(session));
         }
     }
 

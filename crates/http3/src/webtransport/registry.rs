@@ -23,7 +23,8 @@ pub(crate) const MAX_EARLY_DATAGRAM_BYTES: usize = 64 * 1024;
 #[derive(Debug)]
 pub(crate) struct Sessions {
     pub(crate) config: Config,
-    pub(crate) open: BTreeMap<SessionId, Session>,
+    /// Boxed: a map has room for eleven, and most connections carry one.
+    pub(crate) open: BTreeMap<SessionId, Box<Session>>,
     pub(crate) streams: BTreeMap<StreamId, Stream>,
     /// The streams of each session.
     members: BTreeSet<(SessionId, StreamId)>,
@@ -75,11 +76,11 @@ impl Sessions {
     }
 
     pub(crate) fn get(&self, session: SessionId) -> Option<&Session> {
-        self.open.get(&session)
+        self.open.get(&session).map(Box::as_ref)
     }
 
     pub(crate) fn get_mut(&mut self, session: SessionId) -> Option<&mut Session> {
-        self.open.get_mut(&session)
+        self.open.get_mut(&session).map(Box::as_mut)
     }
 
     /// Bytes of memory held, beside what is charged to the connection's account.

@@ -28,6 +28,26 @@ impl Link {
         self.with_change(|own, turn| (f(own, turn), Change::Made))
     }
 
+    /// As `with`, for what seldom leaves anything to send: the shard has its turn where it did.
+    pub(crate) fn with_quiet<R>(
+        &self,
+        f: impl FnOnce(&mut Http3, Option<&mut Turn<'_>>) -> R,
+    ) -> R {
+        self.with_change(|own, turn| {
+            let Some(turn) = turn else {
+                return (f(own, None), Change::None);
+            };
+            let (waited, was_closed) =
+                (turn.connection.wants_transmit(), turn.connection.is_closed());
+            let result = f(own, Some(turn));
+            let sends = !waited && turn.connection.wants_transmit();
+            match sends || (!was_closed && turn.connection.is_closed()) {
+                true => (result, Change::Made),
+                false => (result, Change::None),
+            }
+        })
+    }
+
     /// As `with`, where nothing of it needs the shard.
     pub(crate) fn look<R>(&self, f: impl FnOnce(&mut Http3) -> R) -> R {
         self.with_change(|own, _| (f(own), Change::None))
@@ -61,17 +81,7 @@ impl Stream {
 
     /// As `with`, for what may free credit: most reads free too little to be worth a frame.
     pub(super) fn read<R>(&self, f: impl FnOnce(&mut Http3, Option<&mut Turn<'_>>) -> R) -> R {
-        self.link.with_change(|own, turn| {
-            let Some(turn) = turn else {
-                return (f(own, None), Change::None);
-            };
-            let waited = turn.connection.wants_transmit();
-            let result = f(own, Some(turn));
-            match !waited && turn.connection.wants_transmit() {
-                true => (result, Change::Made),
-                false => (result, Change::None),
-            }
-        })
+        self.link.with_quiet(f)
     }
 
     /// Gives up our message, and with it the whole exchange; not where the peer wants no more of ours,

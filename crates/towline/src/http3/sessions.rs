@@ -17,7 +17,7 @@ use super::wakers::Wakers;
 use crate::handles::{Half, Turn, WaiterKey, Waiters};
 
 /// Cap: datagrams of all sessions of a connection that wait to be read; the oldest of a session makes room.
-pub(crate) const MAX_SESSION_DATAGRAMS: usize = 4096;
+pub(crate) const MAX_SESSION_DATAGRAMS: usize = 8192;
 
 /// Cap: bytes of those datagrams.
 pub(crate) const MAX_SESSION_DATAGRAM_BYTES: usize = 1 << 20;
@@ -29,7 +29,8 @@ const MOST_SHARED: usize = 256;
 /// The sessions of one connection.
 #[derive(Default)]
 pub(crate) struct Sessions {
-    table: BTreeMap<SessionId, Session>,
+    /// Boxed: a map has room for eleven, and most connections carry one.
+    table: BTreeMap<SessionId, Box<Session>>,
     /// Clients' sessions that wait to be accepted.
     requested: VecDeque<SessionId>,
     /// Tasks that accept sessions.

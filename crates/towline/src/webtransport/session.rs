@@ -440,7 +440,8 @@ impl Session {
         attempt: impl FnOnce(&mut Http3, &mut Turn<'_>) -> Option<R>,
     ) -> Poll<Result<R, Error>> {
         let id = self.id();
-        self.shared.link.with(|own, turn| {
+        // Most attempts leave nothing to send: who waits costs the shard no turn.
+        self.shared.link.with_quiet(|own, turn| {
             let (None, Some(turn)) = (over(own, id), turn) else {
                 let lost = own.over().into();
                 return Poll::Ready(Err(over(own, id).unwrap_or(lost)));

@@ -3,7 +3,7 @@ use bench_runner::figures::Case as _;
 use super::*;
 
 #[test]
-fn every_measure_of_the_targets_is_measured_once_with_the_defaults_of_all_three() {
+fn every_measure_of_the_targets_is_measured_once_with_the_defaults_of_all() {
     let cases = cases(false);
     let plain: Vec<_> = cases.iter().filter(|case| case.setting.is_none()).collect();
     let measures: Vec<_> = plain
@@ -29,8 +29,8 @@ fn every_measure_of_the_targets_is_measured_once_with_the_defaults_of_all_three(
         ]
     );
     for case in plain {
-        assert_eq!(case.stacks.len(), 3, "{}", case.title());
-        assert!(case.permitted_streams.is_none() && !case.aes128);
+        assert_eq!(case.stacks.len(), 7, "{}", case.title());
+        assert!(case.permitted_streams.is_none() && !case.aes128 && !case.own_loop);
     }
 }
 
@@ -62,5 +62,21 @@ fn no_two_cases_give_rows_of_the_same_name() {
             let same = case.results == other.results && case.setting == other.setting;
             assert!(!same, "{} twice", case.title());
         }
+    }
+}
+
+#[test]
+fn ours_in_python_has_each_measure_on_both_loops() {
+    let cases = cases(false);
+    for case in cases.iter().filter(|case| case.setting.is_none()) {
+        let other = cases.iter().find(|other| {
+            other.results == case.results && other.setting == Some(OWN_LOOP) && other.own_loop
+        });
+        let other = other.unwrap_or_else(|| panic!("{} on the own loop", case.title()));
+        assert_eq!(other.stacks, [Stack::TowlinePython]);
+        assert_eq!(
+            other.load(Stack::TowlinePython),
+            case.load(Stack::TowlinePython)
+        );
     }
 }
