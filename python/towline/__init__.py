@@ -1,7 +1,11 @@
-"""WebTransport for asyncio: `connect`, `serve`, and the sessions that they give."""
+"""WebTransport for asyncio: `connect`, `serve`, and the sessions that they give.
+
+QUIC for other protocols is `towline.quic`, HTTP/3 `towline.http`.
+"""
 
 from __future__ import annotations
 
+from . import http, quic
 from ._certificates import Certificate, generate_certificate
 from ._client import Connecting, connect
 from ._errors import (
@@ -23,8 +27,10 @@ from ._errors import (
 )
 from ._native import __version__
 from ._server import Server, serve
-from ._session import FAILED, CloseInfo, Datagrams, Incoming, Moment, Session, SessionStats
-from ._streams import BidirectionalStream, ReceiveStream, SendStream
+from ._session import FAILED, CloseInfo, Datagrams, Incoming, Moment, Session
+from ._stats import SessionStats
+from ._streams import BidirectionalStream, ReceiveStream, SendGroup, SendStream
+from ._transport import TransportConfig
 
 __all__ = [
     "FAILED",
@@ -44,6 +50,7 @@ __all__ = [
     "LimitExceeded",
     "Moment",
     "ReceiveStream",
+    "SendGroup",
     "SendStream",
     "Server",
     "Session",
@@ -54,9 +61,12 @@ __all__ = [
     "StreamReset",
     "StreamStopped",
     "TowlineError",
+    "TransportConfig",
     "UsageError",
     "__version__",
     "connect",
     "generate_certificate",
+    "http",
+    "quic",
     "serve",
 ]

@@ -14,9 +14,10 @@ from . import _native
 from ._certificates import Certificate, pin_text
 from ._driver import client_driver
 from ._errors import ConnectFailed
-from ._session import FAILED, Session
+from ._session import Session
+from ._transport import TransportConfig, checked_config
 
-__all__ = ["Connecting", "addresses_of", "connect"]
+__all__ = ["Connecting", "addresses_of", "client_config", "connect", "host_and_port", "texts"]
 
 # Configurations that are kept: each remembers its servers, for shorter handshakes.
 _KEPT_CONFIGS = 16
@@ -34,12 +35,13 @@ class Connecting:
         roots: bytes | None,
         protocols: Iterable[str],
         headers: Mapping[str, str] | None,
+        config: TransportConfig | None,
     ) -> None:
-        self._host, self._port = _host_and_port(url)
+        self._host, self._port = host_and_port(url)
         self._url = url
-        self._protocols = _texts("protocols", protocols)
+        self._protocols = texts("protocols", protocols)
         self._headers = [(str(name), str(value)) for name, value in (headers or {}).items()]
-        self._config = _client_config(tuple(_pins(pins)), roots)
+        self._config = client_config(pins, roots, config)
         self._session: Session | None = None
 
     def __await__(self) -> Generator[object, None, Session]:
@@ -56,23 +58,8 @@ class Connecting:
         traceback: TracebackType | None,
     ) -> None:
         session, self._session = self._session, None
-        if session is None:
-            return
-        if session.closed:
-            session._release()
-        elif kind is None:
-            # What was written before is on its way, and closing would lose it.
-            try:
-                await session._settle()
-            finally:
-                await session.aclose()
-        elif issubclass(kind, Exception):
-            await session.aclose(FAILED, "the client failed")
-        else:
-            # Cancelled, or the program ends: nothing is waited for.
-            session.close()
-            session._core.driver.turn_now()
-            session._release()
+        if session is not None:
+            await session._leave(kind, "the client failed")
 
     async def _open(self) -> Session:
         loop = asyncio.get_running_loop()
@@ -100,13 +87,15 @@ def connect(
     roots: bytes | None = None,
     protocols: Iterable[str] = (),
     headers: Mapping[str, str] | None = None,
+    config: TransportConfig | None = None,
 ) -> Connecting:
     """Connects to `https://host:port/path` and asks for a session.
 
     The server is believed when its certificate, or its key, has the SHA-256 hash of one of `pins` (64
     hexadecimal digits, 32 bytes, or a `Certificate`); without pins, when it has a certificate for the
     host by one of `roots`, in PEM, or of the system's roots. `protocols` are the application's, the
-    favourite first. Of several addresses the first that answers is taken (RFC 8305).
+    favourite first. Of several addresses the first that answers is taken (RFC 8305). `config` says how
+    the connection below behaves.
 
     `async with connect(…) as session` closes the session at its end: what was written is delivered
     before. After an exception the session is closed with code `towline.FAILED`.
@@ -114,7 +103,7 @@ def connect(
     Raises `HandshakeRefused` when one end refuses the other, `ConnectTimeout` when nobody answers, and
     `ConnectFailed` when the host cannot be reached. `asyncio.timeout` bounds the whole.
     """
-    return Connecting(url, pins, roots, protocols, headers)
+    return Connecting(url, pins, roots, protocols, headers, config)
 
 
 async def addresses_of(
@@ -134,24 +123,26 @@ async def addresses_of(
     return list(dict.fromkeys(addresses))
 
 
-def _host_and_port(url: str) -> tuple[str, int]:
+def host_and_port(url: str) -> tuple[str, int]:
+    """The host and the port of a URL."""
     if not isinstance(url, str):
         raise TypeError(f"argument 'url': a str is required, not '{type(url).__name__}'")
     parts = urlsplit(url)
-    if parts.scheme != "https" or not parts.hostname:
+    if parts.scheme != "https" or not parts.hostname or "@" in parts.netloc:
         raise ValueError(f"argument 'url': '{url}' is none of the form https://host:port/path")
     return parts.hostname, parts.port or 443
 
 
-def _texts(argument: str, values: Iterable[str]) -> list[str]:
+def texts(argument: str, values: Iterable[str]) -> list[str]:
+    """An argument that is a list of texts."""
     if isinstance(values, (str, bytes)):
         raise TypeError(f"argument '{argument}': a list is required, not a single value")
-    texts = list(values)
-    for text in texts:
+    listed = list(values)
+    for text in listed:
         if not isinstance(text, str):
             kind = type(text).__name__
             raise TypeError(f"argument '{argument}': each must be a str, not '{kind}'")
-    return texts
+    return listed
 
 
 def _pins(pins: Iterable[str | bytes | Certificate]) -> list[str]:
@@ -160,6 +151,23 @@ def _pins(pins: Iterable[str | bytes | Certificate]) -> list[str]:
     return [pin_text(pin) for pin in pins]
 
 
+def client_config(
+    pins: Iterable[str | bytes | Certificate],
+    roots: bytes | None,
+    config: TransportConfig | None,
+    alpn: tuple[bytes, ...] | None = None,
+) -> _native.ClientConfig:
+    """Whom a client believes, and how it connects; the same object for the same arguments."""
+    return _kept_config(tuple(_pins(pins)), roots, checked_config(config, alpn is None), alpn)
+
+
 @functools.lru_cache(_KEPT_CONFIGS)
-def _client_config(pins: tuple[str, ...], roots: bytes | None) -> _native.ClientConfig:
-    return _native.ClientConfig(list(pins), roots)
+def _kept_config(
+    pins: tuple[str, ...],
+    roots: bytes | None,
+    config: TransportConfig | None,
+    alpn: tuple[bytes, ...] | None,
+) -> _native.ClientConfig:
+    return _native.ClientConfig(
+        list(pins), roots, None if alpn is None else list(alpn), config
+    )

@@ -14,27 +14,31 @@ __all__ = ["Core", "checked_code"]
 
 _T = TypeVar("_T")
 
+# The largest code that a session's stream, and a session, can be ended with.
 _MAX_CODE = 2**32 - 1
 
 
-def checked_code(code: int) -> int:
-    """The code, if WebTransport can carry it."""
+def checked_code(code: int, most: int = _MAX_CODE) -> int:
+    """The code, if it can be sent."""
     if not isinstance(code, int):
         raise TypeError(f"argument 'code': an int is required, not '{type(code).__name__}'")
-    if not 0 <= code <= _MAX_CODE:
-        raise ValueError(f"argument 'code': 0 to {_MAX_CODE}, not {code}")
+    if not 0 <= code <= most:
+        raise ValueError(f"argument 'code': 0 to {most}, not {code}")
     return code
 
 
 class Core:
-    """A native session, its driver, and why it is over."""
+    """A native session or connection, its driver, and why it is over."""
 
-    __slots__ = ("driver", "end", "engine", "native")
+    __slots__ = ("driver", "end", "engine", "max_code", "native")
 
-    def __init__(self, driver: Driver, native: _native.Session) -> None:
+    def __init__(
+        self, driver: Driver, native: _native.Session, max_code: int = _MAX_CODE
+    ) -> None:
         self.driver = driver
         self.engine = driver.engine
         self.native = native
+        self.max_code = max_code
         self.end: BaseException | None = None
 
     def over(self) -> BaseException | None:

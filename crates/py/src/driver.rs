@@ -8,15 +8,19 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use towline::Endpoint;
-use towline::handles::Sessions;
+use towline::handles::{Sessions, Waiter};
 use towline::io::{Shard, UdpSocket};
-use towline::webtransport::{Config, Server};
+use towline::webtransport::Server;
 
 use crate::certificate::{Certificate, ClientConfig};
+use crate::endpoint::endpoint;
 use crate::errors::{Failure, os_error};
+use crate::fields::add_fields;
 use crate::hub::{Hub, lock};
-use crate::listener::Listener;
+use crate::listener::{Door, Listener};
 use crate::operation::Operation;
+use crate::session::Session;
+use crate::transport::Transport;
 
 /// The turn ended on its budget, or something is due: take another one soon.
 pub(crate) const AGAIN: u32 = 1;
@@ -35,6 +39,8 @@ pub(crate) struct Driver {
     engine: Mutex<Option<Engine>>,
     endpoint: Mutex<Option<Endpoint>>,
     local: SocketAddr,
+    /// Its clients speak an application's own protocol, and no HTTP/3.
+    is_quic: bool,
 }
 
 /// What takes turns.
@@ -77,24 +83,32 @@ impl Engine {
 
 #[pymethods]
 impl Driver {
-    /// An endpoint at this address, which takes sessions if it has a certificate.
+    /// An endpoint at this address, which takes clients if it has a certificate: for sessions, and
+    /// requests where it takes them, or, with `alpn`, for connections of these protocols.
     #[new]
-    #[pyo3(signature = (host, port, certificate=None))]
+    #[pyo3(signature = (
+        host, port, certificate=None, alpn=None, transport=None, takes_requests=false
+    ))]
     fn new(
         py: Python<'_>,
         host: &str,
         port: u16,
         certificate: Option<PyRef<'_, Certificate>>,
+        alpn: Option<Vec<Vec<u8>>>,
+        transport: Option<Transport>,
+        takes_requests: bool,
     ) -> PyResult<Self> {
         let ip: IpAddr = host
             .parse()
             .map_err(|error| Failure::value("host", error).raise(py))?;
-        let mut builder = Endpoint::builder();
-        if let Some(certificate) = certificate {
-            let config = certificate.server_config();
-            builder = builder.server(config.map_err(|failure| failure.raise(py))?);
-        }
-        let builder = builder.webtransport(Config::default());
+        let is_quic = alpn.is_some();
+        let builder = endpoint(
+            certificate.as_deref(),
+            alpn,
+            transport.as_ref(),
+            takes_requests,
+        );
+        let builder = builder.map_err(|failure| failure.raise(py))?;
         let (endpoint, mut shards) = builder
             .bind_shards(SocketAddr::new(ip, port))
             .map_err(os_error)?;
@@ -106,6 +120,7 @@ impl Driver {
         Ok(Self {
             hub,
             local: endpoint.local_addr(),
+            is_quic,
             engine: Mutex::new(Some(Engine {
                 shard,
                 want_write: false,
@@ -166,13 +181,7 @@ impl Driver {
         config: PyRef<'_, ClientConfig>,
     ) -> PyResult<Operation> {
         let start = || {
-            let mut remotes = Vec::with_capacity(addresses.len());
-            for (host, port) in &addresses {
-                let ip: IpAddr = host
-                    .parse()
-                    .map_err(|error| Failure::value("addresses", error))?;
-                remotes.push(SocketAddr::new(ip, *port));
-            }
+            let remotes = remotes(&addresses)?;
             let mut head = http::Request::get(url);
             for (name, value) in &headers {
                 head = head.header(name, value);
@@ -189,11 +198,63 @@ impl Driver {
         start().map_err(|failure: Failure| failure.raise(py))
     }
 
-    /// Where clients ask for sessions.
+    /// An attempt to get a connection with whichever of these addresses answers first: for requests, or for
+    /// the protocol of `config`.
+    fn reach(
+        &self,
+        py: Python<'_>,
+        addresses: Vec<(String, u16)>,
+        server_name: String,
+        config: PyRef<'_, ClientConfig>,
+        for_requests: bool,
+    ) -> PyResult<Operation> {
+        let start = || {
+            let (endpoint, remotes) = (self.endpoint()?, remotes(&addresses)?);
+            let (hub, config) = (&self.hub, config.config.clone());
+            Ok(Operation::reach(
+                hub,
+                endpoint,
+                remotes,
+                server_name,
+                config,
+                for_requests,
+            ))
+        };
+        start().map_err(|failure: Failure| failure.raise(py))
+    }
+
+    /// An attempt to begin a request, on a connection of HTTP/3.
+    fn request(
+        &self,
+        py: Python<'_>,
+        connection: PyRef<'_, Session>,
+        method: &str,
+        url: &str,
+        headers: Vec<(Vec<u8>, Vec<u8>)>,
+    ) -> PyResult<Operation> {
+        let begin = || {
+            let head = http::Request::builder().method(method).uri(url).body(());
+            let mut head = head.map_err(|error| Failure::value("url", error))?;
+            add_fields(head.headers_mut(), &headers)?;
+            Ok(Operation::request(&self.hub, connection.http()?, head))
+        };
+        begin().map_err(|failure: Failure| failure.raise(py))
+    }
+
+    /// Where clients come in.
     fn listen(&self, py: Python<'_>) -> PyResult<Listener> {
         let endpoint = self.endpoint().map_err(|failure| failure.raise(py))?;
+        if self.is_quic {
+            return Ok(Listener::new(
+                &self.hub,
+                Door::Quic(endpoint, Waiter::new()),
+            ));
+        }
         match Server::new(&endpoint) {
-            Some(server) => Ok(Listener::new(&self.hub, server.sessions())),
+            Some(server) => {
+                let wishes = Box::new(server.wishes());
+                Ok(Listener::new(&self.hub, Door::Http3(wishes)))
+            }
             None => {
                 let words = "the endpoint has no certificate".to_owned();
                 Err(Failure::Value(words).raise(py))
@@ -206,7 +267,7 @@ impl Driver {
         let grace = Duration::try_from_secs_f64(grace);
         let grace = grace.map_err(|error| Failure::value("grace", error).raise(py))?;
         let endpoint = self.endpoint().map_err(|failure| failure.raise(py))?;
-        endpoint.start_shutdown(grace, H3_NO_ERROR, b"");
+        endpoint.start_shutdown(grace, self.peace(), b"");
         Ok(())
     }
 
@@ -221,7 +282,7 @@ impl Driver {
     /// Closes all connections in peace. A turn sends the notices.
     fn close_connections(&self, py: Python<'_>) -> PyResult<()> {
         let endpoint = self.endpoint().map_err(|failure| failure.raise(py))?;
-        endpoint.close(H3_NO_ERROR, b"");
+        endpoint.close(self.peace(), b"");
         Ok(())
     }
 
@@ -248,7 +309,21 @@ impl Driver {
 /// Code of a connection that is closed in peace (RFC 9114 §8.1).
 const H3_NO_ERROR: u64 = 0x100;
 
+fn remotes(addresses: &[(String, u16)]) -> Result<Vec<SocketAddr>, Failure> {
+    let addresses = addresses.iter().map(|(host, port)| {
+        let ip: Result<IpAddr, _> = host.parse();
+        let ip = ip.map_err(|error| Failure::value("addresses", error))?;
+        Ok(SocketAddr::new(ip, *port))
+    });
+    addresses.collect()
+}
+
 impl Driver {
+    /// The code by which connections are closed in peace.
+    fn peace(&self) -> u64 {
+        if self.is_quic { 0 } else { H3_NO_ERROR }
+    }
+
     fn endpoint(&self) -> Result<Endpoint, Failure> {
         self.hub.check()?;
         let endpoint = lock(&self.endpoint);
