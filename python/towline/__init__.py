@@ -1,11 +1,11 @@
 """WebTransport for asyncio: `connect`, `serve`, and the sessions that they give.
 
-QUIC for other protocols is `towline.quic`, HTTP/3 `towline.http`.
+QUIC for other protocols is `towline.quic`, HTTP/3 `towline.http`, an ASGI server `towline.asgi`.
 """
 
 from __future__ import annotations
 
-from . import http, quic
+from . import asgi, http, quic
 from ._certificates import Certificate, generate_certificate
 from ._client import Connecting, connect
 from ._errors import (
@@ -64,6 +64,7 @@ __all__ = [
     "TransportConfig",
     "UsageError",
     "__version__",
+    "asgi",
     "connect",
     "generate_certificate",
     "http",
