@@ -134,6 +134,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "keeps_thread: uses towline.sync, whose thread stays")
 
 
+def complaints(stderr: str) -> list[str]:
+    """What a program in development mode wrote, but for asyncio's notes that a busy machine is slow."""
+    lines = stderr.splitlines()
+    return [line for line in lines if not (line.startswith("Executing <") and " took " in line)]
+
+
 def resident_kilobytes() -> int:
     with open("/proc/self/status") as status:
         for line in status:

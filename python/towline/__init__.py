@@ -1,7 +1,11 @@
-"""WebTransport for asyncio: `connect`, `serve`, and the sessions that they give."""
+"""WebTransport for asyncio: `connect`, `serve`, and the sessions that they give.
+
+QUIC for other protocols is `towline.quic`, HTTP/3 `towline.http`, an ASGI server `towline.asgi`.
+"""
 
 from __future__ import annotations
 
+from . import asgi, http, quic
 from ._certificates import Certificate, generate_certificate
 from ._client import Connecting, connect
 from ._errors import (
@@ -24,8 +28,10 @@ from ._errors import (
 from ._native import __version__
 from ._request import Refused, SessionRequest
 from ._server import Server, serve, serve_requests
-from ._session import FAILED, CloseInfo, Datagrams, Incoming, Moment, Session, SessionStats
-from ._streams import BidirectionalStream, ReceiveStream, SendStream
+from ._session import FAILED, CloseInfo, Datagrams, Incoming, Moment, Session
+from ._stats import SessionStats
+from ._streams import BidirectionalStream, ReceiveStream, SendGroup, SendStream
+from ._transport import TransportConfig
 
 __all__ = [
     "FAILED",
@@ -46,6 +52,7 @@ __all__ = [
     "Moment",
     "ReceiveStream",
     "Refused",
+    "SendGroup",
     "SendStream",
     "Server",
     "Session",
@@ -57,10 +64,14 @@ __all__ = [
     "StreamReset",
     "StreamStopped",
     "TowlineError",
+    "TransportConfig",
     "UsageError",
     "__version__",
+    "asgi",
     "connect",
     "generate_certificate",
+    "http",
+    "quic",
     "serve",
     "serve_requests",
 ]

@@ -16,9 +16,10 @@ from ._arguments import checked_names, fields, octets, text
 from ._certificates import Certificate, pin_text
 from ._driver import client_driver
 from ._errors import ConnectFailed
-from ._session import FAILED, Session
+from ._session import Session
+from ._transport import TransportConfig, checked_config
 
-__all__ = ["Connecting", "addresses_of", "connect"]
+__all__ = ["Connecting", "addresses_of", "client_config", "connect", "target_of"]
 
 # Configurations that are kept: each remembers its servers, for shorter handshakes.
 _KEPT_CONFIGS = 16
@@ -38,13 +39,13 @@ class Connecting:
         roots: bytes | None,
         protocols: Iterable[str],
         headers: Mapping[str, str] | None,
+        config: TransportConfig | None,
     ) -> None:
-        self._target = _target(text("url", url))
+        self._target = target_of(text("url", url))
         self._url = url
         self._protocols = checked_names("protocols", protocols)
         self._headers = fields("headers", headers)
-        trusted = None if roots is None else octets("roots", roots)
-        self._config = _client_config(tuple(_pins(pins)), trusted)
+        self._config = client_config(pins, roots, config)
         self._session: Session | None = None
 
     def __await__(self) -> Generator[object, None, Session]:
@@ -61,23 +62,8 @@ class Connecting:
         traceback: TracebackType | None,
     ) -> None:
         session, self._session = self._session, None
-        if session is None:
-            return
-        if session.closed:
-            session._release()
-        elif kind is None:
-            # What was written before is on its way, and closing would lose it.
-            try:
-                await session._settle()
-            finally:
-                await session.aclose()
-        elif issubclass(kind, Exception):
-            await session.aclose(FAILED, "the client failed")
-        else:
-            # Cancelled, or the program ends: nothing is waited for.
-            session.close()
-            session._core.driver.turn_now()
-            session._release()
+        if session is not None:
+            await session._leave(kind, "the client failed")
 
     async def _open(self) -> Session:
         loop = asyncio.get_running_loop()
@@ -105,13 +91,15 @@ def connect(
     roots: bytes | None = None,
     protocols: Iterable[str] = (),
     headers: Mapping[str, str] | None = None,
+    config: TransportConfig | None = None,
 ) -> Connecting:
     """Connects to `https://host:port/path` and asks for a session.
 
     The server is believed when its certificate, or its key, has the SHA-256 hash of one of `pins` (64
     hexadecimal digits, 32 bytes, or a `Certificate`); without pins, when it has a certificate for the
     host by one of `roots`, in PEM, or of the system's roots. `protocols` are the application's, the
-    favourite first. Of several addresses the first that answers is taken (RFC 8305).
+    favourite first. Of several addresses the first that answers is taken (RFC 8305). `config` says how
+    the connection below behaves.
 
     `async with connect(…) as session` closes the session at its end: what was written is delivered
     before. After an exception the session is closed with code `towline.FAILED`.
@@ -124,7 +112,7 @@ def connect(
     Raises `HandshakeRefused` when one end refuses the other, `ConnectTimeout` when nobody answers, and
     `ConnectFailed` when the host cannot be reached. `asyncio.timeout` bounds the whole.
     """
-    return Connecting(url, pins, roots, protocols, headers)
+    return Connecting(url, pins, roots, protocols, headers, config)
 
 
 async def addresses_of(
@@ -153,7 +141,7 @@ def _literal(host: str) -> str | None:
         return None
 
 
-class _Target(NamedTuple):
+class Target(NamedTuple):
     """What a URL names."""
 
     host: str
@@ -163,7 +151,8 @@ class _Target(NamedTuple):
 
 
 @functools.lru_cache(_KEPT_NAMES)
-def _target(url: str) -> _Target:
+def target_of(url: str) -> Target:
+    """What an `https` URL names."""
     form = "is none of the form https://host:port/path"
     try:
         parts = urlsplit(url)
@@ -178,7 +167,7 @@ def _target(url: str) -> _Target:
     if "@" in parts.netloc or "#" in url:
         raise ValueError(f"argument 'url': '{url}' names a user, or a fragment")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    return _Target(parts.hostname, 443 if port is None else port, parts.netloc, path)
+    return Target(parts.hostname, 443 if port is None else port, parts.netloc, path)
 
 
 def _pins(pins: Iterable[str | bytes | Certificate]) -> list[str]:
@@ -189,6 +178,24 @@ def _pins(pins: Iterable[str | bytes | Certificate]) -> list[str]:
     return [pin_text(pin) for pin in pins]
 
 
+def client_config(
+    pins: Iterable[str | bytes | Certificate],
+    roots: bytes | None,
+    config: TransportConfig | None,
+    alpn: tuple[bytes, ...] | None = None,
+) -> _native.ClientConfig:
+    """Whom a client believes, and how it connects; the same object for the same arguments."""
+    trusted = None if roots is None else octets("roots", roots)
+    return _kept_config(tuple(_pins(pins)), trusted, checked_config(config, alpn is None), alpn)
+
+
 @functools.lru_cache(_KEPT_CONFIGS)
-def _client_config(pins: tuple[str, ...], roots: bytes | None) -> _native.ClientConfig:
-    return _native.ClientConfig(list(pins), roots)
+def _kept_config(
+    pins: tuple[str, ...],
+    roots: bytes | None,
+    config: TransportConfig | None,
+    alpn: tuple[bytes, ...] | None,
+) -> _native.ClientConfig:
+    return _native.ClientConfig(
+        list(pins), roots, None if alpn is None else list(alpn), config
+    )

@@ -17,12 +17,13 @@ __all__ = ["Core", "Moment", "checked_code"]
 
 _T = TypeVar("_T")
 
+# The largest code that a session's stream, and a session, can be ended with.
 _MAX_CODE = 2**32 - 1
 
 
-def checked_code(code: int) -> int:
-    """The code, if WebTransport can carry it."""
-    return whole("code", code, 0, _MAX_CODE)
+def checked_code(code: int, most: int = _MAX_CODE) -> int:
+    """The code, if it can be sent."""
+    return whole("code", code, 0, most)
 
 
 class Moment(Generic[_T]):
@@ -44,14 +45,17 @@ class Moment(Generic[_T]):
 
 
 class Core:
-    """A native session, its driver, and why it is over."""
+    """A native session or connection, its driver, and why it is over."""
 
-    __slots__ = ("driver", "end", "engine", "native", "queues")
+    __slots__ = ("driver", "end", "engine", "max_code", "native", "queues")
 
-    def __init__(self, driver: Driver, native: _native.Session) -> None:
+    def __init__(
+        self, driver: Driver, native: _native.Session, max_code: int = _MAX_CODE
+    ) -> None:
         self.driver: Driver = driver
         self.engine: _native.Driver = driver.engine
         self.native: _native.Session = native
+        self.max_code: int = max_code
         self.end: BaseException | None = None
         # Who waits behind the first, by what they wait for.
         self.queues: dict[int, deque[asyncio.Future[None]]] = {}

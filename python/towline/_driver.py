@@ -53,13 +53,16 @@ class Driver:
         "_writing",
         "closed",
         "engine",
-        "loop",
+            "loop",
+        "pool",
     )
 
     def __init__(self, loop: asyncio.AbstractEventLoop, engine: _native.Driver) -> None:
         self.loop: asyncio.AbstractEventLoop = loop
         self.engine: _native.Driver = engine
         self.closed: bool = False
+        self.pool: object = None
+        """What others keep for as long as this endpoint."""
         self._fd = engine.fileno()
         self._timer_fd = engine.timer_fileno()
         self._waiting: dict[int, list[asyncio.Future[None]]] = {}
@@ -135,7 +138,7 @@ class Driver:
             self.turn_soon()
         return result
 
-    async def run(self, operation: _native.Operation) -> _native.Session:
+    async def run(self, operation: _native.Operation[_T]) -> _T:
         """The result of an operation, which is given up if this is cancelled."""
         try:
             while (result := operation.poll()) is None:

@@ -4,7 +4,7 @@ Each is also the builtin exception that a program would catch for the same thing
 
     TowlineError
     ├── UsageError                 RuntimeError            a call that cannot work: another loop, a fork
-    ├── ConnectFailed              ConnectionError         there is no session
+    ├── ConnectFailed              ConnectionError         there is no session, or connection
     │   ├── HandshakeRefused       ConnectionRefusedError  one end said no, and why
     │   └── ConnectTimeout         TimeoutError            nobody answered
     ├── SessionClosed              ConnectionError         the session is over: code and reason
@@ -15,10 +15,10 @@ Each is also the builtin exception that a program would catch for the same thing
     │   ├── StreamStopped          BrokenPipeError         the peer wants no more: code
     │   └── StreamFinished         ValueError              this end has ended its half
     ├── IncompleteRead             EOFError                the stream ended early: partial, expected
-    ├── LimitExceeded              ValueError              no separator within the limit
+    ├── LimitExceeded              ValueError              no separator, or no end, within the limit
     └── DatagramTooLarge           ValueError              more than fits: limit
 
-After `SessionClosed` every call on the session and its streams raises it again, but for what arrived
+After `SessionClosed` every call on the session, or connection, and its streams raises it again, but for what arrived
 before and was not read. After a `StreamError` the other half of the stream and the session go on. After
 `LimitExceeded` and `DatagramTooLarge` everything goes on, and after a cancelled call too.
 `docs/python/errors.md` has a row for each.
@@ -75,7 +75,7 @@ class ConnectTimeout(ConnectFailed, TimeoutError):
 
 
 class SessionClosed(TowlineError, ConnectionError):
-    """The session is over.
+    """The session, or the connection, is over.
 
     `code` and `reason` are those that an end closed it with, 0 and "" where it said nothing, and
     `by_peer` says whether it was the other end.
@@ -99,7 +99,8 @@ class IdleTimeout(ConnectionLost, TimeoutError):
 
 
 class StreamError(TowlineError):
-    """Something of one stream. `code` is the application's code, `None` where there is none."""
+    """Something of one stream. `code` is the application's code, `None` where there is none; in
+    `towline.http` it is HTTP/3's."""
 
     def __init__(self, message: str, code: int | None = None) -> None:
         super().__init__(message)
@@ -130,7 +131,7 @@ class IncompleteRead(TowlineError, EOFError):
 
 
 class LimitExceeded(TowlineError, ValueError):
-    """No separator came within `limit` bytes. They wait for `read`."""
+    """No separator, or no end of a body, came within `limit` bytes. They wait for `read`."""
 
     def __init__(self, message: str, limit: int = 0) -> None:
         super().__init__(message)

@@ -1,297 +1,126 @@
-"""`serve`: a handler for every session that clients ask for."""
+"""`serve`: a handler for every session that clients ask for, and for requests beside them."""
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
-import signal
-import threading
-from collections.abc import Awaitable, Callable, Generator, Iterable
-from types import TracebackType
-from typing import Self
+from collections.abc import Awaitable, Callable, Iterable
 
 from . import _native
-from ._arguments import checked_names, number, text, texts, whole
+from ._arguments import checked_names, texts, whole
 from ._certificates import Certificate
-from ._client import addresses_of
-from ._driver import Driver, new_engine, settle, simulated_host
-from ._errors import SessionClosed, TowlineError
+from ._core import Core
+from ._driver import Driver, new_engine
+from ._errors import SessionClosed
+from ._http import Request, refuse
 from ._request import Refused, SessionRequest
+from ._serving import ANYWHERE, Handler, Serving, checked_handler, see
 from ._session import FAILED, Session
+from ._transport import TransportConfig, checked_config
 
-__all__ = ["Server", "serve", "serve_requests"]
+__all__ = ["HttpHandler", "RequestHandler", "Server", "serve", "serve_requests"]
 
 logger = logging.getLogger("towline")
 
-Handler = Callable[[Session], Awaitable[object]]
+HttpHandler = Callable[[Request], Awaitable[object]]
 RequestHandler = Callable[[SessionRequest], Awaitable[object]]
 
 # HTTP statuses of sessions that are refused.
 _FORBIDDEN = 403
 _FAILED_STATUS = 500
 _UNAVAILABLE = 503
-# Requests that are answered before others have a turn of the loop.
-_REQUESTS_AT_ONCE = 32
-_ANYWHERE = (None, "")
 # Requests that may wait for their answer at once, unless the caller says otherwise.
 _PENDING = 256
-_MAX_PORT = 65535
-# Times that a port is asked of the system which must be free at every address.
-_PORT_ATTEMPTS = 8
 
 
-class Server:
-    """A server: `async with` it, or `await` it and close it yourself.
+class Server(Serving[Session]):
+    """A server of sessions, and of requests if it has a handler for them.
 
-    `url` and `port` are known once it runs.
+    `async with` it, or `await` it and close it yourself. `url` and `port` are known once it runs.
     """
 
     __slots__ = (
-        "_adopt",
         "_asking",
-        "_certificate",
-        "_closing",
-        "_draining",
-        "_drivers",
-        "_grace",
-        "_handler",
-        "_host",
-        "_listeners",
+        "_http",
         "_on_request",
         "_origins",
         "_pending",
-        "_port",
         "_protocols",
-        "_sessions",
-        "_stopped",
+        "_requests",
         "accepted",
         "refused",
     )
 
+    _cancels_requests = True
+
     def __init__(
         self,
-        handler: Handler | None,
+        handler: Handler[Session] | None,
         host: str | None,
         port: int,
         certificate: Certificate,
         origins: Iterable[str] | None,
         protocols: Iterable[str],
         grace: float,
+        config: TransportConfig | None,
+        http: HttpHandler | None,
         on_request: RequestHandler | None = None,
         pending: int = _PENDING,
     ) -> None:
-        given = on_request or handler
-        if not callable(given):
-            kind = type(given).__name__
-            raise TypeError(f"argument 'handler': a function is required, not '{kind}'")
-        if not isinstance(certificate, Certificate):
-            kind = type(certificate).__name__
-            raise TypeError(f"argument 'certificate': a Certificate is required, not '{kind}'")
-        self._handler = handler
-        self._on_request = on_request
-        self._pending = pending
-        # Makes the endpoints of sockets that are bound already.
-        self._adopt: Callable[[_native.Certificate], list[_native.Driver]] | None = None
-        self._host = None if host is None else text("host", host)
-        self._port = whole("port", port, 0, _MAX_PORT)
-        self._certificate = certificate
+        super().__init__(handler, host, port, certificate, grace, checked_config(config, True))
         self._origins = None if origins is None else frozenset(texts("origins", origins))
         self._protocols = checked_names("protocols", protocols)
-        self._grace = number("grace", grace)
-        self._drivers: list[Driver] = []
-        self._listeners: list[asyncio.Task[None]] = []
-        self._sessions: dict[asyncio.Task[None], Session] = {}
-        # Requests without an answer yet.
+        self._http = None if http is None else checked_handler("http", http)
+        self._requests: dict[asyncio.Task[None], Request] = {}
+        self._on_request = on_request
+        self._pending = pending
+        # Wishes for sessions without an answer yet.
         self._asking: set[asyncio.Task[None]] = set()
         self.accepted = 0
         """Sessions that clients were given."""
         self.refused = 0
         """Sessions that clients were refused."""
-        self._draining = False
-        self._closing = False
-        self._stopped: asyncio.Future[None] | None = None
-
-    @property
-    def port(self) -> int:
-        """The port it listens at."""
-        return self._port
 
     @property
     def url(self) -> str:
         """Where clients find it, with the path `/`."""
-        host = "localhost" if self._host in _ANYWHERE else str(self._host)
+        host = "localhost" if self._host in ANYWHERE else str(self._host)
         return f"https://{f'[{host}]' if ':' in host else host}:{self._port}"
 
     @property
     def sessions(self) -> tuple[Session, ...]:
         """The sessions whose handlers run."""
-        return tuple(self._sessions.values())
-
-    def __await__(self) -> Generator[object, None, Self]:
-        return self._start().__await__()
-
-    async def __aenter__(self) -> Self:
-        return await self._start()
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
-
-    async def serve_forever(self) -> None:
-        """Runs until SIGTERM comes, or the server is closed. After the signal it drains, then closes.
-
-        Signals come to the main thread alone; elsewhere it runs until it is closed or cancelled.
-        """
-        loop = asyncio.get_running_loop()
-        if self._stopped is None:
-            raise RuntimeError("the server does not run: `async with` it first")
-        stopped = self._stopped
-        before = None
-        catches = threading.current_thread() is threading.main_thread()
-        if catches:
-            before = signal.getsignal(signal.SIGTERM)
-            loop.add_signal_handler(signal.SIGTERM, _stop, stopped)
-        try:
-            await asyncio.shield(stopped)
-        finally:
-            if catches:
-                loop.remove_signal_handler(signal.SIGTERM)
-                signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
-        await self.drain()
-        await self.close()
-
-    async def drain(self, grace: float | None = None) -> None:
-        """Takes no new session, asks the clients to end theirs, and waits until they have, at most
-        `grace` seconds."""
-        grace = self._grace if grace is None else number("grace", grace)
-        if self._closing:
-            return
-        self._draining = True
-        for driver in self._drivers:
-            driver.engine.shut_down(grace)
-        for session in self.sessions:
-            session.drain()
-        self._nudge()
-        if others := self._others():
-            await asyncio.wait(others, timeout=grace)
-
-    async def close(self) -> None:
-        """Closes all sessions with code 0, cancels their handlers and gives the port back."""
-        if self._closing:
-            return
-        self._closing = True
-        sessions = self.sessions
-        tasks = [*self._listeners, *self._others(), *self._asking]
-        for session in sessions:
-            if not session.closed:
-                session.close(0, "the server goes away")
-        for task in tasks:
-            task.cancel("the server closes")
-        try:
-            await asyncio.gather(*tasks, return_exceptions=True)
-            for driver in self._drivers:
-                here = [one._core.native for one in sessions if one._core.driver is driver]
-                if not driver.closed:
-                    await settle(driver, here)
-        finally:
-            for session in sessions:
-                session._release()
-            for driver in self._drivers:
-                if not driver.closed:
-                    driver.engine.close_connections()
-                    driver.turn_now()
-                    driver.close()
-            if self._stopped is not None:
-                _stop(self._stopped)
-
-    def _others(self) -> list[asyncio.Task[None]]:
-        """Handlers that run, but for the one that asks."""
-        current = asyncio.current_task()
-        return [task for task in self._sessions if task is not current]
-
-    async def _start(self) -> Self:
-        if self._stopped is not None:
-            raise RuntimeError("the server was started before")
-        loop = asyncio.get_running_loop()
-        for engine in await self._bind(loop):
-            self._drivers.append(Driver(loop, engine))
-        self._port = self._drivers[0].engine.local_address[1]
-        for driver in self._drivers:
-            listening = self._listen(driver, driver.engine.listen())
-            self._listeners.append(loop.create_task(listening, name="towline: listening"))
-        self._stopped = loop.create_future()
-        return self
-
-    async def _bind(self, loop: asyncio.AbstractEventLoop) -> list[_native.Driver]:
-        if self._adopt is not None:
-            return self._adopt(self._certificate._native)
-        if self._host in _ANYWHERE:
-            try:
-                return [self._engine("::", self._port)]
-            except OSError:
-                # A machine without IPv6.
-                return [self._engine("0.0.0.0", self._port)]
-        addresses = await addresses_of(loop, str(self._host), self._port)
-        if self._host == "localhost" and simulated_host(loop) is None:
-            # Browsers mean both, whatever the machine's own list of hosts says (RFC 6761 §6.3).
-            both = [("127.0.0.1", self._port), ("::1", self._port)]
-            addresses = list(dict.fromkeys([*addresses, *both]))
-        attempts = _PORT_ATTEMPTS if self._port == 0 else 1
-        while True:
-            attempts -= 1
-            engines: list[_native.Driver] = []
-            try:
-                self._bind_all(addresses, engines)
-                return engines
-            except OSError:
-                for engine in engines:
-                    engine.close()
-                # The port that one address had free may be taken at another.
-                if not engines or attempts == 0:
-                    raise
-
-    def _bind_all(
-        self, addresses: list[tuple[str, int]], engines: list[_native.Driver]
-    ) -> None:
-        """At every address that this machine has, and the same port."""
-        missing: OSError | None = None
-        for host, _ in addresses:
-            port = engines[0].local_address[1] if engines else self._port
-            try:
-                engines.append(self._engine(host, port))
-            except OSError as error:
-                if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
-                    raise
-                missing = error
-        if not engines:
-            raise missing or OSError(f"{self._host} has no address")
+        return tuple(self._peers.values())
 
     def _engine(self, host: str, port: int) -> _native.Driver:
-        return new_engine(host, port, self._certificate._native)
+        certificate, takes_requests = self._certificate._native, self._http is not None
+        return new_engine(host, port, certificate, None, self._config, takes_requests)
 
-    async def _listen(self, driver: Driver, listener: _native.Listener) -> None:
-        answered = 0
-        try:
-            while True:
-                request = await driver.take(listener.token, listener.accept)
-                self._answer(driver, request)
-                answered += 1
-                if answered % _REQUESTS_AT_ONCE == 0:
-                    await asyncio.sleep(0)
-        except StopAsyncIteration:
-            pass
-        finally:
-            if not self._closing:
-                listener.release()
-                if not driver.loop.is_closed():
-                    driver.nudge()
+    def _tasks(self) -> list[asyncio.Task[None]]:
+        return [*super()._tasks(), *self._requests]
 
-    def _answer(self, driver: Driver, request: _native.SessionRequest) -> None:
+    def _undecided(self) -> list[asyncio.Task[None]]:
+        return list(self._asking)
+
+    def _cores(self) -> list[Core]:
+        return [*super()._cores(), *(request._core for request in self._requests.values())]
+
+    def _ask_for_the_end(self) -> None:
+        for session in self.sessions:
+            session.drain()
+        for request in self._requests.values():
+            request._core.native.drain()
+
+    def _answer(self, driver: Driver, arrived: object) -> None:
+        if isinstance(arrived, _native.SessionRequest):
+            self._answer_session(driver, arrived)
+        elif isinstance(arrived, _native.HttpRequest):
+            if self._draining or self._closing:
+                refuse(arrived, _UNAVAILABLE)
+            else:
+                self._begin_request(Request(driver, arrived))
+
+    def _answer_session(self, driver: Driver, request: _native.SessionRequest) -> None:
         origin = request.origin
         if self._origins is not None and request.has_origin and origin not in self._origins:
             self._reject(request, _FORBIDDEN)
@@ -300,26 +129,13 @@ class Server:
         elif self._on_request is not None:
             self._ask(driver, request, self._on_request)
         else:
-            offered = request.protocols
-            protocol = next((name for name in self._protocols if name in offered), None)
-            authority, path, headers = request.authority, request.path, request.headers
-            try:
-                native = request.accept(protocol)
-            except TowlineError as error:
-                logger.debug("a session was not accepted: %s", error)
-                return
-            # The answer leaves before the handler begins.
-            driver.nudge()
-            session = Session(
-                driver,
-                native,
-                authority=authority,
-                path=path,
-                origin=origin,
-                headers=headers,
-            )
-            self._begin(session)
+            self._begin_session(driver, request)
+
+    def _begin_session(self, driver: Driver, request: _native.SessionRequest) -> None:
+        session = self._accept(driver, request, None, [])
+        # The answer leaves before the handler begins.
         driver.nudge()
+        self._begin(session)
 
     def _reject(self, request: _native.SessionRequest, status: int) -> None:
         self.refused += 1
@@ -344,6 +160,9 @@ class Server:
             await on_request(request)
             if not request.answered:
                 logger.error("nobody answered %r: it is refused", request)
+            if request.session is not None and not request.session.closed:
+                # What was written is on its way, and closing would lose it.
+                await request.session._settle()
         except Exception as error:
             session = request.session
             if isinstance(error, Refused) and session is None:
@@ -372,57 +191,65 @@ class Server:
             session.close(FAILED, "the server failed")
             raise RuntimeError("a request is accepted in the task that it was given to")
         self._asking.discard(task)
-        self._sessions[task] = session
         self.accepted += 1
-        task.add_done_callback(self._on_done)
-        _cancel_at_end(session, task)
+        self._follow(task, session)
 
     def _on_decided(self, task: asyncio.Task[None]) -> None:
         self._asking.discard(task)
-        if not task.cancelled():
-            # Not an `Exception`: the program is to end.
-            task.exception()
+        see(task)
 
-    def _begin(self, session: Session) -> None:
-        loop = session._core.driver.loop
-        handling = self._handle(session)
-        task = loop.create_task(handling, name=f"towline: session {session.path}")
-        self._sessions[task] = session
+    def _accept(
+        self,
+        driver: Driver,
+        request: _native.SessionRequest,
+        protocol: str | None,
+        fields: list[tuple[bytes, bytes]],
+    ) -> Session:
+        """The session that a client asked for."""
+        if protocol is None:
+            offered = request.protocols
+            protocol = next((name for name in self._protocols if name in offered), None)
+        authority, path, headers = request.authority, request.path, request.headers
+        origin = request.origin
+        native = request.accept(protocol, fields)
         self.accepted += 1
-        task.add_done_callback(self._on_done)
-        _cancel_at_end(session, task)
+        return Session(
+            driver, native, authority=authority, path=path, origin=origin, headers=headers
+        )
 
-    async def _handle(self, session: Session) -> None:
-        assert self._handler is not None, "without one there is a handler of requests"
+    def _begin_request(self, request: Request) -> None:
+        loop = request._core.driver.loop
+        task = loop.create_task(self._handle_request(request), name=f"towline: {request!r}")
+        self._requests[task] = request
+        task.add_done_callback(self._on_request_done)
+        if self._cancels_requests:
+            request._cancel_when_gone(task)
+
+    async def _handle_request(self, request: Request) -> None:
+        assert self._http is not None
+        failed = True
         try:
-            await self._handler(session)
+            await self._http(request)
+            failed = False
+            if not request.is_answered:
+                logger.error("the handler of %r did not answer", request)
         except Exception as error:
-            if session.closed or self._closing:
-                logger.debug("a handler ended with its session: %r", error)
+            if request.is_gone or self._closing:
+                logger.debug("a handler ended with its request: %r", error)
             else:
-                logger.error("the handler of %r failed", session, exc_info=error)
-                session.close(FAILED, "the handler failed")
+                logger.error("the handler of %r failed", request, exc_info=error)
         finally:
-            if not session.closed:
-                session.close()
+            request._end(failed)
 
-    def _on_done(self, task: asyncio.Task[None]) -> None:
-        session = self._sessions.pop(task)
-        if not task.cancelled():
-            error = task.exception()
-            if error is not None:
-                # Not an `Exception`: the program is to end.
-                logger.debug("a handler ended: %r", error)
-        if not self._closing and not session._core.driver.loop.is_closed():
-            session._release()
-
-    def _nudge(self) -> None:
-        for driver in self._drivers:
-            driver.nudge()
+    def _on_request_done(self, task: asyncio.Task[None]) -> None:
+        request = self._requests.pop(task)
+        see(task)
+        if not self._closing and not request._core.driver.loop.is_closed():
+            request._release()
 
 
 def serve(
-    handler: Handler,
+    handler: Handler[Session],
     host: str | None = "localhost",
     port: int = 0,
     *,
@@ -430,13 +257,16 @@ def serve(
     origins: Iterable[str] | None = None,
     protocols: Iterable[str] = (),
     grace: float = 10.0,
+    config: TransportConfig | None = None,
+    http: HttpHandler | None = None,
 ) -> Server:
     """Serves WebTransport at `host` and `port`: `handler` is called with each session, in a task.
 
     `host` may be a name, an address, or `None` for all addresses; port 0 is one that is free. Pages of
     other origins than `origins` are refused with 403; `None` takes all, and clients that are no browsers
     have none. `protocols` are the application's, the favourite first. `grace` is how long clients may go
-    on after SIGTERM, seconds.
+    on after SIGTERM, seconds. `config` says how connections behave. `http` is called with each request
+    that asks for no session, in a task; without it they get status 404.
 
     A handler is cancelled when its session ends, and when it returns, its session is closed. One that
     raises has its session closed with code `towline.FAILED`, and is logged.
@@ -453,7 +283,10 @@ def serve(
             print(await stream.read())  # b'welcome'
     ```
     """
-    return Server(handler, host, port, certificate, origins, protocols, grace)
+    checked_handler("handler", handler)
+    return Server(
+        handler, host, port, certificate, origins, protocols, grace, config, http
+    )
 
 
 def serve_requests(
@@ -465,6 +298,8 @@ def serve_requests(
     origins: Iterable[str] | None = None,
     protocols: Iterable[str] = (),
     grace: float = 10.0,
+    config: TransportConfig | None = None,
+    http: HttpHandler | None = None,
     pending: int = _PENDING,
 ) -> Server:
     """As `serve`, where `on_request` is called with each wish for a session, in a task of its own, and
@@ -475,38 +310,18 @@ def serve_requests(
     another exception with 500, and that is logged. While `pending` requests wait for their answer,
     further ones are refused with 503.
     """
-    if not callable(on_request):
-        kind = type(on_request).__name__
-        raise TypeError(f"argument 'on_request': a function is required, not '{kind}'")
-    if not isinstance(pending, int) or pending < 1:
-        raise ValueError(f"argument 'pending': at least 1, not {pending!r}")
+    checked_handler("on_request", on_request)
+    whole("pending", pending, 1)
     return Server(
-        None, host, port, certificate, origins, protocols, grace, on_request, pending
+        None,
+        host,
+        port,
+        certificate,
+        origins,
+        protocols,
+        grace,
+        config,
+        http,
+        on_request,
+        pending,
     )
-
-
-def _stop(stopped: asyncio.Future[None]) -> None:
-    if not stopped.done():
-        stopped.set_result(None)
-
-
-def _cancel_at_end(session: Session, task: asyncio.Task[None]) -> None:
-    """Cancels the task when the session ends."""
-    core = session._core
-    try:
-        over = core.end or core.native.poll_closed()
-    except SessionClosed as error:
-        over = error
-    if over is not None:
-        if core.end is None:
-            core.end = over
-        task.cancel("the session ended")
-        return
-    called = core.driver.when(core.native.token + _native.Session.END)
-
-    def look() -> None:
-        if not task.done():
-            _cancel_at_end(session, task)
-
-    # A round later: a handler that waits for the end learns of it before it is cancelled.
-    called.add_done_callback(lambda _: core.driver.loop.call_soon(look))

@@ -1,10 +1,12 @@
-"""Sessions: streams and datagrams with one peer, under the names of W3C WebTransport."""
+"""Sessions: streams and datagrams with one peer, under the names of W3C WebTransport.
+
+What sessions share with QUIC connections is `Peer`.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, NamedTuple, Self, TypeVar
 
 from . import _native
@@ -12,7 +14,8 @@ from ._arguments import text, whole
 from ._core import Core, Moment, checked_code
 from ._driver import Driver, settle
 from ._errors import ConnectionLost, SessionClosed, StreamError
-from ._streams import BidirectionalStream, ReceiveStream, SendStream
+from ._stats import ConnectionStats, SessionStats, connection_stats, session_stats
+from ._streams import BidirectionalStream, ReceiveStream, SendGroup, SendStream
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -23,6 +26,7 @@ __all__ = [
     "Datagrams",
     "Incoming",
     "Moment",
+    "Peer",
     "Session",
     "SessionStats",
 ]
@@ -32,6 +36,8 @@ FAILED = 1
 
 # The most bytes of a reason that are sent.
 _MAX_REASON = 1024
+# The most bytes of keying material: what HKDF makes of SHA-256 (RFC 5869 §2.3).
+_MAX_KEYING_MATERIAL = 255 * 32
 
 # What can be waited for at a session.
 _ACCEPT_BI = _native.Session.ACCEPT_BI
@@ -57,48 +63,6 @@ class CloseInfo(NamedTuple):
     """Whether it was the other end."""
 
 
-@dataclass(frozen=True, slots=True)
-class SessionStats:
-    """Counts and measurements: times in seconds, rates in bytes a second.
-
-    Packets, bytes and round trips are those of the connection, which at a server may carry other
-    sessions too. What was not measured yet is `None`.
-    """
-
-    smoothed_rtt: float
-    """The smoothed round-trip time; an estimate before the first measurement."""
-    rtt_variation: float
-    """Its mean variation."""
-    min_rtt: float | None
-    """The smallest round trip seen."""
-    estimated_send_rate: int | None
-    """What the path seems to carry."""
-    bytes_sent: int
-    """Bytes of packets sent."""
-    packets_sent: int
-    """Packets sent."""
-    bytes_lost: int
-    """Bytes of packets declared lost."""
-    packets_lost: int
-    """Packets declared lost."""
-    bytes_received: int
-    """Bytes received."""
-    packets_received: int
-    """Packets received."""
-    datagrams_received: int
-    """Datagrams of the session that arrived."""
-    datagrams_dropped: int
-    """Of those, the ones that nobody read in time."""
-    datagrams_expired: int
-    """Datagrams that were too old to be sent, or had become too large."""
-    datagrams_lost: int
-    """Datagrams sent and declared lost."""
-    streams_opened: int
-    """Streams that this end opened."""
-    streams_accepted: int
-    """Streams of the peer's that were accepted."""
-    connection: Mapping[str, int | float | bool | None]
-    """Every number of the connection, by its name in Rust and in metrics."""
 
 
 class Incoming(Generic[_Stream]):
@@ -157,16 +121,22 @@ class Datagrams:
             raise self._core.explain(error) from None
 
     def send(
-        self, data: ReadableBuffer, max_age: float | None = None, send_order: int = 0
+        self,
+        data: ReadableBuffer,
+        max_age: float | None = None,
+        send_order: int = 0,
+        send_group: SendGroup | None = None,
     ) -> bool:
         """Sends a datagram, and says whether there was room for it; it never waits.
 
-        One that cannot leave within `max_age` seconds is dropped. Raises `DatagramTooLarge`, and
+        One that cannot leave within `max_age` seconds is dropped. Those of one `send_group` leave in the
+        order in which they were sent, with the streams of the group. Raises `DatagramTooLarge`, and
         `SessionClosed` when the session is over.
         """
         core = self._core
+        group = 0 if send_group is None else send_group.number_for(core)
         try:
-            sent = core.native.send_datagram(data, max_age, send_order)
+            sent = core.native.send_datagram(data, max_age, send_order, group)
         except SessionClosed as error:
             raise core.explain(error) from None
         if core.engine.wants_turn:
@@ -200,63 +170,17 @@ class Datagrams:
             raise StopAsyncIteration from None
 
 
-class Session:
-    """A WebTransport session.
+class Peer:
+    """Streams and datagrams with one peer: what sessions and QUIC connections share."""
 
-    `towline.connect` gives them to clients, `towline.serve` to handlers. It belongs to the event loop
-    that it was made on. Dropped, it is closed.
+    __slots__ = ("__weakref__", "_core", "remote_address")
 
-    ```python
-    async with await session.create_bidirectional_stream() as stream:
-        await stream.write(b"ahoy")
-        stream.finish()
-        print(await stream.read())  # b'ahoy'
-    await session.aclose(7, "that is all")
-    print(await session.closed)  # CloseInfo(code=7, reason='that is all', by_peer=False)
-    ```
-    """
+    _max_reason = _MAX_REASON
 
-    __slots__ = (
-        "__weakref__",
-        "_core",
-        "authority",
-        "dialect",
-        "headers",
-        "origin",
-        "path",
-        "protocol",
-        "remote_address",
-    )
-
-    def __init__(
-        self,
-        driver: Driver,
-        native: _native.Session,
-        *,
-        authority: str,
-        path: str,
-        origin: str | None,
-        headers: list[tuple[str, str]],
-    ) -> None:
-        self._core = Core(driver, native)
-        self.authority: str = authority
-        """The host, and perhaps the port, that the client asked."""
-        self.path: str = path
-        """Path and query of the URL."""
-        self.origin: str | None = origin
-        """The page that asked, where a browser did."""
-        self.headers: list[tuple[str, str]] = headers
-        """The fields of the request at a server, those of the answer at a client."""
-        self.protocol: str | None = native.protocol
-        """The application protocol that the server chose of those that the client offered."""
-        self.dialect: str = native.dialect
-        """The version of WebTransport that both ends speak."""
-        self.remote_address: tuple[str, int] = native.remote_address
-        """Where the peer was when the session began."""
-
-    def __repr__(self) -> str:
-        state = "closed" if self.closed else "open"
-        return f"<Session {self.authority}{self.path} {self.dialect} {state}>"
+    def __init__(self, core: Core) -> None:
+        self._core: Core = core
+        self.remote_address: tuple[str, int] = core.native.remote_address
+        """Where the peer was when it began."""
 
     @property
     def incoming_bidirectional_streams(self) -> Incoming[BidirectionalStream]:
@@ -280,59 +204,77 @@ class Session:
 
         return Incoming(core, _ACCEPT_UNI, accept)
 
-    async def create_bidirectional_stream(self, send_order: int = 0) -> BidirectionalStream:
-        """A new stream, as soon as the peer permits one. Among streams that want to send, the one with
-        the highest `send_order` goes first."""
+    async def create_bidirectional_stream(
+        self, send_order: int = 0, send_group: SendGroup | None = None
+    ) -> BidirectionalStream:
+        """A new stream, as soon as the peer permits one. Among streams of a group that want to send, the
+        one with the highest `send_order` goes first; without `send_group` it is in the group of all
+        others."""
         core = self._core
         whole("send_order", send_order)
         send, recv = await core.take_in_turn(_OPEN_BI, core.native.open_bi)
         stream = BidirectionalStream(core, send, recv)
+        if send_group is not None:
+            stream.set_send_group(send_group)
         if send_order != 0:
             stream.set_send_order(send_order)
         return stream
 
-    async def create_unidirectional_stream(self, send_order: int = 0) -> SendStream:
+    async def create_unidirectional_stream(
+        self, send_order: int = 0, send_group: SendGroup | None = None
+    ) -> SendStream:
         """As `create_bidirectional_stream`, a stream that only this end writes."""
         core = self._core
         whole("send_order", send_order)
         send = await core.take_in_turn(_OPEN_UNI, core.native.open_uni)
         stream = SendStream(core, send)
+        if send_group is not None:
+            stream.set_send_group(send_group)
         if send_order != 0:
             stream.set_send_order(send_order)
         return stream
 
+    def create_send_group(self) -> SendGroup:
+        """A group of streams and datagrams that are sent by their own order. Groups share what the path
+        carries alike, whatever is in them."""
+        return SendGroup(self._core)
+
     @property
     def datagrams(self) -> Datagrams:
-        """The session's datagrams."""
+        """Datagrams with the peer."""
         return Datagrams(self._core)
 
-    async def get_stats(self) -> SessionStats:
-        """Counts and measurements as of now.
+    async def get_stats(self) -> ConnectionStats:
+        """Counts and measurements as of now."""
+        return connection_stats(self._numbers())
 
-        ```python
-        stats = await session.get_stats()
-        print(stats.streams_opened, stats.smoothed_rtt < 10)  # 0 True
-        ```
-        """
+    def export_keying_material(
+        self, label: str | bytes, context: bytes = b"", length: int = 32
+    ) -> bytes:
+        """`length` bytes that both ends can make of the same `label` and `context`, and nobody else
+        (RFC 8446 §7.5): to bind something to this session, or to make keys of."""
+        if isinstance(label, str):
+            label = label.encode()
+        whole("length", length, 1, _MAX_KEYING_MATERIAL)
         try:
-            numbers = self._core.native.stats()
+            return self._core.native.export_keying_material(label, context, length)
         except SessionClosed as error:
             raise self._core.explain(error) from None
-        return _stats(numbers)
 
     def close(self, code: int = 0, reason: str = "") -> None:
-        """Closes the session, without waiting: streams and datagrams on their way may be lost.
+        """Closes it, without waiting: streams and datagrams on their way may be lost.
 
-        The peer is told `code`, 0 to 4294967295, and `reason`, of which 1,024 bytes are sent. A session
-        that is over stays as it is.
+        The peer is told `code`, 0 to 4294967295 at a session and to 2^62 - 1 at a QUIC connection, and
+        `reason`, of at most 1,024 bytes at a session and 512 at a connection. What is over stays as it
+        is.
         """
-        checked_code(code)
-        if len(text("reason", reason).encode()) > _MAX_REASON:
-            raise ValueError(f"argument 'reason': at most {_MAX_REASON} bytes in UTF-8")
+        checked_code(code, self._core.max_code)
+        if len(text("reason", reason).encode()) > self._max_reason:
+            raise ValueError(f"argument 'reason': at most {self._max_reason} bytes in UTF-8")
         self._core.close(code, reason)
 
     async def aclose(self, code: int = 0, reason: str = "") -> None:
-        """Closes the session, and waits until the peer knows it, or seems to be gone."""
+        """Closes it, and waits until the peer knows it, or seems to be gone."""
         self.close(code, reason)
         try:
             await self._settle()
@@ -341,22 +283,11 @@ class Session:
 
     @property
     def closed(self) -> Moment[CloseInfo]:
-        """The end of the session: `await session.closed` says how, and raises `ConnectionLost` when it
-        was not closed; `if session.closed` asks whether it is over."""
+        """The end: `await session.closed` says how, and raises `ConnectionLost` when it was not closed;
+        `if session.closed` asks whether it is over."""
         return Moment(
             lambda: self._wait_closed().__await__(), lambda: self._core.over() is not None
         )
-
-    @property
-    def draining(self) -> Moment[None]:
-        """The peer's wish that the session end soon, as when a server shuts down."""
-        return Moment(lambda: self._wait_draining().__await__(), self._is_draining)
-
-    def drain(self) -> None:
-        """Asks the peer to end the session soon; nothing else changes."""
-        if self._core.over() is None:
-            self._core.native.drain()
-            self._core.driver.nudge()
 
     async def _wait_closed(self) -> CloseInfo:
         core = self._core
@@ -368,11 +299,11 @@ class Session:
             return CloseInfo(end.code, end.reason, end.by_peer)
         raise copy.copy(end)
 
-    async def _wait_draining(self) -> None:
-        await self._core.take(_DRAIN, self._core.native.poll_draining)
-
-    def _is_draining(self) -> bool:
-        return self._core.over() is None and self._core.native.poll_draining() is True
+    def _numbers(self) -> dict[str, int | float | bool | None]:
+        try:
+            return self._core.native.stats()
+        except SessionClosed as error:
+            raise self._core.explain(error) from None
 
     async def _settle(self) -> None:
         """Waits until the peer has what was sent."""
@@ -386,31 +317,79 @@ class Session:
         self._core.release()
         self._core.driver.turn_now()
 
+    async def _leave(self, kind: type[BaseException] | None, words: str) -> None:
+        """Ends it as `async with` does: in peace, or because of an exception."""
+        if self.closed:
+            self._release()
+        elif kind is None:
+            # What was written before is on its way, and closing would lose it.
+            try:
+                await self._settle()
+            finally:
+                await self.aclose()
+        elif issubclass(kind, Exception):
+            await self.aclose(FAILED, words)
+        else:
+            # Cancelled, or the program ends: nothing is waited for.
+            self.close()
+            self._core.driver.turn_now()
+            self._release()
 
-def _stats(numbers: dict[str, int | float | bool | None]) -> SessionStats:
-    def count(name: str) -> int:
-        return int(numbers.pop(name) or 0)
 
-    session = {
-        "datagrams_received": count("session_datagrams_received"),
-        "datagrams_dropped": count("session_datagrams_dropped"),
-        "streams_opened": count("session_streams_opened"),
-        "streams_accepted": count("session_streams_accepted"),
-    }
-    minimum, rate = numbers["min_rtt"], numbers["delivery_rate"]
-    return SessionStats(
-        smoothed_rtt=float(numbers["smoothed_rtt"] or 0),
-        rtt_variation=float(numbers["rttvar"] or 0),
-        min_rtt=None if minimum is None else float(minimum),
-        estimated_send_rate=None if rate is None else int(rate),
-        bytes_sent=int(numbers["bytes_sent"] or 0),
-        packets_sent=int(numbers["packets_sent"] or 0),
-        bytes_lost=int(numbers["bytes_lost"] or 0),
-        packets_lost=int(numbers["packets_lost"] or 0),
-        bytes_received=int(numbers["bytes_received"] or 0),
-        packets_received=int(numbers["packets_received"] or 0),
-        datagrams_expired=int(numbers["app_datagrams_expired"] or 0),
-        datagrams_lost=int(numbers["app_datagrams_lost"] or 0),
-        connection=numbers,
-        **session,
-    )
+class Session(Peer):
+    """A WebTransport session.
+
+    `towline.connect` gives them to clients, `towline.serve` to handlers. It belongs to the event loop
+    that it was made on. Dropped, it is closed.
+    """
+
+    __slots__ = ("authority", "dialect", "headers", "origin", "path", "protocol")
+
+    def __init__(
+        self,
+        driver: Driver,
+        native: _native.Session,
+        *,
+        authority: str,
+        path: str,
+        origin: str | None,
+        headers: list[tuple[str, str]],
+    ) -> None:
+        super().__init__(Core(driver, native))
+        self.authority = authority
+        """The host, and perhaps the port, that the client asked."""
+        self.path = path
+        """Path and query of the URL."""
+        self.origin = origin
+        """The page that asked, where a browser did."""
+        self.headers = headers
+        """The fields of the request at a server, those of the answer at a client."""
+        self.protocol: str | None = native.protocol
+        """The application protocol that the server chose of those that the client offered."""
+        self.dialect: str = native.dialect
+        """The version of WebTransport that both ends speak."""
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "open"
+        return f"<Session {self.authority}{self.path} {self.dialect} {state}>"
+
+    async def get_stats(self) -> SessionStats:
+        """Counts and measurements as of now."""
+        return session_stats(self._numbers())
+
+    @property
+    def draining(self) -> Moment[None]:
+        """The peer's wish that the session end soon, as when a server shuts down."""
+        return Moment(lambda: self._wait_draining().__await__(), self._is_draining)
+
+    def drain(self) -> None:
+        """Asks the peer to end the session soon; nothing else changes."""
+        if self._core.over() is None:
+            self._core.native.drain()
+            self._core.driver.nudge()
+
+    async def _wait_draining(self) -> None:
+        await self._core.take(_native.Session.DRAIN, self._core.native.poll_draining)
+
+    def _is_draining(self) -> bool:
+        return self._core.over() is None and self._core.native.poll_draining() is True

@@ -6,25 +6,47 @@ cancelled read has taken nothing, and a cancelled write may have written a part.
 
 from __future__ import annotations
 
+import itertools
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from . import _native
 from ._arguments import whole
 from ._core import Core, Moment, checked_code
-from ._errors import SessionClosed, StreamError
+from ._errors import SessionClosed, StreamError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from _typeshed import ReadableBuffer, WriteableBuffer
 
-__all__ = ["BidirectionalStream", "Chunks", "Lines", "ReceiveStream", "SendStream"]
+__all__ = ["BidirectionalStream", "Chunks", "Lines", "ReceiveStream", "SendGroup", "SendStream"]
 
 _T = TypeVar("_T")
 
 # The longest line, or run of bytes to a separator, unless the caller says otherwise.
 _LIMIT = 65536
+
+# Numbers of groups; 0 is the group of all that have no other.
+_group_numbers = itertools.count(1)
+_MAX_GROUP = 2**32 - 1
+
+
+class SendGroup:
+    """Streams and datagrams of a session that are sent by their own order: see
+    `Session.create_send_group`."""
+
+    __slots__ = ("_core", "_number")
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._number = next(_group_numbers) & _MAX_GROUP
+
+    def number_for(self, core: Core) -> int:
+        """Its number. Raises `UsageError` where `core` is not its own session."""
+        if core is not self._core:
+            raise UsageError("argument 'send_group': it belongs to another session")
+        return self._number
 
 
 class Lines:
@@ -158,7 +180,7 @@ class _Receiving(_Stream):
 
     def stop(self, code: int = 0) -> None:
         """Asks the peer to send no more. What was not read is lost, and reads raise `StreamFinished`."""
-        self._recv.stop(checked_code(code))
+        self._recv.stop(checked_code(code, self._core.max_code))
         self._core.driver.nudge()
 
     async def _take(self, call: Callable[..., _T | None], *args: object) -> _T:
@@ -210,7 +232,7 @@ class _Sending(_Stream):
 
     def reset(self, code: int = 0) -> None:
         """Gives this half of the stream up. The peer may not get what was written, and learns `code`."""
-        self._send.reset(checked_code(code))
+        self._send.reset(checked_code(code, self._core.max_code))
         # Who waits for the peer to stop it, need not any more.
         self._core.driver.wake(self._send.stopped_token)
         self._core.driver.nudge()
@@ -240,10 +262,31 @@ class _Sending(_Stream):
             raise self._core.explain(error) from None
         return stopped is not None and stopped[0]
 
+    async def finished(self) -> None:
+        """Ends this half of the stream, if that was not done, and waits until the peer has everything:
+        its transport does, whether its program has read it or not.
+
+        Call it before the stream is left. Raises `StreamStopped` when the peer wants no more,
+        `StreamFinished` after `reset`, `SessionClosed` when the session is over.
+        """
+        core, send = self._core, self._send
+        try:
+            await core.driver.take(send.token, send.poll_finished)
+        except (StreamError, SessionClosed) as error:
+            raise core.explain(error) from None
+
     def set_send_order(self, send_order: int) -> None:
-        """How urgent the stream is among those of its session: higher goes first."""
+        """How urgent the stream is among those of its group: higher goes first."""
         try:
             self._send.set_send_order(send_order)
+        except (StreamError, SessionClosed) as error:
+            raise self._core.explain(error) from None
+
+    def set_send_group(self, send_group: SendGroup | None) -> None:
+        """Puts the stream into a group of its session, or into that of all others."""
+        group = 0 if send_group is None else send_group.number_for(self._core)
+        try:
+            self._send.set_send_group(group)
         except (StreamError, SessionClosed) as error:
             raise self._core.explain(error) from None
 

@@ -396,7 +396,7 @@ def process_values() -> dict[str, Number | None]:
 def server_values(server: Server) -> dict[str, Number | None]:
     """Of a server: sessions, connections, requests, and the round trips of at most 1,000 of its
     sessions."""
-    sessions = server._sessions
+    sessions = server._peers
     drivers = [driver for driver in server._drivers if not driver.closed]
     values: dict[str, Number | None] = {
         "towline_sessions": len(sessions),

@@ -29,7 +29,10 @@ from . import _client, _session, _streams
 from ._arguments import number
 from ._certificates import Certificate
 from ._errors import UsageError
-from ._session import CloseInfo, SessionStats
+from ._session import CloseInfo
+from ._stats import SessionStats
+from ._streams import SendGroup
+from ._transport import TransportConfig
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
@@ -39,6 +42,7 @@ __all__ = [
     "Datagrams",
     "Incoming",
     "ReceiveStream",
+    "SendGroup",
     "SendStream",
     "Session",
     "connect",
@@ -244,6 +248,10 @@ class _Sending(_Stream):
         """Ends this half of the stream."""
         self._do(self._stream.finish)
 
+    def finished(self, *, timeout: float | None = None) -> None:
+        """Ends this half of the stream, and waits until the peer has everything."""
+        self._wait(self._stream.finished(), timeout)
+
     def reset(self, code: int = 0) -> None:
         """Gives this half of the stream up."""
         self._do(self._stream.reset, code)
@@ -311,10 +319,14 @@ class Datagrams(_Bound):
         self._datagrams = datagrams
 
     def send(
-        self, data: ReadableBuffer, max_age: float | None = None, send_order: int = 0
+        self,
+        data: ReadableBuffer,
+        max_age: float | None = None,
+        send_order: int = 0,
+        send_group: SendGroup | None = None,
     ) -> bool:
         """Sends a datagram, and says whether there was room for it."""
-        return self._do(self._datagrams.send, data, max_age, send_order)
+        return self._do(self._datagrams.send, data, max_age, send_order, send_group)
 
     def receive(self, *, timeout: float | None = None) -> bytes:
         """The next datagram."""
@@ -379,19 +391,39 @@ class Session:
 
         return Incoming(thread, take)
 
+    def create_send_group(self) -> SendGroup:
+        """A group of streams and datagrams that are sent by their own order."""
+        return self._bound._do(self._session.create_send_group)
+
     def create_bidirectional_stream(
-        self, send_order: int = 0, *, timeout: float | None = None
+        self,
+        send_order: int = 0,
+        send_group: SendGroup | None = None,
+        *,
+        timeout: float | None = None,
     ) -> BidirectionalStream:
         """A new stream, as soon as the peer permits one."""
-        made = self._bound._wait(self._session.create_bidirectional_stream(send_order), timeout)
+        making = self._session.create_bidirectional_stream(send_order, send_group)
+        made = self._bound._wait(making, timeout)
         return BidirectionalStream(self._bound._thread, made)
 
     def create_unidirectional_stream(
-        self, send_order: int = 0, *, timeout: float | None = None
+        self,
+        send_order: int = 0,
+        send_group: SendGroup | None = None,
+        *,
+        timeout: float | None = None,
     ) -> SendStream:
         """A new stream that only this end writes."""
-        made = self._bound._wait(self._session.create_unidirectional_stream(send_order), timeout)
+        making = self._session.create_unidirectional_stream(send_order, send_group)
+        made = self._bound._wait(making, timeout)
         return SendStream(self._bound._thread, made)
+
+    def export_keying_material(
+        self, label: str | bytes, context: bytes = b"", length: int = 32
+    ) -> bytes:
+        """Bytes that both ends can make of the same `label` and `context`, and nobody else."""
+        return self._bound._do(self._session.export_keying_material, label, context, length)
 
     def get_stats(self) -> SessionStats:
         """Counts and measurements as of now."""
@@ -413,11 +445,12 @@ def connect(
     roots: bytes | None = None,
     protocols: Iterable[str] = (),
     headers: Mapping[str, str] | None = None,
+    config: TransportConfig | None = None,
     timeout: float | None = None,
 ) -> Session:
     """A session with the server at `url`, as `towline.connect` gives."""
     connecting = _client.connect(
-        url, pins=pins, roots=roots, protocols=protocols, headers=headers
+        url, pins=pins, roots=roots, protocols=protocols, headers=headers, config=config
     )
     bound = _Bound(_thread())
     session = bound._wait(connecting.__aenter__(), timeout)

@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use pyo3::prelude::*;
 use pyo3::types::PyType;
-use towline::config::{self, ClientAuth, Identity, Options, ServerConfig, Trust};
+use towline::config::{self, ClientAuth, Identity, Options, ServerConfig, TransportConfig, Trust};
 use towline::http3;
 use towline::identity::{CertificatePin, PeerIdentity, Pin, certificates_from_pem, validity};
 use towline::webtransport;
 
 use crate::errors::Failure;
+use crate::transport::Transport;
 
 /// A certificate and its private key.
 #[pyclass(frozen, module = "towline._native")]
@@ -30,9 +31,14 @@ impl Certificate {
         }
     }
 
-    /// A server's configuration that shows it.
-    pub(crate) fn server_config(&self) -> Result<ServerConfig, Failure> {
-        let options = Options::new(http3::ALPN);
+    /// A server's configuration that shows it. `alpn` are the application's protocols; without, it is
+    /// HTTP/3.
+    pub(crate) fn server_config(
+        &self,
+        alpn: Option<Vec<Vec<u8>>>,
+        transport: TransportConfig,
+    ) -> Result<ServerConfig, Failure> {
+        let options = options(alpn).transport(transport);
         let config = config::server(&self.identity, &ClientAuth::None, &options);
         config.map_err(|error| Failure::value("certificate", error))
     }
@@ -128,7 +134,15 @@ fn digits(hash: impl Display) -> String {
 
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
 
-/// Whom a client believes, and its memory of servers for the next handshake.
+/// The application's protocols, or HTTP/3.
+fn options(alpn: Option<Vec<Vec<u8>>>) -> Options {
+    match alpn {
+        Some(alpn) => Options::default().alpn(alpn),
+        None => Options::new(http3::ALPN),
+    }
+}
+
+/// Whom a client believes, how it connects, and its memory of servers for the next handshake.
 #[pyclass(frozen, module = "towline._native")]
 pub(crate) struct ClientConfig {
     /// No other has it.
@@ -149,10 +163,16 @@ impl ClientConfig {
 #[pymethods]
 impl ClientConfig {
     /// Believes certificates with one of `pins` (`sha256/…`), else those of the roots in PEM, else those
-    /// of the system's.
+    /// of the system's. Speaks `alpn`, or HTTP/3.
     #[new]
-    #[pyo3(signature = (pins, roots=None))]
-    fn new(py: Python<'_>, pins: Vec<String>, roots: Option<&[u8]>) -> PyResult<Self> {
+    #[pyo3(signature = (pins, roots=None, alpn=None, transport=None))]
+    fn new(
+        py: Python<'_>,
+        pins: Vec<String>,
+        roots: Option<&[u8]>,
+        alpn: Option<Vec<Vec<u8>>>,
+        transport: Option<Transport>,
+    ) -> PyResult<Self> {
         let build = || {
             let trust = match (&pins[..], roots) {
                 ([], Some(pem)) => {
@@ -167,7 +187,11 @@ impl ClientConfig {
                     Trust::Pinned(read.into_iter().flatten().collect())
                 }
             };
-            let options = Options::new(http3::ALPN);
+            let transport = match &transport {
+                Some(transport) => transport.config()?,
+                None => TransportConfig::default(),
+            };
+            let options = options(alpn).transport(transport);
             let config = config::client(&trust, None, &options);
             let config = config.map_err(|error| Failure::Value(error.to_string()))?;
             Ok(Self {

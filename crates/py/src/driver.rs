@@ -8,17 +8,21 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use towline::Endpoint;
-use towline::handles::Sessions;
+use towline::handles::{Sessions, Waiter};
 use towline::io::{Shard, Socket, SocketOptions, UdpSocket};
-use towline::webtransport::{Config, Server};
+use towline::webtransport::Server;
 
 use crate::certificate::{Certificate, ClientConfig};
+use crate::endpoint::endpoint;
 use crate::errors::{Failure, os_error};
+use crate::fields::add_fields;
 use crate::group;
 use crate::hub::{Hub, lock};
-use crate::listener::Listener;
+use crate::listener::{Door, Listener};
 use crate::network::{Network, Place};
 use crate::operation::Operation;
+use crate::session::Session;
+use crate::transport::Transport;
 
 /// The turn ended on its budget, or something is due: take another one soon.
 pub(crate) const AGAIN: u32 = 1;
@@ -39,6 +43,8 @@ pub(crate) struct Driver {
     local: SocketAddr,
     /// On a simulated network, where no descriptor is one of the system's.
     place: Option<Place>,
+    /// Its clients speak an application's own protocol, and no HTTP/3.
+    is_quic: bool,
 }
 
 /// On a socket of the system's, or on a simulated one.
@@ -95,39 +101,50 @@ impl Engine {
 
 #[pymethods]
 impl Driver {
-    /// An endpoint at this address, of the system or of a simulated network, which takes sessions if it
-    /// has a certificate.
+    /// An endpoint at this address, of the system or of a simulated network, which takes clients if it has
+    /// a certificate: for sessions, and requests where it takes them, or, with `alpn`, for connections of
+    /// these protocols.
     #[new]
-    #[pyo3(signature = (host, port, certificate=None, network=None))]
+    #[pyo3(signature = (
+        host, port, certificate=None, alpn=None, transport=None, takes_requests=false, network=None
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "keywords, in Python")]
     fn new(
         py: Python<'_>,
         host: &str,
         port: u16,
         certificate: Option<PyRef<'_, Certificate>>,
+        alpn: Option<Vec<Vec<u8>>>,
+        transport: Option<Transport>,
+        takes_requests: bool,
         network: Option<PyRef<'_, Network>>,
     ) -> PyResult<Self> {
         let ip: IpAddr = host
             .parse()
             .map_err(|error| Failure::value("host", error).raise(py))?;
-        let mut builder = Endpoint::builder();
-        if let Some(certificate) = certificate {
-            let config = certificate.server_config();
-            builder = builder.server(config.map_err(|failure| failure.raise(py))?);
-        }
-        let builder = builder.webtransport(Config::default());
+        let is_quic = alpn.is_some();
+        let builder = endpoint(
+            certificate.as_deref(),
+            alpn,
+            transport.as_ref(),
+            takes_requests,
+        );
+        let builder = builder.map_err(|failure| failure.raise(py))?;
         let address = SocketAddr::new(ip, port);
         let Some(network) = network else {
             let bound = UdpSocket::bind(address, &SocketOptions::default());
             let socket: Box<dyn Socket> = Box::new(bound.map_err(os_error)?);
             let made = builder.on_sockets(vec![socket]);
-            return made.and_then(Self::of).map_err(os_error);
+            return made
+                .and_then(|made| Self::of(made, is_quic))
+                .map_err(os_error);
         };
         let socket: Box<dyn Socket> = Box::new(network.socket(address));
         let made = network.prepare(builder).on_sockets(vec![socket]);
         let (endpoint, shard) = made.and_then(the_shard).map_err(os_error)?;
         let hub = Hub::in_virtual_time(shard.clock().clone());
         let place = network.add(address, &hub);
-        Ok(Self::new_with(hub, endpoint, shard, Some(place)))
+        Ok(Self::new_with(hub, endpoint, shard, is_quic, Some(place)))
     }
 
     /// A server on the socket that is `index` of the `count` that `bind_group` made, with the group's
@@ -141,10 +158,11 @@ impl Driver {
         count: usize,
         secret: [u8; 32],
     ) -> PyResult<Self> {
-        let config = certificate.server_config();
-        let config = config.map_err(|failure| failure.raise(py))?;
-        let made = group::adopt(fd, config, (index, count), secret);
-        made.and_then(Self::of).map_err(os_error)
+        let builder = endpoint(Some(&certificate), None, None, false);
+        let builder = builder.map_err(|failure| failure.raise(py))?;
+        let made = group::adopt(fd, builder, (index, count), secret);
+        made.and_then(|made| Self::of(made, false))
+            .map_err(os_error)
     }
 
     /// The socket's descriptor; -1 once it was closed.
@@ -207,13 +225,7 @@ impl Driver {
         config: PyRef<'_, ClientConfig>,
     ) -> PyResult<Operation> {
         let start = || {
-            let mut remotes = Vec::with_capacity(addresses.len());
-            for (host, port) in &addresses {
-                let ip: IpAddr = host
-                    .parse()
-                    .map_err(|error| Failure::value("addresses", error))?;
-                remotes.push(SocketAddr::new(ip, *port));
-            }
+            let remotes = remotes(&addresses)?;
             let mut head = http::Request::get(url);
             for (name, value) in &headers {
                 head = head.header(name, value);
@@ -233,11 +245,63 @@ impl Driver {
         start().map_err(|failure: Failure| failure.raise(py))
     }
 
-    /// Where clients ask for sessions.
+    /// An attempt to get a connection with whichever of these addresses answers first: for requests, or for
+    /// the protocol of `config`.
+    fn reach(
+        &self,
+        py: Python<'_>,
+        addresses: Vec<(String, u16)>,
+        server_name: String,
+        config: PyRef<'_, ClientConfig>,
+        for_requests: bool,
+    ) -> PyResult<Operation> {
+        let start = || {
+            let (endpoint, remotes) = (self.endpoint()?, remotes(&addresses)?);
+            let (hub, config) = (&self.hub, config.config.clone());
+            Ok(Operation::reach(
+                hub,
+                endpoint,
+                remotes,
+                server_name,
+                config,
+                for_requests,
+            ))
+        };
+        start().map_err(|failure: Failure| failure.raise(py))
+    }
+
+    /// An attempt to begin a request, on a connection of HTTP/3.
+    fn request(
+        &self,
+        py: Python<'_>,
+        connection: PyRef<'_, Session>,
+        method: &str,
+        url: &str,
+        headers: Vec<(Vec<u8>, Vec<u8>)>,
+    ) -> PyResult<Operation> {
+        let begin = || {
+            let head = http::Request::builder().method(method).uri(url).body(());
+            let mut head = head.map_err(|error| Failure::value("url", error))?;
+            add_fields(head.headers_mut(), &headers)?;
+            Ok(Operation::request(&self.hub, connection.http()?, head))
+        };
+        begin().map_err(|failure: Failure| failure.raise(py))
+    }
+
+    /// Where clients come in.
     fn listen(&self, py: Python<'_>) -> PyResult<Listener> {
         let endpoint = self.endpoint().map_err(|failure| failure.raise(py))?;
+        if self.is_quic {
+            return Ok(Listener::new(
+                &self.hub,
+                Door::Quic(endpoint, Waiter::new()),
+            ));
+        }
         match Server::new(&endpoint) {
-            Some(server) => Ok(Listener::new(&self.hub, server.sessions())),
+            Some(server) => {
+                let wishes = Box::new(server.wishes());
+                Ok(Listener::new(&self.hub, Door::Http3(wishes)))
+            }
             None => {
                 let words = "the endpoint has no certificate".to_owned();
                 Err(Failure::Value(words).raise(py))
@@ -250,7 +314,7 @@ impl Driver {
         let grace = Duration::try_from_secs_f64(grace);
         let grace = grace.map_err(|error| Failure::value("grace", error).raise(py))?;
         let endpoint = self.endpoint().map_err(|failure| failure.raise(py))?;
-        endpoint.start_shutdown(grace, H3_NO_ERROR, b"");
+        endpoint.start_shutdown(grace, self.peace(), b"");
         Ok(())
     }
 
@@ -274,7 +338,7 @@ impl Driver {
     /// Closes all connections in peace. A turn sends the notices.
     fn close_connections(&self, py: Python<'_>) -> PyResult<()> {
         let endpoint = self.endpoint().map_err(|failure| failure.raise(py))?;
-        endpoint.close(H3_NO_ERROR, b"");
+        endpoint.close(self.peace(), b"");
         Ok(())
     }
 
@@ -301,18 +365,28 @@ impl Driver {
 /// Code of a connection that is closed in peace (RFC 9114 §8.1).
 const H3_NO_ERROR: u64 = 0x100;
 
+fn remotes(addresses: &[(String, u16)]) -> Result<Vec<SocketAddr>, Failure> {
+    let addresses = addresses.iter().map(|(host, port)| {
+        let ip: Result<IpAddr, _> = host.parse();
+        let ip = ip.map_err(|error| Failure::value("addresses", error))?;
+        Ok(SocketAddr::new(ip, *port))
+    });
+    addresses.collect()
+}
+
 impl Driver {
     /// On the one shard of an endpoint, whose sockets are the system's.
-    pub(crate) fn of(made: Made) -> io::Result<Self> {
+    fn of(made: Made, is_quic: bool) -> io::Result<Self> {
         let (endpoint, shard) = the_shard(made)?;
         let hub = Hub::new(shard.clock().clone())?;
-        Ok(Self::new_with(hub, endpoint, shard, None))
+        Ok(Self::new_with(hub, endpoint, shard, is_quic, None))
     }
 
     fn new_with(
         hub: Arc<Hub>,
         endpoint: Endpoint,
         mut shard: AnyShard,
+        is_quic: bool,
         place: Option<Place>,
     ) -> Self {
         shard.set_waker(&hub.work_waker());
@@ -320,12 +394,18 @@ impl Driver {
             place,
             hub,
             local: endpoint.local_addr(),
+            is_quic,
             engine: Mutex::new(Some(Engine {
                 shard,
                 want_write: false,
             })),
             endpoint: Mutex::new(Some(endpoint)),
         }
+    }
+
+    /// The code by which connections are closed in peace.
+    fn peace(&self) -> u64 {
+        if self.is_quic { 0 } else { H3_NO_ERROR }
     }
 
     fn endpoint(&self) -> Result<Endpoint, Failure> {

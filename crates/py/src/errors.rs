@@ -12,9 +12,41 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyModule};
 use towline::engine::{Close, TransportErrorCode};
 use towline::handles;
-use towline::http3::{self, ErrorCode};
+use towline::http3::{self, ErrorCode, SendError};
 use towline::webtransport::{self, http3_code};
-use towline::{ConnectionError, ReadError, SendDatagramError, WriteError};
+use towline::{ConnectionError, ReadError, WriteError};
+
+/// Whose codes streams are reset and stopped with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Codes {
+    /// A session's: 32 bits, and HTTP/3 has its own beside them.
+    Session,
+    /// The application's, 62 bits.
+    Quic,
+    /// HTTP/3's.
+    Http3,
+}
+
+impl Codes {
+    /// The code, where it is one of these.
+    pub(crate) fn own(self, code: u64) -> Option<u64> {
+        match self {
+            Self::Session => http3_code(code).is_none().then_some(code),
+            Self::Quic | Self::Http3 => Some(code),
+        }
+    }
+
+    fn described(self, code: u64) -> String {
+        match self {
+            Self::Session => match http3_code(code) {
+                None => format!("code {code}"),
+                Some(code) => format!("{code}, which is no application's code"),
+            },
+            Self::Quic => format!("code {code}"),
+            Self::Http3 => ErrorCode::from_u64(code).to_string(),
+        }
+    }
+}
 
 /// Why a call failed.
 #[derive(Debug)]
@@ -43,15 +75,21 @@ pub(crate) enum Failure {
     /// The peer was not heard of for too long.
     Silent(String),
     /// The peer reset the stream.
-    Reset(u64),
+    Reset(Codes, u64),
     /// The peer stopped the stream.
-    Stopped(u64),
+    Stopped(Codes, u64),
+    /// The stream failed in another way.
+    Stream(String),
+    /// The peer takes no more requests on this connection.
+    GoingAway,
     /// This end has given the stream up, or ended it.
     StreamOver(String),
     /// The stream ended early.
     Incomplete(Vec<u8>, Option<usize>),
     /// What was looked for did not come within so many bytes.
     BeyondLimit(usize),
+    /// The whole is longer than so many bytes.
+    TooLong(usize),
     /// The datagram does not fit.
     TooLarge(usize),
 }
@@ -81,13 +119,18 @@ impl Failure {
             } => error(py, "SessionClosed", (words, code, reason, by_peer)),
             Self::Lost(words) => error(py, "ConnectionLost", (words,)),
             Self::Silent(words) => error(py, "IdleTimeout", (words,)),
-            Self::Reset(code) => {
-                let words = format!("the peer reset the stream with {}", described(code));
-                error(py, "StreamReset", (words, application_code(code)))
+            Self::Reset(codes, code) => {
+                let words = format!("the peer reset the stream with {}", codes.described(code));
+                error(py, "StreamReset", (words, codes.own(code)))
             }
-            Self::Stopped(code) => {
-                let words = format!("the peer stopped the stream with {}", described(code));
-                error(py, "StreamStopped", (words, application_code(code)))
+            Self::Stopped(codes, code) => {
+                let words = format!("the peer stopped the stream with {}", codes.described(code));
+                error(py, "StreamStopped", (words, codes.own(code)))
+            }
+            Self::Stream(words) => error(py, "StreamError", (words,)),
+            Self::GoingAway => {
+                let words = "the server takes no more requests on this connection";
+                error(py, "ConnectionLost", (words,))
             }
             Self::StreamOver(words) => error(py, "StreamFinished", (words,)),
             Self::Incomplete(partial, expected) => {
@@ -105,6 +148,10 @@ impl Failure {
                 let words = format!("no separator came within {limit} bytes; read them by `read`");
                 error(py, "LimitExceeded", (words, limit))
             }
+            Self::TooLong(limit) => {
+                let words = format!("more than {limit} bytes came; read them piece by piece");
+                error(py, "LimitExceeded", (words, limit))
+            }
             Self::TooLarge(limit) => {
                 let words = format!("the datagram is too large: at most {limit} bytes fit now");
                 error(py, "DatagramTooLarge", (words, limit))
@@ -118,7 +165,7 @@ impl Failure {
 
         let words = error.to_string();
         match error {
-            ConnectError::Http3(http3::ConnectError::Transport(error)) => of_transport(error),
+            ConnectError::Http3(error) => Self::of_http_connect(error),
             ConnectError::Session(webtransport::Error::Refused(status)) => {
                 Self::Refused(words, Some(status.as_u16()))
             }
@@ -127,6 +174,23 @@ impl Failure {
             ))) => of_attempt(error),
             ConnectError::Url(_) => Self::Value(words),
             _ => Self::Refused(words, None),
+        }
+    }
+
+    /// Why there is no connection of HTTP/3.
+    pub(crate) fn of_http_connect(error: &http3::ConnectError) -> Self {
+        match error {
+            http3::ConnectError::Transport(error) => Self::of_transport(error),
+            _ => Self::Refused(error.to_string(), None),
+        }
+    }
+
+    /// Why there is no connection.
+    pub(crate) fn of_transport(error: &handles::ConnectError) -> Self {
+        match error {
+            handles::ConnectError::Failed(error) => of_attempt(error),
+            handles::ConnectError::Refused(_) => Self::Value(error.to_string()),
+            _ => Self::NotConnected(error.to_string()),
         }
     }
 
@@ -175,9 +239,49 @@ impl Failure {
         }
     }
 
-    pub(crate) fn of_read(error: ReadError) -> Self {
+    /// What the end of a connection of the application's own protocol was. `closed` is what this end
+    /// closed it with.
+    pub(crate) fn of_quic(error: &ConnectionError, closed: Option<&(u64, String)>) -> Self {
         match error {
-            ReadError::Reset(code) => Self::Reset(code),
+            ConnectionError::ClosedByPeer(Close::Application { code, reason }) => Self::Closed {
+                words: error.to_string(),
+                code: *code,
+                reason: String::from_utf8_lossy(reason).into_owned(),
+                by_peer: true,
+            },
+            ConnectionError::ClosedLocally => {
+                let (code, reason) = closed.cloned().unwrap_or_default();
+                Self::Closed {
+                    words: format!("this end closed the connection with code {code}: {reason}"),
+                    code,
+                    reason,
+                    by_peer: false,
+                }
+            }
+            ConnectionError::TimedOut(_) => Self::Silent(format!("connection lost: {error}")),
+            _ => Self::Lost(format!("connection lost: {error}")),
+        }
+    }
+
+    /// Why something of a request or its answer failed.
+    pub(crate) fn of_http(error: &http3::Error) -> Self {
+        let words = error.to_string();
+        match error {
+            http3::Error::Reset(code) => Self::Reset(Codes::Http3, *code),
+            http3::Error::Stopped(code) => Self::Stopped(Codes::Http3, *code),
+            http3::Error::Broken(_) => Self::Lost(words),
+            http3::Error::NotSent(SendError::GoingAway) => Self::GoingAway,
+            http3::Error::NotSent(SendError::Closed) => Self::Lost(words),
+            http3::Error::NotSent(_) => Self::Value(words),
+            http3::Error::Closed => Self::StreamOver(words),
+            http3::Error::ConnectionLost(error) => Self::of_connection(error),
+            _ => Self::Stream(words),
+        }
+    }
+
+    pub(crate) fn of_read(codes: Codes, error: ReadError) -> Self {
+        match error {
+            ReadError::Reset(code) => Self::Reset(codes, code),
             ReadError::ConnectionLost(error) => Self::of_connection(&error),
             ReadError::ClosedStream | ReadError::IllegalOrderedRead => {
                 Self::StreamOver("the stream was stopped by this end".to_owned())
@@ -185,23 +289,13 @@ impl Failure {
         }
     }
 
-    pub(crate) fn of_write(error: WriteError) -> Self {
+    pub(crate) fn of_write(codes: Codes, error: WriteError) -> Self {
         match error {
-            WriteError::Stopped(code) => Self::Stopped(code),
+            WriteError::Stopped(code) => Self::Stopped(codes, code),
             WriteError::ConnectionLost(error) => Self::of_connection(&error),
             WriteError::ClosedStream | WriteError::MissingBytes => {
                 Self::StreamOver("the stream was finished or reset by this end".to_owned())
             }
-        }
-    }
-
-    /// `None` where the queue is full: the datagram was not sent.
-    pub(crate) fn of_datagram(error: SendDatagramError) -> Option<Self> {
-        match error {
-            SendDatagramError::Full => None,
-            SendDatagramError::TooLarge { max } => Some(Self::TooLarge(max)),
-            SendDatagramError::Unsupported => Some(Self::TooLarge(0)),
-            SendDatagramError::ConnectionLost(error) => Some(Self::of_connection(&error)),
         }
     }
 
@@ -211,18 +305,17 @@ impl Failure {
     }
 }
 
-fn of_transport(error: &handles::ConnectError) -> Failure {
-    match error {
-        handles::ConnectError::Failed(error) => of_attempt(error),
-        handles::ConnectError::Refused(_) => Failure::Value(error.to_string()),
-        _ => Failure::NotConnected(error.to_string()),
-    }
-}
+/// TLS's alert `no_application_protocol` (RFC 7301 §3.2).
+const NO_COMMON_ALPN: TransportErrorCode = TransportErrorCode::crypto(120);
 
 /// Why an attempt to connect came to nothing.
 fn of_attempt(error: &ConnectionError) -> Failure {
     let words = error.to_string();
     match error {
+        ConnectionError::ClosedByPeer(Close::Transport { code, .. }) if *code == NO_COMMON_ALPN => {
+            let words = "the server speaks none of the protocols that were offered (ALPN)";
+            Failure::Refused(words.to_owned(), None)
+        }
         ConnectionError::TimedOut(_) => Failure::NoAnswer(words),
         ConnectionError::ClosedByPeer(Close::Transport {
             code: TransportErrorCode::CONNECTION_REFUSED | TransportErrorCode::INVALID_TOKEN,
@@ -232,21 +325,6 @@ fn of_attempt(error: &ConnectionError) -> Failure {
         | ConnectionError::ClosedByPeer(_)
         | ConnectionError::VersionMismatch => Failure::Refused(words, None),
         _ => Failure::NotConnected(words),
-    }
-}
-
-/// The code, where it is an application's.
-pub(crate) fn application_code(code: u64) -> Option<u64> {
-    match http3_code(code) {
-        None => Some(code),
-        Some(_) => None,
-    }
-}
-
-fn described(code: u64) -> String {
-    match http3_code(code) {
-        None => format!("code {code}"),
-        Some(code) => format!("{code}, which is no application's code"),
     }
 }
 

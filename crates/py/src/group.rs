@@ -8,11 +8,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{IntoRawFd, RawFd};
 
 use pyo3::prelude::*;
-use towline::Endpoint;
-use towline::config::ServerConfig;
+use towline::EndpointBuilder;
 use towline::engine::EndpointConfig;
 use towline::io::{Socket, SocketOptions, UdpSocket, bind_shards, random_seed};
-use towline::webtransport::Config;
 
 use crate::driver::Made;
 use crate::errors::{Failure, os_error};
@@ -50,16 +48,14 @@ pub(crate) fn bind_group(
 /// A server on the socket behind `fd`.
 pub(crate) fn adopt(
     fd: RawFd,
-    server: ServerConfig,
+    builder: EndpointBuilder,
     (index, count): (usize, usize),
     secret: [u8; 32],
 ) -> io::Result<Made> {
     let socket: Box<dyn Socket> = Box::new(UdpSocket::inherited(fd, &SocketOptions::default())?);
     // The keys are the group's, the randomness is the process's own.
     let engine = EndpointConfig::from_seed(secret).seed(random_seed()?);
-    Endpoint::builder()
-        .server(server)
-        .webtransport(Config::default())
+    builder
         .engine(engine)
         .apart(index, count)
         .on_sockets(vec![socket])

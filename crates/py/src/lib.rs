@@ -5,9 +5,13 @@
 //! called when it is worth another try. No thread, no task and no runtime is behind it. What people use is
 //! in `python/towline`, written in Python over this. Never touched here: names, addresses to look up, tasks.
 
+mod carrier;
 mod certificate;
 mod driver;
+mod endpoint;
 mod errors;
+mod exchange;
+mod fields;
 mod group;
 mod hub;
 mod input;
@@ -17,6 +21,7 @@ mod operation;
 mod recv_stream;
 mod send_stream;
 mod session;
+mod transport;
 
 use pyo3::prelude::*;
 
@@ -28,9 +33,13 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("WANT_WRITE", driver::WANT_WRITE)?;
     module.add("READY", driver::READY)?;
     module.add("REGISTER", driver::REGISTER)?;
+    module.add_function(wrap_pyfunction!(transport::check_transport, module)?)?;
     module.add_class::<certificate::Certificate>()?;
     module.add_class::<certificate::ClientConfig>()?;
     module.add_class::<driver::Driver>()?;
+    module.add_class::<exchange::BodySender>()?;
+    module.add_class::<exchange::HttpRequest>()?;
+    module.add_class::<exchange::HttpResponse>()?;
     module.add_class::<listener::Listener>()?;
     module.add_class::<listener::SessionRequest>()?;
     module.add_class::<network::Network>()?;

@@ -1,4 +1,4 @@
-//! [`Listener`]: where clients ask a server for sessions.
+//! [`Listener`]: where clients ask a server for sessions, answers or connections.
 
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
@@ -6,30 +6,43 @@ use std::task::{Context, Poll, Waker};
 use http::{HeaderMap, StatusCode};
 use pyo3::exceptions::PyStopAsyncIteration;
 use pyo3::prelude::*;
-use towline::webtransport::{self, SessionRequests};
+use pyo3::types::PyBytes;
+use towline::handles::Waiter;
+use towline::webtransport::{self, Wish, Wishes};
+use towline::{Connection, Endpoint};
 
 use crate::errors::Failure;
+use crate::exchange::HttpRequest;
+use crate::fields::{add_fields, fields, raw_fields};
 use crate::hub::{Hub, lock};
-use crate::session::{Session, fields};
+use crate::session::Session;
 
-/// Where clients ask a server for sessions.
+/// Where clients ask a server for sessions, answers or connections.
 #[pyclass(frozen, module = "towline._native")]
 pub(crate) struct Listener {
     hub: Arc<Hub>,
     /// `None` once it was released.
-    requests: Mutex<Option<SessionRequests>>,
+    door: Mutex<Option<Door>>,
     /// Called when somebody asks.
     #[pyo3(get)]
     token: u64,
     waker: Waker,
 }
 
+/// Where they come in.
+pub(crate) enum Door {
+    /// Wishes for sessions, and requests.
+    Http3(Box<Wishes>),
+    /// Connections of the application's own protocol.
+    Quic(Endpoint, Waiter),
+}
+
 impl Listener {
-    pub(crate) fn new(hub: &Arc<Hub>, requests: SessionRequests) -> Self {
+    pub(crate) fn new(hub: &Arc<Hub>, door: Door) -> Self {
         let token = hub.tokens(1);
         Self {
             hub: Arc::clone(hub),
-            requests: Mutex::new(Some(requests)),
+            door: Mutex::new(Some(door)),
             token,
             waker: hub.waker(token),
         }
@@ -38,22 +51,42 @@ impl Listener {
 
 #[pymethods]
 impl Listener {
-    /// The next wish for a session. `None`: the token will be called.
-    fn accept(&self, py: Python<'_>) -> PyResult<Option<SessionRequest>> {
+    /// The next wish for a session, request or connection. `None`: the token will be called.
+    fn accept<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         self.hub.check().map_err(|failure| failure.raise(py))?;
         let mut cx = Context::from_waker(&self.waker);
-        let polled = match lock(&self.requests).as_mut() {
-            Some(requests) => requests.poll_accept(&mut cx),
-            None => Poll::Ready(None),
+        let hub = &self.hub;
+        let closed = || PyStopAsyncIteration::new_err("the server is closed");
+        let arrived = match lock(&self.door).as_mut() {
+            None => return Err(closed()),
+            Some(Door::Http3(wishes)) => wishes
+                .poll_accept(&mut cx)
+                .map(|wish| wish.map(Arrived::Wish)),
+            Some(Door::Quic(endpoint, waiter)) => {
+                let polled = endpoint.poll_accept(waiter, &mut cx);
+                polled.map(|connection| connection.map(Arrived::Connection))
+            }
         };
-        match polled {
-            Poll::Pending => Ok(None),
-            Poll::Ready(None) => Err(PyStopAsyncIteration::new_err("the server is closed")),
-            Poll::Ready(Some(request)) => Ok(Some(SessionRequest {
-                hub: Arc::clone(&self.hub),
-                request: Mutex::new(Some(request)),
-            })),
-        }
+        let arrived = match arrived {
+            Poll::Pending => return Ok(None),
+            Poll::Ready(None) => return Err(closed()),
+            Poll::Ready(Some(arrived)) => arrived,
+        };
+        Ok(Some(match arrived {
+            Arrived::Wish(Wish::Session(request)) => {
+                let request = SessionRequest {
+                    hub: Arc::clone(hub),
+                    request: Mutex::new(Some(request)),
+                };
+                request.into_pyobject(py)?.into_any()
+            }
+            Arrived::Wish(Wish::Request(request)) => HttpRequest::new(hub, *request)
+                .into_pyobject(py)?
+                .into_any(),
+            Arrived::Connection(connection) => Session::new(hub, connection, false)
+                .into_pyobject(py)?
+                .into_any(),
+        }))
     }
 
     /// Lets the clients' connections go: those without a session are closed.
@@ -73,8 +106,14 @@ impl Drop for Listener {
 impl Listener {
     /// True if there was something to drop.
     fn drop_now(&self) -> bool {
-        self.hub.drop_handle(lock(&self.requests).take())
+        self.hub.drop_handle(lock(&self.door).take())
     }
+}
+
+/// What came in.
+enum Arrived {
+    Wish(Wish),
+    Connection(Connection),
 }
 
 /// A client's wish for a session. Dropped, it is refused.
@@ -142,7 +181,7 @@ impl SessionRequest {
     fn remote_address(&self, py: Python<'_>) -> PyResult<(String, u16)> {
         self.with(py, |request| {
             let address = request.transport().remote_addr();
-            (address.ip().to_string(), address.port())
+            (address.ip().to_canonical().to_string(), address.port())
         })
     }
 
@@ -152,17 +191,34 @@ impl SessionRequest {
         self.with(py, |request| fields(request.headers()))
     }
 
+    /// The same as bytes, as they came.
+    #[getter]
+    fn raw_headers<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<Vec<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)>> {
+        self.with(py, |request| raw_fields(py, request.headers()))
+    }
+
     /// The application protocols that the client offers, its favourite first.
     #[getter]
     fn protocols(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         self.with(py, |request| request.protocols().to_vec())
     }
 
-    /// Gives the client its session.
-    #[pyo3(signature = (protocol=None))]
-    fn accept(&self, py: Python<'_>, protocol: Option<&str>) -> PyResult<Session> {
+    /// Gives the client its session, with these fields in the answer.
+    #[pyo3(signature = (protocol=None, headers=None))]
+    fn accept(
+        &self,
+        py: Python<'_>,
+        protocol: Option<&str>,
+        headers: Option<Vec<(Vec<u8>, Vec<u8>)>>,
+    ) -> PyResult<Session> {
+        let mut fields = HeaderMap::new();
+        let added = add_fields(&mut fields, &headers.unwrap_or_default());
+        added.map_err(|failure| failure.raise(py))?;
         let request = self.take(py)?;
-        match request.accept_with(protocol, HeaderMap::new()) {
+        match request.accept_with(protocol, fields) {
             Ok(session) => Ok(Session::new(&self.hub, session, false)),
             Err(error) => Err(Failure::of_session(&error).raise(py)),
         }

@@ -1,16 +1,21 @@
-//! [`RecvStream`]: the receiving half of a stream, and what was taken of it and not read yet.
+//! [`RecvStream`]: the receiving half of a stream, or the body of a message of HTTP/3, and what was taken of it
+//! and not read yet.
 //!
 //! What `readuntil` and its like look at stays here until it is whole, so that a cancelled call loses
 //! nothing.
 
+use std::future::Future;
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use towline::http3;
 
-use crate::errors::Failure;
+use crate::errors::{Codes, Failure};
+use crate::fields::fields;
 use crate::hub::{Hub, lock};
 use crate::input::{Input, fill};
 
@@ -32,9 +37,58 @@ pub(crate) struct RecvStream {
     id: u64,
 }
 
+/// Where the bytes come from.
+enum Source {
+    Stream(towline::RecvStream, Codes),
+    /// Boxed: most are streams.
+    Body(Box<Body>),
+}
+
+struct Body {
+    body: http3::RecvBody,
+    /// What was taken of it in one piece and was too much.
+    rest: Bytes,
+}
+
+impl Source {
+    /// The next bytes, at most `max`; `None` at the end.
+    fn poll_chunk(&mut self, cx: &mut Context<'_>, max: usize) -> Poll<Result<Option<Bytes>>> {
+        match self {
+            Self::Stream(stream, codes) => {
+                let chunk = stream.poll_read_chunk(cx, max);
+                chunk.map_err(|error| Failure::of_read(*codes, error))
+            }
+            Self::Body(source) => {
+                let Body { body, rest } = &mut **source;
+                if rest.is_empty() {
+                    let chunk = ready!(body.poll_chunk(cx));
+                    match chunk.map_err(|error| Failure::of_http(&error))? {
+                        Some(chunk) => *rest = chunk,
+                        None => return Poll::Ready(Ok(None)),
+                    }
+                }
+                Poll::Ready(Ok(Some(rest.split_to(max.min(rest.len())))))
+            }
+        }
+    }
+
+    /// Fills `out` from its start; `None` at the end.
+    fn poll_read(&mut self, cx: &mut Context<'_>, out: &mut [u8]) -> Poll<Result<Option<usize>>> {
+        if let Self::Stream(stream, codes) = self {
+            let read = stream.poll_read(cx, out);
+            return read.map_err(|error| Failure::of_read(*codes, error));
+        }
+        let chunk = ready!(self.poll_chunk(cx, out.len()))?;
+        Poll::Ready(Ok(chunk.map(|chunk| {
+            out[..chunk.len()].copy_from_slice(&chunk);
+            chunk.len()
+        })))
+    }
+}
+
 struct Reader {
     /// `None` once it was released.
-    stream: Option<towline::RecvStream>,
+    source: Option<Source>,
     /// Taken of the stream and not read.
     pending: BytesMut,
     /// The end came.
@@ -47,18 +101,12 @@ impl Reader {
         if self.ended {
             return Poll::Ready(Ok(Bytes::new()));
         }
-        let Some(stream) = &mut self.stream else {
-            let words = "the stream was stopped by this end";
-            return Poll::Ready(Err(Failure::StreamOver(words.to_owned())));
+        let Some(source) = &mut self.source else {
+            return Poll::Ready(Err(stopped()));
         };
-        match ready!(stream.poll_read_chunk(cx, max.max(1))) {
-            Ok(Some(chunk)) => Poll::Ready(Ok(chunk)),
-            Ok(None) => {
-                self.ended = true;
-                Poll::Ready(Ok(Bytes::new()))
-            }
-            Err(error) => Poll::Ready(Err(Failure::of_read(error))),
-        }
+        let chunk = ready!(source.poll_chunk(cx, max.max(1)))?;
+        self.ended = chunk.is_none();
+        Poll::Ready(Ok(chunk.unwrap_or_default()))
     }
 
     /// Takes more; false at the end.
@@ -92,6 +140,19 @@ impl Reader {
     fn read_all(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes>> {
         while ready!(self.more(cx, CHUNK))? {}
         Poll::Ready(Ok(self.cut_all()))
+    }
+
+    /// As `read_all`, if that is at most `limit`.
+    fn read_whole(&mut self, cx: &mut Context<'_>, limit: usize) -> Poll<Result<Bytes>> {
+        loop {
+            if self.pending.len() > limit {
+                return Poll::Ready(Err(Failure::TooLong(limit)));
+            }
+            let most = CHUNK.min(limit - self.pending.len() + 1);
+            if !ready!(self.more(cx, most))? {
+                return Poll::Ready(Ok(self.cut_all()));
+            }
+        }
     }
 
     fn read_exactly(&mut self, cx: &mut Context<'_>, len: usize) -> Poll<Result<Bytes>> {
@@ -148,14 +209,17 @@ impl Reader {
         if self.ended {
             return Poll::Ready(Ok(0));
         }
-        let Some(stream) = &mut self.stream else {
-            let words = "the stream was stopped by this end";
-            return Poll::Ready(Err(Failure::StreamOver(words.to_owned())));
+        let Some(source) = &mut self.source else {
+            return Poll::Ready(Err(stopped()));
         };
-        let read = ready!(stream.poll_read(cx, out)).map_err(Failure::of_read)?;
+        let read = ready!(source.poll_read(cx, out))?;
         self.ended = read.is_none();
         Poll::Ready(Ok(read.unwrap_or(0)))
     }
+}
+
+fn stopped() -> Failure {
+    Failure::StreamOver("the stream was stopped by this end".to_owned())
 }
 
 /// A number of bytes.
@@ -178,15 +242,26 @@ fn find(bytes: &[u8], separator: &[u8]) -> Option<usize> {
 }
 
 impl RecvStream {
-    pub(crate) fn new(hub: &Arc<Hub>, stream: towline::RecvStream) -> Self {
+    pub(crate) fn of_stream(hub: &Arc<Hub>, stream: towline::RecvStream, codes: Codes) -> Self {
+        let id = stream.id().as_u64();
+        Self::new(hub, id, Source::Stream(stream, codes))
+    }
+
+    pub(crate) fn of_body(hub: &Arc<Hub>, body: http3::RecvBody) -> Self {
+        let id = body.id().as_u64();
+        let rest = Bytes::new();
+        Self::new(hub, id, Source::Body(Box::new(Body { body, rest })))
+    }
+
+    fn new(hub: &Arc<Hub>, id: u64, source: Source) -> Self {
         let token = hub.tokens(1);
         Self {
             hub: Arc::clone(hub),
             token,
             waker: hub.waker(token),
-            id: stream.id().as_u64(),
+            id,
             reader: Mutex::new(Reader {
-                stream: Some(stream),
+                source: Some(source),
                 pending: BytesMut::new(),
                 ended: false,
             }),
@@ -270,15 +345,44 @@ impl RecvStream {
         read.map_err(|failure| failure.raise(buffer.py()))
     }
 
-    /// Asks the peer to send no more.
-    fn stop(&self, py: Python<'_>, code: u32) -> PyResult<()> {
+    /// All to the end, if that is at most `limit`; what is more waits to be read piece by piece.
+    fn read_whole<'py>(
+        &self,
+        py: Python<'py>,
+        limit: i64,
+    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let limit = size("limit", limit).map_err(|failure| failure.raise(py))?;
+        self.attempt_bytes(py, |reader, cx| reader.read_whole(cx, limit))
+    }
+
+    /// Asks the peer to send no more. The code of a body is HTTP/3's.
+    fn stop(&self, py: Python<'_>, code: u64) -> PyResult<()> {
         self.hub.check().map_err(|failure| failure.raise(py))?;
         let mut reader = lock(&self.reader);
         reader.pending = BytesMut::new();
-        if let Some(stream) = &mut reader.stream {
-            stream.stop(u64::from(code));
+        match &mut reader.source {
+            Some(Source::Stream(stream, _)) => stream.stop(code),
+            Some(Source::Body(_)) => reader.source = None,
+            None => {}
         }
         Ok(())
+    }
+
+    /// The fields after a body that was read to its end; each once.
+    fn take_trailers(&self, py: Python<'_>) -> PyResult<Vec<(String, String)>> {
+        self.hub.check().map_err(|failure| failure.raise(py))?;
+        let mut reader = lock(&self.reader);
+        let ended = reader.ended;
+        let Some(Source::Body(source)) = reader.source.as_mut().filter(|_| ended) else {
+            return Ok(Vec::new());
+        };
+        // At the end there is nothing to wait for.
+        let taken = pin!(source.body.trailers()).poll(&mut Context::from_waker(&self.waker));
+        match taken {
+            Poll::Ready(Ok(trailers)) => Ok(trailers.as_ref().map(fields).unwrap_or_default()),
+            Poll::Ready(Err(error)) => Err(Failure::of_http(&error).raise(py)),
+            Poll::Pending => Ok(Vec::new()),
+        }
     }
 
     /// Whether the end was read.
@@ -307,8 +411,8 @@ impl RecvStream {
     fn drop_now(&self) -> bool {
         let mut reader = lock(&self.reader);
         reader.pending = BytesMut::new();
-        let stream = reader.stream.take();
+        let source = reader.source.take();
         drop(reader);
-        self.hub.drop_handle(stream)
+        self.hub.drop_handle(source)
     }
 }

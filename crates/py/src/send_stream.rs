@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 use pyo3::prelude::*;
 use towline::handles::Waiter;
 
-use crate::errors::{Failure, application_code};
+use crate::errors::{Codes, Failure};
 use crate::hub::{Hub, lock};
 use crate::input::Input;
 
@@ -16,7 +16,10 @@ pub(crate) struct SendStream {
     hub: Arc<Hub>,
     /// With who waits for the peer to stop it; `None` once it was released.
     stream: Mutex<Option<(towline::SendStream, Waiter)>>,
-    /// Called when a write that was blocked is worth another try.
+    codes: Codes,
+    /// The turn of who waits for the end; made when somebody does.
+    end: Mutex<Option<Box<Waiter>>>,
+    /// Called when a write that was blocked is worth another try, or the end is.
     #[pyo3(get)]
     token: u64,
     /// Called when the peer stops the stream, or has all of it.
@@ -28,7 +31,7 @@ pub(crate) struct SendStream {
 }
 
 impl SendStream {
-    pub(crate) fn new(hub: &Arc<Hub>, stream: towline::SendStream) -> Self {
+    pub(crate) fn new(hub: &Arc<Hub>, stream: towline::SendStream, codes: Codes) -> Self {
         let token = hub.tokens(2);
         Self {
             hub: Arc::clone(hub),
@@ -37,6 +40,8 @@ impl SendStream {
             waker: hub.waker(token),
             id: stream.id().as_u64(),
             stream: Mutex::new(Some((stream, Waiter::new()))),
+            codes,
+            end: Mutex::default(),
         }
     }
 
@@ -76,7 +81,7 @@ impl SendStream {
             while at < bytes.len() {
                 match stream.poll_write(&mut cx, &bytes[at..]) {
                     Poll::Ready(Ok(written)) => at += written,
-                    Poll::Ready(Err(error)) => return Err(Failure::of_write(error)),
+                    Poll::Ready(Err(error)) => return Err(Failure::of_write(self.codes, error)),
                     Poll::Pending => return Ok(Some(at)),
                 }
             }
@@ -87,14 +92,31 @@ impl SendStream {
 
     /// Ends the stream.
     fn finish(&self, py: Python<'_>) -> PyResult<()> {
-        let finished = self.with(|stream| stream.finish().map_err(Failure::of_write));
+        let finished = self.with(|stream| {
+            let finished = stream.finish();
+            finished.map_err(|error| Failure::of_write(self.codes, error))
+        });
+        finished.map_err(|failure| failure.raise(py))
+    }
+
+    /// Ends the stream, and says whether the peer has all of it; `None`: the token will be called.
+    fn poll_finished(&self, py: Python<'_>) -> PyResult<Option<bool>> {
+        let finished = self.with(|stream| {
+            let mut end = lock(&self.end);
+            let mut cx = Context::from_waker(&self.waker);
+            match stream.poll_finished(end.get_or_insert_default(), &mut cx) {
+                Poll::Ready(Ok(())) => Ok(Some(true)),
+                Poll::Ready(Err(error)) => Err(Failure::of_write(self.codes, error)),
+                Poll::Pending => Ok(None),
+            }
+        });
         finished.map_err(|failure| failure.raise(py))
     }
 
     /// Gives the stream up.
-    fn reset(&self, py: Python<'_>, code: u32) -> PyResult<()> {
+    fn reset(&self, py: Python<'_>, code: u64) -> PyResult<()> {
         let reset = self.with(|stream| {
-            stream.reset(u64::from(code));
+            stream.reset(code);
             Ok(())
         });
         reset.map_err(|failure| failure.raise(py))
@@ -106,7 +128,7 @@ impl SendStream {
         let waker = self.hub.waker(self.stopped_token);
         let stopped = self.with_waiter(|stream, waiter| {
             match stream.poll_stopped(waiter, &mut Context::from_waker(&waker)) {
-                Poll::Ready(Ok(Some(code))) => Ok(Some((true, application_code(code)))),
+                Poll::Ready(Ok(Some(code))) => Ok(Some((true, self.codes.own(code)))),
                 Poll::Ready(Ok(None)) => Ok(Some((false, None))),
                 Poll::Ready(Err(error)) => Err(Failure::of_connection(&error)),
                 Poll::Pending => Ok(None),
@@ -117,7 +139,19 @@ impl SendStream {
 
     /// How urgent the stream is among those of its session.
     fn set_send_order(&self, py: Python<'_>, send_order: i64) -> PyResult<()> {
-        let set = self.with(|stream| stream.set_priority(send_order).map_err(Failure::of_write));
+        let set = self.with(|stream| {
+            let set = stream.set_priority(send_order);
+            set.map_err(|error| Failure::of_write(self.codes, error))
+        });
+        set.map_err(|failure| failure.raise(py))
+    }
+
+    /// Which streams of its connection it shares with: groups get alike, and orders count inside one.
+    fn set_send_group(&self, py: Python<'_>, send_group: u32) -> PyResult<()> {
+        let set = self.with(|stream| {
+            let set = stream.set_send_group(send_group);
+            set.map_err(|error| Failure::of_write(self.codes, error))
+        });
         set.map_err(|failure| failure.raise(py))
     }
 
@@ -138,6 +172,8 @@ impl Drop for SendStream {
 impl SendStream {
     /// True if there was something to drop.
     fn drop_now(&self) -> bool {
-        self.hub.drop_handle(lock(&self.stream).take())
+        let stream = lock(&self.stream).take();
+        let end = lock(&self.end).take();
+        self.hub.drop_handle(stream.map(|stream| (end, stream)))
     }
 }

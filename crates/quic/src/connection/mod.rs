@@ -96,6 +96,11 @@ impl Connection {
         self.streams.acceptable(direction)
     }
 
+    /// Bytes written on streams that the peer has not acknowledged, whether they were sent or not.
+    pub fn unacknowledged(&self) -> u64 {
+        self.streams.unacknowledged()
+    }
+
     /// The next stream the peer opened.
     pub fn accept(&mut self, direction: Direction) -> Option<StreamId> {
         self.streams.accept(direction)

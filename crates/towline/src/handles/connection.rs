@@ -261,6 +261,13 @@ impl Connection {
             })
     }
 
+    /// Bytes written on streams that the peer has not acknowledged, whether they were sent or not; 0 after
+    /// the end.
+    pub fn unacknowledged(&self) -> u64 {
+        self.reference
+            .look(|engine, _| engine.map_or(0, Engine::unacknowledged))
+    }
+
     /// The smoothed round-trip time.
     pub fn rtt(&self) -> Duration {
         self.stats().smoothed_rtt

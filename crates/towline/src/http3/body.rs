@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, HeaderMap};
 use http_body::{Body, Frame, SizeHint};
 use towline_http3::{BodyError, ErrorCode};
+use towline_wire::StreamId;
 
 use super::error::Error;
 use super::exchange::wait;
@@ -43,6 +44,11 @@ impl RecvBody {
             left: None,
             over: false,
         }
+    }
+
+    /// The stream that it comes on.
+    pub fn id(&self) -> StreamId {
+        self.stream.id
     }
 
     /// The QUIC connection that it comes by: who the peer is, and its address.

@@ -31,6 +31,8 @@ pub(super) struct Exchange {
     pub(super) outgoing: Option<Error>,
     pub(super) reader: Option<Waker>,
     pub(super) writer: Option<Waker>,
+    /// Whoever wants to know when nothing more of ours is taken.
+    pub(super) watcher: Option<Waker>,
 }
 
 impl Exchange {
@@ -44,6 +46,7 @@ impl Exchange {
     pub(super) fn end_outgoing(&mut self, why: Error, wake: &mut Vec<Waker>) {
         self.outgoing.get_or_insert(why);
         wake.extend(self.writer.take());
+        wake.extend(self.watcher.take());
     }
 
     /// Both halves ended.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use bytes::Buf;
 use http::Method;
@@ -12,7 +13,7 @@ use towline_wire::StreamId;
 
 use super::body::RecvBody;
 use super::error::Error;
-use super::exchange::CANCELLED;
+use super::exchange::{CANCELLED, Exchange, wait};
 use super::link::Stream;
 use super::send::{Outgoing, SendBody, describe};
 
@@ -56,10 +57,52 @@ impl Request {
         &mut self.body
     }
 
+    /// Tells when nobody waits for the answer any more.
+    pub fn watch(&self) -> Watch {
+        Watch(Arc::clone(&self.responder.stream))
+    }
+
     /// The request, and what answers it.
     pub fn into_parts(self) -> (http::Request<RecvBody>, Responder) {
         let request = http::Request::from_parts(self.head, self.body);
         (request, self.responder)
+    }
+}
+
+/// Whether anybody waits for the answer to a request, independent of who reads the request and writes the
+/// answer.
+pub struct Watch(Arc<Stream>);
+
+impl Watch {
+    /// Waits until the client wants no more of the answer, or the connection is over, and says why. An answer
+    /// that was taken whole is none of that. Cancel safe.
+    pub async fn gone(&self) -> Error {
+        poll_fn(|cx| self.poll_gone(cx)).await
+    }
+
+    /// As [`gone`](Self::gone), for callers that poll. One task: a later one takes the place of an earlier.
+    pub fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<Error> {
+        let id = self.0.id;
+        let (gone, _replaced) = self.0.link.look(|own| {
+            let over = own.over();
+            let ended = own.end.is_some();
+            match own.exchanges.get_mut(&id) {
+                None => (Poll::Ready(over), None),
+                Some(Exchange {
+                    outgoing: Some(error),
+                    ..
+                }) => (Poll::Ready(error.clone()), None),
+                Some(_) if ended => (Poll::Ready(over), None),
+                Some(exchange) => (Poll::Pending, wait(&mut exchange.watcher, cx.waker())),
+            }
+        });
+        gone
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Watch").field(&self.0.id).finish()
     }
 }
 

@@ -59,12 +59,12 @@ mod wakers;
 pub use body::RecvBody;
 pub use connection::{Connection, Response};
 pub use error::{ConnectError, Error};
-pub use message::{Request, Responder};
+pub use message::{Request, Responder, Watch};
 pub use router::{Requests, Router, Task};
 pub use send::SendBody;
 pub use server::{ALPN, Server, connect};
 pub use stats::Stats;
-pub use towline_http3::{Config, ErrorCode, SettingId, Settings, observe};
+pub use towline_http3::{Config, ErrorCode, SendError, SettingId, Settings, observe};
 pub use tunnel::Protocol;
 
 /// Handles go to any thread.
@@ -77,6 +77,7 @@ const _: () = {
     is_send_and_sync::<Router>();
     is_send_and_sync::<Request>();
     is_send_and_sync::<Responder>();
+    is_send_and_sync::<Watch>();
     is_send_and_sync::<SendBody>();
     is_send_and_sync::<RecvBody>();
 };

@@ -283,6 +283,7 @@ impl Http3 {
             exchange.outgoing.get_or_insert_with(|| error.clone());
             wake.extend(exchange.reader.take());
             wake.extend(exchange.writer.take());
+            wake.extend(exchange.watcher.take());
         }
         self.acceptors.wake(wake);
         self.openers.wake(wake);

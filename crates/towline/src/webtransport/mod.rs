@@ -59,7 +59,7 @@ pub use client::connect;
 pub use client::{connect_over, connect_to};
 pub use error::{ConnectError, Error};
 pub use request::SessionRequest;
-pub use router::SessionRequests;
+pub use router::{SessionRequests, Wish, Wishes};
 pub use server::{Config, Connection, Server};
 pub use session::{Session, SessionStats};
 pub use stats::Stats;
@@ -99,4 +99,5 @@ const _: () = {
     is_send_and_sync::<Session>();
     is_send_and_sync::<SessionRequest>();
     is_send_and_sync::<SessionRequests>();
+    is_send_and_sync::<Wishes>();
 };

@@ -76,8 +76,17 @@ impl Router {
     }
 }
 
-/// What a client wants.
-enum Wish {
+/// What a client wants of a server that takes sessions and requests.
+#[derive(Debug)]
+pub enum Wish {
+    /// A session.
+    Session(SessionRequest),
+    /// An answer.
+    Request(Box<http3::Request>),
+}
+
+/// The same, before it has a handle.
+enum Arrived {
     Request(Box<http3::Request>),
     Session(Link, Asked),
 }
@@ -86,6 +95,13 @@ impl Server {
     /// The wishes for sessions of all clients, whatever connection they come by.
     pub fn sessions(&self) -> SessionRequests {
         SessionRequests(Arrivals::new(self.door().clone(), poll_request))
+    }
+
+    /// As [`sessions`](Self::sessions), and the requests beside them where the
+    /// [configuration](super::Config::takes_requests) leaves those to the application. In the place of it: the
+    /// connections of a server come to one of the two.
+    pub fn wishes(&self) -> Wishes {
+        Wishes(Arrivals::new(self.door().clone(), poll_wish))
     }
 
     /// Serves sessions, and requests where the [configuration](super::Config::takes_requests) leaves them to the
@@ -105,8 +121,8 @@ impl Server {
     /// transport's configuration permits it streams.
     pub async fn serve_with(&self, router: Router, spawn: impl FnMut(Task)) {
         let begin = |router: &Router, wish| match wish {
-            Wish::Request(request) => router.answer(*request),
-            Wish::Session(link, asked) => match router.find_session(asked.head.uri.path()) {
+            Arrived::Request(request) => router.answer(*request),
+            Arrived::Session(link, asked) => match router.find_session(asked.head.uri.path()) {
                 Some(handler) => Some(handler(link, asked)),
                 None => {
                     SessionRequest::new(link, asked).reject(StatusCode::NOT_FOUND);
@@ -115,20 +131,53 @@ impl Server {
             },
         };
         let door = self.door().clone();
-        router.serve(door, poll_wish, begin, spawn).await;
+        router.serve(door, poll_arrived, begin, spawn).await;
+    }
+}
+
+fn poll_arrived(connection: &http3::Connection, cx: &mut Context<'_>) -> Poll<Option<Arrived>> {
+    match poll_asked(connection, cx) {
+        Poll::Ready(Some(asked)) => {
+            let link = connection.link().clone();
+            Poll::Ready(Some(Arrived::Session(link, asked)))
+        }
+        _ => {
+            let request = connection.poll_accept(cx);
+            request.map(|request| request.map(|request| Arrived::Request(Box::new(request))))
+        }
     }
 }
 
 fn poll_wish(connection: &http3::Connection, cx: &mut Context<'_>) -> Poll<Option<Wish>> {
-    match poll_asked(connection, cx) {
-        Poll::Ready(Some(asked)) => {
-            let link = connection.link().clone();
-            Poll::Ready(Some(Wish::Session(link, asked)))
-        }
-        _ => {
-            let request = connection.poll_accept(cx);
-            request.map(|request| request.map(|request| Wish::Request(Box::new(request))))
-        }
+    let arrived = poll_arrived(connection, cx);
+    arrived.map(|arrived| {
+        Some(match arrived? {
+            Arrived::Request(request) => Wish::Request(request),
+            Arrived::Session(link, asked) => Wish::Session(SessionRequest::new(link, asked)),
+        })
+    })
+}
+
+/// Wishes for sessions and requests of all connections of a server, as [`SessionRequests`] has them.
+pub struct Wishes(Arrivals<Wish>);
+
+impl Wishes {
+    /// The next one; `None` when the endpoint is closed and all connections are over.
+    ///
+    /// Cancel safe: a dropped call took none.
+    pub async fn accept(&mut self) -> Option<Wish> {
+        poll_fn(|cx| self.poll_accept(cx)).await
+    }
+
+    /// As [`accept`](Self::accept), for callers that poll.
+    pub fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Option<Wish>> {
+        self.0.poll_next(cx)
+    }
+}
+
+impl fmt::Debug for Wishes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Wishes").finish_non_exhaustive()
     }
 }
 

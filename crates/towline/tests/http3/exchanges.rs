@@ -398,3 +398,40 @@ fn http3_shares_its_port_with_another_protocol() {
         assert_eq!(answer.into_body().read_to_end(10).await.unwrap(), b"here");
     });
 }
+
+#[test]
+fn whoever_watches_learns_that_nobody_waits_for_the_answer_and_not_of_its_end() {
+    let mut world = World::new();
+    let (near, far) = world.connected();
+    let gone: Rc<Cell<Option<Error>>> = Rc::default();
+    let (told, tasks) = (Rc::clone(&gone), world.world.tasks());
+    world.serve(far, move |request| {
+        let (told, watch) = (Rc::clone(&told), request.watch());
+        tasks.spawn(async move { told.set(Some(watch.gone().await)) });
+        let is_left = request.head().uri.path() == "/left";
+        async move {
+            let (request, responder) = request.into_parts();
+            if is_left {
+                // Held, and never answered.
+                std::future::pending::<()>().await;
+            }
+            drop(request);
+            responder.send(text("whole")).await.unwrap();
+        }
+    });
+    let (count, tasks) = (Rc::clone(&gone), world.world.tasks());
+    world.run(async move {
+        let answer = near.request(get("/")).await.unwrap();
+        let body = answer.into_body().read_to_end(100).await.unwrap();
+        assert_eq!(body, b"whole");
+        tasks.sleep(Duration::from_secs(1)).await;
+        assert_eq!(count.take(), None);
+        let (send, response) = near.start(get("/left").map(drop)).await.unwrap();
+        send.finish().unwrap();
+        tasks.sleep(Duration::from_secs(1)).await;
+        assert_eq!(count.take(), None);
+        drop(response);
+        tasks.sleep(Duration::from_secs(1)).await;
+        assert_eq!(count.take(), Some(Error::Stopped(CANCELLED)));
+    });
+}

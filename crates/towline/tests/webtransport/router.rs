@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::{Empty, Full};
 use towline::http3::{self, RecvBody, Router};
-use towline::webtransport::{Config, Connection, Error, Session, SessionRequest};
+use towline::webtransport::{Config, Connection, Error, Session, SessionRequest, Wish};
 
 use crate::world::{World, request};
 
@@ -179,5 +179,46 @@ fn a_session_that_is_given_up_before_its_turn_is_not_accepted() {
         };
         let (here, _far) = tokio::join!(client.open(request("/here"), &[]), accepted);
         assert!(here.is_ok());
+    });
+}
+
+#[test]
+fn sessions_and_requests_of_all_connections_come_to_one_place() {
+    let server = Config {
+        takes_requests: true,
+        ..Config::default()
+    };
+    let mut world = World::with(Config::default(), server);
+    let mut wishes = world.door().wishes();
+    let tasks = world.world.tasks();
+    tasks.spawn(async move {
+        let mut sessions = Vec::new();
+        while let Some(wish) = wishes.accept().await {
+            match wish {
+                Wish::Session(request) => sessions.push(request.accept().unwrap()),
+                Wish::Request(request) => {
+                    let (request, responder) = request.into_parts();
+                    let path = Bytes::from(request.uri().path().to_owned());
+                    responder
+                        .send(Response::new(Full::new(path)))
+                        .await
+                        .unwrap();
+                }
+            }
+        }
+    });
+    let (first, second) = (
+        world.asks(request("/one"), &[]),
+        world.asks(request("/two"), &[]),
+    );
+    world.run(async move {
+        for session in [first.await.unwrap(), second.await.unwrap()] {
+            let http = http3::Connection::new(session.transport().clone()).unwrap();
+            let ask = request("/chart").map(|()| Empty::<Bytes>::new());
+            let answer = http.request(ask).await.unwrap();
+            let body = answer.into_body().read_to_end(100).await.unwrap();
+            assert_eq!(body, b"/chart");
+            assert!(session.close_reason().is_none());
+        }
     });
 }

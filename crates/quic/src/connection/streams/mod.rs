@@ -83,6 +83,11 @@ impl Streams {
         self.queue.retransmitted()
     }
 
+    /// Bytes written and not acknowledged.
+    pub(crate) fn unacknowledged(&self) -> u64 {
+        self.room.retained()
+    }
+
     /// Limits from the peer's transport parameters.
     pub(crate) fn set_peer_parameters(&mut self, p: &TransportParameters, events: &mut Events) {
         self.queue.set_peer_limit(p.initial_max_data);

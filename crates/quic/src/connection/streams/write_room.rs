@@ -90,6 +90,11 @@ impl WriteRoom {
         self.retained -= bytes;
     }
 
+    /// Bytes written and not acknowledged.
+    pub(super) fn retained(&self) -> u64 {
+        self.retained
+    }
+
     /// Bytes that the peer acknowledged.
     pub(super) fn released(&self) -> u64 {
         self.released
