@@ -201,7 +201,7 @@ def test_a_handler_that_waits_for_ever_is_told():
         with pytest.raises(testing.TimeLimit) as caught:
             world.run(served(world, main, handler), limit=600)
     words = str(caught.value)
-    assert "towline: session /" in words and "await asyncio.Event().wait()" in words
+    assert "handler: await asyncio.Event().wait()" in words
     assert "await stream.read(1)" in words
 
 
