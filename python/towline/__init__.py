@@ -22,7 +22,8 @@ from ._errors import (
     UsageError,
 )
 from ._native import __version__
-from ._server import Server, serve
+from ._request import Refused, SessionRequest
+from ._server import Server, serve, serve_requests
 from ._session import FAILED, CloseInfo, Datagrams, Incoming, Moment, Session, SessionStats
 from ._streams import BidirectionalStream, ReceiveStream, SendStream
 
@@ -44,10 +45,12 @@ __all__ = [
     "LimitExceeded",
     "Moment",
     "ReceiveStream",
+    "Refused",
     "SendStream",
     "Server",
     "Session",
     "SessionClosed",
+    "SessionRequest",
     "SessionStats",
     "StreamError",
     "StreamFinished",
@@ -59,4 +62,5 @@ __all__ = [
     "connect",
     "generate_certificate",
     "serve",
+    "serve_requests",
 ]

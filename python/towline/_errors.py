@@ -59,12 +59,14 @@ class ConnectFailed(TowlineError, ConnectionError):
 class HandshakeRefused(ConnectFailed, ConnectionRefusedError):
     """One end refused the other, and the words say why: a pin, a certificate, a status.
 
-    `status` is that of the server's answer, where it gave one.
+    `status` is that of the server's answer, where it gave one. `busy`: the server takes no connections now,
+    because it has too many, or shuts down.
     """
 
-    def __init__(self, message: str, status: int | None = None) -> None:
+    def __init__(self, message: str, status: int | None = None, busy: bool = False) -> None:
         super().__init__(message)
         self.status = status
+        self.busy = busy
 
 
 class ConnectTimeout(ConnectFailed, TimeoutError):

@@ -16,20 +16,25 @@ from ._certificates import Certificate
 from ._client import _texts, addresses_of
 from ._driver import Driver, settle
 from ._errors import SessionClosed, TowlineError
+from ._request import Refused, SessionRequest
 from ._session import FAILED, Session
 
-__all__ = ["Server", "serve"]
+__all__ = ["Server", "serve", "serve_requests"]
 
 logger = logging.getLogger("towline")
 
 Handler = Callable[[Session], Awaitable[object]]
+RequestHandler = Callable[[SessionRequest], Awaitable[object]]
 
 # HTTP statuses of sessions that are refused.
 _FORBIDDEN = 403
+_FAILED_STATUS = 500
 _UNAVAILABLE = 503
 # Requests that are answered before others have a turn of the loop.
 _REQUESTS_AT_ONCE = 32
 _ANYWHERE = (None, "")
+# Requests that may wait for their answer at once, unless the caller says otherwise.
+_PENDING = 256
 # Times that a port is asked of the system which must be free at every address.
 _PORT_ATTEMPTS = 8
 
@@ -41,6 +46,8 @@ class Server:
     """
 
     __slots__ = (
+        "_adopt",
+        "_asking",
         "_certificate",
         "_closing",
         "_draining",
@@ -49,30 +56,41 @@ class Server:
         "_handler",
         "_host",
         "_listeners",
+        "_on_request",
         "_origins",
+        "_pending",
         "_port",
         "_protocols",
         "_sessions",
         "_stopped",
+        "accepted",
+        "refused",
     )
 
     def __init__(
         self,
-        handler: Handler,
+        handler: Handler | None,
         host: str | None,
         port: int,
         certificate: Certificate,
         origins: Iterable[str] | None,
         protocols: Iterable[str],
         grace: float,
+        on_request: RequestHandler | None = None,
+        pending: int = _PENDING,
     ) -> None:
-        if not callable(handler):
-            kind = type(handler).__name__
+        given = on_request or handler
+        if not callable(given):
+            kind = type(given).__name__
             raise TypeError(f"argument 'handler': a function is required, not '{kind}'")
         if not isinstance(certificate, Certificate):
             kind = type(certificate).__name__
             raise TypeError(f"argument 'certificate': a Certificate is required, not '{kind}'")
         self._handler = handler
+        self._on_request = on_request
+        self._pending = pending
+        # Makes the endpoints of sockets that are bound already.
+        self._adopt: Callable[[_native.Certificate], list[_native.Driver]] | None = None
         self._host = host
         self._port = port
         self._certificate = certificate
@@ -82,6 +100,12 @@ class Server:
         self._drivers: list[Driver] = []
         self._listeners: list[asyncio.Task[None]] = []
         self._sessions: dict[asyncio.Task[None], Session] = {}
+        # Requests without an answer yet.
+        self._asking: set[asyncio.Task[None]] = set()
+        self.accepted = 0
+        """Sessions that clients were given."""
+        self.refused = 0
+        """Sessions that clients were refused."""
         self._draining = False
         self._closing = False
         self._stopped: asyncio.Future[None] | None = None
@@ -160,7 +184,7 @@ class Server:
             return
         self._closing = True
         sessions = self.sessions
-        tasks = [*self._listeners, *self._others()]
+        tasks = [*self._listeners, *self._others(), *self._asking]
         for session in sessions:
             if not session.closed:
                 session.close(0, "the server goes away")
@@ -203,6 +227,8 @@ class Server:
 
     async def _bind(self, loop: asyncio.AbstractEventLoop) -> list[_native.Driver]:
         certificate = self._certificate._native
+        if self._adopt is not None:
+            return self._adopt(certificate)
         if self._host in _ANYWHERE:
             try:
                 return [_native.Driver("::", self._port, certificate)]
@@ -260,9 +286,11 @@ class Server:
     def _answer(self, driver: Driver, request: _native.SessionRequest) -> None:
         origin = request.origin
         if self._origins is not None and request.has_origin and origin not in self._origins:
-            request.reject(_FORBIDDEN)
+            self._reject(request, _FORBIDDEN)
         elif self._draining or self._closing:
-            request.reject(_UNAVAILABLE)
+            self._reject(request, _UNAVAILABLE)
+        elif self._on_request is not None:
+            self._ask(driver, request, self._on_request)
         else:
             offered = request.protocols
             protocol = next((name for name in self._protocols if name in offered), None)
@@ -283,15 +311,79 @@ class Server:
             self._begin(session)
         driver.nudge()
 
+    def _reject(self, request: _native.SessionRequest, status: int) -> None:
+        self.refused += 1
+        request.reject(status)
+
+    def _ask(
+        self, driver: Driver, native: _native.SessionRequest, on_request: RequestHandler
+    ) -> None:
+        if len(self._asking) >= self._pending:
+            self._reject(native, _UNAVAILABLE)
+            return
+        request = SessionRequest(driver, native, self._protocols, self._on_accepted)
+        deciding = self._decide(request, on_request)
+        task = driver.loop.create_task(deciding, name=f"towline: session {request.path}")
+        self._asking.add(task)
+        task.add_done_callback(self._on_decided)
+
+    async def _decide(self, request: SessionRequest, on_request: RequestHandler) -> None:
+        """The whole life of a session, from the wish for it on."""
+        status = _FAILED_STATUS
+        try:
+            await on_request(request)
+            if not request.answered:
+                logger.error("nobody answered %r: it is refused", request)
+        except Exception as error:
+            session = request.session
+            if isinstance(error, Refused) and session is None:
+                status = error.status
+            elif self._closing or (session is not None and session.closed):
+                logger.debug("a handler ended with its session: %r", error)
+            elif session is None and isinstance(error, SessionClosed):
+                logger.debug("a session was not accepted: %s", error)
+            else:
+                logger.error("the handler of %r failed", session or request, exc_info=error)
+                if session is not None:
+                    session.close(FAILED, "the handler failed")
+        except asyncio.CancelledError:
+            status = _UNAVAILABLE
+            raise
+        finally:
+            if not request.answered and not request._driver.closed:
+                request.refuse(status)
+            self.refused += request.session is None
+            if request.session is not None and not request.session.closed:
+                request.session.close()
+
+    def _on_accepted(self, request: SessionRequest, session: Session) -> None:
+        task = asyncio.current_task()
+        if task not in self._asking:
+            session.close(FAILED, "the server failed")
+            raise RuntimeError("a request is accepted in the task that it was given to")
+        self._asking.discard(task)
+        self._sessions[task] = session
+        self.accepted += 1
+        task.add_done_callback(self._on_done)
+        _cancel_at_end(session, task)
+
+    def _on_decided(self, task: asyncio.Task[None]) -> None:
+        self._asking.discard(task)
+        if not task.cancelled():
+            # Not an `Exception`: the program is to end.
+            task.exception()
+
     def _begin(self, session: Session) -> None:
         loop = session._core.driver.loop
         handling = self._handle(session)
         task = loop.create_task(handling, name=f"towline: session {session.path}")
         self._sessions[task] = session
+        self.accepted += 1
         task.add_done_callback(self._on_done)
         _cancel_at_end(session, task)
 
     async def _handle(self, session: Session) -> None:
+        assert self._handler is not None, "without one there is a handler of requests"
         try:
             await self._handler(session)
         except Exception as error:
@@ -340,6 +432,35 @@ def serve(
     raises has its session closed with code `towline.FAILED`, and is logged.
     """
     return Server(handler, host, port, certificate, origins, protocols, grace)
+
+
+def serve_requests(
+    on_request: RequestHandler,
+    host: str | None = "localhost",
+    port: int = 0,
+    *,
+    certificate: Certificate,
+    origins: Iterable[str] | None = None,
+    protocols: Iterable[str] = (),
+    grace: float = 10.0,
+    pending: int = _PENDING,
+) -> Server:
+    """As `serve`, where `on_request` is called with each wish for a session, in a task of its own, and
+    looks at path, fields and origin before it accepts or refuses.
+
+    The task is the session's from then on: it is cancelled when the session ends, and its end is the
+    session's. What it raises before it accepts refuses the session: `Refused` with its status,
+    another exception with 500, and that is logged. While `pending` requests wait for their answer,
+    further ones are refused with 503.
+    """
+    if not callable(on_request):
+        kind = type(on_request).__name__
+        raise TypeError(f"argument 'on_request': a function is required, not '{kind}'")
+    if not isinstance(pending, int) or pending < 1:
+        raise ValueError(f"argument 'pending': at least 1, not {pending!r}")
+    return Server(
+        None, host, port, certificate, origins, protocols, grace, on_request, pending
+    )
 
 
 def _stop(stopped: asyncio.Future[None]) -> None:

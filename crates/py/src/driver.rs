@@ -14,6 +14,7 @@ use towline::webtransport::{Config, Server};
 
 use crate::certificate::{Certificate, ClientConfig};
 use crate::errors::{Failure, os_error};
+use crate::group;
 use crate::hub::{Hub, lock};
 use crate::listener::Listener;
 use crate::operation::Operation;
@@ -95,23 +96,25 @@ impl Driver {
             builder = builder.server(config.map_err(|failure| failure.raise(py))?);
         }
         let builder = builder.webtransport(Config::default());
-        let (endpoint, mut shards) = builder
-            .bind_shards(SocketAddr::new(ip, port))
-            .map_err(os_error)?;
-        let mut shard = shards
-            .pop()
-            .ok_or_else(|| io::Error::other("an endpoint has a shard"))?;
-        let hub = Hub::new(shard.clock().clone()).map_err(os_error)?;
-        shard.set_waker(&hub.work_waker());
-        Ok(Self {
-            hub,
-            local: endpoint.local_addr(),
-            engine: Mutex::new(Some(Engine {
-                shard,
-                want_write: false,
-            })),
-            endpoint: Mutex::new(Some(endpoint)),
-        })
+        let bound = builder.bind_shards(SocketAddr::new(ip, port));
+        bound.and_then(Self::of).map_err(os_error)
+    }
+
+    /// A server on the socket that is `index` of the `count` that `bind_group` made, with the group's
+    /// secret. It takes a descriptor of its own.
+    #[staticmethod]
+    fn adopt(
+        py: Python<'_>,
+        fd: RawFd,
+        certificate: PyRef<'_, Certificate>,
+        index: usize,
+        count: usize,
+        secret: [u8; 32],
+    ) -> PyResult<Self> {
+        let config = certificate.server_config();
+        let config = config.map_err(|failure| failure.raise(py))?;
+        let made = group::adopt(fd, config, (index, count), secret);
+        made.and_then(Self::of).map_err(os_error)
     }
 
     /// The socket's descriptor; -1 once it was closed.
@@ -218,6 +221,15 @@ impl Driver {
         Ok(endpoint.as_ref().map_or(0, Endpoint::connection_count))
     }
 
+    /// Datagrams of other shards that came to this one, and were dropped.
+    #[getter]
+    fn misdirected_count(&self, py: Python<'_>) -> PyResult<u64> {
+        self.hub.check().map_err(|failure| failure.raise(py))?;
+        let endpoint = lock(&self.endpoint);
+        let shards = endpoint.as_ref().map_or_else(Vec::new, Endpoint::shard_stats);
+        Ok(shards.iter().map(|shard| shard.socket.hand_over_drops).sum())
+    }
+
     /// Closes all connections in peace. A turn sends the notices.
     fn close_connections(&self, py: Python<'_>) -> PyResult<()> {
         let endpoint = self.endpoint().map_err(|failure| failure.raise(py))?;
@@ -249,6 +261,26 @@ impl Driver {
 const H3_NO_ERROR: u64 = 0x100;
 
 impl Driver {
+    /// On the one shard of an endpoint.
+    pub(crate) fn of(
+        (endpoint, mut shards): (Endpoint, Vec<Shard<UdpSocket, Sessions>>),
+    ) -> io::Result<Self> {
+        let mut shard = shards
+            .pop()
+            .ok_or_else(|| io::Error::other("an endpoint has a shard"))?;
+        let hub = Hub::new(shard.clock().clone())?;
+        shard.set_waker(&hub.work_waker());
+        Ok(Self {
+            hub,
+            local: endpoint.local_addr(),
+            engine: Mutex::new(Some(Engine {
+                shard,
+                want_write: false,
+            })),
+            endpoint: Mutex::new(Some(endpoint)),
+        })
+    }
+
     fn endpoint(&self) -> Result<Endpoint, Failure> {
         self.hub.check()?;
         let endpoint = lock(&self.endpoint);

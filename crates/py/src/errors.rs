@@ -10,7 +10,7 @@ use pyo3::call::PyCallArgs;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyModule};
-use towline::engine::Close;
+use towline::engine::{Close, TransportErrorCode};
 use towline::handles;
 use towline::http3::{self, ErrorCode};
 use towline::webtransport::{self, http3_code};
@@ -29,6 +29,8 @@ pub(crate) enum Failure {
     NoAnswer(String),
     /// The handshake, or the session, was refused; with the status of the answer.
     Refused(String, Option<u16>),
+    /// The server takes no connections now.
+    Busy(String),
     /// The session was closed.
     Closed {
         words: String,
@@ -70,6 +72,7 @@ impl Failure {
             Self::NotConnected(words) => error(py, "ConnectFailed", (words,)),
             Self::NoAnswer(words) => error(py, "ConnectTimeout", (words,)),
             Self::Refused(words, status) => error(py, "HandshakeRefused", (words, status)),
+            Self::Busy(words) => error(py, "HandshakeRefused", (words, py.None(), true)),
             Self::Closed {
                 words,
                 code,
@@ -221,6 +224,10 @@ fn of_attempt(error: &ConnectionError) -> Failure {
     let words = error.to_string();
     match error {
         ConnectionError::TimedOut(_) => Failure::NoAnswer(words),
+        ConnectionError::ClosedByPeer(Close::Transport {
+            code: TransportErrorCode::CONNECTION_REFUSED | TransportErrorCode::INVALID_TOKEN,
+            ..
+        }) => Failure::Busy(words),
         ConnectionError::Tls { .. }
         | ConnectionError::ClosedByPeer(_)
         | ConnectionError::VersionMismatch => Failure::Refused(words, None),

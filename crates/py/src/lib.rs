@@ -8,6 +8,7 @@
 mod certificate;
 mod driver;
 mod errors;
+mod group;
 mod hub;
 mod input;
 mod listener;
@@ -35,5 +36,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<recv_stream::RecvStream>()?;
     module.add_class::<send_stream::SendStream>()?;
     module.add_class::<session::Session>()?;
+    module.add_function(wrap_pyfunction!(group::bind_group, module)?)?;
     Ok(())
 }

@@ -137,6 +137,15 @@ impl SessionRequest {
         self.with(py, |request| request.headers().contains_key("origin"))
     }
 
+    /// Where the client is.
+    #[getter]
+    fn remote_address(&self, py: Python<'_>) -> PyResult<(String, u16)> {
+        self.with(py, |request| {
+            let address = request.transport().remote_addr();
+            (address.ip().to_string(), address.port())
+        })
+    }
+
     /// The fields of the request.
     #[getter]
     fn headers(&self, py: Python<'_>) -> PyResult<Vec<(String, String)>> {

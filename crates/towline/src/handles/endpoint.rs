@@ -30,8 +30,8 @@ use super::shards::{Queue, Shards};
 use super::waiter::Waiter;
 use super::waiters::WaiterKey;
 use crate::io::{
-    Change, Clock, Handle, Shard, Socket, SocketInfo, SocketOptions, SocketStats, UdpSocket,
-    bind_separately, bind_shards, machine_memory, shard_group,
+    Change, Clock, Handle, MAX_SHARDS, Shard, Socket, SocketInfo, SocketOptions, SocketStats,
+    UdpSocket, bind_separately, bind_shards, machine_memory, shard_apart, shard_group,
 };
 
 /// A QUIC endpoint. Clones are the same endpoint.
@@ -420,6 +420,7 @@ pub struct EndpointBuilder {
     reset_key: Option<[u8; 32]>,
     socket: SocketOptions,
     shards: usize,
+    apart: Option<(usize, usize)>,
     memory_limit: Option<u64>,
     incoming: bool,
     observers: Option<Arc<dyn ObserverFactory>>,
@@ -436,6 +437,7 @@ impl Default for EndpointBuilder {
             reset_key: None,
             socket: SocketOptions::default(),
             shards: 1,
+            apart: None,
             memory_limit: None,
             incoming: false,
             observers: None,
@@ -534,6 +536,19 @@ impl EndpointBuilder {
         self
     }
 
+    /// Makes the endpoint the shard at `index` of `count`, each of which is in a process of its own. One
+    /// process [binds](crate::io::bind_shards) the sockets and hands them out in order; each makes its
+    /// endpoint by [`on_sockets`](Self::on_sockets). All have to have the keys of one
+    /// [`engine`](Self::engine) configuration, each with a seed of its own. The limits are divided as
+    /// among [`shards`](Self::shards).
+    ///
+    /// A process that is restarted takes its socket again, and resets the connections that it has
+    /// forgotten; the others' live on.
+    pub fn apart(mut self, index: usize, count: usize) -> Self {
+        self.apart = Some((index, count));
+        self
+    }
+
     /// Binds a socket for each shard. Whoever calls has to drive them, as [`Shard`] says, each until it
     /// [is over](Shard::is_over). A shard that is dropped ends its connections.
     ///
@@ -593,9 +608,17 @@ impl EndpointBuilder {
         }
         engine.hold_incoming |= self.incoming;
         engine.keep_unread = true;
-        let shards = shard_group(sockets, engine, self.server, &self.clock, |_| {
-            Sessions::new(plans.clone())
-        });
+        let shards = match self.apart {
+            None => shard_group(sockets, engine, self.server, &self.clock, |_| {
+                Sessions::new(plans.clone())
+            }),
+            Some(place) => {
+                let socket = only_socket(sockets, place)?;
+                let sessions = Sessions::new(plans.clone());
+                let (server, clock) = (self.server, &self.clock);
+                vec![shard_apart(socket, engine, server, clock, sessions, place)]
+            }
+        };
         if let Some(observers) = &self.observers {
             for shard in &shards {
                 shard.handle().with(|endpoint, _| {
@@ -640,5 +663,18 @@ impl fmt::Debug for EndpointBuilder {
         f.debug_struct("EndpointBuilder")
             .field("socket", &self.socket)
             .finish_non_exhaustive()
+    }
+}
+
+/// The socket of an endpoint that is the shard `index` of `count`.
+fn only_socket<S>(mut sockets: Vec<S>, (index, count): (usize, usize)) -> io::Result<S> {
+    let invalid = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
+    if index >= count || count > MAX_SHARDS {
+        let what = format!("shard {index} of {count}: there are 1 to {MAX_SHARDS}, from 0 on");
+        return Err(invalid(what));
+    }
+    match (sockets.pop(), sockets.is_empty()) {
+        (Some(socket), true) => Ok(socket),
+        _ => Err(invalid("a shard apart has one socket".to_owned())),
     }
 }

@@ -165,6 +165,37 @@ pub fn shard_group<S: Socket, D: Dispatch>(
     shards
 }
 
+/// The shard at `index` of `count` on one port, the others of which are in other processes. `socket` is that
+/// of this index in the order of [`bind_shards`].
+///
+/// The processes have to share the keys of `config`, but not its seed. Its connection IDs are those of a
+/// [`ShardedCid`], and its limits are divided as those of a [`shard_group`]. A datagram of another shard, as
+/// GRO may bring one, is dropped.
+///
+/// # Panics
+/// When there are more than [`MAX_SHARDS`], or `index` is none of them.
+pub(crate) fn shard_apart<S: Socket, D: Dispatch>(
+    socket: S,
+    config: EndpointConfig,
+    server: Option<ServerConfig>,
+    clock: &Clock,
+    dispatch: D,
+    (index, count): (usize, usize),
+) -> Shard<S, D> {
+    assert!(
+        index < count && count <= MAX_SHARDS,
+        "an endpoint has at most {MAX_SHARDS} shards"
+    );
+    let memory_limit = config.memory_limit / count as u64;
+    let cids = config.cid_generator.for_shard(index as u8);
+    let cids = cids.unwrap_or_else(|| Box::new(ShardedCid::new(index as u8)));
+    let config = config.cid_generator(cids).memory_limit(memory_limit);
+    let server = server.map(|server| Arc::new(share_limits(server, count)));
+    let mut shard = Shard::with_clock(socket, config, server, dispatch, clock.clone());
+    shard.join(Neighbours::elsewhere(index, count));
+    shard
+}
+
 /// Each shard's own randomness; the first shard's is the seed itself.
 fn seed_of(seed: &[u8; 32], index: usize) -> [u8; 32] {
     if index == 0 {

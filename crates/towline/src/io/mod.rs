@@ -52,8 +52,8 @@ mod waited;
 
 pub use clock::{Clock, ManualClock};
 pub use fallback::Fallback;
-pub(crate) use group::share_limits;
 pub use group::{bind_separately, bind_shards, shard_group};
+pub(crate) use group::{shard_apart, share_limits};
 pub use handle::{Change, Dispatch, Handle};
 pub(crate) use memory::machine_memory;
 pub use shard::{DATAGRAMS_PER_TURN, Shard, TIME_PER_TURN, Turn};

@@ -11,7 +11,9 @@ use super::steer::shard_of;
 /// The shards of an endpoint as one of them sees them.
 pub(super) struct Neighbours<D> {
     index: usize,
-    /// All of them, in order, this one included; empty if it is alone.
+    /// How many there are.
+    count: usize,
+    /// All of them, in order, this one included; empty if it is alone in this process.
     shards: Vec<Handle<D>>,
 }
 
@@ -22,12 +24,26 @@ impl<D> Neighbours<D> {
 
     /// Of the shard at `index` among `shards`.
     pub(super) fn of(index: usize, shards: Vec<Handle<D>>) -> Self {
-        Self { index, shards }
+        let count = shards.len();
+        Self {
+            index,
+            count,
+            shards,
+        }
+    }
+
+    /// Of the shard at `index` among `count`, where the others are in other processes.
+    pub(super) fn elsewhere(index: usize, count: usize) -> Self {
+        Self {
+            index,
+            count,
+            shards: Vec::new(),
+        }
     }
 
     /// How many bytes at the front of a train go to one shard, and which if it is another one.
     pub(super) fn run(&self, train: &[u8], stride: usize) -> (usize, Option<usize>) {
-        let count = self.shards.len();
+        let count = self.count;
         if count < 2 {
             return (train.len(), None);
         }
@@ -40,7 +56,8 @@ impl<D> Neighbours<D> {
         (len, (owner != self.index).then_some(owner))
     }
 
-    /// Hands `train` to its shard; false if that one has ended, so that the train stays here.
+    /// Hands `train` to its shard; false if that one has ended, so that the train stays here. What is
+    /// another process's is dropped, as if the network had lost it: the peer sends it again.
     /// No shard answers for another: that would make it an oracle for resets (RFC 9000 §5.2.3).
     pub(super) fn hand_over(
         &self,
@@ -50,7 +67,11 @@ impl<D> Neighbours<D> {
         stats: &mut SocketStats,
     ) -> bool {
         let datagrams = train.len().div_ceil(meta.stride.max(1)) as u64;
-        match self.shards[owner].deliver(meta, train) {
+        let Some(shard) = self.shards.get(owner) else {
+            stats.hand_over_drops += datagrams;
+            return true;
+        };
+        match shard.deliver(meta, train) {
             Delivery::Taken => stats.datagrams_handed_over += datagrams,
             Delivery::Full => stats.hand_over_drops += datagrams,
             Delivery::Gone => return false,

@@ -8,7 +8,7 @@
 
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use quinn_udp::{EcnCodepoint, RecvMeta, UdpSockRef, UdpSocketState};
@@ -115,6 +115,28 @@ impl UdpSocket {
         // Has the kernel note arrivals from now on.
         let _ = socket.waited();
         Ok(socket)
+    }
+
+    /// As [`from_std`](Self::from_std), of a second descriptor of the socket behind `fd`, which a process
+    /// has from its parent.
+    ///
+    /// # Errors
+    /// When `fd` is no UDP socket, and what a socket option said.
+    pub fn inherited(fd: RawFd, options: &SocketOptions) -> io::Result<Self> {
+        // SAFETY: the call takes no pointer, and its result is checked before it is owned.
+        let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
+        if copy < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: `copy` was just made and nobody else has it.
+        let socket = std::net::UdpSocket::from(unsafe { OwnedFd::from_raw_fd(copy) });
+        let kind = socket2::SockRef::from(&socket).r#type()?;
+        if kind != Type::DGRAM {
+            let what = "a UDP socket is required";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+        socket.set_nonblocking(true)?;
+        Self::from_std(socket, options)
     }
 
     /// Lets further sockets bind to this one's port, which it has had alone so far, and

@@ -299,6 +299,20 @@ fn a_shard_that_has_ended_leaves_its_datagrams_to_who_finds_them() {
     assert_eq!(shards[0].handle().socket_stats().datagrams_handed_over, 0);
 }
 
+#[test]
+fn datagrams_of_another_process_are_dropped_without_an_answer() {
+    let (mut shards, socket) = pair();
+    drop(shards.pop());
+    shards[0].join(Neighbours::elsewhere(0, 2));
+    let owners = [0, 1, 1, 0, 1];
+    let train: Vec<u8> = owners.iter().flat_map(|&o| datagram(o, o)).collect();
+    socket.inbox.lock().unwrap().push_back((train, 50));
+    drive(&mut shards[0]);
+    assert_eq!(unroutable(&shards[0]), 2, "its own");
+    let stats = shards[0].handle().socket_stats();
+    assert_eq!((stats.datagrams_handed_over, stats.hand_over_drops), (0, 3));
+}
+
 /// So many trains of a thousand datagrams for shard 1.
 fn flood(socket: &Fake, trains: u64) {
     let train: Vec<u8> = (0..1000).flat_map(|i| datagram(1, i as u8)).collect();
