@@ -16,8 +16,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import towline
-from towline import _native
-from towline._driver import Driver
 
 logger = logging.getLogger("wpt")
 
@@ -205,63 +203,39 @@ class _Connection:
         driver.nudge()
 
 
-class Host(towline.Server):
-    """A server whose sessions are those scripts', found by the path below `root`."""
+class Host:
+    """Sessions that scripts handle, found by the path below `root`: `run` is for `serve_requests`."""
 
-    def __init__(self, root: Path, certificate: towline.Certificate) -> None:
-        super().__init__(self._run, "127.0.0.1", 0, certificate, None, [], 1.0)
+    def __init__(self, root: Path) -> None:
         self._root = root
         self._stash = Stash()
-        self._accepted: dict[towline.Session, tuple[Handler, list[tuple[bytes, bytes]]]] = {}
 
-    def _answer(self, driver: Driver, request: _native.SessionRequest) -> None:
-        """As the server's own, but that the script says what is answered."""
-        authority, path, origin = request.authority, request.path, request.origin
+    async def run(self, request: towline.SessionRequest) -> None:
         fields = {
             ":method": "CONNECT",
             ":scheme": "https",
-            ":authority": authority,
-            ":path": path,
+            ":authority": request.authority,
+            ":path": request.path,
             ":protocol": "webtransport",
-            **({} if origin is None else {"origin": origin}),
+            **({"origin": request.origin} if request.origin else {}),
+            **dict(request.headers),
         }
-        headers = request.headers
-        encoded = [
-            (name.encode(), value.encode())
-            for name, value in {**fields, **dict(headers)}.items()
-        ]
+        headers = [(name.encode(), value.encode()) for name, value in fields.items()]
         try:
-            handler = Handler(self._root / urlsplit(path).path.lstrip("/"))
+            handler = Handler(self._root / urlsplit(request.path).path.lstrip("/"))
         except OSError:
-            request.reject(404)
-            driver.nudge()
-            return
+            raise towline.Refused(404) from None
         answer: list[tuple[bytes, bytes]] = []
-        handler.call("connect_received", request_headers=encoded, response_headers=answer)
-        fields = {name.decode(): value.decode() for name, value in answer}
-        status = int(fields.get(":status", "200"))
+        handler.call("connect_received", request_headers=headers, response_headers=answer)
+        answered = {name.decode(): value.decode() for name, value in answer}
+        status = int(answered.get(":status", "200"))
         if not 200 <= status < 300:
-            request.reject(status)
-            driver.nudge()
-            return
+            raise towline.Refused(status)
         # What names none of the protocols that were offered, this server cannot be made to send.
-        wanted = fields.get("wt-protocol", "").partition(";")[0]
+        wanted = answered.get("wt-protocol", "").partition(";")[0]
         offered = request.protocols
         protocol = next((name for name in offered if f'"{name}"' == wanted), None)
-        session = towline.Session(
-            driver,
-            request.accept(protocol),
-            authority=authority,
-            path=path,
-            origin=origin,
-            headers=headers,
-        )
-        self._accepted[session] = handler, encoded
-        self._begin(session)
-        driver.nudge()
-
-    async def _run(self, session: towline.Session) -> None:
-        handler, headers = self._accepted.pop(session)
+        session = request.accept(protocol)
         async with asyncio.TaskGroup() as tasks:
             hosted = Session(session, handler, headers, self._stash, tasks)
             try:

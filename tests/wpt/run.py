@@ -107,7 +107,8 @@ async def run(
     der = ssl.PEM_cert_to_DER_cert(certificate.certificate_pem)
     at = der.index(SPKI)
     key = base64.b64encode(hashlib.sha256(der[at : at + SPKI_LENGTH]).digest()).decode()
-    async with Host(root, certificate) as server:
+    serving = towline.serve_requests(Host(root).run, "127.0.0.1", certificate=certificate)
+    async with serving as server:
         trust = [
             *flags,
             f"--origin-to-force-quic-on=127.0.0.1:{server.port}",
