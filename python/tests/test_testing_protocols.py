@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 import towline
 from conftest import echo, idle
-from towline import testing
-
-http = pytest.importorskip("towline.http")
-quic = pytest.importorskip("towline.quic")
+from towline import http, quic, testing
 
 LOSSY = testing.Link(delay=0.15, rate=10_000_000, loss=0.02)
 
