@@ -95,8 +95,9 @@ def _find(modules: dict[str, _Module], module: str, name: str) -> tuple[_Module,
     here = modules[module]
     while name in here.imported and name not in here.defined:
         source, name = here.imported[name]
-        if source not in modules:
-            break
+        if source not in modules or f"{source}.{name}" in modules:
+            # Somebody else's, or a module, which has a page of its own.
+            return here, None
         here = modules[source]
     return here, here.defined.get(name, (None, None))[0]
 
