@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use towline::Endpoint;
-use towline::handles::{Sessions, Waiter};
-use towline::io::{Shard, Socket, SocketOptions, UdpSocket};
+use towline::handles::Waiter;
+use towline::io::{Socket, SocketOptions, UdpSocket};
 use towline::webtransport::Server;
 
 use crate::certificate::{Certificate, ClientConfig};
-use crate::endpoint::endpoint;
+use crate::endpoint::{AnyShard, Made, endpoint, the_shard};
 use crate::errors::{Failure, os_error};
 use crate::fields::add_fields;
 use crate::group;
@@ -45,20 +45,6 @@ pub(crate) struct Driver {
     place: Option<Place>,
     /// Its clients speak an application's own protocol, and no HTTP/3.
     is_quic: bool,
-}
-
-/// On a socket of the system's, or on a simulated one.
-type AnyShard = Shard<Box<dyn Socket>, Sessions>;
-/// An endpoint that was made, and its shards.
-pub(crate) type Made = (Endpoint, Vec<AnyShard>);
-
-/// The endpoint and the one shard that it has here.
-fn the_shard((endpoint, mut shards): Made) -> io::Result<(Endpoint, AnyShard)> {
-    let shard = shards.pop();
-    Ok((
-        endpoint,
-        shard.ok_or_else(|| io::Error::other("an endpoint has a shard"))?,
-    ))
 }
 
 /// What takes turns.
@@ -331,8 +317,13 @@ impl Driver {
     fn misdirected_count(&self, py: Python<'_>) -> PyResult<u64> {
         self.hub.check().map_err(|failure| failure.raise(py))?;
         let endpoint = lock(&self.endpoint);
-        let shards = endpoint.as_ref().map_or_else(Vec::new, Endpoint::shard_stats);
-        Ok(shards.iter().map(|shard| shard.socket.hand_over_drops).sum())
+        let shards = endpoint
+            .as_ref()
+            .map_or_else(Vec::new, Endpoint::shard_stats);
+        Ok(shards
+            .iter()
+            .map(|shard| shard.socket.hand_over_drops)
+            .sum())
     }
 
     /// Closes all connections in peace. A turn sends the notices.

@@ -1,12 +1,30 @@
 //! What endpoints of the package are made of.
 
+use std::io;
+
 use towline::config::TransportConfig;
+use towline::handles::Sessions;
+use towline::io::{Shard, Socket};
 use towline::webtransport::Config;
 use towline::{Endpoint, EndpointBuilder};
 
 use crate::certificate::Certificate;
 use crate::errors::Failure;
 use crate::transport::Transport;
+
+/// On a socket of the system's, or on a simulated one.
+pub(crate) type AnyShard = Shard<Box<dyn Socket>, Sessions>;
+/// An endpoint that was made, and its shards.
+pub(crate) type Made = (Endpoint, Vec<AnyShard>);
+
+/// The endpoint and the one shard that it has here.
+pub(crate) fn the_shard((endpoint, mut shards): Made) -> io::Result<(Endpoint, AnyShard)> {
+    let shard = shards.pop();
+    Ok((
+        endpoint,
+        shard.ok_or_else(|| io::Error::other("an endpoint has a shard"))?,
+    ))
+}
 
 /// Streams that one session may have open at a client: a connection carries that one alone, and its own
 /// limit counts.

@@ -12,7 +12,7 @@ use towline::EndpointBuilder;
 use towline::engine::EndpointConfig;
 use towline::io::{Socket, SocketOptions, UdpSocket, bind_shards, random_seed};
 
-use crate::driver::Made;
+use crate::endpoint::Made;
 use crate::errors::{Failure, os_error};
 
 /// The descriptors of `count` sockets at one address, in their order, and the port. They are the caller's to
