@@ -173,8 +173,7 @@ class Datagrams:
             sent = core.native.send_datagram(data, max_age, send_order)
         except SessionClosed as error:
             raise core.explain(error) from None
-        if core.engine.wants_turn:
-            core.driver.turn_soon()
+        core.driver.nudge()
         return sent
 
     async def send_wait(self, data: ReadableBuffer) -> None:
@@ -279,7 +278,10 @@ class Session:
         """A new stream, as soon as the peer permits one. Among streams that want to send, the one with
         the highest `send_order` goes first."""
         core = self._core
-        send, recv = await core.take_in_turn(_OPEN_BI, core.native.open_bi)
+        halves = core.take_now(_OPEN_BI, core.native.open_bi)
+        if halves is None:
+            halves = await core.take_in_turn(_OPEN_BI, core.native.open_bi)
+        send, recv = halves
         stream = BidirectionalStream(core, send, recv)
         if send_order != 0:
             stream.set_send_order(send_order)
@@ -288,7 +290,9 @@ class Session:
     async def create_unidirectional_stream(self, send_order: int = 0) -> SendStream:
         """As `create_bidirectional_stream`, a stream that only this end writes."""
         core = self._core
-        send = await core.take_in_turn(_OPEN_UNI, core.native.open_uni)
+        send = core.take_now(_OPEN_UNI, core.native.open_uni)
+        if send is None:
+            send = await core.take_in_turn(_OPEN_UNI, core.native.open_uni)
         stream = SendStream(core, send)
         if send_order != 0:
             stream.set_send_order(send_order)

@@ -107,8 +107,7 @@ class _Receiving(_Stream):
                 await core.driver.wait(recv.token)
         except (StreamError, SessionClosed) as error:
             raise core.explain(error) from None
-        if core.engine.wants_turn:
-            core.driver.turn_soon()
+        core.driver.nudge()
         return data
 
     async def readexactly(self, n: int) -> bytes:
@@ -151,8 +150,7 @@ class _Receiving(_Stream):
                 await core.driver.wait(self._recv.token)
         except (StreamError, SessionClosed) as error:
             raise core.explain(error) from None
-        if core.engine.wants_turn:
-            core.driver.turn_soon()
+        core.driver.nudge()
         return result
 
     def _leave_receiving(self) -> None:
@@ -180,8 +178,7 @@ class _Sending(_Stream):
                 at = send.write(data, at)
         except (StreamError, SessionClosed) as error:
             raise core.explain(error) from None
-        if core.engine.wants_turn:
-            core.driver.turn_soon()
+        core.driver.nudge()
 
     def finish(self) -> None:
         """Ends this half of the stream: the peer reads what was written, then the end."""

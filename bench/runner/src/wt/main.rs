@@ -101,7 +101,9 @@ fn measure_all(cases: Vec<Case>, rounds: u32, programs: &Programs) -> Figures {
         if marks::is_itself(&figures) != Some(false) {
             break;
         }
-        eprintln!("pywebtransport 0.21.1 is slower than it can be: upload again, {time} of {REPEATED}");
+        eprintln!(
+            "pywebtransport 0.21.1 is slower than it can be: upload again, {time} of {REPEATED}"
+        );
         figures = measure(uploads.clone(), rounds, programs);
     }
     figures.append(measure(others, rounds, programs));
