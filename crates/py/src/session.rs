@@ -330,11 +330,16 @@ impl Session {
         Ok(dict)
     }
 
-    /// Bytes that the peer has not acknowledged, and how long that can take, seconds.
+    /// Bytes that the peer has not acknowledged, one more if others wait to be sent, and how long an
+    /// acknowledgement can take, seconds.
     fn in_flight(&self, py: Python<'_>) -> PyResult<(u64, f64)> {
-        let stats = self.with(|session| Ok(session.transport().stats()));
-        let stats = stats.map_err(|failure| failure.raise(py))?;
-        Ok((stats.bytes_in_flight, stats.pto.as_secs_f64()))
+        let found = self.with(|session| {
+            let transport = session.transport();
+            Ok((transport.stats(), transport.has_unsent()))
+        });
+        let (stats, unsent) = found.map_err(|failure| failure.raise(py))?;
+        let bytes = stats.bytes_in_flight + u64::from(unsent);
+        Ok((bytes, stats.pto.as_secs_f64()))
     }
 
     /// Lets the session go: one that is open is closed.

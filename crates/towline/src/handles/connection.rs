@@ -251,6 +251,12 @@ impl Connection {
         self.reference.look(|_, entry| entry.error.clone())
     }
 
+    /// Whether something waits to be sent that only the window or the pacer holds back.
+    pub fn has_unsent(&self) -> bool {
+        self.reference
+            .look(|engine, _| engine.is_some_and(Engine::wants_transmit))
+    }
+
     /// Counters and measurements; after the end, the last ones.
     pub fn stats(&self) -> Stats {
         self.reference
