@@ -37,8 +37,10 @@ impl Link {
             let Some(turn) = turn else {
                 return (f(own, None), Change::None);
             };
-            let (waited, was_closed) =
-                (turn.connection.wants_transmit(), turn.connection.is_closed());
+            let (waited, was_closed) = (
+                turn.connection.wants_transmit(),
+                turn.connection.is_closed(),
+            );
             let result = f(own, Some(turn));
             let sends = !waited && turn.connection.wants_transmit();
             match sends || (!was_closed && turn.connection.is_closed()) {
