@@ -23,7 +23,7 @@ help:
 	@echo "make kmod-debug     the same on a kernel with KASAN, lockdep and kmemleak; takes hours"
 	@echo "make fuzz [TIME=s] [TARGET=t] each fuzz target for s seconds (600)"
 	@echo "make bench-quic [ARGS=--quick] speed beside quinn, s2n-quic and quic-go; the machine must be idle"
-	@echo "make bench-wt [ARGS=--quick] WebTransport beside wtransport and aioquic; the machine must be idle"
+	@echo "make bench-wt [ARGS=--quick] WebTransport beside wtransport, in Python beside pywebtransport, web-transport-quinn and aioquic; the machine must be idle"
 	@echo "make bench-stcp [ARGS=--quick] secure TCP beside plain TCP, rustls, OpenSSL and stunnel; the machine must be idle"
 	@echo "make bench-neighbour [ARGS=--seconds=20] Linux TCP beside Towline on one bottleneck; needs root"
 	@echo "make bench-paths [ARGS=--quick] outages and lost handshake packets beside quinn, in real time; needs root"

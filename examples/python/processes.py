@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
+import sys
 
 import towline
 from towline.cluster import Cluster, WorkerState
@@ -57,4 +59,5 @@ async def main() -> None:
 
 # Workers import this file, and must not run it.
 if __name__ == "__main__":
+    logging.basicConfig(stream=sys.stdout, format="%(message)s")
     asyncio.run(main())

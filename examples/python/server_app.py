@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 
 import towline
 from towline.app import RateLimit, Request, ServerApp, authenticate, log_sessions
@@ -52,5 +53,5 @@ async def main() -> None:
                 print(path, error.status)
 
 
-logging.basicConfig(level=logging.INFO, format="%(message)s")
+logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(message)s")
 asyncio.run(main())

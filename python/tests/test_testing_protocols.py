@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 import towline
 from conftest import echo, idle
 from towline import http, quic, testing

@@ -126,6 +126,12 @@ def _items(
                 yield f"{full}.{member}", text
 
 
+def _is_overload(function: Function) -> bool:
+    """Whether it says a type, and another with its name is what runs."""
+    names = (one.id for one in function.decorator_list if isinstance(one, ast.Name))
+    return "overload" in names
+
+
 def _name_of(statement: ast.stmt) -> str:
     match statement:
         case ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
@@ -150,6 +156,8 @@ def _members(
         for statement, text in _documented(one.body):
             if isinstance(statement, Function) and statement.name == "__init__":
                 yield from _of_init(statement, seen)
+                continue
+            if isinstance(statement, Function) and _is_overload(statement):
                 continue
             try:
                 name = _name_of(statement)

@@ -87,22 +87,24 @@ class Core:
                 await self.driver.wait(self.native.token + wait)
         except (StreamError, SessionClosed) as error:
             raise self.explain(error) from None
-        if self.engine.wants_turn:
-            self.driver.turn_soon()
+        self.driver.nudge()
+        return result
+
+    def take_now(self, wait: int, call: Callable[[], _T | None]) -> _T | None:
+        """What `call` gives, if there is something and nobody waits for it."""
+        if wait in self.queues:
+            return None
+        try:
+            result = call()
+        except (StreamError, SessionClosed) as error:
+            raise self.explain(error) from None
+        self.driver.nudge()
         return result
 
     async def take_in_turn(self, wait: int, call: Callable[[], _T | None]) -> _T:
         """As `take`, first come, first served: of many who wait, one is woken for each thing there is."""
         behind = self.queues.get(wait)
         if behind is None:
-            # Nobody waits: there may be something at once.
-            try:
-                result = call()
-            except (StreamError, SessionClosed) as error:
-                raise self.explain(error) from None
-            if result is not None:
-                self.driver.nudge()
-                return result
             behind = self.queues[wait] = deque()
         else:
             turn: asyncio.Future[None] = self.driver.loop.create_future()

@@ -12,6 +12,7 @@ import asyncio
 import logging
 import os
 import weakref
+from asyncio import get_running_loop
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
@@ -74,7 +75,7 @@ class Driver:
 
     def nudge(self) -> None:
         """Has a turn follow if one is due."""
-        if self.engine.wants_turn:
+        if not self._scheduled and self.engine.wants_turn:
             self.turn_soon()
 
     def turn_soon(self) -> None:
@@ -112,16 +113,22 @@ class Driver:
 
     async def wait(self, token: int, delay: float | None = None) -> None:
         """Waits until the token is called, or so many seconds have passed."""
-        if asyncio.get_running_loop() is not self.loop:
+        loop = self.loop
+        if get_running_loop() is not loop:
             raise UsageError("this session belongs to another event loop")
         if self.closed:
             raise ConnectionLost("this end closed its endpoint")
-        if self.engine.wants_turn:
+        if not self._scheduled and self.engine.wants_turn:
             self.turn_soon()
-        future = self.when(token)
+        future: asyncio.Future[None] = loop.create_future()
+        waiting = self._waiting.get(token)
+        if waiting is None:
+            self._waiting[token] = [future]
+        else:
+            waiting.append(future)
         timer = None
         if delay is not None:
-            timer = self.loop.call_later(delay, self._resolve, (token,))
+            timer = loop.call_later(delay, self._resolve, (token,))
         try:
             await future
         finally:
@@ -134,8 +141,7 @@ class Driver:
         """What `call` gives, as soon as that is not `None`."""
         while (result := call(*args)) is None:
             await self.wait(token)
-        if self.engine.wants_turn:
-            self.turn_soon()
+        self.nudge()
         return result
 
     async def run(self, operation: _native.Operation[_T]) -> _T:
@@ -272,7 +278,7 @@ def close_drivers(loop: asyncio.AbstractEventLoop) -> None:
 
 def client_driver() -> Driver:
     """The endpoint by which the running loop connects."""
-    loop = asyncio.get_running_loop()
+    loop = get_running_loop()
     place = simulated_host(loop) or loop
     known = _clients.get(place)
     driver = None if known is None else known()

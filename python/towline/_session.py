@@ -139,8 +139,7 @@ class Datagrams:
             sent = core.native.send_datagram(data, max_age, send_order, group)
         except SessionClosed as error:
             raise core.explain(error) from None
-        if core.engine.wants_turn:
-            core.driver.turn_soon()
+        core.driver.nudge()
         return sent
 
     async def send_wait(self, data: ReadableBuffer) -> None:
@@ -212,7 +211,10 @@ class Peer:
         others."""
         core = self._core
         whole("send_order", send_order)
-        send, recv = await core.take_in_turn(_OPEN_BI, core.native.open_bi)
+        halves = core.take_now(_OPEN_BI, core.native.open_bi)
+        if halves is None:
+            halves = await core.take_in_turn(_OPEN_BI, core.native.open_bi)
+        send, recv = halves
         stream = BidirectionalStream(core, send, recv)
         if send_group is not None:
             stream.set_send_group(send_group)
@@ -226,7 +228,9 @@ class Peer:
         """As `create_bidirectional_stream`, a stream that only this end writes."""
         core = self._core
         whole("send_order", send_order)
-        send = await core.take_in_turn(_OPEN_UNI, core.native.open_uni)
+        send = core.take_now(_OPEN_UNI, core.native.open_uni)
+        if send is None:
+            send = await core.take_in_turn(_OPEN_UNI, core.native.open_uni)
         stream = SendStream(core, send)
         if send_group is not None:
             stream.set_send_group(send_group)
@@ -341,6 +345,15 @@ class Session(Peer):
 
     `towline.connect` gives them to clients, `towline.serve` to handlers. It belongs to the event loop
     that it was made on. Dropped, it is closed.
+
+    ```python
+    async with await session.create_bidirectional_stream() as stream:
+        await stream.write(b"ahoy")
+        stream.finish()
+        print(await stream.read())  # b'ahoy'
+    await session.aclose(7, "that is all")
+    print(await session.closed)  # CloseInfo(code=7, reason='that is all', by_peer=False)
+    ```
     """
 
     __slots__ = ("authority", "dialect", "headers", "origin", "path", "protocol")
@@ -374,7 +387,13 @@ class Session(Peer):
         return f"<Session {self.authority}{self.path} {self.dialect} {state}>"
 
     async def get_stats(self) -> SessionStats:
-        """Counts and measurements as of now."""
+        """Counts and measurements as of now.
+
+        ```python
+        stats = await session.get_stats()
+        print(stats.streams_opened, stats.smoothed_rtt < 10)  # 0 True
+        ```
+        """
         return session_stats(self._numbers())
 
     @property

@@ -130,8 +130,7 @@ class _Receiving(_Stream):
                 await core.driver.wait(recv.token)
         except (StreamError, SessionClosed) as error:
             raise core.explain(error) from None
-        if core.engine.wants_turn:
-            core.driver.turn_soon()
+        core.driver.nudge()
         return data
 
     async def readexactly(self, n: int) -> bytes:
@@ -190,8 +189,7 @@ class _Receiving(_Stream):
                 await core.driver.wait(self._recv.token)
         except (StreamError, SessionClosed) as error:
             raise core.explain(error) from None
-        if core.engine.wants_turn:
-            core.driver.turn_soon()
+        core.driver.nudge()
         return result
 
     def _leave_receiving(self) -> None:
@@ -219,8 +217,7 @@ class _Sending(_Stream):
                 at = send.write(data, at)
         except (StreamError, SessionClosed) as error:
             raise core.explain(error) from None
-        if core.engine.wants_turn:
-            core.driver.turn_soon()
+        core.driver.nudge()
 
     def finish(self) -> None:
         """Ends this half of the stream: the peer reads what was written, then the end."""

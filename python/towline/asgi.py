@@ -47,10 +47,15 @@ __all__ = ["Application", "Message", "Receive", "Scope", "Send", "Server", "serv
 logger = logging.getLogger("towline")
 
 Scope = MutableMapping[str, Any]
+"""What a client wants: `type`, `path`, `headers` and so on."""
 Message = MutableMapping[str, Any]
+"""What server and application tell each other, by its `type`."""
 Receive = Callable[[], Awaitable[Message]]
+"""Gives the application the server's next message."""
 Send = Callable[[Message], Awaitable[None]]
+"""Takes a message of the application's."""
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+"""An ASGI 3 application."""
 
 _VERSIONS = {"version": "3.0", "spec_version": "2.5"}
 _CHUNK = 65536

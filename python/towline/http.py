@@ -59,10 +59,10 @@ class Requesting:
         if not isinstance(method, str):
             kind = type(method).__name__
             raise TypeError(f"argument 'method': a str is required, not '{kind}'")
-        target = target_of(text("url", url))
+        self._url = urldefrag(text("url", url)).url
+        target = target_of(self._url)
         self._host, self._port = target.host, target.port
         self._method = method
-        self._url = urldefrag(url).url
         self._body = body
         self._fields = raw_headers(headers)
         self._config = config

@@ -19,7 +19,7 @@ from ._certificates import Certificate
 from ._client import addresses_of, client_config
 from ._core import Core
 from ._driver import Driver, client_driver, new_engine
-from ._serving import Handler, Serving
+from ._serving import Handler, Serving, checked_handler
 from ._session import Peer
 from ._stats import ConnectionStats
 from ._transport import TransportConfig
@@ -186,6 +186,7 @@ def serve(
     written has arrived. One that raises has its connection closed with code `towline.FAILED`, and is
     logged.
     """
+    checked_handler("handler", handler)
     return Server(handler, host, port, certificate, _names(alpn), grace, config)
 
 

@@ -79,7 +79,7 @@ cargo xtask COMMAND
   fuzz-seeds     rewrites the generated part of fuzz/corpus
   flame NAME [--binary PATH]     flame graphs of a bulk transfer into docs/evidence
   bench-quic [ARG…]   speed beside other QUIC stacks (--help for ARGs)
-  bench-wt [ARG…]     WebTransport beside wtransport and aioquic (--help for ARGs)
+  bench-wt [ARG…]     WebTransport in Rust and Python beside others (--help for ARGs)
   bench-stcp [ARG…]   secure TCP beside plain TCP, rustls, OpenSSL and stunnel (--help for ARGs)
   bench-neighbour [ARG…]   Linux TCP beside Towline on one bottleneck, as root (--help for ARGs)
   bench-paths [ARG…]       outages and lost handshake packets beside quinn, as root (--help for ARGs)

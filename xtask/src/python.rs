@@ -75,7 +75,7 @@ pub(crate) fn wheel(arguments: &[String]) -> Outcome {
     let (environment, wheels) = (target.join("python"), target.join("wheels"));
     prepare(&environment)?;
     let build = ["build", "--release", "--locked", "--out"];
-    run(tool(&environment, "maturin", &build)
+    run(tool(&environment, "maturin", build)
         .arg(wheels)
         .args(arguments))
 }

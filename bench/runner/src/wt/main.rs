@@ -72,7 +72,8 @@ fn compare(flags: &Flags<Stack>) -> Outcome<ExitCode> {
         ],
     );
     machine.settle();
-    let figures = measure_all(cases, rounds, &programs);
+    let repeated = if flags.quick { 0 } else { REPEATED };
+    let figures = measure_all(cases, rounds, repeated, &programs);
     machine.finish();
 
     let verdict = marks::verdict(&figures, scope);
@@ -93,15 +94,17 @@ fn compare(flags: &Flags<Stack>) -> Outcome<ExitCode> {
 }
 
 /// All cases; the uploads first, and again while others on the machine slow pywebtransport 0.21.1 down.
-fn measure_all(cases: Vec<Case>, rounds: u32, programs: &Programs) -> Figures {
+fn measure_all(cases: Vec<Case>, rounds: u32, repeated: u32, programs: &Programs) -> Figures {
     let is_upload = |case: &Case| case.setting().is_none() && case.is_named(marks::UPLOAD);
     let (uploads, others): (Vec<_>, Vec<_>) = cases.into_iter().partition(is_upload);
     let mut figures = measure(uploads.clone(), rounds, programs);
-    for time in 1..=REPEATED {
+    for time in 1..=repeated {
         if marks::is_itself(&figures) != Some(false) {
             break;
         }
-        eprintln!("pywebtransport 0.21.1 is slower than it can be: upload again, {time} of {REPEATED}");
+        eprintln!(
+            "pywebtransport 0.21.1 is slower than it can be: upload again, {time} of {repeated}"
+        );
         figures = measure(uploads.clone(), rounds, programs);
     }
     figures.append(measure(others, rounds, programs));

@@ -116,10 +116,16 @@ fn python(figures: &Figures) -> Vec<Judgement> {
                 // Slowed down, it is only shown.
                 let counts = is_itself(figures) == Some(true);
                 let bounds = [counts.then_some(AtLeast(first)), Some(AtLeast(goal))];
-                ratio(&Pywebtransport021.to_string(), of(Pywebtransport021), bounds);
+                ratio(
+                    &Pywebtransport021.to_string(),
+                    of(Pywebtransport021),
+                    bounds,
+                );
             }
             Beside::Best(first, goal) => {
-                let peers = Stack::PYTHON.iter().filter(|stack| **stack != TowlinePython);
+                let peers = Stack::PYTHON
+                    .iter()
+                    .filter(|stack| **stack != TowlinePython);
                 let best = peers.filter_map(|stack| of(*stack)).reduce(match better {
                     More => f64::max,
                     Less => f64::min,

@@ -32,9 +32,7 @@ impl Python {
             Stack::TowlinePython => ("python", "towline_stack.py", "towline"),
             Stack::Pywebtransport021 => ("python", "pywebtransport_0_21.py", "pywebtransport"),
             Stack::Pywebtransport09 => ("python", "pywebtransport_0_9.py", "pywebtransport"),
-            Stack::WebTransportQuinn => {
-                ("python", "web_transport_quinn.py", "web-transport-quinn")
-            }
+            Stack::WebTransportQuinn => ("python", "web_transport_quinn.py", "web-transport-quinn"),
             Stack::Towline | Stack::Wtransport => return Err("it is not in Python".to_owned()),
         };
         let folder = bench.join(folder);
@@ -135,13 +133,21 @@ fn install_ours(root: &Path, wheels: &Path, environment: &Path) -> Outcome {
         .and_then(|mut files| files.next()?.ok())
         .ok_or("maturin built no wheel")?;
     let mut install = pip(environment);
-    install.args(["--force-reinstall", "--no-deps"]).arg(wheel.path());
+    install
+        .args(["--force-reinstall", "--no-deps"])
+        .arg(wheel.path());
     build::run(install, "pip install towline")
 }
 
 fn pip(environment: &Path) -> Command {
     let mut pip = Command::new(environment.join("bin/python"));
-    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+    pip.args([
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+    ]);
     pip
 }
 

@@ -31,18 +31,15 @@ fn peers(figures: &Figures) -> Option<String> {
         ]);
     }
     let stack = Stack::Pywebtransport021;
-    if let (Some(upload), Some(counts)) =
-        (figures.median("upload_mb_s", None, stack), is_itself(figures))
-    {
+    if let (Some(upload), Some(counts)) = (
+        figures.median("upload_mb_s", None, stack),
+        is_itself(figures),
+    ) {
         let expected = match counts {
             true => "≥ 150 MB/s",
             false => "≥ 150 MB/s; slower, so its rows are only shown",
         };
-        rows.push(vec![
-            stack.to_string(),
-            number(upload),
-            expected.to_owned(),
-        ]);
+        rows.push(vec![stack.to_string(), number(upload), expected.to_owned()]);
     }
     table(&["upload_mb_s", "measured", "expected"], &rows)
 }

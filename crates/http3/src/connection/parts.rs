@@ -330,9 +330,8 @@ impl Connection {
 
     /// Forgets a message that is over in both directions.
     pub(super) fn forget_if_over(&mut self, id: StreamId) {
-        let over =
-            |message: &Box<Message>| message.incoming.is_over() && message.outgoing.is_over();
-        if self.messages.get(&id).is_some_and(over) {
+        let message = self.messages.get(&id);
+        if message.is_some_and(|own| own.incoming.is_over() && own.outgoing.is_over()) {
             self.messages.remove(&id);
             self.again.remove(&id);
         }

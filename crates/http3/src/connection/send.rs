@@ -166,8 +166,8 @@ impl Connection {
         trailers: &HeaderMap,
     ) -> Result<(), SendError> {
         self.check_stage(id, Stage::Body)?;
-        let tunnel = |message: &Box<Message>| message.is_connect;
-        if self.messages.get(&id).is_some_and(tunnel) {
+        let message = self.messages.get(&id);
+        if message.is_some_and(|message| message.is_connect) {
             return Err(SendError::WrongState);
         }
         let lines = fields::trailer_lines(trailers).map_err(SendError::Malformed)?;

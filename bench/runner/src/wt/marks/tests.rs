@@ -1,11 +1,15 @@
 use bench_runner::figures::{Case as _, Sample};
 
 use super::*;
+use crate::plan::Stack::WebTransportQuinn;
 use crate::plan::{self, Stack};
 
 type Row = (&'static str, Option<&'static str>, Stack, f64);
 
-/// Ours as good as wtransport's everywhere, and a peer that is slow as ever.
+/// What pywebtransport 0.21.1 transfers, MB/s.
+const FAST_ENOUGH: f64 = 200.0;
+
+/// Ours as good as the marks want everywhere, and a peer that is slow as ever.
 fn reached() -> Vec<Row> {
     let mut rows: Vec<Row> = vec![
         (UPLOAD, None, Aioquic, 10.0),
@@ -17,6 +21,26 @@ fn reached() -> Vec<Row> {
         rows.push((measure, *setting, Towline, value));
         rows.push((measure, *setting, Wtransport, value));
     }
+    for (measure, better, beside) in PYTHON_ROWS {
+        let ours = match *beside {
+            Beside::Pywebtransport(first, _) => {
+                rows.push((measure, None, Pywebtransport021, FAST_ENOUGH));
+                FAST_ENOUGH * first
+            }
+            Beside::Best(first, _) => {
+                let (best, other) = if *better == More {
+                    (10.0, 9.0)
+                } else {
+                    (10.0, 11.0)
+                };
+                rows.push((measure, None, WebTransportQuinn, best));
+                rows.push((measure, None, Pywebtransport021, other));
+                best * first
+            }
+            Beside::Itself(first, _) => first,
+        };
+        rows.push((measure, None, TowlinePython, ours));
+    }
     rows
 }
 
@@ -27,7 +51,10 @@ fn figures(rows: &[Row]) -> Figures {
         let found = cases
             .iter()
             .find(|case| case.is_named(measure) && case.setting == *setting);
-        let samples = vec![Sample::result(measure, *value)];
+        let mut samples = vec![Sample::result(measure, *value)];
+        if (*measure, *stack) == (DATAGRAMS, TowlinePython) {
+            samples.push(Sample::detail(DELIVERED, ARRIVE));
+        }
         figures.add(found.expect("a case"), *stack, "1".to_owned(), samples);
     }
     figures
@@ -117,4 +144,62 @@ fn a_part_is_judged_by_what_it_has_and_a_quick_run_not_at_all() {
     assert_eq!(part.code(), 1);
     assert!(part.invalid.is_some());
     assert_eq!(verdict(&figures(&rows), Scope::Quick).code(), 0);
+}
+
+fn missed(figures: &Figures) -> Vec<String> {
+    let verdict = verdict(figures, Scope::Whole);
+    verdict.missed().iter().map(|row| row.title()).collect()
+}
+
+#[test]
+fn each_row_of_ours_in_python_is_held_against_its_own_mark() {
+    for (measure, better, _) in PYTHON_ROWS {
+        let worse = if *better == More { 0.99 } else { 1.01 };
+        let figures = changed(measure, None, TowlinePython, worse);
+        assert_eq!(missed(&figures), [*measure]);
+    }
+}
+
+#[test]
+fn a_peer_that_others_slow_down_is_only_shown() {
+    let slow = 0.7;
+    let mut rows = reached();
+    for row in rows.iter_mut().filter(|row| row.3 == FAST_ENOUGH) {
+        row.3 *= slow;
+    }
+    for row in rows
+        .iter_mut()
+        .filter(|row| row.2 == TowlinePython && row.0 == "mux_mb_s")
+    {
+        row.3 = 1.0;
+    }
+    let figures = figures(&rows);
+    assert_eq!(is_itself(&figures), Some(false));
+    assert!(missed(&figures).is_empty());
+    let verdict = verdict(&figures, Scope::Whole);
+    let shown = verdict
+        .judgements
+        .iter()
+        .find(|row| row.measure == "mux_mb_s" && row.quantity.contains("pywebtransport-0.21.1"));
+    assert!(shown.is_some_and(|row| row.first.is_none() && row.value.is_some()));
+}
+
+#[test]
+fn a_mark_beside_a_peer_that_is_not_there_judges_nothing_and_ours_must_be_there() {
+    let without = |stacks: &[Stack]| {
+        let rows: Vec<_> = reached()
+            .into_iter()
+            .filter(|row| !stacks.contains(&row.2))
+            .collect();
+        missed(&figures(&rows))
+    };
+    assert!(without(&[Pywebtransport021, WebTransportQuinn]).is_empty());
+    let rows_with_numbers = without(&[TowlinePython]);
+    assert!(rows_with_numbers.contains(&"rr64_ms".to_owned()));
+}
+
+#[test]
+fn the_best_of_the_others_in_python_is_the_mark() {
+    let figures = changed("handshake_ms", None, Pywebtransport021, 0.5);
+    assert_eq!(missed(&figures), ["handshake_ms"]);
 }
