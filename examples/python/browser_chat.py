@@ -153,7 +153,7 @@ def page(url: str, certificate: towline.Certificate) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, *_: object) -> None:
+        def log_message(self, format: str, *_: object) -> None:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as site:
@@ -180,7 +180,7 @@ async def main(with_page: bool) -> None:
 
 
 if __name__ == "__main__":
-    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     arguments.add_argument("--page", action="store_true", help="wait for a page in a browser")
     try:
         asyncio.run(main(arguments.parse_args().page))

@@ -106,7 +106,8 @@ async def _server_of(target: Any, config: dict[str, Any]) -> AsyncIterator[Serve
         server = target.server(config["host"], config["port"], **options)
         hooks: contextlib.AbstractAsyncContextManager[None] = target.hooks()
     elif callable(target):
-        server = serve(target, config["host"], config["port"], **options)
+        handler: Any = target
+        server = serve(handler, config["host"], config["port"], **options)
         hooks = contextlib.nullcontext()
     else:
         kind = type(target).__name__

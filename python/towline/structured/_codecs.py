@@ -79,6 +79,7 @@ class MessagePack:
         self._unpackb = msgpack.unpackb
 
     def encode(self, value: Any) -> bytes:
+        """The value as MessagePack. Raises `ValueError` for a number that it has not."""
         try:
             packed = self._packb(value, use_bin_type=True)
         except OverflowError as error:
@@ -86,6 +87,7 @@ class MessagePack:
         return bytes(packed)
 
     def decode(self, data: bytes, depth: int) -> Any:
+        """The value of these bytes, of at most `depth` levels. Raises `ValueError`."""
         try:
             value = self._unpackb(
                 data, raw=False, strict_map_key=True, timestamp=3, ext_hook=_refuse_extension
