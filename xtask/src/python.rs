@@ -37,6 +37,8 @@ pub(crate) fn python(skips: &mut Skips) -> Outcome<String> {
         let pyright = |arguments: &[&str]| {
             let mut command = tool("pyright", arguments);
             command.arg("--pythonpath").arg(&interpreter);
+            // It looks up no package through an editable installation.
+            command.env("PYTHONPATH", root().join("python"));
             run(&mut command)
         };
         pyright(&[])?;
