@@ -66,8 +66,8 @@ class HandshakeRefused(ConnectFailed, ConnectionRefusedError):
 
     def __init__(self, message: str, status: int | None = None, busy: bool = False) -> None:
         super().__init__(message)
-        self.status = status
-        self.busy = busy
+        self.status: int | None = status
+        self.busy: bool = busy
 
 
 class ConnectTimeout(ConnectFailed, TimeoutError):
@@ -85,9 +85,9 @@ class SessionClosed(TowlineError, ConnectionError):
         self, message: str, code: int = 0, reason: str = "", by_peer: bool = False
     ) -> None:
         super().__init__(message)
-        self.code = code
-        self.reason = reason
-        self.by_peer = by_peer
+        self.code: int = code
+        self.reason: str = reason
+        self.by_peer: bool = by_peer
 
 
 class ConnectionLost(SessionClosed, ConnectionAbortedError):
@@ -104,7 +104,7 @@ class StreamError(TowlineError):
 
     def __init__(self, message: str, code: int | None = None) -> None:
         super().__init__(message)
-        self.code = code
+        self.code: int | None = code
 
 
 class StreamReset(StreamError, ConnectionResetError):
@@ -126,8 +126,8 @@ class IncompleteRead(TowlineError, EOFError):
         self, message: str, partial: bytes = b"", expected: int | None = None
     ) -> None:
         super().__init__(message)
-        self.partial = partial
-        self.expected = expected
+        self.partial: bytes = partial
+        self.expected: int | None = expected
 
 
 class LimitExceeded(TowlineError, ValueError):
@@ -135,7 +135,7 @@ class LimitExceeded(TowlineError, ValueError):
 
     def __init__(self, message: str, limit: int = 0) -> None:
         super().__init__(message)
-        self.limit = limit
+        self.limit: int = limit
 
 
 class DatagramTooLarge(TowlineError, ValueError):
@@ -143,4 +143,4 @@ class DatagramTooLarge(TowlineError, ValueError):
 
     def __init__(self, message: str, limit: int = 0) -> None:
         super().__init__(message)
-        self.limit = limit
+        self.limit: int = limit

@@ -94,7 +94,7 @@ class _Message(_Receiving):
         self._core = core
         self._recv = recv
         self._trailers: list[tuple[str, str]] = []
-        self.headers = headers
+        self.headers: list[tuple[str, str]] = headers
         """The fields of the message; their names are in lower case."""
 
     def header(self, name: str, default: str | None = None) -> str | None:
@@ -356,9 +356,9 @@ class Response(_Message):
     ) -> None:
         super().__init__(core, recv, headers)
         self._sending = sending
-        self.url = url
+        self.url: str = url
         """What was asked for."""
-        self.status = status
+        self.status: int = status
         """The status, as 200."""
 
     def __repr__(self) -> str:

@@ -30,7 +30,7 @@ class Kept:
         self.failure: TowlineError | None = None
         self.operation: _native.Operation[_native.Session] | None = None
         # Requests that wait for the connection; the last one to leave gives the attempt up.
-        self.waiting = 0
+        self.waiting: int = 0
 
     async def reach(self, driver: Driver, key: Key) -> Core:
         """The connection, as soon as there is one. All who wait share the attempt."""

@@ -36,8 +36,8 @@ class Refused(TowlineError):
     """
 
     def __init__(self, status: int, reason: str = "") -> None:
-        self.status = checked_status(status)
-        self.reason = reason
+        self.status: int = checked_status(status)
+        self.reason: str = reason
         super().__init__(f"refused with status {status}{f': {reason}' if reason else ''}")
 
 
@@ -69,19 +69,19 @@ class SessionRequest:
         self._native: _native.SessionRequest | None = native
         self._protocols = protocols
         self._begin = begin
-        self.authority = native.authority
+        self.authority: str = native.authority
         """The host, and perhaps the port, that the client asked."""
-        self.path = native.path
+        self.path: str = native.path
         """Path and query of the URL, as the client wrote them."""
-        self.origin = native.origin
+        self.origin: str | None = native.origin
         """The page that asks, where a browser does; "" where its words are no text."""
         if self.origin is None and native.has_origin:
             self.origin = ""
-        self.headers = native.headers
+        self.headers: list[tuple[str, str]] = native.headers
         """The fields of the request, their names in lower case."""
-        self.protocols = native.protocols
+        self.protocols: list[str] = native.protocols
         """The application protocols that the client offers, its favourite first."""
-        self.remote_address = native.remote_address
+        self.remote_address: tuple[str, int] = native.remote_address
         """Where the client is: address and port."""
         self.session: Session | None = None
         """The session, once it was accepted."""

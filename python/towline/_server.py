@@ -76,9 +76,9 @@ class Server(Serving[Session]):
         self._pending = pending
         # Wishes for sessions without an answer yet.
         self._asking: set[asyncio.Task[None]] = set()
-        self.accepted = 0
+        self.accepted: int = 0
         """Sessions that clients were given."""
-        self.refused = 0
+        self.refused: int = 0
         """Sessions that clients were refused."""
 
     @property

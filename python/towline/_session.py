@@ -369,13 +369,13 @@ class Session(Peer):
         headers: list[tuple[str, str]],
     ) -> None:
         super().__init__(Core(driver, native))
-        self.authority = authority
+        self.authority: str = authority
         """The host, and perhaps the port, that the client asked."""
-        self.path = path
+        self.path: str = path
         """Path and query of the URL."""
-        self.origin = origin
+        self.origin: str | None = origin
         """The page that asked, where a browser did."""
-        self.headers = headers
+        self.headers: list[tuple[str, str]] = headers
         """The fields of the request at a server, those of the answer at a client."""
         self.protocol: str | None = native.protocol
         """The application protocol that the server chose of those that the client offered."""

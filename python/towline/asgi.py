@@ -44,7 +44,7 @@ from ._transport import TransportConfig
 
 __all__ = ["Application", "Message", "Receive", "Scope", "Send", "Server", "serve", "sessions"]
 
-logger = logging.getLogger("towline")
+logger: logging.Logger = logging.getLogger("towline")
 
 Scope = MutableMapping[str, Any]
 """What a client wants: `type`, `path`, `headers` and so on."""

@@ -47,7 +47,7 @@ __all__ = [
     "session_values",
 ]
 
-logger = logging.getLogger("towline.monitor")
+logger: logging.Logger = logging.getLogger("towline.monitor")
 
 Number = int | float
 Source = Callable[[], Mapping[str, Number | None]]
@@ -186,9 +186,9 @@ class _Watched:
     """An alert, and how it stands."""
 
     def __init__(self, alert: Alert, callback: Callable[[AlertEvent], object]) -> None:
-        self.alert = alert
-        self.callback = callback
-        self.active = False
+        self.alert: Alert = alert
+        self.callback: Callable[[AlertEvent], object] = callback
+        self.active: bool = False
         self.beyond_since: float | None = None
 
 

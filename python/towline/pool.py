@@ -31,7 +31,7 @@ from ._streams import BidirectionalStream
 
 __all__ = ["PoolStats", "SessionPool", "StreamPool"]
 
-logger = logging.getLogger("towline.pool")
+logger: logging.Logger = logging.getLogger("towline.pool")
 
 _T = TypeVar("_T")
 
@@ -311,7 +311,7 @@ class _PooledStream(BidirectionalStream):
 
     def __init__(self, core: Core, send: _native.SendStream, recv: _native.RecvStream) -> None:
         super().__init__(core, send, recv)
-        self.ended = False
+        self.ended: bool = False
 
     def finish(self) -> None:
         self.ended = True

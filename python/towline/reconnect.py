@@ -34,7 +34,7 @@ from ._session import Session
 
 __all__ = ["Backoff", "Sessions", "State", "sessions", "worth_another"]
 
-logger = logging.getLogger("towline.reconnect")
+logger: logging.Logger = logging.getLogger("towline.reconnect")
 
 # Statuses of HTTP that say "later": request timeout, too early, too many, the server's own trouble.
 _LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -119,9 +119,9 @@ class Sessions:
         """The session of now, or the one before the attempt of now."""
         self.state: State | None = None
         """What it does; `None` before it begins."""
-        self.attempts = 0
+        self.attempts: int = 0
         """Attempts so far."""
-        self.connected = 0
+        self.connected: int = 0
         """Attempts that became a session."""
         self.last_error: Exception | None = None
         """Why the attempt before failed."""

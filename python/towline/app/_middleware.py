@@ -48,7 +48,7 @@ class Request:
     def __init__(self, wish: SessionRequest, params: dict[str, Any]) -> None:
         self._wish = wish
         self._query: dict[str, str] | None = None
-        self.params = params
+        self.params: dict[str, Any] = params
         """The values of the route's parameters."""
         self.state: dict[str, Any] = {}
         """What middleware found out, for whoever comes after it: `authenticate` puts "user"
@@ -248,11 +248,11 @@ class RateLimit:
         self._clock = clock
         # When each bucket will be full again; those heard of last are at the end.
         self._full_at: OrderedDict[str, float] = OrderedDict()
-        self.allowed = 0
+        self.allowed: int = 0
         """Requests that were let through."""
-        self.refused = 0
+        self.refused: int = 0
         """Requests that were refused."""
-        self.forgotten = 0
+        self.forgotten: int = 0
         """Addresses that were forgotten while they owed something."""
 
     def __len__(self) -> int:

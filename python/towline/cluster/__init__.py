@@ -43,7 +43,7 @@ from .._errors import TowlineError
 
 __all__ = ["Cluster", "ClusterError", "WorkerInfo", "WorkerState"]
 
-logger = logging.getLogger("towline.cluster")
+logger: logging.Logger = logging.getLogger("towline.cluster")
 
 _MOST_WORKERS = 64
 # Times that a port is asked of the system which must be free at every address.
@@ -98,19 +98,19 @@ class _Worker:
     """A place, and the process that has it."""
 
     def __init__(self, index: int) -> None:
-        self.index = index
-        self.state = WorkerState.STARTING
+        self.index: int = index
+        self.state: WorkerState = WorkerState.STARTING
         self.process: asyncio.subprocess.Process | None = None
-        self.ready = asyncio.Event()
-        self.has_served = False
-        self.starts = 0
+        self.ready: asyncio.Event = asyncio.Event()
+        self.has_served: bool = False
+        self.starts: int = 0
         self.last_exit: int | None = None
         self.failure: str | None = None
         self.sessions: int | None = None
         self.connections: int | None = None
         self.misdirected: int | None = None
         # It is to be started again, and at once.
-        self.planned = False
+        self.planned: bool = False
 
     def info(self) -> WorkerInfo:
         pid = None if self.process is None else self.process.pid

@@ -37,8 +37,8 @@ class Message:
     __slots__ = ("_encoded", "_plain", "data", "topic")
 
     def __init__(self, topic: str, data: Any, plain: Any = None) -> None:
-        self.topic = topic
-        self.data = data
+        self.topic: str = topic
+        self.data: Any = data
         self._plain = plain
         # Written once for all subscribers.
         self._encoded: dict[str, bytes] = {}
@@ -86,13 +86,13 @@ class Subscription:
         self._policy = policy
         self._waiter: asyncio.Future[None] | None = None
         self._error: SlowSubscriber | None = None
-        self.pattern = pattern
+        self.pattern: str = pattern
         """What it is for."""
-        self.closed = False
+        self.closed: bool = False
         """Whether no more messages come."""
-        self.received = 0
+        self.received: int = 0
         """Messages that were taken from it."""
-        self.dropped = 0
+        self.dropped: int = 0
         """Messages that its full queue dropped."""
 
     def __len__(self) -> int:
@@ -187,8 +187,8 @@ class Broker:
     def __init__(self, *, permit: Permit | None = None, max_queue: int = 1024) -> None:
         if max_queue < 1:
             raise ValueError(f"argument 'max_queue': at least 1, not {max_queue!r}")
-        self.permit = permit
-        self.max_queue = max_queue
+        self.permit: Permit | None = permit
+        self.max_queue: int = max_queue
         self._root = _Node()
         self._count = 0
         self._published = 0

@@ -34,9 +34,9 @@ class RpcError(TowlineError):
 
     def __init__(self, message: str, code: int | None = None, data: Any = None) -> None:
         super().__init__(message)
-        self.message = message
-        self.code = self.CODE if code is None else code
-        self.data = data
+        self.message: str = message
+        self.code: int = self.CODE if code is None else code
+        self.data: Any = data
 
     def to_plain(self) -> dict[str, Any]:
         """As it stands in an answer."""
@@ -49,49 +49,49 @@ class RpcError(TowlineError):
 class ParseError(RpcError):
     """The far side could not read the request."""
 
-    CODE = -32700
+    CODE: ClassVar[int] = -32700
 
 
 class InvalidRequest(RpcError):
     """What was sent is no request."""
 
-    CODE = -32600
+    CODE: ClassVar[int] = -32600
 
 
 class MethodNotFound(RpcError):
     """The far side has no such method."""
 
-    CODE = -32601
+    CODE: ClassVar[int] = -32601
 
 
 class InvalidParams(RpcError):
     """The parameters do not fit the method. `message` names the one that does not."""
 
-    CODE = -32602
+    CODE: ClassVar[int] = -32602
 
 
 class InternalError(RpcError):
     """The method failed. Why stands in the far side's log."""
 
-    CODE = -32603
+    CODE: ClassVar[int] = -32603
 
 
 class NotPermitted(RpcError):
     """The far side does not permit it, or has no room for it."""
 
-    CODE = -32001
+    CODE: ClassVar[int] = -32001
 
 
 class SlowSubscriber(RpcError):
     """The subscription was closed because its queue was full."""
 
-    CODE = -32002
+    CODE: ClassVar[int] = -32002
 
 
 class RpcTimeout(RpcError, TimeoutError):
     """The answer did not come in time. The far side was told to stop."""
 
-    CODE = -32003
+    CODE: ClassVar[int] = -32003
 
 
 _KINDS: dict[int, type[RpcError]] = {

@@ -29,7 +29,7 @@ class _Method:
         # Late, because a peer has methods.
         from ._peer import Peer
 
-        self.function = function
+        self.function: Callable[..., object] = function
         try:
             signature = inspect.signature(function, eval_str=True)
         except NameError as error:

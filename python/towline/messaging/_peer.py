@@ -112,9 +112,9 @@ class Peer:
         for name, value in (("concurrency", concurrency), ("streams", streams)):
             if not isinstance(value, int) or value < 1:
                 raise ValueError(f"argument '{name}': at least 1, not {value!r}")
-        self.session = session
+        self.session: Session = session
         """The session."""
-        self.stats = PeerStats()
+        self.stats: PeerStats = PeerStats()
         """Counts."""
         self._methods = methods or Methods()
         self._broker = broker

@@ -31,9 +31,9 @@ class RemoteSubscription:
         self._request = request
         self._timeout = timeout
         self._stream: StructuredStream[Any] | None = None
-        self.pattern = pattern
+        self.pattern: str = pattern
         """What it is for."""
-        self.received = 0
+        self.received: int = 0
         """Messages that came."""
 
     async def __aenter__(self) -> Self:

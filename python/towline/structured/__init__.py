@@ -84,11 +84,11 @@ class StructuredStream(Generic[T]):
         if not isinstance(stream, (BidirectionalStream, SendStream, ReceiveStream)):
             kind = type(stream).__name__
             raise TypeError(f"argument 'stream': a stream is required, not '{kind}'")
-        self.stream = stream
+        self.stream: BidirectionalStream | SendStream | ReceiveStream = stream
         """The stream below."""
-        self.received = 0
+        self.received: int = 0
         """Messages that arrived, bad ones too."""
-        self.sent = 0
+        self.sent: int = 0
         """Messages that were sent."""
         self._format = Format(schema, codec, limit, depth)
         # The length of a message whose rest did not come yet.
@@ -249,9 +249,9 @@ class StructuredDatagrams(Generic[T]):
         self._datagrams = datagrams
         self._format = Format(schema, codec, limit, depth)
         self._on_bad = on_bad
-        self.received = 0
+        self.received: int = 0
         """Messages that arrived, bad ones too."""
-        self.bad = 0
+        self.bad: int = 0
         """Of those, the bad ones."""
 
     def send(self, message: T, max_age: float | None = None, send_order: int = 0) -> bool:

@@ -28,7 +28,7 @@ class Misfit(ValueError):
 
     def __init__(self, words: str) -> None:
         super().__init__(words)
-        self.words = words
+        self.words: str = words
         self.path: list[str] = []
 
     def __str__(self) -> str:

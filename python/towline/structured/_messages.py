@@ -38,8 +38,8 @@ class BadMessage(TowlineError, ValueError):
 
     def __init__(self, reason: str, position: int) -> None:
         super().__init__(f"message {position} of the peer is bad: {reason}")
-        self.reason = reason
-        self.position = position
+        self.reason: str = reason
+        self.position: int = position
 
 
 class MessageTooLarge(BadMessage):
@@ -50,9 +50,9 @@ class MessageTooLarge(BadMessage):
         reason = f"it has {length} bytes, and the limit is {limit}"
         super().__init__(reason, -1 if position is None else position)
         if position is None:
-            self.args = (f"the message was not sent: {reason}",)
-        self.length = length
-        self.limit = limit
+            self.args: tuple[Any, ...] = (f"the message was not sent: {reason}",)
+        self.length: int = length
+        self.limit: int = limit
 
 
 class TruncatedMessage(BadMessage, EOFError):
@@ -81,9 +81,9 @@ class Format(Generic[T]):
                 raise TypeError(f"argument '{name}': an int is required, not '{kind}'")
             if not 1 <= value < 2**32:
                 raise ValueError(f"argument '{name}': 1 to {2**32 - 1}, not {value}")
-        self.codec = codec_of(codec)
-        self.limit = limit
-        self.depth = depth
+        self.codec: Codec = codec_of(codec)
+        self.limit: int = limit
+        self.depth: int = depth
         self._named = isinstance(schema, Mapping)
         self._only = schema if isinstance(schema, type) else None
         if isinstance(schema, Mapping):

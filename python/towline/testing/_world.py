@@ -62,9 +62,9 @@ class Host:
 
     def __init__(self, world: World, name: str, address: str) -> None:
         self._world = world
-        self.name = name
+        self.name: str = name
         """Its name."""
-        self.address = address
+        self.address: str = address
         """Its address."""
 
     def __repr__(self) -> str:
@@ -109,7 +109,7 @@ class Direction:
         self._network = network
         self._number = number
         self._outages = 0
-        self.link = link
+        self.link: Link = link
         """What it does to datagrams now."""
 
     @property
@@ -148,11 +148,11 @@ class Path:
     __slots__ = ("backward", "ends", "forward")
 
     def __init__(self, ends: tuple[str, str], forward: Direction, backward: Direction) -> None:
-        self.ends = ends
+        self.ends: tuple[str, str] = ends
         """The two hosts."""
-        self.forward = forward
+        self.forward: Direction = forward
         """From the first to the second."""
-        self.backward = backward
+        self.backward: Direction = backward
         """From the second to the first."""
 
     def __repr__(self) -> str:
@@ -193,9 +193,9 @@ class World:
             raise ValueError(f"argument 'seed': 0 to {_MAX_SEED}, not {seed}")
         if isinstance(hosts, str):
             raise TypeError("argument 'hosts': a list is required, not a single value")
-        self.seed = seed
+        self.seed: int = seed
         """What decides whatever is left to chance."""
-        self.random = random.Random(seed)
+        self.random: random.Random = random.Random(seed)
         """A source of chance for the program, from the same seed."""
         self._network = _native.Network(seed)
         self._network.trace_datagrams(trace)
@@ -210,7 +210,7 @@ class World:
         if link is not None:
             for a, b in itertools.combinations(names, 2):
                 self.join(a, b, link, back)
-        self.loop = VirtualLoop(self)
+        self.loop: VirtualLoop = VirtualLoop(self)
         """The loop."""
         self._runner = asyncio.Runner(loop_factory=lambda: self.loop)
 

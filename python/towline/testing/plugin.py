@@ -42,11 +42,11 @@ class ThreadedServer:
         certificate: Certificate,
         **options: Any,
     ) -> None:
-        self.certificate = certificate
+        self.certificate: Certificate = certificate
         """What it shows: `pins=[server.certificate]` believes it."""
-        self.url = ""
+        self.url: str = ""
         """Where it is, with the path `/`."""
-        self.port = 0
+        self.port: int = 0
         """Its port."""
         self._server = serve(handler, certificate=certificate, **{"host": "localhost", **options})
         self._loop: asyncio.AbstractEventLoop | None = None
