@@ -1,7 +1,8 @@
 //! The Python package: built for the machine's own interpreter, its types checked, its tests run; and its wheel.
 //!
 //! Part of `make test`, but for the wheel. It works in an environment of its own under `target`, and takes its
-//! tools from PyPI. Without Python 3.11, `venv` or the registry it is skipped by name, and pyright without Node.
+//! tools from PyPI: by uv, or by pip where there is no uv. Without Python 3.11, `venv` or the registry it is
+//! skipped by name, and pyright without Node.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -13,6 +14,8 @@ use crate::report::Skips;
 
 /// What builds the package; what tests it, its own `test` extra says.
 const BUILDER: &str = "maturin>=1.9.4,<2";
+/// What installs, where it is there.
+const UV: &str = "uv";
 /// The second checker of types, which runs on Node. Each version finds more: this one is named.
 const PYRIGHT: &str = "pyright==1.1.414";
 
@@ -32,7 +35,7 @@ pub(crate) fn python(skips: &mut Skips) -> Outcome<String> {
     run(&mut tool("python", &stubs))?;
     if which("node").is_none() {
         skips.add("pyright", "node is not installed");
-    } else if works(&mut tool("pip", &["install", "--quiet", PYRIGHT])) {
+    } else if works(&mut install(&environment, PYRIGHT)) {
         let interpreter = environment.join("bin/python");
         let pyright = |arguments: &[&str]| {
             let mut command = tool("pyright", arguments);
@@ -45,7 +48,7 @@ pub(crate) fn python(skips: &mut Skips) -> Outcome<String> {
         // Whoever imports the package finds a type for everything.
         pyright(&["--verifytypes", "towline", "--ignoreexternal"])?;
     } else {
-        skips.add("pyright", "pip cannot fetch it");
+        skips.add("pyright", "PyPI does not give it");
     }
     let mut closing = None;
     // -ra names each test that was skipped, and why.
@@ -67,6 +70,9 @@ pub(crate) fn built(arguments: &[&str]) -> Outcome<Result<PathBuf, &'static str>
         return Ok(Err(why));
     }
     let mut build = tool(&environment, "maturin", ["develop", "--quiet", "--locked"]);
+    if which(UV).is_some() {
+        build.arg("--uv");
+    }
     run(build.args(arguments))?;
     Ok(Ok(environment))
 }
@@ -107,16 +113,39 @@ fn prepare(environment: &Path) -> Result<(), &'static str> {
     if !works(&mut program("python3", ["-c", RECENT])) {
         return Err("python3 is older than 3.11");
     }
-    let pip = environment.join("bin/pip");
-    if !pip.exists() && !works(program("python3", ["-m", "venv"]).arg(environment)) {
+    let has_uv = which(UV).is_some();
+    let (mut make, made) = match has_uv {
+        true => (program(UV, ["venv", "--quiet"]), "bin/python"),
+        false => (program("python3", ["-m", "venv"]), "bin/pip"),
+    };
+    if !has_uv {
+        println!("uv is not installed: pip installs what the suite needs");
+    }
+    if !environment.join(made).exists() && !works(make.arg(environment)) {
         return Err("python3 makes no environment (make setup-system: python3-venv)");
     }
-    let mut install = Command::new(pip);
-    install.args(["install", "--quiet", BUILDER]);
-    match works(install.current_dir(root())) {
+    match works(&mut install(environment, BUILDER)) {
         true => Ok(()),
-        false => Err("pip cannot fetch maturin"),
+        false => Err("PyPI does not give maturin"),
     }
+}
+
+/// Installs a package into the environment.
+fn install(environment: &Path, package: &str) -> Command {
+    let mut command = match which(UV) {
+        Some(_) => {
+            let mut command = program(UV, ["pip", "install", "--python"]);
+            command.arg(environment.join("bin/python"));
+            command
+        }
+        None => {
+            let mut command = Command::new(environment.join("bin/pip"));
+            command.arg("install");
+            command
+        }
+    };
+    command.args(["--quiet", package]).current_dir(root());
+    command
 }
 
 /// The last line of pytest, such as `97 passed, 1 skipped in 16.01s`.
