@@ -8,7 +8,7 @@ import contextlib
 import pytest
 
 import towline
-from conftest import connected
+from conftest import connected, idle
 
 
 async def stops(session: towline.Session) -> None:
@@ -115,5 +115,47 @@ def test_a_stream_that_was_left_says_so(run):
                 await waiting
             with pytest.raises(towline.StreamFinished):
                 await stream.stopped
+
+    run(main())
+
+
+async def _leaves(stream: towline.BidirectionalStream) -> None:
+    async with stream:
+        pass
+
+
+ENDS = {
+    "stop": lambda stream: stream.stop(3),
+    "reset": lambda stream: stream.reset(3),
+    "finish": lambda stream: stream.finish(),
+    "leave": _leaves,
+}
+
+
+@pytest.mark.parametrize(
+    "waits, end",
+    [
+        ("read", "stop"),
+        ("read", "leave"),
+        ("write", "reset"),
+        ("write", "finish"),
+        ("write", "leave"),
+    ],
+)
+def test_who_waits_hears_that_another_task_ended_the_stream(run, waits, end):
+    async def main() -> None:
+        async with connected(idle) as session:
+            stream = await session.create_bidirectional_stream()
+            if waits == "read":
+                waiting = asyncio.ensure_future(stream.read())
+            else:
+                waiting = asyncio.ensure_future(stream.write(bytes(64 << 20)))
+            await asyncio.sleep(0.05)
+            assert not waiting.done()
+            ended = ENDS[end](stream)
+            if ended is not None:
+                await ended
+            with pytest.raises(towline.StreamFinished):
+                await asyncio.wait_for(waiting, 10)
 
     run(main())

@@ -134,7 +134,7 @@ class Driver:
         finally:
             if timer is not None:
                 timer.cancel()
-            if future.cancelled():
+            if not future.done() or future.cancelled():
                 self._forget(token, future)
 
     async def take(self, token: int, call: Callable[..., _T | None], *args: object) -> _T:

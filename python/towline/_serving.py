@@ -243,6 +243,9 @@ class Serving(Generic[_P]):
                 except TowlineError as error:
                     # Who asked is gone already.
                     logger.debug("a client got nothing of what it asked for: %s", error)
+                except Exception:
+                    # One client does not end the listening.
+                    logger.exception("what a client asked for was not taken")
                 driver.nudge()
                 answered += 1
                 if answered % _REQUESTS_AT_ONCE == 0:

@@ -180,6 +180,8 @@ class _Receiving(_Stream):
     def stop(self, code: int = 0) -> None:
         """Asks the peer to send no more. What was not read is lost, and reads raise `StreamFinished`."""
         self._recv.stop(checked_code(code, self._core.max_code))
+        # Whoever waits for bytes has to hear that there are none.
+        self._core.driver.wake(self._recv.token)
         self._core.driver.nudge()
 
     async def _take(self, call: Callable[..., _T | None], *args: object) -> _T:
@@ -194,6 +196,7 @@ class _Receiving(_Stream):
 
     def _leave_receiving(self) -> None:
         self._recv.release()
+        self._core.driver.wake(self._recv.token)
 
 
 class _Sending(_Stream):
@@ -225,11 +228,14 @@ class _Sending(_Stream):
             self._send.finish()
         except (StreamError, SessionClosed) as error:
             raise self._core.explain(error) from None
+        # A write that waits for room in another task can't go on.
+        self._core.driver.wake(self._send.token)
         self._core.driver.nudge()
 
     def reset(self, code: int = 0) -> None:
         """Gives this half of the stream up. The peer may not get what was written, and learns `code`."""
         self._send.reset(checked_code(code, self._core.max_code))
+        self._core.driver.wake(self._send.token)
         # Who waits for the peer to stop it, need not any more.
         self._core.driver.wake(self._send.stopped_token)
         self._core.driver.nudge()
@@ -297,6 +303,7 @@ class _Sending(_Stream):
             # It was ended before, or nobody wants it any more.
             pass
         self._send.release()
+        self._core.driver.wake(self._send.token)
         self._core.driver.wake(self._send.stopped_token)
 
 

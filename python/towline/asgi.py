@@ -155,7 +155,6 @@ class Server(SessionServer):
             request._core,
         )
         scope["method"] = request.method
-        scope["scheme"] = request.scheme
         scope["extensions"] = {"http.response.trailers": {}, "http.response.early_hint": {}}
         exchange = _Exchange(request)
         try:
@@ -219,7 +218,7 @@ class _Exchange:
         self._request = request
         self._body: BodyWriter | None = None
         # The client waits for a word before it sends its body (RFC 9110 §10.1.1).
-        self._expects = request.header("expect", "") == "100-continue"
+        self._expects = (request.header("expect") or "").lower() == "100-continue"
         # The body of the request was received.
         self._ended = False
         # Fields after the body of the answer are to come.
