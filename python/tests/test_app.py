@@ -551,3 +551,11 @@ def test_a_handler_chooses_the_protocol(run: Callable[..., Any]) -> None:
                 assert session.protocol == "v1"
 
     run(main())
+
+
+@pytest.mark.parametrize("now", [0.0, 2e7, 1.7e9])
+@pytest.mark.parametrize("rate", [1.5, 5, 6, 10])
+def test_a_burst_of_one_lets_the_first_in_whatever_the_clock_says(now, rate):
+    limit = RateLimit(rate, 1, clock=lambda: now)
+    assert limit.take("192.0.2.1")
+    assert not limit.take("192.0.2.1")

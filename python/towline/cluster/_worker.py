@@ -28,6 +28,8 @@ __all__ = ["load", "main"]
 
 # How often the parent is told the counts, seconds.
 _REPORT_EVERY = 1.0
+# The longest reason of a failure that the parent is told, letters.
+_MOST_WORDS = 4096
 
 
 def load(target: str) -> Any:
@@ -71,7 +73,8 @@ def main(control: int) -> None:
         with asyncio.Runner(loop_factory=factory) as runner:
             runner.run(_serve(channel, config))
     except Exception as error:
-        _say(channel, {"failed": f"{type(error).__name__}: {error}"})
+        # The parent reads lines of bounded length.
+        _say(channel, {"failed": f"{type(error).__name__}: {error}"[:_MOST_WORDS]})
         raise
     finally:
         channel.close()
