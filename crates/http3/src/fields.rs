@@ -280,6 +280,10 @@ fn target(
             "a :path that does not begin with a slash",
         ));
     }
+    // It would be dropped here, and be there for whoever stands in front.
+    if path.contains(&b'#') {
+        return Err(StreamError::malformed("a :path with a fragment"));
+    }
     let host = headers.get(HOST).map(HeaderValue::as_bytes);
     if let (Some(authority), Some(host)) = (&authority, host)
         && authority != host

@@ -124,6 +124,7 @@ fn a_target_that_is_none_is_malformed() {
         (":path", "a"),
         (":path", "*"),
         (":path", "/ a"),
+        (":path", "/admin#/../public"),
         (":scheme", "ht tp"),
         (":authority", ""),
         (":authority", "user@example.org"),
