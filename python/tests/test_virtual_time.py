@@ -242,3 +242,19 @@ def test_a_handler_that_fails_far_away_is_told_in_words(caplog):
 
     with caplog.at_level(logging.CRITICAL, logger="towline"):
         run(main, handler, link=testing.Link("satellite"))
+
+
+def test_a_client_that_leaves_waits_for_a_slow_path_as_long_as_it_makes_progress():
+    size = 1_000_000
+    got: list[int] = []
+
+    async def handler(session: towline.Session) -> None:
+        async for stream in session.incoming_unidirectional_streams:
+            got.append(len(await stream.read()))
+
+    async def main(session: towline.Session, world: testing.World) -> None:
+        async with await session.create_unidirectional_stream() as stream:
+            await stream.write(bytes(size))
+
+    run(main, handler, seed=5, link=testing.Link(delay=0.1, rate=500_000))
+    assert got == [size]

@@ -36,8 +36,8 @@ _T = TypeVar("_T")
 _TURN = -1
 # Turns that are taken at once when something has to leave before the loop may end.
 _MOST_TURNS_AT_ONCE = 64
-# The longest that what was written is waited for at the end, seconds.
-_SETTLE_LIMIT = 5.0
+# The longest that what was written is waited for while the peer acknowledges more and more, seconds.
+_SETTLE_LIMIT = 60.0
 # The least time that an acknowledgement is given, seconds: a loop may be busy for so long.
 _LEAST_PATIENCE = 0.1
 
@@ -296,11 +296,14 @@ def _any_address() -> _native.Driver:
         return new_engine("0.0.0.0", 0)
 
 
-async def settle(driver: Driver, sessions: list[_native.Session]) -> None:
-    """Waits until the peers have acknowledged what was sent, or seem to be gone."""
+async def settle(
+    driver: Driver, sessions: list[_native.Session], limit: float = _SETTLE_LIMIT
+) -> None:
+    """Waits until the peers have acknowledged what was sent, or seem to be gone, `limit` seconds at
+    most."""
     driver.turn_now()
     loop = driver.loop
-    limit = loop.time() + _SETTLE_LIMIT
+    until = loop.time() + limit
     least: int | None = None
     patience = 0.0
     while not driver.closed:
@@ -310,7 +313,7 @@ async def settle(driver: Driver, sessions: list[_native.Session]) -> None:
         if least is None or in_flight < least:
             least = in_flight
             wait = 3 * max((pto for _, pto in numbers), default=0.0)
-            patience = min(limit, now + max(wait, _LEAST_PATIENCE))
+            patience = min(until, now + max(wait, _LEAST_PATIENCE))
         if in_flight == 0 or now >= patience:
             return
         await driver.wait(_TURN, patience - now)

@@ -35,6 +35,8 @@ _REQUESTS_AT_ONCE = 32
 ANYWHERE = (None, "")
 """The hosts that are every address."""
 _MAX_PORT = 65535
+# The longest that a server waits for its clients when it closes, seconds.
+_CLOSE_LIMIT = 5.0
 # Times that a port is asked of the system which must be free at every address.
 _PORT_ATTEMPTS = 8
 
@@ -159,7 +161,7 @@ class Serving(Generic[_P]):
             for driver in self._drivers:
                 here = [core.native for core in cores if core.driver is driver]
                 if not driver.closed:
-                    await settle(driver, here)
+                    await settle(driver, here, _CLOSE_LIMIT)
         finally:
             for peer in peers:
                 peer._release()
