@@ -573,3 +573,41 @@ def test_what_is_written_is_plain_json(run: Callable[..., Any]) -> None:
                 assert set(value) == {f.name for f in dataclasses.fields(Move)}
 
     run(main())
+
+
+@dataclass
+class Left:
+    child: "Left | Right | None"
+
+
+@dataclass
+class Right:
+    child: "Left | Right | None"
+
+
+@dataclass
+class Every:
+    child: "Every | Some | None"
+    kind: Literal["every"]
+
+
+@dataclass
+class Some:
+    child: "Every | Some | None"
+    kind: Literal["some"]
+
+
+def test_unions_in_one_another_are_tried_once_each():
+    nested: object = None
+    for _ in range(30):
+        nested = {"child": nested, "kind": "some"}
+    assert isinstance(from_plain(Some, nested), Some)
+    value: object = 1
+    for _ in range(30):
+        value = {"child": value}
+    with pytest.raises(ValueError, match="child"):
+        from_plain(Left, value)
+    whole: object = None
+    for _ in range(30):
+        whole = {"child": whole}
+    assert isinstance(from_plain(Left, whole), Left)

@@ -10,6 +10,7 @@ import datetime
 import enum
 import functools
 import math
+import threading
 import types
 import typing
 import uuid
@@ -176,7 +177,7 @@ def _union(kinds: tuple[Any, ...]) -> Read:
     # In their order, so that `int | float` keeps integers.
     readers = [reader(kind) for kind in kinds]
 
-    def read(value: Any) -> Any:
+    def choose(value: Any) -> Any:
         misfits: list[Misfit] = []
         for each in readers:
             try:
@@ -186,7 +187,44 @@ def _union(kinds: tuple[Any, ...]) -> Read:
         # The one that came the furthest knows best.
         raise max(misfits, key=lambda misfit: len(misfit.path))
 
+    def read(value: Any) -> Any:
+        if not isinstance(value, (dict, list)):
+            return choose(value)
+        # Unions lie in one another: what is inside is not read again for each alternative around it.
+        seen: dict[tuple[int, int], Any] | None = getattr(_local, "seen", None)
+        if seen is None:
+            _local.seen = {}
+            try:
+                return read(value)
+            finally:
+                del _local.seen
+        key = (id(read), id(value))
+        if key not in seen:
+            try:
+                seen[key] = choose(value)
+            except Misfit as misfit:
+                # Those around it add to the path of the one that is raised.
+                seen[key] = _Failed(misfit.words, tuple(misfit.path))
+                raise
+        outcome = seen[key]
+        if isinstance(outcome, _Failed):
+            again = Misfit(outcome.words)
+            again.path.extend(outcome.path)
+            raise again
+        return outcome
+
     return read
+
+
+class _Failed(typing.NamedTuple):
+    """What no alternative of a union fitted."""
+
+    words: str
+    path: tuple[str, ...]
+
+
+# What unions made of the value that is being read; it outlives no reading.
+_local = threading.local()
 
 
 def _literal(values: tuple[Any, ...]) -> Read:
