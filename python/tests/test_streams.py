@@ -295,3 +295,33 @@ def test_arguments_of_the_wrong_kind_are_named(run):
             stream.reset()
 
     run(main())
+
+
+def test_a_last_line_may_have_just_the_limit(run):
+    async def main() -> None:
+        async with connected(echo) as session:
+            for text, lines in ((b"abcd", [b"abcd"]), (b"ab\ncd\nabcd", [b"ab\n", b"cd\n", b"abcd"])):
+                stream = await session.create_bidirectional_stream()
+                await stream.write(text)
+                stream.finish()
+                assert [line async for line in stream.lines(limit=4)] == lines
+            stream = await session.create_bidirectional_stream()
+            await stream.write(b"abcde")
+            with pytest.raises(towline.LimitExceeded):
+                await anext(stream.lines(limit=4))
+
+    run(main())
+
+
+def test_a_separator_is_found_however_it_is_cut(run):
+    async def main() -> None:
+        async with connected(echo) as session:
+            stream = await session.create_bidirectional_stream()
+            for letter in b"aa-a--b-=c":
+                await stream.write(bytes([letter]))
+                await asyncio.sleep(0.001)
+            assert await stream.readuntil(b"--b-") == b"aa-a--b-"
+            await stream.write(b"d=")
+            assert await stream.readuntil(b"d=") == b"=cd="
+
+    run(main())

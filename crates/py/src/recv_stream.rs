@@ -91,6 +91,8 @@ struct Reader {
     source: Option<Source>,
     /// Taken of the stream and not read.
     pending: BytesMut,
+    /// How far that was searched, and for what: each byte is looked at once, however few come at a time.
+    searched: (usize, Box<[u8]>),
     /// The end came.
     ended: bool,
 }
@@ -119,6 +121,7 @@ impl Reader {
     /// The first `len` bytes that wait.
     fn cut(&mut self, len: usize) -> Bytes {
         let cut = self.pending.split_to(len).freeze();
+        self.searched.0 = 0;
         if self.pending.is_empty() {
             // A stream that idles holds no memory.
             self.pending = BytesMut::new();
@@ -177,8 +180,11 @@ impl Reader {
         separator: &[u8],
         limit: usize,
     ) -> Poll<Result<Option<Bytes>>> {
-        let mut searched = 0;
+        if *self.searched.1 != *separator {
+            self.searched = (0, separator.into());
+        }
         loop {
+            let searched = self.searched.0;
             if let Some(at) = find(&self.pending[searched..], separator) {
                 let end = searched + at + separator.len();
                 return Poll::Ready(match end > limit {
@@ -187,11 +193,13 @@ impl Reader {
                 });
             }
             // A separator may have begun at the end.
-            searched = self.pending.len().saturating_sub(separator.len() - 1);
-            if self.pending.len() >= limit {
+            let from = self.pending.len().saturating_sub(separator.len() - 1);
+            self.searched.0 = from.max(searched);
+            if self.pending.len() > limit {
                 return Poll::Ready(Err(Failure::BeyondLimit(limit)));
             }
-            if !ready!(self.more(cx, limit - self.pending.len()))? {
+            // One more than the limit: a line of just that length may be the last.
+            if !ready!(self.more(cx, limit - self.pending.len() + 1))? {
                 return Poll::Ready(Ok(None));
             }
         }
@@ -263,6 +271,7 @@ impl RecvStream {
             reader: Mutex::new(Reader {
                 source: Some(source),
                 pending: BytesMut::new(),
+                searched: Default::default(),
                 ended: false,
             }),
         }
@@ -360,6 +369,7 @@ impl RecvStream {
         self.hub.check().map_err(|failure| failure.raise(py))?;
         let mut reader = lock(&self.reader);
         reader.pending = BytesMut::new();
+        reader.searched.0 = 0;
         match &mut reader.source {
             Some(Source::Stream(stream, _)) => stream.stop(code),
             Some(Source::Body(_)) => reader.source = None,
@@ -411,6 +421,7 @@ impl RecvStream {
     fn drop_now(&self) -> bool {
         let mut reader = lock(&self.reader);
         reader.pending = BytesMut::new();
+        reader.searched.0 = 0;
         let source = reader.source.take();
         drop(reader);
         self.hub.drop_handle(source)
