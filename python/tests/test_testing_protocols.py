@@ -72,3 +72,29 @@ def test_an_hour_of_silence_is_outlived_by_keep_alive_alone():
     with testing.simulation(seed=3, link=LOSSY) as world:
         with pytest.raises(AssertionError):
             world.run(main(None))
+
+
+def test_a_server_that_drains_delivers_what_its_handlers_answered():
+    size = 400_000
+
+    async def answer(request: http.Request) -> None:
+        await request.respond(200, bytes(size))
+        answered.set()
+
+    async def main() -> None:
+        server = towline.serve(idle, "server", 443, certificate=world.certificate, http=answer)
+        async with server:
+            getting = asyncio.ensure_future(fetch(server.url))
+            await answered.wait()
+            await server.drain()
+            await server.close()
+            assert len(await getting) == size
+        await http.aclose()
+
+    async def fetch(url: str) -> bytes:
+        async with http.get(url, pins=[world.certificate]) as response:
+            return await response.read()
+
+    answered = asyncio.Event()
+    with testing.simulation(seed=3, link=testing.Link(delay=0.05, rate=1_000_000)) as world:
+        world.run(main())

@@ -297,17 +297,18 @@ def _any_address() -> _native.Driver:
 
 
 async def settle(
-    driver: Driver, sessions: list[_native.Session], limit: float = _SETTLE_LIMIT
+    driver: Driver, sessions: list[_native.Session] | None = None, limit: float = _SETTLE_LIMIT
 ) -> None:
     """Waits until the peers have acknowledged what was sent, or seem to be gone, `limit` seconds at
-    most."""
+    most. Without `sessions`, all peers of the endpoint."""
     driver.turn_now()
     loop = driver.loop
     until = loop.time() + limit
     least: int | None = None
     patience = 0.0
     while not driver.closed:
-        numbers = [session.in_flight() for session in sessions]
+        who = [driver.engine] if sessions is None else sessions
+        numbers = [one.in_flight() for one in who]
         in_flight = sum(number for number, _ in numbers)
         now = loop.time()
         if least is None or in_flight < least:

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Iterable
 from . import _native
 from ._arguments import checked_names, texts, whole
 from ._certificates import Certificate
-from ._core import Core
 from ._driver import Driver, new_engine
 from ._errors import SessionClosed
 from ._http import Request, refuse
@@ -101,9 +100,6 @@ class Server(Serving[Session]):
 
     def _undecided(self) -> list[asyncio.Task[None]]:
         return list(self._asking)
-
-    def _cores(self) -> list[Core]:
-        return [*super()._cores(), *(request._core for request in self._requests.values())]
 
     def _ask_for_the_end(self) -> None:
         for session in self.sessions:

@@ -15,7 +15,6 @@ from . import _native
 from ._arguments import number, text, whole
 from ._certificates import Certificate
 from ._client import addresses_of
-from ._core import Core
 from ._driver import Driver, settle, simulated_host
 from ._errors import SessionClosed, TowlineError
 from ._session import FAILED, Peer
@@ -140,8 +139,14 @@ class Serving(Generic[_P]):
             driver.engine.shut_down(grace)
         self._ask_for_the_end()
         self._nudge()
+        loop = asyncio.get_running_loop()
+        until = loop.time() + grace
         if others := self._others():
             await asyncio.wait(others, timeout=grace)
+        for driver in self._drivers:
+            # What handlers wrote before they returned is on its way.
+            if not driver.closed and not self._closing:
+                await settle(driver, limit=max(0.0, until - loop.time()))
 
     async def close(self) -> None:
         """Closes everything with code 0, cancels the handlers and gives the port back."""
@@ -149,7 +154,6 @@ class Serving(Generic[_P]):
             return
         self._closing = True
         peers = tuple(self._peers.values())
-        cores = self._cores()
         tasks = [*self._listeners, *self._others(), *self._undecided()]
         for peer in peers:
             if not peer.closed:
@@ -159,9 +163,8 @@ class Serving(Generic[_P]):
         try:
             await asyncio.gather(*tasks, return_exceptions=True)
             for driver in self._drivers:
-                here = [core.native for core in cores if core.driver is driver]
                 if not driver.closed:
-                    await settle(driver, here, _CLOSE_LIMIT)
+                    await settle(driver, limit=_CLOSE_LIMIT)
         finally:
             for peer in peers:
                 peer._release()
@@ -300,10 +303,6 @@ class Serving(Generic[_P]):
     def _undecided(self) -> list[asyncio.Task[None]]:
         """Those of handlers that have no peer yet."""
         return []
-
-    def _cores(self) -> list[Core]:
-        """What is settled before the end."""
-        return [peer._core for peer in self._peers.values()]
 
     def _ask_for_the_end(self) -> None:
         """Asks the peers to end soon, where there is a word for it."""

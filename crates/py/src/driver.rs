@@ -326,6 +326,13 @@ impl Driver {
             .sum())
     }
 
+    /// As `Session.in_flight`, of all connections together: the bytes of all, and the longest time.
+    fn in_flight(&self, py: Python<'_>) -> PyResult<(u64, f64)> {
+        let endpoint = self.endpoint().map_err(|failure| failure.raise(py))?;
+        let (bytes, pto) = py.detach(|| endpoint.unacknowledged());
+        Ok((bytes, pto.as_secs_f64()))
+    }
+
     /// Closes all connections in peace. A turn sends the notices.
     fn close_connections(&self, py: Python<'_>) -> PyResult<()> {
         let endpoint = self.endpoint().map_err(|failure| failure.raise(py))?;

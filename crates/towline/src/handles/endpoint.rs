@@ -12,6 +12,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
 use towline_quic::observe::ObserverFactory;
 use towline_quic::stats::Totals;
@@ -333,6 +334,32 @@ impl Endpoint {
         }
         waiter.leave();
         Poll::Ready(())
+    }
+
+    /// What the peers of all open connections have not acknowledged: bytes written, sent or not, and bytes
+    /// on their way; and the longest probe timeout among these connections. Looks at each of them.
+    pub fn unacknowledged(&self) -> (u64, Duration) {
+        let of_shard = |shard: &Handle<Sessions>| {
+            shard.read(|endpoint, _| {
+                let mut all = (0, Duration::ZERO);
+                for handle in endpoint.handles() {
+                    let connection = endpoint.connection(handle);
+                    let Some(open) = connection.filter(|connection| !connection.is_closed()) else {
+                        continue;
+                    };
+                    let stats = open.stats();
+                    let left = stats.bytes_in_flight.max(open.unacknowledged());
+                    if left > 0 {
+                        all = (all.0 + left, all.1.max(stats.pto));
+                    }
+                }
+                all
+            })
+        };
+        let shards = self.share.shards.iter().map(of_shard);
+        shards.fold((0, Duration::ZERO), |(sum, longest), (left, pto)| {
+            (sum + left, longest.max(pto))
+        })
     }
 
     /// Connections in any state, handshakes and closing ones included. Those of a shard whose
