@@ -559,3 +559,37 @@ def test_a_burst_of_one_lets_the_first_in_whatever_the_clock_says(now, rate):
     limit = RateLimit(rate, 1, clock=lambda: now)
     assert limit.take("192.0.2.1")
     assert not limit.take("192.0.2.1")
+
+
+def test_who_asked_and_left_keeps_no_place():
+    begun: list[str] = []
+
+    async def slow(request: towline.SessionRequest) -> None:
+        begun.append(request.path)
+        if request.path != "/at-once":
+            await asyncio.Event().wait()
+        session = request.accept()
+        await session.closed
+
+    async def ask(url: str) -> None:
+        async with towline.connect(url, pins=[CERTIFICATE]):
+            pass
+
+    async def main() -> None:
+        server = towline.serve_requests(
+            slow, "127.0.0.1", certificate=CERTIFICATE, pending=3
+        )
+        async with server:
+            asking = [asyncio.ensure_future(ask(f"{server.url}/{n}")) for n in range(3)]
+            while len(begun) < 3:
+                await asyncio.sleep(0.01)
+            with pytest.raises(towline.HandshakeRefused):
+                await ask(f"{server.url}/at-once")
+            for one in asking:
+                one.cancel()
+            async with asyncio.timeout(10):
+                while server._asking:
+                    await asyncio.sleep(0.01)
+            await ask(f"{server.url}/at-once")
+
+    asyncio.run(main())

@@ -454,3 +454,82 @@ def test_wrong_arguments_are_named():
             certificate=CERTIFICATE,
             lifespan="perhaps",  # type: ignore[arg-type]
         )
+
+
+def test_applications_whose_clients_left_are_few(run):
+    async def app(scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        async with serving(app, lifespan="off") as server:
+            for _ in range(4):
+                asking = [asyncio.ensure_future(ask(server.url)) for _ in range(50)]
+                await asyncio.sleep(0.2)
+                for one in asking:
+                    one.cancel()
+                await asyncio.gather(*asking, return_exceptions=True)
+            async with asyncio.timeout(10):
+                while len(server._requests) > 100:
+                    await asyncio.sleep(0.02)
+
+    async def ask(url: str) -> None:
+        await http.get(url, pins=PINS)
+
+    run(main())
+
+
+def test_who_reads_on_after_the_answer_hears_of_the_end(run):
+    types: list[str] = []
+
+    async def app(scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
+        reading = asyncio.ensure_future(read(receive))
+        await asyncio.sleep(0.01)
+        await send({"type": "http.response.start", "status": 200, "trailers": True})
+        await send({"type": "http.response.body", "body": b"all"})
+        fields = [(b"a", b"caf\xc3\xa9"), (b"connection", b"close")]
+        await send({"type": "http.response.trailers", "headers": fields})
+        await asyncio.wait_for(reading, 10)
+
+    async def read(receive: asgi.Receive) -> None:
+        while not types or types[-1] != "http.disconnect":
+            types.append((await receive())["type"])
+
+    async def endless() -> AsyncIterator[bytes]:
+        yield b"some"
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        async with serving(app, lifespan="off") as server:
+            async with http.request("POST", server.url, body=endless(), pins=PINS) as response:
+                assert await response.read() == b"all"
+                assert response.trailers == [("a", "café")]
+            async with asyncio.timeout(10):
+                while not types or types[-1] != "http.disconnect":
+                    await asyncio.sleep(0.01)
+
+    run(main())
+
+
+def test_who_asked_for_a_session_and_left_keeps_no_place(run):
+    begun: list[asyncio.Task[None] | None] = []
+
+    async def app(scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
+        begun.append(asyncio.current_task())
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        async with serving(knows_no_lifespan, lifespan="off", webtransport=app) as server:
+            asking = [asyncio.ensure_future(ask(server.url)) for _ in range(5)]
+            while len(begun) < 5:
+                await asyncio.sleep(0.01)
+            for one in asking:
+                one.cancel()
+            async with asyncio.timeout(10):
+                while server._wishes:
+                    await asyncio.sleep(0.01)
+
+    async def ask(url: str) -> None:
+        async with towline.connect(url, pins=PINS):
+            pass
+
+    run(main())

@@ -21,6 +21,7 @@ from ._errors import ConnectionLost, UsageError
 
 __all__ = [
     "Driver",
+    "Watch",
     "client_driver",
     "close_drivers",
     "new_engine",
@@ -234,6 +235,46 @@ class Driver:
             futures.remove(future)
             if not futures:
                 del self._waiting[token]
+
+
+class Watch:
+    """Has `then` called once `poll` gives something, by a token, unless it is left before."""
+
+    __slots__ = ("_called", "_driver", "_poll", "_then", "_token")
+
+    def __init__(
+        self,
+        driver: Driver,
+        token: int,
+        poll: Callable[[], object | None],
+        then: Callable[[], object],
+    ) -> None:
+        self._driver = driver
+        self._token = token
+        self._poll = poll
+        self._then = then
+        self._called: asyncio.Future[None] | None = None
+        self._look()
+
+    def leave(self) -> None:
+        """Nobody wants to know any more."""
+        called, self._called = self._called, None
+        if called is not None and not called.done():
+            self._driver._forget(self._token, called)
+            called.cancel()
+
+    def _look(self) -> None:
+        if self._poll() is not None:
+            self._called = None
+            self._then()
+            return
+        self._called = self._driver.when(self._token)
+        self._called.add_done_callback(self._on_called)
+
+    def _on_called(self, called: asyncio.Future[None]) -> None:
+        # Left meanwhile, or the endpoint is closed and all its tasks with it.
+        if called is self._called and not called.cancelled() and not self._driver.closed:
+            self._look()
 
 
 _drivers: weakref.WeakSet[Driver] = weakref.WeakSet()

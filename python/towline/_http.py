@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self, TypeVar, cast
 
 from . import _native
 from ._core import Core
-from ._driver import Driver
+from ._driver import Driver, Watch
 from ._errors import SessionClosed, StreamError, UsageError
 from ._streams import _Receiving
 
@@ -186,7 +186,9 @@ class BodyWriter:
 
     async def finish(self, trailers: Headers | None = None) -> None:
         """Ends the message, with fields after its body."""
-        fields = raw_headers(trailers)
+        await self._finish(raw_headers(trailers))
+
+    async def _finish(self, fields: list[tuple[bytes, bytes]]) -> None:
         try:
             if not self._sender.is_over:
                 await self._flush()
@@ -237,7 +239,7 @@ class Request(_Message):
         super().__init__(Core(driver, native.connection()), native.body(), native.headers)
         self._native = native
         self._body: BodyWriter | None = None
-        self._gone: asyncio.Future[None] | None = None
+        self._gone: Watch | None = None
         self.method: str = native.method
         """`GET`, `POST` and their like."""
         self.scheme: str = native.scheme
@@ -267,8 +269,11 @@ class Request(_Message):
 
     def interim(self, status: int, headers: Headers | None = None) -> None:
         """Sends an answer before the answer: 100 to 199, as 103 with links that a page will need."""
+        self._interim(status, raw_headers(headers))
+
+    def _interim(self, status: int, fields: list[tuple[bytes, bytes]]) -> None:
         try:
-            self._native.interim(status, raw_headers(headers))
+            self._native.interim(status, fields)
         except (StreamError, SessionClosed) as error:
             raise self._core.explain(error) from None
         self._core.driver.nudge()
@@ -306,18 +311,10 @@ class Request(_Message):
     def _leave(self, failed: bool) -> None:
         self._leave_receiving()
 
-    def _cancel_when_gone(self, task: asyncio.Task[None]) -> None:
-        """Cancels the handler when nobody waits for the answer."""
-        if self._native.poll_gone() is not None:
-            task.cancel("the client gave the request up")
-            return
-        self._gone = self._core.driver.when(self._native.token)
-
-        def look(called: asyncio.Future[None]) -> None:
-            if not called.cancelled() and not task.done():
-                self._cancel_when_gone(task)
-
-        self._gone.add_done_callback(look)
+    def _when_gone(self, then: Callable[[], object]) -> None:
+        """Has this called when nobody waits for the answer any more."""
+        native = self._native
+        self._gone = Watch(self._core.driver, native.token, native.poll_gone, then)
 
     def _end(self, failed: bool) -> None:
         """The handler is done."""
@@ -328,9 +325,8 @@ class Request(_Message):
 
     def _release(self) -> None:
         driver = self._core.driver
-        if self._gone is not None and not self._gone.done():
-            driver._forget(self._native.token, self._gone)
-            self._gone.cancel()
+        if self._gone is not None:
+            self._gone.leave()
         self._recv.release()
         self._native.release()
         self._core.native.release()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from . import _native
+from ._driver import Watch
 from ._errors import TowlineError, UsageError
 from ._session import Session
 
@@ -47,6 +48,7 @@ class SessionRequest:
     __slots__ = (
         "_begin",
         "_driver",
+        "_gone",
         "_native",
         "_protocols",
         "authority",
@@ -69,6 +71,7 @@ class SessionRequest:
         self._native: _native.SessionRequest | None = native
         self._protocols = protocols
         self._begin = begin
+        self._gone: Watch | None = None
         self.authority: str = native.authority
         """The host, and perhaps the port, that the client asked."""
         self.path: str = native.path
@@ -127,8 +130,15 @@ class SessionRequest:
         self._take().reject(status)
         self._driver.nudge()
 
+    def _when_gone(self, then: Callable[[], object]) -> None:
+        """Has this called when the client gave up, unless it was answered before."""
+        if self._native is not None:
+            self._gone = Watch(self._driver, self._native.token, self._native.poll_gone, then)
+
     def _take(self) -> _native.SessionRequest:
         native, self._native = self._native, None
+        if self._gone is not None:
+            self._gone.leave()
         if native is None:
             raise UsageError("this request for a session was answered before")
         return native

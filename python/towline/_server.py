@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 
@@ -49,8 +50,6 @@ class Server(Serving[Session]):
         "accepted",
         "refused",
     )
-
-    _cancels_requests = True
 
     def __init__(
         self,
@@ -148,6 +147,7 @@ class Server(Serving[Session]):
         task = driver.loop.create_task(deciding, name=f"towline: session {request.path}")
         self._asking.add(task)
         task.add_done_callback(self._on_decided)
+        request._when_gone(functools.partial(task.cancel, "the client gave its request up"))
 
     async def _decide(self, request: SessionRequest, on_request: RequestHandler) -> None:
         """The whole life of a session, from the wish for it on."""
@@ -218,8 +218,11 @@ class Server(Serving[Session]):
         task = loop.create_task(self._handle_request(request), name=f"towline: {request!r}")
         self._requests[task] = request
         task.add_done_callback(self._on_request_done)
-        if self._cancels_requests:
-            request._cancel_when_gone(task)
+        request._when_gone(functools.partial(self._on_gone, task))
+
+    def _on_gone(self, task: asyncio.Task[None]) -> None:
+        """The client of a request wants no answer any more."""
+        task.cancel("the client gave the request up")
 
     async def _handle_request(self, request: Request) -> None:
         assert self._http is not None

@@ -24,6 +24,7 @@ Streams and datagrams are those of the session. `sessions` makes such an applica
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
@@ -34,7 +35,7 @@ from . import _native
 from ._asgi_lifespan import Lifespan
 from ._certificates import Certificate
 from ._core import Core
-from ._driver import Driver
+from ._driver import Driver, Watch
 from ._errors import SessionClosed, StreamError
 from ._http import OF_CONNECTIONS, BodyWriter, Request
 from ._server import Server as SessionServer
@@ -61,7 +62,11 @@ _VERSIONS = {"version": "3.0", "spec_version": "2.5"}
 _CHUNK = 65536
 _FORBIDDEN = 403
 _NOT_FOUND = 404
+_UNAVAILABLE = 503
 _SERVER_ERROR = 500
+# Applications that may run on at once after their clients have left.
+_MOST_ABANDONED = 100
+_ANSWERS = ("webtransport.accept", "webtransport.reject")
 _CONTINUE = 100
 _EARLY_HINTS = 103
 # Applications that are made for HTTP/1 too may send them.
@@ -74,10 +79,7 @@ class Server(SessionServer):
     The application has started when it runs, and is told to stop when it was closed.
     """
 
-    __slots__ = ("_app", "_lifespan", "_root_path", "_webtransport", "_wishes")
-
-    # Applications are told by a message.
-    _cancels_requests = False
+    __slots__ = ("_abandoned", "_app", "_lifespan", "_root_path", "_webtransport", "_wishes")
 
     def __init__(
         self,
@@ -102,6 +104,8 @@ class Server(SessionServer):
         self._lifespan = Lifespan(app, lifespan, grace)
         # Tasks of sessions that were asked for, accepted or not.
         self._wishes: set[asyncio.Task[None]] = set()
+        # Applications whose clients wait no more, the oldest first.
+        self._abandoned: dict[asyncio.Task[None], None] = {}
 
     async def close(self) -> None:
         """Closes all sessions and requests, gives the port back, and has the application stop."""
@@ -162,9 +166,21 @@ class Server(SessionServer):
         finally:
             exchange.end()
 
+    def _on_gone(self, task: asyncio.Task[None]) -> None:
+        # Applications are told by a message, and may go on; but a client can leave as many as it likes.
+        self._abandoned[task] = None
+        task.add_done_callback(lambda task: self._abandoned.pop(task, None))
+        if len(self._abandoned) > _MOST_ABANDONED:
+            oldest = next(iter(self._abandoned))
+            del self._abandoned[oldest]
+            oldest.cancel("the client gave the request up")
+
     def _begin_session(self, driver: Driver, request: _native.SessionRequest) -> None:
         if self._webtransport is None:
-            request.reject(_NOT_FOUND)
+            self._reject(request, _NOT_FOUND)
+            return
+        if len(self._wishes) - len(self._peers) >= self._pending:
+            self._reject(request, _UNAVAILABLE)
             return
         path = request.path
         scope = self._scope(
@@ -181,6 +197,7 @@ class Server(SessionServer):
         task = driver.loop.create_task(handling, name=f"towline: session {path}")
         self._wishes.add(task)
         task.add_done_callback(self._on_wish_done)
+        wish.watch(task)
 
     async def _handle_wish(self, app: Application, scope: Scope, wish: _Wish) -> None:
         try:
@@ -222,7 +239,7 @@ class _Exchange:
         # The body of the request was received.
         self._ended = False
         # Fields after the body of the answer are to come.
-        self._trailers: list[tuple[str, str]] | None = None
+        self._trailers: list[tuple[bytes, bytes]] | None = None
         self._complete = False
 
     async def receive(self) -> Message:
@@ -255,20 +272,23 @@ class _Exchange:
             if not message.get("more_body", False) and self._trailers is None:
                 await self._finish()
         elif kind == "http.response.trailers" and self._trailers is not None:
-            for name, value in map(_field, message.get("headers", ())):
-                self._trailers.append((name.decode(), value.decode("latin-1")))
+            fields = [_field(pair) for pair in message.get("headers", ())]
+            self._trailers.extend(pair for pair in fields if pair[0] not in _OF_CONNECTIONS)
             if not message.get("more_trailers", False):
                 await self._finish()
         elif kind == "http.response.early_hint" and self._body is None:
-            links = [("link", bytes(link).decode("latin-1")) for link in message["links"]]
-            self._request.interim(_EARLY_HINTS, links)
+            links = [(b"link", bytes(link)) for link in message["links"]]
+            self._request._interim(_EARLY_HINTS, links)
         else:
             raise RuntimeError(f"the message '{kind}' has no place here")
 
     async def _finish(self) -> None:
         assert self._body is not None
-        await self._body.finish(self._trailers)
+        await self._body._finish(self._trailers or [])
         self._complete = True
+        if not self._ended:
+            # Nobody needs the rest of the request; whoever waits for it hears so.
+            self._request.stop()
         # Whoever waits for more messages is told that there is nothing more.
         self._request._core.driver._resolve((self._request._native.token,))
 
@@ -283,7 +303,7 @@ class _Exchange:
 class _Wish:
     """One wish for a session, as messages."""
 
-    __slots__ = ("_asked", "_driver", "_request", "_server", "_told", "session")
+    __slots__ = ("_asked", "_driver", "_gone", "_request", "_server", "_told", "session")
 
     def __init__(
         self, server: Server, driver: Driver, request: _native.SessionRequest
@@ -294,7 +314,20 @@ class _Wish:
         self._request: _native.SessionRequest | None = request
         self._asked = False
         self._told = False
+        self._gone: Watch | None = None
         self.session: Session | None = None
+
+    def watch(self, task: asyncio.Task[None]) -> None:
+        """Cancels the task when the client leaves before it is answered."""
+        if (request := self._request) is not None:
+            cancel = functools.partial(task.cancel, "the client gave its request up")
+            self._gone = Watch(self._driver, request.token, request.poll_gone, cancel)
+
+    def _take(self) -> _native.SessionRequest | None:
+        request, self._request = self._request, None
+        if self._gone is not None:
+            self._gone.leave()
+        return request
 
     async def receive(self) -> Message:
         if not self._asked:
@@ -316,16 +349,15 @@ class _Wish:
 
     async def send(self, message: Message) -> None:
         kind = message["type"]
-        if kind == "webtransport.accept" and self._request is not None:
-            request, self._request = self._request, None
+        request = self._take() if kind in _ANSWERS else None
+        if kind == "webtransport.accept" and request is not None:
             protocol = message.get("protocol")
             fields = [_field(pair) for pair in message.get("headers", ())]
             task = asyncio.current_task()
             self.session = self._server._accept(self._driver, request, protocol, fields)
             if task in self._server._wishes:
                 self._server._peers[task] = self.session
-        elif kind == "webtransport.reject" and self._request is not None:
-            request, self._request = self._request, None
+        elif kind == "webtransport.reject" and request is not None:
             request.reject(message.get("status", _FORBIDDEN))
         elif kind == "webtransport.close" and self.session is not None:
             self.session.close(message.get("code", 0), message.get("reason", ""))
@@ -347,7 +379,7 @@ class _Wish:
 
     def leave(self) -> None:
         """Nothing more comes of the application."""
-        request, self._request = self._request, None
+        request = self._take()
         if request is not None:
             request.reject(_SERVER_ERROR)
         if self.session is not None and not self.session.closed:

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use http::{HeaderMap, StatusCode};
-use pyo3::exceptions::PyStopAsyncIteration;
+use pyo3::exceptions::{PyBaseException, PyStopAsyncIteration};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use towline::handles::Waiter;
@@ -74,9 +74,12 @@ impl Listener {
         };
         Ok(Some(match arrived {
             Arrived::Wish(Wish::Session(request)) => {
+                let token = hub.tokens(1);
                 let request = SessionRequest {
                     hub: Arc::clone(hub),
                     request: Mutex::new(Some(request)),
+                    token,
+                    waker: hub.waker(token),
                 };
                 request.into_pyobject(py)?.into_any()
             }
@@ -122,6 +125,10 @@ pub(crate) struct SessionRequest {
     hub: Arc<Hub>,
     /// `None` once it was answered.
     request: Mutex<Option<webtransport::SessionRequest>>,
+    /// Called when the client gave its request up.
+    #[pyo3(get)]
+    token: u64,
+    waker: Waker,
 }
 
 impl SessionRequest {
@@ -198,6 +205,17 @@ impl SessionRequest {
         py: Python<'py>,
     ) -> PyResult<Vec<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)>> {
         self.with(py, |request| raw_fields(py, request.headers()))
+    }
+
+    /// Why the client waits for no answer any more, as an exception; `None`: the token will be called.
+    fn poll_gone(&self, py: Python<'_>) -> PyResult<Option<Py<PyBaseException>>> {
+        let gone = self.with(py, |request| {
+            match request.poll_gone(&mut Context::from_waker(&self.waker)) {
+                Poll::Ready(error) => Some(Failure::of_session(&error)),
+                Poll::Pending => None,
+            }
+        })?;
+        Ok(gone.map(|gone| gone.raise(py).into_value(py)))
     }
 
     /// The application protocols that the client offers, its favourite first.

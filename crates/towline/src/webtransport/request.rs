@@ -1,6 +1,7 @@
 //! [`SessionRequest`]: a client's wish for a session.
 
 use std::fmt;
+use std::task::{Context, Poll};
 
 use http::{HeaderMap, StatusCode};
 use towline_http3::SendError;
@@ -11,7 +12,7 @@ use super::error::Error;
 use super::session::{Session, over};
 use crate::handles::Connection;
 use crate::http3::link::Link;
-use crate::http3::sessions::Asked;
+use crate::http3::sessions::{Asked, Wait};
 
 /// A client asks for a session. Dropped, it is refused with status 404.
 pub struct SessionRequest {
@@ -69,6 +70,19 @@ impl SessionRequest {
     /// The QUIC connection that it came by.
     pub fn transport(&self) -> &Connection {
         self.link.transport()
+    }
+
+    /// Why nobody waits for the answer any more: the client gave its request up, or the connection is over.
+    /// One task: a later one takes the place of an earlier.
+    pub fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<Error> {
+        let id = self.id();
+        self.link.look(|own| match over(own, id) {
+            Some(error) => Poll::Ready(error),
+            None => {
+                own.sessions.wait(id, Wait::End, cx.waker());
+                Poll::Pending
+            }
+        })
     }
 
     /// Gives the client its session, without an application protocol.
