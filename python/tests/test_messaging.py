@@ -766,3 +766,19 @@ def test_serving_ends_quietly_with_the_session(
 
     run(main())
     assert caplog.records == []
+
+
+def test_queues_are_bounded_in_bytes_too() -> None:
+    broker = Broker(max_queue_bytes=100_000)
+    subscription = broker.subscribe("a", queue=1024)
+    for _ in range(50):
+        broker.publish("a", [[] for _ in range(100)])
+    assert 1 < len(subscription) < 10
+    assert subscription.dropped == 50 - len(subscription)
+    whole = len(subscription)
+    broker.publish("a", [[] for _ in range(100_000)])
+    assert len(subscription) == whole
+    slow = broker.subscribe("b", queue=1024, policy="close")
+    for _ in range(50):
+        broker.publish("b", [[] for _ in range(100)])
+    assert slow.closed

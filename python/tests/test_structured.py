@@ -611,3 +611,12 @@ def test_unions_in_one_another_are_tried_once_each():
     for _ in range(30):
         whole = {"child": whole}
     assert isinstance(from_plain(Left, whole), Left)
+
+
+@pytest.mark.parametrize("text", ['"\\ud800"', '{"a": ["\\uDC00x"]}', "1e999", "[-1E400]"])
+def test_what_cannot_be_written_again_is_refused(text):
+    from towline.structured._codecs import JSON
+
+    with pytest.raises(ValueError, match="surrogate|larger"):
+        JSON.decode(text.encode(), 8)
+    assert JSON.decode(b'"\\ud83d\\ude00 1e3"', 8) == "\U0001f600 1e3"

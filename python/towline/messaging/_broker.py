@@ -27,6 +27,9 @@ Permit = Callable[["Peer", str, str], bool | Awaitable[bool]]
 
 _POLICIES = ("oldest", "newest", "close")
 _QUEUE = 64
+_QUEUE_BYTES = 4 << 20
+# What a value takes beside its letters, bytes.
+_VALUE = 64
 _LONGEST_TOPIC = 256
 _MOST_LEVELS = 16
 
@@ -34,12 +37,14 @@ _MOST_LEVELS = 16
 class Message:
     """What was published: `topic` and `data`."""
 
-    __slots__ = ("_encoded", "_plain", "data", "topic")
+    __slots__ = ("_encoded", "_plain", "_weight", "data", "topic")
 
     def __init__(self, topic: str, data: Any, plain: Any = None) -> None:
         self.topic: str = topic
         self.data: Any = data
         self._plain = plain
+        # It is held as it was given and as it is sent.
+        self._weight = 2 * _weight(plain)
         # Written once for all subscribers.
         self._encoded: dict[str, bytes] = {}
 
@@ -83,6 +88,7 @@ class Subscription:
         self._broker = broker
         self._queue: deque[Message] = deque()
         self._limit = queue
+        self._bytes = 0
         self._policy = policy
         self._waiter: asyncio.Future[None] | None = None
         self._error: SlowSubscriber | None = None
@@ -134,11 +140,20 @@ class Subscription:
             finally:
                 self._waiter = None
         self.received += 1
-        return self._queue.popleft()
+        return self._next()
+
+    def _next(self) -> Message:
+        message = self._queue.popleft()
+        self._bytes -= message._weight
+        return message
+
+    def _is_full_for(self, message: Message) -> bool:
+        too_large = self._bytes + message._weight > self._broker.max_queue_bytes
+        return len(self._queue) >= self._limit or too_large
 
     def _put(self, message: Message) -> None:
         stats = self._broker
-        if len(self._queue) >= self._limit:
+        if self._is_full_for(message):
             self.dropped += 1
             stats._dropped += 1
             match self._policy:
@@ -151,8 +166,16 @@ class Subscription:
                     stats._closed_slow += 1
                     self.close()
                     return
-            self._queue.popleft()
+            if message._weight > stats.max_queue_bytes:
+                # No room for it could be made.
+                return
+            self._next()
+            while self._is_full_for(message):
+                self.dropped += 1
+                stats._dropped += 1
+                self._next()
         self._queue.append(message)
+        self._bytes += message._weight
         stats._queued += 1
         self._wake()
 
@@ -178,17 +201,27 @@ class Broker:
     Topics are levels between slashes, `news/sport`. In a pattern `+` is any one level, and `#`, at
     the end, all further ones, none too. `permit(peer, action, topic)` says whether a peer may
     "subscribe" or "publish"; programs of this process always may. Peers get queues of at most
-    `max_queue` messages.
+    `max_queue` messages, and every queue holds about `max_queue_bytes` of memory at most: a message
+    that has no room counts as one too many, whatever its number.
 
     It belongs to one event loop. `publish` never waits: a subscription that is slower than its
     publishers has a full queue, and its policy says what happens.
     """
 
-    def __init__(self, *, permit: Permit | None = None, max_queue: int = 1024) -> None:
+    def __init__(
+        self,
+        *,
+        permit: Permit | None = None,
+        max_queue: int = 1024,
+        max_queue_bytes: int = _QUEUE_BYTES,
+    ) -> None:
         if max_queue < 1:
             raise ValueError(f"argument 'max_queue': at least 1, not {max_queue!r}")
         self.permit: Permit | None = permit
+        if max_queue_bytes < 1:
+            raise ValueError(f"argument 'max_queue_bytes': at least 1, not {max_queue_bytes!r}")
         self.max_queue: int = max_queue
+        self.max_queue_bytes: int = max_queue_bytes
         self._root = _Node()
         self._count = 0
         self._published = 0
@@ -249,6 +282,19 @@ class Broker:
             if node.below or node.subscriptions:
                 break
             del above.below[level]
+
+
+def _weight(plain: Any) -> int:
+    """About the memory of a value, bytes."""
+    match plain:
+        case str() | bytes():
+            return _VALUE + len(plain)
+        case list():
+            return _VALUE + sum(map(_weight, plain))
+        case dict():
+            return _VALUE + sum(_weight(key) + _weight(value) for key, value in plain.items())
+        case _:
+            return _VALUE
 
 
 def _matching(node: _Node, levels: list[str], at: int) -> Iterator[Subscription]:

@@ -408,6 +408,7 @@ class Peer:
                 if isinstance(error, StreamError):
                     raise
                 subscription.dropped += 1
+                subscription._broker._dropped += 1
                 if not told:
                     # Once, because those who publish must not fill the log.
                     told = True
@@ -448,7 +449,10 @@ class Peer:
                     # Asked once for a topic in a row, and not remembered for all of them.
                     permitted.clear()
                     permitted.add(topic)
-                broker.publish(topic, request.get("data"))
+                try:
+                    broker.publish(topic, request.get("data"))
+                except (TypeError, ValueError) as error:
+                    raise InvalidRequest(str(error)) from None
             case _:
                 raise InvalidRequest("'publish' with a topic is required")
 

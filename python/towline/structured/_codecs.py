@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 from typing import Any, Protocol
 
 __all__ = ["JSON", "Codec", "MessagePack", "checked_depth", "codec_of"]
@@ -30,6 +31,10 @@ class Codec(Protocol):
         ...
 
 
+# What is shown of a number.
+_LONGEST_NUMBER = 40
+
+
 class _Json:
     name = "JSON"
     text_only = True
@@ -39,7 +44,9 @@ class _Json:
 
     def decode(self, data: bytes, depth: int) -> Any:
         try:
-            value = json.loads(data.decode(), parse_constant=_refuse_constant)
+            value = json.loads(
+                data.decode(), parse_constant=_refuse_constant, parse_float=_finite
+            )
         except RecursionError:
             raise ValueError(_TOO_DEEP.format(depth=depth)) from None
         except UnicodeDecodeError as error:
@@ -49,7 +56,19 @@ class _Json:
         # Cheaper than a walk, and enough for most.
         if data.count(b"[") + data.count(b"{") > depth:
             checked_depth(value, depth)
+        if b"\\ud" in data or b"\\uD" in data:
+            try:
+                _ENCODE(value).encode()
+            except UnicodeEncodeError:
+                raise ValueError("a text has half of a surrogate pair") from None
         return value
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"it is no JSON: {text[:_LONGEST_NUMBER]} is larger than numbers are here")
+    return number
 
 
 def _refuse_constant(name: str) -> Any:
