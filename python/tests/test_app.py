@@ -593,3 +593,11 @@ def test_who_asked_and_left_keeps_no_place():
             await ask(f"{server.url}/at-once")
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("path", ["/files/../../etc", "/files/a/%2e%2e/b", "/files/.", "/rooms/a%0ab"])
+def test_parameters_lead_nowhere_else(path):
+    router: Router[str] = Router()
+    router.add("/files/{rest:path}", "files")
+    router.add("/rooms/{room}", "room")
+    assert router.find(path) is None

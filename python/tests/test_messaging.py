@@ -782,3 +782,12 @@ def test_queues_are_bounded_in_bytes_too() -> None:
     for _ in range(50):
         broker.publish("b", [[] for _ in range(100)])
     assert slow.closed
+
+
+def test_a_topic_of_a_clients_words_is_no_pattern() -> None:
+    broker = Broker()
+    for room in ("+", "#"):
+        with pytest.raises(ValueError, match="for patterns"):
+            broker.subscribe(f"rooms/{room}", exact=True)
+    subscription = broker.subscribe("rooms/galley", exact=True)
+    assert broker.publish("rooms/galley") == 1 and len(subscription) == 1

@@ -18,6 +18,7 @@ _PARAMETER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)(?::([a-z]+))?\}")
 _INTEGER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 _REAL = re.compile(r"-?[0-9]{1,32}(?:\.[0-9]{1,32})?", re.ASCII)
 _REST = "path"
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def _text(segment: str) -> str:
@@ -25,6 +26,16 @@ def _text(segment: str) -> str:
     value = unquote(segment, errors="strict")
     if not value:
         raise ValueError("a parameter is never empty")
+    if _CONTROL.search(value):
+        raise ValueError("control characters")
+    return value
+
+
+def _rest(segments: str) -> str:
+    value = _text(segments)
+    # It may become a file's name.
+    if {".", ".."} & set(value.split("/")):
+        raise ValueError("a way out of where it is looked up")
     return value
 
 
@@ -52,7 +63,7 @@ _KINDS: dict[str, Callable[[str], Any]] = {
     "int": _integer,
     "float": _real,
     "uuid": _uuid,
-    _REST: _text,
+    _REST: _rest,
 }
 
 

@@ -230,14 +230,22 @@ class Broker:
         self._closed_slow = 0
 
     def subscribe(
-        self, pattern: str, *, queue: int = _QUEUE, policy: Policy = "oldest"
+        self,
+        pattern: str,
+        *,
+        queue: int = _QUEUE,
+        policy: Policy = "oldest",
+        exact: bool = False,
     ) -> Subscription:
         """Messages whose topic matches `pattern`, from now on.
+
+        `exact` takes it for one topic, and raises `ValueError` where it has wildcards: for what has a
+        client's words in it, as `f"rooms/{room}"`.
 
         `queue` is how many may wait, and `policy` what a full queue does: "oldest" drops the oldest
         of them, "newest" the new one, "close" ends the subscription. Drops are counted.
         """
-        levels = levels_of_pattern(pattern)
+        levels = levels_of_topic(pattern) if exact else levels_of_pattern(pattern)
         if not isinstance(queue, int) or queue < 1:
             raise ValueError(f"argument 'queue': at least 1, not {queue!r}")
         if policy not in _POLICIES:
