@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 
 import towline
 from towline.app import Request, ServerApp
@@ -23,6 +24,10 @@ async def answer(stream: towline.BidirectionalStream) -> None:
         async for line in stream.lines():
             if line == b"die\n":
                 os._exit(9)
+            if line == b"fork\n" and os.fork() == 0:
+                # A child that outlives its parent, with all that the parent had open.
+                time.sleep(5)
+                os._exit(0)
             await stream.write(b"%d %s" % (os.getpid(), line))
 
 

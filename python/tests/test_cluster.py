@@ -237,6 +237,35 @@ def test_a_worker_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -
     asyncio.run(main())
 
 
+def test_a_worker_that_forked_is_replaced_when_it_dies() -> None:
+    async def main() -> None:
+        async with cluster_of(workers=1, backoff=0.1) as cluster:
+            client = await Client(cluster).__aenter__()
+            await client.stream.write(b"fork\n")
+            await client.stream.readuntil(b"\n")
+            await client.stream.write(b"die\n")
+            await until(cluster, lambda workers: workers[0].restarts == 1)
+            await until(cluster, lambda workers: workers[0].state is WorkerState.RUNNING)
+            client.session.close()
+
+    asyncio.run(main())
+
+
+def test_a_restart_kills_what_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(towline.cluster, "_KILL_AFTER", 0.3)
+
+    async def main() -> None:
+        async with cluster_of("clusterapp:stubborn", workers=1, grace=0.1) as cluster:
+            connecting = towline.connect(cluster.url, pins=[CERTIFICATE])
+            session = await connecting.__aenter__()
+            before = cluster.workers[0].pid
+            await cluster.restart()
+            assert cluster.workers[0].pid != before
+            session.close()
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize(
     ("target", "words"),
     [

@@ -52,6 +52,8 @@ _PORT_ATTEMPTS = 8
 _START_LIMIT = 30.0
 # What a worker has beyond its grace before it is killed, seconds.
 _KILL_AFTER = 5.0
+# What reports have after the end of their worker, seconds.
+_LAST_REPORTS = 1.0
 _LONGEST_REPORT = 65536
 
 
@@ -266,13 +268,27 @@ class Cluster:
 
     async def restart(self, index: int | None = None) -> None:
         """Starts one worker again, or all of them one after another. Each drains before; meanwhile,
-        new clients whose connections would be its own are refused."""
+        new clients whose connections would be its own are refused.
+
+        One that takes longer than its grace is killed. Raises `ClusterError` for one that does not
+        come back in time; it is tried again and again meanwhile.
+        """
         chosen = self._workers if index is None else [self._workers[index]]
         for worker in chosen:
             worker.ready.clear()
-            worker.planned = worker.process is not None
+            process = worker.process
+            worker.planned = process is not None
             worker.signal(signal.SIGTERM)
-            await worker.ready.wait()
+            limit = self._grace + _KILL_AFTER
+            if process is not None:
+                loop = asyncio.get_running_loop()
+                loop.call_later(limit, self._kill_if, worker, process, None)
+            try:
+                async with asyncio.timeout(limit + _START_LIMIT):
+                    await worker.ready.wait()
+            except TimeoutError:
+                words = f"worker {worker.index} did not come back: {worker.failure}"
+                raise ClusterError(words) from None
 
     async def close(self) -> None:
         """Has the workers drain, and ends them. One that takes longer than the grace is killed."""
@@ -359,6 +375,10 @@ class Cluster:
                 except OSError as error:
                     worker.failure = f"no process could be started: {error}"
                     logger.error("worker %d: %s", worker.index, worker.failure)
+                except Exception as error:
+                    # A place is kept whatever one process was like.
+                    worker.failure = f"its process could not be kept: {error!r}"
+                    logger.exception("worker %d could not be kept", worker.index)
                 if self._stopping:
                     return
                 if worker.starts == 1 and not worker.has_served:
@@ -414,14 +434,21 @@ class Cluster:
         finally:
             theirs.close()
         worker.process = process
+        loop = asyncio.get_running_loop()
+        late = loop.call_later(_START_LIMIT, self._kill_if, worker, process, WorkerState.STARTING)
         reader, writer = await asyncio.open_connection(sock=ours, limit=_LONGEST_REPORT)
+        listening = loop.create_task(self._listen(worker, reader))
         try:
             writer.write(self._config(worker, sockets))
             if self._stopping:
                 worker.signal(signal.SIGTERM)
-            await self._listen(worker, reader)
+            # Its end decides, not that of the reports: a child that it forked may keep those open.
             worker.last_exit = await process.wait()
+            await asyncio.wait({listening}, timeout=_LAST_REPORTS)
         finally:
+            late.cancel()
+            listening.cancel()
+            await asyncio.gather(listening, return_exceptions=True)
             writer.close()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
@@ -432,10 +459,21 @@ class Cluster:
             worker.last_exit = process.returncode
             worker.process = None
 
+    def _kill_if(
+        self, worker: _Worker, process: asyncio.subprocess.Process, state: WorkerState | None
+    ) -> None:
+        """Kills this process of a worker, if it still is that, and in this state."""
+        if worker.process is process and state in (None, worker.state):
+            logger.error("worker %d took too long, and is killed", worker.index)
+            worker.signal(signal.SIGKILL)
+
     async def _listen(self, worker: _Worker, reader: asyncio.StreamReader) -> None:
         with contextlib.suppress(OSError):
-            while line := await reader.readline():
+            while True:
                 try:
+                    line = await reader.readline()
+                    if not line:
+                        return
                     report = json.loads(line)
                 except ValueError:
                     # A report of which a part did not fit.
