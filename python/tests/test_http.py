@@ -523,3 +523,26 @@ def test_wrong_messages_are_refused_in_words(run):
                 await http.request("CONNECT", server.url, pins=PINS)
 
     run(main())
+
+
+def test_a_response_that_is_dropped_ends_the_sending_of_its_request(run):
+    async def answer(request: http.Request) -> None:
+        await request.respond(200, b"enough")
+
+    async def endless() -> AsyncIterator[bytes]:
+        yield b"some"
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        async with serving(answer) as server:
+            response = await http.request("POST", server.url, body=endless(), pins=PINS)
+            assert await response.read() == b"enough"
+            sending = response._sending
+            assert sending is not None
+            del response
+            gc.collect()
+            async with asyncio.timeout(10):
+                while not sending.done():
+                    await asyncio.sleep(0.01)
+
+    run(main())

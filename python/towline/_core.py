@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Generator
 from typing import Generic, TypeVar
 
@@ -58,7 +58,7 @@ class Core:
         self.max_code: int = max_code
         self.end: BaseException | None = None
         # Who waits behind the first, by what they wait for.
-        self.queues: dict[int, deque[asyncio.Future[None]]] = {}
+        self.queues: dict[int, OrderedDict[asyncio.Future[None], None]] = {}
 
     def over(self) -> BaseException | None:
         """Why the session is over, if it is."""
@@ -105,15 +105,15 @@ class Core:
         """As `take`, first come, first served: of many who wait, one is woken for each thing there is."""
         behind = self.queues.get(wait)
         if behind is None:
-            behind = self.queues[wait] = deque()
+            behind = self.queues[wait] = OrderedDict()
         else:
             turn: asyncio.Future[None] = self.driver.loop.create_future()
-            behind.append(turn)
+            behind[turn] = None
             try:
                 await turn
             except BaseException:
                 if turn in behind:
-                    behind.remove(turn)
+                    del behind[turn]
                 elif not turn.cancelled():
                     self._pass_on(wait, behind)
                 raise
@@ -122,11 +122,11 @@ class Core:
         finally:
             self._pass_on(wait, behind)
 
-    def _pass_on(self, wait: int, behind: deque[asyncio.Future[None]]) -> None:
+    def _pass_on(self, wait: int, behind: OrderedDict[asyncio.Future[None], None]) -> None:
         if self.driver.loop.is_closed():
             return
         while behind:
-            turn = behind.popleft()
+            turn, _ = behind.popitem(last=False)
             if not turn.done():
                 turn.set_result(None)
                 return

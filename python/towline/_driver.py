@@ -302,6 +302,10 @@ def simulated_host(loop: asyncio.AbstractEventLoop) -> SimulatedHost | None:
 def new_engine(address: str, port: int, *options: Any) -> _native.Driver:
     """An endpoint for the running loop: on a socket of the system's, or of the loop's simulated
     network. `options` are what else the native driver takes."""
+    for driver in list(_drivers):
+        # A loop that was closed with open sessions left its descriptors.
+        if driver.loop.is_closed():
+            driver.close()
     host = simulated_host(asyncio.get_running_loop())
     if host is None:
         return _native.Driver(address, port, *options)

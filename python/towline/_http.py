@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar, cast
@@ -371,6 +372,13 @@ class Response(_Message):
         self._leave_receiving()
         if self._sending is not None:
             self._sending.cancel()
+
+    def __del__(self) -> None:
+        sending = getattr(self, "_sending", None)
+        if sending is not None and not sending.done():
+            # The collector may run in any thread, and after the loop.
+            with contextlib.suppress(RuntimeError):
+                self._core.driver.loop.call_soon_threadsafe(sending.cancel)
 
 
 def raise_failure(sending: asyncio.Task[None] | None) -> None:

@@ -272,6 +272,8 @@ impl Failure {
             http3::Error::Broken(_) => Self::Lost(words),
             http3::Error::NotSent(SendError::GoingAway) => Self::GoingAway,
             http3::Error::NotSent(SendError::Closed) => Self::Lost(words),
+            // What a peer takes is its own affair, and no argument was wrong.
+            http3::Error::NotSent(SendError::TooLarge) => Self::Stream(words),
             http3::Error::NotSent(_) => Self::Value(words),
             http3::Error::Closed => Self::StreamOver(words),
             http3::Error::ConnectionLost(error) => Self::of_connection(error),
