@@ -27,7 +27,7 @@ from ._errors import (
 )
 from ._native import __version__
 from ._request import Refused, SessionRequest
-from ._server import Server, serve, serve_requests
+from ._server import ServeOptions, Server, serve, serve_requests
 from ._session import FAILED, CloseInfo, Datagrams, Incoming, Moment, Session
 from ._stats import SessionStats
 from ._streams import BidirectionalStream, ReceiveStream, SendGroup, SendStream
@@ -54,6 +54,7 @@ __all__ = [
     "Refused",
     "SendGroup",
     "SendStream",
+    "ServeOptions",
     "Server",
     "Session",
     "SessionClosed",

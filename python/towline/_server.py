@@ -6,6 +6,7 @@ import asyncio
 import functools
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from typing import Required, TypedDict
 
 from . import _native
 from ._arguments import checked_names, texts, whole
@@ -18,7 +19,14 @@ from ._serving import ANYWHERE, Handler, Serving, checked_handler, see
 from ._session import FAILED, Session
 from ._transport import TransportConfig, checked_config
 
-__all__ = ["HttpHandler", "RequestHandler", "Server", "serve", "serve_requests"]
+__all__ = [
+    "HttpHandler",
+    "RequestHandler",
+    "ServeOptions",
+    "Server",
+    "serve",
+    "serve_requests",
+]
 
 logger = logging.getLogger("towline")
 
@@ -245,6 +253,23 @@ class Server(Serving[Session]):
         see(task)
         if not self._closing and not request._core.driver.loop.is_closed():
             request._release()
+
+
+class ServeOptions(TypedDict, total=False):
+    """What functions that serve take beside handler, host and port; `serve` says what each is."""
+
+    certificate: Required[Certificate]
+    """Who the server is."""
+    origins: Iterable[str] | None
+    """The pages that may ask."""
+    protocols: Iterable[str]
+    """The application's protocols, the favourite first."""
+    grace: float
+    """How long clients may go on after SIGTERM, seconds."""
+    config: TransportConfig | None
+    """How connections behave."""
+    http: HttpHandler | None
+    """Answers requests that ask for no session."""
 
 
 def serve(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import Any
 
 __all__ = ["ConnectionStats", "SessionStats", "connection_stats", "session_stats"]
 
@@ -85,24 +85,7 @@ def session_stats(numbers: _Numbers) -> SessionStats:
 _OWN = ("datagrams_dropped", "datagrams_received", "streams_accepted", "streams_opened")
 
 
-class _Common(TypedDict):
-    smoothed_rtt: float
-    rtt_variation: float
-    min_rtt: float | None
-    estimated_send_rate: int | None
-    bytes_sent: int
-    packets_sent: int
-    bytes_lost: int
-    packets_lost: int
-    bytes_received: int
-    packets_received: int
-    datagrams_dropped: int
-    datagrams_expired: int
-    datagrams_lost: int
-    connection: Mapping[str, int | float | bool | None]
-
-
-def _common(numbers: _Numbers, dropped: int) -> _Common:
+def _common(numbers: _Numbers, dropped: int) -> dict[str, Any]:
     minimum, rate = numbers["min_rtt"], numbers["delivery_rate"]
     return {
         "smoothed_rtt": float(numbers["smoothed_rtt"] or 0),

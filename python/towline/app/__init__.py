@@ -19,12 +19,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from typing import TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TypeVar, Unpack
 
-from .._certificates import Certificate
 from .._request import Refused, SessionRequest
-from .._server import Server, serve_requests
+from .._server import ServeOptions, Server, serve_requests
 from .._session import Session
 from ._middleware import (
     Authenticator,
@@ -145,21 +144,10 @@ class ServerApp:
         self,
         host: str | None = "localhost",
         port: int = 0,
-        *,
-        certificate: Certificate,
-        origins: Iterable[str] | None = None,
-        protocols: Iterable[str] = (),
-        grace: float = 10.0,
+        **options: Unpack[ServeOptions],
     ) -> AsyncIterator[Server]:
         """`async with app.serve(…) as server`: the arguments are those of `towline.serve`."""
-        server = self.server(
-            host,
-            port,
-            certificate=certificate,
-            origins=origins,
-            protocols=protocols,
-            grace=grace,
-        )
+        server = self.server(host, port, **options)
         async with self.hooks(), server:
             yield server
 
@@ -167,23 +155,10 @@ class ServerApp:
         self,
         host: str | None = "localhost",
         port: int = 0,
-        *,
-        certificate: Certificate,
-        origins: Iterable[str] | None = None,
-        protocols: Iterable[str] = (),
-        grace: float = 10.0,
+        **options: Unpack[ServeOptions],
     ) -> Server:
         """The server of the app, without its hooks: as `towline.serve` gives it."""
-        return serve_requests(
-            self.handle,
-            host,
-            port,
-            certificate=certificate,
-            origins=origins,
-            protocols=protocols,
-            grace=grace,
-            pending=self._pending,
-        )
+        return serve_requests(self.handle, host, port, pending=self._pending, **options)
 
     @contextlib.asynccontextmanager
     async def hooks(self) -> AsyncIterator[None]:
@@ -200,25 +175,14 @@ class ServerApp:
         host: str | None = "localhost",
         port: int = 4433,
         *,
-        certificate: Certificate,
-        origins: Iterable[str] | None = None,
-        protocols: Iterable[str] = (),
-        grace: float = 10.0,
         loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+        **options: Unpack[ServeOptions],
     ) -> None:
         """Serves until SIGTERM or Ctrl-C comes, on a loop of its own: `uvloop.new_event_loop` may
         make it."""
 
         async def main() -> None:
-            serving = self.serve(
-                host,
-                port,
-                certificate=certificate,
-                origins=origins,
-                protocols=protocols,
-                grace=grace,
-            )
-            async with serving as server:
+            async with self.serve(host, port, **options) as server:
                 await server.serve_forever()
 
         with asyncio.Runner(loop_factory=loop_factory) as runner:
