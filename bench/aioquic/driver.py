@@ -7,8 +7,6 @@ sessions are requested and accepted here.
 
 import argparse
 import asyncio
-import json
-import resource
 import socket
 import sys
 import time
@@ -22,10 +20,13 @@ from aioquic.h3.connection import FrameType, H3Connection
 from aioquic.quic import events
 from aioquic.quic.configuration import QuicConfiguration
 
+# What all stacks in Python are measured by.
+sys.path.insert(0, str(Path(__file__).parent.parent / "python"))
+from meter import Meter, Times, resident_kib, show  # noqa: E402
+
 PATH = b"/bench"
 DATAGRAM_BYTES = 64
 IDLE_BEFORE = 50
-WARM_UP_PERCENT = 10
 BLOCK = b"Z" * 65536
 SETTLE = 3
 PARTING = 0.2
@@ -41,38 +42,6 @@ def configuration(*, is_client: bool) -> QuicConfiguration:
         max_datagram_frame_size=65536,
         server_name="localhost" if is_client else None,
     )
-
-
-def resident_kib() -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1])
-    raise RuntimeError("no VmRSS in /proc/self/status")
-
-
-class Meter:
-    """Wall and processor time from its start on."""
-
-    def __init__(self) -> None:
-        self.started = time.perf_counter()
-        self.usage = resource.getrusage(resource.RUSAGE_SELF)
-
-    def elapsed(self) -> float:
-        return time.perf_counter() - self.started
-
-    def report(self, count: int, **more) -> dict:
-        usage = resource.getrusage(resource.RUSAGE_SELF)
-        return {
-            "seconds": self.elapsed(),
-            "cpu_user": usage.ru_utime - self.usage.ru_utime,
-            "cpu_system": usage.ru_stime - self.usage.ru_stime,
-            "count": count,
-            **more,
-        }
-
-
-def show(report: dict) -> None:
-    print(json.dumps(report), flush=True)
 
 
 class Protocol(QuicConnectionProtocol):
@@ -309,34 +278,6 @@ class Session:
         leaving = asyncio.ensure_future(self.connection.__aexit__(None, None, None))
         self.leaving.add(leaving)
         leaving.add_done_callback(self.leaving.discard)
-
-
-class Times:
-    """How long each of several things took; the first do not count."""
-
-    def __init__(self, count: int) -> None:
-        self.warm_up = -(-count * WARM_UP_PERCENT // 100)
-        self.count = count
-        self.took: list[float] = []
-        self.meter = Meter()
-
-    def rounds(self):
-        for number in range(self.warm_up + self.count):
-            if number == self.warm_up:
-                self.took.clear()
-                self.meter = Meter()
-            yield number
-
-    def report(self) -> dict:
-        report = self.meter.report(self.count)
-        self.took.sort()
-
-        def at(share: float) -> float:
-            rank = -(-int(share * 1000) * len(self.took) // 1000)
-            return self.took[max(rank - 1, 0)] * 1e6
-
-        latency = {"min": at(0), "p50": at(0.5), "p99": at(0.99), "p999": at(0.999), "max": at(1)}
-        return {**report, "latency": latency}
 
 
 async def transfers(options) -> dict:

@@ -9,22 +9,20 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import logging
-import resource
 import socket
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import uvloop
+from meter import Meter, Times, resident_kib, show
 
 PATH = "/bench"
 DATAGRAM_BYTES = 64
 IDLE_BEFORE = 50
-WARM_UP_PERCENT = 10
 # What a stream is given at once, and asked for.
 BLOCK = b"Z" * 65536
 READ_AT_MOST = 262144
@@ -108,66 +106,6 @@ def free_port(host: str) -> int:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.bind((host, 0))
         return probe.getsockname()[1]
-
-
-def resident_kib() -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1])
-    raise RuntimeError("no VmRSS in /proc/self/status")
-
-
-class Meter:
-    """Wall and processor time from its start on."""
-
-    def __init__(self) -> None:
-        self.started = time.perf_counter()
-        self.usage = resource.getrusage(resource.RUSAGE_SELF)
-
-    def elapsed(self) -> float:
-        return time.perf_counter() - self.started
-
-    def report(self, count: int, **more: object) -> dict[str, object]:
-        usage = resource.getrusage(resource.RUSAGE_SELF)
-        return {
-            "seconds": self.elapsed(),
-            "cpu_user": usage.ru_utime - self.usage.ru_utime,
-            "cpu_system": usage.ru_stime - self.usage.ru_stime,
-            "count": count,
-            **more,
-        }
-
-
-def show(report: dict[str, object]) -> None:
-    print(json.dumps(report), flush=True)
-
-
-class Times:
-    """How long each of several things took; the first do not count."""
-
-    def __init__(self, count: int) -> None:
-        self.warm_up = -(-count * WARM_UP_PERCENT // 100)
-        self.count = count
-        self.took: list[float] = []
-        self.meter = Meter()
-
-    def rounds(self) -> Iterator[int]:
-        for number in range(self.warm_up + self.count):
-            if number == self.warm_up:
-                self.took.clear()
-                self.meter = Meter()
-            yield number
-
-    def report(self) -> dict[str, object]:
-        report = self.meter.report(self.count)
-        self.took.sort()
-
-        def at(share: float) -> float:
-            rank = -(-int(share * 1000) * len(self.took) // 1000)
-            return self.took[max(rank - 1, 0)] * 1e6
-
-        latency = {"min": at(0), "p50": at(0.5), "p99": at(0.99), "p999": at(0.999), "max": at(1)}
-        return {**report, "latency": latency}
 
 
 async def send_bytes(stack: Stack, stream: Any, length: int) -> None:
