@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use pyo3::prelude::*;
@@ -417,13 +417,21 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        let engine = lock(&self.engine).take();
-        let endpoint = lock(&self.endpoint).take();
+        // Not by the locks: in a fork, a thread that is not there may hold them.
+        let engine = self
+            .engine
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        let endpoint = self
+            .endpoint
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        let held = (endpoint.take(), engine.take());
         if self.hub.is_forked() {
-            std::mem::forget((engine, endpoint));
+            std::mem::forget(held);
             return;
         }
-        drop((endpoint, engine));
+        drop(held);
         self.hub.close();
     }
 }
