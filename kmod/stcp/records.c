@@ -346,18 +346,28 @@ static int stcp_copy(struct stcp *st, struct msghdr *m, size_t len, bool peek)
 	return copied;
 }
 
-/* Waits until a read may come further than to so much data. EAGAIN when the time is up. */
-static int stcp_wait(struct stcp *st, size_t had, long *timeo)
+/*
+ * Waits until there may be more to read. EAGAIN when the time is up. Called with `reading` held, which
+ * it lets go: a wake-up counts from here on, even if somebody else opens the record that it was for.
+ */
+static int stcp_wait(struct stcp *st, long *timeo)
 {
 	struct sock *sk = st->sock->sk;
-	long left = wait_event_interruptible_timeout(*sk_sleep(sk),
-		sk_is_readable(sk) || READ_ONCE(st->opened_len) != had || READ_ONCE(st->end) ||
-		READ_ONCE(sk->sk_err) || READ_ONCE(sk->sk_shutdown) & RCV_SHUTDOWN, *timeo);
+	DEFINE_WAIT_FUNC(wait, woken_wake_function);
+	bool ready;
+	int rc = 0;
 
-	if (left < 0)
-		return sock_intr_errno(*timeo);
-	*timeo = left;
-	return left ? 0 : -EAGAIN;
+	add_wait_queue(sk_sleep(sk), &wait);
+	ready = sk_is_readable(sk) || READ_ONCE(st->end) || READ_ONCE(sk->sk_err) ||
+		READ_ONCE(sk->sk_shutdown) & RCV_SHUTDOWN;
+	mutex_unlock(&st->reading);
+	/* What is there comes before a signal. */
+	if (!ready && signal_pending(current))
+		rc = sock_intr_errno(*timeo);
+	else if (!ready && !(*timeo = wait_woken(&wait, TASK_INTERRUPTIBLE, *timeo)))
+		rc = -EAGAIN;
+	remove_wait_queue(sk_sleep(sk), &wait);
+	return rc;
 }
 
 int stcp_receive(struct stcp *st, struct msghdr *m, size_t len, int flags)
@@ -367,7 +377,7 @@ int stcp_receive(struct stcp *st, struct msghdr *m, size_t len, int flags)
 	long timeo = sock_rcvtimeo(sk, flags & MSG_DONTWAIT);
 	size_t target, done = 0, had;
 	int rc = 0, n, given_up = 0, opened = 0;
-	bool goes_on;
+	bool goes_on, ends;
 
 	if (flags & MSG_OOB)
 		return -EINVAL;
@@ -390,20 +400,21 @@ int stcp_receive(struct stcp *st, struct msghdr *m, size_t len, int flags)
 		n = !peek || had >= len || given_up ||
 		    (!goes_on && (had >= target || !timeo || rc != -EAGAIN)) ?
 			stcp_copy(st, m, len - done, peek) : 0;
-		if (!peek)
-			had = st->opened_len;
-		mutex_unlock(&st->reading);
-		if (n < 0) {
+		if (n < 0)
 			rc = n;
-			break;
+		else
+			done += n;
+		ends = (peek && n) || (rc <= 0 && rc != -EAGAIN) ||
+		       (!goes_on && (done >= target || !timeo || given_up));
+		if (!ends && rc == -EAGAIN) {
+			n = stcp_wait(st, &timeo);
+		} else {
+			mutex_unlock(&st->reading);
+			n = signal_pending(current) ? sock_intr_errno(timeo) : 0;
 		}
-		done += n;
-		if ((peek && n) || (rc <= 0 && rc != -EAGAIN) ||
-		    (!goes_on && (done >= target || !timeo || given_up)))
+		if (ends)
 			break;
 		cond_resched();
-		n = rc == -EAGAIN ? stcp_wait(st, had, &timeo) :
-		    signal_pending(current) ? sock_intr_errno(timeo) : 0;
 		if (n && !peek) {
 			rc = n;
 			break;

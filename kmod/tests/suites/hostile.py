@@ -263,6 +263,30 @@ def a_reader_takes_no_wake_up_from_one_who_polls():
     assert not lost
 
 
+@test(agent=None)
+def a_reader_sleeps_through_nothing_that_a_poll_opened():
+    client, peer = puppet_client()
+    # Another process, so that nothing but the kernel stands between the two.
+    child = os.fork()
+    if not child:
+        poll = select.poll()
+        poll.register(client, select.POLLIN)
+        while True:
+            poll.poll(0)
+    try:
+        end, rounds = time.monotonic() + 10, 0
+        while time.monotonic() < end:
+            reading = Background(client.recv, 1)
+            time.sleep(0.001 * (rounds % 3))
+            peer.send(MARK[:1])
+            assert reading.result() == MARK[:1]
+            rounds += 1
+        print(f"  {rounds} bytes were read")
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
 def connect_and_reset(to):
     """For ever."""
     try:
