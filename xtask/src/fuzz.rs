@@ -21,6 +21,7 @@ pub(crate) const TARGETS: &[&str] = &[
     "agent",
     "http3_frames_capsules",
     "http3_server",
+    "link_codec",
     "qpack_decoder",
 ];
 

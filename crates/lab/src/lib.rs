@@ -6,6 +6,7 @@
 //!   swarm     per seed: features, strengths, workload; faults, then heal; invariants; shrinking
 //!   scenario  flows with their controllers across a bottleneck, and what was measured
 //!   matrix    what controllers must reach, row by row: plays scenarios, holds values against marks
+//!   link      what a delta costs over a link that loses
 //!   shapes    Freenet's benchmark transfers, on virtual time
 //!   fuzz      bodies of the fuzz targets as plain functions, and a stable random mutator
 //! ```
@@ -16,6 +17,7 @@
 
 pub mod fuzz;
 mod host;
+pub mod link;
 pub mod matrix;
 mod random;
 pub mod scenario;

@@ -71,6 +71,11 @@ fn http3_server_corpus_is_harmless() {
 }
 
 #[test]
+fn link_codec_corpus_is_harmless() {
+    replay(TARGETS.iter().find(|t| t.name == "link_codec").unwrap());
+}
+
+#[test]
 fn qpack_decoder_corpus_is_harmless() {
     replay(TARGETS.iter().find(|t| t.name == "qpack_decoder").unwrap());
 }

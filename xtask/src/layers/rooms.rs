@@ -25,6 +25,7 @@ pub(super) const SIM: &str = "towline-sim";
 const TESTKIT: &str = "towline-testkit";
 pub(super) const QUIC: &str = "towline-quic";
 const HTTP3: &str = "towline-http3";
+const LINK: &str = "towline-link";
 const MESSAGE: &str = "towline-message";
 pub(super) const STCP: &str = "towline-stcp";
 const PRELOAD: &str = "towline-preload";
@@ -86,6 +87,12 @@ pub(super) const ROOMS: &[Room] = &[
         test_imports: &[],
     },
     Room {
+        package: LINK,
+        layer: Layer::Protocol,
+        imports: &[],
+        test_imports: &[],
+    },
+    Room {
         package: STCP,
         layer: Layer::Protocol,
         imports: &[WIRE, IDENTITY],
@@ -101,7 +108,9 @@ pub(super) const ROOMS: &[Room] = &[
     Room {
         package: LAB,
         layer: Layer::Driver,
-        imports: &[WIRE, RECOVERY, IDENTITY, SIM, TESTKIT, QUIC, HTTP3, MESSAGE],
+        imports: &[
+            WIRE, RECOVERY, IDENTITY, SIM, TESTKIT, QUIC, HTTP3, MESSAGE, LINK,
+        ],
         test_imports: &[],
     },
     Room {
@@ -131,7 +140,7 @@ pub(super) const ROOMS: &[Room] = &[
     Room {
         package: "towline-cli",
         layer: Layer::Program,
-        imports: &[IDENTITY, TOWLINE, LAB, AGENT, RELAY, TRANSFER],
+        imports: &[IDENTITY, TOWLINE, LINK, LAB, AGENT, RELAY, TRANSFER],
         test_imports: &[PRELOAD],
     },
     // The native half of the Python package, whose tests are in Python.

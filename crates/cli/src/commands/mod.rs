@@ -2,6 +2,7 @@
 
 pub(crate) mod cert;
 pub(crate) mod echo;
+pub(crate) mod link;
 pub(crate) mod perf;
 pub(crate) mod qlog;
 pub(crate) mod recv;
@@ -40,6 +41,8 @@ pub(crate) enum Command {
     Stcp(stcp::StcpArgs),
     /// The agent of secure TCP: handshakes for the kernel module and the preload shim
     Stcpd(stcpd::StcpdArgs),
+    /// Telemetry over bad links
+    Link(link::LinkArgs),
     /// HTTP/3 and WebTransport
     Web(web::WebCommandArgs),
     /// Certificates and pins
@@ -58,6 +61,7 @@ impl Command {
             | Self::Echo(_)
             | Self::Qlog(_)
             | Self::Sim(_)
+            | Self::Link(_)
             | Self::Web(_)
             | Self::Cert(_) => false,
         }
@@ -86,6 +90,7 @@ impl Command {
             Self::Sim(args) => args.run(*printer).await,
             Self::Stcp(args) => args.run(*printer).await,
             Self::Stcpd(args) => args.run(*printer).await,
+            Self::Link(args) => args.run(*printer).await,
             Self::Web(args) => args.run(*printer).await,
             Self::Cert(args) => args.run(*printer),
         }

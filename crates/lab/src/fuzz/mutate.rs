@@ -74,6 +74,13 @@ pub const TARGETS: &[Target] = &[
         tokens: SERVER_TOKENS,
     },
     Target {
+        name: "link_codec",
+        run: super::link_codec::run,
+        max_len: 2_000,
+        seeds: super::link_codec::seeds,
+        tokens: LINK_TOKENS,
+    },
+    Target {
         name: "qpack_decoder",
         run: super::qpack_decoder::run,
         max_len: 1_000,
@@ -86,6 +93,18 @@ pub const TARGETS: &[Target] = &[
 pub fn target(name: &str) -> Option<Target> {
     TARGETS.iter().find(|t| t.name == name).copied()
 }
+
+const LINK_TOKENS: &[&[u8]] = &[
+    b"\x00\x00",
+    b"\n",
+    b"{\"a\":",
+    b"[[[[",
+    b"\"2014-08-15T19:02:01.302Z\"",
+    b"123456789012345678901234567890",
+    b"-0.0",
+    b"1e-308",
+    b"\x28\xb5\x2f\xfd",
+];
 
 const PACKET_TOKENS: &[&[u8]] = &[
     b"\xc0\x00\x00\x00\x01",
