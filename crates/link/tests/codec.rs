@@ -217,6 +217,26 @@ fn what_is_too_large_for_the_model_comes_back_as_well() {
 }
 
 #[test]
+fn what_repeats_long_texts_is_shorter_as_lines() {
+    let mut random = Random(5);
+    let letters: String = (0..700)
+        .map(|_| char::from(b'a' + random.below(26) as u8))
+        .collect();
+    let batch: Vec<Record> = (0..8)
+        .map(|at| record(&format!(r#"{{"at":{at},"text":"{letters}"}}"#)))
+        .collect();
+    let (mut encoder, mut decoder) = (Encoder::new(), Decoder::new());
+    for most in [800, 100] {
+        let number = encoder.push(batch.clone()).unwrap();
+        let mut message = Vec::new();
+        assert!(encoder.encode(number, &mut message));
+        assert!(message.len() < most, "{} bytes", message.len());
+        assert_eq!(*decoder.decode(&message).unwrap().records, batch);
+        encoder.on_decoded(0..number + 1);
+    }
+}
+
+#[test]
 fn a_batch_that_is_too_large_is_refused() {
     let wide = record(&format!("{{\"a\":\"{}\"}}", "é".repeat(500_000)));
     let refused = Encoder::new().push(vec![wide; 9]).unwrap_err();

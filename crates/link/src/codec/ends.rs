@@ -24,6 +24,8 @@ const MAX_UNDONE: usize = 64;
 const MAX_UNDONE_BYTES: usize = 4 << 20;
 /// Cap: bytes of batches that came and wait for one before them; a gap is filled all the same.
 const MAX_WAITING: usize = 64 << 20;
+/// A batch that the model codes in more bytes is tried as lines, too.
+const MOST_UNTRIED: usize = 512;
 /// Batches of which a dictionary is made.
 const IN_DICTIONARY: usize = 4;
 
@@ -145,10 +147,22 @@ impl Encoder {
         let Some((batch, false)) = self.entry(number).map(|at| self.sent[at].clone()) else {
             return false;
         };
-        let coding = match Model::takes(&batch) {
-            true => Coding::Model,
-            false => Coding::Lines,
-        };
+        let mut coded = Vec::new();
+        let mut coding = Coding::Lines;
+        if Model::takes(&batch) {
+            coding = Coding::Model;
+            self.known.model.write(&batch, &mut coded);
+        }
+        // The model has no memory of long texts.
+        if coding == Coding::Lines || coded.len() > MOST_UNTRIED {
+            let mut other = Vec::new();
+            let is_written = lines::write(&batch, self.known.dictionary(0), &mut other).is_ok();
+            match coding {
+                Coding::Lines if !is_written => return false,
+                Coding::Model if !is_written || other.len() >= coded.len() => {}
+                _ => (coded, coding) = (other, Coding::Lines),
+            }
+        }
         let head = Head {
             number,
             base: self.known.count,
@@ -156,13 +170,8 @@ impl Encoder {
             check: self.known.check(&batch),
         };
         head.write(self.known.count, out);
-        match coding {
-            Coding::Model => {
-                self.known.model.write(&batch, out);
-                true
-            }
-            Coding::Lines => lines::write(&batch, self.known.dictionary(0), out).is_ok(),
-        }
+        out.append(&mut coded);
+        true
     }
 
     /// The decoder has these batches.
