@@ -140,6 +140,13 @@ def main() -> int:
         "--experimental", action="store_true", help="with what Chromium keeps behind its flag"
     )
     options = arguments.parse_args()
+    missing = [
+        file
+        for file in options.files
+        if not (options.root / f"webtransport/{file}.https.any.js").is_file()
+    ]
+    if missing:
+        arguments.error(f"{options.root} has no webtransport/{missing[0]}.https.any.js")
     flags = ["--enable-experimental-web-platform-features"] if options.experimental else []
     program = installed("chromium")
     if program is None:
