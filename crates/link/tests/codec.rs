@@ -244,6 +244,9 @@ fn a_batch_that_is_too_large_is_refused() {
         matches!(refused, PushError::TooLarge(len) if len > 9_000_000),
         "{refused}"
     );
+    let many = record(&format!("{{\"a\":[{}1]}}", "1,".repeat(60_000)));
+    let refused = Encoder::new().push(vec![many; 5]).unwrap_err();
+    assert!(matches!(refused, PushError::TooMany(300_015)), "{refused}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::Corrupt;
-use super::lines::{self, MAX_LINES};
+use super::lines::{self, MAX_LINES, MAX_LINES_NODES};
 use super::memory::Changes;
 use super::message::{Coding, Head};
 use super::model::Model;
@@ -93,6 +93,9 @@ pub enum PushError {
     /// As JSON it is larger than a batch may be.
     #[error("the batch has {0} bytes of JSON; {MAX_LINES} are taken: push fewer records at once")]
     TooLarge(usize),
+    /// It has more values than a batch may.
+    #[error("the batch has {0} values; {MAX_LINES_NODES} are taken: push fewer records at once")]
+    TooMany(usize),
 }
 
 /// Codes batches.
@@ -131,6 +134,10 @@ impl Encoder {
             return Err(PushError::Full);
         }
         if !Model::takes(&records) {
+            let nodes = records.iter().map(|record| record.size().0).sum();
+            if nodes > MAX_LINES_NODES {
+                return Err(PushError::TooMany(nodes));
+            }
             let len = lines::lines(&records).len();
             if len > MAX_LINES {
                 return Err(PushError::TooLarge(len));

@@ -9,6 +9,8 @@ use super::record::Record;
 
 /// Cap: bytes of a batch's JSON. One record always fits: a number of four letters becomes 18 at most.
 pub(super) const MAX_LINES: usize = 8 << 20;
+/// Cap: values of such a batch: each takes more memory than it has bytes.
+pub(super) const MAX_LINES_NODES: usize = 1 << 18;
 /// Bytes of the dictionary: the newest of those that are there.
 const MAX_DICTIONARY: usize = 32 << 10;
 /// A tenth smaller than level 3 on documents, and hardly larger than 19.
@@ -57,7 +59,33 @@ pub(super) fn read<'a>(
     let lines = lines
         .split(|byte| *byte == b'\n')
         .filter(|line| !line.is_empty());
+    let mut room = MAX_LINES_NODES;
     lines
-        .map(|line| Record::parse_bounded(line, MAX_LINES).map_err(|_| Corrupt::Lines))
+        .map(|line| {
+            let record = Record::parse_bounded(line, MAX_LINES).map_err(|_| Corrupt::Lines)?;
+            let (nodes, _) = record.size();
+            room = room.checked_sub(nodes).ok_or(Corrupt::TooMuch)?;
+            Ok(record)
+        })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_of_more_values_than_a_batch_may_have_is_refused() {
+        let record = Record::parse(b"{}").unwrap();
+        let frame = |count: usize| {
+            let mut out = Vec::new();
+            write(&vec![record.clone(); count], std::iter::empty(), &mut out).unwrap();
+            out
+        };
+        let most = read(&frame(MAX_LINES_NODES), std::iter::empty()).unwrap();
+        assert_eq!(most.len(), MAX_LINES_NODES);
+        let more = frame(MAX_LINES_NODES + 1);
+        assert!(more.len() < 1200, "it fits a datagram");
+        assert_eq!(read(&more, std::iter::empty()), Err(Corrupt::TooMuch));
+    }
 }
