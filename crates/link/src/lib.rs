@@ -1,7 +1,22 @@
 //! The delta link: telemetry over bad links.
 //!
-//! [`codec`] turns batches of JSON objects into few bytes and back, whatever is lost or comes out of order.
-//! Nothing here touches a socket, a clock, a thread or a file.
+//! A [`Sender`](sender::Sender) takes records and gives messages, a [`Receiver`](receiver::Receiver) takes the
+//! messages and gives the records, whatever is lost, late or comes twice. [`codec`] turns batches of JSON
+//! objects into few bytes and back. Nothing here touches a socket, a clock, a thread or a file.
 #![forbid(unsafe_code)]
 
 pub mod codec;
+mod delta;
+mod live;
+mod message;
+pub mod receiver;
+pub mod sender;
+
+use std::time::Duration;
+
+pub use delta::{MAX_PARTS, paths};
+pub use live::{LiveFilter, MAX_LIVE_NAMES};
+pub use message::{Hello, MAX_CONTROL, MAX_NAME, MalformedMessage, VERSION};
+
+/// The receiver tells what it decoded after so long at the latest.
+pub const REPORT_AFTER: Duration = Duration::from_secs(1);

@@ -89,7 +89,7 @@ pub(super) const ROOMS: &[Room] = &[
     Room {
         package: LINK,
         layer: Layer::Protocol,
-        imports: &[],
+        imports: &[WIRE],
         test_imports: &[],
     },
     Room {

@@ -130,7 +130,7 @@ impl Encoder {
     /// When too many are on their way, or it is too large.
     pub fn push(&mut self, records: impl Into<Arc<[Record]>>) -> Result<u64, PushError> {
         let records = records.into();
-        if self.sent.len() >= MAX_IN_FLIGHT {
+        if self.is_full() {
             return Err(PushError::Full);
         }
         if !Model::takes(&records) {
@@ -204,6 +204,18 @@ impl Encoder {
         }
     }
 
+    /// Whether [`MAX_IN_FLIGHT`] batches are on their way, or wait for one that is.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.sent.len() >= MAX_IN_FLIGHT
+    }
+
+    /// The batches below this are what the next one is coded in the light of.
+    #[must_use]
+    pub fn base(&self) -> u64 {
+        self.known.count
+    }
+
     /// Batches that are not known to have arrived.
     #[must_use]
     pub fn in_flight(&self) -> usize {
@@ -244,6 +256,8 @@ pub enum DecodeError {
 pub struct Decoded {
     /// Its number.
     pub number: u64,
+    /// It was coded in the light of the batches below this.
+    pub base: u64,
     /// What was pushed.
     pub records: Arc<[Record]>,
 }
@@ -312,7 +326,11 @@ impl Decoder {
         self.waiting += size_of_batch(&records);
         self.came.insert(number, Arc::clone(&records));
         self.expected = self.expected.max(number + 1);
-        Ok(Decoded { number, records })
+        Ok(Decoded {
+            number,
+            base: head.base,
+            records,
+        })
     }
 
     /// Decodes in the light of all but the last `back` batches learned.
@@ -372,6 +390,12 @@ impl Decoder {
             }
         }
         Ok(())
+    }
+
+    /// No message that can be decoded has a base below this.
+    #[must_use]
+    pub fn oldest_base(&self) -> u64 {
+        self.known.count - self.undone.len() as u64
     }
 
     /// All batches below this have been decoded.

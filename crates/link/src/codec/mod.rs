@@ -35,6 +35,7 @@ mod time;
 mod walk;
 
 pub use ends::{DecodeError, Decoded, Decoder, Encoder, MAX_IN_FLIGHT, PushError};
+pub(crate) use record::{Keys, Node};
 pub use record::{MAX_DEPTH, MAX_NODES, MAX_TEXT, Malformed, Record};
 
 /// Why bytes are no batch.

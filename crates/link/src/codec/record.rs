@@ -20,7 +20,7 @@ pub const MAX_TEXT: usize = 1 << 20;
 
 /// One value; those inside an object or an array follow it, in order.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Node {
+pub(crate) enum Node {
     Null,
     Bool(bool),
     Int(i64),
@@ -95,8 +95,8 @@ impl Node {
 
 /// A text with its hash.
 #[derive(Clone, Debug)]
-pub(super) struct Text {
-    pub(super) text: Arc<str>,
+pub(crate) struct Text {
+    pub(crate) text: Arc<str>,
     pub(super) hash: u32,
 }
 
@@ -118,14 +118,14 @@ impl PartialEq for Text {
 
 /// The keys of an object, in order.
 #[derive(Debug, PartialEq)]
-pub(super) struct Keys {
+pub(crate) struct Keys {
     /// As a JSON array, by which they are known.
     pub(super) text: Text,
-    pub(super) names: Box<[Box<str>]>,
+    pub(crate) names: Box<[Box<str>]>,
 }
 
 impl Keys {
-    pub(super) fn new(names: Vec<Box<str>>) -> Self {
+    pub(crate) fn new(names: Vec<Box<str>>) -> Self {
         let mut writer = WriterJsonSerializer::new(Vec::new());
         let mut put = |event| {
             let written = writer.serialize_event(event);
@@ -169,7 +169,7 @@ impl Keys {
 /// number was spelled is not kept.
 #[derive(Clone, PartialEq)]
 pub struct Record {
-    pub(super) nodes: Box<[Node]>,
+    pub(crate) nodes: Box<[Node]>,
 }
 
 impl fmt::Debug for Record {
@@ -314,13 +314,13 @@ impl Record {
     }
 
     /// Bytes of memory that it takes, roughly.
-    pub(super) fn memory(&self) -> usize {
+    pub(crate) fn memory(&self) -> usize {
         let (nodes, text) = self.size();
         size_of::<Self>() + nodes * size_of::<Node>() + text
     }
 
     /// How many values it has, and how many bytes of text.
-    pub(super) fn size(&self) -> (usize, usize) {
+    pub(crate) fn size(&self) -> (usize, usize) {
         let text = self.nodes.iter().map(Node::text_len).sum();
         (self.nodes.len(), text)
     }

@@ -1,4 +1,5 @@
 //! Random numbers from a seed, and deltas as boats send them.
+#![allow(dead_code, reason = "not every test needs all of it")]
 
 /// SplitMix64 (Steele, Lea, Flood, 2014).
 pub(crate) struct Random(pub(crate) u64);
@@ -18,6 +19,11 @@ impl Random {
     /// True with a chance of `percent`.
     pub(crate) fn happens(&mut self, percent: u64) -> bool {
         self.below(100) < percent
+    }
+
+    /// True so many times in 1,000.
+    pub(crate) fn per_mille(&mut self, times: u64) -> bool {
+        self.below(1_000) < times
     }
 }
 

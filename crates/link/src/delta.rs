@@ -1,0 +1,250 @@
+//! What a record is a value of: the names by which a newer record replaces an older one.
+//!
+//! A Signal K delta holds values; each belongs to a context, a source and a path, and a newer value of the
+//! three replaces the older one (Signal K 1.7, data model: deltas). A value at the empty path is an object
+//! whose members are merged, so that each member stands for itself. Other JSON objects have no such names:
+//! no record replaces another.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::codec::{Keys, Node, Record};
+
+/// Cap: values of one record that are looked at one by one; one with more has no names.
+pub const MAX_PARTS: usize = 1_024;
+
+/// One value of a record.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    /// Context, source and path; nothing else has it.
+    pub(crate) name: Box<str>,
+    /// Where the value lies: an element of an array, or a member of an object.
+    at: usize,
+    /// The update that it lies in.
+    update: usize,
+}
+
+/// The values that a record has, if it is a Signal K delta.
+pub(crate) fn parts(record: &Record) -> Vec<Part> {
+    let nodes = &record.nodes;
+    let context = member(nodes, 0, "context").and_then(|at| text(nodes, at));
+    let Some(updates) = member(nodes, 0, "updates") else {
+        return Vec::new();
+    };
+    let mut parts = Vec::new();
+    for update in elements(nodes, updates) {
+        let source = member(nodes, update, "$source").and_then(|at| text(nodes, at));
+        let head = format!("{}\0{}", context.unwrap_or(""), source.unwrap_or(""));
+        for (kind, list) in [("", "values"), ("meta", "meta")] {
+            let Some(list) = member(nodes, update, list) else {
+                continue;
+            };
+            for at in elements(nodes, list) {
+                let Some(path) = member(nodes, at, "path").and_then(|at| text(nodes, at)) else {
+                    continue;
+                };
+                let value = member(nodes, at, "value");
+                let mut add = |name: String, at| {
+                    let name = name.into();
+                    parts.push(Part { name, at, update });
+                };
+                match value {
+                    Some(value) if path.is_empty() && matches!(nodes[value], Node::Object(_)) => {
+                        for (name, at) in members(nodes, value) {
+                            add(format!("{head}\0{kind}\0\0{name}"), at);
+                        }
+                    }
+                    _ => add(format!("{head}\0{kind}\0{path}"), at),
+                }
+                if parts.len() > MAX_PARTS {
+                    return Vec::new();
+                }
+            }
+        }
+    }
+    parts
+}
+
+/// The paths of a record's values and of what is said about them.
+pub fn paths(record: &Record) -> impl Iterator<Item = &str> {
+    let nodes = &record.nodes;
+    let updates = member(nodes, 0, "updates");
+    let updates = updates.into_iter().flat_map(|at| elements(nodes, at));
+    updates.flat_map(move |update| {
+        let lists = ["values", "meta"].into_iter();
+        let lists = lists.filter_map(move |list| member(nodes, update, list));
+        let values = lists.flat_map(move |list| elements(nodes, list));
+        values.filter_map(move |at| text(nodes, member(nodes, at, "path")?))
+    })
+}
+
+/// The record without these values; `None` if nothing is left of it.
+pub(crate) fn without(record: &Record, gone: &[&Part]) -> Option<Record> {
+    let nodes = &record.nodes;
+    let mut drop: BTreeSet<usize> = gone.iter().map(|part| part.at).collect();
+    // What is empty by then says nothing.
+    for update in gone.iter().map(|part| part.update).collect::<BTreeSet<_>>() {
+        let mut is_left = false;
+        for list in ["values", "meta"] {
+            for at in member(nodes, update, list)
+                .into_iter()
+                .flat_map(|list| elements(nodes, list))
+            {
+                let value = member(nodes, at, "value");
+                let mut inner = value.into_iter().flat_map(|at| members(nodes, at));
+                let had = value.is_some_and(
+                    |at| matches!(&nodes[at], Node::Object(keys) if !keys.names.is_empty()),
+                );
+                if had && inner.all(|(_, at)| drop.contains(&at)) {
+                    drop.insert(at);
+                }
+                is_left |= !drop.contains(&at);
+            }
+        }
+        if !is_left {
+            drop.insert(update);
+        }
+    }
+    let updates = member(nodes, 0, "updates")?;
+    if elements(nodes, updates).all(|update| drop.contains(&update)) {
+        return None;
+    }
+    let mut left = Vec::with_capacity(nodes.len());
+    copy(nodes, 0, &drop, &mut left);
+    Some(Record { nodes: left.into() })
+}
+
+/// Copies a value but for what is dropped inside it.
+fn copy(nodes: &[Node], at: usize, drop: &BTreeSet<usize>, out: &mut Vec<Node>) {
+    let place = out.len();
+    out.push(nodes[at].clone());
+    match &nodes[at] {
+        Node::Array(_) => {
+            let kept: Vec<usize> = elements(nodes, at)
+                .filter(|at| !drop.contains(at))
+                .collect();
+            for at in &kept {
+                copy(nodes, *at, drop, out);
+            }
+            out[place] = Node::Array(kept.len() as u32);
+        }
+        Node::Object(keys) => {
+            let kept: Vec<(&str, usize)> = members(nodes, at)
+                .filter(|(_, at)| !drop.contains(at))
+                .collect();
+            for (_, at) in &kept {
+                copy(nodes, *at, drop, out);
+            }
+            if kept.len() < keys.names.len() {
+                let names = kept.iter().map(|(name, _)| Box::from(*name)).collect();
+                out[place] = Node::Object(Arc::new(Keys::new(names)));
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The index after a value and all that is inside it.
+fn end_of(nodes: &[Node], mut at: usize) -> usize {
+    let mut open = 1;
+    while open > 0 && at < nodes.len() {
+        open += children(&nodes[at]);
+        open -= 1;
+        at += 1;
+    }
+    at
+}
+
+fn children(node: &Node) -> usize {
+    match node {
+        Node::Array(len) => *len as usize,
+        Node::Object(keys) => keys.names.len(),
+        _ => 0,
+    }
+}
+
+/// Where the values inside a value begin.
+fn inside(nodes: &[Node], at: usize) -> impl Iterator<Item = usize> + '_ {
+    let mut next = at + 1;
+    (0..children(&nodes[at])).map(move |_| {
+        let here = next;
+        next = end_of(nodes, here);
+        here
+    })
+}
+
+fn elements(nodes: &[Node], at: usize) -> impl Iterator<Item = usize> + '_ {
+    let is_array = matches!(nodes[at], Node::Array(_));
+    inside(nodes, at).filter(move |_| is_array)
+}
+
+fn members(nodes: &[Node], at: usize) -> impl Iterator<Item = (&str, usize)> + '_ {
+    let names = match &nodes[at] {
+        Node::Object(keys) => &keys.names[..],
+        _ => &[],
+    };
+    names.iter().map(|name| &**name).zip(inside(nodes, at))
+}
+
+fn member(nodes: &[Node], at: usize, name: &str) -> Option<usize> {
+    let mut members = members(nodes, at);
+    members.find(|(key, _)| *key == name).map(|(_, at)| at)
+}
+
+fn text(nodes: &[Node], at: usize) -> Option<&str> {
+    match &nodes[at] {
+        Node::Text(text) => Some(&text.text),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(text: &str) -> Record {
+        Record::parse(text.as_bytes()).unwrap()
+    }
+
+    fn names(text: &str) -> Vec<String> {
+        let parts = parts(&record(text));
+        parts
+            .iter()
+            .map(|part| part.name.replace('\0', "|"))
+            .collect()
+    }
+
+    const TWO: &str = r#"{"context":"c","updates":[{"$source":"s","timestamp":"t","values":[{"path":"a","value":1},{"path":"b","value":{"x":2}}]},{"values":[{"path":"","value":{"name":"n","mmsi":"m"}}],"meta":[{"path":"a","value":{"units":"m"}}]}]}"#;
+
+    #[test]
+    fn a_value_is_known_by_context_source_and_path() {
+        assert_eq!(
+            names(TWO),
+            ["c|s||a", "c|s||b", "c||||name", "c||||mmsi", "c||meta|a"]
+        );
+        assert_eq!(paths(&record(TWO)).collect::<Vec<_>>(), ["a", "b", "", "a"]);
+        assert!(names(r#"{"temperature":3}"#).is_empty());
+        assert!(names(r#"{"updates":3}"#).is_empty());
+        assert!(names(r#"{"updates":[3,{"values":[4,{"value":1}]}]}"#).is_empty());
+    }
+
+    #[test]
+    fn what_is_left_of_a_record_is_whole() {
+        let record = record(TWO);
+        let parts = parts(&record);
+        let left = |gone: &[usize]| {
+            let gone: Vec<&Part> = gone.iter().map(|at| &parts[*at]).collect();
+            without(&record, &gone).map(|record| record.to_json())
+        };
+        assert_eq!(left(&[]).unwrap(), record.to_json());
+        assert_eq!(
+            left(&[1, 2, 4]).unwrap(),
+            r#"{"context":"c","updates":[{"$source":"s","timestamp":"t","values":[{"path":"a","value":1}]},{"values":[{"path":"","value":{"mmsi":"m"}}],"meta":[]}]}"#
+        );
+        assert_eq!(
+            left(&[2, 3, 4]).unwrap(),
+            r#"{"context":"c","updates":[{"$source":"s","timestamp":"t","values":[{"path":"a","value":1},{"path":"b","value":{"x":2}}]}]}"#
+        );
+        assert_eq!(left(&[0, 1, 2, 3, 4]), None);
+    }
+}

@@ -1,0 +1,102 @@
+//! [`LiveFilter`]: for those who show what is, not what was.
+
+use std::collections::HashMap;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::codec::Record;
+use crate::delta::{self, Part};
+
+/// Cap: names (context, source and path) of which the newest value is remembered; the ones that were heard of
+/// first go.
+pub const MAX_LIVE_NAMES: usize = 1 << 16;
+
+/// Lets through what is newer than all that went through before, by the source's sequence and not by its
+/// clock: the last writer wins.
+#[derive(Debug, Default)]
+pub struct LiveFilter {
+    newest: HashMap<Arc<str>, u64>,
+    order: VecDeque<Arc<str>>,
+    stale: u64,
+}
+
+impl LiveFilter {
+    /// One that nothing went through.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What of the record of this number is new; `None` if nothing is. Records that are no Signal K deltas
+    /// are always new.
+    pub fn filter(&mut self, seq: u64, record: &Record) -> Option<Record> {
+        let parts = delta::parts(record);
+        let mut gone: Vec<&Part> = Vec::new();
+        for part in &parts {
+            match self.newest.get_mut(&*part.name) {
+                Some(newest) if *newest > seq => gone.push(part),
+                Some(newest) => *newest = seq,
+                None => self.remember(&part.name, seq),
+            }
+        }
+        self.stale += gone.len() as u64;
+        match gone.is_empty() {
+            true => Some(record.clone()),
+            false => delta::without(record, &gone),
+        }
+    }
+
+    fn remember(&mut self, name: &str, seq: u64) {
+        if self.order.len() == MAX_LIVE_NAMES
+            && let Some(first) = self.order.pop_front()
+        {
+            self.newest.remove(&first);
+        }
+        let name: Arc<str> = name.into();
+        self.order.push_back(Arc::clone(&name));
+        self.newest.insert(name, seq);
+    }
+
+    /// Values that were held back because newer ones had gone through.
+    #[must_use]
+    pub fn stale(&self) -> u64 {
+        self.stale
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(path: &str, value: u64) -> Record {
+        let text = format!(
+            r#"{{"context":"c","updates":[{{"$source":"s","values":[{{"path":"{path}","value":{value}}}]}}]}}"#
+        );
+        Record::parse(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn an_older_value_does_not_go_through_after_a_newer_one() {
+        let mut filter = LiveFilter::new();
+        assert!(filter.filter(1, &value("a", 1)).is_some());
+        assert!(filter.filter(3, &value("a", 3)).is_some());
+        assert!(filter.filter(2, &value("a", 2)).is_none());
+        assert!(filter.filter(2, &value("b", 2)).is_some());
+        // The same record once more says the same.
+        assert!(filter.filter(3, &value("a", 3)).is_some());
+        assert_eq!(filter.stale(), 1);
+        let other = Record::parse(br#"{"a":1}"#).unwrap();
+        assert!(filter.filter(9, &other).is_some() && filter.filter(8, &other).is_some());
+    }
+
+    #[test]
+    fn so_many_names_are_remembered() {
+        let mut filter = LiveFilter::new();
+        for name in 0..MAX_LIVE_NAMES + 10 {
+            filter.filter(5, &value(&name.to_string(), 0));
+        }
+        assert_eq!(filter.newest.len(), MAX_LIVE_NAMES);
+        assert!(filter.filter(1, &value("0", 0)).is_some());
+        assert!(filter.filter(1, &value("11", 0)).is_none());
+    }
+}

@@ -1,0 +1,154 @@
+//! [`Flight`]: the batches that are on their way, until the receiver has decoded them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use towline_wire::Time;
+
+use super::Lane;
+use crate::codec::{MAX_IN_FLIGHT, Record};
+
+/// A batch that was sent.
+#[derive(Debug)]
+pub(super) struct Sent {
+    pub(super) seqs: Vec<Range<u64>>,
+    pub(super) records: Arc<[Record]>,
+    pub(super) lane: Lane,
+    /// When the peer's transport had it, which does not say that it was decoded.
+    acked: Option<Time>,
+    held: usize,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Flight {
+    sent: BTreeMap<u64, Sent>,
+    lost: BTreeSet<u64>,
+    /// Those that the peer's transport had, and when.
+    acked: BTreeSet<(Time, u64)>,
+    /// The records of batches that were decoded since the last account, and of some before.
+    decoded: BTreeMap<u64, Vec<Range<u64>>>,
+    held: usize,
+}
+
+impl Flight {
+    /// Bytes of memory that the records take.
+    pub(super) fn held(&self) -> usize {
+        self.held
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.sent.len()
+    }
+
+    pub(super) fn insert(
+        &mut self,
+        number: u64,
+        seqs: Vec<Range<u64>>,
+        records: Arc<[Record]>,
+        lane: Lane,
+    ) {
+        let held = records.iter().map(Record::memory).sum();
+        self.held += held;
+        let sent = Sent {
+            seqs,
+            records,
+            lane,
+            acked: None,
+            held,
+        };
+        self.sent.insert(number, sent);
+    }
+
+    pub(super) fn get(&self, number: u64) -> Option<&Sent> {
+        self.sent.get(&number)
+    }
+
+    /// The transport lost it.
+    pub(super) fn on_lost(&mut self, number: u64) {
+        if let Some(sent) = self.sent.get(&number) {
+            if let Some(acked) = sent.acked {
+                self.acked.remove(&(acked, number));
+            }
+            self.lost.insert(number);
+        }
+    }
+
+    /// The peer's transport has it.
+    pub(super) fn on_acked(&mut self, now: Time, number: u64) {
+        if let Some(sent) = self.sent.get_mut(&number)
+            && sent.acked.is_none()
+            && !self.lost.contains(&number)
+        {
+            sent.acked = Some(now);
+            self.acked.insert((now, number));
+        }
+    }
+
+    /// Those that the peer's transport has had for so long, and that were not decoded, count as lost: the
+    /// receiver could make nothing of them, or what it said of them got lost.
+    pub(super) fn expire(&mut self, now: Time, patience: Duration) {
+        while let Some((acked, number)) = self.acked.first().copied()
+            && acked + patience <= now
+        {
+            self.acked.pop_first();
+            self.lost.insert(number);
+        }
+    }
+
+    /// When [`expire`](Self::expire) has something to do.
+    pub(super) fn expires(&self, patience: Duration) -> Option<Time> {
+        self.acked.first().map(|(acked, _)| *acked + patience)
+    }
+
+    /// The oldest one that is lost, which is on its way again from now on.
+    pub(super) fn take_lost(&mut self) -> Option<u64> {
+        let number = self.lost.pop_first()?;
+        if let Some(sent) = self.sent.get_mut(&number) {
+            sent.acked = None;
+        }
+        Some(number)
+    }
+
+    pub(super) fn has_lost(&self) -> bool {
+        !self.lost.is_empty()
+    }
+
+    /// The receiver has decoded these.
+    pub(super) fn on_decoded(&mut self, numbers: Range<u64>) {
+        while let Some((number, _)) = self.sent.range(numbers.clone()).next() {
+            let number = *number;
+            self.lost.remove(&number);
+            if let Some(sent) = self.sent.remove(&number) {
+                self.held -= sent.held;
+                if let Some(acked) = sent.acked {
+                    self.acked.remove(&(acked, number));
+                }
+                self.decoded.insert(number, sent.seqs);
+            }
+        }
+        while self.decoded.len() > MAX_IN_FLIGHT {
+            self.decoded.pop_first();
+        }
+    }
+
+    /// The records of all batches that may have arrived and that an account does not speak of.
+    pub(super) fn unspoken<'a>(
+        &'a mut self,
+        account: &[Range<u64>],
+    ) -> impl Iterator<Item = &'a Range<u64>> {
+        let is_spoken_of = |number: &u64| {
+            let after = account.partition_point(|range| range.start <= *number);
+            after > 0 && account[after - 1].contains(number)
+        };
+        self.decoded.retain(|number, _| !is_spoken_of(number));
+        let sent = self.sent.values().map(|sent| &sent.seqs);
+        self.decoded.values().chain(sent).flatten()
+    }
+
+    /// The connection is gone; what was on its way.
+    pub(super) fn clear(&mut self) -> impl Iterator<Item = Sent> + use<> {
+        std::mem::take(self).sent.into_values()
+    }
+}

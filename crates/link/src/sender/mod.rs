@@ -1,0 +1,694 @@
+//! [`Sender`]: what to send, when, and until when to keep it.
+//!
+//! 1. The owner makes a record durable in its spool, and pushes it ([`push`](Sender::push)).
+//! 2. Records wait for a deadline or a full datagram; alarms don't. Where more waits than a datagram holds,
+//!    those that say nothing new stay behind, in the spool.
+//! 3. While the connection has room, [`poll_message`](Sender::poll_message) gives a batch: alarms first,
+//!    what was lost, live data, and last what stayed behind, which is read from the spool again.
+//! 4. The receiver tells which batches it decoded and which records are durable; the spool may forget these.
+//!
+//! A connection begins with [`on_connected`](Sender::on_connected) and takes all that the codec learned with
+//! it. Nothing here touches a connection, a file or a clock.
+
+mod flight;
+mod queue;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use towline_wire::{RangeSet, Time};
+
+use crate::REPORT_AFTER;
+use crate::codec::{Encoder, Record};
+use crate::message::{
+    Account, BatchHead, Hello, MAX_RANGES, MalformedMessage, Message, VERSION, emit_forget,
+};
+use flight::Flight;
+use queue::Queue;
+
+/// Cap: records that wait in memory, alarms and others each; older ones wait in the spool.
+pub const MAX_WAITING: usize = 4_096;
+/// Cap: bytes of memory for those, and for the batches on their way, each.
+pub const MAX_HELD: usize = 16 << 20;
+/// Cap: records in a batch, and bytes of memory that they take.
+const MAX_BATCH: usize = 1_024;
+const MAX_BATCH_HELD: usize = 1 << 20;
+/// Records that are read from the spool at once.
+const READ_AT_ONCE: u64 = 512;
+/// What a batch is expected to take beside its records, and what a packet takes beside the batch, in bytes.
+const BATCH_BYTES: f64 = 8.0;
+const PACKET_BYTES: usize = 52;
+
+/// How a sender behaves.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SenderConfig {
+    /// Its name, 1 to 64 bytes.
+    pub name: String,
+    /// How long a record waits for others.
+    pub deadline: Duration,
+    /// The most to send in the long run, in bytes a second, IP and UDP headers included.
+    pub rate: Option<u64>,
+}
+
+impl SenderConfig {
+    /// The usual: a deadline of 250 ms, and as much as the connection takes.
+    #[must_use]
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            deadline: Duration::from_millis(250),
+            rate: None,
+        }
+    }
+
+    /// How long a record waits for others.
+    #[must_use]
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// The most to send in the long run, in bytes a second, IP and UDP headers included.
+    #[must_use]
+    pub fn rate(mut self, rate: Option<u64>) -> Self {
+        self.rate = rate;
+        self
+    }
+}
+
+/// Which records the spool holds when a sender begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The id of its sequence of numbers.
+    pub stream: u64,
+    /// The numbers of its records.
+    pub seqs: Range<u64>,
+}
+
+/// How urgent a record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// It waits for others, and stays behind where there is no room for all.
+    Telemetry,
+    /// It goes at once, before all others.
+    Alarm,
+}
+
+/// Which way a batch goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lane {
+    /// First of all.
+    Alarm,
+    /// What is new.
+    Live,
+    /// What stayed behind.
+    Backfill,
+}
+
+/// How a message is carried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carrier {
+    /// On the one stream of both, in order, behind its length.
+    Control,
+    /// In a datagram; the next one makes up for one that is lost.
+    Report,
+    /// In a datagram, or, if it is too large for one, on a stream of its own.
+    Batch {
+        /// Its number, by which the sender is told what became of it.
+        number: u64,
+        /// Which way it goes.
+        lane: Lane,
+    },
+}
+
+/// A message to be sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outgoing {
+    /// How.
+    pub carrier: Carrier,
+    /// What.
+    pub bytes: Vec<u8>,
+}
+
+/// What the connection has room for, now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// A batch would leave at once.
+    pub is_open: bool,
+    /// So would one of what stayed behind, with room left for what is new.
+    pub backfill: bool,
+    /// Alarms alone may go: the budget is spent.
+    pub alarms_only: bool,
+    /// Bytes that a datagram takes.
+    pub datagram: usize,
+    /// The smoothed round-trip time.
+    pub rtt: Duration,
+}
+
+/// Numbers that people watch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SenderStats {
+    /// Records that were pushed.
+    pub pushed: u64,
+    /// Records that were sent, each once.
+    pub sent: u64,
+    /// Batches that they went in.
+    pub batches: u64,
+    /// Bytes of those, coded.
+    pub bytes: u64,
+    /// Batches that were sent again.
+    pub again: u64,
+    /// Records that stayed behind because a later one replaced them.
+    pub conflated: u64,
+    /// Records that stayed behind because too many waited.
+    pub postponed: u64,
+    /// Records that were read from the spool again.
+    pub backfilled: u64,
+    /// Records that the spool dropped before they were durable at the receiver.
+    pub dropped: u64,
+}
+
+/// Why a message of the receiver was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SenderError {
+    /// It is none.
+    #[error("the receiver sent a malformed message: {0}; are both ends the same version?")]
+    Malformed(#[from] MalformedMessage),
+    /// Receivers send no such message.
+    #[error("the receiver sent what only senders do; is it a receiver?")]
+    Unexpected,
+}
+
+/// A connection's part of it.
+#[derive(Debug)]
+struct Session {
+    encoder: Encoder,
+    control: VecDeque<Vec<u8>>,
+    /// Where the records of each batch end, from the one before the base on.
+    ends: BTreeMap<u64, u64>,
+    /// Where those before the first batch end.
+    start: u64,
+    has_account: bool,
+    is_on_hold: bool,
+}
+
+impl Session {
+    /// Where the records of the batch before `base` end.
+    fn end_before(&self, base: u64) -> u64 {
+        let before = base
+            .checked_sub(1)
+            .and_then(|number| self.ends.get(&number));
+        before.copied().unwrap_or(self.start)
+    }
+}
+
+/// One end of a link: takes records, gives messages.
+#[derive(Debug)]
+pub struct Sender {
+    config: SenderConfig,
+    stream: u64,
+    /// Records below are gone from the spool, or durable at the receiver.
+    oldest: u64,
+    next: u64,
+    durable: u64,
+    alarms: Queue,
+    live: Queue,
+    /// What stayed behind: to be read from the spool.
+    unsent: RangeSet,
+    reading: Option<Range<u64>>,
+    read: VecDeque<(u64, Record)>,
+    flight: Flight,
+    session: Option<Session>,
+    /// Bytes that a record takes, as it was of late: live, and of what stayed behind.
+    per_record: [f64; 2],
+    /// Bytes that a datagram takes.
+    datagram: usize,
+    patience: Duration,
+    /// There was no room when it was asked last.
+    is_blocked: bool,
+    /// When all that was sent is within the rate.
+    paid: Time,
+    stats: SenderStats,
+}
+
+impl Sender {
+    /// One that has all records of its spool before it.
+    #[must_use]
+    pub fn new(config: SenderConfig, held: &Held) -> Self {
+        let mut unsent = RangeSet::default();
+        unsent.insert(held.seqs.clone());
+        Self {
+            config,
+            stream: held.stream,
+            oldest: held.seqs.start,
+            next: held.seqs.end,
+            durable: held.seqs.start,
+            alarms: Queue::default(),
+            live: Queue::default(),
+            unsent,
+            reading: None,
+            read: VecDeque::new(),
+            flight: Flight::default(),
+            session: None,
+            per_record: [40.0, 10.0],
+            datagram: 1_150,
+            patience: 3 * REPORT_AFTER,
+            is_blocked: false,
+            paid: Time::ZERO,
+            stats: SenderStats::default(),
+        }
+    }
+
+    /// Takes a record, which the spool has made durable under this number: the one after the last.
+    pub fn push(&mut self, now: Time, seq: u64, record: Record, class: Class) {
+        debug_assert!(seq >= self.next, "numbers rise");
+        self.next = self.next.max(seq + 1);
+        self.stats.pushed += 1;
+        match class {
+            Class::Alarm => self.alarms.push(seq, record, now),
+            Class::Telemetry => self.live.push(seq, record, now),
+        }
+        self.bound();
+    }
+
+    /// Leaves to the spool what is too much for the memory.
+    fn bound(&mut self) {
+        for queue in [&mut self.live, &mut self.alarms] {
+            let is_full = |queue: &Queue| queue.len() > MAX_WAITING || queue.held() > MAX_HELD;
+            if !is_full(queue) {
+                continue;
+            }
+            for seq in queue.drop_replaced() {
+                self.stats.conflated += 1;
+                self.unsent.insert(seq..seq + 1);
+            }
+            while is_full(queue)
+                && let Some(waiting) = queue.pop()
+            {
+                self.stats.postponed += 1;
+                self.unsent.insert(waiting.seq..waiting.seq + 1);
+            }
+        }
+        self.bound_unsent();
+    }
+
+    /// Too many gaps are closed: what lies in them is sent again, and the receiver knows it.
+    fn bound_unsent(&mut self) {
+        while self.unsent.len() > MAX_RANGES {
+            let (Some(first), Some(second)) = (self.unsent.pop_front(), self.unsent.pop_front())
+            else {
+                return;
+            };
+            self.unsent.insert(first.start..second.end);
+        }
+    }
+
+    /// The spool dropped these to make room.
+    pub fn on_dropped(&mut self, seqs: Range<u64>) {
+        let from = seqs.start.max(self.durable);
+        self.stats.dropped += seqs.end.saturating_sub(from);
+        self.unsent.remove(0..seqs.end);
+        self.oldest = self.oldest.max(seqs.end);
+        self.durable = self.durable.max(seqs.end);
+        if let Some(session) = &mut self.session {
+            session.control.push_back(emit_forget(self.oldest));
+        }
+    }
+
+    /// There is a connection, over which nothing was sent yet.
+    pub fn on_connected(&mut self, now: Time) {
+        self.on_disconnected(now);
+        let hello = Hello {
+            version: VERSION,
+            name: self.config.name.clone(),
+            stream: self.stream,
+            oldest: self.oldest,
+            next: self.next,
+        };
+        self.is_blocked = false;
+        self.session = Some(Session {
+            encoder: Encoder::new(),
+            control: VecDeque::from([hello.emit()]),
+            ends: BTreeMap::new(),
+            start: self.next,
+            has_account: false,
+            is_on_hold: false,
+        });
+    }
+
+    /// The connection is gone. What was on its way waits again.
+    pub fn on_disconnected(&mut self, now: Time) {
+        if self.session.take().is_none() {
+            return;
+        }
+        for sent in self.flight.clear() {
+            let queue = match sent.lane {
+                Lane::Alarm => &mut self.alarms,
+                Lane::Live => &mut self.live,
+                Lane::Backfill => {
+                    for seqs in sent.seqs {
+                        self.unsent.insert(seqs);
+                    }
+                    continue;
+                }
+            };
+            let seqs = sent.seqs.into_iter().flatten();
+            for (seq, record) in seqs.zip(sent.records.iter()) {
+                queue.push(seq, record.clone(), now);
+            }
+        }
+        self.bound();
+    }
+
+    /// Takes a message of the receiver.
+    ///
+    /// # Errors
+    /// When it is none. The connection is of no use then.
+    pub fn handle_message(&mut self, bytes: &[u8]) -> Result<(), SenderError> {
+        match Message::read(bytes)? {
+            Message::Report(report) => {
+                for numbers in report.decoded {
+                    self.on_decoded(numbers);
+                }
+                self.on_durable(report.durable);
+                Ok(())
+            }
+            Message::Account(account) => {
+                self.on_account(account);
+                Ok(())
+            }
+            _ => Err(SenderError::Unexpected),
+        }
+    }
+
+    fn on_decoded(&mut self, numbers: Range<u64>) {
+        let Some(session) = &mut self.session else {
+            return;
+        };
+        if numbers.is_empty() {
+            return;
+        }
+        session.encoder.on_decoded(numbers.clone());
+        self.flight.on_decoded(numbers);
+        let first = session.encoder.base().saturating_sub(1);
+        session.ends = session.ends.split_off(&first);
+    }
+
+    fn on_durable(&mut self, below: u64) {
+        self.durable = self.durable.max(below.min(self.next));
+        self.unsent.remove(0..self.durable);
+    }
+
+    /// What the receiver has; the rest is to be sent again.
+    fn on_account(&mut self, account: Account) {
+        let Some(session) = &mut self.session else {
+            return;
+        };
+        session.has_account = true;
+        session.is_on_hold = account.is_on_hold;
+        for numbers in &account.decoded {
+            self.on_decoded(numbers.clone());
+        }
+        self.take_back_read();
+        let mut unsent = RangeSet::default();
+        unsent.insert(self.durable.max(self.oldest)..self.next);
+        for seqs in &account.has {
+            unsent.remove(seqs.clone());
+        }
+        for seqs in self.flight.unspoken(&account.decoded) {
+            unsent.remove(seqs.clone());
+        }
+        for queue in [&self.alarms, &self.live] {
+            for seq in queue.seqs() {
+                unsent.remove(seq..seq + 1);
+            }
+        }
+        self.unsent = unsent;
+        self.bound_unsent();
+    }
+
+    /// Puts back what was read from the spool and not sent.
+    fn take_back_read(&mut self) {
+        for (seq, _) in self.read.drain(..) {
+            self.unsent.insert(seq..seq + 1);
+        }
+        if let Some(seqs) = self.reading.take() {
+            self.unsent.insert(seqs);
+        }
+    }
+
+    /// The transport lost the batch of this number.
+    pub fn on_lost(&mut self, number: u64) {
+        self.flight.on_lost(number);
+    }
+
+    /// The receiver's transport has the batch of this number.
+    pub fn on_acked(&mut self, now: Time, number: u64) {
+        self.flight.on_acked(now, number);
+    }
+
+    /// Records to be read from the spool, for [`on_read`](Self::on_read).
+    pub fn poll_read(&mut self) -> Option<Range<u64>> {
+        let session = self.session.as_ref()?;
+        if !session.has_account
+            || session.is_on_hold
+            || self.reading.is_some()
+            || !self.read.is_empty()
+        {
+            return None;
+        }
+        let seqs = self.unsent.take_front(READ_AT_ONCE)?;
+        self.reading = Some(seqs.clone());
+        Some(seqs)
+    }
+
+    /// What the spool gave for `seqs`: the first of these, or all. What it left out of them is gone.
+    pub fn on_read(&mut self, seqs: Range<u64>, records: Vec<(u64, Record)>) {
+        if self.reading.take() != Some(seqs.clone()) {
+            return;
+        }
+        let end = records.last().map_or(seqs.end, |(seq, _)| seq + 1);
+        self.unsent.insert(end..seqs.end);
+        self.read = records.into();
+    }
+
+    /// The next message, if there is one and room for it.
+    pub fn poll_message(&mut self, now: Time, room: &Room) -> Option<Outgoing> {
+        let session = self.session.as_mut()?;
+        if let Some(bytes) = session.control.pop_front() {
+            let carrier = Carrier::Control;
+            return Some(Outgoing { carrier, bytes });
+        }
+        self.datagram = room.datagram;
+        self.patience = 2 * REPORT_AFTER + 2 * room.rtt;
+        self.flight.expire(now, self.patience);
+        self.is_blocked = !room.is_open;
+        if !room.is_open || self.config.rate.is_some() && self.paid > now {
+            return None;
+        }
+        let message = self.next_batch(now, room)?;
+        if let Some(rate) = self.config.rate {
+            let bytes = (message.bytes.len() + PACKET_BYTES) as u64;
+            let cost = Duration::from_nanos(bytes * 1_000_000_000 / rate.max(1));
+            self.paid = self.paid.max(now) + cost;
+        }
+        Some(message)
+    }
+
+    fn next_batch(&mut self, now: Time, room: &Room) -> Option<Outgoing> {
+        if self.alarms.oldest().is_some()
+            && let Some(message) = self.compose(Lane::Alarm)
+        {
+            return Some(message);
+        }
+        while let Some(number) = self.flight.take_lost() {
+            if let Some(message) = self.emit(number) {
+                self.stats.again += 1;
+                return Some(message);
+            }
+        }
+        if room.alarms_only {
+            return None;
+        }
+        if self.is_due(now)
+            && let Some(message) = self.compose(Lane::Live)
+        {
+            return Some(message);
+        }
+        let is_wanted = room.backfill && !self.is_on_hold() && !self.read.is_empty();
+        is_wanted.then(|| self.compose(Lane::Backfill)).flatten()
+    }
+
+    fn is_due(&self, now: Time) -> bool {
+        let oldest = self.live.oldest();
+        oldest.is_some_and(|oldest| oldest.since + self.config.deadline <= now)
+            || self.live.len() >= self.fitting(Lane::Live)
+    }
+
+    /// Records that a datagram will hold.
+    fn fitting(&self, lane: Lane) -> usize {
+        let each = self.per_record[usize::from(lane == Lane::Backfill)];
+        let fitting = (self.datagram as f64 - BATCH_BYTES) / each.max(0.25);
+        (fitting as usize).clamp(1, MAX_BATCH)
+    }
+
+    /// A batch of what waits.
+    fn compose(&mut self, lane: Lane) -> Option<Outgoing> {
+        let is_full = self
+            .session
+            .as_ref()
+            .is_none_or(|session| session.encoder.is_full());
+        if is_full || self.flight.held() > MAX_HELD {
+            self.is_blocked = true;
+            return None;
+        }
+        let fitting = self.fitting(lane);
+        if lane == Lane::Live && self.live.len() > fitting {
+            for seq in self.live.drop_replaced() {
+                self.stats.conflated += 1;
+                self.unsent.insert(seq..seq + 1);
+            }
+            self.bound_unsent();
+        }
+        let mut seqs: Vec<Range<u64>> = Vec::new();
+        let mut records = Vec::new();
+        let mut held = 0;
+        while records.len() < fitting && held < MAX_BATCH_HELD && seqs.len() < MAX_RANGES {
+            let waiting = match lane {
+                Lane::Alarm => self
+                    .alarms
+                    .pop()
+                    .map(|waiting| (waiting.seq, waiting.record)),
+                Lane::Live => self.live.pop().map(|waiting| (waiting.seq, waiting.record)),
+                Lane::Backfill => self.read.pop_front(),
+            };
+            let Some((seq, record)) = waiting else {
+                break;
+            };
+            held += record.memory();
+            records.push(record);
+            match seqs.last_mut() {
+                Some(last) if last.end == seq => last.end += 1,
+                _ => seqs.push(seq..seq + 1),
+            }
+        }
+        let records: Arc<[Record]> = records.into();
+        let session = self.session.as_mut()?;
+        let Ok(number) = session.encoder.push(Arc::clone(&records)) else {
+            debug_assert!(
+                false,
+                "there was room, and one megabyte of records is no large batch"
+            );
+            for seqs in seqs {
+                self.unsent.insert(seqs);
+            }
+            return None;
+        };
+        session
+            .ends
+            .insert(number, seqs.last().map_or(0, |last| last.end));
+        let count = records.len() as u64;
+        self.flight.insert(number, seqs, records, lane);
+        let message = self.emit(number)?;
+        self.stats.batches += 1;
+        self.stats.sent += count;
+        if lane == Lane::Backfill {
+            self.stats.backfilled += count;
+        }
+        let each = (message.bytes.len() as f64 - BATCH_BYTES).max(1.0) / count as f64;
+        let per_record = &mut self.per_record[usize::from(lane == Lane::Backfill)];
+        *per_record += (each - *per_record) / 4.0;
+        Some(message)
+    }
+
+    /// The message of a batch, in the light of what the receiver knows by now.
+    fn emit(&mut self, number: u64) -> Option<Outgoing> {
+        let session = self.session.as_mut()?;
+        let sent = self.flight.get(number)?;
+        let lane = sent.lane;
+        let end = session.end_before(session.encoder.base());
+        let head = BatchHead::of(&sent.seqs, end, lane == Lane::Alarm, lane == Lane::Backfill);
+        let mut bytes = Vec::new();
+        head.emit(&mut bytes);
+        if !session.encoder.encode(number, &mut bytes) {
+            return None;
+        }
+        self.stats.bytes += bytes.len() as u64;
+        let carrier = Carrier::Batch { number, lane };
+        Some(Outgoing { carrier, bytes })
+    }
+
+    /// When [`poll_message`](Self::poll_message) is to be asked again, if nothing happens before.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.session.as_ref()?;
+        let acked = self.flight.expires(self.patience);
+        if self.is_blocked {
+            return acked;
+        }
+        let deadline = self.live.oldest();
+        let deadline = deadline.map(|oldest| oldest.since + self.config.deadline);
+        let is_waiting =
+            self.alarms.oldest().is_some() || self.flight.has_lost() || !self.read.is_empty();
+        let paid = (is_waiting && self.config.rate.is_some()).then_some(self.paid);
+        let due = deadline.map(|due| match self.config.rate {
+            Some(_) => due.max(self.paid),
+            None => due,
+        });
+        [acked, due, paid].into_iter().flatten().min()
+    }
+
+    /// All records below are durable at the receiver, or gone: the spool may forget them.
+    #[must_use]
+    pub fn durable(&self) -> u64 {
+        self.durable
+    }
+
+    /// Records that wait to be sent for the first time, or again.
+    #[must_use]
+    pub fn backlog(&self) -> u64 {
+        let unsent = self.unsent.iter_descending();
+        let unsent: u64 = unsent.map(|range| range.end - range.start).sum();
+        let reading = self
+            .reading
+            .clone()
+            .map_or(0, |range| range.end - range.start);
+        let waiting = self.read.len() + self.live.len() + self.alarms.len();
+        unsent + reading + waiting as u64
+    }
+
+    /// Batches that are on their way.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.flight.len()
+    }
+
+    /// How long the oldest record of those in memory has waited to be sent.
+    #[must_use]
+    pub fn oldest_unsent(&self, now: Time) -> Option<Duration> {
+        let queues = [&self.alarms, &self.live].into_iter();
+        let since = queues
+            .filter_map(|queue| queue.oldest())
+            .map(|oldest| oldest.since);
+        since
+            .min()
+            .map(|since| now.saturating_duration_since(since))
+    }
+
+    /// Whether the receiver takes live data alone, because what it makes durable has no place.
+    #[must_use]
+    pub fn is_on_hold(&self) -> bool {
+        self.session
+            .as_ref()
+            .is_some_and(|session| session.is_on_hold)
+    }
+
+    /// Numbers that people watch.
+    #[must_use]
+    pub fn stats(&self) -> SenderStats {
+        self.stats
+    }
+}

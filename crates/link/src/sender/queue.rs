@@ -1,0 +1,138 @@
+//! [`Queue`]: records that wait to be sent for the first time, oldest first.
+//!
+//! It knows which of them say nothing that a later one does not say newer. Nobody is robbed of these while
+//! there is room for all; under overload they stay behind.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use towline_wire::Time;
+
+use crate::codec::Record;
+use crate::delta;
+
+/// A record that waits.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) seq: u64,
+    pub(super) record: Record,
+    pub(super) since: Time,
+    names: Box<[Arc<str>]>,
+    /// Those of its values that no later record replaces; `None` where it has no names.
+    newest: Option<usize>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    waiting: VecDeque<Waiting>,
+    /// The record that has the newest value of each name.
+    newest: HashMap<Arc<str>, u64>,
+    replaced: usize,
+    /// Memory of the records, in bytes.
+    held: usize,
+}
+
+impl Queue {
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Bytes of memory that the records take.
+    pub(super) fn held(&self) -> usize {
+        self.held
+    }
+
+    /// The numbers of its records.
+    pub(super) fn seqs(&self) -> impl Iterator<Item = u64> + '_ {
+        self.waiting.iter().map(|waiting| waiting.seq)
+    }
+
+    pub(super) fn oldest(&self) -> Option<&Waiting> {
+        self.waiting.front()
+    }
+
+    /// Adds a record; one that is older than others takes its place before them.
+    pub(super) fn push(&mut self, seq: u64, record: Record, since: Time) {
+        let at = self.waiting.partition_point(|waiting| waiting.seq < seq);
+        let parts = delta::parts(&record);
+        let mut names = Vec::with_capacity(parts.len());
+        let mut newest = 0;
+        for part in parts {
+            let name = match self.newest.get_key_value(&*part.name) {
+                Some((name, _)) => Arc::clone(name),
+                None => Arc::from(part.name),
+            };
+            // A record may have a name twice.
+            if names.contains(&name) {
+                continue;
+            }
+            match self.newest.get(&name).copied() {
+                Some(newer) if newer > seq => {}
+                older => {
+                    if let Some(older) = older {
+                        self.replace(older);
+                    }
+                    self.newest.insert(Arc::clone(&name), seq);
+                    newest += 1;
+                }
+            }
+            names.push(name);
+        }
+        self.replaced += usize::from(!names.is_empty() && newest == 0);
+        self.held += record.memory();
+        let waiting = Waiting {
+            seq,
+            record,
+            since,
+            newest: (!names.is_empty()).then_some(newest),
+            names: names.into(),
+        };
+        // `replace` moved nothing.
+        self.waiting.insert(at, waiting);
+    }
+
+    fn replace(&mut self, seq: u64) {
+        let Ok(at) = self
+            .waiting
+            .binary_search_by_key(&seq, |waiting| waiting.seq)
+        else {
+            return;
+        };
+        if let Some(newest) = &mut self.waiting[at].newest {
+            *newest -= 1;
+            self.replaced += usize::from(*newest == 0);
+        }
+    }
+
+    /// Takes the oldest record.
+    pub(super) fn pop(&mut self) -> Option<Waiting> {
+        let waiting = self.waiting.pop_front()?;
+        self.held -= waiting.record.memory();
+        self.replaced -= usize::from(waiting.newest == Some(0));
+        for name in &waiting.names {
+            if self.newest.get(name) == Some(&waiting.seq) {
+                self.newest.remove(name);
+            }
+        }
+        Some(waiting)
+    }
+
+    /// Removes the records whose values are all replaced by later ones; their numbers.
+    pub(super) fn drop_replaced(&mut self) -> Vec<u64> {
+        if self.replaced == 0 {
+            return Vec::new();
+        }
+        let mut dropped = Vec::with_capacity(self.replaced);
+        let held = &mut self.held;
+        self.waiting.retain(|waiting| {
+            let stays = waiting.newest != Some(0);
+            if !stays {
+                dropped.push(waiting.seq);
+                *held -= waiting.record.memory();
+            }
+            stays
+        });
+        self.replaced = 0;
+        dropped
+    }
+}

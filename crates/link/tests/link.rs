@@ -1,0 +1,484 @@
+//! A sender and a receiver, and between them everything that happens to messages: loss, reordering, copies,
+//! connections that break, ends that restart, sinks that are down.
+
+mod common;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::time::Duration;
+
+use common::Random;
+use towline_link::LiveFilter;
+use towline_link::codec::Record;
+use towline_link::receiver::{Arrival, Delivery, Receiver};
+use towline_link::sender::{Carrier, Class, Held, Lane, Outgoing, Room, Sender, SenderConfig};
+use towline_wire::{RangeSet, Time};
+
+const STREAM: u64 = 7;
+const TICK: Duration = Duration::from_millis(10);
+
+/// What may happen, each a chance in 1,000.
+#[derive(Clone, Copy, Default)]
+struct Weather {
+    loss: u64,
+    copies: u64,
+    reorder: u64,
+    /// In a tick.
+    breaks: u64,
+    sender_restarts: u64,
+    sink_fails: u64,
+    window: usize,
+    rtt_ms: u64,
+    datagram: usize,
+}
+
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    ToReceiver(Vec<u8>),
+    ToSender(Vec<u8>),
+    Acked(u64),
+    Lost(u64),
+}
+
+struct World {
+    now: Time,
+    random: Random,
+    weather: Weather,
+    sender: Sender,
+    receiver: Receiver,
+    filter: LiveFilter,
+    spool: BTreeMap<u64, Record>,
+    next: u64,
+    durable: RangeSet,
+    /// Given, not durable yet, and when it will be.
+    sinking: Vec<(Time, u64)>,
+    sink_is_down: bool,
+    events: BinaryHeap<Reverse<(Time, u64, Event)>>,
+    order: u64,
+    control_free: [Time; 2],
+    in_flight: usize,
+    logged: HashMap<u64, u32>,
+    live: HashMap<String, u64>,
+    is_connected: bool,
+}
+
+fn delta(seq: u64) -> Record {
+    let path = seq % 7;
+    let text = format!(
+        r#"{{"context":"vessels.self","updates":[{{"$source":"a.b","timestamp":"2026-11-27T10:00:{:02}.{:03}Z","values":[{{"path":"p.{path}","value":{}}}]}}]}}"#,
+        seq / 1000 % 60,
+        seq % 1000,
+        seq as f64 / 8.0,
+    );
+    Record::parse(text.as_bytes()).unwrap()
+}
+
+fn sender_of(spool: &BTreeMap<u64, Record>, next: u64) -> Sender {
+    let oldest = spool.first_key_value().map_or(next, |(seq, _)| *seq);
+    let held = Held {
+        stream: STREAM,
+        seqs: oldest..next,
+    };
+    Sender::new(SenderConfig::new("test"), &held)
+}
+
+impl World {
+    fn new(seed: u64, weather: Weather) -> Self {
+        let spool = BTreeMap::new();
+        Self {
+            now: Time::ZERO + Duration::from_secs(1),
+            random: Random(seed),
+            weather,
+            sender: sender_of(&spool, 0),
+            receiver: Receiver::new(),
+            filter: LiveFilter::new(),
+            spool,
+            next: 0,
+            durable: RangeSet::default(),
+            sinking: Vec::new(),
+            sink_is_down: false,
+            events: BinaryHeap::new(),
+            order: 0,
+            control_free: [Time::ZERO; 2],
+            in_flight: 0,
+            logged: HashMap::new(),
+            live: HashMap::new(),
+            is_connected: false,
+        }
+    }
+
+    fn connect(&mut self) {
+        self.events.clear();
+        self.in_flight = 0;
+        self.receiver = Receiver::new();
+        self.sinking.clear();
+        self.sender.on_connected(self.now);
+        self.is_connected = true;
+    }
+
+    fn push(&mut self, class: Class) {
+        let seq = self.next;
+        self.next += 1;
+        self.spool.insert(seq, delta(seq));
+        self.sender.push(self.now, seq, delta(seq), class);
+    }
+
+    fn at(&mut self, after: Duration, event: Event) {
+        self.order += 1;
+        self.events
+            .push(Reverse((self.now + after, self.order, event)));
+    }
+
+    fn carry(&mut self, to_receiver: bool, message: Outgoing) {
+        let one_way = Duration::from_millis(self.weather.rtt_ms / 2);
+        let event = |bytes| match to_receiver {
+            true => Event::ToReceiver(bytes),
+            false => Event::ToSender(bytes),
+        };
+        if message.carrier == Carrier::Control {
+            // In order, whatever is lost.
+            let lost = self.random.per_mille(self.weather.loss);
+            let free = &mut self.control_free[usize::from(to_receiver)];
+            *free = (*free).max(self.now + one_way * if lost { 4 } else { 1 });
+            let after = free.saturating_duration_since(self.now);
+            return self.at(after, event(message.bytes));
+        }
+        let mut after = one_way;
+        if self.random.per_mille(self.weather.reorder) {
+            after += Duration::from_millis(self.random.below(300));
+        }
+        let is_lost = self.random.per_mille(self.weather.loss);
+        if let Carrier::Batch { number, .. } = message.carrier {
+            self.in_flight += 1;
+            match is_lost {
+                true => self.at(one_way * 3, Event::Lost(number)),
+                false => self.at(after + one_way, Event::Acked(number)),
+            }
+        }
+        if !is_lost {
+            if self.random.per_mille(self.weather.copies) {
+                let more = Duration::from_millis(self.random.below(2_000));
+                self.at(after + more, event(message.bytes.clone()));
+            }
+            self.at(after, event(message.bytes));
+        }
+    }
+
+    fn on_arrival(&mut self, arrival: Option<Arrival>) {
+        match arrival {
+            None | Some(Arrival::Forgotten(_)) => {}
+            Some(Arrival::Hello(hello)) => {
+                assert_eq!((&*hello.name, hello.stream), ("test", STREAM));
+                self.receiver.accept(self.durable.clone());
+                while let Some(arrival) = self.receiver.poll_early(self.now).unwrap() {
+                    self.on_arrival(Some(arrival));
+                }
+            }
+            Some(Arrival::Delivery(delivery)) => self.on_delivery(&delivery),
+        }
+    }
+
+    fn on_delivery(&mut self, delivery: &Delivery) {
+        let seqs = delivery.seqs.iter().cloned().flatten();
+        for (seq, record) in seqs.zip(&*delivery.records) {
+            assert_eq!(*record, delta(seq), "record {seq} came wrong");
+            if !delivery.is_backfill
+                && let Some(fresh) = self.filter.filter(seq, record)
+            {
+                let path = format!("{}", seq % 7);
+                let before = self.live.insert(path, seq);
+                assert!(before.is_none_or(|before| before <= seq), "stale: {seq}");
+                assert_eq!(fresh, *record);
+            }
+        }
+        let new: Vec<u64> = delivery.entries().map(|(seq, _)| seq).collect();
+        for seq in new {
+            if self.sink_is_down {
+                self.receiver.on_hold(true);
+                self.receiver.on_discarded(seq..seq + 1);
+            } else {
+                let after = Duration::from_millis(self.random.below(400));
+                self.sinking.push((self.now + after, seq));
+            }
+        }
+    }
+
+    fn tick(&mut self) {
+        self.now += TICK;
+        if self.is_connected && self.random.per_mille(self.weather.breaks) {
+            self.is_connected = false;
+            self.sender.on_disconnected(self.now);
+            self.events.clear();
+        } else if !self.is_connected && self.random.per_mille(20) {
+            self.connect();
+        }
+        if self.random.per_mille(self.weather.sender_restarts) {
+            self.spool = self.spool.split_off(&self.sender.durable());
+            self.sender = sender_of(&self.spool, self.next);
+            self.is_connected = false;
+            self.events.clear();
+        }
+        if self.random.per_mille(self.weather.sink_fails) {
+            self.sink_is_down = !self.sink_is_down;
+            self.receiver.on_hold(self.sink_is_down);
+        }
+        while let Some(Reverse((at, ..))) = self.events.peek()
+            && *at <= self.now
+        {
+            let Some(Reverse((_, _, event))) = self.events.pop() else {
+                break;
+            };
+            match event {
+                Event::ToReceiver(bytes) => {
+                    let arrival = self.receiver.handle_message(self.now, &bytes).unwrap();
+                    self.on_arrival(arrival);
+                }
+                Event::ToSender(bytes) => self.sender.handle_message(&bytes).unwrap(),
+                Event::Acked(number) => {
+                    self.in_flight -= 1;
+                    self.sender.on_acked(self.now, number);
+                }
+                Event::Lost(number) => {
+                    self.in_flight -= 1;
+                    self.sender.on_lost(number);
+                }
+            }
+        }
+        let now = self.now;
+        let (done, sinking) = std::mem::take(&mut self.sinking)
+            .into_iter()
+            .partition(|(at, _)| *at <= now);
+        self.sinking = sinking;
+        let done: Vec<(Time, u64)> = done;
+        for (_, seq) in done {
+            *self.logged.entry(seq).or_default() += 1;
+            self.durable.insert(seq..seq + 1);
+            self.receiver.on_durable(now, seq..seq + 1);
+        }
+        if !self.is_connected {
+            return;
+        }
+        while let Some(seqs) = self.sender.poll_read() {
+            let part = seqs.start..seqs.end.min(seqs.start + 1 + self.random.below(100));
+            let read = self
+                .spool
+                .range(part)
+                .map(|(seq, record)| (*seq, record.clone()));
+            self.sender.on_read(seqs, read.collect());
+        }
+        loop {
+            let room = Room {
+                is_open: self.in_flight < self.weather.window,
+                backfill: self.in_flight * 2 < self.weather.window,
+                alarms_only: false,
+                datagram: self.weather.datagram,
+                rtt: Duration::from_millis(self.weather.rtt_ms),
+            };
+            let Some(message) = self.sender.poll_message(now, &room) else {
+                break;
+            };
+            self.carry(true, message);
+        }
+        while let Some(message) = self.receiver.poll_message(now) {
+            self.carry(false, message);
+        }
+        self.spool = self.spool.split_off(&self.sender.durable());
+    }
+
+    /// Nothing more happens but what has to.
+    fn settle(&mut self) {
+        self.weather = Weather {
+            window: self.weather.window.max(4),
+            rtt_ms: self.weather.rtt_ms,
+            datagram: self.weather.datagram,
+            ..Weather::default()
+        };
+        self.sink_is_down = false;
+        self.receiver.on_hold(false);
+        for _ in 0..60_000 {
+            self.tick();
+            if self.sender.durable() == self.next && self.sender.in_flight() == 0 {
+                return;
+            }
+        }
+        panic!(
+            "durable {} of {}: {:?} {:?}",
+            self.sender.durable(),
+            self.next,
+            self.sender.stats(),
+            self.receiver.stats()
+        );
+    }
+}
+
+fn run(seed: u64, weather: Weather, ticks: u64, each_tick: u64) -> World {
+    let mut world = World::new(seed, weather);
+    world.connect();
+    for _ in 0..ticks {
+        for _ in 0..world.random.below(2 * each_tick + 1) {
+            let class = match world.random.per_mille(5) {
+                true => Class::Alarm,
+                false => Class::Telemetry,
+            };
+            world.push(class);
+        }
+        world.tick();
+    }
+    world.settle();
+    for seq in 0..world.next {
+        assert_eq!(
+            world.logged.get(&seq),
+            Some(&1),
+            "seed {seed}: record {seq}"
+        );
+    }
+    for path in 0..7.min(world.next) {
+        let newest = world.live.get(&path.to_string());
+        assert!(newest.is_some(), "seed {seed}: path {path} was never live");
+    }
+    world
+}
+
+const FAIR: Weather = Weather {
+    loss: 0,
+    copies: 0,
+    reorder: 0,
+    breaks: 0,
+    sender_restarts: 0,
+    sink_fails: 0,
+    window: 40,
+    rtt_ms: 100,
+    datagram: 1_150,
+};
+
+#[test]
+fn on_a_good_link_each_record_is_sent_once_and_in_order() {
+    let world = run(1, FAIR, 2_000, 1);
+    let stats = world.sender.stats();
+    assert_eq!((stats.sent, stats.again), (stats.pushed, 0));
+    assert_eq!((stats.conflated, stats.backfilled), (0, 0));
+    let batches = stats.batches as f64;
+    let deadlines = 2_000.0 * 10.0 / 250.0;
+    assert!(
+        batches < deadlines * 1.5,
+        "{batches} batches of {deadlines}"
+    );
+    let receiver = world.receiver.stats();
+    assert!(receiver.reports < stats.batches, "{receiver:?}");
+}
+
+#[test]
+fn whatever_happens_to_messages_every_record_is_durable_once_and_no_value_is_stale() {
+    for seed in 0..30 {
+        let mut random = Random(seed ^ 0xabcd);
+        let mut of = |most: u64| random.below(most + 1);
+        let weather = Weather {
+            loss: of(300),
+            copies: of(100),
+            reorder: of(300),
+            breaks: of(3),
+            sender_restarts: of(2),
+            sink_fails: of(3),
+            window: 1 + of(20) as usize,
+            rtt_ms: 20 + of(1_500),
+            datagram: 400,
+        };
+        run(seed, weather, 3_000, 1);
+    }
+}
+
+#[test]
+fn a_link_that_is_too_slow_shows_the_newest_and_keeps_the_rest() {
+    let weather = Weather {
+        window: 1,
+        rtt_ms: 600,
+        datagram: 400,
+        ..FAIR
+    };
+    let world = run(3, weather, 2_000, 4);
+    let stats = world.sender.stats();
+    assert!(stats.conflated > 1_000, "{stats:?}");
+    assert!(stats.backfilled >= stats.conflated, "{stats:?}");
+}
+
+#[test]
+fn an_alarm_goes_at_once_and_before_the_others() {
+    let mut world = World::new(1, FAIR);
+    world.connect();
+    for _ in 0..20 {
+        world.tick();
+    }
+    world.push(Class::Telemetry);
+    world.push(Class::Alarm);
+    let room = Room {
+        is_open: true,
+        backfill: true,
+        alarms_only: false,
+        datagram: 1_200,
+        rtt: Duration::from_millis(100),
+    };
+    let shut = Room {
+        is_open: false,
+        ..room
+    };
+    assert_eq!(world.sender.poll_message(world.now, &shut), None);
+    let message = world.sender.poll_message(world.now, &room).unwrap();
+    let lane = Lane::Alarm;
+    assert_eq!(message.carrier, Carrier::Batch { number: 0, lane });
+    assert_eq!(world.sender.poll_message(world.now, &room), None);
+    let due = world.sender.poll_timeout().unwrap();
+    assert_eq!(due, world.now + Duration::from_millis(250));
+    assert!(world.sender.poll_message(due, &room).is_some());
+}
+
+#[test]
+fn a_rate_is_kept_to() {
+    let config = SenderConfig::new("test").rate(Some(1_000));
+    let held = Held {
+        stream: STREAM,
+        seqs: 0..0,
+    };
+    let mut sender = Sender::new(config, &held);
+    let mut now = Time::ZERO;
+    sender.on_connected(now);
+    let room = Room {
+        is_open: true,
+        backfill: true,
+        alarms_only: false,
+        datagram: 1_200,
+        rtt: Duration::from_millis(100),
+    };
+    let mut bytes = 0;
+    for seq in 0..20_000 {
+        sender.push(now, seq, delta(seq * 7_919), Class::Telemetry);
+        now += Duration::from_millis(5);
+        while let Some(message) = sender.poll_message(now, &room) {
+            if message.carrier != Carrier::Control {
+                bytes += message.bytes.len() + 52;
+            }
+        }
+    }
+    assert!((90_000..102_000).contains(&bytes), "{bytes} in 100 s");
+}
+
+#[test]
+fn what_the_spool_drops_is_told_and_the_rest_is_durable() {
+    let mut world = World::new(5, FAIR);
+    for _ in 0..1_000 {
+        world.push(Class::Telemetry);
+    }
+    // The process restarts, and the spool has room for the newest alone.
+    world.spool = world.spool.split_off(&200);
+    world.sender = sender_of(&world.spool, world.next);
+    world.connect();
+    for _ in 0..5 {
+        world.tick();
+    }
+    world.spool = world.spool.split_off(&400);
+    world.sender.on_dropped(200..400);
+    world.settle();
+    assert_eq!(world.sender.durable(), 1_000);
+    assert!((400..1_000).all(|seq| world.logged.get(&seq) == Some(&1)));
+    assert_eq!(world.sender.stats().dropped, 200);
+    assert_eq!(world.receiver.durable_below(), 1_000);
+}
