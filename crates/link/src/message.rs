@@ -107,8 +107,8 @@ pub(crate) enum Message<'a> {
     Hello(Hello),
     Account(Account),
     Report(Report),
-    /// Records below this are gone.
-    Forget(u64),
+    /// These records are gone.
+    Forget(Range<u64>),
     Batch(BatchHead, &'a [u8]),
 }
 
@@ -169,9 +169,10 @@ impl Report {
     }
 }
 
-pub(crate) fn emit_forget(below: u64) -> Vec<u8> {
+pub(crate) fn emit_forget(seqs: &Range<u64>) -> Vec<u8> {
     let mut out = vec![FORGET];
-    emit_varint(&mut out, below);
+    emit_varint(&mut out, seqs.start);
+    emit_varint(&mut out, seqs.end - seqs.start);
     out
 }
 
@@ -282,7 +283,10 @@ impl<'a> Message<'a> {
                 has: read_ranges(&mut reader)?,
             }),
             REPORT => Self::Report(Report::read(&mut reader)?),
-            FORGET => Self::Forget(reader.varint()?),
+            FORGET => {
+                let start = reader.varint()?;
+                Self::Forget(start..bounded(start + reader.varint()?)?)
+            }
             kind if kind & !(SCATTERED | ALARM | BACKFILL) == BATCH => {
                 let head = BatchHead::read(kind, &mut reader)?;
                 return Ok(Self::Batch(head, reader.rest()));
@@ -366,7 +370,11 @@ mod tests {
             };
             assert_eq!(Message::read(&report.emit()), Ok(Message::Report(report)));
         }
-        assert_eq!(Message::read(&emit_forget(77)), Ok(Message::Forget(77)));
+        let gone = 77..80;
+        assert_eq!(
+            Message::read(&emit_forget(&gone)),
+            Ok(Message::Forget(gone))
+        );
         let mut out = Vec::new();
         let seqs = [90..93, 95..96, 100..102];
         let head = BatchHead::of(&seqs, 100, true, false);
@@ -385,7 +393,7 @@ mod tests {
     fn what_is_no_message_is_refused() {
         assert_eq!(Message::read(&[]), Err(MalformedMessage::Short));
         assert_eq!(Message::read(&[9]), Err(MalformedMessage::Kind(9)));
-        assert_eq!(Message::read(&[3, 0, 0]), Err(MalformedMessage::Rest));
+        assert_eq!(Message::read(&[3, 0, 0, 0]), Err(MalformedMessage::Rest));
         assert_eq!(Message::read(&[0, 1, 0]), Err(MalformedMessage::Name));
         assert_eq!(
             Message::read(&[0, 1, 0x40, 65]),

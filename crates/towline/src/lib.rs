@@ -12,6 +12,8 @@ pub mod handles;
 #[cfg(feature = "http3")]
 pub mod http3;
 pub mod io;
+#[cfg(feature = "link")]
+pub mod link;
 #[cfg(feature = "tokio")]
 pub mod message;
 #[cfg(feature = "qlog")]

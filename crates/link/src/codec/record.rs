@@ -219,6 +219,14 @@ impl Record {
         Self::parse_bounded(text, MAX_TEXT)
     }
 
+    /// Reads what [`write_json`](Self::write_json) wrote, which may be longer than what it was read from.
+    ///
+    /// # Errors
+    /// As for [`parse`](Self::parse).
+    pub fn parse_stored(text: &[u8]) -> Result<Self, Malformed> {
+        Self::parse_bounded(text, super::lines::MAX_LINES)
+    }
+
     /// The same, of so many bytes at most.
     pub(super) fn parse_bounded(text: &[u8], most: usize) -> Result<Self, Malformed> {
         if text.len() > most {

@@ -58,8 +58,8 @@ pub enum Arrival {
     Hello(Hello),
     /// Records.
     Delivery(Delivery),
-    /// Records below this number are gone from the sender's spool, durable here or not.
-    Forgotten(u64),
+    /// Records that are gone from the sender's spool, durable here or not.
+    Forgotten(Range<u64>),
 }
 
 /// Records that came.
@@ -173,10 +173,14 @@ impl Receiver {
                 self.oldest = hello.oldest;
                 Ok(Some(Arrival::Hello(hello)))
             }
-            Message::Forget(below) => {
-                self.oldest = self.oldest.max(below);
+            Message::Forget(seqs) => {
+                if seqs.start <= self.oldest {
+                    self.oldest = self.oldest.max(seqs.end);
+                } else {
+                    self.on_durable(now, seqs.clone());
+                }
                 self.tell_by(now + HURRY);
-                Ok(Some(Arrival::Forgotten(below)))
+                Ok(Some(Arrival::Forgotten(seqs)))
             }
             Message::Batch(..) if self.state != State::Open => {
                 if self.early.len() < MAX_EARLY && self.early_bytes + bytes.len() <= MAX_EARLY_BYTES

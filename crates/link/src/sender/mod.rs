@@ -266,6 +266,8 @@ impl Sender {
     /// Takes a record, which the spool has made durable under this number: the one after the last.
     pub fn push(&mut self, now: Time, seq: u64, record: Record, class: Class) {
         debug_assert!(seq >= self.next, "numbers rise");
+        // The spool has what is between them, or knows that it is gone.
+        self.unsent.insert(self.next..seq);
         self.next = self.next.max(seq + 1);
         self.stats.pushed += 1;
         match class {
@@ -315,7 +317,15 @@ impl Sender {
         self.oldest = self.oldest.max(seqs.end);
         self.durable = self.durable.max(seqs.end);
         if let Some(session) = &mut self.session {
-            session.control.push_back(emit_forget(self.oldest));
+            session.control.push_back(emit_forget(&(0..self.oldest)));
+        }
+    }
+
+    /// The spool has lost these, damaged or never used.
+    fn on_gone(&mut self, seqs: &Range<u64>) {
+        self.stats.dropped += seqs.end - seqs.start;
+        if let Some(session) = &mut self.session {
+            session.control.push_back(emit_forget(seqs));
         }
     }
 
@@ -466,13 +476,21 @@ impl Sender {
         Some(seqs)
     }
 
-    /// What the spool gave for `seqs`: the first of these, or all. What it left out of them is gone.
-    pub fn on_read(&mut self, seqs: Range<u64>, records: Vec<(u64, Record)>) {
-        if self.reading.take() != Some(seqs.clone()) {
+    /// What the spool gave for `seqs`: of all below `next`. What it left out of these is gone.
+    pub fn on_read(&mut self, seqs: &Range<u64>, next: u64, records: Vec<(u64, Record)>) {
+        if self.reading.as_ref() != Some(seqs) {
             return;
         }
-        let end = records.last().map_or(seqs.end, |(seq, _)| seq + 1);
-        self.unsent.insert(end..seqs.end);
+        self.reading = None;
+        let next = next.clamp(seqs.start, seqs.end);
+        self.unsent.insert(next..seqs.end);
+        let mut expected = seqs.start;
+        for seq in records.iter().map(|(seq, _)| *seq).chain([next]) {
+            if expected < seq {
+                self.on_gone(&(expected..seq));
+            }
+            expected = seq + 1;
+        }
         self.read = records.into();
     }
 

@@ -1,0 +1,357 @@
+//! [`Channel`]: a connection as the link sees it: messages go in, messages and their fates come out.
+//!
+//! Over QUIC a batch is a datagram, or a stream of its own if it is too large; over TLS all are frames of
+//! one stream, behind their length in 4 bytes. Readers are tasks that end with the channel.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use towline_link::MAX_CONTROL;
+use towline_link::sender::{Carrier, Outgoing, Room};
+use towline_quic::{DatagramFate, DatagramOptions};
+
+use crate::stcp::Stream;
+use crate::{Connection, SendStream};
+
+/// Cap: bytes of a batch on a stream of its own, or in a frame.
+pub(super) const MAX_MESSAGE: usize = 8 << 20;
+/// Messages that wait for the link.
+const MAX_INPUTS: usize = 64;
+/// Bytes that the system may keep of what was written over TLS and not sent.
+const UNSENT_BYTES: u32 = 16 << 10;
+/// What a connection over TCP is taken to need for a round trip while nothing measures it.
+const TCP_RTT: Duration = Duration::from_millis(500);
+/// How much of the congestion window is left to what is new.
+const BACKFILL_SHARE: u64 = 2;
+
+/// What happened on a connection.
+#[derive(Debug)]
+pub(super) enum Input {
+    Message(Bytes),
+    Acked(u64),
+    Lost(u64),
+    /// It is over, and why.
+    Ended(String),
+}
+
+#[derive(Debug)]
+pub(super) struct Channel {
+    inputs: mpsc::Receiver<Input>,
+    way: Way,
+    /// They end with it.
+    _tasks: JoinSet<()>,
+}
+
+#[derive(Debug)]
+enum Way {
+    Quic {
+        connection: Connection,
+        control: mpsc::UnboundedSender<Bytes>,
+        /// Bytes that the queue of datagrams holds when it is empty.
+        queue: usize,
+        streams: mpsc::Sender<Bytes>,
+    },
+    Tls {
+        frames: mpsc::Sender<Bytes>,
+        control: mpsc::UnboundedSender<Bytes>,
+    },
+}
+
+impl Channel {
+    /// Over a connection on which nothing was said yet, as the end that opened it or not.
+    pub(super) fn over_quic(connection: Connection, is_client: bool) -> Self {
+        let (to, inputs) = mpsc::channel(MAX_INPUTS);
+        let (control, for_control) = mpsc::unbounded_channel();
+        // One at a time: what waits here could have been coded anew.
+        let (streams, for_streams) = mpsc::channel(1);
+        let queue = connection.datagram_send_buffer_space();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(read_datagrams(connection.clone(), to.clone()));
+        tasks.spawn(read_fates(connection.clone(), to.clone()));
+        tasks.spawn(read_streams(connection.clone(), to.clone()));
+        tasks.spawn(write_streams(connection.clone(), for_streams));
+        tasks.spawn(control_stream(
+            connection.clone(),
+            is_client,
+            for_control,
+            to,
+        ));
+        Self {
+            inputs,
+            way: Way::Quic {
+                connection,
+                control,
+                queue,
+                streams,
+            },
+            _tasks: tasks,
+        }
+    }
+
+    /// Over TLS.
+    pub(super) fn over_tls(stream: Stream) -> Self {
+        let (to, inputs) = mpsc::channel(MAX_INPUTS);
+        let (frames, for_frames) = mpsc::channel(1);
+        let (control, for_control) = mpsc::unbounded_channel();
+        // What the system keeps could have been coded anew; where it can't be told, it keeps more.
+        let _ = socket2::SockRef::from(stream.tcp()).set_tcp_notsent_lowat(UNSENT_BYTES);
+        let mut tasks = JoinSet::new();
+        let (mut reader, writer) = stream.into_split();
+        tasks.spawn(async move {
+            let why = loop {
+                match read_frame(&mut reader, MAX_MESSAGE).await {
+                    Ok(frame) => {
+                        if to.send(Input::Message(frame)).await.is_err() {
+                            return;
+                        }
+                    }
+                    Err(why) => break why,
+                }
+            };
+            let _ = to.send(Input::Ended(why)).await;
+        });
+        tasks.spawn(write_frames(writer, for_frames, for_control));
+        Self {
+            inputs,
+            way: Way::Tls { frames, control },
+            _tasks: tasks,
+        }
+    }
+
+    /// What happens next. Cancel safe.
+    pub(super) async fn input(&mut self) -> Input {
+        let input = self.inputs.recv().await;
+        input.unwrap_or_else(|| Input::Ended("the connection is gone".to_owned()))
+    }
+
+    /// What there is room for.
+    pub(super) fn room(&self) -> Room {
+        match &self.way {
+            Way::Quic {
+                connection,
+                queue,
+                streams,
+                ..
+            } => {
+                let stats = connection.stats();
+                let datagram = connection.max_datagram_len().unwrap_or(0);
+                let is_idle =
+                    connection.datagram_send_buffer_space() >= *queue && streams.capacity() > 0;
+                let (used, window) = (stats.bytes_in_flight, stats.cwnd);
+                Room {
+                    is_open: is_idle && used + datagram as u64 <= window,
+                    backfill: is_idle && used + datagram as u64 <= window / BACKFILL_SHARE,
+                    alarms_only: false,
+                    datagram,
+                    rtt: stats.smoothed_rtt,
+                }
+            }
+            Way::Tls { frames, .. } => {
+                let is_open = frames.capacity() > 0;
+                Room {
+                    is_open,
+                    backfill: is_open,
+                    alarms_only: false,
+                    datagram: 1_200,
+                    rtt: TCP_RTT,
+                }
+            }
+        }
+    }
+
+    /// Sends a message, for which there is room. What can't be sent ends the connection, which
+    /// [`input`](Self::input) tells.
+    pub(super) fn send(&self, message: Outgoing) {
+        let bytes = Bytes::from(message.bytes);
+        match (&self.way, message.carrier) {
+            (Way::Quic { control, .. } | Way::Tls { control, .. }, Carrier::Control) => {
+                let _ = control.send(bytes);
+            }
+            (Way::Tls { control, .. }, Carrier::Report) => {
+                let _ = control.send(bytes);
+            }
+            (Way::Tls { frames, .. }, Carrier::Batch { .. }) => {
+                let _ = frames.try_send(bytes);
+            }
+            (Way::Quic { connection, .. }, Carrier::Report) => {
+                // The next one makes up for it.
+                let _ = connection.send_datagram(bytes);
+            }
+            (
+                Way::Quic {
+                    connection,
+                    streams,
+                    ..
+                },
+                Carrier::Batch { number, .. },
+            ) => {
+                let fits = connection.max_datagram_len();
+                if fits.is_some_and(|most| bytes.len() <= most) {
+                    let options = DatagramOptions::default().id(number);
+                    let _ = connection.send_datagram_with(b"", bytes, &options);
+                } else {
+                    let _ = streams.try_send(bytes);
+                }
+            }
+        }
+    }
+
+    /// Which connection it is, if it is one of QUIC.
+    pub(super) fn quic(&self) -> Option<&Connection> {
+        match &self.way {
+            Way::Quic { connection, .. } => Some(connection),
+            Way::Tls { .. } => None,
+        }
+    }
+
+    /// Ends the connection and says why.
+    pub(super) fn close(&self, reason: &str) {
+        if let Way::Quic { connection, .. } = &self.way {
+            connection.close(u64::from(!reason.is_empty()), reason.as_bytes());
+        }
+    }
+}
+
+async fn read_datagrams(connection: Connection, to: mpsc::Sender<Input>) {
+    let why = loop {
+        match connection.read_datagram().await {
+            Ok(message) => {
+                if to.send(Input::Message(message)).await.is_err() {
+                    return;
+                }
+            }
+            Err(error) => break error.to_string(),
+        }
+    };
+    let _ = to.send(Input::Ended(why)).await;
+}
+
+async fn read_fates(connection: Connection, to: mpsc::Sender<Input>) {
+    while let Ok((number, fate)) = connection.datagram_fate().await {
+        let input = match fate {
+            DatagramFate::Acked => Input::Acked(number),
+            _ => Input::Lost(number),
+        };
+        if to.send(input).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// One stream after the other: each is a batch.
+async fn read_streams(connection: Connection, to: mpsc::Sender<Input>) {
+    while let Ok(mut stream) = connection.accept_uni().await {
+        // One that ends before its time is a batch that comes again.
+        if let Ok(message) = stream.read_to_end(MAX_MESSAGE).await
+            && to.send(Input::Message(message.into())).await.is_err()
+        {
+            return;
+        }
+    }
+}
+
+async fn write_streams(connection: Connection, mut streams: mpsc::Receiver<Bytes>) {
+    while let Some(message) = streams.recv().await {
+        let Ok(mut stream) = connection.open_uni().await else {
+            return;
+        };
+        if stream.write_chunk(message).await.is_err() {
+            return;
+        }
+        let _ = stream.finish();
+    }
+}
+
+async fn control_stream(
+    connection: Connection,
+    is_client: bool,
+    messages: mpsc::UnboundedReceiver<Bytes>,
+    to: mpsc::Sender<Input>,
+) {
+    let opened = match is_client {
+        true => connection.open_bi().await,
+        false => connection.accept_bi().await,
+    };
+    let Ok((send, mut recv)) = opened else {
+        return;
+    };
+    let mut writing = JoinSet::new();
+    writing.spawn(write_control(send, messages));
+    let why = loop {
+        match read_frame(&mut recv, MAX_CONTROL).await {
+            Ok(message) => {
+                if to.send(Input::Message(message)).await.is_err() {
+                    return;
+                }
+            }
+            Err(why) => break why,
+        }
+    };
+    // Why the connection ended is told by who reads datagrams.
+    if connection.close_reason().is_none() {
+        let _ = to.send(Input::Ended(why)).await;
+    }
+}
+
+async fn write_control(mut send: SendStream, mut messages: mpsc::UnboundedReceiver<Bytes>) {
+    while let Some(message) = messages.recv().await {
+        if send.write_chunk(framed(&message)).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn write_frames(
+    mut writer: impl AsyncWriteExt + Unpin,
+    mut frames: mpsc::Receiver<Bytes>,
+    mut control: mpsc::UnboundedReceiver<Bytes>,
+) {
+    loop {
+        let message = tokio::select! {
+            biased;
+            Some(message) = control.recv() => message,
+            Some(message) = frames.recv() => message,
+            else => break,
+        };
+        let frame = framed(&message);
+        let written = async {
+            writer.write_all(&frame).await?;
+            writer.flush().await
+        };
+        if written.await.is_err() {
+            return;
+        }
+    }
+    let _ = writer.shutdown().await;
+}
+
+fn framed(message: &[u8]) -> Bytes {
+    let mut frame = Vec::with_capacity(4 + message.len());
+    frame.extend_from_slice(&(message.len() as u32).to_be_bytes());
+    frame.extend_from_slice(message);
+    frame.into()
+}
+
+async fn read_frame(
+    reader: &mut (impl AsyncReadExt + Unpin),
+    most: usize,
+) -> Result<Bytes, String> {
+    let len = reader.read_u32().await.map_err(|error| error.to_string())?;
+    let len = len as usize;
+    if len > most {
+        return Err(format!(
+            "the peer sent a frame of {len} bytes; {most} are taken"
+        ));
+    }
+    // Memory grows with what comes, and not with what is announced.
+    let mut frame = Vec::new();
+    let read = reader.take(len as u64).read_to_end(&mut frame).await;
+    match read {
+        Ok(read) if read == len => Ok(frame.into()),
+        Ok(_) => Err("the connection ended inside a frame".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}

@@ -1,0 +1,45 @@
+//! The delta link: telemetry over bad links. Feature `link`.
+//!
+//! An [`Uplink`] keeps every record that it is given in a [`Store`] and sends it to a [`Downlink`], over
+//! whatever connections there are: QUIC, and TLS over TCP where UDP is blocked. What to send and when is
+//! [`towline_link`]'s business; here are sockets, clocks, threads and files.
+
+mod carrier;
+mod dial;
+mod downlink;
+mod store;
+mod uplink;
+
+use std::time::Duration;
+
+use crate::config::{Options, TransportConfig};
+
+pub use dial::{Dialer, Fallback};
+pub use downlink::{Downlink, DownlinkError, Listener};
+pub use store::{Kept, MemoryStore, Store, StoreError, Stored};
+pub use towline_link::codec::{Malformed, Record};
+pub use towline_link::receiver::{Arrival, Delivery, ReceiverStats};
+pub use towline_link::sender::{Class, Held, SenderConfig, SenderStats};
+pub use towline_link::{Hello, LiveFilter, paths};
+pub use uplink::{PushError, State, Status, Uplink, UplinkConfig, Via};
+
+/// The application protocol of the link (RFC 7301).
+pub const ALPN: &str = "towline-link/1";
+
+/// How long a receiver's acknowledgements may wait. What it tells anyway carries them, and a packet that is
+/// missing is told of at once (RFC 9000 §13.2.1).
+const ACK_DELAY: Duration = Duration::from_millis(1_100);
+const PACKETS_PER_ACK: u32 = 10;
+
+/// What both ends of a link choose for their connections: few acknowledgements, no search for large packets
+/// that nothing fills, and patience.
+#[must_use]
+pub fn options() -> Options {
+    let transport = TransportConfig::default()
+        .mtu_search(false)
+        .packets_per_ack(PACKETS_PER_ACK)
+        .max_ack_delay(ACK_DELAY)
+        .keep_alive_interval(Some(Duration::from_secs(20)))
+        .max_idle_timeout(Duration::from_secs(60));
+    Options::new(ALPN).transport(transport)
+}

@@ -1,0 +1,603 @@
+//! [`Uplink`]: the end that sends.
+//!
+//! A task owns the [`Sender`], a thread the [`Store`], and a [`Channel`] the connection while there is one. A
+//! record goes to the thread, comes back durable, and then to the sender; what is on a connection can be lost
+//! at any time, and the next connection begins with what is durable at the other end.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
+use towline_link::codec::Record;
+use towline_link::sender::{Class, Sender, SenderConfig, SenderStats};
+use towline_wire::Time;
+
+use super::carrier::{Channel, Input};
+use super::dial::Dialer;
+use super::store::{Answer, Ask, Keeper, Kept, Store, StoreError, Stored};
+use crate::setters::setters;
+use crate::stats::Stats;
+
+/// Records that are on their way to the store at once.
+const MAX_STORING: usize = 1_024;
+/// The first pause after a failed attempt to connect, and the longest.
+const RETRY: Duration = Duration::from_millis(500);
+const MAX_RETRY: Duration = Duration::from_secs(30);
+/// While there is no room, it is looked again so often if nothing else happens.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// How often the status is told.
+const STATUS_EVERY: Duration = Duration::from_millis(250);
+
+/// How an uplink behaves.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct UplinkConfig {
+    /// What to send and when.
+    pub sender: SenderConfig,
+    /// Bytes that may be sent; beyond these, alarms alone go.
+    pub budget: Option<u64>,
+    /// A connection over UDP that was not answered for so long is given up for TLS, if TLS is answered and the dialer
+    /// has that [fallback](Dialer::fallback). 5 s at first.
+    pub silence: Duration,
+    /// How often UDP is tried while TLS carries the link. 30 s at first.
+    pub back_to_udp: Duration,
+}
+
+impl UplinkConfig {
+    /// One with no budget.
+    #[must_use]
+    pub fn new(sender: SenderConfig) -> Self {
+        Self {
+            sender,
+            budget: None,
+            silence: Duration::from_secs(5),
+            back_to_udp: Duration::from_secs(30),
+        }
+    }
+
+    setters! {
+        budget: Option<u64>,
+        silence: Duration,
+        back_to_udp: Duration,
+    }
+}
+
+/// What carries the link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Via {
+    /// QUIC.
+    Udp,
+    /// TLS over TCP.
+    Tls,
+}
+
+/// Whether there is a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// The first attempt is under way.
+    Connecting,
+    /// There is.
+    Live(Via),
+    /// There is none, and why.
+    Down(String),
+}
+
+/// How an uplink is doing.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Status {
+    /// Whether there is a connection.
+    pub state: State,
+    /// What was sent.
+    pub sender: SenderStats,
+    /// The connection's numbers, if it is one over UDP.
+    pub connection: Option<Stats>,
+    /// UDP or TCP payload sent since the start, all connections together, in bytes.
+    pub bytes_sent: u64,
+    /// The same, received.
+    pub bytes_received: u64,
+    /// All records below are durable at the other end, or gone.
+    pub durable: u64,
+    /// The number of the next record.
+    pub next: u64,
+    /// Records that wait to be sent.
+    pub backlog: u64,
+    /// Batches on their way.
+    pub in_flight: usize,
+    /// Bytes in the store.
+    pub stored: u64,
+    /// How long the oldest record in memory has waited.
+    pub oldest_unsent: Option<Duration>,
+    /// The other end takes live data alone: what it makes durable has no place.
+    pub is_on_hold: bool,
+    /// What is wrong with the store.
+    pub store: Option<StoreError>,
+    /// Connections that were made.
+    pub connections: u64,
+}
+
+/// Why a record was not taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PushError {
+    /// The store refused it.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The uplink is closed.
+    #[error("the uplink is closed")]
+    Closed,
+}
+
+/// What a push is answered with.
+type Done = oneshot::Sender<Result<u64, PushError>>;
+
+struct Push {
+    record: Record,
+    class: Class,
+    done: Done,
+}
+
+/// The end of a link that sends.
+#[derive(Debug)]
+pub struct Uplink {
+    pushes: mpsc::Sender<Push>,
+    status: watch::Receiver<Status>,
+    close: Option<oneshot::Sender<Duration>>,
+    task: JoinHandle<()>,
+}
+
+impl Uplink {
+    /// Begins to send what `store` holds and what is pushed. Call it inside a tokio runtime.
+    ///
+    /// # Errors
+    /// When there is no thread for the store.
+    pub fn start(config: UplinkConfig, dialer: Dialer, store: impl Store) -> std::io::Result<Self> {
+        let (pushes, pushed) = mpsc::channel(MAX_STORING);
+        let (close, closed) = oneshot::channel();
+        let held = store.held();
+        let stored = store.bytes();
+        let sender = Sender::new(config.sender.clone(), &held);
+        let first = Status {
+            state: State::Connecting,
+            sender: sender.stats(),
+            connection: None,
+            bytes_sent: 0,
+            bytes_received: 0,
+            durable: held.seqs.start,
+            next: held.seqs.end,
+            backlog: sender.backlog(),
+            in_flight: 0,
+            stored,
+            oldest_unsent: None,
+            is_on_hold: false,
+            store: None,
+            connections: 0,
+        };
+        let (tell, status) = watch::channel(first.clone());
+        let driver = Driver {
+            config,
+            dialer,
+            sender,
+            keeper: Keeper::start(store)?,
+            storing: 0,
+            trimmed: held.seqs.start,
+            origin: Instant::now(),
+            channel: None,
+            via: Via::Udp,
+            attempts: JoinSet::new(),
+            retry: RETRY,
+            next_attempt: None,
+            heard: (0, Instant::now()),
+            status: first,
+            tell,
+            before: (0, 0),
+        };
+        let task = tokio::spawn(driver.run(pushed, closed));
+        Ok(Self {
+            pushes,
+            status,
+            close: Some(close),
+            task,
+        })
+    }
+
+    /// Takes a record; its number, once the store has made it durable. From then on it is not lost.
+    ///
+    /// Cancel safe: a dropped call may have pushed the record, or not.
+    ///
+    /// # Errors
+    /// When the store refuses it, or the uplink is closed. The record was not accepted.
+    pub async fn push(&self, record: Record, class: Class) -> Result<u64, PushError> {
+        let (done, answer) = oneshot::channel();
+        let push = Push {
+            record,
+            class,
+            done,
+        };
+        self.pushes
+            .send(push)
+            .await
+            .map_err(|_| PushError::Closed)?;
+        answer.await.map_err(|_| PushError::Closed)?
+    }
+
+    /// Takes a record and does not wait for it to be durable: `false` if the uplink is closed. What becomes of it
+    /// is told by the [status](Self::status).
+    pub async fn send(&self, record: Record, class: Class) -> bool {
+        let (done, _) = oneshot::channel();
+        let push = Push {
+            record,
+            class,
+            done,
+        };
+        self.pushes.send(push).await.is_ok()
+    }
+
+    /// How it is doing, told a few times a second.
+    #[must_use]
+    pub fn status(&self) -> watch::Receiver<Status> {
+        self.status.clone()
+    }
+
+    /// Sends what it has, for `patience` at most, and ends. The rest stays in the store.
+    pub async fn close(mut self, patience: Duration) {
+        if let Some(close) = self.close.take() {
+            let _ = close.send(patience);
+        }
+        let _ = (&mut self.task).await;
+    }
+}
+
+impl Drop for Uplink {
+    fn drop(&mut self) {
+        // The task notices that nobody can push or close any more.
+        self.close.take();
+    }
+}
+
+struct Driver {
+    config: UplinkConfig,
+    dialer: Dialer,
+    sender: Sender,
+    keeper: Keeper<(Record, Class, Done)>,
+    storing: usize,
+    trimmed: u64,
+    origin: Instant,
+    channel: Option<Channel>,
+    /// What the channel is.
+    via: Via,
+    attempts: JoinSet<(Via, Result<Channel, String>)>,
+    retry: Duration,
+    next_attempt: Option<(Instant, Via)>,
+    /// Packets that had come from the peer, and when the last of them was noticed.
+    heard: (u64, Instant),
+    status: Status,
+    tell: watch::Sender<Status>,
+    /// Bytes of the connections before this one.
+    before: (u64, u64),
+}
+
+impl Driver {
+    async fn run(
+        mut self,
+        mut pushes: mpsc::Receiver<Push>,
+        mut closed: oneshot::Receiver<Duration>,
+    ) {
+        self.attempt(Via::Udp);
+        let mut ticks = tokio::time::interval(STATUS_EVERY);
+        let mut end: Option<Instant> = None;
+        let mut is_open = true;
+        loop {
+            self.pump();
+            let is_done = self.sender.backlog() == 0 && self.sender.in_flight() == 0;
+            let is_told = self.sender.durable() == self.status.next;
+            if let Some(end) = end
+                && self.storing == 0
+                && (end <= Instant::now() || is_done && is_told)
+            {
+                break;
+            }
+            let wake = self.wake();
+            tokio::select! {
+                push = pushes.recv(), if is_open && self.storing < MAX_STORING => match push {
+                    Some(push) => self.on_push(push),
+                    None => is_open = false,
+                },
+                answer = self.keeper.answer() => match answer {
+                    Some(answer) => self.on_answer(answer),
+                    None => break,
+                },
+                input = next_input(&mut self.channel) => self.on_input(input),
+                Some(attempt) = self.attempts.join_next() => {
+                    if let Ok((via, result)) = attempt {
+                        self.on_attempt(via, result);
+                    }
+                }
+                () = tokio::time::sleep_until(wake) => {}
+                _ = ticks.tick() => self.on_tick(),
+                patience = &mut closed, if end.is_none() => {
+                    pushes.close();
+                    end = Some(Instant::now() + patience.unwrap_or_default());
+                }
+            }
+        }
+        if let Some(channel) = self.channel.take() {
+            channel.close("");
+            if let Some(connection) = channel.quic() {
+                // The notice leaves.
+                let _ = tokio::time::timeout(Duration::from_secs(1), connection.closed()).await;
+            }
+        }
+        self.tell_status();
+        self.keeper.end().await;
+    }
+
+    fn now(&self) -> Time {
+        Time::ZERO + self.origin.elapsed()
+    }
+
+    fn wake(&self) -> Instant {
+        let far = Instant::now() + Duration::from_secs(3_600);
+        let timer = self.sender.poll_timeout();
+        let timer = timer.map(|due| self.origin + due.saturating_duration_since(Time::ZERO));
+        let look_again = (self.channel.is_some() && self.sender.backlog() > 0)
+            .then(|| Instant::now() + LOOK_AGAIN);
+        let attempt = self.next_attempt.map(|(at, _)| at);
+        let wakes = [timer, look_again, attempt].into_iter().flatten();
+        wakes.min().unwrap_or(far)
+    }
+
+    /// Does what can be done now.
+    fn pump(&mut self) {
+        if let Some((at, via)) = self.next_attempt
+            && at <= Instant::now()
+        {
+            self.next_attempt = None;
+            self.attempt(via);
+        }
+        while let Some(seqs) = self.sender.poll_read() {
+            self.keeper.ask(Ask::Read(seqs));
+        }
+        let now = self.now();
+        if let Some(channel) = &self.channel {
+            loop {
+                let mut room = channel.room();
+                let spent = self.status.bytes_sent;
+                room.alarms_only = self.config.budget.is_some_and(|budget| spent >= budget);
+                let Some(message) = self.sender.poll_message(now, &room) else {
+                    break;
+                };
+                channel.send(message);
+            }
+        }
+        let durable = self.sender.durable();
+        if durable > self.trimmed {
+            self.trimmed = durable;
+            self.keeper.ask(Ask::Trim(durable));
+        }
+    }
+
+    fn on_push(&mut self, push: Push) {
+        self.storing += 1;
+        let Push {
+            record,
+            class,
+            done,
+        } = push;
+        let bytes = record.to_json().into_bytes();
+        self.keeper.ask(Ask::Append(bytes, (record, class, done)));
+    }
+
+    fn on_answer(&mut self, answer: Answer<(Record, Class, Done)>) {
+        match answer {
+            Answer::Kept(kept, stored) => {
+                if self.status.store.take().is_some() {
+                    tracing::info!("the spool takes records again");
+                }
+                self.status.stored = stored;
+                let now = self.now();
+                for (Kept { seq, dropped }, (record, class, done)) in kept {
+                    self.storing -= 1;
+                    if let Some(dropped) = dropped {
+                        tracing::warn!(
+                            "the spool is full: records {} to {} are lost to make room; give it more with [spool] max",
+                            dropped.start,
+                            dropped.end - 1
+                        );
+                        self.sender.on_dropped(dropped);
+                    }
+                    self.sender.push(now, seq, record, class);
+                    self.status.next = seq + 1;
+                    let _ = done.send(Ok(seq));
+                }
+            }
+            Answer::Refused((_, _, done), error) => {
+                self.storing -= 1;
+                let _ = done.send(Err(error.clone().into()));
+                self.on_trouble(error);
+            }
+            Answer::Trouble(error) => self.on_trouble(error),
+            Answer::Read(seqs, Ok(Stored { records, next })) => self.on_read(&seqs, next, &records),
+            Answer::Read(seqs, Err(error)) => {
+                // Nothing of it was read, and it is asked for again.
+                self.sender.on_read(&seqs, seqs.start, Vec::new());
+                self.on_trouble(error);
+            }
+        }
+    }
+
+    fn on_trouble(&mut self, error: StoreError) {
+        if self.status.store.as_ref() != Some(&error) {
+            tracing::error!("{error}");
+        }
+        self.status.store = Some(error);
+    }
+
+    fn on_read(&mut self, seqs: &Range<u64>, next: u64, records: &[(u64, Vec<u8>)]) {
+        // What is no record was not written by us, and counts as lost.
+        let parsed = records.iter().filter_map(|(seq, bytes)| {
+            let record = Record::parse_stored(bytes);
+            record.ok().map(|record| (*seq, record))
+        });
+        self.sender.on_read(seqs, next, parsed.collect());
+    }
+
+    fn on_input(&mut self, input: Input) {
+        match input {
+            Input::Message(bytes) => {
+                if let Err(error) = self.sender.handle_message(&bytes) {
+                    self.disconnect(&error.to_string());
+                }
+            }
+            Input::Acked(number) => self.sender.on_acked(self.now(), number),
+            Input::Lost(number) => self.sender.on_lost(number),
+            Input::Ended(why) => self.disconnect(&why),
+        }
+    }
+
+    /// Gives the connection up, and tries to get another.
+    fn disconnect(&mut self, why: &str) {
+        let Some(channel) = self.channel.take() else {
+            return;
+        };
+        self.count(&channel);
+        channel.close(why);
+        self.before = (self.status.bytes_sent, self.status.bytes_received);
+        tracing::warn!("the link is down: {why}");
+        self.status.state = State::Down(why.to_owned());
+        self.status.connection = None;
+        self.sender.on_disconnected(self.now());
+        self.attempts.abort_all();
+        self.attempts.detach_all();
+        self.next_attempt = None;
+        self.attempt(Via::Udp);
+        self.tell_status();
+    }
+
+    fn attempt(&mut self, via: Via) {
+        let dialer = self.dialer.clone();
+        self.attempts
+            .spawn(async move { (via, dialer.dial(via).await) });
+        if via == Via::Udp && self.channel.is_none() && self.dialer.has_fallback() {
+            let dialer = self.dialer.clone();
+            let silence = self.config.silence;
+            // UDP goes first.
+            self.attempts.spawn(async move {
+                tokio::time::sleep(silence).await;
+                (Via::Tls, dialer.dial(Via::Tls).await)
+            });
+        }
+    }
+
+    fn on_attempt(&mut self, via: Via, result: Result<Channel, String>) {
+        match result {
+            // UDP answers again, or did not when TLS was asked for.
+            Ok(channel) if self.channel.is_none() || via != self.via => self.connect(via, channel),
+            Ok(channel) => channel.close(""),
+            Err(why) if self.channel.is_none() => {
+                if !matches!(&self.status.state, State::Down(before) if *before == why) {
+                    tracing::warn!("{why}");
+                }
+                self.status.state = State::Down(why);
+                if self.attempts.is_empty() {
+                    self.next_attempt = Some((Instant::now() + self.retry, Via::Udp));
+                    self.retry = (self.retry * 2).min(MAX_RETRY);
+                }
+                self.tell_status();
+            }
+            Err(_) if self.via == Via::Tls => {
+                self.next_attempt = Some((Instant::now() + self.config.back_to_udp, Via::Udp));
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn connect(&mut self, via: Via, channel: Channel) {
+        if let Some(before) = self.channel.take() {
+            self.count(&before);
+            before.close("");
+            self.before = (self.status.bytes_sent, self.status.bytes_received);
+        }
+        match via {
+            Via::Udp => tracing::info!("the link is up"),
+            Via::Tls => tracing::warn!(
+                "the link is up over TLS and TCP: UDP does not get through, which makes it slower and larger; it goes back by itself"
+            ),
+        }
+        self.attempts.abort_all();
+        self.attempts.detach_all();
+        self.next_attempt =
+            (via == Via::Tls).then(|| (Instant::now() + self.config.back_to_udp, Via::Udp));
+        self.retry = RETRY;
+        self.via = via;
+        self.heard = (0, Instant::now());
+        self.status.state = State::Live(via);
+        self.status.connections += 1;
+        self.channel = Some(channel);
+        self.sender.on_connected(self.now());
+        self.tell_status();
+    }
+
+    /// Adds up what the connection carried.
+    fn count(&mut self, channel: &Channel) {
+        if let Some(connection) = channel.quic() {
+            let stats = connection.stats();
+            self.status.bytes_sent = self.before.0 + stats.bytes_sent;
+            self.status.bytes_received = self.before.1 + stats.bytes_received;
+        }
+    }
+
+    fn on_tick(&mut self) {
+        if let Some(channel) = self.channel.take() {
+            self.count(&channel);
+            self.look_for_silence(&channel);
+            self.channel = Some(channel);
+        }
+        self.tell_status();
+    }
+
+    /// UDP that was blocked in mid-stream is noticed by what is not acknowledged.
+    fn look_for_silence(&mut self, channel: &Channel) {
+        let Some(connection) = channel.quic() else {
+            return;
+        };
+        let stats = connection.stats();
+        if stats.packets_received != self.heard.0 || stats.bytes_in_flight == 0 {
+            self.heard = (stats.packets_received, Instant::now());
+        }
+        if self.dialer.has_fallback()
+            && self.heard.1.elapsed() >= self.config.silence
+            && self.attempts.is_empty()
+        {
+            self.heard.1 = Instant::now();
+            let dialer = self.dialer.clone();
+            self.attempts
+                .spawn(async move { (Via::Tls, dialer.dial(Via::Tls).await) });
+        }
+    }
+
+    fn tell_status(&mut self) {
+        let now = self.now();
+        let status = &mut self.status;
+        status.sender = self.sender.stats();
+        status.connection = self
+            .channel
+            .as_ref()
+            .and_then(Channel::quic)
+            .map(|connection| connection.stats());
+        status.durable = self.sender.durable();
+        status.backlog = self.sender.backlog();
+        status.in_flight = self.sender.in_flight();
+        status.oldest_unsent = self.sender.oldest_unsent(now);
+        status.is_on_hold = self.sender.is_on_hold();
+        self.tell.send_replace(status.clone());
+    }
+}
+
+async fn next_input(channel: &mut Option<Channel>) -> Input {
+    match channel {
+        Some(channel) => channel.input().await,
+        None => std::future::pending().await,
+    }
+}
