@@ -66,7 +66,7 @@ pub(crate) fn parts(record: &Record) -> Vec<Part> {
 }
 
 /// The paths of a record's values and of what is said about them.
-pub fn paths(record: &Record) -> impl Iterator<Item = &str> {
+pub(crate) fn paths(record: &Record) -> impl Iterator<Item = &str> {
     let nodes = &record.nodes;
     let updates = member(nodes, 0, "updates");
     let updates = updates.into_iter().flat_map(|at| elements(nodes, at));
@@ -76,6 +76,18 @@ pub fn paths(record: &Record) -> impl Iterator<Item = &str> {
         let values = lists.flat_map(move |list| elements(nodes, list));
         values.filter_map(move |at| text(nodes, member(nodes, at, "path")?))
     })
+}
+
+/// When the first of a record's updates was made, in milliseconds since 1970, if it says so in Signal K's usual
+/// spelling.
+#[must_use]
+pub fn timestamp(record: &Record) -> Option<i64> {
+    let nodes = &record.nodes;
+    let update = elements(nodes, member(nodes, 0, "updates")?).next()?;
+    match nodes[member(nodes, update, "timestamp")?] {
+        Node::Time(millis) => Some(millis),
+        _ => None,
+    }
 }
 
 /// The record without these values; `None` if nothing is left of it.

@@ -5,6 +5,7 @@
 //! objects into few bytes and back. Nothing here touches a socket, a clock, a thread or a file.
 #![forbid(unsafe_code)]
 
+mod alarms;
 pub mod codec;
 mod delta;
 mod live;
@@ -14,8 +15,12 @@ pub mod sender;
 
 use std::time::Duration;
 
-pub use delta::{MAX_PARTS, paths};
+pub use alarms::PathPatterns;
+pub use delta::{MAX_PARTS, timestamp};
 pub use live::{LiveFilter, MAX_LIVE_NAMES};
+/// Sets of sequence numbers.
+pub use towline_wire::RangeSet;
+
 pub use message::{Hello, MAX_CONTROL, MAX_NAME, MalformedMessage, VERSION};
 
 /// The receiver tells what it decoded after so long at the latest.

@@ -57,11 +57,11 @@ impl Command {
             Self::Recv(args) => args.listens(),
             Self::Perf(args) => args.listens(),
             Self::Stcp(args) => args.listens(),
+            Self::Link(args) => args.listens(),
             Self::Send(_)
             | Self::Echo(_)
             | Self::Qlog(_)
             | Self::Sim(_)
-            | Self::Link(_)
             | Self::Web(_)
             | Self::Cert(_) => false,
         }

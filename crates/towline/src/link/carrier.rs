@@ -138,12 +138,13 @@ impl Channel {
             } => {
                 let stats = connection.stats();
                 let datagram = connection.max_datagram_len().unwrap_or(0);
-                let is_idle =
-                    connection.datagram_send_buffer_space() >= *queue && streams.capacity() > 0;
-                let (used, window) = (stats.bytes_in_flight, stats.cwnd);
+                // What is queued leaves at once while the window has room: nothing waits behind it.
+                let queued = queue.saturating_sub(connection.datagram_send_buffer_space());
+                let used = stats.bytes_in_flight + (queued + datagram) as u64;
+                let is_idle = streams.capacity() > 0;
                 Room {
-                    is_open: is_idle && used + datagram as u64 <= window,
-                    backfill: is_idle && used + datagram as u64 <= window / BACKFILL_SHARE,
+                    is_open: is_idle && used <= stats.cwnd,
+                    backfill: is_idle && used <= stats.cwnd / BACKFILL_SHARE,
                     alarms_only: false,
                     datagram,
                     rtt: stats.smoothed_rtt,

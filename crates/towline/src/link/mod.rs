@@ -20,7 +20,7 @@ pub use store::{Kept, MemoryStore, Store, StoreError, Stored};
 pub use towline_link::codec::{Malformed, Record};
 pub use towline_link::receiver::{Arrival, Delivery, ReceiverStats};
 pub use towline_link::sender::{Class, Held, SenderConfig, SenderStats};
-pub use towline_link::{Hello, LiveFilter, paths};
+pub use towline_link::{Hello, LiveFilter, PathPatterns};
 pub use uplink::{PushError, State, Status, Uplink, UplinkConfig, Via};
 
 /// The application protocol of the link (RFC 7301).

@@ -1,6 +1,13 @@
 //! `towline link`: telemetry over bad links.
 
+mod ends;
+mod keygen;
+mod lines;
 mod measure;
+mod pace;
+mod publish;
+mod replay;
+mod subscribe;
 
 use crate::exit::{Exit, Failure};
 use crate::printer::Printer;
@@ -14,15 +21,40 @@ pub(crate) struct LinkArgs {
 
 #[derive(clap::Subcommand)]
 enum LinkCommand {
+    /// Send JSON objects, one a line, to the other end of a link
+    Pub(Box<publish::PubArgs>),
+    /// Receive what others send, and print it, one JSON object a line
+    Sub(subscribe::SubArgs),
+    /// Print recorded deltas at the pace of their timestamps
+    Replay(replay::ReplayArgs),
+    /// Print the pin of this machine's key, made at the first use, for the other end
+    Keygen,
     /// Measure how many bytes a file of deltas takes
     Measure(measure::MeasureArgs),
 }
 
 impl LinkArgs {
+    /// Whether it waits for others.
+    pub(crate) fn listens(&self) -> bool {
+        matches!(self.command, LinkCommand::Sub(_))
+    }
+
     /// Runs the subcommand.
     pub(crate) async fn run(self, printer: Printer) -> Result<Exit, Failure> {
         match self.command {
+            LinkCommand::Pub(args) => args.run(printer).await,
+            LinkCommand::Sub(args) => args.run(printer).await,
+            LinkCommand::Replay(args) => args.run(printer).await,
+            LinkCommand::Keygen => keygen::run(printer),
             LinkCommand::Measure(args) => args.run(printer).await,
         }
     }
+}
+
+/// A number that nobody can guess.
+fn random_u64() -> Result<u64, Failure> {
+    let seed = towline::io::random_seed()
+        .map_err(|error| Failure::new(Exit::Other, format!("no random numbers: {error}")))?;
+    let (number, _) = seed.split_first_chunk().unwrap_or((&[0; 8], &[]));
+    Ok(u64::from_be_bytes(*number))
 }
