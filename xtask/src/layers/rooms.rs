@@ -34,6 +34,7 @@ pub(super) const TOWLINE: &str = "towline";
 pub(super) const AGENT: &str = "towline-agent";
 pub(super) const RELAY: &str = "towline-relay";
 pub(super) const TRANSFER: &str = "towline-transfer";
+const GATEWAY: &str = "towline-gateway";
 
 /// Every crate of the workspace.
 pub(super) const ROOMS: &[Room] = &[
@@ -129,6 +130,12 @@ pub(super) const ROOMS: &[Room] = &[
         package: TRANSFER,
         layer: Layer::Program,
         imports: &[WIRE, TOWLINE],
+        test_imports: &[],
+    },
+    Room {
+        package: GATEWAY,
+        layer: Layer::Program,
+        imports: &[LINK],
         test_imports: &[],
     },
     Room {

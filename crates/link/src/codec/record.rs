@@ -333,6 +333,15 @@ impl Record {
         (self.nodes.len(), text)
     }
 
+    /// Whether the object itself has a key.
+    #[must_use]
+    pub fn has_key(&self, key: &str) -> bool {
+        match self.nodes.first() {
+            Some(Node::Object(keys)) => keys.names.iter().any(|name| **name == *key),
+            _ => false,
+        }
+    }
+
     /// The object as JSON on one line.
     #[must_use]
     pub fn to_json(&self) -> String {

@@ -1,0 +1,301 @@
+//! A Signal K server: deltas over WebSocket, TCP or UDP.
+//!
+//! A task connects and writes. Records go to it through a short queue that exists only while the connection is up, so
+//! a server that is away or slow misses what it cannot take, and gets no old values afterwards.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::{SinkExt as _, StreamExt as _};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UdpSocket;
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+use tokio::time::{interval, timeout};
+use tokio_tungstenite::tungstenite::Message;
+
+use super::SinkError;
+use crate::source::signalk::TCP_PORT;
+use crate::url::Url;
+use crate::websocket::{self, Request};
+use crate::{Backoff, BadUrl, Entry, Status, connect};
+
+/// Cap: deltas that wait to be written to a live server; one more is dropped.
+pub(crate) const MAX_UNSENT: usize = 64;
+
+/// Bytes of a UDP datagram's payload, at most.
+const MAX_DATAGRAM: usize = 65_507;
+
+/// A server that takes nothing for so long is away.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+/// A WebSocket server is asked so often whether it is there.
+const PING_EVERY: Duration = Duration::from_secs(15);
+/// It may leave so many questions unanswered.
+const MAX_UNANSWERED: u32 = 3;
+
+/// Which server.
+#[derive(Clone, Debug)]
+pub struct SignalKSinkOptions {
+    /// `ws://host:3000`, `wss://host`, `tcp://host:8375` or `udp://host:port`.
+    pub url: String,
+    /// A token that the server gave out and that may write, for WebSockets.
+    pub token: Option<String>,
+    /// The TLS of `wss://`; `None` is [`system_roots`](crate::system_roots).
+    pub tls: Option<Arc<rustls::ClientConfig>>,
+}
+
+impl SignalKSinkOptions {
+    /// Without a token.
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            token: None,
+            tls: None,
+        }
+    }
+}
+
+/// A sink to a Signal K server. Its task ends when it is dropped.
+pub struct SignalK {
+    shared: Arc<Mutex<Shared>>,
+    /// The longest text that a message holds.
+    most: usize,
+    task: AbortHandle,
+}
+
+struct Shared {
+    status: Status,
+    /// While the connection is up.
+    queue: Option<mpsc::Sender<String>>,
+}
+
+impl fmt::Debug for SignalK {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SignalK")
+            .field("status", &self.status())
+            .finish()
+    }
+}
+
+impl Drop for SignalK {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+enum Way {
+    WebSocket(Box<Request>),
+    Tcp { host: String, port: u16 },
+    Udp { host: String, port: u16 },
+}
+
+impl SignalK {
+    pub(super) fn new(options: SignalKSinkOptions) -> Result<Self, BadUrl> {
+        let bad = |reason: &str| BadUrl::new(&options.url, reason);
+        let url = Url::parse(&options.url)?;
+        if url.host.is_empty() {
+            return Err(bad("it has no host"));
+        }
+        let is_web_socket = matches!(url.scheme.as_str(), "ws" | "wss");
+        if options.token.is_some() && !is_web_socket {
+            return Err(bad("a token goes with ws:// and wss:// only"));
+        }
+        let way = match url.scheme.as_str() {
+            "ws" | "wss" => {
+                let token = options.token.as_deref();
+                let tls = options.tls.clone();
+                let request = Request::new(&options.url, "subscribe=none", token, tls)?;
+                Way::WebSocket(Box::new(request))
+            }
+            "tcp" => {
+                let port = url.port.unwrap_or(TCP_PORT);
+                Way::Tcp {
+                    host: url.host,
+                    port,
+                }
+            }
+            "udp" => {
+                let port = url.port.ok_or_else(|| bad("it has no port"))?;
+                Way::Udp {
+                    host: url.host,
+                    port,
+                }
+            }
+            _ => return Err(bad("ws://, wss://, tcp:// and udp:// are known")),
+        };
+        let most = match way {
+            Way::Udp { .. } => MAX_DATAGRAM,
+            _ => usize::MAX,
+        };
+        let shared = Arc::new(Mutex::new(Shared {
+            status: Status::Connecting,
+            queue: None,
+        }));
+        let task = tokio::spawn(keep_up(way, Arc::clone(&shared)));
+        Ok(Self {
+            shared,
+            most,
+            task: task.abort_handle(),
+        })
+    }
+
+    pub(super) fn status(&self) -> Status {
+        lock(&self.shared).status.clone()
+    }
+
+    pub(super) fn deliver(&self, entries: &[Entry]) -> Result<(), SinkError> {
+        let queue = {
+            let shared = lock(&self.shared);
+            match (&shared.queue, &shared.status) {
+                (Some(queue), _) => queue.clone(),
+                (None, Status::Down { why }) => return Err(SinkError::passing(why.clone())),
+                (None, _) => return Err(SinkError::passing("the server is being connected to")),
+            }
+        };
+        let (mut too_long, mut dropped) = (None, 0);
+        for entry in entries {
+            let text = entry.record.to_json();
+            if text.len() > self.most {
+                too_long = Some((entry.seq, text.len()));
+            } else if queue.try_send(text).is_err() {
+                dropped += 1;
+            }
+        }
+        if dropped > 0 {
+            let all = entries.len();
+            let what = format!("the server is too slow: {dropped} of {all} deltas are dropped");
+            return Err(SinkError::passing(what));
+        }
+        match too_long {
+            Some((seq, len)) => Err(SinkError::of_entry(
+                seq,
+                format!(
+                    "a delta of {len} bytes does not fit into a UDP datagram: use tcp:// or ws://"
+                ),
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What happens under the lock cannot fail, so a poisoned one is as good.
+fn lock(shared: &Mutex<Shared>) -> std::sync::MutexGuard<'_, Shared> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Connects again and again.
+async fn keep_up(way: Way, shared: Arc<Mutex<Shared>>) {
+    let mut backoff = Backoff::default();
+    loop {
+        let up = || {
+            let (queue, texts) = mpsc::channel(MAX_UNSENT);
+            let mut shared = lock(&shared);
+            shared.queue = Some(queue);
+            shared.status = Status::Up;
+            tracing::info!(sink = "Signal K", "connected");
+            texts
+        };
+        let ended = match &way {
+            Way::WebSocket(request) => web_socket(request, up).await,
+            Way::Tcp { host, port } => tcp(host, *port, up).await,
+            Way::Udp { host, port } => udp(host, *port, up).await,
+        };
+        let Err(why) = ended;
+        tracing::warn!(sink = "Signal K", "down: {why}");
+        {
+            let mut shared = lock(&shared);
+            if shared.queue.take().is_some() {
+                backoff.reset();
+            }
+            shared.status = Status::Down { why };
+        }
+        tokio::time::sleep(backoff.next_wait()).await;
+    }
+}
+
+const SLOW: &str = "the server takes nothing";
+const CLOSED: &str = "the server closed the connection";
+
+async fn web_socket(
+    request: &Request,
+    up: impl FnOnce() -> mpsc::Receiver<String>,
+) -> Result<Infallible, String> {
+    let (mut writer, mut reader) = request.connect().await?.split();
+    let mut texts = up();
+    let mut pings = interval(PING_EVERY);
+    let mut unanswered = 0;
+    loop {
+        let message = tokio::select! {
+            Some(text) = texts.recv() => Message::text(text),
+            _ = pings.tick() => {
+                if unanswered == MAX_UNANSWERED {
+                    return Err("the server went silent".to_owned());
+                }
+                unanswered += 1;
+                Message::Ping(Vec::new().into())
+            }
+            // What a server says is of no interest; but that it speaks is, and its pings are answered by reading.
+            read = reader.next() => match read {
+                Some(Ok(Message::Close(_))) | None => return Err(CLOSED.to_owned()),
+                Some(Ok(_)) => {
+                    unanswered = 0;
+                    continue;
+                }
+                Some(Err(error)) => return Err(websocket::explain(&error)),
+            },
+        };
+        let sent = timeout(WRITE_TIMEOUT, writer.send(message)).await;
+        sent.map_err(|_| SLOW.to_owned())?
+            .map_err(|error| websocket::explain(&error))?;
+    }
+}
+
+async fn tcp(
+    host: &str,
+    port: u16,
+    up: impl FnOnce() -> mpsc::Receiver<String>,
+) -> Result<Infallible, String> {
+    let lost = |error: std::io::Error| format!("the connection was lost: {error}");
+    let (mut reader, mut writer) = connect::tcp(host, port).await?.into_split();
+    let mut texts = up();
+    let mut heard = [0; 4096];
+    loop {
+        let text = tokio::select! {
+            Some(text) = texts.recv() => text,
+            read = reader.read(&mut heard) => match read.map_err(lost)? {
+                0 => return Err(CLOSED.to_owned()),
+                _ => continue,
+            },
+        };
+        let line = text + "\r\n";
+        let sent = timeout(WRITE_TIMEOUT, writer.write_all(line.as_bytes())).await;
+        sent.map_err(|_| SLOW.to_owned())?.map_err(lost)?;
+    }
+}
+
+async fn udp(
+    host: &str,
+    port: u16,
+    up: impl FnOnce() -> mpsc::Receiver<String>,
+) -> Result<Infallible, String> {
+    let failed = |error: std::io::Error| format!("{host}:{port}: {error}");
+    let mut found = tokio::net::lookup_host((host, port))
+        .await
+        .map_err(failed)?;
+    let to = found
+        .next()
+        .ok_or_else(|| format!("{host} has no address"))?;
+    let here = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let socket = UdpSocket::bind(here).await.map_err(failed)?;
+    socket.connect(to).await.map_err(failed)?;
+    let mut texts = up();
+    while let Some(text) = texts.recv().await {
+        // Nobody listening there is told by the next send, and may change by itself.
+        if let Err(error) = socket.send(text.as_bytes()).await {
+            tracing::debug!(sink = "Signal K", "{}", failed(error));
+        }
+    }
+    Err(CLOSED.to_owned())
+}
