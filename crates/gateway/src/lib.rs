@@ -13,12 +13,14 @@
 //! | lines to a file or to standard output | log or live | at least once, with its number when asked for |
 
 mod backoff;
+mod boat;
 #[cfg(any(feature = "signalk", feature = "nmea0183"))]
 mod connect;
 mod lines;
 #[cfg(feature = "nmea0183")]
 mod nmea0183;
 mod ranges;
+mod shore;
 mod sink;
 mod source;
 #[cfg(feature = "_tls")]
@@ -28,9 +30,11 @@ mod url;
 mod websocket;
 
 pub use backoff::Backoff;
+pub use boat::feed;
 #[cfg(feature = "nmea0183")]
 pub use nmea0183::{Refused, Translator};
 pub use ranges::Ranges;
+pub use shore::{MAX_HELD, SenderStatus, Shore, SinkStatus};
 #[cfg(feature = "nats")]
 pub use sink::nats::NatsOptions;
 #[cfg(feature = "postgres")]

@@ -135,7 +135,7 @@ pub(super) const ROOMS: &[Room] = &[
     Room {
         package: GATEWAY,
         layer: Layer::Program,
-        imports: &[LINK],
+        imports: &[TOWLINE, LINK],
         test_imports: &[],
     },
     Room {
@@ -147,7 +147,9 @@ pub(super) const ROOMS: &[Room] = &[
     Room {
         package: "towline-cli",
         layer: Layer::Program,
-        imports: &[IDENTITY, TOWLINE, LINK, LAB, AGENT, RELAY, TRANSFER],
+        imports: &[
+            IDENTITY, TOWLINE, LINK, LAB, AGENT, RELAY, TRANSFER, GATEWAY,
+        ],
         test_imports: &[PRELOAD],
     },
     // The native half of the Python package, whose tests are in Python.

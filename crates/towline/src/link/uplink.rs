@@ -36,7 +36,8 @@ const STATUS_EVERY: Duration = Duration::from_millis(250);
 pub struct UplinkConfig {
     /// What to send and when.
     pub sender: SenderConfig,
-    /// Bytes that may be sent; beyond these, alarms alone go.
+    /// Bytes that may be sent and received, all connections together; beyond these, alarms alone go.
+    /// [`Uplink::set_budget`] sets it anew.
     pub budget: Option<u64>,
     /// A connection over UDP that was not answered for so long is given up for TLS, if TLS is answered and the dialer
     /// has that [fallback](Dialer::fallback). 5 s at first.
@@ -114,6 +115,8 @@ pub struct Status {
     pub is_on_hold: bool,
     /// What is wrong with the store.
     pub store: Option<StoreError>,
+    /// Records that the store refused.
+    pub refused: u64,
     /// Connections that were made.
     pub connections: u64,
 }
@@ -143,6 +146,7 @@ struct Push {
 pub struct Uplink {
     pushes: mpsc::Sender<Push>,
     status: watch::Receiver<Status>,
+    budget: watch::Sender<Option<u64>>,
     close: Option<oneshot::Sender<Duration>>,
     task: JoinHandle<()>,
 }
@@ -172,8 +176,10 @@ impl Uplink {
             oldest_unsent: None,
             is_on_hold: false,
             store: None,
+            refused: 0,
             connections: 0,
         };
+        let (budget, spendable) = watch::channel(config.budget);
         let (tell, status) = watch::channel(first.clone());
         let driver = Driver {
             config,
@@ -192,11 +198,13 @@ impl Uplink {
             status: first,
             tell,
             before: (0, 0),
+            spendable,
         };
         let task = tokio::spawn(driver.run(pushed, closed));
         Ok(Self {
             pushes,
             status,
+            budget,
             close: Some(close),
             task,
         })
@@ -240,6 +248,11 @@ impl Uplink {
         self.status.clone()
     }
 
+    /// Bytes that may be sent and received since the start; beyond these, alarms alone go.
+    pub fn set_budget(&self, budget: Option<u64>) {
+        self.budget.send_replace(budget);
+    }
+
     /// Sends what it has, for `patience` at most, and ends. The rest stays in the store.
     pub async fn close(mut self, patience: Duration) {
         if let Some(close) = self.close.take() {
@@ -276,6 +289,7 @@ struct Driver {
     tell: watch::Sender<Status>,
     /// Bytes of the connections before this one.
     before: (u64, u64),
+    spendable: watch::Receiver<Option<u64>>,
 }
 
 impl Driver {
@@ -363,8 +377,9 @@ impl Driver {
         if let Some(channel) = &self.channel {
             loop {
                 let mut room = channel.room();
-                let spent = self.status.bytes_sent;
-                room.alarms_only = self.config.budget.is_some_and(|budget| spent >= budget);
+                let spent = self.status.bytes_sent + self.status.bytes_received;
+                let spendable = *self.spendable.borrow();
+                room.alarms_only = spendable.is_some_and(|most| spent >= most);
                 let Some(message) = self.sender.poll_message(now, &room) else {
                     break;
                 };
@@ -414,6 +429,7 @@ impl Driver {
             }
             Answer::Refused((_, _, done), error) => {
                 self.storing -= 1;
+                self.status.refused += 1;
                 let _ = done.send(Err(error.clone().into()));
                 self.on_trouble(error);
             }

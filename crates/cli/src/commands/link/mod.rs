@@ -1,12 +1,17 @@
 //! `towline link`: telemetry over bad links.
 
+mod config;
+mod control;
 mod ends;
 mod keygen;
 mod lines;
 mod measure;
+mod monitor;
 mod pace;
 mod publish;
 mod replay;
+mod run;
+mod show;
 mod subscribe;
 
 use crate::exit::{Exit, Failure};
@@ -21,6 +26,10 @@ pub(crate) struct LinkArgs {
 
 #[derive(clap::Subcommand)]
 enum LinkCommand {
+    /// Run a link as a service, by its configuration
+    Run(run::RunArgs),
+    /// Show how the running links are
+    Show(show::ShowArgs),
     /// Send JSON objects, one a line, to the other end of a link
     Pub(Box<publish::PubArgs>),
     /// Receive what others send, and print it, one JSON object a line
@@ -36,12 +45,14 @@ enum LinkCommand {
 impl LinkArgs {
     /// Whether it waits for others.
     pub(crate) fn listens(&self) -> bool {
-        matches!(self.command, LinkCommand::Sub(_))
+        matches!(self.command, LinkCommand::Run(_) | LinkCommand::Sub(_))
     }
 
     /// Runs the subcommand.
     pub(crate) async fn run(self, printer: Printer) -> Result<Exit, Failure> {
         match self.command {
+            LinkCommand::Run(args) => args.run(printer).await,
+            LinkCommand::Show(args) => args.run(printer).await,
             LinkCommand::Pub(args) => args.run(printer).await,
             LinkCommand::Sub(args) => args.run(printer).await,
             LinkCommand::Replay(args) => args.run(printer).await,

@@ -1,0 +1,68 @@
+//! `towline link run`: a link as a service, by its configuration.
+
+mod boat;
+mod shore;
+
+use std::path::PathBuf;
+use std::time::UNIX_EPOCH;
+
+use clap::Args;
+use serde_json::json;
+
+use super::config::Config;
+use crate::exit::{Exit, Failure};
+use crate::metrics::MetricsArgs;
+use crate::printer::Printer;
+
+/// Arguments of `towline link run`.
+#[derive(Args)]
+pub(crate) struct RunArgs {
+    /// The configuration
+    #[arg(value_name = "FILE.toml", default_value = "/etc/towline/link.toml")]
+    file: PathBuf,
+    /// Read the configuration, say what it asks for, and do nothing
+    #[arg(long)]
+    check: bool,
+    #[command(flatten)]
+    metrics: MetricsArgs,
+}
+
+impl RunArgs {
+    pub(crate) async fn run(self, printer: Printer) -> Result<Exit, Failure> {
+        let config = Config::load(&self.file)?;
+        if self.check {
+            return Ok(check(&config, printer));
+        }
+        let metrics = self.metrics.bind().await?;
+        match config.peer {
+            Some(_) => boat::run(config, metrics, printer).await,
+            None => shore::run(config, metrics, printer).await,
+        }
+    }
+}
+
+fn check(config: &Config, printer: Printer) -> Exit {
+    let role = match &config.peer {
+        Some(peer) => format!(
+            "sends to {} what {} sources have",
+            peer.url,
+            config.sources.len()
+        ),
+        None => format!("receives for {} sinks", config.sinks.len()),
+    };
+    printer.line(format_args!("{} {role}", config.name));
+    printer.record(&json!({
+        "schema": "towline.link.check/1",
+        "name": config.name,
+        "role": if config.peer.is_some() { "boat" } else { "shore" },
+        "sources": config.sources.len(),
+        "sinks": config.sinks.len(),
+    }));
+    Exit::Ok
+}
+
+/// Milliseconds since 1970, by the wall clock.
+fn wall_clock() -> i64 {
+    let since = UNIX_EPOCH.elapsed().unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}

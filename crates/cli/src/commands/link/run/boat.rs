@@ -1,0 +1,356 @@
+//! The end that sends: sources, a spool, an uplink.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use towline::link::{
+    MemoryStore, PathPatterns, SenderConfig, State, Status, Uplink, UplinkConfig, Via,
+};
+use towline_gateway::{
+    Counts, Nmea0183Options, SignalKOptions, Source, Status as EndStatus, Translator, feed,
+};
+
+use super::super::config::{Config, Fallback, Source as SourceConfig};
+use super::super::control::{self, Control};
+use super::super::ends;
+use super::super::monitor::Monitor;
+use super::wall_clock;
+use crate::exit::{Exit, Failure};
+use crate::interrupt::Interrupt;
+use crate::metrics::Bound;
+use crate::printer::Printer;
+use crate::service_manager::ServiceManager;
+use crate::units::millis;
+
+/// Bytes of records that wait where there is no spool.
+const MAX_MEMORY: u64 = 64 << 20;
+/// How long the end may take.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How often the month's count is written down.
+const COUNTED_EVERY: Duration = Duration::from_secs(60);
+
+/// Numbers of a report that go up and down.
+const GAUGES: &[&str] = &[
+    "quality",
+    "bytes_per_record",
+    "loss",
+    "sent_again",
+    "rtt_ms",
+    "rtt_p95_ms",
+    "backlog",
+    "spool_bytes",
+    "in_flight",
+    "oldest_unsent_s",
+    "is_on_hold",
+];
+
+/// A source and what is told of it.
+type Told = Arc<Mutex<(String, EndStatus, Counts)>>;
+
+pub(super) async fn run(config: Config, metrics: Bound, printer: Printer) -> Result<Exit, Failure> {
+    let Some(peer) = &config.peer else {
+        return Err(Failure::usage("no [peer]"));
+    };
+    let mut interrupt = Interrupt::of_a_server(printer);
+    let keys = ends::keys(&peer.url, peer.key.as_slice())?;
+    let dialer = ends::dialer(&peer.url, keys, peer.fallback == Fallback::Tls, printer)?;
+    let mut month = Month::open(&config);
+    let sender = SenderConfig::new(config.name.clone())
+        .deadline(config.live.deadline)
+        .rate(config.limit.rate);
+    let uplink = UplinkConfig::new(sender).budget(month.left());
+    let failed = |error: std::io::Error| Failure::new(Exit::Other, error.to_string());
+    let store = MemoryStore::new(super::super::random_u64()?, MAX_MEMORY);
+    let uplink = Arc::new(Uplink::start(uplink, dialer, store).map_err(failed)?);
+    let alarms = PathPatterns::new(config.live.alarms.clone());
+    let mut told = Vec::new();
+    let mut feeding = JoinSet::new();
+    for source in &config.sources {
+        let (kind, source) = open(source).await?;
+        let status: Told = Arc::new(Mutex::new((kind, source.status(), source.counts())));
+        told.push(Arc::clone(&status));
+        let (uplink, alarms) = (Arc::clone(&uplink), alarms.clone());
+        feeding.spawn(async move {
+            let tell = |source: &Source| {
+                let mut status = status.lock().unwrap_or_else(PoisonError::into_inner);
+                (status.1, status.2) = (source.status(), source.counts());
+            };
+            feed(source, &uplink, &alarms, tell).await
+        });
+    }
+    let (tell, report) = watch::channel(Value::Null);
+    let path = config.control.clone();
+    let path = path.unwrap_or_else(|| control::path_of(&config.name));
+    let control = Control::serve(path.clone(), report.clone());
+    if let Err(error) = &control {
+        printer.note(format_args!(
+            "towline: note: `towline link show` has nothing to ask: {}: {error}",
+            path.display()
+        ));
+    }
+    let numbers = report.clone();
+    let _metrics = metrics.serve(printer, move |exposition| {
+        exposition.record("link", &numbers.borrow(), GAUGES);
+    });
+    let manager = ServiceManager::from_environment();
+    manager.ready();
+    let mut status = uplink.status();
+    let mut monitor = Monitor::new(config.live.deadline);
+    let mut ticks = tokio::time::interval(Duration::from_secs(1));
+    let mut state = State::Connecting;
+    let mut is_fed = true;
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {
+                let status = status.borrow_and_update().clone();
+                monitor.sample(&status);
+                month.count(&status);
+                uplink.set_budget(month.left());
+                if status.state != state {
+                    state = status.state.clone();
+                    printer.line(said(&state));
+                }
+                let report = describe(&config, &status, &monitor, &month, &told);
+                tell.send_replace(report);
+            }
+            Some(ended) = feeding.join_next(), if is_fed => {
+                if let Ok(Err(why)) = ended {
+                    let why: towline_gateway::SourceError = why;
+                    printer.note(format_args!("towline: {why}"));
+                }
+                is_fed = !feeding.is_empty();
+            }
+            () = manager.keep_alive() => {}
+            () = interrupt.wait() => break,
+        }
+        // Files come to an end, servers do not.
+        if !is_fed {
+            let status = status.borrow();
+            if status.durable == status.next && status.backlog == 0 {
+                break;
+            }
+        }
+    }
+    manager.stopping();
+    feeding.shutdown().await;
+    month.write();
+    if let Ok(uplink) = Arc::try_unwrap(uplink) {
+        uplink.close(PATIENCE).await;
+    }
+    drop(control);
+    Ok(match is_fed {
+        true => Exit::Interrupted,
+        false => Exit::Ok,
+    })
+}
+
+fn said(state: &State) -> String {
+    match state {
+        State::Connecting => "connecting".to_owned(),
+        State::Live(Via::Udp) => "live over UDP".to_owned(),
+        State::Live(Via::Tls) => "live over TLS: UDP does not get through".to_owned(),
+        State::Down(why) => format!("down: {why}"),
+    }
+}
+
+async fn open(source: &SourceConfig) -> Result<(String, Source), Failure> {
+    let bad = |error: towline_gateway::BadUrl| Failure::usage(format!("[[source]] {error}"));
+    Ok(match source {
+        SourceConfig::Signalk {
+            url,
+            token,
+            context,
+        } => {
+            let mut options = SignalKOptions::new(url.clone());
+            options.token.clone_from(token);
+            if let Some(context) = context {
+                options.context.clone_from(context);
+            }
+            ("signalk".to_owned(), Source::signalk(options).map_err(bad)?)
+        }
+        SourceConfig::Nmea0183 {
+            url,
+            label,
+            context,
+        } => {
+            let mut options = Nmea0183Options::new(url.clone());
+            if let Some(label) = label {
+                options.label.clone_from(label);
+            }
+            options.context.clone_from(context);
+            let source = match url.contains("://") {
+                true => Source::nmea0183(options, wall_clock).map_err(bad)?,
+                false => {
+                    let translator = Translator::new(options.label, options.context);
+                    Source::nmea0183_lines(file(Path::new(url)).await?, translator, wall_clock)
+                }
+            };
+            ("nmea0183".to_owned(), source)
+        }
+        SourceConfig::Stdin {} => ("stdin".to_owned(), Source::json_lines(tokio::io::stdin())),
+        SourceConfig::File { path } => ("file".to_owned(), Source::json_lines(file(path).await?)),
+    })
+}
+
+async fn file(path: &Path) -> Result<tokio::fs::File, Failure> {
+    let opened = tokio::fs::File::open(path).await;
+    opened.map_err(|error| Failure::usage(format!("[[source]] {}: {error}", path.display())))
+}
+
+/// How the link is, for `show`, `top` and Prometheus.
+fn describe(
+    config: &Config,
+    status: &Status,
+    monitor: &Monitor,
+    month: &Month,
+    told: &[Told],
+) -> Value {
+    let (state, via, why) = match &status.state {
+        State::Connecting => ("connecting", None, None),
+        State::Live(Via::Udp) => ("live", Some("udp"), None),
+        State::Live(Via::Tls) => ("live", Some("tls"), None),
+        State::Down(why) => ("down", None, Some(why)),
+    };
+    let sources: Vec<Value> = told
+        .iter()
+        .map(|told| {
+            let told = told.lock().unwrap_or_else(PoisonError::into_inner);
+            let (kind, status, counts) = &*told;
+            let down = match status {
+                EndStatus::Down { why } => Some(why),
+                _ => None,
+            };
+            json!({
+                "kind": kind,
+                "is_up": *status == EndStatus::Up,
+                "down": down,
+                "records": counts.records,
+                "malformed": counts.malformed,
+                "unsupported": counts.unsupported,
+                "last_malformed": counts.last_malformed,
+            })
+        })
+        .collect();
+    let trips = monitor.round_trips();
+    let sender = &status.sender;
+    json!({
+        "schema": "towline.link.show/1",
+        "name": config.name,
+        "role": "boat",
+        "state": state,
+        "via": via,
+        "why": why,
+        "quality": monitor.quality(status),
+        "bytes_per_record": monitor.bytes_per_record(),
+        "loss": monitor.loss(),
+        "sent_again": monitor.again(),
+        "rtt_ms": trips.map(|[middle, _]| millis(middle)),
+        "rtt_p95_ms": trips.map(|[_, most]| millis(most)),
+        "month": { "used": month.used(), "of": config.limit.month },
+        "backlog": status.backlog,
+        "spool_bytes": status.stored,
+        "in_flight": status.in_flight,
+        "durable": status.durable,
+        "next": status.next,
+        "lost": sender.dropped,
+        "oldest_unsent_s": status.oldest_unsent.map(|wait| wait.as_secs_f64()),
+        "is_on_hold": status.is_on_hold,
+        "store": status.store.as_ref().map(ToString::to_string),
+        "records": sender.pushed,
+        "batches": sender.batches,
+        "again": sender.again,
+        "conflated": sender.conflated,
+        "postponed": sender.postponed,
+        "backfilled": sender.backfilled,
+        "refused": status.refused,
+        "bytes_sent": status.bytes_sent,
+        "bytes_received": status.bytes_received,
+        "connections": status.connections,
+        "sources": sources,
+    })
+}
+
+/// What was sent this month.
+struct Month {
+    path: Option<PathBuf>,
+    most: Option<u64>,
+    /// Months since year 0.
+    month: u64,
+    /// Bytes of before this process.
+    before: u64,
+    /// Bytes of this process, and those of them that were of other months.
+    sent: u64,
+    other: u64,
+    written: Instant,
+}
+
+impl Month {
+    /// As it was written down beside the spool.
+    fn open(config: &Config) -> Self {
+        let path = config.spool.as_ref().map(|spool| spool.path.join("month"));
+        let written = path
+            .as_ref()
+            .and_then(|path| std::fs::read_to_string(path).ok());
+        let mut words = written.as_deref().unwrap_or("").split_whitespace();
+        let mut word = || words.next().and_then(|word| word.parse::<u64>().ok());
+        let month = this_month();
+        let before = match (word(), word()) {
+            (Some(of), Some(bytes)) if of == month => bytes,
+            _ => 0,
+        };
+        Self {
+            path,
+            most: config.limit.month,
+            month,
+            before,
+            sent: 0,
+            other: 0,
+            written: Instant::now(),
+        }
+    }
+
+    fn used(&self) -> u64 {
+        self.before + self.sent - self.other
+    }
+
+    /// What may still be sent, as the uplink counts: from its start.
+    fn left(&self) -> Option<u64> {
+        self.most
+            .map(|most| (most + self.other).saturating_sub(self.before))
+    }
+
+    fn count(&mut self, status: &Status) {
+        self.sent = status.bytes_sent + status.bytes_received;
+        let month = this_month();
+        if month != self.month {
+            (self.month, self.before, self.other) = (month, 0, self.sent);
+        }
+        if self.written.elapsed() >= COUNTED_EVERY {
+            self.write();
+        }
+    }
+
+    fn write(&mut self) {
+        self.written = Instant::now();
+        let Some(path) = &self.path else {
+            return;
+        };
+        let text = format!("{} {}\n", self.month, self.used());
+        if let Err(error) = std::fs::write(path, text) {
+            tracing::warn!("{}: {error}", path.display());
+        }
+    }
+}
+
+/// Months since year 0, UTC.
+fn this_month() -> u64 {
+    let date = crate::units::date(towline::config::unix_now());
+    let mut parts = date.split('-').map(|part| part.parse::<u64>().unwrap_or(0));
+    let mut part = || parts.next().unwrap_or(0);
+    part() * 12 + part()
+}
