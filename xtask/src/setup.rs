@@ -35,7 +35,11 @@ const PACKAGES: &[(&str, &str)] = &[
         "an unmodified program under towline stcp run",
     ),
     ("nginx-light", "another one"),
-    ("postgresql", "another, with rules about addresses"),
+    (
+        "postgresql",
+        "another, with rules about addresses; a sink of the delta link",
+    ),
+    ("nats-server", "another sink of the delta link"),
     ("openssh-server", "another, with a log of addresses"),
     ("openssh-client", "its client"),
     ("curl", "its client"),

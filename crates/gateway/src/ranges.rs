@@ -65,9 +65,9 @@ mod tests {
         ranges.insert(3..5);
         assert_eq!(ranges.as_slice(), [1..7, 9..10]);
         ranges.insert(0..20);
-        assert_eq!(ranges.as_slice(), [0..20]);
+        assert_eq!(ranges.as_slice(), std::slice::from_ref(&(0..20)));
         ranges.insert(4..4);
-        assert_eq!(ranges.as_slice(), [0..20]);
+        assert_eq!(ranges.as_slice(), std::slice::from_ref(&(0..20)));
         assert!(ranges.contains(0) && ranges.contains(19) && !ranges.contains(20));
     }
 

@@ -41,10 +41,9 @@ impl<'a> Sentence<'a> {
         let (data, sum) = data
             .split_once('*')
             .ok_or_else(|| bad("a sentence without a checksum"))?;
-        let told = match sum.len() {
-            2 => u8::from_str_radix(sum, 16).ok(),
-            _ => None,
-        };
+        // A sign would be a number to Rust.
+        let is_sum = sum.len() == 2 && sum.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let told = is_sum.then(|| u8::from_str_radix(sum, 16).ok()).flatten();
         let told = told.ok_or_else(|| bad("a checksum that is no two hexadecimal digits"))?;
         let found = data.bytes().fold(0, |sum, byte| sum ^ byte);
         if told != found {

@@ -298,7 +298,7 @@ async fn connect(options: &NatsOptions, address: &ServerAddr) -> Result<Connecti
         how = how.token(token.clone());
     }
     if let (Some(user), Some(password)) = (address.username(), address.password()) {
-        how = how.user_and_password(user.to_owned(), password.to_owned());
+        how = how.user_and_password(unescaped(user), unescaped(password));
     }
     if let Some(credentials) = &options.credentials {
         how = how
@@ -326,6 +326,24 @@ async fn connect(options: &NatsOptions, address: &ServerAddr) -> Result<Connecti
         context,
         broken,
     })
+}
+
+/// A part of an address, with `%40` for what it cannot have in it.
+fn unescaped(text: &str) -> String {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        let digits = (byte == b'%').then(|| after.get(..2)).flatten();
+        let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
+        let escaped = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        out.push(escaped.unwrap_or(byte));
+        rest = if escaped.is_some() {
+            &after[2..]
+        } else {
+            after
+        };
+    }
+    String::from_utf8_lossy(&out).into_owned()
 }
 
 /// Makes the stream, or sees that the one there keeps what we promise.
