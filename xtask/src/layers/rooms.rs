@@ -102,7 +102,7 @@ pub(super) const ROOMS: &[Room] = &[
     Room {
         package: TOWLINE,
         layer: Layer::Driver,
-        imports: &[WIRE, IDENTITY, SIM, QUIC, HTTP3, MESSAGE, STCP],
+        imports: &[WIRE, IDENTITY, SIM, QUIC, HTTP3, MESSAGE, STCP, LINK],
         test_imports: &[RELAY, TOWLINE],
     },
     Room {
