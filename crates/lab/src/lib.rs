@@ -7,6 +7,7 @@
 //!   scenario  flows with their controllers across a bottleneck, and what was measured
 //!   matrix    what controllers must reach, row by row: plays scenarios, holds values against marks
 //!   link      what a delta costs over a link that loses
+//!   torn_disk a disk that loses power and fails, under the delta link's spool
 //!   shapes    Freenet's benchmark transfers, on virtual time
 //!   fuzz      bodies of the fuzz targets as plain functions, and a stable random mutator
 //! ```
@@ -23,6 +24,7 @@ mod random;
 pub mod scenario;
 pub mod shapes;
 pub mod swarm;
+pub mod torn_disk;
 mod violation;
 pub mod workload;
 pub mod world;

@@ -2,7 +2,7 @@
 //!
 //! A [`Sender`](sender::Sender) takes records and gives messages, a [`Receiver`](receiver::Receiver) takes the
 //! messages and gives the records, whatever is lost, late or comes twice. [`codec`] turns batches of JSON
-//! objects into few bytes and back. Nothing here touches a socket, a clock, a thread or a file.
+//! objects into few bytes and back, [`spool`] keeps records on a disk. Nothing here touches a socket, a clock, a thread or a file.
 #![forbid(unsafe_code)]
 
 mod alarms;
@@ -12,6 +12,7 @@ mod live;
 mod message;
 pub mod receiver;
 pub mod sender;
+pub mod spool;
 
 use std::time::Duration;
 

@@ -4,7 +4,8 @@
 //! [`Endpoint`], [`Connection`] and the streams, both without a runtime; the default feature
 //! `tokio` drives them ([`tokio`]). An endpoint may use several cores
 //! ([`EndpointBuilder::shards`]); [`message`] sends messages over its streams. [`stcp`] is
-//! secure TCP: streams as TCP's, encrypted. `qlog`, a feature, logs connections. [`config`] makes ready configurations, [`engine`]
+//! secure TCP: streams as TCP's, encrypted. `qlog`, a feature, logs connections; `link`, another, is the disk under
+//! the delta link. [`config`] makes ready configurations, [`engine`]
 //! is the QUIC engine below, for its types. Protocol rules live in the engine, not here.
 
 pub mod config;

@@ -81,6 +81,13 @@ pub const TARGETS: &[Target] = &[
         tokens: LINK_TOKENS,
     },
     Target {
+        name: "link_spool",
+        run: super::link_spool::run,
+        max_len: 2_000,
+        seeds: super::link_spool::seeds,
+        tokens: SPOOL_TOKENS,
+    },
+    Target {
         name: "qpack_decoder",
         run: super::qpack_decoder::run,
         max_len: 1_000,
@@ -104,6 +111,20 @@ const LINK_TOKENS: &[&[u8]] = &[
     b"-0.0",
     b"1e-308",
     b"\x28\xb5\x2f\xfd",
+];
+
+/// Steps of the target, and the beginning of a head.
+const SPOOL_TOKENS: &[&[u8]] = &[
+    b"TwSp\x00\x00\x00\x01",
+    b"\x00\x00\x00\x00",
+    b"\x00\x00\x05\x30",
+    b"\x01\x00\x01\x01",
+    b"\x01\x01\x01\x01",
+    b"\x01\x02\x20\x20",
+    b"\x03\x02\x01\x00",
+    b"\x04\x01\x00\x00",
+    b"\x06\x05\x00\x00",
+    b"\x07\x00\x04\x00abcd",
 ];
 
 const PACKET_TOKENS: &[&[u8]] = &[

@@ -6,6 +6,8 @@
 
 mod carrier;
 mod dial;
+mod disk;
+mod disk_store;
 mod downlink;
 mod store;
 mod uplink;
@@ -15,11 +17,14 @@ use std::time::Duration;
 use crate::config::{Options, TransportConfig};
 
 pub use dial::{Dialer, Fallback};
+pub use disk::{FileDisk, FileError};
+pub use disk_store::{DiskStore, Opened};
 pub use downlink::{Downlink, DownlinkError, Listener};
 pub use store::{Kept, MemoryStore, Store, StoreError, Stored};
 pub use towline_link::codec::{Malformed, Record};
 pub use towline_link::receiver::{Arrival, Delivery, ReceiverStats};
 pub use towline_link::sender::{Class, Held, SenderConfig, SenderStats};
+pub use towline_link::spool::{self, Full, SpoolConfig};
 pub use towline_link::{Hello, LiveFilter, PathPatterns};
 pub use uplink::{PushError, State, Status, Uplink, UplinkConfig, Via};
 

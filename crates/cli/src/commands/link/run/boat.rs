@@ -9,13 +9,16 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use towline::link::{
-    MemoryStore, PathPatterns, SenderConfig, State, Status, Uplink, UplinkConfig, Via,
+    DiskStore, Full, MemoryStore, PathPatterns, SenderConfig, SpoolConfig, State, Status, Uplink,
+    UplinkConfig, Via,
 };
 use towline_gateway::{
     Counts, Nmea0183Options, SignalKOptions, Source, Status as EndStatus, Translator, feed,
 };
 
-use super::super::config::{Config, Fallback, Source as SourceConfig};
+use super::super::config::{
+    Config, Fallback, Full as WhenFull, Source as SourceConfig, Spool as SpoolFolder,
+};
 use super::super::control::{self, Control};
 use super::super::ends;
 use super::super::monitor::Monitor;
@@ -25,7 +28,7 @@ use crate::interrupt::Interrupt;
 use crate::metrics::Bound;
 use crate::printer::Printer;
 use crate::service_manager::ServiceManager;
-use crate::units::millis;
+use crate::units::{counted, millis};
 
 /// Bytes of records that wait where there is no spool.
 const MAX_MEMORY: u64 = 64 << 20;
@@ -65,8 +68,14 @@ pub(super) async fn run(config: Config, metrics: Bound, printer: Printer) -> Res
         .rate(config.limit.rate);
     let uplink = UplinkConfig::new(sender).budget(month.left());
     let failed = |error: std::io::Error| Failure::new(Exit::Other, error.to_string());
-    let store = MemoryStore::new(super::super::random_u64()?, MAX_MEMORY);
-    let uplink = Arc::new(Uplink::start(uplink, dialer, store).map_err(failed)?);
+    let uplink = match &config.spool {
+        Some(spool) => Uplink::start(uplink, dialer, open_spool(spool, printer)?),
+        None => {
+            let store = MemoryStore::new(super::super::random_u64()?, MAX_MEMORY);
+            Uplink::start(uplink, dialer, store)
+        }
+    };
+    let uplink = Arc::new(uplink.map_err(failed)?);
     let alarms = PathPatterns::new(config.live.alarms.clone());
     let mut told = Vec::new();
     let mut feeding = JoinSet::new();
@@ -147,6 +156,35 @@ pub(super) async fn run(config: Config, metrics: Bound, printer: Printer) -> Res
         true => Exit::Interrupted,
         false => Exit::Ok,
     })
+}
+
+/// Opens the spool, and says what it has lost.
+fn open_spool(spool: &SpoolFolder, printer: Printer) -> Result<DiskStore, Failure> {
+    let folder = spool.path.display();
+    let config = SpoolConfig {
+        max_bytes: spool.max,
+        full: match spool.full {
+            WhenFull::DropOldest => Full::DropOldest,
+            WhenFull::Refuse => Full::Refuse,
+        },
+        ..SpoolConfig::default()
+    };
+    let opened = DiskStore::open(&spool.path, config)
+        .map_err(|error| Failure::new(Exit::Other, format!("[spool] {folder}: {error}")))?;
+    let found = &opened.found;
+    if found.lost_records > 0 {
+        printer.note(format_args!(
+            "towline: WARNING: {folder}: {} of the spool are damaged and lost; check the disk",
+            counted(found.lost_records, "record")
+        ));
+    }
+    if found.records > 0 {
+        let waiting = counted(found.records, "record");
+        printer.note(format_args!(
+            "{folder}: {waiting} of before wait to be sent"
+        ));
+    }
+    Ok(opened.store)
 }
 
 fn said(state: &State) -> String {

@@ -1,0 +1,88 @@
+//! [`DiskStore`]: a [`Store`] that outlives the process, and the loss of power.
+
+use std::ops::Range;
+use std::path::PathBuf;
+
+use towline_link::sender::Held;
+use towline_link::spool::{Recovered, Spool, SpoolConfig};
+
+use super::disk::FileDisk;
+use super::store::{Kept, Store, StoreError, Stored};
+
+/// Bytes of records that are read at once; one record at least.
+const READ_AT_ONCE: usize = 256 << 10;
+
+/// A spool in a folder.
+#[derive(Debug)]
+pub struct DiskStore {
+    spool: Spool<FileDisk>,
+}
+
+/// A spool that was opened, and what was found.
+#[derive(Debug)]
+pub struct Opened {
+    /// The spool.
+    pub store: DiskStore,
+    /// What was found in it.
+    pub found: Recovered,
+}
+
+impl DiskStore {
+    /// Opens the spool in a folder, which is made if there is none. One process at a time has it.
+    ///
+    /// # Errors
+    /// When another process has it, the disk fails, or it holds what must not be touched.
+    pub fn open(folder: impl Into<PathBuf>, config: SpoolConfig) -> Result<Opened, StoreError> {
+        let said = |error: &dyn std::fmt::Display| StoreError::new(error.to_string());
+        let disk = FileDisk::open(folder).map_err(|error| said(&error))?;
+        let seed = crate::io::random_seed().map_err(|error| said(&error))?;
+        let (id, _) = seed.split_first_chunk().unwrap_or((&[0; 8], &[]));
+        let opened = Spool::open(disk, config, u64::from_be_bytes(*id));
+        let (spool, found) = opened.map_err(|error| said(&error))?;
+        Ok(Opened {
+            store: Self { spool },
+            found,
+        })
+    }
+}
+
+impl Store for DiskStore {
+    fn held(&self) -> Held {
+        Held {
+            stream: self.spool.id(),
+            seqs: self.spool.oldest_seq()..self.spool.next_seq(),
+        }
+    }
+
+    fn append(&mut self, record: &[u8]) -> Result<Kept, StoreError> {
+        let appended = self.spool.append(record);
+        let appended = appended.map_err(|error| StoreError::new(error.to_string()))?;
+        Ok(Kept {
+            seq: appended.seq,
+            dropped: appended.dropped,
+        })
+    }
+
+    fn commit(&mut self) -> Result<u64, StoreError> {
+        let committed = self.spool.commit();
+        committed.map_err(|error| StoreError::new(error.to_string()))
+    }
+
+    fn read(&mut self, seqs: Range<u64>) -> Result<Stored, StoreError> {
+        let read = self.spool.read(seqs, READ_AT_ONCE);
+        let read = read.map_err(|error| StoreError::new(error.to_string()))?;
+        Ok(Stored {
+            records: read.records,
+            next: read.next,
+        })
+    }
+
+    fn trim(&mut self, below: u64) -> Result<(), StoreError> {
+        let trimmed = self.spool.trim(below);
+        trimmed.map_err(|error| StoreError::new(error.to_string()))
+    }
+
+    fn bytes(&self) -> u64 {
+        self.spool.bytes()
+    }
+}

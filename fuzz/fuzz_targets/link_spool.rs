@@ -1,0 +1,6 @@
+//! Files for the spool of the delta link.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    let _ = towline_lab::fuzz::link_spool(data);
+});
