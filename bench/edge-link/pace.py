@@ -9,7 +9,7 @@ import argparse
 import json
 import sys
 import time
-from datetime import datetime
+from datetime import datetime, timezone
 from itertools import accumulate, islice
 from pathlib import Path
 
@@ -46,10 +46,10 @@ def seed_payload(path: Path, count: int, batch: int, every: float) -> None:
     """Deltas as in the peer's own benchmarks, with an index that goes on; the stamps are a batch's."""
     with path.open("w", encoding="utf-8") as file:
         for index in range(count):
-            moment = datetime.utcfromtimestamp((EPOCH_MS + index // batch * every) / 1000)
+            moment = datetime.fromtimestamp((EPOCH_MS + index // batch * every) / 1000, timezone.utc)
             update = {
                 "source": {"label": "gps", "type": "NMEA2000"},
-                "timestamp": moment.isoformat(timespec="milliseconds") + "Z",
+                "timestamp": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
                 "values": [
                     {"path": "navigation.position.latitude", "value": 60.1 + index * 0.001},
                     {"path": "navigation.position.longitude", "value": 24.9 + index * 0.001},

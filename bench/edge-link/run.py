@@ -238,7 +238,7 @@ class Bench:
             programs.append(receiver)
             receiver.first_line.wait(1 if stamped else 10)
             relay = Program.start(
-                [*shlex.split(self.given.relay), "relay", "--json", "-i", REPORT_EVERY, "--seed", str(self.given.seed)]
+                [*shlex.split(self.given.relay), "relay", "--json", "-q", "-i", REPORT_EVERY, "--seed", str(self.given.seed)]
                 + ["--both", network.spec(), front, listen]
             )
             programs.append(relay)
