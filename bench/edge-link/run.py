@@ -204,13 +204,16 @@ def steady(samples: list[tuple[float, Report]], handed: list[float]) -> Report:
 class Bench:
     def __init__(self, given: argparse.Namespace) -> None:
         self.given = given
+        self.settings: Report = {}
         if given.program == "edge-link":
+            self.settings = {"mode": given.mode, "telemetry": not given.no_telemetry}
             more = (["--lib", given.lib] if given.lib else []) + ["--mode", given.mode, "--key", "{key}"]
             node = ["node", "--no-warnings"]
             self.sender = shlex.join(
                 [*node, str(HERE / "sender.js"), "--in", "{in}", "--to", "{to}", "--sent", "{sent}", "--from", "{from}"]
                 + ["--seconds", "{seconds}", "--rate", "{rate}", "--batch", "{batch}", "--every", "{every}"]
                 + ["--delta-timer", "{every}", "--linger", "{linger}", *more]
+                + (["--whole"] if given.case == "overhead" and not given.split else [])
                 + (["--no-telemetry"] if given.no_telemetry else [])
             )
             self.receiver = shlex.join(
@@ -295,13 +298,12 @@ class Bench:
             elif one["schema"] == "towline.relay/1":
                 end = one
         up, down = end["up"], end["down"]
-        deltas = verdict["offered_deltas"]
+        deltas, delivered = verdict["offered_deltas"], verdict["delivered_deltas"]
         added = verdict["latency_p95_ms"]
         return {
-            "case": case, "program": self.given.program, "mode": self.given.mode, "network": network.name,
+            "case": case, "program": self.given.program, **self.settings, "network": network.name,
             "link": network.spec(), "loss": network.loss, "rtt_ms": 2 * network.delay_ms, "seed": self.given.seed,
             "seconds": load.seconds, "first": load.first, "batch": load.batch, "every_ms": load.every,
-            "telemetry": not self.given.no_telemetry,
             **verdict,
             "added_p95_ms": None if added is None else added - network.delay_ms,
             "blackout_from_s": (start + blackout(network) - handed[0]) / 1000 if network.blackout else None,
@@ -309,8 +311,8 @@ class Bench:
             "datagrams_forward": up["datagrams_in"], "datagrams_back": down["datagrams_in"],
             "dropped_forward": sum(up["drops"].values()), "dropped_back": sum(down["drops"].values()),
             "bytes_per_delta": up["bytes_in"] / deltas if deltas else None,
-            "bytes_per_arrived": up["bytes_in"] / verdict["arrived"] if verdict["arrived"] else None,
-            "deltas_per_packet": verdict["arrived"] / up["datagrams_in"] if up["datagrams_in"] else None,
+            "bytes_per_delivered": up["bytes_in"] / delivered if delivered else None,
+            "deltas_per_packet": delivered / up["datagrams_in"] if up["datagrams_in"] else None,
             **steady(samples, handed),
         }  # fmt: skip
 
@@ -365,6 +367,7 @@ def main() -> None:
     parser.add_argument("--lib", default="", help="the folder `lib` of signalk-edge-link, if it is not installed here")
     parser.add_argument("--mode", default="default", choices=("default", "best"), help="signalk-edge-link's settings")
     parser.add_argument("--no-telemetry", action="store_true", help="without what signalk-edge-link sends of itself")
+    parser.add_argument("--split", action="store_true", help="overhead: let signalk-edge-link's batcher have the batches")
     parser.add_argument("--towline-sender", default="")
     parser.add_argument("--towline-receiver", default="")
     parser.add_argument("--relay", default="towline", help="the command whose `relay` this is")

@@ -7,6 +7,7 @@
 //     [--from LINE] [--seconds S]      which deltas: from this line on, as many as come in S seconds
 //     [--rate N]                       N a second, in place of the recorded pace
 //     [--batch N --every MS]           N at once each so many milliseconds, in place of either
+//     [--whole]                        each such N past its batcher, which would split them: a packet each
 //     [--linger S]                     how long it stays after the last delta, to repeat what was lost
 //     [--delta-timer MS] [--brotli Q]  its own settings
 //     [--no-telemetry]                 without the packet about the link that it sends each second
@@ -20,7 +21,7 @@ const shared = require('./peer.js');
 
 const given = shared.flags({
   in: '', to: '', sent: '', lib: '', mode: 'default', key: shared.KEY, from: 0, seconds: 0, rate: 0,
-  batch: 0, every: 0, linger: 3, 'delta-timer': 0, brotli: -1, 'no-telemetry': false,
+  batch: 0, every: 0, linger: 3, 'delta-timer': 0, brotli: -1, 'no-telemetry': false, whole: false,
 });
 
 /** When each delta is due, in milliseconds from the start; they are in order. */
@@ -35,8 +36,8 @@ function schedule(deltas) {
   });
 }
 
-/** Hands each delta over when it is due. */
-function offer(deltas, due, hand) {
+/** Hands each delta over when it is due; `rest` is called when none is due for now. */
+function offer(deltas, due, hand, rest) {
   const limit = given.seconds > 0 ? given.seconds * 1000 : Infinity;
   const log = [];
   const start = shared.now();
@@ -49,6 +50,7 @@ function offer(deltas, due, hand) {
         hand(deltas[next]);
         next += 1;
       }
+      rest();
       if (next < deltas.length && due[next] < limit) {
         setTimeout(turn, Math.max(0, due[next] - past));
       } else {
@@ -89,7 +91,15 @@ async function main() {
   if (given['no-telemetry']) state.pipeline.stopMetricsPublishing();
 
   const deltas = shared.deltas(given.in).slice(given.from);
-  const offered = await offer(deltas, schedule(deltas), (delta) => hand(delta));
+  let gathered = [];
+  const send = () => {
+    for (; gathered.length > 0; gathered = gathered.slice(given.batch)) {
+      state.pipeline.sendDelta(gathered.slice(0, given.batch), given.key, host, port);
+    }
+  };
+  const offered = given.whole
+    ? await offer(deltas, schedule(deltas), (delta) => gathered.push(delta), send)
+    : await offer(deltas, schedule(deltas), (delta) => hand(delta), () => {});
   await new Promise((resolve) => setTimeout(resolve, given.linger * 1000));
 
   const { metrics } = link.getMetricsApi();
