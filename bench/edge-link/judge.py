@@ -199,7 +199,9 @@ def accepted(total: int, missing: int, unnamed: int, repeats: int) -> float | No
     return 100 * (total - missing) / (total - refused) if total > refused else None
 
 
-def judge(offered: Path, received: Path, sent: Path | None, first: int = 0, count: int | None = None) -> dict[str, Json]:
+def judge(
+    offered: Path, received: Path, sent: Path | None, first: int = 0, count: int | None = None
+) -> dict[str, Json]:
     handed = {one["i"]: one["t"] for one in map(json.loads, lines(sent))} if sent else {}
     last = math.inf if count is None else first + count
 

@@ -241,8 +241,8 @@ class Bench:
             programs.append(receiver)
             receiver.first_line.wait(1 if stamped else 10)
             relay = Program.start(
-                [*shlex.split(self.given.relay), "relay", "--json", "-q", "-i", REPORT_EVERY, "--seed", str(self.given.seed)]
-                + ["--both", network.spec(), front, listen]
+                [*shlex.split(self.given.relay), "relay", "--json", "-q", "-i", REPORT_EVERY]
+                + ["--seed", str(self.given.seed), "--both", network.spec(), front, listen]
             )
             programs.append(relay)
             if not relay.first_line.wait(10):
@@ -367,7 +367,7 @@ def main() -> None:
     parser.add_argument("--lib", default="", help="the folder `lib` of signalk-edge-link, if it is not installed here")
     parser.add_argument("--mode", default="default", choices=("default", "best"), help="signalk-edge-link's settings")
     parser.add_argument("--no-telemetry", action="store_true", help="without what signalk-edge-link sends of itself")
-    parser.add_argument("--split", action="store_true", help="overhead: let signalk-edge-link's batcher have the batches")
+    parser.add_argument("--split", action="store_true", help="overhead: signalk-edge-link's batcher has the batches")
     parser.add_argument("--towline-sender", default="")
     parser.add_argument("--towline-receiver", default="")
     parser.add_argument("--relay", default="towline", help="the command whose `relay` this is")
