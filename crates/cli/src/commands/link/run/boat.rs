@@ -1,7 +1,7 @@
 //! The end that sends: sources, a spool, an uplink.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -86,7 +86,7 @@ pub(super) async fn run(config: Config, metrics: Bound, printer: Printer) -> Res
         let (uplink, alarms) = (Arc::clone(&uplink), alarms.clone());
         feeding.spawn(async move {
             let tell = |source: &Source| {
-                let mut status = status.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut status = lock(&status);
                 (status.1, status.2) = (source.status(), source.counts());
             };
             feed(source, &uplink, &alarms, tell).await
@@ -140,7 +140,9 @@ pub(super) async fn run(config: Config, metrics: Bound, printer: Printer) -> Res
         // Files come to an end, servers do not.
         if !is_fed {
             let status = status.borrow();
-            if status.durable == status.next && status.backlog == 0 {
+            let given: u64 = told.iter().map(|told| lock(told).2.records).sum();
+            let is_taken = status.sender.pushed + status.refused >= given;
+            if is_taken && status.durable == status.next {
                 break;
             }
         }
@@ -194,6 +196,11 @@ fn said(state: &State) -> String {
         State::Live(Via::Tls) => "live over TLS: UDP does not get through".to_owned(),
         State::Down(why) => format!("down: {why}"),
     }
+}
+
+/// What happens under the lock cannot fail, so a poisoned one is as good.
+fn lock(told: &Told) -> MutexGuard<'_, (String, EndStatus, Counts)> {
+    told.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 async fn open(source: &SourceConfig) -> Result<(String, Source), Failure> {
@@ -257,7 +264,7 @@ fn describe(
     let sources: Vec<Value> = told
         .iter()
         .map(|told| {
-            let told = told.lock().unwrap_or_else(PoisonError::into_inner);
+            let told = lock(told);
             let (kind, status, counts) = &*told;
             let down = match status {
                 EndStatus::Down { why } => Some(why),
