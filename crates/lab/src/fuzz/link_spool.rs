@@ -42,6 +42,7 @@ pub(super) fn run(input: &[u8]) -> u64 {
         Ok(opened) => opened,
         Err(OpenError::Mixed { .. }) => return 1,
         Err(OpenError::Version { .. }) => return 2,
+        Err(OpenError::UsedUp { .. }) => return 3,
         Err(error) => panic!("{error}"),
     };
     let (id, next) = (spool.id(), spool.next_seq());
@@ -62,16 +63,20 @@ pub(super) fn run(input: &[u8]) -> u64 {
     let Ok((mut spool, again)) = Spool::open(disk, config, 10) else {
         panic!("it was just written");
     };
-    assert!(spool.id() == id || (more.is_empty() && recovered.is_new));
-    assert_eq!((again.cut_bytes, &again.skipped), (0, &(0..0)));
+    assert_eq!(spool.id(), id);
     let mut kept: Vec<_> = found
         .into_iter()
         .filter(|found| found.0 >= oldest)
         .collect();
-    kept.append(&mut more);
+    kept.extend_from_slice(&more);
     let now = everything(&mut spool, &again);
     let now: Vec<_> = now.into_iter().filter(|found| found.0 >= oldest).collect();
-    assert!(now == kept, "the same, and what was appended");
+    let ends = |records: &[_]| records.ends_with(&more);
+    assert!(ends(&now), "what was appended is there");
+    // Of segments that contradict each other, others may count when some are gone.
+    if recovered.lost.is_empty() && recovered.cut_bytes == 0 && recovered.skipped == (0..0) {
+        assert!(again.lost.is_empty() && now == kept, "nothing changed");
+    }
     seen
 }
 

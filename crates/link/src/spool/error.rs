@@ -56,6 +56,12 @@ pub enum OpenError<E: std::error::Error + 'static> {
         /// The segment.
         segment: u64,
     },
+    /// Its numbers are used up; no spool gets there that counts its records.
+    #[error("the spool goes on with record {next}: its numbers are used up, move its files away")]
+    UsedUp {
+        /// The number that would be next.
+        next: u64,
+    },
     /// The disk failed.
     #[error(transparent)]
     Disk(#[from] DiskFailed<E>),

@@ -18,8 +18,10 @@ pub(super) const TRIMMED_LEN: usize = PREFIX + 8;
 /// Cap: bytes of one record: the JSON of the largest batch.
 pub const MAX_RECORD: usize = 8 << 20;
 
-/// Numbers from here on are no spool's: 2^61 of them are never used up, and all fit a QUIC varint.
-const MAX_SEQ: u64 = 1 << 61;
+/// Numbers from here on are no spool's: all fit a QUIC varint.
+const MAX_SEQ: u64 = 1 << 62;
+/// A spool that is to be continued from here on has used up its numbers; the rest is for one that is open.
+pub(super) const MAX_NEXT: u64 = 1 << 61;
 /// Set in the length of what is no record but says how far was trimmed.
 const TRIMMED: u32 = 1 << 31;
 
@@ -78,7 +80,7 @@ impl Head {
             trimmed: double(&bytes[32..]),
         };
         let in_order = head.trimmed <= head.first && head.follows <= head.first;
-        match in_order && head.first <= MAX_SEQ {
+        match in_order && head.first < MAX_SEQ {
             true => Ok(head),
             false => Err(NoHead::Damaged),
         }
@@ -112,7 +114,7 @@ impl Prefix {
             len: len as usize,
             sum: word(&bytes[12..]),
         };
-        (prefix.seq <= MAX_SEQ && (!prefix.is_trimmed || prefix.len == 8)).then_some(prefix)
+        (prefix.seq < MAX_SEQ && (!prefix.is_trimmed || prefix.len == 8)).then_some(prefix)
     }
 
     /// Whether `payload` is the one that it was written before.

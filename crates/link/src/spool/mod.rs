@@ -123,6 +123,8 @@ pub struct Spool<D> {
     number: u64,
     /// Records below are durable.
     durable: u64,
+    /// The number after the last record that can be read.
+    follows: u64,
     /// The number of the next record.
     next: u64,
     /// Records below are done with.
@@ -419,7 +421,7 @@ impl<D: Disk> Spool<D> {
                 let head = Head {
                     id: self.id,
                     first: self.durable,
-                    follows: self.durable,
+                    follows: self.follows,
                     trimmed: self.trimmed,
                 };
                 begin(&mut self.disk, self.number, &head)?;
@@ -451,6 +453,9 @@ impl<D: Disk> Spool<D> {
         self.bytes += self.pending.len() as u64;
         self.pending.clear();
         self.pending.shrink_to(KEPT);
+        if records > 0 {
+            self.follows = self.next;
+        }
         self.durable = self.next;
         self.noted = self.trimmed;
         if begins {

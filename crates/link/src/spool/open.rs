@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use super::format::{HEAD, Head, NoHead, PREFIX};
+use super::format::{HEAD, Head, MAX_NEXT, NoHead, PREFIX};
 use super::scan::{AHEAD, Found, Scan};
 use super::segment::Segment;
 use super::{
@@ -102,6 +102,7 @@ impl<D: Disk> Spool<D> {
             is_open: false,
             number: last.map_or(0, |last| last + 1),
             durable: 0,
+            follows: 0,
             next: 0,
             trimmed: 0,
             noted: 0,
@@ -129,7 +130,7 @@ impl<D: Disk> Spool<D> {
         &mut self,
         unread: &[Unread],
         recovered: &mut Recovered,
-    ) -> Result<(), DiskFailed<D::Error>> {
+    ) -> Result<(), OpenError<D::Error>> {
         // A later segment says where those before it end.
         let mut below = u64::MAX;
         let mut ends: Vec<u64> = (unread.iter().rev())
@@ -155,11 +156,14 @@ impl<D: Disk> Spool<D> {
                 self.segments.push_back(segment);
             } else {
                 recovered.cut_bytes += unread.len;
-                dead_tail += unread.len;
+                dead_tail += unread.len - read;
                 dead.push(unread.number);
             }
         }
         let end = end.unwrap_or(0);
+        if end > MAX_NEXT {
+            return Err(OpenError::UsedUp { next: end });
+        }
         self.noted = self.trimmed;
         recovered.on_trimmed(self.trimmed);
         if let Some(newest) = self.segments.back() {
@@ -170,8 +174,11 @@ impl<D: Disk> Spool<D> {
         }
         self.next = end + tail.div_ceil(PREFIX as u64);
         self.durable = self.next;
-        let newest_has_head = unread.last().is_some_and(|unread| unread.head.is_some());
-        if tail > 0 || !newest_has_head {
+        self.follows = end;
+        // Nothing is added to a segment that has no head, or one that those before it gainsay.
+        let first = self.segments.back().map(|newest| newest.first);
+        let head = unread.last().and_then(|unread| unread.head);
+        if tail > 0 || head.map(|head| head.first) != first {
             recovered.skipped = end..self.next;
             recovered.cut_bytes += tail - dead_tail;
             let head = Head {
@@ -228,7 +235,11 @@ impl<D: Disk> Spool<D> {
         {
             read = scan.offset();
             match found {
-                Found::Trimmed(trimmed) => self.trimmed = self.trimmed.max(trimmed),
+                Found::Trimmed { trimmed, seq } => {
+                    self.trimmed = self.trimmed.max(trimmed);
+                    recovered.lose(expected..seq);
+                    expected = seq;
+                }
                 Found::Record { seq, offset, .. } => {
                     recovered.lose(expected..seq);
                     expected = seq + 1;
@@ -236,6 +247,7 @@ impl<D: Disk> Spool<D> {
                 }
             }
         }
+        segment.end = expected;
         *end = Some(expected);
         Ok((segment, read))
     }

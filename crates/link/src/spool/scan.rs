@@ -64,8 +64,8 @@ impl Window {
 pub(super) enum Found {
     /// A record; its prefix is at `offset`.
     Record { seq: u64, offset: u64, len: usize },
-    /// Records below were trimmed.
-    Trimmed(u64),
+    /// Records below `trimmed` were, when `seq` was the next.
+    Trimmed { trimmed: u64, seq: u64 },
 }
 
 /// Goes through a segment.
@@ -137,7 +137,7 @@ impl Scan {
                     continue;
                 }
             };
-            if prefix.seq >= self.below && !prefix.is_trimmed {
+            if prefix.seq + u64::from(!prefix.is_trimmed) > self.below {
                 break;
             }
             let offset = self.offset;
@@ -153,7 +153,10 @@ impl Scan {
             self.expected = prefix.seq + u64::from(!prefix.is_trimmed);
             match (is_whole, prefix.is_trimmed) {
                 (false, _) => {}
-                (true, true) => return Ok(Some(Found::Trimmed(trimmed.min(prefix.seq)))),
+                (true, true) => {
+                    let (seq, trimmed) = (prefix.seq, trimmed.min(prefix.seq));
+                    return Ok(Some(Found::Trimmed { trimmed, seq }));
+                }
                 (true, false) => {
                     return Ok(Some(Found::Record {
                         seq: prefix.seq,
