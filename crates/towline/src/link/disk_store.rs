@@ -85,4 +85,10 @@ impl Store for DiskStore {
     fn bytes(&self) -> u64 {
         self.spool.bytes()
     }
+
+    fn close(&mut self) {
+        if let Err(error) = self.spool.flush() {
+            tracing::warn!("the end of the spool was not written: {error}");
+        }
+    }
 }

@@ -73,6 +73,10 @@ pub trait Store: Send + 'static {
 
     /// Bytes that it takes.
     fn bytes(&self) -> u64;
+
+    /// Nothing more comes: writes down what is only in memory. What it cannot write costs the other end records that
+    /// it has.
+    fn close(&mut self) {}
 }
 
 /// A store in memory: it holds what is not durable at the other end as long as the process lives.
@@ -245,7 +249,7 @@ impl<S: Store, T> Work<S, T> {
             match first {
                 Ok(first) => self.take(first, asked),
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Disconnected) => return self.store.close(),
             }
             self.commit();
             if let Some(below) = self.trim.take()
