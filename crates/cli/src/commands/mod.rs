@@ -13,6 +13,7 @@ pub(crate) mod serve;
 pub(crate) mod sim;
 pub(crate) mod stcp;
 pub(crate) mod stcpd;
+pub(crate) mod top;
 pub(crate) mod web;
 
 use crate::exit::{Exit, Failure};
@@ -43,6 +44,8 @@ pub(crate) enum Command {
     Stcpd(stcpd::StcpdArgs),
     /// Telemetry over bad links
     Link(link::LinkArgs),
+    /// Watch the running links
+    Top(top::TopArgs),
     /// HTTP/3 and WebTransport
     Web(web::WebCommandArgs),
     /// Certificates and pins
@@ -62,6 +65,7 @@ impl Command {
             | Self::Echo(_)
             | Self::Qlog(_)
             | Self::Sim(_)
+            | Self::Top(_)
             | Self::Web(_)
             | Self::Cert(_) => false,
         }
@@ -91,6 +95,7 @@ impl Command {
             Self::Stcp(args) => args.run(*printer).await,
             Self::Stcpd(args) => args.run(*printer).await,
             Self::Link(args) => args.run(*printer).await,
+            Self::Top(args) => args.run(*printer).await,
             Self::Web(args) => args.run(*printer).await,
             Self::Cert(args) => args.run(*printer),
         }

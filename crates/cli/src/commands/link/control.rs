@@ -104,7 +104,7 @@ pub(super) fn all() -> Vec<PathBuf> {
 }
 
 /// What the link at `path` tells.
-pub(super) async fn ask(path: &Path) -> Result<Value, Failure> {
+pub(in crate::commands) async fn ask(path: &Path) -> Result<Value, Failure> {
     let asked = async {
         let mut stream = UnixStream::connect(path).await?;
         let mut text = String::new();

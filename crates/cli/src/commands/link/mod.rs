@@ -1,7 +1,7 @@
 //! `towline link`: telemetry over bad links.
 
 mod config;
-mod control;
+pub(super) mod control;
 mod ends;
 mod keygen;
 mod lines;
@@ -11,7 +11,7 @@ mod pace;
 mod publish;
 mod replay;
 mod run;
-mod show;
+pub(super) mod show;
 mod subscribe;
 
 use crate::exit::{Exit, Failure};

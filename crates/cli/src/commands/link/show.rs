@@ -22,7 +22,7 @@ pub(crate) struct ShowArgs {
 
 impl ShowArgs {
     /// The sockets to ask.
-    pub(super) fn paths(&self) -> Result<Vec<PathBuf>, Failure> {
+    pub(in crate::commands) fn paths(&self) -> Result<Vec<PathBuf>, Failure> {
         let paths = match (&self.name, &self.control) {
             (_, Some(path)) => vec![path.clone()],
             (Some(name), None) => vec![control::path_of(name)],
