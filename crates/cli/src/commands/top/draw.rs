@@ -68,9 +68,10 @@ pub(super) fn draw(state: &State, look: Look, area: Rect, buffer: &mut Buffer) {
     }
     match state.chosen() {
         Some(link) => link_view(&view(state, link), look, rest, buffer),
-        None => {
-            Line::raw(" no link of this user runs; one that starts is shown").render(rest, buffer)
+        None if state.has_asked => {
+            Line::raw(" no link of this user runs; one that starts is shown").render(rest, buffer);
         }
+        None => {}
     }
 }
 

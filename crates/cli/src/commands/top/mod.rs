@@ -8,6 +8,8 @@ mod state;
 mod view;
 
 #[cfg(test)]
+mod pictures;
+#[cfg(test)]
 mod tests;
 
 use std::collections::BTreeSet;

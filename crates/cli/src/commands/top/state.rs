@@ -38,6 +38,8 @@ pub(super) struct State {
     /// Senders that are above the first one that is drawn.
     pub(super) scroll: usize,
     pub(super) now: Duration,
+    /// Sockets were looked for.
+    pub(super) has_asked: bool,
     interval: Duration,
 }
 
@@ -49,13 +51,14 @@ impl State {
             chosen: 0,
             scroll: 0,
             now: Duration::ZERO,
+            has_asked: false,
             interval,
         }
     }
 
     /// Takes what the sockets have told. A link that was there and tells nothing is gone.
     pub(super) fn take(&mut self, now: Duration, answers: Vec<Answer>) {
-        self.now = now;
+        (self.now, self.has_asked) = (now, true);
         for (path, answer) in answers {
             let at = match self.links.iter().position(|link| link.path == path) {
                 Some(at) => at,

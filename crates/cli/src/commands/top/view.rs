@@ -154,14 +154,14 @@ fn boat_facts(report: &Value) -> Vec<Fact> {
         None => "-".to_owned(),
     };
     if let Some(oldest) = number(report, "oldest_unsent_s") {
-        waits += &format!(", the oldest unsent for {}", seconds(oldest));
+        waits += &format!(", the oldest for {}", seconds(oldest));
+    }
+    if let Some(bytes) = report["spool_bytes"].as_u64() {
+        waits += &format!("; {} stored", Bytes(bytes));
     }
     if let Some(batches @ 1..) = report["in_flight"].as_u64() {
         let noun = if batches == 1 { "batch" } else { "batches" };
         waits += &format!("; {batches} {noun} in flight");
-    }
-    if let Some(bytes) = report["spool_bytes"].as_u64() {
-        waits += &format!("; {} stored", Bytes(bytes));
     }
     let mut durable = match (report["durable"].as_u64(), report["next"].as_u64()) {
         (Some(durable), Some(next)) => format!("{durable} of {}", counted(next, "record")),
@@ -275,12 +275,13 @@ fn shore<'a>(state: &State, link: &'a Link) -> View<'a> {
             _ => format!("live sinks had no time for {missed} deliveries"),
         });
     }
-    let (senders, held) = senders(state, link);
-    if held > 0 {
-        warnings.push(format!(
-            "ON HOLD: {} keep what a log does not take",
-            counted(held, "sender")
-        ));
+    let (senders, on_hold) = senders(state, link);
+    match on_hold {
+        0 => {}
+        1 => warnings.push("ON HOLD: 1 sender keeps what a log does not take".to_owned()),
+        count => warnings.push(format!(
+            "ON HOLD: {count} senders keep what a log does not take"
+        )),
     }
     View {
         name: link.name().to_owned(),
