@@ -141,7 +141,7 @@ fn a_link_that_is_down_or_not_there_is_code_3() {
     });
     let ended = Running::start(top(&scratch, &["boat", "--once"])).wait();
     ended.expect(3, &["boat  DOWN: no answer for 30 s"]);
-    let ended = Running::start(top(&scratch, &["boat", "--interval", "1ms"])).wait();
+    let ended = scratch.run(["top", "boat", "--interval", "1ms"]);
     ended.expect(2, &["too short"]);
 }
 

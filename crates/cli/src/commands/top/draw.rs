@@ -265,7 +265,8 @@ fn grid(grid: &Grid, look: Look, area: Rect, buffer: &mut Buffer) {
         widest.min(if column == 0 { 24 } else { 40 }) as u16
     };
     let cell = |column: usize, text: &str| {
-        let text = Text::raw(text.to_owned());
+        // One line, whatever is in it.
+        let text = Text::from(Line::from(Span::raw(text.to_owned())));
         Cell::new(match is_number(column) {
             true => text.alignment(Alignment::Right),
             false => text,
@@ -362,7 +363,8 @@ fn title(left: &str, right: &str, area: Rect, buffer: &mut Buffer) {
     let dim = Style::new().add_modifier(Modifier::DIM);
     Line::styled(rule, dim).render(area, buffer);
     let width = usize::from(area.width);
-    let left = Line::from(format!(" {left} "));
+    let bright = Style::new().remove_modifier(Modifier::DIM);
+    let left = Line::styled(format!(" {left} "), bright);
     let right = Line::from(format!(" {right} "));
     let has_place = left.width() + right.width() + 4 <= width && right.width() > 2;
     if has_place {

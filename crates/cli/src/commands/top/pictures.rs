@@ -111,7 +111,7 @@ fn run(buffer: &Buffer, x: u16, y: u16, svg: &mut String) -> u16 {
             let _ = writeln!(
                 svg,
                 "<rect x=\"{left:.1}\" y=\"{top:.2}\" width=\"{width:.1}\" height=\"{high:.2}\" \
-                 fill=\"{fill}\" opacity=\"{opacity}\"/>"
+                 fill=\"{fill}\" opacity=\"{opacity}\" shape-rendering=\"crispEdges\"/>"
             );
         }
         None => {

@@ -159,15 +159,15 @@ fn boat_facts(report: &Value) -> Vec<Fact> {
     if let Some(bytes) = report["spool_bytes"].as_u64() {
         waits += &format!("; {} stored", Bytes(bytes));
     }
-    if let Some(batches @ 1..) = report["in_flight"].as_u64() {
-        let noun = if batches == 1 { "batch" } else { "batches" };
-        waits += &format!("; {batches} {noun} in flight");
-    }
     let mut durable = match (report["durable"].as_u64(), report["next"].as_u64()) {
         (Some(durable), Some(next)) => format!("{durable} of {}", counted(next, "record")),
         (Some(durable), None) => durable.to_string(),
         _ => "-".to_owned(),
     };
+    if let Some(batches @ 1..) = report["in_flight"].as_u64() {
+        let noun = if batches == 1 { "batch" } else { "batches" };
+        durable += &format!("; {batches} {noun} in flight");
+    }
     if let Some(lost @ 1..) = report["lost"].as_u64() {
         durable += &format!("; {lost} LOST, dropped by the spool to make room");
     }
