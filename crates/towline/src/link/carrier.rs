@@ -14,7 +14,7 @@ use towline_link::sender::{Carrier, Outgoing, Room};
 use towline_quic::{DatagramFate, DatagramOptions};
 
 use crate::stcp::Stream;
-use crate::{Connection, SendStream};
+use crate::{Connection, ConnectionError, SendStream};
 
 /// Cap: bytes of a batch on a stream of its own, or in a frame.
 pub(super) const MAX_MESSAGE: usize = 8 << 20;
@@ -224,10 +224,20 @@ async fn read_datagrams(connection: Connection, to: mpsc::Sender<Input>) {
                     return;
                 }
             }
-            Err(error) => break error.to_string(),
+            Err(error) => break said(&error),
         }
     };
     let _ = to.send(Input::Ended(why)).await;
+}
+
+/// Why a connection ended, for those who can do something about it.
+fn said(error: &ConnectionError) -> String {
+    let is_refusal = matches!(error, ConnectionError::ClosedByPeer(_))
+        && error.to_string().contains("CRYPTO_ERROR");
+    match is_refusal {
+        true => format!("the other end does not let this key in: name it there ({error})"),
+        false => error.to_string(),
+    }
 }
 
 async fn read_fates(connection: Connection, to: mpsc::Sender<Input>) {

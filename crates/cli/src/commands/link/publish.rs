@@ -165,9 +165,9 @@ fn report(counts: &Counts, status: &Status, elapsed: Duration, printer: Printer)
         _ => "udp",
     };
     printer.line(format_args!(
-        "{} in {}: {} sent, {each:.1} B a record; {} sent again, {} behind, {} dropped",
+        "{}, {} batches: {} sent, {each:.1} B a record; {} sent again, {} behind, {} dropped",
         counted(counts.taken, "record"),
-        counted(sender.batches, "batch"),
+        sender.batches,
         Bytes(status.bytes_sent),
         sender.again,
         sender.conflated + sender.postponed,
