@@ -22,7 +22,7 @@ use rustls::ClientConfig;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::SinkError;
+use super::promise::SinkError;
 use super::state::{State, escaped};
 use crate::{BadUrl, Entry, Ranges, Status, Stream};
 

@@ -16,7 +16,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{interval, timeout};
 use tokio_tungstenite::tungstenite::Message;
 
-use super::SinkError;
+use super::promise::SinkError;
 use crate::source::signalk::TCP_PORT;
 use crate::url::Url;
 use crate::websocket::{self, Request};
