@@ -3,9 +3,9 @@
 /// What a sink promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It shows the newest state: [`Sink::deliver`], and what it cannot take is dropped.
+    /// It shows the newest state: [`Sink::deliver`](crate::Sink::deliver), and what it cannot take is dropped.
     Live,
-    /// It keeps every record: [`Sink::open`], then [`Sink::write`].
+    /// It keeps every record: [`Sink::open`](crate::Sink::open), then [`Sink::write`](crate::Sink::write).
     Log,
 }
 
