@@ -160,6 +160,13 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
+        // Its backends go with it, which they would not at once if it were killed.
+        let mut stop = self.program("pg_ctl");
+        stop.args(["stop", "-s", "-m", "immediate", "-D"])
+            .arg(self.scratch.path().join("data"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let _ = stop.status();
         self.kill();
     }
 }
