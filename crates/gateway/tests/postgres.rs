@@ -162,12 +162,15 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         // Its backends go with it, which they would not at once if it were killed.
         let mut stop = self.program("pg_ctl");
-        stop.args(["stop", "-s", "-m", "immediate", "-D"])
+        stop.args(["stop", "-s", "-W", "-m", "fast", "-D"])
             .arg(self.scratch.path().join("data"))
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        let _ = stop.status();
-        self.kill();
+        let told = stop.status().is_ok_and(|status| status.success());
+        match &mut self.server {
+            Some(server) if told => drop(server.wait()),
+            _ => self.kill(),
+        }
     }
 }
 

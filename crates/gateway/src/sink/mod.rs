@@ -105,7 +105,8 @@ impl Sink {
         }
     }
 
-    /// Gives records to a live sink, which does not queue them: what it cannot take now is lost to it.
+    /// Gives records to a live sink, which does not keep them: what it cannot take within 250 ms is lost to it, and so
+    /// is what is on its way when the connection breaks.
     ///
     /// # Errors
     /// [`SinkError`]; some of the records may have gone. It connects again by itself.
@@ -113,7 +114,7 @@ impl Sink {
         match self {
             Self::Lines(sink) => sink.write(stream, entries).await,
             #[cfg(feature = "signalk")]
-            Self::SignalK(sink) => sink.deliver(entries),
+            Self::SignalK(sink) => sink.deliver(entries).await,
             #[cfg(any(feature = "postgres", feature = "nats"))]
             _ => self.write(stream, entries).await,
         }
