@@ -147,8 +147,8 @@ struct Counts {
 fn unfinished(counts: &Counts, status: &Status) -> Failure {
     let left = counts.taken - status.durable;
     let what = format!(
-        "{} are not durable at the other end",
-        counted(left, "record")
+        "{left} of {} are not durable at the other end",
+        counted(counts.taken, "record")
     );
     match &status.state {
         State::Down(why) => Failure::new(Exit::Connect, format!("{what}: {why}"))
