@@ -14,7 +14,9 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use towline::identity::KeyPin;
-use towline::link::{Arrival, Delivery, Downlink, DownlinkError, Hello, ReceiverStats, Via};
+use towline::link::{
+    Arrival, Delivery, Downlink, DownlinkError, Hello, ReceiverStats, Via, crash_point,
+};
 use towline_link::{LiveFilter, RangeSet};
 
 use crate::{Backoff, Entry, Kind, Sink, Status, Stream};
@@ -282,6 +284,7 @@ impl Session {
     }
 
     fn on_delivery(&mut self, delivery: Delivery) {
+        crash_point("shore.delivered");
         let entries = delivery.entries().map(|(seq, record)| Entry {
             seq,
             record: record.clone(),
@@ -367,6 +370,7 @@ impl Session {
         for seqs in &written.seqs {
             self.link.on_durable(seqs.clone());
         }
+        crash_point("shore.durable");
         if self.is_on_hold && self.held <= MAX_HELD / 2 {
             self.hold(false);
         }
@@ -473,7 +477,9 @@ impl Worker {
                                 done.push(written);
                             }
                         }
+                        crash_point("log.writing");
                         self.write(&job.stream, all).await;
+                        crash_point("log.written");
                         for written in done {
                             if written.missing.fetch_sub(1, Ordering::AcqRel) == 1 {
                                 let to = written.done.clone();

@@ -148,7 +148,11 @@ impl World {
             after += Duration::from_millis(self.random.below(300));
         }
         let is_lost = self.random.per_mille(self.weather.loss);
-        if let Carrier::Batch { number, .. } = message.carrier {
+        if let Carrier::Batch {
+            transmission: number,
+            ..
+        } = message.carrier
+        {
             self.in_flight += 1;
             match is_lost {
                 true => self.at(one_way * 3, Event::Lost(number)),
@@ -422,7 +426,13 @@ fn an_alarm_goes_at_once_and_before_the_others() {
     assert_eq!(world.sender.poll_message(world.now, &shut), None);
     let message = world.sender.poll_message(world.now, &room).unwrap();
     let lane = Lane::Alarm;
-    assert_eq!(message.carrier, Carrier::Batch { number: 0, lane });
+    assert_eq!(
+        message.carrier,
+        Carrier::Batch {
+            transmission: 0,
+            lane
+        }
+    );
     assert_eq!(world.sender.poll_message(world.now, &room), None);
     let due = world.sender.poll_timeout().unwrap();
     assert_eq!(due, world.now + Duration::from_millis(250));

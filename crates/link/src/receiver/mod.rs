@@ -29,6 +29,8 @@ const MAX_EARLY: usize = 64;
 const MAX_EARLY_BYTES: usize = 1 << 20;
 /// So many batches are told of at once.
 const REPORT_AT: u64 = 4;
+/// A batch that is missing is told of so soon after one that overtook it.
+const GAP: Duration = Duration::from_millis(10);
 /// What came twice, or was of no use, is told of so soon.
 const HURRY: Duration = Duration::from_millis(100);
 
@@ -119,6 +121,8 @@ pub struct Receiver {
     ends: BTreeMap<u64, u64>,
     /// Where those before the first batch end.
     start: u64,
+    /// 1 more than the largest number of a batch.
+    expected: u64,
     /// Records below are gone, or durable.
     oldest: u64,
     durable: RangeSet,
@@ -262,8 +266,12 @@ impl Receiver {
         self.stats.batches += 1;
         self.stats.records += new.iter().map(|range| range.end - range.start).sum::<u64>();
         self.untold += 1;
+        let is_overtaking = decoded.number > self.expected;
+        self.expected = self.expected.max(decoded.number + 1);
         self.tell_by(match head.is_alarm || self.untold >= REPORT_AT {
             true => now,
+            // One before it is lost, or late.
+            false if is_overtaking => now + GAP,
             false => now + REPORT_AFTER,
         });
         for seqs in &new {

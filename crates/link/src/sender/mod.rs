@@ -40,6 +40,8 @@ const READ_AT_ONCE: u64 = 512;
 /// What a batch is expected to take beside its records, and what a packet takes beside the batch, in bytes.
 const BATCH_BYTES: f64 = 8.0;
 const PACKET_BYTES: usize = 52;
+/// Batches overtake each other by less than this, or by a quarter of a round trip, without being lost.
+const MIN_REORDERING: Duration = Duration::from_millis(20);
 
 /// How a sender behaves.
 #[derive(Clone, Debug)]
@@ -117,8 +119,9 @@ pub enum Carrier {
     Report,
     /// In a datagram, or, if it is too large for one, on a stream of its own.
     Batch {
-        /// Its number, by which the sender is told what became of it.
-        number: u64,
+        /// By this number the sender is told what became of it; no other has it, and the same batch has another when
+        /// it is sent again.
+        transmission: u64,
         /// Which way it goes.
         lane: Lane,
     },
@@ -228,6 +231,8 @@ pub struct Sender {
     /// Bytes that a datagram takes.
     datagram: usize,
     patience: Duration,
+    /// What is overtaken by more than this is lost.
+    reordering: Duration,
     /// There was no room when it was asked last.
     is_blocked: bool,
     /// When all that was sent is within the rate.
@@ -257,6 +262,7 @@ impl Sender {
             per_record: [40.0, 10.0],
             datagram: 1_150,
             patience: 3 * REPORT_AFTER,
+            reordering: REPORT_AFTER,
             is_blocked: false,
             paid: Time::ZERO,
             stats: SenderStats::default(),
@@ -381,8 +387,13 @@ impl Sender {
     pub fn handle_message(&mut self, bytes: &[u8]) -> Result<(), SenderError> {
         match Message::read(bytes)? {
             Message::Report(report) => {
-                for numbers in report.decoded {
-                    self.on_decoded(numbers);
+                let newest = report
+                    .decoded
+                    .into_iter()
+                    .filter_map(|numbers| self.on_decoded(numbers))
+                    .max();
+                if let Some(newest) = newest {
+                    self.flight.on_overtaken(newest - self.reordering);
                 }
                 self.on_durable(report.durable);
                 Ok(())
@@ -395,17 +406,16 @@ impl Sender {
         }
     }
 
-    fn on_decoded(&mut self, numbers: Range<u64>) {
-        let Some(session) = &mut self.session else {
-            return;
-        };
+    /// When the newest of these was sent.
+    fn on_decoded(&mut self, numbers: Range<u64>) -> Option<Time> {
+        let session = self.session.as_mut()?;
         if numbers.is_empty() {
-            return;
+            return None;
         }
         session.encoder.on_decoded(numbers.clone());
-        self.flight.on_decoded(numbers);
         let first = session.encoder.base().saturating_sub(1);
         session.ends = session.ends.split_off(&first);
+        self.flight.on_decoded(numbers)
     }
 
     fn on_durable(&mut self, below: u64) {
@@ -451,14 +461,14 @@ impl Sender {
         }
     }
 
-    /// The transport lost the batch of this number.
-    pub fn on_lost(&mut self, number: u64) {
-        self.flight.on_lost(number);
+    /// The transport lost this transmission.
+    pub fn on_lost(&mut self, transmission: u64) {
+        self.flight.on_lost(transmission);
     }
 
-    /// The receiver's transport has the batch of this number.
-    pub fn on_acked(&mut self, now: Time, number: u64) {
-        self.flight.on_acked(now, number);
+    /// The receiver's transport has this transmission.
+    pub fn on_acked(&mut self, now: Time, transmission: u64) {
+        self.flight.on_acked(now, transmission);
     }
 
     /// Records to be read from the spool, for [`on_read`](Self::on_read).
@@ -503,6 +513,7 @@ impl Sender {
         }
         self.datagram = room.datagram;
         self.patience = 2 * REPORT_AFTER + 2 * room.rtt;
+        self.reordering = (room.rtt / 4).max(MIN_REORDERING);
         self.flight.expire(now, self.patience);
         self.is_blocked = !room.is_open;
         if !room.is_open || self.config.rate.is_some() && self.paid > now {
@@ -519,12 +530,12 @@ impl Sender {
 
     fn next_batch(&mut self, now: Time, room: &Room) -> Option<Outgoing> {
         if self.alarms.oldest().is_some()
-            && let Some(message) = self.compose(Lane::Alarm)
+            && let Some(message) = self.compose(now, Lane::Alarm)
         {
             return Some(message);
         }
         while let Some(number) = self.flight.take_lost() {
-            if let Some(message) = self.emit(number) {
+            if let Some(message) = self.emit(now, number) {
                 self.stats.again += 1;
                 return Some(message);
             }
@@ -533,12 +544,14 @@ impl Sender {
             return None;
         }
         if self.is_due(now)
-            && let Some(message) = self.compose(Lane::Live)
+            && let Some(message) = self.compose(now, Lane::Live)
         {
             return Some(message);
         }
         let is_wanted = room.backfill && !self.is_on_hold() && !self.read.is_empty();
-        is_wanted.then(|| self.compose(Lane::Backfill)).flatten()
+        is_wanted
+            .then(|| self.compose(now, Lane::Backfill))
+            .flatten()
     }
 
     fn is_due(&self, now: Time) -> bool {
@@ -555,7 +568,7 @@ impl Sender {
     }
 
     /// A batch of what waits.
-    fn compose(&mut self, lane: Lane) -> Option<Outgoing> {
+    fn compose(&mut self, now: Time, lane: Lane) -> Option<Outgoing> {
         let is_full = self
             .session
             .as_ref()
@@ -611,7 +624,7 @@ impl Sender {
             .insert(number, seqs.last().map_or(0, |last| last.end));
         let count = records.len() as u64;
         self.flight.insert(number, seqs, records, lane);
-        let message = self.emit(number)?;
+        let message = self.emit(now, number)?;
         self.stats.batches += 1;
         self.stats.sent += count;
         if lane == Lane::Backfill {
@@ -624,7 +637,7 @@ impl Sender {
     }
 
     /// The message of a batch, in the light of what the receiver knows by now.
-    fn emit(&mut self, number: u64) -> Option<Outgoing> {
+    fn emit(&mut self, now: Time, number: u64) -> Option<Outgoing> {
         let session = self.session.as_mut()?;
         let sent = self.flight.get(number)?;
         let lane = sent.lane;
@@ -636,7 +649,8 @@ impl Sender {
             return None;
         }
         self.stats.bytes += bytes.len() as u64;
-        let carrier = Carrier::Batch { number, lane };
+        let transmission = self.flight.on_sent(now, number);
+        let carrier = Carrier::Batch { transmission, lane };
         Some(Outgoing { carrier, bytes })
     }
 

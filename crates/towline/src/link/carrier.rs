@@ -187,11 +187,11 @@ impl Channel {
                     streams,
                     ..
                 },
-                Carrier::Batch { number, .. },
+                Carrier::Batch { transmission, .. },
             ) => {
                 let fits = connection.max_datagram_len();
                 if fits.is_some_and(|most| bytes.len() <= most) {
-                    let options = DatagramOptions::default().id(number);
+                    let options = DatagramOptions::default().id(transmission);
                     let _ = connection.send_datagram_with(b"", bytes, &options);
                 } else {
                     let _ = streams.try_send(bytes);

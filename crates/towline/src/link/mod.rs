@@ -5,6 +5,7 @@
 //! [`towline_link`]'s business; here are sockets, clocks, threads and files.
 
 mod carrier;
+mod crash;
 mod dial;
 mod disk;
 mod disk_store;
@@ -16,6 +17,7 @@ use std::time::Duration;
 
 use crate::config::{Options, TransportConfig};
 
+pub use crash::crash_point;
 pub use dial::{Dialer, Fallback};
 pub use disk::{FileDisk, FileError};
 pub use disk_store::{DiskStore, Opened};

@@ -15,6 +15,7 @@ use towline_link::sender::{Class, Sender, SenderConfig, SenderStats};
 use towline_wire::Time;
 
 use super::carrier::{Channel, Input};
+use super::crash::crash_point;
 use super::dial::Dialer;
 use super::store::{Answer, Ask, Keeper, Kept, Store, StoreError, Stored};
 use crate::setters::setters;
@@ -388,11 +389,13 @@ impl Driver {
                     break;
                 };
                 channel.send(message);
+                crash_point("uplink.sent");
             }
         }
         let durable = self.sender.durable();
         if durable > self.trimmed {
             self.trimmed = durable;
+            crash_point("uplink.durable");
             self.keeper.ask(Ask::Trim(durable));
         }
     }
