@@ -470,6 +470,19 @@ fn a_rate_is_kept_to() {
 }
 
 #[test]
+fn a_sender_whose_records_are_all_durable_learns_it_without_sending_any() {
+    let mut world = World::new(7, FAIR);
+    for _ in 0..100 {
+        world.push(Class::Telemetry);
+    }
+    world.sender = sender_of(&world.spool, world.next);
+    world.durable.insert(0..100);
+    world.connect();
+    world.settle();
+    assert_eq!(world.sender.stats().batches, 0);
+}
+
+#[test]
 fn what_the_spool_has_lost_is_not_waited_for() {
     let mut world = World::new(6, FAIR);
     for _ in 0..100 {

@@ -355,6 +355,8 @@ impl Receiver {
             self.account_due = true;
         }
         if std::mem::take(&mut self.account_due) {
+            // What is durable stands in reports alone, and no batch may come that would ask for one.
+            self.tell_by(now);
             let bytes = self.account().emit();
             let carrier = Carrier::Control;
             return Some(Outgoing { carrier, bytes });
