@@ -35,6 +35,7 @@ pub(crate) fn test() -> Outcome {
             skips,
         )
     });
+    report.step("link under kills", crate::link::few_chaos);
     report.step("capture", crate::capture::capture);
     report.step("install", crate::install::installed);
     report.step("readme", crate::readme::readme);
@@ -160,7 +161,7 @@ fn http3_runner(arguments: &[String]) -> Command {
 }
 
 /// Runs a suite that prints `N passed, N failed` as its last count; that line is its closing line.
-fn suite(command: &mut Command, skips: &mut Skips) -> Outcome<String> {
+pub(crate) fn suite(command: &mut Command, skips: &mut Skips) -> Outcome<String> {
     let mut closing = None;
     let outcome = run_reading(command, |line| {
         skips.hear(line);

@@ -38,6 +38,7 @@ enum Event {
     ToSender(Vec<u8>),
     Acked(u64),
     Lost(u64),
+    ReportLost(u64),
 }
 
 struct World {
@@ -159,6 +160,11 @@ impl World {
                 false => self.at(after + one_way, Event::Acked(number)),
             }
         }
+        if let Carrier::Report { number } = message.carrier
+            && is_lost
+        {
+            self.at(one_way * 3, Event::ReportLost(number));
+        }
         if !is_lost {
             if self.random.per_mille(self.weather.copies) {
                 let more = Duration::from_millis(self.random.below(2_000));
@@ -242,6 +248,7 @@ impl World {
                     self.in_flight -= 1;
                     self.sender.on_acked(self.now, number);
                 }
+                Event::ReportLost(number) => self.receiver.on_lost(self.now, number),
                 Event::Lost(number) => {
                     self.in_flight -= 1;
                     self.sender.on_lost(number);
@@ -477,8 +484,13 @@ fn a_sender_whose_records_are_all_durable_learns_it_without_sending_any() {
     }
     world.sender = sender_of(&world.spool, world.next);
     world.durable.insert(0..100);
+    // Whatever the link loses.
+    world.weather.loss = 900;
     world.connect();
-    world.settle();
+    for _ in 0..1_000 {
+        world.tick();
+    }
+    assert_eq!(world.sender.durable(), 100);
     assert_eq!(world.sender.stats().batches, 0);
 }
 

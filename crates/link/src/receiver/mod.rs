@@ -28,7 +28,7 @@ use crate::sender::{Carrier, Outgoing};
 const MAX_EARLY: usize = 64;
 const MAX_EARLY_BYTES: usize = 1 << 20;
 /// So many batches are told of at once.
-const REPORT_AT: u64 = 4;
+const REPORT_AT: u64 = 16;
 /// A batch that is missing is told of so soon after one that overtook it.
 const GAP: Duration = Duration::from_millis(10);
 /// What came twice, or was of no use, is told of so soon.
@@ -373,9 +373,18 @@ impl Receiver {
             decoded: self.decoded(RANGES_IN_REPORT),
         };
         Some(Outgoing {
-            carrier: Carrier::Report,
+            carrier: Carrier::Report {
+                number: self.stats.reports,
+            },
             bytes: report.emit(),
         })
+    }
+
+    /// The transport lost a report. Where it was the last one, nothing else would tell what is durable.
+    pub fn on_lost(&mut self, now: Time, report: u64) {
+        if report == self.stats.reports {
+            self.tell_by(now);
+        }
     }
 
     /// The batches that were decoded, the first range from 0 on.

@@ -116,7 +116,10 @@ pub enum Carrier {
     /// On the one stream of both, in order, behind its length.
     Control,
     /// In a datagram; the next one makes up for one that is lost.
-    Report,
+    Report {
+        /// By this number the receiver is told that it was lost.
+        number: u64,
+    },
     /// In a datagram, or, if it is too large for one, on a stream of its own.
     Batch {
         /// By this number the sender is told what became of it; no other has it, and the same batch has another when

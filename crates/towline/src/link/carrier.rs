@@ -171,15 +171,16 @@ impl Channel {
             (Way::Quic { control, .. } | Way::Tls { control, .. }, Carrier::Control) => {
                 let _ = control.send(bytes);
             }
-            (Way::Tls { control, .. }, Carrier::Report) => {
+            (Way::Tls { control, .. }, Carrier::Report { .. }) => {
                 let _ = control.send(bytes);
             }
             (Way::Tls { frames, .. }, Carrier::Batch { .. }) => {
                 let _ = frames.try_send(bytes);
             }
-            (Way::Quic { connection, .. }, Carrier::Report) => {
+            (Way::Quic { connection, .. }, Carrier::Report { number }) => {
+                let options = DatagramOptions::default().id(number);
                 // The next one makes up for it.
-                let _ = connection.send_datagram(bytes);
+                let _ = connection.send_datagram_with(b"", bytes, &options);
             }
             (
                 Way::Quic {

@@ -143,7 +143,11 @@ impl Downlink {
                         return Ok(arrival);
                     }
                 }
-                Input::Acked(_) | Input::Lost(_) => {}
+                Input::Acked(_) => {}
+                Input::Lost(report) => {
+                    let now = self.now();
+                    self.receiver.on_lost(now, report);
+                }
                 Input::Ended(why) => return Err(DownlinkError::Ended(why)),
             }
         }
