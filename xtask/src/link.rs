@@ -3,28 +3,15 @@
 use std::process::Command;
 
 use crate::Outcome;
-use crate::exec::{cargo, root, run, which};
-use crate::report::Skips;
-
-/// Runs in `make test`.
-const RUNS: &str = "10";
+use crate::exec::{cargo, root, run};
 
 /// `cargo xtask link-chaos ARG…`.
 pub(crate) fn chaos(arguments: &[String]) -> Outcome {
     run(&mut chaos_of(arguments)?)
 }
 
-/// The same in `make test`.
-pub(crate) fn few_chaos(skips: &mut Skips) -> Outcome<String> {
-    if which("python3").is_none() {
-        return Err("python3 is not installed".to_owned());
-    }
-    let runs = ["--runs".to_owned(), RUNS.to_owned()];
-    crate::suites::suite(&mut chaos_of(&runs)?, skips)
-}
-
 /// Builds the program, with its crash points, and gives the script that kills it.
-fn chaos_of(arguments: &[String]) -> Outcome<Command> {
+pub(crate) fn chaos_of(arguments: &[String]) -> Outcome<Command> {
     run(&mut cargo([
         "build",
         "--quiet",

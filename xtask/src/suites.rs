@@ -14,6 +14,9 @@ use crate::report::{Report, Skips};
 /// Seeds of the random swarm in `make test`.
 const SWARM_SEEDS: &str = "2000";
 
+/// Runs of the delta link under kills in `make test`.
+const CHAOS_RUNS: &str = "10";
+
 /// The drivers of the other stacks and their runner: a workspace of its own.
 const INTEROP: &str = "tests/interop/Cargo.toml";
 /// The same of WebTransport.
@@ -35,7 +38,10 @@ pub(crate) fn test() -> Outcome {
             skips,
         )
     });
-    report.step("link under kills", crate::link::few_chaos);
+    report.step("link under kills", |skips| {
+        let runs = ["--runs".to_owned(), CHAOS_RUNS.to_owned()];
+        suite(&mut crate::link::chaos_of(&runs)?, skips)
+    });
     report.step("capture", crate::capture::capture);
     report.step("install", crate::install::installed);
     report.step("readme", crate::readme::readme);
@@ -161,7 +167,7 @@ fn http3_runner(arguments: &[String]) -> Command {
 }
 
 /// Runs a suite that prints `N passed, N failed` as its last count; that line is its closing line.
-pub(crate) fn suite(command: &mut Command, skips: &mut Skips) -> Outcome<String> {
+fn suite(command: &mut Command, skips: &mut Skips) -> Outcome<String> {
     let mut closing = None;
     let outcome = run_reading(command, |line| {
         skips.hear(line);

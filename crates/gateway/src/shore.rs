@@ -31,7 +31,7 @@ const MAX_LIVE_WAITING: usize = 256;
 const MAX_JOBS: usize = 4_096;
 /// How long a sender waits for the logs to say what they have, before it may send what is new.
 const OPENING: Duration = Duration::from_millis(500);
-/// Cap: senders whose newest values are remembered.
+/// Senders whose newest values are remembered, and whose state is shown.
 const MAX_NAMES: usize = 1_024;
 
 /// Where links end.

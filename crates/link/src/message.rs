@@ -399,6 +399,10 @@ mod tests {
             Message::read(&[0, 1, 0x40, 65]),
             Err(MalformedMessage::Name)
         );
+        let mut many = vec![1, 0, 0];
+        emit_varint(&mut many, MAX_RANGES as u64 + 1);
+        many.extend(std::iter::repeat_n(1, 2 * MAX_RANGES + 2));
+        assert_eq!(Message::read(&many), Err(MalformedMessage::Ranges));
         // Empty ranges would make a report without end.
         assert_eq!(
             Message::read(&[2, 0, 1, 1, 0]),

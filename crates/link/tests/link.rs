@@ -11,7 +11,9 @@ use common::Random;
 use towline_link::LiveFilter;
 use towline_link::codec::Record;
 use towline_link::receiver::{Arrival, Delivery, Receiver};
-use towline_link::sender::{Carrier, Class, Held, Lane, Outgoing, Room, Sender, SenderConfig};
+use towline_link::sender::{
+    Carrier, Class, Held, Lane, MAX_HELD, MAX_WAITING, Outgoing, Room, Sender, SenderConfig,
+};
 use towline_wire::{RangeSet, Time};
 
 const STREAM: u64 = 7;
@@ -492,6 +494,93 @@ fn a_sender_whose_records_are_all_durable_learns_it_without_sending_any() {
     }
     assert_eq!(world.sender.durable(), 100);
     assert_eq!(world.sender.stats().batches, 0);
+}
+
+#[test]
+fn what_waits_in_memory_is_bounded_and_the_spool_has_the_rest() {
+    let mut world = World::new(8, FAIR);
+    for _ in 0..10_000 {
+        // None replaces another: they are no deltas.
+        let (seq, now) = (world.next, world.now);
+        let record = Record::parse(format!("{{\"number\":{seq}}}").as_bytes()).unwrap();
+        world.next += 1;
+        world.spool.insert(seq, record.clone());
+        world.sender.push(now, seq, record, Class::Telemetry);
+    }
+    let stats = world.sender.stats();
+    assert_eq!(stats.postponed, 10_000 - MAX_WAITING as u64);
+    assert_eq!(world.sender.backlog(), 10_000);
+    // A large one, again and again, is bounded by its bytes.
+    let large = format!("{{\"text\":\"{}\"}}", "x".repeat((1 << 20) - 20));
+    let large = Record::parse(large.as_bytes()).unwrap();
+    for seq in 10_000..10_040 {
+        world
+            .sender
+            .push(world.now, seq, large.clone(), Class::Alarm);
+    }
+    let postponed = world.sender.stats().postponed - stats.postponed;
+    assert!(postponed >= 40 - (MAX_HELD >> 20) as u64 - 1, "{postponed}");
+}
+
+#[test]
+fn a_batch_has_so_many_records_and_no_more() {
+    let held = Held {
+        stream: STREAM,
+        seqs: 0..0,
+    };
+    let mut sender = Sender::new(SenderConfig::new("test"), &held);
+    let mut now = Time::ZERO;
+    sender.on_connected(now);
+    let room = Room {
+        is_open: true,
+        backfill: true,
+        alarms_only: false,
+        datagram: 60_000,
+        rtt: Duration::from_millis(100),
+    };
+    let empty = Record::parse(b"{}").unwrap();
+    let mut largest = 0;
+    for seq in 0..20_000 {
+        sender.push(now, seq, empty.clone(), Class::Telemetry);
+        if seq % 2_000 == 1_999 {
+            now += Duration::from_secs(1);
+            let before = sender.stats().sent;
+            while sender.poll_message(now, &room).is_some() {
+                largest = largest.max(sender.stats().sent - before);
+            }
+            let (sent, batches) = (sender.stats().sent, sender.stats().batches);
+            assert!(sent <= batches * 1_024, "{sent} in {batches}");
+        }
+    }
+    assert!(largest >= 1_024, "{largest}");
+}
+
+#[test]
+fn so_many_batches_are_kept_until_the_hello() {
+    let mut receiver = Receiver::new();
+    let now = Time::ZERO;
+    for _ in 0..1_000 {
+        let batch = [&[0x40, 0][..], &[7; 1_000]].concat();
+        assert!(receiver.handle_message(now, &batch).unwrap().is_none());
+    }
+    let mut world = World::new(9, FAIR);
+    world.sender.on_connected(now);
+    let room = Room {
+        is_open: false,
+        backfill: false,
+        alarms_only: false,
+        datagram: 1_200,
+        rtt: Duration::ZERO,
+    };
+    let hello = world.sender.poll_message(now, &room).unwrap();
+    assert!(matches!(
+        receiver.handle_message(now, &hello.bytes),
+        Ok(Some(Arrival::Hello(_)))
+    ));
+    receiver.accept(RangeSet::default());
+    // Each is no batch, and an error: there are 64.
+    let errors = (0..1_000).filter(|_| receiver.poll_early(now).is_err());
+    assert_eq!(errors.count(), 64);
 }
 
 #[test]

@@ -22,7 +22,7 @@ use crate::message::{
     Account, BatchHead, Hello, MAX_RANGES, MalformedMessage, Message, RANGES_IN_REPORT, Report,
     VERSION,
 };
-use crate::sender::{Carrier, Outgoing};
+use crate::outgoing::{Carrier, Outgoing};
 
 /// Cap: batches that come before the hello, and bytes of them; others come again.
 const MAX_EARLY: usize = 64;

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use towline_wire::Time;
 
-use super::Lane;
 use crate::codec::{MAX_IN_FLIGHT, Record};
+use crate::outgoing::Lane;
 
 /// A batch that was sent.
 #[derive(Debug)]

@@ -367,3 +367,17 @@ async fn read_frame(
         Err(error) => Err(error.to_string()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_frame_that_is_too_long_is_refused_before_it_is_read() {
+        let frame = framed(b"0123456789");
+        assert_eq!(read_frame(&mut &frame[..], 10).await.unwrap(), "0123456789");
+        let why = read_frame(&mut &frame[..4], 9).await.unwrap_err();
+        assert!(why.contains("10 bytes; 9 are taken"), "{why}");
+        assert!(read_frame(&mut &frame[..9], 10).await.is_err());
+    }
+}

@@ -10,7 +10,7 @@ use towline_link::receiver::{Arrival, Receiver, ReceiverError, ReceiverStats};
 use towline_wire::{RangeSet, Time};
 
 use super::carrier::{Channel, Input};
-use super::uplink::Via;
+use super::via::Via;
 use crate::{Connection, Endpoint, stcp};
 
 /// Takes uplinks, over UDP and, if it is given a listener for it, over TLS.

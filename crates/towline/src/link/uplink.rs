@@ -18,6 +18,7 @@ use super::carrier::{Channel, Input};
 use super::crash::crash_point;
 use super::dial::Dialer;
 use super::store::{Answer, Ask, Keeper, Kept, Store, StoreError, Stored};
+use super::via::Via;
 use crate::setters::setters;
 use crate::stats::Stats;
 
@@ -64,15 +65,6 @@ impl UplinkConfig {
         silence: Duration,
         back_to_udp: Duration,
     }
-}
-
-/// What carries the link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Via {
-    /// QUIC.
-    Udp,
-    /// TLS over TCP.
-    Tls,
 }
 
 /// Whether there is a connection.

@@ -14,7 +14,7 @@ use towline::link::{
     Uplink, UplinkConfig, Via,
 };
 
-use super::ends::{dialer, keys};
+use super::ends::{dialer, keys, random_u64};
 use super::pace::Pace;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
@@ -94,7 +94,7 @@ impl PubArgs {
         let uplink = match &self.spool {
             Some(folder) => Uplink::start(config, dialer, open_spool(folder)?),
             None => {
-                let store = MemoryStore::new(super::random_u64()?, MAX_MEMORY);
+                let store = MemoryStore::new(random_u64()?, MAX_MEMORY);
                 Uplink::start(config, dialer, store)
             }
         };
