@@ -279,8 +279,7 @@ impl World {
         }
         loop {
             let room = Room {
-                is_open: self.in_flight < self.weather.window,
-                backfill: self.in_flight * 2 < self.weather.window,
+                free: self.weather.window.saturating_sub(self.in_flight) * 500,
                 alarms_only: false,
                 datagram: self.weather.datagram,
                 rtt: Duration::from_millis(self.weather.rtt_ms),
@@ -422,16 +421,12 @@ fn an_alarm_goes_at_once_and_before_the_others() {
     world.push(Class::Telemetry);
     world.push(Class::Alarm);
     let room = Room {
-        is_open: true,
-        backfill: true,
+        free: 12_000,
         alarms_only: false,
         datagram: 1_200,
         rtt: Duration::from_millis(100),
     };
-    let shut = Room {
-        is_open: false,
-        ..room
-    };
+    let shut = Room { free: 0, ..room };
     assert_eq!(world.sender.poll_message(world.now, &shut), None);
     let message = world.sender.poll_message(world.now, &room).unwrap();
     let lane = Lane::Alarm;
@@ -459,8 +454,7 @@ fn a_rate_is_kept_to() {
     let mut now = Time::ZERO;
     sender.on_connected(now);
     let room = Room {
-        is_open: true,
-        backfill: true,
+        free: 12_000,
         alarms_only: false,
         datagram: 1_200,
         rtt: Duration::from_millis(100),
@@ -532,8 +526,7 @@ fn a_batch_has_so_many_records_and_no_more() {
     let mut now = Time::ZERO;
     sender.on_connected(now);
     let room = Room {
-        is_open: true,
-        backfill: true,
+        free: 120_000,
         alarms_only: false,
         datagram: 60_000,
         rtt: Duration::from_millis(100),
@@ -566,8 +559,7 @@ fn so_many_batches_are_kept_until_the_hello() {
     let mut world = World::new(9, FAIR);
     world.sender.on_connected(now);
     let room = Room {
-        is_open: false,
-        backfill: false,
+        free: 0,
         alarms_only: false,
         datagram: 1_200,
         rtt: Duration::ZERO,

@@ -41,6 +41,10 @@ const READ_AT_ONCE: u64 = 512;
 /// What a batch is expected to take beside its records, and what a packet takes beside the batch, in bytes.
 const BATCH_BYTES: f64 = 8.0;
 const PACKET_BYTES: usize = 52;
+/// Nothing is sent into less room than this, in bytes: a batch of a few records.
+const MIN_FREE: usize = 100;
+/// More than so many datagrams of what is new is too much: what says nothing new stays behind.
+const MUCH: usize = 2;
 /// Batches overtake each other by less than this, or by a quarter of a round trip, without being lost.
 const MIN_REORDERING: Duration = Duration::from_millis(20);
 
@@ -103,10 +107,8 @@ pub enum Class {
 /// What the connection has room for, now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// A batch would leave at once.
-    pub is_open: bool,
-    /// So would one of what stayed behind, with room left for what is new.
-    pub backfill: bool,
+    /// Bytes that would leave at once: what the congestion window has left.
+    pub free: usize,
     /// Alarms alone may go: the budget is spent.
     pub alarms_only: bool,
     /// Bytes that a datagram takes.
@@ -194,6 +196,8 @@ pub struct Sender {
     per_record: [f64; 2],
     /// Bytes that a datagram takes.
     datagram: usize,
+    /// Bytes of a batch that would leave at once.
+    free: usize,
     patience: Duration,
     /// What is overtaken by more than this is lost.
     reordering: Duration,
@@ -223,8 +227,9 @@ impl Sender {
             read: VecDeque::new(),
             flight: Flight::default(),
             session: None,
-            per_record: [40.0, 10.0],
+            per_record: [20.0, 10.0],
             datagram: 1_150,
+            free: 0,
             patience: 3 * REPORT_AFTER,
             reordering: REPORT_AFTER,
             is_blocked: false,
@@ -479,8 +484,9 @@ impl Sender {
         self.patience = 2 * REPORT_AFTER + 2 * room.rtt;
         self.reordering = (room.rtt / 4).max(MIN_REORDERING);
         self.flight.expire(now, self.patience);
-        self.is_blocked = !room.is_open;
-        if !room.is_open || self.config.rate.is_some() && self.paid > now {
+        self.free = room.free.saturating_sub(PACKET_BYTES);
+        self.is_blocked = self.free < MIN_FREE;
+        if self.is_blocked || self.config.rate.is_some() && self.paid > now {
             return None;
         }
         let message = self.next_batch(now, room)?;
@@ -512,7 +518,9 @@ impl Sender {
         {
             return Some(message);
         }
-        let is_wanted = room.backfill && !self.is_on_hold() && !self.read.is_empty();
+        // The other half is for what is new.
+        self.free /= 2;
+        let is_wanted = self.free >= MIN_FREE && !self.is_on_hold() && !self.read.is_empty();
         is_wanted
             .then(|| self.compose(now, Lane::Backfill))
             .flatten()
@@ -526,9 +534,14 @@ impl Sender {
 
     /// Records that a datagram will hold.
     fn fitting(&self, lane: Lane) -> usize {
+        self.records_in(self.datagram, lane)
+    }
+
+    /// Records that so many bytes will hold.
+    fn records_in(&self, bytes: usize, lane: Lane) -> usize {
         let each = self.per_record[usize::from(lane == Lane::Backfill)];
-        let fitting = (self.datagram as f64 - BATCH_BYTES) / each.max(0.25);
-        (fitting as usize).clamp(1, MAX_BATCH)
+        let records = (bytes as f64 - BATCH_BYTES) / each.max(0.25);
+        (records as usize).clamp(1, MAX_BATCH)
     }
 
     /// A batch of what waits.
@@ -542,13 +555,14 @@ impl Sender {
             return None;
         }
         let fitting = self.fitting(lane);
-        if lane == Lane::Live && self.live.len() > fitting {
+        if lane == Lane::Live && self.live.len() > MUCH * fitting {
             for seq in self.live.drop_replaced() {
                 self.stats.conflated += 1;
                 self.unsent.insert(seq..seq + 1);
             }
             self.bound_unsent();
         }
+        let fitting = fitting.min(self.records_in(self.free, lane));
         let mut seqs: Vec<Range<u64>> = Vec::new();
         let mut records = Vec::new();
         let mut held = 0;

@@ -24,8 +24,9 @@ const MAX_INPUTS: usize = 64;
 const UNSENT_BYTES: u32 = 16 << 10;
 /// What a connection over TCP is taken to need for a round trip while nothing measures it.
 const TCP_RTT: Duration = Duration::from_millis(500);
-/// How much of the congestion window is left to what is new.
-const BACKFILL_SHARE: u64 = 2;
+/// Bytes of a batch over TCP, and of two: one goes while the one before is being written.
+const TLS_BATCH: usize = 1_200;
+const TLS_FREE: usize = 2 * TLS_BATCH;
 
 /// What happened on a connection.
 #[derive(Debug)]
@@ -140,26 +141,24 @@ impl Channel {
                 let datagram = connection.max_datagram_len().unwrap_or(0);
                 // What is queued leaves at once while the window has room: nothing waits behind it.
                 let queued = queue.saturating_sub(connection.datagram_send_buffer_space());
-                let used = stats.bytes_in_flight + (queued + datagram) as u64;
-                let is_idle = streams.capacity() > 0;
+                let used = stats.bytes_in_flight.saturating_add(queued as u64);
+                let free = match streams.capacity() {
+                    0 => 0,
+                    _ => stats.cwnd.saturating_sub(used) as usize,
+                };
                 Room {
-                    is_open: is_idle && used <= stats.cwnd,
-                    backfill: is_idle && used <= stats.cwnd / BACKFILL_SHARE,
+                    free,
                     alarms_only: false,
                     datagram,
                     rtt: stats.smoothed_rtt,
                 }
             }
-            Way::Tls { frames, .. } => {
-                let is_open = frames.capacity() > 0;
-                Room {
-                    is_open,
-                    backfill: is_open,
-                    alarms_only: false,
-                    datagram: 1_200,
-                    rtt: TCP_RTT,
-                }
-            }
+            Way::Tls { frames, .. } => Room {
+                free: if frames.capacity() > 0 { TLS_FREE } else { 0 },
+                alarms_only: false,
+                datagram: TLS_BATCH,
+                rtt: TCP_RTT,
+            },
         }
     }
 
