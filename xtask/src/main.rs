@@ -19,6 +19,7 @@ mod citations;
 mod compare;
 mod counts;
 mod demo;
+mod demo_link;
 mod deny;
 mod examples;
 mod exec;
