@@ -1,5 +1,5 @@
 # Every target is one `cargo xtask` command; `cargo xtask help` lists them with their arguments.
-.PHONY: help run test check setup-system install interop interop-h3 interop-wt sim planted kmod-test kmod-debug fuzz bench-quic bench-wt bench-stcp bench-neighbour bench-paths bench-seed bench-compare counts flood
+.PHONY: help run test check setup-system install interop interop-h3 interop-wt sim planted kmod-test kmod-debug fuzz bench-quic bench-wt bench-link link-chaos bench-stcp bench-neighbour bench-paths bench-seed bench-compare counts flood
 
 help:
 	@echo "make run            the demonstration: 1 GiB of real files between two processes, every hash checked"
@@ -24,6 +24,8 @@ help:
 	@echo "make fuzz [TIME=s] [TARGET=t] each fuzz target for s seconds (600)"
 	@echo "make bench-quic [ARGS=--quick] speed beside quinn, s2n-quic and quic-go; the machine must be idle"
 	@echo "make bench-wt [ARGS=--quick] WebTransport beside wtransport, in Python beside pywebtransport, web-transport-quinn and aioquic; the machine must be idle"
+	@echo "make bench-link [ARGS=--quick] the delta link beside signalk-edge-link: bytes, latency, losses, outages"
+	@echo "make link-chaos [RUNS=200] both ends of a delta link are killed again and again; every accepted record is in the sinks once (10 runs in test)"
 	@echo "make bench-stcp [ARGS=--quick] secure TCP beside plain TCP, rustls, OpenSSL and stunnel; the machine must be idle"
 	@echo "make bench-neighbour [ARGS=--seconds=20] Linux TCP beside Towline on one bottleneck; needs root"
 	@echo "make bench-paths [ARGS=--quick] outages and lost handshake packets beside quinn, in real time; needs root"
@@ -110,6 +112,13 @@ bench-quic:
 
 bench-wt:
 	@cargo xtask bench-wt $(ARGS)
+
+bench-link:
+	@cargo xtask bench-link $(ARGS)
+
+RUNS ?= 200
+link-chaos:
+	@cargo xtask link-chaos --runs $(RUNS) $(ARGS)
 
 bench-stcp:
 	@cargo xtask bench-stcp $(ARGS)

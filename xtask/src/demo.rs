@@ -8,8 +8,9 @@
 //! 6. prints rate and processor time of both ends and stops the server
 //! 7. `towline perf` for three seconds against a server of two shards
 //! 8. ten uploads beside a ping on the simulator, under four controllers, plotted
-//! 9. the page of `towline serve --web` in a headless browser, as a picture
-//! 10. a page and a client in Python, who talk through one server in Python; removes the rest
+//! 9. a boat's telemetry over a bad link, every delta checked
+//! 10. the page of `towline serve --web` in a headless browser, as a picture
+//! 11. a page and a client in Python, who talk through one server in Python; removes the rest
 //!
 //! A sitter process holds the clean-up: it acts when this one ends in whatever way, Ctrl-C and
 //! SIGKILL included, because its input then closes.
@@ -111,6 +112,15 @@ fn show(towline: &Path, folder: &Path, sitter: &mut Sitter) -> Outcome {
     measure(towline, folder, pin.trim(), sitter)?;
     neighbours(towline, folder)?;
     secure_tcp(towline, folder, sitter)?;
+    let mut started = Vec::new();
+    let shown = crate::demo_link::show(towline, folder, &mut |pid| {
+        sitter.watch(pid);
+        started.push(pid);
+    });
+    for pid in started {
+        sitter.forget(pid);
+    }
+    shown?;
     page(towline, folder, sitter)?;
     python(sitter)
 }

@@ -19,6 +19,7 @@ mod citations;
 mod compare;
 mod counts;
 mod demo;
+mod demo_link;
 mod deny;
 mod examples;
 mod exec;
@@ -28,6 +29,7 @@ mod house;
 mod install;
 mod kmod;
 mod layers;
+mod link;
 mod outcome;
 mod planted;
 mod python;
@@ -62,6 +64,7 @@ cargo xtask COMMAND
   interop [ARG…] the whole interop table (ARGs go to the runner)
   interop-wt [ARG…]   WebTransport with other stacks (ARGs go to the runner)
   interop-h3 [ARG…]   HTTP/3 with other stacks, each client with each server (also part of test)
+  link-chaos [ARG…]   both ends of a delta link are killed; --runs N (10 of it also part of test)
   sim [ARG…]     the random swarm (ARGs go to it, for example --seeds 20000)
   planted [NAME…] known bugs are put into a copy of the tree; the tests must find each
   capture        tshark decrypts a capture with our key log (also part of test)
@@ -80,6 +83,7 @@ cargo xtask COMMAND
   flame NAME [--binary PATH]     flame graphs of a bulk transfer into docs/evidence
   bench-quic [ARG…]   speed beside other QUIC stacks (--help for ARGs)
   bench-wt [ARG…]     WebTransport in Rust and Python beside others (--help for ARGs)
+  bench-link [ARG…]   the delta link beside signalk-edge-link (--help for ARGs)
   bench-stcp [ARG…]   secure TCP beside plain TCP, rustls, OpenSSL and stunnel (--help for ARGs)
   bench-neighbour [ARG…]   Linux TCP beside Towline on one bottleneck, as root (--help for ARGs)
   bench-paths [ARG…]       outages and lost handshake packets beside quinn, as root (--help for ARGs)
@@ -132,6 +136,8 @@ fn main() -> ExitCode {
         "fuzz-seeds" => fuzz::write_seeds(),
         "bench-quic" => bench::bench_quic(rest),
         "bench-wt" => bench::bench_wt(rest),
+        "bench-link" => link::bench(rest),
+        "link-chaos" => link::chaos(rest),
         "bench-stcp" => bench::bench_stcp(rest),
         "bench-neighbour" => bench::bench_neighbour(rest),
         "bench-paths" => bench::bench_paths(rest),

@@ -14,6 +14,9 @@ use crate::report::{Report, Skips};
 /// Seeds of the random swarm in `make test`.
 const SWARM_SEEDS: &str = "2000";
 
+/// Runs of the delta link under kills in `make test`.
+const CHAOS_RUNS: &str = "10";
+
 /// The drivers of the other stacks and their runner: a workspace of its own.
 const INTEROP: &str = "tests/interop/Cargo.toml";
 /// The same of WebTransport.
@@ -34,6 +37,10 @@ pub(crate) fn test() -> Outcome {
             &mut swarm(&["--seeds".to_owned(), SWARM_SEEDS.to_owned()]),
             skips,
         )
+    });
+    report.step("link under kills", |skips| {
+        let runs = ["--runs".to_owned(), CHAOS_RUNS.to_owned()];
+        suite(&mut crate::link::chaos_of(&runs)?, skips)
     });
     report.step("capture", crate::capture::capture);
     report.step("install", crate::install::installed);

@@ -7,8 +7,10 @@
 mod common;
 
 use std::fs;
+use std::io::Write;
 
-use common::Scratch;
+use common::{Running, Scratch};
+use rustix::process::Signal;
 use serde_json::Value;
 
 fn deltas(scratch: &Scratch, name: &str, count: usize) -> String {
@@ -106,4 +108,175 @@ fn a_file_that_is_none_is_wrong_usage() {
     assert!(ended.stderr.contains("cannot read"), "{}", ended.stderr);
     let ended = scratch.run(["link", "measure", &empty, "--loss", "0.9"]);
     ended.expect(2, &["from 0 to 0.5"]);
+}
+
+/// Deltas of which no two are alike.
+fn lines(count: usize) -> Vec<String> {
+    let line = |at: usize| {
+        format!(
+            "{{\"context\":\"vessels.self\",\"updates\":[{{\"$source\":\"a.b\",\"values\":[{{\"path\":\"p.{}\",\"value\":{at}}}]}}]}}",
+            at % 7
+        )
+    };
+    (0..count).map(line).collect()
+}
+
+#[test]
+fn what_is_published_is_printed_at_the_other_end() {
+    let scratch = Scratch::new();
+    let server = scratch.listen(["link", "sub", "--listen", "127.0.0.1:0"]);
+    let sent = lines(300);
+    let text = format!("{}\n{{\"a\":NaN}}\n", sent.join("\n"));
+    let file = write(&scratch, "deltas.jsonl", &text);
+    let ended = scratch.run(["link", "pub", &server.url, &file, "--json"]);
+    let record = ended
+        .expect(0, &["line 301: column 6"])
+        .record("towline.link.pub/1");
+    assert_eq!(
+        (&record["durable"], &record["refused"]),
+        (&300.into(), &1.into())
+    );
+    assert!(
+        record["bytes_per_record"].as_f64().unwrap() < 60.0,
+        "{record}"
+    );
+    server.signal(Signal::INT);
+    let said = server.wait();
+    let mut got: Vec<&str> = said
+        .stdout
+        .lines()
+        .filter(|line| line.contains("updates"))
+        .collect();
+    got.sort_unstable();
+    let mut sent: Vec<&str> = sent.iter().map(String::as_str).collect();
+    sent.sort_unstable();
+    assert_eq!(got, sent);
+}
+
+#[test]
+fn who_is_not_let_in_is_told_so() {
+    let scratch = Scratch::new();
+    let other = Scratch::new();
+    let key = other.run(["link", "keygen"]).expect(0, &["sha256/"]).stdout;
+    let address = "127.0.0.1:0";
+    let server = scratch.listen(["link", "sub", "--listen", address, "--from", key.trim()]);
+    let file = write(&scratch, "deltas.jsonl", &lines(1)[0]);
+    let (url, _) = server.url.split_once('#').unwrap();
+    scratch
+        .run(["link", "pub", url, &file])
+        .expect(2, &["has no key", "keygen"]);
+    let publish = ["link", "pub", &server.url, &file, "--patience", "2s"];
+    scratch.run(publish).expect(
+        3,
+        &["1 of 1 record are not durable", "does not let this key in"],
+    );
+    other.run(publish).expect(0, &["1 record, 1 batches"]);
+}
+
+/// A boat and a shore by their configurations, whose records go into a file.
+struct Pair {
+    scratch: Scratch,
+    boat: String,
+    shore: String,
+    log: std::path::PathBuf,
+}
+
+impl Pair {
+    fn new(sources: &str) -> Self {
+        let scratch = Scratch::new();
+        let key = scratch.run(["link", "keygen"]).expect(0, &[]).stdout;
+        let (key, address) = (key.trim().to_owned(), scratch.address());
+        let log = scratch.path("log.jsonl");
+        let shore = format!(
+            "name = \"shore\"\ncontrol = \"{}\"\n[listen]\naddress = \"{address}\"\n[[client]]\nname = \"vela\"\nkey = \"{key}\"\n[[sink]]\nkind = \"file\"\npath = \"{}\"\nids = true\n",
+            scratch.path("shore.sock").display(),
+            log.display()
+        );
+        let boat = format!(
+            "name = \"vela\"\ncontrol = \"{}\"\n[peer]\nurl = \"towline://{address}\"\nkey = \"{key}\"\n[spool]\npath = \"{}\"\nmax = \"64 MiB\"\n[live]\ndeadline = \"50 ms\"\n{sources}",
+            scratch.path("boat.sock").display(),
+            scratch.path("spool").display()
+        );
+        Self {
+            boat: write(&scratch, "boat.toml", &boat),
+            shore: write(&scratch, "shore.toml", &shore),
+            scratch,
+            log,
+        }
+    }
+
+    fn run(&self, file: &str) -> Running {
+        Running::start(self.scratch.towline(["link", "run", file]))
+    }
+
+    /// The numbers of the records in the log, in order, each once.
+    fn logged(&self) -> Vec<u64> {
+        let text = fs::read_to_string(&self.log).unwrap_or_default();
+        // A line that is being written has no end yet.
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        let mut values: Vec<u64> = whole
+            .lines()
+            .map(|line| {
+                let line: Value = serde_json::from_str(line).expect("a line of JSON");
+                let values = &line["record"]["updates"][0]["values"];
+                values[0]["value"].as_u64().expect("a number")
+            })
+            .collect();
+        values.sort_unstable();
+        values.dedup();
+        values
+    }
+}
+
+#[test]
+fn a_boat_and_a_shore_that_are_killed_lose_nothing_that_was_accepted() {
+    let pair = Pair::new("[[source]]\nkind = \"stdin\"\n");
+    let mut shore = pair.run(&pair.shore);
+    let mut at = 0;
+    let all = lines(1_500);
+    for round in 0..3 {
+        let mut command = pair.scratch.towline(["link", "run", &pair.boat]);
+        command.stdin(std::process::Stdio::piped());
+        let mut boat = command.spawn().expect("it starts");
+        let mut stdin = boat.stdin.take().expect("a pipe");
+        for line in &all[at..at + 500] {
+            writeln!(stdin, "{line}").expect("it reads");
+        }
+        at += 500;
+        drop(stdin);
+        if round < 2 {
+            // What it has read is in its spool by then, and not all of it on the shore.
+            common::wait_until("the spool has the records", || {
+                spooled(&pair.scratch.path("spool")) >= at as u64
+            });
+            boat.kill().expect("it runs");
+            boat.wait().expect("it ends");
+            shore.kill();
+            shore = pair.run(&pair.shore);
+        } else {
+            assert_eq!(boat.wait().expect("it ends").code(), Some(0));
+        }
+    }
+    common::wait_until("the log has them all", || pair.logged().len() == 1_500);
+    let control = pair.scratch.path("shore.sock").display().to_string();
+    let show = pair.scratch.run(["link", "show", "--control", &control]);
+    show.expect(0, &["vela: ", "sink file: ok"]);
+    shore.kill();
+}
+
+/// Records that a spool has taken so far, by its numbers.
+fn spooled(folder: &std::path::Path) -> u64 {
+    let Ok(files) = fs::read_dir(folder) else {
+        return 0;
+    };
+    let whole = |path: std::path::PathBuf| {
+        let text = fs::read(path).unwrap_or_default();
+        text.windows(9)
+            .filter(|part| part == b"\"context\"")
+            .count() as u64
+    };
+    let logs = files.filter_map(|file| Some(file.ok()?.path()));
+    logs.filter(|path| path.extension().is_some_and(|end| end == "log"))
+        .map(whole)
+        .sum()
 }

@@ -12,6 +12,11 @@
 //! | NATS JetStream | log | exactly once within the stream's `duplicate_window` |
 //! | lines to a file or to standard output | log or live | at least once, with its number when asked for |
 
+#![cfg_attr(
+    not(all(feature = "signalk", feature = "nmea0183")),
+    allow(dead_code, unused_variables, reason = "the ends share parts")
+)]
+
 mod backoff;
 mod boat;
 #[cfg(any(feature = "signalk", feature = "nmea0183"))]

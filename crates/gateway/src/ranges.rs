@@ -25,7 +25,7 @@ impl Ranges {
         self.ranges.get(at).is_some_and(|range| range.start <= seq)
     }
 
-    /// Adds the numbers of a range. What goes beyond [`MAX_RANGES`] is forgotten from the lowest on.
+    /// Adds the numbers of a range. Of more than 65,536 ranges the lowest is forgotten.
     pub fn insert(&mut self, new: Range<u64>) {
         if new.is_empty() {
             return;

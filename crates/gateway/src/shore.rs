@@ -14,7 +14,9 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use towline::identity::KeyPin;
-use towline::link::{Arrival, Delivery, Downlink, DownlinkError, Hello, ReceiverStats, Via};
+use towline::link::{
+    Arrival, Delivery, Downlink, DownlinkError, Hello, ReceiverStats, Via, crash_point,
+};
 use towline_link::{LiveFilter, RangeSet};
 
 use crate::{Backoff, Entry, Kind, Sink, Status, Stream};
@@ -29,7 +31,7 @@ const MAX_LIVE_WAITING: usize = 256;
 const MAX_JOBS: usize = 4_096;
 /// How long a sender waits for the logs to say what they have, before it may send what is new.
 const OPENING: Duration = Duration::from_millis(500);
-/// Cap: senders whose newest values are remembered.
+/// Senders whose newest values are remembered, and whose state is shown.
 const MAX_NAMES: usize = 1_024;
 
 /// Where links end.
@@ -282,6 +284,7 @@ impl Session {
     }
 
     fn on_delivery(&mut self, delivery: Delivery) {
+        crash_point("shore.delivered");
         let entries = delivery.entries().map(|(seq, record)| Entry {
             seq,
             record: record.clone(),
@@ -367,6 +370,7 @@ impl Session {
         for seqs in &written.seqs {
             self.link.on_durable(seqs.clone());
         }
+        crash_point("shore.durable");
         if self.is_on_hold && self.held <= MAX_HELD / 2 {
             self.hold(false);
         }
@@ -473,7 +477,9 @@ impl Worker {
                                 done.push(written);
                             }
                         }
+                        crash_point("log.writing");
                         self.write(&job.stream, all).await;
+                        crash_point("log.written");
                         for written in done {
                             if written.missing.fetch_sub(1, Ordering::AcqRel) == 1 {
                                 let to = written.done.clone();

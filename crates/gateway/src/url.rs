@@ -69,7 +69,6 @@ impl Url {
     }
 
     /// The host with brackets where it needs them, and the port.
-    #[cfg_attr(not(feature = "signalk"), expect(dead_code, reason = "for requests"))]
     pub(crate) fn authority(&self, port: u16) -> String {
         match self.host.contains(':') {
             true => format!("[{}]:{port}", self.host),

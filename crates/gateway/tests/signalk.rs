@@ -299,6 +299,25 @@ async fn a_sink_sends_deltas_over_a_websocket_and_drops_while_it_is_down() {
 }
 
 #[tokio::test]
+async fn a_burst_larger_than_the_queue_goes_to_a_server_that_reads() {
+    let (listener, url) = listen("tcp").await;
+    let mut sink = Sink::signalk(SignalKSinkOptions::new(url)).unwrap();
+    let (server, _) = listener.accept().await.unwrap();
+    let reading = tokio::spawn(async move {
+        let mut lines = BufReader::new(server).lines();
+        for number in 0..1000 {
+            let line = lines.next_line().await.unwrap().unwrap();
+            assert_eq!(line, delta(number).to_json());
+        }
+    });
+    until_up(&sink).await;
+    sink.deliver(&stream("a", 1), &entries(0..1000))
+        .await
+        .unwrap();
+    reading.await.unwrap();
+}
+
+#[tokio::test]
 async fn a_server_that_does_not_read_costs_deltas_and_not_memory() {
     let (listener, url) = listen("tcp").await;
     let mut sink = Sink::signalk(SignalKSinkOptions::new(url)).unwrap();

@@ -241,6 +241,18 @@ mod tests {
     }
 
     #[test]
+    fn a_record_of_too_many_values_has_no_names() {
+        let of = |count: usize| {
+            let value = |at: usize| format!(r#"{{"path":"p{at}","value":1}}"#);
+            let values: Vec<String> = (0..count).map(value).collect();
+            let text = format!(r#"{{"updates":[{{"values":[{}]}}]}}"#, values.join(","));
+            parts(&record(&text)).len()
+        };
+        assert_eq!(of(MAX_PARTS), MAX_PARTS);
+        assert_eq!(of(MAX_PARTS + 1), 0);
+    }
+
+    #[test]
     fn what_is_left_of_a_record_is_whole() {
         let record = record(TWO);
         let parts = parts(&record);

@@ -10,6 +10,7 @@ pub mod codec;
 mod delta;
 mod live;
 mod message;
+mod outgoing;
 pub mod receiver;
 pub mod sender;
 pub mod spool;

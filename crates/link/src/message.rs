@@ -390,6 +390,31 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::single_range_in_vec_init, reason = "a list of ranges is meant")]
+    fn the_bytes_of_the_page_are_right() {
+        let hello = Hello {
+            version: VERSION,
+            name: "vela".into(),
+            stream: 7,
+            oldest: 0,
+            next: 0,
+        };
+        let report = Report {
+            durable: 3,
+            decoded: vec![0..7],
+        };
+        let hex = |bytes: Vec<u8>| {
+            let bytes: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            bytes.join(" ")
+        };
+        let page = include_str!("../../../docs/link-protocol.md");
+        for bytes in [hello.emit(), report.emit()] {
+            let bytes = format!("`{}`", hex(bytes));
+            assert!(page.contains(&bytes), "{bytes}");
+        }
+    }
+
+    #[test]
     fn what_is_no_message_is_refused() {
         assert_eq!(Message::read(&[]), Err(MalformedMessage::Short));
         assert_eq!(Message::read(&[9]), Err(MalformedMessage::Kind(9)));
@@ -399,6 +424,10 @@ mod tests {
             Message::read(&[0, 1, 0x40, 65]),
             Err(MalformedMessage::Name)
         );
+        let mut many = vec![1, 0, 0];
+        emit_varint(&mut many, MAX_RANGES as u64 + 1);
+        many.extend(std::iter::repeat_n(1, 2 * MAX_RANGES + 2));
+        assert_eq!(Message::read(&many), Err(MalformedMessage::Ranges));
         // Empty ranges would make a report without end.
         assert_eq!(
             Message::read(&[2, 0, 1, 1, 0]),

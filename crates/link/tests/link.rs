@@ -11,7 +11,9 @@ use common::Random;
 use towline_link::LiveFilter;
 use towline_link::codec::Record;
 use towline_link::receiver::{Arrival, Delivery, Receiver};
-use towline_link::sender::{Carrier, Class, Held, Lane, Outgoing, Room, Sender, SenderConfig};
+use towline_link::sender::{
+    Carrier, Class, Held, Lane, MAX_HELD, MAX_WAITING, Outgoing, Room, Sender, SenderConfig,
+};
 use towline_wire::{RangeSet, Time};
 
 const STREAM: u64 = 7;
@@ -38,6 +40,7 @@ enum Event {
     ToSender(Vec<u8>),
     Acked(u64),
     Lost(u64),
+    ReportLost(u64),
 }
 
 struct World {
@@ -148,12 +151,21 @@ impl World {
             after += Duration::from_millis(self.random.below(300));
         }
         let is_lost = self.random.per_mille(self.weather.loss);
-        if let Carrier::Batch { number, .. } = message.carrier {
+        if let Carrier::Batch {
+            transmission: number,
+            ..
+        } = message.carrier
+        {
             self.in_flight += 1;
             match is_lost {
                 true => self.at(one_way * 3, Event::Lost(number)),
                 false => self.at(after + one_way, Event::Acked(number)),
             }
+        }
+        if let Carrier::Report { number } = message.carrier
+            && is_lost
+        {
+            self.at(one_way * 3, Event::ReportLost(number));
         }
         if !is_lost {
             if self.random.per_mille(self.weather.copies) {
@@ -238,6 +250,7 @@ impl World {
                     self.in_flight -= 1;
                     self.sender.on_acked(self.now, number);
                 }
+                Event::ReportLost(number) => self.receiver.on_lost(self.now, number),
                 Event::Lost(number) => {
                     self.in_flight -= 1;
                     self.sender.on_lost(number);
@@ -266,8 +279,7 @@ impl World {
         }
         loop {
             let room = Room {
-                is_open: self.in_flight < self.weather.window,
-                backfill: self.in_flight * 2 < self.weather.window,
+                free: self.weather.window.saturating_sub(self.in_flight) * 500,
                 alarms_only: false,
                 datagram: self.weather.datagram,
                 rtt: Duration::from_millis(self.weather.rtt_ms),
@@ -409,20 +421,22 @@ fn an_alarm_goes_at_once_and_before_the_others() {
     world.push(Class::Telemetry);
     world.push(Class::Alarm);
     let room = Room {
-        is_open: true,
-        backfill: true,
+        free: 12_000,
         alarms_only: false,
         datagram: 1_200,
         rtt: Duration::from_millis(100),
     };
-    let shut = Room {
-        is_open: false,
-        ..room
-    };
+    let shut = Room { free: 0, ..room };
     assert_eq!(world.sender.poll_message(world.now, &shut), None);
     let message = world.sender.poll_message(world.now, &room).unwrap();
     let lane = Lane::Alarm;
-    assert_eq!(message.carrier, Carrier::Batch { number: 0, lane });
+    assert_eq!(
+        message.carrier,
+        Carrier::Batch {
+            transmission: 0,
+            lane
+        }
+    );
     assert_eq!(world.sender.poll_message(world.now, &room), None);
     let due = world.sender.poll_timeout().unwrap();
     assert_eq!(due, world.now + Duration::from_millis(250));
@@ -440,8 +454,7 @@ fn a_rate_is_kept_to() {
     let mut now = Time::ZERO;
     sender.on_connected(now);
     let room = Room {
-        is_open: true,
-        backfill: true,
+        free: 12_000,
         alarms_only: false,
         datagram: 1_200,
         rtt: Duration::from_millis(100),
@@ -457,6 +470,109 @@ fn a_rate_is_kept_to() {
         }
     }
     assert!((90_000..102_000).contains(&bytes), "{bytes} in 100 s");
+}
+
+#[test]
+fn a_sender_whose_records_are_all_durable_learns_it_without_sending_any() {
+    let mut world = World::new(7, FAIR);
+    for _ in 0..100 {
+        world.push(Class::Telemetry);
+    }
+    world.sender = sender_of(&world.spool, world.next);
+    world.durable.insert(0..100);
+    // Whatever the link loses.
+    world.weather.loss = 900;
+    world.connect();
+    for _ in 0..1_000 {
+        world.tick();
+    }
+    assert_eq!(world.sender.durable(), 100);
+    assert_eq!(world.sender.stats().batches, 0);
+}
+
+#[test]
+fn what_waits_in_memory_is_bounded_and_the_spool_has_the_rest() {
+    let mut world = World::new(8, FAIR);
+    for _ in 0..10_000 {
+        // None replaces another: they are no deltas.
+        let (seq, now) = (world.next, world.now);
+        let record = Record::parse(format!("{{\"number\":{seq}}}").as_bytes()).unwrap();
+        world.next += 1;
+        world.spool.insert(seq, record.clone());
+        world.sender.push(now, seq, record, Class::Telemetry);
+    }
+    let stats = world.sender.stats();
+    assert_eq!(stats.postponed, 10_000 - MAX_WAITING as u64);
+    assert_eq!(world.sender.backlog(), 10_000);
+    // A large one, again and again, is bounded by its bytes.
+    let large = format!("{{\"text\":\"{}\"}}", "x".repeat((1 << 20) - 20));
+    let large = Record::parse(large.as_bytes()).unwrap();
+    for seq in 10_000..10_040 {
+        world
+            .sender
+            .push(world.now, seq, large.clone(), Class::Alarm);
+    }
+    let postponed = world.sender.stats().postponed - stats.postponed;
+    assert!(postponed >= 40 - (MAX_HELD >> 20) as u64 - 1, "{postponed}");
+}
+
+#[test]
+fn a_batch_has_so_many_records_and_no_more() {
+    let held = Held {
+        stream: STREAM,
+        seqs: 0..0,
+    };
+    let mut sender = Sender::new(SenderConfig::new("test"), &held);
+    let mut now = Time::ZERO;
+    sender.on_connected(now);
+    let room = Room {
+        free: 120_000,
+        alarms_only: false,
+        datagram: 60_000,
+        rtt: Duration::from_millis(100),
+    };
+    let empty = Record::parse(b"{}").unwrap();
+    let mut largest = 0;
+    for seq in 0..20_000 {
+        sender.push(now, seq, empty.clone(), Class::Telemetry);
+        if seq % 2_000 == 1_999 {
+            now += Duration::from_secs(1);
+            let before = sender.stats().sent;
+            while sender.poll_message(now, &room).is_some() {
+                largest = largest.max(sender.stats().sent - before);
+            }
+            let (sent, batches) = (sender.stats().sent, sender.stats().batches);
+            assert!(sent <= batches * 1_024, "{sent} in {batches}");
+        }
+    }
+    assert!(largest >= 1_024, "{largest}");
+}
+
+#[test]
+fn so_many_batches_are_kept_until_the_hello() {
+    let mut receiver = Receiver::new();
+    let now = Time::ZERO;
+    for _ in 0..1_000 {
+        let batch = [&[0x40, 0][..], &[7; 1_000]].concat();
+        assert!(receiver.handle_message(now, &batch).unwrap().is_none());
+    }
+    let mut world = World::new(9, FAIR);
+    world.sender.on_connected(now);
+    let room = Room {
+        free: 0,
+        alarms_only: false,
+        datagram: 1_200,
+        rtt: Duration::ZERO,
+    };
+    let hello = world.sender.poll_message(now, &room).unwrap();
+    assert!(matches!(
+        receiver.handle_message(now, &hello.bytes),
+        Ok(Some(Arrival::Hello(_)))
+    ));
+    receiver.accept(RangeSet::default());
+    // Each is no batch, and an error: there are 64.
+    let errors = (0..1_000).filter(|_| receiver.poll_early(now).is_err());
+    assert_eq!(errors.count(), 64);
 }
 
 #[test]

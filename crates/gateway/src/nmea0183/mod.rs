@@ -14,30 +14,14 @@ mod values;
 #[cfg(test)]
 mod tests;
 
-use towline_link::codec::{Malformed, Record};
+use towline_link::codec::Record;
 
 use satellites::Satellites;
 use sentence::Sentence;
 use values::Values;
 
 pub(crate) use sentence::MAX_SENTENCE;
-
-/// Why a sentence gave no delta.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
-    /// It is damaged.
-    #[error("{0}")]
-    Malformed(String),
-    /// It is right, and of a kind that is not known here; AIS is one.
-    #[error("sentences {0} are not known here")]
-    Unsupported(String),
-}
-
-impl From<Malformed> for Refused {
-    fn from(error: Malformed) -> Self {
-        Self::Malformed(error.to_string())
-    }
-}
+pub use sentence::Refused;
 
 /// Makes deltas of the sentences of one connection.
 #[derive(Clone, Debug)]

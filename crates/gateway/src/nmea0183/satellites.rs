@@ -1,7 +1,6 @@
 //! GSV: satellites in view, told over several sentences.
 
-use super::Refused;
-use super::sentence::Sentence;
+use super::sentence::{Refused, Sentence};
 use super::values::{Values, number, radians};
 
 /// Cap: satellites of one receiver's report.

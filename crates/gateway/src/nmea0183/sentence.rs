@@ -1,9 +1,26 @@
 //! [`Sentence`]: a line in its parts, its checksum compared.
 
-use super::Refused;
+use towline_link::codec::Malformed;
 
 /// Cap: bytes of one sentence; the standard has 82, and tag blocks go before it.
 pub(crate) const MAX_SENTENCE: usize = 1024;
+
+/// Why a sentence gave no delta.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// It is damaged.
+    #[error("{0}")]
+    Malformed(String),
+    /// It is right, and of a kind that is not known here; AIS is one.
+    #[error("sentences {0} are not known here")]
+    Unsupported(String),
+}
+
+impl From<Malformed> for Refused {
+    fn from(error: Malformed) -> Self {
+        Self::Malformed(error.to_string())
+    }
+}
 
 /// A sentence whose checksum is right.
 pub(super) struct Sentence<'a> {

@@ -1,7 +1,6 @@
 //! What each kind of sentence says, in the order of its letters. Field numbers are those after the address.
 
-use super::Refused;
-use super::sentence::Sentence;
+use super::sentence::{Refused, Sentence};
 use super::time;
 use super::values::{Values, celsius, km_per_hour, knots, nautical_miles, radians};
 

@@ -1,7 +1,6 @@
 //! XDR: transducers, by the names that makers give them. Signal K's own parser leaves them to plugins.
 
-use super::Refused;
-use super::sentence::Sentence;
+use super::sentence::{Refused, Sentence};
 use super::values::{Values, celsius, number, radians};
 
 /// Reads groups of type, value, unit and name; those not known here are left out.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use tokio::fs::{File, OpenOptions};
 use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _, AsyncWriteExt as _, SeekFrom};
 
-use super::{Kind, SinkError};
+use super::promise::{Kind, SinkError};
 use crate::{Entry, Ranges, Stream};
 
 /// How a line looks.

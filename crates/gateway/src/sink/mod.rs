@@ -5,6 +5,7 @@ pub(crate) mod lines;
 pub(crate) mod nats;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
+mod promise;
 #[cfg(feature = "signalk")]
 pub(crate) mod signalk;
 #[cfg(feature = "nats")]
@@ -17,68 +18,7 @@ use crate::BadUrl;
 use crate::{Entry, Ranges, Status, Stream};
 
 pub use lines::LinesOptions;
-
-/// What a sink promises.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// It shows the newest state: [`Sink::deliver`], and what it cannot take is dropped.
-    Live,
-    /// It keeps every record: [`Sink::open`], then [`Sink::write`].
-    Log,
-}
-
-/// Why a sink did not take records, whose fault that is, and what to do.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{what}")]
-pub struct SinkError {
-    what: String,
-    is_permanent: bool,
-    entry: Option<u64>,
-}
-
-impl SinkError {
-    /// It may pass by itself.
-    pub(crate) fn passing(what: impl Into<String>) -> Self {
-        Self {
-            what: what.into(),
-            is_permanent: false,
-            entry: None,
-        }
-    }
-
-    /// Somebody has to do something.
-    pub(crate) fn permanent(what: impl Into<String>) -> Self {
-        Self {
-            is_permanent: true,
-            ..Self::passing(what)
-        }
-    }
-
-    /// The sink will never take this one.
-    #[cfg_attr(
-        not(any(feature = "signalk", feature = "nats")),
-        expect(dead_code, reason = "the other sinks take everything")
-    )]
-    pub(crate) fn of_entry(seq: u64, what: impl Into<String>) -> Self {
-        Self {
-            entry: Some(seq),
-            ..Self::permanent(what)
-        }
-    }
-
-    /// Whether trying again is in vain until a person has done what the text says. Otherwise write the same entries
-    /// again after a wait ([`Backoff`](crate::Backoff)).
-    #[must_use]
-    pub fn is_permanent(&self) -> bool {
-        self.is_permanent
-    }
-
-    /// The entry that this sink can never take, where it is one entry's fault; the others go without it.
-    #[must_use]
-    pub fn entry(&self) -> Option<u64> {
-        self.entry
-    }
-}
+pub use promise::{Kind, SinkError};
 
 /// A place that takes records.
 #[derive(Debug)]
@@ -165,7 +105,8 @@ impl Sink {
         }
     }
 
-    /// Gives records to a live sink, which does not queue them: what it cannot take now is lost to it.
+    /// Gives records to a live sink, which does not keep them: what it cannot take within 250 ms is lost to it, and so
+    /// is what is on its way when the connection breaks.
     ///
     /// # Errors
     /// [`SinkError`]; some of the records may have gone. It connects again by itself.
@@ -173,7 +114,7 @@ impl Sink {
         match self {
             Self::Lines(sink) => sink.write(stream, entries).await,
             #[cfg(feature = "signalk")]
-            Self::SignalK(sink) => sink.deliver(entries),
+            Self::SignalK(sink) => sink.deliver(entries).await,
             #[cfg(any(feature = "postgres", feature = "nats"))]
             _ => self.write(stream, entries).await,
         }
@@ -191,10 +132,7 @@ impl Sink {
             #[cfg(feature = "nats")]
             Self::Nats(sink) => sink.open(stream).await,
             #[cfg(feature = "signalk")]
-            Self::SignalK(_) => {
-                let _ = stream;
-                Err(no_log())
-            }
+            Self::SignalK(_) => Err(no_log()),
         }
     }
 

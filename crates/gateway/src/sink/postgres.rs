@@ -29,7 +29,7 @@ use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream}
 use tokio_postgres::{Client, Config, NoTls, Statement};
 use tokio_rustls::{TlsConnector, client};
 
-use super::SinkError;
+use super::promise::SinkError;
 use crate::tls::system_roots;
 use crate::{BadUrl, Entry, Ranges, Status, Stream};
 

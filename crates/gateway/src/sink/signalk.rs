@@ -13,21 +13,23 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
-use tokio::time::{interval, timeout};
+use tokio::time::{Instant, interval, timeout, timeout_at};
 use tokio_tungstenite::tungstenite::Message;
 
-use super::SinkError;
+use super::promise::SinkError;
 use crate::source::signalk::TCP_PORT;
 use crate::url::Url;
 use crate::websocket::{self, Request};
 use crate::{Backoff, BadUrl, Entry, Status, connect};
 
-/// Cap: deltas that wait to be written to a live server; one more is dropped.
+/// Cap: deltas that wait to be written to a live server; for one more there is little patience.
 pub(crate) const MAX_UNSENT: usize = 64;
 
 /// Bytes of a UDP datagram's payload, at most.
 const MAX_DATAGRAM: usize = 65_507;
 
+/// One delivery waits so long at most for room in the queue; what has none then is dropped.
+const PATIENCE: Duration = Duration::from_millis(250);
 /// A server that takes nothing for so long is away.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// A WebSocket server is asked so often whether it is there.
@@ -145,7 +147,7 @@ impl SignalK {
         lock(&self.shared).status.clone()
     }
 
-    pub(super) fn deliver(&self, entries: &[Entry]) -> Result<(), SinkError> {
+    pub(super) async fn deliver(&self, entries: &[Entry]) -> Result<(), SinkError> {
         let queue = {
             let shared = lock(&self.shared);
             match (&shared.queue, &shared.status) {
@@ -154,12 +156,13 @@ impl SignalK {
                 (None, _) => return Err(SinkError::passing("the server is being connected to")),
             }
         };
+        let until = Instant::now() + PATIENCE;
         let (mut too_long, mut dropped) = (None, 0);
         for entry in entries {
             let text = entry.record.to_json();
             if text.len() > self.most {
                 too_long = Some((entry.seq, text.len()));
-            } else if queue.try_send(text).is_err() {
+            } else if !matches!(timeout_at(until, queue.send(text)).await, Ok(Ok(()))) {
                 dropped += 1;
             }
         }

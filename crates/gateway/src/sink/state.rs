@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use super::SinkError;
+use super::promise::SinkError;
 use crate::{Ranges, Stream};
 
 /// Cap: bytes of a state file that are read.

@@ -3,7 +3,7 @@
 use tokio::io::AsyncRead;
 use towline_link::codec::{MAX_TEXT, Record};
 
-use super::Intake;
+use super::intake::Intake;
 use crate::Status;
 use crate::lines::{Line, Lines};
 

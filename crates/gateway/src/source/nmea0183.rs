@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use tokio::io::AsyncRead;
 use tokio::net::UdpSocket;
 
-use super::{Ended, Gone, Intake, Peer};
+use super::intake::{Ended, Gone, Intake, Peer};
 use crate::lines::{Line, Lines};
 use crate::nmea0183::MAX_SENTENCE;
 use crate::url::Url;

@@ -10,8 +10,8 @@ use tokio::time::{Instant, timeout};
 use tokio_tungstenite::tungstenite::Message;
 use towline_link::codec::{MAX_TEXT, Record};
 
+use super::intake::{Ended, Intake, Peer};
 use super::json_lines;
-use super::{Ended, Intake, Peer};
 use crate::lines::Lines;
 use crate::url::Url;
 use crate::websocket::{self, Request};

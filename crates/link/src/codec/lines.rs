@@ -5,10 +5,9 @@
 use zstd::bulk::{Compressor, Decompressor};
 
 use super::Corrupt;
+pub(super) use super::record::MAX_LINES;
 use super::record::Record;
 
-/// Cap: bytes of a batch's JSON. One record always fits: a number of four letters becomes 18 at most.
-pub(super) const MAX_LINES: usize = 8 << 20;
 /// Cap: values of such a batch: each takes more memory than it has bytes.
 pub(super) const MAX_LINES_NODES: usize = 1 << 18;
 /// Bytes of the dictionary: the newest of those that are there.

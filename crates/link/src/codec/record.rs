@@ -15,6 +15,8 @@ use super::time;
 pub const MAX_DEPTH: usize = 64;
 /// Cap: values in one record.
 pub const MAX_NODES: usize = 1 << 16;
+/// Cap: bytes of a batch's JSON. One record always fits: a number of four letters becomes 18 at most.
+pub(super) const MAX_LINES: usize = 8 << 20;
 /// Cap: bytes of one record's text.
 pub const MAX_TEXT: usize = 1 << 20;
 
@@ -224,7 +226,7 @@ impl Record {
     /// # Errors
     /// As for [`parse`](Self::parse).
     pub fn parse_stored(text: &[u8]) -> Result<Self, Malformed> {
-        Self::parse_bounded(text, super::lines::MAX_LINES)
+        Self::parse_bounded(text, MAX_LINES)
     }
 
     /// The same, of so many bytes at most.

@@ -22,13 +22,15 @@ use crate::message::{
     Account, BatchHead, Hello, MAX_RANGES, MalformedMessage, Message, RANGES_IN_REPORT, Report,
     VERSION,
 };
-use crate::sender::{Carrier, Outgoing};
+use crate::outgoing::{Carrier, Outgoing};
 
 /// Cap: batches that come before the hello, and bytes of them; others come again.
 const MAX_EARLY: usize = 64;
 const MAX_EARLY_BYTES: usize = 1 << 20;
 /// So many batches are told of at once.
-const REPORT_AT: u64 = 4;
+const REPORT_AT: u64 = 16;
+/// A batch that is missing is told of so soon after one that overtook it.
+const GAP: Duration = Duration::from_millis(10);
 /// What came twice, or was of no use, is told of so soon.
 const HURRY: Duration = Duration::from_millis(100);
 
@@ -119,6 +121,8 @@ pub struct Receiver {
     ends: BTreeMap<u64, u64>,
     /// Where those before the first batch end.
     start: u64,
+    /// 1 more than the largest number of a batch.
+    expected: u64,
     /// Records below are gone, or durable.
     oldest: u64,
     durable: RangeSet,
@@ -262,8 +266,12 @@ impl Receiver {
         self.stats.batches += 1;
         self.stats.records += new.iter().map(|range| range.end - range.start).sum::<u64>();
         self.untold += 1;
+        let is_overtaking = decoded.number > self.expected;
+        self.expected = self.expected.max(decoded.number + 1);
         self.tell_by(match head.is_alarm || self.untold >= REPORT_AT {
             true => now,
+            // One before it is lost, or late.
+            false if is_overtaking => now + GAP,
             false => now + REPORT_AFTER,
         });
         for seqs in &new {
@@ -347,6 +355,8 @@ impl Receiver {
             self.account_due = true;
         }
         if std::mem::take(&mut self.account_due) {
+            // What is durable stands in reports alone, and no batch may come that would ask for one.
+            self.tell_by(now);
             let bytes = self.account().emit();
             let carrier = Carrier::Control;
             return Some(Outgoing { carrier, bytes });
@@ -363,9 +373,18 @@ impl Receiver {
             decoded: self.decoded(RANGES_IN_REPORT),
         };
         Some(Outgoing {
-            carrier: Carrier::Report,
+            carrier: Carrier::Report {
+                number: self.stats.reports,
+            },
             bytes: report.emit(),
         })
+    }
+
+    /// The transport lost a report. Where it was the last one, nothing else would tell what is durable.
+    pub fn on_lost(&mut self, now: Time, report: u64) {
+        if report == self.stats.reports {
+            self.tell_by(now);
+        }
     }
 
     /// The batches that were decoded, the first range from 0 on.

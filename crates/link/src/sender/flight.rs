@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use towline_wire::Time;
 
-use super::Lane;
 use crate::codec::{MAX_IN_FLIGHT, Record};
+use crate::outgoing::Lane;
 
 /// A batch that was sent.
 #[derive(Debug)]
@@ -16,6 +16,8 @@ pub(super) struct Sent {
     pub(super) seqs: Vec<Range<u64>>,
     pub(super) records: Arc<[Record]>,
     pub(super) lane: Lane,
+    /// Its newest transmission, and when that was.
+    last: (u64, Time),
     /// When the peer's transport had it, which does not say that it was decoded.
     acked: Option<Time>,
     held: usize,
@@ -25,7 +27,12 @@ pub(super) struct Sent {
 pub(super) struct Flight {
     sent: BTreeMap<u64, Sent>,
     lost: BTreeSet<u64>,
-    /// Those that the peer's transport had, and when.
+    /// The batch of each transmission that is the newest of its batch and not lost.
+    transmissions: BTreeMap<u64, u64>,
+    /// Those transmissions by their time, with their batches.
+    by_time: BTreeSet<(Time, u64)>,
+    next_transmission: u64,
+    /// Batches that the peer's transport had, and when.
     acked: BTreeSet<(Time, u64)>,
     /// The records of batches that were decoded since the last account, and of some before.
     decoded: BTreeMap<u64, Vec<Range<u64>>>,
@@ -42,6 +49,7 @@ impl Flight {
         self.sent.len()
     }
 
+    /// Takes a batch that is about to be sent.
     pub(super) fn insert(
         &mut self,
         number: u64,
@@ -55,6 +63,7 @@ impl Flight {
             seqs,
             records,
             lane,
+            last: (u64::MAX, Time::ZERO),
             acked: None,
             held,
         };
@@ -65,21 +74,48 @@ impl Flight {
         self.sent.get(&number)
     }
 
-    /// The transport lost it.
-    pub(super) fn on_lost(&mut self, number: u64) {
-        if let Some(sent) = self.sent.get(&number) {
-            if let Some(acked) = sent.acked {
+    /// It is sent now; the number of that transmission.
+    pub(super) fn on_sent(&mut self, now: Time, number: u64) -> u64 {
+        let transmission = self.next_transmission;
+        self.next_transmission += 1;
+        self.forget(number);
+        if let Some(sent) = self.sent.get_mut(&number) {
+            sent.last = (transmission, now);
+            self.transmissions.insert(transmission, number);
+            self.by_time.insert((now, number));
+        }
+        transmission
+    }
+
+    /// What was known of its newest transmission is of no use any more.
+    fn forget(&mut self, number: u64) {
+        self.lost.remove(&number);
+        if let Some(sent) = self.sent.get_mut(&number) {
+            self.transmissions.remove(&sent.last.0);
+            self.by_time.remove(&(sent.last.1, number));
+            if let Some(acked) = sent.acked.take() {
                 self.acked.remove(&(acked, number));
             }
-            self.lost.insert(number);
         }
     }
 
-    /// The peer's transport has it.
-    pub(super) fn on_acked(&mut self, now: Time, number: u64) {
-        if let Some(sent) = self.sent.get_mut(&number)
+    /// The transport lost a transmission.
+    pub(super) fn on_lost(&mut self, transmission: u64) {
+        if let Some(number) = self.transmissions.get(&transmission).copied() {
+            self.lose(number);
+        }
+    }
+
+    fn lose(&mut self, number: u64) {
+        self.forget(number);
+        self.lost.insert(number);
+    }
+
+    /// The peer's transport has a transmission.
+    pub(super) fn on_acked(&mut self, now: Time, transmission: u64) {
+        if let Some(number) = self.transmissions.get(&transmission).copied()
+            && let Some(sent) = self.sent.get_mut(&number)
             && sent.acked.is_none()
-            && !self.lost.contains(&number)
         {
             sent.acked = Some(now);
             self.acked.insert((now, number));
@@ -92,8 +128,7 @@ impl Flight {
         while let Some((acked, number)) = self.acked.first().copied()
             && acked + patience <= now
         {
-            self.acked.pop_first();
-            self.lost.insert(number);
+            self.lose(number);
         }
     }
 
@@ -102,34 +137,40 @@ impl Flight {
         self.acked.first().map(|(acked, _)| *acked + patience)
     }
 
-    /// The oldest one that is lost, which is on its way again from now on.
+    /// The oldest one that is lost.
     pub(super) fn take_lost(&mut self) -> Option<u64> {
-        let number = self.lost.pop_first()?;
-        if let Some(sent) = self.sent.get_mut(&number) {
-            sent.acked = None;
-        }
-        Some(number)
+        self.lost.pop_first()
     }
 
     pub(super) fn has_lost(&self) -> bool {
         !self.lost.is_empty()
     }
 
-    /// The receiver has decoded these.
-    pub(super) fn on_decoded(&mut self, numbers: Range<u64>) {
+    /// The receiver has decoded these; when the newest of them was sent.
+    pub(super) fn on_decoded(&mut self, numbers: Range<u64>) -> Option<Time> {
+        let mut newest = None;
         while let Some((number, _)) = self.sent.range(numbers.clone()).next() {
             let number = *number;
-            self.lost.remove(&number);
+            self.forget(number);
             if let Some(sent) = self.sent.remove(&number) {
                 self.held -= sent.held;
-                if let Some(acked) = sent.acked {
-                    self.acked.remove(&(acked, number));
-                }
+                newest = newest.max(Some(sent.last.1));
                 self.decoded.insert(number, sent.seqs);
             }
         }
         while self.decoded.len() > MAX_IN_FLIGHT {
             self.decoded.pop_first();
+        }
+        newest
+    }
+
+    /// What was sent by then was overtaken by what has arrived, and counts as lost: the transport would know later, for
+    /// its acknowledgements are few.
+    pub(super) fn on_overtaken(&mut self, by: Time) {
+        while let Some((at, number)) = self.by_time.first().copied()
+            && at <= by
+        {
+            self.lose(number);
         }
     }
 

@@ -25,6 +25,7 @@ use crate::codec::{Encoder, Record};
 use crate::message::{
     Account, BatchHead, Hello, MAX_RANGES, MalformedMessage, Message, VERSION, emit_forget,
 };
+pub use crate::outgoing::{Carrier, Lane, Outgoing};
 use flight::Flight;
 use queue::Queue;
 
@@ -40,6 +41,13 @@ const READ_AT_ONCE: u64 = 512;
 /// What a batch is expected to take beside its records, and what a packet takes beside the batch, in bytes.
 const BATCH_BYTES: f64 = 8.0;
 const PACKET_BYTES: usize = 52;
+/// Nothing is sent into less room than this, in bytes: a batch of a few records.
+const MIN_FREE: usize = 100;
+/// More than so many datagrams of what is new is too much where the window has no room for them: what says nothing new
+/// stays behind.
+const MUCH: usize = 2;
+/// Batches overtake each other by less than this, or by a quarter of a round trip, without being lost.
+const MIN_REORDERING: Duration = Duration::from_millis(20);
 
 /// How a sender behaves.
 #[derive(Clone, Debug)]
@@ -97,49 +105,11 @@ pub enum Class {
     Alarm,
 }
 
-/// Which way a batch goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lane {
-    /// First of all.
-    Alarm,
-    /// What is new.
-    Live,
-    /// What stayed behind.
-    Backfill,
-}
-
-/// How a message is carried.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Carrier {
-    /// On the one stream of both, in order, behind its length.
-    Control,
-    /// In a datagram; the next one makes up for one that is lost.
-    Report,
-    /// In a datagram, or, if it is too large for one, on a stream of its own.
-    Batch {
-        /// Its number, by which the sender is told what became of it.
-        number: u64,
-        /// Which way it goes.
-        lane: Lane,
-    },
-}
-
-/// A message to be sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outgoing {
-    /// How.
-    pub carrier: Carrier,
-    /// What.
-    pub bytes: Vec<u8>,
-}
-
 /// What the connection has room for, now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// A batch would leave at once.
-    pub is_open: bool,
-    /// So would one of what stayed behind, with room left for what is new.
-    pub backfill: bool,
+    /// Bytes that would leave at once: what the congestion window has left.
+    pub free: usize,
     /// Alarms alone may go: the budget is spent.
     pub alarms_only: bool,
     /// Bytes that a datagram takes.
@@ -227,7 +197,11 @@ pub struct Sender {
     per_record: [f64; 2],
     /// Bytes that a datagram takes.
     datagram: usize,
+    /// Bytes of a batch that would leave at once.
+    free: usize,
     patience: Duration,
+    /// What is overtaken by more than this is lost.
+    reordering: Duration,
     /// There was no room when it was asked last.
     is_blocked: bool,
     /// When all that was sent is within the rate.
@@ -254,9 +228,11 @@ impl Sender {
             read: VecDeque::new(),
             flight: Flight::default(),
             session: None,
-            per_record: [40.0, 10.0],
+            per_record: [20.0, 10.0],
             datagram: 1_150,
+            free: 0,
             patience: 3 * REPORT_AFTER,
+            reordering: REPORT_AFTER,
             is_blocked: false,
             paid: Time::ZERO,
             stats: SenderStats::default(),
@@ -381,8 +357,13 @@ impl Sender {
     pub fn handle_message(&mut self, bytes: &[u8]) -> Result<(), SenderError> {
         match Message::read(bytes)? {
             Message::Report(report) => {
-                for numbers in report.decoded {
-                    self.on_decoded(numbers);
+                let newest = report
+                    .decoded
+                    .into_iter()
+                    .filter_map(|numbers| self.on_decoded(numbers))
+                    .max();
+                if let Some(newest) = newest {
+                    self.flight.on_overtaken(newest - self.reordering);
                 }
                 self.on_durable(report.durable);
                 Ok(())
@@ -395,17 +376,16 @@ impl Sender {
         }
     }
 
-    fn on_decoded(&mut self, numbers: Range<u64>) {
-        let Some(session) = &mut self.session else {
-            return;
-        };
+    /// When the newest of these was sent.
+    fn on_decoded(&mut self, numbers: Range<u64>) -> Option<Time> {
+        let session = self.session.as_mut()?;
         if numbers.is_empty() {
-            return;
+            return None;
         }
         session.encoder.on_decoded(numbers.clone());
-        self.flight.on_decoded(numbers);
         let first = session.encoder.base().saturating_sub(1);
         session.ends = session.ends.split_off(&first);
+        self.flight.on_decoded(numbers)
     }
 
     fn on_durable(&mut self, below: u64) {
@@ -451,14 +431,14 @@ impl Sender {
         }
     }
 
-    /// The transport lost the batch of this number.
-    pub fn on_lost(&mut self, number: u64) {
-        self.flight.on_lost(number);
+    /// The transport lost this transmission.
+    pub fn on_lost(&mut self, transmission: u64) {
+        self.flight.on_lost(transmission);
     }
 
-    /// The receiver's transport has the batch of this number.
-    pub fn on_acked(&mut self, now: Time, number: u64) {
-        self.flight.on_acked(now, number);
+    /// The receiver's transport has this transmission.
+    pub fn on_acked(&mut self, now: Time, transmission: u64) {
+        self.flight.on_acked(now, transmission);
     }
 
     /// Records to be read from the spool, for [`on_read`](Self::on_read).
@@ -503,9 +483,11 @@ impl Sender {
         }
         self.datagram = room.datagram;
         self.patience = 2 * REPORT_AFTER + 2 * room.rtt;
+        self.reordering = (room.rtt / 4).max(MIN_REORDERING);
         self.flight.expire(now, self.patience);
-        self.is_blocked = !room.is_open;
-        if !room.is_open || self.config.rate.is_some() && self.paid > now {
+        self.free = room.free.saturating_sub(PACKET_BYTES);
+        self.is_blocked = self.free < MIN_FREE;
+        if self.is_blocked || self.config.rate.is_some() && self.paid > now {
             return None;
         }
         let message = self.next_batch(now, room)?;
@@ -519,12 +501,12 @@ impl Sender {
 
     fn next_batch(&mut self, now: Time, room: &Room) -> Option<Outgoing> {
         if self.alarms.oldest().is_some()
-            && let Some(message) = self.compose(Lane::Alarm)
+            && let Some(message) = self.compose(now, Lane::Alarm)
         {
             return Some(message);
         }
         while let Some(number) = self.flight.take_lost() {
-            if let Some(message) = self.emit(number) {
+            if let Some(message) = self.emit(now, number) {
                 self.stats.again += 1;
                 return Some(message);
             }
@@ -533,12 +515,16 @@ impl Sender {
             return None;
         }
         if self.is_due(now)
-            && let Some(message) = self.compose(Lane::Live)
+            && let Some(message) = self.compose(now, Lane::Live)
         {
             return Some(message);
         }
-        let is_wanted = room.backfill && !self.is_on_hold() && !self.read.is_empty();
-        is_wanted.then(|| self.compose(Lane::Backfill)).flatten()
+        // The other half is for what is new.
+        self.free /= 2;
+        let is_wanted = self.free >= MIN_FREE && !self.is_on_hold() && !self.read.is_empty();
+        is_wanted
+            .then(|| self.compose(now, Lane::Backfill))
+            .flatten()
     }
 
     fn is_due(&self, now: Time) -> bool {
@@ -549,13 +535,18 @@ impl Sender {
 
     /// Records that a datagram will hold.
     fn fitting(&self, lane: Lane) -> usize {
+        self.records_in(self.datagram, lane)
+    }
+
+    /// Records that so many bytes will hold.
+    fn records_in(&self, bytes: usize, lane: Lane) -> usize {
         let each = self.per_record[usize::from(lane == Lane::Backfill)];
-        let fitting = (self.datagram as f64 - BATCH_BYTES) / each.max(0.25);
-        (fitting as usize).clamp(1, MAX_BATCH)
+        let records = (bytes as f64 - BATCH_BYTES) / each.max(0.25);
+        (records as usize).clamp(1, MAX_BATCH)
     }
 
     /// A batch of what waits.
-    fn compose(&mut self, lane: Lane) -> Option<Outgoing> {
+    fn compose(&mut self, now: Time, lane: Lane) -> Option<Outgoing> {
         let is_full = self
             .session
             .as_ref()
@@ -565,13 +556,15 @@ impl Sender {
             return None;
         }
         let fitting = self.fitting(lane);
-        if lane == Lane::Live && self.live.len() > fitting {
+        let much = (MUCH * fitting).max(self.records_in(self.free, lane));
+        if lane == Lane::Live && self.live.len() > much {
             for seq in self.live.drop_replaced() {
                 self.stats.conflated += 1;
                 self.unsent.insert(seq..seq + 1);
             }
             self.bound_unsent();
         }
+        let fitting = fitting.min(self.records_in(self.free, lane));
         let mut seqs: Vec<Range<u64>> = Vec::new();
         let mut records = Vec::new();
         let mut held = 0;
@@ -611,7 +604,7 @@ impl Sender {
             .insert(number, seqs.last().map_or(0, |last| last.end));
         let count = records.len() as u64;
         self.flight.insert(number, seqs, records, lane);
-        let message = self.emit(number)?;
+        let message = self.emit(now, number)?;
         self.stats.batches += 1;
         self.stats.sent += count;
         if lane == Lane::Backfill {
@@ -624,7 +617,7 @@ impl Sender {
     }
 
     /// The message of a batch, in the light of what the receiver knows by now.
-    fn emit(&mut self, number: u64) -> Option<Outgoing> {
+    fn emit(&mut self, now: Time, number: u64) -> Option<Outgoing> {
         let session = self.session.as_mut()?;
         let sent = self.flight.get(number)?;
         let lane = sent.lane;
@@ -636,7 +629,8 @@ impl Sender {
             return None;
         }
         self.stats.bytes += bytes.len() as u64;
-        let carrier = Carrier::Batch { number, lane };
+        let transmission = self.flight.on_sent(now, number);
+        let carrier = Carrier::Batch { transmission, lane };
         Some(Outgoing { carrier, bytes })
     }
 

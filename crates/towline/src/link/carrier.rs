@@ -14,7 +14,7 @@ use towline_link::sender::{Carrier, Outgoing, Room};
 use towline_quic::{DatagramFate, DatagramOptions};
 
 use crate::stcp::Stream;
-use crate::{Connection, SendStream};
+use crate::{Connection, ConnectionError, SendStream};
 
 /// Cap: bytes of a batch on a stream of its own, or in a frame.
 pub(super) const MAX_MESSAGE: usize = 8 << 20;
@@ -24,8 +24,9 @@ const MAX_INPUTS: usize = 64;
 const UNSENT_BYTES: u32 = 16 << 10;
 /// What a connection over TCP is taken to need for a round trip while nothing measures it.
 const TCP_RTT: Duration = Duration::from_millis(500);
-/// How much of the congestion window is left to what is new.
-const BACKFILL_SHARE: u64 = 2;
+/// Bytes of a batch over TCP, and of two: one goes while the one before is being written.
+const TLS_BATCH: usize = 1_200;
+const TLS_FREE: usize = 2 * TLS_BATCH;
 
 /// What happened on a connection.
 #[derive(Debug)]
@@ -140,26 +141,24 @@ impl Channel {
                 let datagram = connection.max_datagram_len().unwrap_or(0);
                 // What is queued leaves at once while the window has room: nothing waits behind it.
                 let queued = queue.saturating_sub(connection.datagram_send_buffer_space());
-                let used = stats.bytes_in_flight + (queued + datagram) as u64;
-                let is_idle = streams.capacity() > 0;
+                let used = stats.bytes_in_flight.saturating_add(queued as u64);
+                let free = match streams.capacity() {
+                    0 => 0,
+                    _ => stats.cwnd.saturating_sub(used) as usize,
+                };
                 Room {
-                    is_open: is_idle && used <= stats.cwnd,
-                    backfill: is_idle && used <= stats.cwnd / BACKFILL_SHARE,
+                    free,
                     alarms_only: false,
                     datagram,
                     rtt: stats.smoothed_rtt,
                 }
             }
-            Way::Tls { frames, .. } => {
-                let is_open = frames.capacity() > 0;
-                Room {
-                    is_open,
-                    backfill: is_open,
-                    alarms_only: false,
-                    datagram: 1_200,
-                    rtt: TCP_RTT,
-                }
-            }
+            Way::Tls { frames, .. } => Room {
+                free: if frames.capacity() > 0 { TLS_FREE } else { 0 },
+                alarms_only: false,
+                datagram: TLS_BATCH,
+                rtt: TCP_RTT,
+            },
         }
     }
 
@@ -171,15 +170,16 @@ impl Channel {
             (Way::Quic { control, .. } | Way::Tls { control, .. }, Carrier::Control) => {
                 let _ = control.send(bytes);
             }
-            (Way::Tls { control, .. }, Carrier::Report) => {
+            (Way::Tls { control, .. }, Carrier::Report { .. }) => {
                 let _ = control.send(bytes);
             }
             (Way::Tls { frames, .. }, Carrier::Batch { .. }) => {
                 let _ = frames.try_send(bytes);
             }
-            (Way::Quic { connection, .. }, Carrier::Report) => {
+            (Way::Quic { connection, .. }, Carrier::Report { number }) => {
+                let options = DatagramOptions::default().id(number);
                 // The next one makes up for it.
-                let _ = connection.send_datagram(bytes);
+                let _ = connection.send_datagram_with(b"", bytes, &options);
             }
             (
                 Way::Quic {
@@ -187,11 +187,11 @@ impl Channel {
                     streams,
                     ..
                 },
-                Carrier::Batch { number, .. },
+                Carrier::Batch { transmission, .. },
             ) => {
                 let fits = connection.max_datagram_len();
                 if fits.is_some_and(|most| bytes.len() <= most) {
-                    let options = DatagramOptions::default().id(number);
+                    let options = DatagramOptions::default().id(transmission);
                     let _ = connection.send_datagram_with(b"", bytes, &options);
                 } else {
                     let _ = streams.try_send(bytes);
@@ -224,10 +224,20 @@ async fn read_datagrams(connection: Connection, to: mpsc::Sender<Input>) {
                     return;
                 }
             }
-            Err(error) => break error.to_string(),
+            Err(error) => break said(&error),
         }
     };
     let _ = to.send(Input::Ended(why)).await;
+}
+
+/// Why a connection ended, for those who can do something about it.
+fn said(error: &ConnectionError) -> String {
+    let is_refusal = matches!(error, ConnectionError::ClosedByPeer(_))
+        && error.to_string().contains("CRYPTO_ERROR");
+    match is_refusal {
+        true => format!("the other end does not let this key in: name it there ({error})"),
+        false => error.to_string(),
+    }
 }
 
 async fn read_fates(connection: Connection, to: mpsc::Sender<Input>) {
@@ -354,5 +364,19 @@ async fn read_frame(
         Ok(read) if read == len => Ok(frame.into()),
         Ok(_) => Err("the connection ended inside a frame".to_owned()),
         Err(error) => Err(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_frame_that_is_too_long_is_refused_before_it_is_read() {
+        let frame = framed(b"0123456789");
+        assert_eq!(read_frame(&mut &frame[..], 10).await.unwrap(), "0123456789");
+        let why = read_frame(&mut &frame[..4], 9).await.unwrap_err();
+        assert!(why.contains("10 bytes; 9 are taken"), "{why}");
+        assert!(read_frame(&mut &frame[..9], 10).await.is_err());
     }
 }

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use super::carrier::Channel;
-use super::uplink::Via;
+use super::via::Via;
 use crate::config::ClientConfig;
 use crate::{Endpoint, stcp};
 

@@ -1,7 +1,8 @@
 //! [`FileDisk`]: a folder of segments.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use towline_link::spool::Disk;
@@ -142,7 +143,8 @@ fn make(folder: &Path) -> Result<(), FileError> {
         _ => Path::new("."),
     };
     make(parent)?;
-    match fs::create_dir(folder) {
+    // Where a boat was is nobody else's business.
+    match DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => {
             Err(FileError::new(folder, error))
         }

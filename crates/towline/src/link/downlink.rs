@@ -10,7 +10,7 @@ use towline_link::receiver::{Arrival, Receiver, ReceiverError, ReceiverStats};
 use towline_wire::{RangeSet, Time};
 
 use super::carrier::{Channel, Input};
-use super::uplink::Via;
+use super::via::Via;
 use crate::{Connection, Endpoint, stcp};
 
 /// Takes uplinks, over UDP and, if it is given a listener for it, over TLS.
@@ -143,7 +143,11 @@ impl Downlink {
                         return Ok(arrival);
                     }
                 }
-                Input::Acked(_) | Input::Lost(_) => {}
+                Input::Acked(_) => {}
+                Input::Lost(report) => {
+                    let now = self.now();
+                    self.receiver.on_lost(now, report);
+                }
                 Input::Ended(why) => return Err(DownlinkError::Ended(why)),
             }
         }

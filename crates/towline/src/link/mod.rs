@@ -5,17 +5,20 @@
 //! [`towline_link`]'s business; here are sockets, clocks, threads and files.
 
 mod carrier;
+mod crash;
 mod dial;
 mod disk;
 mod disk_store;
 mod downlink;
 mod store;
 mod uplink;
+mod via;
 
 use std::time::Duration;
 
 use crate::config::{Options, TransportConfig};
 
+pub use crash::crash_point;
 pub use dial::{Dialer, Fallback};
 pub use disk::{FileDisk, FileError};
 pub use disk_store::{DiskStore, Opened};
@@ -26,7 +29,8 @@ pub use towline_link::receiver::{Arrival, Delivery, ReceiverStats};
 pub use towline_link::sender::{Class, Held, SenderConfig, SenderStats};
 pub use towline_link::spool::{self, Full, SpoolConfig};
 pub use towline_link::{Hello, LiveFilter, PathPatterns};
-pub use uplink::{PushError, State, Status, Uplink, UplinkConfig, Via};
+pub use uplink::{PushError, State, Status, Uplink, UplinkConfig};
+pub use via::Via;
 
 /// The application protocol of the link (RFC 7301).
 pub const ALPN: &str = "towline-link/1";

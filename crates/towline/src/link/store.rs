@@ -8,6 +8,8 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use towline_link::sender::Held;
 
+use super::crash::crash_point;
+
 /// A store could not do what it was asked to. It says whose fault it is and what to do next.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
@@ -267,7 +269,10 @@ impl<S: Store, T> Work<S, T> {
         while let Some(ask) = next.take() {
             match ask {
                 Ask::Append(record, of) => match self.store.append(&record) {
-                    Ok(kept) => self.kept.push((kept, of)),
+                    Ok(kept) => {
+                        self.kept.push((kept, of));
+                        crash_point("spool.appended");
+                    }
                     Err(error) => self.tell(Answer::Refused(of, error)),
                 },
                 Ask::Read(seqs) => {
@@ -289,6 +294,7 @@ impl<S: Store, T> Work<S, T> {
         }
         match self.store.commit() {
             Ok(_) => {
+                crash_point("spool.committed");
                 let kept = std::mem::take(&mut self.kept);
                 self.tell(Answer::Kept(kept, self.store.bytes()));
             }

@@ -15,8 +15,10 @@ use towline_link::sender::{Class, Sender, SenderConfig, SenderStats};
 use towline_wire::Time;
 
 use super::carrier::{Channel, Input};
+use super::crash::crash_point;
 use super::dial::Dialer;
 use super::store::{Answer, Ask, Keeper, Kept, Store, StoreError, Stored};
+use super::via::Via;
 use crate::setters::setters;
 use crate::stats::Stats;
 
@@ -63,15 +65,6 @@ impl UplinkConfig {
         silence: Duration,
         back_to_udp: Duration,
     }
-}
-
-/// What carries the link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Via {
-    /// QUIC.
-    Udp,
-    /// TLS over TCP.
-    Tls,
 }
 
 /// Whether there is a connection.
@@ -191,6 +184,7 @@ impl Uplink {
             origin: Instant::now(),
             channel: None,
             via: Via::Udp,
+            is_answered: false,
             attempts: JoinSet::new(),
             retry: RETRY,
             next_attempt: None,
@@ -280,6 +274,8 @@ struct Driver {
     channel: Option<Channel>,
     /// What the channel is.
     via: Via,
+    /// The other end has said something on it.
+    is_answered: bool,
     attempts: JoinSet<(Via, Result<Channel, String>)>,
     retry: Duration,
     next_attempt: Option<(Instant, Via)>,
@@ -307,6 +303,7 @@ impl Driver {
             let is_done = self.sender.backlog() == 0 && self.sender.in_flight() == 0;
             let is_told = self.sender.durable() == self.status.next;
             if let Some(end) = end
+                && !is_open
                 && self.storing == 0
                 && (end <= Instant::now() || is_done && is_told)
             {
@@ -384,11 +381,13 @@ impl Driver {
                     break;
                 };
                 channel.send(message);
+                crash_point("uplink.sent");
             }
         }
         let durable = self.sender.durable();
         if durable > self.trimmed {
             self.trimmed = durable;
+            crash_point("uplink.durable");
             self.keeper.ask(Ask::Trim(durable));
         }
     }
@@ -462,6 +461,7 @@ impl Driver {
     fn on_input(&mut self, input: Input) {
         match input {
             Input::Message(bytes) => {
+                self.on_answered();
                 if let Err(error) = self.sender.handle_message(&bytes) {
                     self.disconnect(&error.to_string());
                 }
@@ -472,6 +472,24 @@ impl Driver {
         }
     }
 
+    /// The other end takes us: a client is connected before the server has judged its key.
+    fn on_answered(&mut self) {
+        if self.is_answered {
+            return;
+        }
+        self.is_answered = true;
+        self.retry = RETRY;
+        match self.via {
+            Via::Udp => tracing::info!("the link is up"),
+            Via::Tls => tracing::warn!(
+                "the link is up over TLS and TCP: UDP does not get through, which makes it slower and larger; it goes back by itself"
+            ),
+        }
+        self.status.state = State::Live(self.via);
+        self.status.connections += 1;
+        self.tell_status();
+    }
+
     /// Gives the connection up, and tries to get another.
     fn disconnect(&mut self, why: &str) {
         let Some(channel) = self.channel.take() else {
@@ -480,15 +498,31 @@ impl Driver {
         self.count(&channel);
         channel.close(why);
         self.before = (self.status.bytes_sent, self.status.bytes_received);
-        tracing::warn!("the link is down: {why}");
-        self.status.state = State::Down(why.to_owned());
+        self.on_down(why);
         self.status.connection = None;
         self.sender.on_disconnected(self.now());
         self.attempts.abort_all();
         self.attempts.detach_all();
         self.next_attempt = None;
-        self.attempt(Via::Udp);
+        match self.is_answered {
+            true => self.attempt(Via::Udp),
+            // Nor would it take us at once.
+            false => self.attempt_later(),
+        }
         self.tell_status();
+    }
+
+    fn on_down(&mut self, why: &str) {
+        let down = State::Down(why.to_owned());
+        if self.status.state != down {
+            tracing::warn!("the link is down: {why}");
+            self.status.state = down;
+        }
+    }
+
+    fn attempt_later(&mut self) {
+        self.next_attempt = Some((Instant::now() + self.retry, Via::Udp));
+        self.retry = (self.retry * 2).min(MAX_RETRY);
     }
 
     fn attempt(&mut self, via: Via) {
@@ -512,13 +546,9 @@ impl Driver {
             Ok(channel) if self.channel.is_none() || via != self.via => self.connect(via, channel),
             Ok(channel) => channel.close(""),
             Err(why) if self.channel.is_none() => {
-                if !matches!(&self.status.state, State::Down(before) if *before == why) {
-                    tracing::warn!("{why}");
-                }
-                self.status.state = State::Down(why);
+                self.on_down(&why);
                 if self.attempts.is_empty() {
-                    self.next_attempt = Some((Instant::now() + self.retry, Via::Udp));
-                    self.retry = (self.retry * 2).min(MAX_RETRY);
+                    self.attempt_later();
                 }
                 self.tell_status();
             }
@@ -535,21 +565,13 @@ impl Driver {
             before.close("");
             self.before = (self.status.bytes_sent, self.status.bytes_received);
         }
-        match via {
-            Via::Udp => tracing::info!("the link is up"),
-            Via::Tls => tracing::warn!(
-                "the link is up over TLS and TCP: UDP does not get through, which makes it slower and larger; it goes back by itself"
-            ),
-        }
         self.attempts.abort_all();
         self.attempts.detach_all();
         self.next_attempt =
             (via == Via::Tls).then(|| (Instant::now() + self.config.back_to_udp, Via::Udp));
-        self.retry = RETRY;
         self.via = via;
+        self.is_answered = false;
         self.heard = (0, Instant::now());
-        self.status.state = State::Live(via);
-        self.status.connections += 1;
         self.channel = Some(channel);
         self.sender.on_connected(self.now());
         self.tell_status();

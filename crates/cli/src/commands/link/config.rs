@@ -82,7 +82,7 @@ pub(super) enum Full {
     /// The oldest records go.
     #[default]
     DropOldest,
-    /// Sources wait.
+    /// New records are refused, and counted.
     Refuse,
 }
 

@@ -15,7 +15,7 @@ use crate::exit::{Exit, Failure};
 
 /// How long the one who asks may take to read.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Cap: bytes of an answer.
+/// Bytes of an answer that are read.
 const MAX_ANSWER: u64 = 1 << 20;
 
 /// Where links of this user tell how they are.

@@ -98,5 +98,13 @@ pub(super) async fn listener(
     Ok((Listener::new(endpoint, tls), identity.key_pin()))
 }
 
+/// A number that nobody can guess.
+pub(super) fn random_u64() -> Result<u64, Failure> {
+    let seed = towline::io::random_seed()
+        .map_err(|error| Failure::new(Exit::Other, format!("no random numbers: {error}")))?;
+    let (number, _) = seed.split_first_chunk().unwrap_or((&[0; 8], &[]));
+    Ok(u64::from_be_bytes(*number))
+}
+
 /// Bytes of a connection ID: enough for some thousand boats.
 const SHORT_CID: usize = 4;

@@ -61,11 +61,3 @@ impl LinkArgs {
         }
     }
 }
-
-/// A number that nobody can guess.
-fn random_u64() -> Result<u64, Failure> {
-    let seed = towline::io::random_seed()
-        .map_err(|error| Failure::new(Exit::Other, format!("no random numbers: {error}")))?;
-    let (number, _) = seed.split_first_chunk().unwrap_or((&[0; 8], &[]));
-    Ok(u64::from_be_bytes(*number))
-}

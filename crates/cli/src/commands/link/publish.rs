@@ -2,19 +2,19 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
 use clap::Args;
 use serde_json::json;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use towline::link::{
-    Class, MemoryStore, PathPatterns, Record, SenderConfig, State, Status, Uplink, UplinkConfig,
-    Via,
+    Class, DiskStore, MemoryStore, PathPatterns, Record, SenderConfig, SpoolConfig, State, Status,
+    Uplink, UplinkConfig, Via,
 };
 
-use super::ends::{dialer, keys};
+use super::ends::{dialer, keys, random_u64};
 use super::pace::Pace;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
@@ -64,6 +64,13 @@ pub(crate) struct PubArgs {
     /// Wait so long, at the end, for the other end to have made everything durable
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_positive_duration)]
     patience: Duration,
+    /// Keep records in this folder until they are durable at the other end; what a run before left there is sent,
+    /// too
+    #[arg(long, value_name = "DIR")]
+    spool: Option<PathBuf>,
+    /// Print the number of each record once the spool has made it durable: it is not lost then
+    #[arg(long)]
+    receipts: bool,
     /// Write when each record was taken: {"i":…,"t":milliseconds since 1970}
     #[arg(long, value_name = "FILE")]
     times: Option<PathBuf>,
@@ -83,10 +90,17 @@ impl PubArgs {
         let sender = SenderConfig::new(self.name.clone())
             .deadline(self.deadline)
             .rate(self.rate);
-        let stream = super::random_u64()?;
-        let store = MemoryStore::new(stream, MAX_MEMORY);
-        let uplink = Uplink::start(UplinkConfig::new(sender), dialer, store)
-            .map_err(|error| Failure::new(Exit::Other, error.to_string()))?;
+        let config = UplinkConfig::new(sender);
+        let uplink = match &self.spool {
+            Some(folder) => Uplink::start(config, dialer, open_spool(folder)?),
+            None => {
+                let store = MemoryStore::new(random_u64()?, MAX_MEMORY);
+                Uplink::start(config, dialer, store)
+            }
+        };
+        let uplink = uplink.map_err(|error| Failure::new(Exit::Other, error.to_string()))?;
+        let first = uplink.status().borrow().next;
+        let mut receipts = Receipts::new(self.receipts, first, uplink.status());
         let alarms = PathPatterns::new(self.alarm.clone());
         let mut records = read(self.file.clone(), self.pace)?;
         let mut interrupt = Interrupt::install(printer);
@@ -96,6 +110,7 @@ impl PubArgs {
             let line = tokio::select! {
                 line = records.recv() => line,
                 () = interrupt.wait() => break,
+                () = receipts.wait() => continue,
             };
             match line {
                 None => break,
@@ -125,16 +140,69 @@ impl PubArgs {
             let _ = times.flush();
         }
         let status = uplink.status();
-        tokio::select! {
-            () = uplink.close(self.patience) => {}
-            () = interrupt.wait() => {}
+        let closing = uplink.close(self.patience);
+        tokio::pin!(closing);
+        loop {
+            tokio::select! {
+                () = &mut closing => break,
+                () = interrupt.wait() => break,
+                () = receipts.wait() => {}
+            }
         }
+        receipts.print();
         let status = status.borrow().clone();
         report(&counts, &status, started.elapsed(), printer);
-        match status.durable >= counts.taken {
+        match status.durable >= status.next && status.next >= first + counts.taken {
             true => Ok(Exit::Ok),
-            false => Err(unfinished(&counts, &status)),
+            false => Err(unfinished(&counts, &status, first)),
         }
+    }
+}
+
+fn open_spool(folder: &Path) -> Result<DiskStore, Failure> {
+    let opened = DiskStore::open(folder, SpoolConfig::default()).map_err(|error| {
+        Failure::new(
+            Exit::Other,
+            format!("--spool {}: {error}", folder.display()),
+        )
+    })?;
+    Ok(opened.store)
+}
+
+/// Prints which records are durable in the spool.
+struct Receipts {
+    is_wanted: bool,
+    next: u64,
+    status: watch::Receiver<Status>,
+}
+
+impl Receipts {
+    fn new(is_wanted: bool, next: u64, status: watch::Receiver<Status>) -> Self {
+        Self {
+            is_wanted,
+            next,
+            status,
+        }
+    }
+
+    /// Prints what there is, and ends; at the earliest when there is something. Cancel safe.
+    async fn wait(&mut self) {
+        if !self.is_wanted || self.status.changed().await.is_err() {
+            return std::future::pending().await;
+        }
+        self.print();
+    }
+
+    fn print(&mut self) {
+        let next = self.status.borrow_and_update().next;
+        if !self.is_wanted || next <= self.next {
+            return;
+        }
+        let numbers: String = (self.next..next).map(|seq| format!("{seq}\n")).collect();
+        self.next = next;
+        let mut out = io::stdout().lock();
+        // Nobody reads them any more.
+        let _ = out.write_all(numbers.as_bytes()).and_then(|()| out.flush());
     }
 }
 
@@ -144,11 +212,11 @@ struct Counts {
     refused: u64,
 }
 
-fn unfinished(counts: &Counts, status: &Status) -> Failure {
-    let left = counts.taken - status.durable;
+fn unfinished(counts: &Counts, status: &Status, first: u64) -> Failure {
+    let left = (first + counts.taken).saturating_sub(status.durable);
     let what = format!(
-        "{} are not durable at the other end",
-        counted(left, "record")
+        "{left} of {} are not durable at the other end",
+        counted(counts.taken, "record")
     );
     match &status.state {
         State::Down(why) => Failure::new(Exit::Connect, format!("{what}: {why}"))
@@ -165,9 +233,9 @@ fn report(counts: &Counts, status: &Status, elapsed: Duration, printer: Printer)
         _ => "udp",
     };
     printer.line(format_args!(
-        "{} in {}: {} sent, {each:.1} B a record; {} sent again, {} behind, {} dropped",
+        "{}, {} batches: {} sent, {each:.1} B a record; {} sent again, {} behind, {} dropped",
         counted(counts.taken, "record"),
-        counted(sender.batches, "batch"),
+        sender.batches,
         Bytes(status.bytes_sent),
         sender.again,
         sender.conflated + sender.postponed,

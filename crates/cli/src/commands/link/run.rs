@@ -4,7 +4,6 @@ mod boat;
 mod shore;
 
 use std::path::PathBuf;
-use std::time::UNIX_EPOCH;
 
 use clap::Args;
 use serde_json::json;
@@ -59,10 +58,4 @@ fn check(config: &Config, printer: Printer) -> Exit {
         "sinks": config.sinks.len(),
     }));
     Exit::Ok
-}
-
-/// Milliseconds since 1970, by the wall clock.
-fn wall_clock() -> i64 {
-    let since = UNIX_EPOCH.elapsed().unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -22,7 +22,6 @@ use super::super::config::{
 use super::super::control::{self, Control};
 use super::super::ends;
 use super::super::monitor::Monitor;
-use super::wall_clock;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::metrics::Bound;
@@ -71,7 +70,7 @@ pub(super) async fn run(config: Config, metrics: Bound, printer: Printer) -> Res
     let uplink = match &config.spool {
         Some(spool) => Uplink::start(uplink, dialer, open_spool(spool, printer)?),
         None => {
-            let store = MemoryStore::new(super::super::random_u64()?, MAX_MEMORY);
+            let store = MemoryStore::new(ends::random_u64()?, MAX_MEMORY);
             Uplink::start(uplink, dialer, store)
         }
     };
@@ -398,4 +397,10 @@ fn this_month() -> u64 {
     let mut parts = date.split('-').map(|part| part.parse::<u64>().unwrap_or(0));
     let mut part = || parts.next().unwrap_or(0);
     part() * 12 + part()
+}
+
+/// Milliseconds since 1970, by the wall clock.
+fn wall_clock() -> i64 {
+    let since = UNIX_EPOCH.elapsed().unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }

@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""The delta link beside signalk-edge-link: every row that is measured in real time, and the bytes of the codec.
+
+    python3 bench.py --towline PROGRAM [--data N2K.jsonl] [--nmea NMEA.jsonl] [--lib DIR] [--quick] [--out FILE]
+
+Data are recorded deltas, one a line. `--lib` is the folder `lib` of a signalk-edge-link 4.0.5; without it, and without one that
+npm installed here, the peer's columns are left out, and the lines below say so. Each row is measured by the same
+`run.py`, over the same relay with the same seed, one program after the other.
+
+Prints a table, and writes one JSON object to --out. Exit codes: 0, 1 a mark was missed, 2 wrong usage.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+# The measure, and the most that is allowed: bytes a delta, in batches of 1, 5, 10, 20 and 50.
+BATCHES = [1, 5, 10, 20, 50]
+N2K_BYTES = [50, 15, 10.5, 8.5, 6.5]
+NMEA_BYTES = [50, 12, 7.5, 5, 3]
+
+
+def lines(command, **more):
+    """The JSON objects that a command prints."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=HERE, **more)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(map(str, command))} ended with {done.returncode}")
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+class Bench:
+    def __init__(self, arguments):
+        self.towline, self.data, self.lib = arguments.towline.resolve(), arguments.data, arguments.lib
+        self.quick, self.rows = arguments.quick, []
+        self.home = tempfile.mkdtemp(prefix="towline-bench-")
+        self.key = subprocess.run([self.towline, "link", "keygen"], env=self.environment(), text=True,
+                                  capture_output=True, check=True).stdout.strip()
+
+    def environment(self):
+        return {**os.environ, "TOWLINE_HOME": self.home}
+
+    def row(self, name, towline, peer, mark=None, better=min):
+        """Adds a row: what was measured, the peer's figure from the same run, and the mark."""
+        is_met = None
+        if mark is not None and towline is not None:
+            is_met = towline <= mark if better is min else towline >= mark
+        self.rows.append({"row": name, "towline": towline, "peer": peer, "mark": mark, "is_met": is_met})
+        shown = [f"{value:g}" if isinstance(value, float) else str(value) for value in (towline, peer, mark)]
+        verdict = {None: "", True: "reached", False: "MISSED"}[is_met]
+        print(f"{name:<58} {shown[0]:>10} {shown[1]:>10} {shown[2]:>8}  {verdict}", flush=True)
+
+    def measured(self, data, marks, name):
+        batches = ",".join(map(str, BATCHES))
+        [ours] = lines([self.towline, "link", "measure", data, "--batch", batches, "--loss", "0.05", "--json"])
+        warm = {row["batch"]: row["bytes_per_delta"] for row in ours["rows"] if row["mode"] == "warm"}
+        theirs = {}
+        if self.lib:
+            rows = lines(["node", "bytes.js", "--lib", self.lib, "--in", data])
+            theirs = {row["batch"]: row["warm"] for row in rows}
+        for batch, mark in zip(BATCHES, marks):
+            self.row(f"{name}, batch {batch}: B a delta", round(warm[batch], 2), theirs.get(batch), mark)
+
+    def run(self, program, case, *more, live=False, deadline=None):
+        command = [sys.executable, "run.py", "--case", case, "--data", self.data, "--relay", self.towline,
+                   "--program", program, *more]
+        if program == "edge-link":
+            command += ["--lib", self.lib, "--no-telemetry"]
+        else:
+            sender = f"{self.towline} link pub towline://{{to}}#{self.key} - --json --patience 20s"
+            if deadline is not None:
+                sender += f" --deadline {deadline}"
+            receiver = f"{self.towline} link sub --listen {{listen}}" + (" --live" if live else "")
+            command += ["--towline-sender", sender, "--towline-receiver", receiver]
+        return lines(command, env=self.environment(), stderr=subprocess.DEVNULL)
+
+    def both(self, case, *more, **ours):
+        theirs = self.run("edge-link", case, *more) if self.lib else None
+        return zip(mine := self.run("towline", case, *more, **ours), theirs or [None] * len(mine))
+
+
+def of(run, name):
+    return None if run is None else round(run[name], 2)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--towline", type=Path, required=True)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--nmea", type=Path)
+    parser.add_argument("--lib", type=Path)
+    parser.add_argument("--quick", action="store_true", help="bytes, live_bytes and overhead alone")
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    arguments.data = arguments.data.resolve()
+    installed = HERE / "node_modules/signalk-edge-link/lib"
+    if arguments.lib is None and installed.is_dir():
+        arguments.lib = installed
+    if arguments.lib is None:
+        print("SKIPPED signalk-edge-link: it is not installed (npm install in bench/edge-link, or --lib DIR)")
+    bench = Bench(arguments)
+    print(f"{'row':<58} {'towline':>10} {'peer':>10} {'mark':>8}")
+    bench.measured(arguments.data, N2K_BYTES, "n2k_bytes")
+    if arguments.nmea:
+        bench.measured(arguments.nmea.resolve(), NMEA_BYTES, "nmea_bytes")
+    for ours, theirs in bench.both("live_bytes"):
+        bench.row("live_bytes: B a delta", of(ours, "bytes_per_delta"), of(theirs, "bytes_per_delta"), 14)
+        bench.row("live_bytes: added delay p95, ms", of(ours, "added_p95_ms"), of(theirs, "added_p95_ms"), 300)
+    for (ours, theirs), total, share in zip(bench.both("overhead", deadline="0ms"), [1374, 372, 243], [10, 25, 30]):
+        every = ours["every_ms"]
+        bench.row(f"overhead, a batch each {every:g} ms: B/s", of(ours, "total_b_per_s"), of(theirs, "total_b_per_s"), total)
+        bench.row(f"overhead, the same: % of the way back", of(ours, "back_percent"), of(theirs, "back_percent"), share)
+    if not arguments.quick:
+        for ours, theirs in bench.both("arrived"):
+            loss, rtt = ours["loss"], ours["rtt_ms"]
+            name = f"arrived, loss {loss * 100:g} %, RTT {rtt:g} ms"
+            most = (4 if loss > 0.05 else 2.5) * rtt + 1100 + 250
+            bench.row(f"{name}: %", of(ours, "arrived_percent"), of(theirs, "arrived_percent"), 100, max)
+            bench.row(f"{name}: p99, ms", of(ours, "latency_p99_ms"), of(theirs, "latency_p99_ms"), most)
+            bench.row(f"{name}: wrong", ours["wrong"], theirs and theirs["wrong"], 0)
+        for ours, theirs in bench.both("networks"):
+            name = f"network {ours['network']}"
+            rtt = ours["rtt_ms"]
+            bench.row(f"{name}: arrived, %", of(ours, "arrived_percent"), of(theirs, "arrived_percent"), 100, max)
+            most = rtt / 2 + 1.5 * rtt + 250 + 10
+            bench.row(f"{name}: p95, ms", of(ours, "latency_p95_ms"), of(theirs, "latency_p95_ms"), most)
+        for ours, theirs in bench.both("blackout"):
+            bench.row("20 s blackout: missing", ours["missing"], theirs and theirs["missing"], 0)
+        [ours] = bench.run("towline", "blackout", live=True)
+        theirs = bench.run("edge-link", "blackout")[0] if bench.lib else None
+        bench.row("20 s blackout, live sink: stale", ours["stale"], theirs and theirs["stale"], 0)
+    missed = [row["row"] for row in bench.rows if row["is_met"] is False]
+    result = {"schema": "towline.bench.link/1", "peer": bool(arguments.lib), "rows": bench.rows, "missed": missed}
+    if arguments.out:
+        arguments.out.write_text(json.dumps(result, indent=1) + "\n")
+    print(f"{len(bench.rows)} rows, {len(missed)} marks missed")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
