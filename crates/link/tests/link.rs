@@ -8,12 +8,12 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::time::Duration;
 
 use common::Random;
-use towline_link::LiveFilter;
 use towline_link::codec::Record;
 use towline_link::receiver::{Arrival, Delivery, Receiver};
 use towline_link::sender::{
     Carrier, Class, Held, Lane, MAX_HELD, MAX_WAITING, Outgoing, Room, Sender, SenderConfig,
 };
+use towline_link::{LiveFilter, MAX_CONTROL};
 use towline_wire::{RangeSet, Time};
 
 const STREAM: u64 = 7;
@@ -546,6 +546,52 @@ fn a_batch_has_so_many_records_and_no_more() {
         }
     }
     assert!(largest >= 1_024, "{largest}");
+}
+
+#[test]
+fn nothing_is_asked_for_at_once_while_the_budget_is_spent() {
+    let mut world = World::new(10, FAIR);
+    world.connect();
+    for _ in 0..20 {
+        world.tick();
+    }
+    world.push(Class::Telemetry);
+    let room = Room {
+        free: 12_000,
+        alarms_only: true,
+        datagram: 1_200,
+        rtt: Duration::from_millis(100),
+    };
+    let later = world.now + Duration::from_secs(1);
+    assert_eq!(world.sender.poll_message(later, &room), None);
+    assert_eq!(world.sender.poll_timeout(), None);
+}
+
+#[test]
+fn an_account_of_many_gaps_fits_a_control_message() {
+    let mut world = World::new(11, FAIR);
+    for at in 0..4_000 {
+        let seq = (1 << 40) + 2 * at;
+        world.durable.insert(seq..seq + 1);
+    }
+    world.connect();
+    let room = Room {
+        free: 0,
+        alarms_only: false,
+        datagram: 1_200,
+        rtt: Duration::ZERO,
+    };
+    let hello = world.sender.poll_message(world.now, &room).unwrap();
+    let arrival = world.receiver.handle_message(world.now, &hello.bytes);
+    world.on_arrival(arrival.unwrap());
+    let account = world.receiver.poll_message(world.now).unwrap();
+    assert_eq!(account.carrier, Carrier::Control);
+    assert!(
+        account.bytes.len() <= MAX_CONTROL,
+        "{}",
+        account.bytes.len()
+    );
+    world.sender.handle_message(&account.bytes).unwrap();
 }
 
 #[test]

@@ -19,14 +19,17 @@ use towline_wire::{RangeSet, Time};
 use crate::REPORT_AFTER;
 use crate::codec::{DecodeError, Decoder, Record};
 use crate::message::{
-    Account, BatchHead, Hello, MAX_RANGES, MalformedMessage, Message, RANGES_IN_REPORT, Report,
-    VERSION,
+    Account, BatchHead, Hello, MAX_CONTROL, MAX_RANGES, MalformedMessage, Message,
+    RANGES_IN_REPORT, Report, VERSION,
 };
 use crate::outgoing::{Carrier, Outgoing};
 
 /// Cap: batches that come before the hello, and bytes of them; others come again.
 const MAX_EARLY: usize = 64;
 const MAX_EARLY_BYTES: usize = 1 << 20;
+/// Ranges of each kind in an account: as many as a control message holds, with 16 bytes for each. What is left out comes
+/// twice.
+const ACCOUNT_RANGES: usize = (MAX_CONTROL - 64) / 32;
 /// So many batches are told of at once.
 const REPORT_AT: u64 = 16;
 /// A batch that is missing is told of so soon after one that overtook it.
@@ -407,8 +410,8 @@ impl Receiver {
         }
         Account {
             is_on_hold: self.is_on_hold,
-            decoded: self.decoded(MAX_RANGES),
-            has: has.within(0..u64::MAX).take(MAX_RANGES).collect(),
+            decoded: self.decoded(ACCOUNT_RANGES),
+            has: has.within(0..u64::MAX).take(ACCOUNT_RANGES).collect(),
         }
     }
 

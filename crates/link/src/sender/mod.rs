@@ -490,7 +490,10 @@ impl Sender {
         if self.is_blocked || self.config.rate.is_some() && self.paid > now {
             return None;
         }
-        let message = self.next_batch(now, room)?;
+        let message = self.next_batch(now, room);
+        // What is due and not sent has no room: asking again without an event is of no use.
+        self.is_blocked |= message.is_none() && self.due().is_some_and(|due| due <= now);
+        let message = message?;
         if let Some(rate) = self.config.rate {
             let bytes = (message.bytes.len() + PACKET_BYTES) as u64;
             let cost = Duration::from_nanos(bytes * 1_000_000_000 / rate.max(1));
@@ -638,9 +641,12 @@ impl Sender {
     pub fn poll_timeout(&self) -> Option<Time> {
         self.session.as_ref()?;
         let acked = self.flight.expires(self.patience);
-        if self.is_blocked {
-            return acked;
-        }
+        let due = (!self.is_blocked).then(|| self.due()).flatten();
+        [acked, due].into_iter().flatten().min()
+    }
+
+    /// When there is something to be sent, if there is room then.
+    fn due(&self) -> Option<Time> {
         let deadline = self.live.oldest();
         let deadline = deadline.map(|oldest| oldest.since + self.config.deadline);
         let is_waiting =
@@ -650,7 +656,7 @@ impl Sender {
             Some(_) => due.max(self.paid),
             None => due,
         });
-        [acked, due, paid].into_iter().flatten().min()
+        [due, paid].into_iter().flatten().min()
     }
 
     /// All records below are durable at the receiver, or gone: the spool may forget them.

@@ -53,7 +53,7 @@ enum Way {
         control: mpsc::UnboundedSender<Bytes>,
         /// Bytes that the queue of datagrams holds when it is empty.
         queue: usize,
-        streams: mpsc::Sender<Bytes>,
+        streams: mpsc::Sender<(u64, Bytes)>,
     },
     Tls {
         frames: mpsc::Sender<Bytes>,
@@ -73,7 +73,7 @@ impl Channel {
         tasks.spawn(read_datagrams(connection.clone(), to.clone()));
         tasks.spawn(read_fates(connection.clone(), to.clone()));
         tasks.spawn(read_streams(connection.clone(), to.clone()));
-        tasks.spawn(write_streams(connection.clone(), for_streams));
+        tasks.spawn(write_streams(connection.clone(), for_streams, to.clone()));
         tasks.spawn(control_stream(
             connection.clone(),
             is_client,
@@ -139,12 +139,15 @@ impl Channel {
             } => {
                 let stats = connection.stats();
                 let datagram = connection.max_datagram_len().unwrap_or(0);
-                // What is queued leaves at once while the window has room: nothing waits behind it.
+                // One datagram may wait for the window, and no more: what waits could have been coded anew. Without it the
+                // controller never sees its window used up, and only makes it smaller (RFC 9002 §7.8).
                 let queued = queue.saturating_sub(connection.datagram_send_buffer_space());
                 let used = stats.bytes_in_flight.saturating_add(queued as u64);
-                let free = match streams.capacity() {
-                    0 => 0,
-                    _ => stats.cwnd.saturating_sub(used) as usize,
+                let left = stats.cwnd.saturating_sub(used) as usize;
+                let free = match (streams.capacity(), queued) {
+                    (0, _) => 0,
+                    (_, 0) => left.max(datagram),
+                    _ => left,
                 };
                 Room {
                     free,
@@ -194,7 +197,7 @@ impl Channel {
                     let options = DatagramOptions::default().id(transmission);
                     let _ = connection.send_datagram_with(b"", bytes, &options);
                 } else {
-                    let _ = streams.try_send(bytes);
+                    let _ = streams.try_send((transmission, bytes));
                 }
             }
         }
@@ -264,8 +267,14 @@ async fn read_streams(connection: Connection, to: mpsc::Sender<Input>) {
     }
 }
 
-async fn write_streams(connection: Connection, mut streams: mpsc::Receiver<Bytes>) {
-    while let Some(message) = streams.recv().await {
+async fn write_streams(
+    connection: Connection,
+    mut streams: mpsc::Receiver<(u64, Bytes)>,
+    to: mpsc::Sender<Input>,
+) {
+    let mut finishing = JoinSet::new();
+    while let Some((transmission, message)) = streams.recv().await {
+        while finishing.try_join_next().is_some() {}
         let Ok(mut stream) = connection.open_uni().await else {
             return;
         };
@@ -273,7 +282,16 @@ async fn write_streams(connection: Connection, mut streams: mpsc::Receiver<Bytes
             return;
         }
         let _ = stream.finish();
+        let to = to.clone();
+        // A receiver that could make nothing of it is asked again, as for a datagram.
+        finishing.spawn(async move {
+            if stream.finished().await.is_ok() {
+                let _ = to.send(Input::Acked(transmission)).await;
+            }
+        });
     }
+    // Those that were written are still told of.
+    while finishing.join_next().await.is_some() {}
 }
 
 async fn control_stream(
