@@ -43,7 +43,8 @@ const BATCH_BYTES: f64 = 8.0;
 const PACKET_BYTES: usize = 52;
 /// Nothing is sent into less room than this, in bytes: a batch of a few records.
 const MIN_FREE: usize = 100;
-/// More than so many datagrams of what is new is too much: what says nothing new stays behind.
+/// More than so many datagrams of what is new is too much where the window has no room for them: what says nothing new
+/// stays behind.
 const MUCH: usize = 2;
 /// Batches overtake each other by less than this, or by a quarter of a round trip, without being lost.
 const MIN_REORDERING: Duration = Duration::from_millis(20);
@@ -555,7 +556,8 @@ impl Sender {
             return None;
         }
         let fitting = self.fitting(lane);
-        if lane == Lane::Live && self.live.len() > MUCH * fitting {
+        let much = (MUCH * fitting).max(self.records_in(self.free, lane));
+        if lane == Lane::Live && self.live.len() > much {
             for seq in self.live.drop_replaced() {
                 self.stats.conflated += 1;
                 self.unsent.insert(seq..seq + 1);
