@@ -10,7 +10,8 @@
 //! Only pins are filled in, as a reader does it, and this host for `SERVER:`. `sha256/…` is the pin of
 //! the server that runs, and `sha256/SERVER` and `sha256/CLIENT` are what a block before it printed for
 //! `towline stcp key` with "on the server" and "on the client" beside it; where a page has no such
-//! block, what that command prints at either side. A block of shell or Rust without a plan is an
+//! block, what that command prints at either side. `sha256/SHORE` and `sha256/BOAT` are the same for
+//! `towline link keygen`, and a page has to have that block. A block of shell or Rust without a plan is an
 //! error, and so is one that cannot be run and does not say why.
 
 use std::collections::BTreeMap;
@@ -24,8 +25,9 @@ use crate::exec::{capture, cargo, root, run, target, which};
 use crate::report::Skips;
 
 /// The pages whose blocks are commands.
-const PAGES: [&str; 5] = [
+const PAGES: [&str; 6] = [
     "README.md",
+    "docs/delta-link.md",
     "docs/monitoring.md",
     "docs/pins.md",
     "docs/secure-tcp.md",
@@ -287,7 +289,8 @@ impl Machines {
         let started = Instant::now();
         loop {
             let said = fs::read_to_string(&server.log).unwrap_or_default();
-            let ours = said.contains("listening");
+            // The end of a link that sends listens to nobody.
+            let ours = said.contains("listening") || said.contains("live over UDP");
             let theirs = !command.contains("towline") && said.contains("Ready to accept");
             if ours || theirs {
                 let pin = said.split('\'').find_map(pin_of).map(str::to_owned);
@@ -321,6 +324,7 @@ impl Machines {
             .env("PATH", path)
             // None that a page names: a command without the home that it needs has another key.
             .env("TOWLINE_HOME", self.folder.join(format!("user-{role}")))
+            .env("XDG_RUNTIME_DIR", self.folder.join("run"))
             .stdin(Stdio::null());
         Ok(command)
     }
@@ -328,7 +332,7 @@ impl Machines {
     /// The block with what the page cannot know.
     fn filled_in(&self, text: &str) -> Outcome<String> {
         let mut text = text.to_owned();
-        for role in ["SERVER", "CLIENT"] {
+        for role in ["SERVER", "CLIENT", "SHORE", "BOAT"] {
             let place = format!("sha256/{role}");
             if text.contains(&place) {
                 let pin = match self.pins.get(role) {
@@ -358,11 +362,11 @@ fn pin_of(url: &str) -> Option<&str> {
     fragment.split('&').next()
 }
 
-/// Whose pins a block's `towline stcp key` printed: the comments beside them say it.
+/// Whose pins a block's `towline stcp key` or `link keygen` printed: the comments beside them say it.
 fn pins_in(text: &str, said: &str) -> Vec<(String, String)> {
     let roles = text
         .lines()
-        .filter(|line| line.contains("towline stcp key"))
+        .filter(|line| line.contains("towline stcp key") || line.contains("towline link keygen"))
         .map(|line| line.split_once("# on the ").map(|(_, role)| role.trim()));
     let pins = said.lines().filter(|line| line.starts_with("sha256/"));
     roles

@@ -389,29 +389,51 @@ mod tests {
         assert!(head.is_alarm && !head.is_backfill);
     }
 
+    /// `docs/link-protocol.md` has these bytes.
     #[test]
     #[expect(clippy::single_range_in_vec_init, reason = "a list of ranges is meant")]
-    fn the_bytes_of_the_page_are_right() {
+    fn the_bytes_of_the_page_are_those_of_the_code() {
+        let page = include_str!("../../../docs/link-protocol.md");
+        let holds = |what: &str, bytes: &[u8]| {
+            let hex: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            let hex = format!("`{}`", hex.join(" "));
+            let line = page.lines().find(|line| line.starts_with(what));
+            assert!(
+                line.is_some_and(|line| line.contains(&hex)),
+                "{what}: {hex}"
+            );
+        };
         let hello = Hello {
             version: VERSION,
             name: "vela".into(),
-            stream: 7,
-            oldest: 0,
-            next: 0,
+            stream: 0x0123_4567_89ab_cdef,
+            oldest: 3,
+            next: 700,
         };
+        holds("| hello: ", &hello.emit());
+        let account = Account {
+            is_on_hold: false,
+            decoded: vec![0..5, 9..10],
+            has: vec![0..690, 695..700],
+        };
+        holds("| account: ", &account.emit());
         let report = Report {
-            durable: 3,
-            decoded: vec![0..7],
+            durable: 700,
+            decoded: vec![0..7, 9..12],
         };
-        let hex = |bytes: Vec<u8>| {
-            let bytes: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-            bytes.join(" ")
+        holds("| report: ", &report.emit());
+        holds("| forget: ", &emit_forget(&(77..80)));
+        let head = |seqs: &[Range<u64>], is_alarm, is_backfill| {
+            let mut out = Vec::new();
+            BatchHead::of(seqs, 700, is_alarm, is_backfill).emit(&mut out);
+            out
         };
-        let page = include_str!("../../../docs/link-protocol.md");
-        for bytes in [hello.emit(), report.emit()] {
-            let bytes = format!("`{}`", hex(bytes));
-            assert!(page.contains(&bytes), "{bytes}");
-        }
+        holds("| batch: ", &head(&[700..701], false, false));
+        holds(
+            "| batch with an alarm: ",
+            &head(&[700..703, 705..706], true, false),
+        );
+        holds("| backfill: ", &head(&[650..660], false, true));
     }
 
     #[test]
