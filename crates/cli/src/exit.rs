@@ -12,7 +12,7 @@ Exit codes:
     3  cannot resolve or connect        8  a threshold was missed (--fail-if, sim matrix)
     4  certificate or TLS failure     130  interrupted
 
-URLs:  towline://HOST[:PORT][/PATH][#sha256/PIN]   the port is 4433 if not given
+URLs:  towline://HOST[:PORT][/PATH][#sha256/PIN]   the port is 4433 if not given, of a link 4460
        https://HOST[:PORT][/PATH][#sha256/PIN]     of `towline web`; the port is 443 if not given";
 
 /// How a command ends, as its exit code.

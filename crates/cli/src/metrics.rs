@@ -216,7 +216,7 @@ impl Exposition {
     }
 
     /// Every number of a record as `--json` prints it, objects inside with their names in front.
-    /// Those whose names end in one of `gauges` go up and down. Delays are in seconds, which a
+    /// Those whose names end in one of `gauges` go up and down; of these a flag is 1 or 0. Delays are in seconds, which a
     /// metric's name says.
     pub(crate) fn record(&mut self, what: &str, record: &Json, gauges: &[&str]) {
         let Json::Object(members) = record else {
@@ -226,6 +226,12 @@ impl Exposition {
             let path = format!("{what}_{name}");
             match value {
                 Json::Object(_) => self.record(&path, value, gauges),
+                Json::Bool(is) if gauges.iter().any(|gauge| name.ends_with(gauge)) => {
+                    let help = path.replace('_', " ");
+                    let name = format!("towline_{path}");
+                    self.head(&name, "gauge", &help);
+                    self.value(&name, "", Some(f64::from(u8::from(*is))));
+                }
                 Json::Number(number) => {
                     let is_gauge = gauges.iter().any(|gauge| name.ends_with(gauge));
                     let (kind, end) = match is_gauge {

@@ -407,7 +407,7 @@ impl ListenArgs {
 
 /// The same after a restart at this address, so that connections of before end at once; another at
 /// every other address.
-fn reset_key(identity: &Identity, address: SocketAddr) -> [u8; 32] {
+pub(crate) fn reset_key(identity: &Identity, address: SocketAddr) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new_derive_key("towline 2026-11 stateless reset key");
     hasher.update(identity.private_key_der().secret_der());
     hasher.update(address.to_string().as_bytes());

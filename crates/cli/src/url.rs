@@ -13,6 +13,8 @@ use towline_transfer::RelativePath;
 
 /// The port where none is given.
 pub(crate) const DEFAULT_PORT: u16 = 4433;
+/// The port of a delta link where none is given.
+pub(crate) const LINK_PORT: u16 = 4460;
 /// The port of `https` where none is given.
 const WEB_PORT: u16 = 443;
 const SCHEME: &str = "towline://";
@@ -58,10 +60,21 @@ impl FromStr for Url {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        Self::parse(text, DEFAULT_PORT)
+    }
+}
+
+/// The URL of a link's end, whose port is another one where none is given.
+pub(crate) fn parse_link_url(text: &str) -> Result<Url, String> {
+    Url::parse(text, LINK_PORT)
+}
+
+impl Url {
+    fn parse(text: &str, port: u16) -> Result<Self, String> {
         let rest = text.strip_prefix(SCHEME).ok_or_else(|| {
             format!("`{text}` is not a URL; write {SCHEME}HOST:PORT/PATH#sha256/PIN")
         })?;
-        let (mut url, path) = server(text, rest, DEFAULT_PORT)?;
+        let (mut url, path) = server(text, rest, port)?;
         let path = percent_decode(path)?;
         let path = path.strip_suffix(b"/").unwrap_or(&path);
         url.path = match path {

@@ -76,7 +76,7 @@ pub struct SenderStatus {
     pub via: Option<Via>,
     /// What the connection carried.
     pub receiver: ReceiverStats,
-    /// Its smoothed round-trip time, over UDP.
+    /// Its shortest round-trip time, over UDP: the others have the delay of an acknowledgement in them.
     pub rtt: Option<Duration>,
     /// Records that wait for logs.
     pub held: usize,
@@ -387,7 +387,10 @@ impl Session {
         let status = SenderStatus {
             via: Some(self.link.via()),
             receiver: self.link.stats(),
-            rtt: self.link.connection().map(towline::Connection::rtt),
+            rtt: self
+                .link
+                .connection()
+                .and_then(|connection| connection.stats().min_rtt),
             held: self.held,
             stale,
             is_on_hold: self.is_on_hold,

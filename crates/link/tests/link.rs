@@ -595,6 +595,22 @@ fn an_account_of_many_gaps_fits_a_control_message() {
 }
 
 #[test]
+fn what_the_spool_drops_waits_no_more_in_memory() {
+    let mut world = World::new(12, FAIR);
+    for _ in 0..100 {
+        world.push(Class::Telemetry);
+        world.push(Class::Alarm);
+    }
+    assert_eq!(world.sender.backlog(), 200);
+    world.sender.on_dropped(0..150);
+    assert_eq!(world.sender.backlog(), 50);
+    world.spool = world.spool.split_off(&150);
+    world.connect();
+    world.settle();
+    assert_eq!(world.sender.stats().sent, 50);
+}
+
+#[test]
 fn so_many_batches_are_kept_until_the_hello() {
     let mut receiver = Receiver::new();
     let now = Time::ZERO;

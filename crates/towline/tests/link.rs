@@ -289,8 +289,53 @@ async fn where_udp_is_blocked_tls_carries_the_link_until_udp_is_back() {
     }
     expect(&mut records, 200, 100).await;
     durable(&uplink, 300).await;
-    assert_eq!(uplink.status().borrow().state, State::Live(Via::Tls));
+    let status = uplink.status().borrow().clone();
+    assert_eq!(status.state, State::Live(Via::Tls));
+    assert!(status.bytes_sent > 3_000, "TLS is counted: {status:?}");
     uplink.close(SECOND).await;
+}
+
+#[tokio::test]
+async fn who_is_sent_away_hears_why_over_either_way() {
+    for with_udp in [true, false] {
+        let keys = Keys::new();
+        let blocked = std::net::UdpSocket::bind(loopback()).unwrap();
+        let at = blocked.local_addr().unwrap();
+        let mut listener = match with_udp {
+            true => {
+                drop(blocked);
+                keys.listen(at, false)
+            }
+            false => {
+                let elsewhere = keys.listen(loopback(), false);
+                let clients = ClientAuth::RawKeys(vec![keys.boat.key_pin()]);
+                let options = stcp::Options::default().key_log(KeyLogging::Off);
+                let config = stcp::server_config(&keys.shore, &clients, &options).unwrap();
+                let tls = stcp::listen(at, config).await.unwrap();
+                Listener::new(elsewhere.endpoint().clone(), Some(tls))
+            }
+        };
+        let uplink = uplink(keys.dialer(at, &keys.shore));
+        uplink.push(record(0), Class::Telemetry).await.unwrap();
+        let sending_away = async {
+            loop {
+                let mut link = listener.accept().await.unwrap();
+                if let Ok(Arrival::Hello(_)) = link.next().await {
+                    link.reject("no room for you");
+                }
+            }
+        };
+        let mut status = uplink.status();
+        let told = status.wait_for(
+            |status| matches!(&status.state, State::Down(why) if why.contains("no room for you")),
+        );
+        tokio::select! {
+            () = sending_away => {}
+            told = within(told) => drop(told.unwrap()),
+        }
+        assert_eq!(uplink.status().borrow().durable, 0);
+        uplink.close(Duration::ZERO).await;
+    }
 }
 
 #[tokio::test]

@@ -111,6 +111,11 @@ impl Flight {
         self.lost.insert(number);
     }
 
+    /// When the oldest of those that are not known to be lost was sent last.
+    pub(super) fn oldest(&self) -> Option<Time> {
+        self.by_time.first().map(|(at, _)| *at)
+    }
+
     /// The peer's transport has a transmission.
     pub(super) fn on_acked(&mut self, now: Time, transmission: u64) {
         if let Some(number) = self.transmissions.get(&transmission).copied()

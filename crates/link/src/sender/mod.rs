@@ -290,6 +290,8 @@ impl Sender {
         let from = seqs.start.max(self.durable);
         self.stats.dropped += seqs.end.saturating_sub(from);
         self.unsent.remove(0..seqs.end);
+        self.live.drop_below(seqs.end);
+        self.alarms.drop_below(seqs.end);
         self.oldest = self.oldest.max(seqs.end);
         self.durable = self.durable.max(seqs.end);
         if let Some(session) = &mut self.session {
@@ -694,6 +696,13 @@ impl Sender {
         since
             .min()
             .map(|since| now.saturating_duration_since(since))
+    }
+
+    /// For how long the oldest batch that is on its way has not been heard of, beyond what a report may take.
+    #[must_use]
+    pub fn overdue(&self, now: Time) -> Option<Duration> {
+        let waits = now.saturating_duration_since(self.flight.oldest()?);
+        waits.checked_sub(self.patience)
     }
 
     /// Whether the receiver takes live data alone, because what it makes durable has no place.

@@ -117,6 +117,13 @@ impl Queue {
         Some(waiting)
     }
 
+    /// Removes the records below a number: the spool has lost them.
+    pub(super) fn drop_below(&mut self, seq: u64) {
+        while self.waiting.front().is_some_and(|oldest| oldest.seq < seq) {
+            self.pop();
+        }
+    }
+
     /// Removes the records whose values are all replaced by later ones; their numbers.
     pub(super) fn drop_replaced(&mut self) -> Vec<u64> {
         if self.replaced == 0 {

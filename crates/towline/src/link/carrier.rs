@@ -3,6 +3,8 @@
 //! Over QUIC a batch is a datagram, or a stream of its own if it is too large; over TLS all are frames of
 //! one stream, behind their length in 4 bytes. Readers are tasks that end with the channel.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -22,8 +24,17 @@ pub(super) const MAX_MESSAGE: usize = 8 << 20;
 const MAX_INPUTS: usize = 64;
 /// Bytes that the system may keep of what was written over TLS and not sent.
 const UNSENT_BYTES: u32 = 16 << 10;
-/// What a connection over TCP is taken to need for a round trip while nothing measures it.
-const TCP_RTT: Duration = Duration::from_millis(500);
+/// What a connection over TCP is taken to need for a round trip: nothing measures it, and what is written waits in the
+/// system. Nothing is lost on it, so that this only says when a batch of which nothing is heard is sent again.
+const TCP_RTT: Duration = Duration::from_secs(5);
+/// Bytes that a record of TLS takes beside what is in it (RFC 8446 §5.2).
+const TLS_RECORD: u64 = 22;
+/// The first byte of the frame that says why a connection over TLS ends.
+const FAREWELL: u8 = 0x04;
+/// Cap: bytes of such a reason.
+const MAX_REASON: usize = 512;
+/// How long a peer may take no byte over TLS.
+const STUCK: Duration = Duration::from_secs(60);
 /// Bytes of a batch over TCP, and of two: one goes while the one before is being written.
 const TLS_BATCH: usize = 1_200;
 const TLS_FREE: usize = 2 * TLS_BATCH;
@@ -56,9 +67,24 @@ enum Way {
         streams: mpsc::Sender<(u64, Bytes)>,
     },
     Tls {
-        frames: mpsc::Sender<Bytes>,
+        frames: mpsc::Sender<(u64, Bytes)>,
         control: mpsc::UnboundedSender<Bytes>,
+        carried: Arc<Carried>,
     },
+}
+
+/// Bytes that a connection over TLS carried.
+#[derive(Debug, Default)]
+struct Carried {
+    sent: AtomicU64,
+    received: AtomicU64,
+}
+
+impl Carried {
+    fn add(counter: &AtomicU64, frame: usize) {
+        // A length of 4 bytes stands before it.
+        counter.fetch_add(frame as u64 + 4 + TLS_RECORD, Ordering::Relaxed);
+    }
 }
 
 impl Channel {
@@ -100,11 +126,18 @@ impl Channel {
         // What the system keeps could have been coded anew; where it can't be told, it keeps more.
         let _ = socket2::SockRef::from(stream.tcp()).set_tcp_notsent_lowat(UNSENT_BYTES);
         let mut tasks = JoinSet::new();
+        let carried = Arc::new(Carried::default());
         let (mut reader, writer) = stream.into_split();
+        let (counted, acked) = (Arc::clone(&carried), to.clone());
         tasks.spawn(async move {
             let why = loop {
                 match read_frame(&mut reader, MAX_MESSAGE).await {
+                    Ok(frame) if frame.first() == Some(&FAREWELL) => {
+                        let reason = &frame[1..frame.len().min(1 + MAX_REASON)];
+                        break format!("closed by the peer: {}", reason.escape_ascii());
+                    }
                     Ok(frame) => {
+                        Carried::add(&counted.received, frame.len());
                         if to.send(Input::Message(frame)).await.is_err() {
                             return;
                         }
@@ -114,10 +147,21 @@ impl Channel {
             };
             let _ = to.send(Input::Ended(why)).await;
         });
-        tasks.spawn(write_frames(writer, for_frames, for_control));
+        // It ends when the channel does, after what was given to it.
+        tokio::spawn(write_frames(
+            writer,
+            for_frames,
+            for_control,
+            Arc::clone(&carried),
+            acked,
+        ));
         Self {
             inputs,
-            way: Way::Tls { frames, control },
+            way: Way::Tls {
+                frames,
+                control,
+                carried,
+            },
             _tasks: tasks,
         }
     }
@@ -176,8 +220,8 @@ impl Channel {
             (Way::Tls { control, .. }, Carrier::Report { .. }) => {
                 let _ = control.send(bytes);
             }
-            (Way::Tls { frames, .. }, Carrier::Batch { .. }) => {
-                let _ = frames.try_send(bytes);
+            (Way::Tls { frames, .. }, Carrier::Batch { transmission, .. }) => {
+                let _ = frames.try_send((transmission, bytes));
             }
             (Way::Quic { connection, .. }, Carrier::Report { number }) => {
                 let options = DatagramOptions::default().id(number);
@@ -211,10 +255,32 @@ impl Channel {
         }
     }
 
-    /// Ends the connection and says why.
+    /// Bytes that it carried, those that were sent first: UDP payload, or TCP's without the handshake.
+    pub(super) fn carried(&self) -> (u64, u64) {
+        match &self.way {
+            Way::Quic { connection, .. } => {
+                let stats = connection.stats();
+                (stats.bytes_sent, stats.bytes_received)
+            }
+            Way::Tls { carried, .. } => (
+                carried.sent.load(Ordering::Relaxed),
+                carried.received.load(Ordering::Relaxed),
+            ),
+        }
+    }
+
+    /// Ends the connection and says why; one over TLS ends when the channel is dropped.
     pub(super) fn close(&self, reason: &str) {
-        if let Way::Quic { connection, .. } = &self.way {
-            connection.close(u64::from(!reason.is_empty()), reason.as_bytes());
+        match &self.way {
+            Way::Quic { connection, .. } => {
+                connection.close(u64::from(!reason.is_empty()), reason.as_bytes());
+            }
+            Way::Tls { control, .. } if !reason.is_empty() => {
+                let mut frame = vec![FAREWELL];
+                frame.extend(reason.bytes().take(MAX_REASON));
+                let _ = control.send(frame.into());
+            }
+            Way::Tls { .. } => {}
         }
     }
 }
@@ -335,14 +401,16 @@ async fn write_control(mut send: SendStream, mut messages: mpsc::UnboundedReceiv
 
 async fn write_frames(
     mut writer: impl AsyncWriteExt + Unpin,
-    mut frames: mpsc::Receiver<Bytes>,
+    mut frames: mpsc::Receiver<(u64, Bytes)>,
     mut control: mpsc::UnboundedReceiver<Bytes>,
+    carried: Arc<Carried>,
+    to: mpsc::Sender<Input>,
 ) {
     loop {
-        let message = tokio::select! {
+        let (transmission, message) = tokio::select! {
             biased;
-            Some(message) = control.recv() => message,
-            Some(message) = frames.recv() => message,
+            Some(message) = control.recv() => (None, message),
+            Some((transmission, message)) = frames.recv() => (Some(transmission), message),
             else => break,
         };
         let frame = framed(&message);
@@ -350,11 +418,20 @@ async fn write_frames(
             writer.write_all(&frame).await?;
             writer.flush().await
         };
-        if written.await.is_err() {
+        // A peer that takes nothing is gone, whether the system knows it or not.
+        if !matches!(tokio::time::timeout(STUCK, written).await, Ok(Ok(()))) {
             return;
         }
+        Carried::add(&carried.sent, message.len());
+        // Nothing on TCP is lost; a batch that the receiver could not take comes again.
+        if let Some(transmission) = transmission
+            && to.send(Input::Acked(transmission)).await.is_err()
+        {
+            // Nobody listens: what is left to say is why.
+            frames.close();
+        }
     }
-    let _ = writer.shutdown().await;
+    let _ = tokio::time::timeout(STUCK, writer.shutdown()).await;
 }
 
 fn framed(message: &[u8]) -> Bytes {

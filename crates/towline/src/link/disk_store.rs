@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use towline_link::sender::Held;
-use towline_link::spool::{Recovered, Spool, SpoolConfig};
+use towline_link::spool::{AppendError, Recovered, Spool, SpoolConfig};
 
 use super::disk::FileDisk;
 use super::store::{Kept, Store, StoreError, Stored};
@@ -56,7 +56,13 @@ impl Store for DiskStore {
 
     fn append(&mut self, record: &[u8]) -> Result<Kept, StoreError> {
         let appended = self.spool.append(record);
-        let appended = appended.map_err(|error| StoreError::new(error.to_string()))?;
+        let appended = appended.map_err(|error| match error {
+            AppendError::Full { bytes, max_bytes } => StoreError::full(format!(
+                "the spool is full: it holds {bytes} of {max_bytes} bytes, and sources wait until some of it is durable at \
+                 the other end; give it more room, or let it drop the oldest records"
+            )),
+            error => StoreError::new(error.to_string()),
+        })?;
         Ok(Kept {
             seq: appended.seq,
             dropped: appended.dropped,

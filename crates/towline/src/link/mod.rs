@@ -10,6 +10,7 @@ mod dial;
 mod disk;
 mod disk_store;
 mod downlink;
+mod status;
 mod store;
 mod uplink;
 mod via;
@@ -23,13 +24,14 @@ pub use dial::{Dialer, Fallback};
 pub use disk::{FileDisk, FileError};
 pub use disk_store::{DiskStore, Opened};
 pub use downlink::{Downlink, DownlinkError, Listener};
+pub use status::{PushError, State, Status, UplinkConfig};
 pub use store::{Kept, MemoryStore, Store, StoreError, Stored};
 pub use towline_link::codec::{Malformed, Record};
 pub use towline_link::receiver::{Arrival, Delivery, ReceiverStats};
 pub use towline_link::sender::{Class, Held, SenderConfig, SenderStats};
 pub use towline_link::spool::{self, Full, SpoolConfig};
 pub use towline_link::{Hello, LiveFilter, PathPatterns};
-pub use uplink::{PushError, State, Status, Uplink, UplinkConfig};
+pub use uplink::Uplink;
 pub use via::Via;
 
 /// The application protocol of the link (RFC 7301).

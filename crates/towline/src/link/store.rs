@@ -15,6 +15,7 @@ use super::crash::crash_point;
 #[error("{reason}")]
 pub struct StoreError {
     reason: String,
+    is_full: bool,
 }
 
 impl StoreError {
@@ -22,7 +23,22 @@ impl StoreError {
     pub fn new(reason: impl Into<String>) -> Self {
         Self {
             reason: reason.into(),
+            is_full: false,
         }
+    }
+
+    /// There is no room for a record until some are trimmed.
+    pub fn full(reason: impl Into<String>) -> Self {
+        Self {
+            is_full: true,
+            ..Self::new(reason)
+        }
+    }
+
+    /// Whether a record has to wait, and is not refused.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.is_full
     }
 }
 
@@ -52,7 +68,8 @@ pub trait Store: Send + 'static {
     /// Takes a record, which need not be durable before [`commit`](Self::commit).
     ///
     /// # Errors
-    /// When there is no room, or the disk fails.
+    /// When there is no room ([`StoreError::full`]): it is tried again. When the store never takes this record, or the
+    /// disk fails.
     fn append(&mut self, record: &[u8]) -> Result<Kept, StoreError>;
 
     /// Makes durable what was appended; all records below the number that it returns are.
@@ -174,7 +191,7 @@ pub(super) enum Answer<T> {
     Kept(Vec<(Kept, T)>, u64),
     /// This one was refused.
     Refused(T, StoreError),
-    /// What was appended is not durable, and it is tried again.
+    /// What was appended is not durable, or there is no room for more; it is tried again.
     Trouble(StoreError),
     Read(Range<u64>, Result<Stored, StoreError>),
 }
@@ -201,6 +218,7 @@ impl<T: Send + 'static> Keeper<T> {
             .spawn(move || {
                 Work {
                     store,
+                    waiting: VecDeque::new(),
                     kept: Vec::new(),
                     trim: None,
                     answer,
@@ -235,6 +253,8 @@ impl<T: Send + 'static> Keeper<T> {
 /// The thread.
 struct Work<S, T> {
     store: S,
+    /// What there was no room for, in order.
+    waiting: VecDeque<(Vec<u8>, T)>,
     /// What was appended and is not durable.
     kept: Vec<(Kept, T)>,
     trim: Option<u64>,
@@ -244,7 +264,7 @@ struct Work<S, T> {
 impl<S: Store, T> Work<S, T> {
     fn run(mut self, asked: &thread_channel::Receiver<Ask<T>>) {
         loop {
-            let first = match self.kept.is_empty() {
+            let first = match self.kept.is_empty() && self.waiting.is_empty() {
                 true => asked.recv().map_err(|_| RecvTimeoutError::Disconnected),
                 false => asked.recv_timeout(AGAIN),
             };
@@ -253,11 +273,33 @@ impl<S: Store, T> Work<S, T> {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return self.store.close(),
             }
-            self.commit();
             if let Some(below) = self.trim.take()
                 && let Err(error) = self.store.trim(below)
             {
                 tracing::warn!("what is durable at the other end stays in the spool: {error}");
+            }
+            self.append();
+            self.commit();
+        }
+    }
+
+    /// Appends what waits, as far as there is room.
+    fn append(&mut self) {
+        while let Some((record, _)) = self.waiting.front() {
+            let appended = self.store.append(record);
+            match appended {
+                Err(error) if error.is_full() => return self.tell(Answer::Trouble(error)),
+                _ => {}
+            }
+            let Some((_, of)) = self.waiting.pop_front() else {
+                return;
+            };
+            match appended {
+                Ok(kept) => {
+                    self.kept.push((kept, of));
+                    crash_point("spool.appended");
+                }
+                Err(error) => self.tell(Answer::Refused(of, error)),
             }
         }
     }
@@ -268,13 +310,7 @@ impl<S: Store, T> Work<S, T> {
         let mut taken = 0;
         while let Some(ask) = next.take() {
             match ask {
-                Ask::Append(record, of) => match self.store.append(&record) {
-                    Ok(kept) => {
-                        self.kept.push((kept, of));
-                        crash_point("spool.appended");
-                    }
-                    Err(error) => self.tell(Answer::Refused(of, error)),
-                },
+                Ask::Append(record, of) => self.waiting.push_back((record, of)),
                 Ask::Read(seqs) => {
                     let read = self.store.read(seqs.clone());
                     self.tell(Answer::Read(seqs, read));
@@ -305,5 +341,74 @@ impl<S: Store, T> Work<S, T> {
     fn tell(&self, answer: Answer<T>) {
         // Nobody listens at the end.
         let _ = self.answer.send(answer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Holds two records.
+    struct Small(MemoryStore);
+
+    impl Store for Small {
+        fn held(&self) -> Held {
+            self.0.held()
+        }
+
+        fn append(&mut self, record: &[u8]) -> Result<Kept, StoreError> {
+            match self.0.records.len() {
+                2.. => Err(StoreError::full("full")),
+                _ if record.is_empty() => Err(StoreError::new("never")),
+                _ => self.0.append(record),
+            }
+        }
+
+        fn commit(&mut self) -> Result<u64, StoreError> {
+            self.0.commit()
+        }
+
+        fn read(&mut self, seqs: Range<u64>) -> Result<Stored, StoreError> {
+            self.0.read(seqs)
+        }
+
+        fn trim(&mut self, below: u64) -> Result<(), StoreError> {
+            self.0.trim(below)
+        }
+
+        fn bytes(&self) -> u64 {
+            self.0.bytes()
+        }
+    }
+
+    #[tokio::test]
+    async fn what_a_full_store_has_no_room_for_waits_and_what_it_never_takes_does_not() {
+        let mut keeper = Keeper::start(Small(MemoryStore::new(1, 1_000))).unwrap();
+        for (of, record) in [&b"a"[..], b"b", b"c", b"", b"d"].into_iter().enumerate() {
+            keeper.ask(Ask::Append(record.to_vec(), of));
+        }
+        let mut kept = Vec::new();
+        let mut refused = Vec::new();
+        let mut troubles = 0;
+        while kept.len() < 4 {
+            match keeper.answer().await.unwrap() {
+                Answer::Kept(some, _) => {
+                    kept.extend(some.into_iter().map(|(kept, of)| (kept.seq, of)));
+                }
+                Answer::Refused(of, _) => refused.push(of),
+                Answer::Trouble(error) => {
+                    assert!(error.is_full());
+                    troubles += 1;
+                    if troubles == 2 {
+                        assert_eq!(kept, [(0, 0), (1, 1)]);
+                        keeper.ask(Ask::Trim(2));
+                    }
+                }
+                Answer::Read(..) => panic!("nothing is read"),
+            }
+        }
+        assert_eq!(kept, [(0, 0), (1, 1), (2, 2), (3, 4)]);
+        assert_eq!(refused, [3]);
+        keeper.end().await;
     }
 }

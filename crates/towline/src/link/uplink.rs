@@ -11,19 +11,19 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 use towline_link::codec::Record;
-use towline_link::sender::{Class, Sender, SenderConfig, SenderStats};
+use towline_link::sender::{Class, Sender};
 use towline_wire::Time;
 
 use super::carrier::{Channel, Input};
 use super::crash::crash_point;
 use super::dial::Dialer;
+use super::status::{PushError, State, Status, UplinkConfig};
 use super::store::{Answer, Ask, Keeper, Kept, Store, StoreError, Stored};
 use super::via::Via;
-use crate::setters::setters;
-use crate::stats::Stats;
 
-/// Records that are on their way to the store at once.
+/// Records that are on their way to the store at once, and bytes of them; one more record may come on top.
 const MAX_STORING: usize = 1_024;
+const MAX_STORING_BYTES: usize = 16 << 20;
 /// The first pause after a failed attempt to connect, and the longest.
 const RETRY: Duration = Duration::from_millis(500);
 const MAX_RETRY: Duration = Duration::from_secs(30);
@@ -32,99 +32,6 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// How often the status is told.
 const STATUS_EVERY: Duration = Duration::from_millis(250);
 
-/// How an uplink behaves.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct UplinkConfig {
-    /// What to send and when.
-    pub sender: SenderConfig,
-    /// Bytes that may be sent and received, all connections together; beyond these, alarms alone go.
-    /// [`Uplink::set_budget`] sets it anew.
-    pub budget: Option<u64>,
-    /// A connection over UDP that was not answered for so long is given up for TLS, if TLS is answered and the dialer
-    /// has that [fallback](Dialer::fallback). 5 s at first.
-    pub silence: Duration,
-    /// How often UDP is tried while TLS carries the link. 30 s at first.
-    pub back_to_udp: Duration,
-}
-
-impl UplinkConfig {
-    /// One with no budget.
-    #[must_use]
-    pub fn new(sender: SenderConfig) -> Self {
-        Self {
-            sender,
-            budget: None,
-            silence: Duration::from_secs(5),
-            back_to_udp: Duration::from_secs(30),
-        }
-    }
-
-    setters! {
-        budget: Option<u64>,
-        silence: Duration,
-        back_to_udp: Duration,
-    }
-}
-
-/// Whether there is a connection.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
-    /// The first attempt is under way.
-    Connecting,
-    /// There is.
-    Live(Via),
-    /// There is none, and why.
-    Down(String),
-}
-
-/// How an uplink is doing.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Status {
-    /// Whether there is a connection.
-    pub state: State,
-    /// What was sent.
-    pub sender: SenderStats,
-    /// The connection's numbers, if it is one over UDP.
-    pub connection: Option<Stats>,
-    /// UDP or TCP payload sent since the start, all connections together, in bytes.
-    pub bytes_sent: u64,
-    /// The same, received.
-    pub bytes_received: u64,
-    /// All records below are durable at the other end, or gone.
-    pub durable: u64,
-    /// The number of the next record.
-    pub next: u64,
-    /// Records that wait to be sent.
-    pub backlog: u64,
-    /// Batches on their way.
-    pub in_flight: usize,
-    /// Bytes in the store.
-    pub stored: u64,
-    /// How long the oldest record in memory has waited.
-    pub oldest_unsent: Option<Duration>,
-    /// The other end takes live data alone: what it makes durable has no place.
-    pub is_on_hold: bool,
-    /// What is wrong with the store.
-    pub store: Option<StoreError>,
-    /// Records that the store refused.
-    pub refused: u64,
-    /// Connections that were made.
-    pub connections: u64,
-}
-
-/// Why a record was not taken.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PushError {
-    /// The store refused it.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The uplink is closed.
-    #[error("the uplink is closed")]
-    Closed,
-}
-
 /// What a push is answered with.
 type Done = oneshot::Sender<Result<u64, PushError>>;
 
@@ -132,6 +39,15 @@ struct Push {
     record: Record,
     class: Class,
     done: Done,
+}
+
+/// A record on its way to the store.
+struct Storing {
+    record: Record,
+    class: Class,
+    done: Done,
+    /// Bytes that are stored.
+    len: usize,
 }
 
 /// The end of a link that sends.
@@ -167,6 +83,7 @@ impl Uplink {
             in_flight: 0,
             stored,
             oldest_unsent: None,
+            overdue: None,
             is_on_hold: false,
             store: None,
             refused: 0,
@@ -180,6 +97,7 @@ impl Uplink {
             sender,
             keeper: Keeper::start(store)?,
             storing: 0,
+            storing_bytes: 0,
             trimmed: held.seqs.start,
             origin: Instant::now(),
             channel: None,
@@ -267,8 +185,9 @@ struct Driver {
     config: UplinkConfig,
     dialer: Dialer,
     sender: Sender,
-    keeper: Keeper<(Record, Class, Done)>,
+    keeper: Keeper<Storing>,
     storing: usize,
+    storing_bytes: usize,
     trimmed: u64,
     origin: Instant,
     channel: Option<Channel>,
@@ -311,7 +230,7 @@ impl Driver {
             }
             let wake = self.wake();
             tokio::select! {
-                push = pushes.recv(), if is_open && self.storing < MAX_STORING => match push {
+                push = pushes.recv(), if is_open && self.can_store() => match push {
                     Some(push) => self.on_push(push),
                     None => is_open = false,
                 },
@@ -392,6 +311,10 @@ impl Driver {
         }
     }
 
+    fn can_store(&self) -> bool {
+        self.storing < MAX_STORING && self.storing_bytes < MAX_STORING_BYTES
+    }
+
     fn on_push(&mut self, push: Push) {
         self.storing += 1;
         let Push {
@@ -400,10 +323,18 @@ impl Driver {
             done,
         } = push;
         let bytes = record.to_json().into_bytes();
-        self.keeper.ask(Ask::Append(bytes, (record, class, done)));
+        let len = bytes.len();
+        self.storing_bytes += len;
+        let storing = Storing {
+            record,
+            class,
+            done,
+            len,
+        };
+        self.keeper.ask(Ask::Append(bytes, storing));
     }
 
-    fn on_answer(&mut self, answer: Answer<(Record, Class, Done)>) {
+    fn on_answer(&mut self, answer: Answer<Storing>) {
         match answer {
             Answer::Kept(kept, stored) => {
                 if self.status.store.take().is_some() {
@@ -411,8 +342,9 @@ impl Driver {
                 }
                 self.status.stored = stored;
                 let now = self.now();
-                for (Kept { seq, dropped }, (record, class, done)) in kept {
+                for (Kept { seq, dropped }, storing) in kept {
                     self.storing -= 1;
+                    self.storing_bytes -= storing.len;
                     if let Some(dropped) = dropped {
                         tracing::warn!(
                             "the spool is full: records {} to {} are lost to make room; give it more with [spool] max",
@@ -421,15 +353,16 @@ impl Driver {
                         );
                         self.sender.on_dropped(dropped);
                     }
-                    self.sender.push(now, seq, record, class);
+                    self.sender.push(now, seq, storing.record, storing.class);
                     self.status.next = seq + 1;
-                    let _ = done.send(Ok(seq));
+                    let _ = storing.done.send(Ok(seq));
                 }
             }
-            Answer::Refused((_, _, done), error) => {
+            Answer::Refused(storing, error) => {
                 self.storing -= 1;
+                self.storing_bytes -= storing.len;
                 self.status.refused += 1;
-                let _ = done.send(Err(error.clone().into()));
+                let _ = storing.done.send(Err(error.clone().into()));
                 self.on_trouble(error);
             }
             Answer::Trouble(error) => self.on_trouble(error),
@@ -579,11 +512,9 @@ impl Driver {
 
     /// Adds up what the connection carried.
     fn count(&mut self, channel: &Channel) {
-        if let Some(connection) = channel.quic() {
-            let stats = connection.stats();
-            self.status.bytes_sent = self.before.0 + stats.bytes_sent;
-            self.status.bytes_received = self.before.1 + stats.bytes_received;
-        }
+        let (sent, received) = channel.carried();
+        self.status.bytes_sent = self.before.0 + sent;
+        self.status.bytes_received = self.before.1 + received;
     }
 
     fn on_tick(&mut self) {
@@ -628,6 +559,7 @@ impl Driver {
         status.backlog = self.sender.backlog();
         status.in_flight = self.sender.in_flight();
         status.oldest_unsent = self.sender.oldest_unsent(now);
+        status.overdue = self.sender.overdue(now);
         status.is_on_hold = self.sender.is_on_hold();
         self.tell.send_replace(status.clone());
     }

@@ -10,7 +10,7 @@ use towline::identity::KeyPin;
 
 use crate::exit::Failure;
 use crate::units::{parse_duration, parse_rate, parse_size};
-use crate::url::{Url, parse_key_pin};
+use crate::url::{Url, parse_key_pin, parse_link_url};
 
 /// What a file says.
 #[derive(Debug, Deserialize)]
@@ -82,8 +82,8 @@ pub(super) enum Full {
     /// The oldest records go.
     #[default]
     DropOldest,
-    /// New records are refused, and counted.
-    Refuse,
+    /// Sources wait.
+    Wait,
 }
 
 #[derive(Debug, Deserialize)]
@@ -188,7 +188,7 @@ impl Config {
         Ok(config)
     }
 
-    fn parse(text: &str) -> Result<Self, String> {
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
         let config: Self = toml::from_str(text).map_err(|error| error.to_string())?;
         config.check()?;
         Ok(config)
@@ -287,7 +287,7 @@ fn maybe_key<'de, D: Deserializer<'de>>(from: D) -> Result<Option<KeyPin>, D::Er
 }
 
 fn url<'de, D: Deserializer<'de>>(from: D) -> Result<Url, D::Error> {
-    read(from, str::parse)
+    read(from, parse_link_url)
 }
 
 #[cfg(test)]
@@ -318,6 +318,8 @@ url = "ws://127.0.0.1:3000"
     fn a_boat_s_file_is_read() {
         let config = Config::parse(BOAT).unwrap();
         assert_eq!(config.peer.as_ref().unwrap().url.port, 4460);
+        let without = Config::parse(&BOAT.replace(":4460", "")).unwrap();
+        assert_eq!(without.peer.unwrap().url.port, 4460);
         assert_eq!(config.spool.unwrap().max, 2 << 30);
         assert_eq!(
             (config.limit.rate, config.limit.month),

@@ -10,11 +10,9 @@ use towline::{Endpoint, stcp};
 use crate::certs::CertArgs;
 use crate::exit::{Exit, Failure};
 use crate::failures::bind_failure;
+use crate::net::reset_key;
 use crate::printer::Printer;
 use crate::url::Url;
-
-/// The port of a link where none is given.
-pub(super) const PORT: u16 = 4460;
 
 /// The key that shows who we are, made at the first use.
 pub(super) fn identity(printer: Printer) -> Result<Identity, Failure> {
@@ -56,8 +54,13 @@ pub(super) fn dialer(
     if !fallback {
         return Ok(dialer);
     }
-    let tls = stcp::client_config(&trust, Some(&identity), &stcp::Options::default());
+    let tls = stcp::client_config(&trust, Some(&identity), &tls_options());
     Ok(dialer.fallback(Fallback::Tls(tls.map_err(refused)?)))
+}
+
+/// A service that has the same key is not taken for this one.
+fn tls_options() -> stcp::Options {
+    stcp::Options::default().alpn(stcp::Alpn::Required)
 }
 
 /// Listens for senders with these keys, or for all.
@@ -75,16 +78,20 @@ pub(super) async fn listener(
     let refused = |error: config::ConfigError| Failure::new(Exit::Tls, error.to_string());
     let server = config::server(&identity, &clients, &options()).map_err(refused)?;
     // The way back is short: a server's own connection IDs go with every packet of the boat.
-    let endpoint = Endpoint::builder()
-        .server(server)
-        .cid_len(SHORT_CID)
+    let endpoint = Endpoint::builder().server(server).cid_len(SHORT_CID);
+    // A boat notices at once that a shore has restarted.
+    let endpoint = match address.port() {
+        0 => endpoint,
+        _ => endpoint.reset_key(reset_key(&identity, address)),
+    };
+    let endpoint = endpoint
         .bind(address)
         .map_err(|error| bind_failure(address, &error))?;
     let tls = match with_tls {
         false => None,
         true => {
-            let options = stcp::Options::default();
-            let config = stcp::server_config(&identity, &clients, &options).map_err(refused)?;
+            let config =
+                stcp::server_config(&identity, &clients, &tls_options()).map_err(refused)?;
             let listening = stcp::listen(endpoint.local_addr(), config).await;
             Some(listening.map_err(|error| {
                 Failure::new(

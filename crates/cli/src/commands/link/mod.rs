@@ -10,6 +10,7 @@ mod monitor;
 mod pace;
 mod publish;
 mod replay;
+mod reports;
 mod run;
 pub(super) mod show;
 mod subscribe;

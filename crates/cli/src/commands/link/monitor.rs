@@ -133,7 +133,8 @@ impl Monitor {
 
     /// From 0, which is no link, to 100: the product of three marks. Losses: 1 at none, 0 at one packet in four.
     /// Round trips: 1 at 200 ms or less, 0.5 at 1.2 s, less beyond. Freshness: 1 while nothing waits for longer than
-    /// twice the deadline, the share of that in its wait otherwise. `None` while nothing was measured.
+    /// twice the deadline, to be sent or, when a report is overdue, to be heard of; the share of that in its wait
+    /// otherwise. `None` while nothing was measured.
     pub(super) fn quality(&self, status: &Status) -> Option<u8> {
         if !matches!(status.state, State::Live(_)) {
             return matches!(status.state, State::Down(_)).then_some(0);
@@ -144,7 +145,8 @@ impl Monitor {
             None => 1.0,
         };
         let bearable = 2.0 * self.deadline.as_secs_f64().max(0.05);
-        let waits = status.oldest_unsent.map_or(0.0, |wait| wait.as_secs_f64());
+        let waits = status.oldest_unsent.max(status.overdue);
+        let waits = waits.map_or(0.0, |wait| wait.as_secs_f64());
         let fresh = (bearable / waits.max(bearable)).min(1.0);
         Some((100.0 * losses * trip * fresh).round() as u8)
     }

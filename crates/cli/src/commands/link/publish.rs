@@ -20,7 +20,7 @@ use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::printer::Printer;
 use crate::units::{Bytes, counted, millis, parse_duration, parse_positive_duration, parse_rate};
-use crate::url::{Url, parse_key_pin};
+use crate::url::{Url, parse_key_pin, parse_link_url};
 use towline::identity::KeyPin;
 
 const SCHEMA: &str = "towline.link.pub/1";
@@ -35,7 +35,7 @@ const TOLD: u64 = 5;
 #[derive(Args)]
 pub(crate) struct PubArgs {
     /// The other end: towline://HOST[:PORT]#sha256/KEY
-    #[arg(value_name = "URL")]
+    #[arg(value_name = "URL", value_parser = parse_link_url)]
     url: Url,
     /// What to send, one JSON object a line; `-` is stdin
     #[arg(value_name = "FILE.jsonl", default_value = "-")]

@@ -12,6 +12,7 @@ use super::config::Config;
 use crate::exit::{Exit, Failure};
 use crate::metrics::MetricsArgs;
 use crate::printer::Printer;
+use crate::units::counted;
 
 /// Arguments of `towline link run`.
 #[derive(Args)]
@@ -43,11 +44,14 @@ impl RunArgs {
 fn check(config: &Config, printer: Printer) -> Exit {
     let role = match &config.peer {
         Some(peer) => format!(
-            "sends to {} what {} sources have",
+            "sends to {} what {} gives",
             peer.url,
-            config.sources.len()
+            counted(config.sources.len() as u64, "source")
         ),
-        None => format!("receives for {} sinks", config.sinks.len()),
+        None => format!(
+            "receives for {}",
+            counted(config.sinks.len() as u64, "sink")
+        ),
     };
     printer.line(format_args!("{} {role}", config.name));
     printer.record(&json!({

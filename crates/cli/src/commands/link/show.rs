@@ -40,7 +40,16 @@ impl ShowArgs {
         let has_many = paths.len() > 1;
         let mut is_down = false;
         for path in paths {
-            let report = control::ask(&path).await?;
+            let report = match control::ask(&path).await {
+                Ok(report) => report,
+                // What a link that was killed has left must not hide the others.
+                Err(failure) if has_many => {
+                    printer.note(format_args!("towline: {failure}"));
+                    is_down = true;
+                    continue;
+                }
+                Err(failure) => return Err(failure),
+            };
             if has_many {
                 printer.line(format_args!("{}", text(&report, "name")));
             }

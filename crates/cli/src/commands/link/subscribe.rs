@@ -13,11 +13,12 @@ use towline::identity::KeyPin;
 use towline::link::{Arrival, Delivery, Downlink, LiveFilter, Record};
 use towline_link::RangeSet;
 
-use super::ends::{PORT, listener};
+use super::ends::listener;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
+use crate::net::reachable;
 use crate::printer::Printer;
-use crate::url::parse_key_pin;
+use crate::url::{LINK_PORT, parse_key_pin};
 
 /// Streams that are remembered, each a sender's spool; the one heard of first goes.
 const MAX_STREAMS: usize = 1_024;
@@ -26,7 +27,7 @@ const MAX_STREAMS: usize = 1_024;
 #[derive(Args)]
 pub(crate) struct SubArgs {
     /// Address and port to listen on; port 0 picks a free one
-    #[arg(long, value_name = "ADDR", default_value_t = SocketAddr::from(([127, 0, 0, 1], PORT)))]
+    #[arg(long, value_name = "ADDR", default_value_t = SocketAddr::from(([127, 0, 0, 1], LINK_PORT)))]
     listen: SocketAddr,
     /// Let in senders with this key, as their `towline link keygen` prints it (repeatable); all, if none is given
     #[arg(long, value_name = "PIN", value_parser = parse_key_pin)]
@@ -66,7 +67,7 @@ impl SubArgs {
         let mut interrupt = Interrupt::of_a_server(printer);
         let (mut listener, key) = listener(self.listen, &self.from, self.tls, printer).await?;
         let address = listener.endpoint().local_addr();
-        let url = format!("towline://{address}#{key}");
+        let url = format!("towline://{}#{key}", reachable(address));
         printer.note(format_args!("listening {address}"));
         printer.note(format_args!("  towline link pub '{url}' FILE.jsonl"));
         printer.record(&json!({

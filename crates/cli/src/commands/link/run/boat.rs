@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::{Value, json};
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use towline::link::{
@@ -19,9 +18,9 @@ use towline_gateway::{
 use super::super::config::{
     Config, Fallback, Full as WhenFull, Source as SourceConfig, Spool as SpoolFolder,
 };
-use super::super::control::{self, Control};
 use super::super::ends;
 use super::super::monitor::Monitor;
+use super::super::reports::Reports;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::metrics::Bound;
@@ -91,22 +90,11 @@ pub(super) async fn run(config: Config, metrics: Bound, printer: Printer) -> Res
             feed(source, &uplink, &alarms, tell).await
         });
     }
-    let (tell, report) = watch::channel(Value::Null);
-    let path = config.control.clone();
-    let path = path.unwrap_or_else(|| control::path_of(&config.name));
-    let control = Control::serve(path.clone(), report.clone());
-    if let Err(error) = &control {
-        printer.note(format_args!(
-            "towline: note: `towline link show` has nothing to ask: {}: {error}",
-            path.display()
-        ));
-    }
-    let numbers = report.clone();
-    let _metrics = metrics.serve(printer, move |exposition| {
-        exposition.record("link", &numbers.borrow(), GAUGES);
-    });
+    let reports = Reports::start(&config, metrics, GAUGES, printer);
     let manager = ServiceManager::from_environment();
     manager.ready();
+    let alive = manager.keep_alive();
+    tokio::pin!(alive);
     let mut status = uplink.status();
     let mut monitor = Monitor::new(config.live.deadline);
     let mut ticks = tokio::time::interval(Duration::from_secs(1));
@@ -124,7 +112,7 @@ pub(super) async fn run(config: Config, metrics: Bound, printer: Printer) -> Res
                     printer.line(said(&state));
                 }
                 let report = describe(&config, &status, &monitor, &month, &told);
-                tell.send_replace(report);
+                reports.tell(report);
             }
             Some(ended) = feeding.join_next(), if is_fed => {
                 if let Ok(Err(why)) = ended {
@@ -133,7 +121,7 @@ pub(super) async fn run(config: Config, metrics: Bound, printer: Printer) -> Res
                 }
                 is_fed = !feeding.is_empty();
             }
-            () = manager.keep_alive() => {}
+            () = &mut alive => {}
             () = interrupt.wait() => break,
         }
         // Files come to an end, servers do not.
@@ -152,7 +140,6 @@ pub(super) async fn run(config: Config, metrics: Bound, printer: Printer) -> Res
     if let Ok(uplink) = Arc::try_unwrap(uplink) {
         uplink.close(PATIENCE).await;
     }
-    drop(control);
     Ok(match is_fed {
         true => Exit::Interrupted,
         false => Exit::Ok,
@@ -166,7 +153,7 @@ fn open_spool(spool: &SpoolFolder, printer: Printer) -> Result<DiskStore, Failur
         max_bytes: spool.max,
         full: match spool.full {
             WhenFull::DropOldest => Full::DropOldest,
-            WhenFull::Refuse => Full::Refuse,
+            WhenFull::Wait => Full::Refuse,
         },
         ..SpoolConfig::default()
     };
@@ -342,10 +329,10 @@ impl Month {
             .and_then(|path| std::fs::read_to_string(path).ok());
         let mut words = written.as_deref().unwrap_or("").split_whitespace();
         let mut word = || words.next().and_then(|word| word.parse::<u64>().ok());
-        let month = this_month();
-        let before = match (word(), word()) {
-            (Some(of), Some(bytes)) if of == month => bytes,
-            _ => 0,
+        // A clock that stands before what was written is wrong, as after a start without a network.
+        let (month, before) = match (word(), word()) {
+            (Some(of), Some(bytes)) if of >= this_month() => (of, bytes),
+            _ => (this_month(), 0),
         };
         Self {
             path,
@@ -371,7 +358,7 @@ impl Month {
     fn count(&mut self, status: &Status) {
         self.sent = status.bytes_sent + status.bytes_received;
         let month = this_month();
-        if month != self.month {
+        if month > self.month {
             (self.month, self.before, self.other) = (month, 0, self.sent);
         }
         if self.written.elapsed() >= COUNTED_EVERY {
@@ -403,4 +390,30 @@ fn this_month() -> u64 {
 fn wall_clock() -> i64 {
     let since = UNIX_EPOCH.elapsed().unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_set_back_does_not_give_a_month_back() {
+        let folder = std::env::temp_dir().join(format!("towline-month-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let text = format!(
+            "name = \"a\"\n[peer]\nurl = \"towline://h#sha256/{}\"\n[spool]\npath = \"{}\"\n[limit]\nmonth = \"1 kB\"\n[[source]]\nkind = \"stdin\"\n",
+            "48574cdb13290480f46402aa14be0302199050f4a7d0f6dbde14b7754110db3b",
+            folder.display()
+        );
+        let config = Config::parse(&text).unwrap();
+        let used = |month: u64| {
+            std::fs::write(folder.join("month"), format!("{month} 600\n")).unwrap();
+            let month = Month::open(&config);
+            (month.used(), month.left())
+        };
+        assert_eq!(used(this_month()), (600, Some(400)));
+        assert_eq!(used(this_month() + 3), (600, Some(400)));
+        assert_eq!(used(this_month() - 1), (0, Some(1_000)));
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
 }

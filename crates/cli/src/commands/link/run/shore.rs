@@ -1,9 +1,10 @@
 //! The end that receives: a listener, sinks.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 use towline::link::Via;
 use towline_gateway::{
@@ -11,11 +12,12 @@ use towline_gateway::{
 };
 
 use super::super::config::{Config, Sink as SinkConfig};
-use super::super::control::{self, Control};
 use super::super::ends;
+use super::super::reports::Reports;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::metrics::Bound;
+use crate::net::reachable;
 use crate::printer::Printer;
 use crate::service_manager::ServiceManager;
 use crate::units::millis;
@@ -48,7 +50,7 @@ pub(super) async fn run(config: Config, metrics: Bound, printer: Printer) -> Res
         .collect();
     let shore = Shore::start(sinks, clients);
     let address = listener.endpoint().local_addr();
-    let url = format!("towline://{address}");
+    let url = format!("towline://{}", reachable(address));
     printer.line(format_args!("listening {address}"));
     printer.line(format_args!("  [peer]"));
     printer.line(format_args!("  url = \"{url}\""));
@@ -58,45 +60,33 @@ pub(super) async fn run(config: Config, metrics: Bound, printer: Printer) -> Res
         "address": address.to_string(),
         "url": format!("{url}#{key}"),
     }));
-    let (tell, report) = watch::channel(Value::Null);
-    let path = config.control.clone();
-    let path = path.unwrap_or_else(|| control::path_of(&config.name));
-    let control = Control::serve(path.clone(), report.clone());
-    if let Err(error) = &control {
-        printer.note(format_args!(
-            "towline: note: `towline link show` has nothing to ask: {}: {error}",
-            path.display()
-        ));
-    }
-    let numbers = report.clone();
-    let _metrics = metrics.serve(printer, move |exposition| {
-        exposition.record("link", &numbers.borrow(), GAUGES);
-    });
+    let reports = Reports::start(&config, metrics, GAUGES, printer);
     let manager = ServiceManager::from_environment();
     manager.ready();
+    let alive = manager.keep_alive();
+    tokio::pin!(alive);
     let mut links = JoinSet::new();
-    let mut ticks = tokio::time::interval(std::time::Duration::from_secs(1));
+    let mut ticks = tokio::time::interval(Duration::from_secs(1));
     loop {
         tokio::select! {
             link = listener.accept() => match link {
                 Some(link) => {
-                    links.spawn(std::sync::Arc::clone(&shore).serve(link));
+                    links.spawn(Arc::clone(&shore).serve(link));
                 }
                 None => return Err(Failure::new(Exit::Other, "the socket is gone")),
             },
             // Why it ended is in the log.
             Some(_) = links.join_next() => {}
             _ = ticks.tick() => {
-                tell.send_replace(describe(&config, &shore, &kinds, links.len()));
+                reports.tell(describe(&config, &shore, &kinds, links.len()));
             }
-            () = manager.keep_alive() => {}
+            () = &mut alive => {}
             () = interrupt.wait() => break,
         }
     }
     manager.stopping();
     listener.endpoint().close(0, b"");
     listener.endpoint().wait_idle().await;
-    drop(control);
     Ok(Exit::Interrupted)
 }
 
