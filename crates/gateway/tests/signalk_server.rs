@@ -91,7 +91,7 @@ impl Drop for Server {
 
 fn delta(source: &str, value: f64) -> Record {
     record(&format!(
-        r#"{{"context":"vessels.urn:mrn:signalk:uuid:c0d79334-4e25-4245-8892-54e8ccc8021d","updates":[{{"$source":"{source}","timestamp":"2026-01-01T00:00:00.000Z","values":[{{"path":"navigation.speedThroughWater","value":{value}}}]}}]}}"#
+        r#"{{"context":"vessels.urn:mrn:signalk:uuid:c0d79334-4e25-4245-8892-54e8ccc8021d","updates":[{{"$source":"{source}","source":{{"label":"n2k","src":"3"}},"timestamp":"2026-01-01T00:00:00.000Z","values":[{{"path":"navigation.speedThroughWater","value":{value}}}]}}]}}"#
     ))
 }
 

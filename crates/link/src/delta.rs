@@ -33,8 +33,8 @@ pub(crate) fn parts(record: &Record) -> Vec<Part> {
     };
     let mut parts = Vec::new();
     for update in elements(nodes, updates) {
-        let source = member(nodes, update, "$source").and_then(|at| text(nodes, at));
-        let head = format!("{}\0{}", context.unwrap_or(""), source.unwrap_or(""));
+        let source = source(nodes, update);
+        let head = format!("{}\0{source}", context.unwrap_or(""));
         for (kind, list) in [("", "values"), ("meta", "meta")] {
             let Some(list) = member(nodes, update, list) else {
                 continue;
@@ -63,6 +63,38 @@ pub(crate) fn parts(record: &Record) -> Vec<Part> {
         }
     }
     parts
+}
+
+/// Who an update is of: its `$source`, or what makes one of its `source` (Signal K 1.7, data model: sources).
+fn source(nodes: &[Node], update: usize) -> String {
+    if let Some(source) = member(nodes, update, "$source").and_then(|at| text(nodes, at)) {
+        return source.to_owned();
+    }
+    let Some(source) = member(nodes, update, "source") else {
+        return String::new();
+    };
+    let parts = ["label", "src", "instance", "talker"].into_iter();
+    let parts = parts.filter_map(|name| text(nodes, member(nodes, source, name)?));
+    parts.collect::<Vec<_>>().join(".")
+}
+
+/// The record without the `source` of updates that name their `$source`. A Signal K server that is given both calls the
+/// update by its own connection, and not by the `$source`; one that is given `$source` alone leaves it as it is.
+#[must_use]
+pub fn named_by_source(record: &Record) -> Record {
+    let nodes = &record.nodes;
+    let updates = member(nodes, 0, "updates");
+    let updates = updates.into_iter().flat_map(|at| elements(nodes, at));
+    let drop: BTreeSet<usize> = updates
+        .filter(|update| member(nodes, *update, "$source").is_some())
+        .filter_map(|update| member(nodes, update, "source"))
+        .collect();
+    if drop.is_empty() {
+        return record.clone();
+    }
+    let mut left = Vec::with_capacity(nodes.len());
+    copy(nodes, 0, &drop, &mut left);
+    Record { nodes: left.into() }
 }
 
 /// The paths of a record's values and of what is said about them.
@@ -238,6 +270,22 @@ mod tests {
         assert!(names(r#"{"temperature":3}"#).is_empty());
         assert!(names(r#"{"updates":3}"#).is_empty());
         assert!(names(r#"{"updates":[3,{"values":[4,{"value":1}]}]}"#).is_empty());
+    }
+
+    #[test]
+    fn an_update_without_a_source_of_its_own_is_known_by_what_makes_one() {
+        let text = |source: &str| {
+            format!(r#"{{"updates":[{{{source}"values":[{{"path":"a","value":1}}]}}]}}"#)
+        };
+        let both = text(r#""$source":"n2k.3","source":{"label":"n2k","src":"4","pgn":127250},"#);
+        assert_eq!(names(&both), ["|n2k.3||a"]);
+        let object = text(r#""source":{"label":"n2k","src":"4","pgn":127250},"#);
+        assert_eq!(names(&object), ["|n2k.4||a"]);
+        assert_eq!(names(&text(r#""source":7,"#)), ["|||a"]);
+        let named = |text: &str| named_by_source(&record(text)).to_json();
+        assert_eq!(named(&both), text(r#""$source":"n2k.3","#));
+        assert_eq!(named(&object), object);
+        assert_eq!(named(r#"{"updates":[3,[]]}"#), r#"{"updates":[3,[]]}"#);
     }
 
     #[test]

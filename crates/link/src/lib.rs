@@ -18,7 +18,7 @@ pub mod spool;
 use std::time::Duration;
 
 pub use alarms::PathPatterns;
-pub use delta::{MAX_PARTS, timestamp};
+pub use delta::{MAX_PARTS, named_by_source, timestamp};
 pub use live::{LiveFilter, MAX_LIVE_NAMES};
 /// Sets of sequence numbers.
 pub use towline_wire::RangeSet;

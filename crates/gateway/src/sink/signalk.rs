@@ -159,7 +159,7 @@ impl SignalK {
         let until = Instant::now() + PATIENCE;
         let (mut too_long, mut dropped) = (None, 0);
         for entry in entries {
-            let text = entry.record.to_json();
+            let text = towline_link::named_by_source(&entry.record).to_json();
             if text.len() > self.most {
                 too_long = Some((entry.seq, text.len()));
             } else if !matches!(timeout_at(until, queue.send(text)).await, Ok(Ok(()))) {
