@@ -6,6 +6,7 @@
 //! no record replaces another.
 
 use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use crate::codec::{Keys, Node, Record};
@@ -16,8 +17,8 @@ pub const MAX_PARTS: usize = 1_024;
 /// One value of a record.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
-    /// Context, source and path; nothing else has it.
-    pub(crate) name: Box<str>,
+    /// A hash of context, source and path: a few bytes, however long these are.
+    pub(crate) name: u64,
     /// Where the value lies: an element of an array, or a member of an object.
     at: usize,
     /// The update that it lies in.
@@ -34,8 +35,9 @@ pub(crate) fn parts(record: &Record) -> Vec<Part> {
     let mut parts = Vec::new();
     for update in elements(nodes, updates) {
         let source = source(nodes, update);
-        let head = format!("{}\0{source}", context.unwrap_or(""));
-        for (kind, list) in [("", "values"), ("meta", "meta")] {
+        for (kind, list) in ["values", "meta"].into_iter().enumerate() {
+            let mut head = DefaultHasher::new();
+            (context, &source, kind).hash(&mut head);
             let Some(list) = member(nodes, update, list) else {
                 continue;
             };
@@ -43,20 +45,20 @@ pub(crate) fn parts(record: &Record) -> Vec<Part> {
                 let Some(path) = member(nodes, at, "path").and_then(|at| text(nodes, at)) else {
                     continue;
                 };
-                let value = member(nodes, at, "value");
-                let mut add = |name: String, at| {
-                    let name = name.into();
+                let mut add = |of: (&str, &str), at| {
+                    let mut name = head.clone();
+                    of.hash(&mut name);
+                    let name = name.finish();
                     parts.push(Part { name, at, update });
+                    parts.len() <= MAX_PARTS
                 };
-                match value {
+                let is_few = match member(nodes, at, "value") {
                     Some(value) if path.is_empty() && matches!(nodes[value], Node::Object(_)) => {
-                        for (name, at) in members(nodes, value) {
-                            add(format!("{head}\0{kind}\0\0{name}"), at);
-                        }
+                        members(nodes, value).all(|(name, at)| add(("", name), at))
                     }
-                    _ => add(format!("{head}\0{kind}\0{path}"), at),
-                }
-                if parts.len() > MAX_PARTS {
+                    _ => add((path, ""), at),
+                };
+                if !is_few {
                     return Vec::new();
                 }
             }
@@ -250,22 +252,36 @@ mod tests {
         Record::parse(text.as_bytes()).unwrap()
     }
 
-    fn names(text: &str) -> Vec<String> {
-        let parts = parts(&record(text));
-        parts
-            .iter()
-            .map(|part| part.name.replace('\0', "|"))
-            .collect()
+    fn names(text: &str) -> Vec<u64> {
+        parts(&record(text)).iter().map(|part| part.name).collect()
     }
 
     const TWO: &str = r#"{"context":"c","updates":[{"$source":"s","timestamp":"t","values":[{"path":"a","value":1},{"path":"b","value":{"x":2}}]},{"values":[{"path":"","value":{"name":"n","mmsi":"m"}}],"meta":[{"path":"a","value":{"units":"m"}}]}]}"#;
 
     #[test]
     fn a_value_is_known_by_context_source_and_path() {
-        assert_eq!(
-            names(TWO),
-            ["c|s||a", "c|s||b", "c||||name", "c||||mmsi", "c||meta|a"]
-        );
+        let update = |context: &str, source: &str, list: &str, path: &str, value: &str| {
+            let text = format!(
+                r#"{{"context":"{context}","updates":[{{{source}"{list}":[{{"path":"{path}","value":{value}}}]}}]}}"#
+            );
+            names(&text)[0]
+        };
+        let (s, none) = (r#""$source":"s","#, "");
+        let expected = [
+            update("c", s, "values", "a", "9"),
+            update("c", s, "values", "b", "[]"),
+            update("c", none, "values", "", r#"{"name":1}"#),
+            update("c", none, "values", "", r#"{"mmsi":1}"#),
+            update("c", none, "meta", "a", "{}"),
+        ];
+        assert_eq!(names(TWO), expected);
+        let others = [
+            update("d", s, "values", "a", "9"),
+            update("c", none, "values", "a", "9"),
+            update("c", none, "values", "name", "9"),
+        ];
+        let all: BTreeSet<u64> = expected.into_iter().chain(others).collect();
+        assert_eq!(all.len(), 8);
         assert_eq!(paths(&record(TWO)).collect::<Vec<_>>(), ["a", "b", "", "a"]);
         assert!(names(r#"{"temperature":3}"#).is_empty());
         assert!(names(r#"{"updates":3}"#).is_empty());
@@ -278,14 +294,33 @@ mod tests {
             format!(r#"{{"updates":[{{{source}"values":[{{"path":"a","value":1}}]}}]}}"#)
         };
         let both = text(r#""$source":"n2k.3","source":{"label":"n2k","src":"4","pgn":127250},"#);
-        assert_eq!(names(&both), ["|n2k.3||a"]);
+        assert_eq!(names(&both), names(&text(r#""$source":"n2k.3","#)));
         let object = text(r#""source":{"label":"n2k","src":"4","pgn":127250},"#);
-        assert_eq!(names(&object), ["|n2k.4||a"]);
-        assert_eq!(names(&text(r#""source":7,"#)), ["|||a"]);
+        assert_eq!(names(&object), names(&text(r#""$source":"n2k.4","#)));
+        assert_eq!(names(&text(r#""source":7,"#)), names(&text("")));
         let named = |text: &str| named_by_source(&record(text)).to_json();
         assert_eq!(named(&both), text(r#""$source":"n2k.3","#));
         assert_eq!(named(&object), object);
         assert_eq!(named(r#"{"updates":[3,[]]}"#), r#"{"updates":[3,[]]}"#);
+    }
+
+    #[test]
+    fn long_names_take_no_more_memory_than_short_ones() {
+        let long = "c".repeat(300_000);
+        let value = |at: usize| format!(r#""k{at}":1"#);
+        let of = |count: usize| {
+            let values: Vec<String> = (0..count).map(value).collect();
+            let text = format!(
+                r#"{{"context":"{long}","updates":[{{"values":[{{"path":"","value":{{{}}}}}]}}]}}"#,
+                values.join(",")
+            );
+            parts(&record(&text))
+        };
+        let parts = of(MAX_PARTS);
+        let names: BTreeSet<u64> = parts.iter().map(|part| part.name).collect();
+        assert_eq!(names.len(), MAX_PARTS);
+        // It stops at the first that is too many.
+        assert!(of(15_000).capacity() == 0);
     }
 
     #[test]

@@ -1,8 +1,6 @@
 //! [`LiveFilter`]: for those who show what is, not what was.
 
-use std::collections::HashMap;
-use std::collections::VecDeque;
-use std::sync::Arc;
+use std::collections::{HashMap, VecDeque};
 
 use crate::codec::Record;
 use crate::delta::{self, Part};
@@ -15,8 +13,8 @@ pub const MAX_LIVE_NAMES: usize = 1 << 16;
 /// clock: the last writer wins.
 #[derive(Debug, Default)]
 pub struct LiveFilter {
-    newest: HashMap<Arc<str>, u64>,
-    order: VecDeque<Arc<str>>,
+    newest: HashMap<u64, u64>,
+    order: VecDeque<u64>,
     stale: u64,
 }
 
@@ -33,10 +31,10 @@ impl LiveFilter {
         let parts = delta::parts(record);
         let mut gone: Vec<&Part> = Vec::new();
         for part in &parts {
-            match self.newest.get_mut(&*part.name) {
+            match self.newest.get_mut(&part.name) {
                 Some(newest) if *newest > seq => gone.push(part),
                 Some(newest) => *newest = seq,
-                None => self.remember(&part.name, seq),
+                None => self.remember(part.name, seq),
             }
         }
         self.stale += gone.len() as u64;
@@ -46,14 +44,13 @@ impl LiveFilter {
         }
     }
 
-    fn remember(&mut self, name: &str, seq: u64) {
+    fn remember(&mut self, name: u64, seq: u64) {
         if self.order.len() == MAX_LIVE_NAMES
             && let Some(first) = self.order.pop_front()
         {
             self.newest.remove(&first);
         }
-        let name: Arc<str> = name.into();
-        self.order.push_back(Arc::clone(&name));
+        self.order.push_back(name);
         self.newest.insert(name, seq);
     }
 

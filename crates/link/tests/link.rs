@@ -570,6 +570,7 @@ fn nothing_is_asked_for_at_once_while_the_budget_is_spent() {
 #[test]
 fn an_account_of_many_gaps_fits_a_control_message() {
     let mut world = World::new(11, FAIR);
+    world.sender = sender_of(&world.spool, 1 << 41);
     for at in 0..4_000 {
         let seq = (1 << 40) + 2 * at;
         world.durable.insert(seq..seq + 1);

@@ -142,9 +142,18 @@ impl Flight {
         self.acked.first().map(|(acked, _)| *acked + patience)
     }
 
-    /// The oldest one that is lost.
-    pub(super) fn take_lost(&mut self) -> Option<u64> {
-        self.lost.pop_first()
+    /// The oldest one that is lost; of those with alarms, if no others may go.
+    pub(super) fn take_lost(&mut self, alarms_only: bool) -> Option<u64> {
+        if !alarms_only {
+            return self.lost.pop_first();
+        }
+        let is_alarm = |number: &&u64| {
+            let sent = self.sent.get(number);
+            sent.is_some_and(|sent| sent.lane == Lane::Alarm)
+        };
+        let number = *self.lost.iter().find(is_alarm)?;
+        self.lost.remove(&number);
+        Some(number)
     }
 
     pub(super) fn has_lost(&self) -> bool {

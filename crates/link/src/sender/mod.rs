@@ -151,6 +151,17 @@ pub enum SenderError {
     /// Receivers send no such message.
     #[error("the receiver sent what only senders do; is it a receiver?")]
     Unexpected,
+    /// It has records of this stream that were never given to this sender, which has to begin another
+    /// ([`Sender::begin_stream`]).
+    #[error(
+        "the receiver has records up to {has} of this spool, which has {next}: it is an older copy, or another program used a copy of it"
+    )]
+    Older {
+        /// Records that the receiver has, counted from 0.
+        has: u64,
+        /// The number of the next record here.
+        next: u64,
+    },
 }
 
 /// A connection's part of it.
@@ -246,11 +257,33 @@ impl Sender {
         self.unsent.insert(self.next..seq);
         self.next = self.next.max(seq + 1);
         self.stats.pushed += 1;
+        self.wait(now, seq, record, class);
+    }
+
+    /// Takes a record that the spool held when the sender began, so that it is sent as if it were new: where a program
+    /// was started again, its last values are the newest that there are.
+    pub fn restore(&mut self, now: Time, seq: u64, record: Record, class: Class) {
+        if self.unsent.contains(seq) {
+            self.unsent.remove(seq..seq + 1);
+            self.wait(now, seq, record, class);
+        }
+    }
+
+    fn wait(&mut self, now: Time, seq: u64, record: Record, class: Class) {
         match class {
             Class::Alarm => self.alarms.push(seq, record, now),
             Class::Telemetry => self.live.push(seq, record, now),
         }
         self.bound();
+    }
+
+    /// All that is held goes into another sequence of numbers, for the receiver has records of this one that were never
+    /// given to this sender ([`SenderError::Older`]). What it had before comes twice; nothing is lost. Without a
+    /// connection only.
+    pub fn begin_stream(&mut self, now: Time, stream: u64) {
+        self.on_disconnected(now);
+        self.stream = stream;
+        self.durable = self.oldest;
     }
 
     /// Leaves to the spool what is too much for the memory.
@@ -301,7 +334,8 @@ impl Sender {
 
     /// The spool has lost these, damaged or never used.
     fn on_gone(&mut self, seqs: &Range<u64>) {
-        self.stats.dropped += seqs.end - seqs.start;
+        let from = seqs.start.max(self.oldest);
+        self.stats.dropped += seqs.end.saturating_sub(from);
         if let Some(session) = &mut self.session {
             session.control.push_back(emit_forget(seqs));
         }
@@ -314,7 +348,8 @@ impl Sender {
             version: VERSION,
             name: self.config.name.clone(),
             stream: self.stream,
-            oldest: self.oldest,
+            // A receiver without a memory of its own would wait for what is durable and comes no more.
+            oldest: self.oldest.max(self.durable),
             next: self.next,
         };
         self.is_blocked = false;
@@ -367,13 +402,17 @@ impl Sender {
                 if let Some(newest) = newest {
                     self.flight.on_overtaken(newest - self.reordering);
                 }
-                self.on_durable(report.durable);
+                // What the account says of other records may yet be that all this is about another spool's.
+                if self
+                    .session
+                    .as_ref()
+                    .is_some_and(|session| session.has_account)
+                {
+                    self.on_durable(report.durable);
+                }
                 Ok(())
             }
-            Message::Account(account) => {
-                self.on_account(account);
-                Ok(())
-            }
+            Message::Account(account) => self.on_account(account),
             _ => Err(SenderError::Unexpected),
         }
     }
@@ -396,10 +435,16 @@ impl Sender {
     }
 
     /// What the receiver has; the rest is to be sent again.
-    fn on_account(&mut self, account: Account) {
+    fn on_account(&mut self, account: Account) -> Result<(), SenderError> {
         let Some(session) = &mut self.session else {
-            return;
+            return Ok(());
         };
+        let next = self.next;
+        if let Some(has) = account.has.iter().map(|seqs| seqs.end).max()
+            && has > next
+        {
+            return Err(SenderError::Older { has, next });
+        }
         session.has_account = true;
         session.is_on_hold = account.is_on_hold;
         for numbers in &account.decoded {
@@ -411,6 +456,9 @@ impl Sender {
         for seqs in &account.has {
             unsent.remove(seqs.clone());
         }
+        for queue in [&mut self.alarms, &mut self.live] {
+            queue.remove(|seq| !unsent.contains(seq));
+        }
         for seqs in self.flight.unspoken(&account.decoded) {
             unsent.remove(seqs.clone());
         }
@@ -421,6 +469,7 @@ impl Sender {
         }
         self.unsent = unsent;
         self.bound_unsent();
+        Ok(())
     }
 
     /// Puts back what was read from the spool and not sent.
@@ -489,10 +538,12 @@ impl Sender {
         self.flight.expire(now, self.patience);
         self.free = room.free.saturating_sub(PACKET_BYTES);
         self.is_blocked = self.free < MIN_FREE;
-        if self.is_blocked || self.config.rate.is_some() && self.paid > now {
+        if self.is_blocked {
             return None;
         }
-        let message = self.next_batch(now, room);
+        // Alarms go into debt.
+        let is_spent = room.alarms_only || self.config.rate.is_some() && self.paid > now;
+        let message = self.next_batch(now, is_spent);
         // What is due and not sent has no room: asking again without an event is of no use.
         self.is_blocked |= message.is_none() && self.due().is_some_and(|due| due <= now);
         let message = message?;
@@ -504,19 +555,19 @@ impl Sender {
         Some(message)
     }
 
-    fn next_batch(&mut self, now: Time, room: &Room) -> Option<Outgoing> {
+    fn next_batch(&mut self, now: Time, alarms_only: bool) -> Option<Outgoing> {
         if self.alarms.oldest().is_some()
             && let Some(message) = self.compose(now, Lane::Alarm)
         {
             return Some(message);
         }
-        while let Some(number) = self.flight.take_lost() {
+        while let Some(number) = self.flight.take_lost(alarms_only) {
             if let Some(message) = self.emit(now, number) {
                 self.stats.again += 1;
                 return Some(message);
             }
         }
-        if room.alarms_only {
+        if alarms_only {
             return None;
         }
         if self.is_due(now)
@@ -651,14 +702,14 @@ impl Sender {
     fn due(&self) -> Option<Time> {
         let deadline = self.live.oldest();
         let deadline = deadline.map(|oldest| oldest.since + self.config.deadline);
-        let is_waiting =
-            self.alarms.oldest().is_some() || self.flight.has_lost() || !self.read.is_empty();
+        let is_waiting = self.flight.has_lost() || !self.read.is_empty();
+        let alarm = self.alarms.oldest().map(|oldest| oldest.since);
         let paid = (is_waiting && self.config.rate.is_some()).then_some(self.paid);
         let due = deadline.map(|due| match self.config.rate {
             Some(_) => due.max(self.paid),
             None => due,
         });
-        [due, paid].into_iter().flatten().min()
+        [alarm, due, paid].into_iter().flatten().min()
     }
 
     /// All records below are durable at the receiver, or gone: the spool may forget them.

@@ -4,12 +4,11 @@
 //! there is room for all; under overload they stay behind.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
 
 use towline_wire::Time;
 
 use crate::codec::Record;
-use crate::delta;
+use crate::delta::{self, Part};
 
 /// A record that waits.
 #[derive(Debug)]
@@ -17,7 +16,7 @@ pub(super) struct Waiting {
     pub(super) seq: u64,
     pub(super) record: Record,
     pub(super) since: Time,
-    names: Box<[Arc<str>]>,
+    names: Box<[u64]>,
     /// Those of its values that no later record replaces; `None` where it has no names.
     newest: Option<usize>,
 }
@@ -26,7 +25,7 @@ pub(super) struct Waiting {
 pub(super) struct Queue {
     waiting: VecDeque<Waiting>,
     /// The record that has the newest value of each name.
-    newest: HashMap<Arc<str>, u64>,
+    newest: HashMap<u64, u64>,
     replaced: usize,
     /// Memory of the records, in bytes.
     held: usize,
@@ -57,22 +56,16 @@ impl Queue {
         let parts = delta::parts(&record);
         let mut names = Vec::with_capacity(parts.len());
         let mut newest = 0;
-        for part in parts {
-            let name = match self.newest.get_key_value(&*part.name) {
-                Some((name, _)) => Arc::clone(name),
-                None => Arc::from(part.name),
-            };
-            // A record may have a name twice.
-            if names.contains(&name) {
-                continue;
-            }
+        for Part { name, .. } in parts {
             match self.newest.get(&name).copied() {
+                // A record may have a name twice.
+                Some(newer) if newer == seq => continue,
                 Some(newer) if newer > seq => {}
                 older => {
                     if let Some(older) = older {
                         self.replace(older);
                     }
-                    self.newest.insert(Arc::clone(&name), seq);
+                    self.newest.insert(name, seq);
                     newest += 1;
                 }
             }
@@ -121,6 +114,18 @@ impl Queue {
     pub(super) fn drop_below(&mut self, seq: u64) {
         while self.waiting.front().is_some_and(|oldest| oldest.seq < seq) {
             self.pop();
+        }
+    }
+
+    /// Removes the records of which this is so.
+    pub(super) fn remove(&mut self, is_gone: impl Fn(u64) -> bool) {
+        if !self.waiting.iter().any(|waiting| is_gone(waiting.seq)) {
+            return;
+        }
+        for waiting in std::mem::take(self).waiting {
+            if !is_gone(waiting.seq) {
+                self.push(waiting.seq, waiting.record, waiting.since);
+            }
         }
     }
 

@@ -1,0 +1,180 @@
+//! What a sender keeps and sends again when its connection, its program or its spool is another than before.
+
+mod common;
+
+use std::time::Duration;
+
+use towline_link::codec::Record;
+use towline_link::receiver::{Arrival, Receiver};
+use towline_link::sender::{Carrier, Class, Held, Lane, Room, Sender, SenderConfig, SenderError};
+use towline_wire::{RangeSet, Time};
+
+const ROOM: Room = Room {
+    free: 12_000,
+    alarms_only: false,
+    datagram: 1_200,
+    rtt: Duration::from_millis(100),
+};
+
+fn record(seq: u64) -> Record {
+    let text = format!(
+        r#"{{"context":"c","updates":[{{"$source":"s","values":[{{"path":"p{seq}","value":{seq}}}]}}]}}"#
+    );
+    Record::parse(text.as_bytes()).unwrap()
+}
+
+fn sender(seqs: std::ops::Range<u64>) -> Sender {
+    Sender::new(SenderConfig::new("test"), &Held { stream: 1, seqs })
+}
+
+/// Lets both talk for some seconds; the receiver makes durable what it gets. The numbers that were delivered, and in
+/// which lanes.
+fn talk(
+    now: &mut Time,
+    sender: &mut Sender,
+    durable: RangeSet,
+) -> Result<Vec<(u64, Lane)>, SenderError> {
+    let mut receiver = Receiver::new();
+    sender.on_connected(*now);
+    let mut got = Vec::new();
+    for _ in 0..1_000 {
+        *now += Duration::from_millis(10);
+        while let Some(message) = sender.poll_message(*now, &ROOM) {
+            let arrival = receiver.handle_message(*now, &message.bytes).unwrap();
+            let lane = match message.carrier {
+                Carrier::Batch { lane, .. } => lane,
+                _ => Lane::Live,
+            };
+            match arrival {
+                Some(Arrival::Hello(_)) => receiver.accept(durable.clone()),
+                Some(Arrival::Delivery(delivery)) => {
+                    got.extend(delivery.entries().map(|(seq, _)| (seq, lane)));
+                    for seqs in delivery.new {
+                        receiver.on_durable(*now, seqs);
+                    }
+                }
+                _ => {}
+            }
+        }
+        while let Some(message) = receiver.poll_message(*now) {
+            sender.handle_message(&message.bytes)?;
+        }
+        if let Some(seqs) = sender.poll_read() {
+            let records = seqs.clone().map(|seq| (seq, record(seq))).collect();
+            sender.on_read(&seqs, seqs.end, records);
+        }
+    }
+    Ok(got)
+}
+
+#[test]
+fn a_receiver_without_a_memory_learns_what_comes_no_more() {
+    let (mut now, mut sender) = (Time::ZERO, sender(0..0));
+    for seq in 0..20 {
+        sender.push(now, seq, record(seq), Class::Telemetry);
+    }
+    assert_eq!(
+        talk(&mut now, &mut sender, RangeSet::default())
+            .unwrap()
+            .len(),
+        20
+    );
+    assert_eq!(sender.durable(), 20);
+    for seq in 20..40 {
+        sender.push(now, seq, record(seq), Class::Telemetry);
+    }
+    // Another one, as a file has behind it that was begun anew.
+    let got = talk(&mut now, &mut sender, RangeSet::default()).unwrap();
+    assert_eq!(got.first().unwrap().0, 20);
+    assert_eq!(sender.durable(), 40);
+}
+
+#[test]
+fn what_the_receiver_has_waits_no_more_after_a_break() {
+    let (mut now, mut sender) = (Time::ZERO, sender(0..0));
+    for seq in 0..20 {
+        sender.push(now, seq, record(seq), Class::Telemetry);
+    }
+    sender.on_connected(now);
+    now += Duration::from_secs(1);
+    while sender.poll_message(now, &ROOM).is_some() {}
+    sender.on_disconnected(now);
+    // It came, and nobody said so.
+    let mut has = RangeSet::default();
+    has.insert(0..15);
+    let mut receiver = Receiver::new();
+    sender.on_connected(now);
+    let hello = sender.poll_message(now, &ROOM).unwrap();
+    receiver.handle_message(now, &hello.bytes).unwrap();
+    receiver.accept(has);
+    let account = receiver.poll_message(now).unwrap();
+    sender.handle_message(&account.bytes).unwrap();
+    assert_eq!(sender.backlog(), 5);
+}
+
+#[test]
+fn the_last_values_of_before_a_start_go_first_and_as_new() {
+    let (mut now, mut sender) = (Time::ZERO, sender(0..1_000));
+    sender.restore(now, 900, record(900), Class::Alarm);
+    sender.restore(now, 999, record(999), Class::Telemetry);
+    // Neither one that is there already, nor one that is not held.
+    sender.restore(now, 999, record(999), Class::Telemetry);
+    sender.restore(now, 1_000, record(1_000), Class::Telemetry);
+    assert_eq!(sender.backlog(), 1_000);
+    now += Duration::from_secs(1);
+    let got = talk(&mut now, &mut sender, RangeSet::default()).unwrap();
+    assert_eq!(got.len(), 1_000);
+    assert_eq!(got[..2], [(900, Lane::Alarm), (999, Lane::Live)]);
+    assert!(got[2..].iter().all(|(_, lane)| *lane == Lane::Backfill));
+    assert_eq!(sender.durable(), 1_000);
+}
+
+#[test]
+fn an_older_copy_of_a_spool_is_noticed_and_nothing_of_it_is_taken_for_known() {
+    let (mut now, mut copy) = (Time::ZERO, sender(0..20));
+    copy.push(now, 20, record(20), Class::Telemetry);
+    // The receiver has what was sent after the copy was made.
+    let mut has = RangeSet::default();
+    has.insert(0..50);
+    let error = talk(&mut now, &mut copy, has).unwrap_err();
+    assert_eq!(error, SenderError::Older { has: 50, next: 21 });
+    assert_eq!(copy.durable(), 0);
+    copy.begin_stream(now, 2);
+    let got = talk(&mut now, &mut copy, RangeSet::default()).unwrap();
+    assert_eq!(got.len(), 21);
+    assert_eq!(copy.durable(), 21);
+}
+
+#[test]
+fn alarms_go_when_the_rate_is_spent() {
+    let (mut now, config) = (Time::ZERO, SenderConfig::new("test").rate(Some(100)));
+    let mut sender = Sender::new(
+        config,
+        &Held {
+            stream: 1,
+            seqs: 0..0,
+        },
+    );
+    sender.on_connected(now);
+    for seq in 0..300 {
+        sender.push(now, seq, record(seq), Class::Telemetry);
+    }
+    now += Duration::from_secs(1);
+    let mut sent = 0;
+    while sender.poll_message(now, &ROOM).is_some() {
+        sent += 1;
+    }
+    assert_eq!(sent, 2, "the hello and a batch");
+    assert!(sender.poll_timeout().unwrap() > now);
+    sender.push(now, 300, record(300), Class::Alarm);
+    assert!(sender.poll_timeout().unwrap() <= now);
+    let alarm = sender.poll_message(now, &ROOM).unwrap();
+    assert!(matches!(
+        alarm.carrier,
+        Carrier::Batch {
+            lane: Lane::Alarm,
+            ..
+        }
+    ));
+    assert!(sender.poll_message(now, &ROOM).is_none());
+}
