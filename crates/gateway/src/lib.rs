@@ -33,13 +33,14 @@ mod tls;
 mod url;
 #[cfg(feature = "signalk")]
 mod websocket;
+mod worker;
 
 pub use backoff::Backoff;
 pub use boat::feed;
 #[cfg(feature = "nmea0183")]
 pub use nmea0183::{Refused, Translator};
 pub use ranges::Ranges;
-pub use shore::{MAX_HELD, SenderStatus, Shore, SinkStatus};
+pub use shore::{MAX_HELD, MAX_HELD_BYTES, SenderStatus, Shore};
 #[cfg(feature = "nats")]
 pub use sink::nats::NatsOptions;
 #[cfg(feature = "postgres")]
@@ -55,6 +56,7 @@ pub use source::{Counts, Source, SourceError};
 #[cfg(feature = "_tls")]
 pub use tls::system_roots;
 pub use url::BadUrl;
+pub use worker::SinkStatus;
 
 use towline_link::codec::Record;
 

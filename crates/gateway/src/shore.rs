@@ -6,29 +6,35 @@
 //! what they got before, and never wait.
 
 use std::collections::HashMap;
-use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
 use towline::identity::KeyPin;
 use towline::link::{
     Arrival, Delivery, Downlink, DownlinkError, Hello, ReceiverStats, Via, crash_point,
 };
 use towline_link::{LiveFilter, RangeSet};
 
-use crate::{Backoff, Entry, Kind, Sink, Status, Stream};
+use crate::worker::{Job, Shown, Sinks, What, Worker, Written, lock};
+use crate::{Entry, Kind, Sink, SinkStatus, Stream};
 
 /// Cap: records of one sender that wait for logs.
 pub const MAX_HELD: usize = 16_384;
-/// Records that are written to a log at once.
-const WRITTEN_AT_ONCE: usize = 1_024;
+/// Cap: bytes of memory that those take; one delivery may come on top.
+pub const MAX_HELD_BYTES: usize = 32 << 20;
+/// Cap: KiB of memory of what waits for logs, and for live sinks, all senders together.
+const LOG_ROOM: usize = 128 << 10;
+const LIVE_ROOM: usize = 32 << 10;
 /// Deliveries that wait for a live sink; beyond, they are lost to it.
 const MAX_LIVE_WAITING: usize = 256;
 /// Jobs that wait for a log, all senders together; each sender has no more than [`MAX_HELD`] records in them.
 const MAX_JOBS: usize = 4_096;
+/// How often it is looked whether logs have room again.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// How long a sender waits for the logs to say what they have, before it may send what is new.
 const OPENING: Duration = Duration::from_millis(500);
 /// Senders whose newest values are remembered, and whose state is shown.
@@ -40,32 +46,20 @@ pub struct Shore {
     clients: HashMap<String, KeyPin>,
     logs: Vec<mpsc::Sender<Job>>,
     lives: Vec<mpsc::Sender<Shown>>,
-    shared: Arc<Shared>,
+    sinks: Sinks,
+    shared: Shared,
+    log_room: Arc<Semaphore>,
+    live_room: Arc<Semaphore>,
     _tasks: JoinSet<()>,
 }
 
 #[derive(Debug, Default)]
 struct Shared {
-    sinks: Mutex<Vec<SinkStatus>>,
+    /// Those that are here, and how they are told that they are here again.
+    here: Mutex<HashMap<Arc<Stream>, Arc<Notify>>>,
     senders: Mutex<HashMap<String, SenderStatus>>,
     newest: Mutex<HashMap<String, (u64, LiveFilter)>>,
     missed: AtomicU64,
-}
-
-/// How a sink is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct SinkStatus {
-    /// What it promises.
-    pub kind: Kind,
-    /// Its connection.
-    pub status: Status,
-    /// Records that it took.
-    pub records: u64,
-    /// Records that it can never take, and was not given again.
-    pub refused: u64,
-    /// The last error, until something works.
-    pub trouble: Option<String>,
 }
 
 /// How a sender's link is.
@@ -86,39 +80,16 @@ pub struct SenderStatus {
     pub is_on_hold: bool,
 }
 
-/// What a log is asked.
-struct Job {
-    stream: Arc<Stream>,
-    what: What,
-}
-
-enum What {
-    Open(oneshot::Sender<Vec<Range<u64>>>),
-    Write(Arc<Vec<Entry>>, Arc<Written>),
-}
-
-/// Records that go to every log.
-struct Written {
-    seqs: Vec<Range<u64>>,
-    count: usize,
-    /// Logs that have not got them.
-    missing: AtomicUsize,
-    done: mpsc::UnboundedSender<Arc<Written>>,
-}
-
-/// Records for a live sink.
-type Shown = (Arc<Stream>, Arc<Vec<Entry>>);
-
 impl Shore {
     /// One with these sinks, for senders with these names and keys; for all, if there are none. Call it inside a
     /// tokio runtime.
     #[must_use]
     pub fn start(sinks: Vec<Sink>, clients: HashMap<String, KeyPin>) -> Arc<Self> {
-        let shared = Arc::new(Shared::default());
+        let all = Sinks::default();
         let (mut logs, mut lives) = (Vec::new(), Vec::new());
         let mut tasks = JoinSet::new();
         for (at, sink) in sinks.into_iter().enumerate() {
-            lock(&shared.sinks).push(SinkStatus {
+            lock(&all).push(SinkStatus {
                 kind: sink.kind(),
                 status: sink.status(),
                 records: 0,
@@ -128,7 +99,7 @@ impl Shore {
             let worker = Worker {
                 sink,
                 at,
-                shared: Arc::clone(&shared),
+                sinks: Arc::clone(&all),
             };
             match worker.sink.kind() {
                 Kind::Log => {
@@ -147,7 +118,10 @@ impl Shore {
             clients,
             logs,
             lives,
-            shared,
+            sinks: all,
+            shared: Shared::default(),
+            log_room: Arc::new(Semaphore::new(LOG_ROOM)),
+            live_room: Arc::new(Semaphore::new(LIVE_ROOM)),
             _tasks: tasks,
         })
     }
@@ -155,7 +129,7 @@ impl Shore {
     /// How the sinks are, in their order.
     #[must_use]
     pub fn sinks(&self) -> Vec<SinkStatus> {
-        lock(&self.shared.sinks).clone()
+        lock(&self.sinks).clone()
     }
 
     /// How the senders are, by name.
@@ -200,18 +174,29 @@ impl Shore {
         tracing::info!(name = stream.name, "a sender is here");
         let name = stream.name.clone();
         let (done, written) = mpsc::unbounded_channel();
+        let again = Arc::new(Notify::new());
+        let before = lock(&self.shared.here).insert(Arc::clone(&stream), Arc::clone(&again));
+        if let Some(before) = before {
+            before.notify_one();
+        }
         let session = Session {
             shore: Arc::clone(&self),
-            stream,
+            stream: Arc::clone(&stream),
             link,
             done,
             held: 0,
+            held_bytes: 0,
             is_on_hold: false,
         };
-        let ended = session.run(written).await;
-        if let Some(status) = lock(&self.shared.senders).get_mut(&name) {
-            status.via = None;
+        let ended = session.run(written, &again).await;
+        let mut here = lock(&self.shared.here);
+        if here.get(&stream).is_some_and(|it| Arc::ptr_eq(it, &again)) {
+            here.remove(&stream);
+            if let Some(status) = lock(&self.shared.senders).get_mut(&name) {
+                status.via = None;
+            }
         }
+        drop(here);
         match ended {
             Err(error) => {
                 tracing::info!(name, "a sender is gone: {error}");
@@ -222,6 +207,10 @@ impl Shore {
     }
 
     fn admits(&self, hello: &Hello, link: &Downlink) -> Result<(), String> {
+        // Databases refuse some of them, and a log would wait for ever.
+        if hello.name.chars().any(char::is_control) {
+            return Err("a name is made of letters, digits and the like".to_owned());
+        }
         if self.clients.is_empty() {
             return Ok(());
         }
@@ -241,6 +230,7 @@ struct Session {
     link: Downlink,
     done: mpsc::UnboundedSender<Arc<Written>>,
     held: usize,
+    held_bytes: usize,
     is_on_hold: bool,
 }
 
@@ -248,7 +238,10 @@ impl Session {
     async fn run(
         mut self,
         mut written: mpsc::UnboundedReceiver<Arc<Written>>,
+        again: &Notify,
     ) -> Result<(), DownlinkError> {
+        let mut look = tokio::time::interval(LOOK_AGAIN);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut opening = JoinSet::new();
         let (shore, stream) = (Arc::clone(&self.shore), Arc::clone(&self.stream));
         opening.spawn(async move { shore.open(&stream).await });
@@ -272,6 +265,17 @@ impl Session {
                         self.link.on_durable(seqs);
                     }
                     self.hold(false);
+                }
+                // Others had filled the logs' queues.
+                _ = look.tick(), if self.is_on_hold && opening.is_empty() => {
+                    if self.has_room() && self.shore.have_room() {
+                        self.hold(false);
+                    }
+                }
+                () = again.notified() => {
+                    let why = "a newer connection of the same sender is here";
+                    self.link.reject(why);
+                    return Err(DownlinkError::Ended(why.to_owned()));
                 }
             }
             self.tell();
@@ -303,14 +307,11 @@ impl Session {
             return;
         }
         let count = entries.len();
+        let bytes = memory(&entries);
         let shore = Arc::clone(&self.shore);
-        let is_full = self.held + count > MAX_HELD || self.is_on_hold;
-        let written = Arc::new(Written {
-            seqs: delivery.new,
-            count,
-            missing: AtomicUsize::new(self.shore.logs.len()),
-            done: self.done.clone(),
-        });
+        let is_full = self.held + count > MAX_HELD
+            || self.held > 0 && self.held_bytes + bytes > MAX_HELD_BYTES
+            || self.is_on_hold;
         // Room for all, or for none.
         let places: Option<Vec<_>> = match is_full {
             true => None,
@@ -320,13 +321,25 @@ impl Session {
                 .map(|log| log.try_reserve().ok())
                 .collect(),
         };
-        let Some(places) = places else {
-            for seqs in &written.seqs {
-                self.link.on_discarded(seqs.clone());
+        let room = places.and_then(|places| {
+            let room = reserve(&shore.log_room, bytes, LOG_ROOM)?;
+            Some((places, room))
+        });
+        let Some((places, room)) = room else {
+            for seqs in delivery.new {
+                self.link.on_discarded(seqs);
             }
             self.hold(true);
             return;
         };
+        let written = Arc::new(Written {
+            seqs: delivery.new,
+            count,
+            bytes,
+            missing: AtomicUsize::new(self.shore.logs.len()),
+            done: self.done.clone(),
+            _room: room,
+        });
         for place in places {
             place.send(Job {
                 stream: Arc::clone(&self.stream),
@@ -334,6 +347,12 @@ impl Session {
             });
         }
         self.held += count;
+        self.held_bytes += bytes;
+    }
+
+    /// Whether half of what it may hold is free.
+    fn has_room(&self) -> bool {
+        self.held <= MAX_HELD / 2 && self.held_bytes <= MAX_HELD_BYTES / 2
     }
 
     fn show(&self, entries: &[Entry]) {
@@ -357,9 +376,11 @@ impl Session {
         });
         let fresh: Arc<Vec<Entry>> = Arc::new(fresh.collect());
         drop(newest);
+        let bytes = memory(&fresh);
         for live in &self.shore.lives {
-            let shown = (Arc::clone(&self.stream), Arc::clone(&fresh));
-            if live.try_send(shown).is_err() {
+            let room = reserve(&self.shore.live_room, bytes, LIVE_ROOM);
+            let shown = room.map(|room| (Arc::clone(&self.stream), Arc::clone(&fresh), room));
+            if shown.is_none_or(|shown| live.try_send(shown).is_err()) {
                 self.shore.shared.missed.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -367,11 +388,12 @@ impl Session {
 
     fn on_written(&mut self, written: &Written) {
         self.held -= written.count;
+        self.held_bytes -= written.bytes;
         for seqs in &written.seqs {
             self.link.on_durable(seqs.clone());
         }
         crash_point("shore.durable");
-        if self.is_on_hold && self.held <= MAX_HELD / 2 {
+        if self.is_on_hold && self.has_room() {
             self.hold(false);
         }
     }
@@ -399,7 +421,25 @@ impl Session {
     }
 }
 
+/// Bytes of memory that records take.
+fn memory(entries: &[Entry]) -> usize {
+    entries.iter().map(|entry| entry.record.memory()).sum()
+}
+
+/// A part of the memory for all senders, which has so many KiB: what is larger needs all of it.
+fn reserve(room: &Arc<Semaphore>, bytes: usize, all: usize) -> Option<OwnedSemaphorePermit> {
+    let kib = (bytes / 1_024 + 1).min(all);
+    let kib = u32::try_from(kib).unwrap_or(u32::MAX);
+    Arc::clone(room).try_acquire_many_owned(kib).ok()
+}
+
 impl Shore {
+    /// Whether a good part of what logs can be given is free.
+    fn have_room(&self) -> bool {
+        let are_free = |log: &mpsc::Sender<Job>| log.capacity() >= MAX_JOBS / 4;
+        self.logs.iter().all(are_free) && self.log_room.available_permits() >= LOG_ROOM / 4
+    }
+
     /// What all logs have of a stream.
     async fn open(&self, stream: &Arc<Stream>) -> RangeSet {
         let mut has: Option<RangeSet> = None;
@@ -436,142 +476,9 @@ impl Shore {
 }
 
 /// The members of `set` that lie in `range`.
-fn clipped(set: &RangeSet, range: &Range<u64>) -> Vec<Range<u64>> {
+fn clipped(set: &RangeSet, range: &std::ops::Range<u64>) -> Vec<std::ops::Range<u64>> {
     let within = set.within(range.clone());
     within
         .map(|part| part.start.max(range.start)..part.end.min(range.end))
         .collect()
-}
-
-/// A sink's task.
-struct Worker {
-    sink: Sink,
-    at: usize,
-    shared: Arc<Shared>,
-}
-
-impl Worker {
-    /// Writes to a log what it is given, however often it fails.
-    async fn keep(mut self, mut jobs: mpsc::Receiver<Job>) {
-        let mut waiting = Vec::new();
-        while jobs.recv_many(&mut waiting, WRITTEN_AT_ONCE).await > 0 {
-            let mut jobs = waiting.drain(..).peekable();
-            while let Some(job) = jobs.next() {
-                match job.what {
-                    What::Open(answer) => {
-                        let has = self.open(&job.stream).await;
-                        let _ = answer.send(has);
-                    }
-                    What::Write(entries, written) => {
-                        let mut done = vec![written];
-                        let mut all = entries;
-                        // What follows of the same stream goes with it.
-                        while let Some(next) = jobs.peek()
-                            && next.stream == job.stream
-                            && let What::Write(more, _) = &next.what
-                            && all.len() + more.len() <= WRITTEN_AT_ONCE
-                        {
-                            Arc::make_mut(&mut all).extend_from_slice(more);
-                            if let Some(Job {
-                                what: What::Write(_, written),
-                                ..
-                            }) = jobs.next()
-                            {
-                                done.push(written);
-                            }
-                        }
-                        crash_point("log.writing");
-                        self.write(&job.stream, all).await;
-                        crash_point("log.written");
-                        for written in done {
-                            if written.missing.fetch_sub(1, Ordering::AcqRel) == 1 {
-                                let to = written.done.clone();
-                                // The sender may be gone by now; it is told when it comes back.
-                                let _ = to.send(written);
-                            }
-                        }
-                    }
-                }
-            }
-        }
-    }
-
-    async fn open(&mut self, stream: &Stream) -> Vec<Range<u64>> {
-        let mut backoff = Backoff::default();
-        loop {
-            match self.sink.open(stream).await {
-                Ok(has) => {
-                    self.tell(|status| status.trouble = None);
-                    return has.as_slice().to_vec();
-                }
-                Err(error) => self.trouble(&error.to_string()),
-            }
-            tokio::time::sleep(backoff.next_wait()).await;
-        }
-    }
-
-    async fn write(&mut self, stream: &Stream, mut entries: Arc<Vec<Entry>>) {
-        let mut backoff = Backoff::default();
-        loop {
-            let error = match self.sink.write(stream, &entries).await {
-                Ok(()) => {
-                    let count = entries.len() as u64;
-                    self.tell(|status| {
-                        status.records += count;
-                        status.trouble = None;
-                    });
-                    return;
-                }
-                Err(error) => error,
-            };
-            self.trouble(&error.to_string());
-            match error.entry() {
-                Some(seq) => {
-                    tracing::error!(name = stream.name, seq, "a record is left out: {error}");
-                    self.tell(|status| status.refused += 1);
-                    Arc::make_mut(&mut entries).retain(|entry| entry.seq != seq);
-                }
-                None => tokio::time::sleep(backoff.next_wait()).await,
-            }
-        }
-    }
-
-    /// Gives a live sink what it is given; what it cannot take now is lost to it.
-    async fn show(mut self, mut shown: mpsc::Receiver<Shown>) {
-        while let Some((stream, entries)) = shown.recv().await {
-            match self.sink.deliver(&stream, &entries).await {
-                Ok(()) => {
-                    let count = entries.len() as u64;
-                    self.tell(|status| {
-                        status.records += count;
-                        status.trouble = None;
-                    });
-                }
-                Err(error) => self.trouble(&error.to_string()),
-            }
-        }
-    }
-
-    fn trouble(&self, why: &str) {
-        let mut is_news = false;
-        self.tell(|status| {
-            is_news = status.trouble.as_deref() != Some(why);
-            status.trouble = Some(why.to_owned());
-        });
-        if is_news {
-            tracing::warn!("a sink takes nothing: {why}");
-        }
-    }
-
-    fn tell(&self, change: impl FnOnce(&mut SinkStatus)) {
-        if let Some(status) = lock(&self.shared.sinks).get_mut(self.at) {
-            status.status = self.sink.status();
-            change(status);
-        }
-    }
-}
-
-/// What happens under the lock cannot fail, so a poisoned one is as good.
-fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -29,6 +29,8 @@ use super::promise::SinkError;
 use super::state::{State, escaped};
 use crate::{BadUrl, Entry, Ranges, Status, Stream};
 
+/// Cap: streams of which it is held in memory what the server has.
+const MAX_STREAMS: usize = 256;
 /// Cap: messages published and not acknowledged.
 pub(crate) const MAX_UNACKNOWLEDGED: usize = 256;
 
@@ -252,11 +254,16 @@ impl Nats {
         }
     }
 
+    /// What the server has of a stream, as far as it was told.
     async fn held(&mut self, stream: &Stream) -> Result<&mut (State, Ranges), SinkError> {
         if !self.held.contains_key(stream) {
             let state = State::new(&self.options.state, stream);
             let reading = state.clone();
             let ranges = blocking(move || reading.load()).await?;
+            if self.held.len() >= MAX_STREAMS {
+                // What they have is on disk.
+                self.held.clear();
+            }
             self.held.insert(stream.clone(), (state, ranges));
         }
         let held = self.held.get_mut(stream);

@@ -180,6 +180,9 @@ impl fmt::Debug for Record {
     }
 }
 
+/// Characters of a reason.
+const MAX_REASON: usize = 200;
+
 /// Why a text is no record.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
@@ -189,9 +192,14 @@ pub struct Malformed {
 
 impl Malformed {
     fn new(reason: impl Into<String>) -> Self {
-        Self {
-            reason: reason.into(),
+        let mut reason = reason.into();
+        // What it quotes may be as long as the text.
+        let end = reason.char_indices().nth(MAX_REASON).map(|(at, _)| at);
+        if let Some(end) = end {
+            reason.truncate(end);
+            reason.push('…');
         }
+        Self { reason }
     }
 }
 
@@ -324,7 +332,8 @@ impl Record {
     }
 
     /// Bytes of memory that it takes, roughly.
-    pub(crate) fn memory(&self) -> usize {
+    #[must_use]
+    pub fn memory(&self) -> usize {
         let (nodes, text) = self.size();
         size_of::<Self>() + nodes * size_of::<Node>() + text
     }
@@ -457,6 +466,17 @@ mod tests {
 
     fn refusal(text: impl AsRef<[u8]>) -> String {
         Record::parse(text.as_ref()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_reason_is_short_whatever_it_quotes() {
+        let key = "ä".repeat(1_000);
+        let error = Record::parse(format!("{{\"{key}\":1,\"{key}\":2}}").as_bytes()).unwrap_err();
+        let said = error.to_string();
+        assert!(
+            said.starts_with("the key \"ää") && said.chars().count() == MAX_REASON + 1,
+            "{said}"
+        );
     }
 
     #[test]

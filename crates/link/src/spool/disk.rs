@@ -56,4 +56,12 @@ pub trait Disk {
     /// # Errors
     /// Where it may still be there.
     fn remove(&mut self, segment: u64) -> Result<(), Self::Error>;
+
+    /// Removes a segment of which nothing can be read, but keeps its bytes for who can make something of them.
+    ///
+    /// # Errors
+    /// Where it may still be there.
+    fn set_aside(&mut self, segment: u64) -> Result<(), Self::Error> {
+        self.remove(segment)
+    }
 }

@@ -120,7 +120,9 @@ impl<D: Disk> Spool<D> {
             recovered.is_new = true;
             for unread in &unread {
                 recovered.cut_bytes += unread.len;
-                spool.remove_dead(unread.number)?;
+                // Without the id no record can be told from what is none.
+                (spool.disk.set_aside(unread.number))
+                    .map_err(DiskFailed::new("set aside a damaged segment"))?;
             }
         }
         Ok((spool, recovered))

@@ -124,7 +124,15 @@ impl Channel {
         let (frames, for_frames) = mpsc::channel(1);
         let (control, for_control) = mpsc::unbounded_channel();
         // What the system keeps could have been coded anew; where it can't be told, it keeps more.
-        let _ = socket2::SockRef::from(stream.tcp()).set_tcp_notsent_lowat(UNSENT_BYTES);
+        let socket = socket2::SockRef::from(stream.tcp());
+        let _ = socket.set_tcp_notsent_lowat(UNSENT_BYTES);
+        // A peer whose network is gone says nothing more.
+        let often = socket2::TcpKeepalive::new()
+            .with_time(STUCK)
+            .with_interval(STUCK / 3)
+            .with_retries(3);
+        let _ = socket.set_tcp_keepalive(&often);
+        let _ = socket.set_tcp_user_timeout(Some(STUCK));
         let mut tasks = JoinSet::new();
         let carried = Arc::new(Carried::default());
         let (mut reader, writer) = stream.into_split();
@@ -188,14 +196,14 @@ impl Channel {
                 let queued = queue.saturating_sub(connection.datagram_send_buffer_space());
                 let used = stats.bytes_in_flight.saturating_add(queued as u64);
                 let left = stats.cwnd.saturating_sub(used) as usize;
-                let free = match (streams.capacity(), queued) {
-                    (0, _) => 0,
-                    (_, 0) => left.max(datagram),
+                let free = match queued {
+                    0 => left.max(datagram),
                     _ => left,
                 };
                 Room {
                     free,
-                    alarms_only: false,
+                    // A large batch waits for a stream: an alarm is small.
+                    alarms_only: streams.capacity() == 0,
                     datagram,
                     rtt: stats.smoothed_rtt,
                 }
@@ -419,7 +427,13 @@ async fn write_frames(
             writer.flush().await
         };
         // A peer that takes nothing is gone, whether the system knows it or not.
-        if !matches!(tokio::time::timeout(STUCK, written).await, Ok(Ok(()))) {
+        let why = match tokio::time::timeout(STUCK, written).await {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(_) => Some("the peer takes nothing".to_owned()),
+        };
+        if let Some(why) = why {
+            let _ = to.send(Input::Ended(why)).await;
             return;
         }
         Carried::add(&carried.sent, message.len());

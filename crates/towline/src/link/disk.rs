@@ -11,6 +11,10 @@ use towline_link::spool::Disk;
 const LOCK: &str = "lock";
 /// How the name of a segment ends; before it stands its number in 16 hexadecimal digits.
 const ENDING: &str = ".log";
+/// What a disk reads or does not read as a whole, in bytes.
+const BLOCK: u64 = 4_096;
+/// The system's number for what a disk cannot do.
+const EIO: i32 = 5;
 
 /// A file or folder did not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +37,7 @@ impl FileError {
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-            " (free space there, or give the spool a smaller max_bytes; what was committed is kept)"
+            " (free space there, or give the spool a smaller maximum; what was committed is kept)"
         }
         ErrorKind::ReadOnlyFilesystem => {
             " (a disk that has errors is often made read-only: look at the kernel's log)"
@@ -84,7 +88,8 @@ impl FileDisk {
             _lock: lock,
             writer: None,
             reader: None,
-            has_new: false,
+            // A program that was killed may have made some.
+            has_new: true,
         })
     }
 
@@ -133,15 +138,34 @@ fn sync_folder(folder: &Path) -> Result<(), FileError> {
     synced.map_err(|error| FileError::new(folder, error))
 }
 
+/// Writes a small file whole, or leaves it as it was, whatever happens meanwhile; it is durable then.
+///
+/// # Errors
+/// When it may be as it was.
+pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+    let new = path.with_extension("new");
+    let write = || {
+        let mut file = File::create(&new)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&new, path)
+    };
+    write().map_err(|error| FileError::new(path, error))?;
+    let folder = path.parent().filter(|folder| *folder != Path::new(""));
+    sync_folder(folder.unwrap_or(Path::new(".")))
+}
+
 /// Makes a folder, and it durable, with those it is in.
 fn make(folder: &Path) -> Result<(), FileError> {
-    if folder.is_dir() {
-        return Ok(());
-    }
     let parent = match folder.parent() {
         Some(parent) if parent != Path::new("") => parent,
         _ => Path::new("."),
     };
+    if folder.is_dir() {
+        // Who made it may have been killed before this; where it may not be done, it was somebody else's.
+        let _ = sync_folder(parent);
+        return Ok(());
+    }
     make(parent)?;
     // Where a boat was is nobody else's business.
     match DirBuilder::new().mode(0o700).create(folder) {
@@ -150,6 +174,35 @@ fn make(folder: &Path) -> Result<(), FileError> {
         }
         _ => sync_folder(parent),
     }
+}
+
+/// Fills the buffer as far as the file goes. Bytes that the disk cannot read (EIO) become zeros, which the spool takes
+/// for damage: what is around them is not lost with them.
+fn read_around(file: &mut (impl Read + Seek), offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        let at = offset + filled as u64;
+        file.seek(SeekFrom::Start(at))?;
+        match file.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.raw_os_error() == Some(EIO) => {
+                let end = ((at / BLOCK + 1) * BLOCK).min(file.seek(SeekFrom::End(0))?);
+                let unread = (end.saturating_sub(at) as usize).min(buffer.len() - filled);
+                if unread == 0 {
+                    return Err(error);
+                }
+                tracing::error!(
+                    "the disk cannot read {unread} bytes of the spool at {at}: {error}"
+                );
+                buffer[filled..filled + unread].fill(0);
+                filled += unread;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
 }
 
 /// The number of the segment that a file's name says.
@@ -180,19 +233,7 @@ impl Disk for FileDisk {
     }
 
     fn read(&mut self, segment: u64, offset: u64, buffer: &mut [u8]) -> Result<usize, FileError> {
-        self.with(segment, false, |file| {
-            file.seek(SeekFrom::Start(offset))?;
-            let mut filled = 0;
-            while filled < buffer.len() {
-                match file.read(&mut buffer[filled..]) {
-                    Ok(0) => break,
-                    Ok(read) => filled += read,
-                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                    Err(error) => return Err(error),
-                }
-            }
-            Ok(filled)
-        })
+        self.with(segment, false, |file| read_around(file, offset, buffer))
     }
 
     fn create(&mut self, segment: u64) -> Result<(), FileError> {
@@ -221,6 +262,20 @@ impl Disk for FileDisk {
 
     fn truncate(&mut self, segment: u64, len: u64) -> Result<(), FileError> {
         self.with(segment, true, |file| file.set_len(len))
+    }
+
+    fn set_aside(&mut self, segment: u64) -> Result<(), FileError> {
+        let path = self.path(segment);
+        let aside = path.with_extension("damaged");
+        tracing::error!(
+            "{}: nothing of it can be read; it is kept as {}",
+            path.display(),
+            aside.display()
+        );
+        match fs::rename(&path, aside) {
+            Err(error) => Err(FileError::new(&path, error)),
+            Ok(()) => self.sync_folder(),
+        }
     }
 
     fn remove(&mut self, segment: u64) -> Result<(), FileError> {

@@ -1,6 +1,7 @@
 //! [`Listener`] and [`Downlink`]: the end that receives.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -12,6 +13,9 @@ use towline_wire::{RangeSet, Time};
 use super::carrier::{Channel, Input};
 use super::via::Via;
 use crate::{Connection, Endpoint, stcp};
+
+/// From a failed call to the next.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// Takes uplinks, over UDP and, if it is given a listener for it, over TLS.
 #[derive(Debug)]
@@ -37,9 +41,10 @@ impl Listener {
                                 return;
                             }
                         }
+                        // Such as too many open files: the next call may do better.
                         Err(error) => {
-                            tracing::error!("no more links over TLS are taken: {error}");
-                            return;
+                            tracing::error!("a link over TLS was not taken: {error}");
+                            tokio::time::sleep(AGAIN).await;
                         }
                     }
                 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use towline_link::PathPatterns;
 use towline_link::sender::{SenderConfig, SenderStats};
 
 use super::store::StoreError;
@@ -23,6 +24,9 @@ pub struct UplinkConfig {
     pub silence: Duration,
     /// How often UDP is tried while TLS carries the link. 30 s at first.
     pub back_to_udp: Duration,
+    /// Which records are alarms, of those that the store holds at the start: the last of them are sent as if they were
+    /// new.
+    pub alarms: PathPatterns,
 }
 
 impl UplinkConfig {
@@ -34,6 +38,7 @@ impl UplinkConfig {
             budget: None,
             silence: Duration::from_secs(5),
             back_to_udp: Duration::from_secs(30),
+            alarms: PathPatterns::default(),
         }
     }
 
@@ -41,6 +46,7 @@ impl UplinkConfig {
         budget: Option<u64>,
         silence: Duration,
         back_to_udp: Duration,
+        alarms: PathPatterns,
     }
 }
 

@@ -15,7 +15,7 @@ use super::crash::crash_point;
 #[error("{reason}")]
 pub struct StoreError {
     reason: String,
-    is_full: bool,
+    is_passing: bool,
 }
 
 impl StoreError {
@@ -23,22 +23,23 @@ impl StoreError {
     pub fn new(reason: impl Into<String>) -> Self {
         Self {
             reason: reason.into(),
-            is_full: false,
+            is_passing: false,
         }
     }
 
-    /// There is no room for a record until some are trimmed.
-    pub fn full(reason: impl Into<String>) -> Self {
+    /// One that passes: there is no room until some records are trimmed, or the disk does not work now. The record
+    /// waits.
+    pub fn passing(reason: impl Into<String>) -> Self {
         Self {
-            is_full: true,
+            is_passing: true,
             ..Self::new(reason)
         }
     }
 
     /// Whether a record has to wait, and is not refused.
     #[must_use]
-    pub fn is_full(&self) -> bool {
-        self.is_full
+    pub fn is_passing(&self) -> bool {
+        self.is_passing
     }
 }
 
@@ -68,8 +69,8 @@ pub trait Store: Send + 'static {
     /// Takes a record, which need not be durable before [`commit`](Self::commit).
     ///
     /// # Errors
-    /// When there is no room ([`StoreError::full`]): it is tried again. When the store never takes this record, or the
-    /// disk fails.
+    /// When there is no room now, or the disk fails ([`StoreError::passing`]): it is tried again. When the store never
+    /// takes this record.
     fn append(&mut self, record: &[u8]) -> Result<Kept, StoreError>;
 
     /// Makes durable what was appended; all records below the number that it returns are.
@@ -92,6 +93,15 @@ pub trait Store: Send + 'static {
 
     /// Bytes that it takes.
     fn bytes(&self) -> u64;
+
+    /// The numbers of what it holds belong to another stream from now on: the other end has records under them that
+    /// this store never held. The new stream's id, once it is durable.
+    ///
+    /// # Errors
+    /// When the disk fails, or the store has but one.
+    fn begin_stream(&mut self) -> Result<u64, StoreError> {
+        Err(StoreError::new("this store has but one stream of records"))
+    }
 
     /// Nothing more comes: writes down what is only in memory. What it cannot write costs the other end records that
     /// it has.
@@ -183,6 +193,7 @@ pub(super) enum Ask<T> {
     Append(Vec<u8>, T),
     Read(Range<u64>),
     Trim(u64),
+    BeginStream,
 }
 
 /// What the thread answers.
@@ -194,6 +205,7 @@ pub(super) enum Answer<T> {
     /// What was appended is not durable, or there is no room for more; it is tried again.
     Trouble(StoreError),
     Read(Range<u64>, Result<Stored, StoreError>),
+    Stream(Result<u64, StoreError>),
 }
 
 /// Records that are made durable at once.
@@ -288,7 +300,7 @@ impl<S: Store, T> Work<S, T> {
         while let Some((record, _)) = self.waiting.front() {
             let appended = self.store.append(record);
             match appended {
-                Err(error) if error.is_full() => return self.tell(Answer::Trouble(error)),
+                Err(error) if error.is_passing() => return self.tell(Answer::Trouble(error)),
                 _ => {}
             }
             let Some((_, of)) = self.waiting.pop_front() else {
@@ -316,6 +328,10 @@ impl<S: Store, T> Work<S, T> {
                     self.tell(Answer::Read(seqs, read));
                 }
                 Ask::Trim(below) => self.trim = Some(below),
+                Ask::BeginStream => {
+                    let begun = self.store.begin_stream();
+                    self.tell(Answer::Stream(begun));
+                }
             }
             taken += 1;
             if taken < MAX_GROUP {
@@ -358,7 +374,7 @@ mod tests {
 
         fn append(&mut self, record: &[u8]) -> Result<Kept, StoreError> {
             match self.0.records.len() {
-                2.. => Err(StoreError::full("full")),
+                2.. => Err(StoreError::passing("full")),
                 _ if record.is_empty() => Err(StoreError::new("never")),
                 _ => self.0.append(record),
             }
@@ -397,14 +413,14 @@ mod tests {
                 }
                 Answer::Refused(of, _) => refused.push(of),
                 Answer::Trouble(error) => {
-                    assert!(error.is_full());
+                    assert!(error.is_passing());
                     troubles += 1;
                     if troubles == 2 {
                         assert_eq!(kept, [(0, 0), (1, 1)]);
                         keeper.ask(Ask::Trim(2));
                     }
                 }
-                Answer::Read(..) => panic!("nothing is read"),
+                Answer::Read(..) | Answer::Stream(..) => panic!("nothing is asked"),
             }
         }
         assert_eq!(kept, [(0, 0), (1, 1), (2, 2), (3, 4)]);

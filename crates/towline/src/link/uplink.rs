@@ -10,8 +10,9 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
+use towline_link::PathPatterns;
 use towline_link::codec::Record;
-use towline_link::sender::{Class, Sender};
+use towline_link::sender::{Class, Sender, SenderError};
 use towline_wire::Time;
 
 use super::carrier::{Channel, Input};
@@ -27,6 +28,12 @@ const MAX_STORING_BYTES: usize = 16 << 20;
 /// The first pause after a failed attempt to connect, and the longest.
 const RETRY: Duration = Duration::from_millis(500);
 const MAX_RETRY: Duration = Duration::from_secs(30);
+/// A connection that lived for so long shows that the next one is worth trying at once.
+const WORKED: Duration = Duration::from_secs(10);
+/// After a failed read of the store nothing is read for so long.
+const READ_AGAIN: Duration = Duration::from_secs(1);
+/// The last records of the store, which are sent as if they were new after a start.
+const RESTORED: u64 = 1_024;
 /// While there is no room, it is looked again so often if nothing else happens.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// How often the status is told.
@@ -65,12 +72,17 @@ impl Uplink {
     ///
     /// # Errors
     /// When there is no thread for the store.
-    pub fn start(config: UplinkConfig, dialer: Dialer, store: impl Store) -> std::io::Result<Self> {
+    pub fn start(
+        config: UplinkConfig,
+        dialer: Dialer,
+        mut store: impl Store,
+    ) -> std::io::Result<Self> {
         let (pushes, pushed) = mpsc::channel(MAX_STORING);
         let (close, closed) = oneshot::channel();
         let held = store.held();
         let stored = store.bytes();
-        let sender = Sender::new(config.sender.clone(), &held);
+        let mut sender = Sender::new(config.sender.clone(), &held);
+        restore(&mut sender, &mut store, &config.alarms);
         let first = Status {
             state: State::Connecting,
             sender: sender.stats(),
@@ -111,6 +123,8 @@ impl Uplink {
             tell,
             before: (0, 0),
             spendable,
+            connected: Instant::now(),
+            read_again: Instant::now(),
         };
         let task = tokio::spawn(driver.run(pushed, closed));
         Ok(Self {
@@ -205,6 +219,10 @@ struct Driver {
     /// Bytes of the connections before this one.
     before: (u64, u64),
     spendable: watch::Receiver<Option<u64>>,
+    /// When the channel began.
+    connected: Instant,
+    /// When the store may be read.
+    read_again: Instant,
 }
 
 impl Driver {
@@ -222,13 +240,11 @@ impl Driver {
             let is_done = self.sender.backlog() == 0 && self.sender.in_flight() == 0;
             let is_told = self.sender.durable() == self.status.next;
             if let Some(end) = end
-                && !is_open
-                && self.storing == 0
-                && (end <= Instant::now() || is_done && is_told)
+                && (end <= Instant::now() || !is_open && self.storing == 0 && is_done && is_told)
             {
                 break;
             }
-            let wake = self.wake();
+            let wake = end.map_or(self.wake(), |end| end.min(self.wake()));
             tokio::select! {
                 push = pushes.recv(), if is_open && self.can_store() => match push {
                     Some(push) => self.on_push(push),
@@ -286,7 +302,9 @@ impl Driver {
             self.next_attempt = None;
             self.attempt(via);
         }
-        while let Some(seqs) = self.sender.poll_read() {
+        while self.read_again <= Instant::now()
+            && let Some(seqs) = self.sender.poll_read()
+        {
             self.keeper.ask(Ask::Read(seqs));
         }
         let now = self.now();
@@ -295,7 +313,7 @@ impl Driver {
                 let mut room = channel.room();
                 let spent = self.status.bytes_sent + self.status.bytes_received;
                 let spendable = *self.spendable.borrow();
-                room.alarms_only = spendable.is_some_and(|most| spent >= most);
+                room.alarms_only |= spendable.is_some_and(|most| spent >= most);
                 let Some(message) = self.sender.poll_message(now, &room) else {
                     break;
                 };
@@ -370,8 +388,17 @@ impl Driver {
             Answer::Read(seqs, Err(error)) => {
                 // Nothing of it was read, and it is asked for again.
                 self.sender.on_read(&seqs, seqs.start, Vec::new());
+                self.read_again = Instant::now() + READ_AGAIN;
                 self.on_trouble(error);
             }
+            Answer::Stream(Ok(stream)) => {
+                tracing::warn!(
+                    "all that the spool holds is sent as a new stream; what the other end had of it is there twice"
+                );
+                self.disconnect("another stream begins");
+                self.sender.begin_stream(self.now(), stream);
+            }
+            Answer::Stream(Err(error)) => self.on_trouble(error),
         }
     }
 
@@ -397,6 +424,9 @@ impl Driver {
                 self.on_answered();
                 if let Err(error) = self.sender.handle_message(&bytes) {
                     self.disconnect(&error.to_string());
+                    if matches!(error, SenderError::Older { .. }) {
+                        self.keeper.ask(Ask::BeginStream);
+                    }
                 }
             }
             Input::Acked(number) => self.sender.on_acked(self.now(), number),
@@ -411,7 +441,6 @@ impl Driver {
             return;
         }
         self.is_answered = true;
-        self.retry = RETRY;
         match self.via {
             Via::Udp => tracing::info!("the link is up"),
             Via::Tls => tracing::warn!(
@@ -437,10 +466,12 @@ impl Driver {
         self.attempts.abort_all();
         self.attempts.detach_all();
         self.next_attempt = None;
-        match self.is_answered {
-            true => self.attempt(Via::Udp),
+        if self.is_answered && self.connected.elapsed() >= WORKED {
+            self.retry = RETRY;
+            self.attempt(Via::Udp);
+        } else {
             // Nor would it take us at once.
-            false => self.attempt_later(),
+            self.attempt_later();
         }
         self.tell_status();
     }
@@ -505,6 +536,7 @@ impl Driver {
         self.via = via;
         self.is_answered = false;
         self.heard = (0, Instant::now());
+        self.connected = Instant::now();
         self.channel = Some(channel);
         self.sender.on_connected(self.now());
         self.tell_status();
@@ -562,6 +594,32 @@ impl Driver {
         status.overdue = self.sender.overdue(now);
         status.is_on_hold = self.sender.is_on_hold();
         self.tell.send_replace(status.clone());
+    }
+}
+
+/// Lets the sender begin with the last records of the store.
+fn restore(sender: &mut Sender, store: &mut impl Store, alarms: &PathPatterns) {
+    let held = store.held().seqs;
+    let mut next = held.end.saturating_sub(RESTORED).max(held.start);
+    while next < held.end {
+        // What cannot be read now is asked for later, as all the others are.
+        let Ok(stored) = store.read(next..held.end) else {
+            return;
+        };
+        for (seq, bytes) in stored.records {
+            let Ok(record) = Record::parse_stored(&bytes) else {
+                continue;
+            };
+            let class = match alarms.fit(&record) {
+                true => Class::Alarm,
+                false => Class::Telemetry,
+            };
+            sender.restore(Time::ZERO, seq, record, class);
+        }
+        if stored.next <= next {
+            return;
+        }
+        next = stored.next;
     }
 }
 

@@ -1,5 +1,6 @@
 //! The configuration of `towline link run`: TOML, in which every word that is not known is an error.
 
+use std::collections::HashSet;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -86,7 +87,7 @@ pub(super) enum Full {
     Wait,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Live {
     #[serde(deserialize_with = "duration")]
@@ -103,7 +104,7 @@ impl Default for Live {
     }
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Limit {
     /// Bytes a second.
@@ -233,6 +234,18 @@ impl Config {
                 }
                 if !self.sources.is_empty() || self.spool.is_some() {
                     return Err("[[source]] and [spool] belong to the end with [peer]".to_owned());
+                }
+                if self.live != Live::default() || self.limit != Limit::default() {
+                    return Err("[live] and [limit] belong to the end with [peer]".to_owned());
+                }
+                let mut names = HashSet::new();
+                for client in &self.clients {
+                    if !names.insert(&client.name) {
+                        return Err(format!(
+                            "two [[client]] are called {:?}: give each another name",
+                            client.name
+                        ));
+                    }
                 }
             }
         }

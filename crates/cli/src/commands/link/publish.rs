@@ -90,7 +90,8 @@ impl PubArgs {
         let sender = SenderConfig::new(self.name.clone())
             .deadline(self.deadline)
             .rate(self.rate);
-        let config = UplinkConfig::new(sender);
+        let alarms = PathPatterns::new(self.alarm.clone());
+        let config = UplinkConfig::new(sender).alarms(alarms.clone());
         let uplink = match &self.spool {
             Some(folder) => Uplink::start(config, dialer, open_spool(folder)?),
             None => {
@@ -101,7 +102,6 @@ impl PubArgs {
         let uplink = uplink.map_err(|error| Failure::new(Exit::Other, error.to_string()))?;
         let first = uplink.status().borrow().next;
         let mut receipts = Receipts::new(self.receipts, first, uplink.status());
-        let alarms = PathPatterns::new(self.alarm.clone());
         let mut records = read(self.file.clone(), self.pace)?;
         let mut interrupt = Interrupt::install(printer);
         let started = Instant::now();

@@ -34,6 +34,12 @@ impl RunArgs {
             return Ok(check(&config, printer));
         }
         let metrics = self.metrics.bind().await?;
+        // A link of which a part has died looks alive and carries nothing: better that the unit starts it anew.
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            before(panic);
+            std::process::abort();
+        }));
         match config.peer {
             Some(_) => boat::run(config, metrics, printer).await,
             None => shore::run(config, metrics, printer).await,

@@ -116,3 +116,75 @@ fn a_full_disk_says_what_to_do() {
     assert!(error.to_string().starts_with("/spool: "));
     assert!(error.to_string().contains("free space there"));
 }
+
+/// A file of 20,000 bytes of which some blocks cannot be read.
+struct Bad {
+    at: u64,
+    blocks: Vec<u64>,
+}
+
+impl Read for Bad {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let block = self.at / BLOCK;
+        if self.at < 20_000 && self.blocks.contains(&block) {
+            return Err(io::Error::from_raw_os_error(EIO));
+        }
+        let end = ((block + 1) * BLOCK).min(20_000);
+        let read = (end.saturating_sub(self.at) as usize).min(buffer.len());
+        buffer[..read].fill(7);
+        self.at += read as u64;
+        Ok(read)
+    }
+}
+
+impl Seek for Bad {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        match to {
+            SeekFrom::Start(at) => self.at = at,
+            SeekFrom::End(_) => return Ok(20_000),
+            SeekFrom::Current(_) => {}
+        }
+        Ok(self.at)
+    }
+}
+
+#[test]
+fn what_the_disk_cannot_read_is_read_around() {
+    let mut file = Bad {
+        at: 0,
+        blocks: vec![1, 4],
+    };
+    let mut buffer = vec![1; 30_000];
+    assert_eq!(read_around(&mut file, 0, &mut buffer).unwrap(), 20_000);
+    let expected = |at: usize| match at {
+        4_096..8_192 | 16_384..20_000 => 0,
+        0..20_000 => 7,
+        _ => 1,
+    };
+    assert!((0..30_000).all(|at| buffer[at] == expected(at)));
+    assert_eq!(
+        read_around(&mut file, 5_000, &mut buffer[..100]).unwrap(),
+        100
+    );
+    assert_eq!(buffer[..100], [0; 100]);
+}
+
+#[test]
+fn a_segment_that_says_nothing_is_kept_aside() {
+    let scratch = Scratch::new("aside");
+    let open = || Spool::open(FileDisk::open(&scratch.0).unwrap(), config(), 5).unwrap();
+    let (mut spool, _) = open();
+    for _ in 0..10 {
+        spool.append(&[7; 100]).unwrap();
+    }
+    spool.commit().unwrap();
+    drop(spool);
+    let path = scratch.0.join(format!("{:016x}.log", 0));
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[9] ^= 1;
+    fs::write(&path, &bytes).unwrap();
+    let (spool, recovered) = open();
+    assert!(recovered.is_new && spool.is_empty());
+    assert_eq!(recovered.cut_bytes, bytes.len() as u64);
+    assert_eq!(fs::read(path.with_extension("damaged")).unwrap(), bytes);
+}

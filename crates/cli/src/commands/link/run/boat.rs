@@ -1,5 +1,6 @@
 //! The end that sends: sources, a spool, an uplink.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
@@ -64,7 +65,10 @@ pub(super) async fn run(config: Config, metrics: Bound, printer: Printer) -> Res
     let sender = SenderConfig::new(config.name.clone())
         .deadline(config.live.deadline)
         .rate(config.limit.rate);
-    let uplink = UplinkConfig::new(sender).budget(month.left());
+    let alarms = PathPatterns::new(config.live.alarms.clone());
+    let uplink = UplinkConfig::new(sender)
+        .budget(month.left())
+        .alarms(alarms.clone());
     let failed = |error: std::io::Error| Failure::new(Exit::Other, error.to_string());
     let uplink = match &config.spool {
         Some(spool) => Uplink::start(uplink, dialer, open_spool(spool, printer)?),
@@ -74,7 +78,6 @@ pub(super) async fn run(config: Config, metrics: Bound, printer: Printer) -> Res
         }
     };
     let uplink = Arc::new(uplink.map_err(failed)?);
-    let alarms = PathPatterns::new(config.live.alarms.clone());
     let mut told = Vec::new();
     let mut feeding = JoinSet::new();
     for source in &config.sources {
@@ -164,6 +167,13 @@ fn open_spool(spool: &SpoolFolder, printer: Printer) -> Result<DiskStore, Failur
         printer.note(format_args!(
             "towline: WARNING: {folder}: {} of the spool are damaged and lost; check the disk",
             counted(found.lost_records, "record")
+        ));
+    }
+    if found.is_new && found.cut_bytes > 0 {
+        printer.note(format_args!(
+            "towline: WARNING: {folder}: {} bytes of records cannot be read, for their beginning is damaged; they are kept beside \
+             the spool as *.damaged, and the spool begins anew; check the disk",
+            found.cut_bytes
         ));
     }
     if found.records > 0 {
@@ -372,7 +382,14 @@ impl Month {
             return;
         };
         let text = format!("{} {}\n", self.month, self.used());
-        if let Err(error) = std::fs::write(path, text) {
+        // Half a file would be a month in which nothing was sent.
+        let new = path.with_extension("new");
+        let written = std::fs::File::create(&new).and_then(|mut file| {
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            std::fs::rename(&new, path)
+        });
+        if let Err(error) = written {
             tracing::warn!("{}: {error}", path.display());
         }
     }
