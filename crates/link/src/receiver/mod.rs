@@ -422,6 +422,12 @@ impl Receiver {
         missing.map_or(self.oldest, |missing| missing.start)
     }
 
+    /// What a sender made it remember: ranges of records that are durable, and messages that wait for the hello.
+    #[must_use]
+    pub fn remembered(&self) -> (usize, usize) {
+        (self.durable.len(), self.early.len())
+    }
+
     /// When [`poll_message`](Self::poll_message) has something to say.
     pub fn poll_timeout(&self) -> Option<Time> {
         match self.account_due {

@@ -417,7 +417,7 @@ impl Sender {
         }
     }
 
-    /// When the newest of these was sent.
+    /// When the newest of these was sent first.
     fn on_decoded(&mut self, numbers: Range<u64>) -> Option<Time> {
         let session = self.session.as_mut()?;
         if numbers.is_empty() {
@@ -729,6 +729,12 @@ impl Sender {
             .map_or(0, |range| range.end - range.start);
         let waiting = self.read.len() + self.live.len() + self.alarms.len();
         unsent + reading + waiting as u64
+    }
+
+    /// Ranges of records that wait in the spool: what a receiver can make it remember.
+    #[must_use]
+    pub fn unsent_ranges(&self) -> usize {
+        self.unsent.len()
     }
 
     /// Batches that are on their way.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
+use towline_link::carriage::{LOOK_AGAIN, MAX_RETRY, RETRY};
 use towline_link::codec::Record;
 use towline_link::sender::{Class, Sender};
 use towline_wire::Time;
@@ -24,11 +25,6 @@ use super::via::Via;
 /// Records that are on their way to the store at once, and bytes of them; one more record may come on top.
 const MAX_STORING: usize = 1_024;
 const MAX_STORING_BYTES: usize = 16 << 20;
-/// The first pause after a failed attempt to connect, and the longest.
-const RETRY: Duration = Duration::from_millis(500);
-const MAX_RETRY: Duration = Duration::from_secs(30);
-/// While there is no room, it is looked again so often if nothing else happens.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// How often the status is told.
 const STATUS_EVERY: Duration = Duration::from_millis(250);
 
