@@ -22,6 +22,7 @@ pub(crate) const TARGETS: &[&str] = &[
     "http3_frames_capsules",
     "http3_server",
     "link_codec",
+    "link_messages",
     "link_spool",
     "qpack_decoder",
 ];

@@ -6,7 +6,7 @@
 //!   swarm     per seed: features, strengths, workload; faults, then heal; invariants; shrinking
 //!   scenario  flows with their controllers across a bottleneck, and what was measured
 //!   matrix    what controllers must reach, row by row: plays scenarios, holds values against marks
-//!   link      what a delta costs over a link that loses
+//!   link      what a delta costs over a link that loses, and whole links with all that may happen to them
 //!   torn_disk a disk that loses power and fails, under the delta link's spool
 //!   shapes    Freenet's benchmark transfers, on virtual time
 //!   fuzz      bodies of the fuzz targets as plain functions, and a stable random mutator

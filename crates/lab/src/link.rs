@@ -5,6 +5,10 @@
 //! that loses as much. Counted is the UDP payload that the client sends: packets, with what QUIC puts into
 //! them, and everything that is sent again.
 
+mod networks;
+mod source;
+mod voyage;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +24,10 @@ use towline_testkit::{SERVER_NAME, TlsOptions, tls_pair};
 use towline_wire::Time;
 
 use crate::host::Host;
+
+pub use networks::{NETWORKS, NamedNetwork, six_networks};
+pub use source::Source;
+pub use voyage::{Outcome as VoyageOutcome, Plan as VoyagePlan, Voyage};
 
 /// Deltas at the beginning that count as cold.
 pub const COLD: usize = 1_000;

@@ -76,6 +76,11 @@ fn link_codec_corpus_is_harmless() {
 }
 
 #[test]
+fn link_messages_corpus_is_harmless() {
+    replay(TARGETS.iter().find(|t| t.name == "link_messages").unwrap());
+}
+
+#[test]
 fn link_spool_corpus_is_harmless() {
     replay(TARGETS.iter().find(|t| t.name == "link_spool").unwrap());
 }

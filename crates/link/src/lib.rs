@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod alarms;
+pub mod carriage;
 pub mod codec;
 mod delta;
 mod live;

@@ -568,6 +568,36 @@ fn nothing_is_asked_for_at_once_while_the_budget_is_spent() {
 }
 
 #[test]
+fn a_large_batch_is_told_of_soon() {
+    for (digits, most) in [(10, 1_000), (2_000, 100)] {
+        let mut world = World::new(12, FAIR);
+        world.connect();
+        for _ in 0..200 {
+            world.tick();
+        }
+        let text: String = (0..digits)
+            .map(|_| char::from(b'0' + world.random.below(10) as u8))
+            .collect();
+        let record = Record::parse(format!(r#"{{"text":"{text}"}}"#).as_bytes()).unwrap();
+        let seq = world.next;
+        world.sender.push(world.now, seq, record, Class::Telemetry);
+        let now = world.now + Duration::from_secs(1);
+        let room = Room {
+            free: 12_000,
+            alarms_only: false,
+            datagram: 1_200,
+            rtt: Duration::from_millis(100),
+        };
+        let batch = world.sender.poll_message(now, &room).unwrap();
+        assert_eq!(world.receiver.poll_timeout(), None);
+        let arrival = world.receiver.handle_message(now, &batch.bytes).unwrap();
+        assert!(matches!(arrival, Some(Arrival::Delivery(_))));
+        let due = now + Duration::from_millis(most);
+        assert_eq!(world.receiver.poll_timeout(), Some(due));
+    }
+}
+
+#[test]
 fn an_account_of_many_gaps_fits_a_control_message() {
     let mut world = World::new(11, FAIR);
     world.sender = sender_of(&world.spool, 1 << 41);

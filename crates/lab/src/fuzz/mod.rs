@@ -7,7 +7,7 @@
 //! message with its readers, against a model, `agent` a request to the agent of secure TCP,
 //! `http3_frames_capsules` what streams of HTTP/3 consist of, `qpack_decoder` compressed fields,
 //! `http3_server` a whole server of HTTP/3 and WebTransport, `link_codec` batches of the delta link,
-//! `link_spool` files of its spool.
+//! `link_messages` what its ends say, `link_spool` files of its spool.
 
 mod agent;
 #[cfg(debug_assertions)]
@@ -16,6 +16,7 @@ mod frame;
 mod http3;
 mod http3_server;
 mod link_codec;
+mod link_messages;
 mod link_spool;
 mod message;
 mod mutate;
@@ -29,6 +30,7 @@ pub use frame::frame;
 pub use http3::http3_frames_capsules;
 pub use http3_server::http3_server;
 pub use link_codec::link_codec;
+pub use link_messages::link_messages;
 pub use link_spool::link_spool;
 pub use message::message;
 pub use mutate::{Mutator, TARGETS, Target, target};

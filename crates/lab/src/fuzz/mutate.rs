@@ -81,6 +81,13 @@ pub const TARGETS: &[Target] = &[
         tokens: LINK_TOKENS,
     },
     Target {
+        name: "link_messages",
+        run: super::link_messages::run,
+        max_len: 4_000,
+        seeds: super::link_messages::seeds,
+        tokens: MESSAGES_TOKENS,
+    },
+    Target {
         name: "link_spool",
         run: super::link_spool::run,
         max_len: 2_000,
@@ -111,6 +118,20 @@ const LINK_TOKENS: &[&[u8]] = &[
     b"-0.0",
     b"1e-308",
     b"\x28\xb5\x2f\xfd",
+];
+
+/// Messages behind their lengths, and steps of a talk.
+const MESSAGES_TOKENS: &[&[u8]] = &[
+    b"\x00\x0f\x00\x01\x04fuzz\x00\x00\x00\x00\x00\x00\x00\x07\x00\x00",
+    b"\x00\x08\x01\x00\x01\x00\x05\x01\x00\x09",
+    b"\x00\x04\x02\x05\x03\x01\x01",
+    b"\x00\x03\x03\x09\x02",
+    b"\x00\x06\x41\x00\x02\x01\x03\x01",
+    b"\x00\x05\x40\x00\x00\x00\x00",
+    b"\xff\xff\xff\xff\xff\xff\xff\xff",
+    b"\x00\x40",
+    b"\x02\xff\x04\x00",
+    b"\x05\x01\x08\x02\x0e\x00",
 ];
 
 /// Steps of the target, and the beginning of a head.

@@ -176,7 +176,7 @@ impl Encoder {
             coding,
             check: self.known.check(&batch),
         };
-        head.write(self.known.count, out);
+        head.write(out);
         out.append(&mut coded);
         true
     }

@@ -32,20 +32,21 @@ const LENGTH_MASK: u8 = 0b11;
 const DISTANCE_SHIFT: u32 = 2;
 const LINES: u8 = 1 << 4;
 const RESERVED: u8 = 0b1110_0000;
+/// Bytes of a number: a batch is sent again under its number, or waits for its stream, while any count of others overtake
+/// it. 65,536 numbers are 13 times what may be on its way.
+const NUMBER_LEN: u8 = 2;
 
 impl Head {
-    /// Appends it; the reader knows of every batch before `heard`.
-    pub(super) fn write(&self, heard: u64, out: &mut Vec<u8>) {
-        // As packet numbers are (RFC 9000 §17.1): twice the numbers that may be on their way.
-        let number_len = length(2 * (self.number - heard.min(self.number)) + 1);
+    /// Appends it.
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
         let distance = self.number - self.base;
         let distance_len = length(distance);
         let coding = match self.coding {
             Coding::Model => 0,
             Coding::Lines => LINES,
         };
-        out.push((number_len - 1) | (distance_len - 1) << DISTANCE_SHIFT | coding);
-        put(self.number, number_len, out);
+        out.push((NUMBER_LEN - 1) | (distance_len - 1) << DISTANCE_SHIFT | coding);
+        put(self.number, NUMBER_LEN, out);
         put(distance, distance_len, out);
         out.extend_from_slice(&self.check.to_be_bytes());
     }
@@ -124,9 +125,9 @@ mod tests {
                     check: 0xbeef,
                 };
                 let mut out = Vec::new();
-                head.write(heard, &mut out);
-                // Whatever of those on their way has come.
-                for expected in [heard, number, number + 1] {
+                head.write(&mut out);
+                // Whatever of those on their way has come, and of many that were sent after this one.
+                for expected in [heard, number, number + 1, number + 30_000] {
                     let mut bytes = &out[..];
                     assert_eq!(Head::read(&mut bytes, expected), Ok(head));
                     assert!(bytes.is_empty());

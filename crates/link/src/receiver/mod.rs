@@ -34,7 +34,10 @@ const ACCOUNT_RANGES: usize = (MAX_CONTROL - 64) / 32;
 const REPORT_AT: u64 = 16;
 /// A batch that is missing is told of so soon after one that overtook it.
 const GAP: Duration = Duration::from_millis(10);
-/// What came twice, or was of no use, is told of so soon.
+/// A batch of so many bytes may have filled the sender's window, which waits for the acknowledgement that goes with a
+/// report.
+const LARGE: usize = 500;
+/// What came twice, was of no use, or is large, is told of so soon.
 const HURRY: Duration = Duration::from_millis(100);
 
 /// Why a message was refused. The connection is of no use then; a new one begins anew.
@@ -275,6 +278,7 @@ impl Receiver {
             true => now,
             // One before it is lost, or late.
             false if is_overtaking => now + GAP,
+            false if coded.len() >= LARGE => now + HURRY,
             false => now + REPORT_AFTER,
         });
         for seqs in &new {
@@ -420,6 +424,12 @@ impl Receiver {
     pub fn durable_below(&self) -> u64 {
         let missing = self.durable.first_missing(self.oldest..u64::MAX);
         missing.map_or(self.oldest, |missing| missing.start)
+    }
+
+    /// What a sender made it remember: ranges of records that are durable, and messages that wait for the hello.
+    #[must_use]
+    pub fn remembered(&self) -> (usize, usize) {
+        (self.durable.len(), self.early.len())
     }
 
     /// When [`poll_message`](Self::poll_message) has something to say.

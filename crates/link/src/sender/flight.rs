@@ -16,6 +16,8 @@ pub(super) struct Sent {
     pub(super) seqs: Vec<Range<u64>>,
     pub(super) records: Arc<[Record]>,
     pub(super) lane: Lane,
+    /// When it was sent first.
+    first: Option<Time>,
     /// Its newest transmission, and when that was.
     last: (u64, Time),
     /// When the peer's transport had it, which does not say that it was decoded.
@@ -63,6 +65,7 @@ impl Flight {
             seqs,
             records,
             lane,
+            first: None,
             last: (u64::MAX, Time::ZERO),
             acked: None,
             held,
@@ -80,6 +83,7 @@ impl Flight {
         self.next_transmission += 1;
         self.forget(number);
         if let Some(sent) = self.sent.get_mut(&number) {
+            sent.first.get_or_insert(now);
             sent.last = (transmission, now);
             self.transmissions.insert(transmission, number);
             self.by_time.insert((now, number));
@@ -160,7 +164,8 @@ impl Flight {
         !self.lost.is_empty()
     }
 
-    /// The receiver has decoded these; when the newest of them was sent.
+    /// The receiver has decoded these; when the newest of them was sent first. Which transmission of one arrived can't be
+    /// told.
     pub(super) fn on_decoded(&mut self, numbers: Range<u64>) -> Option<Time> {
         let mut newest = None;
         while let Some((number, _)) = self.sent.range(numbers.clone()).next() {
@@ -168,7 +173,7 @@ impl Flight {
             self.forget(number);
             if let Some(sent) = self.sent.remove(&number) {
                 self.held -= sent.held;
-                newest = newest.max(Some(sent.last.1));
+                newest = newest.max(sent.first);
                 self.decoded.insert(number, sent.seqs);
             }
         }
@@ -205,5 +210,32 @@ impl Flight {
     /// The connection is gone; what was on its way.
     pub(super) fn clear(&mut self) -> impl Iterator<Item = Sent> + use<> {
         std::mem::take(self).sent.into_values()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_that_was_sent_again_has_overtaken_nothing_for_sure() {
+        let mut flight = Flight::default();
+        let at = |ms| Time::ZERO + Duration::from_millis(ms);
+        for number in 0..3 {
+            let seqs = std::iter::once(number..number + 1).collect();
+            flight.insert(number, seqs, Arc::from([]), Lane::Live);
+            flight.on_sent(at(number * 100), number);
+        }
+        flight.on_lost(0);
+        assert_eq!(flight.take_lost(false), Some(0));
+        flight.on_sent(at(900), 0);
+        // It may be the first transmission that arrived.
+        let newest = flight.on_decoded(0..1).unwrap();
+        assert_eq!(newest, at(0));
+        flight.on_overtaken(newest);
+        assert!(!flight.has_lost());
+        let newest = flight.on_decoded(2..3).unwrap();
+        flight.on_overtaken(newest);
+        assert_eq!(flight.take_lost(false), Some(1));
     }
 }

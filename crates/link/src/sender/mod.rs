@@ -12,6 +12,7 @@
 
 mod flight;
 mod queue;
+mod terms;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -22,12 +23,11 @@ use towline_wire::{RangeSet, Time};
 
 use crate::REPORT_AFTER;
 use crate::codec::{Encoder, Record};
-use crate::message::{
-    Account, BatchHead, Hello, MAX_RANGES, MalformedMessage, Message, VERSION, emit_forget,
-};
+use crate::message::{Account, BatchHead, Hello, MAX_RANGES, Message, VERSION, emit_forget};
 pub use crate::outgoing::{Carrier, Lane, Outgoing};
 use flight::Flight;
 use queue::Queue;
+pub use terms::{Class, Held, Room, SenderConfig, SenderError, SenderStats};
 
 /// Cap: records that wait in memory, alarms and others each; older ones wait in the spool.
 pub const MAX_WAITING: usize = 4_096;
@@ -48,121 +48,6 @@ const MIN_FREE: usize = 100;
 const MUCH: usize = 2;
 /// Batches overtake each other by less than this, or by a quarter of a round trip, without being lost.
 const MIN_REORDERING: Duration = Duration::from_millis(20);
-
-/// How a sender behaves.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct SenderConfig {
-    /// Its name, 1 to 64 bytes.
-    pub name: String,
-    /// How long a record waits for others.
-    pub deadline: Duration,
-    /// The most to send in the long run, in bytes a second, IP and UDP headers included.
-    pub rate: Option<u64>,
-}
-
-impl SenderConfig {
-    /// The usual: a deadline of 250 ms, and as much as the connection takes.
-    #[must_use]
-    pub fn new(name: impl Into<String>) -> Self {
-        Self {
-            name: name.into(),
-            deadline: Duration::from_millis(250),
-            rate: None,
-        }
-    }
-
-    /// How long a record waits for others.
-    #[must_use]
-    pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = deadline;
-        self
-    }
-
-    /// The most to send in the long run, in bytes a second, IP and UDP headers included.
-    #[must_use]
-    pub fn rate(mut self, rate: Option<u64>) -> Self {
-        self.rate = rate;
-        self
-    }
-}
-
-/// Which records the spool holds when a sender begins.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
-    /// The id of its sequence of numbers.
-    pub stream: u64,
-    /// The numbers of its records.
-    pub seqs: Range<u64>,
-}
-
-/// How urgent a record is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
-    /// It waits for others, and stays behind where there is no room for all.
-    Telemetry,
-    /// It goes at once, before all others.
-    Alarm,
-}
-
-/// What the connection has room for, now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
-    /// Bytes that would leave at once: what the congestion window has left.
-    pub free: usize,
-    /// Alarms alone may go: the budget is spent.
-    pub alarms_only: bool,
-    /// Bytes that a datagram takes.
-    pub datagram: usize,
-    /// The smoothed round-trip time.
-    pub rtt: Duration,
-}
-
-/// Numbers that people watch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct SenderStats {
-    /// Records that were pushed.
-    pub pushed: u64,
-    /// Records that were sent, each once.
-    pub sent: u64,
-    /// Batches that they went in.
-    pub batches: u64,
-    /// Bytes of those, coded.
-    pub bytes: u64,
-    /// Batches that were sent again.
-    pub again: u64,
-    /// Records that stayed behind because a later one replaced them.
-    pub conflated: u64,
-    /// Records that stayed behind because too many waited.
-    pub postponed: u64,
-    /// Records that were read from the spool again.
-    pub backfilled: u64,
-    /// Records that the spool dropped before they were durable at the receiver.
-    pub dropped: u64,
-}
-
-/// Why a message of the receiver was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SenderError {
-    /// It is none.
-    #[error("the receiver sent a malformed message: {0}; are both ends the same version?")]
-    Malformed(#[from] MalformedMessage),
-    /// Receivers send no such message.
-    #[error("the receiver sent what only senders do; is it a receiver?")]
-    Unexpected,
-    /// It has records of this stream that were never given to this sender, which has to begin another
-    /// ([`Sender::begin_stream`]).
-    #[error(
-        "the receiver has records up to {has} of this spool, which has {next}: it is an older copy, or another program used a copy of it"
-    )]
-    Older {
-        /// Records that the receiver has, counted from 0.
-        has: u64,
-        /// The number of the next record here.
-        next: u64,
-    },
-}
 
 /// A connection's part of it.
 #[derive(Debug)]
@@ -417,7 +302,7 @@ impl Sender {
         }
     }
 
-    /// When the newest of these was sent.
+    /// When the newest of these was sent first.
     fn on_decoded(&mut self, numbers: Range<u64>) -> Option<Time> {
         let session = self.session.as_mut()?;
         if numbers.is_empty() {
@@ -729,6 +614,12 @@ impl Sender {
             .map_or(0, |range| range.end - range.start);
         let waiting = self.read.len() + self.live.len() + self.alarms.len();
         unsent + reading + waiting as u64
+    }
+
+    /// Ranges of records that wait in the spool: what a receiver can make it remember.
+    #[must_use]
+    pub fn unsent_ranges(&self) -> usize {
+        self.unsent.len()
     }
 
     /// Batches that are on their way.

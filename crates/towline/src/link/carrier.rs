@@ -12,14 +12,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use towline_link::MAX_CONTROL;
+use towline_link::carriage::{Fill, MAX_MESSAGE};
 use towline_link::sender::{Carrier, Outgoing, Room};
 use towline_quic::{DatagramFate, DatagramOptions};
 
 use crate::stcp::Stream;
 use crate::{Connection, ConnectionError, SendStream};
 
-/// Cap: bytes of a batch on a stream of its own, or in a frame.
-pub(super) const MAX_MESSAGE: usize = 8 << 20;
 /// Messages that wait for the link.
 const MAX_INPUTS: usize = 64;
 /// Bytes that the system may keep of what was written over TLS and not sent.
@@ -190,23 +189,16 @@ impl Channel {
                 ..
             } => {
                 let stats = connection.stats();
-                let datagram = connection.max_datagram_len().unwrap_or(0);
-                // One datagram may wait for the window, and no more: what waits could have been coded anew. Without it the
-                // controller never sees its window used up, and only makes it smaller (RFC 9002 §7.8).
                 let queued = queue.saturating_sub(connection.datagram_send_buffer_space());
-                let used = stats.bytes_in_flight.saturating_add(queued as u64);
-                let left = stats.cwnd.saturating_sub(used) as usize;
-                let free = match queued {
-                    0 => left.max(datagram),
-                    _ => left,
-                };
-                Room {
-                    free,
-                    // A large batch waits for a stream: an alarm is small.
-                    alarms_only: streams.capacity() == 0,
-                    datagram,
+                let fill = Fill {
+                    in_flight: stats.bytes_in_flight,
+                    queued: queued as u64,
+                    window: stats.cwnd,
+                    is_idle: streams.capacity() > 0,
+                    datagram: connection.max_datagram_len().unwrap_or(0),
                     rtt: stats.smoothed_rtt,
-                }
+                };
+                fill.room()
             }
             Way::Tls { frames, .. } => Room {
                 free: if frames.capacity() > 0 { TLS_FREE } else { 0 },

@@ -15,7 +15,7 @@ mod store;
 mod uplink;
 mod via;
 
-use std::time::Duration;
+use towline_link::carriage::{ACK_DELAY, IDLE_TIMEOUT, KEEP_ALIVE, PACKETS_PER_ACK};
 
 use crate::config::{Options, TransportConfig};
 
@@ -37,11 +37,6 @@ pub use via::Via;
 /// The application protocol of the link (RFC 7301).
 pub const ALPN: &str = "towline-link/1";
 
-/// How long a receiver's acknowledgements may wait. What it tells anyway carries them, and a packet that is
-/// missing is told of at once (RFC 9000 §13.2.1).
-const ACK_DELAY: Duration = Duration::from_millis(1_100);
-const PACKETS_PER_ACK: u32 = 10;
-
 /// What both ends of a link choose for their connections: few acknowledgements, no search for large packets
 /// that nothing fills, and patience.
 #[must_use]
@@ -50,7 +45,7 @@ pub fn options() -> Options {
         .mtu_search(false)
         .packets_per_ack(PACKETS_PER_ACK)
         .max_ack_delay(ACK_DELAY)
-        .keep_alive_interval(Some(Duration::from_secs(20)))
-        .max_idle_timeout(Duration::from_secs(60));
+        .keep_alive_interval(Some(KEEP_ALIVE))
+        .max_idle_timeout(IDLE_TIMEOUT);
     Options::new(ALPN).transport(transport)
 }

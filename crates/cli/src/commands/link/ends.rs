@@ -6,6 +6,7 @@ use towline::config::{self, ClientAuth, Identity, Trust};
 use towline::identity::{KeyPin, Pin};
 use towline::link::{Dialer, Fallback, Listener, options};
 use towline::{Endpoint, stcp};
+use towline_link::carriage::SHORT_CID;
 
 use crate::certs::CertArgs;
 use crate::exit::{Exit, Failure};
@@ -112,6 +113,3 @@ pub(super) fn random_u64() -> Result<u64, Failure> {
     let (number, _) = seed.split_first_chunk().unwrap_or((&[0; 8], &[]));
     Ok(u64::from_be_bytes(*number))
 }
-
-/// Bytes of a connection ID: enough for some thousand boats.
-const SHORT_CID: usize = 4;

@@ -47,13 +47,25 @@ fn a_batch_that_comes_too_late_is_sent_again() {
     // One that is new, and coded in the light of what is no longer to be had.
     let mut old = stale;
     let number = encoder.push(batch(9)).unwrap();
-    old[1] = number as u8;
+    // The low byte of its number, and the distance from 0.
     old[2] = number as u8;
+    old[3] = number as u8;
     assert_eq!(decoder.decode(&old).unwrap_err(), DecodeError::TooLate);
     let mut fresh = Vec::new();
     assert!(encoder.encode(number, &mut fresh));
     assert!(decoder.decode(&fresh).is_ok());
     assert!(decoder.undone_bytes <= MAX_UNDONE_BYTES);
+}
+
+#[test]
+fn a_batch_that_many_others_overtake_is_decoded() {
+    let (mut encoder, mut decoder) = (Encoder::new(), Decoder::new());
+    let late = message(&mut encoder, batch(0));
+    for value in 1..1_000 {
+        let newer = message(&mut encoder, batch(value));
+        decoder.decode(&newer).unwrap();
+    }
+    assert_eq!(decoder.decode(&late).unwrap().number, 0);
 }
 
 #[test]
