@@ -26,8 +26,9 @@ use crate::{Entry, Kind, Sink, SinkStatus, Stream};
 pub const MAX_HELD: usize = 16_384;
 /// Cap: bytes of memory that those take; one delivery may come on top.
 pub const MAX_HELD_BYTES: usize = 32 << 20;
-/// Cap: KiB of memory of what waits for logs, and for live sinks, all senders together.
+/// Cap: KiB of memory of what waits for logs, all senders together.
 const LOG_ROOM: usize = 128 << 10;
+/// Cap: KiB of memory of what waits for live sinks, all senders together.
 const LIVE_ROOM: usize = 32 << 10;
 /// Deliveries that wait for a live sink; beyond, they are lost to it.
 const MAX_LIVE_WAITING: usize = 256;
@@ -74,6 +75,8 @@ pub struct SenderStatus {
     pub rtt: Option<Duration>,
     /// Records that wait for logs.
     pub held: usize,
+    /// Bytes of memory that they take.
+    pub held_bytes: usize,
     /// Values that were older than what the live sinks had.
     pub stale: u64,
     /// It sends what is new alone, because a log takes nothing.
@@ -414,6 +417,7 @@ impl Session {
                 .connection()
                 .and_then(|connection| connection.stats().min_rtt),
             held: self.held,
+            held_bytes: self.held_bytes,
             stale,
             is_on_hold: self.is_on_hold,
         };
@@ -481,4 +485,26 @@ fn clipped(set: &RangeSet, range: &std::ops::Range<u64>) -> Vec<std::ops::Range<
     within
         .map(|part| part.start.max(range.start)..part.end.min(range.end))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_senders_share_so_much_memory() {
+        for all in [LOG_ROOM, LIVE_ROOM] {
+            let room = Arc::new(Semaphore::new(all));
+            let third = all * 1_024 / 3 - 1_024;
+            let mut held: Vec<_> = (0..3).map(|_| reserve(&room, third, all)).collect();
+            assert!(held.iter().all(Option::is_some));
+            assert!(reserve(&room, third, all).is_none());
+            held.pop();
+            assert!(reserve(&room, third, all).is_some());
+            held.clear();
+            // What is larger goes alone.
+            let alone = reserve(&room, 2 * all * 1_024, all);
+            assert!(alone.is_some() && reserve(&room, 0, all).is_none());
+        }
+    }
 }

@@ -57,7 +57,7 @@ async fn a_source_asks_for_everything_and_passes_deltas_on() {
     let mut server = accept_hdr_async(stream, look).await.unwrap();
     assert_eq!(
         asked,
-        "/signalk/v1/stream?subscribe=all&sendCachedValues=false"
+        "/signalk/v1/stream?subscribe=all&sendCachedValues=true"
     );
     for text in [HELLO, "[1]", "{", r#"{"requestId":1}"#] {
         server.send(Message::text(text)).await.unwrap();

@@ -132,15 +132,14 @@ fn quoted(text: &str) -> String {
 /// Opens a file for appending. What a crash left of a line is ended, so that the next line is whole.
 async fn open(path: &Path) -> Result<File, SinkError> {
     let opened = async {
-        let is_new = !tokio::fs::try_exists(path).await?;
         let mut file = OpenOptions::new()
             .create(true)
             .read(true)
             .append(true)
             .open(path)
             .await?;
-        if is_new && let Some(folder) = path.parent() {
-            // Its name must survive a power cut as well.
+        if let Some(folder) = path.parent() {
+            // Its name must survive a power cut as well, and who made it may have been killed before this.
             let here = Path::new(".");
             let folder = if folder == Path::new("") {
                 here

@@ -29,7 +29,7 @@ use super::promise::SinkError;
 use super::state::{State, escaped};
 use crate::{BadUrl, Entry, Ranges, Status, Stream};
 
-/// Cap: streams of which it is held in memory what the server has.
+/// Streams of which it is held in memory what the server has.
 const MAX_STREAMS: usize = 256;
 /// Cap: messages published and not acknowledged.
 pub(crate) const MAX_UNACKNOWLEDGED: usize = 256;

@@ -90,7 +90,8 @@ impl Server {
                     "vessels.self" if is_all => "self",
                     _ => "none",
                 };
-                let query = format!("subscribe={subscribe}&sendCachedValues=false");
+                // What was said before, such as the vessel's name, may not be said again for days.
+                let query = format!("subscribe={subscribe}&sendCachedValues=true");
                 let tls = options.tls.clone();
                 let request = Request::new(&options.url, &query, options.token.as_deref(), tls)?;
                 (Way::WebSocket(Box::new(request)), subscribe != "none")

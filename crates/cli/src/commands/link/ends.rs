@@ -59,7 +59,7 @@ pub(super) fn dialer(
     Ok(dialer.fallback(Fallback::Tls(tls.map_err(refused)?)))
 }
 
-/// A service that has the same key is not taken for this one.
+/// A service that speaks something else over TLS is not taken for this one.
 fn tls_options() -> stcp::Options {
     stcp::Options::default().alpn(stcp::Alpn::Required)
 }
