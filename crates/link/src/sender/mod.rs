@@ -135,7 +135,7 @@ impl Sender {
         }
     }
 
-    /// Takes a record, which the spool has made durable under this number: the one after the last.
+    /// Takes a record that came at `now`, which the spool has made durable under this number: the one after the last.
     pub fn push(&mut self, now: Time, seq: u64, record: Record, class: Class) {
         debug_assert!(seq >= self.next, "numbers rise");
         // The spool has what is between them, or knows that it is gone.

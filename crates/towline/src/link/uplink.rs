@@ -51,6 +51,8 @@ struct Storing {
     done: Done,
     /// Bytes that are stored.
     len: usize,
+    /// When it came: its deadline counts from then on, whatever the store takes.
+    since: Time,
 }
 
 /// The end of a link that sends.
@@ -344,6 +346,7 @@ impl Driver {
             class,
             done,
             len,
+            since: self.now(),
         };
         self.keeper.ask(Ask::Append(bytes, storing));
     }
@@ -355,7 +358,6 @@ impl Driver {
                     tracing::info!("the spool takes records again");
                 }
                 self.status.stored = stored;
-                let now = self.now();
                 for (Kept { seq, dropped }, storing) in kept {
                     self.storing -= 1;
                     self.storing_bytes -= storing.len;
@@ -367,7 +369,8 @@ impl Driver {
                         );
                         self.sender.on_dropped(dropped);
                     }
-                    self.sender.push(now, seq, storing.record, storing.class);
+                    self.sender
+                        .push(storing.since, seq, storing.record, storing.class);
                     self.status.next = seq + 1;
                     let _ = storing.done.send(Ok(seq));
                 }
