@@ -24,6 +24,10 @@ pub const MAX_MESSAGE: usize = 8 << 20;
 pub const RETRY: Duration = Duration::from_millis(500);
 /// The longest of these pauses; each is twice the one before.
 pub const MAX_RETRY: Duration = Duration::from_secs(30);
+/// A connection that lived for so long shows that the next one is worth trying at once.
+pub const WORKED: Duration = Duration::from_secs(10);
+/// The last records of the store, which are sent as if they were new after a start.
+pub const RESTORED: u64 = 1_024;
 /// While there is no room, it is looked again so often if nothing else happens.
 pub const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
@@ -57,7 +61,7 @@ impl Fill {
         };
         Room {
             free,
-            // A large batch waits for a stream; alarms are small.
+            // A large batch waits for a stream: an alarm is small.
             alarms_only: !self.is_idle,
             datagram: self.datagram,
             rtt: self.rtt,
@@ -97,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn one_batch_waits_for_a_stream_and_alarms_do_not() {
+    fn one_batch_waits_for_a_stream_and_alarms_pass_it() {
         let busy = Fill {
             is_idle: false,
             ..EMPTY

@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 use towline_link::PathPatterns;
-use towline_link::carriage::{LOOK_AGAIN, MAX_RETRY, RETRY};
+use towline_link::carriage::{LOOK_AGAIN, MAX_RETRY, RESTORED, RETRY, WORKED};
 use towline_link::codec::Record;
 use towline_link::sender::{Class, Sender, SenderError};
 use towline_wire::Time;
@@ -26,12 +26,8 @@ use super::via::Via;
 /// Records that are on their way to the store at once, and bytes of them; one more record may come on top.
 const MAX_STORING: usize = 1_024;
 const MAX_STORING_BYTES: usize = 16 << 20;
-/// A connection that lived for so long shows that the next one is worth trying at once.
-const WORKED: Duration = Duration::from_secs(10);
 /// After a failed read of the store nothing is read for so long.
 const READ_AGAIN: Duration = Duration::from_secs(1);
-/// The last records of the store, which are sent as if they were new after a start.
-const RESTORED: u64 = 1_024;
 /// How often the status is told.
 const STATUS_EVERY: Duration = Duration::from_millis(250);
 

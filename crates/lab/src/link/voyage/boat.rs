@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use towline_link::carriage::{LOOK_AGAIN, MAX_RETRY, RETRY};
+use towline_link::PathPatterns;
+use towline_link::carriage::{LOOK_AGAIN, MAX_RETRY, RESTORED, RETRY, WORKED};
 use towline_link::codec::Record;
 use towline_link::sender::{Class, Held, Sender, SenderConfig, SenderStats};
 use towline_link::spool::{Spool, SpoolConfig};
@@ -34,6 +35,7 @@ struct Process {
     channel: Option<Channel>,
     /// The other end has said something on it.
     is_answered: bool,
+    connected: Time,
     dialing: Option<ConnectionHandle>,
     attempt: Option<Time>,
     retry: Duration,
@@ -91,7 +93,7 @@ impl Boat {
     /// The process begins, and finds what the one before it left.
     fn start(&mut self, now: Time, ledger: &mut Ledger) {
         let opened = Spool::open(self.disk.clone(), SpoolConfig::default(), 77);
-        let (spool, found) = must("this disk can be read", opened);
+        let (mut spool, found) = must("this disk can be read", opened);
         assert!(
             found.lost_records == 0,
             "lost what was committed: {found:?}"
@@ -101,14 +103,17 @@ impl Boat {
             seqs: spool.oldest_seq()..spool.next_seq(),
         };
         ledger.on_opened(held.seqs.end);
+        let mut sender = Sender::new(self.config.clone(), &held);
+        restore(&mut sender, &mut spool, &held);
         self.process = Some(Process {
-            sender: Sender::new(self.config.clone(), &held),
+            sender,
             trimmed: held.seqs.start,
             spool,
             pending: Vec::new(),
             commit: None,
             channel: None,
             is_answered: false,
+            connected: now,
             dialing: None,
             attempt: Some(now),
             retry: RETRY,
@@ -169,6 +174,7 @@ impl Boat {
                 Event::Connected => {
                     process.dialing = None;
                     process.is_answered = false;
+                    process.connected = now;
                     process.channel = Some(Channel::new(handle, connection, true));
                     process.sender.on_connected(now);
                     self.connections += 1;
@@ -188,9 +194,11 @@ impl Boat {
             self.streams_before += channel.streams;
             process.channel = None;
             process.sender.on_disconnected(now);
-            match process.is_answered {
-                true => process.attempt = Some(now),
-                false => process.attempt_later(now),
+            if process.is_answered && process.connected + WORKED <= now {
+                process.retry = RETRY;
+                process.attempt = Some(now);
+            } else {
+                process.attempt_later(now);
             }
             return;
         }
@@ -201,7 +209,6 @@ impl Boat {
             match input {
                 Input::Message(bytes) => {
                     process.is_answered = true;
-                    process.retry = RETRY;
                     let handled = process.sender.handle_message(&bytes);
                     must("the shore sends what makes sense", handled);
                 }
@@ -356,6 +363,25 @@ impl Boat {
     pub(super) fn connection<'a>(&self, hosts: &'a [Host]) -> Option<&'a towline_quic::Connection> {
         let channel = self.process.as_ref()?.channel.as_ref()?;
         hosts[BOAT].endpoint.connection(channel.handle)
+    }
+}
+
+/// Lets the sender begin with the last records of the spool.
+fn restore(sender: &mut Sender, spool: &mut Spool<TornDisk>, held: &Held) {
+    let alarms = PathPatterns::new(vec!["notifications.*".to_owned()]);
+    let mut next = held.seqs.end.saturating_sub(RESTORED).max(held.seqs.start);
+    while next < held.seqs.end {
+        let read = spool.read(next..held.seqs.end, READ_AT_ONCE);
+        let read = must("the disk can be read", read);
+        for (seq, bytes) in read.records {
+            let record = must("it was a record", Record::parse_stored(&bytes));
+            let class = match alarms.fit(&record) {
+                true => Class::Alarm,
+                false => Class::Telemetry,
+            };
+            sender.restore(Time::ZERO, seq, record, class);
+        }
+        next = read.next;
     }
 }
 

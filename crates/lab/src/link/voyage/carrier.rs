@@ -103,8 +103,8 @@ impl Channel {
                     let options = DatagramOptions::default().id(transmission);
                     let _ = connection.send_datagram_with(now, b"", &mut bytes, &options);
                 } else {
-                    debug_assert!(self.waiting.is_none(), "there was room for it");
-                    self.waiting = Some((transmission, bytes));
+                    // A large alarm finds the place taken, and is lost.
+                    self.waiting.get_or_insert((transmission, bytes));
                 }
             }
         }

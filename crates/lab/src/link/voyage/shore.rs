@@ -34,6 +34,8 @@ enum Job {
 
 pub(super) struct Shore {
     sessions: BTreeMap<ConnectionHandle, Session>,
+    /// Connections to be closed, since the sender has a newer one.
+    closing: Vec<ConnectionHandle>,
     filter: LiveFilter,
     jobs: VecDeque<(Time, Job)>,
     /// A log that is down takes nothing.
@@ -47,6 +49,7 @@ impl Shore {
     pub(super) fn new(seed: u64) -> Self {
         Self {
             sessions: BTreeMap::new(),
+            closing: Vec::new(),
             filter: LiveFilter::new(),
             jobs: VecDeque::new(),
             is_down: false,
@@ -61,6 +64,7 @@ impl Shore {
         for session in std::mem::take(&mut self.sessions).into_values() {
             self.before = sum(self.before, session.receiver.stats());
         }
+        self.closing.clear();
         self.jobs.clear();
         self.filter = LiveFilter::new();
         self.starts = Some(now + down);
@@ -153,6 +157,14 @@ impl Shore {
             None | Some(Arrival::Forgotten(_)) => {}
             Some(Arrival::Hello(hello)) => {
                 assert_eq!(hello.stream, 77, "the spool lost its id");
+                for (older, session) in std::mem::take(&mut self.sessions) {
+                    if older == handle {
+                        self.sessions.insert(older, session);
+                    } else {
+                        self.before = sum(self.before, session.receiver.stats());
+                        self.closing.push(older);
+                    }
+                }
                 self.work(now, Job::Open(handle));
             }
             Some(Arrival::Delivery(delivery)) => self.on_delivery(now, handle, &delivery, ledger),
@@ -232,6 +244,12 @@ impl Shore {
             }
         }
         let mut is_busy = false;
+        for handle in self.closing.drain(..) {
+            if let Some(connection) = hosts[SHORE].endpoint.connection_mut(handle) {
+                connection.close(now, 1, b"a newer connection of the same sender is here");
+                is_busy = true;
+            }
+        }
         for (handle, session) in &mut self.sessions {
             let Some(connection) = hosts[SHORE].endpoint.connection_mut(*handle) else {
                 continue;
