@@ -5,6 +5,10 @@ use std::process::Command;
 use crate::Outcome;
 use crate::exec::{cargo, root, run};
 
+/// What `bench.py` writes, and the picture of it.
+const RESULTS: &str = "bench/results/link.json";
+const CHART: &str = "docs/plots/link.svg";
+
 /// `cargo xtask link-chaos ARG…`.
 pub(crate) fn chaos(arguments: &[String]) -> Outcome {
     run(&mut chaos_of(arguments)?)
@@ -42,6 +46,32 @@ pub(crate) fn bench(arguments: &[String]) -> Outcome {
         "bench/edge-link/bench.py",
         "--towline",
         "target/release/towline",
+        "--out",
+        RESULTS,
     ]);
-    run(command.args(arguments))
+    let measured = run(command.args(arguments));
+    if let Ok(text) = std::fs::read_to_string(root().join(RESULTS))
+        && text.contains("\"rows\"")
+    {
+        chart(RESULTS, CHART)?;
+    }
+    measured
+}
+
+/// Draws what was measured.
+fn chart(results: &str, out: &str) -> Outcome {
+    run(cargo([
+        "run",
+        "--quiet",
+        "--release",
+        "--locked",
+        "--manifest-path",
+        "bench/Cargo.toml",
+        "--bin",
+        "bench-link-chart",
+        "--",
+        results,
+        out,
+    ])
+    .current_dir(root()))
 }

@@ -7,6 +7,7 @@
 
 mod networks;
 mod source;
+mod stages;
 mod voyage;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,6 +28,7 @@ use crate::host::Host;
 
 pub use networks::{NETWORKS, NamedNetwork, six_networks};
 pub use source::Source;
+pub use stages::{STAGES, Stages};
 pub use voyage::{Outcome as VoyageOutcome, Plan as VoyagePlan, Voyage};
 
 /// Deltas at the beginning that count as cold.
@@ -147,6 +149,40 @@ pub fn measure(
         streams: line.streams,
         again: line.again,
     })
+}
+
+/// Measures what each stage of `rounds` batches costs. `texts` are deltas, which come again and again; `clock` is how
+/// long it has been since some moment; `progress` hears of each batch.
+///
+/// # Errors
+/// When there are too few deltas, or a batch does not arrive.
+pub fn stages(
+    texts: &[String],
+    batch: usize,
+    rounds: usize,
+    clock: impl Fn() -> Duration,
+    progress: impl FnMut(usize),
+) -> Result<Stages, Failure> {
+    if batch == 0 || texts.len() < batch {
+        return Err(Failure::Nothing);
+    }
+    let mut line = Line::default();
+    let plan = Plan {
+        batch,
+        loss: 0.0,
+        seed: 1,
+    };
+    let mut world = world(plan, &mut line);
+    world.run_for(Duration::from_secs(2), &mut line);
+    let [Some(client), Some(server)] = line.handles else {
+        return Err(Failure::Ended("there is no connection".to_owned()));
+    };
+    let pair = stages::Pair {
+        now: world.now,
+        hosts: &mut world.hosts,
+        handles: [client, server],
+    };
+    stages::run(pair, texts, batch, rounds, clock, progress).map_err(Failure::Ended)
 }
 
 /// Two endpoints, one of them on its way to the other, as the link sets them up: short connection IDs, few

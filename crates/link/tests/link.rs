@@ -439,7 +439,7 @@ fn an_alarm_goes_at_once_and_before_the_others() {
     );
     assert_eq!(world.sender.poll_message(world.now, &room), None);
     let due = world.sender.poll_timeout().unwrap();
-    assert_eq!(due, world.now + Duration::from_millis(250));
+    assert_eq!(due, world.now + Duration::from_millis(245));
     assert!(world.sender.poll_message(due, &room).is_some());
 }
 

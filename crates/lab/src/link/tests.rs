@@ -80,3 +80,30 @@ fn nothing_is_no_measurement() {
         Err(Failure::Nothing)
     ));
 }
+
+#[test]
+fn each_stage_of_a_batch_is_measured() {
+    let texts: Vec<String> = deltas(400).iter().map(Record::to_json).collect();
+    // Each look at the clock takes a microsecond.
+    let ticks = std::cell::Cell::new(0);
+    let clock = || {
+        ticks.set(ticks.get() + 1);
+        Duration::from_micros(ticks.get())
+    };
+    let mut sent = 0;
+    let stages = stages(&texts, 20, 300, clock, |now| sent = now).unwrap();
+    assert_eq!((sent, stages.whole.len()), (300, 300));
+    for stage in &stages.each {
+        assert!(stage.iter().all(|time| *time == Duration::from_micros(1)));
+    }
+    assert!(
+        stages
+            .whole
+            .iter()
+            .all(|time| *time == Duration::from_micros(6))
+    );
+    assert!(matches!(
+        super::stages(&texts[..19], 20, 1, clock, |_| {}),
+        Err(Failure::Nothing)
+    ));
+}

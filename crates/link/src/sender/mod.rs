@@ -46,6 +46,8 @@ const MIN_FREE: usize = 100;
 /// More than so many datagrams of what is new is too much where the window has no room for them: what says nothing new
 /// stays behind.
 const MUCH: usize = 2;
+/// A batch is begun so long before its deadline, or a tenth of that.
+const GRAIN: Duration = Duration::from_millis(5);
 /// Batches overtake each other by less than this, or by a quarter of a round trip, without being lost.
 const MIN_REORDERING: Duration = Duration::from_millis(20);
 
@@ -470,8 +472,14 @@ impl Sender {
 
     fn is_due(&self, now: Time) -> bool {
         let oldest = self.live.oldest();
-        oldest.is_some_and(|oldest| oldest.since + self.config.deadline <= now)
+        oldest.is_some_and(|oldest| oldest.since + self.longest_wait() <= now)
             || self.live.len() >= self.fitting(Lane::Live)
+    }
+
+    /// How long a record waits for others: what timers and the coding take is within its deadline.
+    fn longest_wait(&self) -> Duration {
+        let deadline = self.config.deadline;
+        deadline.saturating_sub(GRAIN.min(deadline / 10))
     }
 
     /// Records that a datagram will hold.
@@ -497,7 +505,11 @@ impl Sender {
             return None;
         }
         let fitting = self.fitting(lane);
-        let much = (MUCH * fitting).max(self.records_in(self.free, lane));
+        // Where a rate is kept to, the window has room for more than may go.
+        let much = match self.config.rate {
+            Some(_) => MUCH * fitting,
+            None => (MUCH * fitting).max(self.records_in(self.free, lane)),
+        };
         if lane == Lane::Live && self.live.len() > much {
             for seq in self.live.drop_replaced() {
                 self.stats.conflated += 1;
@@ -586,7 +598,7 @@ impl Sender {
     /// When there is something to be sent, if there is room then.
     fn due(&self) -> Option<Time> {
         let deadline = self.live.oldest();
-        let deadline = deadline.map(|oldest| oldest.since + self.config.deadline);
+        let deadline = deadline.map(|oldest| oldest.since + self.longest_wait());
         let is_waiting = self.flight.has_lost() || !self.read.is_empty();
         let alarm = self.alarms.oldest().map(|oldest| oldest.since);
         let paid = (is_waiting && self.config.rate.is_some()).then_some(self.paid);

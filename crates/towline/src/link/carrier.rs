@@ -211,7 +211,10 @@ impl Channel {
 
     /// Sends a message, for which there is room. What can't be sent ends the connection, which
     /// [`input`](Self::input) tells.
-    pub(super) fn send(&self, message: Outgoing) {
+    ///
+    /// # Errors
+    /// The transmission, if it is a large batch and another one waits for its stream.
+    pub(super) fn send(&self, message: Outgoing) -> Result<(), u64> {
         let bytes = Bytes::from(message.bytes);
         match (&self.way, message.carrier) {
             (Way::Quic { control, .. } | Way::Tls { control, .. }, Carrier::Control) => {
@@ -241,10 +244,12 @@ impl Channel {
                     let options = DatagramOptions::default().id(transmission);
                     let _ = connection.send_datagram_with(b"", bytes, &options);
                 } else {
-                    let _ = streams.try_send((transmission, bytes));
+                    let sent = streams.try_send((transmission, bytes));
+                    sent.map_err(|_| transmission)?;
                 }
             }
         }
+        Ok(())
     }
 
     /// Which connection it is, if it is one of QUIC.

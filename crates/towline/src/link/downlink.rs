@@ -133,7 +133,8 @@ impl Downlink {
                 return Ok(arrival);
             }
             while let Some(message) = self.receiver.poll_message(self.now()) {
-                self.channel.send(message);
+                // What a receiver says is small.
+                let _ = self.channel.send(message);
             }
             let wake = self.receiver.poll_timeout();
             let wake = wake.map(|due| self.origin + due.saturating_duration_since(Time::ZERO));

@@ -311,8 +311,13 @@ impl Driver {
                 let Some(message) = self.sender.poll_message(now, &room) else {
                     break;
                 };
-                channel.send(message);
+                let sent = channel.send(message);
                 crash_point("uplink.sent");
+                if let Err(transmission) = sent {
+                    // It goes when the one before has gone, which is told.
+                    self.sender.on_lost(transmission);
+                    break;
+                }
             }
         }
         let durable = self.sender.durable();

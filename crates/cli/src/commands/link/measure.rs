@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use towline_lab::link::{COLD, Failure as LabFailure, Outcome, Plan, measure};
 use towline_link::codec::{Encoder, MAX_TEXT, Record};
 
+use super::stages;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::printer::Printer;
@@ -48,6 +49,13 @@ pub(crate) struct MeasureArgs {
     /// Where chance begins
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    /// Measure what each stage of a batch costs instead, and how much memory grows; with one size of batches
+    #[arg(long)]
+    stages: bool,
+    /// Batches for --stages; the deltas come again and again
+    #[arg(long, value_name = "N", default_value_t = 5_000, requires = "stages")]
+    #[arg(value_parser = clap::value_parser!(u32).range(100..=10_000_000))]
+    rounds: u32,
 }
 
 fn loss(text: &str) -> Result<f64, String> {
@@ -84,6 +92,16 @@ impl MeasureArgs {
         if deltas.records.is_empty() {
             let what = format!("{} has no delta in it", self.file.display());
             return Err(Failure::usage(what).next("each line is one JSON object: {\"context\":…}"));
+        }
+        if self.stages {
+            let &[batch] = &self.batch[..] else {
+                return Err(Failure::usage("--stages measures batches of one size")
+                    .next("give it, such as --batch 20"));
+            };
+            let texts: Vec<String> = deltas.records.iter().map(Record::to_json).collect();
+            let (batch, rounds) = (usize::from(batch), self.rounds as usize);
+            let bar = bar(rounds * batch, printer);
+            return stages::run(texts, batch, rounds, bar, printer).await;
         }
         let refused = deltas.refused + training.refused;
         let total = deltas.records.len() * self.batch.len();

@@ -13,6 +13,7 @@ mod replay;
 mod reports;
 mod run;
 pub(super) mod show;
+mod stages;
 mod subscribe;
 
 use crate::exit::{Exit, Failure};
