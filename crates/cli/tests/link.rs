@@ -265,6 +265,35 @@ fn a_boat_and_a_shore_that_are_killed_lose_nothing_that_was_accepted() {
     shore.kill();
 }
 
+#[test]
+fn what_was_chosen_to_be_left_out_is_left_out_and_a_boat_with_a_file_ends() {
+    let scratch = Scratch::new();
+    let delta = |number: usize| {
+        format!(
+            r#"{{"updates":[{{"$source":"s","values":[{{"path":"a","value":{number}.125}},{{"path":"b","value":1}}]}}]}}"#
+        )
+    };
+    let text: Vec<String> = (0..20).map(delta).collect();
+    let file = write(&scratch, "deltas.jsonl", &text.join("\n"));
+    let chosen = format!(
+        "[[source]]\nkind = \"file\"\npath = \"{file}\"\n[[reduce]]\npath = \"a\"\ndecimals = 1\n[[reduce]]\npath = \"*\"\nevery = \"1h\"\n"
+    );
+    let pair = Pair::new(&chosen);
+    let shore = pair.run(&pair.shore);
+    let ended = pair.scratch.run(["link", "run", &pair.boat]);
+    ended.expect(0, &[]);
+    shore.kill();
+    let log = fs::read_to_string(&pair.log).expect("the log is there");
+    let lines: Vec<&str> = log.lines().collect();
+    assert_eq!(lines.len(), 20, "{log}");
+    assert!(
+        log.contains(r#"{"path":"a","value":0.1},{"path":"b","value":1}"#),
+        "{log}"
+    );
+    assert_eq!(log.matches(r#""path":"b""#).count(), 1, "{log}");
+    assert!(log.contains(r#"[{"path":"a","value":19.1}]"#), "{log}");
+}
+
 /// Whether a spool has the record with this value, which stays there until it is durable.
 fn is_spooled(folder: &std::path::Path, value: u64) -> bool {
     let Ok(files) = fs::read_dir(folder) else {

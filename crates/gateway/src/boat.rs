@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
 use towline::link::{Class, PathPatterns, Uplink};
+use towline_link::Reducer;
 
 use crate::{Source, SourceError};
 
@@ -10,7 +12,8 @@ use crate::{Source, SourceError};
 const TOLD_EVERY: Duration = Duration::from_secs(1);
 
 /// Gives the uplink what the source has, to its end; slows the source down while the store is slow. Records with a
-/// path that `alarms` fits go before all others. `tell` is shown the source once a second, and at its end.
+/// path that `alarms` fits go before all others, whole; others go as far as `reducer` leaves something. `tell` is shown the
+/// source, and what was left out, once a second and at its end.
 ///
 /// # Errors
 /// Where the source fails, which only one with a reader does.
@@ -18,28 +21,32 @@ pub async fn feed(
     mut source: Source,
     uplink: &Uplink,
     alarms: &PathPatterns,
-    mut tell: impl FnMut(&Source),
+    mut reducer: Reducer,
+    mut tell: impl FnMut(&Source, &Reducer),
 ) -> Result<(), SourceError> {
+    let origin = Instant::now();
     let mut ticks = tokio::time::interval(TOLD_EVERY);
     loop {
         let record = tokio::select! {
             record = source.next() => record,
             _ = ticks.tick() => {
-                tell(&source);
+                tell(&source, &reducer);
                 continue;
             }
         };
-        let Some(record) = record.inspect_err(|_| tell(&source))? else {
+        let Some(record) = record.inspect_err(|_| tell(&source, &reducer))? else {
             break;
         };
-        let class = match alarms.fit(&record) {
-            true => Class::Alarm,
-            false => Class::Telemetry,
+        let (record, class) = match alarms.fit(&record) {
+            true => (Some(record), Class::Alarm),
+            false => (reducer.reduce(origin.elapsed(), record), Class::Telemetry),
         };
-        if !uplink.send(record, class).await {
+        if let Some(record) = record
+            && !uplink.send(record, class).await
+        {
             break;
         }
     }
-    tell(&source);
+    tell(&source, &reducer);
     Ok(())
 }

@@ -215,7 +215,7 @@ fn on_a_budgeted_trickle_what_is_new_overtakes_what_is_old() {
     plan.rate = Some(2_000);
     let outcome = sail("16 kbit/s", plan, 400 * 60);
     assert!(outcome.sender.conflated > 0 && outcome.queued < 2 * 1_200);
-    assert!(outcome.shown_latency(0.95) < millis(2_500));
+    assert!(outcome.shown_latency(0.95) < millis(1_500));
 }
 
 #[test]

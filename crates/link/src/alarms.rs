@@ -26,7 +26,7 @@ impl PathPatterns {
 }
 
 /// In time that grows with the product of the lengths at the worst.
-fn fits(pattern: &str, path: &str) -> bool {
+pub(crate) fn fits(pattern: &str, path: &str) -> bool {
     let (pattern, path) = (pattern.as_bytes(), path.as_bytes());
     let (mut at, mut next) = (0, 0);
     // Where the last `*` stands, and what it has taken so far.

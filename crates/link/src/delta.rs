@@ -7,6 +7,7 @@
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::codec::{Keys, Node, Record};
@@ -23,6 +24,10 @@ pub(crate) struct Part {
     at: usize,
     /// The update that it lies in.
     update: usize,
+    /// It is a member of an object.
+    is_member: bool,
+    /// It is something said about values.
+    is_meta: bool,
 }
 
 /// The values that a record has, if it is a Signal K delta.
@@ -45,18 +50,23 @@ pub(crate) fn parts(record: &Record) -> Vec<Part> {
                 let Some(path) = member(nodes, at, "path").and_then(|at| text(nodes, at)) else {
                     continue;
                 };
-                let mut add = |of: (&str, &str), at| {
+                let mut add = |of: (&str, &str), at, is_member| {
                     let mut name = head.clone();
                     of.hash(&mut name);
-                    let name = name.finish();
-                    parts.push(Part { name, at, update });
+                    parts.push(Part {
+                        name: name.finish(),
+                        at,
+                        update,
+                        is_member,
+                        is_meta: kind > 0,
+                    });
                     parts.len() <= MAX_PARTS
                 };
                 let is_few = match member(nodes, at, "value") {
                     Some(value) if path.is_empty() && matches!(nodes[value], Node::Object(_)) => {
-                        members(nodes, value).all(|(name, at)| add(("", name), at))
+                        members(nodes, value).all(|(name, at)| add(("", name), at, true))
                     }
-                    _ => add((path, ""), at),
+                    _ => add((path, ""), at, false),
                 };
                 if !is_few {
                     return Vec::new();
@@ -97,6 +107,17 @@ pub fn named_by_source(record: &Record) -> Record {
     let mut left = Vec::with_capacity(nodes.len());
     copy(nodes, 0, &drop, &mut left);
     Record { nodes: left.into() }
+}
+
+/// The path of a value, and where the value lies; `None` for one at the empty path, and for what is said about values.
+pub(crate) fn value_of<'a>(record: &'a Record, part: &Part) -> Option<(&'a str, Range<usize>)> {
+    let nodes = &record.nodes;
+    if part.is_member || part.is_meta {
+        return None;
+    }
+    let path = text(nodes, member(nodes, part.at, "path")?)?;
+    let value = member(nodes, part.at, "value")?;
+    Some((path, value..end_of(nodes, value)))
 }
 
 /// The paths of a record's values and of what is said about them.

@@ -13,6 +13,7 @@ mod live;
 mod message;
 mod outgoing;
 pub mod receiver;
+mod reduce;
 pub mod sender;
 pub mod spool;
 
@@ -21,6 +22,7 @@ use std::time::Duration;
 pub use alarms::PathPatterns;
 pub use delta::{MAX_PARTS, named_by_source, timestamp};
 pub use live::{LiveFilter, MAX_LIVE_NAMES};
+pub use reduce::{MAX_REDUCED, Reducer, Reduction};
 /// Sets of sequence numbers.
 pub use towline_wire::RangeSet;
 

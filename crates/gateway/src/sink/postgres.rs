@@ -185,12 +185,14 @@ impl Postgres {
             ));
         }
         let id = stream.id.cast_signed();
-        let too_large = || SinkError::permanent("a sequence number of 2^63 or more");
+        // Left out: no other boat waits for it.
+        let too_large =
+            |seq| SinkError::of_entry(seq, "a sequence number of 2^63 or more".to_owned());
         let mut numbers = Vec::with_capacity(entries.len());
         for entry in entries {
             // Its range ends one above.
             let below = i64::try_from(entry.seq).ok().filter(|&seq| seq < i64::MAX);
-            numbers.push(below.ok_or_else(too_large)?);
+            numbers.push(below.ok_or_else(|| too_large(entry.seq))?);
         }
         let records: Vec<String> = entries.iter().map(|entry| entry.record.to_json()).collect();
         let ranges: Ranges = entries.iter().map(|entry| entry.seq).collect();

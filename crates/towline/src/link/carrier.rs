@@ -30,7 +30,7 @@ const TCP_RTT: Duration = Duration::from_secs(5);
 const TLS_RECORD: u64 = 22;
 /// The first byte of the frame that says why a connection over TLS ends.
 const FAREWELL: u8 = 0x04;
-/// Cap: bytes of such a reason.
+/// Bytes of such a reason; what is beyond is left out.
 const MAX_REASON: usize = 512;
 /// How long a peer may take no byte over TLS.
 const STUCK: Duration = Duration::from_secs(60);

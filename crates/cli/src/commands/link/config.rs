@@ -8,10 +8,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer};
 use towline::identity::KeyPin;
+use towline_link::Reduction;
 
 use crate::exit::Failure;
 use crate::units::{parse_duration, parse_rate, parse_size};
 use crate::url::{Url, parse_key_pin, parse_link_url};
+
+/// More decimals are in no double that somebody measured.
+const MAX_DECIMALS: u8 = 15;
 
 /// What a file says.
 #[derive(Debug, Deserialize)]
@@ -30,6 +34,8 @@ pub(super) struct Config {
     pub(super) limit: Limit,
     #[serde(default, rename = "source")]
     pub(super) sources: Vec<Source>,
+    #[serde(default, rename = "reduce")]
+    pub(super) reductions: Vec<Reduce>,
     #[serde(default, rename = "client")]
     pub(super) clients: Vec<Client>,
     #[serde(default, rename = "sink")]
@@ -113,6 +119,26 @@ pub(super) struct Limit {
     /// Bytes a month, UTC.
     #[serde(default, deserialize_with = "maybe_size")]
     pub(super) month: Option<u64>,
+}
+
+/// Fewer digits, or fewer values, of some paths.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Reduce {
+    path: String,
+    decimals: Option<u8>,
+    #[serde(default, deserialize_with = "maybe_duration")]
+    every: Option<Duration>,
+}
+
+impl Reduce {
+    pub(super) fn reduction(&self) -> Reduction {
+        Reduction {
+            path: self.path.clone(),
+            decimals: self.decimals,
+            every: self.every,
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -222,6 +248,23 @@ impl Config {
                 if self.sources.is_empty() {
                     return Err("no [[source]]: there is nothing to send".to_owned());
                 }
+                for Reduce {
+                    path,
+                    decimals,
+                    every,
+                } in &self.reductions
+                {
+                    if decimals.is_none() && every.is_none() {
+                        return Err(format!(
+                            "[[reduce]] {path:?}: give decimals, or every, or both"
+                        ));
+                    }
+                    if decimals.is_some_and(|decimals| decimals > MAX_DECIMALS) {
+                        return Err(format!(
+                            "[[reduce]] {path:?}: decimals from 0 to {MAX_DECIMALS} are wanted"
+                        ));
+                    }
+                }
                 if !self.sinks.is_empty() || !self.clients.is_empty() {
                     return Err(
                         "[[sink]] and [[client]] belong to the end with [listen]".to_owned()
@@ -232,8 +275,11 @@ impl Config {
                 if self.sinks.is_empty() {
                     return Err("no [[sink]]: there is nowhere to put what is received".to_owned());
                 }
-                if !self.sources.is_empty() || self.spool.is_some() {
-                    return Err("[[source]] and [spool] belong to the end with [peer]".to_owned());
+                if !self.sources.is_empty() || !self.reductions.is_empty() || self.spool.is_some() {
+                    return Err(
+                        "[[source]], [[reduce]] and [spool] belong to the end with [peer]"
+                            .to_owned(),
+                    );
                 }
                 if self.live != Live::default() || self.limit != Limit::default() {
                     return Err("[live] and [limit] belong to the end with [peer]".to_owned());

@@ -4,7 +4,7 @@
 //! progress and prints.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,8 +13,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use towline_lab::link::{COLD, Failure as LabFailure, Outcome, Plan, measure};
-use towline_link::codec::{Encoder, MAX_TEXT, Record};
+use towline_link::codec::{Encoder, Record};
 
+use super::lines::Records;
 use super::stages;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
@@ -162,7 +163,7 @@ fn bar(total: usize, printer: Printer) -> ProgressBar {
 fn read(path: &Path, printer: Printer) -> Result<Deltas, Failure> {
     let unreadable =
         |error: io::Error| Failure::usage(format!("cannot read {}: {error}", path.display()));
-    let mut input: Box<dyn BufRead> = match path == Path::new("-") {
+    let input: Box<dyn BufRead> = match path == Path::new("-") {
         true => Box::new(BufReader::new(io::stdin())),
         false => Box::new(BufReader::new(File::open(path).map_err(unreadable)?)),
     };
@@ -170,25 +171,8 @@ fn read(path: &Path, printer: Printer) -> Result<Deltas, Failure> {
         records: Vec::new(),
         refused: 0,
     };
-    let mut line = Vec::new();
-    for number in 1u64.. {
-        line.clear();
-        // A file without line ends is not read whole.
-        let most = MAX_TEXT as u64 + 2;
-        let len = input
-            .by_ref()
-            .take(most)
-            .read_until(b'\n', &mut line)
-            .map_err(unreadable)?;
-        if len == 0 {
-            break;
-        }
-        let is_cut = len as u64 == most && line.last() != Some(&b'\n');
-        let text = line.trim_ascii();
-        if text.is_empty() {
-            continue;
-        }
-        match Record::parse(text) {
+    for (number, record) in Records::new(input) {
+        match record {
             Ok(record) => deltas.records.push(record),
             Err(error) => {
                 deltas.refused += 1;
@@ -199,9 +183,6 @@ fn read(path: &Path, printer: Printer) -> Result<Deltas, Failure> {
                     ));
                 }
             }
-        }
-        if is_cut {
-            input.skip_until(b'\n').map_err(unreadable)?;
         }
     }
     if deltas.refused > TOLD {

@@ -277,16 +277,14 @@ fn read(
         }
     };
     let (to, records) = mpsc::channel(READ_AHEAD);
-    let lines = super::lines::Lines::new(input);
+    let lines = super::lines::Records::new(input);
     std::thread::spawn(move || {
         let mut pace = pace.map(Pace::start);
-        for (number, line) in lines.enumerate() {
-            let record =
-                line.and_then(|line| Record::parse(&line).map_err(|error| error.to_string()));
+        for (number, record) in lines {
             if let (Some(pace), Ok(record)) = (&mut pace, &record) {
                 pace.wait(record);
             }
-            let record = record.map_err(|why| format!("line {}: {why}", number + 1));
+            let record = record.map_err(|why| format!("line {number}: {why}"));
             if to.blocking_send(record).is_err() {
                 return;
             }

@@ -5,9 +5,8 @@ use std::io::{self, BufReader, Write};
 use std::path::PathBuf;
 
 use clap::Args;
-use towline::link::Record;
 
-use super::lines::Lines;
+use super::lines::Records;
 use super::pace::Pace;
 use crate::exit::{Exit, Failure};
 use crate::printer::Printer;
@@ -31,9 +30,7 @@ impl ReplayArgs {
         let playing = tokio::task::spawn_blocking(move || {
             let mut pace = self.pace.start();
             let mut out = io::stdout().lock();
-            for (number, line) in Lines::new(BufReader::new(opened)).enumerate() {
-                let record =
-                    line.and_then(|line| Record::parse(&line).map_err(|error| error.to_string()));
+            for (number, record) in Records::new(BufReader::new(opened)) {
                 match record {
                     Ok(record) => {
                         pace.wait(&record);
@@ -46,7 +43,7 @@ impl ReplayArgs {
                         }
                     }
                     Err(why) => {
-                        printer.note(format_args!("towline: {file}, line {}: {why}", number + 1));
+                        printer.note(format_args!("towline: {file}, line {number}: {why}"));
                     }
                 }
             }

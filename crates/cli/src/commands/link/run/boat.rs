@@ -15,9 +15,10 @@ use towline::link::{
 use towline_gateway::{
     Counts, Nmea0183Options, SignalKOptions, Source, Status as EndStatus, Translator, feed,
 };
+use towline_link::Reducer;
 
 use super::super::config::{
-    Config, Fallback, Full as WhenFull, Source as SourceConfig, Spool as SpoolFolder,
+    Config, Fallback, Full as WhenFull, Reduce, Source as SourceConfig, Spool as SpoolFolder,
 };
 use super::super::ends;
 use super::super::monitor::Monitor;
@@ -52,7 +53,16 @@ const GAUGES: &[&str] = &[
 ];
 
 /// A source and what is told of it.
-type Told = Arc<Mutex<(String, EndStatus, Counts)>>;
+type Told = Arc<Mutex<SourceTold>>;
+
+#[derive(Debug)]
+struct SourceTold {
+    kind: String,
+    status: EndStatus,
+    counts: Counts,
+    /// Values that were left out by choice, and records of which nothing was left.
+    left_out: (u64, u64),
+}
 
 pub(super) async fn run(config: Config, metrics: Bound, printer: Printer) -> Result<Exit, Failure> {
     let Some(peer) = &config.peer else {
@@ -82,15 +92,23 @@ pub(super) async fn run(config: Config, metrics: Bound, printer: Printer) -> Res
     let mut feeding = JoinSet::new();
     for source in &config.sources {
         let (kind, source) = open(source).await?;
-        let status: Told = Arc::new(Mutex::new((kind, source.status(), source.counts())));
+        let status: Told = Arc::new(Mutex::new(SourceTold {
+            kind,
+            status: source.status(),
+            counts: source.counts(),
+            left_out: (0, 0),
+        }));
         told.push(Arc::clone(&status));
         let (uplink, alarms) = (Arc::clone(&uplink), alarms.clone());
+        let reductions = config.reductions.iter().map(Reduce::reduction);
+        let reducer = Reducer::new(reductions.collect());
         feeding.spawn(async move {
-            let tell = |source: &Source| {
-                let mut status = lock(&status);
-                (status.1, status.2) = (source.status(), source.counts());
+            let tell = |source: &Source, reducer: &Reducer| {
+                let mut told = lock(&status);
+                (told.status, told.counts) = (source.status(), source.counts());
+                told.left_out = reducer.left_out();
             };
-            feed(source, &uplink, &alarms, tell).await
+            feed(source, &uplink, &alarms, reducer, tell).await
         });
     }
     let reports = Reports::start(&config, metrics, GAUGES, printer);
@@ -130,7 +148,11 @@ pub(super) async fn run(config: Config, metrics: Bound, printer: Printer) -> Res
         // Files come to an end, servers do not.
         if !is_fed {
             let status = status.borrow();
-            let given: u64 = told.iter().map(|told| lock(told).2.records).sum();
+            let given = |told: &Told| {
+                let told = lock(told);
+                told.counts.records - told.left_out.1
+            };
+            let given: u64 = told.iter().map(given).sum();
             let is_taken = status.sender.pushed + status.refused >= given;
             if is_taken && status.durable == status.next {
                 break;
@@ -195,7 +217,7 @@ fn said(state: &State) -> String {
 }
 
 /// What happens under the lock cannot fail, so a poisoned one is as good.
-fn lock(told: &Told) -> MutexGuard<'_, (String, EndStatus, Counts)> {
+fn lock(told: &Told) -> MutexGuard<'_, SourceTold> {
     told.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -261,7 +283,12 @@ fn describe(
         .iter()
         .map(|told| {
             let told = lock(told);
-            let (kind, status, counts) = &*told;
+            let SourceTold {
+                kind,
+                status,
+                counts,
+                left_out,
+            } = &*told;
             let down = match status {
                 EndStatus::Down { why } => Some(why),
                 _ => None,
@@ -273,6 +300,7 @@ fn describe(
                 "records": counts.records,
                 "malformed": counts.malformed,
                 "unsupported": counts.unsupported,
+                "left_out": left_out.0,
                 "last_malformed": counts.last_malformed,
             })
         })
