@@ -195,7 +195,7 @@ def main():
     for (ours, theirs), total, share in zip(bench.both("overhead", deadline="0ms"), [1374, 372, 243], [10, 25, 30]):
         every = ours["every_ms"]
         bench.row(f"overhead, a batch each {every:g} ms: B/s", of(ours, "total_b_per_s"), of(theirs, "total_b_per_s"), total)
-        bench.row(f"overhead, the same: % of the way back", of(ours, "back_percent"), of(theirs, "back_percent"), share)
+        bench.row(f"overhead, a batch each {every:g} ms: % of the way back", of(ours, "back_percent"), of(theirs, "back_percent"), share)
     if not arguments.quick:
         for ours, theirs in bench.both("arrived"):
             loss, rtt = ours["loss"], ours["rtt_ms"]
