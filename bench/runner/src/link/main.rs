@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use bench_runner::Outcome;
 use bench_runner::bars::{self, Bar, Shade};
+use bench_runner::tables::number;
 use clap::Parser;
 use serde_json::Value;
 
@@ -50,7 +51,7 @@ fn panel(row: &Value) -> Option<(String, Vec<Bar>)> {
         Some(Bar {
             name,
             value,
-            text: row[field].to_string(),
+            text: number(value),
             shade,
         })
     };

@@ -17,10 +17,10 @@ pub struct UplinkConfig {
     /// What to send and when.
     pub sender: SenderConfig,
     /// Bytes that may be sent and received, all connections together; beyond these, alarms alone go.
-    /// [`Uplink::set_budget`] sets it anew.
+    /// [`Uplink::set_budget`](super::Uplink::set_budget) sets it anew.
     pub budget: Option<u64>,
     /// A connection over UDP that was not answered for so long is given up for TLS, if TLS is answered and the dialer
-    /// has that [fallback](Dialer::fallback). 5 s at first.
+    /// has that [fallback](super::Dialer::fallback). 5 s at first.
     pub silence: Duration,
     /// How often UDP is tried while TLS carries the link. 30 s at first.
     pub back_to_udp: Duration,
