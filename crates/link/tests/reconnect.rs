@@ -178,3 +178,23 @@ fn alarms_go_when_the_rate_is_spent() {
     ));
     assert!(sender.poll_message(now, &ROOM).is_none());
 }
+
+#[test]
+fn a_report_that_overtakes_the_account_is_not_forgotten() {
+    let (mut now, mut sender) = (Time::ZERO, sender(0..20));
+    let mut has = RangeSet::default();
+    has.insert(0..20);
+    let mut receiver = Receiver::new();
+    sender.on_connected(now);
+    let hello = sender.poll_message(now, &ROOM).unwrap();
+    receiver.handle_message(now, &hello.bytes).unwrap();
+    receiver.accept(has);
+    let account = receiver.poll_message(now).unwrap();
+    now += Duration::from_secs(2);
+    let report = receiver.poll_message(now).unwrap();
+    assert!(matches!(report.carrier, Carrier::Report { .. }));
+    sender.handle_message(&report.bytes).unwrap();
+    assert_eq!(sender.durable(), 0);
+    sender.handle_message(&account.bytes).unwrap();
+    assert_eq!(sender.durable(), 20);
+}

@@ -61,6 +61,8 @@ struct Session {
     /// Where those before the first batch end.
     start: u64,
     has_account: bool,
+    /// What a report said to be durable that overtook the account: it is not said again.
+    early_durable: u64,
     is_on_hold: bool,
 }
 
@@ -246,6 +248,7 @@ impl Sender {
             ends: BTreeMap::new(),
             start: self.next,
             has_account: false,
+            early_durable: 0,
             is_on_hold: false,
         });
     }
@@ -290,12 +293,11 @@ impl Sender {
                     self.flight.on_overtaken(newest - self.reordering);
                 }
                 // What the account says of other records may yet be that all this is about another spool's.
-                if self
-                    .session
-                    .as_ref()
-                    .is_some_and(|session| session.has_account)
-                {
-                    self.on_durable(report.durable);
+                match &mut self.session {
+                    Some(session) if !session.has_account => {
+                        session.early_durable = session.early_durable.max(report.durable);
+                    }
+                    _ => self.on_durable(report.durable),
                 }
                 Ok(())
             }
@@ -333,10 +335,12 @@ impl Sender {
             return Err(SenderError::Older { has, next });
         }
         session.has_account = true;
+        let early_durable = session.early_durable;
         session.is_on_hold = account.is_on_hold;
         for numbers in &account.decoded {
             self.on_decoded(numbers.clone());
         }
+        self.on_durable(early_durable);
         self.take_back_read();
         let mut unsent = RangeSet::default();
         unsent.insert(self.durable.max(self.oldest)..self.next);
