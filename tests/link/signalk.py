@@ -23,14 +23,10 @@ import time
 import urllib.request
 from pathlib import Path
 
+from chaos import free_port
+
 START = 120
 SETTLE = 15
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Server:

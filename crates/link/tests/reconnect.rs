@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use towline_link::codec::Record;
 use towline_link::receiver::{Arrival, Receiver};
-use towline_link::sender::{Carrier, Class, Held, Lane, Room, Sender, SenderConfig, SenderError};
+use towline_link::sender::{
+    Carrier, Class, Held, Lane, Outgoing, Room, Sender, SenderConfig, SenderError,
+};
 use towline_wire::{RangeSet, Time};
 
 const ROOM: Room = Room {
@@ -67,6 +69,17 @@ fn talk(
     Ok(got)
 }
 
+/// A new connection to a receiver that has these records, and its account of them, which has not come.
+fn meet(now: Time, sender: &mut Sender, has: RangeSet) -> (Receiver, Outgoing) {
+    let mut receiver = Receiver::new();
+    sender.on_connected(now);
+    let hello = sender.poll_message(now, &ROOM).unwrap();
+    receiver.handle_message(now, &hello.bytes).unwrap();
+    receiver.accept(has);
+    let account = receiver.poll_message(now).unwrap();
+    (receiver, account)
+}
+
 #[test]
 fn a_receiver_without_a_memory_learns_what_comes_no_more() {
     let (mut now, mut sender) = (Time::ZERO, sender(0..0));
@@ -102,12 +115,7 @@ fn what_the_receiver_has_waits_no_more_after_a_break() {
     // It came, and nobody said so.
     let mut has = RangeSet::default();
     has.insert(0..15);
-    let mut receiver = Receiver::new();
-    sender.on_connected(now);
-    let hello = sender.poll_message(now, &ROOM).unwrap();
-    receiver.handle_message(now, &hello.bytes).unwrap();
-    receiver.accept(has);
-    let account = receiver.poll_message(now).unwrap();
+    let (_, account) = meet(now, &mut sender, has);
     sender.handle_message(&account.bytes).unwrap();
     assert_eq!(sender.backlog(), 5);
 }
@@ -184,12 +192,7 @@ fn a_report_that_overtakes_the_account_is_not_forgotten() {
     let (mut now, mut sender) = (Time::ZERO, sender(0..20));
     let mut has = RangeSet::default();
     has.insert(0..20);
-    let mut receiver = Receiver::new();
-    sender.on_connected(now);
-    let hello = sender.poll_message(now, &ROOM).unwrap();
-    receiver.handle_message(now, &hello.bytes).unwrap();
-    receiver.accept(has);
-    let account = receiver.poll_message(now).unwrap();
+    let (mut receiver, account) = meet(now, &mut sender, has);
     now += Duration::from_secs(2);
     let report = receiver.poll_message(now).unwrap();
     assert!(matches!(report.carrier, Carrier::Report { .. }));
