@@ -116,8 +116,14 @@ fn what_the_receiver_has_waits_no_more_after_a_break() {
     let mut has = RangeSet::default();
     has.insert(0..15);
     let (_, account) = meet(now, &mut sender, has);
+    now += Duration::from_secs(1);
+    // Nor is it sent before the receiver has spoken.
+    assert_eq!(sender.poll_message(now, &ROOM), None);
+    assert_eq!(sender.backlog(), 20);
     sender.handle_message(&account.bytes).unwrap();
     assert_eq!(sender.backlog(), 5);
+    assert!(sender.poll_message(now, &ROOM).is_some());
+    assert_eq!((sender.backlog(), sender.stats().sent), (0, 25));
 }
 
 #[test]

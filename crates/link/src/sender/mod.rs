@@ -26,13 +26,10 @@ use crate::codec::{Encoder, Record};
 use crate::message::{Account, BatchHead, Hello, MAX_RANGES, Message, VERSION, emit_forget};
 pub use crate::outgoing::{Carrier, Lane, Outgoing};
 use flight::Flight;
-use queue::Queue;
+pub use queue::{MAX_HELD, MAX_WAITING};
+use queue::{Queue, Waiting};
 pub use terms::{Class, Held, Room, SenderConfig, SenderError, SenderStats};
 
-/// Cap: records that wait in memory, alarms and others each; older ones wait in the spool.
-pub const MAX_WAITING: usize = 4_096;
-/// Cap: bytes of memory for those, and for the batches on their way, each.
-pub const MAX_HELD: usize = 16 << 20;
 /// Cap: records in a batch, and bytes of memory that they take.
 const MAX_BATCH: usize = 1_024;
 const MAX_BATCH_HELD: usize = 1 << 20;
@@ -87,6 +84,8 @@ pub struct Sender {
     durable: u64,
     alarms: Queue,
     live: Queue,
+    /// Records that the receiver may have or not: its account tells. They are among those that stayed behind.
+    doubtful: Queue,
     /// What stayed behind: to be read from the spool.
     unsent: RangeSet,
     reading: Option<Range<u64>>,
@@ -123,6 +122,7 @@ impl Sender {
             durable: held.seqs.start,
             alarms: Queue::default(),
             live: Queue::default(),
+            doubtful: Queue::default(),
             unsent,
             reading: None,
             read: VecDeque::new(),
@@ -149,12 +149,27 @@ impl Sender {
         self.wait(now, seq, record, class);
     }
 
-    /// Takes a record that the spool held when the sender began, so that it is sent as if it were new: where a program
-    /// was started again, its last values are the newest that there are.
+    /// Takes a record that the spool held when the sender began, so that it is sent as if it were new, unless the receiver
+    /// has it: where a program was started again, its last values are the newest that there are.
     pub fn restore(&mut self, now: Time, seq: u64, record: Record, class: Class) {
-        if self.unsent.contains(seq) {
-            self.unsent.remove(seq..seq + 1);
-            self.wait(now, seq, record, class);
+        if !self.unsent.contains(seq) {
+            return;
+        }
+        match class {
+            Class::Alarm => {
+                self.unsent.remove(seq..seq + 1);
+                self.wait(now, seq, record, class);
+            }
+            Class::Telemetry => self.doubt(now, seq, record),
+        }
+    }
+
+    /// Keeps a record until the receiver says whether it has it.
+    fn doubt(&mut self, now: Time, seq: u64, record: Record) {
+        self.unsent.insert(seq..seq + 1);
+        self.doubtful.push(seq, record, now);
+        while self.doubtful.is_full() {
+            self.doubtful.pop();
         }
     }
 
@@ -178,15 +193,14 @@ impl Sender {
     /// Leaves to the spool what is too much for the memory.
     fn bound(&mut self) {
         for queue in [&mut self.live, &mut self.alarms] {
-            let is_full = |queue: &Queue| queue.len() > MAX_WAITING || queue.held() > MAX_HELD;
-            if !is_full(queue) {
+            if !queue.is_full() {
                 continue;
             }
             for seq in queue.drop_replaced() {
                 self.stats.conflated += 1;
                 self.unsent.insert(seq..seq + 1);
             }
-            while is_full(queue)
+            while queue.is_full()
                 && let Some(waiting) = queue.pop()
             {
                 self.stats.postponed += 1;
@@ -213,6 +227,7 @@ impl Sender {
         self.stats.dropped += seqs.end.saturating_sub(from);
         self.unsent.remove(0..seqs.end);
         self.live.drop_below(seqs.end);
+        self.doubtful.drop_below(seqs.end);
         self.alarms.drop_below(seqs.end);
         self.oldest = self.oldest.max(seqs.end);
         self.durable = self.durable.max(seqs.end);
@@ -259,19 +274,18 @@ impl Sender {
             return;
         }
         for sent in self.flight.clear() {
-            let queue = match sent.lane {
-                Lane::Alarm => &mut self.alarms,
-                Lane::Live => &mut self.live,
-                Lane::Backfill => {
-                    for seqs in sent.seqs {
-                        self.unsent.insert(seqs);
-                    }
-                    continue;
+            if sent.lane == Lane::Backfill {
+                for seqs in sent.seqs {
+                    self.unsent.insert(seqs);
                 }
-            };
+                continue;
+            }
             let seqs = sent.seqs.into_iter().flatten();
             for (seq, record) in seqs.zip(sent.records.iter()) {
-                queue.push(seq, record.clone(), now);
+                match sent.lane {
+                    Lane::Alarm => self.alarms.push(seq, record.clone(), now),
+                    _ => self.doubt(now, seq, record.clone()),
+                }
             }
         }
         self.bound();
@@ -359,7 +373,16 @@ impl Sender {
             }
         }
         self.unsent = unsent;
-        self.bound_unsent();
+        while let Some(Waiting {
+            seq, record, since, ..
+        }) = self.doubtful.pop()
+        {
+            if self.unsent.contains(seq) {
+                self.unsent.remove(seq..seq + 1);
+                self.live.push(seq, record, since);
+            }
+        }
+        self.bound();
         Ok(())
     }
 

@@ -10,6 +10,11 @@ use towline_wire::Time;
 use crate::codec::Record;
 use crate::delta::{self, Part};
 
+/// Cap: records that wait in memory, alarms, others and those that are doubtful each; older ones wait in the spool.
+pub const MAX_WAITING: usize = 4_096;
+/// Cap: bytes of memory for those, and for the batches on their way, each.
+pub const MAX_HELD: usize = 16 << 20;
+
 /// A record that waits.
 #[derive(Debug)]
 pub(super) struct Waiting {
@@ -36,9 +41,9 @@ impl Queue {
         self.waiting.len()
     }
 
-    /// Bytes of memory that the records take.
-    pub(super) fn held(&self) -> usize {
-        self.held
+    /// Whether it has more than it may.
+    pub(super) fn is_full(&self) -> bool {
+        self.len() > MAX_WAITING || self.held > MAX_HELD
     }
 
     /// The numbers of its records.
