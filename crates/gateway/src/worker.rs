@@ -116,7 +116,7 @@ impl Worker {
             match self.sink.open(stream).await {
                 Ok(has) => {
                     self.tell(|status| status.trouble = None);
-                    return has.as_slice().to_vec();
+                    return has.iter().collect();
                 }
                 Err(error) => self.trouble(&error.to_string()),
             }

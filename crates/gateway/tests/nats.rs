@@ -10,6 +10,8 @@ use std::time::Duration;
 use async_nats::jetstream;
 use async_nats::jetstream::stream::Config;
 use common::{PATIENCE, Random, Scratch, entries, free_port, record, skip, stream};
+use data_encoding::BASE64URL_NOPAD;
+use nkeys::KeyPair;
 use tokio::time::{Instant, sleep};
 use towline_gateway::{Entry, NatsOptions, Ranges, Sink, Status};
 
@@ -253,6 +255,83 @@ async fn what_no_repetition_mends_is_permanent_and_says_what_to_do() {
     let mut sink = Sink::nats(NatsOptions::new(nowhere, server.scratch.path())).unwrap();
     let error = sink.open(&boat).await.unwrap_err();
     assert!(!error.is_permanent(), "{error}");
+}
+
+/// What a server knows users by: a claim that another key signed.
+fn token(issuer: &KeyPair, subject: &KeyPair, nats: &serde_json::Value) -> String {
+    let claims = serde_json::json!({
+        "jti": subject.public_key(), "iat": 0, "iss": issuer.public_key(), "sub": subject.public_key(),
+        "name": "towline", "nats": nats,
+    });
+    let header = BASE64URL_NOPAD.encode(br#"{"typ":"JWT","alg":"ed25519-nkey"}"#);
+    let text = format!(
+        "{header}.{}",
+        BASE64URL_NOPAD.encode(claims.to_string().as_bytes())
+    );
+    let signature = issuer.sign(text.as_bytes()).unwrap();
+    format!("{text}.{}", BASE64URL_NOPAD.encode(&signature))
+}
+
+#[tokio::test]
+async fn a_user_s_credentials_open_a_server_of_an_operator() {
+    let [operator, account, system, user, stranger] = [
+        KeyPair::new_operator(),
+        KeyPair::new_account(),
+        KeyPair::new_account(),
+        KeyPair::new_user(),
+        KeyPair::new_user(),
+    ];
+    let all = serde_json::json!({
+        "subs": -1, "data": -1, "payload": -1, "imports": -1, "exports": -1, "wildcards": true, "conn": -1,
+        "leaf": -1, "mem_storage": -1, "disk_storage": -1, "streams": -1, "consumer": -1,
+    });
+    let stored = serde_json::json!({ "type": "account", "version": 2, "limits": all });
+    let plain = serde_json::json!({ "type": "account", "version": 2 });
+    let scratch = Scratch::new();
+    let config = scratch.path().join("server.conf");
+    let text = format!(
+        "operator: {}\nsystem_account: {system}\nresolver: MEMORY\nresolver_preload: {{ {account}: {}, {system}: {} }}\n",
+        token(
+            &operator,
+            &operator,
+            &serde_json::json!({ "type": "operator", "version": 2 })
+        ),
+        token(&operator, &account, &stored),
+        token(&operator, &system, &plain),
+        account = account.public_key(),
+        system = system.public_key(),
+    );
+    std::fs::write(&config, text).unwrap();
+    let Some(server) = Server::new("credentials", &["-c", config.to_str().unwrap()]) else {
+        return;
+    };
+    // The form that `nsc` writes.
+    let claim = serde_json::json!({
+        "type": "user", "version": 2, "subs": -1, "data": -1, "payload": -1,
+    });
+    let file = |signer: &KeyPair| {
+        format!(
+            "-----BEGIN NATS USER JWT-----\n{}\n------END NATS USER JWT------\n\n\
+             -----BEGIN USER NKEY SEED-----\n{}\n------END USER NKEY SEED------\n",
+            token(&account, &user, &claim),
+            signer.seed().unwrap(),
+        )
+    };
+    let with = |credentials| {
+        let options = NatsOptions {
+            credentials,
+            ..server.options()
+        };
+        Sink::nats(options).unwrap()
+    };
+    let boat = stream("boat", 1);
+    let mut sink = with(Some(file(&user)));
+    write(&mut sink, &boat, &entries(0..3)).await;
+    assert_eq!(sink.open(&boat).await.unwrap(), (0..3).collect::<Ranges>());
+    for wrong in [None, Some(file(&stranger)), Some("no keys".to_owned())] {
+        let error = with(wrong).write(&boat, &entries(3..4)).await.unwrap_err();
+        assert!(error.is_permanent(), "{error}");
+    }
 }
 
 #[tokio::test]

@@ -135,7 +135,7 @@ pub(super) const ROOMS: &[Room] = &[
     Room {
         package: GATEWAY,
         layer: Layer::Program,
-        imports: &[TOWLINE, LINK],
+        imports: &[TOWLINE, LINK, WIRE],
         test_imports: &[],
     },
     Room {

@@ -196,7 +196,7 @@ impl Postgres {
         }
         let records: Vec<String> = entries.iter().map(|entry| entry.record.to_json()).collect();
         let ranges: Ranges = entries.iter().map(|entry| entry.seq).collect();
-        let ends = ranges.as_slice().iter();
+        let ends = ranges.iter();
         let (low, high): (Vec<i64>, Vec<i64>) = ends
             .map(|range| (range.start.cast_signed(), range.end.cast_signed()))
             .unzip();

@@ -70,7 +70,7 @@ impl State {
 
     /// Replaces it, so that after a crash it is either the old one or the new one. Blocks.
     pub(super) fn store(&self, ranges: &Ranges) -> Result<(), SinkError> {
-        let lines = ranges.as_slice().iter();
+        let lines = ranges.iter();
         let text: String = lines
             .map(|range| format!("{} {}\n", range.start, range.end))
             .collect();

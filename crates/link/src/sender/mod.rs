@@ -10,6 +10,7 @@
 //! A connection begins with [`on_connected`](Sender::on_connected) and takes all that the codec learned with
 //! it. Nothing here touches a connection, a file or a clock.
 
+mod backlog;
 mod flight;
 mod queue;
 mod terms;
@@ -25,6 +26,7 @@ use crate::REPORT_AFTER;
 use crate::codec::{Encoder, Record};
 use crate::message::{Account, BatchHead, Hello, MAX_RANGES, Message, VERSION, emit_forget};
 pub use crate::outgoing::{Carrier, Lane, Outgoing};
+use backlog::Backlog;
 use flight::Flight;
 pub use queue::{MAX_HELD, MAX_WAITING};
 use queue::{Queue, Waiting};
@@ -33,8 +35,6 @@ pub use terms::{Class, Held, Room, SenderConfig, SenderError, SenderStats};
 /// Cap: records in a batch, and bytes of memory that they take.
 const MAX_BATCH: usize = 1_024;
 const MAX_BATCH_HELD: usize = 1 << 20;
-/// Records that are read from the spool at once.
-const READ_AT_ONCE: u64 = 512;
 /// What a batch is expected to take beside its records, and what a packet takes beside the batch, in bytes.
 const BATCH_BYTES: f64 = 8.0;
 const PACKET_BYTES: usize = 52;
@@ -86,10 +86,8 @@ pub struct Sender {
     live: Queue,
     /// Records that the receiver may have or not: its account tells. They are among those that stayed behind.
     doubtful: Queue,
-    /// What stayed behind: to be read from the spool.
-    unsent: RangeSet,
-    reading: Option<Range<u64>>,
-    read: VecDeque<(u64, Record)>,
+    /// What stayed behind, in the spool.
+    backlog: Backlog,
     flight: Flight,
     session: Option<Session>,
     /// Bytes that a record takes, as it was of late: live, and of what stayed behind.
@@ -112,8 +110,6 @@ impl Sender {
     /// One that has all records of its spool before it.
     #[must_use]
     pub fn new(config: SenderConfig, held: &Held) -> Self {
-        let mut unsent = RangeSet::default();
-        unsent.insert(held.seqs.clone());
         Self {
             config,
             stream: held.stream,
@@ -123,9 +119,7 @@ impl Sender {
             alarms: Queue::default(),
             live: Queue::default(),
             doubtful: Queue::default(),
-            unsent,
-            reading: None,
-            read: VecDeque::new(),
+            backlog: Backlog::new(held.seqs.clone()),
             flight: Flight::default(),
             session: None,
             per_record: [20.0, 10.0],
@@ -143,7 +137,7 @@ impl Sender {
     pub fn push(&mut self, now: Time, seq: u64, record: Record, class: Class) {
         debug_assert!(seq >= self.next, "numbers rise");
         // The spool has what is between them, or knows that it is gone.
-        self.unsent.insert(self.next..seq);
+        self.backlog.insert(self.next..seq);
         self.next = self.next.max(seq + 1);
         self.stats.pushed += 1;
         self.wait(now, seq, record, class);
@@ -152,12 +146,12 @@ impl Sender {
     /// Takes a record that the spool held when the sender began, so that it is sent as if it were new, unless the receiver
     /// has it: where a program was started again, its last values are the newest that there are.
     pub fn restore(&mut self, now: Time, seq: u64, record: Record, class: Class) {
-        if !self.unsent.contains(seq) {
+        if !self.backlog.contains(seq) {
             return;
         }
         match class {
             Class::Alarm => {
-                self.unsent.remove(seq..seq + 1);
+                self.backlog.take(seq);
                 self.wait(now, seq, record, class);
             }
             Class::Telemetry => self.doubt(now, seq, record),
@@ -166,7 +160,7 @@ impl Sender {
 
     /// Keeps a record until the receiver says whether it has it.
     fn doubt(&mut self, now: Time, seq: u64, record: Record) {
-        self.unsent.insert(seq..seq + 1);
+        self.backlog.insert(seq..seq + 1);
         self.doubtful.push(seq, record, now);
         while self.doubtful.is_full() {
             self.doubtful.pop();
@@ -198,34 +192,23 @@ impl Sender {
             }
             for seq in queue.drop_replaced() {
                 self.stats.conflated += 1;
-                self.unsent.insert(seq..seq + 1);
+                self.backlog.insert(seq..seq + 1);
             }
             while queue.is_full()
                 && let Some(waiting) = queue.pop()
             {
                 self.stats.postponed += 1;
-                self.unsent.insert(waiting.seq..waiting.seq + 1);
+                self.backlog.insert(waiting.seq..waiting.seq + 1);
             }
         }
-        self.bound_unsent();
-    }
-
-    /// Too many gaps are closed: what lies in them is sent again, and the receiver knows it.
-    fn bound_unsent(&mut self) {
-        while self.unsent.len() > MAX_RANGES {
-            let (Some(first), Some(second)) = (self.unsent.pop_front(), self.unsent.pop_front())
-            else {
-                return;
-            };
-            self.unsent.insert(first.start..second.end);
-        }
+        self.backlog.bound();
     }
 
     /// The spool dropped these to make room.
     pub fn on_dropped(&mut self, seqs: Range<u64>) {
         let from = seqs.start.max(self.durable);
         self.stats.dropped += seqs.end.saturating_sub(from);
-        self.unsent.remove(0..seqs.end);
+        self.backlog.remove(0..seqs.end);
         self.live.drop_below(seqs.end);
         self.doubtful.drop_below(seqs.end);
         self.alarms.drop_below(seqs.end);
@@ -276,7 +259,7 @@ impl Sender {
         for sent in self.flight.clear() {
             if sent.lane == Lane::Backfill {
                 for seqs in sent.seqs {
-                    self.unsent.insert(seqs);
+                    self.backlog.insert(seqs);
                 }
                 continue;
             }
@@ -334,7 +317,7 @@ impl Sender {
 
     fn on_durable(&mut self, below: u64) {
         self.durable = self.durable.max(below.min(self.next));
-        self.unsent.remove(0..self.durable);
+        self.backlog.remove(0..self.durable);
     }
 
     /// What the receiver has; the rest is to be sent again.
@@ -355,7 +338,6 @@ impl Sender {
             self.on_decoded(numbers.clone());
         }
         self.on_durable(early_durable);
-        self.take_back_read();
         let mut unsent = RangeSet::default();
         unsent.insert(self.durable.max(self.oldest)..self.next);
         for seqs in &account.has {
@@ -372,28 +354,17 @@ impl Sender {
                 unsent.remove(seq..seq + 1);
             }
         }
-        self.unsent = unsent;
+        self.backlog.reset(unsent);
         while let Some(Waiting {
             seq, record, since, ..
         }) = self.doubtful.pop()
         {
-            if self.unsent.contains(seq) {
-                self.unsent.remove(seq..seq + 1);
+            if self.backlog.take(seq) {
                 self.live.push(seq, record, since);
             }
         }
         self.bound();
         Ok(())
-    }
-
-    /// Puts back what was read from the spool and not sent.
-    fn take_back_read(&mut self) {
-        for (seq, _) in self.read.drain(..) {
-            self.unsent.insert(seq..seq + 1);
-        }
-        if let Some(seqs) = self.reading.take() {
-            self.unsent.insert(seqs);
-        }
     }
 
     /// The transport lost this transmission.
@@ -409,34 +380,17 @@ impl Sender {
     /// Records to be read from the spool, for [`on_read`](Self::on_read).
     pub fn poll_read(&mut self) -> Option<Range<u64>> {
         let session = self.session.as_ref()?;
-        if !session.has_account
-            || session.is_on_hold
-            || self.reading.is_some()
-            || !self.read.is_empty()
-        {
+        if !session.has_account || session.is_on_hold {
             return None;
         }
-        let seqs = self.unsent.take_front(READ_AT_ONCE)?;
-        self.reading = Some(seqs.clone());
-        Some(seqs)
+        self.backlog.poll_read()
     }
 
     /// What the spool gave for `seqs`: of all below `next`. What it left out of these is gone.
     pub fn on_read(&mut self, seqs: &Range<u64>, next: u64, records: Vec<(u64, Record)>) {
-        if self.reading.as_ref() != Some(seqs) {
-            return;
+        for gone in self.backlog.on_read(seqs, next, records) {
+            self.on_gone(&gone);
         }
-        self.reading = None;
-        let next = next.clamp(seqs.start, seqs.end);
-        self.unsent.insert(next..seqs.end);
-        let mut expected = seqs.start;
-        for seq in records.iter().map(|(seq, _)| *seq).chain([next]) {
-            if expected < seq {
-                self.on_gone(&(expected..seq));
-            }
-            expected = seq + 1;
-        }
-        self.read = records.into();
     }
 
     /// The next message, if there is one and room for it.
@@ -491,7 +445,7 @@ impl Sender {
         }
         // The other half is for what is new.
         self.free /= 2;
-        let is_wanted = self.free >= MIN_FREE && !self.is_on_hold() && !self.read.is_empty();
+        let is_wanted = self.free >= MIN_FREE && !self.is_on_hold() && self.backlog.has_read();
         is_wanted
             .then(|| self.compose(now, Lane::Backfill))
             .flatten()
@@ -540,9 +494,9 @@ impl Sender {
         if lane == Lane::Live && self.live.len() > much {
             for seq in self.live.drop_replaced() {
                 self.stats.conflated += 1;
-                self.unsent.insert(seq..seq + 1);
+                self.backlog.insert(seq..seq + 1);
             }
-            self.bound_unsent();
+            self.backlog.bound();
         }
         let fitting = fitting.min(self.records_in(self.free, lane));
         let mut seqs: Vec<Range<u64>> = Vec::new();
@@ -555,7 +509,7 @@ impl Sender {
                     .pop()
                     .map(|waiting| (waiting.seq, waiting.record)),
                 Lane::Live => self.live.pop().map(|waiting| (waiting.seq, waiting.record)),
-                Lane::Backfill => self.read.pop_front(),
+                Lane::Backfill => self.backlog.pop(),
             };
             let Some((seq, record)) = waiting else {
                 break;
@@ -575,7 +529,7 @@ impl Sender {
                 "there was room, and one megabyte of records is no large batch"
             );
             for seqs in seqs {
-                self.unsent.insert(seqs);
+                self.backlog.insert(seqs);
             }
             return None;
         };
@@ -626,7 +580,7 @@ impl Sender {
     fn due(&self) -> Option<Time> {
         let deadline = self.live.oldest();
         let deadline = deadline.map(|oldest| oldest.since + self.longest_wait());
-        let is_waiting = self.flight.has_lost() || !self.read.is_empty();
+        let is_waiting = self.flight.has_lost() || self.backlog.has_read();
         let alarm = self.alarms.oldest().map(|oldest| oldest.since);
         let paid = (is_waiting && self.config.rate.is_some()).then_some(self.paid);
         let due = deadline.map(|due| match self.config.rate {
@@ -645,20 +599,13 @@ impl Sender {
     /// Records that wait to be sent for the first time, or again.
     #[must_use]
     pub fn backlog(&self) -> u64 {
-        let unsent = self.unsent.iter_descending();
-        let unsent: u64 = unsent.map(|range| range.end - range.start).sum();
-        let reading = self
-            .reading
-            .clone()
-            .map_or(0, |range| range.end - range.start);
-        let waiting = self.read.len() + self.live.len() + self.alarms.len();
-        unsent + reading + waiting as u64
+        self.backlog.len() + (self.live.len() + self.alarms.len()) as u64
     }
 
     /// Ranges of records that wait in the spool: what a receiver can make it remember.
     #[must_use]
     pub fn unsent_ranges(&self) -> usize {
-        self.unsent.len()
+        self.backlog.ranges()
     }
 
     /// Batches that are on their way.

@@ -148,6 +148,9 @@ pub(super) enum Source {
         url: String,
         token: Option<String>,
         context: Option<String>,
+        /// Which of its paths; all, if none is named.
+        #[serde(default)]
+        paths: Vec<String>,
     },
     Nmea0183 {
         /// `tcp://host:port`, `udp://address:port` or a file, such as a serial port.
@@ -192,6 +195,8 @@ pub(super) enum Sink {
         subject: Option<String>,
         stream: Option<String>,
         token: Option<String>,
+        /// A file that `nsc` made.
+        credentials: Option<PathBuf>,
         /// For so long a record that comes again is known by its id.
         #[serde(default, deserialize_with = "maybe_duration")]
         horizon: Option<Duration>,
@@ -386,6 +391,30 @@ url = "ws://127.0.0.1:3000"
         );
         assert!(
             matches!(&config.sources[..], [Source::Signalk { url, .. }] if url == "ws://127.0.0.1:3000")
+        );
+    }
+
+    #[test]
+    fn ends_are_told_what_they_are_to_ask_for_and_with_whose_name() {
+        let text = BOAT.to_owned() + "paths = [\"navigation.*\"]\n";
+        let config = Config::parse(&text).unwrap();
+        assert!(
+            matches!(&config.sources[..], [Source::Signalk { paths, .. }] if paths == &["navigation.*"])
+        );
+        let shore = r#"
+name = "shore"
+[listen]
+address = "0.0.0.0:4460"
+[[sink]]
+kind = "nats"
+url = "tls://connect.ngs.global"
+credentials = "/etc/towline/boats.creds"
+state = "/var/lib/towline/nats"
+"#;
+        let config = Config::parse(shore).unwrap();
+        let expected = Path::new("/etc/towline/boats.creds");
+        assert!(
+            matches!(&config.sinks[..], [Sink::Nats { credentials: Some(file), .. }] if file == expected)
         );
     }
 

@@ -228,9 +228,13 @@ async fn open(source: &SourceConfig) -> Result<(String, Source), Failure> {
             url,
             token,
             context,
+            paths,
         } => {
             let mut options = SignalKOptions::new(url.clone());
             options.token.clone_from(token);
+            if !paths.is_empty() {
+                options.paths.clone_from(paths);
+            }
             if let Some(context) = context {
                 options.context.clone_from(context);
             }

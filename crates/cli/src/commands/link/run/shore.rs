@@ -118,12 +118,19 @@ fn open(sink: &SinkConfig) -> Result<Sink, Failure> {
             subject,
             stream,
             token,
+            credentials,
             horizon,
             replicas,
             state,
         } => {
             let mut options = NatsOptions::new(url.clone(), state.clone());
             options.token.clone_from(token);
+            if let Some(path) = credentials {
+                let text = std::fs::read_to_string(path).map_err(|error| {
+                    Failure::usage(format!("[[sink]] credentials {}: {error}", path.display()))
+                })?;
+                options.credentials = Some(text);
+            }
             if let Some(subject) = subject {
                 options.subject.clone_from(subject);
             }
